@@ -84,6 +84,10 @@ test-integration: export PYTHONDONTWRITEBYTECODE :=
 test-integration: $(DEV) $(TRITON) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run the tests that compile C++ and Triton's kernels, drive a browser or start many processes
 	$(TEST_PY) $(PYTEST) -m "not deep and integration" $(ARGS)
 
+.PHONY: messages
+messages: $(DEV)  ## write the texts that tests pin, of all folders or ARGS="tests/layouts", to the messages.txt in each folder
+	$(PY) $(PYTEST) -m "not deep" --rewrite-messages $(ARGS)
+
 .PHONY: test-deep
 test-deep: $(DEV)  ## run the properties with 20,000 examples each, and the slow tests
 	$(PY) -m pytest -n auto --hypothesis-profile=deep -m "hypothesis or deep" -o timeout=3600 -o faulthandler_timeout=0 $(ARGS)

@@ -8,6 +8,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import messages
 from tests.sim import coverage
 
 # A deadline would measure the machine, not the code. `make test` runs quick, continuous integration ci.
@@ -23,9 +24,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `make messages`."""
+    parser.addoption(messages.OPTION, action="store_true", help="write the texts that tests pin, and compare none")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Let runs that have all tests of PTX say which instructions none executes."""
+    """Register the snapshots of texts, and the report of instructions that no test of PTX executes."""
     config.pluginmanager.register(coverage.Plugin())
+    config.pluginmanager.register(messages.Plugin(config))
 
 
 def hopper_gpus() -> int:

@@ -71,7 +71,7 @@ def run(
     Returns
     -------
     int
-        1 if there are hazards, or schedules that come to something else, else 2 if the script failed, else 0.
+        1 if there are hazards, or schedules that end with another result, else 2 if the script failed, else 0.
     """
     from cutepy.cli.simulate import INTERRUPTED, Tally, execute, tell_stated
     from cutepy.frontends import serve_cuda

@@ -90,7 +90,7 @@ class Function:
         self.parameters = tuple(parameters)
         self.metadata = metadata
         self._resolved = False
-        self._instead = "there is nothing to launch it for"
+        self._instead = "return before the call where a tensor has no elements"
         self._check: Callable[..., None] | None = None
         self._lock = threading.Lock()
         self._cuda: CudaProgram | None = None

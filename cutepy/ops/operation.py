@@ -195,8 +195,8 @@ class Operation(Generic[P, R]):
         ):
             got = ", ".join(type(each).__name__ for each in results) if isinstance(results, (tuple, list)) else None
             raise TypeError(
-                f"{self.op._schema} says what is given, and {getattr(function, '__qualname__', function)} gave "
-                f"{type(results).__name__ if got is None else f'({got})'}; change one of them"
+                f"{getattr(function, '__qualname__', function)} must return the results of the schema "
+                f"{self.op._schema}, got {type(results).__name__ if got is None else f'({got})'}; change one of them"
             )
 
     def _check_new(self, results: Sequence[torch.Tensor], arguments: Sequence[Any]) -> None:

@@ -183,7 +183,7 @@ class SimulationError(RuntimeError):
             lines.append(f"  by {who}")
         if instruction is not None:
             lines += [f"  {found}" for found in (place(instruction, "\n  "),) if found]
-            lines.append(f"  in `{instruction.text}`")
+            lines.append(f"  in `{instruction.text.rstrip()}`")
         super().__init__("\n".join(lines))
 
     def locate(self, instruction: Instruction) -> None:

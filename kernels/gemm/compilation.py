@@ -20,7 +20,7 @@ from cutepy.kernels.gemm.signature import GemmSignature
 SOURCES = ("cutepy.epilogues", "cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm")
 """Packages whose source, with a configuration, is the key of a compiled kernel; each family of kernels adds its own."""
 
-INSTEAD = "use cutepy.ops.gemm, which needs no kernel where there is nothing to multiply"
+INSTEAD = "use cutepy.ops.gemm, which takes empty tensors"
 """Operation to name in errors about matrices without elements."""
 
 

@@ -26,7 +26,7 @@ from cutepy.runtime.invariance import INVARIANCE
 
 SOURCES = (*GEMM_SOURCES, "cutepy.kernels.grouped")
 """Packages whose source, with a configuration, is the key of a compiled kernel."""
-INSTEAD = "use cutepy.ops.grouped_gemm, which takes such tensors"
+INSTEAD = "use cutepy.ops.grouped_gemm, which takes empty tensors"
 """Operation to name in errors about matrices without elements."""
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from cutepy.anatomy import ExplainError, explain
+from tests.messages import refuses
 
 PTX = """.version 8.7
 .target {target}
@@ -22,9 +23,9 @@ def test_another_architecture_is_refused_by_name(target, tmp_path):
     file = tmp_path / "kernel.ptx"
     file.write_text(text)
     for source in (text, file, type("Compiled", (), {"ptx": text})()):
-        with pytest.raises(ExplainError, match=rf"is for {target.partition(',')[0]}, .* compile it for sm_90a"):
+        with refuses(ExplainError):
             explain(source, assembler=False)
-        with pytest.raises(ExplainError, match="compile it for sm_90a"):
+        with refuses(ExplainError):
             explain(source)
 
 
@@ -48,5 +49,5 @@ def test_launches_of_another_architecture_are_refused_too(target):
         cutepy.load_ptx(f".version 8.7 .target {target} .address_size 64 .visible .entry k() {{ ret; }}").launch(
             "k", 1, 32
         )
-    with pytest.raises(ExplainError, match=rf"kernel k, .* is for {target}, .* compile it for sm_90a"):
+    with refuses(ExplainError):
         explain(watch, assembler=False)

@@ -5,6 +5,7 @@ from hypothesis import given, strategies as st
 
 from cutepy.anatomy import ExplainError, explain
 from tests.anatomy.kernels import HEAD, RING, line_of
+from tests.messages import refuses
 
 (RING_KERNEL,) = explain(RING, assembler=False).kernels
 
@@ -123,17 +124,17 @@ def test_no_damage_crashes_it(cut, length, put):
 
 @pytest.mark.parametrize("text", ["", "\n", "hello\nworld", HEAD, HEAD + ".func f() { ret; }"])
 def test_no_kernel_is_an_error(text):
-    with pytest.raises(ExplainError, match=r"has no kernel"):
+    with refuses(ExplainError):
         explain(text + "\n", assembler=False)
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(ExplainError, match=r"nothing\.ptx can't be read"):
+    with refuses(ExplainError):
         explain(tmp_path / "nothing.ptx")
 
 
 def test_other_objects_are_refused():
-    with pytest.raises(TypeError, match="got int"):
+    with refuses(TypeError):
         explain(3)
 
 

@@ -6,6 +6,7 @@ import pytest
 from cutepy.anatomy import Watch, explain
 from cutepy.anatomy.watch import thread_ranges
 from cutepy.sim.run import Run
+from tests.messages import refuses
 from tests.sim.opcode_runner import launch
 
 pytestmark = pytest.mark.dsl
@@ -91,7 +92,7 @@ def test_launches_of_one_kernel_are_one():
 
 
 def test_no_launch_is_an_error():
-    with pytest.raises(ValueError, match="launched no kernel"):
+    with refuses(ValueError):
         explain(Watch())
 
 

@@ -7,6 +7,7 @@ import pytest
 from cutepy.aot.gemm_tiles import TILES
 from cutepy.kernels.gemm import GemmSignature
 from tests.aot.test_symbols import evaluated
+from tests.messages import refuses
 
 pytestmark = pytest.mark.dsl
 
@@ -60,22 +61,22 @@ def test_every_variant_has_a_label_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ({"majors": ["km"]}, "majors must be kk, kn, mk or mn, got 'km'"),
-        ({"tiles": [(128, 255)]}, r"tiles must be of .*128x256.*, got \[\(128, 255\)\]"),
-        ({"dtypes": ["float64"]}, "a_dtype must be one of"),
-        ({"dtypes": ["float8_e4m3fn"], "majors": ["mk"]}, "a must be K-major"),
-        ({"name": "my-gemm"}, "must be an identifier"),
-        ({"activations": ["tanh"]}, "activation must be one of relu"),
-        ({"batch_modes": [4]}, "batch_modes must be one of 0, 1, 2, 3"),
-        ({"dtypes": []}, "gemm must have at least one variant"),
+        {"majors": ["km"]},
+        {"tiles": [(128, 255)]},
+        {"dtypes": ["float64"]},
+        {"dtypes": ["float8_e4m3fn"], "majors": ["mk"]},
+        {"name": "my-gemm"},
+        {"activations": ["tanh"]},
+        {"batch_modes": [4]},
+        {"dtypes": []},
     ],
 )
-def test_what_does_not_exist_is_refused(options, message):
+def test_what_does_not_exist_is_refused(options):
     from cutepy import aot
 
-    with pytest.raises(ValueError, match=message):
+    with refuses(ValueError):
         aot.gemm_extension(**options)
 
 

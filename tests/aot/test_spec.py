@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.aot.building import EXAMPLE
+from tests.messages import refuses
 
 pytestmark = pytest.mark.dsl
 
@@ -72,31 +73,26 @@ ADVICE = r"must be gemm, .* or MODULE:NAME or FILE.py:NAME of a cutepy.aot.Exten
 
 
 @pytest.mark.parametrize(
-    ("spec", "source", "message"),
+    ("spec", "source"),
     [
-        ("foo", None, ADVICE.format("foo")),
-        ("spec.py", "", ADVICE.format(".*spec.py")),
-        ("spec.py:", "", ADVICE.format(".*spec.py:")),
-        ("spec.py:X", None, "there is no file"),
-        ("spec.py:X", "X = 1\nY = 2", r"spec.py:X must be a cutepy.aot.Extension, got 1; .*spec.py has none"),
-        ("nowhere_of_test_spec:X", None, "there is no module nowhere_of_test_spec, neither in .* nor installed"),
-        ("spec.py:X", "def f(:", r"SyntaxError: "),
-        ("spec.py:X", "\n\nx = 1 / 0", r"spec.py, line 3: ZeroDivisionError: division by zero"),
-        (
-            "spec.py:X",
-            "from cutepy import aot\nX = aot.Extension('a-b', [])",
-            r"spec.py, line 2: SpecError: an extension's name must be an identifier",
-        ),
+        ("foo", None),
+        ("spec.py", ""),
+        ("spec.py:", ""),
+        ("spec.py:X", None),
+        ("spec.py:X", "X = 1\nY = 2"),
+        ("nowhere_of_test_spec:X", None),
+        ("spec.py:X", "def f(:"),
+        ("spec.py:X", "\n\nx = 1 / 0"),
+        ("spec.py:X", "from cutepy import aot\nX = aot.Extension('a-b', [])"),
     ],
 )
-def test_what_is_no_description_is_told_in_a_line(tmp_path, spec, source, message):
+def test_what_is_no_description_is_told_in_a_line(tmp_path, spec, source):
     from cutepy import aot
 
     if source is not None:
         (tmp_path / "spec.py").write_text(source)
-    with pytest.raises(aot.SpecError, match=message) as raised:
+    with refuses(aot.SpecError):
         aot.load(f"{tmp_path}/{spec}" if spec.startswith("spec") else spec)
-    assert "\n" not in str(raised.value)
 
 
 def test_the_command_line_says_what_a_description_is():
@@ -131,62 +127,59 @@ def arguments(**more):
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    "fields",
     [
-        ({"name": "new"}, "an operation's name must be an identifier .* got 'new'"),
-        ({"name": 5}, "an operation's name must be an identifier"),
-        ({"name": "error"}, "an operation's name must not be one of Path, dtype, error"),
-        ({"doc": 'Say "x".'}, "scale: doc must be one line without double quotes"),
-        ({"results": ["y"]}, "scale: y must be one of the tensors x, out of all its variants"),
-        ({"results": ["x", "out"]}, "scale must have a tensor argument that is no result"),
-        ({"results": ["out", "out"]}, "must name a tensor once, got out twice"),
-        ({"results": []}, "scale: reference is what results are compared with|must say which tensors it writes"),
-        ({"reference": "x *( "}, "reference must be a Python expression, got 'x"),
-        ({"reference": "y + x"}, "reference uses y; it may use x, alpha and torch"),
-        ({"test_extents": [{"q": 1}]}, "scale: test_extents must be of n, got q"),
-        ({"test_numbers": {"alfa": 2.5}}, "scale: test_numbers must be of alpha, got alfa"),
-        ({"tolerance": {"rtol": 1.0}}, "tolerance must have rtol and atol, got rtol"),
-        ({"variants": []}, "scale must have at least one variant"),
-        ({"variant": {"cost": lambda size: size}}, "variant half: .* size, which no tensor names"),
-        ({"variant": {"requires": [lambda n: n]}}, "what a variant requires must be one comparison, such as lambda"),
-        ({"variant": {"requires": [lambda n: n > 1 and n < 3]}}, "what a variant requires must be one comparison"),
-        ({"variant": {"function": 3}}, "function must be a @cute.jit function or an object like one, got 3"),
-        ({"variant": {"label": "a/b"}}, "label must be of letters, digits and underscores"),
-        ({"variant": {"label": "brain"}}, "scale: labels of variants must differ, got brain twice"),
-        ({"variant": {"choices": {"way": '"'}}}, "the choice of way must be one line"),
-        ({"variant": {"choices": {"x": "way"}}}, "an extent must not be called like an argument, got x"),
-        ({"variant": arguments(x=spec(shape=("int",)))}, "must be an identifier"),
-        ({"variant": arguments(x=spec(shape=("x",)))}, "an extent must not be called like an argument, got x"),
-        ({"variant": arguments(out=spec(shape=("m",)))}, "variant half: out's extent m must be one of an argument's"),
-        ({"variant": arguments(out=None)}, "scale: out must be one of the tensors x of all its variants"),
-        ({"variant": arguments(out=spec("float32"), x=spec("float32"), alpha=1)}, "must take the tensors and numbers"),
-        (
-            {"variant": arguments(x=spec("float32"), out=spec("float64"))},
-            "variants for arguments of one dtype and rank each must make results of one dtype, rank and order",
-        ),
-        ({"variant": arguments(thread=128)}, "has no parameter thread"),
+        {"name": "new"},
+        {"name": 5},
+        {"name": "error"},
+        {"doc": 'Say "x".'},
+        {"results": ["y"]},
+        {"results": ["x", "out"]},
+        {"results": ["out", "out"]},
+        {"results": []},
+        {"reference": "x *( "},
+        {"reference": "y + x"},
+        {"test_extents": [{"q": 1}]},
+        {"test_numbers": {"alfa": 2.5}},
+        {"tolerance": {"rtol": 1.0}},
+        {"variants": []},
+        {"variant": {"cost": lambda size: size}},
+        {"variant": {"requires": [lambda n: n]}},
+        {"variant": {"requires": [lambda n: n > 1 and n < 3]}},
+        {"variant": {"function": 3}},
+        {"variant": {"label": "a/b"}},
+        {"variant": {"label": "brain"}},
+        {"variant": {"choices": {"way": '"'}}},
+        {"variant": {"choices": {"x": "way"}}},
+        {"variant": arguments(x=spec(shape=("int",)))},
+        {"variant": arguments(x=spec(shape=("x",)))},
+        {"variant": arguments(out=spec(shape=("m",)))},
+        {"variant": arguments(out=None)},
+        {"variant": arguments(out=spec("float32"), x=spec("float32"), alpha=1)},
+        {"variant": arguments(x=spec("float32"), out=spec("float64"))},
+        {"variant": arguments(thread=128)},
     ],
 )
-def test_what_makes_no_sense_is_refused_by_name(example, fields, message):
-    with pytest.raises((ValueError, TypeError), match=message):
+def test_what_makes_no_sense_is_refused_by_name(example, fields):
+    with refuses((ValueError, TypeError)):
         other(example.ops[0], **fields)
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    "fields",
     [
-        ({"name": "example-ops"}, "an extension's name must be an identifier"),
-        ({"name": 5}, "an extension's name must be an identifier"),
-        ({"name": "numpy"}, "another package or namespace, got 'numpy'"),
-        ({"version": "one"}, "version must be such as 1.2.3 or 1.2.3rc1"),
-        ({"description": "*/ Two small"}, "description must be one line"),
-        ({"ops": []}, "must have operations of different names, got none"),
+        {"name": "example-ops"},
+        {"name": 5},
+        {"name": "numpy"},
+        {"version": "one"},
+        {"description": "*/ Two small"},
+        {"ops": []},
     ],
 )
-def test_an_extension_that_makes_no_sense_is_refused(example, fields, message):
-    with pytest.raises(ValueError, match=message):
+def test_an_extension_that_makes_no_sense_is_refused(example, fields):
+    with refuses(ValueError):
         dataclasses.replace(example, **fields)
-    with pytest.raises(ValueError, match="must have operations of different names, got scale, scale"):
+    with refuses(ValueError):
         dataclasses.replace(example, ops=[example.ops[0]] * 2)
 
 
@@ -222,7 +215,7 @@ def test_dtypes_that_torch_has_few_operators_for_are_refused_by_name(example, tm
     from cutepy import aot
 
     op = other(example.ops[0], arguments(x=spec("uint32"), out=spec("uint32")))
-    with pytest.raises(aot.SpecError, match=r"scale: x must be of float16, .* in a PyTorch extension, got uint32"):
+    with refuses(aot.SpecError):
         aot.extension(aot.Extension("one", [op]), tmp_path / "out")
 
 
@@ -233,7 +226,7 @@ def test_symbols_of_kernels_are_of_one_each(example):
     scale = example.ops[0]
     clash = dataclasses.replace(scale, name="scale_half", variants=[dataclasses.replace(scale.variants[0], label="0")])
     first = dataclasses.replace(scale, variants=[dataclasses.replace(scale.variants[0], label="half_0")])
-    with pytest.raises(aot.SpecError, match="labels of variants must differ, got one_scale_half_0 twice"):
+    with refuses(aot.SpecError):
         objects.compile_variants(aot.Extension("one", [first, clash]))
 
 
@@ -242,7 +235,7 @@ def test_a_folder_that_is_not_empty_is_kept(example, tmp_path):
 
     (tmp_path / "mine.txt").write_text("precious")
     for export in (aot.extension, aot.c):
-        with pytest.raises(FileExistsError, match="must be a new or empty folder"):
+        with refuses(FileExistsError):
             export(example, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
@@ -253,7 +246,5 @@ def test_functions_of_the_compilers_runtime_that_are_not_served_are_refused(monk
     from cutepy.aot import objects
 
     monkeypatch.delitem(objects.SERVED, "_cudaLaunchKernelEx")
-    with pytest.raises(
-        aot.SpecError, match="one_scale_half calls _cudaLaunchKernelEx, which exported libraries do not"
-    ):
+    with refuses(aot.SpecError):
         objects.compile_variants(aot.Extension("one", [example.ops[0]]))

@@ -10,6 +10,7 @@ import cutepy.aot
 from cutepy.aot.names import SpecError
 from cutepy.aot.symbols import of, trace
 from tests.aot.building import run
+from tests.messages import refuses
 
 
 def clusters(m, n):
@@ -100,21 +101,21 @@ def test_ways_that_do_the_same_are_one():
 
 
 @pytest.mark.parametrize(
-    ("function", "message"),
+    "function",
     [
-        (lambda q: q, r"test_symbols.py, line \d+\) has parameters q, which no tensor names; the names are m, n"),
-        (lambda m: m**2, "can't be written in C.*: unsupported operand"),
-        (lambda m: m // 2.0, r"\(m // 2.0\) must be of integers"),
-        (lambda m: [m], "must return a number or the answer to a comparison, got"),
-        (lambda m: "m", "must return a number or the answer to a comparison, got 'm'"),
-        (lambda m: m + "1", "can't be written in C"),
-        (lambda m: math.sqrt(m), "m is known only when the exported library is called"),
-        (lambda m: range(m), "m is known only when the exported library is called"),
-        (lambda m: {m: 1}, "unhashable"),
-        (lambda m: math.ceil(m / 2), "known only when .*; round by // if need be"),
-        (lambda m, n: sum(m > i for i in range(300) if n > i), "more than 256 paths"),
+        lambda q: q,
+        lambda m: m**2,
+        lambda m: m // 2.0,
+        lambda m: [m],
+        lambda m: "m",
+        lambda m: m + "1",
+        lambda m: math.sqrt(m),
+        lambda m: range(m),
+        lambda m: {m: 1},
+        lambda m: math.ceil(m / 2),
+        lambda m, n: sum(m > i for i in range(300) if n > i),
     ],
 )
-def test_what_has_no_cpp_is_refused_and_located(function, message):
-    with pytest.raises(SpecError, match=message):
+def test_what_has_no_cpp_is_refused_and_located(function):
+    with refuses(SpecError):
         trace(function, {"m", "n"})

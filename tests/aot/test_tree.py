@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.messages import refuses
+
 pytestmark = pytest.mark.dsl
 
 
@@ -32,7 +34,7 @@ def test_a_new_or_an_empty_folder_is_filled(tmp_path):
 def test_an_export_is_replaced_on_demand_only(tmp_path):
     make(tmp_path / "out", content=b"old")
     (tmp_path / "out/build").mkdir()
-    with pytest.raises(FileExistsError, match="holds an earlier export; replace that with overwrite=True"):
+    with refuses(FileExistsError):
         make(tmp_path / "out")
     assert (tmp_path / "out/README.md").read_bytes() == b"old"
     make(tmp_path / "out", overwrite=True)
@@ -45,7 +47,7 @@ def test_a_folder_that_is_no_export_is_never_replaced(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine.txt").write_text("precious")
     for overwrite in (False, True):  # so that no option is named that would not help
-        with pytest.raises(FileExistsError, match=r"it has no objects/kernels.json"):
+        with refuses(FileExistsError):
             make(tmp_path / "out", overwrite=overwrite)
     assert (tmp_path / "out/mine.txt").read_text() == "precious"
     assert names(tmp_path) == ["out"]
@@ -56,7 +58,7 @@ def test_what_is_no_folder_is_never_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("file")
     for name in ("file", "pipe", "link"):
-        with pytest.raises(FileExistsError, match="and is no folder; remove it, or choose another"):
+        with refuses(FileExistsError):
             make(tmp_path / name, overwrite=True)
     assert names(tmp_path) == ["file", "link", "pipe"]
     assert (tmp_path / "link").is_symlink()
@@ -80,7 +82,7 @@ def test_the_current_folder_is_left_alone(tmp_path, monkeypatch, out):
     make(here)
     monkeypatch.chdir(here)
     for overwrite in (False, True):
-        with pytest.raises(FileExistsError, match="must not be or hold the current folder"):
+        with refuses(FileExistsError):
             make(out, overwrite=overwrite)
     assert names(here) == ["README.md", "objects"]
 
@@ -103,7 +105,7 @@ def test_where_moving_fails_the_earlier_export_is_back(tmp_path, monkeypatch):
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", failing)
-    with pytest.raises(OSError, match="no"):
+    with refuses(OSError):
         make(tmp_path / "out", overwrite=True)
     assert (tmp_path / "out/README.md").read_bytes() == b"old"
     assert names(tmp_path) == ["out"]
@@ -112,6 +114,6 @@ def test_where_moving_fails_the_earlier_export_is_back(tmp_path, monkeypatch):
 @pytest.mark.parametrize("inside", ["x", "x/y"])
 def test_a_file_in_the_path_is_named(tmp_path, inside):
     (tmp_path / "afile").touch()
-    with pytest.raises(NotADirectoryError, match=r"afile is a file; choose another folder"):
+    with refuses(NotADirectoryError):
         make(tmp_path / "afile" / inside)
     assert names(tmp_path) == ["afile"]

@@ -5,6 +5,8 @@ import struct
 
 import pytest
 
+from tests.messages import refuses
+
 pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -110,7 +112,7 @@ def test_spills_are_what_the_assembler_says(threads, capfd, tmp_path):
 
 @pytest.mark.parametrize("data", [b"", b"/tmp/kernel.cubin", b"\x7fELF\x01\x01" + bytes(64)])
 def test_bytes_that_are_no_cubin_are_refused(data):
-    with pytest.raises(ValueError, match="64-bit little-endian ELF"):
+    with refuses(ValueError):
         read_resources(data)
 
 
@@ -119,5 +121,5 @@ def test_an_elf_without_kernels_is_refused():
     header[:6] = b"\x7fELF\x02\x01"
     struct.pack_into("<Q", header, 40, 64)
     struct.pack_into("<HHH", header, 58, 64, 1, 0)
-    with pytest.raises(ValueError, match="names no kernel"):
+    with refuses(ValueError):
         read_resources(bytes(header) + bytes(64) + b"\0")

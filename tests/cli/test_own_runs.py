@@ -76,7 +76,7 @@ def test_schedules_are_played_in_own_runs(run, form):
     assert played["seeds"] == {"first": 3, "last": 10}
     assert result.exit_code == 1
     assert "simulated 1 launches of 1 kernels" in result.stderr
-    assert "come to something else" not in result.stderr  # the report is on standard output, once
+    assert "end with another result" not in result.stderr  # the report is on standard output, once
 
 
 def test_all_schedules_are_played_in_own_runs(run):

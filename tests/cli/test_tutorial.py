@@ -18,6 +18,7 @@ from cutepy.cli.tutorial.answers import judge
 from cutepy.cli.tutorial.chapter import Drawing, Prose, Session, evaluate, load, sources, titles
 from cutepy.layouts import Layout, parse
 from cutepy.layouts.render import render_html, render_svg
+from tests.messages import refuses
 
 NUMBERS = range(1, len(titles()) + 1)
 TOPICS = (
@@ -135,11 +136,11 @@ def test_a_claim_that_does_not_hold_is_seen():
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
-    [("```question\nask: x\nanswer: 1\n```\n", "a question needs ask"), ("```picture\nx\n```\n", "blocks are python")],
+    "body",
+    ["```question\nask: x\nanswer: 1\n```\n", "```picture\nx\n```\n"],
 )
-def test_a_chapter_of_another_form_is_refused(body, message):
-    with pytest.raises(ValueError, match=message):
+def test_a_chapter_of_another_form_is_refused(body):
+    with refuses(ValueError):
         evaluate(f"# T\n\n{body}", 1)
 
 

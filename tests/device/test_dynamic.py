@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -171,14 +173,14 @@ def test_a_reader_too_many_is_waited_for_in_vain():
 
 
 def test_a_reader_too_few_is_told():
-    with pytest.raises(cutepy.sim.errors.SimulationError, match="got 1 arrivals more"), cutepy.simulate():
+    with refuses(cutepy.sim.errors.SimulationError), cutepy.simulate():
         run_schedule((5, 3, 2), readers=READERS - 1)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
-    [((0, 2, 1), "at least 1 slot, got 0"), ((1, 0, 1), "1 reader warp"), ((1, 2, 17), "1 to 16 CTAs, got 17")],
+    "arguments",
+    [(0, 2, 1), (1, 0, 1), (1, 2, 17)],
 )
-def test_rings_of_tickets_that_cannot_be(arguments, said):
-    with pytest.raises(ValueError, match=said):
+def test_rings_of_tickets_that_cannot_be(arguments):
+    with refuses(ValueError):
         rules.check_tickets(*arguments)

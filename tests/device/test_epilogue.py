@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -92,20 +94,20 @@ def test_what_is_stored_is_in_its_place(tile, subtile, warpgroups, stages, dtype
 
 
 @pytest.mark.parametrize(
-    ("tile", "subtile", "options", "said"),
+    ("tile", "subtile", "options"),
     [
-        ((128, 32), (128, 16), {}, r"64 rows, 64 for each, .*, got \(128, 16\); use \(64, 16\)"),
-        ((64, 32), (32, 16), {}, r"got \(32, 16\); use \(64, 16\)"),
-        ((128, 32), (64, 16), {"warpgroups": 2}, r"128 rows, 64 for each, .*, got \(64, 16\); use \(128, 16\)"),
-        ((64, 24), (64, 12), {}, r"multiple of 8 columns, got \(64, 12\); use \(64, 16\)"),
-        ((64, 48), (64, 32), {}, "whole stages of 64 x 32 elements, got 64 x 48"),
-        ((128, 24), (64, 16), {}, "whole stages of 64 x 16 elements, got 128 x 24"),
-        ((64, 32), (64, 16), {"stages": 1}, "at least 2 stages, got 1.*use 2"),
-        ((64, 32), (64, 16), {"threads": 256}, "the 128 threads of its MMA, got 256"),
+        ((128, 32), (128, 16), {}),
+        ((64, 32), (32, 16), {}),
+        ((128, 32), (64, 16), {"warpgroups": 2}),
+        ((64, 24), (64, 12), {}),
+        ((64, 48), (64, 32), {}),
+        ((128, 24), (64, 16), {}),
+        ((64, 32), (64, 16), {"stages": 1}),
+        ((64, 32), (64, 16), {"threads": 256}),
     ],
 )
-def test_what_it_can_not_store_is_refused(tile, subtile, options, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_it_can_not_store_is_refused(tile, subtile, options):
+    with refuses(ValueError):
         stored(tile, subtile, **options)
 
 
@@ -115,17 +117,17 @@ def traced(make: cutlass.Constexpr):
 
 
 @pytest.mark.parametrize(
-    ("types", "modes", "said"),
+    ("types", "modes"),
     [
-        ((cutlass.Float8E4M3FN,) * 2, (0, 1), "only 16-bit operands MN-major"),
-        ((cutlass.Float8E4M3FN,) * 2, (1, 0), "only 16-bit operands MN-major"),
-        ((cutlass.Float16, cutlass.BFloat16), (1, 1), "16-bit operands of one type, got Float16 and BFloat16"),
-        ((cutlass.Float16,) * 2, (1, 2), "contiguous modes must be 0 or 1, got 1 and 2"),
+        ((cutlass.Float8E4M3FN,) * 2, (0, 1)),
+        ((cutlass.Float8E4M3FN,) * 2, (1, 0)),
+        ((cutlass.Float16, cutlass.BFloat16), (1, 1)),
+        ((cutlass.Float16,) * 2, (1, 2)),
     ],
 )
-def test_operands_that_no_wgmma_takes_are_refused(types, modes, said):
+def test_operands_that_no_wgmma_takes_are_refused(types, modes):
     def make():
         mma.make_tiled_mma(*types, a_contiguous_mode=modes[0], b_contiguous_mode=modes[1], tile_n=64, warpgroups=1)
 
-    with cutepy.simulate(), pytest.raises(ValueError, match=said):
+    with cutepy.simulate(), refuses(ValueError):
         traced(make)

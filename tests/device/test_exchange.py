@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -81,21 +83,22 @@ def test_sums_are_those_of_all_parts_in_a_fixed_order(parts, subtiles, registers
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "kind"),
     [
-        ("announce", "deadlock|uneven-bytes"),
+        ("announce", "uneven-bytes"),
         ("release", "deadlock"),
         ("wait", "unordered-read"),
-        ("drain", "unordered"),
+        ("drain", "unordered-write"),
     ],
 )
-def test_steps_that_are_left_out_are_told(monkeypatch, broken, said):
+def test_steps_that_are_left_out_are_told(monkeypatch, broken, kind):
     monkeypatch.setattr(ClusterSums, broken, lambda *_: None)
-    with pytest.raises(HazardError, match=said):
+    with pytest.raises(HazardError) as caught:
         exchange(2, 2, sanitize=True)
+    assert kind in {hazard.kind for hazard in caught.value.hazards}
 
 
 @pytest.mark.parametrize(("parts", "registers"), [(1, 4), (2, 6), (17, 4)])
 def test_what_can_not_be_exchanged_is_refused(parts, registers):
-    with pytest.raises(ValueError, match=r"2 to 16 CTAs|multiple of 4"):
+    with refuses(ValueError):
         ClusterSums(None, None, parts, 1, registers, 64, 0, 0, 1, 0)

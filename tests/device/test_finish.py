@@ -5,6 +5,8 @@ import random
 import numpy as np
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -326,7 +328,7 @@ def test_the_library(part):
 
 
 def test_subtiles_too_narrow_for_parts_are_refused():
-    with pytest.raises(ValueError, match="interleaved in 2 parts must have a multiple of 16 columns, got 24"):
+    with refuses(ValueError):
         Finish(epilogues.swiglu.graph, make_subtile((64, 24), 1, 0), (), 64, 64)
 
 

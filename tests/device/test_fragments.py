@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -147,18 +149,18 @@ def test_a_nan_is_the_largest_of_a_cta_and_a_cluster(threads, ctas):
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "said"),
+    ("options", "error"),
     [
-        ({"barrier": 16}, ValueError, "a named barrier must be 1 to 15, .* got 16"),
-        ({"barrier": 0}, ValueError, "a named barrier must be 1 to 15, 0 being that of sync_threads, got 0"),
-        ({"slots": (1, 4)}, ValueError, "a reduction of 2 values needs 4 fp32 slots of shared memory, got 1"),
-        ({"slots": (4, 2)}, ValueError, "a reduction of 2 values needs 4 fp32 slots of shared memory, got 2"),
-        ({"as_pointers": True}, TypeError, "slots must be a tensor, .*; use smem.as_vector"),
+        ({"barrier": 16}, ValueError),
+        ({"barrier": 0}, ValueError),
+        ({"slots": (1, 4)}, ValueError),
+        ({"slots": (4, 2)}, ValueError),
+        ({"as_pointers": True}, TypeError),
     ],
 )
-def test_what_a_reduction_can_not_have_is_refused_while_it_is_traced(options, error, said):
+def test_what_a_reduction_can_not_have_is_refused_while_it_is_traced(options, error):
     x = torch.zeros(2, 128)
-    with cutepy.simulate(), pytest.raises(error, match=said):
+    with cutepy.simulate(), refuses(error):
         Sums(64, 2, **options)(x, x)
 
 
@@ -170,42 +172,30 @@ def test_all_registers_that_threads_are_launched_with_are_dealt_out(consumers):
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    "made",
     [
-        (lambda: rules.check_reduction(48), "whole warps .* got 48; use 64"),
-        (
-            lambda: rules.named_barriers(store=2, turns=14),
-            "has 15 named barriers .*, got 16: 2 for store, 14 for turns",
-        ),
-        (lambda: rules.named_barriers(store=-1), "0 named barriers or more, got -1 for store"),
-        (lambda: rules.check_barrier(16), "a named barrier must be 1 to 15, .* got 16"),
-        (lambda: Turns(15, 0, 128), "a named barrier must be 1 to 15, .* got 16"),
-        (lambda: Turns(1, 0, 100), "whole warps, at most 512 threads, got 100"),
-        (lambda: Turns(1, 0, 1024), "whole warps, at most 512 threads, got 1024"),
-        (lambda: rules.check_scattered(3), "1, 2, 4, 8, 16 or 32 values, got 3"),
-        (lambda: rules.check_scattered(64), "1, 2, 4, 8, 16 or 32 values, got 64"),
-        (
-            lambda: rules.wgmma_tiling("float16", "float99", 128, 1),
-            "dtypes go by torch's names, such as float16, got 'float99'",
-        ),
-        (lambda: rules.wgmma_tiling("float16", "float16", 128, 0), "MMAs need 1 warpgroup or more, got 0"),
-        (lambda: rules.register_budget(4), "1 to 3 warpgroups can multiply beside a producer, got 4"),
-        (lambda: rules.check_accumulators((256, 256), 2), "256 registers a thread.*296 exceed the 232"),
-        (lambda: rules.check_multicast(128, 128, 3), "3 CTAs .* whole 128 bytes, got 128 lines of 128 bytes; use a la"),
-        (lambda: rules.check_multicast(24, 32, 4), "4 CTAs .* whole 128 bytes, got 24 lines of 32 bytes"),
-        (lambda: rules.check_schedule((4, 4), 2, 8), "1 to 16 CTAs"),
-        (lambda: rules.check_schedule((1, 1), 1, 0), "at least 1 row, got 0"),
-        (
-            lambda: rules.check_ring_stages(4, 3, 4),
-            "the 4 stages of their ring, got 4 and 3",
-        ),
-        (lambda: rules.check_stages((64, 64), (64, 32), (64, 64, 16)), "same extent along K, got 64 and 32"),
-        (
-            lambda: rules.check_stages((96, 64), (64, 64), (64, 64, 16)),
-            "M of a stage .* 64.*, got 96; use 128",
-        ),
+        lambda: rules.check_reduction(48),
+        lambda: rules.named_barriers(store=2, turns=14),
+        lambda: rules.named_barriers(store=-1),
+        lambda: rules.check_barrier(16),
+        lambda: Turns(15, 0, 128),
+        lambda: Turns(1, 0, 100),
+        lambda: Turns(1, 0, 1024),
+        lambda: rules.check_scattered(3),
+        lambda: rules.check_scattered(64),
+        lambda: rules.wgmma_tiling("float16", "float99", 128, 1),
+        lambda: rules.wgmma_tiling("float16", "float16", 128, 0),
+        lambda: rules.register_budget(4),
+        lambda: rules.check_accumulators((256, 256), 2),
+        lambda: rules.check_multicast(128, 128, 3),
+        lambda: rules.check_multicast(24, 32, 4),
+        lambda: rules.check_schedule((4, 4), 2, 8),
+        lambda: rules.check_schedule((1, 1), 1, 0),
+        lambda: rules.check_ring_stages(4, 3, 4),
+        lambda: rules.check_stages((64, 64), (64, 32), (64, 64, 16)),
+        lambda: rules.check_stages((96, 64), (64, 64), (64, 64, 16)),
     ],
 )
-def test_what_no_kernel_could_run_is_refused_by_name(made, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_no_kernel_could_run_is_refused_by_name(made):
+    with refuses(ValueError):
         made()

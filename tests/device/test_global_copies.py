@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -142,15 +144,15 @@ def test_a_vector_is_one_row(n):
 
 
 @pytest.mark.parametrize(
-    ("shape", "said"),
+    "shape",
     [
-        ((4, 8, 8), r"of a tensor \(columns,\) or \(rows, columns\), got rank 3"),
-        ((8, 8), "the contiguous mode, which must be the last"),
+        (4, 8, 8),
+        (8, 8),
     ],
 )
-def test_other_tensors_are_refused_while_they_are_traced(shape, said):
+def test_other_tensors_are_refused_while_they_are_traced(shape):
     x = torch.zeros(shape).mT
-    with cutepy.simulate(), pytest.raises(ValueError, match=said):
+    with cutepy.simulate(), refuses(ValueError):
         Copy()(x, x)
 
 
@@ -158,9 +160,9 @@ def test_what_vectors_can_be():
     assert [rules.vector_elems(16, align, 0) for align in (2, 4, 8, 16, 32)] == [1, 2, 4, 8, 8]
     assert [rules.vector_elems(16, 16, stride) for stride in (1, 2, 12, 24)] == [1, 2, 4, 8]
     assert [rules.vector_elems(32, 16, 0, most) for most in (1, 2, 3, 8)] == [1, 2, 2, 4]
-    with pytest.raises(ValueError, match="elements of 1, 2, 4, 8 or 16 bytes, got 4 bits"):
+    with refuses(ValueError):
         rules.vector_elems(4, 16, 0)
-    with pytest.raises(ValueError, match="32-bit elements must be at a multiple of 4 bytes, got 2"):
+    with refuses(ValueError):
         rules.vector_elems(32, 2, 0)
-    with pytest.raises(ValueError, match="a vector has 8 elements, got 4 values"):
+    with refuses(ValueError):
         rules.check_vector(4, 8)

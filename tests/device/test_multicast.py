@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 cutlass = pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -81,5 +83,5 @@ def test_what_may_be_shared_is_whole(tile, mode, bits, peers):
 def test_parts_where_tma_cannot_write_are_refused(tile, mode, peers):
     x = torch.zeros(tile if mode == 1 else tile[::-1]).half()
     x = x if mode == 1 else x.t()
-    with cutepy.simulate(), pytest.raises(ValueError, match=f"a tile that {peers} CTAs share by multicast must have"):
+    with cutepy.simulate(), refuses(ValueError):
         Shared(sm90.StagedTile(tile, 1, 16, mode), peers)(x, x)

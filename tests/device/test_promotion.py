@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -198,17 +200,17 @@ def test_few_blocks_of_k(k):
 
 
 @pytest.mark.parametrize(
-    ("tiling", "said"),
+    "tiling",
     [
-        (rules.wgmma_tiling(E4M3, "float8_e5m2", 16, 1), "stages of B must hold .*, Float8E5M2, got Float8E4M3FN"),
-        (rules.wgmma_tiling("bfloat16", "bfloat16", 16, 1), "stages of A must hold .*, BFloat16, got Float8E4M3FN"),
+        rules.wgmma_tiling(E4M3, "float8_e5m2", 16, 1),
+        rules.wgmma_tiling("bfloat16", "bfloat16", 16, 1),
     ],
 )
-def test_stages_of_another_type_than_the_mmas_are_refused(tiling, said):
+def test_stages_of_another_type_than_the_mmas_are_refused(tiling):
     kernel = Promoted((64, 16, 128), 1)
     kernel.tiling = tiling
     a, b, scales, _ = problem(64, 16, 128, (1, 128))
-    with cutepy.simulate(), pytest.raises(TypeError, match=said):
+    with cutepy.simulate(), refuses(TypeError):
         kernel(a, b, torch.zeros(64, 16), *scales)
 
 

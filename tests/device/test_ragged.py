@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -42,15 +44,15 @@ def test_addresses_are_those_of_rows_modulo_2_64(data):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        ((EXTENT + 1, 64, "a"), "a must have at most 1073741824 rows"),
-        ((1, 24), "a multiple of 16 bytes"),
-        ((1, 2**34), "fewer than 17179869184, apart, got 17179869184"),
+        (EXTENT + 1, 64, "a"),
+        (1, 24),
+        (1, 2**34),
     ],
 )
-def test_what_tma_cannot_hold_is_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
+def test_what_tma_cannot_hold_is_refused(arguments):
+    with refuses(ValueError):
         rules.ragged.check_ragged(*arguments)
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -173,24 +175,21 @@ class ThroughOfHalfB(OfHalfB, Through):
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    "make",
     [
-        (lambda: Through((64, 32, 16), BF16, BF16), "at least 2 MMAs along K, one to load .*, got 1; use a larger K"),
-        (lambda: Through((64, 32, 64), BF16, BF16, stages=1), "at least 2 stages, .* got 1, which deadlocks"),
-        (lambda: Through((64, 32, 64), BF16, BF16, a_mode=0), "staged K-major, got MN-major"),
-        (
-            lambda: Through((64, 32, 64), BF16, BF16, in_registers=False),
-            r"from registers \(RS\), .*a_in_registers=True",
-        ),
-        (lambda: Through((96, 32, 64), BF16, BF16), "the M of a stage must be a multiple of 64"),
-        (lambda: AsMainLoop((64, 32, 64), BF16, BF16), r"from shared memory \(SS\), .*a_in_registers=False"),
-        (lambda: AsMainLoop((64, 32, 64), BF16, BF16, stages=1, in_registers=False), "at least 2 stages, .* got 1"),
-        (lambda: Through((128, 256, 64), BF16, BF16, stages=2), "256 registers a thread, .* exceed the 232"),
-        (lambda: ThroughOfHalfB((64, 32, 64), BF16, BF16), "stages of B must hold .*, BFloat16, got Float16"),
+        lambda: Through((64, 32, 16), BF16, BF16),
+        lambda: Through((64, 32, 64), BF16, BF16, stages=1),
+        lambda: Through((64, 32, 64), BF16, BF16, a_mode=0),
+        lambda: Through((64, 32, 64), BF16, BF16, in_registers=False),
+        lambda: Through((96, 32, 64), BF16, BF16),
+        lambda: AsMainLoop((64, 32, 64), BF16, BF16),
+        lambda: AsMainLoop((64, 32, 64), BF16, BF16, stages=1, in_registers=False),
+        lambda: Through((128, 256, 64), BF16, BF16, stages=2),
+        lambda: ThroughOfHalfB((64, 32, 64), BF16, BF16),
     ],
 )
-def test_what_can_not_be_is_refused_while_it_is_traced(make, said):
-    check_refused(make, said)
+def test_what_can_not_be_is_refused_while_it_is_traced(make):
+    check_refused(make)
 
 
 class TwoProducts:
@@ -260,14 +259,12 @@ def test_sums_become_the_operand_of_the_next_product(keys, width):
 
 def test_sums_that_other_threads_need_are_refused():
     q, k, v = (torch.zeros(64, 64).to(torch.float8_e4m3fn) for _ in range(3))
-    with cutepy.simulate(), pytest.raises(ValueError, match="other threads have some"):
+    with cutepy.simulate(), refuses(ValueError):
         TwoProducts(64, 64, E4M3)(q, k, v, torch.zeros(64, 64))
 
 
 def test_a_change_that_gives_nothing_is_refused():
-    with pytest.raises(
-        TypeError, match="A's registers need a tensor or a vector, got NoneType; return one from `change`"
-    ):
+    with refuses(TypeError):
         operand.put(None, None, None)
 
 

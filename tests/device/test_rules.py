@@ -5,6 +5,7 @@ from hypothesis import given, strategies as st
 
 from cutepy.device import rules
 from cutepy.layouts import LayoutError, size, sm90
+from tests.messages import refuses
 
 
 @pytest.mark.parametrize("bits", [8, 16, 32])
@@ -20,7 +21,7 @@ def test_the_widest_swizzle_is_the_one_whose_atom_fits(bits, swizzle, span_bytes
 
 @pytest.mark.parametrize("elems", [0, 4, 12])
 def test_extents_that_no_atom_divides_are_refused(elems):
-    with pytest.raises(ValueError, match="multiple of 16 bytes"):
+    with refuses(ValueError):
         rules.widest_swizzle(elems, 16)
 
 
@@ -49,17 +50,17 @@ def test_a_staged_tile_is_made_of_whole_atoms(mode):
     assert rules.staged_swizzle(tile(8, 64), mode, 1, 16) == "SW128"
     assert rules.staged_swizzle(tile(24, 32), mode, 3, 16) == "SW64"
     assert rules.staged_swizzle(tile(64, 64), mode, 3, 16, "SW32") == "SW32"
-    with pytest.raises(ValueError, match=r"multiple of 8 across its contiguous mode, got 12 of .*; use 16"):
+    with refuses(ValueError):
         rules.staged_swizzle(tile(12, 64), mode, 2, 16)
-    with pytest.raises(ValueError, match=r"multiple of 8 across its contiguous mode, got 0 of .*; use 8"):
+    with refuses(ValueError):
         rules.staged_swizzle(tile(0, 64), mode, 2, 16)
-    with pytest.raises(ValueError, match="must be one of INTER, SW32, SW64, got 'SW128'"):
+    with refuses(ValueError):
         rules.staged_swizzle(tile(64, 32), mode, 2, 16, "SW128")
-    with pytest.raises(ValueError, match="must be one of none, got 'INTER'"):
+    with refuses(ValueError):
         rules.staged_swizzle(tile(64, 0), mode, 2, 16, "INTER")
-    with pytest.raises(ValueError, match="at least 1 stage, got 0"):
+    with refuses(ValueError):
         rules.staged_swizzle(tile(64, 64), mode, 0, 16)
-    with pytest.raises(ValueError, match=r"must be 0 .* or 1 .*, got 2"):
+    with refuses(ValueError):
         rules.staged_swizzle(tile(64, 64), 2, 1, 16)
 
 
@@ -79,23 +80,23 @@ def test_subtiles_say_what_would_fit(rows, columns, warpgroups, fits):
     if fits is None:
         rules.check_subtile(rows, columns, warpgroups)
     else:
-        with pytest.raises(ValueError, match=fits):
+        with refuses(ValueError):
             rules.check_subtile(rows, columns, warpgroups)
 
 
 def test_columns_divide_into_subtiles():
     rules.check_subtile_columns(64, 16)
-    for columns, fitting in ((24, "8, 16, 32 or 64"), (128, "8, 16, 32 or 64")):
-        with pytest.raises(ValueError, match=f"must divide the tile's 64, got {columns}; use {fitting}$"):
+    for columns in (24, 128):
+        with refuses(ValueError):
             rules.check_subtile_columns(64, columns)
-    with pytest.raises(ValueError, match=r"the tile's 8, got 16; use 8$"):
+    with refuses(ValueError):
         rules.check_subtile_columns(8, 16)
 
 
 def test_a_main_loop_loads_a_stage_while_it_multiplies_another():
     rules.check_overlap(2)
     for stages in (0, 1):
-        with pytest.raises(ValueError, match=f"at least 2 stages, .* got {stages}, which deadlocks; use 2"):
+        with refuses(ValueError):
             rules.check_overlap(stages)
 
 
@@ -105,41 +106,41 @@ def test_halves_of_a_stage_have_all_of_its_steps():
         assert [*first, *second] == list(range(steps))
         assert len(first) - len(second) in (0, 1)
     for steps in (0, 1):
-        with pytest.raises(ValueError, match=f"at least 2 MMAs along K, .* got {steps}; use a larger K"):
+        with refuses(ValueError):
             rules.step_halves(steps)
 
 
 def test_an_operand_that_threads_can_load():
     rules.check_staged_operand(True, 16, 2)
-    with pytest.raises(ValueError, match="must be staged K-major, got MN-major"):
+    with refuses(ValueError):
         rules.check_staged_operand(False, 16, 2)
-    with pytest.raises(ValueError, match="loads 8, 16, 32, 64, 128 bits, got 2 elements of 2"):
+    with refuses(ValueError):
         rules.check_staged_operand(True, 2, 2)
     rules.check_operand_source("smem", "smem")
-    with pytest.raises(ValueError, match=r"from shared memory \(SS\), got .* registers \(RS\); .*a_in_registers=False"):
+    with refuses(ValueError):
         rules.check_operand_source("rmem", "smem")
 
 
 def test_a_ring_that_its_barriers_can_count():
     rules.check_ring(1, 16, 1, (1, 1))
     rules.check_ring(7, 2**20 - 16, 8, (4, 4))
-    for ring, said in (
-        ((0, 16, 1, (1, 1)), "at least 1 stage, got 0"),
-        ((1, 0, 1, (1, 1)), "16 to 1048560 bytes, a multiple of 16, got 0"),
-        ((1, 24, 1, (1, 1)), "a multiple of 16, got 24"),
-        ((1, 2**20, 1, (1, 1)), "got 1048576"),
-        ((1, 16, 0, (1, 1)), "at least 1 consumer warp, got 0: nobody"),
-        ((1, 16, 1, (0, 1)), r"1 to 16 CTAs, got \(0, 1\)"),
-        ((1, 16, 1, (1, -1)), r"1 to 16 CTAs, got \(1, -1\)"),
-        ((1, 16, 1, (4, 5)), r"1 to 16 CTAs, got \(4, 5\)"),
+    for ring in (
+        (0, 16, 1, (1, 1)),
+        (1, 0, 1, (1, 1)),
+        (1, 24, 1, (1, 1)),
+        (1, 2**20, 1, (1, 1)),
+        (1, 16, 0, (1, 1)),
+        (1, 16, 1, (0, 1)),
+        (1, 16, 1, (1, -1)),
+        (1, 16, 1, (4, 5)),
     ):
-        with pytest.raises(ValueError, match=said):
+        with refuses(ValueError):
             rules.check_ring(*ring)
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128", "float64", "bool", "int16"])
 def test_types_that_wgmma_does_not_multiply_are_named(dtype):
     for types in ((dtype, "float16"), ("float16", dtype)):
-        with pytest.raises(LayoutError, match=f"wgmma multiplies float16, .*, and no {dtype}") as raised:
+        with refuses(LayoutError) as raised:
             rules.wgmma_tiling(*types, 128, 1)
         assert ("real and imaginary" in str(raised.value)) == dtype.startswith("complex")

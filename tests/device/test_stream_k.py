@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -109,11 +111,12 @@ def test_sums_that_are_fetched_before_they_were_left_are_told(monkeypatch):
             rC[register] = rC[register] + lines[register]
 
     monkeypatch.setattr(WorkspaceSums, "add_to", hasty)
-    with pytest.raises(HazardError, match=r"unordered|race"):
+    with pytest.raises(HazardError) as caught:
         share((1, 1, 40), 3, workspace(3), sanitize=True)
+    assert {hazard.kind for hazard in caught.value.hazards} == {"unordered-read"}
 
 
 @pytest.mark.parametrize(("registers", "threads"), [(6, 64), (0, 64), (4, 48), (4, 1024)])
 def test_what_no_workspace_takes_is_refused(registers, threads):
-    with pytest.raises(ValueError, match=r"multiple of 4 values|1 to 16 whole warps"):
+    with refuses(ValueError):
         WorkspaceSums(None, None, registers, threads, 0)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -113,28 +115,29 @@ def test_tiles_are_moved_and_what_lies_beyond_is_zero(dtype, tile, extents, load
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
-    [("wait", "unordered-read|read-in-flight|not-waited"), ("commit", "deadlock"), ("acquire", "unordered-write")],
+    ("broken", "kind"),
+    [("wait", "unordered-read"), ("commit", "deadlock"), ("acquire", "unordered-write")],
 )
-def test_steps_that_are_left_out_are_told(monkeypatch, broken, said):
+def test_steps_that_are_left_out_are_told(monkeypatch, broken, kind):
     instead = {"acquire": lambda self, state: self.full + state.index}.get(broken, lambda *_: None)
     monkeypatch.setattr(MixedRing, broken, instead)
-    with pytest.raises(HazardError, match=said):
+    with pytest.raises(HazardError) as caught:
         moved("float16", (32, 32), 1, 8, (32, 104))
+    assert kind in {hazard.kind for hazard in caught.value.hazards}
 
 
 @pytest.mark.parametrize(
-    ("tile", "piece_bytes", "threads", "said"),
+    ("tile", "piece_bytes", "threads"),
     [
-        ((32, 32), 2, 32, "cp.async copies 4, 8, 16 bytes, got 2"),
-        ((32, 32), 16, 2**10, "multiple of the 256 .* got 32"),
+        ((32, 32), 2, 32),
+        ((32, 32), 16, 2**10),
     ],
 )
-def test_tiles_that_threads_can_not_share_are_refused(tile, piece_bytes, threads, said):
+def test_tiles_that_threads_can_not_share_are_refused(tile, piece_bytes, threads):
     @cute.jit
     def make():
         staged = cute.make_rmem_tensor((*tile, 2), cutlass.Float16)
         ThreadLoads(staged, staged, 1, piece_bytes, threads, cutlass.Int32(0))
 
-    with cutepy.simulate(), pytest.raises(ValueError, match=said):
+    with cutepy.simulate(), refuses(ValueError):
         make()

@@ -5,6 +5,7 @@ import pytest
 from cutepy.layouts import Layout, sm80, sm90
 from cutepy.layouts.render import picture_of
 from tests.layouts import brute_force as bf
+from tests.messages import refuses
 
 pytestmark = pytest.mark.dsl
 
@@ -207,5 +208,5 @@ def test_dead_atoms_are_refused():
         return from_cute(kept[0]).name
 
     assert traced(keep) == "SM80_16x8x16_F16F16F16F16_TN"
-    with pytest.raises(RuntimeError, match="from_cute outside a trace"):
+    with refuses(RuntimeError):
         from_cute(kept[0])

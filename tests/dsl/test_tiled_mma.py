@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
 
@@ -44,24 +46,19 @@ def test_a_tiling_is_read_back_as_itself(types, majors, warpgroups, in_registers
 
 
 @pytest.mark.parametrize(
-    ("tiling", "majors", "said"),
+    ("tiling", "majors"),
     [
-        (wgmma_tiling("float8_e5m2", "float8_e5m2", 64, 1), ("MN", "K"), "takes A K-major and B K-major, got MN and K"),
-        (wgmma_tiling("float16", "float16", 64, 1, a_in_registers=True), ("MN", "K"), "takes A K-major and B MN or K"),
-        (sm90.TiledMMA(sm90.wgmma_traits("SM90_64x64x16_F16F16F16_SS")), ("K", "K"), "and saturate, got SM90_64x64x16"),
-        (wgmma_tiling("float16", "float16", 64, 1), ("M", "K"), "major must be one of MN, K, got 'M'"),
-        (
-            sm90.TiledMMA(sm90.wgmma_traits("SM90_64x64x32_S32S8S8_SS_TN")),
-            ("K", "K"),
-            "and saturate, got SM90_64x64x32",
-        ),
+        (wgmma_tiling("float8_e5m2", "float8_e5m2", 64, 1), ("MN", "K")),
+        (wgmma_tiling("float16", "float16", 64, 1, a_in_registers=True), ("MN", "K")),
+        (sm90.TiledMMA(sm90.wgmma_traits("SM90_64x64x16_F16F16F16_SS")), ("K", "K")),
+        (wgmma_tiling("float16", "float16", 64, 1), ("M", "K")),
+        (sm90.TiledMMA(sm90.wgmma_traits("SM90_64x64x32_S32S8S8_SS_TN")), ("K", "K")),
         (
             sm90.TiledMMA(sm90.wgmma_traits("SM90_64x64x16_F32F16F16_SS"), Layout((1, 1, 1)), (64, None, None)),
             ("K", "K"),
-            "without permutation",
         ),
     ],
 )
-def test_what_it_can_not_hold_is_refused(tiling, majors, said):
-    with cutepy.simulate(), pytest.raises(ValueError, match=said):
+def test_what_it_can_not_hold_is_refused(tiling, majors):
+    with cutepy.simulate(), refuses(ValueError):
         traced(lambda: to_tiled_mma(tiling, *majors))

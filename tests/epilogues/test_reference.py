@@ -5,6 +5,8 @@ import operator
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 
 from cutepy import epilogues  # noqa: E402
@@ -180,42 +182,39 @@ def test_gradients_of_operands_and_reductions():
 
 
 @pytest.mark.parametrize(
-    ("operands", "message"),
+    "operands",
     [
-        ({"bias": torch.ones(4)}, r"bias must have shape \(N,\) = \(8,\), got \(4,\)"),
-        (
-            {"residual": torch.ones(3, 8)},
-            r"residual must have shape \(M, N/2\) = \(3, 4\), or broadcast to it, got \(3, 8\)",
-        ),
-        ({"factor": torch.ones(8)}, r"factor must have shape \(M,\) = \(3,\), got \(8,\)"),
-        ({"scale": torch.ones(2)}, r"scale must have shape \(\)"),
-        ({"scale": "2"}, "scale must be a number or a tensor"),
-        ({"bias": 1.0}, "bias must be a tensor"),
-        ({"bias": torch.ones(8, dtype=torch.int32)}, "bias must have a float dtype"),
+        {"bias": torch.ones(4)},
+        {"residual": torch.ones(3, 8)},
+        {"factor": torch.ones(8)},
+        {"scale": torch.ones(2)},
+        {"scale": "2"},
+        {"bias": 1.0},
+        {"bias": torch.ones(8, dtype=torch.int32)},
     ],
 )
-def test_operands_of_other_shapes_are_refused(operands, message):
+def test_operands_of_other_shapes_are_refused(operands):
     fitting = {"bias": torch.ones(8), "scale": 1.0, "factor": torch.ones(3), "residual": torch.ones(3, 4)}
-    with pytest.raises(EpilogueError, match=message):
+    with refuses(EpilogueError):
         everything(torch.ones(3, 8), **{**fitting, **operands})
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    "given",
     [
-        (2**40, "n must be within the integers of 32 bits"),
-        (2**31, "n must be within the integers of 32 bits"),
-        (1.5, r"n must be an int or a tensor \(\), got float"),
-        (torch.tensor(2**40), r"n must have an integer dtype of at most 32 bits, .* got torch.int64; .*\.int\(\)"),
-        (torch.tensor(1.0), "n must have an integer dtype"),
+        2**40,
+        2**31,
+        1.5,
+        torch.tensor(2**40),
+        torch.tensor(1.0),
     ],
 )
-def test_integers_of_more_bits_are_refused(given, message):
+def test_integers_of_more_bits_are_refused(given):
     @epilogue
     def shifted(acc, n: Integer):
         return acc + n
 
-    with pytest.raises(EpilogueError, match=message):
+    with refuses(EpilogueError):
         shifted(torch.ones(2, 2), n=given)
 
 
@@ -238,7 +237,7 @@ def test_operands_may_have_any_name_that_no_operation_takes():
 
 
 def test_odd_columns_have_no_pairs():
-    with pytest.raises(EpilogueError, match="N must be a multiple of 2"):
+    with refuses(EpilogueError):
         epilogues.swiglu(torch.ones(2, 3))
 
 

@@ -11,6 +11,7 @@ import cutepy
 from cutepy import epilogues
 from cutepy.epilogues import Column, EpilogueError, Graph, Integer, Row, Scalar, Tile, epilogue, relu, silu, where
 from cutepy.epilogues.tracing import RESERVED
+from tests.messages import refuses
 
 torch = pytest.importorskip("torch")
 
@@ -221,7 +222,7 @@ def test_parts_are_eight_at_most():
     assert epilogue(lambda acc: parted(acc, 3)).graph.widest == 8
     assert epilogue(lambda acc: acc.interleaved(4)[1].interleaved(2)[0]).graph.widest == 8
     for deep in (lambda acc: parted(acc, 4), lambda acc: acc.interleaved(4)[1].interleaved(4)[2]):
-        with pytest.raises(EpilogueError, match="interleaved in 8 parts at most, got 16") as caught:
+        with refuses(EpilogueError) as caught:
             epilogue(deep)
         assert __file__ in str(caught.value)
         assert "interleaved" in str(caught.value).splitlines()[-1]
@@ -544,88 +545,88 @@ def refused_rounding(acc):
 
 
 @pytest.mark.parametrize(
-    ("function", "message", "at"),
+    ("function", "at"),
     [
-        (refused_if, "use where", "if acc > 0:"),
-        (refused_chain, "use where", "0 < acc < 1"),
-        (refused_element, "can.t be indexed", "acc[0]"),
-        (refused_unpacking, "interleaved", "gate, up = acc"),
-        (refused_capture, r"torch.Tensor; declare it as an operand", "acc + CAPTURED"),
-        (refused_capture_on_the_left, r"torch.Tensor; declare it as an operand", "CAPTURED + acc"),
-        (refused_torch, "torch's softmax is none", "torch.softmax"),
-        (refused_torch_option, "without some of its options", "beta=2"),
-        (refused_method, "no mean; it has column", "acc.mean()"),
-        (refused_width, "N/2 and one of N/4", "interleaved(4)"),
-        (refused_operand_width, "one width", "gate * up + bias"),
-        (refused_reduction, "only be returned", "acc / acc.sum(1)"),
-        (refused_unread, "bias is read by no result", "def refused_unread"),
-        (refused_annotation, "bias must be annotated Scalar", "def refused_annotation"),
-        (refused_default, "bias must have a number as its default", "def refused_default"),
-        (refused_fraction, "n must have an integer as its default .* got 1.5", "def refused_fraction"),
-        (refused_wide_default, "n must be within the integers of 32 bits", "def refused_wide_default"),
-        (refused_star, r"a parameter of its own, such as `rows: Row`, got `\*rows`", "def refused_star"),
-        (refused_underscore, "begin with a letter, got _b", "def refused_underscore"),
-        (refused_position, "passed by name, so bias must stand behind the `/`", "def refused_position"),
-        (refused_all_positions, "takes the accumulators first", "def refused_all_positions"),
-        (refused_no_position, "takes the accumulators first", "def refused_no_position"),
-        (refused_empty_tuple, r"one result at least, got \(\)", "def refused_empty_tuple"),
-        (refused_empty_dict, r"one result at least, got {}", "def refused_empty_dict"),
-        (refused_names, "begins with no digit, got 1", "def refused_names"),
-        (refused_digits, "begins with no digit, got '0'", "def refused_digits"),
-        (refused_no_name, "begins with no digit, got ''", "def refused_no_name"),
-        (refused_result, "result 1 must be floats of each element of a tile", "def refused_result"),
-        (refused_truth, "truth values of a tile", "acc > 0"),
-        (refused_nothing, "its result must be a value that it computed, got None", "def refused_nothing"),
-        (refused_power, "exponents are whole numbers", "acc**-2"),
-        (refused_dtype, "rounded to float16", "torch.int8"),
-        (refused_shift, "takes an integer value", "acc >> 2"),
-        (refused_logic, "and takes truth values or integers, got floats; compare first", "acc & 1"),
-        (refused_condition, "takes a condition", "where(acc, acc"),
-        (refused_constant, "fp32 numbers", "1e39"),
-        (refused_huge, "fp32 numbers", "10**400"),
-        (refused_wide, "integers of 32 bits, -2147483648 to 4294967295, got 4294967296", "2**32"),
-        (refused_comparison, "integers of 32 bits, -2147483648 to 2147483647, got 3000000000", "< 3000000000"),
-        (refused_choice, "integers of 32 bits, .*, got 3000000000", "where(acc > 0"),
-        (refused_seed, "integers of 32 bits, .*, got 1099511627776", "2**40"),
-        (refused_array, "numpy.ndarray; declare it as an operand", "np.ones"),
-        (refused_exponent, "exponents are whole numbers", "acc**acc"),
-        (refused_float, r"cutepy.epilogues' functions, such as exp\(x\) and sqrt\(x\)", "math.exp"),
-        (refused_numpy, r"NumPy computes with no value.* such as exp\(x\)", "np.exp"),
-        (refused_numpy_condition, "NumPy's where computes with no value.* cutepy.epilogues' functions", "np.where"),
-        (refused_numpy_bounds, "NumPy's clip computes with no value", "np.clip"),
-        (refused_numpy_sum, r"NumPy's sum computes with no value.* x.sum\(1\)", "np.sum"),
-        (refused_numpy_array, "NumPy makes no array of a value", "np.asarray"),
-        (refused_int, r"floor\(x\)", r"int(acc)"),
-        (refused_index, r"known only in the kernel.* where\(", "[acc.row % 2]"),
-        (refused_length, "has no length, .*`n: Integer`", "len(acc)"),
-        (refused_format, "a value takes operators, comparisons and cutepy.epilogues' functions", ":.2f"),
-        (refused_axis, "unexpected keyword argument 'axis'", "axis=1"),
-        (refused_number, "uniform and dropout take a value of an epilogue first, got 1.0", "uniform(1.0"),
-        (refused_float_seed, "take an integer as their seed, got 1.5; declare it `seed: Integer`", "1.5"),
-        (refused_scalar_seed, "take an integer as their seed, got floats of a scalar; declare it", "dropout"),
-        (refused_parts, "column has no columns", "interleaved(2)"),
-        (refused_in_place, r"relu_ would change a value in place.* write `y = relu\(x\)`", "torch.relu_"),
-        (refused_in_place_by_name, r"relu_ would change a value in place.* write `y = relu\(x\)`", "functional.relu_"),
-        (refused_in_place_operator, r"relu_ would change a value in place.* write `y = relu\(x\)`", "aten.relu_"),
-        (refused_in_place_overload, r"exp_ would change a value in place.* write `y = exp\(x\)`", "aten.exp_"),
-        (refused_in_place_method, r"relu_ would change a value in place.* write `y = relu\(x\)`", "acc.relu_"),
-        (refused_in_place_bound, r"clamp_ would change a value in place.* write `y = clamp\(x\)`", "torch.clamp_"),
-        (refused_in_place_unknown, "zero_ would change a value in place.* write what gives a new one", "acc.zero_"),
-        (refused_in_place_option, "relu with inplace= would change a value in place", "inplace=True"),
-        (refused_in_place_module, "silu with inplace= would change a value in place", "torch.nn.SiLU"),
-        (refused_out, "exp with out= would change a value in place", "torch.exp"),
-        (refused_approximation, "approximated by 'none' or 'tanh', got 'quick'", "quick"),
-        (refused_probability, "probability p of 0 to 1, or a Scalar, got 1.5", "dropout"),
-        (refused_base, "must be 2 .*, got 3.0", "3.0**acc"),
-        (refused_divisor, "no kernel computes // and % by a value", "7 // acc.row"),
-        (refused_shifts, "no kernel computes << and >> by a value", "1 << acc.row"),
-        (refused_product, "no kernel computes products of matrices", "acc @ acc"),
-        (refused_rounding, "no kernel computes round", "round(acc)"),
+        (refused_if, "if acc > 0:"),
+        (refused_chain, "0 < acc < 1"),
+        (refused_element, "acc[0]"),
+        (refused_unpacking, "gate, up = acc"),
+        (refused_capture, "acc + CAPTURED"),
+        (refused_capture_on_the_left, "CAPTURED + acc"),
+        (refused_torch, "torch.softmax"),
+        (refused_torch_option, "beta=2"),
+        (refused_method, "acc.mean()"),
+        (refused_width, "interleaved(4)"),
+        (refused_operand_width, "gate * up + bias"),
+        (refused_reduction, "acc / acc.sum(1)"),
+        (refused_unread, "def refused_unread"),
+        (refused_annotation, "def refused_annotation"),
+        (refused_default, "def refused_default"),
+        (refused_fraction, "def refused_fraction"),
+        (refused_wide_default, "def refused_wide_default"),
+        (refused_star, "def refused_star"),
+        (refused_underscore, "def refused_underscore"),
+        (refused_position, "def refused_position"),
+        (refused_all_positions, "def refused_all_positions"),
+        (refused_no_position, "def refused_no_position"),
+        (refused_empty_tuple, "def refused_empty_tuple"),
+        (refused_empty_dict, "def refused_empty_dict"),
+        (refused_names, "def refused_names"),
+        (refused_digits, "def refused_digits"),
+        (refused_no_name, "def refused_no_name"),
+        (refused_result, "def refused_result"),
+        (refused_truth, "acc > 0"),
+        (refused_nothing, "def refused_nothing"),
+        (refused_power, "acc**-2"),
+        (refused_dtype, "torch.int8"),
+        (refused_shift, "acc >> 2"),
+        (refused_logic, "acc & 1"),
+        (refused_condition, "where(acc, acc"),
+        (refused_constant, "1e39"),
+        (refused_huge, "10**400"),
+        (refused_wide, "2**32"),
+        (refused_comparison, "< 3000000000"),
+        (refused_choice, "where(acc > 0"),
+        (refused_seed, "2**40"),
+        (refused_array, "np.ones"),
+        (refused_exponent, "acc**acc"),
+        (refused_float, "math.exp"),
+        (refused_numpy, "np.exp"),
+        (refused_numpy_condition, "np.where"),
+        (refused_numpy_bounds, "np.clip"),
+        (refused_numpy_sum, "np.sum"),
+        (refused_numpy_array, "np.asarray"),
+        (refused_int, r"int(acc)"),
+        (refused_index, "[acc.row % 2]"),
+        (refused_length, "len(acc)"),
+        (refused_format, ":.2f"),
+        (refused_axis, "axis=1"),
+        (refused_number, "uniform(1.0"),
+        (refused_float_seed, "1.5"),
+        (refused_scalar_seed, "dropout"),
+        (refused_parts, "interleaved(2)"),
+        (refused_in_place, "torch.relu_"),
+        (refused_in_place_by_name, "functional.relu_"),
+        (refused_in_place_operator, "aten.relu_"),
+        (refused_in_place_overload, "aten.exp_"),
+        (refused_in_place_method, "acc.relu_"),
+        (refused_in_place_bound, "torch.clamp_"),
+        (refused_in_place_unknown, "acc.zero_"),
+        (refused_in_place_option, "inplace=True"),
+        (refused_in_place_module, "torch.nn.SiLU"),
+        (refused_out, "torch.exp"),
+        (refused_approximation, "quick"),
+        (refused_probability, "dropout"),
+        (refused_base, "3.0**acc"),
+        (refused_divisor, "7 // acc.row"),
+        (refused_shifts, "1 << acc.row"),
+        (refused_product, "acc @ acc"),
+        (refused_rounding, "round(acc)"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_what_it_cant_express_is_refused_at_its_line(function, message, at):
-    with pytest.raises(EpilogueError, match=message) as caught:
+def test_what_it_cant_express_is_refused_at_its_line(function, at):
+    with refuses(EpilogueError) as caught:
         epilogue(function)
     place, text = str(caught.value).splitlines()[-2:]
     assert __file__ in place
@@ -650,7 +651,7 @@ def test_names_that_operations_take_are_refused():
     for name in RESERVED:
         namespace = {"Scalar": Scalar}
         exec(f"def f(acc, {name}: Scalar): return acc * {name}", namespace)
-        with pytest.raises(EpilogueError, match=f"no operand can be named {name}, since `gemm` takes a, "):
+        with refuses(EpilogueError):
             epilogue(namespace["f"])
 
 
@@ -662,7 +663,7 @@ def test_a_value_of_another_function_is_refused():
         kept.append(acc)
         return acc
 
-    with pytest.raises(EpilogueError, match="another epilogue"):
+    with refuses(EpilogueError):
 
         @epilogue
         def using(acc):
@@ -670,9 +671,9 @@ def test_a_value_of_another_function_is_refused():
 
 
 def test_operands_are_bound_by_name():
-    with pytest.raises(EpilogueError, match=r"gated has no operand bais; it has bias: row/2"):
+    with refuses(EpilogueError):
         gated.bind({"bais": None})
-    with pytest.raises(EpilogueError, match=r"gated needs its operand scale: scalar; pass scale="):
+    with refuses(EpilogueError):
         gated.bind({"bias": CAPTURED, "residual": CAPTURED})
     assert epilogues.leaky_relu.bind({}) == {"slope": 0.01}
 
@@ -690,7 +691,7 @@ def test_operands_are_bound_by_name():
     ],
 )
 def test_other_text_is_no_graph(text):
-    with pytest.raises(ValueError, match=r"epilogue|takes|no operand|operation"):
+    with refuses(ValueError):
         Graph.parse(text)
 
 
@@ -708,5 +709,5 @@ def test_names_that_only_other_operations_take_are_operands_of_gemms(name):
     exec(f"def f(acc, {name}: Row): return acc * {name}", namespace)
     made = epilogue(namespace["f"])
     assert made.bind({name: 1}) == {name: 1}
-    with pytest.raises(EpilogueError, match=f"needs its operand {name}: row; pass {name}=$"):
+    with refuses(EpilogueError):
         made.bind({})

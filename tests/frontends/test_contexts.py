@@ -7,6 +7,7 @@ import pytest
 
 import cutepy
 from cutepy.frontends.triton.driver import _WhenImported
+from tests.messages import refuses
 
 pytest.importorskip("cutlass")
 
@@ -38,7 +39,7 @@ def test_the_documentation_is_that_of_the_simulator():
     from cutepy.frontends.dsl.context import simulate
 
     assert cutepy.simulate.__doc__ == simulate.__doc__
-    with pytest.raises(ValueError, match="processes must be at least 1"), cutepy.simulate(processes=0):
+    with refuses(ValueError), cutepy.simulate(processes=0):
         pass
 
 

@@ -4,6 +4,8 @@ import warnings
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
@@ -155,5 +157,5 @@ def test_errors_of_launches_are_those_of_uncompiled_calls():
 
     with cutepy.simulate(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with pytest.raises(TypeError, match="argument value must be of type int"):
+        with refuses(TypeError):
             torch.compile(call, backend="eager")(torch.zeros(32))

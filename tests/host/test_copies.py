@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 
 from cutepy.host.arguments import ArgumentError  # noqa: E402
@@ -106,7 +108,7 @@ def test_read_only_arrays_are_inputs(tmp_path):
     for x in (read_only(np.arange(8, dtype=np.float32)), mapped):
         copies = HostCopies((x,), "cpu")
         copies.arguments[0][3] = -1
-        with pytest.raises(ArgumentError, match="wrote to an array that is read-only"):
+        with refuses(ArgumentError):
             copies.bring_back()
         assert x[3] == 3
 
@@ -139,5 +141,5 @@ def test_empty_arrays_and_other_libraries():
 
 
 def test_negative_strides_are_told():
-    with pytest.raises(ArgumentError, match="no negative strides"):
+    with refuses(ArgumentError):
         HostCopies((np.arange(4.0)[::-1],), "cpu")

@@ -14,6 +14,7 @@ import cutepy
 from cutepy.host.arguments import check_arguments
 from cutepy.host.specs import TensorSpec
 from tests.host import constants, kernels
+from tests.messages import refuses
 
 pytestmark = pytest.mark.dsl
 
@@ -61,13 +62,13 @@ def test_what_is_compiled_in_is_in_the_key():
 
 
 def test_a_class_where_the_dsl_takes_none_is_refused():
-    with pytest.raises(TypeError, match=r"example of dtype is the class float; annotate .* rather than <class 'type'>"):
+    with refuses(TypeError):
         cutepy.compile(constants.typed, VECTOR, 1.0)
 
 
 @pytest.mark.parametrize("function", [constants.Methods(), constants.Methods().bound])
 def test_self_by_another_name_is_refused(function):
-    with pytest.raises(TypeError, match=r"the first parameter of Methods.* must be called self, .* got this"):
+    with refuses(TypeError):
         cutepy.compile(function, VECTOR, 1.0)
 
 
@@ -101,7 +102,7 @@ def test_numbers_in_tuples_are_given_at_each_call():
     assert not cutepy.compile(constants.total, VECTOR, (1.0, (2.5,))).cost().cached
     with pytest.raises(TypeError, match=r"argument numbers\[1\]\[0\] must be a number, got str"):
         check_arguments("total", function.parameters, (torch.zeros(32), (1, ("x",))))
-    with pytest.raises(TypeError, match="argument numbers must be a tuple of 2"):
+    with refuses(TypeError):
         check_arguments("total", function.parameters, (torch.zeros(32), (1,)))
     assert filled(function, (1, (2.5,))) == 3.5
     assert filled(function, [np.int8(3), [np.float32(0.5)]]) == 3.5
@@ -123,36 +124,21 @@ def test_parameters_called_like_settings_get_examples_by_position():
 
 
 @pytest.mark.parametrize(
-    ("function", "examples", "settings", "told"),
+    ("function", "examples", "settings"),
     [
-        (constants.settings, (), {}, "needs an example of options: .*; give it by position, since options= is a sett"),
-        (
-            constants.settings,
-            (),
-            {"options": "x"},
-            "has a parameter options, and options='x' is for cutepy.compile .*posi",
-        ),
-        (
-            constants.settings,
-            (),
-            {"options": VECTOR},
-            "has a parameter options, and options=TensorSpec.*give it by posi",
-        ),
-        (constants.settings, (1.0,), {"cache": False}, "has a parameter cache, and cache=False is for cutepy.compile"),
-        (constants.settings, (1.0,), {"cache": torch.zeros(2)}, "has a parameter cache, and cache=tensor"),
-        (constants.settings_by_name, (), {}, "needs an example of cache: .*; rename the parameter, since cache= is"),
-        (
-            constants.settings_by_name,
-            (),
-            {"cache": 2.0},
-            "has a parameter cache, and cache=2.0.*; rename the parameter",
-        ),
-        (kernels.biased, (), {"cache": 1}, "cache must be True, False or None, got 1"),
-        (kernels.biased, (), {"options": None}, "options must be the compiler's options in one string, got None"),
+        (constants.settings, (), {}),
+        (constants.settings, (), {"options": "x"}),
+        (constants.settings, (), {"options": VECTOR}),
+        (constants.settings, (1.0,), {"cache": False}),
+        (constants.settings, (1.0,), {"cache": torch.zeros(2)}),
+        (constants.settings_by_name, (), {}),
+        (constants.settings_by_name, (), {"cache": 2.0}),
+        (kernels.biased, (), {"cache": 1}),
+        (kernels.biased, (), {"options": None}),
     ],
 )
-def test_settings_are_told_from_examples(function, examples, settings, told):
-    with pytest.raises(TypeError, match=told):
+def test_settings_are_told_from_examples(function, examples, settings):
+    with refuses(TypeError):
         cutepy.compile(function, VECTOR, *examples, **settings)
 
 
@@ -170,11 +156,11 @@ def test_last_arguments_that_stay_none_may_be_left_out(optional):
         optional(a, scale=4.0)
         optional(a, z=None, scale=5.0)
     assert a[0] == 5
-    with pytest.raises(TypeError, match=r"takes 5 arguments .*got 2"):
+    with refuses(TypeError):
         filled(optional, None)
-    with pytest.raises(TypeError, match=r"takes 5 arguments .*got 6"):
+    with refuses(TypeError):
         filled(optional, None, 1.0, None, None, None)
-    with pytest.raises(TypeError, match="argument y must be None"):
+    with refuses(TypeError):
         filled(optional, None, 1.0, a)
 
 
@@ -210,10 +196,10 @@ def test_the_compiled_entry_gets_what_was_left_out(optional, monkeypatch):
     assert calls == [full]
     optional(*full[:3])
     assert calls[1:] == [full[:3], full]
-    with pytest.raises(TypeError, match="takes 5 arguments"):
+    with refuses(TypeError):
         optional(*full[:2])
     for count in (5, 3):
-        with pytest.raises(RuntimeError, match="of CUDA"):
+        with refuses(RuntimeError):
             optional(*(a, None, -1.0, None, None)[:count])
 
 
@@ -235,20 +221,20 @@ class Settings:
 
 
 @pytest.mark.parametrize(
-    ("example", "told"),
+    "example",
     [
-        ("text", "value is the constant 'text'"),
-        (Pair("text"), r"value\.x is the constant 'text'"),
-        (Settings("text"), r"value\.x is the constant 'text'"),
-        ({"x": 1}, r"value is the constant \{'x': 1\}"),
-        (max, "value is the constant <built-in function max>"),
-        (constants.Mode.FOUR, "value is the constant <Mode.FOUR: 4.0>"),
-        (torch.float16, "value is the constant torch.float16"),
-        ((1, "text"), r"value\[1\] is the constant 'text'"),
-        ((VECTOR, (1, cutlass.Float16)), r"value\[1\]\[1\] is the constant .*Float16"),
+        "text",
+        Pair("text"),
+        Settings("text"),
+        {"x": 1},
+        max,
+        constants.Mode.FOUR,
+        torch.float16,
+        (1, "text"),
+        (VECTOR, (1, cutlass.Float16)),
     ],
     ids=str,
 )
-def test_what_needs_an_annotation_is_refused(example, told):
-    with pytest.raises(TypeError, match=f"the example of {told}.*; annotate the parameter as cutlass.Constexpr"):
+def test_what_needs_an_annotation_is_refused(example):
+    with refuses(TypeError):
         cutepy.compile(constants.untyped, VECTOR, example, 1.0, cache=False)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.messages import refuses
+
 pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -125,7 +127,7 @@ def test_the_disassembler_is_looked_for_in_three_places(monkeypatch, tmp_path):
     for place in (packaged, on_path, at_home):
         assert find_nvdisasm(tmp_path / "cuda") == place
         place.unlink()
-    with pytest.raises(DisassemblyError, match=r"pip install 'cutepy\[inspect\]'"):
+    with refuses(DisassemblyError):
         find_nvdisasm()
 
 
@@ -133,7 +135,7 @@ def test_a_disassembler_that_fails_is_quoted(monkeypatch, tmp_path):
     monkeypatch.setattr(
         "cutepy.binaries.sass._packaged", lambda: tool(tmp_path / "nvdisasm", "echo too new >&2; exit 3")
     )
-    with pytest.raises(DisassemblyError, match=r"could not read the kernels: too new; a newer one may"):
+    with refuses(DisassemblyError):
         disassemble(b"")
 
 

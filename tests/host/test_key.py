@@ -22,6 +22,7 @@ from cutepy.dsl import locations
 from cutepy.host import inputs
 from cutepy.host.compilation import Call, traced_key
 from cutepy.host.specs import TensorSpec
+from tests.messages import refuses
 
 pytestmark = pytest.mark.dsl
 
@@ -487,7 +488,7 @@ def test_files_are_named_by_what_was_imported_from_them(tmp_path, monkeypatch):
     assert locations.name_of("/some/root/a/b.py") == "<file a/b.py>"
     assert locations.name_of("/elsewhere/b.py") == "/elsewhere/b.py"
     assert locations.name_of("b.py") == "b.py"
-    with pytest.raises(ValueError, match="must be MLIR bytecode"):
+    with refuses(ValueError):
         locations.canonical(b"no bytecode")
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.messages import refuses
+
 pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = [pytest.mark.integration, pytest.mark.dsl]
@@ -112,7 +114,7 @@ def test_errors_wait_for_the_others_and_name_the_variant(here, monkeypatch):
         biased(2.0),
         Variant(local(), (MATRIX,)),
     ]
-    with pytest.raises(VariantsError, match="4 of 6 variants") as caught:
+    with refuses(VariantsError) as caught:
         compile_many(variants, processes=2, progress=False)
     assert here == []
     kinds = [type(error).__name__ for error in caught.value.exceptions]
@@ -142,7 +144,7 @@ def test_one_process_compiles_also_what_cannot_be_sent(here):
 
 def test_without_the_cache_all_is_compiled_here(here, monkeypatch, tmp_path):
     monkeypatch.setenv("CUTEPY_CACHE", "off")
-    with pytest.raises(VariantsError, match="1 of 3") as caught:
+    with refuses(VariantsError) as caught:
         compile_many([biased(1.0), (inspected.wrong, (VECTOR,)), biased(2.0)], processes=2, progress=False)
     assert here == ["add", "add"]
     assert [function is None for function in caught.value.functions] == [False, True, False]
@@ -151,7 +153,7 @@ def test_without_the_cache_all_is_compiled_here(here, monkeypatch, tmp_path):
 
 def test_nothing_is_compiled_for_nothing():
     assert compile_many([], progress=False) == []
-    with pytest.raises(ValueError, match="processes must be 1 or more, got 0"):
+    with refuses(ValueError):
         compile_many([], processes=0)
 
 

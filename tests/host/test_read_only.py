@@ -6,6 +6,8 @@ import ctypes
 import numpy as np
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
@@ -124,7 +126,7 @@ def test_a_read_only_array_is_an_input(call, producer):
 @CALLS
 def test_a_function_that_writes_to_one_is_refused_and_changes_nothing(call, producer):
     given, out = np.arange(32, dtype=np.float32), frozen(np.full(32, 7, np.float32))
-    with cutepy.simulate(), pytest.raises(ArgumentError, match="wrote to an array that is read-only"):
+    with cutepy.simulate(), refuses(ArgumentError):
         call(given, PRODUCERS[producer](out))
     assert (out == 7).all()
 
@@ -161,7 +163,7 @@ def test_memory_that_is_mapped_for_reading_is_an_input(tmp_path):
     for call in ARGUMENTS:
         with cutepy.simulate():
             call(mapped, out)
-            with pytest.raises(ArgumentError, match="read-only"):
+            with refuses(ArgumentError):
                 call(out + 1, mapped)
     assert (mapped == np.arange(32)).all()
 
@@ -173,14 +175,14 @@ def test_memory_that_is_shared_with_a_tensor_may_be_written_to():
     with cutepy.simulate():
         as_vectors(view, torch.from_numpy(base)[:32])
         as_vectors(view, torch.from_numpy(base)[16:48])
-        with pytest.raises(ArgumentError, match="read-only"):
+        with refuses(ArgumentError):
             as_vectors(torch.from_numpy(base)[32:], Foreign(view))
 
 
 @CALLS
 def test_a_store_of_the_bytes_that_are_there_is_a_store(call, producer):
     given, out = np.zeros(32, np.float32), frozen(np.zeros(32, np.float32))
-    with cutepy.simulate() as run, pytest.raises(ArgumentError, match="wrote to an array that is read-only") as caught:
+    with cutepy.simulate() as run, refuses(ArgumentError) as caught:
         call(given, PRODUCERS[producer](out))
     assert isinstance(caught.value, MemoryAccessError)
     assert caught.value.instruction.parts[0] == "st"
@@ -213,7 +215,7 @@ def test_tensors_of_the_dsl_ask_the_array_they_were_made_of():
             if arguments[1] is y or arguments[1] is out:
                 call(*arguments)
             out.flags.writeable = False
-            with pytest.raises(ArgumentError, match="read-only"):
+            with refuses(ArgumentError):
                 call(*arguments)
 
 
@@ -223,7 +225,7 @@ def test_arrays_of_the_device_that_may_not_be_written_to():
         x, y = torch.arange(32.0, device="cuda"), torch.zeros(32, device="cuda")
         f(Flagged(x), y)
         assert torch.equal(x, y)
-        with pytest.raises(ArgumentError, match="read-only"):
+        with refuses(ArgumentError):
             f(y + 1, Flagged(x))
         assert torch.equal(x, y)
 
@@ -246,7 +248,7 @@ def test_on_the_road_to_a_gpu(monkeypatch):
     monkeypatch.setattr(type(f), "__call__", lambda function, x, y: launched.append(y.fill_(3)))
     for call in (lambda *a: f._prepare_and_launch(*a), lambda *a: f._recover(TypeError("another"), a)):
         out = frozen(np.zeros(32, np.float32))
-        with pytest.raises(ArgumentError, match="read-only"):
+        with refuses(ArgumentError):
             call(np.zeros(32, np.float32), Foreign(out))
         assert (out == 0).all()
     assert len(launched) == 2
@@ -266,7 +268,7 @@ def test_registered_arrays_are_inputs_while_they_are_read_only():
     out = frozen(base[32:])
     with cutepy.simulate() as run:
         run.register(out)
-        with pytest.raises(MemoryAccessError, match="read-only"):
+        with refuses(MemoryAccessError):
             made(given, out.ctypes.data, 1)
         run.register(base)
         made(given, out.ctypes.data, 1)

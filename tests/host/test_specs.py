@@ -6,31 +6,32 @@ import torch
 
 from cutepy.host.arguments import Parameter
 from cutepy.host.specs import PointerSpec, TensorSpec, dtype_name
+from tests.messages import refuses
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named", "message"),
+    ("arguments", "named"),
     [
-        (("float16", ("m", 0)), {}, "positive integers and names, got 0"),
-        (("float16", ("m", "2k")), {}, "got '2k'"),
-        (("float16", ("m", "k")), {"strides": ("m", 1)}, "names of strides must not be names of extents, got m"),
-        (("float16", ("m", "k")), {"strides": (1,)}, "strides must be 2"),
-        (("float16", ("m", "k")), {"strides": ("ld", -1)}, "integers from 0 and names, got -1"),
-        (("float16", ("m", "k")), {"stride_order": (0, 2)}, "permutation of 0 to 1"),
-        (("float16", ("m", "k")), {"stride_order": (0, 1), "strides": ("ld", 1)}, "two ways"),
-        (("float16", ("m", "k")), {"divisibility": {"n": 8}}, "names in the shape or strides, got n"),
-        (("float16", ("m", "k")), {"divisibility": {"m": 0}}, "positive integer, got 0"),
-        (("half", ("m", "k")), {}, "dtype must be one that DLPack knows"),
-        ((float, ("m", "k")), {}, "dtype must be one that DLPack knows"),
-        (("float16", "mk"), {}, "got the string 'mk'"),
-        (("float16", ("m", True)), {}, "positive integers and names, got True"),
-        (("float16", ("m", "k")), {"align": 12}, "power of two in bytes, got 12"),
-        (("float16", ("m", "k")), {"nonempty": ("m", "n")}, "nonempty must be of names in the shape, got n"),
-        (("float16", ("m", 8)), {"nonempty": "m"}, "got the string 'm'"),
+        (("float16", ("m", 0)), {}),
+        (("float16", ("m", "2k")), {}),
+        (("float16", ("m", "k")), {"strides": ("m", 1)}),
+        (("float16", ("m", "k")), {"strides": (1,)}),
+        (("float16", ("m", "k")), {"strides": ("ld", -1)}),
+        (("float16", ("m", "k")), {"stride_order": (0, 2)}),
+        (("float16", ("m", "k")), {"stride_order": (0, 1), "strides": ("ld", 1)}),
+        (("float16", ("m", "k")), {"divisibility": {"n": 8}}),
+        (("float16", ("m", "k")), {"divisibility": {"m": 0}}),
+        (("half", ("m", "k")), {}),
+        ((float, ("m", "k")), {}),
+        (("float16", "mk"), {}),
+        (("float16", ("m", True)), {}),
+        (("float16", ("m", "k")), {"align": 12}),
+        (("float16", ("m", "k")), {"nonempty": ("m", "n")}),
+        (("float16", ("m", 8)), {"nonempty": "m"}),
     ],
 )
-def test_nonsense_is_refused(arguments, named, message):
-    with pytest.raises(ValueError, match=message):
+def test_nonsense_is_refused(arguments, named):
+    with refuses(ValueError):
         TensorSpec(*arguments, **named)
 
 
@@ -53,11 +54,11 @@ def test_an_example_is_described(tensor, shape, text):
 
 
 def test_an_example_that_is_not_compact_cannot_be_named():
-    with pytest.raises(ValueError, match="must be compact where dimensions are named"):
+    with refuses(ValueError):
         TensorSpec.like(torch.empty(4, 6)[:, :3], ("m", None))
-    with pytest.raises(ValueError, match="must repeat the tensor's extents"):
+    with refuses(ValueError):
         TensorSpec.like(torch.empty(4, 6), (4, 7))
-    with pytest.raises(ValueError, match="must name the 2 dimensions"):
+    with refuses(ValueError):
         TensorSpec.like(torch.empty(4, 6), ("m",))
 
 
@@ -77,7 +78,7 @@ def test_pointers_are_aligned_to_elements_unless_told_otherwise(dtype, given, al
 
 @pytest.mark.parametrize("named", [{"align": 12}, {"align": -2}, {"space": "smem"}])
 def test_pointers_of_no_sense_are_refused(named):
-    with pytest.raises(ValueError, match=next(iter(named))):
+    with refuses(ValueError):
         PointerSpec("float16", **named)
 
 

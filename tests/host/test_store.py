@@ -14,6 +14,7 @@ from cutepy.host.entry import DamagedEntryError, Entry
 from cutepy.host.folder import CacheFolderError, Folder
 from cutepy.host.lock import exclusive
 from cutepy.host.store import CacheWarning, Store
+from tests.messages import refuses
 from tests.processor_time import is_below
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +75,7 @@ def test_keys_are_names_of_files(store, key):
         lambda key: store.save(key, ENTRY),
         lambda key: store.get_or_build(key, fail),
     ):
-        with pytest.raises(ValueError, match="a key must be 1 to 128 letters, digits, _ or -, got"):
+        with refuses(ValueError):
             ask(key)
 
 
@@ -91,7 +92,7 @@ def test_an_os_error_of_build_is_not_taken_for_the_folders(store):
 
 
 def test_a_build_that_waits_for_itself_is_refused(store):
-    with pytest.raises(RuntimeError, match="held by this thread already"):
+    with refuses(RuntimeError):
         store.get_or_build(KEY, lambda: store.get_or_build(KEY, build)[0])
 
 
@@ -201,7 +202,7 @@ def test_a_folder_in_the_place_of_an_entry_is_cleared_if_it_is_empty(store, fold
     elsewhere.mkdir()
     (folder / "link.program").symlink_to(elsewhere)
     assert sorted(path.name for path in store.unreadable()) == ["empty.program", "full.program", "link.program"]
-    with pytest.raises(OSError, match=r"must be a file, got a folder that is not empty; .*remove it: .*full.program"):
+    with refuses(OSError):
         store.clear()
     assert (files(folder), elsewhere.exists()) == (["full.program"], True)
     (folder / "full.program" / "work").unlink()
@@ -430,7 +431,7 @@ def test_a_folder_that_any_user_can_write_to_is_refused(store, folder):
     folder.chmod(0o777)
     fresh = Store(folder, 2**30)
     for ask in (fresh.load, fresh.peek, lambda key: fresh.save(key, ENTRY), lambda key: fresh.get_or_build(key, fail)):
-        with pytest.raises(CacheFolderError, match=f"any user may write to {folder}: chmod o-w '{folder}'"):
+        with refuses(CacheFolderError):
             ask(KEY)
     with pytest.raises(CacheFolderError):
         fresh.entries()
@@ -442,8 +443,7 @@ def test_a_folder_of_another_user_is_refused(folder, monkeypatch):
         os.chown(folder, NOBODY, -1)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
-    owner = folder.stat().st_uid
-    with pytest.raises(CacheFolderError, match=f"user {owner} owns {folder}: chown it, or set CUTEPY_CACHE_DIR"):
+    with refuses(CacheFolderError):
         Store(folder, 2**30).get_or_build(KEY, fail)
 
 

@@ -14,6 +14,7 @@ from cutepy.host.arguments import ArgumentError
 from cutepy.host.specs import PointerSpec, TensorSpec
 from tests.host import structures
 from tests.host.structures import Inner, Outer, Pair, Scaling
+from tests.messages import refuses
 
 pytestmark = pytest.mark.dsl
 
@@ -35,9 +36,9 @@ def test_named_tuples():
             torch.testing.assert_close(y, 3 * x)
             made((x, None, 2.0), y)
             torch.testing.assert_close(y, 2 * x)
-            with pytest.raises(TypeError, match=r"argument pair\.y must be None"):
+            with refuses(TypeError):
                 made(Pair(x, x, 3.0), y)
-            with pytest.raises(ArgumentError, match=r"argument pair\.x: dim 0 is 16, must be 32"):
+            with refuses(ArgumentError):
                 made(Pair(x[:16], None, 3.0), y)
 
 
@@ -49,7 +50,7 @@ def test_what_is_constant_in_a_named_tuple_is_compiled_in():
         for constants in ((2, "negated"), (None, None)):
             made(Scaling(x, *constants), y.zero_())
             torch.testing.assert_close(y, -2 * x)
-        with pytest.raises(ArgumentError, match=r"argument scaling\.times must be 2, as when compiled, got 3"):
+        with refuses(ArgumentError):
             made(Scaling(x, 3, "negated"), y)
     assert not cutepy.compile(structures.of_scaling, Scaling(SPEC, 3, "negated"), SPEC).cost().cached
 
@@ -61,9 +62,9 @@ def test_dataclasses_within_dataclasses():
         with cutepy.simulate():
             function(Outer(Inner(x, 2), y, 3.0))
             torch.testing.assert_close(y, 6 * x)
-            with pytest.raises(ArgumentError, match=r"argument outer\.inner\.times must be 2, as when compiled, got 3"):
+            with refuses(ArgumentError):
                 function(Outer(Inner(x, 3), y, 3.0))
-            with pytest.raises(TypeError, match=r"argument outer must be a tuple of 3"):
+            with refuses(TypeError):
                 function(x)
     assert not cutepy.compile(structures.of_outer, Outer(Inner(SPEC, 3), SPEC, 1.0)).cost().cached
 
@@ -89,7 +90,7 @@ def test_pointers(example):
             made(x, y)
         torch.testing.assert_close(y, 2 * torch.as_tensor(x))
     assert cutepy.compile(structures.of_pointer, PointerSpec("float32"), SPEC).cost().cached
-    with cutepy.simulate(), pytest.raises(TypeError, match="argument pointer must be an address or a tensor, got str"):
+    with cutepy.simulate(), refuses(TypeError):
         made("x", y)
 
 
@@ -102,9 +103,9 @@ def test_a_stream_needs_no_tensor():
             function(x, n=1, y=y)
         torch.testing.assert_close(y, 2 * x)
         assert len(run.launches) == 2
-    with cutepy.simulate(), pytest.raises(TypeError, match=r"takes 3 arguments \(x: pointer, y: pointer, n: .*, got 2"):
+    with cutepy.simulate(), refuses(TypeError):
         made(x, y)
-    with cutepy.simulate(), pytest.raises(TypeError, match=r"takes \(x, y, n\), each once; missing n"):
+    with cutepy.simulate(), refuses(TypeError):
         made(x, y=y)
 
 
@@ -132,11 +133,11 @@ def test_alignment_of_a_pointer_is_compiled_in():
 
 
 @pytest.mark.parametrize(
-    ("change", "error"),
-    [({"align": 3}, "align must be a power of two"), ({"space": "smem"}, 'space must be "gmem" or "generic"')],
+    "change",
+    [{"align": 3}, {"space": "smem"}],
 )
-def test_wrong_pointers_are_refused(change, error):
-    with pytest.raises(ValueError, match=error):
+def test_wrong_pointers_are_refused(change):
+    with refuses(ValueError):
         PointerSpec("float32", **change)
 
 
@@ -146,27 +147,22 @@ def symbolic(divisibility):
 
 
 @pytest.mark.parametrize(
-    ("examples", "wrong", "error"),
+    ("examples", "wrong"),
     [
-        (lambda: symbolic(4), (28, 32), r"argument y: dim 0 is 32, must equal n0 = 28"),
-        (lambda: symbolic(4), (30, 30), r"must be a multiple of 4"),
-        (
-            lambda: [make_fake_compact_tensor(cutlass.Float32, (32,), assumed_align=16) for _ in "xy"],
-            (28, 32),
-            r"argument x: dim 0 is 28, must be 32",
-        ),
+        (lambda: symbolic(4), (28, 32)),
+        (lambda: symbolic(4), (30, 30)),
+        (lambda: [make_fake_compact_tensor(cutlass.Float32, (32,), assumed_align=16) for _ in "xy"], (28, 32)),
         (
             lambda: [
                 from_dlpack(torch.zeros(32), assumed_align=16).mark_compact_shape_dynamic(0, (0,), 4) for _ in "xy"
             ],
             (32, 30),
-            r"argument y: dim 0 is 30, must be a multiple of 4",
         ),
-        (lambda: [from_dlpack(torch.zeros(32)) for _ in "xy"], (32, 16), r"argument y: dim 0 is 16, must be 32"),
+        (lambda: [from_dlpack(torch.zeros(32)) for _ in "xy"], (32, 16)),
     ],
     ids=["symbols", "divisor", "compact", "dynamic", "static"],
 )
-def test_tensors_of_the_dsl(examples, wrong, error):
+def test_tensors_of_the_dsl(examples, wrong):
     """They are for a GPU, wherever what they were made of is."""
     made = cutepy.compile(structures.of_tensors, *examples())
     assert ".global" in made.ptx
@@ -174,7 +170,7 @@ def test_tensors_of_the_dsl(examples, wrong, error):
     with cutepy.simulate():
         made(x, y)
         torch.testing.assert_close(x, y)
-        with pytest.raises(ArgumentError, match=error):
+        with refuses(ArgumentError):
             made(*map(torch.zeros, wrong))
     assert cutepy.compile(structures.of_tensors, *examples()).cost().cached
 

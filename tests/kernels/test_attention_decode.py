@@ -4,6 +4,8 @@ import math
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
@@ -151,7 +153,7 @@ def test_torch_compiles_and_checks_it():
 def test_arguments_that_are_refused(k_shape, options):
     tensors = (torch.zeros(shape, dtype=torch.float16) for shape in ((2, 1, 4, 64), k_shape, k_shape))
     given = {name: torch.zeros(shape, dtype=torch.int32) for name, shape in options.items()}
-    with pytest.raises(ValueError, match=r"must|needs"):
+    with refuses(ValueError):
         attention_decode(*tensors, **given)
 
 

@@ -5,6 +5,8 @@ import math
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
@@ -146,5 +148,5 @@ def test_whole_tiles_hold_all_sequences(lengths):
 )
 def test_arguments_that_are_refused(options):
     q, k = ((4, 2, 64) if f"cu_seqlens_{n}" in options else (2, 4, 2, 64) for n in "qk")
-    with pytest.raises(ValueError, match=r"got|must"):
+    with refuses(ValueError):
         attention_varlen(*(torch.zeros(shape, dtype=torch.float16) for shape in (q, k, k)), **options)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -47,11 +49,7 @@ DEARER = {
     "loaded by threads": configured(align=8),
     "stream_k": configured(tile_k=16, stream_k=True),
 }
-REFUSED = {
-    (40, 48, 0): "argument a: dim 1 is 0, must be at least 1",
-    (0, 48, 16): "argument a: dim 0 is 0, must be at least 1",
-    (40, 0, 16): "argument b: dim 0 is 0, must be at least 1",
-}
+REFUSED = [(40, 48, 0), (0, 48, 16), (40, 0, 16)]
 
 
 @pytest.mark.parametrize(
@@ -62,15 +60,15 @@ REFUSED = {
     ],
 )
 def test_a_gemm_refuses_extents_of_0(config):
-    for shape, said in REFUSED.items():
-        with cutepy.simulate() as run, pytest.raises(ArgumentError, match=f"{said} .*; use cutepy.ops.gemm, which"):
+    for shape in REFUSED:
+        with cutepy.simulate() as run, refuses(ArgumentError):
             launch(config, *shape)
         assert not run.launches
 
 
 @pytest.mark.integration
 def test_so_does_one_of_a_batch_of_none():
-    with cutepy.simulate() as run, pytest.raises(ArgumentError, match="argument a: dim 0 is 0, must be at least 1"):
+    with cutepy.simulate() as run, refuses(ArgumentError):
         launch(configured(batch_modes=1), 40, 48, 16, 0)
     assert not run.launches
 
@@ -78,7 +76,7 @@ def test_so_does_one_of_a_batch_of_none():
 @pytest.mark.integration
 def test_so_does_one_with_an_epilogue():
     a, b, d = operands(40, 48, 0)
-    with cutepy.simulate() as run, pytest.raises(ArgumentError, match=r"dim 1 is 0, .*; use cutepy.ops.gemm, which"):
+    with cutepy.simulate() as run, refuses(ArgumentError):
         compile_fused(configured())(a, b, None, (d,), SMS, None, None)
     assert not run.launches
 
@@ -115,22 +113,19 @@ def launch_grouped(config, groups, m, n, k, ends=None):
 
 
 @pytest.mark.parametrize(
-    ("along", "padded", "shape", "said"),
+    ("along", "padded", "shape"),
     [
-        ("m", False, (2, 40, 48, 0), "argument a: dim 1 is 0"),
-        ("m", False, (2, 40, 0, 16), "argument b: dim 1 is 0"),
-        ("m", False, (0, 40, 48, 16), "argument b: dim 0 is 0"),
-        pytest.param("n", False, (2, 40, 48, 0), "argument a: dim 2 is 0", marks=pytest.mark.integration),
-        pytest.param("m", True, (2, 0, 48, 16), "argument a: dim 1 is 0", marks=pytest.mark.integration),
-        pytest.param("k", False, (2, 0, 48, 16), "argument a: dim 0 is 0", marks=pytest.mark.integration),
-        pytest.param("k", False, (0, 40, 48, 16), "argument ends: dim 0 is 0", marks=pytest.mark.integration),
+        ("m", False, (2, 40, 48, 0)),
+        ("m", False, (2, 40, 0, 16)),
+        ("m", False, (0, 40, 48, 16)),
+        pytest.param("n", False, (2, 40, 48, 0), marks=pytest.mark.integration),
+        pytest.param("m", True, (2, 0, 48, 16), marks=pytest.mark.integration),
+        pytest.param("k", False, (2, 0, 48, 16), marks=pytest.mark.integration),
+        pytest.param("k", False, (0, 40, 48, 16), marks=pytest.mark.integration),
     ],
 )
-def test_a_grouped_gemm_refuses_extents_of_0_along_which_there_are_no_groups(along, padded, shape, said):
-    refused = pytest.raises(
-        ArgumentError, match=f"{said}, must be at least 1 .*; use cutepy.ops.grouped_gemm, which takes"
-    )
-    with cutepy.simulate() as run, refused:
+def test_a_grouped_gemm_refuses_extents_of_0_along_which_there_are_no_groups(along, padded, shape):
+    with cutepy.simulate() as run, refuses(ArgumentError):
         launch_grouped(grouped(along, padded), *shape)
     assert not run.launches
 
@@ -153,12 +148,12 @@ def test_groups_that_are_padded_and_all_empty_are_taken():
 
 @pytest.mark.gpu
 def test_a_gpu_is_not_asked_for_nothing():
-    for shape, said in REFUSED.items():
-        with pytest.raises(ArgumentError, match=said):
+    for shape in REFUSED:
+        with pytest.raises(ArgumentError, match="is 0, must be at least 1"):
             launch(CONFIGS["plain"], *shape, device="cuda")
     a, b, d = operands(40, 48, 16, device="cuda")
     compile_gemm(CONFIGS["plain"])(a.fill_(1), b.fill_(1), None, d, SMS, None)  # and refuses once it is ready, too
     assert (d == 16).all()
-    for shape, said in REFUSED.items():
-        with pytest.raises(ArgumentError, match=said):
+    for shape in REFUSED:
+        with pytest.raises(ArgumentError, match="is 0, must be at least 1"):
             launch(CONFIGS["plain"], *shape, device="cuda")

@@ -5,6 +5,8 @@ from functools import cache
 
 import pytest
 
+from tests.messages import refuses
+
 pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = [pytest.mark.integration, pytest.mark.dsl]
@@ -278,7 +280,7 @@ def test_a_kernel_with_too_many_accumulators_is_seen_to_spill(monkeypatch):
     fields = dataclasses.asdict(CONFIGS["half"]) | {"signature": CONFIGS["half"].signature}
     for name, value in (fields | {"tile_m": 256, "stages": 2}).items():
         object.__setattr__(refused, name, value)
-    with pytest.raises(ValueError, match="exceed the 232"):
+    with refuses(ValueError):
         dataclasses.replace(CONFIGS["half"], tile_m=256)
     monkeypatch.setattr("cutepy.device.product.check_accumulators", lambda *_: None)
     (resources,) = compile_gemm(refused).resources

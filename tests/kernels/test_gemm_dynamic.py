@@ -5,6 +5,8 @@ from functools import cache
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -130,7 +132,7 @@ def test_what_steers_it_is_said():
 
 
 def test_work_is_dealt_out_in_one_way():
-    with pytest.raises(ValueError, match="dynamic and stream_k"):
+    with refuses(ValueError):
         config(stream_k=True)
     assert config().name.endswith("_dynamic")
     assert [config(consumers=n).smem["tickets"].content.count for n in (1, 2)] == [1, 2]
@@ -216,7 +218,7 @@ def test_flags_that_are_not_0_are_refused(way, value):
     kernel = compile_gemm(config(c=True, **{"dynamic": way == "dynamic", "stream_k": way == "stream_k"}))
     sums = torch.empty(rules.workspace_shapes(3, 64, 32)[1]) if way == "stream_k" else None
     d = torch.full((70, 72), torch.nan)
-    with cutepy.simulate(), pytest.raises(ValueError, match=rf"flags must be 0 .* got {value} at \(0, "):
+    with cutepy.simulate(), refuses(ValueError):
         kernel(*operands, d, 3, None, (flags, sums))
     assert d.isnan().all(), "nothing ran"
     flags.zero_()

@@ -4,6 +4,8 @@ from collections import Counter
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -147,12 +149,12 @@ def test_the_standard_epilogue_is_a_graph_like_any_other():
 
 
 def test_a_signature_fits_its_graph():
-    with pytest.raises(ValueError, match="operand_types must be of 4 operands, got 0"):
+    with refuses(ValueError):
         signature(rich.graph)
-    with pytest.raises(ValueError, match=r"c: tile/2 can't be of float16"):
+    with refuses(ValueError):
         signature(rich.graph, (*TYPES[:3], ("float16", "")))
     kind = signature(rich.graph, TYPES)
-    with pytest.raises(ValueError, match="epi_n must be a positive multiple of 16, got 24"):
+    with refuses(ValueError):
         GemmConfig(signature=kind, tile_m=64, tile_n=48, epi_n=24)
 
 
@@ -165,5 +167,5 @@ def test_shared_memory_has_room_for_all_tiles():
         assert select_config(signature(rich.graph, TYPES), m, n, k).epi_n % 16 == 0
     wide = "\n".join(["()", "  v0 = acc()", f"  return {', '.join(f'{n}: v0' for n in range(64))}"])
     many = signature(epilogues.Graph.parse(wide))
-    with pytest.raises(ValueError, match=r"no tile has a kernel with .* bytes of shared memory"):
+    with refuses(ValueError):
         select_config(many, 4096, 4096, 4096)

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 
 from cutepy.kernels.gemm import GemmSignature, gpu, select_config, tuned  # noqa: E402
@@ -75,11 +77,9 @@ def test_the_simulator_stands_for_an_h200(monkeypatch, says):
     assert gpu_of(torch.device("cuda", 0)) == H200
 
 
-@pytest.mark.parametrize(
-    ("values", "said"), [((0, 4.92), "sm_count .* got 0"), ((132, 0.0), r"memory_tbs .* got 0\.0")]
-)
-def test_no_gpu_is_without_sms_or_memory(values, said):
-    with pytest.raises(ValueError, match=said):
+@pytest.mark.parametrize("values", [(0, 4.92), (132, 0.0)])
+def test_no_gpu_is_without_sms_or_memory(values):
+    with refuses(ValueError):
         Gpu(*values)
 
 

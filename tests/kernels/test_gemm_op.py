@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -142,11 +144,11 @@ def test_what_tma_just_reaches():
 def test_extents_that_tma_cannot_hold_are_refused_by_name():
     a, b = described(8, 8), described(16, 8)
     with cutepy.simulate():
-        for name, tensors in {
-            "a": (described(MOST_EXTENT + 1, 8), b, described(MOST_EXTENT, 16)),
-            "b": (a, described(MOST_EXTENT + 1, 8), described(8, MOST_EXTENT + 1)),
-        }.items():
-            with pytest.raises(ValueError, match=rf"^{name} must have extents of at most {MOST_EXTENT} .* split it"):
+        for tensors in (
+            (described(MOST_EXTENT + 1, 8), b, described(MOST_EXTENT, 16)),
+            (a, described(MOST_EXTENT + 1, 8), described(8, MOST_EXTENT + 1)),
+        ):
+            with refuses(ValueError):
                 plan(*tensors)
 
 
@@ -154,7 +156,7 @@ def test_more_tiles_than_a_kernel_counts_are_refused():
     tensors = described(2**30, 1024, 8), described(2**30, 1024, 8), described(2**30, 1024, 1024)
     tensors = [tensor._replace(stride=(tensor.shape[1] * tensor.shape[2], tensor.shape[2], 1)) for tensor in tensors]
     tensors[2] = tensors[2]._replace(stride=(0, 1024, 1))  # below the limit of strides
-    with cutepy.simulate(), pytest.raises(ValueError, match=r"fewer than 2147418112 tiles.* got up to .*; split them"):
+    with cutepy.simulate(), refuses(ValueError):
         plan(*tensors)
 
 
@@ -174,7 +176,7 @@ def test_other_gpus_are_refused(monkeypatch, capability):
     major, minor = capability
     gpu._asked.cache_clear()
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(major=major, minor=minor))
-    with pytest.raises(ValueError, match=rf"a must be on a Hopper GPU .* got cuda:0 with {major}\.{minor}"):
+    with refuses(ValueError):
         plan(*(described(8, 8, device="cuda:0") for _ in range(3)))
 
 

@@ -6,6 +6,8 @@ from itertools import groupby
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
@@ -166,19 +168,19 @@ def test_a_stage_has_the_scales_of_its_tile():
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="scale_rows of b must be one of 0, 1, 128, got 64"):
+    with refuses(ValueError):
         signature((1, 64))
-    with pytest.raises(ValueError, match="sums of 8-bit floats without a batch are promoted, got bfloat16"):
+    with refuses(ValueError):
         signature(a_dtype="bfloat16", b_dtype="bfloat16")
-    with pytest.raises(ValueError, match="consumers must be 1"):
+    with refuses(ValueError):
         GemmConfig(signature=signature(), tile_m=64, tile_n=64, consumers=2)
-    with pytest.raises(ValueError, match="whole such blocks, got a tile_k of 64; use 128"):
+    with refuses(ValueError):
         GemmConfig(signature=signature(), tile_m=64, tile_n=64, tile_k=64)
-    with pytest.raises(ValueError, match="got a stage of one block; use a tile_k of 256, or 1 buffer"):
+    with refuses(ValueError):
         GemmConfig(signature=signature(), tile_m=64, tile_n=64, buffers=2)
-    with pytest.raises(ValueError, match="128x256 sums over 2 warpgroups take 128 registers a thread, 1 times 128"):
+    with refuses(ValueError):
         GemmConfig(signature=signature(), tile_m=128, tile_n=256, warpgroups=2)
-    with pytest.raises(ValueError, match="buffers must be 0 where sums are not promoted"):
+    with refuses(ValueError):
         GemmConfig(signature=signature(None), tile_m=64, tile_n=64, buffers=1)
 
 
@@ -207,10 +209,10 @@ def test_a_float32_tile_has_a_configuration_with_k_in_parts(rows, shapes, major)
 @pytest.mark.dsl
 def test_the_standard_kernels_refuse_scales_and_operands_of_other_names():
     config = GemmConfig(signature=signature(), tile_m=64, tile_n=64)
-    with pytest.raises(ValueError, match=r"no scales along K, got scale_rows \(1, 128\) and no other operands; use"):
+    with refuses(ValueError):
         compile_gemm(config)
     kind = signature(None, epilogue=residual.text, operand_types=(("float32", "row"),))
-    with pytest.raises(ValueError, match=r"got scale_rows None and addend: tile; use cutepy.ops.gemm or scaled_gemm"):
+    with refuses(ValueError):
         compile_gemm(GemmConfig(signature=kind, tile_m=64, tile_n=64))
 
 

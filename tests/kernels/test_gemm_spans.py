@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = [pytest.mark.integration, pytest.mark.dsl]
@@ -76,7 +78,7 @@ def test_groups_along_k():
 
 def test_a_stage_of_no_whole_spans_is_refused_not_multiplied_in_part():
     assert rules.multiplied_columns(128, 96, "MN") == 96
-    with pytest.raises(ValueError, match=r"N of a stage must be a multiple of 64, .*, got 96; use 128"):
+    with refuses(ValueError):
         rules.check_stages((64, 64), (96, 64), (64, 64, 16), "MN")
 
 

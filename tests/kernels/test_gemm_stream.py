@@ -5,6 +5,8 @@ from functools import cache
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -105,15 +107,15 @@ def test_what_steers_it_is_said():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    "options",
     [
-        ({"split_k": 2}, "split_k 1, got 2"),
-        ({"consumers": 2}, "consumers 1, got 2"),
-        ({"signature": GemmSignature(a_dtype="int8", b_dtype="int8", out_dtype="int32")}, "got int32"),
+        {"split_k": 2},
+        {"consumers": 2},
+        {"signature": GemmSignature(a_dtype="int8", b_dtype="int8", out_dtype="int32")},
     ],
 )
-def test_k_is_shared_in_one_way(options, said):
-    with pytest.raises(ValueError, match=said):
+def test_k_is_shared_in_one_way(options):
+    with refuses(ValueError):
         GemmConfig(**{"signature": HALF, "tile_m": 64, "tile_n": 32, "stream_k": True, **options})
 
 

@@ -4,6 +4,8 @@ from functools import cache
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -100,28 +102,29 @@ def test_wgmma_reads_only_what_a_fence_has_made_visible(monkeypatch):
     config = GemmConfig(signature=signature, tile_m=64, tile_n=16, epi_n=16)
     call = compile(StandardGemm(config), **variant(config).named)
     a, b = whole_numbers((64, 64), "k", 8), whole_numbers((16, 64), "k", 8)
-    with pytest.raises(HazardError, match=r"fence\.proxy\.async is missing"), cutepy.simulate(sanitize=True):
+    with pytest.raises(HazardError) as caught, cutepy.simulate(sanitize=True):
         call(a, b, None, torch.empty(64, 16), 1, None)
+    assert "missing-proxy-fence" in {hazard.kind for hazard in caught.value.hazards}
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    "kind",
     [
-        ({"a_align": 2}, "a_align must be one of 4, 8, 16, got 2"),
-        ({"a_dtype": "float32", "b_dtype": "float32", "a_align": 8}, "must be 16 for float32"),
+        {"a_align": 2},
+        {"a_dtype": "float32", "b_dtype": "float32", "a_align": 8},
     ],
 )
-def test_what_cp_async_does_not_load(kind, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_cp_async_does_not_load(kind):
+    with refuses(ValueError):
         GemmSignature.standard(**{**TYPES, **kind})
 
 
 def test_threads_load_for_their_own_cta():
     signature = GemmSignature.standard(**TYPES, b_align=4)
-    with pytest.raises(ValueError, match="cluster_m must be 1 where threads load B, got 2"):
+    with refuses(ValueError):
         GemmConfig(signature=signature, tile_m=64, tile_n=32, cluster_m=2)
 
 
 def test_threads_share_a_tile_evenly():
-    with pytest.raises(ValueError, match=r"multiple of the 32 .* got 24"):
+    with refuses(ValueError):
         rules.check_pieces((24, 16), 1, 16, 8, 128)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -120,12 +122,12 @@ def test_results_without_elements_are_given_and_nothing_is_launched(m, n):
     assert (plain.shape, plain.dtype) == ((m, n), F16)
     assert (gated.shape, gated.dtype) == ((m, n // 2), F32)
     largest = cutepy.epilogue(lambda acc: {"y": acc, "most": epilogues.amax(acc, 1)})
-    with cutepy.simulate(), pytest.raises(ValueError, match=r"no reductions|extents of at most"):
+    with cutepy.simulate(), refuses(ValueError):
         gemv(a, b, epilogue=largest)
 
 
 def test_unknown_settings_are_refused():
-    with cutepy.simulate(), pytest.raises(ValueError, match=r"settings must be among tile_m, columns, .*, got bogus"):
+    with cutepy.simulate(), refuses(ValueError):
         gemv(integers(3, 32), integers(16, 32), settings={"bogus": 1, "warps": 4})
 
 
@@ -136,7 +138,7 @@ def test_unknown_settings_are_refused():
 def test_shapes_that_are_no_product_are_refused(a, b):
     with (
         cutepy.simulate(),
-        pytest.raises(ValueError, match=r"^a must be \(M, K\) and b \(N, K\), .*; got shapes ") as told,
+        refuses(ValueError) as told,
     ):
         gemv(torch.ones(a).half(), torch.ones(b).half())
     assert str(told.value).endswith(f"{a} and {b}")

@@ -16,6 +16,7 @@ from cutepy.kernels.gemv.config import ENOUGH_BYTES
 from cutepy.kernels.gemv.model import Costs, expected_us
 from cutepy.runtime.invariance import batch_invariant
 from cutepy.tune.winners import Winner, keep, key_of
+from tests.messages import refuses
 
 HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
 EIGHT = GemmSignature(a_dtype="float8_e4m3fn", b_dtype="float8_e5m2", out_dtype="bfloat16")
@@ -40,37 +41,31 @@ IN_PARTS = replace(EIGHT, epilogue=eights.text, operand_types=(("float32", "row"
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    "options",
     [
-        ({"tile_m": 3}, "tile_m must be one of 1, 2, 4, 8, got 3"),
-        ({"warps": 32}, "warps must be one of 1, 2, 4, 8, 16, got 32"),
-        ({"tile_m": 8, "columns": 8}, r"at most 32, a sum for each lane of a warp, got 8 \* 8; use columns=4"),
-        ({"warps": 4, "k_warps": 3}, "k_warps must divide the 4 warps, got 3"),
-        ({"columns": 8, "unroll": 8, "warps": 16}, "512 threads of some 255 registers exceed the 65536 of an SM"),
-        ({"ctas_per_sm": 9}, "ctas_per_sm must be at most 5, of 128 threads and some"),
-        ({"ctas_per_sm": -1}, "ctas_per_sm must be positive"),
-        ({"signature": replace(HALF, epilogue=swiglu.text), "columns": 1}, "must be a multiple of 2, which are inter"),
-        (
-            {"signature": replace(HALF, epilogue=largest.text)},
-            "no reductions, got max; use",
-        ),
-        ({"signature": replace(HALF, a_major="mn")}, 'a must be "k"-major, in whole 16 bytes'),
-        ({"signature": replace(HALF, b_align=8)}, 'b must be "k"-major, in whole 16 bytes'),
-        ({"signature": replace(HALF, batch_modes=1)}, "without scales along K, got batch_modes 1"),
-        ({"signature": replace(EIGHT, scale_rows=(1, 128))}, r"scale_rows \(1, 128\); use a GemmConfig"),
-        (
-            {"signature": GemmSignature(a_dtype="int8", b_dtype="uint8", out_dtype="int32")},
-            "must be of float16, bfloat16, float32, float8_e4m3fn, float8_e5m2, got int8; use a GemmConfig",
-        ),
+        {"tile_m": 3},
+        {"warps": 32},
+        {"tile_m": 8, "columns": 8},
+        {"warps": 4, "k_warps": 3},
+        {"columns": 8, "unroll": 8, "warps": 16},
+        {"ctas_per_sm": 9},
+        {"ctas_per_sm": -1},
+        {"signature": replace(HALF, epilogue=swiglu.text), "columns": 1},
+        {"signature": replace(HALF, epilogue=largest.text)},
+        {"signature": replace(HALF, a_major="mn")},
+        {"signature": replace(HALF, b_align=8)},
+        {"signature": replace(HALF, batch_modes=1)},
+        {"signature": replace(EIGHT, scale_rows=(1, 128))},
+        {"signature": GemmSignature(a_dtype="int8", b_dtype="uint8", out_dtype="int32")},
     ],
 )
-def test_what_the_kernel_cannot_do_is_refused(options, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_the_kernel_cannot_do_is_refused(options):
+    with refuses(ValueError):
         Half(**options)
 
 
 def test_fields_are_whole_numbers():
-    with pytest.raises(TypeError, match=r"unroll must be an int, got 2\.0"):
+    with refuses(TypeError):
         Half(unroll=2.0)
 
 

@@ -3,6 +3,8 @@
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = [pytest.mark.integration, pytest.mark.dsl]
@@ -195,26 +197,26 @@ def test_epilogues_meet_rows_and_columns_of_their_group(along, padded):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"along": "x"}, 'along must be "m", "n" or "k", got \'x\''),
-        ({"along": "k"}, 'a must be "mn"-major where groups are along k, .* got "k"; copy it'),
-        ({"along": "n"}, 'out must be "col"-major where groups are along n'),
-        ({"along": "m", "batch_modes": 1}, "groups take the place of a batch, got 1"),
-        ({"along": "m", "a_major": "mn"}, 'a must be "k"-major'),
-        ({"along": "k", "a_major": "mn", "b_major": "mn", "split_k": 2}, "for groups along k, .* got 1 and 2"),
-        ({"along": "k", "a_major": "mn", "b_major": "mn", "consumers": 2}, "for groups along k, .* got 2 and 1"),
-        ({"along": "m", "stream_k": True}, "whole tiles, .* got stream_k"),
-        ({"along": "m", "dynamic": True}, "schedules of their own, got dynamic"),
+        {"along": "x"},
+        {"along": "k"},
+        {"along": "n"},
+        {"along": "m", "batch_modes": 1},
+        {"along": "m", "a_major": "mn"},
+        {"along": "k", "a_major": "mn", "b_major": "mn", "split_k": 2},
+        {"along": "k", "a_major": "mn", "b_major": "mn", "consumers": 2},
+        {"along": "m", "stream_k": True},
+        {"along": "m", "dynamic": True},
     ],
 )
-def test_what_has_no_kernel_is_refused(change, message):
+def test_what_has_no_kernel_is_refused(change):
     change = dict(change)
     along = change.pop("along")
     tiling = {name: change.pop(name) for name in ("split_k", "stream_k", "dynamic", "consumers") if name in change}
     signature = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", **change)
     gemm = GemmConfig(signature=signature, tile_m=64, tile_n=64, **tiling)
-    with pytest.raises(ValueError, match=message):
+    with refuses(ValueError):
         GroupedConfig(gemm=gemm, along=along)
 
 
@@ -253,5 +255,6 @@ def test_ends_that_descend_touch_nothing_beyond_and_the_sanitizer_sees_what_is_w
     assert (whole[:100] != UNTOUCHED).any(1).all()
     assert (whole[100:] == UNTOUCHED).all()
     run = cutepy.simulate(sanitize=True)
-    with pytest.raises(HazardError, match="unordered-write"), run:
+    with pytest.raises(HazardError) as caught, run:
         kernel(a, b, ends, None, (whole[:100],), 8)
+    assert "unordered-write" in {hazard.kind for hazard in caught.value.hazards}

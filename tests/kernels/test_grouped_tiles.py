@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -43,7 +45,7 @@ def test_tiles_that_groups_add_count(form, monkeypatch):
     most = MOST_TILES - 1 - beside
     with pytest.raises(ChosenError):
         choose(monkeypatch, along, shapes(most), most)
-    with pytest.raises(ValueError, match=f"fewer than {MOST_TILES} tiles.* got up to {MOST_TILES} of"):
+    with refuses(ValueError):
         choose(monkeypatch, along, shapes(most + 1), most + 1)
 
 
@@ -54,7 +56,7 @@ def test_tiles_along_the_other_extent_multiply_those_of_groups(monkeypatch):
         ("m", ((128, 16), (count, columns, 16), (128, columns))),
         ("n", ((count, columns, 16), (128, 16), (columns, 128))),
     ):
-        with pytest.raises(ValueError, match="which a kernel counts in 32 bits"):
+        with refuses(ValueError):
             choose(monkeypatch, along, shapes, count)
         few = [tuple(2**10 if extent == count else extent for extent in shape) for shape in shapes]
         with pytest.raises(ChosenError):

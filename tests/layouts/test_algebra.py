@@ -27,6 +27,7 @@ from cutepy.layouts import (
 )
 from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
+from tests.messages import refuses
 
 ALL_OF_RANK_2 = list(bf.small_layouts())
 INJECTIVE = lst.layouts(injective=True)
@@ -556,30 +557,29 @@ def test_inverses_of_what_is_its_own_inverse(invert):
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    "call",
     [
-        (lambda: composition(Layout((8, 8), (8, 1)), Layout(4, 3)), "shape divisibility"),
-        (lambda: composition(Layout((6, 8), (8, 1)), Layout(4, 9)), "stride divisibility"),
-        (lambda: composition(Layout((4, 4), (1, 5)), (2, 2, 2)), "rank must be <= 2, got 3"),
-        (lambda: composition(Swizzle(1, 0, 1), Swizzle(1, 0, 2)), "swizzles must have one shift, got 1 and 2"),
-        (lambda: composition(Layout(8), ComposedLayout(Swizzle(1, 0, 1), 3, Layout(8))), "offset of the right operand"),
-        (lambda: complement(Layout((4, 4), (1, 2)), 20), "layout must be injective: stride 2 falls below 4"),
-        (lambda: complement(make_identity_layout((4, 4)), 20), "strides must be integers, not scaled bases"),
-        (lambda: left_inverse(Layout((5, 6), (12, 8))), "stride 12 must be a multiple of 8"),
-        (lambda: right_inverse(make_identity_layout((4, 4))), "strides must be integers, not scaled bases"),
-        (lambda: coalesce(Layout((4, 4)), (1, 1, 1)), "too many modes: rank must be <= 2, got 3"),
+        lambda: composition(Layout((8, 8), (8, 1)), Layout(4, 3)),
+        lambda: composition(Layout((6, 8), (8, 1)), Layout(4, 9)),
+        lambda: composition(Layout((4, 4), (1, 5)), (2, 2, 2)),
+        lambda: composition(Swizzle(1, 0, 1), Swizzle(1, 0, 2)),
+        lambda: composition(Layout(8), ComposedLayout(Swizzle(1, 0, 1), 3, Layout(8))),
+        lambda: complement(Layout((4, 4), (1, 2)), 20),
+        lambda: complement(make_identity_layout((4, 4)), 20),
+        lambda: left_inverse(Layout((5, 6), (12, 8))),
+        lambda: right_inverse(make_identity_layout((4, 4))),
+        lambda: coalesce(Layout((4, 4)), (1, 1, 1)),
     ],
 )
-def test_operands_that_do_not_fit(call, message):
-    with pytest.raises(LayoutError) as caught:
+def test_operands_that_do_not_fit(call):
+    with refuses(LayoutError):
         call()
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("function", [coalesce, complement, composition, filter_layout, left_inverse, nullspace])
 def test_operands_that_are_no_layouts(function):
     operands = ("text", None) if function is composition else ("text",)
-    with pytest.raises(TypeError, match=f"{'filter' if function is filter_layout else function.__name__}: "):
+    with refuses(TypeError):
         function(*operands)
 
 

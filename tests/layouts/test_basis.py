@@ -10,6 +10,7 @@ from cutepy.layouts import E, LayoutError, ScaledBasis, add_coordinates, basis_g
 from cutepy.layouts.basis import as_coordinate, has_basis
 from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
+from tests.messages import refuses
 
 PATHS = st.lists(st.integers(0, 3), min_size=1, max_size=3).map(tuple)
 BASES = st.builds(ScaledBasis, st.integers(-8, 8), PATHS)
@@ -90,21 +91,21 @@ def test_unit_bases():
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "error"),
     [
-        (lambda: ScaledBasis(1.5, (0,)), TypeError, "value must be an int, got 1.5"),
-        (lambda: ScaledBasis(True, (0,)), TypeError, "value must be an int, got True"),
-        (lambda: ScaledBasis(1, ()), TypeError, "modes must be a non-empty tuple of non-negative ints"),
-        (lambda: ScaledBasis(1, (-1,)), TypeError, "modes must be a non-empty tuple of non-negative ints"),
-        (lambda: ScaledBasis(1, 0), TypeError, "modes must be a non-empty tuple of non-negative ints"),
-        (lambda: E(0) * 1.5, TypeError, "unsupported operand"),
-        (lambda: add_coordinates((1, 2), 3), LayoutError, "a coordinate and a non-zero integer have no sum"),
-        (lambda: basis_get(E(1), 5), LayoutError, "mode must be 0 for an integer, got 1"),
-        (lambda: basis_get(E(2), (1, 2)), LayoutError, "mode must be < rank 2, got 2"),
+        (lambda: ScaledBasis(1.5, (0,)), TypeError),
+        (lambda: ScaledBasis(True, (0,)), TypeError),
+        (lambda: ScaledBasis(1, ()), TypeError),
+        (lambda: ScaledBasis(1, (-1,)), TypeError),
+        (lambda: ScaledBasis(1, 0), TypeError),
+        (lambda: E(0) * 1.5, TypeError),
+        (lambda: add_coordinates((1, 2), 3), LayoutError),
+        (lambda: basis_get(E(1), 5), LayoutError),
+        (lambda: basis_get(E(2), (1, 2)), LayoutError),
     ],
 )
-def test_operands_that_do_not_fit(call, error, message):
-    with pytest.raises(error, match=message):
+def test_operands_that_do_not_fit(call, error):
+    with refuses(error):
         call()
 
 

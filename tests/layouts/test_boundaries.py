@@ -23,6 +23,7 @@ from cutepy.layouts import (
     sm90,
     upcast,
 )
+from tests.messages import refuses
 
 
 def test_shifts_of_one_and_none_either_way():
@@ -65,7 +66,7 @@ def test_factors_of_casts_at_their_limits():
                 cast(Layout((4, 2), (1, 4)), factor)
         with pytest.raises(LayoutError):
             cast(Swizzle(3, 4, 3), 3)
-        with pytest.raises(TypeError, match=cast.__name__):
+        with refuses(TypeError):
             cast("4:1", 2)
 
 
@@ -74,7 +75,7 @@ def test_widths_of_recasts_at_their_limits():
     assert recast_layout(layout, 8, 1) == Layout((64, 2), (1, 64))
     assert recast_layout(layout, 1, 8) == Layout((1, 2), (1, 1))
     for old, new in ((8, 0), (0, 8), (8, -8), (-8, 8)):
-        with pytest.raises(LayoutError, match="recast_layout"):
+        with refuses(LayoutError):
             recast_layout(layout, old, new)
 
 
@@ -91,7 +92,7 @@ def test_a_wider_recast_needs_no_adjacent_elements():
 def test_common_vectors_want_layouts():
     for common in (max_common_layout, max_common_vector):
         for operands in ((Layout(4), 4), (4, Layout(4)), (Layout(4), (2, 2)), ((2, 2), Layout(4))):
-            with pytest.raises(TypeError, match=common.__name__):
+            with refuses(TypeError):
                 common(*operands)
 
 
@@ -104,16 +105,16 @@ def test_composition_with_a_layout_of_one_element():
 def test_nothing_is_divided_by_an_extent_of_zero():
     """The left operand walks over its modes by division, the complement by what smaller strides reach."""
     for step in (3, 1, -3):
-        with pytest.raises(LayoutError, match="composition"):
+        with refuses(LayoutError):
             composition(Layout((0, 4), (1, 5)), Layout(2, step))
     for layout in (Layout(0, 1), Layout((0, 4), (1, 5))):
         for cotarget in (24, (24, 5)):
-            with pytest.raises(LayoutError, match="complement"):
+            with refuses(LayoutError):
                 complement(layout, cotarget)
 
 
 def test_a_right_operand_without_modes_is_refused():
-    with pytest.raises(LayoutError, match="the right operand must have a mode"):
+    with refuses(LayoutError):
         composition(Layout((4, 2)), Layout((), ()))
 
 
@@ -139,5 +140,5 @@ NEGATIVE = {
 
 @pytest.mark.parametrize("call", NEGATIVE.values(), ids=NEGATIVE)
 def test_no_extent_is_negative(call):
-    with pytest.raises(LayoutError, match="extents must be >= 0"):
+    with refuses(LayoutError):
         call()

@@ -24,6 +24,7 @@ from cutepy.layouts import (
 )
 from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
+from tests.messages import refuses
 
 
 def check_a_composed_layout_applies_its_parts_in_turn(layout):
@@ -140,22 +141,22 @@ POINTER = ComposedLayout(Swizzle(3, 4, 3), SmemPtr(16), Layout((64, 8)))
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "error"),
     [
-        (lambda: ComposedLayout(3, 0, Layout(8)), TypeError, "layoutB must be a Swizzle or a layout, got int"),
-        (lambda: ComposedLayout(Swizzle(1, 0, 1), 0, 8), TypeError, "layoutA must be a layout, got int"),
-        (lambda: ComposedLayout(Swizzle(1, 0, 1), True, Layout(8)), TypeError, "offset must be an int, IntTuple or"),
-        (lambda: ComposedLayout(Swizzle(1, 0, 1), 0.5, Layout(8)), TypeError, "offset must be an int, IntTuple or"),
-        (lambda: SmemPtr(0), LayoutError, "bits must be a positive int, got 0"),
-        (lambda: SmemPtr(8, -1), LayoutError, "address must be an int >= 0 or None, got -1"),
-        (lambda: get_swizzle_portion(PLAIN), LayoutError, "the outer function must be a swizzle"),
-        (lambda: slice_and_offset((None, 1), POINTER), LayoutError, "a layout of byte addresses cannot be sliced"),
-        (lambda: domain_offset((0, 1), POINTER), LayoutError, "a layout of byte addresses cannot be moved"),
-        (lambda: setattr(PLAIN, "offset", 1), AttributeError, "ComposedLayout is immutable; cannot set offset"),
+        (lambda: ComposedLayout(3, 0, Layout(8)), TypeError),
+        (lambda: ComposedLayout(Swizzle(1, 0, 1), 0, 8), TypeError),
+        (lambda: ComposedLayout(Swizzle(1, 0, 1), True, Layout(8)), TypeError),
+        (lambda: ComposedLayout(Swizzle(1, 0, 1), 0.5, Layout(8)), TypeError),
+        (lambda: SmemPtr(0), LayoutError),
+        (lambda: SmemPtr(8, -1), LayoutError),
+        (lambda: get_swizzle_portion(PLAIN), LayoutError),
+        (lambda: slice_and_offset((None, 1), POINTER), LayoutError),
+        (lambda: domain_offset((0, 1), POINTER), LayoutError),
+        (lambda: setattr(PLAIN, "offset", 1), AttributeError),
     ],
 )
-def test_operands_that_do_not_fit(call, error, message):
-    with pytest.raises(error, match=message):
+def test_operands_that_do_not_fit(call, error):
+    with refuses(error):
         call()
 
 

@@ -21,6 +21,7 @@ from cutepy.layouts import (
 )
 from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
+from tests.messages import refuses
 
 
 def flat(crd):
@@ -155,22 +156,21 @@ def test_coordinates_of_any_shape(data, shape):
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    "call",
     [
-        (lambda: crd2idx((1, 2, 3), (4, 8)), "the coordinate's rank must be the shape's, got 3 and 2"),
-        (lambda: crd2idx((1, (2, 3)), (4, 8), (1, 4)), "an integer mode takes an integer coordinate and stride"),
-        (lambda: crd2idx(1, (4, 8), (1, 4, 32)), "the stride's rank must be the shape's, got 3 and 2"),
-        (lambda: idx2crd(3, (4, 8), (0, 1)), "the mode 4:0 divides by zero"),
-        (lambda: idx2crd((1, 2, 3), (4, 8)), "the index's rank must be the shape's, got 3 and 2"),
-        (lambda: crd2crd((1, 2), 32), "a tuple coordinate needs src_shape"),
-        (lambda: compact_order((4, 8), (ScaledBasis(1, (0,)), 1)), "the order must hold integers only"),
-        (lambda: slice_((None, 1, 2), (4, 8)), "the coordinate's rank must be 2, got 3"),
+        lambda: crd2idx((1, 2, 3), (4, 8)),
+        lambda: crd2idx((1, (2, 3)), (4, 8), (1, 4)),
+        lambda: crd2idx(1, (4, 8), (1, 4, 32)),
+        lambda: idx2crd(3, (4, 8), (0, 1)),
+        lambda: idx2crd((1, 2, 3), (4, 8)),
+        lambda: crd2crd((1, 2), 32),
+        lambda: compact_order((4, 8), (ScaledBasis(1, (0,)), 1)),
+        lambda: slice_((None, 1, 2), (4, 8)),
     ],
 )
-def test_operands_that_do_not_fit(call, message):
-    with pytest.raises(LayoutError) as caught:
+def test_operands_that_do_not_fit(call):
+    with refuses(LayoutError):
         call()
-    assert message in str(caught.value)
 
 
 def test_none_counts_as_zero():
@@ -196,7 +196,7 @@ def test_negative_indices_split_as_cpp_divides():
 
 def test_an_integer_mode_splits_integers_only():
     for operands in (((1, 2), 4, 1), (3, 4, (1,)), ((1,), 4, (1,))):
-        with pytest.raises(LayoutError, match="an integer mode takes an integer index and stride"):
+        with refuses(LayoutError):
             idx2crd(*operands)
 
 
@@ -208,19 +208,19 @@ def test_negative_coordinates_split_as_cpp_divides():
 def test_a_nested_mode_with_one_stride_counts_on_from_it():
     assert idx2crd(3, ((2, 2), 2), (1, 4)) == ((1, 1), 0)
     assert idx2crd(6, ((2, 2), 2), (1, 4)) == ((0, 1), 1)
-    with pytest.raises(LayoutError, match="takes an integer"):
+    with refuses(LayoutError):
         crd2idx((1, 1), (2, 2), ((1, 2), 4))
-    with pytest.raises(LayoutError, match="the stride's rank must be the shape's"):
+    with refuses(LayoutError):
         crd2idx((1, 1), ((2, 2), 2), (1, 4))
 
 
 def test_nothing_is_divided_by_an_extent_of_zero():
     for shape, stride in (((0, 2), (1, 2)), (((0, 2), 2), ((1, 2), 4)), (((2, 0), 2), ((1, 2), 4))):
-        with pytest.raises(LayoutError, match=r"crd2idx.*division by zero"):
+        with refuses(LayoutError):
             crd2idx(3, shape, stride)
-        with pytest.raises(LayoutError, match=r"idx2crd.*by zero"):
+        with refuses(LayoutError):
             idx2crd(3, shape)
-    with pytest.raises(LayoutError, match=r"idx2crd.*by zero"):
+    with refuses(LayoutError):
         idx2crd(3, (0, 4), (1, 1))
 
 
@@ -231,7 +231,7 @@ def test_products_and_compact_strides_start_at_each_modes_own_stride():
     assert compact_row_major((2, (3, 4)), (5, 7)) == (5, (28, 7))
     for function in (prefix_product, suffix_product, compact_col_major, compact_row_major):
         for operands in ((4, (1, 2)), ((2, 3), (1, 2, 3)), ((2, 3), (1,))):
-            with pytest.raises(LayoutError, match=rf"^{function.__name__}\(.*ranks must match") as caught:
+            with refuses(LayoutError) as caught:
                 function(*operands)
             assert not caught.value.origin
 
@@ -240,5 +240,5 @@ def test_tuples_of_one_rank_are_expressed_mode_by_mode():
     assert crd2crd((3, 5), ((2, 2), 8), (4, 8)) == ((1, 1), 5)
     assert crd2crd((3, 5), (4, 8)) == (3, 5)
     for operands in (((1, 2), (4,)), ((1, 2), (4, 8), (4,)), ((1,), (4, 8))):
-        with pytest.raises(LayoutError, match="ranks must match"):
+        with refuses(LayoutError):
             crd2crd(*operands)

@@ -37,6 +37,7 @@ from cutepy.layouts import (
 )
 from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
+from tests.messages import refuses
 
 DIVIDES = (logical_divide, zipped_divide, tiled_divide, flat_divide)
 SIGNED = lst.layouts(signed=True, max_stride=16)
@@ -241,7 +242,7 @@ def test_steps_of_both_signs_are_compared_up_to_a_bound():
     """Beyond the bound a composition that carries, and yet is right as far as compared, is refused as not shown."""
     a, b = Layout((2, 2, 1 << 20), (0, 1, 1)), Layout((2, 2, 1 << 20), (4, -1, 0))
     assert composition(a, Layout((2, 2, 1 << 13), (4, -1, 0)), exact=True)
-    with pytest.raises(InexactError, match="not shown to be exact") as caught:
+    with refuses(InexactError) as caught:
         composition(a, b, exact=True)
     assert caught.value.coordinate is None
 
@@ -352,7 +353,7 @@ def test_swizzles_among_tilers_and_of_coordinates():
     assert composition(a, (Swizzle(0, 0, 0), 2), exact=True) == composition(a, (4, 2))
     of_coordinates = ComposedLayout(Swizzle(1, 0, 1), 0, make_identity_layout((4, 4)))
     assert composition(Layout((4, 4)), of_coordinates).shape == (4, 4)
-    with pytest.raises(InexactError, match="no value at coordinate 0"):
+    with refuses(InexactError):
         composition(Layout((4, 4)), of_coordinates, exact=True)
 
 
@@ -413,19 +414,19 @@ def test_divides_have_each_element_once_or_are_refused(data, layout):
 
 
 def test_cells_beyond_the_layout():
-    with pytest.raises(InexactError, match="cells beyond the layout") as caught:
+    with refuses(InexactError) as caught:
         zipped_divide(Layout((5, 4)), (2, 2), exact=True)
     assert (caught.value.coordinate, caught.value.element) == (((1, 2), (0, 0)), (5, 0))
-    with pytest.raises(InexactError, match="cells beyond the layout") as caught:
+    with refuses(InexactError) as caught:
         logical_divide(Layout(8), Layout(2, -1), exact=True)
     assert caught.value.element == -1
-    with pytest.raises(InexactError, match="are left out"):
+    with refuses(InexactError):
         logical_divide(Layout(6), Layout((2, 2), (1, 3)), exact=True)
-    with pytest.raises(InexactError, match="are repeated"):
+    with refuses(InexactError):
         logical_divide(Layout(4), Layout((2, 2), (0, 1)), exact=True)
-    with pytest.raises(InexactError, match="are repeated"):  # and as many left out
+    with refuses(InexactError):  # and as many left out
         logical_divide(Layout(16), Layout((2, 2, 2, 2), (0, 1, 3, 8)), exact=True)
-    with pytest.raises(InexactError, match="cells beyond"):
+    with refuses(InexactError):
         logical_divide(ComposedLayout(Swizzle(3, 3, 3), 0, Layout((5, 2), (1, 7))), (2, 2), exact=True)
     large = Layout((1 << 15, 1 << 15), (1 << 15, 1))
     assert flat_divide(large, (128, 64), exact=True) == flat_divide(large, (128, 64))

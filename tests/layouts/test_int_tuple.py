@@ -56,6 +56,7 @@ from cutepy.layouts import (
 )
 from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
+from tests.messages import refuses
 
 SHAPES = lst.shapes(max_extent=4, max_leaves=3)
 PAIRS_OF_SHAPES = SHAPES.flatmap(
@@ -297,32 +298,31 @@ def test_wrap_and_unwrap():
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    "call",
     [
-        (lambda: unflatten((1, 2, 3), (0, 0)), "fewer leaves"),
-        (lambda: unflatten((1,), (0, 0)), "more leaves"),
-        (lambda: inner_product((1, 2), (3,)), "ranks must match, got 2 and 1"),
-        (lambda: inner_product(1, (3, 4)), "ranks must match, got 1 and 2"),
-        (lambda: elem_scale((1, 2), 3), "ranks must match, got 2 and 1"),
-        (lambda: shape_div((6, 9), 4), "one of 6 and 4 must divide the other"),
-        (lambda: shape_div((6, 9), (3, 3, 3)), "ranks must match, got 2 and 3"),
-        (lambda: shape_div(0, 4), "divisibility"),
-        (lambda: ceil_div((2, 3), (1, 1, 1)), "rank of the divisor must be <= 2, got 3"),
-        (lambda: ceil_div(4, 0), "division by zero"),
-        (lambda: round_up((2, 3), 2), "ranks must match, got 2 and 1"),
-        (lambda: elem_less(1, (2, 3)), "an integer and a tuple have no order"),
-        (lambda: weakly_compatible(0, 4), "division by zero"),
-        (lambda: product_like((1, 2), (0, 0, 0)), "ranks must match, got 3 and 2"),
+        lambda: unflatten((1, 2, 3), (0, 0)),
+        lambda: unflatten((1,), (0, 0)),
+        lambda: inner_product((1, 2), (3,)),
+        lambda: inner_product(1, (3, 4)),
+        lambda: elem_scale((1, 2), 3),
+        lambda: shape_div((6, 9), 4),
+        lambda: shape_div((6, 9), (3, 3, 3)),
+        lambda: shape_div(0, 4),
+        lambda: ceil_div((2, 3), (1, 1, 1)),
+        lambda: ceil_div(4, 0),
+        lambda: round_up((2, 3), 2),
+        lambda: elem_less(1, (2, 3)),
+        lambda: weakly_compatible(0, 4),
+        lambda: product_like((1, 2), (0, 0, 0)),
     ],
 )
-def test_operands_that_do_not_fit(call, message):
-    with pytest.raises(LayoutError) as caught:
+def test_operands_that_do_not_fit(call):
+    with refuses(LayoutError):
         call()
-    assert message in str(caught.value)
 
 
 def test_predicates_refuse_what_has_no_shape():
-    with pytest.raises(TypeError, match="a shape, a layout or a tuple of them is required"):
+    with refuses(TypeError):
         congruent("a", 1)
 
 
@@ -344,7 +344,7 @@ def test_an_empty_tuple_is_one_level_deep():
 def test_indices_count_from_either_end():
     assert [get((4, 8), i) for i in (-2, -1, 0, 1)] == [4, 8, 4, 8]
     for i in (-3, 2):
-        with pytest.raises(LayoutError, match="index must be < rank 2"):
+        with refuses(LayoutError):
             get((4, 8), i)
 
 
@@ -353,7 +353,7 @@ def test_walking_orders_at_their_limits():
         assert less((1, 2), (1, 2)) is False
         assert less((), ()) is False
         for operands in ((1, (1, 2)), ((1, 2), 1)):
-            with pytest.raises(LayoutError, match="an integer and a tuple have no order"):
+            with refuses(LayoutError):
                 less(*operands)
     assert lex_less((1,), (1, 2)) is True
 

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import re
 
 import pytest
 from hypothesis import given, strategies as st
@@ -50,6 +49,7 @@ from cutepy.layouts import (
 )
 from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
+from tests.messages import refuses
 
 
 def check_a_layout_maps_integers_and_coordinates_to_the_inner_product(layout):
@@ -245,63 +245,63 @@ def test_operands_become_plain_integers_and_tuples():
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "error"),
     [
-        (lambda: Layout((4, 8), (1, (2, 3))), LayoutError, "shape and stride must have the same nesting"),
-        (lambda: Layout((4, 8), 1), LayoutError, "shape and stride must have the same nesting"),
-        (lambda: Layout((4, 8), (1, (2,))), LayoutError, "shape and stride must have the same nesting"),
-        (lambda: Layout((4, (8,)), (1, 2)), LayoutError, "shape and stride must have the same nesting"),
-        (lambda: Layout((2, 2), ((1, 2), (3, 4))), LayoutError, "shape and stride must have the same nesting"),
-        (lambda: Layout((4, (2, 2)), (1, (1, 2, 3))), LayoutError, "shape and stride must have the same nesting"),
-        (lambda: Layout((4, -8)), LayoutError, "extents must be >= 0"),
-        (lambda: Layout((4, -1), (1, 4)), LayoutError, "extents must be >= 0"),
-        (lambda: Layout((-1, 4), (1, 2)), LayoutError, "extents must be >= 0"),
-        (lambda: Layout((-1,), (1,)), LayoutError, "extents must be >= 0"),
-        (lambda: Layout((-1, -2), (1, 1)), LayoutError, "extents must be >= 0"),
-        (lambda: Layout((4, (2, -1)), (1, (1, 2))), LayoutError, "extents must be >= 0"),
-        (lambda: Layout(-1, 2), LayoutError, r"Layout\(-1, 2\): extents must be >= 0"),
-        (lambda: Layout(True), TypeError, "shape must be an int or a nested tuple of ints"),
-        (lambda: Layout((4, None)), TypeError, "shape must be an int or a nested tuple of ints"),
-        (lambda: Layout((4,), (1.0,)), TypeError, "stride must be an int or a nested tuple of ints"),
-        (lambda: Layout((4, 8), (1, 2.0)), TypeError, "stride must be an int or a nested tuple of ints"),
-        (lambda: Layout(ScaledBasis(1, (0,))), TypeError, "shape must be an int"),
-        (lambda: make_layout(), LayoutError, "a shape or at least one layout is required"),
-        (lambda: make_layout([]), LayoutError, "at least one layout is required"),
-        (lambda: make_layout(4, 1, 2), LayoutError, "a shape and a stride are required"),
-        (lambda: make_layout(Layout(4), 3), TypeError, "every mode must be a Layout"),
-        (lambda: make_ordered_layout((2, 3), (1, 2, 3)), LayoutError, "make_ordered_layout"),
-        (lambda: Layout((4, 2))(1, 2, 3), LayoutError, "the coordinate's rank must be the shape's, got 3 and 2"),
-        (lambda: stride(ComposedLayout(Swizzle(1, 0, 1), 0, Layout(4))), LayoutError, "only a plain Layout has"),
+        (lambda: Layout((4, 8), (1, (2, 3))), LayoutError),
+        (lambda: Layout((4, 8), 1), LayoutError),
+        (lambda: Layout((4, 8), (1, (2,))), LayoutError),
+        (lambda: Layout((4, (8,)), (1, 2)), LayoutError),
+        (lambda: Layout((2, 2), ((1, 2), (3, 4))), LayoutError),
+        (lambda: Layout((4, (2, 2)), (1, (1, 2, 3))), LayoutError),
+        (lambda: Layout((4, -8)), LayoutError),
+        (lambda: Layout((4, -1), (1, 4)), LayoutError),
+        (lambda: Layout((-1, 4), (1, 2)), LayoutError),
+        (lambda: Layout((-1,), (1,)), LayoutError),
+        (lambda: Layout((-1, -2), (1, 1)), LayoutError),
+        (lambda: Layout((4, (2, -1)), (1, (1, 2))), LayoutError),
+        (lambda: Layout(-1, 2), LayoutError),
+        (lambda: Layout(True), TypeError),
+        (lambda: Layout((4, None)), TypeError),
+        (lambda: Layout((4,), (1.0,)), TypeError),
+        (lambda: Layout((4, 8), (1, 2.0)), TypeError),
+        (lambda: Layout(ScaledBasis(1, (0,))), TypeError),
+        (lambda: make_layout(), LayoutError),
+        (lambda: make_layout([]), LayoutError),
+        (lambda: make_layout(4, 1, 2), LayoutError),
+        (lambda: make_layout(Layout(4), 3), TypeError),
+        (lambda: make_ordered_layout((2, 3), (1, 2, 3)), LayoutError),
+        (lambda: Layout((4, 2))(1, 2, 3), LayoutError),
+        (lambda: stride(ComposedLayout(Swizzle(1, 0, 1), 0, Layout(4))), LayoutError),
     ],
 )
-def test_operands_that_do_not_fit(call, error, message):
-    with pytest.raises(error, match=message):
+def test_operands_that_do_not_fit(call, error):
+    with refuses(error):
         call()
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    "call",
     [
-        (lambda: Layout((4, 8))(1.5), "a coordinate is made of ints, None and tuples, got 1.5 of type float"),
-        (lambda: Layout((4, 8))(1, "x"), "a coordinate is made of ints, None and tuples, got 'x' of type str"),
-        (lambda: Layout(4)("x"), "a coordinate is made of ints, None and tuples, got 'x' of type str"),
-        (lambda: crd2idx("x", 4), "a coordinate is made of ints, None and tuples, got 'x'"),
-        (lambda: idx2crd(0.5, (4, 8), (1, 4)), "a coordinate is made of ints, None and tuples, got 0.5"),
-        (lambda: slice_("x", Layout(4)), "a coordinate is made of ints, None and tuples, got 'x'"),
-        (lambda: size("x"), "size: a shape, a layout or a swizzle is required, got 'x'"),
-        (lambda: cosize(4), "cosize: a layout or a swizzle is required, got 4"),
-        (lambda: make_layout_like(4), "make_layout_like: a plain Layout is required, got 4"),
+        lambda: Layout((4, 8))(1.5),
+        lambda: Layout((4, 8))(1, "x"),
+        lambda: Layout(4)("x"),
+        lambda: crd2idx("x", 4),
+        lambda: idx2crd(0.5, (4, 8), (1, 4)),
+        lambda: slice_("x", Layout(4)),
+        lambda: size("x"),
+        lambda: cosize(4),
+        lambda: make_layout_like(4),
     ],
 )
-def test_operands_of_another_type_are_named(call, message):
-    with pytest.raises(TypeError, match=f"^{re.escape(message)}"):
+def test_operands_of_another_type_are_named(call):
+    with refuses(TypeError):
         call()
 
 
 def test_a_mode_that_is_not_there_is_an_index_error():
-    with pytest.raises(IndexError, match=r"mode 2 of \(4,8\):\(1,4\): it has rank 2"):
+    with refuses(IndexError):
         Layout((4, 8))[2]
-    with pytest.raises(IndexError, match="mode 1 of 4:1: it has rank 1"):
+    with refuses(IndexError):
         Layout(4)[1]
 
 

@@ -35,6 +35,7 @@ from cutepy.layouts import (
 )
 from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
+from tests.messages import refuses
 
 LAYOUTS = lst.layouts(signed=True)
 FLAT = lst.layouts(max_depth=1, signed=True)
@@ -262,37 +263,36 @@ SWIZZLED = ComposedLayout(Swizzle(1, 0, 1), 0, Layout((4, 8)))
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    "call",
     [
-        (lambda: get((4, (2, 8)), 1, 2), "get((4,(2,8)), 1, 2): index must be < rank 2, got 2"),
-        (lambda: rank(Layout(4), 1), "rank(4:1, 1): index must be < rank 1, got 1"),
-        (lambda: stride(SWIZZLED), "stride(Sw<1,0,1> o 0 o (4,8):(1,4)): only a plain Layout has strides"),
-        (lambda: take(Layout((4, 8)), 1, 1), "need 0 <= begin < end <= rank 2, got 1 and 1"),
-        (lambda: group((4, 8), 1, 3), "need 0 <= begin <= end <= rank 2, got 1 and 3"),
-        (lambda: append((4, 8), 1, 2), "target rank must be >= rank 2, got 1"),
-        (lambda: append(Layout((4, 8)), 1), "append((4,8):(1,4), 1): target rank must be >= rank 2, got 1"),
-        (lambda: append((4, 8)), "an element to add is required"),
-        (lambda: replace((4, 8), 2, 1), "index must be < rank 2, got 2"),
-        (lambda: replace(4, 1, 1), "index must be 0 for an integer, got 1"),
-        (lambda: unflatten(Layout((4, 8)), (0, (0, 0))), "unflatten((4,8):(1,4), (0,(0,0))): the profile has more"),
-        (lambda: zip_modes(((1, 2), 3)), "zip_modes(((1,2),3)): all modes must have rank 2"),
-        (lambda: slice_((0, 0, None), Layout((4, 8))), "slice_(<0,0,_>, (4,8):(1,4)): the coordinate's rank must be 2"),
-        (lambda: filter_zeros(Layout((4, 8)), (0, 0, 0)), "filter_zeros((4,8):(1,4), (0,0,0)): ranks must match"),
+        lambda: get((4, (2, 8)), 1, 2),
+        lambda: rank(Layout(4), 1),
+        lambda: stride(SWIZZLED),
+        lambda: take(Layout((4, 8)), 1, 1),
+        lambda: group((4, 8), 1, 3),
+        lambda: append((4, 8), 1, 2),
+        lambda: append(Layout((4, 8)), 1),
+        lambda: append((4, 8)),
+        lambda: replace((4, 8), 2, 1),
+        lambda: replace(4, 1, 1),
+        lambda: unflatten(Layout((4, 8)), (0, (0, 0))),
+        lambda: zip_modes(((1, 2), 3)),
+        lambda: slice_((0, 0, None), Layout((4, 8))),
+        lambda: filter_zeros(Layout((4, 8)), (0, 0, 0)),
     ],
 )
-def test_operands_that_do_not_fit(call, message):
-    with pytest.raises(LayoutError) as caught:
+def test_operands_that_do_not_fit(call):
+    with refuses(LayoutError):
         call()
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("change", [append, prepend])
 def test_what_is_added_must_be_of_the_same_kind(change):
-    with pytest.raises(TypeError, match=f"{change.__name__}: the element must be a Layout"):
+    with refuses(TypeError):
         change(Layout(4), (4, 2))
-    with pytest.raises(TypeError, match=f"{change.__name__}: the element must be an IntTuple"):
+    with refuses(TypeError):
         change((4, 2), Layout(4))
-    with pytest.raises(TypeError, match="a mode of a Layout is replaced by a Layout"):
+    with refuses(TypeError):
         replace(Layout(4), 0, 4)
 
 
@@ -307,7 +307,7 @@ def test_swizzles_and_bases():
 
 @pytest.mark.parametrize("extend", [append, prepend])
 def test_an_element_to_add_is_required(extend):
-    with pytest.raises(LayoutError, match=rf"^{extend.__name__}\(\(4,8\)\): an element to add is required$"):
+    with refuses(LayoutError):
         extend((4, 8))
 
 
@@ -321,9 +321,9 @@ def test_ranges_of_modes_at_their_limits():
     assert [take((4, 2, 8), 0, end) for end in (1, 2, 3, -1)] == [(4,), (4, 2), (4, 2, 8), (4, 2, 8)]
     assert take(layout, 0, 2) == Layout((4, 2))
     for x, begin, end in ((layout, 0, -1), (layout, 1, 1), (layout, 0, 4), ((4, 2), -1, 1), ((4, 2), 0, 3)):
-        with pytest.raises(LayoutError, match=rf"^take\(.*: need 0 <= begin < end <= rank .*, got {begin} and {end}$"):
+        with refuses(LayoutError):
             take(x, begin, end)
     for begin, end in ((-1, 1), (2, 1), (0, 4)):
-        with pytest.raises(LayoutError, match=f"need 0 <= begin <= end <= rank 3, got {begin} and {end}$"):
+        with refuses(LayoutError):
             group(layout, begin, end)
     assert group((4, 2, 8), 0, -1) == ((4, 2, 8),)

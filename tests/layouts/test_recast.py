@@ -17,6 +17,7 @@ from cutepy.layouts import (
 )
 from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
+from tests.messages import refuses
 
 FACTORS = st.integers(1, 4)
 POWERS = st.sampled_from((1, 2, 4, 8))
@@ -155,24 +156,20 @@ def test_recast_keeps_the_bytes_under_a_pointer(layout, old, new):
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "error"),
     [
-        (lambda: upcast(Layout(8, 3), 2), LayoutError, r"upcast\(8:3, 2\): divisibility: one of 3 and 2"),
-        (lambda: upcast(Layout(8), 0), LayoutError, "the factor must be an int >= 1, got 0"),
-        (lambda: upcast(Layout(8), True), LayoutError, "the factor must be an int >= 1, got True"),
-        (lambda: upcast("text", 2), TypeError, "upcast: a layout is required"),
-        (lambda: downcast("text", 2), TypeError, "downcast: a layout is required"),
-        (lambda: upcast(7, 2), LayoutError, "the offset 7 must be a multiple of 2"),
-        (lambda: upcast(Swizzle(1, 4, 3), 3), LayoutError, "the factor must be a power of two for a swizzle"),
-        (lambda: upcast(Layout(4, ScaledBasis(1, (0,))), 2), LayoutError, "divisibility"),
-        (lambda: recast_layout(Layout(8), 0, 8), LayoutError, "widths must be positive"),
-        (
-            lambda: downcast(ComposedLayout(Swizzle(1, 4, 3), SmemPtr(8), Layout(8)), 16),
-            LayoutError,
-            "the pointer's 8 bits must divide by 16",
-        ),
+        (lambda: upcast(Layout(8, 3), 2), LayoutError),
+        (lambda: upcast(Layout(8), 0), LayoutError),
+        (lambda: upcast(Layout(8), True), LayoutError),
+        (lambda: upcast("text", 2), TypeError),
+        (lambda: downcast("text", 2), TypeError),
+        (lambda: upcast(7, 2), LayoutError),
+        (lambda: upcast(Swizzle(1, 4, 3), 3), LayoutError),
+        (lambda: upcast(Layout(4, ScaledBasis(1, (0,))), 2), LayoutError),
+        (lambda: recast_layout(Layout(8), 0, 8), LayoutError),
+        (lambda: downcast(ComposedLayout(Swizzle(1, 4, 3), SmemPtr(8), Layout(8)), 16), LayoutError),
     ],
 )
-def test_operands_that_do_not_fit(call, error, message):
-    with pytest.raises(error, match=message):
+def test_operands_that_do_not_fit(call, error):
+    with refuses(error):
         call()

@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 from cutepy.layouts import LayoutError, Swizzle, make_swizzle, parse, shiftl, shiftr
 from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
+from tests.messages import refuses
 
 INDICES = st.integers(0, 1 << 20)
 
@@ -85,20 +86,20 @@ def test_shifts_go_the_other_way_for_negative_distances(i, s):
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "error"),
     [
-        (lambda: Swizzle(-1, 0, 1), LayoutError, "bits and base must be >= 0, got -1 and 0"),
-        (lambda: Swizzle(1, -2, 1), LayoutError, "bits and base must be >= 0, got 1 and -2"),
-        (lambda: Swizzle(3, 0, -2), LayoutError, r"abs\(shift\) must be >= bits = 3, got 2"),
-        (lambda: Swizzle(1.0, 0, 1), TypeError, "bits must be an int, got 1.0"),
-        (lambda: Swizzle(1, True, 1), TypeError, "base must be an int, got True"),
-        (lambda: make_swizzle(3, 4), LayoutError, "need equally many bits, got 2 and 1"),
-        (lambda: make_swizzle(5, 10), LayoutError, "must be runs of bits at least 2 apart"),
-        (lambda: make_swizzle(3, 6), LayoutError, "must be runs of bits at least 2 apart"),
-        (lambda: make_swizzle(-1, 6), LayoutError, r"make_swizzle\(-1, 6\)"),
-        (lambda: make_swizzle((1, 2), 6), TypeError, "the masks must be ints"),
+        (lambda: Swizzle(-1, 0, 1), LayoutError),
+        (lambda: Swizzle(1, -2, 1), LayoutError),
+        (lambda: Swizzle(3, 0, -2), LayoutError),
+        (lambda: Swizzle(1.0, 0, 1), TypeError),
+        (lambda: Swizzle(1, True, 1), TypeError),
+        (lambda: make_swizzle(3, 4), LayoutError),
+        (lambda: make_swizzle(5, 10), LayoutError),
+        (lambda: make_swizzle(3, 6), LayoutError),
+        (lambda: make_swizzle(-1, 6), LayoutError),
+        (lambda: make_swizzle((1, 2), 6), TypeError),
     ],
 )
-def test_operands_that_do_not_fit(call, error, message):
-    with pytest.raises(error, match=message):
+def test_operands_that_do_not_fit(call, error):
+    with refuses(error):
         call()

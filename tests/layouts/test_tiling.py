@@ -32,6 +32,7 @@ from cutepy.layouts import (
 )
 from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
+from tests.messages import refuses
 
 DIVIDES = {"logical": logical_divide, "zipped": zipped_divide, "tiled": tiled_divide, "flat": flat_divide}
 PRODUCTS = {"logical": logical_product, "zipped": zipped_product, "tiled": tiled_product, "flat": flat_product}
@@ -312,37 +313,33 @@ def test_tile_to_shape_of_a_composed_block_fills_its_domain(filling, swizzle, of
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    "call",
     [
-        (lambda: logical_divide(Layout((4, 4), (1, 5)), (2, 2, 2)), "rank must be <= 2, got 3"),
-        (lambda: logical_divide(Layout((4, 3), (1, 5)), 6), "shape divisibility"),
-        (lambda: zipped_divide(Layout((4, 4)), (2, None)), "a mode without a tile must have rank 2 already"),
-        (lambda: tile_unzip(Layout((4, 4)), (2, 2, 2)), "rank must be >= 3, got 2"),
-        (lambda: logical_product(Layout((2, 2), (2, 12)), (5,)), "shape divisibility"),
-        (lambda: logical_product(Layout((2, 2), (1, 1)), 5), "layout must be injective"),
-        (lambda: tile_to_shape(Layout((8, 8, 2)), (16, 16)), "rank of the block must be <= 2 of the shape, got 3"),
-        (lambda: tile_to_shape(Layout((8, 64)), (100, 64)), "the block's shape (8, 64) must divide (100, 64)"),
-        (
-            lambda: logical_product(Layout(4), ComposedLayout(Swizzle(1, 0, 1), 3, Layout(4))),
-            "the tiler's offset must be 0, got 3",
-        ),
+        lambda: logical_divide(Layout((4, 4), (1, 5)), (2, 2, 2)),
+        lambda: logical_divide(Layout((4, 3), (1, 5)), 6),
+        lambda: zipped_divide(Layout((4, 4)), (2, None)),
+        lambda: tile_unzip(Layout((4, 4)), (2, 2, 2)),
+        lambda: logical_product(Layout((2, 2), (2, 12)), (5,)),
+        lambda: logical_product(Layout((2, 2), (1, 1)), 5),
+        lambda: tile_to_shape(Layout((8, 8, 2)), (16, 16)),
+        lambda: tile_to_shape(Layout((8, 64)), (100, 64)),
+        lambda: logical_product(Layout(4), ComposedLayout(Swizzle(1, 0, 1), 3, Layout(4))),
     ],
 )
-def test_operands_that_do_not_fit(call, message):
-    with pytest.raises(LayoutError) as caught:
+def test_operands_that_do_not_fit(call):
+    with refuses(LayoutError):
         call()
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("function", [logical_divide, logical_product, blocked_product, raked_product, tile_to_shape])
 def test_operands_that_are_no_layouts(function):
-    with pytest.raises(TypeError, match=f"{function.__name__}: a layout is required"):
+    with refuses(TypeError):
         function("text", 4)
 
 
 @pytest.mark.parametrize("function", [logical_divide, logical_product, blocked_product, raked_product])
 def test_tilers_that_are_no_tilers(function):
-    with pytest.raises(TypeError, match=f"{function.__name__}: the tiler must be a"):
+    with refuses(TypeError):
         function(Layout(4), "text")
 
 

@@ -21,6 +21,7 @@ from cutepy.layouts import (
 )
 from cutepy.testing import strategies as lst
 from tests.layouts import brute_force as bf
+from tests.messages import refuses
 
 
 @st.composite
@@ -159,20 +160,16 @@ def test_max_alignment_of_other_things():
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "error"),
     [
-        (lambda: domain_distribute((4, 8), 0), LayoutError, "the number of elements must be an int >= 1, got 0"),
-        (lambda: domain_distribute((4, 8), True), LayoutError, "the number of elements must be an int >= 1"),
-        (
-            lambda: max_common_vector(ComposedLayout(Layout(8), 0, Layout(8)), Layout(8)),
-            LayoutError,
-            "the outer function of a composed layout must be a swizzle",
-        ),
-        (lambda: max_common_vector(Layout(4), 4), TypeError, "max_common_vector: a layout is required"),
-        (lambda: max_common_layout(4, Layout(4)), TypeError, "max_common_layout: a layout is required"),
-        (lambda: max_alignment("text"), TypeError, "max_alignment: a layout is required"),
+        (lambda: domain_distribute((4, 8), 0), LayoutError),
+        (lambda: domain_distribute((4, 8), True), LayoutError),
+        (lambda: max_common_vector(ComposedLayout(Layout(8), 0, Layout(8)), Layout(8)), LayoutError),
+        (lambda: max_common_vector(Layout(4), 4), TypeError),
+        (lambda: max_common_layout(4, Layout(4)), TypeError),
+        (lambda: max_alignment("text"), TypeError),
     ],
 )
-def test_operands_that_do_not_fit(call, error, message):
-    with pytest.raises(error, match=message):
+def test_operands_that_do_not_fit(call, error):
+    with refuses(error):
         call()

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
@@ -88,7 +90,7 @@ def test_replace_linears_asks_the_filter_by_name():
 
 def test_a_layer_of_32_bits_says_what_to_do():
     layer = Linear(16, 8)
-    with pytest.raises(TypeError, match=r"a has dtype float32, .* convert it .* torch.autocast"):
+    with refuses(TypeError):
         layer(torch.zeros(1, 16))
     with torch.autocast("cpu", dtype=BF16):
         assert layer(torch.zeros(1, 16)).dtype == BF16

@@ -4,6 +4,8 @@ import contextlib
 
 import pytest
 
+from tests.messages import refuses
+
 pytestmark = pytest.mark.integration
 
 torch = pytest.importorskip("torch")
@@ -89,7 +91,7 @@ def test_c_itself_may_receive_the_result(n, simulated):
             lambda: operations.gemm_out(a, b, None, None, (into := c.clone()), into) or into,
         ):
             assert torch.equal(call().double(), expected)
-        with pytest.raises(ValueError, match=r"out must share no memory with c: .* or c itself"):
+        with refuses(ValueError):
             gemm(a[:2], b[:2], c=c[:2], out=c[1:])
 
 
@@ -236,33 +238,17 @@ def test_vmap(shapes, c_shape, in_dims, of_c):
 
 A, B = torch.zeros(4, 16, dtype=F16), torch.zeros(8, 16, dtype=F16)
 REFUSED = {
-    "kind": (lambda a, b: gemm(a, b, c=1.0), TypeError, "c must be a torch.Tensor, got float"),
-    "dtype": (
-        lambda a, b: gemm(a, b, c=a.new_zeros(4, 8).int()),
-        TypeError,
-        "c must have dtype float16, bfloat16 or float32, got int32",
-    ),
-    "shape": (
-        lambda a, b: gemm(a, b, c=a.new_zeros(8, 4)),
-        ValueError,
-        r"c must have the result's shape \(4, 8\), or broadcast to it, got \(8, 4\)",
-    ),
-    "larger": (lambda a, b: gemm(a, b, c=a.new_zeros(2, 4, 8)), ValueError, r"c must have .* got \(2, 4, 8\)"),
-    "device": (
-        lambda a, b: gemm(a, b, c=torch.zeros(4, 8, device="cpu" if a.is_meta else "meta")),
-        ValueError,
-        "c must be on a's device",
-    ),
-    "out_major": (lambda a, b: gemm(a, b, out_major="mn"), ValueError, 'out_major must be "row" or "col", got \'mn\''),
-    "out_major list": (lambda a, b: gemm(a, b, out_major=["row"]), ValueError, "out_major must be .* got .'row'."),
-    "operands": (lambda a, b: gemm(a.double(), b), TypeError, "a must have dtype float16, bfloat16, float32, fl"),
-    "out": (lambda a, b: gemm(a, b, out=a.new_zeros(4, 8).int()), TypeError, "out must have dtype float16, .* float32"),
-    "out_dtype": (
-        lambda a, b: gemm(a, b, out_dtype=torch.int32),
-        TypeError,
-        "out_dtype must be torch.float16, torch.bfloat16 or torch.float32, got int32",
-    ),
-    "mixed": (lambda a, b: gemm(a, b.bfloat16()), TypeError, "b must have a's dtype float16 .only 8-bit floats mix"),
+    "kind": (lambda a, b: gemm(a, b, c=1.0), TypeError),
+    "dtype": (lambda a, b: gemm(a, b, c=a.new_zeros(4, 8).int()), TypeError),
+    "shape": (lambda a, b: gemm(a, b, c=a.new_zeros(8, 4)), ValueError),
+    "larger": (lambda a, b: gemm(a, b, c=a.new_zeros(2, 4, 8)), ValueError),
+    "device": (lambda a, b: gemm(a, b, c=torch.zeros(4, 8, device="cpu" if a.is_meta else "meta")), ValueError),
+    "out_major": (lambda a, b: gemm(a, b, out_major="mn"), ValueError),
+    "out_major list": (lambda a, b: gemm(a, b, out_major=["row"]), ValueError),
+    "operands": (lambda a, b: gemm(a.double(), b), TypeError),
+    "out": (lambda a, b: gemm(a, b, out=a.new_zeros(4, 8).int()), TypeError),
+    "out_dtype": (lambda a, b: gemm(a, b, out_dtype=torch.int32), TypeError),
+    "mixed": (lambda a, b: gemm(a, b.bfloat16()), TypeError),
 }
 
 
@@ -270,8 +256,8 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusals_name_the_argument_and_what_it_may_be(name, device):
     """On the meta device too: what dtypes there are is told wherever it is asked."""
-    call, error, message = REFUSED[name]
-    with pytest.raises(error, match=message):
+    call, error = REFUSED[name]
+    with refuses(error):
         call(A.to(device), B.to(device))
 
 
@@ -281,9 +267,9 @@ def test_out_that_is_also_the_bias_is_refused(simulated):
     with cutepy.simulate() if simulated else contextlib.nullcontext():
         for out in (bias, bias.view(1, 8), bias[:1].expand(1, 1)):
             a, b = torch.ones(*out.shape[:-1], 16, dtype=F16), torch.ones(out.shape[-1], 16, dtype=F16)
-            with pytest.raises(ValueError, match="out must share no memory with bias"):
+            with refuses(ValueError):
                 gemm(a, b, bias=bias[: out.shape[-1]], out=out)
-            with pytest.raises(ValueError, match="out must share no memory with bias"):
+            with refuses(ValueError):
                 operations.gemm_out(a, b, bias[: out.shape[-1]], None, out)
         assert not bias.any()
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
@@ -192,7 +194,7 @@ def test_what_torch_does_not_compile_is_within_the_context_too():
     torch._dynamo.reset()
     for _ in range(2):
         assert parts_of(torch.compile(product, backend="aot_eager"), A, B) == [1, 1]
-        with pytest.raises(ValueError, match="b must be"):
+        with refuses(ValueError):
             torch.compile(failing, backend="aot_eager")(A, B)
         assert not INVARIANCE.on
     assert parts_of(torch.compile(batch_invariant()(gemm), fullgraph=True, backend="aot_eager"), A, B) == [1]

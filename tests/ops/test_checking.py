@@ -6,6 +6,7 @@ import torch
 from cutepy.ops import gemm
 from cutepy.ops.checking import may_overlap, result_shape, untraced
 from cutepy.ops.grouped import _owned
+from tests.messages import refuses
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ def test_batches_of_a_product_broadcast(a, b, expected):
 
 @pytest.mark.parametrize(("a", "b"), [((3, 5), (7, 4)), ((2, 3, 5), (3, 7, 5)), ((2, 3, 5), (2, 5, 7))])
 def test_operands_of_no_product_are_refused(a, b):
-    with pytest.raises(ValueError, match="must"):
+    with refuses(ValueError):
         result_shape(torch.empty(a), torch.empty(b))
 
 
@@ -46,7 +47,7 @@ def test_the_dtype_of_a_result_is_that_of_the_tensor_that_it_is_written_to(devic
     a, b, out = (torch.zeros(8, n, dtype=torch.float16, device=device) for n in (16, 16, 8))
     for out_dtype in (None, torch.float16):
         assert gemm(a, b, out=out, out_dtype=out_dtype) is out
-    with pytest.raises(TypeError, match="out_dtype must be out's dtype float16"):
+    with refuses(TypeError):
         gemm(a, b, out=out, out_dtype=torch.bfloat16)
 
 
@@ -84,7 +85,7 @@ UNCONVERTED = [n for n in ("float4_e2m1fn_x2", "uint4", "int4", "bits8") if hasa
 @pytest.mark.parametrize("dtype", UNCONVERTED)
 def test_types_that_torch_does_not_convert_are_not_told_to_be_converted(dtype):
     a = torch.empty(16, 16, dtype=getattr(torch, dtype))
-    with pytest.raises(TypeError, match=r"torch can't convert it: .*a\.view\(torch\.uint8\)") as told:
+    with refuses(TypeError) as told:
         gemm(a, a)
     assert ("half of a byte" in str(told.value)) == (dtype == "float4_e2m1fn_x2")
     assert a.view(torch.uint8).shape == a.shape
@@ -93,7 +94,7 @@ def test_types_that_torch_does_not_convert_are_not_told_to_be_converted(dtype):
 @pytest.mark.filterwarnings("ignore:.*quantized tensor creation")
 def test_quantised_tensors_are_dequantised():
     a = torch.empty(16, 16, dtype=torch.quint8)
-    with pytest.raises(TypeError, match=r"a\.dequantize\(\)\.to\(torch\.bfloat16\)"):
+    with refuses(TypeError):
         gemm(a, a)
 
 
@@ -101,5 +102,5 @@ def test_quantised_tensors_are_dequantised():
 def test_complex_addends_are_added_to_the_result(name):
     a = torch.zeros(16, 16).half()
     given = {"c": torch.zeros(16, 16), "bias": torch.zeros(16)}[name].to(torch.complex64)
-    with pytest.raises(TypeError, match="got complex64; leave it out and add it to the result"):
+    with refuses(TypeError):
         gemm(a, a, **{name: given})

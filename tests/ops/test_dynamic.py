@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -139,7 +141,7 @@ def test_a_float_is_refused_for_an_integer_in_compiled_code_too():
     torch._dynamo.reset()
     compiled = torch.compile(lambda a, n: gemm(a, b, epilogue=first_rows, n=n), backend="aot_eager", dynamic=True)
     for number in (2.5, 3.5):
-        with pytest.raises(EpilogueError, match="n must be an int or a tensor"):
+        with refuses(EpilogueError):
             compiled(a, number)
 
 

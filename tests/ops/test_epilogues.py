@@ -5,6 +5,8 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -358,19 +360,15 @@ def test_gradients_of_rows_of_each_product():
 
 
 @pytest.mark.parametrize(
-    ("b", "bias", "message"),
+    ("b", "bias"),
     [
-        (
-            (2, 8, 16),
-            (3, 8),
-            r"bias must have shape \(N,\) = \(8,\), or with the batch before it \(2, 8\), got \(3, 8\)",
-        ),
-        ((2, 8, 16), (1, 8), r"or with the batch before it \(2, 8\), got \(1, 8\)"),
-        ((8, 16), (2, 8), r"bias must have shape \(N,\) = \(8,\), got \(2, 8\)"),  # one product of 8 rows
+        ((2, 8, 16), (3, 8)),
+        ((2, 8, 16), (1, 8)),
+        ((8, 16), (2, 8)),  # one product of 8 rows
     ],
 )
-def test_rows_of_no_product_are_refused(b, bias, message):
-    with pytest.raises(EpilogueError, match=message):
+def test_rows_of_no_product_are_refused(b, bias):
+    with refuses(EpilogueError):
         gemm(torch.ones(2, 4, 16).half(), torch.ones(b).half(), epilogue=shifted, bias=torch.ones(bias))
 
 
@@ -443,11 +441,11 @@ def test_what_was_decided_for_a_call_serves_others_like_it():
     storage = torch.ones(8 * 64 + 4).half()
     check(storage[4:].view(8, 64), b, bias[3:75], 1.0, 0)  # at no multiple of 16 bytes
     check(a.as_strided((1, 64), (3, 1)), b, bias[:72], 1.0, 0)  # a stride that nothing uses
-    with pytest.raises(EpilogueError, match="bias must have shape"):
+    with refuses(EpilogueError):
         check(a, b, bias[:71], 0.5, 3)
     check(a, b, bias[:72], np.float32(0.5), np.int64(3))
     for n in (2**40, 2**31):  # of which the type alone decides what is looked up
-        with pytest.raises(EpilogueError, match="n must be within the integers of 32 bits"):
+        with refuses(EpilogueError):
             check(a, b, bias[:72], 0.5, n)
 
 
@@ -512,14 +510,11 @@ def test_operands_that_an_operation_cant_be_passed_are_told():
     a, b = torch.ones(8, 128).to(torch.float8_e4m3fn), torch.ones(16, 128).to(torch.float8_e4m3fn)
     one, offs = torch.ones(()), torch.tensor([8], dtype=torch.int32)
     scales = {"scale_a": torch.ones(8), "scale_b": torch.ones(16)}
-    message = (
-        "with_names_of_scales has an operand scale_a, which can't be passed, since scaled_gemm takes a, b, scale_a"
-    )
-    with pytest.raises(EpilogueError, match=message):
+    with refuses(EpilogueError):
         scaled_gemm(a, b, one, one, epilogue=with_names_of_scales, **scales)
-    with pytest.raises(EpilogueError, match=message):
+    with refuses(EpilogueError):
         scaled_gemm(a, b, epilogue=with_names_of_scales, **scales)
-    with pytest.raises(EpilogueError, match="since scaled_grouped_gemm takes a, b, scale_a, scale_b, offs, counts"):
+    with refuses(EpilogueError):
         scaled_grouped_gemm(a, b[None], one, one, offs=offs, epilogue=with_names_of_scales, **scales)
     assert gemm(a, b, epilogue=with_names_of_scales, **scales).shape == (8, 16)
 
@@ -527,43 +522,43 @@ def test_operands_that_an_operation_cant_be_passed_are_told():
     def with_ends(acc, offs: Column):
         return acc * offs
 
-    with pytest.raises(EpilogueError, match=r"with_ends has an operand offs, .* since grouped_gemm takes a, b, offs"):
+    with refuses(EpilogueError):
         grouped_gemm(a.half(), b[None].half(), offs=offs, epilogue=with_ends)
 
 
 def test_operands_of_no_epilogue_are_refused():
     a, b = torch.ones(8, 128).to(torch.float8_e4m3fn), torch.ones(16, 128).to(torch.float8_e4m3fn)
     one, offs = torch.ones(()), torch.tensor([8], dtype=torch.int32)
-    for call, name in (
-        (lambda: gemm(a, b, foo=1), "gemm"),
-        (lambda: gemm(a, b, foo=None), "gemm"),
-        (lambda: gemm(a, b, bias=torch.ones(16), foo=1), "gemm"),
-        (lambda: scaled_gemm(a, b, one, one, foo=1), "scaled_gemm"),
-        (lambda: grouped_gemm(a, b[None], offs=offs, foo=1), "grouped_gemm"),
-        (lambda: scaled_grouped_gemm(a, b[None], one, one, offs=offs, foo=1), "scaled_grouped_gemm"),
+    for call in (
+        lambda: gemm(a, b, foo=1),
+        lambda: gemm(a, b, foo=None),
+        lambda: gemm(a, b, bias=torch.ones(16), foo=1),
+        lambda: scaled_gemm(a, b, one, one, foo=1),
+        lambda: grouped_gemm(a, b[None], offs=offs, foo=1),
+        lambda: scaled_grouped_gemm(a, b[None], one, one, offs=offs, foo=1),
     ):
-        with pytest.raises(TypeError, match=f"^{name} has no parameter foo; pass the epilogue whose operand it is"):
+        with refuses(TypeError):
             call()
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "said"),
+    ("option", "value"),
     [
-        ("out_major", "col", "the groups decide which extent of a result is contiguous; leave it out"),
-        ("bias", torch.ones(16), "add it by an epilogue"),
-        ("activation", "relu", "apply it by an epilogue"),
-        ("scale_a", torch.ones(()), "use an operation of scaled operands"),
+        ("out_major", "col"),
+        ("bias", torch.ones(16)),
+        ("activation", "relu"),
+        ("scale_a", torch.ones(())),
     ],
 )
-def test_options_that_only_others_have_are_told_as_such(option, value, said):
+def test_options_that_only_others_have_are_told_as_such(option, value):
     a, b, offs = torch.ones(8, 16).half(), torch.ones(1, 16, 16).half(), torch.tensor([8], dtype=torch.int32)
-    with pytest.raises(TypeError, match=f"^grouped_gemm has no option {option}: {said}"):
+    with refuses(TypeError):
         grouped_gemm(a, b, offs=offs, **{option: value})
 
 
 def test_groups_are_no_option_of_gemm():
     a, offs = torch.ones(8, 16).half(), torch.tensor([8], dtype=torch.int32)
-    with pytest.raises(TypeError, match=r"^gemm has no option offs: use cutepy\.ops\.grouped_gemm"):
+    with refuses(TypeError):
         gemm(a, a, offs=offs)
 
 
@@ -632,7 +627,7 @@ def test_compiled_code_says_what_is_wrong_with_operands(each, operands, message)
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported, match=message):
         torch.compile(lambda a: gemm(a, b, epilogue=each, **operands), fullgraph=True, backend="eager")(a)
-    with pytest.raises(EpilogueError, match=message):  # with breaks in the graph it is the error itself
+    with refuses(EpilogueError):  # with breaks in the graph it is the error itself
         torch.compile(lambda a: gemm(a, b, epilogue=each, **operands), backend="eager")(a)
 
 
@@ -754,7 +749,7 @@ def test_8_bit_operands_have_no_gradient_but_their_epilogues_operands_do():
     operands["bias"].requires_grad_()
     gemm(a, b, epilogue=gated, **operands)["y"].float().sum().backward()
     assert operands["bias"].grad.abs().max() > 0
-    with pytest.raises(NotImplementedError, match="no derivative by 8-bit operands"):
+    with refuses(NotImplementedError):
         gemm(a.requires_grad_(), b, epilogue=gated, **operands)
 
 
@@ -876,26 +871,26 @@ def test_vmap_and_autocast():
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("change", "error"),
     [
-        ({"bais": torch.ones(4)}, EpilogueError, "gated has no operand bais"),
-        ({"bias": None}, EpilogueError, "gated needs its operand bias: row/2"),
-        ({"bias": torch.ones(8)}, EpilogueError, r"bias must have shape \(N/2,\) = \(4,\), got \(8,\)"),
-        ({"residual": torch.ones(6, 8)}, EpilogueError, r"residual must have shape \(M, N/2\) = \(6, 4\)"),
-        ({"scale": torch.ones(3)}, EpilogueError, r"scale must have shape \(\)"),
-        ({"bias": torch.ones(4).cfloat()}, EpilogueError, "bias must have a float dtype"),
-        ({"activation": "relu"}, ValueError, "activation must be left out"),
-        ({"out": torch.ones(6, 4)}, TypeError, "out must be a dict of tensors with the keys y, pre, amax"),
-        ({"epilogue": lambda acc: acc}, TypeError, "epilogue must be made by cutepy.epilogue"),
-        ({"epilogue": None, "bias": None}, TypeError, "gemm has no parameter residual"),
+        ({"bais": torch.ones(4)}, EpilogueError),
+        ({"bias": None}, EpilogueError),
+        ({"bias": torch.ones(8)}, EpilogueError),
+        ({"residual": torch.ones(6, 8)}, EpilogueError),
+        ({"scale": torch.ones(3)}, EpilogueError),
+        ({"bias": torch.ones(4).cfloat()}, EpilogueError),
+        ({"activation": "relu"}, ValueError),
+        ({"out": torch.ones(6, 4)}, TypeError),
+        ({"epilogue": lambda acc: acc}, TypeError),
+        ({"epilogue": None, "bias": None}, TypeError),
     ],
 )
-def test_what_does_not_fit_is_refused(change, error, message):
+def test_what_does_not_fit_is_refused(change, error):
     a, b, operands = problem()
-    with pytest.raises(error, match=message):
+    with refuses(error):
         gemm(a, b, **{"epilogue": gated, **operands, **change})
 
 
 def test_odd_columns_have_no_pairs():
-    with pytest.raises(EpilogueError, match="N must be a multiple of 2"):
+    with refuses(EpilogueError):
         gemm(torch.ones(2, 8).half(), torch.ones(3, 8).half(), epilogue=epilogues.swiglu)

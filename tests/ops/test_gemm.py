@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.messages import refuses
+
 pytestmark = pytest.mark.integration
 
 torch = pytest.importorskip("torch")
@@ -254,80 +256,63 @@ def test_out_within_16_bytes_and_with_gaps(m):
 
 A, B = torch.zeros(4, 16, dtype=F16), torch.zeros(8, 16, dtype=F16)
 REFUSED = {
-    "a list": (lambda: gemm([1.0], B), TypeError, "a must be a torch.Tensor, got list"),
-    "an array": (lambda: gemm(A.numpy(), B), TypeError, "a must be a torch.Tensor, got ndarray"),
-    "none": (lambda: gemm(A, None), TypeError, "b must be a torch.Tensor, got NoneType"),
-    "a number": (lambda: gemm(A, B, bias=1.0), TypeError, "bias must be a torch.Tensor, got float"),
-    "a number with out": (lambda: gemm(A, B, bias=1.0, out=A[:, :8]), TypeError, "bias must be a torch.Tensor, got f"),
-    "out of another kind": (lambda: gemm(A, B, out=A.numpy()), TypeError, "out must be a torch.Tensor, got ndarray"),
-    "out negative": (lambda: gemm(A, B, out=torch._neg_view(A[:, :8])), ValueError, "out must not be a lazy negative"),
-    "float64": (lambda: gemm(A.double(), B), TypeError, r"got float64; convert it with a\.to\(torch\.bfloat16\)$"),
-    "complex a": (
-        lambda: gemm(A.to(torch.complex64), B),
-        TypeError,
-        r"got complex64; multiply a\.real\.to\(torch\.bfloat16\) and a\.imag\.to\(torch\.bfloat16\) .*torch\.matmul",
-    ),
-    "complex b": (lambda: gemm(A, B.to(torch.complex128)), TypeError, r"got complex128; multiply b\.real"),
-    "int64": (lambda: gemm(A.long(), B), TypeError, r"a\.to\(torch\.bfloat16\), which holds integers up to 256"),
-    "a list of activations": (lambda: gemm(A, B, activation=["relu"]), ValueError, r"must be relu, .* got \['relu'\]"),
-    "text for a dtype": (lambda: gemm(A, B, out_dtype="float32"), TypeError, "'float32', which is no torch.dtype"),
-    "float32": (lambda: gemm(A.float(), B.float()), TypeError, "a has dtype float32, .*precision.*autocast"),
-    "mixed": (lambda: gemm(A, B.bfloat16()), TypeError, "b must have a's dtype float16"),
-    "sparse": (lambda: gemm(A.to_sparse(), B), TypeError, "a must be a dense tensor"),
-    "a scalar": (lambda: gemm(A[0, 0], B), ValueError, r"a must be \(..., K\)"),
-    "a vector with a batch": (lambda: gemm(A[0], B[None]), ValueError, r"a must be .* got \(16,\) and \(1, 8, 16\)"),
-    "k": (lambda: gemm(A, B.t()), ValueError, r"b must be \(..., N, K\) with a's K = 16, got shape \(16, 8\)"),
-    "batches": (lambda: gemm(A.expand(2, 4, 16), B.expand(3, 8, 16)), ValueError, "the batches of a and b"),
-    "bias": (lambda: gemm(A, B, bias=A[0]), ValueError, r"bias must have shape \(N,\) = \(8,\), got \(16,\)"),
-    "bias dtype": (lambda: gemm(A, B, bias=torch.zeros(8).int()), TypeError, "bias must have dtype"),
-    "activation": (lambda: gemm(A, B, activation="swish"), ValueError, "activation must be relu, .* got 'swish'"),
-    "device": (lambda: gemm(A, B.to("meta")), ValueError, "b must be on a's device cpu, got meta"),
-    "out_dtype": (lambda: gemm(A, B, out_dtype=torch.int32), TypeError, "out_dtype must be torch.float16"),
-    "out shape": (lambda: gemm(A, B, out=A), ValueError, r"out must have shape \(4, 8\), got \(4, 16\)"),
-    "out dtype": (lambda: gemm(A, B, out=torch.zeros(4, 8).double()), TypeError, "out must have dtype"),
-    "out clash": (lambda: gemm(A, B, out=A[:, :8], out_dtype=F32), TypeError, "out_dtype must be out's dtype"),
-    "out expanded": (
-        lambda: gemm(A, B, out=torch.zeros(1, 8, dtype=F16).expand(4, 8)),
-        ValueError,
-        r"out must not overlap itself, got shape \(4, 8\) with strides \(0, 1\); pass one whose elements lie apart",
-    ),
+    "a list": (lambda: gemm([1.0], B), TypeError),
+    "an array": (lambda: gemm(A.numpy(), B), TypeError),
+    "none": (lambda: gemm(A, None), TypeError),
+    "a number": (lambda: gemm(A, B, bias=1.0), TypeError),
+    "a number with out": (lambda: gemm(A, B, bias=1.0, out=A[:, :8]), TypeError),
+    "out of another kind": (lambda: gemm(A, B, out=A.numpy()), TypeError),
+    "out negative": (lambda: gemm(A, B, out=torch._neg_view(A[:, :8])), ValueError),
+    "float64": (lambda: gemm(A.double(), B), TypeError),
+    "complex a": (lambda: gemm(A.to(torch.complex64), B), TypeError),
+    "complex b": (lambda: gemm(A, B.to(torch.complex128)), TypeError),
+    "int64": (lambda: gemm(A.long(), B), TypeError),
+    "a list of activations": (lambda: gemm(A, B, activation=["relu"]), ValueError),
+    "text for a dtype": (lambda: gemm(A, B, out_dtype="float32"), TypeError),
+    "float32": (lambda: gemm(A.float(), B.float()), TypeError),
+    "mixed": (lambda: gemm(A, B.bfloat16()), TypeError),
+    "sparse": (lambda: gemm(A.to_sparse(), B), TypeError),
+    "a scalar": (lambda: gemm(A[0, 0], B), ValueError),
+    "a vector with a batch": (lambda: gemm(A[0], B[None]), ValueError),
+    "k": (lambda: gemm(A, B.t()), ValueError),
+    "batches": (lambda: gemm(A.expand(2, 4, 16), B.expand(3, 8, 16)), ValueError),
+    "bias": (lambda: gemm(A, B, bias=A[0]), ValueError),
+    "bias dtype": (lambda: gemm(A, B, bias=torch.zeros(8).int()), TypeError),
+    "activation": (lambda: gemm(A, B, activation="swish"), ValueError),
+    "device": (lambda: gemm(A, B.to("meta")), ValueError),
+    "out_dtype": (lambda: gemm(A, B, out_dtype=torch.int32), TypeError),
+    "out shape": (lambda: gemm(A, B, out=A), ValueError),
+    "out dtype": (lambda: gemm(A, B, out=torch.zeros(4, 8).double()), TypeError),
+    "out clash": (lambda: gemm(A, B, out=A[:, :8], out_dtype=F32), TypeError),
+    "out expanded": (lambda: gemm(A, B, out=torch.zeros(1, 8, dtype=F16).expand(4, 8)), ValueError),
     "out expanded, of a batch": (
         lambda: gemm(A.expand(2, 4, 16), B, out=torch.zeros(4, 8, dtype=F16).expand(2, 4, 8)),
         ValueError,
-        "out must not overlap itself",
     ),
-    "out is a": (lambda: gemm(A, B, out=A[:, 4:12]), ValueError, "out must share no memory with a"),
-    "out and grad": (
-        lambda: gemm(A.clone().requires_grad_(), B, out=torch.zeros(4, 8, dtype=F16)),
-        RuntimeError,
-        "writes its result to an argument, which has no derivative",
-    ),
-    "8-bit grad": (
-        lambda: gemm(A.to(E4M3).requires_grad_(), B.to(E4M3)),
-        NotImplementedError,
-        "no derivative by 8-bit operands",
-    ),
+    "out is a": (lambda: gemm(A, B, out=A[:, 4:12]), ValueError),
+    "out and grad": (lambda: gemm(A.clone().requires_grad_(), B, out=torch.zeros(4, 8, dtype=F16)), RuntimeError),
+    "8-bit grad": (lambda: gemm(A.to(E4M3).requires_grad_(), B.to(E4M3)), NotImplementedError),
 }
 
 
 @pytest.mark.parametrize("simulated", [False, pytest.param(True, marks=pytest.mark.dsl)])
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusals_name_the_argument(name, simulated):
-    call, error, message = REFUSED[name]
-    with cutepy.simulate() if simulated else contextlib.nullcontext(), pytest.raises(error, match=message):
+    call, error = REFUSED[name]
+    with cutepy.simulate() if simulated else contextlib.nullcontext(), refuses(error):
         call()
 
 
 @pytest.mark.parametrize("name", ["an array", "a number", "a list of activations", "text for a dtype", "sparse"])
 def test_refusals_name_the_argument_where_the_dispatcher_is_asked(name):
-    call, error, message = REFUSED[name]
-    with torch.autocast("cpu", dtype=F16), pytest.raises(error, match=message):
+    call, error = REFUSED[name]
+    with torch.autocast("cpu", dtype=F16), refuses(error):
         call()
 
 
 def test_out_that_shares_memory_with_a_batch_is_refused():
     whole = torch.zeros(4, 4, 16, dtype=F16)
-    with pytest.raises(ValueError, match="out must share no memory with a"):
+    with refuses(ValueError):
         gemm(whole[:2], torch.zeros(16, 16, dtype=F16), out=whole[1:3])
     gemm(whole[:2], torch.zeros(16, 16, dtype=F16), out=whole[2:])
 
@@ -403,11 +388,11 @@ def test_a_bias_of_8_bit_operands_has_a_gradient(activation):
     (exact,) = torch.autograd.grad(gemm_reference(a, b, None, wide, activation).sum(), wide)
     assert relative_error(found, exact) <= 2**-9
     for first, second in ((a.clone().requires_grad_(), b), (a, b.clone().requires_grad_())):
-        with pytest.raises(NotImplementedError, match="no derivative by 8-bit operands"):
+        with refuses(NotImplementedError):
             gemm(first, second, bias=bias)
     found_too = torch.func.grad(lambda c: gemm(a, b, bias=c, activation=activation, out_dtype=F32).sum())(bias.detach())
     assert torch.equal(found_too, found)
-    with pytest.raises(NotImplementedError, match="no derivative by 8-bit operands"):
+    with refuses(NotImplementedError):
         torch.func.grad(lambda a: gemm(a, b).sum())(a)
 
 
@@ -530,9 +515,9 @@ def test_every_road_to_the_kernel_checks_that_out_is_apart(simulated):
             lambda: operations.gemm_out(b.mT, a, None, None, out.view(16, 16)),
             lambda: torch.compile(lambda a, b, out: gemm(a, b, out=out), backend="eager", fullgraph=True)(a, b, out),
         ):
-            with pytest.raises(ValueError, match=r"out must share no memory with [ab]"):
+            with refuses(ValueError):
                 call()
-        with pytest.raises(ValueError, match=r"out must have shape \(16, 16\), got \(16, 48\)"):
+        with refuses(ValueError):
             operations.gemm_out(a, b, None, None, normal(16, 48))
 
 
@@ -559,9 +544,9 @@ def test_columns_of_a_buffer_may_be_read_and_written():
     expected = gemm(a, b)
     gemm(a, b, out=out)
     assert torch.equal(out, expected)
-    with pytest.raises(ValueError, match="out must share no memory with a"):
+    with refuses(ValueError):
         gemm(a, b, out=buffer[..., 8:24])
-    with pytest.raises(ValueError, match="out must share no memory with a"):
+    with refuses(ValueError):
         gemm(a.transpose(0, 1), b, out=out.transpose(0, 1))
 
 
@@ -591,7 +576,7 @@ def test_autocast_reaches_out():
     with torch.autocast("cpu", dtype=BF16):
         assert gemm(a, b, bias=bias, out=out) is out
     assert torch.equal(out, gemm(a.to(BF16), b.to(BF16), bias=bias.to(BF16), out_dtype=F32))
-    with pytest.raises(TypeError, match=r"a has dtype float32, .* within torch.autocast"):
+    with refuses(TypeError):
         gemm(a, b, out=out)
 
 
@@ -609,7 +594,7 @@ def test_vmap_over_no_examples(dtype):
 
 def test_vmap_of_out_is_refused():
     a, b, out = normal(3, 4, 16), normal(8, 16), torch.zeros(3, 4, 8, dtype=F16)
-    with pytest.raises(NotImplementedError, match=r"which torch\.vmap can't map; use the form that returns"):
+    with refuses(NotImplementedError):
         torch.vmap(lambda a, out: gemm(a, b, out=out))(a, out)
 
 
@@ -630,7 +615,7 @@ def test_vmap():
 def test_vmap_refuses_what_each_example_would_be_refused():
     rows, batch = normal(3, 16), normal(3, 8, 16)
     for in_dims, b in (((0, None), batch), ((0, 0), normal(3, 2, 8, 16))):
-        with pytest.raises(ValueError, match=r"or a \(..., M, K\) and b \(..., N, K\), got \(16,\)"):
+        with refuses(ValueError):
             torch.vmap(gemm, in_dims=in_dims)(rows, b)
 
 

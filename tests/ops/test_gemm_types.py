@@ -4,6 +4,8 @@ import contextlib
 
 import pytest
 
+from tests.messages import refuses
+
 pytestmark = pytest.mark.integration
 
 torch = pytest.importorskip("torch")
@@ -94,35 +96,26 @@ def test_integers_as_torch_multiplies_them(simulated):
 
 A, B = torch.zeros(4, 16, dtype=I8), torch.zeros(8, 16, dtype=I8)
 REFUSED = {
-    "a bias": (
-        lambda: gemm(A, B, bias=torch.zeros(8), out_dtype=I32),
-        TypeError,
-        r"got int32 \(.* sums of products of",
-    ),
-    "activation": (lambda: gemm(A, B, activation="relu", out_dtype=I32), TypeError, "got int32"),
-    "out": (lambda: gemm(A, B, c=torch.zeros(8), out=torch.zeros(4, 8, dtype=I32)), TypeError, "out must have dtype f"),
-    "c": (lambda: gemm(A, B, c=torch.zeros(8, dtype=I32)), TypeError, "c must have dtype float16, .* got int32"),
+    "a bias": (lambda: gemm(A, B, bias=torch.zeros(8), out_dtype=I32), TypeError),
+    "activation": (lambda: gemm(A, B, activation="relu", out_dtype=I32), TypeError),
+    "out": (lambda: gemm(A, B, c=torch.zeros(8), out=torch.zeros(4, 8, dtype=I32)), TypeError),
+    "c": (lambda: gemm(A, B, c=torch.zeros(8, dtype=I32)), TypeError),
     "epilogue": (
         lambda: gemm(A, B, epilogue=dequantised, rows=torch.ones(4), columns=torch.ones(8), out_dtype=I32),
         TypeError,
-        "got int32 .torch.int32 is for sums of products of integers as they are",
     ),
-    "floats": (lambda: gemm(A.half(), B.half(), out_dtype=I32), TypeError, "out_dtype must be .* got int32"),
-    "floats with integers": (lambda: gemm(A.half(), B), TypeError, "b must have a's dtype float16 .* got int8"),
-    "16 bits": (lambda: gemm(A.short(), B.short()), TypeError, "a must have dtype .* got int16"),
-    "a long sum": (lambda: gemm(A.new_zeros(4, 131072), A.new_zeros(4, 131072)), ValueError, "at most 131071 for int8"),
-    "a long sum of larger ones": (
-        lambda: gemm(A.byte().new_zeros(4, 33026), A.new_zeros(4, 33026).byte()),
-        ValueError,
-        "K must be at most 33025 for uint8 by uint8, whose sums int32 then holds, got 33026",
-    ),
+    "floats": (lambda: gemm(A.half(), B.half(), out_dtype=I32), TypeError),
+    "floats with integers": (lambda: gemm(A.half(), B), TypeError),
+    "16 bits": (lambda: gemm(A.short(), B.short()), TypeError),
+    "a long sum": (lambda: gemm(A.new_zeros(4, 131072), A.new_zeros(4, 131072)), ValueError),
+    "a long sum of larger ones": (lambda: gemm(A.byte().new_zeros(4, 33026), A.new_zeros(4, 33026).byte()), ValueError),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_integers_have_no_product_for_is_refused(name):
-    call, error, message = REFUSED[name]
-    with pytest.raises(error, match=message):
+    call, error = REFUSED[name]
+    with refuses(error):
         call()
 
 
@@ -152,7 +145,7 @@ def test_float32_is_rounded_where_torch_may_and_refused_elsewhere(name):
         torch.set_float32_matmul_precision("highest")
         with simulated():
             for call in calls:
-                with pytest.raises(TypeError, match=r"a has dtype float32, .*set_float32_matmul_precision\(\"high\"\)"):
+                with refuses(TypeError):
                     call()
                 with torch.autocast("cpu", dtype=BF16):
                     assert gemm(a, b).dtype == BF16

@@ -4,6 +4,8 @@ import itertools
 
 import pytest
 
+from tests.messages import refuses
+
 pytestmark = pytest.mark.integration
 
 torch = pytest.importorskip("torch")
@@ -284,40 +286,40 @@ ROWS = {"a": (110, 72), "b": (4, 40, 72)}
 
 
 @pytest.mark.parametrize(
-    ("shapes", "options", "error", "message"),
+    ("shapes", "options", "error"),
     [
-        ({"a": (72,)}, {}, ValueError, r"a must be \(M, K\) or \(G, M, K\).*got \(72,\) and"),
-        ({}, {"offs": None}, ValueError, "offs, the groups' ends along M, must be given"),
-        ({}, {"counts": ends()}, ValueError, "counts must not"),
-        ({"a": (4, 110, 72)}, {}, ValueError, "counts, the groups' rows, must be given .* offs must not"),
-        ({}, {"offs": ends().long()}, TypeError, r"offs must have dtype int32, got int64; convert it with .int\(\)"),
-        ({}, {"offs": ends()[None]}, ValueError, r"offs must be a tensor \(G,\).* got shape \(1, 4\)"),
-        ({}, {"offs": ends(5, 9)}, ValueError, r"b must have a matrix for each of the 2 offs, got \(4, 40, 72\)"),
-        ({"b": (4, 40, 64)}, {}, ValueError, r"b must be \(..., N, K\) with a's K = 72, .*pass the transpose"),
-        ({}, {"out": torch.zeros(110, 41).half()}, ValueError, r"out must have shape \(110, 40\), got \(110, 41\)"),
-        ({}, {"out": torch.zeros(110, 40).half(), "out_dtype": F32}, TypeError, "out_dtype must be out's dtype"),
-        ({}, {"out": torch.zeros(40).half().expand(110, 40)}, ValueError, "out must not overlap itself"),
-        ({}, {"out_dtype": torch.int8}, TypeError, "out_dtype must be torch.float16, .*got torch.int8"),
-        ({"dtype": torch.float32}, {}, TypeError, "a must have dtype float16 or bfloat16, got float32"),
-        ({"dtype": torch.float8_e4m3fn}, {}, TypeError, "a must have dtype float16 or bfloat16, got float8_e4m3fn"),
+        ({"a": (72,)}, {}, ValueError),
+        ({}, {"offs": None}, ValueError),
+        ({}, {"counts": ends()}, ValueError),
+        ({"a": (4, 110, 72)}, {}, ValueError),
+        ({}, {"offs": ends().long()}, TypeError),
+        ({}, {"offs": ends()[None]}, ValueError),
+        ({}, {"offs": ends(5, 9)}, ValueError),
+        ({"b": (4, 40, 64)}, {}, ValueError),
+        ({}, {"out": torch.zeros(110, 41).half()}, ValueError),
+        ({}, {"out": torch.zeros(110, 40).half(), "out_dtype": F32}, TypeError),
+        ({}, {"out": torch.zeros(40).half().expand(110, 40)}, ValueError),
+        ({}, {"out_dtype": torch.int8}, TypeError),
+        ({"dtype": torch.float32}, {}, TypeError),
+        ({"dtype": torch.float8_e4m3fn}, {}, TypeError),
     ],
 )
-def test_refusals(shapes, options, error, message):
+def test_refusals(shapes, options, error):
     dtype = shapes.pop("dtype", F16) if "dtype" in (shapes := dict(shapes)) else F16
     a, b = (torch.zeros(shape).to(dtype) for shape in {**ROWS, **shapes}.values())
-    with pytest.raises(error, match=message):
+    with refuses(error):
         grouped_gemm(a, b, **{"offs": ends(), **options})
 
 
 def test_a_result_within_an_input_is_refused():
     a = integers(110, 72)
-    with pytest.raises(ValueError, match="out must share no memory with a"):
+    with refuses(ValueError):
         grouped_gemm(a, integers(4, 72, 72), offs=ends(), out=a)
 
 
 def test_more_rows_than_tma_holds_are_refused():
     a, out = (torch.empty(2, dtype=F16).as_strided((2**30 + 1, extent), (0, 0)) for extent in (72, 40))
-    with cutepy.simulate(), pytest.raises(ValueError, match="a must have at most 1073741824 rows in all groups"):
+    with cutepy.simulate(), refuses(ValueError):
         multiply_groups(a, integers(4, 40, 72), ends(), "m", [out])
 
 
@@ -326,7 +328,7 @@ def test_more_tiles_than_are_counted_are_refused():
     a, out = (Description((m, extent), (extent, 1), F16, cpu) for extent in (64, n))
     b = Description((4, n, 64), (64 * n, 64, 1), F16, cpu)
     problem = Problem(cutepy.epilogues.identity.text, a, b, (), (out,))
-    with pytest.raises(ValueError, match=r"fewer than 2147418112 tiles, .* got up to .*; split them"):
+    with refuses(ValueError):
         op.find_groups_route(problem, "m", 4)
 
 
@@ -469,23 +471,19 @@ def test_opcheck_of_an_epilogue():
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "error"),
     [
-        ({"bias": torch.zeros(40)}, TypeError, "grouped_gemm has no option bias: add it by an epilogue"),
-        ({"epilogue": gated}, ValueError, "bias"),
-        ({"epilogue": gated, "bias": torch.zeros(19)}, ValueError, r"bias must have shape \(20,\) or \(4, 20\)"),
-        ({"epilogue": gated, "bias": torch.zeros(20).int()}, ValueError, "bias must have a float dtype"),
-        (
-            {"epilogue": gated, "bias": torch.zeros(20), "out": torch.zeros(1)},
-            TypeError,
-            "out must be a tuple of 2 tensors",
-        ),
-        ({"epilogue": len}, TypeError, "epilogue must be made by cutepy.epilogue"),
-        ({"epilogue": cutepy.epilogue(lambda acc: acc.sum(1))}, ValueError, "reduces, which an epilogue of groups"),
+        ({"bias": torch.zeros(40)}, TypeError),
+        ({"epilogue": gated}, ValueError),
+        ({"epilogue": gated, "bias": torch.zeros(19)}, ValueError),
+        ({"epilogue": gated, "bias": torch.zeros(20).int()}, ValueError),
+        ({"epilogue": gated, "bias": torch.zeros(20), "out": torch.zeros(1)}, TypeError),
+        ({"epilogue": len}, TypeError),
+        ({"epilogue": cutepy.epilogue(lambda acc: acc.sum(1))}, ValueError),
     ],
 )
-def test_refusals_of_epilogues(options, error, message):
-    with pytest.raises(error, match=message):
+def test_refusals_of_epilogues(options, error):
+    with refuses(error):
         grouped_gemm(integers(110, 72), integers(4, 40, 72), offs=ends(), **options)
 
 

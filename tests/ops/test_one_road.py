@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 
 import cutepy  # noqa: E402
@@ -91,27 +93,23 @@ def test_a_tile_may_receive_the_result_and_nothing_else_may():
     assert gemm(a, b, epilogue=added, tile=tile, out=tile) is tile
     assert torch.equal(tile, expected)
     memory = torch.zeros(6, 16).half()
-    for message, call in {
-        "out must share no memory with a": lambda: gemm(a, b, epilogue=shifted, bias=bias, out=a[:, :8]),
-        "out must share no memory with bias": lambda: gemm(a[:1], b, epilogue=shifted, bias=bias, out=bias[None]),
-        "out must share no memory with tile": lambda: gemm(
-            a, b, epilogue=added, tile=memory[:, 4:12], out=memory[:, :8]
-        ),
-        "out 1 must share no memory with out 0": lambda: gemm(a, b, epilogue=two, out=(memory[:, :8],) * 2),
-        "out must have shape": lambda: gemm(a, b, epilogue=shifted, bias=bias, out=torch.zeros(6, 9).half()),
-        "out must not overlap itself": lambda: gemm(
-            a, b, epilogue=shifted, bias=bias, out=torch.zeros(1, 8).half().expand(6, 8)
-        ),
-    }.items():
-        with pytest.raises(ValueError, match=message):
+    for call in (
+        lambda: gemm(a, b, epilogue=shifted, bias=bias, out=a[:, :8]),
+        lambda: gemm(a[:1], b, epilogue=shifted, bias=bias, out=bias[None]),
+        lambda: gemm(a, b, epilogue=added, tile=memory[:, 4:12], out=memory[:, :8]),
+        lambda: gemm(a, b, epilogue=two, out=(memory[:, :8],) * 2),
+        lambda: gemm(a, b, epilogue=shifted, bias=bias, out=torch.zeros(6, 9).half()),
+        lambda: gemm(a, b, epilogue=shifted, bias=bias, out=torch.zeros(1, 8).half().expand(6, 8)),
+    ):
+        with refuses(ValueError):
             call()
-    with pytest.raises(TypeError, match="out must be a tuple of 2 tensors"):
+    with refuses(TypeError):
         gemm(a, b, epilogue=two, out=memory[:, :8])
-    with pytest.raises(TypeError, match="out_dtype must be out's dtype"):
+    with refuses(TypeError):
         gemm(a, b, epilogue=shifted, bias=bias, out=memory[:, :8], out_dtype=F32)
-    with pytest.raises(RuntimeError, match="has no derivative"):
+    with refuses(RuntimeError):
         gemm(a.requires_grad_(), b, epilogue=shifted, bias=bias, out=memory[:, :8])
-    with pytest.raises(NotImplementedError, match="vmap can't map"):
+    with refuses(NotImplementedError):
         torch.vmap(lambda a: gemm(a, b, epilogue=two, out=(memory[:1, :8], memory[:1, 8:])))(a.detach()[:, None])
 
 
@@ -222,7 +220,7 @@ def test_scaled_products_write_to_results():
     pair = torch.zeros(6, 16).half(), torch.zeros(6, 16).half()
     assert scaled_gemm(a, b, scale_a, scale_b, epilogue=two, out=pair) is pair
     assert same(pair, scaled_gemm(a, b, scale_a, scale_b, epilogue=two, out_dtype=F16))
-    with pytest.raises(TypeError, match="out_dtype must be out's dtype"):
+    with refuses(TypeError):
         scaled_gemm(a, b, scale_a, scale_b, out=out, out_dtype=F32)
     mapped = torch.vmap(lambda a, scale_a: scaled_gemm(a, b, scale_a, scale_b))(a[:, None], scale_a[:, None])
     assert torch.equal(mapped[:, 0], scaled_gemm(a, b, scale_a, scale_b))
@@ -246,9 +244,9 @@ def test_groups_write_to_results_and_leave_the_rest():
     expected = grouped_gemm(a, b, offs=offs, epilogue=two)
     assert same([each[:7] for each in out], [each[:7] for each in expected])
     assert all((each[7:] == 7).all() for each in out)
-    with pytest.raises(ValueError, match="out 1 must share no memory with out 0"):
+    with refuses(ValueError):
         grouped_gemm(a, b, offs=offs, epilogue=two, out=(out[0], out[0]))
-    with pytest.raises(EpilogueError, match="reduces, which"):
+    with refuses(EpilogueError):
         grouped_gemm(a, b, offs=offs, epilogue=cutepy.epilogue(lambda acc: acc.sum(1)))
     mapped = torch.vmap(lambda a: grouped_gemm(a, b, offs=offs, epilogue=shifted, bias=torch.ones(8)))(
         torch.stack((a, a + 1))

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
@@ -75,16 +77,16 @@ def test_with_and_without_out_are_told_apart(launches, operands):
 def test_the_short_way_is_checked_too(launches):
     """Tensors of the same description may lie elsewhere the next time."""
     a, b, out = torch.ones(16, 32).half(), torch.ones(32, 32).half(), torch.zeros(16, 32).half()
-    wrong = {
-        r"share no memory with a": lambda: gemm(out, b, out=out),
-        r"share no memory with b": lambda: gemm(a, b, out=b[:16]),
-        r"out must have shape \(16, 32\)": lambda: gemm(a, b, out=out[:8]),
-        r"b must be \(..., N, K\)": lambda: gemm(a, b[:, :16], out=out),
-    }
+    wrong = (
+        lambda: gemm(out, b, out=out),
+        lambda: gemm(a, b, out=b[:16]),
+        lambda: gemm(a, b, out=out[:8]),
+        lambda: gemm(a, b[:, :16], out=out),
+    )
     with cutepy.simulate():
         gemm(a, b, out=out)
-        for message, call in wrong.items():
-            with pytest.raises(ValueError, match=message):
+        for call in wrong:
+            with refuses(ValueError):
                 call()
         gemm(a, b, out=out)
         assert (out == 32).all()

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 
 from hypothesis import given, strategies as st  # noqa: E402
@@ -72,12 +74,12 @@ def test_a_refused_result_keeps_its_version(dispatched):
     a, b, square = torch.ones(4, 8).half(), torch.ones(8, 8).half(), torch.zeros(8, 8).half()
     out = square[:4]
     before = out._version
-    for wrong_a, wrong_out, message in (
-        (torch.ones(4, 9).half(), out, r"b must be .* with a's K = 9, got shape \(8, 8\)"),
-        (a, square, r"out must have shape \(4, 8\), got \(8, 8\)"),
-        (square, square, "out must share no memory with a"),
+    for wrong_a, wrong_out in (
+        (torch.ones(4, 9).half(), out),
+        (a, square),
+        (square, square),
     ):
-        with pytest.raises(ValueError, match=message):
+        with refuses(ValueError):
             multiply(wrong_a, b, wrong_out)
     assert out._version == before
     multiply(a, b, out)
@@ -98,9 +100,9 @@ def test_c_itself_may_be_written_to_and_no_part_of_it():
         (whole, whole.view(torch.bfloat16)),
         (whole, whole[:1]),
     ):
-        with pytest.raises(ValueError, match=r"out must share no memory with c.*or c itself"):
+        with refuses(ValueError):
             check_apart("out", out, {"c": c}, {"c"})
-    with pytest.raises(ValueError, match=r"out must share no memory with a: .*pass a new tensor$"):
+    with refuses(ValueError):
         check_apart("out", whole, {"a": whole, "c": whole}, {"c"})
 
 

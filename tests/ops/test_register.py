@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
@@ -52,7 +54,7 @@ def test_derivatives_compile_and_vmap():
     found = torch.vmap(scaled_add.scaled_add.op, in_dims=(1, None, None))(torch.ones(6, 4), torch.ones(6), 2.0)
     assert torch.equal(found, torch.full((4, 6), 3.0))
     assert torch.vmap(scaled_add.scaled_add, in_dims=(1, None, None))(torch.ones(6, 0), y.float(), 2.0).shape == (0, 6)
-    with pytest.raises(NotImplementedError, match=r"torch\.vmap can't map; use the form that returns its result"):
+    with refuses(NotImplementedError):
         torch.vmap(scaled_add.scale_into.op, in_dims=(0, None, 0))(torch.ones(4, 6), 2.0, torch.ones(4, 6))
 
 
@@ -72,7 +74,7 @@ def test_writing_to_an_argument_counts_and_has_no_derivative():
         with pytest.raises(RuntimeError):
             call(torch.ones(3), 2.0, out)
         assert out._version == before, "what was refused was not written to"
-    with pytest.raises(RuntimeError, match="writes its result to an argument"):
+    with refuses(RuntimeError):
         scaled_add.scale_into(x.requires_grad_(), 2.0, out)
 
 
@@ -80,7 +82,7 @@ def test_forward_derivatives_are_refused_rather_than_dropped():
     x = torch.ones(4)
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(x, x)
-        with pytest.raises(NotImplementedError, match=r"scaled_add.* has no forward derivative"):
+        with refuses(NotImplementedError):
             scaled_add.scaled_add(x, dual, 2.0)
         assert torch.equal(scaled_add.scaled_add(x, x, 2.0), 3 * x)
 
@@ -88,16 +90,16 @@ def test_forward_derivatives_are_refused_rather_than_dropped():
 def test_without_a_backward_differentiating_says_so():
     operation = register("cutepy_tests::plain(Tensor x) -> Tensor", reference=lambda x: 2 * x)(lambda x: None)
     result = operation(torch.ones(2, requires_grad=True))
-    with pytest.raises(NotImplementedError, match=r"has no derivative; give cutepy\.ops\.register a backward"):
+    with refuses(NotImplementedError):
         result.sum().backward()
 
 
 SHARING = {
-    "an argument": ("Tensor", lambda x, y: y, "result 0 shares memory with y"),
-    "a view of one": ("Tensor", lambda x, y: x[1:], "result 0 shares memory with x"),
-    "what is contiguous already": ("Tensor", lambda x, y: x.contiguous(), "result 0 shares memory with x"),
-    "in a list": ("Tensor[]", lambda x, y: [x + y, y[:2]], "result 1 shares memory with y"),
-    "each other": ("(Tensor, Tensor)", lambda x, y: (z := x + y, z[:1]), "result 1 shares memory with result 0"),
+    "an argument": ("Tensor", lambda x, y: y),
+    "a view of one": ("Tensor", lambda x, y: x[1:]),
+    "what is contiguous already": ("Tensor", lambda x, y: x.contiguous()),
+    "in a list": ("Tensor[]", lambda x, y: [x + y, y[:2]]),
+    "each other": ("(Tensor, Tensor)", lambda x, y: (z := x + y, z[:1])),
 }
 
 
@@ -105,7 +107,7 @@ SHARING = {
 @pytest.mark.parametrize("name", SHARING)
 def test_results_that_share_memory_are_refused(name, simulated):
     """Compiled code takes results to be new, and would give others than eager code once one is edited in place."""
-    results, given, message = SHARING[name]
+    results, given = SHARING[name]
     operation = register(
         f"cutepy_tests::sharing_{name.replace(' ', '_')}(Tensor x, Tensor y) -> {results}",
         reference=given,
@@ -120,29 +122,29 @@ def test_results_that_share_memory_are_refused(name, simulated):
             lambda: torch.vmap(operation)(torch.ones(2, 4), torch.ones(2, 4)),
             lambda: operation(x.to("meta"), y.to("meta")),
         ):
-            with pytest.raises(ValueError, match=f"must give new tensors, and its {message}; give a copy"):
+            with refuses(ValueError):
                 call()
 
 
 OTHER_RESULTS = {
-    "(Tensor, Tensor)": (lambda x: x * 1, "gave Tensor;"),
-    "(Tensor, Tensor, Tensor)": (lambda x: (x * 1, x * 2), r"gave \(Tensor, Tensor\);"),
-    "Tensor": (lambda x: None, "gave NoneType;"),
-    "Tensor[]": (lambda x: x * 1, "gave Tensor;"),
-    "(Tensor, Tensor[])": (lambda x: (x * 1, [x * 1, None]), r"gave \(Tensor, list\);"),
-    "()": (lambda x: x * 1, "gave Tensor;"),
+    "(Tensor, Tensor)": lambda x: x * 1,
+    "(Tensor, Tensor, Tensor)": lambda x: (x * 1, x * 2),
+    "Tensor": lambda x: None,
+    "Tensor[]": lambda x: x * 1,
+    "(Tensor, Tensor[])": lambda x: (x * 1, [x * 1, None]),
+    "()": lambda x: x * 1,
 }
 
 
 @pytest.mark.parametrize("simulated", [False, pytest.param(True, marks=pytest.mark.dsl)])
 @pytest.mark.parametrize("schema", OTHER_RESULTS)
 def test_results_that_are_not_the_schemas_are_refused(schema, simulated):
-    function, message = OTHER_RESULTS[schema]
+    function = OTHER_RESULTS[schema]
     name = f"cutepy_tests::other_results_{list(OTHER_RESULTS).index(schema)}"
     operation = register(f"{name}(Tensor x) -> {schema}", reference=function)(function)
     with cutepy.simulate() if simulated else contextlib.nullcontext():
         for call in (operation, operation.op):
-            with pytest.raises(TypeError, match=f"{name}.* says what is given, and .*lambda.* {message}"):
+            with refuses(TypeError):
                 call(torch.ones(2))
 
 
@@ -154,9 +156,9 @@ def test_results_may_be_lists_and_none_where_the_schema_says_so():
 
 
 def test_what_is_written_to_may_not_be_a_result():
-    with pytest.raises(ValueError, match=r"a::b must give new tensors, .* return nothing, \"-> \(\)\", of what is wri"):
+    with refuses(ValueError):
         register("a::b(Tensor(a!) x) -> Tensor(a!)", reference=lambda x: x)
-    with pytest.raises(ValueError, match="a::b must give new tensors"):
+    with refuses(ValueError):
         register("a::b(Tensor(a) x) -> Tensor(a)", reference=lambda x: x)
 
 
@@ -200,7 +202,7 @@ def test_defaults_of_the_schema_need_none_in_python(simulated):
 def test_a_name_keeps_its_schema():
     """Under another one the first operation would break."""
     first = register("cutepy_tests::kept(Tensor x) -> Tensor", reference=lambda x: x + 1)(lambda x: None)
-    with pytest.raises(ValueError, match=r"kept is registered as .*kept\(Tensor x\) -> Tensor, .*use another name"):
+    with refuses(ValueError):
         register("cutepy_tests::kept(Tensor x, float f) -> Tensor", reference=lambda x, f: x + f)
     assert torch.equal(first.op(torch.zeros(1)), torch.ones(1))
     assert first(torch.zeros(1, requires_grad=True)).item() == 1
@@ -219,17 +221,17 @@ def test_a_second_registration_replaces_the_first():
 
 
 @pytest.mark.parametrize(
-    ("schema", "options", "message"),
+    ("schema", "options"),
     [
-        ("nameless(Tensor x) -> Tensor", {}, "schema must be"),
-        ("a::b(Tensor x)", {}, "schema must be"),
-        ("a::b(Tensor x) -> Tensor", {"autocast": "higher"}, "autocast must be"),
-        ("a::b(Tensor(a!) x) -> ()", {"backward": lambda ctx: None}, "a::b writes to an argument"),
-        ("a::b.Tensor(Tensor x) -> Tensor", {}, "without an overload, got a::b.Tensor"),
+        ("nameless(Tensor x) -> Tensor", {}),
+        ("a::b(Tensor x)", {}),
+        ("a::b(Tensor x) -> Tensor", {"autocast": "higher"}),
+        ("a::b(Tensor(a!) x) -> ()", {"backward": lambda ctx: None}),
+        ("a::b.Tensor(Tensor x) -> Tensor", {}),
     ],
 )
-def test_contradictions_are_refused(schema, options, message):
-    with pytest.raises(ValueError, match=message):
+def test_contradictions_are_refused(schema, options):
+    with refuses(ValueError):
         register(schema, reference=lambda x: x, **options)
 
 
@@ -254,11 +256,9 @@ def test_forward_derivatives_are_refused_on_every_road():
             lambda: sum_of([x, dual]),
             lambda: scaled_add.scale_into(dual, 2.0, torch.ones(4)),
         ):
-            with pytest.raises(NotImplementedError, match="has no forward derivative"):
+            with refuses(NotImplementedError):
                 call()
-    with pytest.raises(
-        NotImplementedError, match=r"use reverse mode.*jacrev\(torch\.func\.jacrev\(f\)\) for a Hessian"
-    ):
+    with refuses(NotImplementedError):
         torch.func.hessian(lambda x: scaled_add.scaled_add(x, x, 2.0).sum())(x)
 
 
@@ -385,7 +385,7 @@ def test_results_that_are_several_or_a_list():
 
 
 def test_a_tensor_by_keyword_only_has_no_gradient():
-    with pytest.raises(ValueError, match="gives none to a tensor by keyword only; make it positional"):
+    with refuses(ValueError):
         register(
             "cutepy_tests::shifted(Tensor x, *, Tensor by) -> Tensor",
             reference=lambda x, *, by: x + by,
@@ -400,7 +400,7 @@ def test_a_result_that_is_no_tensor_is_that_of_all_examples():
     for values, counted in (([[3.0]], 3), ([[3.0], [3.0]], 3)):
         found = one_by_one(count.op)(SimpleNamespace(batch_size=len(values)), (0,), torch.tensor(values))
         assert found == (counted, None)
-    with pytest.raises(ValueError, match=r"must be the same for all examples, got \[3, 4\]"):
+    with refuses(ValueError):
         one_by_one(count.op)(SimpleNamespace(batch_size=2), (0,), torch.tensor([[3.0], [4.0]]))
 
 
@@ -410,7 +410,7 @@ def test_a_backward_with_too_few_gradients_is_told():
         reference=lambda x, y: x + y,
         backward=lambda ctx, grad: (grad,),
     )(lambda x, y: None)
-    with pytest.raises(ValueError, match="for each of its 2 positional arguments, got 1"):
+    with refuses(ValueError):
         short(torch.ones(2, requires_grad=True), torch.ones(2)).sum().backward()
 
 
@@ -427,12 +427,12 @@ def test_an_operation_is_copied_and_pickled_by_name():
 def test_defaults_of_a_function_are_those_of_its_schema():
     schema = "cutepy_tests::with_default(Tensor x, float f=2.0, int n=1) -> Tensor"
     for wrong in (lambda x, f=3.0, n=1: x, lambda x, f=2.0, n=True + 1: x):
-        with pytest.raises(ValueError, match=r"has the default .* in its function, and .* in its schema"):
+        with refuses(ValueError):
             register(schema, reference=lambda x, f, n: x * f)(wrong)
-    with pytest.raises(ValueError, match="and none in its schema"):
+    with refuses(ValueError):
         register("cutepy_tests::without(Tensor x, float f) -> Tensor", reference=lambda x, f: x)(lambda x, f=1.0: x)
 
 
 def test_the_namespace_of_cutepys_own_operations_is_refused():
-    with pytest.raises(ValueError, match="in the namespace of cutepy's own operations"):
+    with refuses(ValueError):
         register("cutepy::mine(Tensor x) -> Tensor", reference=lambda x: x)(lambda x: x)

@@ -4,6 +4,8 @@ import itertools
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -231,7 +233,7 @@ def test_a_bias_has_a_gradient_and_8_bit_operands_have_none():
     scaled_gemm(a, b, scale_a, scale_b, bias=bias, epilogue=squared, out_dtype=torch.float32).sum().backward()
     expected = 2 * exact(a, b, scale_a, scale_b).sum(0).float()
     torch.testing.assert_close(bias.grad, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
-    with pytest.raises(NotImplementedError, match="no derivative by scales; detach scale_a"):
+    with refuses(NotImplementedError):
         scaled_gemm(a, b, scale_a.clone().requires_grad_(), scale_b)
 
 
@@ -254,28 +256,24 @@ def test_torch_finds_nothing_amiss():
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("change", "error"),
     [
-        ({"a": torch.ones(16, 256)}, TypeError, "a must have dtype float8_e4m3fn or float8_e5m2, got float32"),
-        ({"scale_a": torch.ones(16, 2).half()}, TypeError, "scale_a must have dtype float32"),
-        ({"scale_a": torch.ones(16, 3)}, ValueError, r"scale_a must have one element, or shape \(16, 1\) for rows, "),
-        (
-            {"scale_b": torch.ones(1, 32)},
-            ValueError,
-            r"\(1, 2\) for blocks of 128 x 128, got \(1, 32\); pass scale_b.t",
-        ),
-        ({"b": torch.ones(32, 128).to(E4M3)}, ValueError, r"a must be \(..., K\) and b \(N, K\)"),
-        ({"use_fast_accum": True}, ValueError, "fast accumulation sums all of K"),
-        ({"out_dtype": torch.int8}, TypeError, "out_dtype must be float16"),
-        ({"epilogue": gated, "out_dtype": E4M3}, ValueError, "8-bit out_dtype must be left out with an epilogue"),
-        ({"epilogue": lambda acc: acc}, TypeError, "epilogue must be made by cutepy.epilogue"),
-        ({"shift": 1.0}, TypeError, "scaled_gemm has no parameter shift"),
+        ({"a": torch.ones(16, 256)}, TypeError),
+        ({"scale_a": torch.ones(16, 2).half()}, TypeError),
+        ({"scale_a": torch.ones(16, 3)}, ValueError),
+        ({"scale_b": torch.ones(1, 32)}, ValueError),
+        ({"b": torch.ones(32, 128).to(E4M3)}, ValueError),
+        ({"use_fast_accum": True}, ValueError),
+        ({"out_dtype": torch.int8}, TypeError),
+        ({"epilogue": gated, "out_dtype": E4M3}, ValueError),
+        ({"epilogue": lambda acc: acc}, TypeError),
+        ({"shift": 1.0}, TypeError),
     ],
 )
-def test_what_does_not_fit_is_refused(change, error, message):
+def test_what_does_not_fit_is_refused(change, error):
     (a, scale_a), (b, scale_b) = operand(16, 256, "1x128"), operand(32, 256, "128x128", seed=1)
     arguments = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b} | change
-    with pytest.raises(error, match=message):
+    with refuses(error):
         scaled_gemm(**arguments)
 
 
@@ -296,7 +294,7 @@ def test_quantised_values_stand_for_what_they_were(kind, dtype):
 
 
 def test_quantise_refuses_what_it_cannot():
-    with pytest.raises(ValueError, match="block must be"):
+    with refuses(ValueError):
         quantise(torch.ones(4, 4), (2, 2))
-    with pytest.raises(TypeError, match="of floats is quantised"):
+    with refuses(TypeError):
         quantise(torch.ones(4, 4), (1, 128), torch.int8)

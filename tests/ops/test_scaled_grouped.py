@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = [pytest.mark.integration, pytest.mark.dsl]
@@ -174,7 +176,7 @@ def test_a_bias_has_a_gradient_where_rows_have_a_group_and_operands_have_none():
     scaled_grouped_gemm(a, b, scale_a, scale_b, bias=bias, out_dtype=F32, **groups).sum().backward()
     lengths = torch.tensor([5.0, 0.0, 1.0, 64.0])
     assert torch.equal(bias.grad, lengths[:, None].expand(G, N))
-    with pytest.raises(NotImplementedError, match="no derivative by scales; detach scale_b"):
+    with refuses(NotImplementedError):
         scaled_grouped_gemm(a, b, scale_a, scale_b.requires_grad_(), **groups)
 
 
@@ -202,33 +204,28 @@ def test_no_rows_and_no_groups():
 
 
 @pytest.mark.parametrize(
-    ("form", "change", "error", "message"),
+    ("form", "change", "error"),
     [
-        ("rows", {"a": torch.ones(M, K)}, TypeError, "a must have dtype float8_e4m3fn or float8_e5m2, got float32"),
-        ("rows", {"scale_a": torch.ones(M, 3).half()}, TypeError, "scale_a must have dtype float32"),
-        ("rows", {"scale_a": torch.ones(1, 3)}, ValueError, "scale_a .* a group may begin within 128 rows; got"),
-        (
-            "rows",
-            {"scale_a": torch.ones(3, M)},
-            ValueError,
-            r"got \(3, 72\); pass scale_a.t\(\); rows that are in groups",
-        ),
-        ("rows", {"scale_a": torch.ones(G, M, 1)}, ValueError, r"scale_a must have one element, or shape \(72, 1\) "),
-        ("rows", {"scale_b": torch.ones(N, 3)}, ValueError, r"scale_b .* for each of 4 groups: \(1, 1\), \(144, 1\) "),
-        ("rows", {"scale_b": torch.ones(3, 2, 3)}, ValueError, r"for blocks of 128 x 128; got \(3, 2, 3\)"),
-        ("rows", {"scale_b": torch.ones(G, 3, 2)}, ValueError, r"scale_b must have .*\(2, 3\) for blocks"),
-        ("rows", {"offs": None}, ValueError, "offs, the groups' ends along M, must be given"),
-        ("rows", {"offs": ends(5, 4, 6, 70)}, ValueError, "offs must ascend, .* got 4 behind 5 for group 1"),
-        ("rows", {"use_fast_accum": True}, ValueError, "fast accumulation sums all of K"),
-        ("rows", {"out_dtype": torch.int8}, TypeError, "out_dtype must be float16"),
-        ("columns", {"out_dtype": E4M3}, ValueError, "results must have 16 bits at least where groups are along N"),
-        ("k", {"scale_a": torch.ones(G, M, 4)}, ValueError, r"\(4, 72, 1\) for each group; got \(4, 72, 4\)"),
-        ("k", {"offs": ends(0, 130, 384, 400)}, ValueError, "multiples of 128, or K, .* got 130 for group 1; fill"),
+        ("rows", {"a": torch.ones(M, K)}, TypeError),
+        ("rows", {"scale_a": torch.ones(M, 3).half()}, TypeError),
+        ("rows", {"scale_a": torch.ones(1, 3)}, ValueError),
+        ("rows", {"scale_a": torch.ones(3, M)}, ValueError),
+        ("rows", {"scale_a": torch.ones(G, M, 1)}, ValueError),
+        ("rows", {"scale_b": torch.ones(N, 3)}, ValueError),
+        ("rows", {"scale_b": torch.ones(3, 2, 3)}, ValueError),
+        ("rows", {"scale_b": torch.ones(G, 3, 2)}, ValueError),
+        ("rows", {"offs": None}, ValueError),
+        ("rows", {"offs": ends(5, 4, 6, 70)}, ValueError),
+        ("rows", {"use_fast_accum": True}, ValueError),
+        ("rows", {"out_dtype": torch.int8}, TypeError),
+        ("columns", {"out_dtype": E4M3}, ValueError),
+        ("k", {"scale_a": torch.ones(G, M, 4)}, ValueError),
+        ("k", {"offs": ends(0, 130, 384, 400)}, ValueError),
     ],
 )
-def test_what_does_not_fit_is_refused(form, change, error, message):
+def test_what_does_not_fit_is_refused(form, change, error):
     a, b, groups = FORMS[form]()
     scales = {"rows": ((M, 3), (G, 2, 3)), "columns": ((G, 2, 3), (M, 3)), "k": ((M, 4), (N, 4))}[form]
     arguments = {"a": a, "b": b, "scale_a": powers(*scales[0]), "scale_b": powers(*scales[1]), **groups} | change
-    with pytest.raises(error, match=message):
+    with refuses(error):
         scaled_grouped_gemm(**arguments)

@@ -5,6 +5,8 @@ import pickle
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -60,7 +62,7 @@ def test_regions_are_known_by_name(name):
     held = {*a[:, :, 0].flat} - {0}, {*b[:, :, 0].flat} - {0}
     assert held in (({3}, {2}), ({2}, {3}))  # a product may be computed transposed
     assert run.smem(name="barriers", dtype="uint64").ndim == 1
-    with pytest.raises(KeyError, match="no region 'sX': there are sA, sB"):
+    with refuses(KeyError):
         run.smem(name="sX")
 
 

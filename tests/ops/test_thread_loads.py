@@ -4,6 +4,8 @@ from unittest import mock
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = [pytest.mark.integration, pytest.mark.dsl]
@@ -163,5 +165,5 @@ def test_gradients_and_compiled_code(loaded):
 
 def test_what_no_kernel_has_is_refused_as_before(loaded):
     big = torch.empty(2, dtype=F16).as_strided((2**31, 10), (0, 0))
-    with cutepy.simulate(), pytest.raises(ValueError, match="a must have extents of at most"):
+    with cutepy.simulate(), refuses(ValueError):
         gemm(big, numbers((4, 10), F16))

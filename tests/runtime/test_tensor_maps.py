@@ -10,6 +10,7 @@ from cutepy.layouts import LayoutError
 from cutepy.layouts.sm90 import TensorMap
 from cutepy.runtime import host_calls
 from cutepy.runtime.tensor_maps import encode_tiled, replace_address
+from tests.messages import refuses
 
 pytestmark = pytest.mark.dsl
 
@@ -62,7 +63,7 @@ def test_a_map_that_the_driver_refuses_is_an_error_here(options):
     with cutepy.simulate() as run:
         tensor = cute.runtime.from_dlpack(b, enable_tvm_ffi=bool(options)).mark_layout_dynamic()
         compiled = cute.compile(store, tensor, cutlass.Int64(0), options=options)
-        with pytest.raises(LayoutError, match="address"):
+        with refuses(LayoutError):
             compiled(b, 2)
         assert not run.launches
         compiled(b, 0)
@@ -71,7 +72,7 @@ def test_a_map_that_the_driver_refuses_is_an_error_here(options):
 
 def test_a_call_that_is_not_served_is_an_error_by_name(monkeypatch):
     monkeypatch.delattr(host_calls.HostCalls, "_cuTensorMapEncodeTiled")
-    with cutepy.simulate() as run, pytest.raises(NotImplementedError, match="_cuTensorMapEncodeTiled"):
+    with cutepy.simulate() as run, refuses(NotImplementedError):
         store(torch.zeros(ROWS, COLUMNS, dtype=torch.float16), 0)
     assert not run.launches
 
@@ -103,35 +104,32 @@ def test_the_drivers_numbers_mean_what_they_mean_to_it(number, dtype):
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    "change",
     [
-        ({"dtype": 13}, "data type"),
-        ({"modes": (3, 0, 0, 0)}, "interleave"),
-        ({"modes": (0, 4, 0, 0)}, "swizzle"),
-        ({"modes": (0, 0, 4, 0)}, "promotion"),
-        ({"modes": (0, 0, 0, 2)}, "fill"),
-        ({"box": (257, 1)}, "box"),
-        ({"strides": (8,)}, "stride"),
-        ({"shift": 16}, "multiple of 64"),
-        ({"address": 0x1008}, "global address must be a multiple of 16 bytes, got 0x1008"),
-        (
-            {
-                "address": 0x1010,
-                "modes": (2, 1, 0, 0),
-                "dims": (64, 8, 4),
-                "strides": (128, 1024),
-                "box": (32, 8, 1),
-                "steps": (1, 1, 1),
-            },
-            "global address must be a multiple of 32 bytes",
-        ),
-        ({"dims": (1,) * 6}, "rank"),
+        {"dtype": 13},
+        {"modes": (3, 0, 0, 0)},
+        {"modes": (0, 4, 0, 0)},
+        {"modes": (0, 0, 4, 0)},
+        {"modes": (0, 0, 0, 2)},
+        {"box": (257, 1)},
+        {"strides": (8,)},
+        {"shift": 16},
+        {"address": 0x1008},
+        {
+            "address": 0x1010,
+            "modes": (2, 1, 0, 0),
+            "dims": (64, 8, 4),
+            "strides": (128, 1024),
+            "box": (32, 8, 1),
+            "steps": (1, 1, 1),
+        },
+        {"dims": (1,) * 6},
     ],
 )
-def test_what_the_driver_refuses(change, reason):
+def test_what_the_driver_refuses(change):
     legal = {"dtype": 6, "dims": (64, 32), "strides": (128,), "box": (64, 8), "steps": (1, 1), "modes": (0, 0, 0, 0)}
     encoded(**legal)
-    with pytest.raises(ValueError, match=reason):
+    with refuses(ValueError):
         encoded(**{**legal, **change})
 
 
@@ -139,19 +137,19 @@ def test_what_the_driver_refuses(change, reason):
 def test_an_address_that_tma_can_not_take_is_not_put_into_a_map(address):
     target, memory = encoded(6, (64, 32), (128,), (64, 8), (1, 1), (0, 0, 0, 0))
     before = ctypes.string_at(target, 128)
-    with pytest.raises(LayoutError, match=f"global address must be a multiple of 16 bytes, got {address:#x}"):
+    with refuses(LayoutError):
         replace_address(target, address)
     assert ctypes.string_at(target, 128) == before
     replace_address(target, 0x2010)
     assert ctypes.c_uint64.from_address(target).value == 0x2010
-    with pytest.raises(ValueError, match="cuTensorMapReplaceAddress: a tensor map must be at a multiple of 64"):
+    with refuses(ValueError):
         replace_address(target + 16, 0x2010)
     del memory
 
 
 def test_a_map_of_interleaved_slices_takes_multiples_of_32():
     target, memory = encoded(6, (64, 8, 4), (128, 1024), (32, 8, 1), (1, 1, 1), (2, 1, 0, 0))
-    with pytest.raises(LayoutError, match="global address must be a multiple of 32 bytes, got 0x2010"):
+    with refuses(LayoutError):
         replace_address(target, 0x2010)
     replace_address(target, 0x2020)
     del memory

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.messages import refuses
 from tests.sim.foreign import catalogue, processes, table
 from tests.sim.foreign.__main__ import main
 from tests.sim.foreign.child import judged
@@ -160,7 +161,7 @@ def test_what_runs_is_sanitized_and_schedules_of_it_are_played(tmp_path, form):
     assert (found["launches"], found["kernels"], found["schedules"]) == (2, ["tickets"], 5)  # one kernel and grid
     assert "unordered-write" in found["hazards"]
     assert "unordered-write" in found["report"]
-    assert any("bytes are others" in witness for witness in found["witnesses"])
+    assert any("bytes differ" in witness for witness in found["witnesses"])
     assert found["differ"][0].startswith("tickets: seed")
     assert (found["certified"], sum(found["uncertified"].values())) == (0, 2)
     lines = list(table.sanitized([found]))
@@ -242,5 +243,5 @@ def test_the_table_is_put_between_the_marks_of_a_page(tmp_path, monkeypatch):
     assert text.startswith("# Page\n\n<!-- foreign: begin -->\n| | passed |")
     assert text.endswith("| A | 1 |  |  |  |  |  |  |  | 2 |\n<!-- foreign: end -->\n\nThe end.\n")
     page.write_text("none")
-    with pytest.raises(ValueError, match="must have the lines"):
+    with refuses(ValueError):
         main()

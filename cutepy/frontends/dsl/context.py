@@ -93,7 +93,7 @@ def simulate(
     Raises
     ------
     HazardError, ScheduleError
-        At the end, if the sanitizer found hazards, or a schedule came to something else.
+        At the end, if the sanitizer found hazards, or a schedule ended with another result.
     SimulationError
         From the call that launched the kernel, if that does what the hardware would not. At the end of the context any
         error is given a note that says what hazards were found before it.

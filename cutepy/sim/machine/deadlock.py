@@ -94,7 +94,7 @@ def report(roster: Roster, launch: Launch, at: Mapping[Group, Instruction] | Non
     for (g, each), wait in zip(awaited, waits, strict=True):
         i = (at or {}).get(g) or instruction(roster, g)
         where = f" {place(i, name=relative)}" if i is not None else ""
-        text = f" in `{i.text}`" if i is not None else ""
+        text = f" in `{i.text.rstrip()}`" if i is not None else ""
         fellows = [other for other, theirs in zip(awaited, waits, strict=True) if theirs == wait]
         absent = _absent(roster, g, fellows) if wait else ""
         who = " and ".join(str(part.describe()) for part in parts(roster, g, None if each is None else each.lanes))

@@ -109,7 +109,7 @@ def lanes(roster: Roster, joins: Iterable[Join] = ()) -> list[str]:
 def _at(roster: Roster, block: int) -> str:
     blocks = roster.flow.blocks
     i = first_instruction(blocks[block]) if 0 <= block < len(blocks) else None
-    return "at the end" if i is None else f"{place(i)} in `{i.text}`".lstrip()
+    return "at the end" if i is None else f"{place(i)} in `{i.text.rstrip()}`".lstrip()
 
 
 def _who(groups: Sequence[Group]) -> str:

@@ -346,7 +346,7 @@ def _gone(roster: Roster, thing: _Thing, ways: _Ways) -> Iterator[Chance]:
         theirs = [g for g in roster.groups if source.slot in g.ctas.slots]
         if not any(operation(one.instruction) == operation(i) for g in theirs for one in ways.of(g).those(_any)):
             cta = roster.residents.coordinate(source.slot)
-            why = f"CTA {cta} has brought its part of {_phases(source)}, and comes there no more"
+            why = f"CTA {cta} has brought its part of {_phases(source)}, and arrives there no more"
             yield Chance("absent-peer", why, of_cta(source.done, source.slot))
     for source in thing.awaited.ceased:
         threads = source.done.threads

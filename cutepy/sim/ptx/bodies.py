@@ -279,7 +279,9 @@ class Body:
         parts = split(operands)
         results = parts.pop(0) if parts and parts[0].startswith("(") else "()"
         if not parts:
-            raise PtxSyntaxError(f"call {' '.join(operands.split())} names no function")
+            raise PtxSyntaxError(
+                f"{' '.join(['call', *operands.split()])} names no function; write call (results), f, (arguments)"
+            )
         target, *rest = parts
         arguments = rest.pop(0) if rest and rest[0].startswith("(") else "()"
         heads = self._called(target, rest)

@@ -1,4 +1,4 @@
-"""A launch under many schedules, seeded ones or all: what they agree on, and those that come to something else."""
+"""A launch under many schedules, seeded ones or all: their common result, and those that end with another one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMIT = 1000
 
 @dataclass(frozen=True)
 class Divergence:
-    """A schedule that comes to something else.
+    """A schedule that ends with another result.
 
     Attributes
     ----------
@@ -141,8 +141,8 @@ class Exploration:
         if not self.divergences:
             reordered = f"the same, but for the order of sums of floats under {len(self.reordered)}"
             return said + (reordered if self.reordered else "the same, bit for bit")
-        count = f"{len({d.policy for d in self.divergences})} come" if self.seeds else "some come"
-        lines = [said + f"{count} to something else"]
+        count = f"{len({d.policy for d in self.divergences})} end" if self.seeds else "some end"
+        lines = [said + f"{count} with another result"]
         lines += ["  " + str(d).replace("\n", "\n    ") for d in self.divergences[:_TOLD]]
         others = self.divergences[_TOLD:]
         if others and self.seeds:

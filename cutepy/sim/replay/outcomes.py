@@ -141,7 +141,7 @@ def difference(
     address = int(ranges.starts[at]) + position - start
     window = slice(start, start + int(lengths[at]))
     named = _element(memory, address, int(ranges.starts[at]), one[window], other[window])
-    return f"{len(where)} bytes are others, first {named}"
+    return f"{len(where)} bytes differ, first {named}"
 
 
 def overlaid(address: int, before: Array, outcome: Outcome) -> Array:

@@ -118,5 +118,5 @@ class Replayable:
         return self._replays.reproducer(hazard, path)
 
     def check_schedules(self) -> None:
-        """Raise ScheduleError if a schedule that was explored came to something else."""
+        """Raise ScheduleError if a schedule that was explored ended with another result."""
         self._replays.check()

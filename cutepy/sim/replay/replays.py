@@ -201,7 +201,7 @@ class Replays:
         return self._explored(self._recent[-1], asked)
 
     def check(self) -> None:
-        """Raise ScheduleError if a schedule came to something else."""
+        """Raise ScheduleError if a schedule ended with another result."""
         found = [one for one in self.explorations if one.divergences]
         if found:
             raise ScheduleError(found)

@@ -710,7 +710,7 @@ CASES: dict[str, Case] = {
         "use a smaller tile, or give the warps more registers by setmaxnreg",
     ),
     "spills": Case(
-        _SPILLED + "where and whether in a loop nvdisasm would say (pip install 'cutepy[inspect]')",
+        _SPILLED + "at lines that nvdisasm would name (pip install 'cutepy[inspect]')",
         "{remedy}",
     ),
     "spills-in-no-loop": Case(

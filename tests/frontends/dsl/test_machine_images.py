@@ -6,6 +6,8 @@ import sys
 import numpy as np
 import pytest
 
+from tests.messages import refuses
+
 pytest.importorskip("cutlass")
 
 from cutepy.frontends.dsl import native_code
@@ -118,14 +120,14 @@ def test_images_lie_anywhere():
 
 
 @pytest.mark.parametrize(
-    ("at", "value", "says"),
-    [(0, 0, "another file"), (18, 183, "another file"), (16, 2, "another file")],
+    ("at", "value"),
+    [(0, 0), (18, 183), (16, 2)],
     ids=["magic", "machine", "kind"],
 )
-def test_other_files_are_refused(at, value, says):
+def test_other_files_are_refused(at, value):
     data = bytearray(_object_file())
     data[at] = value
-    with pytest.raises(ObjectFileError, match=says):
+    with refuses(ObjectFileError):
         read_image(bytes(data))
     with pytest.raises(ObjectFileError):
         read_image(b"")
@@ -139,7 +141,7 @@ def test_addresses_that_are_not_whole_are_refused():
     assert kinds
     changed = bytearray(data)
     changed[kinds[0]] = 2
-    with pytest.raises(ObjectFileError, match="64-bit addresses"):
+    with refuses(ObjectFileError):
         read_image(bytes(changed))
 
 

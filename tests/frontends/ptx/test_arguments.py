@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 
 from cutepy.frontends.ptx.arguments import pack_all
 from cutepy.sim.ptx.declarations import read_parameters
+from tests.messages import refuses
 
 _CODES = {"8": "b", "16": "h", "32": "i", "64": "q"}
 _FLOATS = {"f16": "e", "f32": "f", "f64": "d"}
@@ -98,32 +99,32 @@ def test_pointers_are_addresses():
 
 
 @pytest.mark.parametrize(
-    ("declared", "values", "message"),
+    ("declared", "values"),
     [
-        (".param .u64 p, .param .b8 q[8]", (1,), r"^k takes 2 arguments, got 1; .*: .u64 p, .b8 q\[8\]$"),
-        ("", (1,), r"^k takes 0 arguments, got 1; its parameters are: none$"),
-        (".param .u32 p", (1.0,), r"^k, argument 0 \(.u32 p\): expected an integer, got 1.0$"),
-        (".param .b32 p", (1.0,), r"expected an integer, got 1.0; say which float it is: np.float32\(1.0\)"),
-        (".param .u32 p", (np.zeros(1),), r"expected a value of this type, got a ndarray, .* address of 64 bits"),
-        (".param .u32 p", (None,), r"expected a value of this type, got None"),
-        (".param .b8 p[16]", (np.zeros(16, np.uint8),), r"pass a struct that holds it as bytes"),
-        (".param .b8 p[16]", (3,), r"expected 16 bytes, got the number 3; pack it with struct"),
-        (".param .u64 p", ("x",), r"expected a torch tensor, a numpy array, bytes or a number, got str"),
-        (".param .u64 p", ([1],), r"got list"),
+        (".param .u64 p, .param .b8 q[8]", (1,)),
+        ("", (1,)),
+        (".param .u32 p", (1.0,)),
+        (".param .b32 p", (1.0,)),
+        (".param .u32 p", (np.zeros(1),)),
+        (".param .u32 p", (None,)),
+        (".param .b8 p[16]", (np.zeros(16, np.uint8),)),
+        (".param .b8 p[16]", (3,)),
+        (".param .u64 p", ("x",)),
+        (".param .u64 p", ([1],)),
     ],
 )
-def test_what_does_not_fit_is_refused(declared, values, message):
-    with pytest.raises(TypeError, match=message):
+def test_what_does_not_fit_is_refused(declared, values):
+    with refuses(TypeError):
         packed(declared, *values)
 
 
 def test_tensors_that_have_no_memory_here_are_refused():
     torch = pytest.importorskip("torch")
-    with pytest.raises(TypeError, match=r"host memory, got one on meta; pass tensor.cpu\(\)"):
+    with refuses(TypeError):
         packed(".param .u64 p", torch.empty(4, device="meta"))
 
 
 def test_a_sparse_tensor_has_no_address():
     torch = pytest.importorskip("torch")
-    with pytest.raises(TypeError, match="expected a dense tensor, got one of layout torch"):
+    with refuses(TypeError):
         packed(".param .u64 p", torch.eye(3).to_sparse())

@@ -10,6 +10,7 @@ from cutepy.frontends.cuda_runtime import CudaLibrary
 from cutepy.sim import MemoryAccessError, SimulationError, TrapError, UnknownInstructionError
 from cutepy.sim.mechanisms.heap import HEAP_BYTES, Space
 from cutepy.sim.ptx.parser import PtxSyntaxError
+from tests.messages import refuses
 
 _HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 _ADD = """.func (.param .b32 sum) add(.param .b32 x, .param .b32 y) {
@@ -212,7 +213,7 @@ def test_the_stack_overflows():
     deep = """.func down(.param .b32 n) { .local .b8 mine[4096]; .reg .b32 %r<2>; ld.param.b32 %r1, [n];
     { .param .b32 a; st.param.b32 [a], %r1; call down, (a); } ret; }"""
     body = "{ .param .b32 a; st.param.b32 [a], 1; call down, (a); } ret;"
-    with pytest.raises(MemoryAccessError, match="calls are nested 128 deep, the last of down, and the 512 KiB"):
+    with refuses(MemoryAccessError):
         run(kernel(body, deep), 1)
 
 
@@ -249,7 +250,7 @@ def test_malloc_gives_null_where_there_is_no_more():
 
 @pytest.mark.parametrize("free", [_FREE + _FREE, "add.u64 %rd2, %rd2, 16;" + _FREE])
 def test_free_of_what_is_not_allocated(free):
-    with pytest.raises(MemoryAccessError, match=r"free of 0x.*, which malloc has not returned or was freed before"):
+    with refuses(MemoryAccessError):
         run(kernel(f"mov.u64 %rd1, 64; {_MALLOC} {free} ret;", _SYSTEM), 1)
 
 
@@ -283,42 +284,36 @@ def test_printf_gives_the_number_of_its_arguments():
 
 
 @pytest.mark.parametrize(
-    ("outside", "body", "error", "said"),
+    ("outside", "body", "error"),
     [
-        (".extern .func other();", "call other; ret;", UnknownInstructionError, "other is not defined in this module"),
-        (
-            "",
-            "P: .callprototype _; mov.u64 %rd1, 64; call %rd1, P; ret;",
-            SimulationError,
-            "what is called, at 0x40, is no function",
-        ),
+        (".extern .func other();", "call other; ret;", UnknownInstructionError),
+        ("", "P: .callprototype _; mov.u64 %rd1, 64; call %rd1, P; ret;", SimulationError),
         (
             _ADD,
             """P: .callprototype _ (.param .b32 _); { .param .b32 a; mov.u64 %rd1, add; call %rd1, (a), P; } ret;""",
             SimulationError,
-            r"add has arguments of \[4, 4\] bytes",
         ),
-        (".func f() { trap; }", "call f; ret;", TrapError, "the kernel executed a trap"),
+        (".func f() { trap; }", "call f; ret;", TrapError),
     ],
     ids=["extern", "pointer", "arguments", "trap"],
 )
-def test_wrong_calls(outside, body, error, said):
+def test_wrong_calls(outside, body, error):
     """They are refused where they are reached, and only there."""
-    with pytest.raises(error, match=said):
+    with refuses(error):
         run(kernel(body, outside), 1)
     run(kernel(f"bra END; {body} END: ret;", outside), 1)
 
 
 @pytest.mark.parametrize(
-    ("outside", "body", "said"),
+    ("outside", "body"),
     [
-        (".alias f, g;", "ret;", "declared before it, got f"),
-        (".extern .func f(); .func g(); .alias g, f;", "ret;", "g is an alias of f, which is not defined before it"),
-        ("", "call (%r1), f, (5); ret;", "the declaration of a function before it"),
+        (".alias f, g;", "ret;"),
+        (".extern .func f(); .func g(); .alias g, f;", "ret;"),
+        ("", "call (%r1), f, (5); ret;"),
     ],
 )
-def test_unreadable_calls(outside, body, said):
-    with pytest.raises(PtxSyntaxError, match=said):
+def test_unreadable_calls(outside, body):
+    with refuses(PtxSyntaxError):
         kernel(body, outside)
 
 
@@ -373,11 +368,9 @@ def test_accumulators_are_the_same_after_a_call():
     np.testing.assert_array_equal(run(module, threads=128), np.where(t % 4 == 3, 0, 16))
 
 
-@pytest.mark.parametrize(
-    ("text", "said"), [("call;", "call  names no function"), ("call (%r1);", r"call \(%r1\) names no function")]
-)
-def test_calls_of_nothing(text, said):
-    with pytest.raises(PtxSyntaxError, match=said):
+@pytest.mark.parametrize("text", ["call;", "call (%r1);"])
+def test_calls_of_nothing(text):
+    with refuses(PtxSyntaxError):
         run(kernel(f"{text} ret;"), 1)
 
 

@@ -12,6 +12,7 @@ from cutepy.frontends import PtxModule, load_ptx
 from cutepy.layouts.sm90 import TensorMap
 from cutepy.runtime.tensor_maps import to_bytes
 from cutepy.sim import LaunchError, MemoryAccessError, UnknownInstructionError
+from tests.messages import refuses
 
 _HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 _REGISTERS = ".reg .pred %p<4>; .reg .b32 %r<16>; .reg .b64 %rd<16>; .reg .f32 %f<4>;"
@@ -29,7 +30,7 @@ def test_kernels_and_their_parameters_have_names():
     module = module_of("", ".param .u64 out, .param .align 8 .b8 pair[16]")
     assert [(p.name, p.size_bytes, p.type) for p in module.kernels["k"]] == [("out", 8, "u64"), ("pair", 16, "b8")]
     assert repr(module) == "PtxModule(k)"
-    with pytest.raises(ValueError, match="the module has no kernel 'q'; it has k"):
+    with refuses(ValueError):
         module.launch("q", 1, 1)
 
 
@@ -46,9 +47,9 @@ def test_variables_live_as_long_as_the_module():
     assert again.variable("counter", "u4")[0] == 40
     assert again.variable("steps", "float32").tolist() == [1.5, 2.5]
     assert again.variables == ("counter", "steps")
-    with pytest.raises(ValueError, match="no variable 'dynamic'; it has counter, steps"):
+    with refuses(ValueError):
         again.variable("dynamic")
-    with pytest.raises(ValueError, match="counter has 4 bytes, which is no multiple of 8, as float64 has"):
+    with refuses(ValueError):
         again.variable("counter", "float64")
 
 
@@ -89,9 +90,9 @@ def test_clusters_and_dynamic_shared_memory():
     launch = module.launch("k", 4, 1, (out,), cluster=2, smem=512, cooperative=True)
     assert out.tolist() == [512, 4608, 512, 4608]
     assert (launch.cluster, launch.cooperative) == ((2, 1, 1), True)
-    with pytest.raises(LaunchError, match="must have 1 to 16 CTAs and divide the grid"):
+    with refuses(LaunchError):
         module.launch("k", 3, 1, (out,), cluster=2)
-    with pytest.raises(ValueError, match=r"grid must be an int or one to three of them, got \(1, 1, 1, 1\)"):
+    with refuses(ValueError):
         module.launch("k", (1, 1, 1, 1), 1, (out,))
 
 
@@ -139,7 +140,7 @@ def test_addresses_of_parameters_have_32_or_64_bits(load):
 
 def test_generic_addresses_have_64_bits():
     module = module_of("mapa.u32 %r2, %r1, 0;")
-    with pytest.raises(UnknownInstructionError, match="a generic address has 64 bits: write mapa"):
+    with refuses(UnknownInstructionError):
         module.launch("k", 1, 32)
 
 
@@ -151,41 +152,41 @@ def test_extents_may_be_integers_of_numpy():
 
 @pytest.mark.parametrize("grid", [1.0, "1", None, (1, 2.5), (1, 1, 1, 1), ()])
 def test_extents_are_one_to_three_integers(grid):
-    with pytest.raises((TypeError, ValueError), match="grid must be an int or one to three of them, got"):
+    with refuses((TypeError, ValueError)):
         module_of("").launch("k", grid, 1)
 
 
 def test_dynamic_shared_memory_is_no_less_than_none():
-    with pytest.raises(LaunchError, match="0 to 232448 bytes of shared memory, got -1"):
+    with refuses(LaunchError):
         module_of("").launch("k", 1, 1, smem=-1)
 
 
 @pytest.mark.parametrize(
-    ("directive", "block", "cluster", "message"),
+    ("directive", "block", "cluster"),
     [
-        (".maxntid 8, 4", (33, 1, 1), 1, "blocks of at most 32 threads, got 33"),
-        (".reqnctapercluster 2", 1, 4, r"clusters of \(2, 1, 1\), got \(4, 1, 1\)"),
-        (".maxclusterrank 2", 1, 4, "clusters of at most 2 CTAs, got 4"),
+        (".maxntid 8, 4", (33, 1, 1), 1),
+        (".reqnctapercluster 2", 1, 4),
+        (".maxclusterrank 2", 1, 4),
     ],
 )
-def test_launches_are_as_the_kernel_was_compiled_for(directive, block, cluster, message):
+def test_launches_are_as_the_kernel_was_compiled_for(directive, block, cluster):
     module = load_ptx(f"{_HEAD}.visible .entry k() {directive} {{ ret; }}")
     module.launch("k", 4, 32 if block != 1 else 1, cluster=2)
-    with pytest.raises(LaunchError, match=message):
+    with refuses(LaunchError):
         module.launch("k", 4, block, cluster=cluster)
 
 
 @pytest.mark.parametrize(
-    ("text", "error", "message"),
+    ("text", "error"),
     [
-        (_HEAD.encode(), TypeError, "expected the text of PTX, got bytes"),
-        (_HEAD.replace("sm_90a", "sm_100a"), ValueError, "PTX for sm_100a does not run on an sm_90a"),
-        (_HEAD.replace("size 64", "size 32"), ValueError, "addresses of 32 bits"),
-        (_HEAD + ".visible .entry k() { ret; } .visible .entry k() { ret; }", ValueError, "k is defined twice"),
+        (_HEAD.encode(), TypeError),
+        (_HEAD.replace("sm_90a", "sm_100a"), ValueError),
+        (_HEAD.replace("size 64", "size 32"), ValueError),
+        (_HEAD + ".visible .entry k() { ret; } .visible .entry k() { ret; }", ValueError),
     ],
 )
-def test_what_no_gpu_of_this_kind_loads(text, error, message):
-    with pytest.raises(error, match=message):
+def test_what_no_gpu_of_this_kind_loads(text, error):
+    with refuses(error):
         load_ptx(text)
 
 
@@ -196,10 +197,10 @@ def test_arrays_that_may_not_be_written_to_are_inputs():
     """A store there is an error, and changes nothing."""
     text = bytes(range(16))
     module, array = module_of(_STORE, ".param .u64 p"), np.frombuffer(text, np.uint32)
-    with pytest.raises(MemoryAccessError, match=r"wrote to a read-only array of shape \(4,\) and type uint32"):
+    with refuses(MemoryAccessError):
         module.launch("k", 1, 1, (array,))
     assert [*text] == [*range(16)]
-    with pytest.raises(MemoryAccessError, match="read-only"):
+    with refuses(MemoryAccessError):
         module.launch("k", 1, 1, (struct.pack("<Q", array.ctypes.data),), known=[array])
     assert [*text] == [*range(16)]
 
@@ -234,7 +235,7 @@ def test_a_store_of_the_bytes_that_are_there_is_a_store(store):
     module = module_of(text, ".param .u64 p")
     module.launch("k", 1, 32, (array,))
     array.flags.writeable = False
-    with pytest.raises(MemoryAccessError, match=r"read-only array of shape \(32,\)") as caught:
+    with refuses(MemoryAccessError) as caught:
         module.launch("k", 1, 32, (array,))
     assert caught.value.instruction.text in text
     memory = np.zeros(128, np.uint32)  # beside one that is read-only
@@ -310,7 +311,7 @@ def test_memory_that_is_mapped_for_reading_is_an_input(tmp_path, step):
     module, out = module_of(_MOVE, ".param .u64 p, .param .u64 q"), np.zeros(16, np.uint32)
     module.launch("k", 1, 1, (mapped, out))
     assert out[0] == mapped[0]
-    with pytest.raises(MemoryAccessError, match="read-only"):
+    with refuses(MemoryAccessError):
         module.launch("k", 1, 1, (out[1:], mapped))
     assert (np.fromfile(tmp_path / "data", np.uint32) == np.arange(100, 116)).all()
 
@@ -330,9 +331,9 @@ def test_a_read_only_view_of_what_may_be_written_to():
     module_of("ld.param.u64 %rd0, [p]; ld.global.u32 %r1, [%rd0];", ".param .u64 p").launch("k", 1, 1, (array,))
 
 
-@pytest.mark.parametrize(("load", "at"), [("v4.b32 {%r0, %r1, %r2, %r3}, [p]", "+8"), ("b32 %r1, [p+-4]", "-4")])
-def test_loads_past_a_parameter(load, at):
-    with pytest.raises(MemoryAccessError, match=rf"ld.param reads 4 bytes at \[p\{at}\], and the parameter p has 8"):
+@pytest.mark.parametrize("load", ["v4.b32 {%r0, %r1, %r2, %r3}, [p]", "b32 %r1, [p+-4]"])
+def test_loads_past_a_parameter(load):
+    with refuses(MemoryAccessError):
         module_of(f"ld.param.{load};", ".param .u64 p, .param .u64 q").launch("k", 1, 1, (None, None))
 
 
@@ -344,11 +345,9 @@ def test_errors_at_a_launch_name_file_line_column_and_statement(tmp_path):
         + ".visible .entry k(.param .u64 x) {\n .reg .f32 %f; .reg .b64 %x;\n  multimem.red.global.add.f32 [%x], %f; }"
     )
     module = load_ptx(file)
-    with pytest.raises(
-        TypeError, match=rf"{file}:4:10: k takes 1 arguments, got 0(?s:.*)in `.entry k\(.param .u64 x\)"
-    ):
+    with refuses(TypeError):
         module.launch("k", 1, 1, ())
-    with pytest.raises(UnknownInstructionError, match=rf"not simulated(?s:.*)at {file}:6:3") as found:
+    with refuses(UnknownInstructionError) as found:
         module.launch("k", 1, 1, (None,))
     error = found.value
     assert (error.file, error.line, error.column) == (str(file), 6, 3)

@@ -6,6 +6,7 @@ import pytest
 from cutepy import load_ptx
 from cutepy.sim import UnknownInstructionError
 from cutepy.sim.ptx.parser import PtxSyntaxError
+from tests.messages import refuses
 
 _HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 
@@ -100,29 +101,29 @@ def test_packing(kind):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    "line",
     [
-        ("mov.u32 %r1, %pm0;", "performance monitor %pm0 is not simulated"),
-        ("multimem.red.global.add.f32 [%rd1], %f1;", "multimem instructions are not simulated"),
+        "mov.u32 %r1, %pm0;",
+        "multimem.red.global.add.f32 [%rd1], %f1;",
     ],
 )
-def test_what_is_not_simulated_is_told_where_it_is_reached(line, said):
-    with pytest.raises(UnknownInstructionError, match=said):
+def test_what_is_not_simulated_is_told_where_it_is_reached(line):
+    with refuses(UnknownInstructionError):
         launch(line)
     launch(f"bra END; {line} END:")
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    "line",
     [
-        ("shfl.up.b32 %r1, %r2, 1, 0;", r"without .sync is for GPUs before sm_70; use shfl.sync"),
-        ("ld.global.v8.b32 {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, [%rd1];", "for sm_100 and later"),
-        ("st.bulk.weak.shared::cta [%rd1], 64, 0;", "for sm_100 and later"),
-        ("mad.lo.sat.s32 %r1, %r2, %r3, %r4;", "do not go together; there is .*mad.hi.sat.s32"),
+        "shfl.up.b32 %r1, %r2, 1, 0;",
+        "ld.global.v8.b32 {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, [%rd1];",
+        "st.bulk.weak.shared::cta [%rd1], 64, 0;",
+        "mad.lo.sat.s32 %r1, %r2, %r3, %r4;",
     ],
 )
-def test_what_the_assembler_refuses_is_told_as_the_text_is_read(line, said):
-    with pytest.raises(PtxSyntaxError, match=said):
+def test_what_the_assembler_refuses_is_told_as_the_text_is_read(line):
+    with refuses(PtxSyntaxError):
         launch(f"bra END; {line} END:")
 
 
@@ -153,5 +154,5 @@ def test_moves_of_vectors():
 
 @pytest.mark.parametrize("source", ["%laneid", "%r1", "{%r1, %r2}", "5"])
 def test_what_is_no_vector_of_so_many_elements(source):
-    with pytest.raises(PtxSyntaxError, match="vector"):
+    with refuses(PtxSyntaxError):
         launch(f"mov.v4.u32 {{%r0, %r1, %r2, %r3}}, {source};")

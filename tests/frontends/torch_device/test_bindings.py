@@ -12,6 +12,7 @@ from cutlass import cute
 import cutepy
 from cutepy.frontends.kernel_handles import LoadedKernel, handle_of_kernel
 from cutepy.frontends.torch_device import NotServedError, serve_cuda
+from tests.messages import refuses
 
 pytestmark = pytest.mark.dsl
 
@@ -60,7 +61,7 @@ def test_memory(ending, stream):
 
 def test_memset_stays_inside_of_the_device():
     pointer = checked(driver.cuMemAlloc(64))
-    with pytest.raises(NotServedError, match="no memory of the cuda device"):
+    with refuses(NotServedError):
         driver.cuMemsetD8(pointer, 0, 1 << 40)
 
 
@@ -90,7 +91,7 @@ def test_a_captured_graph_tells_how_many_nodes_it_has():
 
 @pytest.mark.parametrize("name", ["cuModuleLoadData", "cuLaunchKernel", "cuTensorMapEncodeTiled"])
 def test_what_is_not_served_raises_by_name(name):
-    with pytest.raises(NotServedError, match=rf"cuda\.bindings\.driver\.{name} is not served"):
+    with refuses(NotServedError):
         getattr(driver, name)(b"")
 
 

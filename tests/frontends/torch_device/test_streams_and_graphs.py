@@ -11,6 +11,8 @@ from functools import cache
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 cutlass = pytest.importorskip("cutlass")
 cute = pytest.importorskip("cutlass.cute")
@@ -680,5 +682,5 @@ def test_nothing_is_left_of_a_capture_once_the_device_is_gone():
 
 
 def test_a_capture_that_has_not_begun_does_not_end():
-    with pytest.raises(CaptureError, match="not captured"):
+    with refuses(CaptureError):
         Captures().end(7)

@@ -10,6 +10,7 @@ import torch
 
 import cutepy
 from cutepy.frontends.torch_device import NotServedError, serve_cuda, tensor_types
+from tests.messages import refuses
 
 pytestmark = pytest.mark.dsl
 
@@ -18,14 +19,14 @@ def test_a_chip_that_is_not_there_is_answered_for_as_one_that_is_idle():
     with serve_cuda():
         for name in ("utilization", "memory_usage", "temperature", "power_draw"):
             assert [type(getattr(torch.cuda, name)(*given)) for given in ((), (0,), ("cuda",))] == [int] * 3
-            with pytest.raises(RuntimeError, match="invalid device ordinal"):
+            with refuses(RuntimeError):
                 getattr(torch.cuda, name)(1)
         assert torch.cuda.clock_rate() > 1000
         assert torch.cuda.host_memory_stats() == {}
         assert not torch.cuda.tunable.is_enabled()
         torch.cuda.reset_accumulated_memory_stats()
         torch.cuda.set_sync_debug_mode("default")
-        with pytest.raises(NotServedError, match="leave the mode at 0"):
+        with refuses(NotServedError):
             torch.cuda.set_sync_debug_mode("warn")
 
 
@@ -117,7 +118,7 @@ def test_entry_points_of_torch_compile_import_the_graph_trees(tmp_path):
 @pytest.mark.parametrize("name", ["_snapshot", "_record_memory_history", "_dump_snapshot", "_get_current_allocator"])
 def test_private_functions_that_read_the_allocator_are_refused_by_name(name):
     before = getattr(torch.cuda.memory, name)
-    with serve_cuda(), pytest.raises(NotServedError, match=name):
+    with serve_cuda(), refuses(NotServedError):
         getattr(torch.cuda.memory, name)()
     assert getattr(torch.cuda.memory, name) is before
     assert not hasattr(torch._C, "_cuda_CUDAAllocator_AllocatorState")

@@ -4,10 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.layouts import banks_hardware as script
 from tests.layouts.banks import words
+from tests.messages import refuses
 
 
 def test_patterns_are_repeatable_aligned_and_of_every_instruction():
@@ -49,9 +48,9 @@ def test_ncu_s_table_is_read():
     assert counts == [pattern.expected for pattern in given]
     assert script.report(given, counts, every=False) == 0
     assert script.report(given, [0.0] * len(given), every=False) == len(given)
-    with pytest.raises(ValueError, match="ncu printed no table"):
+    with refuses(ValueError):
         script.measured("", given)
-    with pytest.raises(ValueError, match="and there are"):
+    with refuses(ValueError):
         script.measured("\n".join(lines[:-1]), given)
 
 

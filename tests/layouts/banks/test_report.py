@@ -14,6 +14,7 @@ from cutepy.layouts.banks import (
 )
 from tests.layouts.banks import words
 from tests.layouts.banks.patterns import accesses
+from tests.messages import pins, refuses
 
 SQUARE = Layout((32, 32), (32, 1))
 COLUMN = warp_access("ld", lambda lane: (lane, 0))
@@ -152,9 +153,7 @@ def test_reports_add_up(access):
 @pytest.mark.parametrize("access", [COLUMN, [COLUMN, COLUMN]])
 def test_reports_print(access):
     text = str(bank_conflicts(access, SQUARE, 32))
-    assert "ld of 4 bytes by 32 lanes: 32 wavefronts, 1 at best" in text
-    assert "bank 0: 32 turns: 0x0 (lane 0), 0x80 (lane 1)" in text
-    assert "proposal: swizzle Sw<5,0,5>" in text
+    pins(text)
     assert ("2 accesses: 64 wavefronts, 2 at best" in text) == isinstance(access, list)
     rows = warp_access("ldmatrix", [(row, 0) for row in range(8)], vector=8, along=1)
     assert str(bank_conflicts(rows, Layout((8, 8), (8, 1)), 16)) == "ldmatrix of 8 rows: 1 wavefront, 1 at best"
@@ -165,60 +164,39 @@ def rows(count):
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make",
     [
-        (
-            lambda: bank_conflicts(COLUMN, Layout((16, 32)), 32),
-            r"lane 16 touches \(16,0\), outside of the tile \(16,32\)",
-        ),
-        (
-            lambda: bank_conflicts(warp_access("ld", [(0, 1)], vector=4, along=1), SQUARE, 32),
-            "the 16 bytes of lane 0 must start at a multiple of 16 bytes, got 4",
-        ),
-        (
-            lambda: bank_conflicts(warp_access("ld", [(0, 0)], vector=4, along=0), SQUARE, 32),
-            "the 4 elements of lane 0 must be contiguous in memory, got offsets 0, 32, 64, 96",
-        ),
-        (
-            lambda: bank_conflicts(COLUMN, Layout((32, 32, 3)), 32),
-            r"a coordinate of the tile has 3 modes, lane 0 touches \(0,0\); take one stage",
-        ),
-        (lambda: warp_access("ld", rows(33)), "a warp has 32 lanes, got 33"),
-        (lambda: warp_access("ld", Layout((64, 4))), "a warp has 32 lanes, got 256; take tv_accesses"),
-        (
-            lambda: warp_access("ldmatrix", rows(12), vector=8, along=1),
-            "need 8 or 16 or 32 rows, eight for each matrix",
-        ),
-        (
-            lambda: bank_conflicts(warp_access("ldmatrix", rows(8)), SQUARE, 16),
-            "a row of ldmatrix has 16 bytes, got 2; let vector be 8 for elements of 16 bits",
-        ),
-        (
-            lambda: bank_conflicts(warp_access("ld", rows(8), vector=3, along=1), SQUARE, 32),
-            "a lane moves 1, 2, 4, 8 or 16 bytes at once, got 3 elements of 32 bits, 12 bytes",
-        ),
-        (lambda: bank_conflicts(warp_access("ld", rows(8)), SQUARE, 4), "got 1 elements of 4 bits, 0.5 bytes"),
-        (lambda: warp_access("ld", rows(8), vector=2), r"along must name the mode .* got None; .* 0 to 1"),
-        (lambda: warp_access("lds", rows(8)), "kind must be one of ld, st, atom, cas, ldmatrix"),
-        (lambda: warp_access("ld", [None, None]), "equally many elements, 1 or more, got no active lane"),
-        (lambda: WarpAccess("ld", ((1, 2), (3,))), "equally many elements, 1 or more, got 1 and 2"),
-        (lambda: warp_access("ld", rows(8), vector=0), "vector must be a positive int, got 0"),
-        (lambda: tv_accesses("ld", Layout(32)), r"need a layout of rank 2, \(thread, value\)"),
-        (lambda: tv_accesses("ld", Layout((32, 6)), vector=4), "6 values are no whole number of vectors of 4"),
-        (lambda: wgmma_accesses((60, 16), major="K", bits=16), "the MN extent must be a multiple of 8, got 60"),
-        (lambda: bank_conflicts(COLUMN, SQUARE, 0), "bits must be a positive int, got 0"),
+        lambda: bank_conflicts(COLUMN, Layout((16, 32)), 32),
+        lambda: bank_conflicts(warp_access("ld", [(0, 1)], vector=4, along=1), SQUARE, 32),
+        lambda: bank_conflicts(warp_access("ld", [(0, 0)], vector=4, along=0), SQUARE, 32),
+        lambda: bank_conflicts(COLUMN, Layout((32, 32, 3)), 32),
+        lambda: warp_access("ld", rows(33)),
+        lambda: warp_access("ld", Layout((64, 4))),
+        lambda: warp_access("ldmatrix", rows(12), vector=8, along=1),
+        lambda: bank_conflicts(warp_access("ldmatrix", rows(8)), SQUARE, 16),
+        lambda: bank_conflicts(warp_access("ld", rows(8), vector=3, along=1), SQUARE, 32),
+        lambda: bank_conflicts(warp_access("ld", rows(8)), SQUARE, 4),
+        lambda: warp_access("ld", rows(8), vector=2),
+        lambda: warp_access("lds", rows(8)),
+        lambda: warp_access("ld", [None, None]),
+        lambda: WarpAccess("ld", ((1, 2), (3,))),
+        lambda: warp_access("ld", rows(8), vector=0),
+        lambda: tv_accesses("ld", Layout(32)),
+        lambda: tv_accesses("ld", Layout((32, 6)), vector=4),
+        lambda: wgmma_accesses((60, 16), major="K", bits=16),
+        lambda: bank_conflicts(COLUMN, SQUARE, 0),
     ],
 )
-def test_errors_say_what_to_do(make, message):
-    with pytest.raises(LayoutError, match=message):
+def test_errors_say_what_to_do(make):
+    with refuses(LayoutError):
         make()
 
 
 def test_what_is_no_access_or_layout_is_a_type_error():
     for wrong in ((), 3, [COLUMN, 3]):
-        with pytest.raises(TypeError, match="need a WarpAccess, or several of them"):
+        with refuses(TypeError):
             bank_conflicts(wrong, SQUARE, 32)
-    with pytest.raises(TypeError, match="need a layout of the tile, got 3"):
+    with refuses(TypeError):
         bank_conflicts(COLUMN, 3, 32)
 
 

@@ -6,6 +6,7 @@ from hypothesis import given, strategies as st
 from cutepy.layouts import LayoutError
 from cutepy.layouts.linear import LinearLayout, conversion, f2
 from tests.layouts.linear.test_layout import table
+from tests.messages import refuses
 
 
 @st.composite
@@ -150,17 +151,17 @@ def test_cases_by_hand(source, target, bits, expected):
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "bits", "message"),
+    ("source", "target", "bits"),
     [
-        (layout([1], [2]), layout([1], [2]), 4, "bits must be 8, 16, 32 or 64, got 4"),
-        (layout([1], [2]), layout([1], [2, 4]), 32, "dimensions must be the same|as many lanes"),
-        (layout([1], [2], [4]), layout([1, 4], [2]), 32, "both need as many warps, got 2 and 1"),
-        (LinearLayout({"i": [1]}, ["x"]), LinearLayout({"i": [1]}, ["x"]), 32, "need in-dimensions register, lane"),
-        (layout([0], [2]), layout([1], [2]), 32, "does not reach"),
+        (layout([1], [2]), layout([1], [2]), 4),
+        (layout([1], [2]), layout([1], [2, 4]), 32),
+        (layout([1], [2], [4]), layout([1, 4], [2]), 32),
+        (LinearLayout({"i": [1]}, ["x"]), LinearLayout({"i": [1]}, ["x"]), 32),
+        (layout([0], [2]), layout([1], [2]), 32),
     ],
 )
-def test_errors(source, target, bits, message):
-    with pytest.raises(LayoutError, match=message):
+def test_errors(source, target, bits):
+    with refuses(LayoutError):
         conversion(source, target, bits)
 
 

@@ -17,6 +17,7 @@ from cutepy.layouts import (
 from cutepy.layouts.linear import LinearLayout, to_layout, to_linear
 from cutepy.testing import strategies as lst
 from tests.layouts.linear.drawing import linear_layouts
+from tests.messages import refuses
 
 EXTENTS = st.sampled_from([1, 2, 4, 8])
 STRIDES = st.one_of(st.sampled_from([0, 1, 2, 4, 8, 16, 32, 64]), st.integers(0, 40))
@@ -148,34 +149,30 @@ def test_layouts_of_coordinates():
 
 
 @pytest.mark.parametrize(
-    ("layout", "options", "message"),
+    ("layout", "options"),
     [
-        (Layout((3, 4)), {}, "extents must be powers of two, got 3"),
-        (Layout((4, 4), (-1, 4)), {}, "not linear over F2: at 1 it is negative"),
-        (parse("Sw<1,0,2> o 3 o (4,2):(1,4)"), {}, "not linear over F2: at 0 it is 3, not 0"),
-        (
-            Layout((2, 2), (1, 1)),
-            {},
-            r"at 3, that is \(1,1\), it is 2, but 1 \^ 1 = 0 is the sum of its values at 1 and 2",
-        ),
-        (Layout((2, 2)), {"ins": ["i"]}, "need a name for each of 2 modes, got 1"),
-        (Layout((2, 2)), {"outs": ["i", "j"]}, "need a name for each of 1 outputs, got 2"),
-        (Layout((2, 2)), {"outs": {"x": 2}}, "the outputs reach 4, and dimensions of 2 do not"),
-        (Layout((2, 2)), {"ins": {"x": 8}}, "sizes must multiply to 4, got 8"),
+        (Layout((3, 4)), {}),
+        (Layout((4, 4), (-1, 4)), {}),
+        (parse("Sw<1,0,2> o 3 o (4,2):(1,4)"), {}),
+        (Layout((2, 2), (1, 1)), {}),
+        (Layout((2, 2)), {"ins": ["i"]}),
+        (Layout((2, 2)), {"outs": ["i", "j"]}),
+        (Layout((2, 2)), {"outs": {"x": 2}}),
+        (Layout((2, 2)), {"ins": {"x": 8}}),
     ],
 )
-def test_refusals(layout, options, message):
-    with pytest.raises(LayoutError, match=message):
+def test_refusals(layout, options):
+    with refuses(LayoutError):
         to_linear(layout, **options)
 
 
 def test_what_is_no_layout_is_a_type_error():
-    with pytest.raises(TypeError, match="need a Layout, ComposedLayout or Swizzle, got 3"):
+    with refuses(TypeError):
         to_linear(3)
 
 
 def test_a_map_that_is_no_layout_is_refused_with_two_inputs():
-    with pytest.raises(LayoutError, match="inputs 1 and 2 go to 3 and 1, which share bits"):
+    with refuses(LayoutError):
         to_layout(LinearLayout({"i": [3, 1, 2]}, ["o"]))
     low = LinearLayout({"i": [3, 1]}, ["o"])
     assert [to_layout(low)(i) for i in range(4)] == [low(i) for i in range(4)] == [0, 3, 1, 2]

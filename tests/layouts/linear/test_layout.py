@@ -11,6 +11,7 @@ from cutepy.layouts import LayoutError
 from cutepy.layouts.linear import LinearLayout, f2, parse_linear
 from cutepy.layouts.render import picture_of
 from tests.layouts.linear.drawing import linear_layouts, permutations
+from tests.messages import refuses
 
 L = LinearLayout
 
@@ -270,36 +271,30 @@ def test_sizes_are_part_of_a_layout():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make",
     [
-        (lambda: L({"i": [1]}, {"o": 3}), "the size of o must be a power of two, got 3"),
-        (lambda: L({"i": [2]}, {"o": 2}), r"one coordinate from 0 for each out-dimension, below its size \(o 2\)"),
-        (lambda: L({"i": [[1, 1], [1]]}, ["o", "p"]), "a basis has one coordinate from 0 for each out-dimension"),
-        (lambda: L({"i": [-1]}, {"o": 2}), "a basis has one coordinate from 0"),
-        (lambda: L({"i": [1]}, ["o"])(2), "i must be from 0 to 1, got 2"),
-        (lambda: L({"i": [1], "j": [1]}, ["o"])(2, 0), "i must be from 0 to 1, got 2"),
-        (lambda: L({"i": [1], "j": [1]}, ["o"])(1, 1, 1), r"need 2 inputs \(i, j\)"),
-        (lambda: L({"i": [1]}, ["o"]).apply({"j": 1}), "need exactly the inputs i"),
-        (lambda: L({"i": [1]}, ["o"]).compose(L({"p": [1]}, ["q"])), "must have the same names, got o and p"),
-        (
-            lambda: L({"i": [2]}, {"o": 4}).compose(L({"o": [1]}, ["q"])),
-            "output o has size 4, the input of that name 2",
-        ),
-        (lambda: L({"i": [1]}, ["o"]).reshape_ins({"a": 4}), "sizes must multiply to 2, got 4"),
-        (lambda: L({"i": [1]}, ["o"]).transpose_outs(["p"]), "need dimensions of o, each once, got p"),
-        (lambda: L({"i": [1]}, ["o"]).sublayout(["j"], ["o"]), "need dimensions of i, each once, got j"),
-        (lambda: L.of_columns([1], {"i": 4}, {"o": 2}), "need a column for each of 2 input bits, got 1"),
-        (lambda: L.of_columns([2], {"i": 2}, {"o": 2}), "columns must be below 2"),
-        (lambda: L({"i": [1, 4]}, {"o": 8}).left_divide(L.identity(4, "i", "o")), r"i=2 must be \(2,\)"),
-        (
-            lambda: L({"i": [1], "j": [3]}, {"o": 4}).left_divide(L.identity(2, "i", "o")),
-            "j=1 .* reaches into the tile",
-        ),
-        (lambda: L({"i": [1]}, {"o": 4}).left_divide(L.identity(2, "j", "o")), "in-dimension j has size 2"),
+        lambda: L({"i": [1]}, {"o": 3}),
+        lambda: L({"i": [2]}, {"o": 2}),
+        lambda: L({"i": [[1, 1], [1]]}, ["o", "p"]),
+        lambda: L({"i": [-1]}, {"o": 2}),
+        lambda: L({"i": [1]}, ["o"])(2),
+        lambda: L({"i": [1], "j": [1]}, ["o"])(2, 0),
+        lambda: L({"i": [1], "j": [1]}, ["o"])(1, 1, 1),
+        lambda: L({"i": [1]}, ["o"]).apply({"j": 1}),
+        lambda: L({"i": [1]}, ["o"]).compose(L({"p": [1]}, ["q"])),
+        lambda: L({"i": [2]}, {"o": 4}).compose(L({"o": [1]}, ["q"])),
+        lambda: L({"i": [1]}, ["o"]).reshape_ins({"a": 4}),
+        lambda: L({"i": [1]}, ["o"]).transpose_outs(["p"]),
+        lambda: L({"i": [1]}, ["o"]).sublayout(["j"], ["o"]),
+        lambda: L.of_columns([1], {"i": 4}, {"o": 2}),
+        lambda: L.of_columns([2], {"i": 2}, {"o": 2}),
+        lambda: L({"i": [1, 4]}, {"o": 8}).left_divide(L.identity(4, "i", "o")),
+        lambda: L({"i": [1], "j": [3]}, {"o": 4}).left_divide(L.identity(2, "i", "o")),
+        lambda: L({"i": [1]}, {"o": 4}).left_divide(L.identity(2, "j", "o")),
     ],
 )
-def test_errors_say_what_is_wrong(make, message):
-    with pytest.raises(LayoutError, match=message):
+def test_errors_say_what_is_wrong(make):
+    with refuses(LayoutError):
         make()
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 from cutepy.layouts import LayoutError, sm90
 from cutepy.layouts.banks import bank_conflicts
 from cutepy.layouts.linear import LinearLayout, Use, f2, optimal_swizzle, to_layout, to_linear
+from tests.messages import refuses
 
 FIVE = (1, 2, 4, 8, 16)
 
@@ -110,7 +111,7 @@ def test_vectors_are_as_wide_as_both_can_have():
     best = optimal_swizzle([Use("st", wide, 8), Use("ld", turned, 2)], 16)
     assert [report.size_bytes for report in best.report.accesses] == [16, 4]
     assert best.report.conflict_free
-    with pytest.raises(LayoutError, match=r"vectors of 8 elements need neighbours .* got 4; ask for fewer"):
+    with refuses(LayoutError):
         optimal_swizzle([Use("st", wide, 8), Use("ld", turned, 8)], 16)
 
 
@@ -133,26 +134,25 @@ def test_values_that_lanes_share_merge_passes():
 
 
 @pytest.mark.parametrize(
-    ("uses", "bits", "message"),
+    ("uses", "bits"),
     [
-        ([], 32, "need at least one use, got none"),
-        ([Use("ld", LinearLayout({"register": [1], "lane": [2]}, ["x"]))], 4, "bits must be 8, 16, 32 or 64"),
-        ([Use("atom", LinearLayout({"register": [1], "lane": [2]}, ["x"]))], 32, "a use must be ld or st, got 'atom'"),
-        ([Use("ld", LinearLayout({"register": [1], "lane": [0]}, {"x": 4}))], 32, "must cover the whole tile"),
-        ([Use("ld", LinearLayout({"register": [1]}, ["x"]))], 32, "need in-dimensions register and lane"),
-        ([Use("ld", LinearLayout({"register": [1], "lane": [2]}, ["x"]), 3)], 32, "vector must be a power of two"),
+        ([], 32),
+        ([Use("ld", LinearLayout({"register": [1], "lane": [2]}, ["x"]))], 4),
+        ([Use("atom", LinearLayout({"register": [1], "lane": [2]}, ["x"]))], 32),
+        ([Use("ld", LinearLayout({"register": [1], "lane": [0]}, {"x": 4}))], 32),
+        ([Use("ld", LinearLayout({"register": [1]}, ["x"]))], 32),
+        ([Use("ld", LinearLayout({"register": [1], "lane": [2]}, ["x"]), 3)], 32),
         (
             [
                 Use("ld", LinearLayout({"register": [1], "lane": [2]}, ["x"])),
                 Use("ld", LinearLayout({"register": [1], "lane": [2]}, ["y"])),
             ],
             32,
-            "layouts must have one tile",
         ),
     ],
 )
-def test_errors(uses, bits, message):
-    with pytest.raises(LayoutError, match=message):
+def test_errors(uses, bits):
+    with refuses(LayoutError):
         optimal_swizzle(uses, bits)
 
 

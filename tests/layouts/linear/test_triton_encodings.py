@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings, strategies as st
 from cutepy.layouts import LayoutError, ParseError, parse, parse_all, sm90, tile_to_shape, to_linear
 from cutepy.layouts.linear import LinearLayout, parse_linear
 from cutepy.layouts.linear.triton_encodings import cga_of_counts
+from tests.messages import refuses
 
 RECORDS = json.loads(Path(__file__).with_name("triton_encodings.json").read_text())
 BLOCKED = "#ttg.blocked<{sizePerThread = [1, 8], threadsPerWarp = [4, 8], warpsPerCTA = [4, 1], order = [1, 0]}>"
@@ -45,7 +46,7 @@ def test_a_tensor_s_type_tells_the_shape(record):
         f"!ttg.memdesc<{extents}x{record['element']}, {text}, #smem, mutable>",
     ):
         assert parse(kind) == recorded(record)
-        with pytest.raises(ParseError, match="nothing in the text takes one"):
+        with refuses(ParseError):
             parse(kind, shape=record["shape"])
 
 
@@ -91,40 +92,36 @@ def test_aliases_are_read_where_both_are_in_the_text():
 
 
 @pytest.mark.parametrize(
-    ("text", "position", "message"),
+    ("text", "position"),
     [
-        ("#ttg.slice<{dim = 1, parent = #blocked}>", 30, "#blocked is not defined in the text"),
-        ("#a = #ttg.slice<{dim = 0, parent = #a}>", 35, "#a is defined by itself"),
-        (f"#a = {BLOCKED}\n#a = {MMA}\n#ttg.slice<{{dim = 0, parent = #a}}>", len(BLOCKED) + 6, "#a is defined twice"),
-        (BLOCKED, 0, "shape=..."),
-        (BLOCKED.replace("order = [1, 0]", "order = [1, 1]"), 0, "order must hold each of 0 to 1 once"),
-        (BLOCKED.replace(", order = [1, 0]", ""), 0, "missing a required argument: 'order'"),
-        (
-            BLOCKED.replace("order", "ordre"),
-            0,
-            "missing a required argument: 'order'|unexpected keyword argument 'ordre'",
-        ),
-        (BLOCKED.replace("[4, 8]", "[4, 4]"), 0, "a warp has 32 threads"),
-        (BLOCKED.replace("[1, 8]", "[1, 6]"), 0, "powers of two, got 6"),
-        (BLOCKED.replace("[1, 8]", "[1, 8, 1]"), 0, "sizePerThread has 3 dimensions, threadsPerWarp 2"),
-        (BLOCKED.replace("[1, 8]", "8"), 0, "sizePerThread must be a list of integers"),
-        (MMA.replace("Major = 3", "Major = 5"), 0, "got version"),
-        (MMA.replace("[16, 64, 16]", "[16, 8]"), 0, "instrShape of version 3 must be 3 integers"),
-        (SHARED.replace("128", "48"), 0, "swizzlingByteWidth must be one of"),
-        (SHARED.replace("false", "no"), SHARED.index("false"), "got 'no'"),
-        (SHARED.replace("16}", "16, fp4Padded = true}"), 0, "padded FP4 is not read"),
-        ("#ttg.amd_mfma<{version = 3}>", 0, "#ttg.blocked, #ttg.dot_op, #ttg.linear"),
-        ("#ttg.padded_shared<[512:+16] {order = [1, 0]}>", 0, "is no layout that is read"),
-        (f"#ttg.dot_op<{{opIdx = 2, parent = {MMA}, kWidth = 2}}>", 0, "opIdx is 0 for A or 1 for B"),
-        (f"#ttg.dot_op<{{opIdx = 1, parent = {MMA}, kWidth = 2}}>", 0, "wgmma reads B from shared memory"),
-        (f"#ttg.slice<{{dim = 2, parent = {BLOCKED}}}>", 0, "dim must be from 0 to 1, got 2"),
-        (f"#ttg.slice<{{dim = 0, parent = {SHARED}}}>", 0, "shared memory has no slices"),
-        (f"({BLOCKED}, 3)", len(BLOCKED) + 4, "no part of a tuple"),
+        ("#ttg.slice<{dim = 1, parent = #blocked}>", 30),
+        ("#a = #ttg.slice<{dim = 0, parent = #a}>", 35),
+        (f"#a = {BLOCKED}\n#a = {MMA}\n#ttg.slice<{{dim = 0, parent = #a}}>", len(BLOCKED) + 6),
+        (BLOCKED, 0),
+        (BLOCKED.replace("order = [1, 0]", "order = [1, 1]"), 0),
+        (BLOCKED.replace(", order = [1, 0]", ""), 0),
+        (BLOCKED.replace("order", "ordre"), 0),
+        (BLOCKED.replace("[4, 8]", "[4, 4]"), 0),
+        (BLOCKED.replace("[1, 8]", "[1, 6]"), 0),
+        (BLOCKED.replace("[1, 8]", "[1, 8, 1]"), 0),
+        (BLOCKED.replace("[1, 8]", "8"), 0),
+        (MMA.replace("Major = 3", "Major = 5"), 0),
+        (MMA.replace("[16, 64, 16]", "[16, 8]"), 0),
+        (SHARED.replace("128", "48"), 0),
+        (SHARED.replace("false", "no"), SHARED.index("false")),
+        (SHARED.replace("16}", "16, fp4Padded = true}"), 0),
+        ("#ttg.amd_mfma<{version = 3}>", 0),
+        ("#ttg.padded_shared<[512:+16] {order = [1, 0]}>", 0),
+        (f"#ttg.dot_op<{{opIdx = 2, parent = {MMA}, kWidth = 2}}>", 0),
+        (f"#ttg.dot_op<{{opIdx = 1, parent = {MMA}, kWidth = 2}}>", 0),
+        (f"#ttg.slice<{{dim = 2, parent = {BLOCKED}}}>", 0),
+        (f"#ttg.slice<{{dim = 0, parent = {SHARED}}}>", 0),
+        (f"({BLOCKED}, 3)", len(BLOCKED) + 4),
     ],
 )
-def test_what_is_no_encoding_is_refused_at_its_place(text, position, message):
+def test_what_is_no_encoding_is_refused_at_its_place(text, position):
     for read in (parse, parse_linear):
-        with pytest.raises(ParseError, match=message) as caught:
+        with refuses(ParseError) as caught:
             read(text)
         assert caught.value.position == position
 
@@ -150,7 +147,7 @@ def test_a_shape_that_does_not_fit_is_refused(text, shape, message):
             assert re.search(message, str(error))
         else:
             assert re.search(message, str(paste.errors[0]))
-    with pytest.raises(TypeError, match="shape must be a sequence of integers"):
+    with refuses(TypeError):
         parse(BLOCKED, shape="64,64")
 
 

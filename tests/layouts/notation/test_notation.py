@@ -24,6 +24,7 @@ from cutepy.layouts import (
 )
 from cutepy.layouts.errors import LayoutError, ParseError
 from cutepy.layouts.render import picture_of, render_text
+from tests.messages import refuses
 
 SW128 = Swizzle(3, 4, 3)
 NEGATIVE = Swizzle(3, 0, -3)
@@ -125,54 +126,54 @@ FOREIGN = [
 
 # (text, position of the caret, part of the message).
 REJECTED = [
-    ("", 0, "expected an integer, '_', '(', '<' or a swizzle, got the end of the text"),
-    ("(2,3:(1,2)", 5, "nesting"),
-    ("(2,3]:(1,2)", 4, "expected ',' or ')', got ']'"),
-    ("(2,3", 4, "expected ',' or ')', got the end of the text"),
-    ("<2,3)", 4, "expected ',' or '>', got ')'"),
-    ("(2,,3)", 3, "got ','"),
-    ("[2,3]", 2, "expected ';' or ']', got ','"),
-    ("(2,3) 4", 6, "expected the end of the text, got '4'"),
-    ("((_64,_2),(_8,_8),_3)(_1,_512)", 21, "expected the end of the text, got '('"),
-    ("(2,x)", 3, "got 'x'"),
-    ("(2,$)", 3, "'$' is not part of the notation"),
-    ("(2,3):1", 6, "nesting"),
-    ("4:_", 2, "a stride holds integers and scaled bases only, got '_'"),
-    ("4:", 2, "got the end of the text"),
-    ("_:1", 0, "a shape holds integers only, got '_'"),
-    ("(2,_):(1,2)", 3, "a shape holds integers only, got '_'"),
-    ("1@0:1", 1, "a shape holds integers only, got '@'"),
-    ("<8>:1", 0, "a shape holds integers only, got '<'"),
-    ("8:(1:1)", 4, "a stride holds integers and scaled bases only, got ':'"),
-    ("8:ptr[16b](0x10)", 2, "a stride holds"),
-    ("1@", 2, "expected an integer"),
-    ("1@-1", 2, "expected a mode >= 0, got -1"),
-    ("Sw<3,4", 6, "expected ','"),
-    ("Sw<3,4,3", 8, "expected '>'"),
-    ("Sw<3,4,-3 o 0 o 8:1", 10, "expected '>', got 'o'"),
-    ("S<3,10,-", 7, "'-' is not part of the notation"),
-    ("S<3,10,1", 0, "abs(shift) must be >= bits"),
-    ("S<3,4,3 o 0 o 8:1", 8, "expected '>', got 'o'"),
-    ("Sw<3,4,1>", 0, "abs(shift) must be >= bits"),
-    ("(8,Sw<-1,4,3>)", 3, "bits and base must be >= 0"),
-    ("Sw<3,4,3> o 0", 13, "A o OFFSET o B"),
-    ("Sw<3,4,3> o 0 o", 15, "got the end of the text"),
-    ("8:1 o 0 o 4", 10, "the right operand of 'o' must be a layout"),
-    ("8 o 0 o 4:1", 0, "the left operand of 'o' must be a layout or a swizzle"),
-    ("8:1 o _ o 4:1", 6, "offset must be"),
-    ("8:1 o 2:1 o 4:1", 6, "offset must be"),
-    ("Sw<3,4,3> o gmem_ptr[16b](0x10) o 8:1", 12, "offset"),
-    ("Sw<3,4,3> o Sw<3,4,3>_smem_ptr[16b](0x10) o 8:1", 12, "offset"),
-    ("gmem_ptr[16b](0x10)", 19, "a layout after the pointer"),
-    ("Sw<3,4,3>_smem_ptr[16b](0x10)", 29, "a layout after the pointer"),
-    ("Sw<3,4,3>_gmem_ptr[16b](0x10) o 8:1", 9, "got '_gmem_ptr"),
-    ("(ptr[16b](0x10),3)", 15, "a layout after the pointer"),
-    ("smem_ptr[16b](where)", 0, "got 'smem_ptr'"),
-    ("tensor<ptr<f32, smem> o 8:1", 27, "expected '>'"),
-    ("tensor<ptr<f, smem, S<3,4,3>> o 8:1>", 7, "no width in bits"),
-    ("(?,4):(1,?)", 1, "? is known only at run time"),
-    ("(4,4):(?{i64 div=8},1)", 7, "?{i64 div=8} is known only at run time"),
-    ("(" + "9" * 5000 + ",1)", 1, "digits"),
+    ("", 0),
+    ("(2,3:(1,2)", 5),
+    ("(2,3]:(1,2)", 4),
+    ("(2,3", 4),
+    ("<2,3)", 4),
+    ("(2,,3)", 3),
+    ("[2,3]", 2),
+    ("(2,3) 4", 6),
+    ("((_64,_2),(_8,_8),_3)(_1,_512)", 21),
+    ("(2,x)", 3),
+    ("(2,$)", 3),
+    ("(2,3):1", 6),
+    ("4:_", 2),
+    ("4:", 2),
+    ("_:1", 0),
+    ("(2,_):(1,2)", 3),
+    ("1@0:1", 1),
+    ("<8>:1", 0),
+    ("8:(1:1)", 4),
+    ("8:ptr[16b](0x10)", 2),
+    ("1@", 2),
+    ("1@-1", 2),
+    ("Sw<3,4", 6),
+    ("Sw<3,4,3", 8),
+    ("Sw<3,4,-3 o 0 o 8:1", 10),
+    ("S<3,10,-", 7),
+    ("S<3,10,1", 0),
+    ("S<3,4,3 o 0 o 8:1", 8),
+    ("Sw<3,4,1>", 0),
+    ("(8,Sw<-1,4,3>)", 3),
+    ("Sw<3,4,3> o 0", 13),
+    ("Sw<3,4,3> o 0 o", 15),
+    ("8:1 o 0 o 4", 10),
+    ("8 o 0 o 4:1", 0),
+    ("8:1 o _ o 4:1", 6),
+    ("8:1 o 2:1 o 4:1", 6),
+    ("Sw<3,4,3> o gmem_ptr[16b](0x10) o 8:1", 12),
+    ("Sw<3,4,3> o Sw<3,4,3>_smem_ptr[16b](0x10) o 8:1", 12),
+    ("gmem_ptr[16b](0x10)", 19),
+    ("Sw<3,4,3>_smem_ptr[16b](0x10)", 29),
+    ("Sw<3,4,3>_gmem_ptr[16b](0x10) o 8:1", 9),
+    ("(ptr[16b](0x10),3)", 15),
+    ("smem_ptr[16b](where)", 0),
+    ("tensor<ptr<f32, smem> o 8:1", 27),
+    ("tensor<ptr<f, smem, S<3,4,3>> o 8:1>", 7),
+    ("(?,4):(1,?)", 1),
+    ("(4,4):(?{i64 div=8},1)", 7),
+    ("(" + "9" * 5000 + ",1)", 1),
 ]
 
 
@@ -190,9 +191,9 @@ def test_reads_what_other_tools_print(foreign: str, ours: str) -> None:
     assert to_text(parse(foreign)) == ours
 
 
-@pytest.mark.parametrize(("text", "position", "message"), REJECTED, ids=[text[:60] for text, _, _ in REJECTED])
-def test_refuses_with_a_caret_under_the_offender(text: str, position: int, message: str) -> None:
-    with pytest.raises(ParseError, match=re.escape(message)) as caught:
+@pytest.mark.parametrize(("text", "position"), REJECTED, ids=[text[:60] for text, _ in REJECTED])
+def test_refuses_with_a_caret_under_the_offender(text: str, position: int) -> None:
+    with refuses(ParseError) as caught:
         parse(text)
     assert (caught.value.text, caught.value.position) == (text, position)
     shown, caret = str(caught.value).splitlines()[-2:]
@@ -210,7 +211,7 @@ def test_tuple_types_do_not_blur() -> None:
 
 @pytest.mark.parametrize("value", [True, 1.5, "4", [1, 2], (1, True), object(), {1: 2}])
 def test_writes_nothing_else(value: object) -> None:
-    with pytest.raises(TypeError, match="to_text writes"):
+    with refuses(TypeError):
         to_text(value)
 
 
@@ -226,7 +227,7 @@ def test_writes_subclasses_of_its_types() -> None:
 
 @pytest.mark.parametrize("text", [b"4", 4, None])
 def test_reads_nothing_but_text(text: object) -> None:
-    with pytest.raises(TypeError, match="parse reads a str"):
+    with refuses(TypeError):
         parse(text)  # type: ignore[arg-type]
 
 
@@ -365,18 +366,18 @@ def test_every_prefix_of_the_forms_above() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "extent", "position"),
+    ("text", "position"),
     [
-        ("(-4,8):(1,2)", "-4", 1),
-        ("-4:1", "-4", 0),
-        ("(2,(3,_-4)):(1,(2,6))", "_-4", 6),
-        ("Sw<3,4,3> o 0 o (8,-8):(1,8)", "-8", 19),
-        ("<4,(2,-2):(1,4)>", "-2", 6),
-        ("tensor<ptr<f16, gmem, align<16>> o (-64,8):(1,64)>", "-64", 36),
+        ("(-4,8):(1,2)", 1),
+        ("-4:1", 0),
+        ("(2,(3,_-4)):(1,(2,6))", 6),
+        ("Sw<3,4,3> o 0 o (8,-8):(1,8)", 19),
+        ("<4,(2,-2):(1,4)>", 6),
+        ("tensor<ptr<f16, gmem, align<16>> o (-64,8):(1,64)>", 36),
     ],
 )
-def test_extents_are_not_negative(text, extent, position):
-    with pytest.raises(ParseError, match=f"extents must be >= 0, got {extent} at character {position}") as raised:
+def test_extents_are_not_negative(text, position):
+    with refuses(ParseError) as raised:
         parse(text)
     assert str(raised.value).splitlines()[-1] == " " * (2 + position) + "^"
 
@@ -384,7 +385,7 @@ def test_extents_are_not_negative(text, extent, position):
 def test_what_cute_makes_of_negative_strides_is_written_but_not_read():
     text = to_text(left_inverse(Layout((4,), (-1,))))
     assert text == "(-1,4):(0,1)"
-    with pytest.raises(ParseError, match="extents must be >= 0, got -1 at character 1"):
+    with refuses(ParseError):
         parse(text)
 
 
@@ -393,9 +394,9 @@ def test_strides_and_coordinates_may_be_negative_and_extents_zero(text):
     assert to_text(parse(text)) == text
 
 
-@pytest.mark.parametrize(("text", "position"), [("1@-1", 2), ("1@-1@0", 2), ("1@0@-1", 4)])
-def test_the_modes_of_a_basis_are_not_negative(text, position):
-    with pytest.raises(ParseError, match=f"expected a mode >= 0, got -1 at character {position}"):
+@pytest.mark.parametrize("text", ["1@-1", "1@-1@0", "1@0@-1"])
+def test_the_modes_of_a_basis_are_not_negative(text):
+    with refuses(ParseError):
         parse(text)
 
 
@@ -413,7 +414,7 @@ def test_what_the_dsl_prints_is_read_on_bytes_once_the_width_is_told(bits: int) 
 
 @pytest.mark.parametrize("bits", [0, -16, True, "16"])
 def test_a_width_is_a_positive_integer(bits: Any) -> None:
-    with pytest.raises(LayoutError, match="bits must be a positive int"):
+    with refuses(LayoutError):
         parse("S<3,4,3> o 0 o (8,64):(64,1)", bits=bits)
 
 
@@ -430,5 +431,5 @@ def test_an_atom_is_named_in_any_case(name: str) -> None:
 
 def test_the_name_of_no_atom_is_an_error_of_the_text() -> None:
     for read in (parse, parse_all):
-        with pytest.raises(ParseError, match="not of the form SM90_64xNxK"):
+        with refuses(ParseError):
             read("sm90_64x8")

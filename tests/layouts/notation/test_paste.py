@@ -1,7 +1,6 @@
 """``parse_all``, and what ``parse`` reads beside the notation: prints of other tools as people paste them."""
 
 import itertools
-import re
 
 import pytest
 from hypothesis import example, given, strategies as st
@@ -13,6 +12,7 @@ from cutepy.layouts.notation.tokens import plain
 from cutepy.layouts.notation.unknowns import Runtime
 from cutepy.layouts.render import picture_of
 from tests.layouts.notation import prints
+from tests.messages import pins, refuses
 
 ESC = "\x1b"
 
@@ -206,28 +206,28 @@ def test_numbers_are_read_where_nothing_else_is():
 
 # What must not be taken for a part of itself: (text, position of the caret, part of the message).
 NOT_MISREAD = [
-    ("gX: (4,x):(8,1)", 7, "got 'x'"),
-    ("Sw<3,4,x> o 0 o (8,8):(1,8)", 7, "an integer, got 'x'"),
-    ("Sw<3,4,3> o o (8,8):(1,8)", 12, "got 'o'"),
-    ("what_ptr[16b](0x10) o (8,8):(1,8)", 0, "got 'what_ptr'"),
-    ("sparse<2>_ptr[8b](unset) o (8,8):(1,8)", 0, "got 'sparse'"),
-    ("((_64,_2),(_8,_8),_3)(_1,_512)", 21, "expected the end of the text"),
-    ("(4,8):(8,1)x2", 11, "expected the end of the"),
-    ("(4,8):(8,1)(3)", 11, "expected the end of the"),
-    ("(4,8):(8,1):(1,2)", 11, "expected the end of the"),
-    ("8:(1:1)", 4, "a stride holds integers"),
-    ("(_128,_64,K / BLK_K):(2048,_1,_64)", 10, "got 'K'"),
-    ("(2,3:(1,2)", 5, "nesting"),
-    ("tensor<foo<f16> o (8,8):(1,8)>", 7, "got 'foo'"),
-    ("((4,x), (8,8):(1,8))", 4, "got 'x'"),
-    ("(4,8):(8,1) o", 13, "the end of the text"),
-    ("gA: (4,8):(8,1) o 0 (2,2)", 20, "'o' and the right operand"),
+    ("gX: (4,x):(8,1)", 7),
+    ("Sw<3,4,x> o 0 o (8,8):(1,8)", 7),
+    ("Sw<3,4,3> o o (8,8):(1,8)", 12),
+    ("what_ptr[16b](0x10) o (8,8):(1,8)", 0),
+    ("sparse<2>_ptr[8b](unset) o (8,8):(1,8)", 0),
+    ("((_64,_2),(_8,_8),_3)(_1,_512)", 21),
+    ("(4,8):(8,1)x2", 11),
+    ("(4,8):(8,1)(3)", 11),
+    ("(4,8):(8,1):(1,2)", 11),
+    ("8:(1:1)", 4),
+    ("(_128,_64,K / BLK_K):(2048,_1,_64)", 10),
+    ("(2,3:(1,2)", 5),
+    ("tensor<foo<f16> o (8,8):(1,8)>", 7),
+    ("((4,x), (8,8):(1,8))", 4),
+    ("(4,8):(8,1) o", 13),
+    ("gA: (4,8):(8,1) o 0 (2,2)", 20),
 ]
 
 
-@pytest.mark.parametrize(("text", "position", "message"), NOT_MISREAD, ids=[text for text, _, _ in NOT_MISREAD])
-def test_no_part_of_a_broken_value_is_taken_for_the_value(text, position, message):
-    with pytest.raises(ParseError, match=re.escape(message)) as caught:
+@pytest.mark.parametrize(("text", "position"), NOT_MISREAD, ids=[text for text, _ in NOT_MISREAD])
+def test_no_part_of_a_broken_value_is_taken_for_the_value(text, position):
+    with refuses(ParseError) as caught:
         parse(text)
     assert caught.value.position == position
     beside = f"(2,2):(1,2)\n{text}\n(3,3):(1,3)"
@@ -254,20 +254,20 @@ def test_an_error_shows_its_own_line():
 
 
 def test_two_values_are_not_one():
-    with pytest.raises(ParseError, match="another begins here; parse_all reads several") as caught:
+    with refuses(ParseError) as caught:
         parse("a: (2,2):(1,2)\nb: (2,2):(1,2)")
     assert caught.value.position == len("a: (2,2):(1,2)\nb: ")
 
 
 @pytest.mark.parametrize("text", ["", "  \n ", "hello world", "no layout\nin here, 3 of 4 lines\n", "+---+\n"])
 def test_where_nothing_is_to_be_read_the_forms_are_told(text):
-    with pytest.raises(ParseError, match=r"what can be read: layouts such as .*TiledCopy of C\+\+ CuTe"):
+    with refuses(ParseError):
         parse_all(text)
 
 
 @pytest.mark.parametrize("text", [b"4:1", 4, None])
 def test_reads_nothing_but_text(text):
-    with pytest.raises(TypeError, match="parse reads a str"):
+    with refuses(TypeError):
         parse_all(text)
 
 
@@ -288,7 +288,7 @@ def test_what_a_text_leaves_open():
         ("stride", (1,), 16, 64),
     ]
     assert str(value.unknowns[3]) == "stride of mode 1: 64 bits, a multiple of 16"
-    with pytest.raises(ParseError, match=r"\? is known only at run time; parse\(text, given="):
+    with refuses(ParseError):
         parse(value.text)
     assert to_text(parse(value.text, given=(4, 16, 2, 32))) == "((8,4),16):((2,1),32)"
 
@@ -302,18 +302,18 @@ def test_where_only_the_start_is_open_the_layout_is_known():
 
 
 @pytest.mark.parametrize(
-    ("text", "given", "position", "message"),
+    ("text", "given", "position"),
     [
-        ("(?,8):(8,1)", (4, 5), 0, "2 values are given for 1 ?"),
-        ("(?,?):(8,1)", (4,), 3, "takes a value for each ?, and 1 were given"),
-        ("(?{div=8},8):(8,1)", (4,), 1, "?{div=8} is a multiple of 8, 4 is not"),
-        ("(?,8):(8,1)", (2**31,), 1, "? is an integer of 32 bits, 2147483648 is not"),
-        ("(4,8):(?,1)", (-(2**31) - 1,), 7, "? is an integer of 32 bits, -2147483649 is not"),
-        ("(?{i64},8):(8,1)", (2**63,), 1, "?{i64} is an integer of 64 bits"),
+        ("(?,8):(8,1)", (4, 5), 0),
+        ("(?,?):(8,1)", (4,), 3),
+        ("(?{div=8},8):(8,1)", (4,), 1),
+        ("(?,8):(8,1)", (2**31,), 1),
+        ("(4,8):(?,1)", (-(2**31) - 1,), 7),
+        ("(?{i64},8):(8,1)", (2**63,), 1),
     ],
 )
-def test_values_that_contradict_the_text(text, given, position, message):
-    with pytest.raises(ParseError, match=re.escape(message)) as caught:
+def test_values_that_contradict_the_text(text, given, position):
+    with refuses(ParseError) as caught:
         parse(text, given=given)
     assert caught.value.position == position
 
@@ -321,7 +321,7 @@ def test_values_that_contradict_the_text(text, given, position, message):
 def test_values_are_given_to_all_lines_in_turn():
     paste = parse_all("a: (?,8):(8,1)\nnoise\nb: (4,?):(?,1)", given=(2, 3, 5))
     assert [to_text(found.value) for found in paste.values] == ["(2,8):(8,1)", "(4,3):(5,1)"]
-    with pytest.raises(ParseError, match=re.escape("4 values are given for 3 ?")):
+    with refuses(ParseError):
         parse_all("a: (?,8):(8,1)\nnoise\nb: (4,?):(?,1)", given=(2, 3, 5, 7))
 
 
@@ -503,4 +503,4 @@ def test_types_of_the_ir_are_read_without_their_dialect(before):
 
 def test_what_starts_elsewhere_is_not_called_swizzled():
     grid = picture_of("counting_iter(5) o (4,8):(8,1)")
-    assert "Sw<0,4,3> is no swizzle, it moves nothing; offsets start at 5" in grid.caption
+    pins("\n".join(grid.caption))

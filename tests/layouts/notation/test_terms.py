@@ -26,6 +26,7 @@ from cutepy.layouts.notation.tokens import Tokens
 from cutepy.layouts.notation.unknowns import Runtime
 from tests.layouts.linear.drawing import linear_layouts
 from tests.layouts.notation import test_notation as drawn
+from tests.messages import refuses
 
 # (text, the value in the notation).
 READ = [
@@ -95,7 +96,7 @@ def test_what_a_type_leaves_open():
     (found,) = parse_all(text).values
     assert isinstance(found.value, Runtime)
     assert parse(text, given=[4]) == Layout((4, 8), (8, 1))
-    with pytest.raises(ParseError, match="int is known only at run time"):
+    with refuses(ParseError):
         parse(text)
 
 
@@ -425,10 +426,10 @@ def test_a_parameter_of_an_attribute_may_stand_beside_its_braces_but_once():
     beside = parse(f"{BLOCKED}}}, order = [1, 0]>", shape=(64, 64))
     assert beside == parse(f"{BLOCKED}, order = [1, 0]}}>", shape=(64, 64))
     assert beside != parse(f"{BLOCKED}, order = [0, 1]}}>", shape=(64, 64))
-    with pytest.raises(ParseError, match="order is told twice"):
+    with refuses(ParseError):
         parse(f"{BLOCKED}, order = [1, 0]}}, order = [0, 1]>", shape=(64, 64))
 
 
 def test_a_list_of_dimensions_is_of_names_only():
-    with pytest.raises(ParseError, match="out_dims must be"):
+    with refuses(ParseError):
         parse("LinearLayout({'i': [1]}, ['o', 3])")

@@ -9,6 +9,7 @@ from tests.layouts import brute_force as bf
 from tests.layouts.render.readers import HtmlGrid, SvgGrid, read_text
 from tests.layouts.render.test_threads import owners
 from tests.layouts.sm90.test_tiled_copy import tilings
+from tests.messages import pins, refuses
 
 STSM = sm90.make_copy_atom(sm90.stmatrix_traits(2), 16)
 
@@ -50,7 +51,7 @@ def test_rows_and_columns_stand_in_the_tensors_order():
         for j in range(8)
     }
     assert source.cell(9, 3).coordinate == (9, 3)
-    assert "of mode 0 the tile takes (8,4,2):(1,16,8)" in source.caption
+    pins("\n".join(source.caption))
 
 
 def test_gaps_of_a_tiler_are_told_by_the_labels():
@@ -68,7 +69,7 @@ def test_atoms_along_k_are_told_of():
     assert max(bf.table(copy.layout_tv)) >= 16 * 16
     for grid in picture_of(copy).grids:
         assert (grid.rows.size, grid.columns.size) == (16, 16)
-        assert "threads 64 to 127 map beyond the tile, as those of several atoms along K do" in grid.caption
+        pins("\n".join(grid.caption))
         assert all(cell.owners for row in grid.cells for cell in row)
 
 
@@ -76,7 +77,7 @@ def test_one_side_alone():
     copy = sm90.make_tiled_copy(STSM, Layout((8, 4), (4, 1)), Layout((2, 2)))
     grid = picture_of(copy, side="D")
     assert grid.title.endswith(": destination: each thread's addresses")
-    with pytest.raises(LayoutError, match="side must be one of S, D, got 'C'"):
+    with refuses(LayoutError):
         picture_of(copy, side="C")
 
 

@@ -39,6 +39,7 @@ from cutepy.layouts.render.palette import FILLS, INK
 from cutepy.testing.strategies import layouts
 from tests.layouts import brute_force
 from tests.layouts.render.readers import read_text
+from tests.messages import refuses
 
 SW128 = sm90.gmma_layout_atom("K", "SW128", 16)
 
@@ -88,26 +89,26 @@ def test_extents_of_nothing_draw_nothing():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        ({"bits": 0}, "bits must be a positive int, got 0"),
-        ({"bits": True}, "bits must be a positive int, got True"),
-        ({"bits": "16"}, "bits must be a positive int, got '16'"),
-        ({"banks": True}, "banks need the width of an element; pass bits=16 or so"),
-        ({"address": -1}, "address must be an int >= 0, got -1"),
+        {"bits": 0},
+        {"bits": True},
+        {"bits": "16"},
+        {"banks": True},
+        {"address": -1},
     ],
 )
-def test_wrong_options_are_told(arguments, message):
-    with pytest.raises(LayoutError, match=message):
+def test_wrong_options_are_told(arguments):
+    with refuses(LayoutError):
         layout_grid(Layout((2, 2)), **arguments)
 
 
 def test_bits_must_be_the_pointers():
     pointed = sm90.gmma_layout_atom("K", "SW128", 16, pointer_swizzle=True)
     assert layout_grid(pointed).cell(0, 9).byte == 18
-    with pytest.raises(LayoutError, match="the pointer is to 16-bit elements, not 32-bit"):
+    with refuses(LayoutError):
         layout_grid(pointed, bits=32)
-    with pytest.raises(LayoutError, match="coordinates lie in no bank"):
+    with refuses(LayoutError):
         layout_grid(make_identity_layout((2, 2)), bits=16, banks=True)
 
 
@@ -117,17 +118,17 @@ def test_both_forms_of_an_atom_have_one_picture():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make",
     [
-        (lambda: table((("1",),), ("a", "b"), ("x",)), "labels must be 1 texts, one for each position, got 2"),
-        (lambda: table((("1", "2"),), ("a",), ("x",)), "one text for each of 1 columns, got 2"),
-        (lambda: table((("1",),), ("a",), ("x",), row_notes=("", "")), "notes must be 1 texts"),
-        (lambda: Axis(8, tiles=(2, 3)), "must be a multiple of the one before"),
-        (lambda: Axis(8, tiles=(0,)), "must be a multiple of the one before"),
+        lambda: table((("1",),), ("a", "b"), ("x",)),
+        lambda: table((("1", "2"),), ("a",), ("x",)),
+        lambda: table((("1",),), ("a",), ("x",), row_notes=("", "")),
+        lambda: Axis(8, tiles=(2, 3)),
+        lambda: Axis(8, tiles=(0,)),
     ],
 )
-def test_a_table_must_fit_together(make, message):
-    with pytest.raises(ValueError, match=message):
+def test_a_table_must_fit_together(make):
+    with refuses(ValueError):
         make()
 
 
@@ -195,9 +196,9 @@ def test_a_layout_without_whole_units_is_not_drawn_in_them(layout, bits, start):
 
 def test_a_swizzle_within_units_is_not_hidden():
     assert layout_grid(Layout((4, 2, 3), (1, 2, 8)), bits=16).coarser is None  # overlaps itself
-    with pytest.raises(LayoutError, match="do not come in whole units of 16 bytes"):
+    with refuses(LayoutError):
         layout_grid(Layout((8, 3)), bits=8, units=True)
-    with pytest.raises(LayoutError, match="their width is not known"):
+    with refuses(LayoutError):
         layout_grid(Layout((8, 8)), units=True)
     grid = layout_grid(Layout((8, 64), (64, 1)), bits=16, units=True)
     assert grid.caption[1] == "a cell is a unit, labelled by its first element"
@@ -328,7 +329,7 @@ def test_what_is_left_out_is_what_is_not_drawn(size, room):
 
 
 def test_too_many_threads_and_values_are_refused():
-    with pytest.raises(LayoutError, match="too many to look at one by one"):
+    with refuses(LayoutError):
         picture_of(Layout((1 << 20, 1 << 20)), tv=True)
 
 
@@ -379,7 +380,7 @@ def test_dichromats_see_eight_colours(kind):
 def test_pictures_are_drawn_as_they_are():
     grid = Grid(Axis(1), Axis(1), lambda i, j: Cell("x"))
     assert picture_of(grid) is grid
-    with pytest.raises(TypeError, match="a Grid is drawn as it is; got bits"):
+    with refuses(TypeError):
         picture_of(grid, bits=16)
 
 

@@ -30,6 +30,7 @@ from cutepy.layouts.render import picture_of, render_html, render_svg, render_te
 from cutepy.testing.strategies import layouts
 from tests.layouts import brute_force
 from tests.layouts.render.readers import SvgGrid, read_text
+from tests.messages import pins, refuses
 
 
 def titles(picture):
@@ -134,9 +135,9 @@ def test_other_operations_show_operands_and_result():
     ]
     assert titles(steps(complement, Layout(4, 2), 24))[-1] == "complement (2,3):(1,8)"
     assert titles(steps(right_inverse, Layout((2, 4), (4, 1))))[-1].startswith("right_inverse")
-    with pytest.raises(TypeError, match="has no layout to draw"):
+    with refuses(TypeError):
         steps(len, (1, 2))
-    with pytest.raises(TypeError, match="operation must be a function"):
+    with refuses(TypeError):
         steps("logical_divide", Layout(4), 2)
     with pytest.raises(LayoutError):
         steps(composition, Layout((8, 8), (8, 1)), Layout(4, 3))
@@ -228,8 +229,8 @@ def test_sizes_may_differ_and_texts_are_read():
         "all 512 elements equal"
     )
     big = compare(Layout((512, 512)), Layout((512, 512), (512, 1)))
-    assert "marked where they are drawn" in big.title
-    with pytest.raises(TypeError, match="pass operand="):
+    pins(big.title)
+    with refuses(TypeError):
         compare(sm90.wgmma_traits("SM90_64x8x16_F16F16F16_SS"), Layout(4))
 
 

@@ -17,6 +17,7 @@ from cutepy.layouts.render.output import terminal_width
 from cutepy.layouts.sm90 import arch
 from cutepy.testing.strategies import any_layouts
 from tests.layouts.render.readers import HtmlGrid, SvgGrid, read_latex, read_text
+from tests.messages import refuses
 from tests.processor_time import takes_less
 
 SMEM = tile_to_shape(sm90.gmma_layout_atom("K", "SW128", 16), (64, 64))
@@ -85,26 +86,26 @@ def test_save_writes_what_the_suffix_says(tmp_path, suffix):
 
 @pytest.mark.parametrize("name", ["picture.png", "picture", "picture.svgz", ""])
 def test_other_suffixes_are_refused_before_anything_is_drawn(tmp_path, name):
-    with pytest.raises(ValueError, match=r"must end in \.svg, \.html, \.tex or \.txt"):
+    with refuses(ValueError):
         save(object(), tmp_path / name if name else "")
 
 
 @pytest.mark.parametrize("value", [3.5, None, object(), [1, 2], {"a": 1}])
 def test_what_has_no_picture_is_told(value):
-    with pytest.raises(TypeError, match=r"cannot draw .* of type .*: layouts, their texts, swizzles"):
+    with refuses(TypeError):
         show(value)
 
 
 def test_options_of_others_are_refused():
-    with pytest.raises(TypeError, match="colour"):
+    with refuses(TypeError):
         show(Layout(4), colour="red")
-    with pytest.raises(TypeError, match=r"tv reads a layout as \(thread, value\); TiledMMA is none"):
+    with refuses(TypeError):
         show(MMA, tv=True)
     with pytest.raises(ParseError):
         show("(4,8:")
-    with pytest.raises(LayoutError, match="not of the form"):
+    with refuses(LayoutError):
         show("SM90_64x16x16")
-    with pytest.raises(LayoutError, match="no warp's mma of CuTe has this name; nearest is SM80_16x8x16_"):
+    with refuses(LayoutError):
         show("SM80_16x8x16")
 
 
@@ -257,13 +258,13 @@ def test_a_memory_is_seen_through_a_layout():
     grid = tensor_grid(list("abcdefgh"), layout=parse("Sw<1,0,2> o 0 o (2,4):(4,1)"), bits=16)
     assert [cell.text for cell in grid.cells[1]] == ["f", "e", "h", "g"]
     assert grid.cell(1, 0).byte == 10
-    with pytest.raises(LayoutError, match="the layout reaches element 7; the memory has 4"):
+    with refuses(LayoutError):
         tensor_grid([1, 2, 3, 4], layout=Layout((2, 4))).cell(1, 3)
-    with pytest.raises(LayoutError, match="the layout reaches element -1; the memory has 4"):
+    with refuses(LayoutError):
         tensor_grid([1, 2, 3, 4], layout=Layout(4, -1)).cell(1, 0)
-    with pytest.raises(LayoutError, match="they need layout="):
+    with refuses(LayoutError):
         tensor_grid(Tensor(2), bits=16)
-    with pytest.raises(TypeError, match="layout must be a Layout"):
+    with refuses(TypeError):
         tensor_grid([1], layout="1:1")
 
 

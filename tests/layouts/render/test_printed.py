@@ -6,6 +6,7 @@ from cutepy.layouts import LayoutError, PrintedCopy, PrintedMMA, parse, sm90
 from cutepy.layouts.render import picture_of, render_text
 from tests.layouts.notation import prints
 from tests.layouts.render.readers import read_text
+from tests.messages import pins, refuses
 
 
 def owners(grid):
@@ -76,11 +77,11 @@ def test_wgmma_from_shared_memory(text):
     for group in range(2):
         expected |= {(128 * group + t, v): (64 * group + m, n) for (t, v), (m, n) in wgmma_c(64).items()}
     assert owners(c) == inverse(expected)
-    assert "shared memory" in a.title
-    assert "shared memory" in b.title
+    pins(a.title)
+    pins(b.title)
     assert "shared memory" not in c.title
     assert b.cell(0, 0).text == "T*\nV0"
-    assert "T*: each of the 256 threads" in b.caption
+    pins("\n".join(b.caption))
 
 
 @pytest.mark.parametrize("text", [prints.CPP_RS, prints.DSL_RS], ids=["C++", "DSL"])
@@ -210,7 +211,7 @@ def test_a_tiler_that_leaves_rows_out():
     expected = {place: held for place, held in inverse(wgmma_c(8)).items() if place[0] in rows}
     assert {(rows[i], j): held for (i, j), held in owners(grid).items()} == expected
     assert grid.cell(8, 3).coordinate == (16, 3)
-    assert "of mode 0 the tile takes (8,4):(1,16)" in grid.caption
+    pins("\n".join(grid.caption))
 
 
 def test_threads_of_several_atoms_along_k():
@@ -219,7 +220,7 @@ def test_threads_of_several_atoms_along_k():
     text += "  TiledLayout_TV: ((_4,_8,_4,_2),(_2,_2)):((_128,_1,_16,_512),(_64,_8))"
     grid = picture_of(text)
     assert owners(grid) == inverse(wgmma_c(8))
-    assert "threads 128 to 255 map beyond the tile, as those of several atoms along K do" in grid.caption
+    pins("\n".join(grid.caption))
 
 
 def test_half_a_copy_is_drawn_from_its_tile():
@@ -230,26 +231,20 @@ def test_half_a_copy_is_drawn_from_its_tile():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make",
     [
-        (lambda: parse(prints.CPP_RS.replace("(_64,_64,_16)", "(_64,_64)")), "Shape MNK must be three integers"),
-        (lambda: parse(prints.CPP_RS.replace("_128:_1\n", "_128\n")), "ThrID must be a layout, got 128"),
-        (lambda: parse(prints.CPP_SS.replace("(_,_,_)", "(_,_)")), "PermutationMNK must be three tilers"),
-        (lambda: parse(prints.CPP_LDMATRIX.replace("(_32,_8):(_8,_1)", "_32:_8")), "ValLayoutSrc must be a layout of"),
-        (lambda: PrintedCopy(), "neither an atom nor a tile"),
-        (
-            lambda: picture_of(prints.CPP_SS.replace("(_,_,_)", "(_,Sw<1,2,3>,_)")),
-            r"permutation_mnk\[1\] must be an int",
-        ),
-        (
-            lambda: picture_of(prints.CPP_CP_ASYNC.replace("(_16,", "(_,")),
-            r"tiler_mn\[0\] must be an extent or a Layout",
-        ),
-        (lambda: picture_of(prints.CPP_RS, operand="D"), "operand must be one of A, B, C, got 'D'"),
+        lambda: parse(prints.CPP_RS.replace("(_64,_64,_16)", "(_64,_64)")),
+        lambda: parse(prints.CPP_RS.replace("_128:_1\n", "_128\n")),
+        lambda: parse(prints.CPP_SS.replace("(_,_,_)", "(_,_)")),
+        lambda: parse(prints.CPP_LDMATRIX.replace("(_32,_8):(_8,_1)", "_32:_8")),
+        lambda: PrintedCopy(),
+        lambda: picture_of(prints.CPP_SS.replace("(_,_,_)", "(_,Sw<1,2,3>,_)")),
+        lambda: picture_of(prints.CPP_CP_ASYNC.replace("(_16,", "(_,")),
+        lambda: picture_of(prints.CPP_RS, operand="D"),
     ],
 )
-def test_what_does_not_fit_together_is_told(make, message):
-    with pytest.raises(LayoutError, match=message):
+def test_what_does_not_fit_together_is_told(make):
+    with refuses(LayoutError):
         make()
 
 
@@ -270,7 +265,7 @@ def test_threads_bear_their_own_numbers():
 
 
 def test_threads_that_are_no_whole_atoms():
-    with pytest.raises(LayoutError, match="the threads must be those of whole atoms, each of 128:1"):
+    with refuses(LayoutError):
         picture_of(prints.CPP_SS.replace("(_1,_128,_0,_0)", "(_1,_64,_0,_0)"))
 
 
@@ -281,5 +276,5 @@ def test_what_is_printed_can_be_computed_with():
     copy = parse(prints.DSL_LDMATRIX_A).tiled()
     ours = sm90.make_tiled_copy_A(sm90.make_copy_atom(sm90.ldmatrix_traits(4), 16), parse(prints.DSL_WARP).tiled())
     assert copy.get_layoutS_TV() == ours.get_layoutS_TV()
-    with pytest.raises(LayoutError, match=r"an atom without a tiling is printed; take \.atom\(\)"):
+    with refuses(LayoutError):
         parse(prints.CPP_LDMATRIX).tiled()

@@ -12,6 +12,7 @@ from cutepy.testing.strategies import layouts
 from tests.golden.calls import vectors
 from tests.layouts import brute_force
 from tests.layouts.render.readers import HtmlGrid, SvgGrid, read_text
+from tests.messages import pins, refuses
 
 TRAITS = [row for row in vectors("tv_layouts") + vectors("extra_sm90") if row["op"] == "mma_traits"]
 SMALL_TRAITS = [row for row in TRAITS if int(row["in"][0].split("x")[1]) <= 16]
@@ -67,7 +68,7 @@ def test_all_threads_own_what_lies_in_shared_memory(name):
     for grid, rows in ((a, 64), (b, b.rows.size)):
         assert owners(grid) == {(i, j): {(t, i + rows * j) for t in range(128)} for i, j in owners(grid)}
         assert grid.cell(1, 0).text == "T*\nV1"
-        assert "T*: each of the 128 threads" in grid.caption
+        pins("\n".join(grid.caption))
         assert grid.colours == ""
 
 
@@ -192,16 +193,16 @@ def test_texts_of_owners():
     assert text(Layout((2, 2), (1, 0))) == "T0 V0,1"
     assert text(Layout((2, 2), (1, 1)), 3) == "T0 V0"
     assert tv_grid(Layout((2, 2), (1, 1)), 3).cell(1, 0).text == "T0\nV1&"
-    assert "T0+1: thread 0 and 1 more" in tv_grid(Layout(((2, 16), 1), ((1, 0), 0))).caption
-    assert "- : no thread's" in tv_grid(Layout((2, 1), (2, 1))).caption
+    pins("\n".join(tv_grid(Layout(((2, 16), 1), ((1, 0), 0))).caption))
+    pins("\n".join(tv_grid(Layout((2, 1), (2, 1))).caption))
 
 
 def test_wrong_thread_value_layouts_are_told():
-    with pytest.raises(LayoutError, match="has no element 2, which the layout maps to"):
+    with refuses(LayoutError):
         tv_grid(Layout((2, 2)), 2)
-    with pytest.raises(LayoutError, match=r"a layout of rank 2, \(thread, value\), is needed"):
+    with refuses(LayoutError):
         tv_grid(Layout(4), 4)
-    with pytest.raises(LayoutError, match="operand must be one of A, B, C, got 'D'"):
+    with refuses(LayoutError):
         picture_of(sm90.wgmma_traits(ATOMS[0]), operand="D")
 
 
@@ -245,7 +246,7 @@ def test_a_word_alone_is_drawn_for_both_majors():
     assert [grid.title[:7] for grid in picture_of(word).grids] == ["MN-majo", "K-major"]
     (grid,) = picture_of(word, major="K", bits=16, shape_mn_k=(8, 16)).grids
     assert (grid.rows.size, grid.columns.size) == (8, 2)
-    with pytest.raises(LayoutError, match="base offset 0 only"):
+    with refuses(LayoutError):
         picture_of(sm90.GmmaDescriptor(0, 16, 16, base_offset=1))
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 from cutepy.layouts import ComposedLayout, Layout, LayoutError, SmemPtr, Swizzle, size, sm90, tile_to_shape
 from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES
 from cutepy.layouts.sm90.gmma import byte_swizzle
+from tests.messages import refuses
 
 offsets = st.integers(0, 2**14 - 1).map(lambda units: 16 * units)
 descriptors = st.builds(
@@ -77,7 +78,7 @@ FIELDS = {
 @pytest.mark.parametrize("bit", range(64))
 def test_each_bit_belongs_to_its_field_or_to_none(bit):
     if bit not in FIELDS:
-        with pytest.raises(LayoutError, match=said_of([bit])):
+        with refuses(LayoutError):
             sm90.GmmaDescriptor.decode(1 << bit)
         return
     name, value = FIELDS[bit]
@@ -95,7 +96,7 @@ def test_every_field_can_be_full():
 
 @pytest.mark.parametrize("word", [-1, 2**64])
 def test_a_descriptor_has_64_bits(word):
-    with pytest.raises(LayoutError, match="64 bits"):
+    with refuses(LayoutError):
         sm90.GmmaDescriptor.decode(word)
 
 
@@ -147,7 +148,7 @@ def test_the_smem_pointer_gives_the_address():
     tile = ComposedLayout(Swizzle(3, 4, 3), SmemPtr(16, 0x800), Layout((64, 16), (64, 1)))
     assert sm90.make_gmma_desc(tile, major="K", bits=16).start_address == 0x800
     assert sm90.make_gmma_desc(tile, major="K", bits=16, start_address=0x800).start_address == 0x800
-    with pytest.raises(LayoutError, match="start_address 0x400 differs from the layout's pointer 0x800"):
+    with refuses(LayoutError):
         sm90.make_gmma_desc(tile, major="K", bits=16, start_address=0x400)
 
 
@@ -156,80 +157,36 @@ def sw128(tile):
 
 
 @pytest.mark.parametrize(
-    ("layout", "major", "message"),
+    ("layout", "major"),
     [
-        (
-            Layout((64, 16), (16, 1)),
-            "K",
-            r"rows must be 16 bytes apart.*got 32 bytes; this tile would fit K-major SW32",
-        ),
-        (
-            sw128(Layout((64, 16), (32, 1))),
-            "K",
-            "rows must be 128 bytes apart, the span of SW128, got 64 bytes.*fit K-major SW64",
-        ),
-        (sw128(Layout((64, 16), (64, 3))), "K", "K must be the contiguous mode, of stride 1, here neither is"),
-        (
-            sw128(Layout((64, (8, 2)), (64, (1, 4096)))),
-            "K",
-            "two 16-byte units of a row must be 16 bytes apart, got 8192",
-        ),
-        (sw128(Layout((60, 16), (64, 1))), "K", "MN extent must be a multiple of 8, got 60"),
-        (sw128(Layout((64, 64), (64, 1))), "K", "K extent must be 32 bytes .64 in sparse MMAs., got 128 bytes"),
-        (sw128(Layout(((8, 2, 4), 16), ((64, 512, 4096), 1))), "K", "must have one stride each"),
-        (
-            sw128(Layout((64, 64), (1, 64))),
-            "MN",
-            "K extent must be 16 elements, that of an MMA .8 or 32 in sparse ones., got 64",
-        ),
-        (
-            sw128(Layout((64, 16), (1, 32))),
-            "MN",
-            "consecutive k must be 128 bytes apart, the span of SW128, got 64 bytes",
-        ),
-        (sw128(Layout(((8, 8), 16), ((1, 64), 512))), "MN", "units along MN must be 16 bytes apart, got 128 bytes"),
-        (
-            sw128(Layout(((64, 2), 16), ((1, 4096), 64))),
-            "K",
-            "SW128 layout: K must be the contiguous mode, of stride 1, here MN is; this tile would fit MN-major SW128",
-        ),
-        (
-            sw128(Layout((64, 16), (64, 1))),
-            "MN",
-            "SW128 layout: MN must be the contiguous mode, of stride 1, here K is; this tile would fit K-major SW128",
-        ),
-        (sw128(Layout((64, 16), (1, 64))), "K", "K must be the contiguous mode, of stride 1, here MN is; .*MN-major"),
-        (
-            sw128(Layout((64, 16), (64, 8))),
-            "K",
-            "K must be the contiguous mode, of stride 1, here neither is; tile one",
-        ),
-        (sw128(Layout((64, 4), (4, 1))), "K", "the K extent must be 32 bytes .64 in sparse MMAs., got 8 bytes"),
-        (sw128(Layout((64, 16), (1, 60))), "K", "K must be the contiguous mode, of stride 1, here MN is"),
-        (sw128(Layout((64, 16), (1, 60))), "MN", "MN-major SW128 layout: divisibility: one of 60 and 8"),
-        (sw128(Layout((64, (4, 4)), (64, (1, 16)))), "K", "16-byte runs along K, the tile is .64,.4,4..:.64,.1,16.."),
-        (sw128(Layout((64, 16), (1, 4))), "MN", "steps along K must be whole 16 bytes, the tile is .64,16.:.1,4."),
-        (
-            sw128(Layout(((24, 4), 16), ((1, 1024), 64))),
-            "MN",
-            "does not divide into groups of 8 by 8 .*; tile one with tile_to_shape.gmma_layout_atom",
-        ),
-        (
-            sw128(Layout((64, (8, 4)), (64, (1, 16)))),
-            "K",
-            "two 16-byte units of a row must be 16 bytes apart, got 32 bytes",
-        ),
-        (sw128(Layout((64, 16, 2), (64, 1, 1024))), "K", "rank 2, .MN, K., got 3"),
-        (ComposedLayout(Swizzle(2, 4, 2), 0, Layout((64, 16), (64, 1))), "K", "unsupported swizzle Sw<2,4,2>"),
-        (
-            ComposedLayout(Swizzle(3, 3, 3), 4, Layout((64, 16), (64, 1))),
-            "K",
-            "multiple of 8 elements .16 bytes., got 4",
-        ),
+        (Layout((64, 16), (16, 1)), "K"),
+        (sw128(Layout((64, 16), (32, 1))), "K"),
+        (sw128(Layout((64, 16), (64, 3))), "K"),
+        (sw128(Layout((64, (8, 2)), (64, (1, 4096)))), "K"),
+        (sw128(Layout((60, 16), (64, 1))), "K"),
+        (sw128(Layout((64, 64), (64, 1))), "K"),
+        (sw128(Layout(((8, 2, 4), 16), ((64, 512, 4096), 1))), "K"),
+        (sw128(Layout((64, 64), (1, 64))), "MN"),
+        (sw128(Layout((64, 16), (1, 32))), "MN"),
+        (sw128(Layout(((8, 8), 16), ((1, 64), 512))), "MN"),
+        (sw128(Layout(((64, 2), 16), ((1, 4096), 64))), "K"),
+        (sw128(Layout((64, 16), (64, 1))), "MN"),
+        (sw128(Layout((64, 16), (1, 64))), "K"),
+        (sw128(Layout((64, 16), (64, 8))), "K"),
+        (sw128(Layout((64, 4), (4, 1))), "K"),
+        (sw128(Layout((64, 16), (1, 60))), "K"),
+        (sw128(Layout((64, 16), (1, 60))), "MN"),
+        (sw128(Layout((64, (4, 4)), (64, (1, 16)))), "K"),
+        (sw128(Layout((64, 16), (1, 4))), "MN"),
+        (sw128(Layout(((24, 4), 16), ((1, 1024), 64))), "MN"),
+        (sw128(Layout((64, (8, 4)), (64, (1, 16)))), "K"),
+        (sw128(Layout((64, 16, 2), (64, 1, 1024))), "K"),
+        (ComposedLayout(Swizzle(2, 4, 2), 0, Layout((64, 16), (64, 1))), "K"),
+        (ComposedLayout(Swizzle(3, 3, 3), 4, Layout((64, 16), (64, 1))), "K"),
     ],
 )
-def test_a_tile_that_is_not_canonical_is_an_error_that_says_why(layout, major, message):
-    with pytest.raises(LayoutError, match=message):
+def test_a_tile_that_is_not_canonical_is_an_error_that_says_why(layout, major):
+    with refuses(LayoutError):
         sm90.make_gmma_desc(layout, major=major, bits=16, start_address=0)
 
 
@@ -273,57 +230,57 @@ def test_a_tile_that_straddles_a_swizzle_span_is_an_error():
     tile = Layout(((64, 2), (8, 2)), ((1, 1024), (64, 512)))
     cut = Layout(((32, 3), (8, 2)), ((1, 1024), (64, 512)))
     assert sm90.make_gmma_desc(sw128(tile), major="MN", bits=16, start_address=0).leading_byte_offset == 2048
-    with pytest.raises(LayoutError, match="groups of 8 along MN and 8 along K"):
+    with refuses(LayoutError):
         sm90.make_gmma_desc(sw128(cut), major="MN", bits=16, start_address=0)
 
 
 @pytest.mark.parametrize(
-    ("keywords", "message"),
+    "keywords",
     [
-        ({"major": "N", "bits": 16, "start_address": 0}, "major must be"),
-        ({"major": "K", "bits": 12, "start_address": 0}, "bits must divide"),
-        ({"major": "K", "bits": 16}, "the layout has no address; pass start_address="),
-        ({"major": "K", "bits": 16, "start_address": 0x408}, "start_address must be a multiple of 16"),
-        ({"major": "K", "bits": 16, "start_address": 1 << 18}, "start_address must be a multiple of 16 in .0, 2..18."),
-        ({"major": "K", "bits": 16, "start_address": -16}, "start_address must be"),
+        {"major": "N", "bits": 16, "start_address": 0},
+        {"major": "K", "bits": 12, "start_address": 0},
+        {"major": "K", "bits": 16},
+        {"major": "K", "bits": 16, "start_address": 0x408},
+        {"major": "K", "bits": 16, "start_address": 1 << 18},
+        {"major": "K", "bits": 16, "start_address": -16},
     ],
 )
-def test_bad_arguments_are_errors(keywords, message):
-    with pytest.raises(LayoutError, match=message):
+def test_bad_arguments_are_errors(keywords):
+    with refuses(LayoutError):
         sm90.make_gmma_desc(sw128(Layout((64, 16), (64, 1))), **keywords)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "keywords", "message"),
+    ("arguments", "keywords"),
     [
-        ((8, 0, 0), {}, "start_address must be a multiple of 16"),
-        ((0, 8, 0), {}, "leading_byte_offset must be a multiple of 16"),
-        ((0, 0, 1 << 18), {}, "stride_byte_offset must be a multiple of 16 in"),
-        ((0, 0, 0), {"base_offset": 8}, "base_offset must be 0 to 7"),
-        ((0, 0, 0), {"base_offset": -1}, "base_offset must be 0 to 7"),
-        ((0, 0, 0), {"layout_type": 4}, "layout_type must be 0 to 3"),
-        ((0, 0, 0), {"layout_type": -1}, "layout_type must be 0 to 3"),
+        ((8, 0, 0), {}),
+        ((0, 8, 0), {}),
+        ((0, 0, 1 << 18), {}),
+        ((0, 0, 0), {"base_offset": 8}),
+        ((0, 0, 0), {"base_offset": -1}),
+        ((0, 0, 0), {"layout_type": 4}),
+        ((0, 0, 0), {"layout_type": -1}),
     ],
 )
-def test_a_field_that_does_not_fit_is_an_error(arguments, keywords, message):
-    with pytest.raises(LayoutError, match=message):
+def test_a_field_that_does_not_fit_is_an_error(arguments, keywords):
+    with refuses(LayoutError):
         sm90.GmmaDescriptor(*arguments, **keywords)
 
 
 def test_a_walk_needs_what_the_word_does_not_tell():
     word = sm90.GmmaDescriptor(0, 16, 1024, layout_type=1)
-    with pytest.raises(LayoutError, match="do not tell the major and the element width"):
+    with refuses(LayoutError):
         word.address(0, 0)
     for partly in ({"major": "K"}, {"bits": 16}):
-        with pytest.raises(LayoutError, match="do not tell the major and the element width"):
+        with refuses(LayoutError):
             word.address(0, 0, **partly)
-    with pytest.raises(LayoutError, match="major must be"):
+    with refuses(LayoutError):
         word.address(0, 0, major="M", bits=16)
-    with pytest.raises(LayoutError, match="bits must divide"):
+    with refuses(LayoutError):
         word.address(0, 0, major="K", bits=12)
-    with pytest.raises(LayoutError, match="shape of the tile is not known"):
+    with refuses(LayoutError):
         word.element_addresses(major="K", bits=16)
-    with pytest.raises(LayoutError, match="base_offset 0 only"):
+    with refuses(LayoutError):
         replace(word, base_offset=1).address(0, 0, major="K", bits=16)
     assert word.element_addresses((1, 2), major="K", bits=16) == [[0, 2]]
 

@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 from cutepy.layouts import size, sm90, tile_to_shape
 from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES
 from cutepy.layouts.sm90.explain import _shown, core_matrix_grid
+from tests.messages import pins
 
 
 def labels(axis):
@@ -42,11 +43,7 @@ def test_every_drawn_address_is_the_hardwares(major, mode, bits):
 
 def test_both_offsets_are_told_of():
     text = describe("MN", "SW64").explain()
-    assert "LBO, 512 bytes, steps over 64 bytes of MN" in text
-    assert "SBO, 2048 bytes, steps over 8 of K" in text
-    assert "bits 4..5 of the address ^= bits 7..8, a pattern that repeats every 512 bytes" in text
-    assert "+LBO (512) from the first" in text
-    assert "+SBO (2048)" in text
+    pins(text)
 
 
 @pytest.mark.parametrize(
@@ -85,9 +82,7 @@ def test_steps_in_the_drawing_are_the_differences_of_addresses():
 def test_a_word_alone_is_explained_for_both_majors():
     text = sm90.GmmaDescriptor.decode(int(describe("K", "SW128"))).explain()
     assert text.count("Address of the first 16 bytes") == 2
-    assert "Read as MN-major:" in text
-    assert "Read as K-major:" in text
-    assert "0..15 B" in text
+    pins(text)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +91,7 @@ def test_a_word_alone_is_explained_for_both_majors():
 def test_a_start_within_the_pattern_is_told_of(start, mode, into):
     descriptor = replace(describe("K", mode), start_address=start)
     text = descriptor.explain()
-    assert f"The start lies {into:#x} into the pattern: steps are before the swizzle, addresses after it." in text
+    pins(text)
 
 
 @pytest.mark.parametrize("mode", SWIZZLE_MODES)
@@ -107,8 +102,7 @@ def test_a_start_on_the_pattern_is_nothing_to_tell_of(mode):
 
 def test_without_a_defined_walk_there_is_no_drawing():
     text = replace(describe("K", "SW128"), base_offset=3).explain()
-    assert "base offset          3" in text
-    assert "No drawing" in text
+    pins(text)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 from cutepy.layouts import ComposedLayout, E, Layout, LayoutError, SmemPtr, Swizzle, size, sm90
 from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES, pattern_bytes, span_bytes
 from cutepy.layouts.sm90.gmma import byte_swizzle, element_swizzle, split_swizzle
+from tests.messages import refuses
 
 WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -41,18 +42,18 @@ def test_the_widest_span_comes_with_the_most_bits():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        (("M", "SW128", 16), "major must be one of MN, K, got 'M'"),
-        (("K", "SW256", 16), "swizzle must be one of INTER, SW32, SW64, SW128, got 'SW256'"),
-        (("K", "SW128", 6), "bits must divide the 128 bits of a core matrix row"),
-        (("K", "SW128", 0), "bits must divide"),
-        (("K", "SW128", 256), "bits must divide"),
-        (("K", "SW128", True), "bits must divide"),
+        ("M", "SW128", 16),
+        ("K", "SW256", 16),
+        ("K", "SW128", 6),
+        ("K", "SW128", 0),
+        ("K", "SW128", 256),
+        ("K", "SW128", True),
     ],
 )
-def test_what_is_no_atom_is_an_error(arguments, message):
-    with pytest.raises(LayoutError, match=message):
+def test_what_is_no_atom_is_an_error(arguments):
+    with refuses(LayoutError):
         sm90.gmma_layout_atom(*arguments)
 
 
@@ -74,20 +75,20 @@ def test_a_layout_comes_apart(layout, mode, offset, address):
 
 
 @pytest.mark.parametrize(
-    ("layout", "message"),
+    "layout",
     [
-        (ComposedLayout(Swizzle(3, 3, 3), SmemPtr(16), TILE), "the hardware knows Sw<B,4,3> with B"),
-        (ComposedLayout(Swizzle(3, 2, 3), 0, TILE), "Sw<B,4,3> or Sw<B,3,3>"),
-        (ComposedLayout(Swizzle(3, 4, 4), 0, TILE), "unsupported swizzle"),
-        (ComposedLayout(Swizzle(4, 4, 4), 0, TILE), "unsupported swizzle"),
-        (ComposedLayout(Swizzle(3, 4, 3), SmemPtr(8), TILE), "to 8-bit elements, not 16-bit"),
-        (ComposedLayout(Swizzle(3, 4, 3), (0, 0), TILE), "offset must be an int or a smem pointer"),
-        (ComposedLayout(Layout(8), 0, TILE), "one swizzle over one plain layout"),
-        (Layout((8, 64), (E(0), E(1))), r"must have integer strides, got \(1@0,1@1\)"),
-        (ComposedLayout(Swizzle(3, 4, 3), 0, Layout((8, 64), (1, E(1)))), "must have integer strides"),
-        (7, "need a Layout or ComposedLayout, got int"),
+        ComposedLayout(Swizzle(3, 3, 3), SmemPtr(16), TILE),
+        ComposedLayout(Swizzle(3, 2, 3), 0, TILE),
+        ComposedLayout(Swizzle(3, 4, 4), 0, TILE),
+        ComposedLayout(Swizzle(4, 4, 4), 0, TILE),
+        ComposedLayout(Swizzle(3, 4, 3), SmemPtr(8), TILE),
+        ComposedLayout(Swizzle(3, 4, 3), (0, 0), TILE),
+        ComposedLayout(Layout(8), 0, TILE),
+        Layout((8, 64), (E(0), E(1))),
+        ComposedLayout(Swizzle(3, 4, 3), 0, Layout((8, 64), (1, E(1)))),
+        7,
     ],
 )
-def test_what_the_hardware_does_not_know_is_an_error(layout, message):
-    with pytest.raises(LayoutError, match=message):
+def test_what_the_hardware_does_not_know_is_an_error(layout):
+    with refuses(LayoutError):
         split_swizzle("test", layout, 16)

@@ -5,6 +5,7 @@ from hypothesis import given, strategies as st
 
 from cutepy.layouts import LayoutError, sm90
 from cutepy.layouts.sm90.tensor_map import TensorMap
+from tests.messages import refuses
 
 _STRIDES = (256, 2560, 30720, 430080)
 
@@ -115,18 +116,18 @@ def test_any_map(tensor_map):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"dims": (128, 10), "lower_corner": (), "upper_corner": ()}, "rank must be 3 to 5, got 2"),
-        ({"lower_corner": (0,)}, "lower_corner must have 2 entries at rank 4, got 1"),
-        ({"upper_corner": (128, 0)}, "upper_corner must be -128 to 127 at rank 4"),
-        ({"lower_corner": (4, 0), "upper_corner": (-6, 0)}, "the bounding box must not be empty"),
-        ({"pixels_per_column": 1025}, "pixels_per_column must be 1 to 1024, got 1025"),
-        ({"channels_per_pixel": 12}, "channels_per_pixel must be a multiple of 16 bytes, got 24"),
-        ({"channels_per_pixel": 128}, "channels_per_pixel must not exceed the 128 bytes of SW128, got 256"),
-        ({"element_strides": (1, 9, 1, 1)}, "element stride 1 must be 1 to 8, got 9"),
+        {"dims": (128, 10), "lower_corner": (), "upper_corner": ()},
+        {"lower_corner": (0,)},
+        {"upper_corner": (128, 0)},
+        {"lower_corner": (4, 0), "upper_corner": (-6, 0)},
+        {"pixels_per_column": 1025},
+        {"channels_per_pixel": 12},
+        {"channels_per_pixel": 128},
+        {"element_strides": (1, 9, 1, 1)},
     ],
 )
-def test_rules(changes, message):
-    with pytest.raises(LayoutError, match=message):
+def test_rules(changes):
+    with refuses(LayoutError):
         image(**changes)

@@ -3,6 +3,7 @@
 import pytest
 
 from cutepy.layouts import ComposedLayout, Layout, LayoutError, Swizzle, size, sm90, tile_to_shape
+from tests.messages import refuses
 
 SMEM = tile_to_shape(sm90.gmma_layout_atom("K", "SW64", 16), (128, 64, 3))
 
@@ -37,9 +38,9 @@ def test_without_stages_there_are_two_coordinates():
         tile_to_shape(sm90.gmma_layout_atom("MN", "INTER", 16), (64, 32)), major="MN", bits=16, mma_shape=(64, 16)
     )
     assert descriptors[0, 1].start_address == 2048
-    with pytest.raises(IndexError, match="each of the 2 modes"):
+    with refuses(IndexError):
         descriptors[0, 1, 0]
-    with pytest.raises(IndexError, match="each of the 2 modes"):
+    with refuses(IndexError):
         descriptors[0]
 
 
@@ -60,39 +61,35 @@ def test_without_stages_there_are_two_coordinates():
 )
 def test_outside_of_the_operand_is_an_error(coordinate):
     descriptors = sm90.GmmaDescriptorIterator(SMEM, major="K", bits=16, mma_shape=(64, 16))
-    with pytest.raises(IndexError, match="lies outside of mode"):
+    with refuses(IndexError):
         descriptors[coordinate]
 
 
 @pytest.mark.parametrize("coordinate", [(0.5, 0, 0), (None, 0, 0), (0, 0, "1"), (0, 0, (0, None))])
 def test_an_index_is_an_int(coordinate):
     descriptors = sm90.GmmaDescriptorIterator(SMEM, major="K", bits=16, mma_shape=(64, 16))
-    with pytest.raises(TypeError, match=r"^GmmaDescriptorIterator: an index must be an int, got "):
+    with refuses(TypeError):
         descriptors[coordinate]
 
 
 @pytest.mark.parametrize(
-    ("layout", "keywords", "message"),
+    ("layout", "keywords"),
     [
-        (SMEM, {"major": "M"}, "^GmmaDescriptorIterator.*major must be"),
-        (SMEM, {"bits": 24}, "^GmmaDescriptorIterator.*bits must divide"),
-        (ComposedLayout(Swizzle(3, 3, 3), 8, Layout((64, 64), (64, 1))), {}, "must have offset 0; pass base_address="),
-        (Layout(64), {}, "rank >= 2, got 1"),
-        (
-            tile_to_shape(sm90.gmma_layout_atom("MN", "SW128", 16), (192, 64, 2)),
-            {"major": "MN", "mma_shape": (96, 16)},
-            "^GmmaDescriptorIterator.*shape divisibility",
-        ),
-        (SMEM, {"base_address": 8}, "start_address must be a multiple of 16"),
+        (SMEM, {"major": "M"}),
+        (SMEM, {"bits": 24}),
+        (ComposedLayout(Swizzle(3, 3, 3), 8, Layout((64, 64), (64, 1))), {}),
+        (Layout(64), {}),
+        (tile_to_shape(sm90.gmma_layout_atom("MN", "SW128", 16), (192, 64, 2)), {"major": "MN", "mma_shape": (96, 16)}),
+        (SMEM, {"base_address": 8}),
     ],
 )
-def test_bad_operands_are_errors(layout, keywords, message):
-    with pytest.raises(LayoutError, match=message):
+def test_bad_operands_are_errors(layout, keywords):
+    with refuses(LayoutError):
         sm90.GmmaDescriptorIterator(layout, **{"major": "K", "bits": 16, "mma_shape": (64, 16), **keywords})
 
 
 def test_all_but_the_layout_is_given_by_keyword():
     smem = tile_to_shape(sm90.gmma_layout_atom("MN", "SW128", 16), (128, 64))
     for extra in ("MN", 16, (64, 16), 0, None):
-        with pytest.raises(TypeError, match="positional"):
+        with refuses(TypeError):
             sm90.GmmaDescriptorIterator(smem, extra, major="MN", bits=16, mma_shape=(64, 16))

@@ -5,6 +5,7 @@ import pytest
 from cutepy.layouts import Layout, LayoutError
 from cutepy.layouts.basis import E
 from cutepy.layouts.sm90 import AccumulatorCoordinates, OperandCoordinates, TiledMMA, wgmma_traits
+from tests.messages import refuses
 
 
 def tiling(name, warpgroups=1):
@@ -46,12 +47,12 @@ def test_accumulators_are_the_next_operand(tile, warpgroups):
 
 def test_what_other_threads_hold_is_refused():
     sums = AccumulatorCoordinates(tiling("64x32x16_F32F16F16_SS"), (64, 32))
-    for name, tile, warpgroups, said in (
-        ("64x8x32_F32E4M3E4M3_RS_TN", (64, 32), 1, "other threads have some"),
-        ("64x8x16_F32F16F16_RS", (64, 48), 1, r"C must be A's tile, and one is \(64, 32\), the other \(64, 48\)"),
-        ("64x8x16_F32F16F16_RS", (128, 32), 2, "C must be A's tile"),
+    for name, tile, warpgroups in (
+        ("64x8x32_F32E4M3E4M3_RS_TN", (64, 32), 1),
+        ("64x8x16_F32F16F16_RS", (64, 48), 1),
+        ("64x8x16_F32F16F16_RS", (128, 32), 2),
     ):
-        with pytest.raises(LayoutError, match=said):
+        with refuses(LayoutError):
             OperandCoordinates(tiling(name, warpgroups), tile).from_accumulators(sums)
-    with pytest.raises(LayoutError, match="A must come from registers"):
+    with refuses(LayoutError):
         OperandCoordinates(tiling("64x8x16_F32F16F16_SS"), (64, 16))

@@ -6,6 +6,7 @@ from hypothesis import given, strategies as st
 from cutepy.layouts import Layout, LayoutError, cosize
 from cutepy.layouts.render import picture_of
 from cutepy.layouts.sm90 import SmemArray, SmemPlan, StagedTile, arch
+from tests.messages import refuses
 
 arrays = st.builds(SmemArray, st.integers(1, 500), st.sampled_from([8, 16, 32, 64]), st.sampled_from([0, 8, 128, 1024]))
 tiles = st.builds(
@@ -39,25 +40,25 @@ def test_a_plan_is_a_value_that_is_asked_by_name():
     assert "sB" not in plan
     assert plan["full"].offset_bytes == 16384
     assert plan["full"].layout == Layout(2)
-    with pytest.raises(KeyError, match="no region 'sB': there are sA, full"):
+    with refuses(KeyError):
         plan["sB"]
     assert SmemPlan(()).size_bytes == 0
     assert str(SmemPlan(())) == "0"
 
 
 def test_what_is_no_plan_is_refused():
-    with pytest.raises(TypeError, match=r"region sA must be a StagedTile or an SmemArray.* got Layout"):
+    with refuses(TypeError):
         SmemPlan.of(sA=Layout(8))
     for tile in ((64,), (64, 64, 2)):
-        with pytest.raises(ValueError, match="a shared-memory tile has rows and columns, got"):
+        with refuses(ValueError):
             StagedTile(tile, 1, 16)
-    with pytest.raises(LayoutError, match="a name of its own"):
+    with refuses(LayoutError):
         SmemPlan((("x", SmemArray(1, 8)), ("x", SmemArray(2, 8))))
-    with pytest.raises(LayoutError, match="1 element or more, of whole bytes"):
+    with refuses(LayoutError):
         SmemArray(0, 8)
-    with pytest.raises(LayoutError, match="1 element or more, of whole bytes"):
+    with refuses(LayoutError):
         SmemArray(1, 4)
-    with pytest.raises(LayoutError, match="a power of 2"):
+    with refuses(LayoutError):
         SmemArray(1, 8, 24)
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from cutepy.layouts import LayoutError, size, sm90
+from tests.messages import refuses
 
 CASES = [(num, transpose) for num in (1, 2, 4) for transpose in (False, True)]
 
@@ -66,7 +67,7 @@ def test_the_names_are_cutes():
 @pytest.mark.parametrize("function", [sm90.ldmatrix_traits, sm90.stmatrix_traits, sm90.accumulator_row_layout])
 @pytest.mark.parametrize("num", [0, 3, 8])
 def test_other_numbers_of_matrices_are_errors(function, num):
-    with pytest.raises(LayoutError, match=f"1, 2 or 4 matrices a time, got {num}"):
+    with refuses(LayoutError):
         function(num)
 
 

@@ -6,6 +6,7 @@ from hypothesis import given, strategies as st
 from cutepy.layouts import LayoutError, sm90
 from cutepy.layouts.render import picture_of
 from cutepy.layouts.sm90.arch import DTYPE_BITS, SWIZZLE_MODES, TMA_CODES, span_bytes
+from tests.messages import refuses
 
 
 @st.composite
@@ -133,59 +134,44 @@ def make(**changes):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"dtype": "f8"}, "TMA has no element type 'f8'; one of u8, .*, e4m3, e5m2, s8"),
-        ({"swizzle": "SW16"}, "swizzle must be one of INTER, SW32, SW64, SW128"),
-        ({"interleave": "64B"}, "interleave must be one of none, 16B, 32B"),
-        ({"l2_promotion": "512B"}, "l2_promotion must be one of none, 64B, 128B, 256B"),
-        ({"oob_fill": "one"}, "oob_fill must be one of zero, nan"),
-        ({"dtype": "u16", "oob_fill": "nan"}, "out-of-bounds NaN needs a floating-point type, got u16"),
-        ({"interleave": "32B"}, "interleave 32B goes with swizzle SW32 only, got INTER"),
-        ({"dims": (), "strides_bytes": (), "box": ()}, "rank must be 1 to 5, got 0"),
-        ({"dims": (8,) * 6, "strides_bytes": (16,) * 5, "box": (8,) * 6}, "rank must be 1 to 5, got 6; merge"),
-        (
-            {"dims": (512, 4), "strides_bytes": (1024,), "box": (8, 1), "interleave": "16B"},
-            "interleave 16B needs rank >= 3, got 2",
-        ),
-        ({"strides_bytes": (1024,)}, "strides_bytes must have 2 entries at rank 3, got 1"),
-        ({"box": (64, 128)}, "box must have 3 entries at rank 3, got 2"),
-        ({"element_strides": (1,)}, "element_strides must have 3 entries at rank 3, got 1"),
-        ({"global_address": 8}, "global address must be a multiple of 16 bytes, got 0x8"),
-        (
-            {"global_address": 16, "interleave": "32B", "swizzle": "SW32"},
-            "global address must be a multiple of 32 bytes",
-        ),
-        ({"global_address": -16}, "global address must be"),
-        ({"global_address": 2**64}, "global address must be"),
-        ({"dims": (0, 4096, 4)}, r"dimension 0 must be 1 to 2\*\*32, got 0; do not copy an empty tensor"),
-        ({"dims": (512, 2**32 + 1, 4)}, r"dimension 1 must be 1 to 2\*\*32"),
-        (
-            {"strides_bytes": (1000, 4096)},
-            "stride of dimension 1 must be a multiple of 16 bytes, got 1000; pad .* 8 elements",
-        ),
-        ({"strides_bytes": (1024, 2**40)}, r"stride of dimension 2 must be below 2\*\*40"),
-        ({"strides_bytes": (-1024, 4096)}, "stride of dimension 1 must be below"),
-        ({"strides_bytes": (1040, 4096), "interleave": "32B", "swizzle": "SW32"}, "multiple of 32 bytes, got 1040"),
-        ({"box": (64, 257, 1)}, "box extent 1 must be 1 to 256, got 257; split the tile into several copies"),
-        ({"box": (0, 1, 1)}, "box extent 0 must be 1 to 256, got 0"),
-        ({"element_strides": (1, 9, 1)}, "element stride 1 must be 1 to 8, got 9"),
-        ({"element_strides": (1, 0, 1)}, "element stride 1 must be 1 to 8, got 0"),
-        (
-            {"element_strides": (2, 1, 1)},
-            "element stride 0 must be 1 with interleave none, got 2; the hardware ignores it there and moves the whole",
-        ),
-        ({"box": (12, 128, 1)}, "inner extent must be a multiple of 16 bytes, got 24"),
-        (
-            {"box": (128, 16, 1), "swizzle": "SW128"},
-            "must not exceed the 128 bytes of SW128, got 256; take 64 elements",
-        ),
-        ({"box": (32, 16, 1), "swizzle": "SW32"}, "must not exceed the 32 bytes of SW32, got 64"),
-        ({"box": (256, 256, 2)}, "the box has 262144 bytes, shared memory 232448"),
+        {"dtype": "f8"},
+        {"swizzle": "SW16"},
+        {"interleave": "64B"},
+        {"l2_promotion": "512B"},
+        {"oob_fill": "one"},
+        {"dtype": "u16", "oob_fill": "nan"},
+        {"interleave": "32B"},
+        {"dims": (), "strides_bytes": (), "box": ()},
+        {"dims": (8,) * 6, "strides_bytes": (16,) * 5, "box": (8,) * 6},
+        {"dims": (512, 4), "strides_bytes": (1024,), "box": (8, 1), "interleave": "16B"},
+        {"strides_bytes": (1024,)},
+        {"box": (64, 128)},
+        {"element_strides": (1,)},
+        {"global_address": 8},
+        {"global_address": 16, "interleave": "32B", "swizzle": "SW32"},
+        {"global_address": -16},
+        {"global_address": 2**64},
+        {"dims": (0, 4096, 4)},
+        {"dims": (512, 2**32 + 1, 4)},
+        {"strides_bytes": (1000, 4096)},
+        {"strides_bytes": (1024, 2**40)},
+        {"strides_bytes": (-1024, 4096)},
+        {"strides_bytes": (1040, 4096), "interleave": "32B", "swizzle": "SW32"},
+        {"box": (64, 257, 1)},
+        {"box": (0, 1, 1)},
+        {"element_strides": (1, 9, 1)},
+        {"element_strides": (1, 0, 1)},
+        {"element_strides": (2, 1, 1)},
+        {"box": (12, 128, 1)},
+        {"box": (128, 16, 1), "swizzle": "SW128"},
+        {"box": (32, 16, 1), "swizzle": "SW32"},
+        {"box": (256, 256, 2)},
     ],
 )
-def test_each_rule_of_the_hardware_is_checked(changes, message):
-    with pytest.raises(LayoutError, match=message):
+def test_each_rule_of_the_hardware_is_checked(changes):
+    with refuses(LayoutError):
         make(**changes)
 
 
@@ -209,19 +195,19 @@ def test_the_edges_of_the_rules_are_inside(changes):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    "words",
     [
-        ([0] * 7, "need eight words"),
-        ([0] * 7 + [2**64], "need eight words of 64 bits"),
-        ([-1] + [0] * 7, "need eight words of 64 bits"),
-        ([0, 5 << 4, *[0] * 6], "the kind 0x[0-9a-f]+ is not that of a tiled tensor map"),
-        ([0, 15 << 7, *[0] * 6], "the kind 0x[0-9a-f]+ is not that of a tiled tensor map"),
-        ([0, 3 << 11, *[0] * 6], "the kind 0x[0-9a-f]+ is not that of a tiled tensor map"),
-        ([0, 1, 0, 0, 0, 0, 15 << 56, 0], "bits are set that no field of a tiled tensor map owns"),
+        [0] * 7,
+        [0] * 7 + [2**64],
+        [-1] + [0] * 7,
+        [0, 5 << 4, *[0] * 6],
+        [0, 15 << 7, *[0] * 6],
+        [0, 3 << 11, *[0] * 6],
+        [0, 1, 0, 0, 0, 0, 15 << 56, 0],
     ],
 )
-def test_words_of_no_tensor_map_are_errors(words, message):
-    with pytest.raises(LayoutError, match=message):
+def test_words_of_no_tensor_map_are_errors(words):
+    with refuses(LayoutError):
         sm90.TensorMap.decode(words)
 
 
@@ -233,13 +219,13 @@ def test_eight_bit_floats_are_bytes():
 def test_words_after_the_eighth_are_not_looked_at():
     tensor_map = sm90.TensorMap("bf16", (64, 32), (128,), (64, 32))
     assert sm90.TensorMap.decode((*tensor_map.encode(), -1)) == tensor_map
-    with pytest.raises(LayoutError, match="need eight words of 64 bits"):
+    with refuses(LayoutError):
         sm90.TensorMap.decode(tensor_map.encode()[:7])
 
 
 def test_options_are_given_by_keyword():
     for option in (0, (1, 1), "INTER", "none", "128B", "zero"):
-        with pytest.raises(TypeError, match="positional"):
+        with refuses(TypeError):
             sm90.TensorMap("bf16", (64, 32), (128,), (64, 32), option)
 
 
@@ -250,28 +236,28 @@ def test_what_is_given_as_lists_is_kept_as_tuples():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"dtype": ["f16"]}, r"^TensorMap: dtype must be a str, got \['f16'\] of type list"),
-        ({"dtype": None}, "^TensorMap: dtype must be a str, got None"),
-        ({"dims": (512.0, 4096, 4)}, r"^TensorMap: dims\[0\] must be an int, got 512.0 of type float"),
-        ({"dims": 512}, "^TensorMap: dims must be a tuple of ints, got 512"),
-        ({"strides_bytes": ("1024", 4096)}, r"^TensorMap: strides_bytes\[0\] must be an int"),
-        ({"box": (64, 128, True)}, r"^TensorMap: box\[2\] must be an int, got True"),
-        ({"box": "abc"}, "^TensorMap: box must be a tuple of ints, got 'abc'"),
-        ({"element_strides": (1, 1, 1.0)}, r"^TensorMap: element_strides\[2\] must be an int"),
-        ({"element_strides": None}, "^TensorMap: element_strides must be a tuple of ints"),
-        ({"global_address": 16.0}, "^TensorMap: global_address must be an int, got 16.0"),
+        {"dtype": ["f16"]},
+        {"dtype": None},
+        {"dims": (512.0, 4096, 4)},
+        {"dims": 512},
+        {"strides_bytes": ("1024", 4096)},
+        {"box": (64, 128, True)},
+        {"box": "abc"},
+        {"element_strides": (1, 1, 1.0)},
+        {"element_strides": None},
+        {"global_address": 16.0},
     ],
 )
-def test_other_types_are_errors_that_name_the_parameter(changes, message):
-    with pytest.raises(TypeError, match=message):
+def test_other_types_are_errors_that_name_the_parameter(changes):
+    with refuses(TypeError):
         make(**changes)
 
 
 @pytest.mark.parametrize("words", [5, None, "01234567", [0.0] * 8, [None] * 8])
 def test_words_are_ints(words):
-    with pytest.raises(TypeError, match=r"^TensorMap.decode: words(\[0\])? must be an? "):
+    with refuses(TypeError):
         sm90.TensorMap.decode(words)
 
 

@@ -20,6 +20,7 @@ from cutepy.layouts.sm90 import (
     universal_copy,
 )
 from tests.layouts import brute_force as bf
+from tests.messages import refuses
 
 MMA = TiledMMA(sm80.mma_traits("SM80_16x8x16_F32F16F16F32_TN"), Layout((2, 2, 1)), (32, 32, 16))
 LDSM, STSM = make_copy_atom(ldmatrix_traits(4), 16), make_copy_atom(stmatrix_traits(4), 16)
@@ -170,7 +171,7 @@ def test_the_smallest_copy_of_c():
     whole = bf.table(mma.get_layoutC_TV())
     for i, index in enumerate(bf.table(copy.layout_tv)):
         assert rows[index % 128] + 128 * columns[index // 128] == whole[i]
-    with pytest.raises(LayoutError, match=r"takes 8 values a time, but a thread has only 4 of C"):
+    with refuses(LayoutError):
         make_tiled_copy_C_atom(STSM, TiledMMA(sm90.wgmma_traits("SM90_64x8x16_F32F16F16_SS")))
 
 
@@ -196,33 +197,29 @@ def test_a_swizzled_tile_is_partitioned_under_its_swizzle():
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("call", "error"),
     [
-        (lambda: TiledCopy(ldmatrix_traits(4), Layout((32, 8)), (32, 8)), TypeError, "make one with make_copy_atom"),
-        (lambda: TiledCopy(LDSM, Layout((16, 8)), (16, 8)), LayoutError, "threads must be a multiple of the 32"),
-        (lambda: TiledCopy(LDSM, Layout((32, 4)), (32, 4)), LayoutError, "values must be a multiple of the 8"),
-        (lambda: TiledCopy(LDSM, Layout(32), (32, 4)), LayoutError, "a layout of rank 2"),
-        (lambda: TiledCopy(LDSM, Layout((32, 8)), 32), TypeError, "tiler_mn must be a tuple of extents or layouts"),
-        (
-            lambda: TiledCopy(LDSM, Layout((32, 8)), (32, "8")),
-            TypeError,
-            r"tiler_mn\[1\] must be an extent or a Layout",
-        ),
-        (lambda: make_tiled_copy(PLAIN, Layout((4, 2)), (4, 2)), TypeError, "make_tiled_copy.* is TiledCopy"),
-        (lambda: make_tiled_copy(PLAIN, Layout(4, 2)), LayoutError, "the layouts must be compact"),
-        (lambda: make_tiled_copy_A(PLAIN, MMA.traits), TypeError, "mma must be a TiledMMA"),
-        (lambda: make_tiled_copy_S(PLAIN, MMA), TypeError, "copy must be a TiledCopy"),
-        (lambda: make_copy_atom("UniversalCopy<uint16_t>", 16), TypeError, "traits must be a CopyTraits"),
-        (lambda: make_copy_atom(universal_copy(64), 24), LayoutError, "bits must divide the 128"),
-        (lambda: make_copy_atom(universal_copy(8), 16), LayoutError, "8 bits hold no whole number of elements"),
-        (lambda: universal_copy(24), LayoutError, "copy_bits must be one of 8, 16, 32, 64, 128, got 24"),
-        (lambda: make_tiled_copy_A(LDSM, MMA).partition_S(Layout((32, 16)), 128), LayoutError, r"in \[0, 128\)"),
-        (lambda: make_tiled_copy_A(LDSM, MMA).tidfrg_D(Layout(512)), LayoutError, "need rank >= 2, the tiler's, got 1"),
-        (lambda: make_tiled_copy_A(LDSM, MMA).retile(Layout((8, 2))), LayoutError, "need rank >= 3"),
+        (lambda: TiledCopy(ldmatrix_traits(4), Layout((32, 8)), (32, 8)), TypeError),
+        (lambda: TiledCopy(LDSM, Layout((16, 8)), (16, 8)), LayoutError),
+        (lambda: TiledCopy(LDSM, Layout((32, 4)), (32, 4)), LayoutError),
+        (lambda: TiledCopy(LDSM, Layout(32), (32, 4)), LayoutError),
+        (lambda: TiledCopy(LDSM, Layout((32, 8)), 32), TypeError),
+        (lambda: TiledCopy(LDSM, Layout((32, 8)), (32, "8")), TypeError),
+        (lambda: make_tiled_copy(PLAIN, Layout((4, 2)), (4, 2)), TypeError),
+        (lambda: make_tiled_copy(PLAIN, Layout(4, 2)), LayoutError),
+        (lambda: make_tiled_copy_A(PLAIN, MMA.traits), TypeError),
+        (lambda: make_tiled_copy_S(PLAIN, MMA), TypeError),
+        (lambda: make_copy_atom("UniversalCopy<uint16_t>", 16), TypeError),
+        (lambda: make_copy_atom(universal_copy(64), 24), LayoutError),
+        (lambda: make_copy_atom(universal_copy(8), 16), LayoutError),
+        (lambda: universal_copy(24), LayoutError),
+        (lambda: make_tiled_copy_A(LDSM, MMA).partition_S(Layout((32, 16)), 128), LayoutError),
+        (lambda: make_tiled_copy_A(LDSM, MMA).tidfrg_D(Layout(512)), LayoutError),
+        (lambda: make_tiled_copy_A(LDSM, MMA).retile(Layout((8, 2))), LayoutError),
     ],
 )
-def test_wrong_arguments_are_told(call, error, message):
-    with pytest.raises(error, match=message):
+def test_wrong_arguments_are_told(call, error):
+    with refuses(error):
         call()
 
 
@@ -231,7 +228,7 @@ def test_a_warps_mma_has_fragments_and_no_descriptors():
     assert MMA.fragment_B(Layout((32, 32))).shape == ((2, 2), 2, 2)
     tile = sm90.gmma_layout_atom("K", "SW64", 16)
     for operand in "AB":
-        with pytest.raises(LayoutError, match=f"{operand} comes from registers; take fragment_{operand}"):
+        with refuses(LayoutError):
             getattr(MMA, f"descriptors_{operand}")(tile, major="K")
-    with pytest.raises(LayoutError, match="B comes from shared memory; take descriptors_B"):
+    with refuses(LayoutError):
         TiledMMA(sm90.wgmma_traits("SM90_64x64x16_F32F16F16_RS")).fragment_B(Layout((64, 64)))

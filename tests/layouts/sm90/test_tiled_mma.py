@@ -20,6 +20,7 @@ from cutepy.layouts import (
     tile_to_shape,
 )
 from tests.layouts import brute_force as bf
+from tests.messages import refuses
 
 SS, RS, FP8 = "SM90_64x16x16_F32F16F16_SS", "SM90_64x16x16_F32F16F16_RS", "SM90_64x8x32_F32E4M3E4M3_RS_TN"
 
@@ -98,7 +99,7 @@ def test_fragments_are_compact():
     fragment = mma.fragment_A(Layout((128, 64), (64, 1)))
     assert fragment.shape == mma.partition_shape_A((128, 64))
     assert sorted(fragment(i) for i in range(size(fragment))) == list(range(size(fragment)))
-    with pytest.raises(LayoutError, match=r"A comes from shared memory .SS.; take descriptors_A"):
+    with refuses(LayoutError):
         sm90.TiledMMA(sm90.wgmma_traits(SS)).fragment_A(Layout((128, 64)))
 
 
@@ -146,37 +147,37 @@ def test_each_warpgroup_walks_the_descriptors_of_its_own_rows(major):
 
 
 @pytest.mark.parametrize(
-    ("name", "operand", "message"),
+    ("name", "operand"),
     [
-        ("SM90_64x32x32_F32E4M3E4M3_SS_TN", "A", "A of .* K-major only, got MN; only 16-bit operands"),
-        ("SM90_64x32x8_F32TF32TF32_SS_TN", "B", "B of .* K-major only, got MN"),
-        (RS, "A", "A comes from registers .RS.; take fragment_A"),
+        ("SM90_64x32x32_F32E4M3E4M3_SS_TN", "A"),
+        ("SM90_64x32x8_F32TF32TF32_SS_TN", "B"),
+        (RS, "A"),
     ],
 )
-def test_the_hardwares_majors_are_enforced(name, operand, message):
+def test_the_hardwares_majors_are_enforced(name, operand):
     mma = sm90.TiledMMA(sm90.wgmma_traits(name))
-    with pytest.raises(LayoutError, match=message):
+    with refuses(LayoutError):
         getattr(mma, f"descriptors_{operand}")(Layout((64, 64)), major="MN")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        ((Layout((2, 1)),), "atom_layout_mnk must be a layout of rank 3"),
-        (((2, 1, 1),), "atom_layout_mnk must be a layout of rank 3"),
-        ((Layout((1, 1, 1)), (None, None)), "permutation_mnk must be a tuple of 3 tilers"),
+        (Layout((2, 1)),),
+        ((2, 1, 1),),
+        (Layout((1, 1, 1)), (None, None)),
     ],
 )
-def test_bad_tilings_are_errors(arguments, message):
-    with pytest.raises(LayoutError, match=message):
+def test_bad_tilings_are_errors(arguments):
+    with refuses(LayoutError):
         sm90.TiledMMA(sm90.wgmma_traits(SS), *arguments)
 
 
 def test_bad_partitions_are_errors():
     mma = sm90.TiledMMA(sm90.wgmma_traits(SS))
-    with pytest.raises(LayoutError, match=r"thread must be in \[0, 128\)"):
+    with refuses(LayoutError):
         mma.partition_C(Layout((64, 16)), 128)
-    with pytest.raises(LayoutError, match="need rank >= 2, got 1"):
+    with refuses(LayoutError):
         mma.thrfrg_C(Layout(64))
     assert rank(mma.thrfrg_C(Layout((64, 16, 5)))) == 2
 

@@ -9,6 +9,7 @@ import pytest
 
 from cutepy.sim.errors import BarrierError, DeadlockError
 from cutepy.sim.machine.policies import policy_named
+from tests.messages import refuses
 
 from .launching import launch
 
@@ -192,29 +193,27 @@ def test_an_arrival_counts_once_where_its_warp_ends_behind_it():
 @pytest.mark.parametrize(("low", "high"), [("sync", "sync"), ("arrive", "sync"), ("sync", "arrive")])
 def test_lanes_of_a_warp_at_two_barriers_wait_for_each_other(low, high):
     body = f"""{_INDEX} {_HALVES} @%p1 bra LOW; barrier.{high} 1, 32; exit; LOW: barrier.{low} 2, 32; exit;"""
-    with pytest.raises(BarrierError, match=r"wait at barrier \d for the rest of the warp, which waits at barrier \d"):
+    with refuses(BarrierError):
         launch(body, [], block=(64, 1, 1))
 
 
 def test_who_waits_for_the_rest_of_its_warp_says_so():
     body = f"""{_INDEX} {_HALVES} mov.u32 %r5, smem; @%p1 bra LOW; barrier.sync 1, 32; exit;
         LOW: ld.volatile.shared.u32 %r9, [%r5]; setp.eq.u32 %p3, %r9, 0; @%p3 bra LOW; exit;"""
-    with pytest.raises(
-        DeadlockError, match="barrier 1: 16 of the 32 threads of warp 0 arrived, and each waits for all"
-    ):
+    with refuses(DeadlockError):
         launch(body, [], block=(32, 1, 1), smem=256)
 
 
 def test_those_who_share_a_named_barrier_agree_on_its_count():
     body = f"""{_INDEX} setp.ge.u32 %p0, %r1, 32; @%p0 bra OTHER; bar.sync 1, 64; exit;
         OTHER: bar.arrive 1, 96; exit;"""
-    with pytest.raises(BarrierError, match=r"barrier 1 expects (64|96) threads for some of those"):
+    with refuses(BarrierError):
         launch(body, [], block=(64, 1, 1), grid=(1, 1, 1))
 
 
 def test_those_who_come_to_a_named_barrier_together_agree_on_its_count():
     body = f"{_INDEX} and.b32 %r2, %r1, 32; add.u32 %r2, %r2, 32; bar.sync 1, %r2;"
-    with pytest.raises(BarrierError, match="expects 32 threads for some of those who arrive, and 64 for others"):
+    with refuses(BarrierError):
         launch(body, [], block=(64, 1, 1), grid=(1, 1, 1))
 
 
@@ -226,5 +225,5 @@ def test_the_count_of_all_threads_may_be_left_out():
 
 def test_a_second_arrival_at_the_cluster_waits_first():
     body = "barrier.cluster.arrive; barrier.cluster.arrive; barrier.cluster.wait;"
-    with pytest.raises(BarrierError, match="have not waited since they arrived last"):
+    with refuses(BarrierError):
         launch(body, [], block=(64, 1, 1), grid=(2, 1, 1), cluster=(2, 1, 1))

@@ -19,6 +19,7 @@ from cutepy.sim.ptx import parse_module
 from cutepy.sim.ptx.model import SourceLine
 from cutepy.sim.ptx.places import described, shortened, user_lines
 from cutepy.sim.translate import load_module
+from tests.messages import refuses
 
 from .launching import NAMES, kernel_call, launch, ptx_module
 
@@ -268,9 +269,9 @@ def test_a_breakpoint_in_a_file_that_no_kernel_is_of_is_said_when_the_run_ends()
     with pytest.raises(BreakpointError, match=r"no code is at the breakpoint nofile\.py:3: what was launched is of /"):
         simulate_with_breakpoint("nofile.py:3", lambda: twice(a))
     assert a[0] == 4  # the run went to its end
-    with pytest.raises(BreakpointError, match="nothing was launched"):
+    with refuses(BreakpointError):
         simulate_with_breakpoint("nofile.py:3", lambda: None)
-    with pytest.raises(KeyError, match="mine"):
+    with refuses(KeyError):
         simulate_with_breakpoint("nofile.py:3", lambda: {}["mine"])
 
 

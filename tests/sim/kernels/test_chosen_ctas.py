@@ -9,6 +9,7 @@ from cutepy.frontends import load_ptx, simulate
 from cutepy.sim import AbsentCtaError, DeadlockError, MemoryAccessError, lazy_tensor
 from cutepy.sim.machine.lanes import cluster_order
 from cutepy.sim.machine.selected_ctas import in_whole_clusters
+from tests.messages import refuses
 
 HEADER = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 REGISTERS = ".reg .pred %p<8>; .reg .b32 %r<32>; .reg .b64 %rd<16>;"
@@ -76,9 +77,8 @@ def test_one_element_past_the_last_page_is_found():
         "mov.u32 %r0, %ctaid.x; mov.u32 %r1, %tid.x; cvt.u64.u32 %rd1, %r1; mad.wide.u32 %rd1, %r0, 1000, %rd1;"
         "shl.b64 %rd1, %rd1, 2; add.s64 %rd1, %rd0, %rd1; st.global.u32 [%rd1], %r1;"
     )
-    with pytest.raises(MemoryAccessError, match=r"0 bytes past the end of a tensor of shape \(9999999999,\)") as caught:
+    with refuses(MemoryAccessError):
         last.launch("k", 10**7, 1000, (x,), ctas=[-1])
-    assert "thread 999 (warp 31) of CTA (9999999, 0, 0)" in str(caught.value)
     last.launch("k", 10**7, 1000, (x,), ctas=[-2])
     assert x[-1999:-999].tolist() == list(range(1000))
 
@@ -104,9 +104,8 @@ DONE: mul.wide.u32 %rd1, %r0, 4; add.s64 %rd1, %rd0, %rd1; st.global.u32 [%rd1],
 
 def test_a_wait_for_an_absent_cta_is_said_to_be_one():
     x = np.zeros(8, np.uint32)
-    with pytest.raises(AbsentCtaError, match=r"1 of the grid's 8 CTAs run, as ctas chose") as caught:
+    with refuses(AbsentCtaError):
         FLAG.launch("k", 8, 32, (x,), ctas=[3])
-    assert "ld.acquire.gpu.global.u32" in str(caught.value)
     FLAG.launch("k", 8, 32, (x,), ctas=[3, 0])
     assert x.tolist() == [1, 0, 0, 1, 0, 0, 0, 0]
     x[:] = 0
@@ -136,18 +135,18 @@ def test_a_grid_that_waits_for_itself_lacks_those_that_were_not_chosen():
 
 
 @pytest.mark.parametrize(
-    ("ctas", "said"),
+    "ctas",
     [
-        ([8], "CTA 8, which the grid"),
-        ([(0, 1)], r"CTA \(0, 1\), which"),
-        ([], "no CTA"),
-        ([(1, 2, 3, 4)], "one to three"),
+        [8],
+        [(0, 1)],
+        [],
+        [(1, 2, 3, 4)],
     ],
 )
-def test_what_is_no_cta_is_refused(ctas, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_is_no_cta_is_refused(ctas):
+    with refuses(ValueError):
         FLAG.launch("k", 8, 32, (np.zeros(8, np.uint32),), ctas=ctas)
-    with pytest.raises(TypeError, match="coordinates"):
+    with refuses(TypeError):
         FLAG.launch("k", 8, 32, (np.zeros(8, np.uint32),), ctas=["last"])
 
 
@@ -191,7 +190,7 @@ def test_our_gemm_where_c_has_more_than_2_to_the_31_elements():
 def test_two_ctas_that_are_written_as_one_are_refused():
     """As "0,-1" of a grid of one dimension, whose -1 would say nothing."""
     for cta in ((0, -1), (-1, 0, -1)):
-        with pytest.raises(ValueError, match=r'several are a list, or have spaces between, as in "0 -1"'):
+        with refuses(ValueError):
             in_whole_clusters([cta], (8, 1, 1), (1, 1, 1))
     assert in_whole_clusters([(-1, -1, -1)], (8, 1, 1), (1, 1, 1)).tolist() == [7]
     assert in_whole_clusters([(0, -1)], (8, 2, 1), (1, 1, 1)).tolist() == [8]

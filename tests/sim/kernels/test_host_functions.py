@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import cutepy
+from tests.messages import refuses
 
 pytestmark = pytest.mark.dsl
 
@@ -64,5 +65,5 @@ def test_a_loaded_object_says_that_it_has_no_ptx(tmp_path, packed):
     a = torch.zeros(32)
     with cutepy.simulate():
         loaded = cute.runtime.load_module(path, enable_tvm_ffi=packed)["increment"]
-        with pytest.raises(RuntimeError, match=r"loaded from an object file, .* compiled inside"):
+        with refuses(RuntimeError):
             loaded(a if packed else cute.runtime.from_dlpack(a))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cutepy.sim import DeadlockError, Run
+from tests.messages import refuses
 
 from .launching import kernel_call, launch, ptx_module
 
@@ -100,7 +101,7 @@ def test_time_passes_only_when_nothing_else_does():
 
 
 def test_a_loop_that_waits_for_ever_and_reads_a_clock_is_a_deadlock():
-    with pytest.raises(DeadlockError, match="a condition in a loop"):
+    with refuses(DeadlockError):
         launch(
             """X: mov.u64 %rd6, %clock64; ld.volatile.global.u32 %r6, [%rd0]; setp.eq.u32 %p1, %r6, 0; @%p1 bra X;
             st.global.u64 [%rd0], %rd6;""",
@@ -121,7 +122,7 @@ def test_a_loop_that_waits_for_ever_and_reads_a_clock_is_a_deadlock():
     ],
 )
 def test_endless_loops_that_change_nothing_are_deadlocks(spin):
-    with pytest.raises(DeadlockError, match="a condition in a loop"):
+    with refuses(DeadlockError):
         launch(
             f"""{_INDEX} mov.u32 %r7, 0;
             X: {spin} ld.volatile.global.u32 %r6, [%rd0]; setp.eq.u32 %p1, %r6, 0; @%p1 bra X;
@@ -205,7 +206,7 @@ def test_ctas_of_any_launch_wait_for_each_other_if_they_fit(ctas, threads, smem)
 @pytest.mark.parametrize(("ctas", "threads", "smem"), [(265, 1024, 0), (133, 32, 114 << 10), (4225, 32, 0)])
 def test_ctas_that_do_not_fit_are_waited_for_in_vain(ctas, threads, smem):
     out = np.zeros(2, "u4")
-    with pytest.raises(DeadlockError, match=rf"{ctas} CTAs, of which {ctas - 1} are resident at once"):
+    with refuses(DeadlockError):
         launch(f"{_INDEX} {GRID_BARRIER}", [out], grid=(ctas, 1, 1), block=(threads, 1, 1), smem=smem)
 
 
@@ -316,11 +317,10 @@ def test_time_passes_for_who_tries_until_some_has():
     ],
 )
 def test_tries_that_fail_for_ever_are_deadlocks(does, says):
-    with pytest.raises(DeadlockError) as found:
+    with refuses(DeadlockError) as found:
         launch(
             f"{_TRIES.format(count=1)} X: {_TRY} {does} @!%p1 bra X; st.global.u32 [%rd0], %r5;",
             [np.zeros(1, "u4")],
             smem=64,
         )
-    assert says in str(found.value)
     assert ("tries have" in str(found.value)) == ("tries have" in says)

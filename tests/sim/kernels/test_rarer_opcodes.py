@@ -5,6 +5,7 @@ import pytest
 
 from cutepy.sim.errors import UnknownInstructionError
 from cutepy.sim.ptx.tokens import PtxSyntaxError
+from tests.messages import refuses
 
 from .launching import launch
 
@@ -98,28 +99,27 @@ def test_forms_that_do_not_exist_are_refused(line):
 
 
 def test_a_scope_that_does_not_exist_is_refused_at_its_line():
-    with pytest.raises(PtxSyntaxError, match=r"fence has no modifier \.sys_"):
+    with refuses(PtxSyntaxError):
         launch("fence.sys_;")
 
 
 def test_a_destination_that_is_too_narrow_is_refused_at_its_line():
-    with pytest.raises(PtxSyntaxError, match=r"a value of type \.u32 there, got %h0 of type \.b16"):
+    with refuses(PtxSyntaxError):
         launch("add.u32 %h0, %r1, %r2;")
 
 
 def test_a_product_of_types_that_it_does_not_have():
     registers = "{%f0, %f1, %f2, %f3}, {%r0, %r1}, {%r2}, {%f0, %f1, %f2, %f3}"
-    with pytest.raises(PtxSyntaxError, match="needs a type more"):
+    with refuses(PtxSyntaxError):
         launch(f"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16 {registers};")
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    "line",
     [
-        ("multimem.red.global.add.f32 [%rd0], %f0;", "multimem instructions are not simulated"),
+        "multimem.red.global.add.f32 [%rd0], %f0;",
     ],
 )
-def test_what_is_refused_by_name(line, said):
-    with pytest.raises(UnknownInstructionError, match=said) as error:
+def test_what_is_refused_by_name(line):
+    with refuses(UnknownInstructionError):
         launch(line)
-    assert "report" not in str(error.value)

@@ -10,6 +10,7 @@ import pytest
 from cutepy.layouts import parse
 from cutepy.layouts.sm90 import make_gmma_desc
 from cutepy.sim import DeadlockError, SimulationError
+from tests.messages import refuses
 
 from .launching import launch
 
@@ -119,7 +120,7 @@ def test_lanes_that_wait_for_time_to_pass_are_awaited():
 @pytest.mark.parametrize("collective", ["bar.warp.sync -1;", "elect.sync %r6|%p2, -1;", "elect.sync %r6|%p2, 0xffff;"])
 def test_a_collective_of_half_of_its_lanes(collective):
     body = f"mov.u32 %r1, %tid.x; setp.lt.u32 %p0, %r1, 8; @%p0 bra END; {collective} END: st.global.u32 [%rd0], 1;"
-    with pytest.raises(SimulationError, match="waits for lanes 0x000000ff of warp 0, which took another path"):
+    with refuses(SimulationError):
         launch(body, [np.zeros(1, np.uint32)])
 
 
@@ -138,7 +139,7 @@ def test_lanes_that_spin_for_ever_are_awaited_for_ever():
         SPIN: ld.acquire.gpu.global.u32 %r5, [%rd0]; setp.eq.u32 %p1, %r5, 0; @%p1 bra SPIN;
         MEET: elect.sync %r6|%p2, -1; st.global.u32 [%rd0+4], 1;"""
     out = np.zeros(2, np.uint32)
-    with pytest.raises(DeadlockError, match=r"lanes 0x00000100 of warp 0.*elect\.sync"):
+    with refuses(DeadlockError):
         launch(body, [out])
     assert not out.any()
 

@@ -16,6 +16,7 @@ from cutepy.layouts import parse
 from cutepy.layouts.sm90 import make_gmma_desc
 from cutepy.sim import Run, SavedRunError
 from cutepy.sim.inspect.saved import load_run
+from tests.messages import refuses
 from tests.sim.test_opcodes_tma import aligned, tensor_map
 
 from .handover import handed_over
@@ -134,11 +135,11 @@ def test_what_is_saved_is_chosen(saved, tmp_path):
     run, _ = saved
     told = cutepy.load_run(run.save(tmp_path / "one.cutepy", ctas=[(1,)])).launches[0]
     assert [cta.cta for cta in told.ctas] == [(1, 0, 0)]
-    with pytest.raises(LookupError, match=r"CTA \(0, 0, 0\) is not in the file, which has \(1, 0, 0\)"):
+    with refuses(LookupError):
         told.cta((0, 0, 0))
-    with pytest.raises(IndexError, match=r"CTA \(2, 0, 0\) is in no launch's grid: \(2, 1, 1\)"):
+    with refuses(IndexError):
         run.save(tmp_path / "none", ctas=[(2, 0, 0)])
-    with pytest.raises(RuntimeError, match=r"run\.save\(\) needs a record"):
+    with refuses(RuntimeError):
         launch("mov.u32 %r0, 1;").save(tmp_path / "none")
 
 
@@ -148,7 +149,7 @@ def test_of_ctas_beyond_the_first_memory_is_as_they_left_it(tmp_path):
     told = cutepy.load_run(run.save(tmp_path / "x", ctas=[(15,), (39,)])).launches[0]
     assert [cta.followed for cta in told.ctas] == [True, False]
     assert [cta.smem(dtype="uint32")[0] for cta in told.ctas] == [15, 39]
-    with pytest.raises(LookupError, match="was not kept at each step"):
+    with refuses(LookupError):
         told.cta((39,)).smem(0)
     assert len(cutepy.load_run(run.save(tmp_path / "y")).launches[0].ctas) == 16
 
@@ -208,55 +209,51 @@ def test_boxes_of_all_ranks_are_read(saved):
 
 
 @pytest.mark.parametrize(
-    ("member", "change", "said"),
+    ("member", "change"),
     [
-        ("run.json", lambda x: x.update(format="zip"), "its format is 'zip'"),
-        ("run.json", lambda x: x.update(version=2), "of version 2 of the format, and this cutepy reads 1"),
-        ("run.json", lambda x: x.pop("launches"), "run.json must be an object with 'launches'"),
-        ("run.json", lambda x: x["launches"][0].update(smem_bytes=1 << 40), "smem_bytes must be an integer from 0"),
-        ("run.json", lambda x: x["launches"][0].update(smem_bytes=1), "an integer from 0 to 1, got 128"),
-        (
-            "run.json",
-            lambda x: x["launches"][0]["ctas"][0].update(events="../../etc/passwd"),
-            "it has no ../../etc/pas",
-        ),
-        ("run.json", lambda x: x["launches"][0]["ctas"][0].update(cta=[0, 0]), "a list of 3 to 3 items"),
-        ("run.json", lambda x: x["launches"][0].update(name=["x"] * 1000), r"must be a text .* got \['x', .*\.\.\.$"),
-        (EVENTS, lambda x: x["events"][0].update(instruction=10**6), "instruction must be an integer from 0 to"),
-        (EVENTS, lambda x: x["events"][0].update(instruction=True), "instruction must be an integer"),
-        (EVENTS, lambda x: x["events"][0].update(phase="later"), "phase must be one of begin, wait"),
-        (EVENTS, lambda x: x["events"][0].update(warps=[9]), "an integer from 0 to 1, got 9"),
-        (EVENTS, lambda x: x["events"][0].update(instruction=-1), "instruction must be an integer from 0 to"),
-        (EVENTS, lambda x: x["events"][0].update(step=-1), "step must be an integer from 0 to"),
-        (EVENTS, lambda x: x["events"][0].update(operation=-1), "operation must be an integer from 0 to"),
-        (EVENTS, lambda x: x["events"][0].update(warps=[-1]), "an integer from 0 to 1, got -1"),
-        (EVENTS, lambda x: x["events"][0].update(boxes=[box(rank=6)]), "coordinates must be a list of 0 to 5 items"),
-        (EVENTS, lambda x: x["events"][0].update(boxes=[box(extent=0)]), "must be an integer from 1 to 65536, got 0"),
-        (EVENTS, lambda x: x["events"][0].update(boxes=[box(address=-128)]), "address must be an integer from 0 to"),
-        (EVENTS, lambda x: x["events"][0].update(writes=[[2040, 16]], contents=0), "shared memory ends at 2048"),
-        (EVENTS, lambda x: x["events"][0].update(writes=[[0, 999]], contents=0), "writes more than the 256 bytes"),
-        (EVENTS, lambda x: x["barriers"].update({"-1": "x"}), "a barrier's address must be below"),
-        (EVENTS, lambda x: x["barriers"].update({"²": "x"}), "a barrier's address must be below"),
+        ("run.json", lambda x: x.update(format="zip")),
+        ("run.json", lambda x: x.update(version=2)),
+        ("run.json", lambda x: x.pop("launches")),
+        ("run.json", lambda x: x["launches"][0].update(smem_bytes=1 << 40)),
+        ("run.json", lambda x: x["launches"][0].update(smem_bytes=1)),
+        ("run.json", lambda x: x["launches"][0]["ctas"][0].update(events="../../etc/passwd")),
+        ("run.json", lambda x: x["launches"][0]["ctas"][0].update(cta=[0, 0])),
+        ("run.json", lambda x: x["launches"][0].update(name=["x"] * 1000)),
+        (EVENTS, lambda x: x["events"][0].update(instruction=10**6)),
+        (EVENTS, lambda x: x["events"][0].update(instruction=True)),
+        (EVENTS, lambda x: x["events"][0].update(phase="later")),
+        (EVENTS, lambda x: x["events"][0].update(warps=[9])),
+        (EVENTS, lambda x: x["events"][0].update(instruction=-1)),
+        (EVENTS, lambda x: x["events"][0].update(step=-1)),
+        (EVENTS, lambda x: x["events"][0].update(operation=-1)),
+        (EVENTS, lambda x: x["events"][0].update(warps=[-1])),
+        (EVENTS, lambda x: x["events"][0].update(boxes=[box(rank=6)])),
+        (EVENTS, lambda x: x["events"][0].update(boxes=[box(extent=0)])),
+        (EVENTS, lambda x: x["events"][0].update(boxes=[box(address=-128)])),
+        (EVENTS, lambda x: x["events"][0].update(writes=[[2040, 16]], contents=0)),
+        (EVENTS, lambda x: x["events"][0].update(writes=[[0, 999]], contents=0)),
+        (EVENTS, lambda x: x["barriers"].update({"-1": "x"})),
+        (EVENTS, lambda x: x["barriers"].update({"²": "x"})),
     ],
 )
-def test_a_file_that_lies_is_refused(saved, member, change, said):
-    with pytest.raises(SavedRunError, match=said):
+def test_a_file_that_lies_is_refused(saved, member, change):
+    with refuses(SavedRunError):
         load_run(changed(saved[1], member, change))
 
 
 @pytest.mark.parametrize(
-    ("array", "said"),
+    "array",
     [
-        (np.array([{}], dtype=object), "must be an array of"),
-        (np.zeros((16, 16), np.uint8), "must be an array of"),
-        (np.zeros(32, np.int64), "must be an array of"),
+        np.array([{}], dtype=object),
+        np.zeros((16, 16), np.uint8),
+        np.zeros(32, np.int64),
     ],
 )
-def test_arrays_of_anything_but_bytes_are_refused(saved, array, said):
+def test_arrays_of_anything_but_bytes_are_refused(saved, array):
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=True)
     files = members(saved[1]) | {"launch0/cta0_0_0/contents.npy": buffer.getvalue()}
-    with pytest.raises(SavedRunError, match=said):
+    with refuses(SavedRunError):
         load_run(packed(files))
 
 
@@ -275,7 +272,7 @@ def test_a_header_that_claims_more_than_there_is_allocates_nothing(saved):
         b"\x93NUMPY\x01\x00\x76\x00"
         + b"{'descr': '|u1', 'fortran_order': False, 'shape': (1099511627776,), }".ljust(118)
     )
-    with pytest.raises(SavedRunError, match=r"must be an array of 0 bytes, got \(1099511627776,\)"):
+    with refuses(SavedRunError):
         load_run(packed(members(saved[1]) | {"launch0/cta0_0_0/contents.npy": head}))
 
 
@@ -283,15 +280,15 @@ def test_bombs_are_refused_before_they_are_unpacked(saved, monkeypatch):
     monkeypatch.setattr("cutepy.sim.inspect.saving.MAX_BYTES", 1 << 20)
     bomb = packed(members(saved[1]) | {"launch0/cta0_0_0/contents.npy": bytes(2 << 20)})
     assert len(bomb) < 1 << 16
-    with pytest.raises(SavedRunError, match="a saved run may have"):
+    with refuses(SavedRunError):
         load_run(bomb)
-    with pytest.raises(SavedRunError, match="maximum recursion depth"):
+    with refuses(SavedRunError):
         load_run(packed({"run.json": b"[" * 200_000}))
 
 
 def test_what_is_too_much_to_read_is_not_saved(saved, tmp_path, monkeypatch):
     monkeypatch.setattr("cutepy.sim.inspect.saving.MAX_JSON_BYTES", 1000)
-    with pytest.raises(ValueError, match=r"save fewer CTAs with ctas="):
+    with refuses(ValueError):
         saved[0].save(tmp_path / "large.cutepy")
     assert not (tmp_path / "large.cutepy").exists()
 

@@ -15,6 +15,7 @@ import pytest
 
 from cutepy.layouts.sm90 import TensorMap
 from cutepy.sim import MemoryAccessError
+from tests.messages import refuses
 
 from .launching import launch
 
@@ -139,9 +140,9 @@ def test_a_store_from_a_base_below_zero():
 
 def test_what_does_not_wrap_to_known_memory_is_refused():
     data = rows(16)
-    with pytest.raises(MemoryAccessError, match=r"the box at .* covers global 0x[0-9a-f]{1,16} to 0x[0-9a-f]{1,16}: "):
+    with refuses(MemoryAccessError):
         load(ragged(data), (0, BIG - 1, BIG, 17), [data])
-    with pytest.raises(MemoryAccessError, match="the box at"):
+    with refuses(MemoryAccessError):
         load(ragged(data), (0, BIG - 1, BIG - 1, 1), [data])
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from cutepy.layouts.sm90.arch import SWIZZLE_BITS, span_bytes
 from cutepy.sim import DescriptorError, MemoryAccessError
+from tests.messages import refuses
 from tests.sim.test_opcodes_tma import aligned, swizzled, tensor_map
 
 from .launching import launch
@@ -100,15 +101,15 @@ def test_a_box_at_no_multiple_of_128_bytes_is_a_fault(swizzle, offset):
     data = aligned((16, span + 16), "u1")[:, :span]
     descriptor = described(data, (span, 16), swizzle=swizzle)
     for body in (SHIFTED_LOAD.format(offset=offset, size_bytes=data.size), SHIFTED_STORE.format(offset=offset)):
-        with pytest.raises(MemoryAccessError, match="no multiple of 128"):
+        with refuses(MemoryAccessError):
             launch(body, [descriptor, data], smem=8200, block=(1, 1, 1))
 
 
 def test_a_stride_that_a_tensor_map_can_not_hold_is_not_put_into_it():
     data = aligned((7, 9, 64), "u2")
-    for stride, said in ((120, "a multiple of 16 bytes below 2\\*\\*40, got 120"), (1 << 40, "got 1099511627776")):
+    for stride in (120, 1 << 40):
         body = f"mov.b64 %rd5, {stride}; tensormap.replace.tile.global_stride.global.b1024.b64 [%rd0], 0, %rd5;"
-        with pytest.raises(DescriptorError, match=said):
+        with refuses(DescriptorError):
             launch(body, [described(data, (32, 5, 4)), data], block=(1, 1, 1))
     body = "mov.b64 %rd5, 144; tensormap.replace.tile.global_stride.global.b1024.b64 [%rd0], 0, %rd5;"
     launch(body, [described(data, (32, 5, 4)), data], block=(1, 1, 1))

@@ -9,12 +9,12 @@ import gc
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from cutepy.runtime.host_calls import Backend, HostCalls
 from cutepy.sim import MemoryAccessError, Run, SimulationError
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.ptx.tokens import PtxSyntaxError
+from tests.messages import refuses
 
 from .launching import kernel_call
 
@@ -101,7 +101,7 @@ def test_pointers_to_variables_are_good_as_long_as_the_module():
     run.launches.clear()
     gc.collect()
     assert len(run._memory.ranges()) == known - 1
-    with pytest.raises(MemoryAccessError, match="not in known memory"):
+    with refuses(MemoryAccessError):
         launch(taken, out, run=run)
 
 
@@ -126,7 +126,7 @@ def test_what_has_no_address_is_refused_where_it_is_used():
     for declared in (".extern .global .u32 x;", ".global .texref x;"):
         launch(f"{_HEAD}{declared} {entry('st.global.u32 [%rd0], 5;')}", out)
         assert out[0] == 5
-        with pytest.raises(SimulationError, match="x has no address here"):
+        with refuses(SimulationError):
             launch(f"{_HEAD}{declared} {entry('mov.u64 %rd1, x;')}", out)
-    with pytest.raises(PtxSyntaxError, match="initialised with the address of x"):
+    with refuses(PtxSyntaxError):
         launch(f"{_HEAD}.global .texref x; .global .u64 p = x; {entry('')}", out)

@@ -5,6 +5,7 @@ import pytest
 
 from cutepy.sim import LaunchError, Observer, Run
 from cutepy.sim.machine.launch import prepare
+from tests.messages import refuses
 from tests.sim import opcode_runner
 from tests.sim.kernels.launching import kernel_call, launch, ptx_module
 
@@ -14,7 +15,7 @@ def test_threads_of_all_axes_count_for_how_many_ctas_are_resident(block):
     """An SM holds 2048 threads, of 132 SMs."""
     text = ptx_module("", 0)
     Run((), None).launch(kernel_call(text, grid=(8 * 132, 1, 1), block=block, cooperative=True))
-    with pytest.raises(LaunchError, match="must be resident at once, 1056 of this size, got 1057"):
+    with refuses(LaunchError):
         Run((), None).launch(kernel_call(text, grid=(8 * 132 + 1, 1, 1), block=block, cooperative=True))
 
 
@@ -33,11 +34,11 @@ ALLOWED = (
     + [{"grid": (4, 1, 1), "ctas": [(2, 0, 0)]}]
 )
 REFUSED = (
-    [({"block": block}, "a block must have 1 to 1024 threads") for block in NO_BLOCKS]
-    + [({"grid": grid}, "the grid must be within") for grid in NO_GRIDS]
-    + [({"grid": (340, 20, 20), "cluster": c}, "a cluster must have 1 to 16 CTAs") for c in NO_CLUSTERS[:4]]
-    + [({"grid": (16, 16, 16), "cluster": c}, "divide the grid") for c in NO_CLUSTERS[4:]]
-    + [({"dynamic_smem_bytes": -1}, "a CTA has 0 to"), ({"dynamic_smem_bytes": 227 * 1024 + 1}, "at most 232448")]
+    [{"block": block} for block in NO_BLOCKS]
+    + [{"grid": grid} for grid in NO_GRIDS]
+    + [{"grid": (340, 20, 20), "cluster": cluster} for cluster in NO_CLUSTERS[:4]]
+    + [{"grid": (16, 16, 16), "cluster": cluster} for cluster in NO_CLUSTERS[4:]]
+    + [{"dynamic_smem_bytes": size} for size in (-1, 227 * 1024 + 1)]
 )
 
 
@@ -47,32 +48,32 @@ def test_a_launch_at_the_limits_of_the_hardware_is_prepared(options):
     assert (launch.grid, launch.block) == (options.get("grid", (1, 1, 1)), options.get("block", (1, 1, 1)))
 
 
-@pytest.mark.parametrize(("options", "said"), REFUSED, ids=str)
-def test_a_launch_beyond_the_limits_of_the_hardware_is_refused(options, said):
-    with pytest.raises(LaunchError, match=said):
+@pytest.mark.parametrize("options", REFUSED, ids=str)
+def test_a_launch_beyond_the_limits_of_the_hardware_is_refused(options):
+    with refuses(LaunchError):
         prepare(kernel_call(ptx_module("", 0), **options))
 
 
 DIRECTIVES = [
-    (".reqntid 64, 2, 1", {"block": (64, 2, 1)}, {"block": (64, 1, 1)}, "was compiled for blocks of"),
-    (".reqntid 64", {"block": (64, 2, 1)}, {"block": (32, 2, 1)}, "was compiled for blocks of"),
-    (".maxntid 32, 2, 1", {"block": (64, 1, 1)}, {"block": (65, 1, 1)}, "blocks of at most 64 threads, got 65"),
-    (".reqnctapercluster 2", {"cluster": (2, 1, 1)}, {"cluster": (4, 1, 1)}, "was compiled for clusters of"),
-    (".reqnctapercluster 2, 2, 1", {"cluster": (2, 2, 1)}, {"cluster": (4, 1, 1)}, "was compiled for clusters of"),
-    (".maxclusterrank 4", {"cluster": (2, 2, 1)}, {"cluster": (8, 1, 1)}, "clusters of at most 4 CTAs, got 8"),
+    (".reqntid 64, 2, 1", {"block": (64, 2, 1)}, {"block": (64, 1, 1)}),
+    (".reqntid 64", {"block": (64, 2, 1)}, {"block": (32, 2, 1)}),
+    (".maxntid 32, 2, 1", {"block": (64, 1, 1)}, {"block": (65, 1, 1)}),
+    (".reqnctapercluster 2", {"cluster": (2, 1, 1)}, {"cluster": (4, 1, 1)}),
+    (".reqnctapercluster 2, 2, 1", {"cluster": (2, 2, 1)}, {"cluster": (4, 1, 1)}),
+    (".maxclusterrank 4", {"cluster": (2, 2, 1)}, {"cluster": (8, 1, 1)}),
 ]
 
 
-@pytest.mark.parametrize(("directive", "allowed", "refused", "said"), DIRECTIVES, ids=str)
-def test_a_launch_is_as_the_kernel_was_compiled_for(directive, allowed, refused, said):
+@pytest.mark.parametrize(("directive", "allowed", "refused"), DIRECTIVES, ids=str)
+def test_a_launch_is_as_the_kernel_was_compiled_for(directive, allowed, refused):
     text, grid = ptx_module("", 0).replace("\n{", f"\n{directive}\n{{", 1), (8, 8, 1)
     prepare(kernel_call(text, **{"grid": grid} | allowed))
-    with pytest.raises(LaunchError, match=said):
+    with refuses(LaunchError):
         prepare(kernel_call(text, **{"grid": grid} | refused))
 
 
 def test_a_launch_of_no_chosen_cta_is_refused():
-    with pytest.raises(ValueError, match="names no CTA to run"):
+    with refuses(ValueError):
         prepare(kernel_call(ptx_module("", 0), grid=(4, 1, 1), ctas=[]))
 
 

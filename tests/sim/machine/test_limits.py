@@ -13,6 +13,7 @@ import pytest
 import cutepy
 from cutepy.sim import LimitError, MemoryAccessError, Observer, run as run_module
 from cutepy.sim.options import checked_limit
+from tests.messages import refuses
 
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
@@ -109,20 +110,20 @@ def test_a_sanitized_launch_that_is_stopped_tells_its_hazards_too():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "instructions", "error", "said"),
+    ("seconds", "instructions", "error"),
     [
-        (0, None, ValueError, "limit_seconds must be a number of seconds above 0"),
-        (-1, None, ValueError, "limit_seconds"),
-        (math.inf, None, ValueError, "limit_seconds"),
-        (math.nan, None, ValueError, "limit_seconds"),
-        ("5", None, TypeError, "limit_seconds"),
-        (True, None, TypeError, "limit_seconds"),
-        (None, 0, ValueError, "limit_instructions must be at least 1"),
-        (None, 1.5, TypeError, "limit_instructions"),
+        (0, None, ValueError),
+        (-1, None, ValueError),
+        (math.inf, None, ValueError),
+        (math.nan, None, ValueError),
+        ("5", None, TypeError),
+        (True, None, TypeError),
+        (None, 0, ValueError),
+        (None, 1.5, TypeError),
     ],
 )
-def test_what_is_no_limit_is_refused(seconds, instructions, error, said):
-    with pytest.raises(error, match=said):
+def test_what_is_no_limit_is_refused(seconds, instructions, error):
+    with refuses(error):
         checked_limit(seconds, instructions)
 
 
@@ -175,15 +176,13 @@ def recurse(called, room, depth):
 
 @pytest.mark.parametrize(("called", "room"), [("odd", 4096), ("even", 8192)])
 def test_recursion_without_end_is_told(called, room):
-    with pytest.raises(MemoryAccessError, match=r"calls are nested \d+ deep, the last of (odd|even)") as error:
+    with refuses(MemoryAccessError):
         recurse(called, room, 0)
-    assert "a recursion needs a condition that ends it" in str(error.value)
-    assert f"line {6 if called == 'odd' else 9} of the PTX" in str(error.value)
 
 
 def test_recursion_without_frames_is_told(monkeypatch):
     monkeypatch.setattr("cutepy.sim.mechanisms.calls._MOST_CALLS", 100)
-    with pytest.raises(MemoryAccessError, match="calls are nested 101 deep"):
+    with refuses(MemoryAccessError):
         recurse("odd", 16, 0)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cutepy.sim.errors import BarrierError
+from tests.messages import refuses
 from tests.sim.kernels.launching import launch
 
 _HEAD = """
@@ -198,7 +199,7 @@ def test_each_lane_does_it_whether_or_not_the_address_is_uniform(name):
 
 def test_lanes_that_disagree_on_a_count_are_told():
     body = _HEAD + "add.u32 %n, %thread, 1; mbarrier.init.shared.b64 [%bar], %n;"
-    with pytest.raises(BarrierError, match="counts of 1 to 32") as found:
+    with refuses(BarrierError) as found:
         launch(body, [np.zeros(1, np.uint32)])
     assert found.value.instruction.opcode == "mbarrier.init.shared.b64"
 

@@ -4,6 +4,7 @@ import pytest
 
 from cutepy.sim import DeadlockError, Run
 from cutepy.sim.machine.policies import policy_named
+from tests.messages import refuses
 from tests.sim.opcode_runner import launch
 
 ROLES = """mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 128; @%p1 bra PRODUCER;
@@ -30,7 +31,7 @@ def test_what_fits_the_pool_goes_on(more, less):
 
 @pytest.mark.parametrize(("more", "less"), [(240, 40), (232, 48), (176, None)])
 def test_who_asks_for_more_than_there_is_waits_forever(more, less):
-    with pytest.raises(DeadlockError, match=rf"{more} registers a thread: launched with 168"):
+    with refuses(DeadlockError):
         run(more, less)
 
 
@@ -40,7 +41,7 @@ def test_without_a_limit_of_threads_it_means_nothing():
 
 
 def test_maxnreg_says_how_many_there_are():
-    with pytest.raises(DeadlockError, match="launched with 128"):
+    with refuses(DeadlockError):
         run(200, 64, directives=".maxnreg 128")
 
 

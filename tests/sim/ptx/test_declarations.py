@@ -14,6 +14,7 @@ from cutepy.sim.ptx.constants import evaluate
 from cutepy.sim.ptx.declarations import read_parameters, read_variables
 from cutepy.sim.ptx.model import Reference
 from cutepy.sim.ptx.tokens import PtxSyntaxError
+from tests.messages import refuses
 
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 _REGISTERS = ".reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<4>; .reg .f32 %f<4>;"
@@ -208,18 +209,18 @@ def test_constants_against_ptxas(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    "text",
     [
-        ("1 + here", "expected a constant, got 'here'"),
-        ("-]", "expected a constant, got ']'"),
-        ("(1 + 2", r"expected '\)'"),
-        ("(.s64 1)", r"expected '\)'"),
-        ("1 ? 2", "expected ':'"),
-        ("1 2", "unexpected '2'"),
+        "1 + here",
+        "-]",
+        "(1 + 2",
+        "(.s64 1)",
+        "1 ? 2",
+        "1 2",
     ],
 )
-def test_what_is_no_constant_is_said(text, said):
-    with pytest.raises(PtxSyntaxError, match=said):
+def test_what_is_no_constant_is_said(text):
+    with refuses(PtxSyntaxError):
         evaluate(text)
 
 
@@ -288,11 +289,11 @@ def test_what_ptxas_refuses_is_refused(body, outside, tmp_path):
 
 
 def test_what_is_not_read_is_refused():
-    with pytest.raises(PtxSyntaxError, match="at the very end only"):  # where the ISA and ptxas differ
+    with refuses(PtxSyntaxError):  # where the ISA and ptxas differ
         read_variables(".global .u32 a[2][3] = {{1}, {2, 3}};")
-    with pytest.raises(PtxSyntaxError, match="unknown register %nobody in mov"):
+    with refuses(PtxSyntaxError):
         operand("%nobody")
-    with pytest.raises(PtxSyntaxError, match="compute the address"):
+    with refuses(PtxSyntaxError):
         operand("a[%r2]", ".shared .u32 a[4];", "ld.shared.u32 %r1,")
 
 

@@ -1,7 +1,5 @@
 """Modifiers of instructions: those of the ISA are taken, in any order that ptxas takes, and all others are refused."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -10,6 +8,7 @@ from cutepy.sim import UnknownInstructionError
 from cutepy.sim.ptx.modifiers import SPELLINGS, _slots, is_spelled, refused_spelling
 from cutepy.sim.ptx.spelling import usual
 from cutepy.sim.ptx.tokens import PtxSyntaxError
+from tests.messages import refuses
 from tests.sim.coverage import LISTED
 
 KERNEL = """.version 8.7
@@ -22,29 +21,29 @@ KERNEL = """.version 8.7
 END: ret; }}
 """
 REFUSED = [
-    ("add.foo.u32 %r0, %r1, %r2", "add has no modifier .foo", 6),
-    ("frobnicate.u32 %r0, %r1", "PTX has no instruction frobnicate", 3),
-    ("add.sat.u32 %r0, %r1, %r2", "do not go together", 3),
-    ("and.u32 %r0, %r1, %r2", "and takes no type .u32", 6),
-    ("add.rn.rn.f32 %f0, %f1, %f2", "do not go together", 3),
-    ("mul.u32.wide %d0, %r1, %r2", "do not go together", 3),
-    ("setp.lo.s32 %p0, %r1, %r2", "do not go together", 3),
-    ("cvt.sat.u64.u16 %d0, %r1", "do not go together", 3),
-    ("ld.relaxed.global.b32 %r0, [%d0]", "needs one of .cta .cluster .gpu .sys", 3),
-    ("ld.volatile.global.L1::evict_last.b32 %r0, [%d0]", "do not go together", 3),
-    ("red.acquire.gpu.global.add.u32 [%d0], %r0", "red has no modifier .acquire", 6),
-    ("wgmma.fence", "needs .sync.aligned", 3),
-    ("bar.sync.cta 0", "do not go together", 3),
+    ("add.foo.u32 %r0, %r1, %r2", 6),
+    ("frobnicate.u32 %r0, %r1", 3),
+    ("add.sat.u32 %r0, %r1, %r2", 3),
+    ("and.u32 %r0, %r1, %r2", 6),
+    ("add.rn.rn.f32 %f0, %f1, %f2", 3),
+    ("mul.u32.wide %d0, %r1, %r2", 3),
+    ("setp.lo.s32 %p0, %r1, %r2", 3),
+    ("cvt.sat.u64.u16 %d0, %r1", 3),
+    ("ld.relaxed.global.b32 %r0, [%d0]", 3),
+    ("ld.volatile.global.L1::evict_last.b32 %r0, [%d0]", 3),
+    ("red.acquire.gpu.global.add.u32 [%d0], %r0", 6),
+    ("wgmma.fence", 3),
+    ("bar.sync.cta 0", 3),
     ("cp.async.bulk.tensor.2d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%r0], [%d0, {%r1, %r2}], "
-     "[%r3]", "do not go together", 3),
+     "[%r3]", 3),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("statement", "said", "column"), REFUSED)
-def test_an_opcode_of_no_known_spelling_is_refused_where_it_is_never_reached(statement, said, column, tmp_path):
+@pytest.mark.parametrize(("statement", "column"), REFUSED)
+def test_an_opcode_of_no_known_spelling_is_refused_where_it_is_never_reached(statement, column, tmp_path):
     file = tmp_path / "kernel.ptx"
     file.write_text(KERNEL.format(statement))
-    with pytest.raises(PtxSyntaxError, match=re.escape(said)) as found:
+    with refuses(PtxSyntaxError) as found:
         load_ptx(file)
     error = found.value
     assert (error.file, error.line, error.column, error.statement) == (str(file), 7, column, f"{statement};")
@@ -122,7 +121,7 @@ def test_a_spelling_that_is_not_simulated_is_named_where_it_is_reached(statement
     module.launch("k", 1, 1, (found,))
     assert found[0] == 5
     module = load_ptx(RARE_KERNEL.replace("STATEMENT", statement).replace("OTHER", ""))
-    with pytest.raises(UnknownInstructionError, match=re.escape(statement.split()[0])):
+    with refuses(UnknownInstructionError):
         module.launch("k", 1, 32, (found,))
 
 

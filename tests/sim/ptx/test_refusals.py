@@ -1,6 +1,5 @@
 """PTX that is refused: each text is a module or an error that names the line, the column and the statement."""
 
-import re
 import time
 
 import numpy as np
@@ -10,6 +9,7 @@ from cutepy import load_ptx
 from cutepy.sim import MemoryAccessError, UnknownInstructionError
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.ptx.tokens import PtxSyntaxError
+from tests.messages import refuses
 from tests.sim.fuzz.texts import refusal_of_ptxas
 
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
@@ -26,190 +26,193 @@ LINE = 7
 
 REFUSED = [
     # Operands: too many, too few, of another kind.
-    ("add.u32 %r0, %r1, %r2, %r3;", "takes 3 operands, got 4"),
-    ("add.u32 %r0, %r1;", "takes 3 operands, got 2"),
-    ("mov.u32 %r0;", "takes 2 operands, got 1"),
-    ("setp.lt.u32 %p, %r0;", "takes 3 operands, got 2"),
-    ("setp.lt.and.u32 %p, %r0, %r1;", "takes 4 operands, got 3"),
-    ("setp.lt.u32 %p, %r0, %r1, %q;", "takes 3 operands, got 4"),
-    ("fma.rn.f32 %r0, %r1, %r2;", "takes 4 operands, got 3"),
-    ("ld.global.u32 %r0;", "takes 2 operands, got 1"),
-    ("ld.global.u32 %r0, [%d], %e;", "takes 2 operands, got 3"),
-    ("st.global.u32 [%d];", "takes 2 operands, got 1"),
-    ("shfl.sync.idx.b32 %r0, %r1, %r2, -1;", "takes 5 operands, got 4"),
-    ("atom.global.cas.b32 %r0, [%d], %r1;", "takes 4 operands, got 3"),
-    ("atom.global.add.u32 %r0, [%d], %r1, %r2;", "takes 3 operands, got 4"),
-    ("lop3.b32 %r0, %r1, %r2, %r3;", "takes 5 operands, got 4"),
-    ("bra;", "takes 1 operand, got 0"),
-    ("bra %r0;", "takes a label there, got %r0"),
-    ("bra 5;", "takes a label there, got 5"),
-    ("ret 5;", "takes 0 operands, got 1"),
-    ("bar.sync;", "takes 1 to 2 operands, got 0"),
-    ("add.u32 5, %r0, %r1;", "takes a register there, got 5"),
-    ("mov.u32 %tid.x, %r0;", "takes a register there, got %tid.x"),
-    ("ld.global.u32 %r0, %d;", "takes an address in brackets there, got %d"),
-    ("st.global.u32 %d, %r0;", "takes an address in brackets there, got %d"),
-    ("add.u32 %r0, [%d], 1;", r"takes a value there, got \[%d\]"),
-    ("brx.idx %r0;", "takes 2 operands"),
-    ("brx.idx %r0, $T;", r"no .branchtargets \$T"),
+    "add.u32 %r0, %r1, %r2, %r3;",
+    "add.u32 %r0, %r1;",
+    "mov.u32 %r0;",
+    "setp.lt.u32 %p, %r0;",
+    "setp.lt.and.u32 %p, %r0, %r1;",
+    "setp.lt.u32 %p, %r0, %r1, %q;",
+    "fma.rn.f32 %r0, %r1, %r2;",
+    "ld.global.u32 %r0;",
+    "ld.global.u32 %r0, [%d], %e;",
+    "st.global.u32 [%d];",
+    "shfl.sync.idx.b32 %r0, %r1, %r2, -1;",
+    "atom.global.cas.b32 %r0, [%d], %r1;",
+    "atom.global.add.u32 %r0, [%d], %r1, %r2;",
+    "lop3.b32 %r0, %r1, %r2, %r3;",
+    "bra;",
+    "bra %r0;",
+    "bra 5;",
+    "ret 5;",
+    "bar.sync;",
+    "add.u32 5, %r0, %r1;",
+    "mov.u32 %tid.x, %r0;",
+    "ld.global.u32 %r0, %d;",
+    "st.global.u32 %d, %r0;",
+    "add.u32 %r0, [%d], 1;",
+    "brx.idx %r0;",
+    "brx.idx %r0, $T;",
     # Vectors of another length.
-    ("ld.global.v4.u32 {%r0, %r1}, [%d];", "a vector of 4 there, got one of 2"),
-    ("ld.global.u32 {%r0, %r1}, [%d];", "one register there, got one of 2"),
-    ("ld.global.v2.u32 %r0, [%d];", "a vector of 2 there, got %r0"),
-    ("st.global.v2.u32 [%d], %r0;", "a vector of 2 there, got %r0"),
-    ("mov.b64 %d, {%r0, %r1, %r2};", "got one of 3"),
-    ("add.u32 {%r0, %r1}, %r2, %r3;", "got one of 2"),
-    ("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r0, %r1}, [%r2];", "a vector of 4 there, got one of 2"),
-    ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r0, %r1, %r2}, {%r3, %r4, %r5, %r6}, {%r7, %r8}, "
-     "{%r0, %r1, %r2, %r3};", "a vector of 4 there, got one of 3"),
+    "ld.global.v4.u32 {%r0, %r1}, [%d];",
+    "ld.global.u32 {%r0, %r1}, [%d];",
+    "ld.global.v2.u32 %r0, [%d];",
+    "st.global.v2.u32 [%d], %r0;",
+    "mov.b64 %d, {%r0, %r1, %r2};",
+    "add.u32 {%r0, %r1}, %r2, %r3;",
+    "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r0, %r1}, [%r2];",
+    "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r0, %r1, %r2}, {%r3, %r4, %r5, %r6}, {%r7, %r8}, "
+     "{%r0, %r1, %r2, %r3};",
     # Types of registers.
-    ("add.u32 %r0, %d, 1;", "a value of type .u32 there, got %d of type .b64"),
-    ("add.u32 %d, %r0, 1;", "a value of type .u32 there, got %d of type .b64"),
-    ("mul.wide.u32 %r0, %r1, %r2;", "an integer of 64 bits there, got %r0 of type .b32"),
-    ("setp.eq.u32 %r0, %r1, %r2;", "a value of type .pred there, got %r0 of type .b32"),
-    ("selp.u32 %r0, %r1, %r2, %r3;", "a value of type .pred there, got %r3 of type .b32"),
-    ("@%r0 mov.u32 %r0, 1;", "must be a predicate, got %r0"),
-    ("setp.eq.and.u32 %p, %r0, %r1, !%r2;", "! takes a predicate"),
-    ("ld.global.u64 %r0, [%d];", "a value of type .u64 there, got %r0"),
-    ("mov.b32 {%r0, %r1}, %r2;", "a value of type .b16 there, got %r0"),
-    ("mbarrier.arrive.expect_tx.shared.b64 _, [%r0];", "takes 2 to 3 operands|takes 3"),
-    ("mbarrier.arrive.expect_tx.shared::cluster.b64 [%r0];", "takes"),
-    (".local .b32 y; ld.param.b32 %r0, [y];", "takes a parameter, and y is none"),
+    "add.u32 %r0, %d, 1;",
+    "add.u32 %d, %r0, 1;",
+    "mul.wide.u32 %r0, %r1, %r2;",
+    "setp.eq.u32 %r0, %r1, %r2;",
+    "selp.u32 %r0, %r1, %r2, %r3;",
+    "@%r0 mov.u32 %r0, 1;",
+    "setp.eq.and.u32 %p, %r0, %r1, !%r2;",
+    "ld.global.u64 %r0, [%d];",
+    "mov.b32 {%r0, %r1}, %r2;",
+    "mbarrier.arrive.expect_tx.shared.b64 _, [%r0];",
+    "mbarrier.arrive.expect_tx.shared::cluster.b64 [%r0];",
+    ".local .b32 y; ld.param.b32 %r0, [y];",
     # Kinds of values.
-    ("mov.u32 %r0, 1.5;", "type .u32 there, got a float"),
-    ("and.b32 %r0, %r1, 1.5;", "got a float"),
-    ("shl.b32 %r0, %r1, 1.5;", "got a float"),
-    (".reg .f32 %f; add.f32 %f, %f, 1;", "type .f32 there, got the integer 1"),
-    (".reg .f32 %f; add.u32 %f, %f, 1;", "%f of type .f32"),
-    (".reg .f32 %f; ld.global.u32 %f, [%d];", "%f of type .f32"),
-    ("st.global.f32 [%d], 1;", "got the integer 1"),
-    ("setp.lt.f32 %p, %r0, 1;", "got the integer 1"),
-    ("mov.u33 %r0, 1;", "mov takes no type .u33"),
+    "mov.u32 %r0, 1.5;",
+    "and.b32 %r0, %r1, 1.5;",
+    "shl.b32 %r0, %r1, 1.5;",
+    ".reg .f32 %f; add.f32 %f, %f, 1;",
+    ".reg .f32 %f; add.u32 %f, %f, 1;",
+    ".reg .f32 %f; ld.global.u32 %f, [%d];",
+    "st.global.f32 [%d], 1;",
+    "setp.lt.f32 %p, %r0, 1;",
+    "mov.u33 %r0, 1;",
     # Modifiers and numbers.
-    ("bar.arrive 0;", "takes 2 operands, got 1"),
-    ("cp.async.ca.shared.global [%r1], [%d], 3;", "takes 4 or 8 or 16 bytes, got 3"),
-    ("cp.async.cg.shared.global [%r1], [%d], 8;", "takes 16 bytes, got 8"),
-    ("wgmma.wait_group.sync.aligned -1;", "a number of groups from 0 on, got -1"),
-    ("bfe.u32 %r0, %r1, 300, 2;", "from 0 to 255, got 300"),
-    ("bfi.b32 %r0, %r1, %r2, 1, 256;", "from 0 to 255, got 256"),
-    ("match.sync.b32 %r0, %r1, -1;", "needs one of .any .all"),
-    ("vote.sync.pred %p, %q, -1;", "needs one of .all .any .uni"),
-    ("redux.sync.u32 %r0, %r1, -1;", "needs one of .add"),
-    ("shfl.sync.b32 %r0, %r1, 1, 31, -1;", "needs one of .up"),
-    ("setp.u32 %p, %r0, %r1;", "needs one of .eq"),
-    ("atom.global.u32 %r0, [%d], 1;", "needs one of .add"),
-    ("membar;", "needs one of .cta"),
-    ("fence.acq_rel;", "needs one of .cta"),
-    ("fence.proxy.tensormap::generic.acquire [%d], 128;", "needs one of .cta"),
-    ("cvt.u32 %r0, %r1;", "needs a type more, one of .u8"),
-    ("cvt.rn.u32 %r0, %r1;", "needs a type more, one of .f16"),
-    (".reg .f32 %f; cvt.f32.u32 %f, %r0;", "needs one of .rn"),
-    (".reg .f32 %f; cvt.u32.f32 %r0, %f;", "needs one of .rni"),
-    (".reg .f32 %f; cvt.f16.f32 %h0, %f;", "needs one of .rn"),
-    (".reg .f32 %f; rcp.f32 %f, %f;", "needs one of .approx .rn .rz .rm .rp"),
-    (".reg .f32 %f; sqrt.f32 %f, %f;", "needs one of .approx .rn"),
-    (".reg .f32 %f; fma.f32 %f, %f, %f, %f;", "needs one of .rn"),
-    (".reg .f32 %f; ex2.f32 %f, %f;", "needs .approx"),
-    ("st.global [%d], %r0;", "needs a type more, one of .b8"),
-    ("ld.global.v2.pred {%p, %q}, [%d];", "ld takes no type .pred"),
-    ("set.lt.u32.tf32 %r0, %r1, %r2;", "set takes no type .tf32"),
-    ("st.const.u32 [%d], %r0;", "st has no modifier .const"),
-    ("st.param.u32 [x], %r0;", "x, which is an input"),
-    ("mov.u32 %r0, %clock64;", "a value of type .u32 there, got %clock64"),
-    ("mov.u64 %d, %tid.x;", "a value of type .u64 there, got %tid.x"),
-    ("selp.u32 %r0, 1, 0, %tid.x;", "no special register, got %tid.x"),
-    (".reg .texref t;", ".texref is of variables in .global"),
-    (".reg .f32 %f; mul.wide.s32 %d, %f, 1;", "an integer of 32 bits there, got %f"),
-    ("mul.wide.s32 %d, %r1, 1e5;", "an integer of 32 bits there, got a float"),
-    ("mad.wide.s32 %d, %r1, 2, 1.5;", "an integer of 64 bits there, got a float"),
-    ("atom.global.add.u32 %r0, [%d], %e;", "type .u32 there, got %e of type .b64"),
-    ("atom.global.exch.b64 %d, [%d], %r1;", "type .b64 there, got %r1 of type .b32"),
-    ("atom.global.cas.b32 %r0, [%d], %r1, %e;", "type .b32 there, got %e"),
-    ("red.global.add.u32 [%d], %h0;", "type .u32 there, got %h0"),
-    (".reg .f32 %f; red.global.add.noftz.f16x2 [%d], %f;", "type .f16x2 there, got %f"),
-    (".reg .f32 %f; bar.sync %f;", "an integer of 32 bits there, got %f"),
-    ("nanosleep.u32 %d;", "an integer of 32 bits there, got %d"),
-    ("cp.async.wait_group %r1;", "takes a number of groups, and no register"),
-    ("fence.proxy.tensormap::generic.acquire.gpu [%d], 64;", "128 bytes, got 64"),
-    ("ld.global.L2::cache_hint.u32 %r0, [%d], %r1;", "an integer of 64 bits there, got %r1"),
-    ("cp.async.bulk.global.shared::cta.bulk_group [%d], [%r1], 17;", "a multiple of 16 bytes"),
-    ("cp.async.bulk.global.shared::cta.bulk_group [%d], [%r1], %e;", "an integer of 32 bits there, got %e"),
-    ("cp.async.bulk.prefetch.L2.global [%d], 1048576;", "a multiple of 16 bytes, less than 1048576"),
+    "bar.arrive 0;",
+    "cp.async.ca.shared.global [%r1], [%d], 3;",
+    "cp.async.cg.shared.global [%r1], [%d], 8;",
+    "wgmma.wait_group.sync.aligned -1;",
+    "bfe.u32 %r0, %r1, 300, 2;",
+    "bfi.b32 %r0, %r1, %r2, 1, 256;",
+    "match.sync.b32 %r0, %r1, -1;",
+    "vote.sync.pred %p, %q, -1;",
+    "redux.sync.u32 %r0, %r1, -1;",
+    "shfl.sync.b32 %r0, %r1, 1, 31, -1;",
+    "setp.u32 %p, %r0, %r1;",
+    "atom.global.u32 %r0, [%d], 1;",
+    "membar;",
+    "fence.acq_rel;",
+    "fence.proxy.tensormap::generic.acquire [%d], 128;",
+    "cvt.u32 %r0, %r1;",
+    "cvt.rn.u32 %r0, %r1;",
+    ".reg .f32 %f; cvt.f32.u32 %f, %r0;",
+    ".reg .f32 %f; cvt.u32.f32 %r0, %f;",
+    ".reg .f32 %f; cvt.f16.f32 %h0, %f;",
+    ".reg .f32 %f; rcp.f32 %f, %f;",
+    ".reg .f32 %f; sqrt.f32 %f, %f;",
+    ".reg .f32 %f; fma.f32 %f, %f, %f, %f;",
+    ".reg .f32 %f; ex2.f32 %f, %f;",
+    "st.global [%d], %r0;",
+    "ld.global.v2.pred {%p, %q}, [%d];",
+    "set.lt.u32.tf32 %r0, %r1, %r2;",
+    "st.const.u32 [%d], %r0;",
+    "st.param.u32 [x], %r0;",
+    "mov.u32 %r0, %clock64;",
+    "mov.u64 %d, %tid.x;",
+    "selp.u32 %r0, 1, 0, %tid.x;",
+    ".reg .texref t;",
+    ".reg .f32 %f; mul.wide.s32 %d, %f, 1;",
+    "mul.wide.s32 %d, %r1, 1e5;",
+    "mad.wide.s32 %d, %r1, 2, 1.5;",
+    "atom.global.add.u32 %r0, [%d], %e;",
+    "atom.global.exch.b64 %d, [%d], %r1;",
+    "atom.global.cas.b32 %r0, [%d], %r1, %e;",
+    "red.global.add.u32 [%d], %h0;",
+    ".reg .f32 %f; red.global.add.noftz.f16x2 [%d], %f;",
+    ".reg .f32 %f; bar.sync %f;",
+    "nanosleep.u32 %d;",
+    "cp.async.wait_group %r1;",
+    "fence.proxy.tensormap::generic.acquire.gpu [%d], 64;",
+    "ld.global.L2::cache_hint.u32 %r0, [%d], %r1;",
+    "cp.async.bulk.global.shared::cta.bulk_group [%d], [%r1], 17;",
+    "cp.async.bulk.global.shared::cta.bulk_group [%d], [%r1], %e;",
+    "cp.async.bulk.prefetch.L2.global [%d], 1048576;",
     # State spaces of variables.
-    (".shared .b32 s; ld.global.u32 %r0, [s];", "a variable in .global there, and s is in .shared"),
-    (".shared .b32 s; st.local.u32 [s+4], %r0;", "a variable in .local there, and s is in .shared"),
-    (".local .b32 l; atom.shared.add.u32 %r0, [l], 1;", "in .shared there, and l is in .local"),
-    ("ld.shared.u32 %r0, [x];", "in .shared there, and x is in .param"),
-    ("ld.u32 %r0, [x];", "in .global or .shared or .local there, and x is in .param"),
-    (".local .b64 l; mbarrier.init.b64 [l], 1;", "in .shared there, and l is in .local"),
-    (".shared .b32 s; cp.async.ca.shared.global [s], [s], 4;", "in .global there, and s is in .shared"),
-    (".shared .b32 s = 3;", "no variable has an initial value"),
-    ("call k;", "k is a kernel"),
+    ".shared .b32 s; ld.global.u32 %r0, [s];",
+    ".shared .b32 s; st.local.u32 [s+4], %r0;",
+    ".local .b32 l; atom.shared.add.u32 %r0, [l], 1;",
+    "ld.shared.u32 %r0, [x];",
+    "ld.u32 %r0, [x];",
+    ".local .b64 l; mbarrier.init.b64 [l], 1;",
+    ".shared .b32 s; cp.async.ca.shared.global [s], [s], 4;",
+    ".shared .b32 s = 3;",
+    "call k;",
     # Names.
-    ("mov.u32 %r0, %nosuch;", "unknown register %nosuch"),
-    ("mov.u32 %r0, nosuch;", "unknown name nosuch"),
-    ("mov.u32 %r0, %r9;", "unknown register %r9"),
-    ("@%r mov.u32 %r0, 1;", "unknown predicate %r"),
-    ("bra $nowhere;", r"unknown name \$nowhere"),
-    ("mov.u32 %r0, %tid.q;", "unknown register %tid.q"),
-    ("mov.u32 %r0, %tid.\x01;", "unknown register"),
-    ("mov.u32 %r0, %envreg32;", "unknown register"),
-    (".reg .b64 %r0;", "%r0 is declared twice"),
-    (".reg .b32 %r<4>;", "declared twice"),
-    (".reg .b32 x; .reg .b32 x;", "x is declared twice"),
-    (".reg .b32 x1; .reg .b32 x<4>;", "x1 is declared twice"),
-    (".reg .b32 x; .local .b32 x;", "x is declared twice"),
-    ("$A: add.u32 %r0, %r0, 1; $A: bra $A;", r"\$A is declared twice"),
+    "mov.u32 %r0, %nosuch;",
+    "mov.u32 %r0, nosuch;",
+    "mov.u32 %r0, %r9;",
+    "@%r mov.u32 %r0, 1;",
+    "bra $nowhere;",
+    "mov.u32 %r0, %tid.q;",
+    "mov.u32 %r0, %tid.\x01;",
+    "mov.u32 %r0, %envreg32;",
+    ".reg .b64 %r0;",
+    ".reg .b32 %r<4>;",
+    ".reg .b32 x; .reg .b32 x;",
+    ".reg .b32 x1; .reg .b32 x<4>;",
+    ".reg .b32 x; .local .b32 x;",
+    "$A: add.u32 %r0, %r0, 1; $A: bra $A;",
     # Characters, numbers and brackets.
-    ("mov.u32 %r0, \u0667;", "no character of PTX"),
-    ("mov\u00a0.u32 %r0, 1;", "no character of PTX"),
-    ("mov.u32 %r0, 09;", "expected an integer|cannot read"),
-    ("mov.u32 %r0, 1/0;", "division by zero"),
-    ("mov.f64 %d, 1.0/0.0;", "division by zero"),
-    (f"mov.u32 %r0, {'(' * 2000}1{')' * 2000};", "nested too deeply"),
-    (f"mov.u32 %r0, {'1' * 5000};", "expected an integer"),
-    ("mov.b64 %d, {%r0, %r1;", "not closed"),
-    ("mov.b64 %d, {%r0, %r1}};", "cannot read|do not match"),
-    ("} {", "cannot read"),
-    ("{", "not closed"),
-    ("ld.global.u32 %r0, [%d;", "do not match"),
-    ("add.u32 %r0, %r0, 1,;", "is missing"),
-    ("add.u32 %r0,, 1;", "is missing"),
-    (".loc a 1 1\n", "unknown directive"),
-    (".loc 1 1\n", "unknown directive"),
-    (".loc 1 1 1 1\n", "unknown directive"),
-    (".loc 1 1 1, function_name $A\n", "unknown directive|cannot read"),
-    (".loc 1 1 1, inlined_at 1 1 1\n", "unknown directive|cannot read"),
-    (".pragma nounroll;", "unknown directive"),
-    ('.file 1 "x";', "unknown directive"),
-    (".section .x;", "unknown directive"),
+    "mov.u32 %r0, 09;",
+    "mov.u32 %r0, 1/0;",
+    "mov.f64 %d, 1.0/0.0;",
+    f"mov.u32 %r0, {'1' * 5000};",
+    "mov.b64 %d, {%r0, %r1;",
+    "mov.b64 %d, {%r0, %r1}};",
+    "} {",
+    "{",
+    "ld.global.u32 %r0, [%d;",
+    "add.u32 %r0, %r0, 1,;",
+    "add.u32 %r0,, 1;",
+    ".loc a 1 1\n",
+    ".loc 1 1\n",
+    ".loc 1 1 1 1\n",
+    ".loc 1 1 1, function_name $A\n",
+    ".loc 1 1 1, inlined_at 1 1 1\n",
+    ".pragma nounroll;",
+    '.file 1 "x";',
+    ".section .x;",
     # Forms of operands.
-    ("add.u32 %r0, %tid.x, 1;", "no special register, got %tid.x"),
-    ("ld.shared.u32 %r0, [%r1-4];", "an offset begins with"),
-    ("ld.shared.u32 %r0, [4];", "in local memory only"),
-    ("ld.global.u32 %r0, [%r1];", "an address of 64 bits"),
-    ("ld.global.u32 %r0, [%d];\n  ld.global.u32 %r0, [%r1];", "an address of 64 bits"),
-    ("shl.b32 _, %r1, 3;", "a register for its result, got _"),
-    ("bar.sync 16;", "from 0 to 15, got 16"),
-    ("shl.b64 %d, %d, %e;", "an integer of 32 bits"),
-    ("match.any.sync.b32 %r0|%p, %r1, -1;", "has one result"),
+    "add.u32 %r0, %tid.x, 1;",
+    "ld.shared.u32 %r0, [%r1-4];",
+    "ld.shared.u32 %r0, [4];",
+    "ld.global.u32 %r0, [%r1];",
+    "ld.global.u32 %r0, [%d];\n  ld.global.u32 %r0, [%r1];",
+    "shl.b32 _, %r1, 3;",
+    "bar.sync 16;",
+    "shl.b64 %d, %d, %e;",
+    "match.any.sync.b32 %r0|%p, %r1, -1;",
     # Declarations.
-    (".local .align 3 .b8 y[8];", "power of two"),
-    (".local .b8 y[0];", "extent of 0"),
-    (".local .b8 y[1180591620717411303424];", "64 bits"),
-    (".local .b8 y[1099511627776];", "no GPU has"),
-    ("mov.u64 %d, 99999999999999999999;", "64 bits"),
-    (".local .b32 y<99999999999>;", "at most"),
-    (".reg .foo %z;", "no registers of type .foo"),
-    (".reg .b32 %z", "cannot read|unknown directive|expected"),
+    ".local .align 3 .b8 y[8];",
+    ".local .b8 y[0];",
+    ".local .b8 y[1180591620717411303424];",
+    "mov.u64 %d, 99999999999999999999;",
+    ".reg .foo %z;",
+    ".reg .b32 %z",
 ]  # fmt: skip
+REFUSED_HERE = [
+    "mov.u32 %r0, \u0667;",
+    "mov\u00a0.u32 %r0, 1;",
+    f"mov.u32 %r0, {'(' * 2000}1{')' * 2000};",
+    ".local .b8 y[1099511627776];",
+    ".local .b32 y<99999999999>;",
+]
+"""Characters, depths and sizes that ptxas takes, or ends by."""
 
 
-@pytest.mark.parametrize(("statement", "said"), REFUSED, ids=[s[:40] for s, _ in REFUSED])
-def test_the_error_names_its_place(statement, said, tmp_path):
+@pytest.mark.parametrize("statement", REFUSED + REFUSED_HERE, ids=lambda statement: statement[:40])
+def test_the_error_names_its_place(statement, tmp_path):
     file = tmp_path / "kernel.ptx"
     file.write_text(KERNEL.replace("STATEMENT", statement), encoding="utf-8")
-    with pytest.raises(PtxSyntaxError, match=said) as found:
+    with refuses(PtxSyntaxError) as found:
         load_ptx(file)
     error = found.value
     assert error.file == str(file)
@@ -220,68 +223,67 @@ def test_the_error_names_its_place(statement, said, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    "text",
     [
-        (HEAD.replace("8.7", "99.9"), "99.9"),
-        (HEAD.replace("8.7", "8.7.1"), "8.7.1"),
-        (HEAD.replace("64", "32"), "write .address_size 64"),
-        (HEAD + "foo", "cannot read 'foo'"),
-        (HEAD + "\ud800", "no character of PTX"),
-        (HEAD + ".address_size 64", ".address_size comes twice"),
-        ("", "begins with .version and .target"),
-        (HEAD.split("\n", 1)[1], "write .version 8.7 here"),
-        (".version 8.7\n.address_size 64\n", "write .target sm_90a here"),
-        (HEAD.replace("sm_90a", "sm_85"), "no GPU is named sm_85"),
-        (HEAD.replace("8.7", "7.9"), "got 7.9"),
-        (HEAD + ".section .debug_str { garbage }", "cannot read 'garbage'"),
-        (HEAD + ".section .debug_str { .b8 300 }", "a number of 8 bits"),
-        (HEAD + ".section foo { .b8 1 }", "cannot read '.section foo"),
-        (HEAD + ".loc 1 2 3\n", "cannot read '.loc"),
-        (HEAD + ";", "cannot read ';'"),
-        (HEAD + ".global .u32 a; .global .u32 a;", "a is declared twice"),
-        (HEAD + ".visible .entry k(.param .u64 x, .param .u64 x) { ret; }", "x is declared twice"),
-        (HEAD + ".visible .entry k() { ret; } .visible .entry k() { ret; }", "k is defined twice"),
-        (HEAD + ".visible .entry k() .maxntid 1 1 { ret; }", "unknown directive '1'"),
-        (HEAD + ".visible .entry k() { ret;", "not closed"),
-        (HEAD + ".visible .entry k(.param .b8 x[99999]) { ret; }", "32764"),
-        (HEAD + ".global .b8 a[1099511627776];", "no GPU has"),
-        (HEAD + ".global .u32 a = 1.0/0.0;", "division by zero"),
-        (HEAD + "/* never", "does not end"),
-        (HEAD + ".alias a, b;", "declared before it, got a"),
-        (HEAD + ".shared .u32 a = 3;", "no variable has an initial value"),
-        (HEAD + ".visible .weak .global .u32 a;", "one linking directive"),
-        (HEAD + ".const .u32 c;\n.entry k() { st.global.u32 [c], 1; ret; }", "in .global there, and c is in .const"),
-        (HEAD + ".func f() { ret; }\n.entry k() { .reg .b32 %r; ld.global.u32 %r, [f]; ret; }", "f is a function"),
+        HEAD.replace("8.7", "99.9"),
+        HEAD.replace("8.7", "8.7.1"),
+        HEAD.replace("64", "32"),
+        HEAD + "foo",
+        HEAD + "\ud800",
+        HEAD + ".address_size 64",
+        "",
+        HEAD.split("\n", 1)[1],
+        ".version 8.7\n.address_size 64\n",
+        HEAD.replace("sm_90a", "sm_85"),
+        HEAD.replace("8.7", "7.9"),
+        HEAD + ".section .debug_str { garbage }",
+        HEAD + ".section .debug_str { .b8 300 }",
+        HEAD + ".section foo { .b8 1 }",
+        HEAD + ".loc 1 2 3\n",
+        HEAD + ";",
+        HEAD + ".global .u32 a; .global .u32 a;",
+        HEAD + ".visible .entry k(.param .u64 x, .param .u64 x) { ret; }",
+        HEAD + ".visible .entry k() { ret; } .visible .entry k() { ret; }",
+        HEAD + ".visible .entry k() .maxntid 1 1 { ret; }",
+        HEAD + ".visible .entry k() { ret;",
+        HEAD + ".visible .entry k(.param .b8 x[99999]) { ret; }",
+        HEAD + ".global .b8 a[1099511627776];",
+        HEAD + ".global .u32 a = 1.0/0.0;",
+        HEAD + "/* never",
+        HEAD + ".alias a, b;",
+        HEAD + ".shared .u32 a = 3;",
+        HEAD + ".visible .weak .global .u32 a;",
+        HEAD + ".const .u32 c;\n.entry k() { st.global.u32 [c], 1; ret; }",
+        HEAD + ".func f() { ret; }\n.entry k() { .reg .b32 %r; ld.global.u32 %r, [f]; ret; }",
     ],
 )
-def test_what_is_outside_of_functions_is_refused_with_its_place(text, said):
-    with pytest.raises(PtxSyntaxError, match=said) as found:
+def test_what_is_outside_of_functions_is_refused_with_its_place(text):
+    with refuses(PtxSyntaxError) as found:
         load_ptx(text)
     assert 1 <= found.value.line <= text.count("\n") + 1
-    assert f"line {found.value.line}, column {found.value.column} of the PTX" in str(found.value)
 
 
 ELSEWHERE = [
-    (HEAD + "  /* never\n ends\n", 4, 3, "does not end"),
-    (HEAD + ".entry k() {\n  mov.u32 /* a\n ret; }\n", 5, 11, "does not end"),
-    (HEAD.replace("sm_90a", "sm_100a"), 2, 9, "PTX for sm_100a does not run on an sm_90a"),
-    (HEAD.replace("sm_90a", "foo"), 2, 9, "no GPU is named foo"),
-    (HEAD.replace("sm_90a", "compute_85"), 2, 9, "no GPU is named compute_85"),
-    (HEAD.replace("sm_90a", "compute_100a"), 2, 9, "PTX for compute_100a does not run on an sm_90a"),
-    (HEAD.replace("8.7", "10.0"), 1, 10, "up to 9.x, got 10.0"),
-    (HEAD.replace("8.7", "9"), 1, 10, "got 9"),
-    (HEAD + ".shared .u64 s;\n.global .u64 a = b;", 5, 18, "address of b, which is no variable"),
-    (HEAD + ".shared .u64 s;\n.global .u64 a = s;", 5, 18, "address of s, which is no variable"),
-    (HEAD + ".entry k()\n.reqntid 0\n{ ret; }", 5, 1, ".reqntid takes numbers from 1 on, got 0"),
-    (HEAD + ".entry k()\n.maxntid 8, 0\n{ ret; }", 5, 1, ".maxntid takes"),
-    ("build/kernel.ptx", 1, 1, "pass a pathlib.Path"),
-    ("kernel.ptx", 1, 1, "pass a pathlib.Path"),
+    (HEAD + "  /* never\n ends\n", 4, 3),
+    (HEAD + ".entry k() {\n  mov.u32 /* a\n ret; }\n", 5, 11),
+    (HEAD.replace("sm_90a", "sm_100a"), 2, 9),
+    (HEAD.replace("sm_90a", "foo"), 2, 9),
+    (HEAD.replace("sm_90a", "compute_85"), 2, 9),
+    (HEAD.replace("sm_90a", "compute_100a"), 2, 9),
+    (HEAD.replace("8.7", "10.0"), 1, 10),
+    (HEAD.replace("8.7", "9"), 1, 10),
+    (HEAD + ".shared .u64 s;\n.global .u64 a = b;", 5, 18),
+    (HEAD + ".shared .u64 s;\n.global .u64 a = s;", 5, 18),
+    (HEAD + ".entry k()\n.reqntid 0\n{ ret; }", 5, 1),
+    (HEAD + ".entry k()\n.maxntid 8, 0\n{ ret; }", 5, 1),
+    ("build/kernel.ptx", 1, 1),
+    ("kernel.ptx", 1, 1),
 ]
 
 
-@pytest.mark.parametrize(("text", "line", "column", "said"), ELSEWHERE)
-def test_the_place_is_where_it_begins(text, line, column, said):
-    with pytest.raises(PtxSyntaxError, match=re.escape(said)) as found:
+@pytest.mark.parametrize(("text", "line", "column"), ELSEWHERE)
+def test_the_place_is_where_it_begins(text, line, column):
+    with refuses(PtxSyntaxError) as found:
         load_ptx(text)
     assert (found.value.line, found.value.column) == (line, column)
     assert found.value.statement
@@ -370,10 +372,9 @@ def test_what_ptxas_accepts_is_accepted(statement):
 
 @pytest.mark.integration
 def test_ptxas_agrees():
-    """What is refused here, ptxas refuses, and what it accepts is accepted, but for what is too large or too deep."""
-    ours = ("nested too deeply", "no GPU has", "no character", "at most")
-    for statement, said in REFUSED:
-        if said not in ours and "1.0/0.0" not in statement:
+    """ptxas refuses all of `REFUSED` but the division of floats, and accepts all of `ACCEPTED`."""
+    for statement in REFUSED:
+        if "1.0/0.0" not in statement:
             assert refusal_of_ptxas(KERNEL.replace("STATEMENT", statement)), statement
     for statement in ACCEPTED:
         assert not refusal_of_ptxas(KERNEL.replace("STATEMENT", statement)), statement
@@ -384,7 +385,7 @@ def test_a_file_may_be_of_any_bytes(tmp_path):
     file.write_bytes(HEAD.encode() + b"// a\rb\n")
     assert not load_ptx(file).kernels
     file.write_bytes(HEAD.encode() + b"\xff")
-    with pytest.raises(PtxSyntaxError, match="no character of PTX"):
+    with refuses(PtxSyntaxError):
         load_ptx(file)
 
 
@@ -401,7 +402,7 @@ def test_a_branch_beyond_its_targets_is_told():
     found = np.zeros(2, np.uint32)
     module.launch("k", 1, 2, (found,))
     assert found.tolist() == [70, 80]
-    with pytest.raises(MemoryAccessError, match="less than its 2 targets, got 2"):
+    with refuses(MemoryAccessError):
         module.launch("k", 1, 3, (np.zeros(3, np.uint32),))
 
 
@@ -445,7 +446,7 @@ def test_the_address_of_a_kernel_is_named_where_it_is_reached():
     module, found = load_ptx(text), np.zeros(1, np.uint32)
     module.launch("child", 1, 1, (found,))
     assert found.tolist() == [7]
-    with pytest.raises(UnknownInstructionError, match="child is a kernel"):
+    with refuses(UnknownInstructionError):
         module.launch("parent", 1, 1, (found,))
 
 

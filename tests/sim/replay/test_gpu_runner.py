@@ -16,6 +16,7 @@ from cutepy.frontends.dsl.execution import executing_on
 from cutepy.sim import Run
 from cutepy.sim.machine.schedule import Schedule
 from cutepy.sim.replay.reproducers import gpu_runner
+from tests.messages import pins, refuses
 from tests.sim.replay.kernels import RACE, module
 
 
@@ -287,14 +288,14 @@ def test_a_hazard_of_two_launches_has_both_in_its_script(swapped, said, tmp_path
 def test_the_later_of_two_launches_is_played_first():
     witness = early_access().replay()
     assert witness.kind == "values"
-    assert "first [0] of a tensor of shape (64,) and type uint32: 0, not 1" in witness.what
+    pins(witness.what)
 
 
 def test_what_the_host_changes_between_two_launches_is_refused(tmp_path):
     def change(y):
         y[3] = 77
 
-    with pytest.raises(ValueError, match="the host has changed a tensor of shape"):
+    with refuses(ValueError):
         early_access(change).reproducer(tmp_path / "early.py")
 
 

@@ -12,6 +12,7 @@ from cutepy.sim import HazardError, Run
 from cutepy.sim.machine.policies import HoldBack, Site, held_of, policy_named
 from cutepy.sim.replay import Report
 from cutepy.sim.sanitize import Hazards
+from tests.messages import refuses
 from tests.sim.replay.kernels import RACE, module
 from tests.sim.replay.test_witnesses import SHOWN, watched
 from tests.sim.sanitize.sarif_rules import check_sarif
@@ -36,11 +37,11 @@ def test_a_report_plays_its_hazards_and_writes_their_scripts(report, tmp_path):
 
 def test_a_report_that_has_nothing_to_play_says_so():
     assert Report(Hazards()).replay() == ()
-    with pytest.raises(ValueError, match="the report has none"):
+    with refuses(ValueError):
         Report(Hazards()).reproducer("race.py")
     with pytest.raises(HazardError), cutepy.simulate(sanitize=True) as run:
         module(RACE).launch("k", 1, 64, (np.zeros(64, np.uint32),))
-    with pytest.raises(RuntimeError, match=r"use simulate\(sanitize=True, replay=True\)"):
+    with refuses(RuntimeError):
         run.report().replay()
 
 
@@ -61,7 +62,7 @@ def test_json_has_the_schedules_that_were_played(report):
     assert schedules["seeds"] == {"first": 5, "last": 7}
     for found in schedules["differ"]:
         assert (found["policy"], found["kind"]) == (f"schedule:{found['seed']}", "values")
-        assert "bytes are others, first [" in found["what"]
+        assert "bytes differ, first [" in found["what"]
     assert schedules["differ"]
     assert told["certificates"][0]["launches"] == 1
 
@@ -102,7 +103,7 @@ def test_a_report_needs_no_memory_but_for_witnesses():
     with pytest.raises(HazardError), cutepy.simulate(sanitize=True) as run:
         module(RACE).launch("k", 1, 64, (np.zeros(64, np.uint32),))
     assert run.report().to_json()["hazards"][0]["witness"] is None
-    with pytest.raises(RuntimeError, match="replay=True"):
+    with refuses(RuntimeError):
         run.report(replay=True)
     (hazard,) = run.report().played().hazards
     assert hazard.witness.said.startswith("nothing changes: not played: a hazard is replayed on memory as it was")
@@ -128,19 +129,19 @@ def test_the_name_of_a_witness_makes_its_schedule(name):
 
 
 @pytest.mark.parametrize(
-    ("path", "error", "said"),
+    ("path", "error"),
     [
-        ("", ValueError, "path must be the file to write the script to, such as 'race.py', got ''"),
-        (".", ValueError, "got a folder, '.'"),
-        (3, TypeError, "path must be where to write the script, such as 'race.py', got 3"),
-        (None, TypeError, "such as 'race.py', got None"),
-        (b"race.py", TypeError, "such as 'race.py', got b'race.py'"),
+        ("", ValueError),
+        (".", ValueError),
+        (3, TypeError),
+        (None, TypeError),
+        (b"race.py", TypeError),
     ],
 )
-def test_a_reproducer_is_written_to_a_file(path, error, said):
+def test_a_reproducer_is_written_to_a_file(path, error):
     run = watched(*SHOWN[next(iter(SHOWN))][0])
     for writes in (run.hazards[0].reproducer, run.report().reproducer):
-        with pytest.raises(error, match=said):
+        with refuses(error):
             writes(path)
 
 
@@ -151,7 +152,7 @@ def test_names_of_what_is_held_back():
     assert policy_named(repr(policy)).site == site
     assert repr(held_of("poison")) == "hold:poison"
     for wrong in ("", "x", "17,", "17,lane", "17,warp=-1", "17,lane=3,warp=2", "17poison", "poison,17", "17,mmas"):
-        with pytest.raises(ValueError, match="policy hold: must be followed by what a witness names"):
+        with refuses(ValueError):
             held_of(wrong)
 
 

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import cutepy
 from cutepy.cli.app import app
 from cutepy.sim import ScheduleError
+from tests.messages import pins, refuses
 from tests.sim.replay.kernels import module
 from tests.sim.replay.test_exploring import COUNTS, LOCKS, TICKETS
 
@@ -124,7 +125,7 @@ def test_a_dynamic_scheduler_deals_tiles_in_every_way():
 def test_a_limit_says_that_these_are_not_all():
     found, _ = explored(TICKETS, block=160, limit=7)
     assert (found.schedules, found.is_complete) == (7, False)
-    assert "7 schedules, not all, since there are more: some come to something else" in str(found)
+    pins(str(found))
 
 
 def test_what_goes_on_and_on_is_told(monkeypatch):
@@ -156,7 +157,7 @@ def test_a_hazard_of_some_schedules_is_told_with_the_first_that_has_it(schedules
     with pytest.raises(ScheduleError) as error, cutepy.simulate(sanitize=True, schedules=schedules):
         module(HIDDEN).launch("k", 1, 64, (np.zeros(16, np.uint32),))
     hazard = next(d for d in error.value.explorations[0].divergences if d.kind == "hazard")
-    assert "too-weak-semantics" in hazard.what
+    pins(hazard.what)
     with pytest.raises(cutepy.sim.HazardError), cutepy.simulate(sanitize=True, policy=hazard.policy):
         module(HIDDEN).launch("k", 1, 64, (np.zeros(16, np.uint32),))
 
@@ -177,7 +178,7 @@ def test_a_schedule_that_differs_withdraws_the_certificate(asked_early):
 
 @pytest.mark.parametrize(("schedules", "limit"), [("every", 5), ("all", 0)])
 def test_what_cannot_be_asked_for_is_refused(schedules, limit):
-    with pytest.raises(ValueError, match=r'"all"|at least 1'), cutepy.simulate(schedules=schedules, limit=limit):
+    with refuses(ValueError), cutepy.simulate(schedules=schedules, limit=limit):
         pass
 
 
@@ -185,7 +186,7 @@ def test_memory_that_cannot_be_put_back_is_refused():
     x = cutepy.sim.lazy_tensor(10**10, "uint32")
     with cutepy.simulate(replay=True) as run:
         module(COUNTS).launch("k", 1, 32, (x,))
-        with pytest.raises(RuntimeError, match="smaller tensors"):
+        with refuses(RuntimeError):
             run.explore(schedules="all")
 
 
@@ -206,6 +207,6 @@ def test_the_command_line_plays_all(tmp_path):
     )
     result = CliRunner().invoke(app, ["sanitize", "--schedules", "all", "--limit", "9", str(script)])
     assert result.exit_code == 1
-    assert "all 2 schedules, up to the order of steps that commute: some come to something else" in result.output
+    assert "all 2 schedules, up to the order of steps that commute: some end with another result" in result.output
     assert 'cutepy.simulate(policy="schedule:' in result.output
     assert CliRunner().invoke(app, ["sanitize", "--schedules", "some", str(script)]).exit_code != 0

@@ -9,6 +9,7 @@ import pytest
 
 from cutepy.sim import Run, lazy_tensor
 from cutepy.sim.machine.policies import policy_named
+from tests.messages import pins, refuses
 from tests.sim.opcode_runner import launch
 
 ADDRESS = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3;
@@ -152,7 +153,7 @@ def test_who_reaches_into_a_cta_that_is_not_there_gets_an_error(name):
     witness = hazard.replay()
     assert hazard.kind == ("unstarted-peer" if "begins" in name else "exited-peer")
     assert witness.kind == "error", witness
-    assert "is of a CTA that has not begun, or has ended" in witness.what
+    pins(witness.what)
     assert policy_named(witness.schedule).tells_absence
 
 
@@ -184,7 +185,7 @@ def test_what_no_schedule_shows_says_why():
     run = watched(WRITE, BARRIER, STORE, WAIT)
     witness = run.replay(run.hazards[0])
     assert (witness.what, witness.kind) == (None, "")
-    assert "one memory for all proxies" in str(witness)
+    pins(str(witness))
 
 
 def test_a_race_whose_values_are_the_same_changes_nothing():
@@ -202,7 +203,7 @@ def test_memory_is_as_it_was_before_the_launch():
     launch("".join((ADDRESS, WRITE, OTHER, OUT)), data, block=64, smem_bytes=2048, run=run)
     left = data.copy()
     data[:] = 5  # what the host does later changes nothing
-    assert "0, not 32" in run.hazards[0].replay().what
+    pins(run.hazards[0].replay().what)
     assert (data == 5).all()
     assert left[512] == 32
 
@@ -219,9 +220,9 @@ def test_without_memory_it_is_refused():
     run = Run((), None, sanitize=True)
     launch("".join((ADDRESS, WRITE, OTHER, OUT)), np.arange(1024, dtype=np.uint32), block=64, smem_bytes=2048, run=run)
     for ask in (run.hazards[0].replay, lambda: run.hazards[0].reproducer("x.py")):
-        with pytest.raises(RuntimeError, match=r"use simulate\(sanitize=True, replay=True\)"):
+        with refuses(RuntimeError):
             ask()
-    with pytest.raises(RuntimeError, match=r"use simulate\(replay=True\)"):
+    with refuses(RuntimeError):
         run.explore(1)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from cutepy.sim import DeadlockError, Run, SimulationError
 from cutepy.sim.machine.policies import policy_named
+from tests.messages import pins, refuses
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; and.b32 %r3, %r2, 31; ld.param.u64 %rd1, [p0];
@@ -218,8 +219,7 @@ def test_a_report_has_the_lanes_the_line_and_what_to_do():
     )  # fmt: skip
     assert branch.what == "bra"
     assert barrier.instruction.line
-    assert "lanes 1-31 of that warp" in found.missing
-    assert "barrier.sync" in found.missing
+    pins(found.missing)
 
 
 def test_one_mistake_is_told_once():
@@ -238,7 +238,7 @@ def test_lanes_that_have_not_come_yet_are_not_named():
 def test_a_deadlock_of_two_halves_is_told_with_the_cause():
     run = Run((), None, sanitize=True)
     body = "@%p2 bra LOW;\nbar.sync 1, 32;\nbra MEET;\nLOW: bar.sync 2, 32;\nMEET:"
-    with pytest.raises(SimulationError, match="deadlock"):
+    with refuses(SimulationError):
         launch(START + body + END, np.zeros(64, np.uint32), smem_bytes=2048, run=run, assembles=False)
     kinds = [hazard.kind for hazard in run.hazards]
     assert kinds == ["partial-warp"] * (len(kinds) - 1) + ["deadlock"]

@@ -11,6 +11,7 @@ from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.sanitize import AllowanceError
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.reports.allowances import comments
+from tests.messages import pins, refuses
 
 MODULE = """.version 8.7
 .target sm_90a
@@ -81,8 +82,7 @@ def test_what_is_allowed_is_repeated_with_its_reason(place, tmp_path):
     (allowed,) = run.hazards.allowed
     assert allowed.kind == "unordered-read"
     assert allowed.allowed.startswith("it is only a hint")
-    assert "allowed: unordered-read: data[32] (" in str(run.hazards)
-    assert "it is only a hint" in str(run.hazards)
+    pins(str(run.hazards))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_another_kind_is_no_reason_and_is_told(tmp_path):
 def test_an_argument_that_covers_nothing_is_told(tmp_path):
     run = race(tmp_path, allow={"missing-proxy-fence": "there is one"})
     assert len(run.hazards) == 1
-    assert "nothing needs allow={'missing-proxy-fence': ...}: remove it" in str(run.hazards)
+    pins(str(run.hazards))
 
 
 @pytest.mark.parametrize(
@@ -140,11 +140,11 @@ def test_what_cannot_be_meant_is_an_error(comment, said, tmp_path):
 
 
 def test_so_are_arguments():
-    with pytest.raises(AllowanceError, match=r"must have a reason, got none: write allow=\{'unordered-read': "):
+    with refuses(AllowanceError):
         Run((), None, sanitize=True, allow={"unordered-read": " "})
-    with pytest.raises(AllowanceError, match="got 'race'"):
+    with refuses(AllowanceError):
         Run((), None, sanitize=True, allow={"race": "why not"})
-    with pytest.raises(ValueError, match="use sanitize=True"):
+    with refuses(ValueError):
         Run((), None, allow={"unordered-read": "why not"})
 
 
@@ -263,6 +263,5 @@ def test_a_call_of_several_lines_is_covered_by_a_comment_before_it(tmp_path):
     [["unordered-read"], "unordered-read", {"unordered-read": True}, {3: "why not"}, 5],
 )
 def test_an_argument_of_another_type_is_refused(given):
-    with pytest.raises(TypeError, match="allow must be a mapping of kinds to reasons, such as") as caught:
+    with refuses(TypeError):
         Run((), None, sanitize=True, allow=given)
-    assert "unordered-read" in str(caught.value)

@@ -8,6 +8,7 @@ import pytest
 import cutepy
 from cutepy.sim import AbsentCtaError, DeadlockError, HazardError, Run
 from cutepy.sim.sanitize import Hazards
+from tests.messages import pins, refuses
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3; add.u32 %r8, %r1, 1024;
@@ -58,8 +59,7 @@ def test_an_arrival_that_nobody_makes():
     assert (empty.kind, empty.where) == ("deadlock", "mbarrier 0x408")
     assert waits_of(empty) == [("mbarrier 0x408", []), ("mbarrier 0x400", ["mbarrier 0x408"])]
     full = empty.waits[1]
-    assert "0 of 32 arrivals of its phase 0 have come" in empty.missing
-    assert "come, and no other thread that still runs arrives there" in empty.missing
+    pins(empty.missing)
     assert [side.who for side in empty.waits[0].sides] == ["threads 0-31 of CTA (0, 0, 0)"]
     assert (empty.before.what, empty.after.what, empty.after.warp) == ("mbarrier.init", "mbarrier.try_wait", 0)
     assert "0 of 1 arrivals of its phase 1 have come" in full.lacks
@@ -79,7 +79,7 @@ def test_what_a_part_has_come_of_comes_before_what_waits_for_it():
     _, hazards = hung(body, block=64)
     (found,) = hazards
     assert waits_of(found) == [("mbarrier 0x400", ["mbarrier 0x408"]), ("mbarrier 0x408", ["mbarrier 0x400"])]
-    assert "1 of 2 arrivals of its phase 0 have come" in found.missing
+    pins(found.missing)
 
 
 def test_one_for_each_thing_however_many_wait():
@@ -88,8 +88,7 @@ def test_one_for_each_thing_however_many_wait():
     body = INIT.format(at="", count=1) + SHOW + apart
     _, (found,) = hung(body, block=64, grid=2)
     assert found.kind == "deadlock"
-    ctas = "CTAs (0, 0, 0), (1, 0, 0)"
-    assert f"threads 0-31 of {ctas} and threads 32-63 of {ctas} wait" in found.missing
+    pins(found.missing)
 
 
 def test_two_things_at_one_line_are_two_waits():
@@ -104,15 +103,14 @@ def test_two_things_at_one_line_are_two_waits():
 def test_bytes_that_do_not_come_follow_from_what_was_announced():
     _, hazards = hung(INIT.format(at="", count=1) + SHOW + EXPECT.format(256) + wait(0))
     assert [hazard.kind for hazard in hazards] == ["uneven-bytes", "deadlock"]
-    assert "the arrivals of its phase 0 have all come, and 256 bytes that were announced have not" in hazards[1].missing
+    pins(hazards[1].missing)
     assert hazards[1].before.what == "mbarrier.arrive"
 
 
 def test_a_named_barrier():
     _, (found,) = hung("@!%p2 bra END;\nbar.sync 1, 64;\nEND:\n", block=64)
     assert (found.kind, found.where, found.before) == ("deadlock", "barrier 1", None)
-    assert "32 of 64 threads have come, and no other thread that still runs comes there" in found.missing
-    assert "threads 32-63 have ended" in found.missing
+    pins(found.missing)
     assert found.after.what == "bar.sync"
 
 
@@ -122,11 +120,9 @@ def test_barriers_that_are_waited_for_in_turns():
     _, (found,) = hung(body, block=64)
     assert waits_of(found) == [("barrier 1", ["barrier 2"]), ("barrier 2", ["barrier 1"])]
     assert (found.after.warp, found.before.warp) == (0, 1)
-    assert "who may come there waits for barrier 2 first" in found.missing
+    pins(found.missing)
     text = run_text(found)
-    assert "wait 1: threads 0-31 of CTA (0, 0, 0) at " in text
-    assert "threads 32-63 of CTA (0, 0, 0) would come at " in text
-    assert "after wait 2" in text
+    pins(text)
 
 
 def test_the_barrier_of_a_cluster():
@@ -134,7 +130,7 @@ def test_the_barrier_of_a_cluster():
     late = body + "@!%p3 bra OTHER;\nbarrier.cluster.wait;\nbra END;\nOTHER: bar.sync 1, 64;\nEND:\n"
     _, (found,) = hung(late, grid=2, cluster=2)
     assert waits_of(found) == [("the barrier of the cluster", []), ("barrier 1", [])]
-    assert "32 of 64 threads have arrived, and no other thread that still runs arrives there" in found.missing
+    pins(found.missing)
 
 
 def test_a_flag_in_global_memory():
@@ -143,8 +139,7 @@ def test_a_flag_in_global_memory():
     assert found.kind == "deadlock"
     assert found.where.startswith("global memory, byte 0x40 of argument 0")
     assert found.after.what == "ld read"
-    assert "a loop reads it again and again, and no other thread that still runs writes to memory" in found.missing
-    assert "not known" in found.missing
+    pins(found.missing)
 
 
 def test_a_lock_that_is_not_given_back_has_who_took_it():
@@ -234,7 +229,7 @@ def test_causes_come_first():
     race = "@%p1 st.shared.u32 [%r1], %r2;\n@!%p2 ld.shared.u32 %r9, [%r1];\n"
     _, hazards = hung(race + "bar.sync 1, 96;\n", block=64)
     assert [hazard.kind for hazard in hazards] == ["unordered-read", "deadlock"]
-    assert "it may not hang in every schedule" in hazards[-1].missing
+    pins(hazards[-1].missing)
 
 
 def test_an_absent_cta_is_no_mistake():
@@ -322,7 +317,7 @@ def test_a_schedule_that_hangs_is_one_too(schedules):
     assert len(hangs) == 1
     assert hangs[0].hazard.kind == "deadlock"
     assert hangs[0].what.startswith("deadlock: barrier 1 of some")
-    with pytest.raises(HazardError, match="deadlock: barrier 1"), cutepy.simulate(
+    with refuses(HazardError), cutepy.simulate(
         sanitize=True, policy=hangs[0].policy
     ):  # fmt: skip
         waits(SOME, "some")
@@ -418,10 +413,10 @@ def test_an_arrival_at_another_stage_is_none_at_this_one():
     )  # fmt: skip
     _, (found,) = hung(body, block=64)
     assert sorted(waits_of(found)) == [("mbarrier 0x400", []), ("mbarrier 0x408", [])]
-    assert "no other thread that still runs arrives there" in found.missing
+    pins(found.missing)
 
 
 def test_the_error_and_the_hazard_count_arrivals_alike():
     error, (found,) = hung(INIT.format(at="", count=2) + SHOW + "@%p1 " + ARRIVE.format(at="") + wait(0))
-    assert "1 of 2 arrivals have come, 0 bytes pending" in str(error)
-    assert "1 of 2 arrivals of its phase 0 have come" in found.missing
+    pins(str(error))
+    pins(found.missing)

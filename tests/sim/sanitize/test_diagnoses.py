@@ -9,6 +9,7 @@ import pytest
 import cutepy.sim
 from cutepy.sim.sanitize.diagnoses import CASES, Diagnosis, fields_of
 from cutepy.sim.sanitize.kinds import KINDS
+from tests.messages import refuses
 
 SOURCES = sorted(Path(cutepy.sim.__file__).parent.rglob("*.py"))
 OTHER = Diagnosis("mmas-may-be-reading")
@@ -107,9 +108,9 @@ def test_a_diagnosis_keeps_that_the_read_came_first():
 
 
 @pytest.mark.parametrize(
-    ("case", "values", "said"),
-    [("no-such-case", {}, "no case is named"), ("relaxed-wait", {}, "fields"), ("relaxed-wait", {"at": 1}, "line")],
+    ("case", "values"),
+    [("no-such-case", {}), ("relaxed-wait", {}), ("relaxed-wait", {"at": 1})],
 )
-def test_unknown_cases_and_fields_are_refused(case, values, said):
-    with pytest.raises(TypeError, match=said):
+def test_unknown_cases_and_fields_are_refused(case, values):
+    with refuses(TypeError):
         Diagnosis(case, **values)

@@ -7,6 +7,7 @@ import pytest
 
 import cutepy
 from cutepy.sim import BarrierError, DeadlockError, HazardError, MemoryAccessError, Run, SimulationError
+from tests.messages import pins, refuses
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3; add.u32 %r8, %r1, 1024;
@@ -224,7 +225,7 @@ def test_registers_that_nobody_gives_back():
     error, (found,) = stopped("setmaxnreg.inc.sync.aligned.u32 232;\n", block=384, directives=".reqntid 384, 1, 1")
     assert isinstance(error, DeadlockError)
     assert found.kind == "exhausted-registers"
-    assert "launched with 168" in found.missing
+    pins(found.missing)
     assert found.after.what == "setmaxnreg"
 
 
@@ -263,7 +264,7 @@ def test_simulate_raises_hazards_in_its_place():
 
 
 def test_without_the_sanitizer_the_error_has_its_line_of_the_ptx():
-    with pytest.raises(MemoryAccessError, match="at line 9 of the PTX"), cutepy.simulate():
+    with refuses(MemoryAccessError), cutepy.simulate():
         late()
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from cutepy.sim import DeadlockError, Run
 from cutepy.sim.machine.policies import policy_named
+from tests.messages import pins, refuses
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3;
@@ -194,7 +195,7 @@ def test_warps_that_end_give_no_registers_back():
     """As on an H200: three warps end with 168 registers a thread, and 224 for two warpgroups are not there."""
     grows = "setmaxnreg.inc.sync.aligned.u32 224;\n"
     ends = f"setp.lt.u32 %p5, %r2, 96;\n@%p5 exit;\nsetp.lt.u32 %p5, %r2, 128;\n@%p5 bra END;\n{grows}END:\n"
-    with pytest.raises(DeadlockError, match="224 registers a thread: launched with 168"):
+    with refuses(DeadlockError):
         hazards_of(ends, block=384, directives=".reqntid 384, 1, 1")
     gives = (
         f"setp.lt.u32 %p5, %r2, 128;\n@%p5 bra FEW;\n{grows}bra END;\nFEW: setmaxnreg.dec.sync.aligned.u32 40;\nEND:\n"
@@ -218,7 +219,7 @@ def test_a_lane_that_arrives_for_its_warp_is_told_of_bar_warp_sync():
     launch(body, np.zeros(64, np.uint32), block=64, smem_bytes=2048, run=run, assembles=False)
     (found,) = run.hazards
     assert found.kind == "unordered-write"
-    assert "bar.warp.sync must come between" in found.missing
+    pins(found.missing)
 
 
 PEER_COPY = """setp.ne.u32 %p5, %r5, 0; add.u32 %r11, %r1, 512; mapa.shared::cluster.u32 %r12, %r11, %r6;
@@ -306,7 +307,7 @@ def test_a_hang_tells_what_is_in_flight_where_a_cta_has_ended():
     load = (INIT.format(count=1), SHOW, BARRIER, EXPECT.format(size=256), LOAD.format(to="%r1"), "exit;\n")
     wait = ("OTHER:\n", INIT.format(count=1), BARRIER, TRY.format(n=0, how=""))
     run = Run((), None, sanitize=True)
-    with pytest.raises(DeadlockError, match="it may not hang in every schedule"):
+    with refuses(DeadlockError):
         launch(
             "".join((START, first, *load, *wait)), np.zeros(1024, np.uint32), block=64, grid=2, cluster=2,
             smem_bytes=2048, run=run, assembles=False,
@@ -336,4 +337,4 @@ def test_warps_that_write_the_same_in_one_instruction_are_told_to_let_one_write(
     body = f"mov.u32 %r1, smem; ld.param.u64 %rd1, [p0];\nst.{where}.u32 [{address}], 7;\n"
     launch(body, np.zeros(4, np.uint32), block=64, smem_bytes=64, run=run)
     (found,) = run.hazards
-    assert "let one of them write" in found.missing
+    pins(found.missing)

@@ -19,6 +19,7 @@ from cutepy.sim.sanitize import repairs
 from cutepy.sim.sanitize.assembler import assembled_by
 from cutepy.sim.sanitize.registers import RegisterHazard, register_hazards
 from cutepy.sim.translate import linked, translate
+from tests.messages import pins
 
 PACKED = Instruction(
     3, "mov.b32", (Vector((Register("%rs1", "b16", 1), Register("%rs2", "b16", 2))), Register("%r1", "b32", 0))
@@ -140,7 +141,7 @@ def test_kernels_with_setmaxnreg_are_asked_about():
 @pytest.mark.parametrize(
     ("spills", "line", "said"),
     [
-        (None, 8, "where and whether in a loop nvdisasm would say (pip install 'cutepy[inspect]')"),
+        (None, 8, "at lines that nvdisasm would name (pip install 'cutepy[inspect]')"),
         (
             [Spill(9, 4, 0, False, False), Spill(13, 0, 8, False, False)],
             13,
@@ -162,7 +163,7 @@ def test_spills_are_told_where_they_cost_most(spills, line, said):
     with assembled_by(lambda ptx: asked):
         ((kind, _, _, side, cost),) = repairs.remarks(SUMS, "kernel", instructions)
     assert (kind, side.instruction.line) == ("spilled-registers", line)
-    assert f"16 bytes a thread are stored and 24 loaded for want of registers, {said}" in cost.wrong
+    pins(cost.wrong)
     assert ("..." in cost.wrong) == (spills is not None and len(spills) > 3)
 
 

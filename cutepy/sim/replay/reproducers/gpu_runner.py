@@ -235,7 +235,7 @@ def run(script: str, way: str, launches: int) -> tuple[list[dict[str, Any]], str
 
 
 def main(script: str, what: dict[str, Any]) -> int:
-    """Launch in all ways, and say whether one came to something else; the exit status is 1 if so."""
+    """Launch in all ways, and say whether one ended with another result; the exit status is 1 if so."""
     if sys.argv[1:2] == ["--child"]:
         status = child(what, sys.argv[2], int(sys.argv[3]))
         os._exit(status)  # the driver would wait for a launch that hangs
@@ -264,7 +264,7 @@ def main(script: str, what: dict[str, Any]) -> int:
 def verdict(
     expected: str | None, counts: dict[str, Counter[str]], ends: dict[str, str], told: dict[str, dict[str, Any]]
 ) -> list[str]:
-    """Say what came to something else.
+    """Tell the results that differ.
 
     Values that are the same in all launches, and neither the simulator's nor those of another order, show no hazard (a
     GPU rounds sums of MMAs in its own way, say): that is said, and other launches are compared with them.

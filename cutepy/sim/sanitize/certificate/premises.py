@@ -189,7 +189,7 @@ class Premises:
         """Check that no wait follows the peeks of some threads, as none will run any more."""
         for peek in _peeks(pending):
             if self._tries[peek].followers:
-                self._refuse(f"the wait did not run that follows the peek at {line_of(self._tries[peek].instruction)}")
+                self._refuse(f"the wait that follows the peek at {line_of(self._tries[peek].instruction)} did not run")
 
     def check_stuck(self, spinning: Array) -> None:
         """Check that who goes around a loop tries there for a phase of an mbarrier that is not complete."""

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from tests.messages import pins
 from tests.sim.sanitize.certificate.generators import GENERATORS
 from tests.sim.sanitize.certificate.programs import run
 from tests.sim.sanitize.certificate.trial import examine
@@ -39,12 +40,12 @@ HANGS = {
 @pytest.mark.parametrize("name", HANGS)
 def test_what_hangs_in_every_schedule_says_so(name):
     certificate, _, error = run(*HANGS[name])
-    assert "it hangs in every schedule: all that ran" in str(error)
+    pins(str(error))
     assert not certificate.is_certified
 
 
 def test_what_may_not_hang_says_so():
     program = [[("arrive", 0), ("arrive", 0)], [("wait", 0, 0)]], [1]
     _, hazards, error = run(*program)
-    assert "it may not hang in every schedule" in str(error)
+    pins(str(error))
     assert [hazard.kind for hazard in hazards] == ["early-wait", "deadlock"]
