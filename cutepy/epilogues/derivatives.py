@@ -116,6 +116,8 @@ def _rounded(nodes: _Nodes, inputs: Sequence[int], result: int, adjoint: int, no
     return [nodes.add("where", within, adjoint, nodes.constant(0.0))]
 
 
+_TANH = _by_slope(lambda nodes, x, y: nodes.add("sub", nodes.constant(1.0), nodes.add("mul", y, y)))
+
 ADJOINTS: dict[str, Adjoint] = {
     "neg": lambda nodes, inputs, result, adjoint, _: [nodes.add("neg", adjoint)],
     "abs": _by_slope(_absolute),
@@ -129,7 +131,8 @@ ADJOINTS: dict[str, Adjoint] = {
     "rsqrt": _by_slope(lambda nodes, x, y: nodes.scaled(nodes.add("mul", y, nodes.add("mul", y, y)), -0.5)),
     "sin": _by_slope(lambda nodes, x, y: nodes.add("cos", x)),
     "cos": _by_slope(lambda nodes, x, y: nodes.add("neg", nodes.add("sin", x))),
-    "tanh": _by_slope(lambda nodes, x, y: nodes.add("sub", nodes.constant(1.0), nodes.add("mul", y, y))),
+    "tanh": _TANH,
+    "tanh_approx": _TANH,
     "sigmoid": _by_slope(
         lambda nodes, x, y: nodes.add("mul", y, nodes.add("sub", nodes.constant(1.0), y)),
     ),

@@ -30,6 +30,7 @@ rsqrt = _elementary("rsqrt", "1 over the square root")
 sin = _elementary("sin", "the sine")
 cos = _elementary("cos", "the cosine")
 tanh = _elementary("tanh", "the hyperbolic tangent")
+tanh_approx = _elementary("tanh_approx", "the hyperbolic tangent, by one instruction, within 2^-11 of itself,")
 sigmoid = _elementary("sigmoid", "the logistic function 1 / (1 + exp(-x))")
 erf = _elementary("erf", "the error function")
 floor = _elementary("floor", "the largest whole number that is not above")
@@ -241,7 +242,7 @@ def _new(like: Value, size: Any, fill: Any, dtype: object = None, device: object
 
 
 def _as_float(x: Value) -> Value:
-    return x if x.node.type == "f32" else x * 1.0
+    return x if x.node.type == "f32" else apply("float", x)
 
 
 def _torch_dtype(x: Value) -> Any:  # noqa: ANN401

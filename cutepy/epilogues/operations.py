@@ -31,7 +31,7 @@ class Primitive(NamedTuple):
     gives: Type | Literal[""] = ""
 
 
-FUNCTIONS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "erf")
+FUNCTIONS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "tanh_approx", "sigmoid", "erf")
 """Primitives of about ten instructions, with the special function unit; so has `div`."""
 _REAL = Primitive(1, ("f32",))
 _ARITHMETIC = Primitive(2, ("i32", "f32"))

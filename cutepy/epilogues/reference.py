@@ -26,6 +26,7 @@ _FUNCTIONS: Functions = {
     "xor": torch.bitwise_xor,
     "not": torch.bitwise_not,
     "int": lambda x: x.to(torch.int32),
+    "tanh_approx": torch.tanh,
 }
 _BY_CONSTANT: Functions = {
     "floordiv": lambda x, n: torch.div(x, n, rounding_mode="floor"),

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from cutepy.epilogues.errors import EpilogueError, Line, callers_line
+from cutepy.epilogues.functions import tanh_approx
 from cutepy.epilogues.graph import Graph, Table
 from cutepy.epilogues.operations import Type
 from cutepy.epilogues.trace import Trace
@@ -204,8 +205,38 @@ def _computed(function: Callable[..., Any], arguments: tuple[Any, ...], named: M
     return apply_torch(function, values, by_name)
 
 
+def soft_cap(cap: float) -> ScoreFunction:
+    """Return the score function that bends scores to within `cap`: cap * tanh(s / cap), by one instruction.
+
+    Its error is 2^-11 of a score; `cap * torch.tanh(s / cap)` is exact, and slower.
+    """
+
+    def capped(s: Value, b: Value, h: Value, i: Value, j: Value) -> Value:
+        return cap * tanh_approx(s * (1.0 / cap))
+
+    return capped
+
+
+def alibi(slopes: torch.Tensor) -> ScoreFunction:
+    """Return the score function that subtracts a slope of the distance of the key from the query's position.
+
+    Positions are aligned at the end: the last query is at the last key.
+
+    Parameters
+    ----------
+    slopes : Tensor (heads,) or (batch, heads)
+    """
+
+    def biased(s: Value, b: Value, h: Value, i: Value, j: Value, queries: Value, keys: Value) -> Value:
+        slope = slopes[h] if slopes.dim() == 1 else slopes[b, h]
+        # Floats of rows and of columns are converted once for each, where those of a difference are for each score.
+        return s - slope * abs((i + (keys - queries)).float() - j.float())
+
+    return biased
+
+
 def trace_scores(
-    score: ScoreFunction | None = None,
+    score: ScoreFunction | Sequence[ScoreFunction] | None = None,
     mask: MaskFunction | None = None,
     operands: Mapping[str, Any] | None = None,
 ) -> TracedScores:
@@ -213,8 +244,10 @@ def trace_scores(
 
     Parameters
     ----------
-    score, mask : callable, optional
-        As `torch.nn.attention.flex_attention` takes them.
+    score : callable or sequence of callables, optional
+        As `torch.nn.attention.flex_attention` takes it; of several each takes the result of the one before.
+    mask : callable, optional
+        As `torch.nn.attention.flex_attention` takes it.
     operands : mapping of str to Tensor or number, optional
         Passed by name to what has such parameters.
 
@@ -242,16 +275,16 @@ def trace_scores(
       return score: v8, mask: v9
     """
     given = dict(operands or {})
-    line = _line_of(score if score is not None else mask)
-    trace = ScoreTrace(line)
+    scores = () if score is None else (score,) if callable(score) else tuple(score)
+    functions = [*((SCORE, each) for each in scores), *([] if mask is None else [(MASK, mask)])]
+    trace = ScoreTrace(_line_of(functions[0][1]) if functions else Line("<unknown>", 0, ""))
     acc = Value(trace, trace.add("acc"))
     places = [Value(trace, trace.add(op)) for op in ("batch_index", "head_index", "row_index", "column_index")]
     counts = {"queries": "row_count", "keys": "column_count"}
     read: set[str] = set()
-    results: list[tuple[str, int]] = []
-    for name, function, arguments in ((SCORE, score, [acc, *places]), (MASK, mask, places)):
-        if function is None:
-            continue
+    found: dict[str, Value] = {SCORE: acc}
+    for name, function in functions:
+        arguments = [found[SCORE], *places] if name == SCORE else places
         named = {}
         for parameter in _parameters(function)[len(arguments) :]:
             if parameter in given:
@@ -262,16 +295,14 @@ def trace_scores(
         own = _line_of(function)
         with _Uses():
             returned = run(functools.partial(function, *arguments, **named), own)
-        value = _result(name, returned, trace, own)
-        if (name == SCORE and value.index == acc.index) or (name == MASK and value.node.value is True):
-            continue
-        results.append((name, value.index))
+        found[name] = _result(name, returned, trace, own)
     if unread := given.keys() - read:
         raise EpilogueError(
             f"operand {min(unread)} is read by neither function; leave it out, or name a parameter so, such as "
             f"`def score(s, b, h, i, j, {min(unread)})`"
         )
-    graph = trace.graph(results)
+    unchanged = {SCORE: found[SCORE].index == acc.index, MASK: MASK in found and found[MASK].node.value is True}
+    graph = trace.graph([(name, value.index) for name, value in found.items() if not unchanged[name]])
     _check(graph)
     names = {table.name for table in graph.tables}
     kept = [tensor for table, tensor in zip(trace.tables, trace.tensors, strict=True) if table.name in names]

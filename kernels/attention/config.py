@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 
 from cutepy.device import rules
+from cutepy.epilogues.derivatives import DERIVATIVE, with_derivative
+from cutepy.epilogues.graph import Graph
 from cutepy.layouts import sm90
 
 PRODUCERS = 128
@@ -31,6 +34,64 @@ def epilogue_stages(head: int) -> tuple[int, int]:
     return columns, next(stages for stages in range(2, count + 1) if count % stages == 0)
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """Functions of the scores, sinks, and lists of blocks that a kernel is compiled for.
+
+    Attributes
+    ----------
+    text : str
+        Of the graph of score and mask functions; empty if there are none.
+    dtypes : tuple of str
+        Of the graph's tables, in memory.
+    sinks : bool
+        True if a logit of each head joins the softmax's sum.
+    blocks : (int, int) or None
+        Queries and keys of a block of a block mask: kernels go through lists of blocks then.
+    """
+
+    text: str = ""
+    dtypes: tuple[str, ...] = ()
+    sinks: bool = False
+    blocks: tuple[int, int] | None = None
+
+    @cached_property
+    def graph(self) -> Graph | None:
+        """Graph of the functions; None if there are none."""
+        return Graph.parse(self.text) if self.text else None
+
+    @property
+    def changes(self) -> bool:
+        """True if a function makes scores of the scaled products."""
+        return self.graph is not None and any(result.name == "score" for result in self.graph.results)
+
+    @cached_property
+    def transposed(self) -> Graph | None:
+        """Graph on transposed scores, with the derivative where it is not 1; None if there are no functions."""
+        if self.graph is None:
+            return None
+        if not self.changes:
+            return self.graph.transposed
+        graph = with_derivative(self.graph)
+        derivative = graph.nodes[graph.results[-1].node]
+        is_one = derivative.op == "const" and derivative.value == 1
+        return (self.graph if is_one else graph).transposed
+
+    @property
+    def has_derivative(self) -> bool:
+        """True if a score's derivative by its product is not 1."""
+        return self.transposed is not None and self.transposed.results[-1].name == DERIVATIVE
+
+    @property
+    def suffix(self) -> str:
+        """Part of a kernel's name; empty without functions, sinks and lists."""
+        functions = f"_scores_{sha256(self.text.encode()).hexdigest()[:12]}" if self.text else ""
+        return functions + ("_sinks" if self.sinks else "") + ("_blocks" if self.blocks else "")
+
+
+NO_SCORING = Scoring()
+
+
 @dataclass(frozen=True, kw_only=True)
 class ForwardConfig:
     """Configuration of a forward kernel.
@@ -53,6 +114,8 @@ class ForwardConfig:
         True if keys before, or behind, a query's position are bounded.
     ordered : bool
         True if warpgroups issue their MMAs in turns, so that one's softmax overlaps another's products.
+    scoring : Scoring
+        Functions of the scores, and what else decides what is seen.
     """
 
     dtype: str
@@ -65,6 +128,7 @@ class ForwardConfig:
     left: bool = False
     right: bool = False
     ordered: bool = True
+    scoring: Scoring = NO_SCORING
 
     @cached_property
     def qk(self) -> sm90.TiledMMA:
@@ -98,7 +162,7 @@ class ForwardConfig:
     @property
     def name(self) -> str:
         """Name of the kernel, as profilers show it."""
-        mask = ("_left" if self.left else "") + ("_right" if self.right else "")
+        mask = ("_left" if self.left else "") + ("_right" if self.right else "") + self.scoring.suffix
         return f"cutepy_attention_{self.dtype}_{self.head}_{self.head_v}_{self.tile_m}x{self.tile_n}{mask}"
 
 
@@ -120,6 +184,8 @@ class BackwardConfig:
         Stages of Q, and of dO.
     left, right : bool
         True if keys before, or behind, a query's position are bounded.
+    scoring : Scoring
+        Functions of the scores, and what else decides what is seen.
     """
 
     dtype: str
@@ -130,6 +196,7 @@ class BackwardConfig:
     stages: int = 2
     left: bool = False
     right: bool = False
+    scoring: Scoring = NO_SCORING
 
     @property
     def width(self) -> int:
@@ -206,4 +273,6 @@ class BackwardConfig:
     def name(self) -> str:
         """Name of the kernel, as profilers show it."""
         mask = ("_left" if self.left else "") + ("_right" if self.right else "")
-        return f"cutepy_attention_backward_{self.dtype}_{self.head}_{self.tile_k}x{self.tile_q}{mask}"
+        return (
+            f"cutepy_attention_backward_{self.dtype}_{self.head}_{self.tile_k}x{self.tile_q}{mask}{self.scoring.suffix}"
+        )

@@ -1,0 +1,339 @@
+"""Attention with functions of its scores as an operation of PyTorch, and its gradients.
+
+A function is no argument of an operation: it is traced, its graph is passed as text, and the tensors that it uses as a
+list. Lists of blocks (`cutepy.ops.block_masks`) are a list of tensors too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from cutepy.epilogues import scores
+from cutepy.epilogues.graph import Graph
+from cutepy.host.launches import Launches, described
+from cutepy.kernels.attention import reference
+from cutepy.kernels.attention.config import Scoring
+from cutepy.kernels.attention.op import backward_reads, forward_reads, launch_backward, plan_forward, table_dtype
+from cutepy.ops import shardings
+from cutepy.ops.dot_product_attention import (
+    _AS_THEY_ARE,
+    _bounds,
+    _check,
+    _flops,
+    _flops_backward,
+    _grads,
+    _reachable,
+    _refuse_gradients,
+    _results,
+    _way_to,
+)
+from cutepy.ops.registration import register_both
+from cutepy.runtime.execution import EXECUTION
+
+Tensors = Sequence[torch.Tensor]
+
+_launches: Launches[Any] = Launches()
+
+
+def scored_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    functions: tuple[Any, ...],
+    block_mask: Any,  # noqa: ANN401
+    sinks: torch.Tensor | None,
+    scale: float,
+    left: int,
+    right: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Trace what makes scores and masks, and compute attention with it.
+
+    Parameters
+    ----------
+    functions : tuple
+        A soft cap, slopes, a score function, a mask function, and their operands, each None if there is none: those of
+        `cutepy.ops.attention`, as all others.
+    """
+    text, tables = traced(*functions)
+    result: tuple[torch.Tensor, torch.Tensor] = _scored(q, k, v, sinks, tables, [], text, [], scale, left, right)
+    return result
+
+
+def traced(
+    soft_cap: float | None,
+    slopes: torch.Tensor | None,
+    score: scores.ScoreFunction | None,
+    mask: scores.MaskFunction | None,
+    operands: Mapping[str, Any] | None,
+) -> tuple[str, list[torch.Tensor]]:
+    """Trace functions to the text of one graph in one line, empty without any, and the tensors that are its tables."""
+    if soft_cap is not None and not (soft_cap > 0 and math.isfinite(soft_cap)):
+        raise ValueError(f"soft_cap must be a positive number, got {soft_cap}")
+    chain = [] if soft_cap is None else [scores.soft_cap(soft_cap)]
+    if slopes is not None:
+        if slopes.dim() not in (1, 2):
+            raise ValueError(f"alibi_slopes must be (heads,) or (batch, heads), got shape {tuple(slopes.shape)}")
+        chain.append(scores.alibi(slopes))
+    if score is not None:
+        chain.append(score)
+    found = scores.trace_scores(chain, mask, operands)
+    return (found.graph.line, list(found.tensors)) if found else ("", [])
+
+
+def scoring_of(functions: str, tables: Tensors, sinks: torch.Tensor | None, block_size: Sequence[int]) -> Scoring:
+    """Return what a kernel is compiled for."""
+    text = functions.replace("; ", "\n  ")
+    size = (block_size[0], block_size[1]) if block_size else None
+    return Scoring(text, tuple(map(table_dtype, tables)), sinks is not None, size)
+
+
+def _check_scoring(
+    q: torch.Tensor, k: torch.Tensor, sinks: torch.Tensor | None, tables: Tensors, functions: str
+) -> None:
+    """Check what the functions and the sinks are given."""
+    batch, queries, heads, _ = q.shape
+    if sinks is not None and (sinks.shape != (heads,) or sinks.dtype != torch.float32 or sinks.device != q.device):
+        raise ValueError(
+            f"sinks must be float32 of shape ({heads},), one for each head, on {q.device}, got {sinks.dtype} of shape "
+            f"{tuple(sinks.shape)} on {sinks.device}"
+        )
+    if not functions:
+        return
+    graph = Graph.parse(functions)
+    extents = {
+        "batch_index": (batch, "the batch"),
+        "head_index": (heads, "the head"),
+        "row_index": (queries, "the query"),
+        "column_index": (k.shape[1], "the key"),
+    }
+    for table, tensor in zip(graph.tables, tables, strict=True):
+        if tensor.device != q.device and tensor.dim():
+            raise ValueError(
+                f"a tensor of shape {tuple(tensor.shape)} that a score or mask function uses must be on {q.device}, "
+                f"got {tensor.device}"
+            )
+        for node in graph.nodes:
+            if node.op != "gather" or node.value != table.name:
+                continue
+            for mode, source in enumerate(node.inputs):
+                count, name = extents.get(graph.nodes[source].op, (0, ""))
+                if tensor.shape[mode] < count:
+                    raise ValueError(
+                        f"a tensor of shape {tuple(tensor.shape)} is indexed by {name} in dimension {mode}, which must "
+                        f"have {count} elements at least, got {tensor.shape[mode]}"
+                    )
+
+
+def _fake(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    sinks: torch.Tensor | None,
+    tables: Tensors,
+    *rest: Any,  # noqa: ANN401
+) -> tuple[torch.Tensor, torch.Tensor]:
+    _, functions, _, scale, _, _ = rest
+    _check(q, k, v, scale)
+    _check_scoring(q, k, sinks, tables, functions)
+    return _results(q, v)
+
+
+def _reference(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    sinks: torch.Tensor | None,
+    tables: Tensors,
+    blocks: Tensors,
+    functions: str,
+    block_size: Sequence[int],
+    scale: float,
+    left: int,
+    right: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    _check(q, k, v, scale)
+    _check_scoring(q, k, sinks, tables, functions)
+    scored = reference.Scored(functions, tables, sinks, blocks, block_size)
+    o, lse = scored.forward(q, k, v, scale, *_bounds(left, right))
+    return o.contiguous(), lse
+
+
+def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
+    q, k, v, sinks, tables, blocks, *ctx.how = inputs
+    _refuse_gradients(q, k, v)
+    for table in tables:
+        if table.requires_grad:
+            raise NotImplementedError(
+                f"no gradient is computed of tensors that a score or mask function uses, got one of shape "
+                f"{tuple(table.shape)} that requires grad; detach it, or use torch's flex_attention"
+            )
+    ctx.save_for_backward(q, k, v, *output, *([] if sinks is None else [sinks]), *tables, *blocks)
+    ctx.counts = int(sinks is not None), len(tables)
+
+
+def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
+    q, k, v, o, lse, *rest = ctx.saved_tensors
+    has_sinks, count = ctx.counts
+    sinks, tables, blocks = (rest[0] if has_sinks else None), rest[has_sinks:][:count], rest[has_sinks + count :]
+    do = torch.zeros_like(o) if do is None else do
+    dq, dk, dv, dsinks = _scored_backward(do, q, k, v, o, lse, dlse, sinks, tables, blocks, *ctx.how)
+    return dq, dk, dv, (dsinks if has_sinks else None), None, None, None, None, None, None, None
+
+
+@register_both(
+    "cutepy::scored_attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor[] tables, Tensor[] blocks, "
+    "str functions, int[] block_size, float scale, int left, int right) -> (Tensor, Tensor)",
+    reference=_reference,
+    fake=_fake,
+    setup_context=_keep,
+    backward=_backward,
+    autocast=("q", "k", "v"),
+    sharding=shardings.of_scored_attention,
+    flops=_flops,
+)
+def _scored(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    sinks: torch.Tensor | None,
+    tables: Tensors,
+    blocks: Tensors,
+    functions: str,
+    block_size: Sequence[int],
+    scale: float,
+    left: int,
+    right: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    tables = [_beside(table, q) for table in tables]
+    key = (functions, *block_size, scale, left, right, EXECUTION.backend is None, len(tables))
+    key = (*key, *described(q, k, v, sinks, *tables, *blocks))
+    launch = _launches.get(key)
+    if launch is None:
+        _check(q, k, v, scale)
+        _check_scoring(q, k, sinks, tables, functions)
+        scoring = scoring_of(functions, tables, sinks, block_size)
+        launch = _launches.keep(key, _find_launch(q, k, v, scale, left, right, scoring))
+    return launch((q, k, v), sinks, tables, blocks)  # type: ignore[no-any-return]
+
+
+def _beside(table: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """Return a table on the device of q: a single element may be elsewhere, as torch takes it."""
+    return table if table.dim() or table.device == q.device else table.to(q.device)
+
+
+def _find_launch(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int, right: int, scoring: Scoring
+) -> Any:  # noqa: ANN401
+    """Decide all that is done for tensors like these, and have the kernel compiled."""
+    if 0 in q.shape or not k.shape[1]:
+        return _of_nothing
+    launch = plan_forward(q, k, v, scale, *_bounds(left, right), scoring)
+    ways = tuple(map(_way_to, (q, k, v)))
+
+    def run(
+        given: tuple[torch.Tensor, ...], sinks: torch.Tensor | None, tables: Tensors, blocks: Tensors
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        o, lse = _results(given[0], given[2])
+        if ways != _AS_THEY_ARE:
+            given = tuple(each if way is None else way(each) for way, each in zip(ways, given, strict=True))
+        launch(*given, o, lse, *forward_reads(scoring, tables, sinks, blocks[:4]))
+        return o, lse
+
+    return run
+
+
+def _of_nothing(
+    given: tuple[torch.Tensor, ...], sinks: torch.Tensor | None, tables: Tensors, blocks: Tensors
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the results of no queries, or of no keys: sinks are all that rows have."""
+    o, lse = _results(given[0], given[2])
+    return o.zero_(), lse.fill_(-math.inf) if sinks is None else lse.copy_(sinks[:, None].expand_as(lse))
+
+
+def _fake_backward(
+    do: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    dlse: torch.Tensor | None,
+    sinks: torch.Tensor | None,
+    *_: object,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    return *_grads(q, k, v), _dsinks_like(q, sinks)
+
+
+def _dsinks_like(q: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
+    return q.new_empty(0 if sinks is None else sinks.shape[0], dtype=torch.float32)
+
+
+def _reference_backward(
+    do: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    dlse: torch.Tensor | None,
+    sinks: torch.Tensor | None,
+    tables: Tensors,
+    blocks: Tensors,
+    functions: str,
+    block_size: Sequence[int],
+    scale: float,
+    left: int,
+    right: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    scored = reference.Scored(functions, tables, sinks, blocks, block_size)
+    dq, dk, dv, dsinks = scored.backward(do, q, k, v, dlse, scale, *_bounds(left, right))
+    return dq.contiguous(), dk.contiguous(), dv.contiguous(), _dsinks_like(q, sinks) if dsinks is None else dsinks
+
+
+@register_both(
+    "cutepy::scored_attention_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? dlse, "
+    "Tensor? sinks, Tensor[] tables, Tensor[] blocks, str functions, int[] block_size, float scale, int left, "
+    "int right) -> (Tensor, Tensor, Tensor, Tensor)",
+    reference=_reference_backward,
+    fake=_fake_backward,
+    sharding=shardings.of_scored_attention_backward,
+    flops=_flops_backward,
+)
+def _scored_backward(
+    do: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    dlse: torch.Tensor | None,
+    sinks: torch.Tensor | None,
+    tables: Tensors,
+    blocks: Tensors,
+    functions: str,
+    block_size: Sequence[int],
+    scale: float,
+    left: int,
+    right: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    grads, dsinks = _grads(q, k, v), _dsinks_like(q, sinks)
+    tables = [_beside(table, q) for table in tables]
+    if 0 in q.shape or not k.shape[1]:
+        for each in (*grads, dsinks):
+            each.zero_()
+        if sinks is not None and dlse is not None:
+            dsinks += dlse.sum((0, 2))
+        return *grads, dsinks
+    scoring = scoring_of(functions, tables, None, block_size)
+    read = backward_reads(scoring, tables, blocks[4:])
+    do, q, k, v, o = map(_reachable, (do, q, k, v, o))
+    deltas = launch_backward(do, q, k, v, o, lse, dlse, grads, scale, *_bounds(left, right), scoring, read)
+    if sinks is not None:
+        # A sink has the share exp(sink - lse) of each row, and a value of 0.
+        shares = torch.exp(sinks[:, None] - lse.masked_fill(lse == -math.inf, math.inf))
+        dsinks = -(shares * deltas).sum((0, 2))
+    return *grads, dsinks
