@@ -18,6 +18,7 @@ from cutepy.device.epilogue import Sink, Stage, TileStore, make_stage, make_tile
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.pipeline import TmaRing, publish_barriers
 from cutepy.device.primitives import LOG2_E
+from cutepy.device.score_functions import ScoreFunctions, make_score_functions, weighted
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
@@ -95,6 +96,7 @@ class Derives:
     band: Band
     group: cutlass.Int32
     scale: cutlass.Float32
+    functions: ScoreFunctions | None
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -109,9 +111,10 @@ class Derives:
         tiles = self.band.tiles(key, self.config.tile_k, self.config.tile_q)
         # Queries beyond the last are zeros, with a dO of zeros: only bounds of the band, and missing keys, need masks.
         whole_begin, whole_end = tiles.whole_begin, tiles.whole_end
-        if cutlass.const_expr(self.band.right is None):
+        # A function of a score may be infinite or NaN there, so that it needs masks.
+        if cutlass.const_expr(self.band.right is None and self.functions is None):
             whole_end = tiles.end
-        if cutlass.const_expr(self.band.left is None):
+        if cutlass.const_expr(self.band.left is None or self.functions is not None):
             if key + self.config.tile_k > self.band.queries:
                 whole_begin = whole_end
         whole_begin = cutlass.min(whole_begin, whole_end)
@@ -124,7 +127,7 @@ class Derives:
                 q_state = self.derive(key, tiles.begin + done, (head, batch), q_state, masked=True)
             for done in cutlass.range(whole_end - whole_begin, unroll=1):
                 q_state = self.derive(key, whole_begin + done, (head, batch), q_state, masked=False)
-            if cutlass.const_expr(self.band.right is not None):
+            if cutlass.const_expr(self.band.right is not None or self.functions is not None):
                 for done in cutlass.range(tiles.end - whole_end, unroll=1):
                     q_state = self.derive(key, whole_end + done, (head, batch), q_state, masked=True)
         self.kv_ring.release(kv_state)
@@ -144,15 +147,24 @@ class Derives:
         self.q_ring.wait(q_state)
         self.s.issue(b=stage)
         self.do_ring.wait(q_state)
-        self.dp.issue(b=stage)
-        warpgroup.wait_group(1)
+        # There are no registers for dP beside the derivatives of the scores: it is multiplied after these.
+        if cutlass.const_expr(self.config.scoring.has_derivative):
+            warpgroup.wait_group(0)
+        else:
+            self.dp.issue(b=stage)
+            warpgroup.wait_group(1)
+        derivatives = self.score_tile(key, tile, place)
         if cutlass.const_expr(masked):
             query = tile * self.config.tile_q
-            self.band.mask(p, self.scores, key, query, is_ragged=self.band.left is None)
+            self.band.mask(p, self.scores, key, query, is_ragged=self.band.left is None or self.functions is not None)
         for registers, lse in self.by_query(0, stage):
             for register in registers:
-                p[register] = cute.math.exp2(p[register] * (self.scale * LOG2_E) - lse, fastmath=True)
+                p[register] = cute.math.exp2(p[register] * self.factor_log2 - lse, fastmath=True)
         self.to_operand(p, self.dv)
+        for register, derivative in enumerate(derivatives):
+            p[register] = weighted(p[register], derivative)
+        if cutlass.const_expr(self.config.scoring.has_derivative):
+            self.dp.issue(b=stage)
         self.dv.issue(b=stage, accumulate=True)
         warpgroup.wait_group(1)
         for registers, delta in self.by_query(1, stage):
@@ -173,6 +185,19 @@ class Derives:
         self.q_ring.release(q_state)
         q_state.advance()
         return q_state
+
+    def score_tile(self, key, tile, place):
+        """Replace products by what the score and mask functions make of them; return the derivatives, if not 1."""
+        if self.functions is None:
+            return []
+        return self.functions.apply(self.s.tCrC, key, tile * self.config.tile_q, place[::-1])
+
+    @property
+    def factor_log2(self):
+        """Factor of the scores, times log2(e): the score function takes scaled products."""
+        if self.functions is not None and self.functions.changes_scores:
+            return LOG2_E
+        return self.scale * LOG2_E
 
     def by_query(self, which: int, stage):
         """Yield this thread's registers of each query, with one of its statistics."""
@@ -228,11 +253,12 @@ class Backward:
         right: cutlass.Int32,
         ctas: cutlass.Int32,
         stream: CUstream,
+        tables: tuple | None = None,
     ):
         """Launch on tensors as of `Forward`; dq has the sums of `BackwardConfig.sums_shape`, and is added to.
 
         stats (batch, heads, 2, queries), fp32, has the rows' logarithms of sums, of base 2, plus infinity where nothing
-        is seen, and their sums of dO * O.
+        is seen, and their sums of dO * O. `tables` are those of the score and mask functions.
         """
         config, plan = self.config, self.config.smem
         content = {region.name: region.content for region in plan}
@@ -271,6 +297,7 @@ class Backward:
             to_tiled_mma(config.sums, "K", "MN"),
             to_tiled_mma(config.dq, "MN", "MN"),
             cutlass.max(L2_BYTES // bytes_of_head, 1),
+            tables,
         ).launch(
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
@@ -291,6 +318,7 @@ class Backward:
         sums_mma: cute.TiledMma,
         dq_mma: cute.TiledMma,
         at_once: cutlass.Int32,
+        tables: tuple | None,
     ):
         """Make the blocks, and part the warps by their roles."""
         config, plan = self.config, self.config.smem
@@ -355,6 +383,7 @@ class Backward:
             own_dq = cute.make_tensor(
                 cute.make_ptr(cutlass.Float32, first.toint(), cute.AddressSpace.smem, assumed_align=16), vectors
             )
+            scores = make_subtile((tile_k, tile_q), config.warpgroups, tidx)
             derives = Derives(
                 config,
                 kv_ring,
@@ -365,7 +394,7 @@ class Backward:
                 product.make_product(sums_mma, tile_k, staging.turned(do.staged), tidx),
                 product.make_product(sums_mma, tile_k, staging.turned(q.staged), tidx),
                 product.make_product(dq_mma, staging.turned(shared["sdS"]), own_k, lane),
-                make_subtile((tile_k, tile_q), config.warpgroups, tidx),
+                scores,
                 staged_stats,
                 make_stage(scores_mma, shared["sdS"], 1, tidx, config.consumers, barriers["scores"]),
                 own_dq,
@@ -379,6 +408,7 @@ class Backward:
                 band,
                 group,
                 scale,
+                make_score_functions(config.scoring.transposed, tables, scores, scale, band.queries, band.keys),
             )
             scheduler.each(derives)
             derives.out.finish()

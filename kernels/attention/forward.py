@@ -17,6 +17,7 @@ from cutepy.device.epilogue import TileStore, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.pipeline import TmaRing, publish_barriers
 from cutepy.device.primitives import LOG2_E
+from cutepy.device.score_functions import ScoreFunctions, make_score_functions
 from cutepy.device.softmax import OnlineSoftmax, make_online_softmax, scale_rows
 from cutepy.device.turns import Turns
 from cutepy.dsl import to_cute
@@ -90,6 +91,8 @@ class Attends:
     out: TileStore
     lse: cute.Tensor
     band: Band
+    functions: ScoreFunctions | None
+    sinks: cute.Tensor | None
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -110,6 +113,7 @@ class Attends:
         warpgroup.wait_group(0)
         self.k_ring.release(k_state)
         k_state.advance()
+        self.score_tile(work, query, tiles.end - 1)
         self.band.mask(self.qk.tCrC, self.scores, query, (tiles.end - 1) * self.config.tile_n)
         self.softmax.update(self.qk.tCrC, first=True)
         self.keep_probabilities()
@@ -132,7 +136,7 @@ class Attends:
         q_state.advance()
         self.v_ring.wait(v_state)
         self.pv.issue(b=v_state.index, accumulate=True)
-        factors, lse = self.softmax.finish()
+        factors, lse = self.softmax.finish(self.sink_of(work))
         self.store_lse(work, lse)
         warpgroup.wait_group(0)
         self.v_ring.release(v_state)
@@ -153,6 +157,7 @@ class Attends:
         warpgroup.wait_group(1)
         self.k_ring.release(k_state)
         k_state.advance()
+        self.score_tile(work, query, tile)
         if cutlass.const_expr(masked):
             self.band.mask(self.qk.tCrC, self.scores, query, tile * self.config.tile_n)
         factors = self.softmax.update(self.qk.tCrC)
@@ -162,6 +167,15 @@ class Attends:
         scale_rows(self.pv.tCrC, self.sums, factors)
         self.keep_probabilities()
         return k_state, v_state
+
+    def score_tile(self, work, query, tile):
+        """Replace products by what the score and mask functions make of them, if there are any."""
+        if self.functions is not None:
+            self.functions.apply(self.qk.tCrC, query, tile * self.config.tile_n, work.batch)
+
+    def sink_of(self, work):
+        """Return the logit that joins the sums of a tile's rows, times log2(e); None if there is none."""
+        return None if self.sinks is None else self.sinks[work.batch[1]].to(cutlass.Float32) * LOG2_E
 
     @cute.jit
     def begin_turn(self, is_first):
@@ -220,10 +234,13 @@ class Forward:
         right: cutlass.Int32,
         ctas: cutlass.Int32,
         stream: CUstream,
+        tables: tuple | None = None,
+        sinks: cute.Tensor | None = None,
     ):
         """Launch on q (batch, queries, heads, head), k and v (batch, keys, kv heads, head), o as q.
 
         lse is (batch, heads, queries), fp32. At most `ctas` CTAs are launched; `left` and `right` are the band's.
+        `tables` are those of the score and mask functions, and sinks are (heads,).
         """
         config, plan = self.config, self.config.smem
         sQ, sK, sV, sO = (plan[name].content for name in ("sQ", "sK", "sV", "sO"))
@@ -241,7 +258,7 @@ class Forward:
             modes(lse, 2, 1, 0),
             raster,
             group,
-            scale * LOG2_E,
+            LOG2_E if config.scoring.changes else scale * LOG2_E,
             Band(
                 cute.size(q, mode=[1]),
                 cute.size(k, mode=[1]),
@@ -251,6 +268,9 @@ class Forward:
             to_tiled_mma(config.qk),
             to_tiled_mma(config.pv, "K", "MN"),
             cutlass.max(L2_BYTES // bytes_of_head, 1) * group,
+            scale if config.scoring.changes else None,
+            tables,
+            sinks,
         ).launch(
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
@@ -271,6 +291,9 @@ class Forward:
         qk: cute.TiledMma,
         pv: cute.TiledMma,
         at_once: cutlass.Int32,
+        scale: cutlass.Float32 | None,
+        tables: tuple | None,
+        sinks: cute.Tensor | None,
     ):
         """Make the blocks, and part the warps by their roles."""
         config, plan = self.config, self.config.smem
@@ -330,6 +353,8 @@ class Forward:
                 make_tile_store(store_mma, own.staged, 1, tidx % 128, 128, barriers["store"] + consumer),
                 lse,
                 band,
+                make_score_functions(config.scoring.graph, tables, scores, scale, band.queries, band.keys),
+                sinks,
             )
             scheduler.each(attends)
             attends.out.finish()
