@@ -211,7 +211,7 @@ def soft_cap(cap: float) -> ScoreFunction:
     Its error is 2^-11 of a score; `cap * torch.tanh(s / cap)` is exact, and slower.
     """
 
-    def capped(s: Value, b: Value, h: Value, i: Value, j: Value) -> Value:
+    def capped(s: Value, b: Value, h: Value, i: Value, j: Value) -> Any:  # noqa: ANN401
         return cap * tanh_approx(s * (1.0 / cap))
 
     return capped
@@ -227,7 +227,7 @@ def alibi(slopes: torch.Tensor) -> ScoreFunction:
     slopes : Tensor (heads,) or (batch, heads)
     """
 
-    def biased(s: Value, b: Value, h: Value, i: Value, j: Value, queries: Value, keys: Value) -> Value:
+    def biased(s: Value, b: Value, h: Value, i: Value, j: Value, queries: Value, keys: Value) -> Any:  # noqa: ANN401
         slope = slopes[h] if slopes.dim() == 1 else slopes[b, h]
         # Floats of rows and of columns are converted once for each, where those of a difference are for each score.
         return s - slope * abs((i + (keys - queries)).float() - j.float())

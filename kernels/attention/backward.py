@@ -111,13 +111,15 @@ class Derives:
         tiles = self.band.tiles(key, self.config.tile_k, self.config.tile_q)
         # Queries beyond the last are zeros, with a dO of zeros: only bounds of the band, and missing keys, need masks.
         whole_begin, whole_end = tiles.whole_begin, tiles.whole_end
-        # A function of a score may be infinite or NaN there, so that it needs masks.
-        if cutlass.const_expr(self.band.right is None and self.functions is None):
+        if cutlass.const_expr(self.band.right is None):
             whole_end = tiles.end
-        if cutlass.const_expr(self.band.left is None or self.functions is not None):
+        if cutlass.const_expr(self.band.left is None):
             if key + self.config.tile_k > self.band.queries:
                 whole_begin = whole_end
         whole_begin = cutlass.min(whole_begin, whole_end)
+        # A function of a score may be infinite or NaN there: all tiles are masked.
+        if cutlass.const_expr(self.functions is not None):
+            whole_begin = tiles.end
         self.dk.tCrC.fill(0.0)
         self.dv.tCrC.fill(0.0)
         self.kv_ring.wait(kv_state)
@@ -125,9 +127,10 @@ class Derives:
             head = kv_head * self.group + member
             for done in cutlass.range(whole_begin - tiles.begin, unroll=1):
                 q_state = self.derive(key, tiles.begin + done, (head, batch), q_state, masked=True)
-            for done in cutlass.range(whole_end - whole_begin, unroll=1):
-                q_state = self.derive(key, whole_begin + done, (head, batch), q_state, masked=False)
-            if cutlass.const_expr(self.band.right is not None or self.functions is not None):
+            if cutlass.const_expr(self.functions is None):
+                for done in cutlass.range(whole_end - whole_begin, unroll=1):
+                    q_state = self.derive(key, whole_begin + done, (head, batch), q_state, masked=False)
+            if cutlass.const_expr(self.band.right is not None and self.functions is None):
                 for done in cutlass.range(tiles.end - whole_end, unroll=1):
                     q_state = self.derive(key, whole_end + done, (head, batch), q_state, masked=True)
         self.kv_ring.release(kv_state)
@@ -147,8 +150,8 @@ class Derives:
         self.q_ring.wait(q_state)
         self.s.issue(b=stage)
         self.do_ring.wait(q_state)
-        # There are no registers for dP beside the derivatives of the scores: it is multiplied after these.
-        if cutlass.const_expr(self.config.scoring.has_derivative):
+        # There are no registers for dP beside what the functions need: it is multiplied after them.
+        if cutlass.const_expr(self.config.scoring.needs_registers):
             warpgroup.wait_group(0)
         else:
             self.dp.issue(b=stage)
@@ -163,7 +166,7 @@ class Derives:
         self.to_operand(p, self.dv)
         for register, derivative in enumerate(derivatives):
             p[register] = weighted(p[register], derivative)
-        if cutlass.const_expr(self.config.scoring.has_derivative):
+        if cutlass.const_expr(self.config.scoring.needs_registers):
             self.dp.issue(b=stage)
         self.dv.issue(b=stage, accumulate=True)
         warpgroup.wait_group(1)

@@ -78,9 +78,13 @@ class Scoring:
         return (self.graph if is_one else graph).transposed
 
     @property
-    def has_derivative(self) -> bool:
-        """True if a score's derivative by its product is not 1."""
-        return self.transposed is not None and self.transposed.results[-1].name == DERIVATIVE
+    def needs_registers(self) -> bool:
+        """True if derivatives of the scores, or what is read of tables, take registers in the backward kernel."""
+        graph = self.transposed
+        if graph is None:
+            return False
+        reads = any(node.op == "gather" and node.shape != "scalar" for node in graph.nodes)
+        return reads or graph.results[-1].name == DERIVATIVE
 
     @property
     def suffix(self) -> str:

@@ -9,8 +9,10 @@ from cutepy.epilogues.graph import Graph
 from cutepy.epilogues.reference import compute_scores
 
 
-def hidden_by_band(queries: int, keys: int, left: int | None, right: int | None, device: torch.device) -> torch.Tensor:
-    """Return which keys no query sees: those beyond `left` before its position, and `right` behind it."""
+def hidden_by_band(scores: torch.Tensor, left: int | None, right: int | None) -> torch.Tensor:
+    """Return which keys a query does not see: those beyond `left` before its position, and `right` behind it."""
+    queries, keys = scores.shape[-2:]
+    device = scores.device
     place = torch.arange(queries, device=device)[:, None] + (keys - queries)
     key = torch.arange(keys, device=device)
     hidden = torch.zeros(queries, keys, dtype=torch.bool, device=device)
@@ -32,7 +34,7 @@ def probabilities(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute softmax(scale q k^T) of (batch, heads, tokens, head), of one number of heads, and its rows' log-sums."""
     scores = q @ k.mT * scale
-    scores = scores.masked_fill(hidden_by_band(*scores.shape[-2:], left, right, q.device), -math.inf)
+    scores = scores.masked_fill(hidden_by_band(scores, left, right), -math.inf)
     lse = scores.logsumexp(-1) if scores.shape[-1] else scores.new_full(scores.shape[:-1], -math.inf)
     shifted = torch.where(lse == -math.inf, 0.0, lse)
     return torch.exp(scores - shifted[..., None]), lse
@@ -108,7 +110,7 @@ class Scored:
     def scores(self, products: torch.Tensor, left: int | None, right: int | None) -> torch.Tensor:
         """Compute the scores of scaled products (batch, heads, queries, keys), minus infinity where nothing is seen."""
         found = products
-        hidden = hidden_by_band(*products.shape[-2:], left, right, products.device)
+        hidden = hidden_by_band(products, left, right)
         if self.functions:
             results = compute_scores(Graph.parse(self.functions), products, self.tables, products.dtype)
             found = results.get("score", products).expand(products.shape)
