@@ -9,11 +9,13 @@ from cutepy.extras import require
 require("cutepy.ops", "numpy", "torch")
 
 # ruff: noqa: E402 - what is missing is told before the rest is imported
+from cutepy.ops.block_masks import block_mask as block_mask
 from cutepy.ops.dot_product_attention import (
     attention as attention,
     flash_attn_func as flash_attn_func,
     scaled_dot_product_attention as scaled_dot_product_attention,
 )
+from cutepy.ops.flex import flex_attention as flex_attention
 from cutepy.ops.grouped import grouped_gemm as grouped_gemm
 from cutepy.ops.operation import Operation as Operation
 from cutepy.ops.products import gemm as gemm
@@ -26,8 +28,10 @@ __all__ = [
     "Operation",
     "attention",
     "batch_invariant",
+    "block_mask",
     "dequantise",
     "flash_attn_func",
+    "flex_attention",
     "gemm",
     "grouped_gemm",
     "quantise",

@@ -19,6 +19,7 @@ from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.config import Scoring
 from cutepy.kernels.attention.op import backward_reads, forward_reads, launch_backward, plan_forward, table_dtype
 from cutepy.ops import shardings
+from cutepy.ops.block_masks import lists_of
 from cutepy.ops.dot_product_attention import (
     _AS_THEY_ARE,
     _bounds,
@@ -58,8 +59,19 @@ def scored_attention(
         A soft cap, slopes, a score function, a mask function, and their operands, each None if there is none: those of
         `cutepy.ops.attention`, as all others.
     """
-    text, tables = traced(*functions)
-    result: tuple[torch.Tensor, torch.Tensor] = _scored(q, k, v, sinks, tables, [], text, [], scale, left, right)
+    soft_cap, slopes, score, mask, operands = functions
+    blocks: list[torch.Tensor] = []
+    size: list[int] = []
+    if block_mask is not None:
+        if mask is not None or min(left, right) >= 0 or max(left, right) >= 0:
+            raise ValueError(
+                "a block mask is all that hides keys, got also a mask, a window or causal; put it into the function "
+                "that the block mask is made of"
+            )
+        mask = block_mask.mask_mod
+        blocks, size = lists_of(block_mask, q, k)
+    text, tables = traced(soft_cap, slopes, score, mask, operands or {})
+    result: tuple[torch.Tensor, torch.Tensor] = _scored(q, k, v, sinks, tables, blocks, text, size, scale, left, right)
     return result
 
 
@@ -68,20 +80,55 @@ def traced(
     slopes: torch.Tensor | None,
     score: scores.ScoreFunction | None,
     mask: scores.MaskFunction | None,
-    operands: Mapping[str, Any] | None,
+    operands: Mapping[str, Any],
 ) -> tuple[str, list[torch.Tensor]]:
     """Trace functions to the text of one graph in one line, empty without any, and the tensors that are its tables."""
     if soft_cap is not None and not (soft_cap > 0 and math.isfinite(soft_cap)):
         raise ValueError(f"soft_cap must be a positive number, got {soft_cap}")
+    if slopes is not None and slopes.dim() not in (1, 2):
+        raise ValueError(f"alibi_slopes must be (heads,) or (batch, heads), got shape {tuple(slopes.shape)}")
+    passed = {name: each for name, each in operands.items() if isinstance(each, torch.Tensor)}
+    numbers = tuple((name, each) for name, each in operands.items() if name not in passed)
+    kinds = tuple((name, each.dim(), str(each.dtype)) for name, each in passed.items())
+    given = [] if slopes is None else [slopes]
+    found = _trace(soft_cap, None if slopes is None else slopes.dim(), score, mask, numbers, kinds)
+    given += passed.values()
+    return found.text, [given[place] if place >= 0 else found.tensors[n] for n, place in enumerate(found.places)]
+
+
+class _Traced:
+    """Text of a graph, and for each table its place among the tensors that are passed, or the one that is used."""
+
+    def __init__(self, text: str, places: tuple[int, ...], tensors: tuple[torch.Tensor, ...]) -> None:
+        self.text, self.places, self.tensors = text, places, tensors
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _trace(
+    soft_cap: float | None,
+    slopes: int | None,
+    score: scores.ScoreFunction | None,
+    mask: scores.MaskFunction | None,
+    numbers: tuple[tuple[str, Any], ...],
+    kinds: tuple[tuple[str, int, str], ...],
+) -> _Traced:
+    """Trace functions; of tensors that are passed, only their dimensions and dtypes count.
+
+    torch.compile calls it once, and takes its result for constant: a function's own tensors are then those that it has
+    when it is compiled.
+    """
     chain = [] if soft_cap is None else [scores.soft_cap(soft_cap)]
+    standing: list[torch.Tensor] = []
     if slopes is not None:
-        if slopes.dim() not in (1, 2):
-            raise ValueError(f"alibi_slopes must be (heads,) or (batch, heads), got shape {tuple(slopes.shape)}")
-        chain.append(scores.alibi(slopes))
+        standing.append(torch.empty((1,) * slopes))
+        chain.append(scores.alibi(standing[0]))
     if score is not None:
         chain.append(score)
-    found = scores.trace_scores(chain, mask, operands)
-    return (found.graph.line, list(found.tensors)) if found else ("", [])
+    stand_ins = {name: torch.empty((1,) * rank, dtype=getattr(torch, dtype[6:])) for name, rank, dtype in kinds}
+    standing += stand_ins.values()
+    found = scores.trace_scores(chain, mask, {**dict(numbers), **stand_ins})
+    places = tuple(next((n for n, each in enumerate(standing) if each is tensor), -1) for tensor in found.tensors)
+    return _Traced(found.graph.line if found else "", places, found.tensors)
 
 
 def scoring_of(functions: str, tables: Tensors, sinks: torch.Tensor | None, block_size: Sequence[int]) -> Scoring:
