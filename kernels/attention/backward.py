@@ -14,6 +14,7 @@ from cutlass.cute.nvgpu import cpasync, warpgroup
 
 from cutepy.device import operand, product, roles, rules, schedulers, smem, staging, tma
 from cutepy.device.bands import Band
+from cutepy.device.block_lists import BlockLists, make_block_lists
 from cutepy.device.epilogue import Sink, Stage, TileStore, make_stage, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.pipeline import TmaRing, publish_barriers
@@ -41,6 +42,7 @@ class Loads:
     sStats: tma.TmaLoads
     band: Band
     group: cutlass.Int32
+    lists: BlockLists | None
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -51,15 +53,18 @@ class Loads:
         """Load what a tile of keys needs."""
         kv_state, q_state = state
         batch, kv_head = work.batch
-        tiles = self.band.tiles(work.row * self.config.tile_k, self.config.tile_k, self.config.tile_q)
+        tiles = None
+        if cutlass.const_expr(self.lists is None):
+            tiles = self.band.tiles(work.row * self.config.tile_k, self.config.tile_k, self.config.tile_q)
         full = self.kv_ring.acquire(kv_state)
         self.sK.load((work.row, 0, kv_head, batch), kv_state.index, full)
         self.sV.load((work.row, 0, kv_head, batch), kv_state.index, full)
         kv_state.advance()
         for member in cutlass.range(self.group, unroll=1):
             head = kv_head * self.group + member
-            for done in cutlass.range(tiles.count, unroll=1):
-                tile = tiles.begin + done
+            listed = tiles if cutlass.const_expr(self.lists is None) else self.lists.tiles(work.row, batch, head)
+            for done in cutlass.range(listed.count, unroll=1):
+                tile = listed.begin + done if cutlass.const_expr(self.lists is None) else listed.tile(done)
                 full = self.q_ring.acquire(q_state)
                 self.sQ.load((tile, 0, head, batch), q_state.index, full)
                 self.sStats.load((tile, 0, head, batch), q_state.index, full)
@@ -97,6 +102,7 @@ class Derives:
     group: cutlass.Int32
     scale: cutlass.Float32
     functions: ScoreFunctions | None
+    lists: BlockLists | None
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -108,6 +114,29 @@ class Derives:
         kv_state, q_state = state
         batch, kv_head = work.batch
         key = work.row * self.config.tile_k
+        seen = self.seen(key) if cutlass.const_expr(self.lists is None) else None
+        self.dk.tCrC.fill(0.0)
+        self.dv.tCrC.fill(0.0)
+        self.kv_ring.wait(kv_state)
+        for member in cutlass.range(self.group, unroll=1):
+            head = kv_head * self.group + member
+            if cutlass.const_expr(self.lists is None):
+                q_state = self.derive_band(key, seen, (head, batch), q_state)
+            else:
+                q_state = self.derive_lists(key, self.lists.tiles(work.row, batch, head), (head, batch), q_state)
+        self.kv_ring.release(kv_state)
+        kv_state.advance()
+        self.dk.tCrC.store(self.dk.tCrC.load() * self.scale)
+        for sums, to in ((self.dk.tCrC, self.dk_tiles), (self.dv.tCrC, self.dv_tiles)):
+            places = to.subtiles((work.row, 0, kv_head, batch))
+            subtiles = self.out.subtiles(sums, places)
+            for index in cutlass.range_constexpr(places.count):
+                self.out.store(subtiles[None, None, None, index], index % self.out.stage.stages, places, index)
+        return kv_state, q_state
+
+    @cute.jit
+    def seen(self, key):
+        """Return the tiles of queries that see a tile of keys: the first, those that need no mask, and the last."""
         tiles = self.band.tiles(key, self.config.tile_k, self.config.tile_q)
         # Queries beyond the last are zeros, with a dO of zeros: only bounds of the band, and missing keys, need masks.
         whole_begin, whole_end = tiles.whole_begin, tiles.whole_end
@@ -120,28 +149,30 @@ class Derives:
         # A function of a score may be infinite or NaN there: all tiles are masked.
         if cutlass.const_expr(self.functions is not None):
             whole_begin = tiles.end
-        self.dk.tCrC.fill(0.0)
-        self.dv.tCrC.fill(0.0)
-        self.kv_ring.wait(kv_state)
-        for member in cutlass.range(self.group, unroll=1):
-            head = kv_head * self.group + member
-            for done in cutlass.range(whole_begin - tiles.begin, unroll=1):
-                q_state = self.derive(key, tiles.begin + done, (head, batch), q_state, masked=True)
-            if cutlass.const_expr(self.functions is None):
-                for done in cutlass.range(whole_end - whole_begin, unroll=1):
-                    q_state = self.derive(key, whole_begin + done, (head, batch), q_state, masked=False)
-            if cutlass.const_expr(self.band.right is not None and self.functions is None):
-                for done in cutlass.range(tiles.end - whole_end, unroll=1):
-                    q_state = self.derive(key, whole_end + done, (head, batch), q_state, masked=True)
-        self.kv_ring.release(kv_state)
-        kv_state.advance()
-        self.dk.tCrC.store(self.dk.tCrC.load() * self.scale)
-        for sums, to in ((self.dk.tCrC, self.dk_tiles), (self.dv.tCrC, self.dv_tiles)):
-            places = to.subtiles((work.row, 0, kv_head, batch))
-            subtiles = self.out.subtiles(sums, places)
-            for index in cutlass.range_constexpr(places.count):
-                self.out.store(subtiles[None, None, None, index], index % self.out.stage.stages, places, index)
-        return kv_state, q_state
+        return tiles.begin, whole_begin, whole_end, tiles.end
+
+    @cute.jit
+    def derive_band(self, key, seen, place, q_state):
+        """Go through the queries of a head that see a tile of keys."""
+        begin, whole_begin, whole_end, end = seen
+        for done in cutlass.range(whole_begin - begin, unroll=1):
+            q_state = self.derive(key, begin + done, place, q_state, masked=True)
+        if cutlass.const_expr(self.functions is None):
+            for done in cutlass.range(whole_end - whole_begin, unroll=1):
+                q_state = self.derive(key, whole_begin + done, place, q_state, masked=False)
+        if cutlass.const_expr(self.band.right is not None and self.functions is None):
+            for done in cutlass.range(end - whole_end, unroll=1):
+                q_state = self.derive(key, whole_end + done, place, q_state, masked=True)
+        return q_state
+
+    @cute.jit
+    def derive_lists(self, key, tiles, place, q_state):
+        """Go through the tiles of queries of a head that are listed for a tile of keys."""
+        for n in cutlass.range(tiles.partial, unroll=1):
+            q_state = self.derive(key, tiles.partial_tile(n), place, q_state, masked=True)
+        for n in cutlass.range(tiles.whole, unroll=1):
+            q_state = self.derive(key, tiles.whole_tile(n), place, q_state, masked=False)
+        return q_state
 
     @cute.jit
     def derive(self, key, tile, place, q_state, masked: cutlass.Constexpr):
@@ -156,10 +187,10 @@ class Derives:
         else:
             self.dp.issue(b=stage)
             warpgroup.wait_group(1)
-        derivatives = self.score_tile(key, tile, place)
+        derivatives = self.score_tile(key, tile, place, hides=masked or self.lists is None)
         if cutlass.const_expr(masked):
             query = tile * self.config.tile_q
-            self.band.mask(p, self.scores, key, query, is_ragged=self.band.left is None or self.functions is not None)
+            self.band.mask(p, self.scores, key, query, is_ragged=self.masks_rows)
         for registers, lse in self.by_query(0, stage):
             for register in registers:
                 p[register] = cute.math.exp2(p[register] * self.factor_log2 - lse, fastmath=True)
@@ -189,11 +220,16 @@ class Derives:
         q_state.advance()
         return q_state
 
-    def score_tile(self, key, tile, place):
+    @property
+    def masks_rows(self):
+        """True if keys beyond the last must be masked: no bound of the band hides them, or a function may be NaN."""
+        return self.band.left is None or self.functions is not None
+
+    def score_tile(self, key, tile, place, hides):
         """Replace products by what the score and mask functions make of them; return the derivatives, if not 1."""
         if self.functions is None:
             return []
-        return self.functions.apply(self.s.tCrC, key, tile * self.config.tile_q, place[::-1])
+        return self.functions.apply(self.s.tCrC, key, tile * self.config.tile_q, place[::-1], hides)
 
     @property
     def factor_log2(self):
@@ -257,11 +293,13 @@ class Backward:
         ctas: cutlass.Int32,
         stream: CUstream,
         tables: tuple | None = None,
+        lists: tuple | None = None,
     ):
         """Launch on tensors as of `Forward`; dq has the sums of `BackwardConfig.sums_shape`, and is added to.
 
         stats (batch, heads, 2, queries), fp32, has the rows' logarithms of sums, of base 2, plus infinity where nothing
-        is seen, and their sums of dO * O. `tables` are those of the score and mask functions.
+        is seen, and their sums of dO * O. `tables` are those of the score and mask functions,
+        and lists those of `BlockLists`, for rows of keys.
         """
         config, plan = self.config, self.config.smem
         content = {region.name: region.content for region in plan}
@@ -301,6 +339,7 @@ class Backward:
             to_tiled_mma(config.dq, "MN", "MN"),
             cutlass.max(L2_BYTES // bytes_of_head, 1),
             tables,
+            lists,
         ).launch(
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
@@ -322,6 +361,7 @@ class Backward:
         dq_mma: cute.TiledMma,
         at_once: cutlass.Int32,
         tables: tuple | None,
+        lists: tuple | None,
     ):
         """Make the blocks, and part the warps by their roles."""
         config, plan = self.config, self.config.smem
@@ -354,6 +394,8 @@ class Backward:
             scheduler = schedulers.LongestFirst(raster, 1, at_once=at_once, grows=False)
         else:
             scheduler = schedulers.Persistent(raster, 1)
+        blocks = None if lists is None else config.scoring.blocks[::-1]
+        lists = make_block_lists(lists, blocks, (tile_k, tile_q))
         budget = rules.register_budget(config.warpgroups, producer=24)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
@@ -370,6 +412,7 @@ class Backward:
                     stats.loads(),
                     band,
                     group,
+                    lists,
                 )
                 kv_state, q_state = scheduler.each(loads)
                 kv_ring.drain(kv_state)
@@ -412,6 +455,7 @@ class Backward:
                 group,
                 scale,
                 make_score_functions(config.scoring.transposed, tables, scores, scale, band.queries, band.keys),
+                lists,
             )
             scheduler.each(derives)
             derives.out.finish()

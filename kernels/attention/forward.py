@@ -13,10 +13,11 @@ from cutlass.cute.nvgpu import warpgroup
 
 from cutepy.device import operand, product, roles, rules, schedulers, smem, tma
 from cutepy.device.bands import Band
+from cutepy.device.block_lists import BlockLists, make_block_lists
 from cutepy.device.epilogue import TileStore, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.pipeline import TmaRing, publish_barriers
-from cutepy.device.primitives import LOG2_E
+from cutepy.device.primitives import LOG2_E, select
 from cutepy.device.score_functions import ScoreFunctions, make_score_functions
 from cutepy.device.softmax import OnlineSoftmax, make_online_softmax, scale_rows
 from cutepy.device.turns import Turns
@@ -40,6 +41,7 @@ class Loads:
     sV: tma.TmaLoads
     band: Band
     group: cutlass.Int32
+    lists: BlockLists | None
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -51,24 +53,31 @@ class Loads:
         q_state, k_state, v_state = state
         batch, head = work.batch
         kv = (head // self.group, batch)
-        tiles = self.band.tiles(work.row * self.config.tile_m, self.config.tile_m, self.config.tile_n)
+        if cutlass.const_expr(self.lists is None):
+            tiles = self.band.tiles(work.row * self.config.tile_m, self.config.tile_m, self.config.tile_n)
+            first, count = tiles.end - 1, tiles.count
+        else:
+            tiles = self.lists.tiles(work.row, batch, head)
+            first, count = tiles.tile(0), cutlass.max(tiles.count, 1)
         full = self.q_ring.acquire(q_state)
         self.sQ.load((work.row, 0, head, batch), q_state.index, full)
         q_state.advance()
         full = self.k_ring.acquire(k_state)
-        self.sK.load((tiles.end - 1, 0, *kv), k_state.index, full)
+        self.sK.load((first, 0, *kv), k_state.index, full)
         k_state.advance()
         # K of a tile is multiplied before V of the tile before it, and so it comes first.
-        for done in cutlass.range(1, tiles.count, unroll=1):
-            tile = tiles.end - 1 - done
+        for done in cutlass.range(1, count, unroll=1):
+            tile = tiles.end - 1 - done if cutlass.const_expr(self.lists is None) else tiles.tile(done)
+            before = tile + 1 if cutlass.const_expr(self.lists is None) else tiles.tile(done - 1)
             full = self.k_ring.acquire(k_state)
             self.sK.load((tile, 0, *kv), k_state.index, full)
             k_state.advance()
             full = self.v_ring.acquire(v_state)
-            self.sV.load((0, tile + 1, *kv), v_state.index, full)
+            self.sV.load((0, before, *kv), v_state.index, full)
             v_state.advance()
         full = self.v_ring.acquire(v_state)
-        self.sV.load((0, tiles.begin, *kv), v_state.index, full)
+        last = tiles.begin if cutlass.const_expr(self.lists is None) else tiles.tile(count - 1)
+        self.sV.load((0, last, *kv), v_state.index, full)
         v_state.advance()
         return q_state, k_state, v_state
 
@@ -93,6 +102,7 @@ class Attends:
     band: Band
     functions: ScoreFunctions | None
     sinks: cute.Tensor | None
+    lists: BlockLists | None
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -102,9 +112,17 @@ class Attends:
     def on_tile(self, work, state):
         """Compute the output of a tile of queries."""
         q_state, k_state, v_state = state
-        query = work.row * self.config.tile_m
-        tiles = self.band.tiles(query, self.config.tile_m, self.config.tile_n)
+        query, band = work.row * self.config.tile_m, self.band
         # The last tile of keys, which may reach beyond the last key, comes first and is always masked.
+        if cutlass.const_expr(self.lists is None):
+            tiles = band.tiles(query, self.config.tile_m, self.config.tile_n)
+            first, is_whole = tiles.end - 1, None
+        else:
+            tiles = self.lists.tiles(work.row, *work.batch)
+            first, is_whole = tiles.tile(0), tiles.partial == 0
+            band = Band(
+                band.queries, select(tiles.count == 0, cutlass.Int32(0), band.keys)
+            )  # of no tiles the first is not seen
         self.q_ring.wait(q_state)
         self.k_ring.wait(k_state)
         self.begin_turn(work.is_first)
@@ -113,25 +131,15 @@ class Attends:
         warpgroup.wait_group(0)
         self.k_ring.release(k_state)
         k_state.advance()
-        self.score_tile(work, query, tiles.end - 1)
-        self.band.mask(self.qk.tCrC, self.scores, query, (tiles.end - 1) * self.config.tile_n)
+        self.score_tile(work, query, first, shown=is_whole)
+        band.mask(self.qk.tCrC, self.scores, query, first * self.config.tile_n)
         self.softmax.update(self.qk.tCrC, first=True)
         self.keep_probabilities()
         self.pv.tCrC.fill(0.0)
-        # Then the tiles that the diagonal cuts, those that every query sees, and those that the window's begin cuts.
-        last = whole_end = tiles.end - 1
-        if cutlass.const_expr(self.config.right):
-            whole_end = cutlass.min(tiles.whole_end, last)
-            for done in cutlass.range(last - whole_end, unroll=1):
-                k_state, v_state = self.attend(work, tiles, query, last - 1 - done, k_state, v_state, masked=True)
-        whole_begin = cutlass.min(tiles.whole_begin, whole_end)
-        for done in cutlass.range(whole_end - whole_begin, unroll=1):
-            tile = whole_end - 1 - done
-            k_state, v_state = self.attend(work, tiles, query, tile, k_state, v_state, masked=False)
-        if cutlass.const_expr(self.config.left):
-            for done in cutlass.range(whole_begin - tiles.begin, unroll=1):
-                tile = whole_begin - 1 - done
-                k_state, v_state = self.attend(work, tiles, query, tile, k_state, v_state, masked=True)
+        if cutlass.const_expr(self.lists is None):
+            k_state, v_state = self.attend_band(work, tiles, query, k_state, v_state)
+        else:
+            k_state, v_state = self.attend_lists(work, tiles, query, k_state, v_state)
         self.q_ring.release(q_state)
         q_state.advance()
         self.v_ring.wait(v_state)
@@ -146,18 +154,52 @@ class Attends:
         return q_state, k_state, v_state
 
     @cute.jit
-    def attend(self, work, tiles, query, tile, k_state, v_state, masked: cutlass.Constexpr):
-        """Multiply Q with a tile of keys, and the probabilities of the tile before with its values."""
+    def attend_band(self, work, tiles, query, k_state, v_state):
+        """Attend to the tiles but the last, backwards."""
+        # Then the tiles that the diagonal cuts, those that every query sees, and those that the window's begin cuts.
+        last = whole_end = tiles.end - 1
+        if cutlass.const_expr(self.config.right):
+            whole_end = cutlass.min(tiles.whole_end, last)
+            for done in cutlass.range(last - whole_end, unroll=1):
+                tile = last - 1 - done
+                k_state, v_state = self.attend(work, (tile, tiles.begin), query, tile, k_state, v_state, masked=True)
+        whole_begin = cutlass.min(tiles.whole_begin, whole_end)
+        for done in cutlass.range(whole_end - whole_begin, unroll=1):
+            tile = whole_end - 1 - done
+            k_state, v_state = self.attend(work, (tile, tiles.begin), query, tile, k_state, v_state, masked=False)
+        if cutlass.const_expr(self.config.left):
+            for done in cutlass.range(whole_begin - tiles.begin, unroll=1):
+                tile = whole_begin - 1 - done
+                k_state, v_state = self.attend(work, (tile, tiles.begin), query, tile, k_state, v_state, masked=True)
+        return k_state, v_state
+
+    @cute.jit
+    def attend_lists(self, work, tiles, query, k_state, v_state):
+        """Attend to the tiles of the lists but the first."""
+        for n in cutlass.range(1, tiles.partial, unroll=1):
+            tile, left = tiles.partial_tile(n), (tiles.count - n, 1)
+            k_state, v_state = self.attend(work, left, query, tile, k_state, v_state, masked=True)
+        for n in cutlass.range(select(tiles.partial == 0, cutlass.Int32(1), 0), tiles.whole, unroll=1):
+            tile, left = tiles.whole_tile(n), (tiles.whole - n, 1)
+            k_state, v_state = self.attend(work, left, query, tile, k_state, v_state, masked=False)
+        return k_state, v_state
+
+    @cute.jit
+    def attend(self, work, left, query, tile, k_state, v_state, masked: cutlass.Constexpr):
+        """Multiply Q with a tile of keys, and the probabilities of the tile before with its values.
+
+        It is not the last tile if the first of the two numbers `left` is greater than the second.
+        """
         self.k_ring.wait(k_state)
         self.begin_turn(False)
         self.qk.issue(b=k_state.index)
         self.v_ring.wait(v_state)
         self.pv.issue(b=v_state.index, accumulate=True)
-        self.end_turn(work.has_next | (tile > tiles.begin))
+        self.end_turn(work.has_next | (left[0] > left[1]))
         warpgroup.wait_group(1)
         self.k_ring.release(k_state)
         k_state.advance()
-        self.score_tile(work, query, tile)
+        self.score_tile(work, query, tile, hides=masked or self.lists is None)
         if cutlass.const_expr(masked):
             self.band.mask(self.qk.tCrC, self.scores, query, tile * self.config.tile_n)
         factors = self.softmax.update(self.qk.tCrC)
@@ -168,10 +210,10 @@ class Attends:
         self.keep_probabilities()
         return k_state, v_state
 
-    def score_tile(self, work, query, tile):
+    def score_tile(self, work, query, tile, hides=True, shown=None):
         """Replace products by what the score and mask functions make of them, if there are any."""
         if self.functions is not None:
-            self.functions.apply(self.qk.tCrC, query, tile * self.config.tile_n, work.batch)
+            self.functions.apply(self.qk.tCrC, query, tile * self.config.tile_n, work.batch, hides, shown)
 
     def sink_of(self, work):
         """Return the logit that joins the sums of a tile's rows, times log2(e); None if there is none."""
@@ -236,11 +278,12 @@ class Forward:
         stream: CUstream,
         tables: tuple | None = None,
         sinks: cute.Tensor | None = None,
+        lists: tuple | None = None,
     ):
         """Launch on q (batch, queries, heads, head), k and v (batch, keys, kv heads, head), o as q.
 
         lse is (batch, heads, queries), fp32. At most `ctas` CTAs are launched; `left` and `right` are the band's.
-        `tables` are those of the score and mask functions, and sinks are (heads,).
+        `tables` are those of the score and mask functions, sinks are (heads,), and lists are those of `BlockLists`.
         """
         config, plan = self.config, self.config.smem
         sQ, sK, sV, sO = (plan[name].content for name in ("sQ", "sK", "sV", "sO"))
@@ -271,6 +314,7 @@ class Forward:
             scale if config.scoring.changes else None,
             tables,
             sinks,
+            lists,
         ).launch(
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
@@ -294,6 +338,7 @@ class Forward:
         scale: cutlass.Float32 | None,
         tables: tuple | None,
         sinks: cute.Tensor | None,
+        lists: tuple | None,
     ):
         """Make the blocks, and part the warps by their roles."""
         config, plan = self.config, self.config.smem
@@ -321,11 +366,12 @@ class Forward:
             scheduler = schedulers.LongestFirst(raster, 1, at_once=at_once)
         else:
             scheduler = schedulers.Persistent(raster, 1)
+        lists = make_block_lists(lists, config.scoring.blocks, (tile_m, tile_n))
         budget = rules.register_budget(config.warpgroups, producer=24)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
             if warp == 0:
-                loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k.loads(), v.loads(), band, group)
+                loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k.loads(), v.loads(), band, group, lists)
                 q_state, k_state, v_state = scheduler.each(loads)
                 q_ring.drain(q_state)
                 k_ring.drain(k_state)
@@ -355,6 +401,7 @@ class Forward:
                 band,
                 make_score_functions(config.scoring.graph, tables, scores, scale, band.queries, band.keys),
                 sinks,
+                lists,
             )
             scheduler.each(attends)
             attends.out.finish()

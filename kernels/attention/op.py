@@ -95,19 +95,25 @@ def launch_backward(
 
 def scored_forward(config: ForwardConfig, scoring: Scoring) -> ForwardConfig:
     """Return a configuration with functions of the scores, and tiles that are whole parts of their blocks."""
-    return replace(config, scoring=scoring) if scoring.suffix else config
+    if not scoring.suffix:
+        return config
+    config = replace(config, scoring=scoring)
+    if scoring.blocks:
+        tile_m, tile_n = 128, next(n for n in (config.tile_n, 64) if scoring.blocks[1] % n == 0)
+        config = replace(config, tile_m=tile_m, tile_n=tile_n, warpgroups=2)
+    return config
 
 
 def forward_reads(
     scoring: Scoring, tables: Sequence[torch.Tensor], sinks: torch.Tensor | None, lists: Sequence[torch.Tensor]
 ) -> tuple[Any, ...]:
     """Return what a forward kernel takes of the tensors that a scoring reads."""
-    return (*backward_reads(scoring, tables, lists)[:1], sinks) if scoring.suffix else ()
+    return (tuple(map(_in_memory, tables)) or None, sinks, tuple(lists) or None) if scoring.suffix else ()
 
 
 def backward_reads(scoring: Scoring, tables: Sequence[torch.Tensor], lists: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     """Return what a backward kernel takes."""
-    return (tuple(map(_in_memory, tables)) or None,) if scoring.suffix else ()
+    return (tuple(map(_in_memory, tables)) or None, tuple(lists) or None) if scoring.suffix else ()
 
 
 def _in_memory(table: torch.Tensor) -> torch.Tensor:
@@ -139,14 +145,26 @@ _LSE = TensorSpec("float32", ("batch", "heads", "queries"))
 
 
 def _score_specs(scoring: Scoring) -> dict[str, Any]:
-    """Describe the arguments that the functions of scores read: tables of any strides, and sinks."""
+    """Describe what the functions of scores read, tables of any strides; sinks; and lists of blocks."""
     tables = []
     for table, dtype in zip([] if scoring.graph is None else scoring.graph.tables, scoring.dtypes, strict=True):
         names = [f"{table.name}_{mode}" for mode in range(table.rank)]
         steps = tuple(f"{name}_stride" for name in names) or (1,)
         tables.append(TensorSpec(dtype, tuple(names) or (1,), strides=steps, align=getattr(torch, dtype).itemsize))
     sinks = TensorSpec("float32", ("heads",), align=4) if scoring.sinks else None
-    return {"tables": tuple(tables) or None, "sinks": sinks} if scoring.suffix else {}
+    lists = None
+    if scoring.blocks:
+        places = ("batch", "heads", "block_rows")
+        lists = tuple(
+            TensorSpec(
+                "int32",
+                (*places, "blocks")[:rank],
+                strides=tuple(f"list{n}_{mode}" for mode in range(rank)),
+                align=4,
+            )
+            for n, rank in enumerate((3, 4, 3, 4))
+        )
+    return {"tables": tuple(tables) or None, "sinks": sinks, "lists": lists} if scoring.suffix else {}
 
 
 @cache
