@@ -40,6 +40,11 @@ class KeyTiles:
         """Number of tiles."""
         return self.end - self.begin
 
+    @property
+    def first(self):
+        """Index of the tile that comes first where tiles are taken backwards: the last one."""
+        return self.end - 1
+
 
 @dataclass(frozen=True)
 class Band:

@@ -33,6 +33,11 @@ class ListedTiles:
         """Number of tiles."""
         return self.partial + self.whole
 
+    @property
+    def first(self):
+        """Index of the first tile; 0 if there is none."""
+        return self.tile(0)
+
     def partial_tile(self, n):
         """Return the index of a tile that is seen in part."""
         return self._tile(self.lists.partial_indices, n)

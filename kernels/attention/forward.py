@@ -55,18 +55,16 @@ class Loads:
         kv = (head // self.group, batch)
         if cutlass.const_expr(self.lists is None):
             tiles = self.band.tiles(work.row * self.config.tile_m, self.config.tile_m, self.config.tile_n)
-            first, count = tiles.end - 1, tiles.count
         else:
             tiles = self.lists.tiles(work.row, batch, head)
-            first, count = tiles.tile(0), cutlass.max(tiles.count, 1)
         full = self.q_ring.acquire(q_state)
         self.sQ.load((work.row, 0, head, batch), q_state.index, full)
         q_state.advance()
         full = self.k_ring.acquire(k_state)
-        self.sK.load((first, 0, *kv), k_state.index, full)
+        self.sK.load((tiles.first, 0, *kv), k_state.index, full)
         k_state.advance()
         # K of a tile is multiplied before V of the tile before it, and so it comes first.
-        for done in cutlass.range(1, count, unroll=1):
+        for done in cutlass.range(1, tiles.count, unroll=1):
             tile = tiles.end - 1 - done if cutlass.const_expr(self.lists is None) else tiles.tile(done)
             before = tile + 1 if cutlass.const_expr(self.lists is None) else tiles.tile(done - 1)
             full = self.k_ring.acquire(k_state)
@@ -76,7 +74,7 @@ class Loads:
             self.sV.load((0, before, *kv), v_state.index, full)
             v_state.advance()
         full = self.v_ring.acquire(v_state)
-        last = tiles.begin if cutlass.const_expr(self.lists is None) else tiles.tile(count - 1)
+        last = tiles.begin if cutlass.const_expr(self.lists is None) else tiles.tile(cutlass.max(tiles.count - 1, 0))
         self.sV.load((0, last, *kv), v_state.index, full)
         v_state.advance()
         return q_state, k_state, v_state
@@ -116,13 +114,12 @@ class Attends:
         # The last tile of keys, which may reach beyond the last key, comes first and is always masked.
         if cutlass.const_expr(self.lists is None):
             tiles = band.tiles(query, self.config.tile_m, self.config.tile_n)
-            first, is_whole = tiles.end - 1, None
+            is_whole = None
         else:
             tiles = self.lists.tiles(work.row, *work.batch)
-            first, is_whole = tiles.tile(0), tiles.partial == 0
-            band = Band(
-                band.queries, select(tiles.count == 0, cutlass.Int32(0), band.keys)
-            )  # of no tiles the first is not seen
+            is_whole = tiles.partial == 0
+            # Of no tiles the first is loaded, and not seen.
+            band = Band(band.queries, select(tiles.count == 0, cutlass.Int32(0), band.keys))
         self.q_ring.wait(q_state)
         self.k_ring.wait(k_state)
         self.begin_turn(work.is_first)
@@ -131,8 +128,8 @@ class Attends:
         warpgroup.wait_group(0)
         self.k_ring.release(k_state)
         k_state.advance()
-        self.score_tile(work, query, first, shown=is_whole)
-        band.mask(self.qk.tCrC, self.scores, query, first * self.config.tile_n)
+        self.score_tile(work, query, tiles.first, shown=is_whole)
+        band.mask(self.qk.tCrC, self.scores, query, tiles.first * self.config.tile_n)
         self.softmax.update(self.qk.tCrC, first=True)
         self.keep_probabilities()
         self.pv.tCrC.fill(0.0)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
+from cutepy.epilogues.derivatives import with_derivative
 from cutepy.epilogues.graph import Graph
 from cutepy.epilogues.reference import compute_scores
 
@@ -107,16 +108,24 @@ class Scored:
         self.functions, self.tables, self.sinks = functions, tables, sinks
         self.blocks, self.block_size = blocks, block_size
 
-    def scores(self, products: torch.Tensor, left: int | None, right: int | None) -> torch.Tensor:
-        """Compute the scores of scaled products (batch, heads, queries, keys), minus infinity where nothing is seen."""
-        found = products
+    def scores(
+        self, products: torch.Tensor, left: int | None, right: int | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Compute the scores of scaled products (batch, heads, queries, keys), and their derivatives; None if 1.
+
+        Scores are minus infinity where nothing is seen.
+        """
+        found, derivative = products, None
         hidden = hidden_by_band(products, left, right)
         if self.functions:
-            results = compute_scores(Graph.parse(self.functions), products, self.tables, products.dtype)
-            found = results.get("score", products).expand(products.shape)
+            graph = Graph.parse(self.functions)
+            if any(result.name == "score" for result in graph.results):
+                graph = with_derivative(graph)
+            results = compute_scores(graph, products, self.tables, products.dtype)
+            found, derivative = results.get("score", products).expand(products.shape), results.get("derivative")
             if "mask" in results:
                 hidden = hidden | ~results["mask"]
-        return found.masked_fill(hidden, -math.inf)
+        return found.masked_fill(hidden, -math.inf), derivative
 
     def probabilities(self, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute the probabilities of scores, and the logarithms of the rows' sums."""
@@ -136,7 +145,7 @@ class Scored:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute O, of q's dtype, and the logarithms of the rows' sums."""
         wide_q, wide_k, wide_v = heads_first(q, k, v)
-        p, lse = self.probabilities(self.scores(wide_q @ wide_k.mT * scale, left, right))
+        p, lse = self.probabilities(self.scores(wide_q @ wide_k.mT * scale, left, right)[0])
         return (p @ wide_v).transpose(1, 2).to(q.dtype), lse.float()
 
     def backward(
@@ -153,20 +162,15 @@ class Scored:
         """Compute the gradients of Q, K, V and the sinks."""
         wide_q, wide_k, wide_v = heads_first(q, k, v)
         (wide_do,) = heads_first(do)
-        with torch.enable_grad():
-            products = (wide_q @ wide_k.mT * scale).detach().requires_grad_()
-            scores = self.scores(products, left, right)
-        p, lse = self.probabilities(scores.detach())
+        scores, derivative = self.scores(wide_q @ wide_k.mT * scale, left, right)
+        p, lse = self.probabilities(scores)
         dp = wide_do @ wide_v.mT
         delta = (p * dp).sum(-1, keepdim=True)
         if dlse is not None:
             delta = delta - dlse.double()[..., None]
         ds = p * (dp - delta)
-        if scores.requires_grad:
-            (ds,) = torch.autograd.grad(scores, products, ds, allow_unused=True)
-            ds = torch.zeros_like(products) if ds is None else ds
-        else:
-            ds = torch.zeros_like(ds)
+        if derivative is not None:
+            ds = torch.where(p == 0, 0.0, ds * derivative)
         dsinks = None
         if self.sinks is not None:
             shares = torch.exp(self.sinks.double()[:, None] - lse.masked_fill(lse == -math.inf, math.inf))
