@@ -60,13 +60,18 @@ class ScoreEvaluation(Evaluation):
         """Read a table; indices below 0 count from its end, as torch's do."""
         table = next(i for i, each in enumerate(self.graph.tables) if each.name == node.value)
         tensor = self.functions.tables[table]
-        place = []
+        base, offset = tensor.iterator, Int32(0)
         for mode, (index, source) in enumerate(zip(indices, node.inputs, strict=True)):
-            extent = Int32(cute.size(tensor, mode=[mode]))
+            extent, stride = Int32(cute.size(tensor, mode=[mode])), tensor.stride[mode]
             if self.graph.nodes[source].op not in _NEVER_NEGATIVE:
                 index = cutlass.max(select(index < 0, index + extent, index), 0)
-            place.append(cutlass.min(index, extent - 1))
-        found = tensor[tuple(place) if place else (0,)]
+            index = cutlass.min(index, extent - 1)
+            # Within a head 32 bits are enough, as the host checks, and cost half of the instructions.
+            if self.graph.nodes[source].shape == "scalar":
+                base = base + cutlass.Int64(index) * stride
+            else:
+                offset = offset + index * Int32(stride)
+        found = cute.make_tensor(base + offset, cute.make_layout(1))[0]
         if node.type == "bool":
             return found != 0
         return wrapping(found.to(Int32)) if node.type == "i32" else found.to(Float32)

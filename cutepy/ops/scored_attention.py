@@ -166,6 +166,13 @@ def _check_scoring(
         for node in graph.nodes:
             if node.op != "gather" or node.value != table.name:
                 continue
+            varying = [m for m, n in enumerate(node.inputs) if graph.nodes[n].shape != "scalar"]
+            if sum((tensor.shape[mode] - 1) * tensor.stride(mode) for mode in varying) >= 2**31:
+                raise ValueError(
+                    f"a tensor that a score or mask function indexes by queries and keys must reach over less than "
+                    f"2^31 elements in dimensions {varying}, got shape {tuple(tensor.shape)} and strides "
+                    f"{tensor.stride()}"
+                )
             for mode, source in enumerate(node.inputs):
                 count, name = extents.get(graph.nodes[source].op, (0, ""))
                 if tensor.shape[mode] < count:

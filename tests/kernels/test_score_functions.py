@@ -35,7 +35,7 @@ def probabilities(q, k, score, mask, sinks):
     scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT * q.shape[-1] ** -0.5
     if score is not None:
         places = (torch.arange(extent) for extent in scores.shape)
-        scores = flex._vmap_for_bhqkv(score, prefix=(0,))(scores, *places).double()
+        scores = 0.0 * scores + flex._vmap_for_bhqkv(score, prefix=(0,))(scores, *places)
     if mask is not None:
         scores = scores.masked_fill(~flex.create_mask(mask, *scores.shape, device="cpu"), -math.inf)
     lse = scores.logsumexp(-1)
@@ -173,7 +173,7 @@ def test_sinks_far_from_the_scores():
     assert torch.equal(o[:, 1], plain[:, 1])
 
 
-@pytest.mark.parametrize("size", [128, (128, 256)])
+@pytest.mark.parametrize("size", [128, pytest.param((128, 256), marks=pytest.mark.integration)])
 def test_block_masks_of_torch_and_ours(size):
     queries, keys = 300, 270
 
@@ -209,6 +209,7 @@ def test_a_block_mask_alone_decides_which_blocks_are_read():
     check(flexed(block_mask=blocks), q, k, v, mask=lambda b, h, i, j: j >= 128)
 
 
+@pytest.mark.integration
 def test_tables_of_any_type_and_strides():
     q, k, v = tensors()
     for table in (
@@ -252,18 +253,23 @@ def test_any_composition(data):
     def lifted(x, s):
         return x if not isinstance(x, float) else s * 0.0 + x
 
+    def applied(f, x):
+        return lambda s, *places: f(lifted(x(s, *places), s))
+
+    def combined(f, x, y):
+        return lambda s, *places: f(lifted(x(s, *places), s), lifted(y(s, *places), s))
+
+    def chosen(x, y, n):
+        def choose(s, b, h, i, j):
+            return torch.where((i + j) % n == 0, lifted(x(s, b, h, i, j), s), lifted(y(s, b, h, i, j), s))
+
+        return choose
+
     def joined(children):
-        apply = lambda f, x: lambda s, *p: f(lifted(x(s, *p), s))  # noqa: E731
-        combine = lambda f, x, y: lambda s, *p: f(lifted(x(s, *p), s), lifted(y(s, *p), s))  # noqa: E731
-        choose = lambda x, y, n: (
-            lambda s, b, h, i, j: torch.where(  # noqa: E731
-                (i + j) % n == 0, lifted(x(s, b, h, i, j), s), lifted(y(s, b, h, i, j), s)
-            )
-        )
         return st.one_of(
-            st.builds(apply, unary, children),
-            st.builds(combine, binary, children, children),
-            st.builds(choose, children, children, st.integers(1, 5)),
+            st.builds(applied, unary, children),
+            st.builds(combined, binary, children, children),
+            st.builds(chosen, children, children, st.integers(1, 5)),
         )
 
     score = data.draw(st.recursive(leaves, joined, max_leaves=6))
