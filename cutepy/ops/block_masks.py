@@ -6,7 +6,7 @@ some rows at a time, where torch's `create_block_mask` makes the whole matrix at
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -68,8 +68,7 @@ def block_mask(
     >>> found.kv_num_blocks.tolist(), found.full_kv_num_blocks.tolist()
     ([[[1, 2, 3, 3]]], [[[0, 0, 0, 0]]])
     """
-    size = (block_size, block_size) if isinstance(block_size, int) else tuple(block_size)
-    _check_size(size)
+    size = _checked(block_size)
     traced = trace_scores(None, mask, operands)
     graph = traced.graph if traced else None
     extents = (batch, heads, queries, keys)
@@ -88,8 +87,7 @@ def lists_of(given: Any, q: torch.Tensor, k: torch.Tensor) -> tuple[list[torch.T
     ValueError
         If it was made for others.
     """
-    size = tuple(given.BLOCK_SIZE)
-    _check_size(size)
+    size = _checked(given.BLOCK_SIZE)
     batch, queries, heads, _ = q.shape
     keys = k.shape[1]
     lengths = tuple(given.seq_lengths)
@@ -98,8 +96,8 @@ def lists_of(given: Any, q: torch.Tensor, k: torch.Tensor) -> tuple[list[torch.T
             f"a block mask must be made for the {queries} queries and {keys} keys, got one for {lengths[0]} and "
             f"{lengths[1]}; make a new one"
         )
-    names = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
-    names = (*names, *(name.replace("kv", "q") for name in names))
+    of_keys = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
+    names = (*of_keys, *(name.replace("kv", "q") for name in of_keys))
     found = [getattr(given, name) for name in names]
     if found[4] is None:
         if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad):
@@ -121,12 +119,15 @@ def lists_of(given: Any, q: torch.Tensor, k: torch.Tensor) -> tuple[list[torch.T
     return [each.to(torch.int32).expand(batch, heads, *each.shape[2:]) for each in found], [*size]
 
 
-def _check_size(size: tuple[int, ...]) -> None:
-    if len(size) != 2 or any(extent < BLOCK or extent % BLOCK for extent in size):
+def _checked(size: int | Sequence[int]) -> tuple[int, int]:
+    """Return the queries and keys of a block, which kernels can go through."""
+    extents = (size, size) if isinstance(size, int) else tuple(size)
+    if len(extents) != 2 or any(extent < BLOCK or extent % BLOCK for extent in extents):
         raise ValueError(
-            f"blocks must be multiples of {BLOCK} queries and {BLOCK} keys, got {size}; make the block mask with "
+            f"blocks must be multiples of {BLOCK} queries and {BLOCK} keys, got {extents}; make the block mask with "
             f"BLOCK_SIZE={BLOCK}"
         )
+    return extents[0], extents[1]
 
 
 @lru_cache(maxsize=64)
@@ -170,8 +171,8 @@ def _from_counts(counts: torch.Tensor, lengths: tuple[int, int], size: tuple[int
 
     full = counts == size[0] * size[1]
     partial = (counts > 0) & ~full
-    lists = [*_listed(partial), *_listed(full), *_listed(partial.mT), *_listed(full.mT)]
-    return BlockMask(lengths, *lists, BLOCK_SIZE=size, mask_mod=mask)
+    of_keys, of_queries = (*_listed(partial), *_listed(full)), (*_listed(partial.mT), *_listed(full.mT))
+    return BlockMask(lengths, *of_keys, *of_queries, BLOCK_SIZE=size, mask_mod=mask)
 
 
 def _listed(chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

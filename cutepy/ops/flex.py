@@ -8,6 +8,7 @@ import torch
 
 from cutepy.epilogues.scores import ScoreFunction
 from cutepy.ops.dot_product_attention import attention
+from cutepy.ops.scored_attention import scored_attention
 
 
 def flex_attention(
@@ -67,7 +68,11 @@ def flex_attention(
         raise ValueError(
             f"query and key must have the same heads, got {query.shape[1]} and {key.shape[1]}; use enable_gqa=True"
         )
-    given = (each.transpose(1, 2) for each in (query, key, value))
-    o, lse = attention(*given, scale=scale, score=score_mod, block_mask=block_mask, return_lse=True)
+    q, k, v = (each.transpose(1, 2) for each in (query, key, value))
+    if score_mod is None and block_mask is None:
+        o, lse = attention(q, k, v, scale=scale, return_lse=True)
+    else:
+        scale = query.shape[-1] ** -0.5 if scale is None else scale
+        o, lse = scored_attention(q, k, v, (None, None, score_mod, None, None), block_mask, None, scale, -1, -1)
     o = o.transpose(1, 2)
     return (o, lse) if return_lse else o
