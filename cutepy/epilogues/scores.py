@@ -45,10 +45,13 @@ class TracedScores(NamedTuple):
     graph : Graph
         Its results are named "score" and "mask".
     tensors : tuple of Tensor
+    computes : bool
+        True if a function computed with tensors while it was traced, so that their values may decide the graph.
     """
 
     graph: Graph
     tensors: tuple[torch.Tensor, ...]
+    computes: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.graph.results)
@@ -159,7 +162,9 @@ class IndexedValue:
 
 
 class _Uses(TorchFunctionMode):
-    """Torch functions of values become operations; others are computed as they stand."""
+    """Torch functions of values become operations; others are computed as they stand, and `computes` tells of them."""
+
+    computes = False
 
     def __torch_function__(
         self,
@@ -170,6 +175,8 @@ class _Uses(TorchFunctionMode):
     ) -> Any:  # noqa: ANN401
         named = named or {}
         if not any(isinstance(each, (Value, IndexedValue)) for each in _flat(arguments, named)):
+            # Reading a tensor's shape or dtype is no computation.
+            self.computes |= getattr(function, "__name__", "") not in ("__get__", "size", "dim")
             return function(*arguments, **named)
         return _computed(function, arguments, named)
 
@@ -282,6 +289,7 @@ def trace_scores(
     places = [Value(trace, trace.add(op)) for op in ("batch_index", "head_index", "row_index", "column_index")]
     counts = {"queries": "row_count", "keys": "column_count"}
     read: set[str] = set()
+    uses = _Uses()
     found: dict[str, Value] = {SCORE: acc}
     for name, function in functions:
         arguments = [found[SCORE], *places] if name == SCORE else places
@@ -293,7 +301,7 @@ def trace_scores(
             elif parameter in counts:
                 named[parameter] = Value(trace, trace.add(counts[parameter]))
         own = _line_of(function)
-        with _Uses():
+        with uses:
             returned = run(functools.partial(function, *arguments, **named), own)
         found[name] = _result(name, returned, trace, own)
     if unread := given.keys() - read:
@@ -306,7 +314,7 @@ def trace_scores(
     _check(graph)
     names = {table.name for table in graph.tables}
     kept = [tensor for table, tensor in zip(trace.tables, trace.tensors, strict=True) if table.name in names]
-    return TracedScores(graph, tuple(kept))
+    return TracedScores(graph, tuple(kept), uses.computes)
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:

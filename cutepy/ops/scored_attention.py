@@ -7,12 +7,14 @@ list. Lists of blocks (`cutepy.ops.block_masks`) are a list of tensors too.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from cutepy.epilogues import scores
+from cutepy.epilogues.function_state import state_of
 from cutepy.epilogues.graph import Graph
 from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention import reference
@@ -93,17 +95,17 @@ def traced(
     given = [] if slopes is None else [slopes]
     found = _trace(soft_cap, None if slopes is None else slopes.dim(), score, mask, numbers, kinds)
     given += passed.values()
-    return found.text, [given[place] if place >= 0 else found.tensors[n] for n, place in enumerate(found.places)]
+    own = iter(found.own)
+    return found.text, [given[place] if place >= 0 else next(own) for place in found.places]
 
 
 class _Traced:
-    """Text of a graph, and for each table its place among the tensors that are passed, or the one that is used."""
+    """Text of a graph, and for each table its place among the tensors that are passed; -1 for the next of its own."""
 
-    def __init__(self, text: str, places: tuple[int, ...], tensors: tuple[torch.Tensor, ...]) -> None:
-        self.text, self.places, self.tensors = text, places, tensors
+    def __init__(self, text: str, places: tuple[int, ...], own: tuple[torch.Tensor, ...]) -> None:
+        self.text, self.places, self.own = text, places, own
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _trace(
     soft_cap: float | None,
     slopes: int | None,
@@ -112,11 +114,19 @@ def _trace(
     numbers: tuple[tuple[str, Any], ...],
     kinds: tuple[tuple[str, int, str], ...],
 ) -> _Traced:
-    """Trace functions; of tensors that are passed, only their dimensions and dtypes count.
+    """Trace functions, unless they have been, and are what they were; of tensors that are passed, only kinds count.
 
     torch.compile calls it once, and takes its result for constant: a function's own tensors are then those that it has
     when it is compiled.
     """
+    state = state_of(score, mask, numbers)
+    key = None if state is None else (soft_cap, slopes, state.key, kinds)
+    kept = _graphs.get(key) if key is not None else None
+    if kept is not None:
+        # A tensor that died may have left its id to another.
+        assert state is not None
+        if all(reference() is tensor for reference, tensor in zip(kept.read, state.tensors, strict=True)):
+            return _Traced(kept.text, kept.places, tuple(state.tensors[place] for place in kept.own))
     chain = [] if soft_cap is None else [scores.soft_cap(soft_cap)]
     standing: list[torch.Tensor] = []
     if slopes is not None:
@@ -127,8 +137,47 @@ def _trace(
     stand_ins = {name: torch.empty((1,) * rank, dtype=getattr(torch, dtype[6:])) for name, rank, dtype in kinds}
     standing += stand_ins.values()
     found = scores.trace_scores(chain, mask, {**dict(numbers), **stand_ins})
-    places = tuple(next((n for n, each in enumerate(standing) if each is tensor), -1) for tensor in found.tensors)
-    return _Traced(found.graph.line if found else "", places, found.tensors)
+    places = tuple(_place(tensor, standing, -1) for tensor in found.tensors)
+    own = tuple(tensor for tensor, place in zip(found.tensors, places, strict=True) if place < 0)
+    result = _Traced(found.graph.line if found else "", places, own)
+    if key is not None and state is not None and not found.computes:
+        read = tuple(map(weakref.ref, state.tensors))
+        kept_own = tuple(_place(tensor, state.tensors, -1) for tensor in own)
+        if -1 not in kept_own:
+            _graphs.keep(key, _Kept(result.text, places, kept_own, read))
+    return result
+
+
+def _place(tensor: torch.Tensor, among: Sequence[torch.Tensor], missing: int) -> int:
+    """Return the place of a tensor among others."""
+    return next((n for n, each in enumerate(among) if each is tensor), missing)
+
+
+class _Kept(NamedTuple):
+    """Graph of functions in a state, whose tensors are not kept alive.
+
+    Attributes
+    ----------
+    text : str
+    places : tuple of int
+        As of `_Traced`.
+    own : tuple of int
+        The place of each of its own tensors among those of the state.
+    read : tuple of weak references
+        To the tensors of the state.
+    """
+
+    text: str
+    places: tuple[int, ...]
+    own: tuple[int, ...]
+    read: tuple[weakref.ref[torch.Tensor], ...]
+
+
+_graphs: Launches[_Kept] = Launches()
+
+
+# As torch.compiler.assume_constant_result does, which imports the compiler for it.
+_trace._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def scoring_of(functions: str, tables: Tensors, sinks: torch.Tensor | None, block_size: Sequence[int]) -> Scoring:
