@@ -237,7 +237,7 @@ def test_tables_are_not_read_beyond_their_ends():
 
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_any_composition(data):
     number = st.floats(-2.0, 2.0).map(lambda x: round(x, 2))
