@@ -56,6 +56,20 @@ class KeyTiles:
         whole_end = cutlass.max(cutlass.min(self.whole_end, end), begin)
         return KeyTiles(begin, end, cutlass.min(cutlass.max(self.whole_begin, begin), end), whole_end)
 
+    @property
+    def first(self):
+        """Index of the tile that comes first where tiles are taken backwards: the last one."""
+        return self.end - 1
+
+    @property
+    def last(self):
+        """Index of the tile that comes last where tiles are taken backwards."""
+        return self.begin
+
+    def tile(self, n):
+        """Return the index of a tile, counted backwards."""
+        return self.end - 1 - n
+
 
 @dataclass(frozen=True)
 class Band:

@@ -68,6 +68,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sin": cute.math.sin,
     "cos": cute.math.cos,
     "tanh": cute.math.tanh,
+    "tanh_approx": lambda x: cute.math.tanh(x, fastmath=True),
     "sigmoid": logistic,
     "erf": cute.math.erf,
     "floor": cute.math.floor,

@@ -76,11 +76,16 @@ class OnlineSoftmax:
         return factors
 
     @cute.jit
-    def finish(self):
+    def finish(self, sink_log2=None):
         """Return, for each row, the reciprocal of its sum, 0 where that is 0, and the natural logarithm of the sum.
 
         All threads of a warp call. The logarithm is of the sum of exp(scale * score), so that it includes the maximum;
         minus infinity where the sum is 0.
+
+        Parameters
+        ----------
+        sink_log2 : Float32, optional
+            A logit that joins the sum of each row, times log2(e), where there is one.
         """
         factors = cute.make_rmem_tensor(self.total.shape, Float32)
         lse = cute.make_rmem_tensor(self.total.shape, Float32)
@@ -88,11 +93,24 @@ class OnlineSoftmax:
             value = self.total[row]
             for distance in self.tile.coordinates.lanes_across(1):
                 value = value + cute.arch.shuffle_sync_bfly(value, offset=distance)
-            is_seen = value != 0.0
-            factors[row] = select(is_seen, 1.0 / value, 0.0)
-            log_sum = (self.maximum[row] * self.scale_log2 + cute.math.log2(value, fastmath=True)) / LOG2_E
-            lse[row] = select(is_seen, log_sum, -Float32.inf)
+            if cutlass.const_expr(sink_log2 is not None):
+                factors[row], lse[row] = self.joined(self.maximum[row] * self.scale_log2, value, sink_log2)
+            else:
+                is_seen = value != 0.0
+                factors[row] = select(is_seen, 1.0 / value, 0.0)
+                log_sum = (self.maximum[row] * self.scale_log2 + cute.math.log2(value, fastmath=True)) / LOG2_E
+                lse[row] = select(is_seen, log_sum, -Float32.inf)
         return factors, lse
+
+    def joined(self, base, total, sink_log2):
+        """Return the factor of a row, and the logarithm of its sum, with the sink's term."""
+        # The larger of both is the base, as the sink may be far above all scores, or the only term.
+        largest = cute.arch.fmax(base, sink_log2)
+        largest = select(largest == -Float32.inf, 0.0, largest)
+        shrinks = cute.math.exp2(base - largest, fastmath=True)
+        total = total * shrinks + cute.math.exp2(sink_log2 - largest, fastmath=True)
+        lse = (largest + cute.math.log2(total, fastmath=True)) / LOG2_E
+        return select(total != 0.0, shrinks / total, 0.0), lse
 
 
 def make_online_softmax(tile: AccumulatorTile, scale_log2: Float32) -> OnlineSoftmax:

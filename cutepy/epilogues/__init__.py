@@ -46,6 +46,7 @@ from cutepy.epilogues.functions import (
     sum_of_squares as sum_of_squares,
     swiglu as swiglu,
     tanh as tanh,
+    tanh_approx as tanh_approx,
     uniform as uniform,
 )
 from cutepy.epilogues.graph import Graph as Graph, Node as Node, Operand as Operand, Result as Result
@@ -106,6 +107,7 @@ __all__ = [
     "sum_of_squares",
     "swiglu",
     "tanh",
+    "tanh_approx",
     "uniform",
     "where",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 from cutepy.epilogues.constants import as_python
 from cutepy.epilogues.errors import EpilogueError, callers_line
 from cutepy.epilogues.tracing import Epilogue, Integer, Scalar, epilogue
-from cutepy.epilogues.values import TORCH_FUNCTIONS, Value, apply, lift, where
+from cutepy.epilogues.values import ATTRIBUTES, METHODS, TORCH_FUNCTIONS, Value, apply, lift, where
 
 
 def _elementary(op: str, what: str) -> Epilogue:
@@ -30,6 +30,7 @@ rsqrt = _elementary("rsqrt", "1 over the square root")
 sin = _elementary("sin", "the sine")
 cos = _elementary("cos", "the cosine")
 tanh = _elementary("tanh", "the hyperbolic tangent")
+tanh_approx = _elementary("tanh_approx", "the hyperbolic tangent, by one instruction, within 2^-11 of itself,")
 sigmoid = _elementary("sigmoid", "the logistic function 1 / (1 + exp(-x))")
 erf = _elementary("erf", "the error function")
 floor = _elementary("floor", "the largest whole number that is not above")
@@ -223,6 +224,33 @@ def _logical(op: str, input: Any, other: Any) -> Value:  # noqa: ANN401
     return apply(op, _truth(input), _truth(other))
 
 
+def _filled(like: Value, fill: Any, dtype: object = None) -> Value:  # noqa: ANN401
+    """Return a constant, of a value's type unless torch's dtype of it is given."""
+    name = like.node.type if dtype is None else str(dtype).removeprefix("torch.")
+    kind = bool if name == "bool" else int if "int" in name or name == "i32" else float
+    return lift(like.trace, kind(fill))
+
+
+def _new(like: Value, size: Any, fill: Any, dtype: object = None, device: object = None) -> Value:  # noqa: ANN401
+    """Return a new constant, as a tensor of one element makes it, such as `b.new_ones((), dtype=torch.bool)`."""
+    if tuple(size) not in ((), (1,)):
+        raise EpilogueError.at(
+            f"a function computes one element at a time, so that a new one has shape (), got {tuple(size)}",
+            callers_line(),
+        )
+    return _filled(like, fill, dtype)
+
+
+def _as_float(x: Value) -> Value:
+    return x if x.node.type == "f32" else apply("float", x)
+
+
+def _torch_dtype(x: Value) -> Any:  # noqa: ANN401
+    import torch
+
+    return {"f32": torch.float32, "i32": torch.int32, "bool": torch.bool}[x.node.type]
+
+
 _OPERATORS = {
     "add": "add",
     "sub": "sub subtract",
@@ -242,7 +270,11 @@ TORCH_FUNCTIONS.update(
         **{each.name: each for each in (relu, silu)},
         "abs": abs,
         "absolute": abs,
+        "bitwise_not": lambda input: ~input,
         "clamp": lambda input, min=None, max=None: clamp(input, min, max),
+        "clip": lambda input, min=None, max=None: clamp(input, min, max),
+        "floor_divide": lambda input, other: input // other,
+        "full_like": lambda input, fill_value, dtype=None: _filled(input, fill_value, dtype),
         "gelu": _torch_gelu,
         "leaky_relu": lambda input, negative_slope=0.01: leaky_relu(input, negative_slope),
         "logical_not": lambda input: ~_truth(input),
@@ -250,11 +282,34 @@ TORCH_FUNCTIONS.update(
         "maximum": maximum,
         "minimum": minimum,
         "neg": lambda input: -input,
+        "ones_like": lambda input, dtype=None: _filled(input, 1, dtype),
         "pow": lambda input, exponent: input**exponent,
         "reciprocal": lambda input: 1.0 / input,
+        "remainder": lambda input, other: input % other,
         "softplus": _torch_softplus,
         "square": lambda input: input * input,
         "where": where,
+        "zeros_like": lambda input, dtype=None: _filled(input, 0, dtype),
+        **{f"bitwise_{op}": functools.partial(apply, op) for op in ("and", "or", "xor")},
         **{name: functools.partial(apply, op) for op, names in _OPERATORS.items() for name in names.split()},
     }
+)
+
+METHODS.update(
+    {
+        **{name: function for name, function in TORCH_FUNCTIONS.items() if name not in ("where", *ACTIVATIONS)},
+        "bool": _truth,
+        "contiguous": lambda input: input,
+        "detach": lambda input: input,
+        "float": _as_float,
+        "int": lambda input: input.to("int32"),
+        "long": lambda input: input.to("int64"),
+        "new_full": _new,
+        "new_ones": lambda input, size=(), dtype=None, device=None: _new(input, size, 1, dtype, device),
+        "new_zeros": lambda input, size=(), dtype=None, device=None: _new(input, size, 0, dtype, device),
+        "where": lambda input, condition, other: where(condition, input, other),
+    }
+)
+ATTRIBUTES.update(
+    {"device": lambda x: None, "dtype": _torch_dtype, "ndim": lambda x: 0, "shape": lambda x: ()},
 )

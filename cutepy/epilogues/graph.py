@@ -16,8 +16,10 @@ from cutepy.epilogues.constants import type_of
 from cutepy.epilogues.errors import EpilogueError, Line
 from cutepy.epilogues.operations import (
     BY_CONSTANT,
+    COUNTS,
     FUNCTIONS,
     MOST_PARTS,
+    PLACES,
     PRIMITIVES,
     REDUCTIONS,
     ROUNDED,
@@ -60,14 +62,35 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Table:
+    """Tensor that a score function indexes by integers that it computes.
+
+    Attributes
+    ----------
+    name : str
+    type : "f32", "i32" or "bool"
+        That an element is converted to.
+    rank : int
+        Number of indices; 0 of a tensor of one element.
+    """
+
+    name: str
+    type: Type
+    rank: int
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type}[{self.rank}]"
+
+
+@dataclass(frozen=True)
 class Node:
     """Node of an epilogue's graph.
 
     Attributes
     ----------
     op : str
-        A primitive's name, or "acc", "operand", "const", "row_index", "column_index", "product_index", "where", "to",
-        "part", "reduce".
+        A primitive's name, one of `operations.SOURCES`, or "where", "to", "part", "reduce", "gather": an element of a
+        table, at the place that its inputs are.
     inputs : tuple of int
         Nodes.
     value : float, int, bool, str or None
@@ -114,7 +137,7 @@ class Result:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    r"""Operands, nodes and results of an epilogue.
+    r"""Operands, nodes, results and tables of an epilogue, or of a score function.
 
     Examples
     --------
@@ -129,11 +152,12 @@ class Graph:
     operands: tuple[Operand, ...]
     nodes: tuple[Node, ...]
     results: tuple[Result, ...]
+    tables: tuple[Table, ...] = ()
 
     @cached_property
     def text(self) -> str:
         """Text of the graph, from which it can be parsed."""
-        lines = [f"({', '.join(map(str, self.operands))})"]
+        lines = [f"({', '.join(map(str, (*self.operands, *self.tables)))})"]
         for n, node in enumerate(self.nodes):
             parts = [f"v{i}" for i in node.inputs] + ([repr(node.value)] if node.value is not None else [])
             lines.append(
@@ -172,7 +196,9 @@ class Graph:
         head, tail = _HEAD.fullmatch(first), _RETURN.fullmatch(last)
         if head is None or tail is None:
             raise ValueError(f"the text of an epilogue begins with operands and ends with a return, got {text!r}")
-        operands = tuple(_parsed_operand(part) for part in head[1].split(", ") if part)
+        parts = [part for part in head[1].split(", ") if part]
+        tables = tuple(Table(m[1], m[2], int(m[3])) for part in parts if (m := _TABLE.fullmatch(part)))  # type: ignore[arg-type]
+        operands = tuple(_parsed_operand(part) for part in parts if not _TABLE.fullmatch(part))
         nodes: list[Node] = []
         for line in lines:
             match = _NODE.fullmatch(line)
@@ -182,12 +208,12 @@ class Graph:
             parts = [part for part in arguments.split(", ") if part]
             inputs = tuple(int(part[1:]) for part in parts if re.fullmatch(r"v\d+", part))
             (value,) = [_literal(part) for part in parts if not re.fullmatch(r"v\d+", part)] or [None]
-            nodes.append(infer(op, inputs, value, nodes, operands, width=int(width or 1)))
+            nodes.append(infer(op, inputs, value, nodes, operands, tables, width=int(width or 1)))
         results = []
         for part in tail[1].split(", "):
             name, _, node = part.rpartition(": ")
             results.append(Result(name, int(node[1:])))
-        return Graph(operands, tuple(nodes), tuple(results))
+        return Graph(operands, tuple(nodes), tuple(results), tables)
 
     @cached_property
     def transposed(self) -> Graph | None:
@@ -204,13 +230,13 @@ class Graph:
         operands = tuple(replace(operand, shape=_TURNED[operand.shape]) for operand in self.operands)
         nodes: list[Node] = []
         for node in self.nodes:
-            op = {"row_index": "column_index", "column_index": "row_index"}.get(node.op, node.op)
+            op = _TRANSPOSED.get(node.op, node.op)
             value = node.value
             if op == "reduce":
                 kind, _, dim = str(value).partition(" ")
                 value = f"{kind} {1 - int(dim)}" if dim else kind
-            nodes.append(infer(op, node.inputs, value, nodes, operands, line=node.line))
-        return Graph(operands, tuple(nodes), self.results)
+            nodes.append(infer(op, node.inputs, value, nodes, operands, self.tables, line=node.line))
+        return Graph(operands, tuple(nodes), self.results, self.tables)
 
     def operand(self, name: str) -> Operand:
         """Return an operand by its name."""
@@ -269,8 +295,15 @@ _HEAD = re.compile(r"\((.*)\)")
 _NODE = re.compile(r"  v(\d+) = (\w+)(?:/(\d+))?\((.*)\)")
 _RETURN = re.compile(r"  return (.+)")
 _OPERAND = re.compile(r"(\w+): (\w+)(?:/(\d+))?")
+_TABLE = re.compile(r"(\w+): (f32|i32|bool)\[(\d+)\]")
 
 
+_TRANSPOSED = {
+    "row_index": "column_index",
+    "column_index": "row_index",
+    "row_count": "column_count",
+    "column_count": "row_count",
+}
 _TURNED: dict[Shape, Shape] = {"scalar": "scalar", "row": "column", "column": "row", "tile": "tile"}
 
 
@@ -304,6 +337,7 @@ def infer(
     value: Attribute,
     nodes: Sequence[Node],
     operands: Iterable[Operand],
+    tables: Iterable[Table] = (),
     *,
     width: int = 1,
     line: Line | None = None,
@@ -323,6 +357,8 @@ def infer(
     if len(widths) > 1:
         raise EpilogueError.at(f"{op} takes values of one width, got {_widths(widths)}", line)
     width = widths.pop() if widths else width
+    if op == "gather":
+        return Node(op, tuple(inputs), value, _gathered(given, value, tables, line), shape, width, line)
     found = _inferred(op, given, value, operands, line)
     kind, own_shape, own_width = found
     return Node(op, tuple(inputs), value, kind, own_shape or shape, own_width or width, line)
@@ -362,7 +398,7 @@ def _inferred(
         return "i32", "column", 1
     if op == "column_index":
         return "i32", "row", None
-    if op == "product_index":
+    if op in PLACES or op in COUNTS:
         return "i32", "scalar", 1
     if op == "where" and types[0] == "bool" and types[1] == types[2] and types[1] in TYPES:
         return types[1], None, None
@@ -379,6 +415,19 @@ def _inferred(
     if op == "reduce" and types == ["f32"] and given[0].shape == "tile" and kind in REDUCTIONS and dim in _REDUCED:
         return "f32", _REDUCED[dim], None if dim == "0" else 1
     raise EpilogueError.at(f"no operation {op} takes values of {', '.join(types) or 'nothing'} and {value!r}", line)
+
+
+def _gathered(given: Sequence[Node], value: Attribute, tables: Iterable[Table], line: Line | None) -> Type:
+    """Return the type of a table's elements, once the indices are as many integers as it has dimensions."""
+    table = next((each for each in tables if each.name == value), None)
+    if table is None:
+        raise EpilogueError.at(f"there is no table {value}", line)
+    types = [node.type for node in given]
+    if len(types) != table.rank or any(kind != "i32" for kind in types):
+        raise EpilogueError.at(
+            f"{table.name} takes {table.rank} integers as its indices, got {', '.join(types) or 'none'}", line
+        )
+    return table.type
 
 
 _REDUCED: dict[str, Shape] = {"": "scalar", "0": "row", "1": "column"}

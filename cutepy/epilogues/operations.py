@@ -31,7 +31,7 @@ class Primitive(NamedTuple):
     gives: Type | Literal[""] = ""
 
 
-FUNCTIONS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "erf")
+FUNCTIONS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "tanh_approx", "sigmoid", "erf")
 """Primitives of about ten instructions, with the special function unit; so has `div`."""
 _REAL = Primitive(1, ("f32",))
 _ARITHMETIC = Primitive(2, ("i32", "f32"))
@@ -59,7 +59,11 @@ first, as torch's do. `where` and operations that are not functions of values al
 BY_CONSTANT = ("floordiv", "mod", "shl", "shr")
 SIGNLESS = ("add", "sub", "mul", "and", "or", "xor", "eq", "ne")
 """Primitives whose 32-bit results are the same for signed and unsigned integers."""
-SOURCES = ("acc", "operand", "const", "row_index", "column_index", "product_index")
+PLACES = ("row_index", "column_index", "product_index", "batch_index", "head_index")
+"""Indices of an element: its row and column, and of which product, or of which batch and head of attention, it is."""
+COUNTS = ("row_count", "column_count")
+"""Extents of attention's scores: queries and keys."""
+SOURCES = ("acc", "operand", "const", *PLACES, *COUNTS)
 MOST_PARTS = 8
 """Largest number of interleaved parts: a subtile of 128 columns then has 16 bytes of the narrowest type in each."""
 REDUCTIONS = ("sum", "max", "min")

@@ -26,6 +26,7 @@ _FUNCTIONS: Functions = {
     "xor": torch.bitwise_xor,
     "not": torch.bitwise_not,
     "int": lambda x: x.to(torch.int32),
+    "tanh_approx": torch.tanh,
 }
 _BY_CONSTANT: Functions = {
     "floordiv": lambda x, n: torch.div(x, n, rounding_mode="floor"),
@@ -95,6 +96,65 @@ def compute(
             value = value.to(getattr(torch, rounded)) if rounded and cast else value
         results.append(value)
     return results
+
+
+def compute_scores(
+    graph: Graph,
+    scores: torch.Tensor,
+    tables: Sequence[torch.Tensor],
+    dtype: torch.dtype = torch.float32,
+    *,
+    first: int = 0,
+    queries: int | None = None,
+) -> dict[str, torch.Tensor]:
+    """Compute the results of score and mask functions, by their names.
+
+    Parameters
+    ----------
+    graph : Graph
+        Of `trace_scores`.
+    scores : Tensor (batch, heads, rows, keys)
+        Scaled products of rows, queries from `first` on, with keys; an expanded number will do for a mask.
+    tables : sequence of Tensor
+        Of the graph's tables.
+    dtype : dtype
+        To compute in.
+    queries : int, optional
+        Number of queries; as many as rows if not given.
+
+    Returns
+    -------
+    dict of str to Tensor
+        Of shapes that broadcast to that of `scores`.
+    """
+    batch, heads, rows, keys = scores.shape
+    named = {
+        table.name: tensor if table.type == "bool" else tensor.to(torch.int64 if table.type == "i32" else dtype)
+        for table, tensor in zip(graph.tables, tables, strict=True)
+    }
+
+    def counted(end: int, *shape: int, begin: int = 0) -> torch.Tensor:
+        return torch.arange(begin, end, dtype=torch.int32, device=scores.device).view(shape)
+
+    sources = {
+        "row_index": lambda: counted(first + rows, -1, 1, begin=first),
+        "column_index": lambda: counted(keys, -1),
+        "head_index": lambda: counted(heads, -1, 1, 1),
+        "batch_index": lambda: counted(batch, -1, 1, 1, 1),
+        "row_count": lambda: scores.new_tensor(rows if queries is None else queries, dtype=torch.int32),
+        "column_count": lambda: scores.new_tensor(keys, dtype=torch.int32),
+    }
+    values: list[torch.Tensor] = []
+    for node in graph.nodes:
+        given = [values[n] for n in node.inputs]
+        if node.op in sources:
+            values.append(sources[node.op]())
+        elif node.op == "gather":
+            found = named[str(node.value)][tuple(index.long() for index in given)]
+            values.append(found.to(torch.int32) if node.type == "i32" else found)
+        else:
+            values.append(_value(node, given, [graph.nodes[n] for n in node.inputs], scores, {}, dtype))
+    return {result.name: values[result.node] for result in graph.results}
 
 
 def expected_shape(operand: Operand, shape: tuple[int, ...]) -> tuple[int, ...]:

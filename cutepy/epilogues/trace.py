@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cutepy.epilogues.errors import EpilogueError, Line, callers_line
-from cutepy.epilogues.graph import Attribute, Graph, Node, Operand, Result, infer
+from cutepy.epilogues.graph import Attribute, Graph, Node, Operand, Result, Table, infer
 from cutepy.epilogues.operations import by_columns
 
 _MOST_NODES = 4096
@@ -18,10 +18,21 @@ class Trace:
     How many times a value's columns the accumulators have is known of the accumulators and of their parts; a row or
     tile operand has the width of what it is combined with, so widths are classes that are joined, and settled at the
     end.
+
+    Attributes
+    ----------
+    noun, remedy : str
+        For errors: the kind of function, and how it is given other numbers than Python's.
+    tables : list of Table
+        Of the tensors that the function has used so far.
     """
+
+    noun = "an epilogue"
+    remedy = "declare it as an operand, such as `bias: Row`, and pass it to the operation"
 
     def __init__(self, operands: Sequence[Operand], line: Line) -> None:
         self.operands, self.line = tuple(operands), line
+        self.tables: list[Table] = []
         self.nodes: list[Node] = []
         self._known: dict[tuple[Any, ...], int] = {}
         self._widths: list[int | None] = []  # width of each class; None while it is open
@@ -47,7 +58,7 @@ class Trace:
             return self._known[key]
         line = self.line if op in ("acc", "operand") else callers_line()
         if len(self.nodes) >= _MOST_NODES:
-            raise EpilogueError.at(f"an epilogue has at most {_MOST_NODES} operations; make it shorter", line)
+            raise EpilogueError.at(f"{self.noun} has at most {_MOST_NODES} operations; make it shorter", line)
         joined = width_class
         for n in inputs:
             joined = self._join(joined, self._classes[n], line)
@@ -55,7 +66,7 @@ class Trace:
             assert joined is not None
             joined = self._new_class(2 * self.settle(joined))
         # Widths are settled at the end; until then the nodes of the trace have none.
-        node = infer(op, inputs, value, self.nodes, self.operands, line=line)
+        node = infer(op, inputs, value, self.nodes, self.operands, self.tables, line=line)
         node = Node(node.op, node.inputs, node.value, node.type, node.shape, 1, line)
         if not by_columns(node.shape):
             joined = None
@@ -65,6 +76,10 @@ class Trace:
         self._classes.append(joined)
         self._known[key] = len(self.nodes) - 1
         return len(self.nodes) - 1
+
+    def scalar_of(self, given: object) -> int | None:
+        """Return the node of the only element of what is no number of Python's; None where there is no such."""
+        return None
 
     def column_index(self, of: int) -> int:
         """Return the column of each element of a value, whose width gives the number of columns."""
@@ -125,7 +140,7 @@ class Trace:
             node, found = self.nodes[n], self._classes[n]
             width = 1 if found is None else self.settle(found)
             inputs = tuple(place[i] for i in node.inputs)
-            final = infer(node.op, inputs, node.value, nodes, operands, width=width, line=node.line)
+            final = infer(node.op, inputs, node.value, nodes, operands, self.tables, width=width, line=node.line)
             key = (final.op, final.inputs, repr(final.value), final.width)
             if key not in known:
                 known[key] = len(nodes)
@@ -135,7 +150,9 @@ class Trace:
         for operand in operands:
             if operand.name not in read:
                 raise EpilogueError(f"operand {operand.name} is read by no result; leave it out")
-        return Graph(operands, tuple(nodes), tuple(Result(name, place[n]) for name, n in results))
+        indexed = {node.value for node in nodes if node.op == "gather"}
+        tables = tuple(table for table in self.tables if table.name in indexed)
+        return Graph(operands, tuple(nodes), tuple(Result(name, place[n]) for name, n in results), tables)
 
 
 def _columns(width: int | None) -> str:

@@ -195,7 +195,7 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
     trace = Trace(operands, line)
     acc = Value(trace, trace.add("acc"))
     given = {operand.name: Value(trace, trace.add("operand", value=operand.name)) for operand in operands}
-    returned = _run(function, acc, given, line)
+    returned = run(lambda: function(acc, **given), line)
     named = _named(returned, line)
     for name, value in named:
         _check_result(name, value, trace, line)
@@ -206,10 +206,10 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
     return Epilogue(graph, function.__name__, function, defaults)
 
 
-def _run(function: FunctionType, acc: Value, given: Mapping[str, Value], line: Line) -> object:
-    """Call a function with values; errors of Python and NumPy about these are raised with the line."""
+def run(call: Callable[[], object], line: Line) -> object:
+    """Call a function of values; errors of Python and NumPy about these are raised with the line."""
     try:
-        return function(acc, **given)
+        return call()
     except TypeError as error:
         if Value.__name__ not in str(error):
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,19 +22,21 @@ def _read(trace: Trace, operand: object) -> Value | Number:
     number = as_python(operand)
     if isinstance(number, Value):
         if number.trace is not trace:
-            raise EpilogueError.at("a value of another epilogue was kept; compute it in this one", callers_line())
+            kind = trace.noun.partition(" ")[2]
+            raise EpilogueError.at(f"a value of another {kind} was kept; compute it in this one", callers_line())
         return number
     if isinstance(number, (bool, int, float)):
         return number
-    raise _foreign(operand, callers_line())
+    scalar = trace.scalar_of(operand)
+    if scalar is None:
+        raise _foreign(trace, operand, callers_line())
+    return Value(trace, scalar)
 
 
-def _foreign(operand: object, line: Line | None) -> EpilogueError:
+def _foreign(trace: Trace, operand: object, line: Line | None) -> EpilogueError:
     what = f"{type(operand).__module__}.{type(operand).__name__}"
     return EpilogueError.at(
-        f"an epilogue computes with its operands and with Python's numbers, got a {what}; declare it as an operand, "
-        "such as `bias: Row`, and pass it to the operation",
-        line,
+        f"{trace.noun} computes with its operands and with Python's numbers, got a {what}; {trace.remedy}", line
     )
 
 
@@ -175,8 +178,15 @@ class Value:
             raise AttributeError(name)
         if name.endswith("_"):
             raise _in_place(name, callers_line())
+        if name in METHODS:
+            return functools.partial(METHODS[name], self)
+        if name in ATTRIBUTES:
+            return ATTRIBUTES[name](self)
         known = ", ".join(n for n in ("column", "interleaved", "max", "min", "product", "row", "sum", "to"))
-        raise EpilogueError.at(f"a value has no {name}; it has {known}, and operators", callers_line())
+        raise EpilogueError.at(
+            f"a value has no {name}; it has {known}, operators, and torch's methods {', '.join(sorted(METHODS))}",
+            callers_line(),
+        )
 
     def __add__(self, other: object) -> Value:
         return apply("add", self, other)
@@ -333,8 +343,16 @@ class Value:
         return tuple(quarter[n] for n in (0, 1) for quarter in quarters)
 
     def to(self, dtype: object) -> Value:
-        """Round to a dtype, in fp32 registers; of a result, its dtype. 8-bit floats saturate, NaN stays."""
+        """Round to a dtype, in fp32 registers; of a result, its dtype. 8-bit floats saturate, NaN stays.
+
+        Integers and truth values become int32, whatever integers are asked for; truth values of integers are whether
+        they are not 0.
+        """
         name = str(dtype).removeprefix("torch.")
+        if self.node.type != "f32" and name in ("int32", "int64", "bool"):
+            if name != "bool":
+                return _converted(self.trace, self, "i32")
+            return self if self.node.type == "bool" else self != 0
         if name not in ROUNDED:
             raise EpilogueError.at(f"values are rounded to {', '.join(ROUNDED)}, got {dtype!r}", callers_line())
         return _recorded(self.trace, "to", [_converted(self.trace, self, "f32").index], name)
@@ -377,7 +395,7 @@ class Value:
         named: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
         """Compute one of torch's functions by the function of `cutepy.epilogues` with its name."""
-        return _of_torch(function, arguments, named or {})
+        return apply_torch(function, arguments, named or {})
 
 
 def where(condition: object, x: object, y: object) -> Value:
@@ -395,6 +413,10 @@ def where(condition: object, x: object, y: object) -> Value:
 
 TORCH_FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Implementations of torch's functions, by their names; the library fills it."""
+METHODS: dict[str, Callable[..., Any]] = {}
+"""Implementations of the methods of torch's tensors, by their names; the library fills it."""
+ATTRIBUTES: dict[str, Callable[[Value], Any]] = {}
+"""Attributes of torch's tensors that a value has as a tensor of one element; the library fills it."""
 
 
 def _in_place(name: str, line: Line | None) -> EpilogueError:
@@ -414,7 +436,12 @@ def _is_neutral(option: str, value: object) -> bool:
 _NEUTRAL = {"alpha": 1, "rounding_mode": None}
 
 
-def _of_torch(function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> Value:
+def _is_plain(argument: object) -> bool:
+    """Return whether an argument is a dtype, a device, or a shape without extents."""
+    return type(argument).__name__ in ("dtype", "device") or (isinstance(argument, (tuple, list)) and not argument)
+
+
+def apply_torch(function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> Value:
     """Compute a torch function of values.
 
     Raises
@@ -426,15 +453,17 @@ def _of_torch(function: Callable[..., Any], arguments: Sequence[Any], named: Map
     name = getattr(function, "__name__", str(function)).partition(".")[0]
     line = callers_line()
     for argument in (*arguments, *named.values()):
-        if not isinstance(as_python(argument), (Value, int, float, str, type(None))):
-            raise _foreign(argument, line)
+        if not isinstance(as_python(argument), (Value, int, float, str, type(None))) and not _is_plain(argument):
+            trace = next(each.trace for each in (*arguments, *named.values()) if isinstance(each, Value))
+            if trace.scalar_of(argument) is None:
+                raise _foreign(trace, argument, line)
     written = {key: value for key, value in named.items() if key in ("inplace", "out")}
     if name.endswith("_") or any(value is not None and value is not False for value in written.values()):
         raise _in_place(name if name.endswith("_") else f"{name} with {min(written)}=", line)
     counterpart = TORCH_FUNCTIONS.get(name)
     if counterpart is None:
         raise EpilogueError.at(
-            f"torch's {name} is none of the functions that an epilogue can compute; "
+            f"torch's {name} is none of the functions that a kernel computes of each element; "
             f"it can {', '.join(sorted(TORCH_FUNCTIONS))}",
             line,
         )

@@ -9,6 +9,7 @@ from cutepy.extras import require
 require("cutepy.ops", "numpy", "torch")
 
 # ruff: noqa: E402 - what is missing is told before the rest is imported
+from cutepy.ops.block_masks import block_mask as block_mask
 from cutepy.ops.decode_attention import (
     attention_decode as attention_decode,
     flash_attn_with_kvcache as flash_attn_with_kvcache,
@@ -18,6 +19,7 @@ from cutepy.ops.dot_product_attention import (
     flash_attn_func as flash_attn_func,
     scaled_dot_product_attention as scaled_dot_product_attention,
 )
+from cutepy.ops.flex import flex_attention as flex_attention
 from cutepy.ops.grouped import grouped_gemm as grouped_gemm
 from cutepy.ops.operation import Operation as Operation
 from cutepy.ops.products import gemm as gemm
@@ -36,10 +38,12 @@ __all__ = [
     "attention_decode",
     "attention_varlen",
     "batch_invariant",
+    "block_mask",
     "dequantise",
     "flash_attn_func",
     "flash_attn_varlen_func",
     "flash_attn_with_kvcache",
+    "flex_attention",
     "gemm",
     "grouped_gemm",
     "quantise",

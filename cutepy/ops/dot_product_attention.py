@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from cutepy.epilogues.scores import MaskFunction, ScoreFunction
 from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.op import launch_backward, plan_forward
@@ -31,6 +32,13 @@ def attention(
     window: tuple[int, int] = (-1, -1),
     scale: float | None = None,
     return_lse: bool = False,
+    soft_cap: float | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    score: ScoreFunction | None = None,
+    mask: MaskFunction | None = None,
+    operands: Mapping[str, Any] | None = None,
+    block_mask: Any = None,  # noqa: ANN401
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute softmax(scale q k^T) v for each head.
 
@@ -52,6 +60,22 @@ def attention(
         Positive factor of the scores; 1 / sqrt(head) if not given.
     return_lse : bool
         True to return the natural logarithms of the rows' sums of exp(score) too.
+    soft_cap : float, optional
+        Positive number that scores are bent to stay below: soft_cap * tanh(score / soft_cap), to within 2^-11 of it.
+    alibi_slopes : Tensor (heads,) or (batch, heads), optional
+        Factors of the distance between a key and a query's position, which is subtracted from their score. Behind the
+        soft cap.
+    score : callable, optional
+        ``score(s, b, h, i, j, **operands)``, the score of query i and key j from the scaled one: see
+        `cutepy.ops.flex_attention`. Behind the soft cap and the slopes.
+    mask : callable, optional
+        ``mask(b, h, i, j, **operands)``, true where query i sees key j.
+    operands : mapping of str to Tensor or number, optional
+        Passed to the functions that have parameters of these names.
+    block_mask : BlockMask, optional
+        Blocks that are seen, of `cutepy.ops.block_mask` or torch's `create_block_mask`, in place of a mask.
+    sinks : Tensor (heads,) of float32, optional
+        Logits that join the sums of each head's rows, and so the logarithms. Differentiable.
 
     Returns
     -------
@@ -77,7 +101,13 @@ def attention(
         raise ValueError(f"window must be two numbers of keys, -1 for all, got {window}")
     right = 0 if causal else right
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    o, lse = _attention(q, k, v, scale, left, right)
+    if all(each is None for each in (soft_cap, alibi_slopes, score, mask, operands, block_mask, sinks)):
+        o, lse = _attention(q, k, v, scale, left, right)
+    else:
+        from cutepy.ops.scored_attention import scored_attention  # which computes with this module's checks
+
+        functions = (soft_cap, alibi_slopes, score, mask, operands)
+        o, lse = scored_attention(q, k, v, functions, block_mask, sinks, scale, left, right)
     return (o, lse) if return_lse else o
 
 

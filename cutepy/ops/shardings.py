@@ -285,6 +285,59 @@ def of_attention_backward(
     return Sharding((of_q, of_q, of_k, of_k, of_q, *of_rows), (of_q, of_k, of_k), ("b", "h"))
 
 
+def of_scored_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    sinks: Given,
+    tables: Sequence[torch.Tensor],
+    blocks: Sequence[torch.Tensor],
+    functions: str,
+    *_: object,
+) -> Sharding:
+    """Shard attention with functions of its scores along the batch and the heads, where no function counts these."""
+    of_q, of_k = _of_heads(q, k)
+    inputs = (of_q, of_k, of_k, *_of_scoring(sinks, tables, blocks))
+    return Sharding(inputs, (of_q, letters("b", "h", None)), _apart(functions, blocks))
+
+
+def of_scored_attention_backward(
+    do: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    dlse: Given,
+    sinks: Given,
+    tables: Sequence[torch.Tensor],
+    blocks: Sequence[torch.Tensor],
+    functions: str,
+    *_: object,
+) -> Sharding:
+    """Shard the gradients alike; those of the sinks are sums over the batch."""
+    of_q, of_k = _of_heads(q, k)
+    of_rows = [letters("b", "h", None)] * (1 if dlse is None else 2)
+    inputs = (of_q, of_q, of_k, of_k, of_q, *of_rows, *_of_scoring(sinks, tables, blocks))
+    of_sinks = letters(None if sinks is None else "h")
+    return Sharding(inputs, (of_q, of_k, of_k, of_sinks), _apart(functions, blocks))
+
+
+def _of_scoring(sinks: Given, tables: Sequence[torch.Tensor], blocks: Sequence[torch.Tensor]) -> list[Letters]:
+    """Give the letters of sinks, and of tables and lists of blocks, which each device has whole."""
+    of_sinks = [] if sinks is None else [letters("h")]
+    return [*of_sinks, *((None,) * each.dim() for each in (*tables, *blocks))]
+
+
+def _apart(functions: str, blocks: Sequence[torch.Tensor]) -> tuple[str, ...]:
+    """Give the letters along which attention's functions and lists don't count."""
+    if blocks:
+        return ()
+    graph = Graph.parse(functions) if functions else None
+    counted = {"b": "batch_index", "h": "head_index"}
+    return tuple(name for name, op in counted.items() if graph is None or not graph.uses(op))
+
+
 def _of_heads(q: torch.Tensor, k: torch.Tensor) -> tuple[Letters, Letters]:
     """Give the letters of q, and of k and v, a head of which stands for several of q."""
     group = max(q.shape[2] // max(k.shape[2], 1), 1)

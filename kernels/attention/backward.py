@@ -14,10 +14,12 @@ from cutlass.cute.nvgpu import cpasync, warpgroup
 
 from cutepy.device import operand, product, roles, rules, smem, staging, tma
 from cutepy.device.bands import Band
+from cutepy.device.block_lists import BlockLists, make_block_lists
 from cutepy.device.epilogue import Sink, Stage, TileStore, make_stage, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.pipeline import TmaRing, publish_barriers
 from cutepy.device.primitives import LOG2_E
+from cutepy.device.score_functions import ScoreFunctions, make_score_functions, weighted
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
@@ -40,6 +42,7 @@ class Loads:
     sStats: tma.TmaLoads
     places: Batches | RaggedByKeys
     group: cutlass.Int32
+    lists: BlockLists | None
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -50,7 +53,9 @@ class Loads:
         """Load what a tile of keys needs."""
         kv_state, q_state = state
         place = self.places.of(work)
-        tiles = place.tiles(work.row * self.config.tile_k, self.config.tile_k, self.config.tile_q)
+        tiles = None
+        if cutlass.const_expr(self.lists is None):
+            tiles = place.tiles(work.row * self.config.tile_k, self.config.tile_k, self.config.tile_q)
         first_tile = place.first_tile(self.config.tile_q)
         full = self.kv_ring.acquire(kv_state)
         self.sK.load((work.row, 0, place.head, *place.k), kv_state.index, full)
@@ -58,8 +63,9 @@ class Loads:
         kv_state.advance()
         for member in cutlass.range(self.group, unroll=1):
             head = place.head * self.group + member
-            for done in cutlass.range(tiles.count, unroll=1):
-                tile = tiles.begin + done
+            listed = tiles if cutlass.const_expr(self.lists is None) else self.lists.tiles(work.row, place.batch, head)
+            for done in cutlass.range(listed.count, unroll=1):
+                tile = listed.begin + done if cutlass.const_expr(self.lists is None) else listed.tile(done)
                 full = self.q_ring.acquire(q_state)
                 self.sQ.load((tile, 0, head, *place.q), q_state.index, full)
                 self.sStats.load((first_tile + tile, 0, head, place.batch), q_state.index, full)
@@ -96,6 +102,8 @@ class Derives:
     places: Batches | RaggedByKeys
     group: cutlass.Int32
     scale: cutlass.Float32
+    functions: ScoreFunctions | None
+    lists: BlockLists | None
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -106,28 +114,17 @@ class Derives:
         """Compute the gradients of a tile of keys, and its part of dQ."""
         kv_state, q_state = state
         place, key = self.places.of(work), work.row * self.config.tile_k
-        band = place.band
-        tiles = place.tiles(key, self.config.tile_k, self.config.tile_q)
-        # Queries beyond the last are zeros, with a dO of zeros: only bounds of the band, and missing keys, need masks.
-        whole_begin, whole_end = tiles.whole_begin, tiles.whole_end
-        if cutlass.const_expr(band.right is None):
-            whole_end = tiles.end
-        if cutlass.const_expr(band.left is None):
-            if key + self.config.tile_k > band.queries:
-                whole_begin = whole_end
-        whole_begin = cutlass.min(whole_begin, whole_end)
+        seen = self.seen(place, key) if cutlass.const_expr(self.lists is None) else None
         self.dk.tCrC.fill(0.0)
         self.dv.tCrC.fill(0.0)
         self.kv_ring.wait(kv_state)
         for member in cutlass.range(self.group, unroll=1):
             head = place.head * self.group + member
-            for done in cutlass.range(whole_begin - tiles.begin, unroll=1):
-                q_state = self.derive(key, tiles.begin + done, place, head, q_state, masked=True)
-            for done in cutlass.range(whole_end - whole_begin, unroll=1):
-                q_state = self.derive(key, whole_begin + done, place, head, q_state, masked=False)
-            if cutlass.const_expr(band.right is not None):
-                for done in cutlass.range(tiles.end - whole_end, unroll=1):
-                    q_state = self.derive(key, whole_end + done, place, head, q_state, masked=True)
+            if cutlass.const_expr(self.lists is None):
+                q_state = self.derive_band(key, seen, place, head, q_state)
+            else:
+                tiles = self.lists.tiles(work.row, place.batch, head)
+                q_state = self.derive_lists(key, tiles, place, head, q_state)
         self.kv_ring.release(kv_state)
         kv_state.advance()
         self.dk.tCrC.store(self.dk.tCrC.load() * self.scale)
@@ -139,21 +136,70 @@ class Derives:
         return kv_state, q_state
 
     @cute.jit
+    def seen(self, place: Place, key):
+        """Return the tiles of queries that see a tile of keys: the first, those that need no mask, and the last."""
+        band, tiles = place.band, place.tiles(key, self.config.tile_k, self.config.tile_q)
+        # Queries beyond the last are zeros, with a dO of zeros: only bounds of the band, and missing keys, need masks.
+        whole_begin, whole_end = tiles.whole_begin, tiles.whole_end
+        if cutlass.const_expr(band.right is None):
+            whole_end = tiles.end
+        if cutlass.const_expr(band.left is None):
+            if key + self.config.tile_k > band.queries:
+                whole_begin = whole_end
+        whole_begin = cutlass.min(whole_begin, whole_end)
+        # A function of a score may be infinite or NaN there: all tiles are masked.
+        if cutlass.const_expr(self.functions is not None):
+            whole_begin = tiles.end
+        return tiles.begin, whole_begin, whole_end, tiles.end
+
+    @cute.jit
+    def derive_band(self, key, seen, place: Place, head, q_state):
+        """Go through the queries of a head that see a tile of keys."""
+        begin, whole_begin, whole_end, end = seen
+        for done in cutlass.range(whole_begin - begin, unroll=1):
+            q_state = self.derive(key, begin + done, place, head, q_state, masked=True)
+        if cutlass.const_expr(self.functions is None):
+            for done in cutlass.range(whole_end - whole_begin, unroll=1):
+                q_state = self.derive(key, whole_begin + done, place, head, q_state, masked=False)
+        if cutlass.const_expr(place.band.right is not None and self.functions is None):
+            for done in cutlass.range(end - whole_end, unroll=1):
+                q_state = self.derive(key, whole_end + done, place, head, q_state, masked=True)
+        return q_state
+
+    @cute.jit
+    def derive_lists(self, key, tiles, place: Place, head, q_state):
+        """Go through the tiles of queries of a head that are listed for a tile of keys."""
+        for n in cutlass.range(tiles.partial, unroll=1):
+            q_state = self.derive(key, tiles.partial_tile(n), place, head, q_state, masked=True)
+        for n in cutlass.range(tiles.whole, unroll=1):
+            q_state = self.derive(key, tiles.whole_tile(n), place, head, q_state, masked=False)
+        return q_state
+
+    @cute.jit
     def derive(self, key, tile, place: Place, head, q_state, masked: cutlass.Constexpr):
         """Add a tile of queries' part to dK and dV, and this tile of keys' part to its dQ."""
         p, dp, stage = self.s.tCrC, self.dp.tCrC, q_state.index
         self.q_ring.wait(q_state)
         self.s.issue(b=stage)
         self.do_ring.wait(q_state)
-        self.dp.issue(b=stage)
-        warpgroup.wait_group(1)
+        # There are no registers for dP beside what the functions need: it is multiplied after them.
+        if cutlass.const_expr(self.config.scoring.needs_registers):
+            warpgroup.wait_group(0)
+        else:
+            self.dp.issue(b=stage)
+            warpgroup.wait_group(1)
+        derivatives = self.score_tile(key, tile, (head, place.batch), hides=masked or self.lists is None)
         if cutlass.const_expr(masked):
             query = tile * self.config.tile_q
-            place.band.mask(p, self.scores, key, query, is_ragged=place.band.left is None)
+            place.band.mask(p, self.scores, key, query, is_ragged=self.masks_rows(place))
         for registers, lse in self.by_query(0, stage):
             for register in registers:
-                p[register] = cute.math.exp2(p[register] * (self.scale * LOG2_E) - lse, fastmath=True)
+                p[register] = cute.math.exp2(p[register] * self.factor_log2 - lse, fastmath=True)
         self.to_operand(p, self.dv)
+        for register, derivative in enumerate(derivatives):
+            p[register] = weighted(p[register], derivative)
+        if cutlass.const_expr(self.config.scoring.needs_registers):
+            self.dp.issue(b=stage)
         self.dv.issue(b=stage, accumulate=True)
         warpgroup.wait_group(1)
         for registers, delta in self.by_query(1, stage):
@@ -174,6 +220,23 @@ class Derives:
         self.q_ring.release(q_state)
         q_state.advance()
         return q_state
+
+    def masks_rows(self, place: Place):
+        """Return whether keys beyond the last need a mask: no bound hides them, or a function may be NaN there."""
+        return place.band.left is None or self.functions is not None
+
+    def score_tile(self, key, tile, place, hides):
+        """Replace products by what the score and mask functions make of them; return the derivatives, if not 1."""
+        if self.functions is None:
+            return []
+        return self.functions.apply(self.s.tCrC, key, tile * self.config.tile_q, place[::-1], hides)
+
+    @property
+    def factor_log2(self):
+        """Factor of the scores, times log2(e): the score function takes scaled products."""
+        if self.functions is not None and self.functions.changes_scores:
+            return LOG2_E
+        return self.scale * LOG2_E
 
     def by_query(self, which: int, stage):
         """Yield this thread's registers of each query, with one of its statistics."""
@@ -231,11 +294,14 @@ class Backward:
         ctas: cutlass.Int32,
         lengths: Lengths | None,
         stream: CUstream,
+        tables: tuple | None = None,
+        lists: tuple | None = None,
     ):
         """Launch on tensors as of `Forward`; dq has the sums of `BackwardConfig.sums_shape`, and is added to.
 
         stats (batch, heads, 2, queries), fp32, has the rows' logarithms of sums, of base 2, plus infinity where nothing
         is seen, and their sums of dO * O. With `lengths` it and dq have a batch of one, and sequences in whole tiles.
+        `tables` are those of the score and mask functions, and lists those of `BlockLists`, for rows of keys.
         """
         config, plan = self.config, self.config.smem
         content = {region.name: region.content for region in plan}
@@ -280,6 +346,8 @@ class Backward:
             to_tiled_mma(config.sums, "K", "MN"),
             to_tiled_mma(config.dq, "MN", "MN"),
             at_once,
+            tables,
+            lists,
         ).launch(
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
@@ -300,6 +368,8 @@ class Backward:
         sums_mma: cute.TiledMma,
         dq_mma: cute.TiledMma,
         at_once: cutlass.Int32,
+        tables: tuple | None,
+        lists: tuple | None,
     ):
         """Make the blocks, and part the warps by their roles."""
         config, plan = self.config, self.config.smem
@@ -335,6 +405,8 @@ class Backward:
         dq = tma.make_tiles(copies[5], tensors[5], staged_dq, (config.dq_rows, DQ_COLUMNS))
         dk, dv = (keys(copies[n], tensors[n], shared["sOut"], (tile_k, head)) for n in (6, 7))
         scheduler = places.scheduler(raster, tile_k, at_once, 1, longest_first=config.right, grows=False)
+        blocks = None if lists is None else config.scoring.blocks[::-1]
+        lists = make_block_lists(lists, blocks, (tile_k, tile_q))
         budget = rules.register_budget(config.warpgroups, producer=24)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
@@ -351,6 +423,7 @@ class Backward:
                     stats.loads(),
                     places,
                     group,
+                    lists,
                 )
                 kv_state, q_state = scheduler.each(loads)
                 kv_ring.drain(kv_state)
@@ -367,6 +440,10 @@ class Backward:
             own_dq = cute.make_tensor(
                 cute.make_ptr(cutlass.Float32, first.toint(), cute.AddressSpace.smem, assumed_align=16), vectors
             )
+            scores, functions = make_subtile((tile_k, tile_q), config.warpgroups, tidx), None
+            if cutlass.const_expr(config.scoring.graph is not None):
+                extents = places.band.queries, places.band.keys
+                functions = make_score_functions(config.scoring.transposed, tables, scores, scale, *extents)
             derives = Derives(
                 config,
                 kv_ring,
@@ -377,7 +454,7 @@ class Backward:
                 product.make_product(sums_mma, tile_k, staging.turned(do.staged), tidx),
                 product.make_product(sums_mma, tile_k, staging.turned(q.staged), tidx),
                 product.make_product(dq_mma, staging.turned(shared["sdS"]), own_k, lane),
-                make_subtile((tile_k, tile_q), config.warpgroups, tidx),
+                scores,
                 staged_stats,
                 make_stage(scores_mma, shared["sdS"], 1, tidx, config.consumers, barriers["scores"]),
                 own_dq,
@@ -391,6 +468,8 @@ class Backward:
                 places,
                 group,
                 scale,
+                functions,
+                lists,
             )
             scheduler.each(derives)
             derives.out.finish()

@@ -3,9 +3,12 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
 from cutepy.device import rules
+from cutepy.epilogues.derivatives import DERIVATIVE, with_derivative
+from cutepy.epilogues.graph import Graph
 from cutepy.layouts import sm90
 
 PRODUCERS = 128
@@ -66,6 +69,68 @@ def epilogue_stages(head: int) -> tuple[int, int]:
     return columns, next(stages for stages in range(2, count + 1) if count % stages == 0)
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """Functions of the scores, sinks, and lists of blocks that a kernel is compiled for.
+
+    Attributes
+    ----------
+    text : str
+        Of the graph of score and mask functions; empty if there are none.
+    dtypes : tuple of str
+        Of the graph's tables, in memory.
+    sinks : bool
+        True if a logit of each head joins the softmax's sum.
+    blocks : (int, int) or None
+        Queries and keys of a block of a block mask: kernels go through lists of blocks then.
+    """
+
+    text: str = ""
+    dtypes: tuple[str, ...] = ()
+    sinks: bool = False
+    blocks: tuple[int, int] | None = None
+
+    @cached_property
+    def graph(self) -> Graph | None:
+        """Graph of the functions; None if there are none."""
+        return Graph.parse(self.text) if self.text else None
+
+    @property
+    def changes(self) -> bool:
+        """True if a function makes scores of the scaled products."""
+        return self.graph is not None and any(result.name == "score" for result in self.graph.results)
+
+    @cached_property
+    def transposed(self) -> Graph | None:
+        """Graph on transposed scores, with the derivative where it is not 1; None if there are no functions."""
+        if self.graph is None:
+            return None
+        if not self.changes:
+            return self.graph.transposed
+        graph = with_derivative(self.graph)
+        derivative = graph.nodes[graph.results[-1].node]
+        is_one = derivative.op == "const" and derivative.value == 1
+        return (self.graph if is_one else graph).transposed
+
+    @property
+    def needs_registers(self) -> bool:
+        """True if derivatives of the scores, or what is read of tables, take registers in the backward kernel."""
+        graph = self.transposed
+        if graph is None:
+            return False
+        reads = any(node.op == "gather" and node.shape != "scalar" for node in graph.nodes)
+        return reads or graph.results[-1].name == DERIVATIVE
+
+    @property
+    def suffix(self) -> str:
+        """Part of a kernel's name; empty without functions, sinks and lists."""
+        functions = f"_scores_{sha256(self.text.encode()).hexdigest()[:12]}" if self.text else ""
+        return functions + ("_sinks" if self.sinks else "") + ("_blocks" if self.blocks else "")
+
+
+NO_SCORING = Scoring()
+
+
 @dataclass(frozen=True, kw_only=True)
 class ForwardConfig:
     """Configuration of a forward kernel.
@@ -92,6 +157,8 @@ class ForwardConfig:
         Keys of a page; 0 if keys are not in pages.
     is_split : bool
         True if several CTAs have parts of a tile's keys: then O is one of each part, in float32.
+    scoring : Scoring
+        Functions of the scores, and what else decides what is seen.
     """
 
     dtype: str
@@ -106,6 +173,7 @@ class ForwardConfig:
     ordered: bool = True
     page: int = 0
     is_split: bool = False
+    scoring: Scoring = NO_SCORING
 
     @property
     def out_dtype(self) -> str:
@@ -174,7 +242,7 @@ class ForwardConfig:
     def name(self) -> str:
         """Name of the kernel, as profilers show it."""
         mask = ("_left" if self.left else "") + ("_right" if self.right else "")
-        kind = (f"_page{self.page}" if self.page else "") + ("_split" if self.is_split else "")
+        kind = (f"_page{self.page}" if self.page else "") + ("_split" if self.is_split else "") + self.scoring.suffix
         return f"cutepy_attention_{self.dtype}_{self.head}_{self.head_v}_{self.tile_m}x{self.tile_n}{mask}{kind}"
 
 
@@ -196,6 +264,8 @@ class BackwardConfig:
         Stages of Q, and of dO.
     left, right : bool
         True if keys before, or behind, a query's position are bounded.
+    scoring : Scoring
+        Functions of the scores, and what else decides what is seen.
     """
 
     dtype: str
@@ -206,6 +276,7 @@ class BackwardConfig:
     stages: int = 2
     left: bool = False
     right: bool = False
+    scoring: Scoring = NO_SCORING
 
     @property
     def width(self) -> int:
@@ -282,4 +353,6 @@ class BackwardConfig:
     def name(self) -> str:
         """Name of the kernel, as profilers show it."""
         mask = ("_left" if self.left else "") + ("_right" if self.right else "")
-        return f"cutepy_attention_backward_{self.dtype}_{self.head}_{self.tile_k}x{self.tile_q}{mask}"
+        return (
+            f"cutepy_attention_backward_{self.dtype}_{self.head}_{self.tile_k}x{self.tile_q}{mask}{self.scoring.suffix}"
+        )

@@ -5,7 +5,7 @@ of the next, the warpgroup's threads wait for the second product only, and compu
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cutlass
@@ -15,11 +15,13 @@ from cutlass.cute.nvgpu import warpgroup
 
 from cutepy.device import operand, product, roles, rules, smem, tma
 from cutepy.device.bands import Band
+from cutepy.device.block_lists import BlockLists, make_block_lists
 from cutepy.device.epilogue import TileStore, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.pages import make_paged_loads
 from cutepy.device.pipeline import TmaRing, publish_barriers
-from cutepy.device.primitives import LOG2_E
+from cutepy.device.primitives import LOG2_E, select
+from cutepy.device.score_functions import ScoreFunctions, make_score_functions
 from cutepy.device.softmax import OnlineSoftmax, make_online_softmax, scale_rows
 from cutepy.device.turns import Turns
 from cutepy.dsl import to_cute
@@ -29,6 +31,7 @@ from cutepy.kernels.attention.config import L2_BYTES, PRODUCERS, ForwardConfig, 
 from cutepy.kernels.attention.places import (
     Batches,
     Cached,
+    Place,
     Ragged,
     columns_first,
     keys_of,
@@ -51,6 +54,7 @@ class Loads:
     sV: Any
     places: Batches | Ragged
     group: cutlass.Int32
+    lists: BlockLists | None
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -62,24 +66,26 @@ class Loads:
         q_state, k_state, v_state = state
         place = self.places.of(work)
         kv = (place.head // self.group, *place.k)
-        tiles = place.tiles(work.row * self.config.tile_m, self.config.tile_m, self.config.tile_n)
+        if cutlass.const_expr(self.lists is None):
+            tiles = place.tiles(work.row * self.config.tile_m, self.config.tile_m, self.config.tile_n)
+        else:
+            tiles = self.lists.tiles(work.row, place.batch, place.head)
         full = self.q_ring.acquire(q_state)
         self.sQ.load((work.row, 0, place.head, *place.q), q_state.index, full)
         q_state.advance()
         full = self.k_ring.acquire(k_state)
-        self.sK.load((tiles.end - 1, 0, *kv), k_state.index, full)
+        self.sK.load((tiles.first, 0, *kv), k_state.index, full)
         k_state.advance()
         # K of a tile is multiplied before V of the tile before it, and so it comes first.
         for done in cutlass.range(1, tiles.count, unroll=1):
-            tile = tiles.end - 1 - done
             full = self.k_ring.acquire(k_state)
-            self.sK.load((tile, 0, *kv), k_state.index, full)
+            self.sK.load((tiles.tile(done), 0, *kv), k_state.index, full)
             k_state.advance()
             full = self.v_ring.acquire(v_state)
-            self.sV.load((0, tile + 1, *kv), v_state.index, full)
+            self.sV.load((0, tiles.tile(done - 1), *kv), v_state.index, full)
             v_state.advance()
         full = self.v_ring.acquire(v_state)
-        self.sV.load((0, tiles.begin, *kv), v_state.index, full)
+        self.sV.load((0, tiles.last, *kv), v_state.index, full)
         v_state.advance()
         return q_state, k_state, v_state
 
@@ -102,6 +108,9 @@ class Attends:
     out: TileStore
     lse: cute.Tensor
     places: Batches | Ragged
+    functions: ScoreFunctions | None
+    sinks: cute.Tensor | None
+    lists: BlockLists | None
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -112,9 +121,15 @@ class Attends:
         """Compute the output of a tile of queries."""
         q_state, k_state, v_state = state
         place, query = self.places.of(work), work.row * self.config.tile_m
-        band = place.band
-        tiles = place.tiles(query, self.config.tile_m, self.config.tile_n)
         # The last tile of keys, which may reach beyond the last key, comes first and is always masked.
+        if cutlass.const_expr(self.lists is None):
+            tiles, is_whole = place.tiles(query, self.config.tile_m, self.config.tile_n), None
+        else:
+            tiles = self.lists.tiles(work.row, place.batch, place.head)
+            is_whole = tiles.partial == 0
+            # Of no tiles the first is loaded, and not seen.
+            keys = select(tiles.count == 0, cutlass.Int32(0), place.band.keys)
+            place = replace(place, band=Band(place.band.queries, keys))
         self.q_ring.wait(q_state)
         self.k_ring.wait(k_state)
         self.begin_turn(work.is_first)
@@ -123,29 +138,20 @@ class Attends:
         warpgroup.wait_group(0)
         self.k_ring.release(k_state)
         k_state.advance()
-        band.mask(self.qk.tCrC, self.scores, query, (tiles.end - 1) * self.config.tile_n)
+        self.score_tile(place, query, tiles.first, shown=is_whole)
+        place.band.mask(self.qk.tCrC, self.scores, query, tiles.first * self.config.tile_n)
         self.softmax.update(self.qk.tCrC, first=True)
         self.keep_probabilities()
         self.pv.tCrC.fill(0.0)
-        # Then the tiles that the diagonal cuts, those that every query sees, and those that the window's begin cuts.
-        last = whole_end = tiles.end - 1
-        if cutlass.const_expr(self.config.right):
-            whole_end = cutlass.min(tiles.whole_end, last)
-            for done in cutlass.range(last - whole_end, unroll=1):
-                k_state, v_state = self.attend(work, band, tiles, query, last - 1 - done, k_state, v_state, masked=True)
-        whole_begin = cutlass.min(tiles.whole_begin, whole_end)
-        for done in cutlass.range(whole_end - whole_begin, unroll=1):
-            tile = whole_end - 1 - done
-            k_state, v_state = self.attend(work, band, tiles, query, tile, k_state, v_state, masked=False)
-        if cutlass.const_expr(self.config.left):
-            for done in cutlass.range(whole_begin - tiles.begin, unroll=1):
-                tile = whole_begin - 1 - done
-                k_state, v_state = self.attend(work, band, tiles, query, tile, k_state, v_state, masked=True)
+        if cutlass.const_expr(self.lists is None):
+            k_state, v_state = self.attend_band(work, place, tiles, query, k_state, v_state)
+        else:
+            k_state, v_state = self.attend_lists(work, place, tiles, query, k_state, v_state)
         self.q_ring.release(q_state)
         q_state.advance()
         self.v_ring.wait(v_state)
         self.pv.issue(b=v_state.index, accumulate=True)
-        factors, lse = self.softmax.finish()
+        factors, lse = self.softmax.finish(self.sink_of(place))
         self.store_lse(place, query, lse)
         warpgroup.wait_group(0)
         self.v_ring.release(v_state)
@@ -155,19 +161,60 @@ class Attends:
         return q_state, k_state, v_state
 
     @cute.jit
-    def attend(self, work, band, tiles, query, tile, k_state, v_state, masked: cutlass.Constexpr):
-        """Multiply Q with a tile of keys, and the probabilities of the tile before with its values."""
+    def attend_band(self, work, place, tiles, query, k_state, v_state):
+        """Attend to the tiles but the last, backwards."""
+        # Then the tiles that the diagonal cuts, those that every query sees, and those that the window's begin cuts.
+        last = whole_end = tiles.end - 1
+        if cutlass.const_expr(self.config.right):
+            whole_end = cutlass.min(tiles.whole_end, last)
+            for done in cutlass.range(last - whole_end, unroll=1):
+                tile = last - 1 - done
+                k_state, v_state = self.attend(
+                    work, place, (tile, tiles.begin), query, tile, k_state, v_state, masked=True
+                )
+        whole_begin = cutlass.min(tiles.whole_begin, whole_end)
+        for done in cutlass.range(whole_end - whole_begin, unroll=1):
+            tile = whole_end - 1 - done
+            k_state, v_state = self.attend(
+                work, place, (tile, tiles.begin), query, tile, k_state, v_state, masked=False
+            )
+        if cutlass.const_expr(self.config.left):
+            for done in cutlass.range(whole_begin - tiles.begin, unroll=1):
+                tile = whole_begin - 1 - done
+                k_state, v_state = self.attend(
+                    work, place, (tile, tiles.begin), query, tile, k_state, v_state, masked=True
+                )
+        return k_state, v_state
+
+    @cute.jit
+    def attend_lists(self, work, place, tiles, query, k_state, v_state):
+        """Attend to the tiles of the lists but the first."""
+        for n in cutlass.range(1, tiles.partial, unroll=1):
+            tile, left = tiles.partial_tile(n), (tiles.count - n, 1)
+            k_state, v_state = self.attend(work, place, left, query, tile, k_state, v_state, masked=True)
+        for n in cutlass.range(select(tiles.partial == 0, cutlass.Int32(1), 0), tiles.whole, unroll=1):
+            tile, left = tiles.whole_tile(n), (tiles.whole - n, 1)
+            k_state, v_state = self.attend(work, place, left, query, tile, k_state, v_state, masked=False)
+        return k_state, v_state
+
+    @cute.jit
+    def attend(self, work, place: Place, left, query, tile, k_state, v_state, masked: cutlass.Constexpr):
+        """Multiply Q with a tile of keys, and the probabilities of the tile before with its values.
+
+        It is not the last tile if the first of the two numbers `left` is greater than the second.
+        """
         self.k_ring.wait(k_state)
         self.begin_turn(False)
         self.qk.issue(b=k_state.index)
         self.v_ring.wait(v_state)
         self.pv.issue(b=v_state.index, accumulate=True)
-        self.end_turn(work.has_next | (tile > tiles.begin))
+        self.end_turn(work.has_next | (left[0] > left[1]))
         warpgroup.wait_group(1)
         self.k_ring.release(k_state)
         k_state.advance()
+        self.score_tile(place, query, tile, hides=masked or self.lists is None)
         if cutlass.const_expr(masked):
-            band.mask(self.qk.tCrC, self.scores, query, tile * self.config.tile_n)
+            place.band.mask(self.qk.tCrC, self.scores, query, tile * self.config.tile_n)
         factors = self.softmax.update(self.qk.tCrC)
         warpgroup.wait_group(0)
         self.v_ring.release(v_state)
@@ -175,6 +222,17 @@ class Attends:
         scale_rows(self.pv.tCrC, self.sums, factors)
         self.keep_probabilities()
         return k_state, v_state
+
+    def score_tile(self, place, query, tile, hides=True, shown=None):
+        """Replace products by what the score and mask functions make of them, if there are any."""
+        if self.functions is not None:
+            self.functions.apply(
+                self.qk.tCrC, query, tile * self.config.tile_n, (place.batch, place.head), hides, shown
+            )
+
+    def sink_of(self, place):
+        """Return the logit that joins the sums of a tile's rows, times log2(e); None if there is none."""
+        return None if self.sinks is None else self.sinks[place.head].to(cutlass.Float32) * LOG2_E
 
     @cute.jit
     def begin_turn(self, is_first):
@@ -235,6 +293,9 @@ class Forward:
         splits: Any,
         sharing: Any,
         stream: CUstream,
+        tables: tuple | None = None,
+        sinks: cute.Tensor | None = None,
+        lists: tuple | None = None,
     ):
         """Launch on q (batch, queries, heads, head), k and v (batch, keys, kv heads, head), o as q.
 
@@ -243,7 +304,8 @@ class Forward:
         With `lengths` k and v have the tokens of all sequences as one mode: (keys, kv heads, head). So have q and o, if
         it has lengths of queries, and then lse has a batch of one. With `table` (sequences, pages) k and v are pages of
         one matrix. With `splits` o and lse have so many times the heads: those of each part of the keys. `sharing` is
-        the band's.
+        the band's. `tables` are those of the score and mask functions, sinks are (heads,), and lists are those of
+        `BlockLists`.
         """
         config, plan = self.config, self.config.smem
         sQ, sO = (plan[name].content for name in ("sQ", "sO"))
@@ -281,11 +343,15 @@ class Forward:
             modes(lse, 2, 1, 0),
             raster,
             group,
-            scale * LOG2_E,
+            LOG2_E if config.scoring.changes else scale * LOG2_E,
             places,
             to_tiled_mma(config.qk),
             to_tiled_mma(config.pv, "K", "MN"),
             at_once,
+            scale if config.scoring.changes else None,
+            tables,
+            sinks,
+            lists,
         ).launch(
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
@@ -306,6 +372,10 @@ class Forward:
         qk: cute.TiledMma,
         pv: cute.TiledMma,
         at_once: cutlass.Int32,
+        scale: cutlass.Float32 | None,
+        tables: tuple | None,
+        sinks: cute.Tensor | None,
+        lists: tuple | None,
     ):
         """Make the blocks, and part the warps by their roles."""
         config, plan = self.config, self.config.smem
@@ -334,13 +404,14 @@ class Forward:
             v_loads = make_paged_loads(*v, places.table, config.page, 1)
         else:
             k_loads, v_loads = places.keys_of(*k, 0).loads(), places.keys_of(*v, 1).loads()
+        lists = make_block_lists(lists, config.scoring.blocks, (tile_m, tile_n))
         is_uneven = config.right and not config.is_split
         scheduler = places.scheduler(raster, tile_m, at_once, group, longest_first=is_uneven)
         budget = rules.register_budget(config.warpgroups, producer=config.producer_registers)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
             if warp == 0:
-                loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k_loads, v_loads, places, group)
+                loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k_loads, v_loads, places, group, lists)
                 q_state, k_state, v_state = scheduler.each(loads)
                 q_ring.drain(q_state)
                 k_ring.drain(k_state)
@@ -351,6 +422,10 @@ class Forward:
             tidx = roles.warpgroup_thread(PRODUCERS, config.consumers)
             consumer = cute.arch.make_warp_uniform(tidx // 128)
             scores = make_subtile((tile_m, tile_n), config.warpgroups, tidx)
+            functions = None
+            if cutlass.const_expr(config.scoring.graph is not None):
+                extents = places.band.queries, places.band.keys
+                functions = make_score_functions(config.scoring.graph, tables, scores, scale, *extents)
             own = o.stage_slice(consumer, plan["sO"].content.stages // config.warpgroups)
             store_mma = to_tiled_mma(rules.wgmma_tiling(config.dtype, config.dtype, config.head_v, 1))
             attends = Attends(
@@ -368,6 +443,9 @@ class Forward:
                 make_tile_store(store_mma, own.staged, 1, tidx % 128, 128, barriers["store"] + consumer),
                 lse,
                 places,
+                functions,
+                sinks,
+                lists,
             )
             scheduler.each(attends)
             attends.out.finish()

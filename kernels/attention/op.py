@@ -1,8 +1,9 @@
 """Launch attention: choose, compile if necessary, and call the kernels."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -18,12 +19,12 @@ from cutepy.kernels.attention.choice import (
     ctas_of,
     splits_of,
 )
-from cutepy.kernels.attention.config import DQ_COLUMNS, BackwardConfig, ForwardConfig, Lengths
+from cutepy.kernels.attention.config import DQ_COLUMNS, NO_SCORING, BackwardConfig, ForwardConfig, Lengths, Scoring
 from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.operands import UNIT_BYTES
 from cutepy.runtime.invariance import INVARIANCE
 
-SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.attention")
+SOURCES = ("cutepy.epilogues", "cutepy.layouts", "cutepy.device", "cutepy.kernels.attention")
 """Packages whose source, with a configuration, is the key of a compiled kernel."""
 
 
@@ -36,6 +37,7 @@ def plan_forward(
     right: int | None,
     lengths: Lengths | None = None,
     most_queries: int | None = None,
+    scoring: Scoring = NO_SCORING,
 ) -> Callable[..., None]:
     """Choose and compile what computes attention for tensors like these, which have elements and have been checked.
 
@@ -50,6 +52,8 @@ def plan_forward(
         True or None for each: those of its tensors that will be given.
     most_queries : int, optional
         Queries of the longest sequence, by which tiles are chosen; with `lengths`.
+    scoring : Scoring
+        Functions of the scores, sinks and lists of blocks; without `lengths`.
 
     Returns
     -------
@@ -57,15 +61,18 @@ def plan_forward(
         Takes q, k, v, O of their dtype (batch, queries, heads, head of v), the logarithms of the rows' sums (batch,
         heads, queries), fp32, and the lengths, if any, and writes O and the logarithms. Rows are contiguous; other
         strides and the addresses are multiples of 16 bytes. With `lengths` O is (queries, heads, head of v), and the
-        logarithms have a batch of one.
+        logarithms have a batch of one. What the scoring reads comes last (`forward_reads`).
     """
     bounds = left is not None, right is not None
     queries = q.shape[1] if most_queries is None else most_queries
     config = choose_forward(dtype_name(q.dtype), q.shape[-1], v.shape[-1], queries, left=bounds[0], right=bounds[1])
-    is_uneven = bounds[1] or lengths is not None
+    config = scored_forward(config, scoring)
+    is_uneven = bounds[1] or lengths is not None or scoring.blocks is not None
     ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count)
     function, rest = compile_forward(config, lengths), (scale, left or 0, right or 0, ctas)
-    return lambda q, k, v, o, lse, lengths=None: function(q, k, v, o, lse, *rest, lengths, None, None, None)
+    return lambda q, k, v, o, lse, lengths=None, *read: function(
+        q, k, v, o, lse, *rest, lengths, None, None, None, *read
+    )
 
 
 def plan_decode(
@@ -174,14 +181,19 @@ def launch_backward(
     right: int | None,
     lengths: Lengths | None = None,
     most_keys: int | None = None,
-) -> None:
+    scoring: Scoring = NO_SCORING,
+    read: tuple[Any, ...] = (),
+) -> torch.Tensor:
     """Compute the gradients of Q, K and V into `grads`; arguments are those of `plan_forward`, and its results.
 
     `dlse` is the gradient of the logarithms, if they have one. dQ is summed in an order that differs from run to run.
-    With `lengths`, its tensors, tiles are dealt out by the keys of the longest sequence.
+    With `lengths`, its tensors, tiles are dealt out by the keys of the longest sequence. `read` is what the scoring
+    reads. Returns the rows' sums of dO * O, less `dlse`, (batch, heads, queries), if there are no lengths.
     """
     bounds = left is not None, right is not None
     config = choose_backward(dtype_name(q.dtype), q.shape[-1], left=bounds[0], right=bounds[1])
+    if scoring.suffix:
+        config = replace(config, scoring=scoring)
     (queries, heads, _), (dq, dk, dv) = q.shape[-3:], grads
     rows = (each if each.dim() == 4 else each[None] for each in (o, do, dq))
     given = None if lengths is None else lengths.given
@@ -194,10 +206,46 @@ def launch_backward(
     sums = q.new_empty(batch, heads, *config.sums_shape(tiles), dtype=torch.float32)
     rows_o, rows_do, rows_dq = rows
     compile_statistics(config, given, has_dlse=dlse is not None)(rows_o, rows_do, lse, dlse, stats, sums, lengths)
-    ctas = ctas_of(longest, bounds[1] or lengths is not None, gpu_of(q.device).sm_count)
+    is_uneven = bounds[1] or lengths is not None or scoring.blocks is not None
+    ctas = ctas_of(longest, is_uneven, gpu_of(q.device).sm_count)
     backward = compile_backward(config, given)
-    backward(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas, lengths)
+    backward(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas, lengths, *read)
     compile_rows_of_dq(config, given)(sums, rows_dq, scale, lengths)
+    return stats[:, :, 1, :queries]
+
+
+def scored_forward(config: ForwardConfig, scoring: Scoring) -> ForwardConfig:
+    """Return a configuration with functions of the scores, and tiles that are whole parts of their blocks."""
+    if not scoring.suffix:
+        return config
+    config = replace(config, scoring=scoring)
+    if scoring.blocks:
+        tile_m, tile_n = 128, next(n for n in (config.tile_n, 64) if scoring.blocks[1] % n == 0)
+        config = replace(config, tile_m=tile_m, tile_n=tile_n, warpgroups=2)
+    return config
+
+
+def forward_reads(
+    scoring: Scoring, tables: Sequence[torch.Tensor], sinks: torch.Tensor | None, lists: Sequence[torch.Tensor]
+) -> tuple[Any, ...]:
+    """Return what a forward kernel takes of the tensors that a scoring reads."""
+    return (tuple(map(_in_memory, tables)) or None, sinks, tuple(lists) or None) if scoring.suffix else ()
+
+
+def backward_reads(scoring: Scoring, tables: Sequence[torch.Tensor], lists: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """Return what a backward kernel takes."""
+    return (tuple(map(_in_memory, tables)) or None, tuple(lists) or None) if scoring.suffix else ()
+
+
+def _in_memory(table: torch.Tensor) -> torch.Tensor:
+    """Return a table as a kernel reads it: truth values as bytes, and a single element in one dimension."""
+    table = table.view(torch.uint8) if table.dtype == torch.bool else table
+    return table if table.dim() else table.reshape(1)
+
+
+def table_dtype(table: torch.Tensor) -> str:
+    """Return the dtype of a table, as a kernel reads it."""
+    return "uint8" if table.dtype == torch.bool else dtype_name(table.dtype)
 
 
 def _rows(dtype: str, name: str, tokens: str, heads: str, head: int, *, is_ragged: bool = False) -> TensorSpec:
@@ -231,6 +279,29 @@ _SUMS = TensorSpec("float32", ("batch", "heads", "rows", DQ_COLUMNS))
 _LSE = TensorSpec("float32", ("batch", "heads", "queries"))
 
 
+def _score_specs(scoring: Scoring) -> dict[str, Any]:
+    """Describe what the functions of scores read, tables of any strides; sinks; and lists of blocks."""
+    tables = []
+    for table, dtype in zip([] if scoring.graph is None else scoring.graph.tables, scoring.dtypes, strict=True):
+        names = [f"{table.name}_{mode}" for mode in range(table.rank)]
+        steps = tuple(f"{name}_stride" for name in names) or (1,)
+        tables.append(TensorSpec(dtype, tuple(names) or (1,), strides=steps, align=getattr(torch, dtype).itemsize))
+    sinks = TensorSpec("float32", ("heads",), align=4) if scoring.sinks else None
+    lists = None
+    if scoring.blocks:
+        places = ("batch", "heads", "block_rows")
+        lists = tuple(
+            TensorSpec(
+                "int32",
+                (*places, "blocks")[:rank],
+                strides=tuple(f"list{n}_{mode}" for mode in range(rank)),
+                align=4,
+            )
+            for n, rank in enumerate((3, 4, 3, 4))
+        )
+    return {"tables": tuple(tables) or None, "sinks": sinks, "lists": lists} if scoring.suffix else {}
+
+
 @cache
 def compile_forward(
     config: ForwardConfig,
@@ -261,7 +332,7 @@ def compile_forward(
     splits = 1 if config.is_split else None
     kernel = Deferred("cutepy.kernels.attention.forward:Forward", config)
     given = _lengths(lengths), table, splits, None if sharing is None else 1
-    found = compile(kernel, q, k, v, o, lse, 1.0, 1, 1, 1, *given, sources=SOURCES)
+    found = compile(kernel, q, k, v, o, lse, 1.0, 1, 1, 1, *given, sources=SOURCES, **_score_specs(config.scoring))
     return found.without_lazy_check().with_smem_plan(config.smem)
 
 
@@ -276,7 +347,8 @@ def compile_backward(config: BackwardConfig, lengths: Lengths | None = None) -> 
     )
     kernel = Deferred("cutepy.kernels.attention.backward:Backward", config)
     given = _lengths(lengths)
-    found = compile(kernel, q, k, v, do, _STATS, _SUMS, dk, dv, 1.0, 1, 1, 1, given, sources=SOURCES)
+    read = {name: spec for name, spec in _score_specs(config.scoring).items() if name != "sinks"}
+    found = compile(kernel, q, k, v, do, _STATS, _SUMS, dk, dv, 1.0, 1, 1, 1, given, sources=SOURCES, **read)
     return found.without_lazy_check().with_smem_plan(config.smem)
 
 

@@ -1,8 +1,33 @@
 """Attention in plain torch, in float64: results and gradients by their formulas."""
 
 import math
+from collections.abc import Sequence
 
 import torch
+
+from cutepy.epilogues.derivatives import with_derivative
+from cutepy.epilogues.graph import Graph
+from cutepy.epilogues.reference import compute_scores
+
+
+def hidden_by_band(scores: torch.Tensor, left: int | None, right: int | None) -> torch.Tensor:
+    """Return which keys a query does not see: those beyond `left` before its position, and `right` behind it."""
+    queries, keys = scores.shape[-2:]
+    device = scores.device
+    place = torch.arange(queries, device=device)[:, None] + (keys - queries)
+    key = torch.arange(keys, device=device)
+    hidden = torch.zeros(queries, keys, dtype=torch.bool, device=device)
+    if left is not None:
+        hidden |= key < place - left
+    if right is not None:
+        hidden |= key > place + right
+    return hidden
+
+
+def of_heads(grad: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Sum the gradients of heads that share one of K or V, and return it as that is."""
+    grouped = grad.unflatten(1, (like.shape[2], -1)).sum(2) if like.shape[2] else grad
+    return grouped.transpose(1, 2).to(like.dtype)
 
 
 def probabilities(
@@ -10,16 +35,8 @@ def probabilities(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute softmax(scale q k^T) of (batch, heads, tokens, head), of one number of heads, and its rows' log-sums."""
     scores = q @ k.mT * scale
-    queries, keys = scores.shape[-2:]
-    place = torch.arange(queries, device=q.device)[:, None] + (keys - queries)
-    key = torch.arange(keys, device=q.device)
-    hidden = torch.zeros(queries, keys, dtype=torch.bool, device=q.device)
-    if left is not None:
-        hidden |= key < place - left
-    if right is not None:
-        hidden |= key > place + right
-    scores = scores.masked_fill(hidden, -math.inf)
-    lse = scores.logsumexp(-1) if keys else scores.new_full(scores.shape[:-1], -math.inf)
+    scores = scores.masked_fill(hidden_by_band(scores, left, right), -math.inf)
+    lse = scores.logsumexp(-1) if scores.shape[-1] else scores.new_full(scores.shape[:-1], -math.inf)
     shifted = torch.where(lse == -math.inf, 0.0, lse)
     return torch.exp(scores - shifted[..., None]), lse
 
@@ -61,9 +78,102 @@ def backward(
         delta = delta - dlse.double()[..., None]
     ds = p * (dp - delta)
     dq, dk, dv = scale * (ds @ wide_k), scale * (ds.mT @ wide_q), p.mT @ wide_do
-
-    def of_heads(grad: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        grouped = grad.unflatten(1, (like.shape[2], -1)).sum(2) if like.shape[2] else grad
-        return grouped.transpose(1, 2).to(like.dtype)
-
     return dq.transpose(1, 2).to(q.dtype), of_heads(dk, k), of_heads(dv, v)
+
+
+class Scored:
+    """Attention with functions of its scores, sinks and blocks, by its formulas.
+
+    Parameters
+    ----------
+    functions : str
+        Text of the graph; empty for none.
+    tables : sequence of Tensor
+        Of the graph.
+    sinks : Tensor (heads,), optional
+    blocks : sequence of Tensor
+        Lists of a block mask (`cutepy.ops.block_masks`), or none.
+    block_size : sequence of int
+        Queries and keys of a block.
+    """
+
+    def __init__(
+        self,
+        functions: str,
+        tables: Sequence[torch.Tensor],
+        sinks: torch.Tensor | None,
+        blocks: Sequence[torch.Tensor] = (),
+        block_size: Sequence[int] = (),
+    ) -> None:
+        self.functions, self.tables, self.sinks = functions, tables, sinks
+        self.blocks, self.block_size = blocks, block_size
+
+    def scores(
+        self, products: torch.Tensor, left: int | None, right: int | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Compute the scores of scaled products (batch, heads, queries, keys), and their derivatives; None if 1.
+
+        Scores are minus infinity where nothing is seen.
+        """
+        found, derivative = products, None
+        hidden = hidden_by_band(products, left, right)
+        if self.functions:
+            graph = Graph.parse(self.functions)
+            if any(result.name == "score" for result in graph.results):
+                graph = with_derivative(graph)
+            results = compute_scores(graph, products, self.tables, products.dtype)
+            found, derivative = results.get("score", products).expand(products.shape), results.get("derivative")
+            if "mask" in results:
+                hidden = hidden | ~results["mask"]
+        return found.masked_fill(hidden, -math.inf), derivative
+
+    def probabilities(self, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute the probabilities of scores, and the logarithms of the rows' sums."""
+        lse = scores.logsumexp(-1) if scores.shape[-1] else scores.new_full(scores.shape[:-1], -math.inf)
+        if self.sinks is not None:
+            lse = torch.logaddexp(lse, self.sinks.to(lse)[:, None])
+        return torch.exp(scores - torch.where(lse == -math.inf, 0.0, lse)[..., None]), lse
+
+    def forward(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        scale: float,
+        left: int | None,
+        right: int | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute O, of q's dtype, and the logarithms of the rows' sums."""
+        wide_q, wide_k, wide_v = heads_first(q, k, v)
+        p, lse = self.probabilities(self.scores(wide_q @ wide_k.mT * scale, left, right)[0])
+        return (p @ wide_v).transpose(1, 2).to(q.dtype), lse.float()
+
+    def backward(
+        self,
+        do: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        dlse: torch.Tensor | None,
+        scale: float,
+        left: int | None,
+        right: int | None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Compute the gradients of Q, K, V and the sinks."""
+        wide_q, wide_k, wide_v = heads_first(q, k, v)
+        (wide_do,) = heads_first(do)
+        scores, derivative = self.scores(wide_q @ wide_k.mT * scale, left, right)
+        p, lse = self.probabilities(scores)
+        dp = wide_do @ wide_v.mT
+        delta = (p * dp).sum(-1, keepdim=True)
+        if dlse is not None:
+            delta = delta - dlse.double()[..., None]
+        ds = p * (dp - delta)
+        if derivative is not None:
+            ds = torch.where(p == 0, 0.0, ds * derivative)
+        dsinks = None
+        if self.sinks is not None:
+            shares = torch.exp(self.sinks.double()[:, None] - lse.masked_fill(lse == -math.inf, math.inf))
+            dsinks = -(shares * delta[..., 0]).sum((0, 2)).to(self.sinks.dtype)
+        dq, dk, dv = scale * (ds @ wide_k), scale * (ds.mT @ wide_q), p.mT @ wide_do
+        return dq.transpose(1, 2).to(q.dtype), of_heads(dk, k), of_heads(dv, v), dsinks

@@ -56,6 +56,7 @@ ORACLES = {
     "sqrt": torch.sqrt,
     "swiglu": halves(F.silu),
     "tanh": torch.tanh,
+    "tanh_approx": torch.tanh,
 }
 
 

@@ -39,7 +39,7 @@ def test_sums_of_dq_hold_every_tile_of_queries(head, queries):
     assert head <= config.width < head + 64
     assert config.columns_of_dq * config.warpgroups == config.width
     tiles = -(-queries // config.tile_q)
-    rows, columns = config.sums_shape(queries)
+    rows, columns = config.sums_shape(tiles)
     assert (rows * columns, columns) == (tiles * config.tile_q * config.width, DQ_COLUMNS)
 
 

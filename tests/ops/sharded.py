@@ -171,6 +171,10 @@ def cases():
     heads = whole(2, 3, 4, 16), whole(2, 5, 2, 16), whole(2, 5, 2, 32)
     yield "attention", lambda q, k, v: ops.attention(q, k, v, causal=True, return_lse=True), heads, ()
     yield "gradients of attention", ops.attention, (*heads[:2], whole(2, 5, 2, 16, seed=1)), (0, 1, 2)
+    capped = lambda q, k, v, sinks: ops.attention(q, k, v, soft_cap=4.0, sinks=sinks, return_lse=True)  # noqa: E731
+    yield "attention with functions", capped, (*heads, whole(4, dtype=torch.float32)), ()
+    masked = lambda q, k, v: ops.attention(q, k, v, soft_cap=4.0, mask=lambda b, h, i, j: j - h <= i)  # noqa: E731
+    yield "gradients with functions", masked, (*heads[:2], whole(2, 5, 2, 16, seed=1)), (0, 1, 2)
     for block in ((0, 0), (1, 0), (1, 128), (128, 128)):
         x = whole(256, 256, dtype=torch.float32)
         yield f"quantise {block}", lambda x, block=block: quantise(x, block), (x,), ()

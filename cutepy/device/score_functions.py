@@ -1,0 +1,164 @@
+"""Score and mask functions of attention on a thread's accumulators of scores (traced).
+
+The functions are a graph (`cutepy.epilogues.scores.trace_scores`). A value that varies with the query or the key only
+is computed once for each of the thread's rows or columns; tables are read at clamped places, so that rows and columns
+beyond the last query and key read nothing beyond a table.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32
+
+from cutepy.device.evaluation import Evaluation
+from cutepy.device.fragment import AccumulatorTile
+from cutepy.device.primitives import logistic, select, wrapping
+from cutepy.epilogues.graph import Graph, Node
+
+_NEVER_NEGATIVE = ("row_index", "column_index", "batch_index", "head_index")
+
+
+class ScoreEvaluation(Evaluation):
+    """Values of a score function's graph on a thread's scores: also places in the batch, counts, and tables.
+
+    `functions` are the `ScoreFunctions`, and `place` is the batch and the head; the others are as of `Evaluation`.
+    """
+
+    def __init__(self, functions, accumulators, row, column, place):
+        super().__init__(functions.graph, functions.tile, accumulators, None, row, column, 0)
+        self.functions, self.place = functions, place
+
+    def of_register(self, n: int, register: int):
+        """Return a value for one of the thread's registers, whatever it varies with."""
+        return self.value(n, self.places(self.graph.nodes[n]).slots(self.graph.nodes[n].shape)[register])
+
+    def _compute(self, n, slot, sources):
+        node = self.graph.nodes[n]
+        single = {
+            "batch_index": self.place[0],
+            "head_index": self.place[1],
+            "row_count": self.functions.rows,
+            "column_count": self.functions.columns,
+        }
+        if node.op in single:
+            return wrapping(single[node.op])
+        given = [self._values[source] for source in sources]
+        if node.op == "gather":
+            return self._gathered(node, given)
+        if node.op == "tanh":
+            # Its error is 1e-7 of 1, with two instructions of the special function unit: scores are as exact.
+            return 2.0 * logistic(2.0 * given[0]) - 1.0
+        if node.op == "div" and self.graph.nodes[node.inputs[1]].op == "const":
+            divisor = self.graph.nodes[node.inputs[1]].value
+            if divisor != 0:
+                return given[0] * Float32(1.0 / divisor)
+        return super()._compute(n, slot, sources)
+
+    def _gathered(self, node: Node, indices):
+        """Read a table; indices below 0 count from its end, as torch's do."""
+        table = next(i for i, each in enumerate(self.graph.tables) if each.name == node.value)
+        tensor = self.functions.tables[table]
+        base, offset = tensor.iterator, Int32(0)
+        for mode, (index, source) in enumerate(zip(indices, node.inputs, strict=True)):
+            extent, stride = Int32(cute.size(tensor, mode=[mode])), tensor.stride[mode]
+            if self.graph.nodes[source].op not in _NEVER_NEGATIVE:
+                index = cutlass.max(select(index < 0, index + extent, index), 0)
+            index = cutlass.min(index, extent - 1)
+            # Within a head 32 bits are enough, as the host checks, and cost half of the instructions.
+            if self.graph.nodes[source].shape == "scalar":
+                base = base + cutlass.Int64(index) * stride
+            else:
+                offset = offset + index * Int32(stride)
+        found = cute.make_tensor(base + offset, cute.make_layout(1))[0]
+        if node.type == "bool":
+            return found != 0
+        return wrapping(found.to(Int32)) if node.type == "i32" else found.to(Float32)
+
+
+@dataclass(frozen=True)
+class ScoreFunctions:
+    """Score and mask functions of tiles of scores.
+
+    Attributes
+    ----------
+    graph : Graph
+        With results named "score", "mask" and "derivative", each of which may be missing. Rows are the accumulators':
+        keys, of a transposed graph.
+    tables : tuple of Tensor
+        Of the graph's tables; truth values as uint8; of one element, (1,).
+    tile : AccumulatorTile
+        Coordinates of the scores, one subtile of all columns.
+    scale : Float32
+        Factor of the products before the score function.
+    rows, columns : Int32
+        Of all scores of a head.
+    """
+
+    graph: Graph
+    tables: tuple
+    tile: AccumulatorTile
+    scale: Float32
+    rows: Int32
+    columns: Int32
+
+    @cached_property
+    def results(self) -> dict[str, int]:
+        """Nodes of the results, by their names."""
+        return {result.name: result.node for result in self.graph.results}
+
+    @property
+    def changes_scores(self) -> bool:
+        """True if scores are other than the products: then `apply` multiplies these by the scale."""
+        return "score" in self.results
+
+    def apply(self, scores, row, column, place, hides=True, shown=None):
+        """Replace a tile of products by its scores: minus infinity where the mask function says no.
+
+        Parameters
+        ----------
+        scores : Tensor, (MMA, MMA_M, MMA_N), fp32
+            Complete.
+        row, column : Int32
+            Of the tile's first score.
+        place : (Int32, Int32)
+            Batch and head.
+        hides : bool
+            False to leave out the mask function.
+        shown : Boolean, optional
+            True to leave it out, known in the kernel only.
+
+        Returns
+        -------
+        list
+            Derivative of each score by its scaled product; empty where that is 1.
+        """
+        results, derivatives = self.results, []
+        registers = range(cute.size(scores))
+        given = [scores[v] * self.scale if self.changes_scores else scores[v] for v in registers]
+        origin = row + self.tile.of_thread(0), column + self.tile.of_thread(1)
+        values = ScoreEvaluation(self, given, *origin, place)
+        for register in registers:
+            found = given[register]
+            if "score" in results:
+                found = values.of_register(results["score"], register)
+            if "derivative" in results:
+                derivatives.append(values.of_register(results["derivative"], register))
+            if "mask" in results and hides:
+                seen = values.of_register(results["mask"], register)
+                found = select(seen if shown is None else seen | shown, found, -Float32.inf)
+            scores[register] = found
+        return derivatives
+
+
+def weighted(probability, derivative):
+    """Multiply a probability by a derivative, which may be infinite or NaN where nothing is seen."""
+    return select(probability == 0.0, Float32(0.0), probability * derivative)
+
+
+def make_score_functions(
+    graph: Graph | None, tables: tuple, tile: AccumulatorTile, scale: Float32, rows: Int32, columns: Int32
+) -> ScoreFunctions | None:
+    """Make the functions of a graph; None if there is none."""
+    return None if graph is None else ScoreFunctions(graph, tables, tile, scale, rows, columns)

@@ -1,0 +1,306 @@
+"""Score and mask functions of attention become graphs that compute what FlexAttention computes, with derivatives."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn.attention.flex_attention import (  # noqa: E402
+    _identity,
+    _vmap_for_bhqkv,
+    and_masks,
+    create_mask,
+    noop_mask,
+    or_masks,
+)
+
+from cutepy.epilogues import EpilogueError, Graph  # noqa: E402
+from cutepy.epilogues.derivatives import ADJOINTS, with_derivative  # noqa: E402
+from cutepy.epilogues.operations import PRIMITIVES  # noqa: E402
+from cutepy.epilogues.reference import compute_scores  # noqa: E402
+from cutepy.epilogues.scores import trace_scores  # noqa: E402
+
+BATCH, HEADS, QUERIES, KEYS = 2, 4, 36, 49
+torch.manual_seed(0)
+SLOPES = torch.rand(HEADS)
+DOCUMENTS = torch.randint(0, 3, (BATCH, KEYS))
+OFFSETS = torch.tensor([0, 10, 30, KEYS], dtype=torch.int32)
+DOCUMENT_OF = torch.repeat_interleave(torch.arange(3), OFFSETS.diff())
+TABLE = torch.randn(HEADS, QUERIES + KEYS)
+INTERVALS = torch.tensor([[0, 9], [5, 30], [20, 36]])
+VISIBLE = torch.rand(QUERIES, KEYS) > 0.5
+CAP = torch.tensor(2.5)
+
+
+def causal(b, h, i, j):
+    return i >= j
+
+
+def window(b, h, i, j):
+    return (i - j).abs() <= 9
+
+
+def prefix(b, h, i, j):
+    return j < OFFSETS[b + 1]
+
+
+def documents(b, h, i, j):
+    return DOCUMENTS[b, i] == DOCUMENTS[b][j]
+
+
+def inner_documents(b, h, i, j):
+    i_inside, j_inside = i - OFFSETS[DOCUMENT_OF[i]], j - OFFSETS[DOCUMENT_OF[j]]
+    return (DOCUMENT_OF[i] == DOCUMENT_OF[j]) & causal(b, h, i_inside, j_inside)
+
+
+def dilated(b, h, i, j):
+    apart = torch.abs(i - j)
+    return (apart <= 12) & (apart % 3 == 0)
+
+
+def neighbourhood(b, h, i, j):
+    centre_x, centre_y = (i // 6).clamp(1, 4), (i % 6).clamp(2, 3)
+    return ((centre_x - j // 6).abs() <= 1) & ((centre_y - j % 6).abs() <= 2)
+
+
+def crossing(b, h, i, j):
+    interval = INTERVALS[j // 17]
+    return (i >= interval[0]) & (i < interval[1])
+
+
+def blocked(b, h, i, j):
+    return torch.where(DOCUMENT_OF[j] >= 1, causal(b, h, i, j * 1), False)
+
+
+class Visible:
+    def __init__(self):
+        self.table = VISIBLE
+
+    def __call__(self, b, h, i, j):
+        return self.table[i, j] & (h.to(torch.int64) > 0)
+
+
+MASKS = {
+    "causal": causal,
+    "composed": or_masks(prefix, and_masks(causal, window), documents),
+    "inner documents": inner_documents,
+    "dilated": dilated,
+    "neighbourhood": neighbourhood,
+    "crossing": crossing,
+    "blocked": blocked,
+    "object": Visible(),
+    "lambda": lambda b, h, i, j: (h < 2) | ((i ^ j) & 1 == 0),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_are_those_of_torch(name):
+    mask = MASKS[name]
+    traced = trace_scores(None, mask)
+    assert Graph.parse(traced.graph.text) == traced.graph
+    found = compute_scores(traced.graph, torch.zeros(()).expand(BATCH, HEADS, QUERIES, KEYS), traced.tensors)["mask"]
+    wanted = create_mask(mask, BATCH, HEADS, QUERIES, KEYS, device="cpu")
+    assert torch.equal(found.expand(wanted.shape), wanted)
+
+
+def alibi(score, b, h, i, j):
+    return score + (j - i) * torch.exp2(-((h + 1) * 8.0 / HEADS))
+
+
+def capped(score, b, h, i, j):
+    return CAP * torch.tanh(score / CAP)
+
+
+def approximated(score, b, h, i, j):
+    return Approximated.apply(score)
+
+
+class Approximated(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return torch.tanh(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (result,) = ctx.saved_tensors
+        return grad * (1 - result * result)
+
+
+SCORES = {
+    "alibi": alibi,
+    "slopes": lambda s, b, h, i, j: s - SLOPES[h] * (i - j).abs(),
+    "soft cap": capped,
+    "soft cap by its own function": approximated,
+    "relative": lambda s, b, h, i, j: s + TABLE[h, i - j + KEYS],
+    "from the end": lambda s, b, h, i, j: s + TABLE[h, i - j],
+    "hidden": lambda s, b, h, i, j: torch.where(i >= j, s, -float("inf")),
+    "chosen": lambda s, b, h, i, j: torch.where(torch.abs(j - i) % 2 == 1, s * 0.5, s * 2),
+    "activation": lambda s, b, h, i, j: torch.nn.functional.gelu(s) * s.sigmoid() + s**3 / 7,
+    "extremes": lambda s, b, h, i, j: s.clamp(max=1.0).maximum(-s).minimum(torch.tensor(0.7)),
+    "powers": lambda s, b, h, i, j: torch.exp(-s * s) + torch.sqrt(s * s + 1.0) + (s.abs() + 1).log2() - s.cos(),
+    "more powers": lambda s, b, h, i, j: torch.exp2(s) + torch.rsqrt(s.abs() + 2) + (s**2 + 1).log() + s.sin(),
+    "rest": lambda s, b, h, i, j: torch.erf(s) - s.floor() * s + torch.nn.functional.silu(s) + s.float(),
+    "not of the product": lambda s, b, h, i, j: SLOPES[h] * j,
+}
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_scores_and_their_derivatives_are_those_of_torch(name):
+    function = SCORES[name]
+    traced = trace_scores(function)
+    assert Graph.parse(traced.graph.text) == traced.graph
+    scores = torch.randn(BATCH, HEADS, QUERIES, KEYS, dtype=torch.float64)
+    graph = with_derivative(traced.graph)
+    assert Graph.parse(graph.text) == graph
+    found = compute_scores(graph, scores, traced.tensors, torch.float64)
+    given = scores.clone().requires_grad_()
+    places = (torch.arange(extent) for extent in scores.shape)
+    wanted = _vmap_for_bhqkv(function, prefix=(0,))(given, *places)
+    assert torch.allclose(found["score"].expand(wanted.shape), wanted.detach().double(), rtol=1e-5, atol=1e-6)
+    if wanted.requires_grad:
+        (grad,) = torch.autograd.grad(wanted.masked_fill(wanted.isinf(), 0.0).sum(), given)
+        assert torch.allclose(found["derivative"].expand(grad.shape), grad, rtol=1e-5, atol=1e-6)
+    else:
+        assert not found["derivative"].any()
+
+
+def test_every_operation_on_floats_has_a_derivative():
+    of_floats = {op for op, primitive in PRIMITIVES.items() if "f32" in primitive.takes and not primitive.gives}
+    assert of_floats <= ADJOINTS.keys()
+
+
+def test_rounding_passes_what_is_within_range():
+    graph = with_derivative(trace_scores(lambda s, b, h, i, j: s.to(torch.float8_e4m3fn) + s.to(torch.bfloat16)).graph)
+    found = compute_scores(graph, torch.tensor([[[[1.0, 500.0]]]]), ())
+    assert found["derivative"].flatten().tolist() == [2.0, 1.0]
+
+
+def test_what_changes_nothing_leaves_no_result():
+    assert not trace_scores(_identity, noop_mask)
+    assert not trace_scores(_identity, and_masks())
+    assert [each.name for each in trace_scores(_identity, causal).graph.results] == ["mask"]
+
+
+def test_counts_and_operands_are_parameters():
+    def score(s, b, h, i, j, slopes, *, queries, keys):
+        return s - slopes[h] * (i + keys - queries - j)
+
+    traced = trace_scores(score, operands={"slopes": SLOPES})
+    assert traced.tensors[0] is SLOPES
+    found = compute_scores(traced.graph, torch.zeros(1, HEADS, 3, 5), traced.tensors)["score"]
+    assert torch.equal(found[0, 1, :, 0], -SLOPES[1] * torch.tensor([2.0, 3.0, 4.0]))
+    with pytest.raises(EpilogueError, match="operand other is read by neither"):
+        trace_scores(score, operands={"slopes": SLOPES, "other": 3})
+
+
+def test_a_part_of_the_queries_is_computed_alone():
+    traced = trace_scores(None, window)
+    whole = compute_scores(traced.graph, torch.zeros(1, 1, 20, 30), ())["mask"]
+    part = compute_scores(traced.graph, torch.zeros(1, 1, 8, 30), (), first=12, queries=20)["mask"]
+    assert torch.equal(whole[12:], part)
+
+
+def refused_branch(s, b, h, i, j):
+    return s if i > j else -s
+
+
+def refused_slice(s, b, h, i, j):
+    return s + TABLE[h, :]
+
+
+def refused_vector(s, b, h, i, j):
+    return s + TABLE[h]
+
+
+def refused_vector_alone(s, b, h, i, j):
+    return s * (2 * TABLE[h])
+
+
+def refused_whole(s, b, h, i, j):
+    return s * SLOPES
+
+
+def refused_float_index(s, b, h, i, j):
+    return s + SLOPES[s]
+
+
+def refused_dot(s, b, h, i, j):
+    return s + torch.dot(TABLE[h], TABLE[h])
+
+
+def refused_reduction(s, b, h, i, j):
+    return s - s.max()
+
+
+def refused_too_many(s, b, h, i, j):
+    return s + SLOPES[h, i]
+
+
+def refused_type(s, b, h, i, j):
+    return s + torch.complex(SLOPES, SLOPES)[h]
+
+
+def refused_empty(s, b, h, i, j):
+    return s + torch.zeros(0)[h]
+
+
+def refused_function(s, b, h, i, j):
+    return torch.softmax(s, -1)
+
+
+def refused_numpy(s, b, h, i, j):
+    return s + TABLE.numpy()[h]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (refused_branch, "use where"),
+        (refused_slice, "slice it outside"),
+        (refused_vector, "1 indices of one of shape"),
+        (refused_vector_alone, "a value takes operators"),
+        (refused_whole, "index it by integers"),
+        (refused_float_index, "indexed by integers"),
+        (refused_dot, "1 indices of one of shape"),
+        (refused_reduction, "only be returned|each element by itself"),
+        (refused_too_many, "takes 1 indices, got 2"),
+        (refused_type, "complex64"),
+        (refused_empty, "without elements"),
+        (refused_function, "torch's softmax is none"),
+        (refused_numpy, "known only in the kernel"),
+    ],
+)
+def test_what_no_kernel_computes_is_refused_at_its_line(function, message):
+    with pytest.raises(EpilogueError, match=message) as caught:
+        trace_scores(function)
+    assert caught.value.line.function == function.__name__
+    assert caught.value.line.number > function.__code__.co_firstlineno
+
+
+@pytest.mark.parametrize(
+    ("score", "mask", "message"),
+    [
+        (lambda s, b, h, i, j: s > 0, None, "returns a score"),
+        (lambda s, b, h, i, j: None, None, "returns a score"),
+        (None, lambda b, h, i, j: i - j, "a truth value"),
+        (None, 3, "must be callable"),
+    ],
+)
+def test_results_of_other_types_are_refused(score, mask, message):
+    with pytest.raises(EpilogueError, match=message):
+        trace_scores(score, mask)
+
+
+def test_equal_functions_have_one_text():
+    def made(cap):
+        return lambda s, b, h, i, j: cap * torch.tanh(s / cap)
+
+    assert trace_scores(made(3.0)).graph == trace_scores(made(3.0)).graph
+    assert trace_scores(made(3.0)).graph != trace_scores(made(math.pi)).graph
