@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from cutepy.aot.attention import attention_extension as attention_extension
     from cutepy.aot.c_library import c as c
     from cutepy.aot.gemm import gemm_extension as gemm_extension
     from cutepy.aot.loading import load as load
@@ -11,7 +12,18 @@ if TYPE_CHECKING:
     from cutepy.aot.torch_extension import extension as extension
     from cutepy.aot.variant import SM_COUNT_ARGUMENT as SM_COUNT_ARGUMENT, Variant as Variant
 
-__all__ = ["SM_COUNT_ARGUMENT", "Extension", "Op", "SpecError", "Variant", "c", "extension", "gemm_extension", "load"]
+__all__ = [
+    "SM_COUNT_ARGUMENT",
+    "Extension",
+    "Op",
+    "SpecError",
+    "Variant",
+    "attention_extension",
+    "c",
+    "extension",
+    "gemm_extension",
+    "load",
+]
 
 # Public name -> the module that defines it.
 _HOMES = {
@@ -22,6 +34,7 @@ _HOMES = {
     "Variant": "variant",
     "c": "c_library",
     "extension": "torch_extension",
+    "attention_extension": "attention",
     "gemm_extension": "gemm",
     "load": "loading",
 }

@@ -24,15 +24,21 @@ _Spec = Annotated[
     str,
     typer.Argument(
         metavar="SPEC",
-        help="What to export: gemm, or MODULE:NAME or FILE.py:NAME of a cutepy.aot.Extension of your own.",
+        help="What to export: gemm, attention, or MODULE:NAME or FILE.py:NAME of a cutepy.aot.Extension of your own.",
     ),
 ]
 _Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.")]
 _Force = Annotated[bool, typer.Option("--force", help="Replace the folder, if an export wrote it.")]
-_Name = Annotated[str | None, typer.Option(help="For gemm: name of the package. Default: cutepy_gemm.")]
+_Name = Annotated[
+    str | None,
+    typer.Option(help="For gemm and attention: name of the package. Default: cutepy_gemm, cutepy_attention."),
+]
 _Dtypes = Annotated[
     list[str] | None,
-    typer.Option("--dtype", help="For gemm: of A and B; may be given again. Default: float16 and bfloat16."),
+    typer.Option(
+        "--dtype",
+        help="For gemm, of A and B, and attention; may be given again. Default: float16 and bfloat16; bfloat16.",
+    ),
 ]
 _Majors = Annotated[
     list[str] | None,
@@ -49,6 +55,10 @@ _Batches = Annotated[
     list[int] | None,
     typer.Option("--batch", help="For gemm: dimensions of a batch, 0 to 3; may be given again. Default: 0."),
 ]
+_Heads = Annotated[
+    list[int] | None,
+    typer.Option("--head", help="For attention: extents of a row; may be given again. Default: 64 and 128."),
+]
 _Tiles = Annotated[
     list[str] | None, typer.Option("--tile", help="For gemm: such as 128x256; may be given again. Default: all.")
 ]
@@ -64,8 +74,10 @@ _OPTIONS = {
     "activations": "activation",
     "batch_modes": "batch",
     "tiles": "tile",
+    "heads": "head",
 }
-"""Options of `gemm_extension`, and of the command line."""
+"""Options of the families' functions, and of the command line."""
+_OF_ATTENTION = ("name", "dtypes", "heads")
 _FORMS = {
     "extension": "Write a PyTorch extension, which builds with pip where torch and CUDA's headers are.",
     "c": "Write a C library, with a CMake file and an example.",
@@ -87,6 +99,7 @@ def _exporter(form: str) -> Callable[..., None]:
         activation: _Activations = None,
         batch: _Batches = None,
         tile: _Tiles = None,
+        head: _Heads = None,
         force: _Force = False,
     ) -> None:
         from cutepy import aot
@@ -102,6 +115,7 @@ def _exporter(form: str) -> Callable[..., None]:
             "activations": activation,
             "batch_modes": batch,
             "tiles": tile,
+            "heads": head,
         }
         try:
             described = _describe(spec, {option: value for option, value in chosen.items() if value})
@@ -122,14 +136,17 @@ for _form, _help in _FORMS.items():
 
 
 def _describe(spec: str, chosen: Mapping[str, Any]) -> Extension:
-    """Import a description, or describe the GEMM by the options."""
+    """Import a description, or describe a family by the options."""
     from cutepy import aot
 
+    families = {"gemm": [*_OPTIONS][:-1], "attention": _OF_ATTENTION}
+    if others := [option for option in chosen if option not in families.get(spec, ())]:
+        names = ", ".join(f"--{_OPTIONS[option]}" for option in others)
+        of = [family for family, options in families.items() if all(option in options for option in others)]
+        raise ValueError(f"{names} are for {' and '.join(of) or 'other families'}; {spec} says such things itself")
+    if spec == "attention":
+        return aot.attention_extension(**chosen)
     if spec != "gemm":
-        if chosen:
-            raise ValueError(
-                f"--{', --'.join(_OPTIONS[option] for option in chosen)} are for gemm; {spec} says such things itself"
-            )
         return aot.load(spec)
     tiles = {"tiles": list(map(_tile, chosen["tiles"]))} if "tiles" in chosen else {}
     return aot.gemm_extension(**{**chosen, **tiles})

@@ -11,7 +11,7 @@ DECODE_ROWS = 64
 """Rows of queries of a tile that waits for memory rather than for products."""
 INVARIANT_SPLITS = 8
 """Parts of the keys where results must not depend on what else is in a batch."""
-_SHORT = 1024
+SHORT = 1024
 """Queries of which CTAs end too soon for their starts to hide behind others' work."""
 
 
@@ -31,7 +31,7 @@ def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bo
     (192, 128, 3)
     """
     tile_m, tile_n, warpgroups = 128, 128, 2
-    if max(head, head_v) <= 64 and queries > _SHORT:
+    if max(head, head_v) <= 64 and queries > SHORT:
         tile_m, warpgroups = 192, 3
     elif max(head, head_v) > 192:
         tile_n = 64
@@ -131,4 +131,4 @@ def ctas_of(queries: int, is_uneven: bool, sm_count: int) -> int:
     >>> ctas_of(4096, False, 132), ctas_of(512, True, 132), ctas_of(4096, True, 132) > 10**6
     (132, 132, True)
     """
-    return 1 << 30 if is_uneven and queries > _SHORT else sm_count
+    return 1 << 30 if is_uneven and queries > SHORT else sm_count

@@ -1,0 +1,120 @@
+"""Attention forward of cutepy as an extension: kernels of each dtype, extent of a row and mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+
+from cutepy.aot.spec import Extension, Op
+from cutepy.aot.variant import SM_COUNT_ARGUMENT, Variant
+from cutepy.host.specs import TensorSpec
+from cutepy.kernels.attention.choice import LARGEST_HEAD, SHORT, choose_forward
+from cutepy.kernels.attention.config import ForwardConfig
+
+_UNIT = 8
+"""Elements of 16 bytes, of which TMA's strides are multiples."""
+
+
+def attention_extension(
+    name: str = "cutepy_attention",
+    *,
+    dtypes: Sequence[str] = ("bfloat16",),
+    heads: Sequence[int] = (64, 128),
+    version: str = "0.1.0",
+) -> Extension:
+    """Describe an extension with one operation, `attention(q, k, v, scale, mask=None)`, which returns o and lse.
+
+    It is `cutepy.ops.attention` without windows and gradients: q (batch, m, heads, head), k and v (batch, n, kv_heads,
+    head), whose mask is None or "causal", and lse (batch, heads, m).
+
+    Parameters
+    ----------
+    name : str
+        Of the package.
+    dtypes : sequence of str
+        "float16", "bfloat16".
+    heads : sequence of int
+        Extents of a row, multiples of 16 up to 256.
+    version : str
+        Of the package.
+
+    Raises
+    ------
+    ValueError
+        If there is no such kernel.
+
+    Examples
+    --------
+    >>> described = attention_extension(heads=[128])
+    >>> [variant.label for variant in described.ops[0].variants]
+    ['bfloat16_128_full', 'bfloat16_128_causal']
+    """
+    if unknown := [dtype for dtype in dtypes if dtype not in ("float16", "bfloat16")]:
+        raise ValueError(f"dtypes must be of float16, bfloat16, got {', '.join(unknown)}")
+    if wrong := [head for head in heads if head % 16 or not 16 <= head <= LARGEST_HEAD]:
+        raise ValueError(f"heads must be multiples of 16 up to {LARGEST_HEAD}, got {', '.join(map(str, wrong))}")
+    variants = [
+        variant
+        for dtype, head, mask in product(dtypes, heads, (None, "causal"))
+        for variant in _variants(dtype, head, mask)
+    ]
+    wide = "[t.float().transpose(1, 2) for t in (q, k, v)]"
+    options = "is_causal=mask == 'causal', scale=scale, enable_gqa=True"
+    op = Op(
+        "attention",
+        variants,
+        results=("o", "lse"),
+        doc="Compute softmax(scale q k^T) v of each head, and the logarithms of the sums; mask may be causal, or none.",
+        reference=f"(lambda q, k, v: (torch.nn.functional.scaled_dot_product_attention(q, k, v, {options})"
+        ".transpose(1, 2), (scale * q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT).masked_fill(torch.ones("
+        "q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1) & (mask == 'causal'), -torch.inf)"
+        f".logsumexp(-1)))(*{wide})",
+        tolerance={"rtol": 2e-2, "atol": 2e-2},
+        test_extents=[{"batch": 2, "m": tokens, "n": tokens, "heads": 4, "kv_heads": 2} for tokens in (200, 1, 1100)],
+        test_numbers={"scale": 0.125},
+    )
+    return Extension(name, [op], version=version, description="Attention on NVIDIA Hopper.")
+
+
+def _variants(dtype: str, head: int, mask: str | None) -> Iterator[Variant]:
+    """Return the kernels of a mask: one, or one for few queries and one for many."""
+    few, many = (
+        choose_forward(dtype, head, head, queries, left=False, right=mask == "causal") for queries in (SHORT, SHORT + 1)
+    )
+    label = f"{dtype}_{head}_{mask or 'full'}"
+    if few == many:
+        yield _variant(few, label, mask)
+    else:
+        yield _variant(few, f"{label}_few", mask, cost=lambda m: m)
+        yield _variant(many, f"{label}_many", mask, cost=lambda m: m * 0 + SHORT + 0.5)
+
+
+def _variant(config: ForwardConfig, label: str, mask: str | None, cost: Callable[..., float] | None = None) -> Variant:
+    from cutepy.kernels.attention.exported import ExportedForward
+
+    arguments: dict[str, object] = {
+        each: _rows(config.dtype, each, tokens, count, config.head)
+        for each, tokens, count in (
+            ("q", "m", "heads"),
+            ("k", "n", "kv_heads"),
+            ("v", "n", "kv_heads"),
+            ("o", "m", "heads"),
+        )
+    }
+    arguments["lse"] = TensorSpec("float32", ("batch", "heads", "m"))
+    return Variant(
+        ExportedForward(config),
+        arguments | {"scale": 1.0, "sm_count": SM_COUNT_ARGUMENT},
+        cost=cost,
+        requires=[lambda heads, kv_heads: heads // kv_heads * kv_heads == heads],
+        choices={} if mask is None else {"mask": mask},
+        label=label,
+    )
+
+
+def _rows(dtype: str, name: str, tokens: str, heads: str, head: int) -> TensorSpec:
+    """Describe (batch, tokens, heads, head), of any strides that TMA takes."""
+    strides = tuple(f"{name}_{mode}" for mode in ("batch", "token", "head"))
+    shape = ("batch", tokens, heads)
+    divisibility = dict.fromkeys(strides, _UNIT)
+    return TensorSpec(dtype, (*shape, head), strides=(*strides, 1), divisibility=divisibility, nonempty=shape)
