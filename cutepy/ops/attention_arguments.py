@@ -1,9 +1,9 @@
-"""Arguments of attention operations: their checks, and the views of tensors that TMA reaches."""
+"""Arguments and results of attention operations: checks, the views of tensors that TMA reaches, operations counted."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -13,6 +13,8 @@ from cutepy.kernels.gemm.operands import UNIT_BYTES, address_bytes
 View = Callable[[torch.Tensor], torch.Tensor]
 
 DTYPES = (torch.float16, torch.bfloat16)
+AS_THEY_ARE = (None, None, None)
+"""Ways of q, k and v that need none."""
 
 
 def check(
@@ -106,3 +108,33 @@ def check_has_gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> No
             f"gradients need one head of q, k and v, of at most {LARGEST_HEAD_BACKWARD}, got {q.shape[-1]} and "
             f"{v.shape[-1]}; use torch.no_grad(), or torch.nn.functional.scaled_dot_product_attention"
         )
+
+
+def results_like(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Make empty results: O, and the logarithms of the rows' sums."""
+    batch, queries, heads, _ = q.shape
+    return q.new_empty(batch, queries, heads, v.shape[3]), q.new_empty(batch, heads, queries, dtype=torch.float32)
+
+
+def flops(q: Sequence[int], k: Sequence[int], v: Sequence[int], *_: object, **__: object) -> int:
+    """Count the operations of both products, without masks, as torch does.
+
+    Examples
+    --------
+    >>> flops((1, 128, 2, 64), (1, 256, 2, 64), (1, 256, 2, 64))
+    16777216
+    """
+    return 2 * math.prod(q[:3]) * k[1] * (q[3] + v[3])
+
+
+def grads_like(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Make empty gradients."""
+    dq, dk, dv = (each.new_empty(each.shape) for each in (q, k, v))
+    return dq, dk, dv
+
+
+def flops_backward(
+    do: Sequence[int], q: Sequence[int], k: Sequence[int], v: Sequence[int], *_: object, **__: object
+) -> int:
+    """Count the operations of the five products."""
+    return 2 * math.prod(q[:3]) * k[1] * (3 * q[3] + 2 * v[3])

@@ -13,14 +13,25 @@ from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.op import launch_backward, plan_forward
 from cutepy.ops import shardings
-from cutepy.ops.attention_arguments import bounds, check, check_has_gradients, reachable, way_to
+from cutepy.ops.attention_arguments import (
+    AS_THEY_ARE,
+    bounds,
+    check,
+    check_has_gradients,
+    flops,
+    flops_backward,
+    grads_like,
+    reachable,
+    results_like,
+    way_to,
+)
 from cutepy.ops.registration import register_both
+from cutepy.ops.scored_attention import scored_attention
 from cutepy.runtime.execution import EXECUTION
 
 Launch = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 _launches: Launches[Launch] = Launches()
-_AS_THEY_ARE = (None, None, None)
 
 
 def attention(
@@ -104,8 +115,6 @@ def attention(
     if all(each is None for each in (soft_cap, alibi_slopes, score, mask, operands, block_mask, sinks)):
         o, lse = _attention(q, k, v, scale, left, right)
     else:
-        from cutepy.ops.scored_attention import scored_attention  # which computes with this module's checks
-
         functions = (soft_cap, alibi_slopes, score, mask, operands)
         o, lse = scored_attention(q, k, v, functions, block_mask, sinks, scale, left, right)
     return (o, lse) if return_lse else o
@@ -177,16 +186,11 @@ def flash_attn_func(
     return o
 
 
-def _results(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    batch, queries, heads, _ = q.shape
-    return q.new_empty(batch, queries, heads, v.shape[3]), q.new_empty(batch, heads, queries, dtype=torch.float32)
-
-
 def _fake(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int, right: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check(q, k, v, scale)
-    return _results(q, v)
+    return results_like(q, v)
 
 
 def _reference(
@@ -209,17 +213,6 @@ def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> t
     return *_attention_backward(do, q, k, v, o, lse, dlse, *ctx.how), None, None, None
 
 
-def _flops(q: Sequence[int], k: Sequence[int], v: Sequence[int], *_: object, **__: object) -> int:
-    """Count the operations of both products, without masks, as torch does.
-
-    Examples
-    --------
-    >>> _flops((1, 128, 2, 64), (1, 256, 2, 64), (1, 256, 2, 64))
-    16777216
-    """
-    return 2 * math.prod(q[:3]) * k[1] * (q[3] + v[3])
-
-
 @register_both(
     "cutepy::attention(Tensor q, Tensor k, Tensor v, float scale, int left, int right) -> (Tensor, Tensor)",
     reference=_reference,
@@ -228,7 +221,7 @@ def _flops(q: Sequence[int], k: Sequence[int], v: Sequence[int], *_: object, **_
     backward=_backward,
     autocast=("q", "k", "v"),
     sharding=shardings.of_attention,
-    flops=_flops,
+    flops=flops,
 )
 def _attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int, right: int
@@ -253,7 +246,7 @@ def _find_launch(
 
     def run(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         o, lse = given[0].new_empty(shape), given[0].new_empty(rows, dtype=torch.float32)
-        if ways != _AS_THEY_ARE:
+        if ways != AS_THEY_ARE:
             given = tuple(each if way is None else way(each) for way, each in zip(ways, given, strict=True))
         launch(*given, o, lse)
         return o, lse
@@ -261,13 +254,8 @@ def _find_launch(
     return run
 
 
-def _grads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    dq, dk, dv = (each.new_empty(each.shape) for each in (q, k, v))
-    return dq, dk, dv
-
-
 def _fake_backward(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: object) -> Any:  # noqa: ANN401
-    return _grads(q, k, v)
+    return grads_like(q, k, v)
 
 
 def _reference_backward(
@@ -286,20 +274,13 @@ def _reference_backward(
     return dq.contiguous(), dk.contiguous(), dv.contiguous()
 
 
-def _flops_backward(
-    do: Sequence[int], q: Sequence[int], k: Sequence[int], v: Sequence[int], *_: object, **__: object
-) -> int:
-    """Count the operations of the five products."""
-    return 2 * math.prod(q[:3]) * k[1] * (3 * q[3] + 2 * v[3])
-
-
 @register_both(
     "cutepy::attention_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? dlse, "
     "float scale, int left, int right) -> (Tensor, Tensor, Tensor)",
     reference=_reference_backward,
     fake=_fake_backward,
     sharding=shardings.of_attention_backward,
-    flops=_flops_backward,
+    flops=flops_backward,
 )
 def _attention_backward(
     do: torch.Tensor,
@@ -313,7 +294,7 @@ def _attention_backward(
     left: int,
     right: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    grads = _grads(q, k, v)
+    grads = grads_like(q, k, v)
     if 0 in q.shape or not k.shape[1]:
         for each in grads:
             each.zero_()

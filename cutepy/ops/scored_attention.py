@@ -21,9 +21,19 @@ from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.config import Scoring
 from cutepy.kernels.attention.op import backward_reads, forward_reads, launch_backward, plan_forward, table_dtype
 from cutepy.ops import shardings
-from cutepy.ops.attention_arguments import bounds, check, check_has_gradients, reachable, way_to
+from cutepy.ops.attention_arguments import (
+    AS_THEY_ARE,
+    bounds,
+    check,
+    check_has_gradients,
+    flops,
+    flops_backward,
+    grads_like,
+    reachable,
+    results_like,
+    way_to,
+)
 from cutepy.ops.block_masks import lists_of
-from cutepy.ops.dot_product_attention import _AS_THEY_ARE, _flops, _flops_backward, _grads, _results
 from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
 
@@ -232,7 +242,7 @@ def _fake(
     _, functions, _, scale, _, _ = rest
     check(q, k, v, scale)
     _check_scoring(q, k, sinks, tables, functions)
-    return _results(q, v)
+    return results_like(q, v)
 
 
 def _reference(
@@ -286,7 +296,7 @@ def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> t
     backward=_backward,
     autocast=("q", "k", "v"),
     sharding=shardings.of_scored_attention,
-    flops=_flops,
+    flops=flops,
 )
 def _scored(
     q: torch.Tensor,
@@ -330,8 +340,8 @@ def _find_launch(
     def run(
         given: tuple[torch.Tensor, ...], sinks: torch.Tensor | None, tables: Tensors, blocks: Tensors
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        o, lse = _results(given[0], given[2])
-        if ways != _AS_THEY_ARE:
+        o, lse = results_like(given[0], given[2])
+        if ways != AS_THEY_ARE:
             given = tuple(each if way is None else way(each) for way, each in zip(ways, given, strict=True))
         launch(*given, o, lse, None, *forward_reads(scoring, tables, sinks, blocks[:4]))
         return o, lse
@@ -343,7 +353,7 @@ def _of_nothing(
     given: tuple[torch.Tensor, ...], sinks: torch.Tensor | None, tables: Tensors, blocks: Tensors
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the results of no queries, or of no keys: sinks are all that rows have."""
-    o, lse = _results(given[0], given[2])
+    o, lse = results_like(given[0], given[2])
     return o.zero_(), lse.fill_(-math.inf) if sinks is None else lse.copy_(sinks[:, None].expand_as(lse))
 
 
@@ -358,7 +368,7 @@ def _fake_backward(
     sinks: torch.Tensor | None,
     *_: object,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    return *_grads(q, k, v), _dsinks_like(q, sinks)
+    return *grads_like(q, k, v), _dsinks_like(q, sinks)
 
 
 def _dsinks_like(q: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
@@ -394,7 +404,7 @@ def _reference_backward(
     reference=_reference_backward,
     fake=_fake_backward,
     sharding=shardings.of_scored_attention_backward,
-    flops=_flops_backward,
+    flops=flops_backward,
 )
 def _scored_backward(
     do: torch.Tensor,
@@ -413,7 +423,7 @@ def _scored_backward(
     left: int,
     right: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    grads, dsinks = _grads(q, k, v), _dsinks_like(q, sinks)
+    grads, dsinks = grads_like(q, k, v), _dsinks_like(q, sinks)
     tables = [_beside(table, q) for table in tables]
     if 0 in q.shape or not k.shape[1]:
         for each in (*grads, dsinks):

@@ -67,7 +67,7 @@ _MOST_MODIFIERS = 64
 """More than any instruction has, with those that may be there twice: to put them in order takes the square of it."""
 _OF_128_BITS = ".b128"
 _STEM = re.compile(r"[\s+\[].*", re.S)
-"""What is behind the name of a variable."""
+"""Text behind the name of a variable."""
 _WORD = re.compile(r"[\w$%]+")
 _MOVES_VECTOR = re.compile(r"\.v[24]\b")
 _TAKE_CARRY = ("addc", "subc", "madc")

@@ -35,7 +35,7 @@ GENERATION = 90
 """Of the GPU that is simulated; which targets of later ones there are is not known here."""
 _ADDRESS_SIZE = (2, 3)
 _BEHIND = {"version": ("target", "address_size"), "target": ("address_size",), "address_size": ()}
-"""What each directive of the header may not follow."""
+"""Directives of the header that each may not follow."""
 _DIRECTIVES: dict[str, Version] = {
     ".attribute": (4, 0), ".common": (5, 0), ".branchtargets": (6, 0), ".alias": (6, 3), ".noreturn": (6, 4),
     **dict.fromkeys((".explicitcluster", ".reqnctapercluster", ".maxclusterrank"), (7, 8)),
