@@ -70,9 +70,16 @@ def check(queries, heads, head, most, lengths=None, page=None, dtype=torch.bfloa
 @pytest.mark.parametrize(
     ("queries", "heads", "head", "most", "options"),
     [
-        (1, (8, 2), 64, 700, {}),
+        pytest.param(1, (8, 2), 64, 700, {}, marks=pytest.mark.integration),
         (1, (8, 2), 64, 600, {"lengths": [600, 0], "page": 64}),
-        (3, (4, 1), 128, 300, {"lengths": [300, 1], "causal": True, "dtype": torch.float16}),
+        pytest.param(
+            3,
+            (4, 1),
+            128,
+            300,
+            {"lengths": [300, 1], "causal": True, "dtype": torch.float16},
+            marks=pytest.mark.integration,
+        ),
         pytest.param(
             2, (4, 2), 64, 400, {"lengths": [2, 137], "page": 16, "causal": True}, marks=pytest.mark.integration
         ),
@@ -124,6 +131,7 @@ def test_parts_of_tiles_are_all_tiles(begin, count, parts, data):
     assert seen_whole == list(range(*whole))
 
 
+@pytest.mark.integration
 def test_a_row_does_not_depend_on_its_batch():
     q, k, v = (torch.randn(3, n, 2, 64).bfloat16() for n in (1, 300, 300))
     with cutepy.simulate(), batch_invariant():
@@ -157,6 +165,7 @@ def test_arguments_that_are_refused(k_shape, options):
         attention_decode(*tensors, **given)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("head", "page"), [(64, 16), (128, 64), (128, 0), (256, 64)])
 def test_chosen_kernels_do_not_spill(head, page):
     config = choose_decode("bfloat16", head, head, left=False, right=True, page=page, is_split=True)

@@ -66,7 +66,12 @@ def check(q_lengths, k_lengths, heads=(2, 1), head=64, dtype=torch.bfloat16, tai
     ("q_lengths", "k_lengths", "options"),
     [
         ([5, 0, 130, 64, 1], [70, 3, 0, 200, 1], {"causal": True, "tail": 3}),
-        ([65, 7], [65, 7], {"dtype": torch.float16, "head": 128, "window": (20, 10)}),
+        pytest.param(
+            [65, 7],
+            [65, 7],
+            {"dtype": torch.float16, "head": 128, "window": (20, 10)},
+            marks=pytest.mark.integration,
+        ),
         pytest.param([1] * 36, [n * 2 for n in range(36)], {"heads": (1, 1)}, marks=pytest.mark.integration),
     ],
 )
@@ -103,6 +108,7 @@ def test_tokens_that_are_not_used_are_not_read():
         assert (lse[batch] - want_lse[0]).abs().max() < 1e-4
 
 
+@pytest.mark.integration
 def test_queries_that_are_not_used_have_zeros():
     q, k = (torch.randn(2, n, 1, 64).bfloat16().requires_grad_() for n in (70, 30))
     used = torch.tensor([0, 66], dtype=torch.int32)

@@ -381,6 +381,19 @@ RAISE, SEE, FIND = ("st", "release", "gpu", 3), ("ld", "acquire", "gpu", 3), ("l
 @example(
     [Step(*s) for s in ((0, "st"), (0, *RAISE), (2, *FIND), (2, *RAISE), (2, *FIND), (2, "fence", "sc"), (2, "st"))]
 )
+@example(
+    [
+        Step(*s)
+        for s in (
+            (0, "put"),
+            (0, "st", "release", "gpu", 2),
+            (2, "ld", "relaxed", "cta", 2),
+            (2, "ld", "relaxed", "gpu", 2),
+            (2, "fence", "acq_rel"),
+            (2, "st", "relaxed", "gpu", 2),
+        )
+    ]
+)
 def test_races_are_those_of_the_memory_model(space, program):
     if space == "clusters":
         program = [step for step in program if not (step.is_async or step.operation == "proxy")]

@@ -184,9 +184,12 @@ class Messages:
             return
         mine = self._pending.setdefault(lane, {}).setdefault(key, [])
         if mine and mine[-1][1].learnt is found.learnt:  # nothing has replaced it since
-            if mine[-1][1].version == found.version:
+            scope, location = mine[-1]
+            if location.version == found.version:
+                mine[-1] = max(scope, how.scope), location
                 return
-            mine.pop()
+            if how.scope >= scope:
+                mine.pop()
         mine.append((how.scope, found.as_it_is()))
         del mine[:-_MOST_READS]
 

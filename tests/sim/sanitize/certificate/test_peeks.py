@@ -76,7 +76,7 @@ def test_the_wait_that_follows_a_peek_runs_before_the_next_peek_and_the_end(then
     assert reasons_of(body, 0, block=64) == ()
     (reason,) = reasons_of(body, 1, block=64)
     line = (START + body).splitlines().index(peek("%r7").splitlines()[0]) + 1
-    assert reason == f"the wait did not run that follows the peek at kernel.py:{line}"
+    assert reason == f"the wait that follows the peek at kernel.py:{line} did not run"
 
 
 def each_for_itself(second):
