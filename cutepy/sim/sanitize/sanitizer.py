@@ -442,6 +442,8 @@ class Sanitizer(Observer):
 
     def on_guard(self, step: Step) -> None:
         """Say that the guard of an instruction has no value."""
+        if (undefined := self._undefined.guard(step)) is not None:
+            self._tell_undefined(step.instruction.parts[0], step.threads.describe(), step.instruction, undefined)
         self._tell_lacking(step.instruction, self._one_sided.guard(step))
 
     def _tell_lacking(self, i: Instruction, lacking: Lacking | None) -> None:

@@ -1,9 +1,9 @@
 """Undefined registers and local memory, reported where a result or a branch depends on them.
 
 Compilers read what is undefined where it does not matter: they move it, select beside it, and store whole vectors and
-structures. So of registers it is told where one that no instruction ever gives a value is added to or computed with,
-or decides where an access, a branch or a wait goes; of local memory where all of what a thread loads is unwritten, and
-it comes to anything but moves, selections and other local memory.
+structures. So a register that no instruction ever gives a value is told where it is added to or computed with, or
+decides where an access, a branch or a wait goes. Local memory is told where all of what a thread loads is unwritten,
+and it comes to anything but moves, selections and other local memory.
 
 References
 ----------
@@ -166,7 +166,8 @@ def _mattering(effect: _Effect) -> Iterator[Register]:
         for operand in i.operands[1:]:
             yield from registers_in(operand)
     elif is_wgmma(i):
-        yield from registers_in(i.operands[1])
+        for operand in i.operands[1:]:
+            yield from registers_in(operand)
     elif kind in _COMPUTES or kind in _USES:
         for operand in i.operands[1 if has_destination(i) else 0 :]:
             yield from registers_in(operand)
@@ -181,6 +182,7 @@ class Undefined:
         self._residents: Residents | None = None
         self._written: Array = np.zeros(0, bool)
         self._matters: dict[int, bool] = {}
+        self._told_of: int | None = None
 
     def look_at(self, function: Function) -> None:
         """Begin with a kernel, if it is another one."""
@@ -192,12 +194,23 @@ class Undefined:
         """Tell whether an instruction makes something of registers that have no value."""
         return i.index in self._registers
 
+    def guard(self, step: Step) -> Diagnosis | None:
+        """Say what is wrong if lanes come to the guard of an instruction, and its predicate has no value."""
+        found, guard = self._registers.get(step.instruction.index), step.instruction.predicate
+        if found is None or guard is None or guard[0].name != found:
+            return None
+        self._told_of = step.instruction.index
+        return _no_value(found)
+
     def execute(self, step: Step) -> Diagnosis | None:
         """Say what is wrong with an instruction, if lanes execute it."""
         found = self._registers.get(step.instruction.index)
-        guard = step.instruction.predicate
-        if found is None or guard is None or guard[0].name == found:
-            return None if found is None else _no_value(found)
+        guard, told_of = step.instruction.predicate, self._told_of
+        self._told_of = None
+        if found is None or step.instruction.index == told_of:
+            return None
+        if guard is None or guard[0].name == found:
+            return _no_value(found)
         return _no_value(found) if step.executing().any() else None
 
     def access(self, access: Access) -> Diagnosis | None:

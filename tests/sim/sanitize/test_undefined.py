@@ -60,6 +60,10 @@ WRONG = {
     "a sum in a loop": ("MORE: add.u32 %r9, %r9, %r1; @%p1 bra MORE;\n", KEEP),
     "an address": ("st.local.u32 [%r50], %r1;\n",),
     "what decides": ("@%p3 bra OVER;\n", KEEP, "OVER:\n"),
+    "a guard that happens not to hold": ("@%p3 st.global.u32 [%rd1], %r1;\n",),
+    "a guard that happens to hold": ("@!%p3 st.global.u32 [%rd1], %r1;\n",),
+    "a guard of a barrier": ("@%p3 bar.sync 0;\n",),
+    "a guard of an atomic": ("@%p3 red.global.add.u32 [%rd1], %r1;\n",),
     "local memory": ("ld.local.u32 %r9, [there];\n", KEEP),
     "local memory beyond what is written": (
         "st.local.u32 [there], %r1; ld.local.u32 %r9, [there+4]; add.u32 %r9, %r9, 1;\n",
