@@ -445,6 +445,12 @@ def test_addresses_of_kernels_and_functions_are_values():
     ("statement", "words"),
     [
         ("mov.b128 %q0, 5;", [5, 0, 0, 0]),
+        ("mov.b128 %q0, 9; setp.eq.u32 %p0, 1, 1; @!%p0 mov.b128 %q0, 5;", [9, 0, 0, 0]),
+        ("mov.b128 %q0, 9; setp.eq.u32 %p0, 1, 1; @!%p0 mov.b128 %q0, {1, 2, 3, 4};", [9, 0, 0, 0]),
+        ("mov.b128 %q0, 9; setp.eq.u32 %p0, 1, 1; @!%p0 mov.b128 %q0, g;", [9, 0, 0, 0]),
+        ("mov.b128 %q0, 9; setp.eq.u32 %p0, 1, 2; @!%p0 mov.b128 %q0, {1, 2, 3, 4};", [1, 2, 3, 4]),
+        ("mov.b128 %q1, 9; mov.u32 %r0, 7; mov.u32 %r1, 6; setp.eq.u32 %p0, 1, 1; "
+         "@!%p0 mov.b128 {%r0, %r1, _, _}, %q1; mov.b128 %q0, {%r0, %r1, 0, 0};", [7, 6, 0, 0]),
         ("mov.b128 %q0, -1;", [0xFFFFFFFF, 0xFFFFFFFF, 0, 0]),  # as ptxas, which extends the 64 bits by zeros
         ("mov.b128 %q0, {1, 2, 3, 4};", [1, 2, 3, 4]),
         ("mov.b128 %q1, {1, 2, 3, 4}; mov.b128 {%r0, _, %r2, %r3}, %q1; mov.b128 %q0, {%r3, %r2, %r0, 9};",
@@ -457,7 +463,7 @@ def test_addresses_of_kernels_and_functions_are_values():
 )  # fmt: skip
 def test_values_of_128_bits_and_predicates_in_vectors(statement, words):
     """A predicate among registers of 32 bits is all ones where it holds, and holds where it is written other than 0."""
-    text = f"""{HEAD}.visible .entry k(.param .u64 x) {{ {REGISTERS}
+    text = f"""{HEAD}.global .u32 g; .visible .entry k(.param .u64 x) {{ {REGISTERS}
     ld.param.u64 %d0, [x]; mov.u32 %r7, 3; {statement} st.global.b128 [%d0], %q0; ret; }}"""
     found = np.zeros(4, np.uint32)
     load_ptx(text).launch("k", 1, 1, (found,))
