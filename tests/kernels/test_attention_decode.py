@@ -17,7 +17,7 @@ from cutepy.kernels.attention import reference  # noqa: E402
 from cutepy.kernels.attention.choice import choose_decode, splits_of  # noqa: E402
 from cutepy.kernels.attention.config import Lengths  # noqa: E402
 from cutepy.kernels.attention.op import compile_forward  # noqa: E402
-from cutepy.ops import attention_decode, batch_invariant  # noqa: E402
+from cutepy.ops import attention_decode, batch_invariant, flash_attn_with_kvcache  # noqa: E402
 from tests.kernels.test_attention import ROUNDOFF, apart  # noqa: E402
 
 NOT_A_PAGE = 10**6
@@ -96,6 +96,12 @@ def test_results_are_those_of_float64(queries, heads, head, most, options):
     check(queries, heads, head, most, **options)
 
 
+@pytest.mark.parametrize("page", [64, pytest.param(16, marks=pytest.mark.integration)])
+def test_a_full_table_is_not_read_beyond_its_last_column(page):
+    """The sequence ends where its last page does, and the table has no column behind that."""
+    check(1, (2, 1), 64, 64, [64], page)
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("page", [None, 8, 16, 40, 64, 128, 256])
 @settings(max_examples=4, deadline=None)
@@ -138,6 +144,34 @@ def test_a_row_does_not_depend_on_its_batch():
         together = attention_decode(q, k, v)
         alone = torch.cat([attention_decode(*(each[n : n + 1] for each in (q, k, v))) for n in range(3)])
     assert torch.equal(together, alone)
+
+
+def test_a_kept_launch_is_not_that_of_another_invariance():
+    q, k = torch.randn(1, 1, 2, 64).bfloat16(), torch.randn(1, 512, 1, 64).bfloat16()
+    with cutepy.simulate() as chosen:
+        attention_decode(q, k, k)
+    with cutepy.simulate() as invariant, batch_invariant():
+        attention_decode(q, k, k)
+    parts = [next(iter(run.launches)).grid[0] for run in (chosen, invariant)]
+    assert parts[0] < parts[1], "the keys have as many parts in batches of any size"
+
+
+def test_flash_attn_with_kvcache_passes_each_argument_on():
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, n, 2, 64).bfloat16() for n in (3, 16, 16))
+    lengths = torch.tensor([9, 16], dtype=torch.int32)
+    table = torch.tensor([[1], [0]], dtype=torch.int32)
+    o, lse = flash_attn_with_kvcache(
+        q, k, v, lengths, table, softmax_scale=0.3, causal=True, window_size=(4, 0), return_softmax_lse=True
+    )
+    want = attention_decode(
+        q, k, v, cache_seqlens=lengths, block_table=table, causal=True, window=(4, 0), scale=0.3, return_lse=True
+    )
+    assert torch.equal(o, want[0])
+    assert torch.equal(lse, want[1])
+    same = attention_decode(q, k, v, cache_seqlens=torch.full((2,), 5, dtype=torch.int32))
+    assert torch.equal(flash_attn_with_kvcache(q, k, v, 5), same)
+    assert torch.equal(flash_attn_with_kvcache(q, k, v, 16, causal=True), attention_decode(q, k, v, causal=True))
 
 
 def test_torch_compiles_and_checks_it():

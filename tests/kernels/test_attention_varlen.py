@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st  # noqa: E402
 import cutepy  # noqa: E402
 from cutepy.device.sequences import tiles_of  # noqa: E402
 from cutepy.kernels.attention import reference  # noqa: E402
-from cutepy.ops import attention_varlen  # noqa: E402
+from cutepy.ops import attention_varlen, flash_attn_varlen_func  # noqa: E402
 from tests.kernels.test_attention import ROUNDOFF, apart  # noqa: E402
 
 
@@ -122,6 +122,34 @@ def test_queries_that_are_not_used_have_zeros():
     assert not dq[1, 66:].any()
     assert not dk[0].any()
     assert dk[1].any()
+
+
+def test_sequences_end_where_the_tensor_does():
+    q = packed([20], 1, 64)
+    found = []
+    with cutepy.simulate(sanitize=True) as run:
+        for end in (20, 40):
+            bounds = torch.tensor([0, 7, end], dtype=torch.int32)
+            found.append(attention_varlen(q, q, q, cu_seqlens_q=bounds, cu_seqlens_k=bounds, return_lse=True))
+    assert not run.hazards
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_flash_attn_varlen_func_passes_each_argument_on():
+    q, k = packed([5, 9], 2, 64), packed([8, 12], 2, 64)
+    v = torch.randn_like(k)
+    q_bounds, k_bounds = bounds_of([5, 9]), bounds_of([8, 12])
+    options = {"cu_seqlens_q": q_bounds, "cu_seqlens_k": k_bounds}
+    found = flash_attn_varlen_func(q, k, v, q_bounds, k_bounds, 9, 12, 0.0, 0.3, window_size=(4, 1))
+    assert torch.equal(found, attention_varlen(q, k, v, **options, window=(4, 1), scale=0.3))
+    found = flash_attn_varlen_func(q, k, v, q_bounds, k_bounds, causal=True)
+    assert torch.equal(found, attention_varlen(q, k, v, **options, causal=True))
+
+
+def test_flash_attn_varlen_func_refuses_dropout():
+    q, bounds = packed([5], 1, 64), bounds_of([5])
+    with refuses(NotImplementedError):
+        flash_attn_varlen_func(q, q, q, bounds, bounds, dropout_p=0.1)
 
 
 def test_torch_compiles_and_checks_it():

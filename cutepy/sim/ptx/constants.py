@@ -8,13 +8,16 @@ sign or none, floats are doubles, operators and their precedence are those of C.
 
 from __future__ import annotations
 
+import math
 import operator
 import struct
+import sys
 from collections.abc import Callable
+from decimal import Decimal
 from typing import NamedTuple
 
 from cutepy.sim.ptx.model import Immediate
-from cutepy.sim.ptx.tokens import Tokens, integer
+from cutepy.sim.ptx.tokens import PtxSyntaxError, Tokens, integer
 
 WARP_SIZE = "WARP_SZ"
 _WORD = 1 << 64
@@ -154,10 +157,26 @@ def _literal(text: str) -> Constant:
                 float(struct.unpack(code, bits.to_bytes(digits // 2, "little"))[0]), False, (bits, 4 * digits)
             )
     if "." in text or ("e" in text.lower() and text[:2].lower() != "0x"):
-        return Constant(float(text))
+        return Constant(_decimal(text))
     value = integer(text)
     is_unsigned = text.endswith("U") or value >= _WORD // 2
     return Constant(_wrapped(value, is_unsigned), is_unsigned)
+
+
+def _decimal(text: str) -> float:
+    """Return the double nearest to a decimal literal.
+
+    As ptxas, refuse one that is too large for a double, or so small that its double loses bits.
+    """
+    value = float(text)
+    is_small = value < sys.float_info.min and any(digit in "123456789" for digit in text.lower().partition("e")[0])
+    if math.isinf(value) or (is_small and (not value or Decimal(text) != Decimal(value))):
+        least, most = sys.float_info.min, sys.float_info.max
+        reason = (
+            f"expected a float that a double holds, 0 or from {least} to {most}, got {text}; write its bits instead"
+        )
+        raise PtxSyntaxError(f"{reason}, as 0d7FF0000000000000 for infinity", text)
+    return value
 
 
 def _wrapped(value: int, is_unsigned: bool) -> int:

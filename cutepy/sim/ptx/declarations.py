@@ -8,6 +8,7 @@ PTX ISA, "Variables": "Variable Declarations", "Vectors", "Array Declarations", 
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Iterator, Sequence
@@ -69,6 +70,9 @@ def read_variables(text: str) -> list[Variable]:
         raise tokens.error(f".common is of variables in .global, got one in {space}")
     alignment, kind, vector = _type(tokens, space)
     found: list[Variable] = []
+    if f".{kind}" not in _OPAQUE and tokens.take_if(";"):  # it may declare nothing, as `.global .u32;`
+        tokens.finish()
+        return found
     while True:
         found += _one(tokens, space[1:], alignment, kind, vector, ".extern" in linking)
         if not tokens.take_if(","):
@@ -104,7 +108,10 @@ def read_registers(text: str) -> list[tuple[str, str, int, int | None]]:
     tokens = Tokens(text)
     tokens.expect(".reg")
     _, kind, vector = _type(tokens, ".reg")
-    found = []
+    found: list[tuple[str, str, int, int | None]] = []
+    if tokens.take_if(";"):  # it may declare nothing, as `.reg .b32;`
+        tokens.finish()
+        return found
     while True:
         name = _name(tokens)
         count = None
@@ -164,7 +171,7 @@ def _parameter(tokens: Tokens, of: str) -> Parameter:
         most = _LARGEST_PASSED_ALIGNMENT
         raise tokens.error(f"a parameter of a function is aligned to at most {most} bytes, got {alignment}")
     name, extents = _name(tokens, "_"), _extents(tokens)
-    if extents == [None] and of == "func":
+    if extents == [None] and of in ("func", "prototype"):
         extents = [0]  # what a function takes a varying number of
     if None in extents or (of and len(extents) > 1):
         raise tokens.error(f"the parameter {name} has one extent and a number there, or none", name)
@@ -400,13 +407,21 @@ def _leaves(tokens: Tokens, extents: list[int], tree: _Tree, start: int) -> Iter
         yield from _leaves(tokens, extents[1:], item, start + number * inner)
 
 
+def _packed(code: str, value: float) -> bytes:
+    """Return the bytes of a float: beyond the largest of 32 bits is infinity, as ptxas rounds."""
+    try:
+        return struct.pack(code, value)
+    except OverflowError:
+        return struct.pack(code, math.copysign(math.inf, value))
+
+
 def _encoded(tokens: Tokens, kind: str, constant: Constant) -> bytes:
     if kind in _FLOATS:
         if not isinstance(constant.value, float):
             raise tokens.error(f"a value of type {kind} must be a float, got {constant.value}")
         if constant.bits is not None and constant.bits[1] == type_bits(kind):
             return constant.bits[0].to_bytes(constant.bits[1] // 8, "little")
-        return struct.pack(_FLOATS[kind], constant.value)
+        return _packed(_FLOATS[kind], constant.value)
     if kind in _NO_INITIAL:
         raise tokens.error(f"a variable of type .{kind} has no initial value; write .b{type_bits(kind)} and its bits")
     size = _bytes(kind)
@@ -415,6 +430,6 @@ def _encoded(tokens: Tokens, kind: str, constant: Constant) -> bytes:
             raise tokens.error(f"a value of type {kind} must be an integer, got {constant.value}")
         bits = constant.immediate
         if kind == "b32" and bits.float_bits == 64:
-            return struct.pack("<f", constant.value)
+            return _packed("<f", constant.value)
         return (bits.value % (1 << 8 * size)).to_bytes(size, "little")
     return (constant.value % (1 << 8 * size)).to_bytes(size, "little")

@@ -35,11 +35,24 @@ _DIRECTIVE = re.compile(
 
 
 class _Directive(NamedTuple):
-    """A directive of a head: the kind of function that has it, how many numbers it takes, and the least of these."""
+    """A directive of a head.
+
+    Attributes
+    ----------
+    kind : str
+        Kind of function that has it.
+    counts : range
+        How many numbers it takes.
+    least : int
+        The least of these.
+    is_none_at_0 : bool
+        True if a first number of 0 asks for nothing, as if the directive were not there.
+    """
 
     kind: str
     counts: range
     least: int = 0
+    is_none_at_0: bool = False
 
 
 _DIRECTIVES = {
@@ -48,8 +61,8 @@ _DIRECTIVES = {
     "minnctapersm": _Directive("entry", range(1, 2), 1),
     "maxnreg": _Directive("entry", range(1, 2), 1),
     "explicitcluster": _Directive("entry", range(1)),
-    "reqnctapercluster": _Directive("entry", range(1, 4), 1),
-    "maxclusterrank": _Directive("entry", range(1, 2), 1),
+    "reqnctapercluster": _Directive("entry", range(1, 4), 1, is_none_at_0=True),
+    "maxclusterrank": _Directive("entry", range(1, 2), 1, is_none_at_0=True),
     "blocksareclusters": _Directive("entry", range(1)),
     "noreturn": _Directive("func", range(1)),
     "abi_preserve": _Directive("func", range(1, 2)),
@@ -109,6 +122,7 @@ def read_head(match: re.Match[str]) -> Head:
     if kind == "entry" and match["results"] is not None:
         raise PtxSyntaxError(f"{name} is a kernel, which has no results; write .func", name)
     results, parameters = (read_parameters(match[part] or "", kind) for part in ("results", "parameters"))
+    _check_complete(kind, results, parameters)
     if len(results) > 1 and not all(formal.is_register for formal in results):
         raise PtxSyntaxError(f"{name} has {len(results)} results, which must be in .reg; write one in .param", name)
     if kind == "entry" and (size := sum(formal.size_bytes for formal in parameters)) > LARGEST_PARAMETER_BYTES:
@@ -119,13 +133,23 @@ def read_head(match: re.Match[str]) -> Head:
     if kind == "entry" and match["end"] == ";" and directives:
         raise PtxSyntaxError(f"a declaration has no directives, got .{next(iter(directives))}")
     _check_together(name, directives, bool(results))
-    return Head(name, kind, "".join(linking), results, parameters, directives)
+    asked = {one: values for one, values in directives.items() if not (_DIRECTIVES[one].is_none_at_0 and not values[0])}
+    return Head(name, kind, "".join(linking), results, parameters, asked)
 
 
 def read_prototype(match: re.Match[str]) -> Head:
     """Read what a match of `PROTOTYPE` holds."""
     results, parameters = (read_parameters(match[part] or "", "prototype") for part in ("results", "parameters"))
+    _check_complete("prototype", results, parameters)
     return Head("_", "prototype", "", results, parameters)
+
+
+def _check_complete(kind: str, results: tuple[Parameter, ...], parameters: tuple[Parameter, ...]) -> None:
+    """Refuse arrays without elements: only the last parameter of a function may be one, for any number of arguments."""
+    for formal in (*results, *(parameters if kind == "entry" else parameters[:-1])):
+        if not formal.size_bytes and formal.type not in ("texref", "samplerref", "surfref"):
+            what = "a kernel's parameter" if kind == "entry" else "a result, or a parameter before the last,"
+            raise PtxSyntaxError(f"{what} has an element at least, got the array {formal.name} of none", formal.name)
 
 
 def _directives(text: str, kind: str) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -161,7 +185,8 @@ def _numbers(name: str, text: str, known: _Directive) -> tuple[int, ...]:
         raise PtxSyntaxError(f".{name} takes {said}, got {text or 'none'}", f".{name}")
     if any(value >> 32 for value in values):
         raise PtxSyntaxError(f".{name} takes numbers of 32 bits, got {text}", f".{name}")
-    if any(value < known.least for value in values):
+    is_none = known.is_none_at_0 and values[0] == 0
+    if not is_none and any(value < known.least for value in values):
         raise PtxSyntaxError(f".{name} takes numbers from {known.least} on, got {text}", f".{name}")
     return values
 
@@ -171,7 +196,7 @@ def _check_together(name: str, directives: dict[str, tuple[int, ...]], has_resul
         if first in directives and second in directives:
             raise PtxSyntaxError(f"{name} has .{first} and .{second}, of which one excludes the other", f".{second}")
     for one, needed in _NEEDED.items():
-        missing = [f".{other}" for other in needed if other not in directives]
+        missing = [f".{other}" for other in needed if not directives.get(other, (0,))[0]]
         if one in directives and missing:
             raise PtxSyntaxError(f".{one} needs {' and '.join(missing)} beside it", f".{one}")
     if has_results and "noreturn" in directives:

@@ -8,7 +8,9 @@ PTX ISA, the operands of each instruction; what ptxas 13.0 takes of numbers in e
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Container
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,6 +19,17 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _POSITIVE = range(1, 1 << 63)
 _POWERS = frozenset(1 << n for n in range(31))
+
+
+@dataclass(frozen=True, slots=True)
+class _Floats:
+    """Floats above one and up to another."""
+
+    above: float
+    most: float
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, int | float) and self.above < value <= self.most
 
 
 class Limit(NamedTuple):
@@ -28,7 +41,7 @@ class Limit(NamedTuple):
         A pattern that the opcodes match from their beginning.
     place : int
         Of the operand; a missing result counts.
-    values : container of int
+    values : container of int, or of float
     said : str
         The values, for errors.
     is_constant : bool
@@ -39,7 +52,7 @@ class Limit(NamedTuple):
 
     opcode: str
     place: int
-    values: Container[int]
+    values: Container[float]
     said: str
     is_constant: bool = False
     bits: int = 64
@@ -93,6 +106,8 @@ _LIMITS = (
     Limit(r"pmevent\.mask", 0, range(1 << 16), "a number from 0 to 65535", True),
     Limit(r"pmevent(?!\.mask)", 0, range(16), "a number from 0 to 15", True),
     *(Limit(r"createpolicy\.range", n, range(1 << 32), "a number of bytes", bits=32) for n in (2, 3)),
+    # The largest double that rounds to 0 in 32 bits, and the largest that rounds to 1.
+    Limit(r"createpolicy\.fractional", 1, _Floats(2.0**-150, 1 + 2.0**-24), "a fraction above 0 and up to 1"),
     Limit(r"alloca\.", 2, _POWERS, "an alignment that is a power of two", True),
 )
 _SELECTORS = (
@@ -142,9 +157,12 @@ def check_numbers(opcode: str, operands: tuple[Operand, ...]) -> None:
     for limit in limits(opcode):
         at = limit.place if limit.place >= 0 else len(operands) + limit.place
         operand = operands[at] if 0 <= at < len(operands) else Sink()
-        if isinstance(operand, Immediate) and operand.float_bits:
+        if isinstance(operand, Immediate) and operand.float_bits and isinstance(limit.values, _Floats):
+            if _double(operand) not in limit.values:
+                raise PtxSyntaxError(f"{opcode} takes {limit.said}, got {_double(operand)}")
+        elif isinstance(operand, Immediate) and operand.float_bits:
             raise PtxSyntaxError(f"{opcode} takes {limit.said}, got a float")
-        if isinstance(operand, Immediate):
+        elif isinstance(operand, Immediate):
             value = signed(operand.value) if limit.bits == 64 else operand.value % (1 << limit.bits)
             if value not in limit.values:
                 raise PtxSyntaxError(f"{opcode} takes {limit.said}, got {operand.value}")
@@ -160,6 +178,12 @@ def check_numbers(opcode: str, operands: tuple[Operand, ...]) -> None:
         first, all_ = (None if number is None else number % (1 << 32) for number in numbers[2:4])
         if first is not None and all_ is not None and first > all_:
             raise PtxSyntaxError(f"{opcode} takes a first part of at most the whole, got {first} of {all_}")
+
+
+def _double(operand: Immediate) -> float:
+    """Return the value of a float of 32 or 64 bits."""
+    size = operand.float_bits // 8
+    return float(struct.unpack("<f" if size == 4 else "<d", operand.value.to_bytes(size, "little"))[0])
 
 
 def signed(value: int) -> int:

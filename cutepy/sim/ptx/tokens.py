@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+_LONGEST_REASON = 1000
+"""Characters: of a longer reason, which quotes a very long word, the middle is left out."""
+
 
 class PtxSyntaxError(ValueError):
     """Text that is not the PTX this parser knows.
@@ -35,6 +38,8 @@ class PtxSyntaxError(ValueError):
     def __init__(
         self, reason: str, token: str = "", file: str = "", line: int = 0, column: int = 0, statement: str = ""
     ) -> None:
+        if len(reason) > _LONGEST_REASON:
+            reason = f"{reason[: _LONGEST_REASON // 2]} ... {reason[-_LONGEST_REASON // 2 :]}"
         self.reason, self.token, self.file, self.line = reason, token, file, line
         self.column, self.statement = column, statement
         where = f"{file}:{line}:{column}: " if file else f"line {line}, column {column} of the PTX: "

@@ -72,7 +72,8 @@ def constant_bits(operand: Immediate, kind: str) -> int:
         return int(bool(value))
     if operand.float_bits and operand.float_bits != bits:
         number = np.array(value, f"u{operand.float_bits // 8}").view(f"f{operand.float_bits // 8}")
-        value = number.astype(f"f{bits // 8}").view(f"u{bits // 8}").item()
+        with np.errstate(over="ignore"):  # beyond the narrower type's largest number is infinity
+            value = number.astype(f"f{bits // 8}").view(f"u{bits // 8}").item()
     elif kind[0] == "f" and not operand.float_bits:
         value = np.array(float(value), kind).view(f"u{bits // 8}").item()
     return value & (1 << bits) - 1

@@ -113,6 +113,15 @@ MODULES = [
     ".version /* newest */ 8.7\n.target sm_90a\n",
     HEAD + ".target sm_90a\n",
     ".version 8.7\n.target sm_90a\n.section .debug_str { }\n.target sm_90a\n",
+    HEAD + ".visible .entry j(.param .u32 a[0]) { ret; }",
+    HEAD + ".visible .entry j(.param .u64 a, .param .align 8 .b8 b[0]) { ret; }",
+    HEAD + ".func (.param .u32 a[0]) j() { ret; }",
+    HEAD + ".func (.param .align 8 .b8 a[]) j() { ret; }",
+    HEAD + ".func j(.param .u32 a[], .param .u32 b) { ret; }",
+    HEAD + ".global .f64 y = 1e400;",
+    HEAD + ".global .f32 y = 1e-400;",
+    HEAD + ".visible .entry j() .reqnctapercluster 0 .maxclusterrank 4 { ret; }",
+    header("9.0") + ".visible .entry j() .blocksareclusters .reqntid 32 .reqnctapercluster 0 { ret; }",
     ".version 8.7\n.target sm_90a, sm_80\n.func j(.reg .b32 r) { elect.sync r|_, -1; ret; }",
 ]  # fmt: skip
 WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
@@ -229,6 +238,20 @@ STATEMENTS = [
     ".extern .func f(.reg .b32 a);",
     ".reg .b32 fresh; .extern .func fresh();",
     "mov.b128 %q0, 1.5;",
+    "mov.f32 %f0, 1e400;",
+    "mov.f64 %g0, -1e309;",
+    "mov.f64 %g0, 1.7976931348623159e308;",
+    "mov.f64 %g0, 1e-400;",
+    "mov.f64 %g0, 2.2250738585072011e-308;",
+    *(
+        f"createpolicy.fractional.L2::evict_last.b64 %d0, {fraction};"
+        for fraction in ("0.0", "-0.5", "1.5", "1.00000006", "1e-46", "0f3F800001", "0f80000000", "0f7FC00000")
+    ),
+    "createpolicy.fractional.L2::evict_last.L2::evict_unchanged.b64 %d0, 2.0;",
+    "P: .callprototype (.param .b32 _[0]) _ ();",
+    "P: .callprototype _ (.param .b32 _[], .param .b32 _);",
+    ".reg .b32 zz,;",
+    ".global .texref;",
     "mov.b128 {%d0, %d1}, {%d2, %d3};",
     "mov.b128 {%r0, %r1, %r2, %r3}, {%d2, %d3};",
     "ld.global.b128 {%d0, %d1}, [%d2];",
@@ -268,6 +291,12 @@ FEATURES = [
     ("8.0", "sm_90", "cvt.rn.satfinite.f16.f32 %h0, %f0;"),
 ]
 TAKEN_MODULES = [
+    HEAD + ".global .u32; .extern .global .u32; .global .attribute(.managed) .u32; .visible .global .align 8 .u32;",
+    HEAD + ".func j(.param .u32 a, .param .align 8 .b8 b[0]) { ret; }",
+    HEAD + ".visible .entry j() .reqnctapercluster 0, 2 { ret; }",
+    HEAD + ".visible .entry j() .maxclusterrank 0 { ret; }",
+    header("9.0")
+    + ".visible .entry j() .blocksareclusters .reqntid 32 .reqnctapercluster 0 .reqnctapercluster 2 { ret; }",
     header("7.8", "sm_90"),
     header("4.0", "sm_50"),
     header("9.0", "sm_90a, texmode_independent"),
@@ -297,6 +326,14 @@ TAKEN_MODULES = [
     HEAD + ".global .b8 many<100000>; .func j() { .local .b8 v<70000>; .param .b8 p<70000>; .reg .b8 t; ret; }\n",
 ]
 TAKEN_STATEMENTS = [
+    "mov.f64 %g0, 1.7976931348623158e308; mov.f64 %g0, 2.2250738585072013e-308; mov.f64 %g0, 0.0e999999999999;",
+    "mov.f64 %g0, 1e308*10.0; mov.f32 %f0, 1e39; add.f32 %f0, %f1, -1e39; mov.f32 %f0, 1e-50;",
+    *(
+        f"createpolicy.fractional.L2::evict_last.b64 %d0, {fraction};"
+        for fraction in ("0.5", "1.0", "1.00000005", "1e-45", "0f00000001", "0d3FF0000000000001", "%f0")
+    ),
+    "createpolicy.fractional.L2::evict_last.b64 %d0; P: .callprototype _ (.param .b8 _[]);",
+    ".reg .b32; .reg .pred ; .reg .v2 .b32; .local .b32; .local .align 4 .b32; .shared .b32; .param .b32; .const .u32;",
     ".reg .u32 z; { mov.u32 z, 1; .reg .u64 z; mov.u64 z, 1; } mov.u32 z, 1;",
     "{ .reg .u32 z; mov.u32 z, 1; } { .reg .u64 z; mov.u64 z, 1; }",
     "{ bra L; } L:",
@@ -445,6 +482,12 @@ def test_addresses_of_kernels_and_functions_are_values():
     ("statement", "words"),
     [
         ("mov.b128 %q0, 5;", [5, 0, 0, 0]),
+        ("mov.b128 %q0, 9; setp.eq.u32 %p0, 1, 1; @!%p0 mov.b128 %q0, 5;", [9, 0, 0, 0]),
+        ("mov.b128 %q0, 9; setp.eq.u32 %p0, 1, 1; @!%p0 mov.b128 %q0, {1, 2, 3, 4};", [9, 0, 0, 0]),
+        ("mov.b128 %q0, 9; setp.eq.u32 %p0, 1, 1; @!%p0 mov.b128 %q0, g;", [9, 0, 0, 0]),
+        ("mov.b128 %q0, 9; setp.eq.u32 %p0, 1, 2; @!%p0 mov.b128 %q0, {1, 2, 3, 4};", [1, 2, 3, 4]),
+        ("mov.b128 %q1, 9; mov.u32 %r0, 7; mov.u32 %r1, 6; setp.eq.u32 %p0, 1, 1; "
+         "@!%p0 mov.b128 {%r0, %r1, _, _}, %q1; mov.b128 %q0, {%r0, %r1, 0, 0};", [7, 6, 0, 0]),
         ("mov.b128 %q0, -1;", [0xFFFFFFFF, 0xFFFFFFFF, 0, 0]),  # as ptxas, which extends the 64 bits by zeros
         ("mov.b128 %q0, {1, 2, 3, 4};", [1, 2, 3, 4]),
         ("mov.b128 %q1, {1, 2, 3, 4}; mov.b128 {%r0, _, %r2, %r3}, %q1; mov.b128 %q0, {%r3, %r2, %r0, 9};",
@@ -457,8 +500,42 @@ def test_addresses_of_kernels_and_functions_are_values():
 )  # fmt: skip
 def test_values_of_128_bits_and_predicates_in_vectors(statement, words):
     """A predicate among registers of 32 bits is all ones where it holds, and holds where it is written other than 0."""
-    text = f"""{HEAD}.visible .entry k(.param .u64 x) {{ {REGISTERS}
+    text = f"""{HEAD}.global .u32 g; .visible .entry k(.param .u64 x) {{ {REGISTERS}
     ld.param.u64 %d0, [x]; mov.u32 %r7, 3; {statement} st.global.b128 [%d0], %q0; ret; }}"""
     found = np.zeros(4, np.uint32)
     load_ptx(text).launch("k", 1, 1, (found,))
     assert found.tolist() == words
+
+
+def test_a_float_beyond_the_largest_of_32_bits_is_infinity():
+    text = f"""{HEAD}.global .f32 g[2] = {{1e39, -1e39}};
+    .visible .entry k(.param .u64 x) {{ {REGISTERS}
+    ld.param.u64 %d0, [x]; ld.global.f32 %f0, [g]; ld.global.f32 %f1, [g+4];
+    mov.f32 %f2, 1.0; add.f32 %f2, %f2, -1e39;
+    st.global.f32 [%d0], %f0; st.global.f32 [%d0+4], %f1; st.global.f32 [%d0+8], %f2; ret; }}"""
+    found = np.zeros(3, np.float32)
+    load_ptx(text).launch("k", 1, 1, (found,))
+    assert found.tolist() == [np.inf, -np.inf, -np.inf]
+
+
+def test_a_cluster_of_0_is_none():
+    """ptxas writes the same code for it as without the directive."""
+    kernel = parse_module(HEAD + ".visible .entry k() .reqnctapercluster 0, 2 { ret; }").functions["k"]
+    assert "reqnctapercluster" not in kernel.directives
+    load_ptx(HEAD + ".visible .entry k() .reqnctapercluster 0 { ret; }").launch("k", 2, 32, (), cluster=2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f".version {'9' * 100_000}.0\n.target sm_90a\n",
+        f".version 8.7\n.target {'x' * 100_000}\n",
+        f"{HEAD}.visible .entry 1{'x' * 100_000}() {{ ret; }}",
+        f"{HEAD}.visible .entry k() .reqntid {'1, ' * 100_000}1 {{ ret; }}",
+    ],
+    ids=["version", "target", "name", "numbers"],
+)
+def test_an_error_quotes_no_more_than_is_read(text):
+    with pytest.raises(PtxSyntaxError) as found:
+        load_ptx(text)
+    assert len(str(found.value)) < 2000
