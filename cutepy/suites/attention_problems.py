@@ -54,7 +54,7 @@ class AttentionProblem:
         Examples
         --------
         >>> AttentionProblem("varlen", 3, 110, 1, 1, 64).lengths
-        [20, 60, 30]
+        [30, 20, 60]
         """
         if self.suite != "varlen":
             return [self.keys] * self.batch
