@@ -222,7 +222,7 @@ def test_every_step_of_the_protocol_is_there_in_order(kernel):
         ("bar.sync \t1, 256;", ""),
         ("bar.sync \t1, 256;", "bar.sync \t1, 128;"),
         ("barrier.cluster.wait;", "bar.sync \t0;"),
-        ("mbarrier.try_wait", "mbarrier.test_wait"),
+        ("mbarrier.try_wait.parity", "mbarrier.try_wait"),
         ("fence.proxy.async.shared::cta", "fence.proxy.alias"),
     ],
 )
