@@ -60,7 +60,7 @@ def refuses(kinds: type[BaseException] | tuple[type[BaseException], ...]) -> Ite
 
 def pins(text: str) -> None:
     """Require the text to be the next of this test in the folder's snapshot."""
-    if _current is None:
+    if not _is_pinned:
         return
     assert not currently_in_test_context(), "a property has other texts with each example: assert values"
     is_compiled = _current.item.get_closest_marker("dsl") is not None
@@ -97,18 +97,19 @@ class _Test:
         pytest.fail("\n".join([f"{folder / NAME}: {difference}; {remedy}", *lines]), pytrace=False)
 
 
-_current: _Test | None = None
+_current: _Test
+_is_pinned = True
 
 
 @contextmanager
 def unpinned() -> Iterator[None]:
     """Pin no text: for a test that runs functions of other tests, which have their own snapshots."""
-    global _current
-    kept, _current = _current, None
+    global _is_pinned
+    kept, _is_pinned = _is_pinned, False
     try:
         yield
     finally:
-        _current = kept
+        _is_pinned = kept
 
 
 class Plugin:
@@ -138,7 +139,6 @@ class Plugin:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
         result = yield
-        assert _current is not None
         _current.end()
         self.told[item.nodeid] = _current.texts
         return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,7 +78,6 @@ _OPTIONS = {
     "heads": "head",
 }
 """Options of the families' functions, and of the command line."""
-_OF_ATTENTION = ("name", "dtypes", "heads")
 _FORMS = {
     "extension": "Write a PyTorch extension, which builds with pip where torch and CUDA's headers are.",
     "c": "Write a C library, with a CMake file and an example.",
@@ -139,10 +139,11 @@ def _describe(spec: str, chosen: Mapping[str, Any]) -> Extension:
     """Import a description, or describe a family by the options."""
     from cutepy import aot
 
-    families = {"gemm": [*_OPTIONS][:-1], "attention": _OF_ATTENTION}
-    if others := [option for option in chosen if option not in families.get(spec, ())]:
+    families: dict[str, Callable[..., Any]] = {"gemm": aot.gemm_extension, "attention": aot.attention_extension}
+    takes = {family: signature(function).parameters for family, function in families.items()}
+    if others := [option for option in chosen if option not in takes.get(spec, ())]:
         names = ", ".join(f"--{_OPTIONS[option]}" for option in others)
-        of = [family for family, options in families.items() if all(option in options for option in others)]
+        of = [family for family, options in takes.items() if all(option in options for option in others)]
         raise ValueError(f"{names} are for {' and '.join(of) or 'other families'}; {spec} says such things itself")
     if spec == "attention":
         return aot.attention_extension(**chosen)

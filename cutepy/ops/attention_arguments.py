@@ -59,6 +59,32 @@ def check(
         raise ValueError(f"scale must be a positive number, got {scale}")
 
 
+def settings(q: torch.Tensor, window: tuple[int, int], scale: float | None, *, causal: bool) -> tuple[float, int, int]:
+    """Return the factor of the scores, and the keys before and behind a query's position that it sees; -1 for all.
+
+    Raises
+    ------
+    ValueError
+        If the window is none.
+    """
+    left, right = window
+    if min(left, right) < -1:
+        raise ValueError(f"window must be two numbers of keys, -1 for all, got {window}")
+    return q.shape[-1] ** -0.5 if scale is None else scale, left, 0 if causal else right
+
+
+def check_no_dropout(dropout_p: float) -> None:
+    """Refuse dropout, which other libraries' signatures have.
+
+    Raises
+    ------
+    NotImplementedError
+        If there is any.
+    """
+    if dropout_p:
+        raise NotImplementedError(f"attention has no dropout, got dropout_p {dropout_p}")
+
+
 def bounds(left: int, right: int) -> tuple[int | None, int | None]:
     """Return the numbers of keys that a query sees before and behind its position; None for all."""
     return None if left < 0 else left, None if right < 0 else right

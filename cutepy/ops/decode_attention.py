@@ -13,7 +13,7 @@ from cutepy.kernels.attention.choice import DECODE_ROWS
 from cutepy.kernels.attention.config import Lengths
 from cutepy.kernels.attention.op import plan_cached, plan_decode
 from cutepy.ops import shardings
-from cutepy.ops.attention_arguments import bounds, check, way_to
+from cutepy.ops.attention_arguments import bounds, check, results_like, settings, way_to
 from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
@@ -84,11 +84,7 @@ def attention_decode(
     >>> attention_decode(q, k_cache, v_cache, cache_seqlens=lengths, block_table=table).shape
     torch.Size([2, 1, 8, 64])
     """
-    left, right = window
-    if min(left, right) < -1:
-        raise ValueError(f"window must be two numbers of keys, -1 for all, got {window}")
-    right = 0 if causal else right
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scale, left, right = settings(q, window, scale, causal=causal)
     o, lse = _attention_decode(q, k_cache, v_cache, cache_seqlens, block_table, scale, left, right)
     return (o, lse) if return_lse else o
 
@@ -161,11 +157,6 @@ def _rows_of_all(name: str, cache: torch.Tensor) -> torch.Tensor:
         ) from None
 
 
-def _results(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    batch, queries, heads, _ = q.shape
-    return q.new_empty(batch, queries, heads, v.shape[3]), q.new_empty(batch, heads, queries, dtype=torch.float32)
-
-
 def _fake(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -177,7 +168,7 @@ def _fake(
     right: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check(q, k, v, lengths, table, scale)
-    return _results(q, v)
+    return results_like(q, v)
 
 
 def _reference(
@@ -191,7 +182,7 @@ def _reference(
     right: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check(q, k, v, lengths, table, scale)
-    o, lse = _results(q, v)
+    o, lse = results_like(q, v)
     page = k.shape[1]
     for batch in range(q.shape[0]):
         count = page if lengths is None else int(lengths[batch])
@@ -243,8 +234,8 @@ def _attention_decode(
     left: int,
     right: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    given = lengths is not None, None if table is None else table.shape[1]
-    key = (scale, left, right, *given, INVARIANCE.on, EXECUTION.backend is None, *described(q, k, v))
+    given = described(q, k, v, lengths, table)
+    key = (scale, left, right, INVARIANCE.on, EXECUTION.backend is None, *given)
     launch = _launches.get(key)
     if launch is None:
         _check(q, k, v, lengths, table, scale)

@@ -18,11 +18,13 @@ from cutepy.ops.attention_arguments import (
     bounds,
     check,
     check_has_gradients,
+    check_no_dropout,
     flops,
     flops_backward,
     grads_like,
     reachable,
     results_like,
+    settings,
     way_to,
 )
 from cutepy.ops.registration import register_both
@@ -107,11 +109,7 @@ def attention(
     >>> attention(q, k, v, causal=True).shape
     torch.Size([2, 100, 4, 64])
     """
-    left, right = window
-    if min(left, right) < -1:
-        raise ValueError(f"window must be two numbers of keys, -1 for all, got {window}")
-    right = 0 if causal else right
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scale, left, right = settings(q, window, scale, causal=causal)
     if all(each is None for each in (soft_cap, alibi_slopes, score, mask, operands, block_mask, sinks)):
         o, lse = _attention(q, k, v, scale, left, right)
     else:
@@ -179,8 +177,7 @@ def flash_attn_func(
     NotImplementedError
         If there is dropout.
     """
-    if dropout_p:
-        raise NotImplementedError(f"attention has no dropout, got dropout_p {dropout_p}")
+    check_no_dropout(dropout_p)
     o = attention(q, k, v, causal=causal, window=window_size, scale=softmax_scale)
     assert isinstance(o, torch.Tensor)
     return o

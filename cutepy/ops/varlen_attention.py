@@ -14,7 +14,16 @@ from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.config import Lengths
 from cutepy.kernels.attention.op import launch_backward, plan_forward
 from cutepy.ops import shardings
-from cutepy.ops.attention_arguments import bounds, check, check_has_gradients, reachable, way_to
+from cutepy.ops.attention_arguments import (
+    bounds,
+    check,
+    check_has_gradients,
+    check_no_dropout,
+    grads_like,
+    reachable,
+    settings,
+    way_to,
+)
 from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
 
@@ -87,11 +96,7 @@ def attention_varlen(
     >>> attention_varlen(q, k, v, cu_seqlens_q=bounds, cu_seqlens_k=bounds, causal=True).shape
     torch.Size([100, 4, 64])
     """
-    left, right = window
-    if min(left, right) < -1:
-        raise ValueError(f"window must be two numbers of keys, -1 for all, got {window}")
-    right = 0 if causal else right
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scale, left, right = settings(q, window, scale, causal=causal)
     lengths = cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k
     batch = _check_lengths(q, k, v, Lengths(*lengths))
     packed_q = q if cu_seqlens_q is not None else q.flatten(0, 1)
@@ -126,8 +131,7 @@ def flash_attn_varlen_func(
     NotImplementedError
         If there is dropout.
     """
-    if dropout_p:
-        raise NotImplementedError(f"attention has no dropout, got dropout_p {dropout_p}")
+    check_no_dropout(dropout_p)
     o = attention_varlen(
         q,
         k,
@@ -181,20 +185,8 @@ def _results(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     return q.new_empty(tokens, heads, v.shape[-1]), q.new_empty(heads, tokens, dtype=torch.float32)
 
 
-def _fake(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    q_begins: torch.Tensor | None,
-    k_begins: torch.Tensor | None,
-    q_used: torch.Tensor | None,
-    k_used: torch.Tensor | None,
-    most_queries: int,
-    most_keys: int,
-    scale: float,
-    left: int,
-    right: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
+    *_, scale, _, _ = rest
     check(q, k, v, scale, is_packed=True)
     return _results(q, v)
 
@@ -347,13 +339,8 @@ def _find_launch(
     return run
 
 
-def _grads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    dq, dk, dv = (each.new_empty(each.shape) for each in (q, k, v))
-    return dq, dk, dv
-
-
 def _fake_backward(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: object) -> Any:  # noqa: ANN401
-    return _grads(q, k, v)
+    return grads_like(q, k, v)
 
 
 def _reference_backward(
@@ -374,7 +361,7 @@ def _reference_backward(
     left: int,
     right: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    grads = dq, dk, dv = _grads(q, k, v)
+    grads = dq, dk, dv = grads_like(q, k, v)
     for each in grads:
         each.zero_()
     for rows, keys in _each_sequence(q, k, Lengths(q_begins, k_begins, q_used, k_used)):
@@ -416,7 +403,7 @@ def _attention_varlen_backward(
     left: int,
     right: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    grads, lengths = _grads(q, k, v), Lengths(q_begins, k_begins, q_used, k_used)
+    grads, lengths = grads_like(q, k, v), Lengths(q_begins, k_begins, q_used, k_used)
     is_empty = 0 in q.shape or not k.shape[0]
     if is_empty or q_used is not None or k_used is not None:
         for each in grads:

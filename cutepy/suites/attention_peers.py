@@ -52,7 +52,7 @@ def flash_attention_4(problem: AttentionProblem, made: Buffers) -> Result | None
     """Compute by FlashAttention's kernels in the CuTe DSL, which must be installed."""
     from flash_attn.cute import interface  # type: ignore[import-not-found]
 
-    return _flash_attention(problem, made, interface.flash_attn_func, interface.flash_attn_varlen_func, "page_table")
+    return _flash_attention(problem, made, interface.flash_attn_func, interface.flash_attn_varlen_func)
 
 
 def flash_attention_3(problem: AttentionProblem, made: Buffers) -> Result | None:
@@ -62,15 +62,15 @@ def flash_attention_3(problem: AttentionProblem, made: Buffers) -> Result | None
     if problem.suite == "decode":
         options = {"cache_seqlens": made.lengths, "page_table": made.table}
         return lambda i: _first(interface.flash_attn_with_kvcache(made.q[i], made.k[i], made.v[i], **options))
-    return _flash_attention(problem, made, interface.flash_attn_func, interface.flash_attn_varlen_func, "page_table")
+    return _flash_attention(problem, made, interface.flash_attn_func, interface.flash_attn_varlen_func)
 
 
 def _flash_attention(
-    problem: AttentionProblem, made: Buffers, plain: Callable[..., Any], varlen: Callable[..., Any], table: str
+    problem: AttentionProblem, made: Buffers, plain: Callable[..., Any], varlen: Callable[..., Any]
 ) -> Result:
     causal = {"causal": problem.causal}
     if problem.suite == "decode":
-        pages = {table: made.table, "seqused_k": made.lengths}
+        pages = {"page_table": made.table, "seqused_k": made.lengths}
         return lambda i: _first(plain(made.q[i], made.k[i], made.v[i], **pages))
     if problem.suite == "varlen":
         bounds: dict[str, Any] = {"cu_seqlens_q": made.bounds, "cu_seqlens_k": made.bounds}

@@ -182,6 +182,15 @@ def test_torch_compiles_and_checks_it():
     torch.library.opcheck(torch.ops.cutepy.attention_decode.default, (q, k, k, lengths, None, 0.125, -1, 0))
 
 
+def test_lengths_of_another_batch_are_refused_after_a_call_that_was_right():
+    q, k = torch.randn(2, 1, 2, 64).bfloat16(), torch.randn(2, 16, 2, 64).bfloat16()
+    lengths = torch.tensor([16, 3], dtype=torch.int32)
+    with cutepy.simulate():
+        attention_decode(q, k, k, cache_seqlens=lengths)
+        with pytest.raises(ValueError, match="cache_seqlens must be"):
+            attention_decode(q, k, k, cache_seqlens=lengths[:1])
+
+
 @pytest.mark.parametrize(
     ("k_shape", "options"),
     [
