@@ -7,8 +7,9 @@ terms of the caller: which argument, which dimension, and what it had to be.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from cutepy.dsl.tma_requirements import refused_stride
@@ -123,18 +124,39 @@ def check_arguments(function: str, parameters: Sequence[Parameter], arguments: S
                     )
 
 
-def passed(parameters: Sequence[Parameter], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Convert arguments to the form of compiled code: dataclasses to tuples, pointers to addresses.
+def conversion(parameters: Sequence[Parameter]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """Plan how arguments become those of compiled code: dataclasses become tuples, and pointers addresses.
 
-    Streams that callers leave out are inserted. An argument of another kind than its parameter is left as it is, to be
-    refused.
+    Streams, which callers leave out, are inserted, and so is None for the last parameters where it is their only value.
+    An argument of another kind than its parameter is left as it is, to be refused.
+
+    Returns
+    -------
+    callable
+        Takes and returns a tuple of arguments.
     """
-    if len(arguments) > len(parameters) or all(parameter.is_plain for parameter in parameters):
-        return arguments
-    if len(arguments) == sum(parameter.kind != "stream" for parameter in parameters):
-        given = iter(arguments)
-        arguments = tuple(_current_stream() if p.kind == "stream" else next(given) for p in parameters)
-    return (*map(_as_taken, parameters, arguments),)
+    count = sum(parameter.kind != "stream" for parameter in parameters)
+    kinds = [parameter.kind for parameter in parameters if parameter.kind != "stream"]
+    fewest = next((n for n in range(count, 0, -1) if kinds[n - 1] != "none"), 0)
+    streams = [n for n, parameter in enumerate(parameters) if parameter.kind == "stream"]
+    takes = [(n, _taking(parameter)) for n, parameter in enumerate(parameters) if not parameter.is_plain]
+    takes = [(n, take) for n, take in takes if n not in streams]
+
+    def convert(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not streams and not takes and not fewest <= len(arguments) < count:
+            return arguments
+        given = [*arguments]
+        if fewest <= len(given) < count:
+            given += [None] * (count - len(given))
+        if len(given) == count:
+            for n in streams:
+                given.insert(n, _current_stream())
+        if len(given) == len(parameters):
+            for n, take in takes:
+                given[n] = take(given[n])
+        return (*given,)
+
+    return convert
 
 
 def _current_stream() -> int:
@@ -144,24 +166,34 @@ def _current_stream() -> int:
     return int(torch.cuda.current_stream().cuda_stream) if torch.cuda.is_available() else 0
 
 
-def _as_taken(parameter: Parameter, argument: Any) -> Any:  # noqa: ANN401
-    if parameter.is_plain:
-        return argument
+def _taking(parameter: Parameter) -> Callable[[Any], Any]:
+    """Return what converts a parameter's argument to the form of compiled code."""
     if parameter.kind == "constant":
-        return None if _is_repeated(parameter, argument) else argument
+        return lambda argument: None if _is_repeated(parameter, argument) else argument
     if parameter.kind == "pointer":
-        if hasattr(argument, "data_ptr"):
-            return argument.data_ptr()
-        if hasattr(argument, "__array_interface__") and hasattr(argument, "__dlpack__"):
-            return argument.__array_interface__["data"][0]
-        if hasattr(argument, "__tvm_ffi_opaque_ptr__"):
-            return int(argument.__tvm_ffi_opaque_ptr__())
-        return getattr(argument, "value", argument)  # a pointer of ctypes
-    if is_structure(argument):
-        argument = tuple(field_values(argument))
-    if isinstance(argument, (tuple, list)) and len(argument) == len(parameter.items):
-        return tuple(map(_as_taken, parameter.items, argument))
-    return argument
+        return _address
+    takes = [None if item.is_plain else _taking(item) for item in parameter.items]
+    is_plain = not any(takes)
+
+    def take(argument: Any) -> Any:  # noqa: ANN401
+        if is_structure(argument):
+            argument = tuple(field_values(argument))
+        if is_plain or not isinstance(argument, (tuple, list)) or len(argument) != len(takes):
+            return argument
+        return tuple(each if take is None else take(each) for take, each in zip(takes, argument, strict=True))
+
+    return take
+
+
+def _address(argument: Any) -> Any:  # noqa: ANN401
+    """Return the address of a tensor, or of another library's pointer."""
+    if hasattr(argument, "data_ptr"):
+        return argument.data_ptr()
+    if hasattr(argument, "__array_interface__") and hasattr(argument, "__dlpack__"):
+        return argument.__array_interface__["data"][0]
+    if hasattr(argument, "__tvm_ffi_opaque_ptr__"):
+        return int(argument.__tvm_ffi_opaque_ptr__())
+    return getattr(argument, "value", argument)  # a pointer of ctypes
 
 
 def _is_repeated(parameter: Parameter, argument: object) -> bool:
@@ -173,9 +205,14 @@ def is_structure(argument: Any) -> bool:  # noqa: ANN401
     return is_dataclass(argument) and not isinstance(argument, type) and not hasattr(argument, "__dlpack__")
 
 
+@cache
+def _field_names(structure: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(structure))
+
+
 def field_values(structure: Any) -> list[Any]:  # noqa: ANN401
     """Return the values of a dataclass's fields."""
-    return [getattr(structure, field.name) for field in fields(structure)]
+    return [getattr(structure, name) for name in _field_names(type(structure))]
 
 
 def leaves(arguments: Sequence[Any]) -> Iterator[Any]:

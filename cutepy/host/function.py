@@ -15,11 +15,11 @@ from cutepy.host.arguments import (
     EmptyArgumentError,
     Parameter,
     check_arguments,
+    conversion,
     flattened,
     is_lazy,
     leaves,
     may_be_lazy,
-    passed,
     refused_for_tma,
     refused_number,
 )
@@ -95,6 +95,7 @@ class Function:
         self._lock = threading.Lock()
         self._cuda: CudaProgram | None = None
         self._served: ServedProgram | None = None
+        self._convert = conversion(self.parameters)
         self._launch: Any = self._prepare_and_launch
         keep_untraced()
 
@@ -151,7 +152,7 @@ class Function:
             For each of `parameters`: a torch tensor on a GPU, a number (Python's, a numpy scalar, or the DSL's, such as
             `cutlass.Float32(2.0)`), or None. NumPy arrays and what has `__dlpack__` are taken too, more slowly: arrays
             in host memory are copied to the GPU and back. Tensors may require grad; autograd does not see what is done
-            to them. Where the last ones stay None they may be left out, which takes longer than to pass them.
+            to them. Where the last ones stay None they may be left out.
 
         Raises
         ------
@@ -288,7 +289,7 @@ class Function:
         if any(map(is_read_only, leaves(arguments))):
             self._launch_on_copies(arguments)
             return
-        arguments = self._passed(mapped(_as_passed, arguments))
+        arguments = self._convert(mapped(_as_passed, arguments))
         self._refuse(arguments)
         _require_gpu(self.parameters, arguments)
         self.prepare(_device_index(arguments))
@@ -299,7 +300,7 @@ class Function:
         if inputs:
             backend.synchronise(backend.current_stream())  # on a GPU they are copied, for which the host waits
         given = mapped(_as_passed, arguments)
-        arguments = self._passed(given)
+        arguments = self._convert(given)
         if self._check is not None:
             self._check(*given)
         if any(map(_is_without_memory, leaves(arguments))):
@@ -352,13 +353,6 @@ class Function:
             )
         return (*arguments, *(named[name] for name in names[len(arguments) :]))
 
-    def _passed(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Convert arguments to the form of compiled code; trailing None may be left out."""
-        rest = [parameter for parameter in self.parameters if parameter.kind != "stream"][len(arguments) :]
-        if rest and all(p.kind == "none" for p in rest):
-            arguments = (*arguments, *(None for _ in rest))
-        return passed(self.parameters, arguments)
-
     def _recover(self, error: Exception, given: tuple[Any, ...]) -> None:
         """Handle a failed launch: find its cause, and retry if possible.
 
@@ -368,7 +362,7 @@ class Function:
         if any(is_host_array(argument) or is_read_only(argument) for argument in leaves(given)):
             self._launch_on_copies(given)
             return
-        passed = self._passed(mapped(_as_passed, given))
+        passed = self._convert(mapped(_as_passed, given))
         self._refuse(passed)
         _require_gpu(self.parameters, passed)
         device = _device_index(passed)
@@ -381,11 +375,14 @@ class Function:
         # A CUDA error may follow a launch that was made: it is not repeated.
         if not made_ready and (same or "CUDA error" in str(error)):
             raise self._explained(error, passed) from None
-        self._launch(*passed)
+        launch = self._launch
+        launch(*passed)
+        if len(passed) > len(given):
+            self._launch = lambda *arguments: launch(*self._convert(arguments))
 
     def _launch_on_copies(self, arguments: tuple[Any, ...]) -> None:
         """Copy arrays that are in host memory, or may not be written to, launch, and copy back what changed."""
-        self._refuse(self._passed(mapped(_as_passed, arguments)))
+        self._refuse(self._convert(mapped(_as_passed, arguments)))
         self._require_cuda()
         index = _device_index(arguments)
         copies = HostCopies(arguments, "cuda" if index is None else f"cuda:{index}")
@@ -419,7 +416,7 @@ class Function:
 
         guarded = guarded_from_lazy if lazy else launch
         if not all(parameter.is_plain for parameter in self.parameters):
-            return lambda *arguments: guarded(*passed(self.parameters, arguments))
+            return lambda *arguments: guarded(*self._convert(arguments))
         if len({facts.kernel for facts in self.program.launches}) < 2:
             return guarded
 

@@ -343,7 +343,7 @@ def _find_launch(
         o, lse = results_like(given[0], given[2])
         if ways != AS_THEY_ARE:
             given = tuple(each if way is None else way(each) for way, each in zip(ways, given, strict=True))
-        launch(*given, o, lse, None, *forward_reads(scoring, tables, sinks, blocks[:4]))
+        launch(*given, o, lse, None, forward_reads(tables, sinks, blocks[:4]))
         return o, lse
 
     return run
@@ -432,7 +432,7 @@ def _scored_backward(
             dsinks += dlse.sum((0, 2))
         return *grads, dsinks
     scoring = scoring_of(functions, tables, None, block_size)
-    read = backward_reads(scoring, tables, blocks[4:])
+    read = backward_reads(tables, blocks[4:])
     do, q, k, v, o = map(reachable, (do, q, k, v, o))
     deltas = launch_backward(do, q, k, v, o, lse, dlse, grads, scale, *bounds(left, right), scoring=scoring, read=read)
     if sinks is not None:

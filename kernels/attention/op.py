@@ -26,6 +26,8 @@ from cutepy.runtime.invariance import INVARIANCE
 
 SOURCES = ("cutepy.epilogues", "cutepy.layouts", "cutepy.device", "cutepy.kernels.attention")
 """Packages whose source, with a configuration, is the key of a compiled kernel."""
+NOTHING_READ = (None, None, None)
+"""Tables, sinks and lists of blocks that a kernel without functions of the scores takes."""
 
 
 def plan_forward(
@@ -70,7 +72,7 @@ def plan_forward(
     is_uneven = bounds[1] or lengths is not None or scoring.blocks is not None
     ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count)
     function, rest = compile_forward(config, lengths), (scale, left or 0, right or 0, ctas)
-    return lambda q, k, v, o, lse, lengths=None, *read: function(
+    return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ: function(
         q, k, v, o, lse, *rest, lengths, None, None, None, *read
     )
 
@@ -121,7 +123,9 @@ def plan_decode(
     rest = scale, left or 0, right or 0, 1 << 30
     if splits == 1:
         function = compile_forward(config, given, is_cached=True, is_paged=page > 0, sharing=sharing)
-        return lambda q, k, v, o, lse, lengths, table: function(q, k, v, o, lse, *rest, lengths, table, None, sharing)
+        return lambda q, k, v, o, lse, lengths, table: function(
+            q, k, v, o, lse, *rest, lengths, table, None, sharing, *NOTHING_READ
+        )
     config = choose_decode(dtype, head, head_v, left=bounds[0], right=bounds[1], page=page, is_split=True)
     function, combine = (
         compile_forward(config, given, is_cached=True, is_paged=page > 0, sharing=sharing),
@@ -139,7 +143,7 @@ def plan_decode(
     ) -> None:
         parts = q.new_empty(batch, queries, splits * heads, head_v, dtype=torch.float32)
         lses = q.new_empty(batch, splits * heads, queries, dtype=torch.float32)
-        function(q, k, v, parts, lses, *rest, lengths, table, splits, sharing)
+        function(q, k, v, parts, lses, *rest, lengths, table, splits, sharing, *NOTHING_READ)
         combine(parts, lses, o, lse)
 
     return launch
@@ -164,7 +168,9 @@ def plan_cached(
         compile_forward(config, given, is_cached=True, is_paged=page > 0),
         (scale, left or 0, right or 0, ctas),
     )
-    return lambda q, k, v, o, lse, lengths, table: function(q, k, v, o, lse, *rest, lengths, table, None, None)
+    return lambda q, k, v, o, lse, lengths, table: function(
+        q, k, v, o, lse, *rest, lengths, table, None, None, *NOTHING_READ
+    )
 
 
 def launch_backward(
@@ -182,7 +188,7 @@ def launch_backward(
     lengths: Lengths | None = None,
     most_keys: int | None = None,
     scoring: Scoring = NO_SCORING,
-    read: tuple[Any, ...] = (),
+    read: tuple[Any, ...] = NOTHING_READ[:2],
 ) -> torch.Tensor:
     """Compute the gradients of Q, K and V into `grads`; arguments are those of `plan_forward`, and its results.
 
@@ -226,15 +232,15 @@ def scored_forward(config: ForwardConfig, scoring: Scoring) -> ForwardConfig:
 
 
 def forward_reads(
-    scoring: Scoring, tables: Sequence[torch.Tensor], sinks: torch.Tensor | None, lists: Sequence[torch.Tensor]
+    tables: Sequence[torch.Tensor], sinks: torch.Tensor | None, lists: Sequence[torch.Tensor]
 ) -> tuple[Any, ...]:
     """Return what a forward kernel takes of the tensors that a scoring reads."""
-    return (tuple(map(_in_memory, tables)) or None, sinks, tuple(lists) or None) if scoring.suffix else ()
+    return (tuple(map(_in_memory, tables)) or None, sinks, tuple(lists) or None)
 
 
-def backward_reads(scoring: Scoring, tables: Sequence[torch.Tensor], lists: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+def backward_reads(tables: Sequence[torch.Tensor], lists: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     """Return what a backward kernel takes."""
-    return (tuple(map(_in_memory, tables)) or None, tuple(lists) or None) if scoring.suffix else ()
+    return (tuple(map(_in_memory, tables)) or None, tuple(lists) or None)
 
 
 def _in_memory(table: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ import torch
 from cutlass.base_dsl.compiler import Compiler
 
 import cutepy
+from cutepy.host import function
 from cutepy.host.arguments import check_arguments
 from cutepy.host.specs import TensorSpec
 from tests.host import constants, kernels
@@ -145,6 +146,25 @@ def test_settings_are_told_from_examples(function, examples, settings):
 @pytest.fixture(scope="module")
 def optional():
     return cutepy.compile(constants.optional, VECTOR, None, 1.0, cache=False)
+
+
+def test_arguments_left_out_cost_one_failed_launch(optional, monkeypatch):
+    """Compiled code refuses a call without its last arguments; the calls after that one are completed beforehand."""
+    tried = []
+
+    def launch(*arguments):
+        tried.append(len(arguments))
+        if len(arguments) != 5:
+            raise TypeError("of the number of arguments")
+
+    monkeypatch.setattr(optional, "_launch", launch)
+    monkeypatch.setattr(optional, "_cuda", SimpleNamespace(make_ready=lambda _: False))
+    monkeypatch.setattr(function, "_require_gpu", lambda *_: None)
+    monkeypatch.setattr(function, "_device_index", lambda _: 0)
+    for _ in range(3):
+        optional(torch.zeros(32), None, 3.0)
+    optional(torch.zeros(32), None, 3.0, None, None)
+    assert tried == [3, 5, 5, 5, 5]
 
 
 def test_last_arguments_that_stay_none_may_be_left_out(optional):
