@@ -71,17 +71,32 @@ def share(plan: sm90.SmemPlan, **types: type[cutlass.Numeric]) -> dict:
         If the plan is more than a CTA can have, a type is missing, or not as wide as was planned.
     """
     rules.check_smem(plan)
-    allocator, shared = SmemAllocator(), {}
+    allocator, shared, starts = SmemAllocator(), {}, {}
+    holders = dict(plan.overlays)
     for region in plan:
         element_type = types.get(region.name, _INTEGERS.get(region.bits))
         rules.check_region(region, getattr(types.get(region.name), "width", None))
-        if isinstance(region.content, sm90.StagedTile):
-            shared[region.name] = allocate(allocator, element_type, to_cute(region.layout))
+        content = region.content
+        if isinstance(content, sm90.StagedTile):
+            layout = to_cute(region.layout)
+            if region.name in holders:
+                pointer = _overlay(starts[holders[region.name]], element_type, content.alignment_bytes)
+                tensor = cute.make_tensor(cute.recast_ptr(pointer, layout.inner), layout.outer)
+            else:
+                tensor = allocate(allocator, element_type, layout)
+            shared[region.name], starts[region.name] = tensor, tensor.iterator
+            continue
+        if region.name in holders:
+            pointer = _overlay(starts[holders[region.name]], element_type, content.alignment_bytes)
         else:
-            count, alignment = region.content.count, region.content.alignment_bytes
-            pointer = allocator.allocate_array(element_type, count, byte_alignment=alignment)
-            shared[region.name], pointer.region = pointer, region
+            pointer = allocator.allocate_array(element_type, content.count, byte_alignment=content.alignment_bytes)
+        shared[region.name], starts[region.name], pointer.region = pointer, pointer, region
     return shared
+
+
+def _overlay(start: cute.Pointer, element_type: type[cutlass.Numeric], alignment: int) -> cute.Pointer:
+    """Return where an overlay begins: at the start of the region that holds it, without that one's swizzle."""
+    return cute.make_ptr(element_type, start.toint(), cute.AddressSpace.smem, assumed_align=alignment)
 
 
 def check_room(pointer: cute.Pointer, count: int, bits: int, holder: str) -> None:

@@ -128,6 +128,9 @@ class Derives:
         self.kv_ring.release(kv_state)
         kv_state.advance()
         self.dk.tCrC.store(self.dk.tCrC.load() * self.scale)
+        if cutlass.const_expr(self.config.overlays_out):
+            self.dq_sink.wait()  # it has read the memory where dK and dV are staged
+            self.out.stage.meet()
         for sums, to in ((self.dk.tCrC, self.dk_tiles), (self.dv.tCrC, self.dv_tiles)):
             places = to.subtiles((work.row, 0, place.head, *place.k))
             subtiles = self.out.subtiles(sums, places)
@@ -195,22 +198,33 @@ class Derives:
         for registers, lse in self.by_query(0, stage):
             for register in registers:
                 p[register] = cute.math.exp2(p[register] * self.factor_log2 - lse, fastmath=True)
-        self.to_operand(p, self.dv)
-        for register, derivative in enumerate(derivatives):
-            p[register] = weighted(p[register], derivative)
-        if cutlass.const_expr(self.config.scoring.needs_registers):
-            self.dp.issue(b=stage)
-        self.dv.issue(b=stage, accumulate=True)
-        warpgroup.wait_group(1)
+        if cutlass.const_expr(self.config.keeps_p):
+            self.to_operand(p, self.dv)
+            for register, derivative in enumerate(derivatives):
+                p[register] = weighted(p[register], derivative)
+            if cutlass.const_expr(self.config.scoring.needs_registers):
+                self.dp.issue(b=stage)
+            self.dv.issue(b=stage, accumulate=True)
+            warpgroup.wait_group(1)
+        else:
+            warpgroup.wait_group(0)
         for registers, delta in self.by_query(1, stage):
             for register in registers:
-                dp[register] = p[register] * (dp[register] - delta)
+                # P (dP - delta), in a form that ptxas (13.0) keeps in registers with 80 queries.
+                dp[register] = p[register] * dp[register] - p[register] * delta
+        if cutlass.const_expr(not self.config.keeps_p):
+            self.to_operand(p, self.dv)
         self.to_operand(dp, self.dk)
         # The other warpgroup has read this stage of dS two tiles ago: it has been at the barrier since.
         buffer = q_state.count % 2
         self.ds_stage.write(self.ds_stage.subtiles(dp)[None, None, None, 0], buffer)
+        if cutlass.const_expr(not self.config.keeps_p):
+            self.dv.issue(b=stage, accumulate=True)
         self.ds_stage.publish()  # its fence also orders this thread's reads of statistics before TMA overwrites them
-        self.dq.issue(a=buffer)
+        if cutlass.const_expr(self.config.dq_is_transposed):
+            self.dq.issue(b=buffer)
+        else:
+            self.dq.issue(a=buffer)
         self.dk.issue(b=stage, accumulate=True)
         warpgroup.wait_group(1)
         self.do_ring.release(q_state)
@@ -344,7 +358,7 @@ class Backward:
             places,
             to_tiled_mma(config.scores),
             to_tiled_mma(config.sums, "K", "MN"),
-            to_tiled_mma(config.dq, "MN", "MN"),
+            to_tiled_mma(config.dq, *(("MN", "K") if config.dq_is_transposed else ("K", "MN"))),
             at_once,
             tables,
             lists,
@@ -434,7 +448,12 @@ class Backward:
             barriers = rules.named_barriers(store=1, scores=1, own=config.warpgroups)
             tidx = roles.warpgroup_thread(PRODUCERS, config.consumers)
             consumer, lane = cute.arch.make_warp_uniform(tidx // 128), tidx % 128
-            own_k = cute.local_tile(staging.turned(k.staged), (config.columns_of_dq, tile_k, 1), (consumer, 0, 0))
+            own_ds, own_k = staging.turned(shared["sdS"]), staging.turned(k.staged)
+            queries_of_dq, columns_of_dq = config.dq_part
+            if cutlass.const_expr(queries_of_dq < tile_q):
+                own_ds = cute.local_tile(own_ds, (queries_of_dq, tile_k, 2), (consumer, 0, 0))
+            else:
+                own_k = cute.local_tile(own_k, (columns_of_dq, tile_k, 1), (consumer, 0, 0))
             vectors = cute.make_layout((VECTOR, config.dq_registers // VECTOR), stride=(1, VECTOR * 128))
             first = shared["sdQ"] + (consumer * (config.dq_registers * 128) + lane * VECTOR)
             own_dq = cute.make_tensor(
@@ -453,10 +472,10 @@ class Backward:
                 product.make_product(scores_mma, v.staged, do.staged, tidx),
                 product.make_product(sums_mma, tile_k, staging.turned(do.staged), tidx),
                 product.make_product(sums_mma, tile_k, staging.turned(q.staged), tidx),
-                product.make_product(dq_mma, staging.turned(shared["sdS"]), own_k, lane),
+                product.make_product(dq_mma, *((own_k, own_ds) if config.dq_is_transposed else (own_ds, own_k)), lane),
                 scores,
                 staged_stats,
-                make_stage(scores_mma, shared["sdS"], 1, tidx, config.consumers, barriers["scores"]),
+                make_stage(scores_mma, shared["sdS"], 0, tidx, config.consumers, barriers["scores"]),
                 own_dq,
                 barriers["own"] + consumer,
                 Sink(cute.arch.make_warp_uniform(lane // 32)),
@@ -473,7 +492,8 @@ class Backward:
             )
             scheduler.each(derives)
             derives.out.finish()
-            derives.dq_sink.wait()
+            if cutlass.const_expr(not config.overlays_out):
+                derives.dq_sink.wait()
 
 
 def _dq_layout(config: BackwardConfig, stages: int):

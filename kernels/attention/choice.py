@@ -105,18 +105,21 @@ def splits_of(tiles: int, most_keys: int, tile_n: int, sm_count: int) -> int:
     return next(splits for splits, share in shares.items() if share >= 0.85 * max(shares.values()))
 
 
-def choose_backward(dtype: str, head: int, *, left: bool, right: bool) -> BackwardConfig:
+def choose_backward(dtype: str, head: int, *, left: bool, right: bool, is_scored: bool = False) -> BackwardConfig:
     """Choose the tiles of a backward kernel.
 
-    dK and dV take `head` / 2 registers each of a consumer thread's 240, S and dP `tile_q` / 2 each: with 128 queries
-    ptxas runs out of registers and serialises the MMAs, even for rows of 64.
+    dK and dV take `head` / 2 registers each of a consumer thread's 240, S and dP `tile_q` / 2 each.
+
+    - Rows up to 64 leave room for 128 queries, wider ones for 80, and for 64 where a band's masks need registers.
+    - Functions of the scores need more registers, and lists of blocks have tiles that divide them: 64 queries.
 
     Examples
     --------
-    >>> choose_backward("bfloat16", 128, left=False, right=True).tile_q
-    64
+    >>> [choose_backward("bfloat16", head, left=False, right=False).tile_q for head in (64, 128)]
+    [128, 80]
     """
-    return BackwardConfig(dtype=dtype, head=head, tile_k=128, tile_q=64, left=left, right=right)
+    tile_q = 64 if is_scored else 128 if head <= 64 else 64 if left or right else 80
+    return BackwardConfig(dtype=dtype, head=head, tile_k=128, tile_q=tile_q, left=left, right=right)
 
 
 def ctas_of(queries: int, is_uneven: bool, sm_count: int) -> int:

@@ -284,14 +284,32 @@ class BackwardConfig:
         return -(-self.head // 64) * 64
 
     @property
-    def columns_of_dq(self) -> int:
-        """Columns of a tile's dQ that a warpgroup computes, of all its rows."""
-        return self.width // self.warpgroups
+    def dq_is_transposed(self) -> bool:
+        """True where the MMAs of dQ have the columns of the head as rows: 64 for each warpgroup, and all queries.
+
+        Else their rows are queries, of which an MMA takes 64.
+        """
+        return self.tile_q % 64 != 0
+
+    @property
+    def dq_part(self) -> tuple[int, int]:
+        """Queries, and columns of the head, of a tile's dQ that a warpgroup computes."""
+        if not self.dq_is_transposed and self.tile_q == 64 * self.warpgroups:
+            return 64, self.width
+        return self.tile_q, self.width // self.warpgroups
 
     @property
     def dq_registers(self) -> int:
         """Registers of a thread's part of dQ."""
-        return self.tile_q * self.columns_of_dq // 128
+        return math.prod(self.dq_part) // 128
+
+    @property
+    def keeps_p(self) -> bool:
+        """True where registers hold P's operand beside the accumulators of S, dP, dK and dV.
+
+        Then dV's MMAs run while dS is computed; else P and dS become operands together.
+        """
+        return self.scoring.graph is not None or self.width + self.tile_q + self.tile_q // 4 <= 216
 
     @property
     def dq_rows(self) -> int:
@@ -323,8 +341,9 @@ class BackwardConfig:
 
     @cached_property
     def dq(self) -> sm90.TiledMMA:
-        """MMAs of a warpgroup's part of dQ = dS K."""
-        return rules.wgmma_tiling(self.dtype, self.dtype, self.columns_of_dq, 1)
+        """MMAs of a warpgroup's part of dQ = dS K, or of dQ^T = K^T dS^T."""
+        queries, columns = self.dq_part
+        return rules.wgmma_tiling(self.dtype, self.dtype, queries if self.dq_is_transposed else columns, 1)
 
     @property
     def consumers(self) -> int:
@@ -336,18 +355,25 @@ class BackwardConfig:
         """Shared memory of a CTA."""
         columns, epi_stages = epilogue_stages(self.width)
         return sm90.SmemPlan.of(
+            overlays={"sOut": "sdQ"} if self.overlays_out else None,
             sK=sm90.StagedTile((self.tile_k, self.width), 1, bits=16),
             sV=sm90.StagedTile((self.tile_k, self.width), 1, bits=16),
             sQ=sm90.StagedTile((self.tile_q, self.width), self.stages, bits=16),
             sdO=sm90.StagedTile((self.tile_q, self.width), self.stages, bits=16),
-            sdS=sm90.StagedTile((self.tile_k, self.tile_q), 2, bits=16),
-            sdQ=sm90.SmemArray(self.warpgroups * self.dq_registers * 128, bits=32, alignment_bytes=128),
+            sdS=sm90.StagedTile((self.tile_k, self.tile_q), 2, bits=16, contiguous_mode=0),
+            sdQ=sm90.SmemArray(self.warpgroups * self.dq_registers * 128, bits=32, alignment_bytes=1024),
             sOut=sm90.StagedTile((self.tile_k, columns), epi_stages, bits=16),
             sStats=sm90.SmemArray(2 * self.tile_q * self.stages, bits=32, alignment_bytes=128),
             kv_barriers=sm90.SmemArray(2, bits=64),
             q_barriers=sm90.SmemArray(2 * self.stages, bits=64),
             do_barriers=sm90.SmemArray(2 * self.stages, bits=64),
         )
+
+    @property
+    def overlays_out(self) -> bool:
+        """True where stages of dK and dV are in the memory of the first warpgroup's dQ, whose sends it waits for."""
+        columns, epi_stages = epilogue_stages(self.width)
+        return self.tile_k * columns * epi_stages * 2 <= self.dq_registers * 128 * 4
 
     @property
     def name(self) -> str:

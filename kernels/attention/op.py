@@ -197,8 +197,9 @@ def launch_backward(
     reads. Returns the rows' sums of dO * O, less `dlse`, (batch, heads, queries), if there are no lengths.
     """
     bounds = left is not None, right is not None
-    config = choose_backward(dtype_name(q.dtype), q.shape[-1], left=bounds[0], right=bounds[1])
-    if scoring.suffix:
+    is_scored = bool(scoring.suffix)
+    config = choose_backward(dtype_name(q.dtype), q.shape[-1], left=bounds[0], right=bounds[1], is_scored=is_scored)
+    if is_scored:
         config = replace(config, scoring=scoring)
     (queries, heads, _), (dq, dk, dv) = q.shape[-3:], grads
     rows = (each if each.dim() == 4 else each[None] for each in (o, do, dq))

@@ -8,7 +8,7 @@ import cutlass.cute as cute
 from cuda.bindings.driver import CUstream
 from cutlass import Float32
 
-from cutepy.device import reduce
+from cutepy.device import reduce, smem
 from cutepy.device.fragment import AccumulatorTile
 from cutepy.device.primitives import LOG2_E, select
 from cutepy.device.sequences import Sequences, first_tile
@@ -18,6 +18,8 @@ from cutepy.layouts import sm90
 
 WARPS = 8
 """Warps of a CTA of statistics, each of a row at a time."""
+ROW_VECTOR = 8
+"""Elements of dQ that a thread writes together: 16 bytes."""
 
 
 def _sequences(lengths: Lengths | None, tokens) -> Sequences | None:
@@ -135,22 +137,41 @@ class RowsOfDq:
         tile, head, batch = cute.arch.block_idx()
         first, rows = _rows_of_tile(sequences, tile, config.tile_q, cute.size(dq, mode=[1]))
         part, lane = cute.arch.make_warp_uniform(thread // 128), thread % 128
-        extents = (config.tile_q, config.columns_of_dq)
+        staged = _staged_rows(config, dq.element_type)
+        queries, columns = config.dq_part
+        extents = (columns, queries) if config.dq_is_transposed else (queries, columns)
         places = AccumulatorTile(sm90.AccumulatorCoordinates(config.dq, extents), extents, lane)
         vectors = config.dq_registers // VECTOR
         own = cute.make_tensor(
             sums[batch, head, None, None].iterator, cute.make_layout((VECTOR, 128, vectors, cute.size(sums, mode=[2])))
         )
-        row = places.of_thread(0)
-        column = part * config.columns_of_dq + places.of_thread(1)
+        row, column = places.of_thread(0), places.of_thread(1)
+        # Of which warpgroup a part is: of later queries, or of later columns.
+        later = (part * queries, 0) if cutlass.const_expr(queries < config.tile_q) else (0, part * columns)
         for vector in cutlass.range_constexpr(vectors):
             held = cute.make_rmem_tensor(VECTOR, Float32)
             cute.autovec_copy(own[None, lane, vector, tile * config.warpgroups + part], held)
-            for pair_first in cutlass.range_constexpr(0, VECTOR, 2):
-                down, across = places.registers[vector * VECTOR + pair_first]
-                pair = cute.make_rmem_tensor(2, dq.element_type)
-                pair[0] = (held[pair_first] * scale).to(dq.element_type)
-                pair[1] = (held[pair_first + 1] * scale).to(dq.element_type)
-                if row + down < rows and column + across < config.head:
-                    line = cute.local_tile(dq[batch, first + row + down, head, None], (2,), ((column + across) // 2,))
-                    cute.autovec_copy(pair, line)
+            for element in cutlass.range_constexpr(VECTOR):
+                down, across = places.registers[vector * VECTOR + element]
+                place = row + down, column + across
+                if cutlass.const_expr(config.dq_is_transposed):
+                    place = place[1], place[0]
+                staged[later[0] + place[0], later[1] + place[1]] = (held[element] * scale).to(dq.element_type)
+        cute.arch.sync_threads()
+        each = config.head // ROW_VECTOR
+        for vector in cutlass.range(thread, config.tile_q * each, config.consumers, unroll=1):
+            query, across = vector // each, vector % each
+            if query < rows:
+                line = cute.make_rmem_tensor(ROW_VECTOR, dq.element_type)
+                cute.autovec_copy(cute.local_tile(staged[query, None], (ROW_VECTOR,), (across,)), line)
+                cute.autovec_copy(
+                    line, cute.local_tile(dq[batch, first + query, head, None], (ROW_VECTOR,), (across,))
+                )
+
+
+def _staged_rows(config: BackwardConfig, element_type):
+    """Return a tile's rows of dQ in shared memory, of 16 bytes more than they need: warps meet no bank twice."""
+    padded = config.width + ROW_VECTOR
+    plan = sm90.SmemPlan.of(rows=sm90.SmemArray(config.tile_q * padded, bits=16, alignment_bytes=16))
+    rows = smem.share(plan, rows=element_type)["rows"]
+    return cute.make_tensor(rows, cute.make_layout((config.tile_q, config.width), stride=(padded, 1)))

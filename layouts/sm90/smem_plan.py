@@ -108,13 +108,16 @@ class SmemPlan:
     ----------
     contents : tuple of (str, StagedTile or SmemArray)
         In order. `SmemPlan.of` takes them by keyword, or from a mapping.
+    overlays : tuple of (str, str)
+        Regions that begin where another one does, in its memory, and that one: the kernel has each of them at another
+        time. `SmemPlan.of` takes a mapping.
 
     Raises
     ------
     TypeError
         If a region holds something else.
     LayoutError
-        If two regions have one name.
+        If two regions have one name, or an overlay has no region before it of its name, or one that is too small.
 
     Examples
     --------
@@ -126,9 +129,13 @@ class SmemPlan:
     196640
     >>> plan["sB"].offset_bytes, plan.size_bytes
     (65536, 196640)
+    >>> plan = SmemPlan.of(sA=StagedTile((128, 64), 4, 16), sOut=SmemArray(1024, bits=32), overlays={"sOut": "sA"})
+    >>> plan["sOut"].offset_bytes, plan.size_bytes
+    (0, 65536)
     """
 
     contents: tuple[tuple[str, Content], ...]
+    overlays: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         for name, content in self.contents:
@@ -140,21 +147,42 @@ class SmemPlan:
         names = [name for name, _ in self.contents]
         if len(set(names)) < len(names):
             raise LayoutError("SmemPlan", tuple(names), "each region must have a name of its own")
+        sizes = {name: (content.size_bytes, content.alignment_bytes) for name, content in self.contents}
+        for name, holder in self.overlays:
+            if name not in names or holder not in names[: names.index(name)] or holder in dict(self.overlays):
+                required = f"{name} overlays a region before it that is no overlay: {holder} is none"
+                raise LayoutError("SmemPlan", tuple(names), required)
+            if any(size > most for size, most in zip(sizes[name], sizes[holder], strict=True)):
+                required = (
+                    f"{name}, of {sizes[name][0]} bytes at multiples of {sizes[name][1]}, must fit in {holder}, of "
+                    f"{sizes[holder][0]} at multiples of {sizes[holder][1]}"
+                )
+                raise LayoutError("SmemPlan", tuple(names), required)
 
     @classmethod
-    def of(cls, contents: Mapping[str, Content] | None = None, **named: Content) -> SmemPlan:
-        """Make a plan of named regions, in order."""
-        return cls((*(contents or {}).items(), *named.items()))
+    def of(
+        cls,
+        contents: Mapping[str, Content] | None = None,
+        *,
+        overlays: Mapping[str, str] | None = None,
+        **named: Content,
+    ) -> SmemPlan:
+        """Make a plan of named regions, in order; `overlays` has the region in whose memory another one is."""
+        return cls((*(contents or {}).items(), *named.items()), (*(overlays or {}).items(),))
 
     @cached_property
     def regions(self) -> tuple[SmemRegion, ...]:
         """All regions, in order."""
-        regions, end = [], 0
+        regions: dict[str, SmemRegion] = {}
+        holders, end = dict(self.overlays), 0
         for name, content in self.contents:
+            if name in holders:
+                regions[name] = SmemRegion(name, content, regions[holders[name]].offset_bytes)
+                continue
             start = -(-end // content.alignment_bytes) * content.alignment_bytes
-            regions.append(SmemRegion(name, content, start))
-            end = regions[-1].end_bytes
-        return tuple(regions)
+            regions[name] = SmemRegion(name, content, start)
+            end = regions[name].end_bytes
+        return tuple(regions.values())
 
     def __getitem__(self, name: str) -> SmemRegion:
         """Return a region by its name.
@@ -177,8 +205,8 @@ class SmemPlan:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes up to the end of the last region."""
-        return self.regions[-1].end_bytes if self.regions else 0
+        """Bytes up to the end of all regions."""
+        return max((region.end_bytes for region in self.regions), default=0)
 
     @property
     def fits(self) -> bool:
@@ -198,27 +226,42 @@ class SmemPlan:
             return ""
         stages = [content.stages for _, content in self.contents if isinstance(content, StagedTile)]
         for fewer in range(max(stages, default=1) - 1, 0, -1):
-            if self._with_stages(fewer).fits:
+            if self._fits_with(fewer):
                 return smem_overrun(self.size_bytes, f"{fewer} {'stage fits' if fewer == 1 else 'stages fit'}")
         largest = max(self, key=lambda region: region.size_bytes)
         smaller = "smaller tiles" if isinstance(largest.content, StagedTile) else "fewer elements"
         return smem_overrun(self.size_bytes, f"{largest.name} takes {largest.size_bytes}: use {smaller}")
 
+    def _fits_with(self, stages: int) -> bool:
+        try:
+            return self._with_stages(stages).fits
+        except LayoutError:  # an overlay is larger than what is left of its holder
+            return False
+
     def _with_stages(self, most: int) -> SmemPlan:
         """Return the plan with the tiles' stages limited."""
-        return SmemPlan(
-            tuple(
+        return replace(
+            self,
+            contents=tuple(
                 (
                     name,
                     replace(content, stages=min(content.stages, most)) if isinstance(content, StagedTile) else content,
                 )
                 for name, content in self.contents
-            )
+            ),
         )
 
     def __str__(self) -> str:
-        rows = [(str(r.offset_bytes), r.name, str(r.size_bytes), str(r.layout)) for r in self.regions]
+        holders = dict(self.overlays)
+        rows = [
+            (str(r.offset_bytes), r.name, str(r.size_bytes), f"{r.layout}{_overlaid(holders.get(r.name))}")
+            for r in self.regions
+        ]
         start, name, size = (max((len(row[column]) for row in rows), default=1) for column in range(3))
         lines = [f"{a:>{start}}  {b:<{name}} {c:>{size}} bytes  {d}" for a, b, c, d in rows]
         total = f"{self.size_bytes:>{start}}"
         return "\n".join([*lines, total if self.fits else f"{total}  does not fit: {self.overrun}"])
+
+
+def _overlaid(holder: str | None) -> str:
+    return "" if holder is None else f"  in {holder}"
