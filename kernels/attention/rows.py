@@ -164,9 +164,7 @@ class RowsOfDq:
             if query < rows:
                 line = cute.make_rmem_tensor(ROW_VECTOR, dq.element_type)
                 cute.autovec_copy(cute.local_tile(staged[query, None], (ROW_VECTOR,), (across,)), line)
-                cute.autovec_copy(
-                    line, cute.local_tile(dq[batch, first + query, head, None], (ROW_VECTOR,), (across,))
-                )
+                cute.autovec_copy(line, cute.local_tile(dq[batch, first + query, head, None], (ROW_VECTOR,), (across,)))
 
 
 def _staged_rows(config: BackwardConfig, element_type):

@@ -150,12 +150,12 @@ class SmemPlan:
         sizes = {name: (content.size_bytes, content.alignment_bytes) for name, content in self.contents}
         for name, holder in self.overlays:
             if name not in names or holder not in names[: names.index(name)] or holder in dict(self.overlays):
-                required = f"{name} overlays a region before it that is no overlay: {holder} is none"
+                required = f"overlay {name} must be in a region before it that is no overlay itself, got {holder}"
                 raise LayoutError("SmemPlan", tuple(names), required)
             if any(size > most for size, most in zip(sizes[name], sizes[holder], strict=True)):
                 required = (
-                    f"{name}, of {sizes[name][0]} bytes at multiples of {sizes[name][1]}, must fit in {holder}, of "
-                    f"{sizes[holder][0]} at multiples of {sizes[holder][1]}"
+                    f"overlay {name}, {sizes[name][0]} bytes at a multiple of {sizes[name][1]}, must fit into {holder}, "
+                    f"{sizes[holder][0]} bytes at a multiple of {sizes[holder][1]}"
                 )
                 raise LayoutError("SmemPlan", tuple(names), required)
 

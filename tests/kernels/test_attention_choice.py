@@ -1,5 +1,7 @@
 """Tiles of attention: what is chosen fits, and the layouts between its kernels hold all there is."""
 
+import math
+
 import pytest
 
 pytest.importorskip("cutlass")
@@ -37,7 +39,8 @@ def test_sums_of_dq_hold_every_tile_of_queries(head, queries):
     config: BackwardConfig = choose_backward("float16", head, left=False, right=False)
     assert config.width % 64 == 0
     assert head <= config.width < head + 64
-    assert config.columns_of_dq * config.warpgroups == config.width
+    assert math.prod(config.dq_part) * config.warpgroups == config.tile_q * config.width
+    assert config.smem.fits
     tiles = -(-queries // config.tile_q)
     rows, columns = config.sums_shape(tiles)
     assert (rows * columns, columns) == (tiles * config.tile_q * config.width, DQ_COLUMNS)

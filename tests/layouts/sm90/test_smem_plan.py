@@ -46,6 +46,31 @@ def test_a_plan_is_a_value_that_is_asked_by_name():
     assert str(SmemPlan(())) == "0"
 
 
+@given(st.lists(arrays | tiles, min_size=1, max_size=5), st.data())
+def test_overlays_begin_where_their_holders_do_and_take_no_room(contents, data):
+    named = {f"r{number}": content for number, content in enumerate(contents)}
+    plan = SmemPlan.of(named)
+    holder = data.draw(st.sampled_from(plan.regions))
+    over = data.draw(arrays | tiles)
+    if over.size_bytes > holder.size_bytes or over.alignment_bytes > holder.content.alignment_bytes:
+        with pytest.raises(LayoutError):
+            SmemPlan.of(named, over=over, overlays={"over": holder.name})
+        return
+    overlaid = SmemPlan.of(named, over=over, overlays={"over": holder.name})
+    assert overlaid["over"].offset_bytes == holder.offset_bytes
+    assert overlaid.regions[:-1] == plan.regions
+    assert overlaid.size_bytes == plan.size_bytes
+
+
+def test_overlays_that_have_no_holder_are_refused():
+    a, b = SmemArray(8, 32), SmemArray(4, 32)
+    for overlays in ({"b": "c"}, {"a": "b"}, {"b": "b"}, {"b": "a", "c": "b"}):
+        with refuses(LayoutError):
+            SmemPlan.of(a=a, b=b, c=b, overlays=overlays)
+    tall = SmemPlan.of(sA=StagedTile((256, 64), 8, 16), out=SmemArray(65536, 32), overlays={"out": "sA"})
+    assert "smaller tiles" in tall.overrun
+
+
 def test_what_is_no_plan_is_refused():
     with refuses(TypeError):
         SmemPlan.of(sA=Layout(8))
