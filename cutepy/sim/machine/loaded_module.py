@@ -158,7 +158,7 @@ def _made(module: Module) -> dict[str, Placed]:
 def _zeros(variable: Variable) -> Array:
     try:
         return np.zeros((variable.size_bytes or 0) + _ALIGNMENT, np.uint8)
-    except MemoryError:
+    except (MemoryError, ValueError):  # numpy raises a ValueError for what has more bytes than addresses
         raise LaunchError(
             f"{variable.name} has {variable.size_bytes} bytes, for which this computer has no memory; declare fewer"
         ) from None
