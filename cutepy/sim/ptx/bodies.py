@@ -23,7 +23,7 @@ from cutepy.sim.ptx.features import lacking, used
 from cutepy.sim.ptx.forms import check_spaces
 from cutepy.sim.ptx.header import Header
 from cutepy.sim.ptx.heads import HEAD, PROTOTYPE, Head, described, read_prototype
-from cutepy.sim.ptx.instruction_set import traits
+from cutepy.sim.ptx.instruction_set import ROWS, traits
 from cutepy.sim.ptx.model import (
     Address,
     Function,
@@ -56,7 +56,7 @@ STATEMENT = re.compile(
         (?!\s*[,\d]))
     | (?P<open>\{{) | (?P<close>\}})
     | (?P<label>[$%A-Za-z_][\w$]*)\s*:(?!:)
-    | \.target\s+(?P<target>[A-Za-z_]\w*+)(?P<options>(?:\s*,\s*\w++)*+)(?!\s*[,;])
+    | \.target\s+(?P<target>[A-Za-z_][\w$]*+)(?P<options>(?:\s*,\s*[\w$]++)*+)(?!\s*[,;])
     | (?P<directive>\.[a-z](?:[^;{{}}"]|"[^"]*")*(?:\{{[^;]*)?;)
     | (?:@\s*(?P<negated>!?)\s*(?P<guard>[%\w$]+)\s+)?(?P<opcode>{OPCODE})(?P<operands>[^;]*);
     )""",
@@ -72,6 +72,8 @@ _STEM = re.compile(r"[\s+\[].*", re.S)
 _WORD = re.compile(r"[\w$%]+")
 _OPAQUE = re.compile(r"\.(?:texref|samplerref|surfref)\b")
 _MOVES_VECTOR = re.compile(r"\.v[24]\b")
+_SPELLED = frozenset(name.partition(".")[0] for name in ROWS)
+"""First words of instructions whose rows tell their operands."""
 _TAKE_CARRY = ("addc", "subc", "madc")
 BEYOND = "%beyond"
 """The opcode of what is executed where the index of a branch is beyond its targets."""
@@ -195,8 +197,9 @@ class Body:
             try:
                 for index in range(len(found), len(pending)):
                     names.index = index
-                    names.enter(pending[index][4])
-                    opcode, operands, guard, negated, _, at, source, line = pending[index]
+                    opcode, operands, guard, negated, scope, at, source, line = pending[index]
+                    if scope is not names.scope:
+                        names.enter(scope)
                     found.append(read(index, opcode, operands, guard, negated, at, source, line))
             except NOT_UNDERSTOOD as error:
                 opcode, operands, _, _, _, at, source, line = pending[len(found)]
@@ -613,7 +616,7 @@ class Body:
             if register.type != "pred":
                 raise PtxSyntaxError(f"the guard of {opcode} must be a predicate, got {guard}", guard)
             predicate = register, negated
-        is_refused = bool(refusal(opcode)) and not traits(opcode).is_known  # its operands may be of any form
+        is_refused = bool(refusal(opcode)) and opcode.partition(".")[0] not in _SPELLED  # operands of any form
         operands = () if is_refused else tuple([self._operands.read(part, opcode) for part in split(text)])
         operands = self._with_carry(opcode, operands)
         for operand in operands:

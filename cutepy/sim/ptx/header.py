@@ -189,7 +189,7 @@ class Header:
         self.need(TARGETS.get(architecture(name)), f".target {name}", name)
 
     def _read_options(self, text: str) -> None:
-        for option in re.findall(r"\w+", text):
+        for option in re.findall(r"[\w$]+", text):
             if architecture(option) in TARGETS:
                 self._set_target(option)
                 continue

@@ -255,41 +255,50 @@ class Names:
     # Looking up.
 
     def _around(self, name: str) -> Iterator[Scope]:
-        """Yield the blocks around here that may declare a name, alone, as a vector, or in a range: the innermost first.
+        """Return the blocks around here that may declare a name, the innermost first.
 
-        A block may come more than once.
+        They declare the name, its vector, or a range of its stem. A block may come more than once.
         """
         stem, _, element = name.partition(".")
-        found = [self._declaring.get(one, ()) for one in ((name, stem) if element else (name,))]
-        if self._ranged:
+        stems = [name, stem] if element else [name]
+        if self._ranged and stem[-1:].isdigit():
             start = len(stem.rstrip("0123456789"))
-            found += [
-                self._declaring.get(stem[:at], ()) for at in range(max(start, len(stem) - _MOST_DIGITS), len(stem))
-            ]
-        return merge(*(reversed(one) for one in found if one), key=lambda scope: -scope.depth)
+            stems += [stem[:at] for at in range(max(start, len(stem) - _MOST_DIGITS), len(stem))]
+        found = [around for around in map(self._declaring.get, stems) if around]
+        if len(found) < 2:
+            return reversed(found[0]) if found else iter(())
+        return merge(*map(reversed, found), key=lambda scope: -scope.depth)
 
     def register(self, name: str) -> Register | None:
         """Return the register of a name, if it is one."""
         declaring = self._declaring.get(name)
-        if declaring and (not self._ranged or declaring[-1].depth >= self._ranged[-1].depth):
+        ranged = self._ranged[-1] if self._ranged else None
+        if declaring and (ranged is None or declaring[-1].depth >= ranged.depth):
             scope = declaring[-1]
             known = scope.registers.get(name)
             if known is not None and (not scope.late or self._is_before(name, scope)):
                 return known
+        elif ranged is not None and not declaring and (register := self._of_range(name, ranged)) is not None:
+            return register
         for scope in self._around(name):
             known = scope.registers.get(name)
             if known is not None and (not scope.late or self._is_before(name, scope)):
                 return known
-            if scope.ranges and name[-1] in "0123456789xyzwrgba":
-                found = _in_ranges(name, scope.ranges)
-                if found is not None and not found.elements and known is None and found.index <= self.index:
-                    register = scope.registers[name] = self._new(name, found.type)
-                    scope.names.append(name)
-                    insort(self._declaring.setdefault(name, []), scope, key=lambda scope: scope.depth)
-                    return register
-                if name[-2:-1] == "." and self._vector_of_range(name[:-2], scope) is not None:
-                    return scope.registers.get(name)
+            if known is None and (register := self._of_range(name, scope)) is not None:
+                return register
+            if name[-2:-1] == "." and self._vector_of_range(name[:-2], scope) is not None:
+                return scope.registers.get(name)
         return None
+
+    def _of_range(self, name: str, scope: Scope) -> Register | None:
+        """Make the register of a name that is in a range of a block."""
+        found = _in_ranges(name, scope.ranges) if name[-1].isdigit() else None
+        if found is None or found.elements or found.index > self.index:
+            return None
+        register = scope.registers[name] = self._new(name, found.type)
+        scope.names.append(name)
+        insort(self._declaring.setdefault(name, []), scope, key=lambda one: one.depth)
+        return register
 
     def register_type(self, name: str) -> str:
         """Return the type of the register of a name here; empty if it is none."""

@@ -149,7 +149,7 @@ class Operands:
                 raise PtxSyntaxError(f"an offset begins with +, such as [a+-4], got [{text}] in {opcode}")
             return Address(_immediate(text))
         operand = self.read(match["base"], opcode)
-        if not isinstance(operand, Register | Symbol):
+        if not isinstance(operand, Register | Symbol) or (isinstance(operand, Register) and "." in match["base"]):
             raise PtxSyntaxError(f"cannot read the address [{text}] in {opcode}")
         return Address(operand, _integer(match["offset"]) if match["offset"] is not None else 0)
 
