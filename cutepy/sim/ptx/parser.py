@@ -31,7 +31,7 @@ _COMMENT = re.compile(
 _INLINE_ASSEMBLY = re.compile(r"// begin inline asm\n.*?(?:// end inline asm|\Z)", re.S)
 _TORN_VERSION = re.compile(r"\.version(?:[ \t]*\n|\s*/[/*])")
 _LOCATION = re.compile(r"^[ \t]*+(\.loc)\b", re.M)
-_FILE = re.compile(r'\.file\s+(0x[0-9a-fA-F]{1,8}|[1-9]\d{0,9}|0)\s+"([^"]*)"')
+_FILE = re.compile(r'\.file\s+(0x[0-9a-fA-F]{1,8}|[1-9]\d{0,9}|0)\s*"([^"]*)"')
 _ESCAPED = re.compile(r"\\([0-7]{3})|\\(.)")
 """A byte of a file's name, as LLVM writes those that are not ASCII."""
 _SPACE = re.compile(r"\s*+")
@@ -39,9 +39,9 @@ _OUTSIDE = re.compile(
     r"""(?:
       \.version\s+(?P<version>\d+\.\d+|[\d.]+) | \.target\s+(?P<target>[A-Za-z_][\w$]*)(?P<options>(?:\s*,\s*[\w$]+)*)
     | \.address_size\s+(?P<address_size>\w+)
-    | \.file\s+(?P<file>\d\w*)\s+"[^"]*"(?:\s*,\s*\d+){0,2}
-    | \.pragma\s+"[^"]*"\s*; | \.alias\s+(?P<alias>[\w$]+)\s*,\s*(?P<aliasee>[\w$]+)\s*;
-    | (?P<section>\.section\s+\.[\w$]+\s*\{)
+    | \.file\s+(?P<file>\d\w*)\s*"[^"]*"(?:\s*,\s*\d+){0,2}
+    | \.pragma\s*"[^"]*"\s*; | \.alias\s+(?P<alias>[\w$]+)\s*,\s*(?P<aliasee>[\w$]+)\s*;
+    | (?P<section>\.section\s*\.[\w$]+\s*\{)
     | (?P<variables>(?:\.(?:extern|visible|weak|common)\b\s*+)*\.(?:global|const|shared)\b[^;]*;)
     | (?P<nameless>(?:\.(?:extern|visible|weak|common)\b\s*+)*\.(?:reg|local|param)\b[^;]*;)
     )""",
@@ -303,7 +303,7 @@ class Outside:
                 refuse(f"the address of the function {other} is a value by its name alone", other)
             return
         known = self.declared.get(other)
-        if known is None or known.space not in ("global", "const"):
+        if known is None or known.space in ("shared", "local", "param"):
             refuse(
                 f"{name} is initialised with the address of {other}, which is no variable of global or constant "
                 "memory, and no function, that is declared before it",
