@@ -114,8 +114,9 @@ mutation: $(DEV)  ## change one operator or constant at a time, ARGS="cutepy/hos
 	$(PY) -m tests.mutation $(ARGS)
 
 .PHONY: fuzz
-fuzz: $(DEV)  ## change texts of real kernels and make random programs, which run beside another interpreter; ARGS="--count 5000 --seed 1 --ptxas"
+fuzz: $(DEV)  ## change texts of real kernels, try random statements, and make random programs, which run beside another interpreter; ARGS="--count 5000 --seed 1 --ptxas"
 	$(PY) -m tests.sim.fuzz texts $(ARGS)
+	$(PY) -m tests.sim.fuzz statements $(ARGS)
 	$(PY) -m tests.sim.fuzz programs $(ARGS)
 
 .PHONY: mutants

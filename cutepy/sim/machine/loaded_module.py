@@ -85,7 +85,7 @@ class LoadedModule:
         text = without_comments(self.ptx)
         at = 0
         for name, needed in (("version", ".version 8.7"), ("target", ".target sm_90a")):
-            found = re.compile(rf"\s*\.{name}\s+[^\s,]+(?:\s*,\s*\w+)*").match(text, at)
+            found = re.compile(rf"\s*\.{name}\s+[^\s,.]+(?:\.\d+)?(?:\s*,\s*\w+)*").match(text, at)
             if found is None:
                 reason = f"a module begins with .version and .target; write {needed} here"
                 raise Reading(text, self.file).placed(PtxSyntaxError(reason), at)
@@ -158,7 +158,7 @@ def _made(module: Module) -> dict[str, Placed]:
 def _zeros(variable: Variable) -> Array:
     try:
         return np.zeros((variable.size_bytes or 0) + _ALIGNMENT, np.uint8)
-    except MemoryError:
+    except (MemoryError, ValueError):  # numpy raises a ValueError for what has more bytes than addresses
         raise LaunchError(
             f"{variable.name} has {variable.size_bytes} bytes, for which this computer has no memory; declare fewer"
         ) from None

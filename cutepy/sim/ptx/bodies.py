@@ -17,12 +17,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from cutepy.layouts.sm90.arch import SMEM_BYTES_PER_CTA
 from cutepy.sim.ptx.declarations import SPACES, read_variables
 from cutepy.sim.ptx.features import lacking, used
 from cutepy.sim.ptx.forms import check_spaces
 from cutepy.sim.ptx.header import Header
 from cutepy.sim.ptx.heads import HEAD, PROTOTYPE, Head, described, read_prototype
-from cutepy.sim.ptx.instruction_set import traits
+from cutepy.sim.ptx.instruction_set import ROWS, traits
 from cutepy.sim.ptx.model import (
     Address,
     Function,
@@ -55,7 +56,7 @@ STATEMENT = re.compile(
         (?!\s*[,\d]))
     | (?P<open>\{{) | (?P<close>\}})
     | (?P<label>[$%A-Za-z_][\w$]*)\s*:(?!:)
-    | \.target\s+(?P<target>[A-Za-z_]\w*+)(?P<options>(?:\s*,\s*\w++)*+)(?!\s*[,;])
+    | \.target\s+(?P<target>[A-Za-z_][\w$]*+)(?P<options>(?:\s*,\s*[\w$]++)*+)(?!\s*[,;])
     | (?P<directive>\.[a-z](?:[^;{{}}"]|"[^"]*")*(?:\{{[^;]*)?;)
     | (?:@\s*(?P<negated>!?)\s*(?P<guard>[%\w$]+)\s+)?(?P<opcode>{OPCODE})(?P<operands>[^;]*);
     )""",
@@ -69,7 +70,10 @@ _OF_128_BITS = ".b128"
 _STEM = re.compile(r"[\s+\[].*", re.S)
 """Text behind the name of a variable."""
 _WORD = re.compile(r"[\w$%]+")
+_OPAQUE = re.compile(r"\.(?:texref|samplerref|surfref)\b")
 _MOVES_VECTOR = re.compile(r"\.v[24]\b")
+_SPELLED = frozenset(name.partition(".")[0] for name in ROWS)
+"""First words of instructions whose rows tell their operands."""
 _TAKE_CARRY = ("addc", "subc", "madc")
 BEYOND = "%beyond"
 """The opcode of what is executed where the index of a branch is beyond its targets."""
@@ -147,11 +151,22 @@ class Body:
         self._place_the_vague()
         # Registers of a range come to be when an operand first names them.
         instructions = self._instructions()
+        if head.kind == "entry":
+            self._reading.attempt(partial(self._check_shared, head.name), at, None)
         variables = tuple(self._names.variables)
         registers = tuple(self._names.registers)
         return Function(
             head.name, formals["parameter"], registers, instructions, variables, head.directives, self._results
         )
+
+    def _check_shared(self, name: str) -> None:
+        """Refuse more shared memory in the variables that a kernel declares or names than a CTA has."""
+        named = (self._names.module.get(one) for one, space in self._operands.spaces.items() if space == "shared")
+        variables = [*self._names.variables, *(one for one in named if one is not None)]
+        size = sum(one.size_bytes or 0 for one in variables if one.space == "shared")
+        if size > SMEM_BYTES_PER_CTA:
+            reason = f"a CTA has {SMEM_BYTES_PER_CTA} bytes of shared memory, and the variables of {name} take {size}"
+            raise PtxSyntaxError(reason, name)
 
     def _statements(self, position: int, end: int) -> None:
         text, reading, match_at, statement = self._reading.text, self._reading, STATEMENT.match, self._statement
@@ -182,7 +197,10 @@ class Body:
             try:
                 for index in range(len(found), len(pending)):
                     names.index = index
-                    found.append(read(index, *pending[index]))
+                    opcode, operands, guard, negated, scope, at, source, line = pending[index]
+                    if scope is not names.scope:
+                        names.enter(scope)
+                    found.append(read(index, opcode, operands, guard, negated, at, source, line))
             except NOT_UNDERSTOOD as error:
                 opcode, operands, _, _, _, at, source, line = pending[len(found)]
                 self._reading.attempt(partial(fail, error), at, None)
@@ -334,7 +352,7 @@ class Body:
         if head is None:
             advice = (
                 "a .callprototype before it, and its name behind the arguments"
-                if names.register(target, names.scope) is not None
+                if names.register(target) is not None
                 else f"the declaration of a function before it, such as .extern .func {target};"
             )
             raise PtxSyntaxError(f"a call of {target[:80]} needs {advice}", target[:80])
@@ -350,7 +368,7 @@ class Body:
         """
         names = self._names
         wanted = f"{formal.name}, which is {described(formal)}"
-        variable = names.variable(item, names.scope)
+        variable = names.variable(item)
         if variable is not None and variable.space == "param":
             if names.formals.get(item) is variable:
                 raise PtxSyntaxError(f"a call passes no parameter of the caller; copy {item} to a .param", item)
@@ -365,7 +383,7 @@ class Body:
             raise PtxSyntaxError(f"{item} is no variable in .param for {wanted}", item)
         if variable is not None or item in names.functions:
             raise PtxSyntaxError(f"a call passes no address of {item}; move it to a register", item)
-        register = names.register(item, names.scope)
+        register = names.register(item)
         if register is not None and (
             register.bits != type_bits(formal.type) or not _passes(register.type, formal.type)
         ):
@@ -396,7 +414,7 @@ class Body:
         if (into or destination[:1] == "{") and (four or source[:1] == "{"):
             raise PtxSyntaxError("mov.b128 takes one vector, got two", source)
         halves = [f"%mov{at}.{n}" for n in range(2)]
-        is_address = names.variable(_STEM.sub("", source), names.scope) is not None or source in names.kernels
+        is_address = names.variable(_STEM.sub("", source)) is not None or source in names.kernels
         if into or four or is_address:
             for name in halves:
                 names.add_register(name, "b64")
@@ -417,7 +435,7 @@ class Body:
 
     def _four(self, text: str) -> list[str]:
         """Name the elements of a vector of four, of which one at least is kept; nothing of another operand."""
-        vector = self._names.vector(text, self._names.scope)
+        vector = self._names.vector(text)
         if vector is not None and not vector.is_wide and len(vector.items) == 4:
             return self._elements(text, 4)
         items = split(text[1:-1]) if text[:1] == "{" else []
@@ -454,7 +472,7 @@ class Body:
         """Name the elements of a vector: written out, of a register, or of a special register."""
         if text.startswith("{"):
             items = split(text[1:-1])
-        elif self._names.vector(text, self._names.scope) is not None or text[1:] in SPECIAL_VECTORS:
+        elif self._names.vector(text) is not None or text[1:] in SPECIAL_VECTORS:
             items = [f"{text}.{letter}" for letter in "xyzw"[: 4 if text[0] == "%" else count]]
         else:
             raise PtxSyntaxError(f"{text} is no vector: write its {count} elements in braces")
@@ -528,11 +546,12 @@ class Body:
             self._append("bra", target, predicate)
         self._append("bra", last)
         if guard is not None:
-            self._names.scope.labels[f"$after{predicate[1:]}"] = len(self._pending)
+            self._names.add_label(f"$after{predicate[1:]}", len(self._pending))
 
     def _check_targets(self, labels: list[str], scope: Scope) -> None:
+        self._names.enter(scope)
         for label in labels:
-            if self._names.label(label, scope) is None:
+            if self._names.label(label) is None:
                 raise PtxSyntaxError(f".branchtargets takes labels of the function, and {label} is none", label)
 
     def _directive(self, text: str, at: int) -> None:
@@ -564,17 +583,16 @@ class Body:
             return
         if (function := HEAD.fullmatch(text)) is not None and function["kind"] == "func":
             name, names = function["name"], self._names
-            if names.register(name, names.scope) is not None or names.variable(name, names.scope) is not None:
+            if names.register(name) is not None or names.variable(name) is not None:
                 raise PtxSyntaxError(f"{name} is declared before, and again as a function", name)
             self._declare(function)
             return
         if text.startswith(".reg"):
             self._names.add_registers(text)
         elif text.startswith(SPACES):
+            if (opaque := _OPAQUE.search(text)) is not None:
+                raise PtxSyntaxError(f"a {opaque[0]} is declared in a function; move it out of it", opaque[0])
             for variable in read_variables(text):
-                if variable.space in ("texref", "samplerref", "surfref"):
-                    reason = f"{variable.name} is declared in a function; move it out, as .{variable.space} is global"
-                    raise PtxSyntaxError(reason, variable.name)
                 self._names.add_variable(variable)
         elif not _PRAGMA.fullmatch(text):
             raise PtxSyntaxError(f"unknown directive {' '.join(text.split())[:80]!r}")
@@ -586,21 +604,20 @@ class Body:
         text: str,
         guard: str | None,
         negated: bool,
-        scope: Scope,
         at: int,
         source: SourceLine | None,
         line: int,
     ) -> Instruction:
         predicate = None
         if guard is not None:
-            register = self._names.register(guard, scope)
+            register = self._names.register(guard)
             if register is None:
                 raise PtxSyntaxError(f"unknown predicate {guard} of {opcode}", guard)
             if register.type != "pred":
                 raise PtxSyntaxError(f"the guard of {opcode} must be a predicate, got {guard}", guard)
             predicate = register, negated
-        is_refused = bool(refusal(opcode)) and not traits(opcode).is_known  # its operands may be of any form
-        operands = () if is_refused else tuple([self._operands.read(part, scope, opcode) for part in split(text)])
+        is_refused = bool(refusal(opcode)) and opcode.partition(".")[0] not in _SPELLED  # operands of any form
+        operands = () if is_refused else tuple([self._operands.read(part, opcode) for part in split(text)])
         operands = self._with_carry(opcode, operands)
         for operand in operands:
             if type(operand) is Special:

@@ -38,8 +38,6 @@ _MASKS = frozenset(0xFF << 8 * n for n in range(8))
 _NO_INITIAL = ("f16", "f16x2")
 """Types of variables that begin as zeros only."""
 _FLOATS = {"f32": "<f", "f64": "<d"}
-_LARGEST_BYTES = 1 << 38
-"""Of a variable: more than any GPU has."""
 LARGEST_PARAMETER_BYTES = 32764
 _MOST_VARIABLES = 1 << 20
 """That one declaration of numbered names makes."""
@@ -70,7 +68,7 @@ def read_variables(text: str) -> list[Variable]:
         raise tokens.error(f".common is of variables in .global, got one in {space}")
     alignment, kind, vector = _type(tokens, space)
     found: list[Variable] = []
-    if f".{kind}" not in _OPAQUE and tokens.take_if(";"):  # it may declare nothing, as `.global .u32;`
+    if tokens.take_if(";"):  # it may declare nothing, as `.global .u32;`
         tokens.finish()
         return found
     while True:
@@ -80,6 +78,22 @@ def read_variables(text: str) -> list[Variable]:
     tokens.expect(";")
     tokens.finish()
     return found
+
+
+def read_nameless(text: str) -> None:
+    """Refuse what a module declares in a state space of functions, but for a declaration of nothing: ``.reg .u32;``.
+
+    Raises
+    ------
+    PtxSyntaxError
+    """
+    tokens = Tokens(text)
+    _linking(tokens)
+    space = tokens.take("word")
+    _type(tokens, space)
+    if not tokens.take_if(";"):
+        raise tokens.error(f"{space} is declared in a function, got {tokens.next[1]!r} outside of one")
+    tokens.finish()
 
 
 def check_redeclared_variable(known: Variable, variable: Variable) -> None:
@@ -177,6 +191,8 @@ def _parameter(tokens: Tokens, of: str) -> Parameter:
         raise tokens.error(f"the parameter {name} has one extent and a number there, or none", name)
     element = _bytes(kind) * (vector or 1)
     size = _product(extents) * element
+    if any(extent is not None and extent >> 32 for extent in extents):
+        raise tokens.error(f"the parameter {name} has an extent of at most 32 bits, got {extents[0]}", name)
     if of in ("", "entry") and size > LARGEST_PARAMETER_BYTES:
         raise tokens.error(f"the parameter {name} would have more than {LARGEST_PARAMETER_BYTES} bytes", name)
     return Parameter(name, size, alignment or element, kind, bool(is_register), bool(extents))
@@ -285,8 +301,6 @@ def _one(
     references: tuple[Reference, ...] = ()
     if 0 in extents:
         raise tokens.error(f"the array {name} has an extent of 0")
-    if _product([e for e in extents if e is not None]) * element > _LARGEST_BYTES:
-        raise tokens.error(f"{name} would have more than {_LARGEST_BYTES} bytes, which no GPU has")
     if tokens.take_if("="):
         if space not in ("global", "const"):
             raise tokens.error(f"{name} is in .{space}, where no variable has an initial value; store it in the kernel")

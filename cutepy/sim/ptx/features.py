@@ -8,11 +8,10 @@ in modules of older versions and targets.
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from cutepy.sim.ptx.header import GENERATION, Version
+from cutepy.sim.ptx.header import Version, generation, shortfall
 
 _TABLE = """
 3.0 sm_30: vadd2 vsub2 vavrg2 vabsdiff2 vmin2 vmax2 vset2 vadd4 vsub4 vavrg4 vabsdiff4 vmin4 vmax4 vset4
@@ -40,7 +39,12 @@ _TABLE = """
 7.3 sm_52: alloca stacksave stackrestore
 6.2 sm_70: nanosleep
 6.3 sm_70: red.add.f16 atom.add.f16 atom.cas.b16
+6.3 sm_70: wmma.aligned
+6.3 sm_72: wmma.s8 wmma.u8 wmma.s32
+6.3 sm_75: wmma.s4 wmma.u4 wmma.b1 wmma.m8n8k32 wmma.m8n8k128
 6.4 sm_70: mma
+7.0 sm_80: wmma.bf16 wmma.f64 wmma.m16n16k8
+7.1 sm_80: wmma.and
 6.5 sm_53: set.u16.f16 set.s16.f16 set.u32.f16 set.s32.f16 set.u32.f16x2 set.s32.f16x2 abs.f16 abs.f16x2
 6.5 sm_72: cvt.pack
 6.5 sm_75: cvt.pack.u4 cvt.pack.s4 cvt.pack.u2 cvt.pack.s2
@@ -64,7 +68,7 @@ _TABLE = """
 7.7 sm_70: cvta.param isspacep.param
 7.8 sm_20: barrier.cta bar.cta *.shared::cta
 7.8 sm_75: movmatrix
-7.8 sm_89: cvt.e4m3x2 cvt.e5m2x2
+8.1 sm_89, 7.8 sm_90: cvt.e4m3x2 cvt.e5m2x2
 7.8 sm_90: mapa getctarank barrier.cluster griddepcontrol stmatrix mbarrier.try_wait *.cluster *.shared::cluster
 7.8 sm_90: add.bf16 sub.bf16 mul.bf16 add.bf16x2 sub.bf16x2 mul.bf16x2 setp.bf16 setp.bf16x2 set.bf16 set.bf16x2
 7.8 sm_90: tanh.bf16 tanh.bf16x2 ex2.bf16 ex2.bf16x2 atom.add.bf16 atom.add.bf16x2 red.add.bf16 red.add.bf16x2
@@ -108,8 +112,8 @@ of the opcode."""
 
 
 class _Feature(NamedTuple):
-    version: Version
-    target: str
+    needs: tuple[Version, str]
+    earlier: tuple[Version, str]
     first: str
     parts: tuple[str, ...]
 
@@ -118,20 +122,24 @@ def _read() -> list[_Feature]:
     found = []
     for line in _TABLE.strip().split("\n"):
         needs, names = line.split(": ", 1)
-        version, target = needs.split()
-        major, minor = map(int, version.split("."))
+        pairs = [_pair(*one.split()) for one in needs.split(", ")]
         for name in names.split():
             first, *parts = name.split(".")
-            found.append(_Feature((major, minor), target, first, tuple(parts)))
+            found.append(_Feature(pairs[0], pairs[-1], first, tuple(parts)))
     return found
+
+
+def _pair(version: str, target: str) -> tuple[Version, str]:
+    major, minor = map(int, version.split("."))
+    return (major, minor), target
 
 
 _FEATURES = _read()
 
 
 @lru_cache(maxsize=4096)
-def needs(opcode: str) -> tuple[Version, str]:
-    """Return the version and the target that an opcode needs, "" where any target will do.
+def needs(opcode: str, of: Version | None = None) -> tuple[Version, str]:
+    """Return the version and the target that an opcode needs in modules of a version, "" where any target will do.
 
     Examples
     --------
@@ -142,8 +150,9 @@ def needs(opcode: str) -> tuple[Version, str]:
     version, target = (1, 0), ""
     for feature in _FEATURES:
         if feature.first in ("*", first) and _has(parts, feature.parts):
-            version = max(version, feature.version)
-            target = max(target, feature.target, key=_generation)
+            least, gpu = feature.needs if of is None or of >= feature.needs[0] else feature.earlier
+            version = max(version, least)
+            target = max(target, gpu, key=generation)
     return version, target
 
 
@@ -170,11 +179,6 @@ def _plain(opcode: str) -> str:
     return opcode.removesuffix(".count").removesuffix("._")
 
 
-def _generation(target: str) -> tuple[int, bool]:
-    number = re.search(r"\d+", target)
-    return int(number[0]) if number is not None else 0, target.endswith("a")
-
-
 @lru_cache(maxsize=1 << 14)
 def lacking(opcode: str, version: Version | None, target: str) -> str:
     """Return what an opcode needs that the version or the target of a module does not have; nothing if it has all.
@@ -192,10 +196,4 @@ def lacking(opcode: str, version: Version | None, target: str) -> str:
     >>> lacking("mapa.u64", (8, 0), "sm_80")
     'mapa.u64 needs .target sm_90 or later, got sm_80'
     """
-    least, gpu = needs(opcode)
-    if version is not None and version < least:
-        said, got = (f"{one[0]}.{one[1]}" for one in (least, version))
-        return f"{_plain(opcode)} needs .version {said} or later, got {got}"
-    if target and _generation(target)[0] <= GENERATION and _generation(target) < _generation(gpu):
-        return f"{_plain(opcode)} needs .target {gpu}{' or later' * (gpu[-1] != 'a')}, got {target}"
-    return ""
+    return shortfall(_plain(opcode), *needs(opcode, version), version, target)

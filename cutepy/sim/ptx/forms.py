@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 
 from cutepy.sim.ptx.immediates import check_numbers, limits
 from cutepy.sim.ptx.instruction_set import Form
@@ -28,7 +29,7 @@ from cutepy.sim.ptx.model import (
     Vector,
 )
 from cutepy.sim.ptx.modifiers import check_modifiers
-from cutepy.sim.ptx.operand_types import check_operand_types, typed
+from cutepy.sim.ptx.operand_types import check_operand_types, operand_types, typed
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _RESULTS = (Register, Vector, Pair, Sink)
@@ -120,13 +121,14 @@ def _check_operands(opcode: str, form: Form, operands: tuple[Operand, ...]) -> N
 
 _ARRIVALS = ("mbarrier.arrive", "mbarrier.arrive_drop")
 _MAY_DISCARD = frozenset(("atom", "mbarrier.arrive", "mbarrier.arrive_drop", "setp"))
-_IN_GENERAL_MEMORY = frozenset("ld ldu st atom red multimem prefetch mbarrier".split())
+_IN_GENERAL_MEMORY = frozenset("ld ldu st atom red multimem prefetch prefetchu mbarrier applypriority discard".split())
 _NARROW_SPACES = ("shared", "local", "const", "param")
 
 
 def _check_shapes(opcode: str, words: tuple[str, ...], operands: tuple[Operand, ...]) -> None:
     """Refuse special registers, discarded results, pairs and addresses of a form that an instruction does not take."""
     first, *parts = opcode.split(".")
+    kinds = operand_types(opcode)
     takes_specials = first == "mov" or (first == "cvt" and "pack" not in parts and not _is_float(parts))
     for n, (word, operand) in enumerate(zip(words, operands, strict=False)):
         for one in operand.items if isinstance(operand, Vector) else (operand,):
@@ -162,7 +164,7 @@ def _check_shapes(opcode: str, words: tuple[str, ...], operands: tuple[Operand, 
         if isinstance(operand, Pair) and (opcode.startswith("match.any") or (first == "lop3" and len(parts) < 2)):
             raise PtxSyntaxError(f"{opcode} has one result, got {spelled(operand)}")
         if isinstance(operand, Address):
-            _check_address(opcode, first, parts, operand)
+            _check_address(opcode, first, parts, operand, kinds[n] if n < len(kinds) else "")
             if operand.coordinates is not None and (operand.offset or isinstance(operand.base, Immediate)):
                 reason = f"{opcode} takes a tensor map at a register or a variable there, without an offset"
                 raise PtxSyntaxError(f"{reason}, got {spelled(operand)}")
@@ -196,7 +198,7 @@ def _map_at(parts: list[str]) -> int:
     return 1 if len(spaces) == 2 and spaces[1] == "global" else 0
 
 
-def _check_address(opcode: str, first: str, parts: list[str], operand: Address) -> None:
+def _check_address(opcode: str, first: str, parts: list[str], operand: Address, kind: str) -> None:
     base = operand.base
     if operand.coordinates is not None and "tensor" not in parts:
         raise PtxSyntaxError(f"{opcode} takes an address without coordinates, got {spelled(operand)}")
@@ -212,10 +214,20 @@ def _check_address(opcode: str, first: str, parts: list[str], operand: Address) 
             raise PtxSyntaxError(
                 f"{opcode} takes an address of integers, got {base.name} of type .{base.type}", base.name
             )
-        is_narrow = any(part.startswith(_NARROW_SPACES) for part in parts)
-        if base.bits < 64 and first in _IN_GENERAL_MEMORY and not is_narrow:
-            reason = f"{opcode} takes an address of 64 bits, got {base.name} of type .{base.type}"
+        if base.bits not in (widths := _address_bits(first, parts, kind)):
+            said = " or ".join(map(str, sorted(widths & {32, 64})))
+            reason = f"{opcode} takes an address of {said} bits, got {base.name} of type .{base.type}"
             raise PtxSyntaxError(reason, base.name)
+
+
+def _address_bits(first: str, parts: list[str], kind: str) -> frozenset[int]:
+    """Return the widths of registers that an address may be in, by its type in the row of the instruction."""
+    if kind == "wide":
+        return frozenset((64,))
+    if kind == "pointer" or (kind == "generic" and not any(_SPACE.fullmatch(part) for part in parts)):
+        return frozenset((32, 64))
+    is_narrow = any(part.startswith(_NARROW_SPACES) for part in parts)
+    return frozenset((8, 16, 64) if first in _IN_GENERAL_MEMORY and not is_narrow else (8, 16, 32, 64))
 
 
 def _is_coordinate(operand: Operand) -> bool:
@@ -227,7 +239,7 @@ def _is_coordinate(operand: Operand) -> bool:
 def _present(form: Form, operands: tuple[Operand, ...]) -> tuple[str, ...]:
     """Return what the operands that are there are for."""
     words = form.words
-    if words and words[-1] == "policy" and len(operands) < len(words):
+    if form.optional and words[-1] == "policy" and len(operands) < len(words):
         words = (*words[: len(operands) - 1], "policy")  # in the place of the bytes that are missing
     return words
 
@@ -304,8 +316,15 @@ def _check_wide(opcode: str, operands: tuple[Operand, ...]) -> None:
             raise PtxSyntaxError(f"{opcode} takes an integer of {width} bits there, got {typed(one)}")
 
 
-_ACCESSES = frozenset("ld ldu st atom red prefetch applypriority discard createpolicy".split())
-"""Instructions that take generic addresses where they name no state space: constants and parameters have none."""
+_OF_GENERIC = ("global", "shared", "local")
+"""State spaces with generic addresses, which instructions take that name no state space: constants have none."""
+_OTHER_GENERIC = {
+    "atom": ("global", "shared"),
+    "mbarrier": ("shared",),
+    "prefetchu": ("global",),
+    "fence": (*_OF_GENERIC, "const", "param"),
+}
+"""State spaces that other instructions take instead."""
 _SPACE = re.compile("(global|shared|local|const|param)(?:::.*)?")
 _TAKES_NAMES = frozenset("cvta mapa getctarank call".split())
 """Instructions that take the address of a variable as a value, beside mov of integers and bits."""
@@ -330,20 +349,27 @@ def check_spaces(opcode: str, operands: tuple[Operand, ...], spaces: Mapping[str
         return
     first, *parts = opcode.split(".")
     for operand in named:
-        if not isinstance(operand, Symbol) or operand.name not in spaces:
+        if not isinstance(operand, Symbol):
             continue
+        if operand.name not in spaces:
+            if first == "cvta" and "to" not in parts:
+                raise PtxSyntaxError(f"{opcode} takes a variable, and {operand.name} is a function", operand.name)
+            continue
+        if first == "mov" and parts[-1][1:] == "32" and spaces[operand.name] == "global" and not operand.offset:
+            plain = operand.name.partition("'")[0]
+            raise PtxSyntaxError(f"the address of {plain} has 64 bits, and {opcode} moves 32; write mov.u64", plain)
         if first == "cvta" and "to" not in parts and spaces[operand.name] != parts[0].partition("::")[0]:
-            plain = operand.name.rstrip("'")
+            plain = operand.name.partition("'")[0]
             reason = f"{opcode} takes a variable in .{parts[0]}, and {plain} is in .{spaces[operand.name]}"
             raise PtxSyntaxError(reason, plain)
         if first in ("mapa", "getctarank") and spaces[operand.name] != "shared":
-            plain = operand.name.rstrip("'")
+            plain = operand.name.partition("'")[0]
             raise PtxSyntaxError(
                 f"{opcode} takes a variable in .shared, and {plain} is in .{spaces[operand.name]}", plain
             )
         is_moved = first == "mov" and parts[-1][0] not in "fp"
         if not is_moved and (first not in _TAKES_NAMES or (first == "cvta" and "to" in parts)):
-            plain = operand.name.rstrip("'")
+            plain = operand.name.partition("'")[0]
             raise PtxSyntaxError(
                 f"{opcode} takes no address of a variable as a value; move {plain} to a register", plain
             )
@@ -362,15 +388,11 @@ def check_spaces(opcode: str, operands: tuple[Operand, ...], spaces: Mapping[str
                 takes = ("global",)  # of a tensor map: others are at generic addresses, in registers
         elif told:
             takes = (told[0],)
-        elif first == "mbarrier":
-            takes = ("shared",)
-        elif first == "tensormap":
-            takes = ("global", "shared")
         else:
-            takes = ("global", "shared", "local") if first in _ACCESSES else (space,)
+            takes = _OTHER_GENERIC.get(first, _OF_GENERIC)
         if space not in takes:
             said = " or ".join(f".{one}" for one in takes)
-            plain = name.rstrip("'")
+            plain = name.partition("'")[0]
             reason = f"{opcode} takes a variable in {said} there, and {plain} is in .{space}"
             raise PtxSyntaxError(
                 reason if told != ["param"] else f"{opcode} takes a parameter, and {plain} is none", plain
@@ -395,6 +417,8 @@ def _check_registers(opcode: str, form: Form, operands: tuple[Operand, ...]) -> 
             is_float = isinstance(item, Immediate) and item.float_bits and first != "tensormap"
             if is_float and word in _REGISTER_BITS and not (word == "descriptor" and isinstance(one, Vector)):
                 raise PtxSyntaxError(f"{opcode} takes an integer there, got {typed(item)}")
+            if isinstance(item, Symbol) and first in _REGISTERS_ONLY:
+                raise PtxSyntaxError(f"{opcode} takes a register there, got {item.name}", item.name)
             is_alone = not (isinstance(one, Vector) and any(isinstance(other, Register) for other in one.items))
             if isinstance(item, Immediate) and first in _REGISTERS_ONLY and item.float_bits != 32 and is_alone:
                 raise PtxSyntaxError(f"{opcode} takes a register there, got {typed(item)}")
@@ -417,14 +441,21 @@ def _check_elements(opcode: str, operands: tuple[Operand, ...]) -> None:
         registers = [one for one in operand.items if isinstance(one, Register)]
         if len({one.bits for one in registers}) > 1:
             raise PtxSyntaxError(f"{opcode} takes a vector of registers of one width, got {spelled(operand)}")
-        if opcode.startswith(_OF_ONE_CLASS):
-            classes = {one.type[0] == "f" for one in registers if one.type[0] != "b"}
-            classes |= {False for one in operand.items if isinstance(one, Immediate) and not one.float_bits}
-            if len(classes) > 1:
+        if not opcode.startswith(_OF_MATRICES):
+            # ptxas compares each element with the one before it; bits go with all.
+            classes = [_class_of(one) for one in operand.items]
+            if any(one and other and one != other for one, other in pairwise(classes)):
                 raise PtxSyntaxError(f"{opcode} takes a vector of integers or one of floats, got {spelled(operand)}")
 
 
-_OF_ONE_CLASS = ("mov", "ld.", "st.")
+def _class_of(operand: Operand) -> str:
+    """Return the class of an element: integers, or the type of a float; nothing of bits."""
+    if isinstance(operand, Register) and operand.type[0] in "usf":
+        return operand.type if operand.type[0] == "f" else "integer"
+    return "integer" if isinstance(operand, Immediate) and not operand.float_bits else ""
+
+
+_OF_MATRICES = ("mma", "wmma.mma", "wgmma")
 
 
 def _agrees(operand: Operand, letter: str, bits: int) -> bool:

@@ -36,23 +36,70 @@ GENERATION = 90
 _ADDRESS_SIZE = (2, 3)
 _BEHIND = {"version": ("target", "address_size"), "target": ("address_size",), "address_size": ()}
 """Directives of the header that each may not follow."""
-_DIRECTIVES: dict[str, Version] = {
-    ".attribute": (4, 0), ".common": (5, 0), ".branchtargets": (6, 0), ".alias": (6, 3), ".noreturn": (6, 4),
-    **dict.fromkeys((".explicitcluster", ".reqnctapercluster", ".maxclusterrank"), (7, 8)),
-    ".unified": (8, 0), ".b128": (8, 3),
-    **dict.fromkeys((".abi_preserve", ".abi_preserve_control", ".blocksareclusters"), (9, 0)),
-}  # fmt: skip
-"""Directives and types, and the version that each needs."""
+_DIRECTIVES_BY_NEEDS = """
+1.5 sm_10 .texref .samplerref .surfref | 2.0 sm_10 .minnctapersm .pragma | 2.1 sm_10 .reqntid | 2.2 sm_10 .ptr |
+2.1 sm_20 .calltargets .callprototype | 3.1 sm_10 .weak | 4.0 sm_30 .attribute | 1.0 sm_53 .f16x2 | 5.0 sm_10 .common |
+6.0 sm_30 .branchtargets | 6.3 sm_30 .alias | 6.4 sm_30 .noreturn |
+7.8 sm_90 .explicitcluster .reqnctapercluster .maxclusterrank | 8.0 sm_90 .unified | 8.3 sm_70 .b128 |
+9.0 sm_80 .abi_preserve .abi_preserve_control | 9.0 sm_90 .blocksareclusters
+"""
+_DIRECTIVES: dict[str, tuple[Version, str]] = {
+    name: ((int(version[0]), int(version[2])), target)
+    for version, target, *names in map(str.split, _DIRECTIVES_BY_NEEDS.split("|"))
+    for name in names
+}
+"""Directives and types of declarations, and the version and the target that each needs."""
 _DIRECTIVE = re.compile("|".join(rf"\{name}(?!\w)" for name in _DIRECTIVES))
-_NEWEST_NEEDED = max(_DIRECTIVES.values())
 _ADVICE = {
     "map_f64_to_f32": "; it is for GPUs before sm_13, delete it",
 }
 
 
+_NAMED = re.compile(r"(?:sm|compute)_0*(?P<number>\d{1,4})(?P<rest>[\w$]*)")
+
+
 def architecture(target: str) -> str:
-    """Return a target as it is for a real GPU: "sm_90" of "compute_90"."""
-    return target.replace("compute_", "sm_", 1)
+    """Return a target as ptxas reads its name: for a real GPU, the number, and an ``a`` or ``f`` at the end.
+
+    Examples
+    --------
+    >>> architecture("compute_90"), architecture("sm_90a"), architecture("sm_90A"), architecture("foo")
+    ('sm_90', 'sm_90a', 'sm_90', 'foo')
+    """
+    match = _NAMED.fullmatch(target)
+    if match is None:
+        return target
+    return f"sm_{match['number']}{match['rest'][-1:] if match['rest'].endswith(('a', 'f')) else ''}"
+
+
+def generation(target: str) -> tuple[int, bool]:
+    """Return the number of a target, and whether it is one with an ``a``: of none (0, False).
+
+    Examples
+    --------
+    >>> generation("sm_90a"), generation("compute_80"), generation("")
+    ((90, True), (80, False), (0, False))
+    """
+    number = re.search(r"\d+", target)
+    return int(number[0]) if number is not None else 0, target.endswith("a")
+
+
+def shortfall(what: str, least: Version, gpu: str, version: Version | None, target: str) -> str:
+    """Return why a module of a version and a target does not have something; nothing if it has.
+
+    Parameters
+    ----------
+    what : str
+    least, gpu : tuple of (int, int), str
+        The version and the target that it needs; "" where any target will do.
+    version, target : tuple of (int, int) or None, str
+        Those of the module; None and "" where it names none. Newer targets than are simulated have all.
+    """
+    if version is not None and version < least:
+        return f"{what} needs .version {_said(least)} or later, got {_said(version)}"
+    if target and generation(target)[0] <= GENERATION and generation(target) < generation(gpu):
+        return f"{what} needs .target {gpu}{' or later' * (gpu[-1] != 'a')}, got {target}"
+    return ""
 
 
 class Header:
@@ -134,16 +181,15 @@ class Header:
         self._read_options(f"{target}{options}")
 
     def _set_target(self, name: str) -> None:
-        generation = re.fullmatch(r"(?:sm|compute)_(\d{1,4})[af]?", name)
-        is_known = architecture(name) in TARGETS
-        if generation is None or not (is_known or int(generation[1]) > GENERATION):
+        generation, real = _NAMED.fullmatch(name), architecture(name)
+        if generation is None or not (real in TARGETS or int(generation["number"]) > GENERATION):
             raise PtxSyntaxError(f"no GPU is named {name}; write sm_90a", name)
-        self.target = name
+        self.target = real.replace("sm_", name[: name.index("_") + 1], 1)
         self.opcodes.clear()
         self.need(TARGETS.get(architecture(name)), f".target {name}", name)
 
     def _read_options(self, text: str) -> None:
-        for option in re.findall(r"\w+", text):
+        for option in re.findall(r"[\w$]+", text):
             if architecture(option) in TARGETS:
                 self._set_target(option)
                 continue
@@ -153,6 +199,11 @@ class Header:
             self._options.add(option)
             if self._options.issuperset(_MODES):
                 raise PtxSyntaxError(f"{' and '.join(_MODES)} exclude each other", option)
+
+    @property
+    def has_samplers(self) -> bool:
+        """True if samplers are variables: in the mode of textures that is not the default."""
+        return _MODES[1] in self._options
 
     def need(self, version: Version | None, what: str, token: str = "") -> None:
         """Refuse what a newer version than the module's brought.
@@ -165,15 +216,15 @@ class Header:
             raise PtxSyntaxError(f"{what} needs .version {_said(version)}, got {_said(self.version)}", token)
 
     def check_directives(self, text: str) -> None:
-        """Refuse directives and types that a statement has and the version of the module has not.
+        """Refuse directives and types that a statement has, and the version or the target of the module has not.
 
         Raises
         ------
         PtxSyntaxError
         """
-        if self.version is not None and self.version < _NEWEST_NEEDED:
-            for found in _DIRECTIVE.finditer(text):
-                self.need(_DIRECTIVES[found[0]], found[0], found[0])
+        for found in _DIRECTIVE.finditer(text):
+            if reason := shortfall(found[0], *_DIRECTIVES[found[0]], self.version, self.target):
+                raise PtxSyntaxError(reason, found[0])
 
     def check(self) -> None:
         """Refuse what the rest of the module lacks.

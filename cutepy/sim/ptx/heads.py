@@ -186,7 +186,7 @@ def _numbers(name: str, text: str, known: _Directive) -> tuple[int, ...]:
     if any(value >> 32 for value in values):
         raise PtxSyntaxError(f".{name} takes numbers of 32 bits, got {text}", f".{name}")
     is_none = known.is_none_at_0 and values[0] == 0
-    if not is_none and any(value < known.least for value in values):
+    if not is_none and any(value < known.least for value in (values[:1] if known.is_none_at_0 else values)):
         raise PtxSyntaxError(f".{name} takes numbers from {known.least} on, got {text}", f".{name}")
     return values
 

@@ -92,9 +92,9 @@ mapa: move; result value*2; shared::cluster? u32/u64; T T count
 prmt: move; result value*3; b32 f4e/b4e/rc8/ecl/ecr/rc16?; T T T T
 createpolicy: memory; result value?; fractional EVICT_L2 L2::evict_unchanged/L2::evict_first? b64
 createpolicy.fractional: memory; result value?; ; state f32
-createpolicy.cvt.L2: memory; result value?; b64; state state
+createpolicy.cvt.L2: memory; result value; b64; state state
 createpolicy.range: memory; result address value*2; global? EVICT_L2 L2::evict_unchanged/L2::evict_first? b64;
-    state - count count
+    state pointer count count
 alloca: arithmetic, private; result value value?; u64; T T
 stacksave: arithmetic, private; result; u64; T
 stackrestore: arithmetic, private; value; u64; T
@@ -117,7 +117,8 @@ st: memory, stores, access; address value policy@L2::cache_hint;
     volatile SPACE? VECTOR? MEMORY | relaxed/release SCOPE SPACE? VECTOR? MEMORY |
     relaxed/release SCOPE global? EVICT_L1? HINT? VECTOR? MEMORY | mmio relaxed sys global? MEMORY; - T
 st.async: memory, stores, orders, signals; address value address;
-    weak? shared::cluster? COMPLETE v2? b32/b64/WIDE/f32/f64 | weak? shared::cluster? COMPLETE v4 b32/WORD/f32; - T -
+    weak? shared::cluster? COMPLETE v2? b32/b64/WIDE/f32/f64 | weak? shared::cluster? COMPLETE v4 b32/WORD/f32;
+    pointer T generic
 st.bulk: memory, stores, orders, signals; address value*2
 atom: atomic, updates, access, orders; result address value value@cas policy@L2::cache_hint;
     ATOM BOOL/exch b32/b64 | ATOM cas b16/b32/b64/b128 | ATOM exch b128 |
@@ -135,7 +136,7 @@ red: atomic, updates, access, orders; address value policy@L2::cache_hint; RED B
 red.async: atomic, updates, orders, signals; address value address;
     relaxed.cluster shared::cluster? COMPLETE and/or/xor b32 | relaxed.cluster shared::cluster? COMPLETE add WIDE |
     relaxed.cluster shared::cluster? COMPLETE inc/dec u32 | relaxed.cluster shared::cluster? COMPLETE min/max WORD;
-    - T -
+    pointer T generic
 multimem.ld_reduce: memory, loads, global; result address; MULTI_LOAD BOOL b32/b64 |
     MULTI_LOAD add u32/s32/u64/f32/f64 | MULTI_LOAD min/max WIDE | MULTI_LOAD add VECTOR f32 |
     MULTI_LOAD add/min/max VECTOR? f16x2/bf16x2 |
@@ -145,15 +146,15 @@ multimem.st: memory, stores, global; address value; MULTI_STORE b32/b64/WIDE/f32
     MULTI_STORE VECTOR? f16x2/bf16x2 | MULTI_STORE v2/v4/v8 f16/bf16; - T
 multimem.red: memory, updates, global; address value; MULTI_RED BOOL b32/b64 | MULTI_RED add u32/s32/u64/f32/f64 |
     MULTI_RED min/max WIDE | MULTI_RED add VECTOR f32 | MULTI_RED add f16x2/bf16x2 |
-    MULTI_RED add/min/max VECTOR f16x2/bf16x2 | MULTI_RED add/min/max v2/v4/v8 f16/bf16; - T
+    MULTI_RED add/min/max VECTOR f16x2/bf16x2 | MULTI_RED add/min/max v2/v4/v8 f16/bf16; wide T
 prefetch: memory, access; address; global/local? L1/L2 | global? L2::evict_last/L2::evict_normal |
     const/param? tensormap | tensormap const/param
 prefetchu: memory, access; address; L1
-prefetch.tensormap prefetch.const.tensormap prefetch.param.tensormap: memory, other; address
+prefetch.tensormap prefetch.const.tensormap prefetch.param.tensormap: memory, other; address; ; pointer
 applypriority: memory, access; address value; global? L2::evict_normal
 discard: memory, access; address value; global? L2
-ldmatrix: matrix, loads, access, shared; result address; sync.aligned m8n8 x1/x2/x4 trans? SHARED? b16
-stmatrix: matrix, stores, access, shared; address value; sync.aligned m8n8 x1/x2/x4 trans? SHARED? b16
+ldmatrix: matrix, loads, access, shared; result address; sync.aligned m8n8 x1/x2/x4 trans? SHARED? b16; - generic
+stmatrix: matrix, stores, access, shared; address value; sync.aligned m8n8 x1/x2/x4 trans? SHARED? b16; generic
 movmatrix: matrix, exchanges; result value; sync.aligned m8n8 trans b16
 mma: matrix, exchanges; result value*3; sync.aligned m8n8k4 LAYOUT LAYOUT f16.f16.f16.f16 |
     sync.aligned m8n8k4 LAYOUT LAYOUT f32.f16.f16 f16/f32 |
@@ -173,7 +174,7 @@ mma.sp mma.sp::ordered_metadata: matrix, exchanges; result value*5;
     sync.aligned m16n8k64 row.col f32 FLOAT8 FLOAT8 f32 |
     sync.aligned m16n8k32/m16n8k64 row.col satfinite? s32 BYTE BYTE s32 |
     sync.aligned m16n8k64/m16n8k128 row.col satfinite? s32 NIBBLE NIBBLE s32
-wmma.load: matrix, loads, access; result address stride?
+wmma.load: matrix, loads, access; result address stride?; ; - pointer
 wmma.load.a: matrix, loads, access; result address stride?;
     sync.aligned LAYOUT CUBES MATRIX_SPACE? f16/bf16/BYTE | sync.aligned LAYOUT m16n16k8 MATRIX_SPACE? tf32 |
     sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 | sync.aligned row m8n8k32 MATRIX_SPACE? NIBBLE |
@@ -185,7 +186,7 @@ wmma.load.b: matrix, loads, access; result address stride?;
 wmma.load.c: matrix, loads, access; result address stride?; sync.aligned LAYOUT CUBES MATRIX_SPACE? f16/f32/s32 |
     sync.aligned LAYOUT m16n16k8 MATRIX_SPACE? f32 | sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 |
     sync.aligned LAYOUT m8n8k32/m8n8k128 MATRIX_SPACE? s32
-wmma.store: matrix, stores, access; address value stride?
+wmma.store: matrix, stores, access; address value stride?; ; pointer
 wmma.store.d: matrix, stores, access; address value stride?; sync.aligned LAYOUT CUBES MATRIX_SPACE? f16/f32/s32 |
     sync.aligned LAYOUT m16n16k8 MATRIX_SPACE? f32 | sync.aligned LAYOUT m8n8k4 MATRIX_SPACE? f64 |
     sync.aligned LAYOUT m8n8k32/m8n8k128 MATRIX_SPACE? s32
@@ -233,12 +234,13 @@ mbarrier.test_wait.parity: barrier, tries, waits, orders, signals; result addres
 mbarrier.try_wait.parity: barrier, tries, waits, orders, signals; result address barrier barrier?; ;
     pred - count count
 mbarrier.pending_count: barrier, orders, signals; result value; b64; count state
-fence: barrier, orders; address? bytes?; sc/acq_rel/acquire/release? SCOPE |
+fence: barrier, orders; -; sc/acq_rel/acquire/release? SCOPE |
     acquire.sync_restrict::shared::cluster.cluster | release.sync_restrict::shared::cta.cluster |
     mbarrier_init.release.cluster
-fence.proxy: barrier, orders; address? bytes?; alias/async/async.global/async.shared::cta/async.shared::cluster |
-    tensormap::generic acquire/release SCOPE | async::generic.acquire.sync_restrict::shared::cluster.cluster |
+fence.proxy: barrier, orders; -; alias/async/async.global/async.shared::cta/async.shared::cluster |
+    async::generic.acquire.sync_restrict::shared::cluster.cluster |
     async::generic.release.sync_restrict::shared::cta.cluster
+fence.proxy.tensormap::generic: barrier, orders; address@acquire bytes@acquire; acquire/release SCOPE
 membar: barrier, orders; -; cta/gl/sys | proxy.alias
 griddepcontrol: barrier, orders; -; launch_dependents/wait
 
@@ -249,7 +251,7 @@ cp.async.wait_all: async_copy, orders, signals; -; -
 cp.async.wait_group: async_copy, orders, signals; barrier; -; count
 cp.async.bulk.wait_group: async_copy, orders, signals; barrier; read?; count
 cp.async.mbarrier: async_copy, orders, signals; address
-cp.async.mbarrier.arrive: async_copy, orders, signals; address; noinc? SHARED? b64
+cp.async.mbarrier.arrive: async_copy, orders, signals; address; noinc? SHARED? b64; generic
 cp.async.bulk: async_copy, copies, orders, signals; address address bytes address@mbarrier::complete_tx::bytes
     mask@multicast::cluster policy@L2::cache_hint;
     shared::cluster global COMPLETE MULTICAST? HINT? | shared::cta global COMPLETE HINT? |
@@ -280,11 +282,13 @@ tensormap.cp_fenceproxy: async_copy, copies, orders, signals; address address by
 tensormap.replace: async_copy, stores, orders, signals; address bytes;
     tile global_address/global_stride global/shared::cta? b1024 b64 |
     tile rank/box_dim/global_dim/element_stride/elemtype/interleave_layout/swizzle_mode/fill_mode global/shared::cta?
-    b1024 b32; - T
+    b1024 b32; pointer T
 tensormap.replace.tile.global_address: async_copy, stores, orders, signals; address elsewhere
 tensormap.replace.tile.box_dim tensormap.replace.tile.global_dim tensormap.replace.tile.element_stride: async_copy,
-    stores, orders, signals; address bytes*2; ; - count count
-tensormap.replace.tile.global_stride: async_copy, stores, orders, signals; address bytes*2; ; - count T
+    stores, orders, signals; address bytes*2; ;
+    pointer count count
+tensormap.replace.tile.global_stride: async_copy, stores, orders, signals; address bytes*2; ;
+    pointer count T
 
 wgmma.mma_async: wgmma, loads, shared, other; result descriptor*2 alike value? value? value? value?;
     sync.aligned M64K16 f16/f32 f16 f16 | sync.aligned M64K16 f32 bf16 bf16 | sync.aligned M64K8 f32 tf32 tf32 |
@@ -319,7 +323,9 @@ Modifiers: they follow in one of the ways that ``|`` parts. ``/`` parts a choice
 out, and capitals name words of `modifiers.WORDS`. ``-`` stands for no operand, or no modifier.
 
 Types: T is the last type of the opcode and U the first. ``count`` is an integer of 32 bits, ``state`` one of 64,
-``integer`` one of any width, ``ignored`` a count of bytes or a predicate, and ``-`` is not told here.
+``integer`` one of any width, ``ignored`` a count of bytes or a predicate, and ``-`` is not told here. Of an address
+``pointer`` is a register of 32 or 64 bits, ``wide`` one of 64, ``generic`` a pointer where the opcode names no state
+space, and ``-`` is one of any width, but of 32 bits only where the opcode names a narrow state space.
 """
 
 EFFECTS = {

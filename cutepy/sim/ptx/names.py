@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import insort
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from heapq import merge
 
 from cutepy.sim.ptx.declarations import read_registers
 from cutepy.sim.ptx.heads import Head
@@ -37,14 +40,15 @@ class Scope:
     """Names that a block in braces declares: `declared` has all but those of ranges.
 
     `late` has names that are declared behind the block's first instruction: these are unknown before an index.
-    `unique` has the names that the function knows the block's variables by.
+    `names` has all names and stems by which `Names` finds the block.
     """
 
     parent: Scope | None
     start: int = 0
+    depth: int = 0
+    names: list[str] = field(default_factory=list)
     late: dict[str, int] = field(default_factory=dict)
     declared: set[str] = field(default_factory=set)
-    unique: set[str] = field(default_factory=set)
     registers: dict[str, Register] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
     vectors: dict[str, Vector] = field(default_factory=dict)
@@ -55,7 +59,11 @@ class Scope:
 
 
 class Names:
-    """Names of a function's registers, variables and labels.
+    """Names of a function's registers, variables and labels: a symbol table.
+
+    It knows of each name the blocks around the current place that declare it, so that a lookup takes no longer in a
+    deep block. Blocks are opened and closed as they are read, and entered again, with all that they declare, when the
+    operands of their instructions are read.
 
     Parameters
     ----------
@@ -70,6 +78,8 @@ class Names:
     ----------
     scope : Scope
         The innermost, where something is declared.
+    module : mapping of str to Variable
+        As given.
     registers : list of Register
         All of the function; those of a range come to be when they are first looked up.
     variables : list of Variable
@@ -81,7 +91,7 @@ class Names:
     def __init__(
         self, module: Mapping[str, Variable], functions: Mapping[str, Head], kernels: Mapping[str, Head]
     ) -> None:
-        self._module = module
+        self.module = module
         self.formals: dict[str, Variable] = {}
         self.index = 0
         self.functions = functions
@@ -90,16 +100,42 @@ class Names:
         self.registers: list[Register] = []
         self.variables: list[Variable] = []
         self._numbers: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
+        self._declaring: dict[str, list[Scope]] = {}
+        """By a name, or the stem of a range, the blocks around here that declare it, the innermost last."""
+        self._ranged: list[Scope] = []
         self._carry: Register | None = None
 
     def open(self) -> None:
-        """Enter a block."""
-        self.scope = Scope(self.scope, self.index)
+        """Begin a block."""
+        self.scope = Scope(self.scope, self.index, self.scope.depth + 1)
 
     def close(self) -> None:
-        """Leave it."""
-        assert self.scope.parent is not None
-        self.scope = self.scope.parent
+        """Leave the innermost block."""
+        scope = self.scope
+        for name in scope.names:
+            self._declaring[name].pop()
+        if scope.ranges:
+            self._ranged.pop()
+        assert scope.parent is not None
+        self.scope = scope.parent
+
+    def enter(self, scope: Scope) -> None:
+        """Go to a block that was read: leave those that it is not in, and enter those around it and it."""
+        entered = []
+        while scope is not self.scope:
+            if scope.depth >= self.scope.depth:
+                entered.append(scope)
+                assert scope.parent is not None
+                scope = scope.parent
+            else:
+                self.close()
+        for one in reversed(entered):
+            for name in one.names:
+                self._declaring.setdefault(name, []).append(one)
+            if one.ranges:
+                self._ranged.append(one)
+            self.scope = one
 
     # Declaring.
 
@@ -118,6 +154,14 @@ class Names:
             taken = name
         if taken is not None:
             refuse(f"{taken} is declared twice in one scope", name)
+        self._declare(name)
+
+    def _declare(self, name: str) -> None:
+        """Note that this block declares a name, or a range by its stem."""
+        around = self._declaring.setdefault(name, [])
+        if not around or around[-1] is not self.scope:
+            around.append(self.scope)
+            self.scope.names.append(name)
 
     def add_register(self, name: str, kind: str) -> None:
         """Declare a register in this scope."""
@@ -134,6 +178,8 @@ class Names:
             self._claim(name, count)
             self._note_late(name)
             if count is not None:
+                if not self.scope.ranges:
+                    self._ranged.append(self.scope)
                 self.scope.ranges[name] = Range(kind, elements, count, self.index)
             elif elements:
                 self._add_vector(self.scope, name, kind, elements)
@@ -166,17 +212,14 @@ class Names:
         self._claim(variable.name)
         if "." not in variable.name:
             self._note_late(variable.name)
-        known = self._numbers
-        name = unique = variable.name
-        is_passed = variable.space == "param"
-        while (
-            unique in self.formals
-            or unique in self._module
-            or (self._is_around(unique) if is_passed else unique in known)
-        ):
+        known, is_passed = self._numbers, variable.space == "param"
+        name = variable.name
+        self._counts[name] += not is_passed
+        number = len(self._declaring[name]) if is_passed else self._counts[name]
+        unique = f"{name}'{number}" if number > 1 else name
+        while unique in self.formals or unique in self.module or not self._may_share(unique, is_passed):
             unique += "'"
         self.scope.variables[name] = variable = replace(variable, name=unique)
-        self.scope.unique.add(unique)
         if unique in known:
             shared = self.variables[known[unique]]
             size = max(shared.size_bytes or 0, variable.size_bytes or 0)
@@ -186,14 +229,10 @@ class Names:
             known[unique] = len(self.variables)
             self.variables.append(variable)
 
-    def _is_around(self, unique: str) -> bool:
-        """Tell whether a variable of this block or of one around it has a name of its own."""
-        scope: Scope | None = self.scope
-        while scope is not None:
-            if unique in scope.unique:
-                return True
-            scope = scope.parent
-        return False
+    def _may_share(self, unique: str, is_passed: bool) -> bool:
+        """Tell whether a name of the function's variables is free, or that of another that is passed to functions."""
+        number = self._numbers.get(unique)
+        return number is None or (is_passed and self.variables[number].space == "param")
 
     def _new(self, name: str, kind: str) -> Register:
         register = Register(name, kind, len(self.registers))
@@ -207,37 +246,66 @@ class Names:
         vector = scope.vectors[name] = Vector(tuple(items), is_wide)
         if is_wide:
             return vector
+        # ptxas takes the third and the fourth of a vector of two, too: both are one register beside its elements.
+        named = items if elements == 4 else [*items, *(self._new(f"{name}.z", kind),) * 2]
         for letters in ("xyzw", "rgba"):
-            scope.registers |= {f"{name}.{x}": item for x, item in zip(letters, items, strict=False)}
+            scope.registers |= {f"{name}.{x}": item for x, item in zip(letters, named, strict=True)}
         return vector
 
     # Looking up.
 
-    def register(self, name: str, scope: Scope) -> Register | None:
+    def _around(self, name: str) -> Iterator[Scope]:
+        """Return the blocks around here that may declare a name, the innermost first.
+
+        They declare the name, its vector, or a range of its stem. A block may come more than once.
+        """
+        stem, _, element = name.partition(".")
+        stems = [name, stem] if element else [name]
+        if self._ranged and stem[-1:].isdigit():
+            start = len(stem.rstrip("0123456789"))
+            stems += [stem[:at] for at in range(max(start, len(stem) - _MOST_DIGITS), len(stem))]
+        found = [around for around in map(self._declaring.get, stems) if around]
+        if len(found) < 2:
+            return reversed(found[0]) if found else iter(())
+        return merge(*map(reversed, found), key=lambda scope: -scope.depth)
+
+    def register(self, name: str) -> Register | None:
         """Return the register of a name, if it is one."""
-        inner: Scope | None = scope
-        while inner is not None:
-            known = inner.registers.get(name)
-            if known is not None and (not inner.late or self._is_before(name, inner)):
+        declaring = self._declaring.get(name)
+        ranged = self._ranged[-1] if self._ranged else None
+        if declaring and (ranged is None or declaring[-1].depth >= ranged.depth):
+            scope = declaring[-1]
+            known = scope.registers.get(name)
+            if known is not None and (not scope.late or self._is_before(name, scope)):
                 return known
-            if inner.ranges and name[-1] in "0123456789xyzwrgba":
-                found = _in_ranges(name, inner.ranges)
-                if found is not None and not found.elements and known is None and found.index <= self.index:
-                    register = inner.registers[name] = self._new(name, found.type)
-                    return register
-                if name[-2:-1] == "." and self._vector_of_range(name[:-2], inner) is not None:
-                    return inner.registers.get(name)
-            inner = inner.parent
+        elif ranged is not None and not declaring and (register := self._of_range(name, ranged)) is not None:
+            return register
+        for scope in self._around(name):
+            known = scope.registers.get(name)
+            if known is not None and (not scope.late or self._is_before(name, scope)):
+                return known
+            if known is None and (register := self._of_range(name, scope)) is not None:
+                return register
+            if name[-2:-1] == "." and self._vector_of_range(name[:-2], scope) is not None:
+                return scope.registers.get(name)
         return None
+
+    def _of_range(self, name: str, scope: Scope) -> Register | None:
+        """Make the register of a name that is in a range of a block."""
+        found = _in_ranges(name, scope.ranges) if name[-1].isdigit() else None
+        if found is None or found.elements or found.index > self.index:
+            return None
+        register = scope.registers[name] = self._new(name, found.type)
+        scope.names.append(name)
+        insort(self._declaring.setdefault(name, []), scope, key=lambda one: one.depth)
+        return register
 
     def register_type(self, name: str) -> str:
         """Return the type of the register of a name here; empty if it is none."""
-        scope: Scope | None = self.scope
-        while scope is not None:
+        for scope in self._around(name):
             known = scope.registers.get(name) or _in_ranges(name, scope.ranges)
             if known is not None:
                 return known.type
-            scope = scope.parent
         return ""
 
     def _vector_of_range(self, name: str, scope: Scope) -> Vector | None:
@@ -247,22 +315,20 @@ class Names:
             return None
         return self._add_vector(scope, name, found.type, found.elements)
 
-    def vector(self, name: str, scope: Scope | None) -> Vector | None:
+    def vector(self, name: str) -> Vector | None:
         """Return the vector of registers of a name, if it is one."""
-        while scope is not None:
+        for scope in self._around(name):
             vector = scope.vectors.get(name) or self._vector_of_range(name, scope)
             if vector is not None and self._is_before(name, scope):
                 return vector
-            scope = scope.parent
         return None
 
-    def variable(self, name: str, scope: Scope | None) -> Variable | None:
+    def variable(self, name: str) -> Variable | None:
         """Return the variable of a name, if it is one."""
-        while scope is not None:
+        for scope in reversed(self._declaring.get(name, ())):
             if name in scope.variables and self._is_before(name, scope):
                 return scope.variables[name]
-            scope = scope.parent
-        return self.formals.get(name) or self._module.get(name)
+        return self.formals.get(name) or self.module.get(name)
 
     def _is_before(self, name: str, scope: Scope) -> bool:
         """Tell whether the instruction that is read stands behind the declaration of a name, or of its vector."""
@@ -276,27 +342,17 @@ class Names:
         if self.index > self.scope.start:
             self.scope.late[name] = self.index
 
-    def label(self, name: str, scope: Scope | None) -> int | None:
+    def label(self, name: str) -> int | None:
         """Return the index of the instruction behind a label, if the name is one."""
-        while scope is not None:
-            if name in scope.labels:
-                return scope.labels[name]
-            scope = scope.parent
-        return None
+        return next((s.labels[name] for s in reversed(self._declaring.get(name, ())) if name in s.labels), None)
 
     def table(self, name: str) -> list[str] | None:
         """Return the labels of a .branchtargets directive in this scope or one around it, if there is one."""
-        scope: Scope | None = self.scope
-        while scope is not None and name not in scope.tables:
-            scope = scope.parent
-        return None if scope is None else scope.tables[name]
+        return next((s.tables[name] for s in reversed(self._declaring.get(name, ())) if name in s.tables), None)
 
     def signatures(self, name: str) -> tuple[Head, ...]:
         """Return what a .callprototype or .calltargets directive of a name says of functions; nothing without one."""
-        scope: Scope | None = self.scope
-        while scope is not None and name not in scope.signatures:
-            scope = scope.parent
-        return () if scope is None else scope.signatures[name]
+        return next((s.signatures[name] for s in reversed(self._declaring.get(name, ())) if name in s.signatures), ())
 
 
 def _in_ranges(name: str, ranges: Mapping[str, Range]) -> Range | None:

@@ -68,7 +68,7 @@ def _of_vectors(first: str, parts: list[str], kind: str) -> str:
     if not (is_vector or first == "multimem"):
         return kind
     bits = ("f16",) if first != "multimem" or parts[0] == "red" else ("f16", "bf16", "bf16x2")
-    return f"b{type_bits(kind)}" if kind in bits or (kind == "f32" and is_vector) else kind
+    return f"b{type_bits(kind)}" if kind in bits else kind
 
 
 def check_operand_types(opcode: str, operands: tuple[Operand, ...]) -> None:
@@ -96,8 +96,11 @@ def check_operand_types(opcode: str, operands: tuple[Operand, ...]) -> None:
         items = one.items if isinstance(one, Vector) else (one,)
         if len(items) > 1 and (first == "mov" or kind == "b128"):
             kind = f"b{type_bits(kind) // len(items)}"
-        if first in ("ld", "st") and len({item.type for item in items if isinstance(item, Register)}) > 1:
-            kind = f"b{type_bits(kind)}"  # of registers of several types ptxas checks the width alone
+        if first in ("ld", "ldu", "st", "atom", "red", "multimem") and len(items) > 1:
+            types = {item.type for item in items if isinstance(item, Register)}
+            is_of_integers = kind in ("f32", "f64") and types <= {f"{sign}{kind[1:]}" for sign in "us"}
+            if len(types) > 1 or is_of_integers:
+                kind = f"b{type_bits(kind)}"  # of integers, and of registers of several types, the width alone counts
         for item in items:
             if isinstance(item, Immediate) and first in ("atom", "red", "multimem") and opcode.endswith(("f16", "f32")):
                 kind = opcode.rpartition(".")[2]
@@ -112,9 +115,14 @@ _ELEMENTS = re.compile(r"f16|bf16|tf32|f32|f64|[su]32|[su][48]|b1|e[45]m[23]")
 
 
 def _check_products(opcode: str, first: str, operands: tuple[Operand, ...]) -> None:
-    """Refuse registers and numbers of other types than the matrices of a product."""
-    kinds = [part for part in opcode.split(".") if _ELEMENTS.fullmatch(part)]
-    if ".mma" not in opcode and first != "mma":
+    """Refuse registers and numbers of other types than the matrices of a product, or the one of a load or a store."""
+    kinds, matrices = [part for part in opcode.split(".") if _ELEMENTS.fullmatch(part)], "dabc"
+    if first == "wmma" and ".mma" not in opcode:
+        kinds, matrices = kinds[-1:], opcode.split(".")[2]
+        operands = operands[:1] if ".load" in opcode else operands[1:2]
+        if kinds == ["f64"] or (".load" in opcode and isinstance(operands[0], Vector) and len(operands[0].items) == 1):
+            return
+    elif ".mma" not in opcode and first != "mma":
         return
     if first == "wmma" and len(kinds) == 2:
         kinds = [kinds[0], "f16", "f16", kinds[1]]  # of d and c
@@ -122,31 +130,36 @@ def _check_products(opcode: str, first: str, operands: tuple[Operand, ...]) -> N
         metadata = operands[4 if first == "mma" else 3]
         if not isinstance(metadata, Register) or metadata.bits != 32 or metadata.type == "pred":
             raise PtxSyntaxError(f"{opcode} takes a register of 32 bits there, got {typed(metadata)}", _name(metadata))
-    for n, (kind, operand) in enumerate(zip(kinds, operands, strict=False)):
+    for matrix, kind, operand in zip(matrices, kinds, operands, strict=False):
         items = operand.items if isinstance(operand, Vector) else (operand,)
-        if first == "wgmma" and n and not isinstance(operand, Vector):
+        if first == "wgmma" and matrix != "d" and not isinstance(operand, Vector):
             continue  # a descriptor
-        is_summed = n in (0, 3)
+        is_summed = matrix in "dc"
+        if first == "mma" and ".sp" in opcode and kind in ("bf16", "tf32"):
+            kind = "e4m3"  # of these, too, the width alone counts
         numbers = [item for item in items if isinstance(item, Immediate)]
-        if numbers and (n == 0 or not _takes_numbers(kind, is_summed, numbers, len(items))):
-            raise PtxSyntaxError(f"{opcode} takes registers there, got {typed(numbers[0])}")
+        if numbers and ".store" not in opcode:
+            if matrix == "d" or not _takes_numbers(kind, is_summed, numbers, len(items)):
+                raise PtxSyntaxError(f"{opcode} takes registers there, got {typed(numbers[0])}")
         registers = [item for item in items if isinstance(item, Register)]
         types = {register.type for register in registers}
         bits = 64 if kind == "f64" else 32
         wrong = [register for register in registers if register.type == "pred" or register.bits != bits]
-        if not wrong and not _takes_matrix(kind, is_summed, types):
-            wrong = [register for register in registers if not _takes_matrix(kind, is_summed, {register.type})]
+        if not wrong and not _takes_matrix(first, kind, is_summed, types):
+            wrong = [register for register in registers if not _takes_matrix(first, kind, is_summed, {register.type})]
         if wrong:
             reason = f"{opcode} takes a register of {bits} bits for .{kind} there, got {typed(wrong[0])}"
             raise PtxSyntaxError(reason, wrong[0].name)
 
 
-def _takes_matrix(kind: str, is_summed: bool, types: set[str]) -> bool:
+def _takes_matrix(first: str, kind: str, is_summed: bool, types: set[str]) -> bool:
     """Tell whether registers of some types hold a matrix: of several types ptxas checks the widths alone."""
-    if kind == "f64":
+    if kind == "f64" or (len(types) > 1 and first == "wmma"):
         return True
-    if is_summed and kind in ("f32", "s32"):
-        return types <= {"b32", *(("f32",) if kind == "f32" else ("s32", "u32"))}
+    if is_summed and kind == "f32":
+        return types <= {"b32", "f32"}
+    if (is_summed and kind == "s32") or (first == "wmma" and kind[0] in "us"):
+        return types <= {"b32", "s32", "u32"}
     if kind in ("f16", "bf16", "tf32") and len(types) == 1:
         return types <= ({"b32", "f16x2"} if kind == "f16" else {"b32"})
     return True

@@ -24,7 +24,7 @@ from cutepy.sim.ptx.model import (
     Symbol,
     Vector,
 )
-from cutepy.sim.ptx.names import Names, Scope
+from cutepy.sim.ptx.names import Names
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _ADDRESS = re.compile(r"(?P<base>[%A-Za-z_$][\w$%.]*)\s*(?:\+(?P<offset>.*))?$", re.S)
@@ -66,41 +66,41 @@ class Operands:
         self._names = names
         self.spaces: dict[str, str] = {}
 
-    def read(self, text: str, scope: Scope, opcode: str) -> Operand:
-        """Read one operand, with the names of a scope."""
+    def read(self, text: str, opcode: str) -> Operand:
+        """Read one operand."""
         if not text:
             raise PtxSyntaxError(f"an operand of {opcode} is missing")
         if "." in text:
             text = _BLANK_BEFORE_ELEMENT.sub("", text)
         first = text[0]
         if first not in _NO_NAME:
-            register = self._names.register(text, scope)
+            register = self._names.register(text)
             if register is not None:
                 return register
         if first == "[" and text[-1] == "]":
-            return self._address(text[1:-1].strip(), scope, opcode)
+            return self._address(text[1:-1].strip(), opcode)
         if _CONSTANT.match(text):
             return _immediate(text)
         if first + text[-1] == "{}" or (first == "(" and text[-1] == ")" and opcode.startswith("call")):
-            return Vector(tuple(self.read(part, scope, opcode) for part in split(text[1:-1])))
+            return Vector(tuple(self.read(part, opcode) for part in split(text[1:-1])))
         if "|" in text:
             left, _, right = text.rpartition("|")
-            return Pair(self.read(left.strip(), scope, opcode), self.read(right.strip(), scope, opcode))
+            return Pair(self.read(left.strip(), opcode), self.read(right.strip(), opcode))
         if first == "!":
             negated = text[1:].strip()
-            inner = Sink() if negated[:1] == "!" else self.read(negated, scope, opcode)
+            inner = Sink() if negated[:1] == "!" else self.read(negated, opcode)
             if not isinstance(inner, Register) or inner.type != "pred":
                 raise PtxSyntaxError(f"! takes a predicate, got {text[:40]} in {opcode}", text)
             return Negated(inner)
         if text == "_":
             return Sink()
-        if (vector := self._names.vector(text, scope)) is not None:
+        if (vector := self._names.vector(text)) is not None:
             return vector
-        if (place := self._names.label(text, scope)) is not None:
+        if (place := self._names.label(text)) is not None:
             return Label(text, place)
         if first == "%":
             stem = text.partition(".")[0]
-            if stem != text and self._names.register(stem, scope) is not None:
+            if stem != text and self._names.register(stem) is not None:
                 reason = f"{stem} is a register here, which has no {text[len(stem) : 80]}; give it another name"
                 raise PtxSyntaxError(f"{reason} in {opcode}", stem)
             if text.endswith(".w") and text[1:-2] in SPECIAL_VECTORS:
@@ -108,13 +108,13 @@ class Operands:
             if text[1:] in SPECIALS:
                 return Special(text[1:])
             raise PtxSyntaxError(f"unknown register {text[:200]} in {opcode}", text[:200])
-        return self._symbol(text, scope, opcode)
+        return self._symbol(text, opcode)
 
-    def _symbol(self, text: str, scope: Scope, opcode: str) -> Operand:
+    def _symbol(self, text: str, opcode: str) -> Operand:
         """Read the address of a variable: ``a``, ``a+8``, or of an element, ``a[2]``, as loads take it too."""
         match = _INDEXED.match(text)
         name = match["name"] if match else text
-        variable = self._names.variable(name, scope)
+        variable = self._names.variable(name)
         if variable is None:
             if opcode.startswith("call") or text in self._names.functions:
                 return Symbol(text)
@@ -133,13 +133,14 @@ class Operands:
             raise PtxSyntaxError(f"an index in a register, {text} in {opcode}, is not read; compute the address")
         offset = _integer(match["index"]) * variable.element_bytes
         symbol = Symbol(variable.name)
-        return Symbol(variable.name, offset) if opcode.startswith("mov") else Address(symbol, offset)
+        is_value = opcode.startswith(("mov", "mapa", "getctarank"))
+        return Symbol(variable.name, offset) if is_value else Address(symbol, offset)
 
-    def _address(self, text: str, scope: Scope, opcode: str) -> Address:
+    def _address(self, text: str, opcode: str) -> Address:
         parts = split(text) if "," in text else (text,)
         if len(parts) == 2:
-            base = self._address(parts[0], scope, opcode)
-            vector = self.read(parts[1], scope, opcode)
+            base = self._address(parts[0], opcode)
+            vector = self.read(parts[1], opcode)
             items = vector.items if isinstance(vector, Vector) else (vector,)
             return Address(base.base, base.offset, items)
         match = _ADDRESS.match(text)
@@ -147,8 +148,8 @@ class Operands:
             if _SUBTRACTED.match(text):
                 raise PtxSyntaxError(f"an offset begins with +, such as [a+-4], got [{text}] in {opcode}")
             return Address(_immediate(text))
-        operand = self.read(match["base"], scope, opcode)
-        if not isinstance(operand, Register | Symbol):
+        operand = self.read(match["base"], opcode)
+        if not isinstance(operand, Register | Symbol) or (isinstance(operand, Register) and "." in match["base"]):
             raise PtxSyntaxError(f"cannot read the address [{text}] in {opcode}")
         return Address(operand, _integer(match["offset"]) if match["offset"] is not None else 0)
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from functools import partial
 
 from cutepy.sim.ptx.bodies import Body
-from cutepy.sim.ptx.declarations import LINKING, check_redeclared_variable, read_variables
+from cutepy.sim.ptx.declarations import LINKING, check_redeclared_variable, read_nameless, read_variables
 from cutepy.sim.ptx.forms import Checks
-from cutepy.sim.ptx.header import Header
+from cutepy.sim.ptx.header import Header, shortfall
 from cutepy.sim.ptx.heads import HEAD, Head, check_redeclared, read_head
 from cutepy.sim.ptx.model import Function, Module, Reference, Unread, Variable
 from cutepy.sim.ptx.names import Names
@@ -22,23 +22,28 @@ from cutepy.sim.ptx.operands import SPECIAL_VECTORS, SPECIALS
 from cutepy.sim.ptx.reading import Reading, closing_brace, fail, refuse, refuse_statement
 from cutepy.sim.ptx.tokens import PtxSyntaxError as PtxSyntaxError, integer, integer_of_32
 
-_COMMENT = re.compile(r'"[^"]*"|//[^\n]*|/\*.*?(?:\*/|\Z)|\x1a', re.S)
-"""A string, a comment, or the end of a file of DOS, which ptxas takes for white space."""
+_COMMENT = re.compile(
+    r""""[^"]*"|//[^\n]*|/\*.*?(?:\*/|\Z)|\x1a
+    | \#[ \t]*(?:line[ \t]+)?\d+[ \t]+"[^"\n]*"(?:[ \t]+\d+)*[ \t]*(?=\n|\Z)""",
+    re.S | re.X,
+)
+"""A string, a comment, the end of a file of DOS, or a preprocessor's line marker: ptxas takes these for white space."""
 _INLINE_ASSEMBLY = re.compile(r"// begin inline asm\n.*?(?:// end inline asm|\Z)", re.S)
 _TORN_VERSION = re.compile(r"\.version(?:[ \t]*\n|\s*/[/*])")
 _LOCATION = re.compile(r"^[ \t]*+(\.loc)\b", re.M)
-_FILE = re.compile(r'\.file\s+(0x[0-9a-fA-F]{1,8}|[1-9]\d{0,9}|0)\s+"([^"]*)"')
+_FILE = re.compile(r'\.file\s+(0x[0-9a-fA-F]{1,8}|[1-9]\d{0,9}|0)\s*"([^"]*)"')
 _ESCAPED = re.compile(r"\\([0-7]{3})|\\(.)")
 """A byte of a file's name, as LLVM writes those that are not ASCII."""
 _SPACE = re.compile(r"\s*+")
 _OUTSIDE = re.compile(
     r"""(?:
-      \.version\s+(?P<version>\d+\.\d+|[\d.]+) | \.target\s+(?P<target>[A-Za-z_]\w*)(?P<options>(?:\s*,\s*\w+)*)
+      \.version\s+(?P<version>\d+\.\d+|[\d.]+) | \.target\s+(?P<target>[A-Za-z_][\w$]*)(?P<options>(?:\s*,\s*[\w$]+)*)
     | \.address_size\s+(?P<address_size>\w+)
-    | \.file\s+(?P<file>\d\w*)\s+"[^"]*"(?:\s*,\s*\d+){0,2} | @@[^\n]*+
-    | \.pragma\s+"[^"]*"\s*; | \.alias\s+(?P<alias>[\w$]+)\s*,\s*(?P<aliasee>[\w$]+)\s*;
-    | (?P<section>\.section\s+\.[\w$]+\s*\{)
+    | \.file\s+(?P<file>\d\w*)\s*"[^"]*"(?:\s*,\s*\d+){0,2}
+    | \.pragma\s*"[^"]*"\s*; | \.alias\s+(?P<alias>[\w$]+)\s*,\s*(?P<aliasee>[\w$]+)\s*;
+    | (?P<section>\.section\s*\.[\w$]+\s*\{)
     | (?P<variables>(?:\.(?:extern|visible|weak|common)\b\s*+)*\.(?:global|const|shared)\b[^;]*;)
+    | (?P<nameless>(?:\.(?:extern|visible|weak|common)\b\s*+)*\.(?:reg|local|param)\b[^;]*;)
     )""",
     re.X,
 )
@@ -221,6 +226,8 @@ class Outside:
             self._check_section(match.end(), end - 1)
             self.header.debugs |= ".debug_" in match["section"]
             return end
+        elif match["nameless"]:
+            attempt(partial(read_nameless, match["nameless"]), position, None)
         elif match["variables"]:
             self._check_directives(match, position)
             attempt(partial(self._variables, match["variables"]), position, None)
@@ -278,6 +285,8 @@ class Outside:
                 self._check_reference(variable.name, reference)
             if variable.name[0] == "%" and variable.name[1:] in SPECIALS | SPECIAL_VECTORS:
                 refuse(f"{variable.name} is a special register, and no name of a variable", variable.name)
+            if variable.space == "samplerref" and not self.header.has_samplers:
+                refuse(".samplerref needs the option texmode_independent of .target", variable.name)
             if variable.space == "const" and not variable.is_extern:
                 self._constant_bytes += variable.size_bytes or 0
                 if self._constant_bytes > _MOST_CONSTANT_BYTES:
@@ -294,7 +303,7 @@ class Outside:
                 refuse(f"the address of the function {other} is a value by its name alone", other)
             return
         known = self.declared.get(other)
-        if known is None or known.space not in ("global", "const"):
+        if known is None or known.space in ("shared", "local", "param"):
             refuse(
                 f"{name} is initialised with the address of {other}, which is no variable of global or constant "
                 "memory, and no function, that is declared before it",
@@ -304,6 +313,9 @@ class Outside:
     def _function(self, position: int) -> int:
         text, attempt = self._text, self._reading.attempt
         match = HEAD.match(text, position)
+        if match is None and text.startswith("@@", position):
+            attempt(partial(refuse, "@@DWARF is for PTX before 2.0; write a .section"), position, None)
+            return (text.find("\n", position) + 1) or len(text)
         if match is None:
             attempt(partial(refuse_statement, text[position : position + 200]), position, None)
             end = re.compile(r"[^;\n]*[;\n]?").match(text, position)
@@ -335,8 +347,11 @@ class Outside:
             refuse(f"{head.name} is a special register, and no name of a function", head.name)
         name, is_definition = head.name, match["end"] == "{"
         size = sum(formal.size_bytes for formal in head.parameters) if head.kind == "entry" else 0
-        if size > _MOST_EARLY_PARAMETER_BYTES and self.header.version is not None and self.header.version < (8, 1):
-            refuse(f"a kernel with {size} bytes of parameters needs .version 8.1", name)
+        what = f"a kernel with {size} bytes of parameters"
+        if size > _MOST_EARLY_PARAMETER_BYTES and (
+            reason := shortfall(what, (8, 1), "sm_70", self.header.version, self.header.target)
+        ):
+            refuse(reason, name)
         known = self.called.get(name) or self.kernels.get(name)
         if known is not None:
             check_redeclared(known, name in self._defined, head, is_definition)

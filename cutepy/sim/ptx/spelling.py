@@ -98,7 +98,7 @@ wmma.mma wmma.store.d
 """.split()
 """Names of instructions that are one token of ptxas: no blank stands within one, and a number may follow it at once."""
 _NAME = re.compile(f"(?:{'|'.join(map(re.escape, sorted(_DOTTED_NAMES, key=len, reverse=True)))})(?![a-z_$])")
-OPCODE = rf"(?:{_NAME.pattern}|[a-z]\w*+)(?:\s*+\.[\w:$]++)*+"
+OPCODE = rf"(?:{_NAME.pattern}|[a-z]\w*+(?!\$))(?:\s*+\.[\w:$]++)*+"
 """A regular expression of opcodes, with blanks before their modifiers."""
 _FIRST: dict[str, set[str]] = {}
 for _name in _DOTTED_NAMES:

@@ -1,6 +1,7 @@
-"""Try random PTX: changed texts of real kernels, and random programs beside an interpreter of their own.
+"""Try random PTX: changed texts of kernels, changed statements, and random programs beside another interpreter.
 
     python -m tests.sim.fuzz texts --count 5000 --seed 1 [--ptxas] [--kernels gemm ...] [--files FILE.ptx ...]
+    python -m tests.sim.fuzz statements --count 5000 --seed 1 [--ptxas] [--files FILE.ptx ...]
     python -m tests.sim.fuzz programs --count 1000 --seed 1
 
 Of each text the outcome must be a module, or an error with line, column and statement; with `--ptxas` it is compared
@@ -11,24 +12,38 @@ The exit code tells whether a mistake was found. What fails is written to the fo
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
-from tests.sim.fuzz import programs, texts
+from tests.sim.fuzz import programs, statements, texts
 
 
 def _texts(options: argparse.Namespace) -> int:
     rng = random.Random(options.seed)
     corpus = dict(texts.kernels(options.kernels)) | {str(f): f.read_text() for f in options.files}
+    names = list(corpus)
+    return _compare(options, ((name, texts.changed(rng, corpus[name])) for name in iter(lambda: rng.choice(names), "")))
+
+
+def _statements(options: argparse.Namespace) -> int:
+    rng = random.Random(options.seed)
+    seeds = statements.of_files([f.read_text() for f in (texts.HANDWRITTEN, *options.files)])
+    return _compare(
+        options, ((one, statements.module(one)) for one in iter(lambda: statements.changed(rng, seeds), ""))
+    )
+
+
+def _compare(options: argparse.Namespace, tried: Iterator[tuple[str, str]]) -> int:
+    """Compare what we say of texts with what ptxas says; returns how many only we refuse, or end otherwise."""
     outcomes: Counter[str] = Counter()
-    lenient: dict[str, tuple[str, str]] = {}
+    lenient: dict[str, tuple[str, str, str]] = {}
     start, failed = time.monotonic(), 0
-    for number in range(options.count):
-        name = rng.choice(list(corpus))
-        text = texts.changed(rng, corpus[name])
+    for number, (name, text) in enumerate(itertools.islice(tried, options.count)):
         try:
             said = texts.outcome(text, number % 10 == 0)
         except texts.RawError as error:
@@ -41,12 +56,12 @@ def _texts(options: argparse.Namespace) -> int:
             failed += 1
             _keep(options.keep, f"strict{number}", text, f"{name}: only we refuse: {said}")
         elif options.ptxas and theirs and not said:
-            lenient.setdefault(theirs.split(";", 1)[-1].split("\n")[0][:90], (f"lenient{number}", text))
+            lenient.setdefault(theirs.split(";", 1)[-1].split("\n")[0][:90], (f"lenient{number}", text, name))
         if options.seconds and time.monotonic() - start > options.seconds:
             break
-    for reason, (key, text) in sorted(lenient.items()):
-        _keep(options.keep, key, text, f"only ptxas refuses:{reason}")
-    print(f"{sum(outcomes.values())} texts of {len(corpus)} kernels, {dict(outcomes)}, {failed} mistakes")
+    for reason, (key, text, name) in sorted(lenient.items()):
+        _keep(options.keep, key, text, f"{name}: only ptxas refuses:{reason}")
+    print(f"{sum(outcomes.values())} texts, {dict(outcomes)}, {failed} mistakes")
     return failed
 
 
@@ -73,7 +88,7 @@ def _keep(folder: Path | None, name: str, text: str, said: str) -> None:
 def main() -> int:
     """Read the command line, and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("texts", "programs"))
+    parser.add_argument("what", choices=("texts", "statements", "programs"))
     parser.add_argument("--files", nargs="*", type=Path, default=[])
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
@@ -82,7 +97,7 @@ def main() -> int:
     parser.add_argument("--kernels", nargs="*", default=["gemm", "gemm-scaled", "grouped-m"])
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
-    return 1 if (_texts if options.what == "texts" else _programs)(options) else 0
+    return 1 if {"texts": _texts, "statements": _statements, "programs": _programs}[options.what](options) else 0
 
 
 if __name__ == "__main__":

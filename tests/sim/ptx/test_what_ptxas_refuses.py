@@ -1,9 +1,12 @@
 """Small texts as ptxas 13.0 takes or refuses them for sm_90a: each is a module, or an error with its place."""
 
+import time
+
 import numpy as np
 import pytest
 
 from cutepy import load_ptx
+from cutepy.sim.errors import LaunchError
 from cutepy.sim.ptx.features import needs
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.ptx.tokens import PtxSyntaxError
@@ -123,6 +126,33 @@ MODULES = [
     HEAD + ".visible .entry j() .reqnctapercluster 0 .maxclusterrank 4 { ret; }",
     header("9.0") + ".visible .entry j() .blocksareclusters .reqntid 32 .reqnctapercluster 0 { ret; }",
     ".version 8.7\n.target sm_90a, sm_80\n.func j(.reg .b32 r) { elect.sync r|_, -1; ret; }",
+    header(target="sm_80A_a"),
+    HEAD + ".func j() { bra$L; $L: ret; }",
+    HEAD + ".shared .u32 x; .global .u64 p = x;",
+    header(target="sm_90bf"),
+    header("7.8", "sm_90aa"),
+    HEAD.replace("sm_90a", "sm_90A") + ".func j() { wgmma.fence.sync.aligned; ret; }",
+    HEAD + "@@DWARF .byte 1",
+    HEAD + "@@DWARF .section .debug_info, \"\", @progbits",
+    HEAD + "@@FOO",
+    HEAD + "# 1 \"x\" // a comment",
+    HEAD + "# 1 x",
+    HEAD + "# 0x1 \"x\"",
+    HEAD + "#1\"x\"",
+    HEAD + ".global .samplerref x;",
+    HEAD + ".reg .u32 x;",
+    HEAD + ".local .u32 x;",
+    HEAD + ".param .u32 x;",
+    HEAD + ".reg .nosuch;",
+    HEAD + ".reg;",
+    HEAD + ".visible .entry j() .reqntid 2, 0 { ret; }",
+    HEAD + ".func j(.param .b8 a[4294967296]) { ret; }",
+    HEAD + ".visible .entry j() { .shared .b8 a[232449]; ret; }",
+    HEAD + ".shared .b8 a[200000], b[40000]; .entry j() { .reg .b32 r; mov.b32 r, a; mov.b32 r, b; ret; }",
+    header("8.7", "sm_80") + ".visible .entry j() .reqnctapercluster 2 { ret; }",
+    header("8.7", "sm_53") + ".func j() { .reg .b128 q; ret; }",
+    header("8.7", "sm_50") + ".visible .entry j(.param .b8 a[5000]) { ret; }",
+    header("3.0", "sm_30") + ".weak .func j() { ret; }",
 ]  # fmt: skip
 WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 MMA = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
@@ -271,6 +301,35 @@ STATEMENTS = [
     "atom.global.cas.L2::cache_hint.b32 %r0, [%d0], %r1, %r2, %d1;",
     "red.shared.add.L2::cache_hint.u32 [s], %r0, %d1;",
     "cp.async.ca.shared.global.L2::cache_hint [s], [%d1], 4, 8, %d0;",
+    "ld.global.u32 %r0, [%r1];",
+    "ldmatrix.sync.aligned.m8n8.x1.b16 {%r0}, [%h0];",
+    "wmma.load.a.sync.aligned.row.m8n8k4.shared.f64 {%g0}, [%h0];",
+    "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%h0], %r0, [%r1];",
+    "multimem.red.relaxed.gpu.global.add.u32 [%h0], %r0;",
+    "discard.global.L2 [%r0], 128;",
+    "ldmatrix.sync.aligned.m8n8.x1.b16 {%r0}, [c];",
+    ".local .u32 l; atom.add.u32 %r0, [l], 1;",
+    "prefetchu.L1 [s];",
+    ".reg .v4 .u32 w; ld.shared.u32 %r0, [w.x];",
+    "multimem.add.v2.f32 [g+4], {%f1, %f1};",
+    "fence.proxy.tensormap::generic.acquire.gpu [%d0];",
+    "fence.proxy.tensormap::generic.acquire.gpu;",
+    "fence.proxy.tensormap::generic.release.gpu [%d0], 128;",
+    "fence.sc.gpu [%d0];",
+    "fence.proxy.async [%d0];",
+    "createpolicy.cvt.L2.b64 %d0;",
+    "cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+    "[%r0], [%d0, {%r1}], [%r2], %d1;",
+    "mov.u32 %r0, g;",
+    "cvta.global.u64 %d0, f;",
+    "stackrestore.u64 f;",
+    "atom.global.add.v2.f32 {%f0, %u1}, [g], {%f0, %f1};",
+    "stmatrix.sync.aligned.m8n8.x2.shared.b16 [s], {%u0, %f0};",
+    "ld.global.v4.f32 {%f0, %u0, %u1, %u2}, [%d0];",
+    "ld.global.v2.f32 {%ud0, %ud1}, [%d0];",
+    "wmma.load.c.sync.aligned.row.m8n8k32.s32 {%f0, %f1}, [g];",
+    "wmma.store.d.sync.aligned.row.m8n8k32.s32 [g], {%f0, %f1};",
+    ".reg .v4 .f32 v; mov.f32 %f0, v.q;",
 ]  # fmt: skip
 FEATURES = [
     ("8.7", "sm_80", "mapa.u64 %d0, %d1, %r0;"),
@@ -289,6 +348,10 @@ FEATURES = [
     ("8.0", "sm_60", "ld.weak.u32 %r0, [%d0];"),
     ("8.1", "sm_90", "ld.mmio.relaxed.sys.global.u32 %r0, [%d0];"),
     ("8.0", "sm_90", "cvt.rn.satfinite.f16.f32 %h0, %f0;"),
+    ("8.0", "sm_89", "cvt.rn.f16x2.e4m3x2 %r0, %h0;"),
+    ("7.7", "sm_89", "cvt.rn.f16x2.e4m3x2 %r0, %h0;"),
+    ("8.7", "sm_70", "wmma.load.b.sync.aligned.col.m16n16k16.s8 {%r0, %r1}, [%d0];"),
+    ("8.7", "sm_75", "wmma.load.a.sync.aligned.row.m8n8k4.f64 {%g0}, [%d0];"),
 ]
 TAKEN_MODULES = [
     HEAD + ".global .u32; .extern .global .u32; .global .attribute(.managed) .u32; .visible .global .align 8 .u32;",
@@ -323,9 +386,35 @@ TAKEN_MODULES = [
     header() + "\x1a\f\n",
     ".version 8.10\n.target sm_90a\n",
     ".version 8.7\n.target sm_80\n.target sm_90a\n.address_size 64\n",
+    header(target="sm_90A"),
+    HEAD + '.file 1"a" .file 2"b" .pragma"nounroll"; .section.debug_str{ L:.b8 1 }',
+    HEAD + ".global .texref x; .global .u64 p = x;",
+    ".version 8.7.target sm_90a\n",
+    header("7.8", "sm_90x1"),
+    header("9.0", "sm_00090ba"),
+    header(target="sm_90a, sm_80A, sm_90a$a"),
+    header("8.0", "sm_90") + ".func j() { .reg .b16 h; .reg .b32 r; cvt.rn.f16x2.e4m3x2 r, h; ret; }",
+    header("8.1", "sm_89") + ".func j() { .reg .b16 h; .reg .b32 r; cvt.rn.f16x2.e4m3x2 r, h; ret; }",
+    '# 1 "x"\n#1 "x" 3 4\n# line 2 ""\n' + HEAD + '\t#line 1 "x"\n',
+    HEAD + ".global .b8 y[1099511627776]; .global .b64 z[0x7fffffffffffffff]; .shared .b8 s[0xffffffffffffffff];",
+    HEAD + ".func j() { .local .b8 y[1099511627776]; .param .b8 z[1099511627776]; ret; }",
+    HEAD
+    + ".global .samplerref; .global .texref; .reg .u32; .local .u32; .visible .param .u32; .reg .v2 .f32; .reg .pred;",
+    header("9.0", "sm_90a, texmode_independent") + ".global .samplerref y;",
+    HEAD + ".visible .entry j() .reqnctapercluster 2, 0 { ret; } .entry i() .reqnctapercluster 2, 1, 0 { ret; }",
     HEAD + ".global .b8 many<100000>; .func j() { .local .b8 v<70000>; .param .b8 p<70000>; .reg .b8 t; ret; }\n",
 ]
 TAKEN_STATEMENTS = [
+    "ld.u32 %r0, [%h0]; st.global.u32 [%h0+4], %r0; atom.add.u32 %r0, [%h0], 1; prefetch.L1 [%h0];",
+    "prefetch.tensormap [%r0];",
+    "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%h0]; ldmatrix.sync.aligned.m8n8.x1.b16 {%r0}, [%r1];",
+    "wmma.load.a.sync.aligned.row.m8n8k4.f64 {%g0}, [%r0];",
+    "st.async.mbarrier::complete_tx::bytes.b32 [%r0], %r1, [%d0];",
+    "fence.proxy.tensormap::generic.acquire.gpu [%d0], 128; fence.proxy.tensormap::generic.release.gpu;",
+    "mov.u64 %d0, g; mov.u32 %r0, s; mov.u32 %r0, c; cvta.to.global.u64 %d0, f; mapa.u64 %d0, s[2], 1;",
+    "ld.global.v4.f32 {%f0, %r0, %u0, %u1}, [%d0]; st.global.v2.f64 [%d0], {%ud0, %ud1};",
+    ".reg .v2 .f32 v<2>; mov.f32 v1.z, 1.0; add.f32 %f0, v1.w, v1.b; mov.f32 v1.a, v1.y;",
+    'add.u32 %r0,\n# 1 "x"\n %r1, %r2;',
     "mov.f64 %g0, 1.7976931348623158e308; mov.f64 %g0, 2.2250738585072013e-308; mov.f64 %g0, 0.0e999999999999;",
     "mov.f64 %g0, 1e308*10.0; mov.f32 %f0, 1e39; add.f32 %f0, %f1, -1e39; mov.f32 %f0, 1e-50;",
     *(
@@ -371,7 +460,7 @@ TAKEN_STATEMENTS = [
     "mbarrier.try_wait.parity.shared.b64 %p0, [s], 1;",
     f"{WGMMA} {{%f0,%f1,%f2,%r3}}, %d0, %d1, 1, -1, 0xFFFFFFFFFFFFFFFF, 0, 1;",
     f"{MMA} {{%f0,%f1,%f2,%f3}}, {{%r0,%u1}}, {{%r2}}, {{1.0,%r1,%f2,%f3}};",
-    f"{MULTI_LOAD}.add.v4.f32 {{%f0, %u0, %r1, %f3}}, [%d1];",
+    f"{MULTI_LOAD}.add.v4.f32 {{%f0, %r1, %u0, %u1}}, [%d1];",
     f"{MULTI_LOAD}.add.acc::f32.v2.bf16 {{%h0, %h1}}, [%d1+4];",
     "multimem.st.weak.global.s64 [%d1], 1;",
     "multimem.red.release.sys.global.min.v8.f16 [%d1], {%h0,%h1,%h2,%h3,%h0,%h1,%h2,%h3};",
@@ -516,6 +605,84 @@ def test_a_float_beyond_the_largest_of_32_bits_is_infinity():
     found = np.zeros(3, np.float32)
     load_ptx(text).launch("k", 1, 1, (found,))
     assert found.tolist() == [np.inf, -np.inf, -np.inf]
+
+
+def test_the_third_and_fourth_of_a_vector_of_two_are_one_register():
+    """As ptxas allocates them; neither is an element of the vector."""
+    text = f"""{HEAD}.visible .entry k(.param .u64 x) {{ {REGISTERS} .reg .v2 .b32 v;
+    ld.param.u64 %d0, [x]; mov.b32 v.x, 1; mov.b32 v.y, 2; mov.b32 v.z, 3; mov.b32 v.w, 4;
+    st.global.v2.b32 [%d0], v; st.global.b32 [%d0+8], v.b; st.global.b32 [%d0+12], v.a; ret; }}"""
+    found = np.zeros(4, np.uint32)
+    load_ptx(text).launch("k", 1, 1, (found,))
+    assert found.tolist() == [1, 2, 4, 4]
+
+
+def test_an_address_of_16_bits_is_extended_by_zeros():
+    text = f"""{HEAD}.visible .entry k(.param .u64 x) {{ {REGISTERS} .shared .align 4 .b32 t[4];
+    ld.param.u64 %d0, [x]; mov.u32 %r0, t; cvt.u16.u32 %h0, %r0; st.shared.u32 [t+8], 7;
+    ld.shared.u32 %r1, [%h0+8]; st.global.u32 [%d0], %r1; ret; }}"""
+    found = np.zeros(1, np.uint32)
+    load_ptx(text).launch("k", 1, 1, (found,))
+    assert found.tolist() == [7]
+
+
+@pytest.mark.parametrize("size", ["1099511627776", "0x7fffffffffffffff"])
+def test_an_array_that_no_memory_holds_is_refused_at_the_launch(size):
+    kernel = load_ptx(f"{HEAD}.global .b64 y[{size}];\n{ENTRY}")
+    with refuses(LaunchError):
+        kernel.launch("k", 1, 32, ())
+
+
+def test_a_cluster_without_extent_is_refused_at_the_launch():
+    kernel = load_ptx(HEAD + ".visible .entry k() .reqnctapercluster 2, 0 { ret; }")
+    with refuses(LaunchError):
+        kernel.launch("k", 4, 32, ())
+
+
+@pytest.mark.parametrize(
+    ("block", "count"),
+    [
+        ("{ mov.u32 %r0, %r1;", 20_000),
+        ("{ .reg .u32 z; mov.u32 z, %r1;", 10_000),
+        ("{ .shared .u32 z; ld.shared.u32 %r0, [z];", 5_000),
+        ("{ .reg .u32 %t<2>; mov.u32 %t1, %r1;", 5_000),
+    ],
+)
+def test_nested_blocks_take_linear_time(block, count):
+    """Without a symbol table 20,000 took minutes; the limit of a test's time is 30 s."""
+    end = "}" * count
+    start = time.process_time()
+    load_ptx(inside(f"{block * count}{end}"))
+    assert time.process_time() - start < 15
+
+
+def test_blocks_name_the_innermost_that_declares():
+    """Registers, ranges, variables and labels of nested blocks, and those around them behind each block."""
+    text = f"""{HEAD}.visible .entry k(.param .u64 x) {{ {REGISTERS}
+    ld.param.u64 %d0, [x]; .reg .u32 a, b<3>; .shared .u32 t; mov.u32 a, 1; mov.u32 b1, 2; st.shared.u32 [t], 3;
+    {{ .reg .u32 a; mov.u32 a, 10; {{ .reg .u32 b<2>; .shared .u32 t; mov.u32 b1, 20; st.shared.u32 [t], 30;
+       st.global.u32 [%d0], a; st.global.u32 [%d0+4], b1; bra L; mov.u32 b1, 99; L: mov.u32 b2, 5; }}
+       mov.u32 b0, a; bra L; L: st.global.u32 [%d0+8], b1; }}
+    {{ .reg .u32 b1; mov.u32 b1, 40; }}
+    ld.shared.u32 %r0, [t]; st.global.u32 [%d0+12], a;
+    st.global.u32 [%d0+16], b2; st.global.u32 [%d0+20], %r0; ret; }}"""
+    found = np.zeros(6, np.uint32)
+    load_ptx(text).launch("k", 1, 1, (found,))
+    assert found.tolist() == [10, 20, 2, 1, 5, 3]
+
+
+def test_a_variable_and_an_argument_of_one_name_are_two():
+    """Blocks behind each other declare it, one in local memory, and one to pass it to a function."""
+    text = f"""{HEAD}.func (.param .u32 r) f(.param .u32 a) {{ .reg .u32 q; ld.param.u32 q, [a]; add.u32 q, q, 1;
+    st.param.u32 [r], q; ret; }}
+    .visible .entry k(.param .u64 x) {{ {REGISTERS} ld.param.u64 %d0, [x]; mov.u32 %r3, 0;
+    {{ .local .u32 p; st.local.u32 [p], 5; ld.local.u32 %r0, [p]; }}
+    {{ .param .u32 p; .param .u32 r; st.param.u32 [p], 7; call (r), f, (p); ld.param.u32 %r1, [r]; }}
+    {{ .local .u32 p; st.local.u32 [p], 9; ld.local.u32 %r2, [p]; }}
+    st.global.u32 [%d0], %r0; st.global.u32 [%d0+4], %r1; st.global.u32 [%d0+8], %r2; ret; }}"""
+    found = np.zeros(3, np.uint32)
+    load_ptx(text).launch("k", 1, 1, (found,))
+    assert found.tolist() == [5, 8, 9]
 
 
 def test_a_cluster_of_0_is_none():
