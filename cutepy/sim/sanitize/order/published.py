@@ -1,11 +1,4 @@
-"""Releases through memory: the clock that a write publishes, its location, and instructions that may acquire it.
-
-Each element of a vector is a location of its own, as it is an access of its own.
-
-References
-----------
-PTX ISA, "Memory Consistency Model": "Vector Data-types", "Packed Data-types".
-"""
+"""Releases through memory: the clocks that writes publish, and the instructions that may acquire them."""
 
 from __future__ import annotations
 
@@ -18,14 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.ptx.memory_order import CTA, GPU, strength, unit_bytes
+from cutepy.sim.ptx.memory_order import CTA, GPU, strength
 from cutepy.sim.ptx.model import Instruction, Register, Vector, registers_in
 from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, hide
 from cutepy.sim.translate import linked
 from cutepy.sim.translate.effects import read, written
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access
     from cutepy.sim.sanitize.order.wave import Wave
 
 
@@ -89,6 +81,20 @@ class Snapshot:
         """Return a thread's index in its CTA."""
         return int(self._threads[column])
 
+    @property
+    def lanes(self) -> tuple[Array, Array]:
+        """The slots and the threads."""
+        return self._slots, self._threads
+
+    def position(self, slot: int, thread: int) -> tuple[int, int]:
+        """Return the row and the column of one of the threads."""
+        return int(np.searchsorted(self._slots, slot)), int(np.searchsorted(self._threads, thread))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the clocks."""
+        return self._view.known.nbytes + (0 if self._view.own is None else self._view.own.nbytes)
+
 
 class Sent(NamedTuple):
     """A release pattern that nobody has acquired so far.
@@ -100,7 +106,7 @@ class Sent(NamedTuple):
     snapshot, row, column : Snapshot, int, int
         What its thread knew.
     order : int
-        Counts up.
+        Counts the instructions that release.
     hint : int or None
         A chain whose last message its thread may know.
     """
@@ -116,6 +122,36 @@ class Sent(NamedTuple):
     def sender(self) -> tuple[int, int, int]:
         """The launch, the CTA and the thread."""
         return self.snapshot.launch, self.snapshot.cta(self.row), self.snapshot.thread(self.column)
+
+
+@dataclass(eq=False, slots=True)
+class Release:
+    """The release patterns of some threads that one instruction ends.
+
+    Attributes
+    ----------
+    scope : int
+    snapshot : Snapshot
+        The clocks of these threads.
+    order : int
+        Counts the instructions.
+    hints : array of int, (CTA, thread), or None
+        By thread, a chain whose last message it may know, or -1.
+    """
+
+    scope: int
+    snapshot: Snapshot
+    order: int
+    hints: Array | None
+
+    def of(self, row: int, column: int) -> Sent:
+        """Return that of one thread, by its position among those of the snapshot."""
+        hint = -1 if self.hints is None else int(self.hints[row, column])
+        return Sent(self.scope, self.snapshot, row, column, self.order, None if hint < 0 else hint)
+
+    def of_thread(self, slot: int, thread: int) -> Sent:
+        """Return that of one thread."""
+        return self.of(*self.snapshot.position(slot, thread))
 
 
 @dataclass(eq=False, slots=True)
@@ -238,70 +274,3 @@ def releases_to_launches(ptx: str, kernel: str) -> bool:
     wide = [(i, how) for i in instructions if (how := strength(i.opcode)).scope >= GPU]
     fences = any(how.releases for i, how in wide if i.parts[0] in ("fence", "membar"))
     return any(how.releases or fences for i, how in wide if i.parts[0] in ("st", "red", "atom"))
-
-
-_WIDEST = 4
-"""As a power of two, the bytes of the widest access, which is aligned."""
-
-
-def elements(access: Access) -> tuple[Array, int] | None:
-    """Return keys of what each thread accesses, (CTA, thread, element), and the bytes of an element.
-
-    A key is an address in global memory, or the complement of one in shared memory. There are none of what is weak by
-    its kind: copies, tensor maps and matrices.
-    """
-    slots, threads = access.ctas.slots, access.threads.ids
-    is_copy = access.part_of is not None or access.proxy != "generic"
-    if is_copy or access.addresses.shape[1] not in (1, len(threads)):
-        return None
-    size = unit_bytes(access.instruction.opcode) or access.size_bytes
-    firsts = np.broadcast_to(access.addresses, (len(slots), len(threads))).astype(np.int64)
-    keys = firsts[..., None] + np.arange(0, access.size_bytes, size)
-    return keys if access.space == "global" else ~keys, size
-
-
-class Locations:
-    """Locations that carry messages, by key; no two overlap."""
-
-    def __init__(self) -> None:
-        self._at: dict[int, Location] = {}
-        self._sizes: set[int] = set()
-        self._blocks: Array | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self._at)
-
-    def are_near(self, keys: Array) -> Array:
-        """Tell by key whether there may be a location that overlaps what is there."""
-        if self._blocks is None:
-            self._blocks = np.unique(np.fromiter(self._at, np.int64, len(self._at)) >> _WIDEST)
-        result: Array = np.isin(keys >> _WIDEST, self._blocks)
-        return result
-
-    def get(self, key: int, size: int) -> Location | None:
-        """Return what is exactly there."""
-        found = self._at.get(key)
-        return found if found is not None and found.size == size else None
-
-    def put(self, key: int, location: Location) -> Location:
-        """Put something where nothing is."""
-        self._at[key] = location
-        self._sizes.add(location.size)
-        self._blocks = None
-        return location
-
-    def end(self, key: int, size: int) -> None:
-        """Take away what overlaps a write."""
-        address = key if key >= 0 else ~key
-        for other in self._sizes:
-            for start in range(address // other * other, address + size, other):
-                at = start if key >= 0 else ~start
-                if self.get(at, other) is not None:
-                    del self._at[at]
-                    self._blocks = None
-
-    def end_shared(self) -> None:
-        """Take away what is in shared memory."""
-        for key in [key for key in self._at if key < 0]:
-            del self._at[key]
-            self._blocks = None
