@@ -409,6 +409,7 @@ def reported(program, space):
 
 
 RAISE, SEE, FIND = ("st", "release", "gpu", 3), ("ld", "acquire", "gpu", 3), ("ld", "relaxed", "gpu", 3)
+MORE = ("atom", "acquire", "gpu", 3)
 ADD, EXCHANGE = ("red", "release", "gpu", 3), ("atom", "acq_rel", "gpu", 3)
 
 
@@ -417,6 +418,7 @@ ADD, EXCHANGE = ("red", "release", "gpu", 3), ("atom", "acq_rel", "gpu", 3)
 @given(st.one_of(st.lists(steps(), min_size=2, max_size=12), around_fences(), handed_on(), of_several()))
 @example([Step(0, "st"), Step(0, *EXCHANGE, threads=(0, 2)), Step(2, "st")])
 @example([Step(2, "st"), Step(0, *EXCHANGE, threads=(0, 2)), Step(0, "st")])
+@example([Step(2, "ld"), Step(2, *RAISE), Step(0, "st", *FIND[1:]), Step(2, *MORE), Step(0, *MORE), Step(0, "st")])
 @example([Step(0, "get"), Step(3, "st", pair=True), Step(3, "st", word=1)])
 @example([Step(1, "ld", pair=True), Step(0, "st", pair=True)])
 @example([Step(*s) for s in ((0, "st"), (0, *RAISE), (2, *SEE), (2, *RAISE), (1, *SEE), (1, "ld"))])

@@ -140,7 +140,7 @@ class Locations:
         self._next, self._bytes, self._most_bytes = 0, 0, FEWEST_BYTES
 
     def __bool__(self) -> bool:
-        return bool(self._at or self._notes)
+        return bool(self._at or self._notes or self._released)
 
     def are_near(self, keys: Array) -> Array:
         """Tell by key whether there may be a location that overlaps what is there."""

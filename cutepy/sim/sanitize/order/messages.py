@@ -28,11 +28,12 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, SYS, WEAK, Strength, is_sc, strength
-from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, hide, rectangle
+from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, hide, rectangle, widened
 from cutepy.sim.sanitize.order.fences import ScFences
 from cutepy.sim.sanitize.order.locations import Locations, Writes, elements, repeated
 from cutepy.sim.sanitize.order.published import (
     Cluster,
+    Heard,
     Location,
     Message,
     Release,
@@ -55,6 +56,23 @@ _MOST_READS = 16
 """Of a thread, how many values that it has read at a place, and not acquired so far, are kept."""
 
 
+_FEW = 4
+"""Messages at a location of which no clock is kept."""
+_MOST_CLUSTERS = 64
+"""Of a location, for how many clusters a clock of its messages is kept."""
+
+
+def _in_scope(location: Location, cluster: Cluster, cta: int, scope: int) -> Location:
+    """Return the messages that are in scope for a CTA, and it for them: the last of each chain."""
+    heard: dict[int, Message] = {}
+    for (chain, _), m in location.messages.items():
+        needed = GPU if m.cluster != cluster else CLUSTER if m.cta != cta else CTA
+        if min(m.scope, scope) >= needed and (chain not in heard or heard[chain].count < m.count):
+            heard.pop(chain, None)
+            heard[chain] = m
+    return Location(location.size, messages={(chain, m.scope): m for chain, m in heard.items()})
+
+
 class Messages:
     """Messages: clocks that a run publishes through memory.
 
@@ -74,7 +92,7 @@ class Messages:
     def _forget(self) -> None:
         """Forget all: what has sent messages is over, and all that comes knows it."""
         self._locations = Locations()
-        self._order = 0
+        self._order = self._number = 0
         self._tails: list[tuple[int, Sent]] = []  # by chain, the last count, and what was sent
         self._sent: dict[Cluster, dict[int, tuple[list[int], list[Message]]]] = {}
         self._last_of: dict[tuple[int, int, int], int] = {}
@@ -257,15 +275,12 @@ class Messages:
         count = self._tails[chain][0] + 1 if chain < len(self._tails) else 1
         self._tails[chain : chain + 1] = [(count, sent)]
         self._last_of[sent.sender] = chain
-        chains = np.zeros(len(self._tails), np.int32)
-        held, columns = (
-            np.fromiter(part, np.intp, len(snapshot.columns)) for part in (snapshot.columns, snapshot.columns.values())
-        )
-        there = (columns < known.shape[-1]) & (held < len(chains))
-        chains[held[there]] = known[SEEN, 0, columns[there]]
+        chains = snapshot.chains(known, len(self._tails))
         cluster = snapshot.cluster(sent.row)
         over = snapshot.over(known)
-        message = Message(cluster, snapshot.cta(sent.row), sent.scope, known, chains, over, chain, count)
+        self._number += 1
+        cta = snapshot.cta(sent.row)
+        message = Message(cluster, cta, sent.scope, known, chains, over, chain, count, self._number)
         counts, messages = self._sent.setdefault(cluster, {}).setdefault(chain, ([], []))
         counts.append(count)
         messages.append(message)
@@ -306,51 +321,60 @@ class Messages:
         if not len(threads):
             return
         for sent in location.sent.values():
-            message = self._message(sent)
-            location.messages[message.chain, message.scope] = message
+            location.hear(self._message(sent))
         location.sent.clear()
         versions[threads] = location.version
         cluster = self.launch, int(blocks[slot // clocks.cluster * clocks.cluster])
-        heard: dict[int, Message] = {}
-        for (chain, _), m in location.messages.items():
-            needed = GPU if m.cluster != cluster else CLUSTER if m.cta != cta else CTA
-            if min(m.scope, scope) >= needed and (chain not in heard or heard[chain].count < m.count):
-                heard[chain] = m
-        if not heard:
+        if scope < GPU or not location.is_wide:
+            location = _in_scope(location, cluster, cta, scope)
+        if not location.messages:
             return
-        if len(heard) < len(location.messages):
-            location = Location(location.size, messages={(chain, m.scope): m for chain, m in heard.items()})
-        chains = location.chains()
-        known = np.flatnonzero(chains)
-        for k in known.tolist():
-            if k not in wave.chains:
-                wave.chains[k] = clocks.column((CHAIN, k))
-        over = reduce(or_, (m.over for m in heard.values()))
-        column = wave.over_column(over) if over else None
-        what = clocks.nothing(1, len(clocks.owner))
-        for m in (*heard.values(), *self._passed_on(cluster, chains, heard)):
-            if m.cluster == cluster:
-                mine = what[:, 0, :, : m.known.shape[-1]]
-                np.maximum(mine, m.known[..., : what.shape[-1]], out=mine)
-        columns = np.array([wave.chains[k] for k in known.tolist()])
-        for plane in (DONE, SEEN):
-            what[plane, 0, 0, columns] = np.maximum(what[plane, 0, 0, columns], chains[known])
-        if column is not None:
-            what[: SEEN + 1, 0, 0, column] = 1
+        what = self._heard(wave, cluster, location)
         clocks.learn(np.array([slot]), threads, hide(what, hidden))
-        hint = next(reversed(heard))
         if self._hints is None:
             self._hints = np.full((wave.residents.count, clocks.threads), -1)
-        self._hints[slot, threads] = hint
+        self._hints[slot, threads] = next(reversed(location.messages))[0]
 
-    def _passed_on(self, cluster: Cluster, chains: Array, heard: dict[int, Message]) -> Iterator[Message]:
-        """Yield what a cluster has sent itself that messages of others know, the last of each chain."""
-        if all(m.cluster == cluster for m in heard.values()):
-            return  # who sent them knows all that they know of it
-        for chain, (numbers, messages) in self._sent.get(cluster, {}).items():
-            at = bisect_right(numbers, chains[chain]) if chain < len(chains) else 0
+    def _heard(self, wave: Wave, cluster: Cluster, location: Location) -> Array:
+        """Return the messages at a location as a clock of a cluster's threads: (plane, 1, rank, column)."""
+        clocks, chains = wave.clocks, location.chains()
+        heard = location.heard.get(cluster)
+        if heard is None:
+            heard = Heard(clocks.nothing(1, 0), np.zeros(0, np.int32))
+            if len(location.messages) > _FEW:
+                location.heard[cluster] = heard
+                if len(location.heard) > _MOST_CLUSTERS:
+                    del location.heard[next(iter(location.heard))]
+        before = widened(heard.chains, len(chains) - len(heard.chains))
+        new, grown = list(location.since(heard.number)), np.flatnonzero(chains > before)
+        known = [m.known for m in new if m.cluster == cluster]
+        if any(m.cluster != cluster for m in new):  # else who sent them knows all that they know of it
+            known += self._passed_on(cluster, chains, grown)
+        for k in grown.tolist():
+            if k not in wave.chains:
+                wave.chains[k] = clocks.column((CHAIN, k))
+        heard.over = reduce(or_, (m.over for m in new), heard.over)
+        column = wave.over_column(heard.over) if heard.over else None
+        what = heard.what = widened(heard.what, len(clocks.owner) - heard.what.shape[-1])
+        for one in known:
+            mine = what[:, 0, :, : one.shape[-1]]
+            np.maximum(mine, one[..., : what.shape[-1]], out=mine)
+        columns = np.array([wave.chains[k] for k in grown.tolist()], np.intp)
+        for plane in (DONE, SEEN):
+            what[plane, 0, 0, columns] = np.maximum(what[plane, 0, 0, columns], chains[grown])
+        if column is not None:
+            what[: SEEN + 1, 0, 0, column] = 1
+        heard.chains, heard.number = chains.copy(), new[0].number if new else heard.number
+        return what
+
+    def _passed_on(self, cluster: Cluster, chains: Array, grown: Array) -> Iterator[Array]:
+        """Yield what a cluster has sent itself that messages of others know, the last of each of some chains."""
+        sent = self._sent.get(cluster, {})
+        for chain in grown.tolist():
+            numbers, messages = sent.get(chain, ((), ()))
+            at = bisect_right(numbers, chains[chain])
             if at:
-                yield messages[at - 1]
+                yield messages[at - 1].known
 
     # What messages say.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
@@ -13,7 +14,7 @@ import numpy as np
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CTA, GPU, strength
 from cutepy.sim.ptx.model import Instruction, Register, Vector, registers_in
-from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, hide
+from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, hide, widened
 from cutepy.sim.translate import linked
 from cutepy.sim.translate.effects import read, written
 
@@ -44,6 +45,7 @@ class Snapshot:
         self._slots, self._threads, self._owner = slots, threads, wave.clocks.owner
         self._blocks, self._size = wave.residents.blocks, wave.clocks.cluster
         self.launch, self.columns, self._over, self._hidden = launch, wave.chains, wave.over, hidden
+        self._chains: tuple[Array, Array] | None = None
 
     def known(self, row: int, columns: int | Array) -> Array:
         """Return what one of the threads knows, or some together: (plane, rank, column)."""
@@ -58,6 +60,17 @@ class Snapshot:
         rank = int(self._slots[row]) % self._size
         found[:, rank, mine] = np.maximum(found[:, rank, mine], self._view.own[:, row, mine])
         return hide(found, self._hidden)
+
+    def chains(self, known: Array, many: int) -> Array:
+        """Return how far some threads know each of the first chains, by what they know."""
+        if self._chains is None or len(self._chains[0]) != len(self.columns):
+            chains, columns = (np.fromiter(part, np.intp) for part in (self.columns, self.columns.values()))
+            self._chains = chains, columns
+        chains, columns = self._chains
+        there = (columns < known.shape[-1]) & (chains < many)
+        result = np.zeros(many, np.int32)
+        result[chains[there]] = known[SEEN, 0, columns[there]]
+        return result
 
     def over(self, known: Array) -> int:
         """Return the launches, as bits, that are over by what threads know."""
@@ -172,6 +185,8 @@ class Message:
         The launches that it knows to be over, as bits.
     chain, count : int
         Its own place.
+    number : int
+        Counts all messages.
     """
 
     cluster: Cluster
@@ -182,6 +197,28 @@ class Message:
     over: int
     chain: int
     count: int
+    number: int
+
+
+@dataclass(eq=False, slots=True)
+class Heard:
+    """The messages of a location, as a clock of a cluster's threads.
+
+    Attributes
+    ----------
+    what : array of int, (plane, 1, rank, column)
+    chains : array of int, (chain,)
+        How far they know each chain.
+    over : int
+        The launches that they know to be over, as bits.
+    number : int
+        That of the last message.
+    """
+
+    what: Array
+    chains: Array
+    over: int = 0
+    number: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -195,13 +232,17 @@ class Location:
     sent : dict of (sender, scope) to Sent
         Those that nobody has acquired, the last of each thread, and earlier ones of wider scopes.
     messages : dict of (int, scope) to Message
-        Others, the last of each chain and scope.
+        Others, the last of each chain and scope, the newest last.
     version : int
         Counts the changes.
     learnt : dict of (launch, CTA, scope) to array of int
         By thread, which version it has learnt, or -1.
     passed : Location or None
-        What fences with .sc say that came before the writes: see `sc_fences.py`.
+        What fences with .sc say that came before the writes: see `fences.py`.
+    is_wide : bool
+        Whether all messages are of scope .gpu or wider.
+    heard : dict of (launch, cluster) to Heard
+        What threads of a cluster learn of the messages, if these are many: most have been there before.
     """
 
     size: int
@@ -210,7 +251,9 @@ class Location:
     version: int = 0
     learnt: dict[tuple[int, int, int], Array] = field(default_factory=dict)
     passed: Location | None = None
-    _chains: tuple[int, Array] | None = None
+    is_wide: bool = True
+    heard: dict[Cluster, Heard] = field(default_factory=dict)
+    _chains: tuple[int, Array] = (0, NO_COLUMNS)
 
     @property
     def says_something(self) -> bool:
@@ -224,20 +267,34 @@ class Location:
         self.sent[sent.sender, sent.scope] = sent
         self.version += 1
 
+    def hear(self, message: Message) -> None:
+        """Add a message that is newer than all others."""
+        self.messages.pop((message.chain, message.scope), None)
+        self.messages[message.chain, message.scope] = message
+        self.is_wide &= message.scope >= GPU
+
+    def since(self, number: int) -> Iterator[Message]:
+        """Yield the messages that are newer than one with a number."""
+        return itertools.takewhile(lambda m: m.number > number, reversed(self.messages.values()))
+
     def chains(self) -> Array:
         """Return how far each chain is known to who knows all messages."""
-        if self._chains is None or self._chains[0] != self.version:
-            size = max(max(len(m.chains), m.chain + 1) for m in self.messages.values())
-            result = np.zeros(size, np.int32)
-            for m in self.messages.values():
+        before, result = self._chains
+        new = list(self.since(before))
+        if new:
+            size = max(max(len(m.chains), m.chain + 1) for m in new)
+            result = widened(result, max(0, size - len(result))).astype(np.int32)
+            for m in new:
                 np.maximum(result[: len(m.chains)], m.chains, out=result[: len(m.chains)])
                 result[m.chain] = max(int(result[m.chain]), m.count)
-            self._chains = self.version, result
-        return self._chains[1]
+            self._chains = new[0].number, result
+        return result
 
     def as_it_is(self) -> Location:
         """Return what is there now, whatever is written later."""
-        return Location(self.size, dict(self.sent), dict(self.messages), self.version, self.learnt)
+        return Location(
+            self.size, dict(self.sent), dict(self.messages), self.version, self.learnt, is_wide=self.is_wide
+        )
 
 
 @lru_cache(maxsize=64)
