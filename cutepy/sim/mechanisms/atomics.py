@@ -125,7 +125,17 @@ class Atomics:
         place, address = self._memory.resolve(space, address)
         if place == "global":
             self._activity.traffic.access("atomic", g, address, values[0].itemsize)
-        return self._apply(g, i, place, address, operation, name, values)
+        old = self._apply(g, i, place, address, operation, name, values)
+        if self._activity.observers:
+            stores = old == values[0] if operation == "cas" else None
+            self._observe(g, i, place, address, values[0].itemsize, stores)
+        return old
+
+    def _observe(self, g: Group, i: Instruction, place: Space, address: Array, size: int, stores: Array | None) -> None:
+        if place == "shared":
+            address = self._memory.locate(g, i, address, size, size)
+        address = np.broadcast_to(address, (g.ctas.count, g.threads.count))
+        self._memory.observe(g, i, "atomic", place, "generic", address, size, stores)
 
     def _apply(
         self,
@@ -158,9 +168,6 @@ class Atomics:
         # A compare-and-swap that fails is no change: who waits for one has not got on.
         if view[index].tobytes() != old.tobytes():
             self._activity.changes += 1
-        if self._activity.observers:
-            stores = old == values[0] if operation == "cas" else None
-            memory.observe(g, i, "atomic", place, "generic", address, size, stores)
         return old
 
     def _one_by_one(
@@ -177,9 +184,6 @@ class Atomics:
             after = combine(operation, name, before, *(v[n : n + 1] for v in lanes), flush=operation == "add")
             place.view(kind)[:] = after
         self._activity.changes += 1
-        if self._activity.observers:
-            stores = old == values[0] if operation == "cas" else None
-            self._memory.observe(g, i, "atomic", "global", "generic", address, kind.itemsize, stores)
         return old
 
     def vector(
@@ -194,10 +198,13 @@ class Atomics:
             self._memory.check_writable(g, i, address, whole)
         self._activity.traffic.access("atomic", g, address, whole)
         step = address.dtype.type(size)
-        return [
+        old = [
             self._apply(g, i, place, address + address.dtype.type(n) * step, operation, name, (value,))
             for n, value in enumerate(values)
         ]
+        if self._activity.observers:
+            self._observe(g, i, place, address, whole, None)
+        return old
 
     def reduce_async(
         self, g: Group, i: Instruction, address: Array, operation: str, name: str, value: Array, barrier: Array

@@ -3,24 +3,27 @@
 In global memory they are in two CTAs, or as "clusters" in two clusters of two CTAs; in shared memory they are in one.
 Of clusters the narrowest scope and the barriers are theirs, and there are no copies. Bulk copies read and write both
 words, "get" and "put", and their thread waits for them; what the generic proxy has touched they come after only by way
-of a proxy fence.
+of a proxy fence. A step may be one instruction of several threads: the oracle takes one after the other.
 The oracle has no clocks: it writes down all events, the edges between them, and what can be reached over them.
 """
 
 import itertools
 import re
 from dataclasses import dataclass, replace
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from cutepy.sim import Run
+from cutepy.sim.sanitize.order import locations
 from tests.sim.opcode_runner import launch
 from tests.sim.test_opcodes_tma import aligned
 
 WORDS = 2
 SPACES = {"global": "%rd1", "shared": "%r20", "clusters": "%rd1"}
+OWN_WORD = {"global": "%rd9", "shared": "%r24", "clusters": "%rd9"}
 SCOPES = {"cta": 1, "gpu": 3, "sys": 4}
 
 
@@ -38,7 +41,11 @@ class Step:
     vector: bool = False
     """Of both words, each for itself."""
     step: int = 0
-    """Of one element of a vector, which step of the program it is of."""
+    """Of one element of a vector, or one of several threads, which step of the program it is of."""
+    threads: tuple[int, ...] = ()
+    """Of several threads, all of these."""
+    own: bool = False
+    """Of several threads, each accesses the word of its number, and else all access the same."""
 
     @property
     def cta(self):
@@ -46,11 +53,11 @@ class Step:
 
     @property
     def reads(self):
-        return self.operation in ("ld", "atom", "get")
+        return self.operation in ("ld", "atom", "red", "get")
 
     @property
     def writes(self):
-        return self.operation in ("st", "atom", "put")
+        return self.operation in ("st", "atom", "red", "put")
 
     @property
     def is_async(self):
@@ -58,6 +65,8 @@ class Step:
 
     @property
     def words(self):
+        if self.own:
+            return self.threads
         even = self.word // 2 * 2
         return (0, 1, 2, 3) if self.is_async else (even, even + 1) if self.pair or self.vector else (self.word,)
 
@@ -75,7 +84,7 @@ class Step:
         return SCOPES[self.scope] > 1 or self.cta == other.cta
 
     def ptx(self, space):
-        where = f"[{SPACES[space]}+{4 * self.words[0]}]"
+        where = f"[{OWN_WORD[space]}]" if self.own else f"[{SPACES[space]}+{4 * self.words[0]}]"
         if self.is_async:
             return self.copy(where, into=self.operation == ("put" if space == "shared" else "get"))
         name = "" if self.operation == "fence" else ".shared" if space == "shared" else ".global"
@@ -87,18 +96,23 @@ class Step:
             "st": f"st{how}{name}.u64 {where}, %rd8;" if self.pair else f"st{how}{name}.u32 {where}, %r1;",
             "st.v2": f"st{how}{name}.v2.u32 {where}, {{%r1, %r1}};",
             "atom": f"atom{how}{name}.add.u32 %r8, {where}, 1;",
+            "red": f"red{how}{name}.add.u32 {where}, 1;",
             "fence": f"fence{how};",
             "proxy": "fence.proxy.async;",
             "bar.sync": f"bar.sync {self.cta}, 64;" if space == "shared" else "bar.sync 0;",
         }[self.operation + ".v2" * self.vector]
         both = f"%p{15 + self.cta}" if space == "shared" else f"%p{10 + self.cta}"
         guard = both if self.operation == "bar.sync" else f"%p{self.thread}"
+        some = ""
+        if self.threads:
+            guard = "%p25"
+            some = "mov.pred %p25, %p26;\n" + "".join(f"or.pred %p25, %p25, %p{t};\n" for t in self.threads)
         if self.operation == "bar.sync" and space == "clusters":
             text = f"barrier.cluster.arrive; @{guard} barrier.cluster.wait;"
         used = ""  # else a race may be harmless
         if self.reads and (self.pair or self.vector):
             used = f"@{guard} cvt.u32.u64 %r8, %rd8;\n" if self.pair else f"@{guard} add.u32 %r8, %r8, %r7;\n"
-        return f"@{guard} {text}\n{used}@{guard} add.u32 %r9, %r9, %r8;"
+        return f"{some}@{guard} {text}\n{used}@{guard} add.u32 %r9, %r9, %r8;"
 
     def copy(self, where, into):
         """Copy the words between memories, to or from a place of the thread's own, and wait for it."""
@@ -136,6 +150,22 @@ def steps():
         st.builds(Step, threads, st.just("bar.sync")),
         st.builds(Step, threads, st.sampled_from(["get", "put", "proxy"])),
     )
+
+
+@st.composite
+def of_several(draw):
+    """Draw programs in which several threads execute one atomic, store, load or fence, among other steps."""
+    program = draw(st.lists(steps(), min_size=2, max_size=6))
+    order = {"atom": ["relaxed", "acquire", "release", "acq_rel"], "st": ["relaxed", "release"]}
+    order |= {"red": order["st"], "ld": ["relaxed", "acquire"], "fence": ["acq_rel", "sc"]}
+    for _ in range(draw(st.integers(1, 5))):
+        operation = draw(st.sampled_from(["atom", "atom", "red", "red", "st", "ld", "fence"]))
+        threads = tuple(sorted(draw(st.sets(st.integers(0, 3), min_size=1))))
+        own = operation == "st" or (operation != "fence" and draw(st.booleans()))
+        scope, word = draw(st.sampled_from(["gpu", "gpu", "sys"])), draw(st.integers(0, 3))
+        step = Step(threads[0], operation, draw(st.sampled_from(order[operation])), scope, word, threads=threads)
+        program.insert(draw(st.integers(0, len(program))), replace(step, own=own))
+    return program
 
 
 @st.composite
@@ -197,9 +227,13 @@ def races(program, space, with_observed):
     Causality is of two rules, of which the second says that what an operation has observed is before what follows it.
     Apart are the words where both are strong, but one of both words and one of one: the axioms don't apply to such
     programs. From the generic proxy to the async proxy causality goes by way of a proxy fence in the CTA of the latter.
-    Without the second rule, fences with .sc are ordered only as far as the sanitizer looks.
+    Without the second rule, fences with .sc are ordered only as far as the sanitizer looks, and what some threads do by
+    one instruction is not before what others of them do by it: in which order they come is not said.
     """
-    before = causality(program, space == "shared" or with_observed)
+    before = causality(program, space == "shared" or with_observed, all_look=with_observed)
+    for step in () if with_observed else {a.step for a, b in itertools.pairwise(program) if a.step == b.step}:
+        of_step = [j for j, b in enumerate(program) if b.step == step]
+        before[:, of_step] = causality(program, space == "shared", apart=step)[:, of_step]
     ordered = before.copy()
     for j, b in enumerate(program):
         fences = [k for k, f in enumerate(program) if f.operation == "proxy" and f.cta == b.cta and before[k, j]]
@@ -222,12 +256,14 @@ def races(program, space, with_observed):
     return found, mixed
 
 
-def causality(program, everywhere):
+def causality(program, everywhere, apart=None, all_look=False):
     """Return what is before what in base causality order, (i, j).
 
     Of two fences with .sc one is the first, and synchronises with the other: if a write that one precedes is observed
     by what precedes the other, it is that one, or the read would precede the write. `everywhere`: whichever way a fence
     precedes the write, or the read a fence; else that is within a CTA, and both are of scope .gpu.
+    `apart`: a step of which no thread observes what another one does. `all_look`: a red, whose value nobody looks at,
+    may acquire by what comes after it.
     """
     n = len(program)
     edges = np.zeros((n, n), bool)
@@ -236,14 +272,16 @@ def causality(program, everywhere):
         for i, a in enumerate(program[:j]):
             met = "bar.sync" in (a.operation, b.operation) and a.cta == b.cta
             edges[i, j] = a.thread == b.thread or met
-            edges[j, i] = a.step == b.step  # in no order, and each tells of both
-    for w, r in observations(program):
+            edges[j, i] = (a.step, a.thread) == (b.step, b.thread)  # in no order, and each tells of both
+    observed = [(w, r) for w, r in observations(program) if not program[w].step == program[r].step == apart]
+    observed = [(w, r) for w, r in observed if all_look or program[r].operation != "red"]
+    for w, r in observed:
         for first in releasing(program, w):
             for last in acquiring(program, r):
                 if strong(program[first], program[last]) and first < last:
                     edges[first, last] = True
     fences = [k for k, step in enumerate(program) if step.order == "sc"]
-    seen = [(w, r) for w, r in observations(program) if everywhere or "cta" not in (program[w].scope, program[r].scope)]
+    seen = [(w, r) for w, r in observed if everywhere or "cta" not in (program[w].scope, program[r].scope)]
     many = -1
     while many < edges.sum():
         many = edges.sum()
@@ -256,11 +294,12 @@ def causality(program, everywhere):
 
 
 def elements(program):
-    """Return a program with two steps for each that is of a vector."""
+    """Return a program with a step for each thread, and for each element of a vector."""
     return [
-        replace(step, vector=False, word=word, step=n)
+        replace(step, vector=False, word=word, step=n, thread=thread, threads=(), own=False)
         for n, step in enumerate(program)
-        for word in (step.words if step.vector else (step.word,))
+        for thread in step.threads or (step.thread,)
+        for word in (step.words if step.vector else (thread,) if step.own else (step.word,))
     ]
 
 
@@ -284,7 +323,7 @@ def observations(program):
             (w, *others) = (last.get(word) for word in step.words)
             observed = set()
             if w is not None and {w, *others} == {w} and strong(program[w], step) and program[w].pair == step.pair:
-                observed = {w} | (seen.get(w, set()) if program[w].operation == "atom" else set())
+                observed = {w} | (seen.get(w, set()) if program[w].operation in ("atom", "red") else set())
             seen[j] = observed
             yield from ((w, j) for w in observed)
         if step.writes:
@@ -317,7 +356,7 @@ def acquiring(program, r):
 
 
 START = """mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; ld.param.u64 %rd1, [p0]; mov.u32 %r9, 0; mov.u32 %r8, 0;
-mov.u32 %r7, 0; mov.u64 %rd8, 0;
+mov.u32 %r7, 0; mov.u64 %rd8, 0; setp.ne.u32 %p26, %r9, 0;
 ld.param.u64 %rd5, [p2]; shl.b32 %r21, %r2, 6; add.u32 %r21, %r21, %r1; mul.wide.u32 %rd6, %r21, 16;
 add.u64 %rd5, %rd5, %rd6;
 mov.u32 %r21, smem; add.u32 %r21, %r21, 64; shr.u32 %r23, %r1, 5; mad.lo.u32 %r21, %r23, 128, %r21; mov.u32 %r22, 0;
@@ -327,11 +366,14 @@ fence.mbarrier_init.release.cluster; fence.proxy.async;
 """
 """rd5: 16 bytes of the thread's own; r21: its warp's mbarrier, and 64 bytes behind it 16 of its own; r22: the phase."""
 PLACES = {
-    "global": "".join(f"setp.eq.u32 %p{10 + c}, %r2, {c};\n" for c in range(2))
+    "global": "shr.u32 %r24, %r1, 5; mad.lo.u32 %r24, %r2, 2, %r24; mad.wide.u32 %rd9, %r24, 4, %rd1;\n"
+    + "".join(f"setp.eq.u32 %p{10 + c}, %r2, {c};\n" for c in range(2))
     + "".join(f"setp.eq.u32 %p20, %r1, {t % 2 * 32}; and.pred %p{t}, %p20, %p{10 + t // 2};\n" for t in range(4)),
-    "clusters": "".join(f"setp.eq.u32 %p{t}, %r2, {t}; setp.eq.and.u32 %p{t}, %r1, 0, %p{t};\n" for t in range(4))
+    "clusters": "mad.wide.u32 %rd9, %r2, 4, %rd1;\n"
+    + "".join(f"setp.eq.u32 %p{t}, %r2, {t}; setp.eq.and.u32 %p{t}, %r1, 0, %p{t};\n" for t in range(4))
     + "setp.lt.u32 %p10, %r2, 2; not.pred %p11, %p10;\n",
-    "shared": "mov.u32 %r20, smem; setp.lt.u32 %p15, %r1, 64; not.pred %p16, %p15;\n"
+    "shared": "mov.u32 %r20, smem; shr.u32 %r24, %r1, 5; mad.lo.u32 %r24, %r24, 4, %r20;\n"
+    + "setp.lt.u32 %p15, %r1, 64; not.pred %p16, %p15;\n"
     + "".join(f"setp.eq.u32 %p{t}, %r1, {t * 32};\n" for t in range(4))
     + "@%p0 st.shared.v4.u32 [%r20], {%r8, %r8, %r8, %r8};\n"
     + "fence.proxy.async; bar.sync 2;\n",
@@ -367,11 +409,16 @@ def reported(program, space):
 
 
 RAISE, SEE, FIND = ("st", "release", "gpu", 3), ("ld", "acquire", "gpu", 3), ("ld", "relaxed", "gpu", 3)
+MORE = ("atom", "acquire", "gpu", 3)
+ADD, EXCHANGE = ("red", "release", "gpu", 3), ("atom", "acq_rel", "gpu", 3)
 
 
 @pytest.mark.parametrize("space", SPACES)
 @settings(max_examples=70, deadline=None)  # 210 of the three spaces
-@given(st.one_of(st.lists(steps(), min_size=2, max_size=12), around_fences(), handed_on()))
+@given(st.one_of(st.lists(steps(), min_size=2, max_size=12), around_fences(), handed_on(), of_several()))
+@example([Step(0, "st"), Step(0, *EXCHANGE, threads=(0, 2)), Step(2, "st")])
+@example([Step(2, "st"), Step(0, *EXCHANGE, threads=(0, 2)), Step(0, "st")])
+@example([Step(2, "ld"), Step(2, *RAISE), Step(0, "st", *FIND[1:]), Step(2, *MORE), Step(0, *MORE), Step(0, "st")])
 @example([Step(0, "get"), Step(3, "st", pair=True), Step(3, "st", word=1)])
 @example([Step(1, "ld", pair=True), Step(0, "st", pair=True)])
 @example([Step(*s) for s in ((0, "st"), (0, *RAISE), (2, *SEE), (2, *RAISE), (1, *SEE), (1, "ld"))])
@@ -395,6 +442,22 @@ RAISE, SEE, FIND = ("st", "release", "gpu", 3), ("ld", "acquire", "gpu", 3), ("l
     ]
 )
 def test_races_are_those_of_the_memory_model(space, program):
+    check(space, program)
+
+
+@pytest.mark.parametrize("space", SPACES)
+@settings(max_examples=40, deadline=None)
+@given(of_several())
+@example([Step(0, "st"), Step(0, *ADD), Step(2, *ADD), Step(1, *SEE), Step(1, "st")])
+@example([Step(0, "st"), Step(0, *RAISE), Step(2, *RAISE), Step(1, *SEE), Step(1, "st")])
+@example([Step(0, "st"), Step(0, *ADD, threads=(0, 1, 2, 3)), Step(0, *ADD), Step(3, *SEE), Step(3, "st")])
+def test_writes_that_later_ones_make_void_are_dropped(space, program):
+    with mock.patch.object(locations, "FEWEST_BYTES", 0):  # they are dropped after each write
+        check(space, program)
+
+
+def check(space, program):
+    """Compare what the sanitizer reports of a program with the oracle."""
     if space == "clusters":
         program = [step for step in program if not (step.is_async or step.operation == "proxy")]
     if space == "shared":  # one CTA, in which barriers are of two warps

@@ -7,7 +7,7 @@ from cutepy.sim import Run
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r2, %tid.x; ld.param.u64 %rd1, [p0]; ld.param.u64 %rd2, [p1]; mov.u32 %r1, smem; mov.u32 %r9, 0;
-shr.u32 %r3, %r2, 5; and.b32 %r4, %r2, 31; setp.ne.u32 %p1, %r4, 0; mov.f32 %f1, 1.0;
+shr.u32 %r3, %r2, 5; and.b32 %r4, %r2, 31; setp.ne.u32 %p1, %r4, 0; mov.f32 %f1, 1.0; mov.f32 %f0, -0.0;
 @%p1 bra END; setp.eq.u32 %p2, %r3, 0; setp.eq.u32 %p3, %r3, 1;
 """
 FLAGS = {"global": "%rd2", "shared": "%r1"}
@@ -60,6 +60,11 @@ RIGHT = {
     "a vector that is added to": (
         "red.release.gpu.global.add.v2.f32 [%rd2], {%f1, %f1};",
         again("ld.acquire.gpu.global.u32 %r8, [%rd2+4]"),
+    ),
+    "a vector that is added to, and its last element looked at": (
+        RELEASE,
+        "ACQ: atom.acquire.gpu.global.add.v2.f32 {%f2, %f3}, [%rd2], {%f0, %f0};\n"
+        "mov.b32 %r8, %f3; setp.eq.u32 %p4, %r8, 0; @%p4 bra ACQ;\n",
     ),
     "another element that is written again": (
         "st.release.gpu.global.v2.u32 [%rd2], {1, 1};",

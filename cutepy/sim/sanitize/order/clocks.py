@@ -328,8 +328,9 @@ class Clocks:
 
     def _spread(self, slots: Array) -> None:
         """Let each warp of CTAs have what it knows in its own row."""
-        if self._alike[slots].any():
-            here = np.unique(slots[self._alike[slots]])
+        here = slots[self._alike[slots]]
+        if len(here):
+            here = here if len(here) == 1 else np.unique(here)
             self._known[:, here, 1 : self.warps] = self._known[:, here, :1]
             self._alike[here] = False
 

@@ -20,7 +20,8 @@ from cutepy.sim.ptx.memory_order import strength
 from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import SEEN
-from cutepy.sim.sanitize.order.published import Cluster, Sent, Snapshot, elements
+from cutepy.sim.sanitize.order.locations import elements
+from cutepy.sim.sanitize.order.published import Cluster, Sent, Snapshot
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, Fence

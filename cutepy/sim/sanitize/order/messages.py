@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
@@ -27,18 +27,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, WEAK, Strength, is_sc, strength
-from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, hide
+from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, SYS, WEAK, Strength, is_sc, strength
+from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, hide, rectangle, widened
 from cutepy.sim.sanitize.order.fences import ScFences
+from cutepy.sim.sanitize.order.locations import Locations, Writes, elements, repeated
 from cutepy.sim.sanitize.order.published import (
     Cluster,
+    Heard,
     Location,
-    Locations,
     Message,
+    Release,
     Sent,
     Snapshot,
     acquirers,
-    elements,
     releases_to_launches,
 )
 from cutepy.sim.sanitize.order.wave import CHAIN
@@ -53,6 +54,23 @@ Lane = tuple[int, int]
 
 _MOST_READS = 16
 """Of a thread, how many values that it has read at a place, and not acquired so far, are kept."""
+
+
+_FEW = 4
+"""Messages at a location of which no clock is kept."""
+_MOST_CLUSTERS = 64
+"""Of a location, for how many clusters a clock of its messages is kept."""
+
+
+def _in_scope(location: Location, cluster: Cluster, cta: int, scope: int) -> Location:
+    """Return the messages that are in scope for a CTA, and it for them: the last of each chain."""
+    heard: dict[int, Message] = {}
+    for (chain, _), m in location.messages.items():
+        needed = GPU if m.cluster != cluster else CLUSTER if m.cta != cta else CTA
+        if min(m.scope, scope) >= needed and (chain not in heard or heard[chain].count < m.count):
+            heard.pop(chain, None)
+            heard[chain] = m
+    return Location(location.size, messages={(chain, m.scope): m for chain, m in heard.items()})
 
 
 class Messages:
@@ -74,7 +92,7 @@ class Messages:
     def _forget(self) -> None:
         """Forget all: what has sent messages is over, and all that comes knows it."""
         self._locations = Locations()
-        self._order = 0
+        self._order = self._number = 0
         self._tails: list[tuple[int, Sent]] = []  # by chain, the last count, and what was sent
         self._sent: dict[Cluster, dict[int, tuple[list[int], list[Message]]]] = {}
         self._last_of: dict[tuple[int, int, int], int] = {}
@@ -83,11 +101,10 @@ class Messages:
     def _begin_wave(self, wave: Wave | None) -> None:
         """Begin with CTAs that become resident: what was published through shared memory is gone."""
         self._wave = wave
-        self._fences: dict[Lane, dict[int, Sent]] = {}
+        self._fences: Array | None = None  # (scope, CTA, thread): what the last fence of each scope releases, or None
         self._sc = ScFences()
-        self._releases: dict[tuple[Lane, int, int], Sent] = {}
         self._pending: dict[Lane, dict[int, list[tuple[int, Location]]]] = {}
-        self._hints: dict[Lane, int] = {}
+        self._hints: Array | None = None  # (CTA, thread): a chain, or -1
         self._locations.end_shared()
 
     def begin(self, number: int, launch: Launch, alone: bool) -> None:
@@ -105,7 +122,9 @@ class Messages:
 
     def fenced(self, lane: Lane) -> Sent | None:
         """Return what the last fence of a thread releases, if it is known."""
-        return max(self._fences.get(lane, {}).values(), key=lambda sent: sent.order, default=None)
+        fences = [] if self._fences is None else [one for one in self._fences[:, *lane] if one is not None]
+        last = max(fences, key=lambda one: one.order, default=None)
+        return None if last is None else last.of_thread(*lane)
 
     # What threads do.
 
@@ -126,9 +145,8 @@ class Messages:
             self._begin_wave(wave)
         reads = access.operation != "write"
         slots, threads = access.ctas.slots, access.threads.ids
-        shape = (len(slots), len(threads))
-        fenced = writes and how.scope and bool(self._fences)
-        if not (writes and how.releases) and not fenced and not (self._locations and (writes or how.scope)):
+        fences = self._fences if writes and how.scope else None
+        if not (writes and how.releases) and fences is None and not (self._locations and (writes or how.scope)):
             return
         touched = elements(access)
         if touched is None:
@@ -139,21 +157,35 @@ class Messages:
             for n in sorted(looked_at):
                 self._find(wave, slots, threads, keys[..., n], size, how)
             return
-        snapshot = Snapshot(wave, self.launch, slots, threads) if how.releases else None
-        passed = self._sc.before(wave, self.launch, slots, threads) if how.scope >= GPU else None
-        is_all = snapshot is not None or fenced
-        here = np.ones(shape, bool) if is_all else self._locations.are_near(keys).any(axis=-1)
-        stores = None if access.stores is None else np.broadcast_to(access.stores, shape)
-        for row, column in np.argwhere(here).tolist():
-            lane = int(slots[row]), int(threads[column])
-            for n, key in enumerate(keys[row, column].tolist()):
-                found = self._locations.get(key, size) if reads else None
-                if n in looked_at and found is not None:
-                    self._read(wave, lane[0], threads[column : column + 1], key, found, how)
-                if stores is None or stores[row, column]:
-                    sent = self._release(lane, (key, size), how.scope, snapshot, row, column)
-                    also = None if passed is None else self._sends(lane, how.scope, passed, row, column)
-                    self._write(key, size, found, sent, also)
+        at = rectangle(slots, threads)
+        release = self._release(Snapshot(wave, self.launch, slots, threads), how.scope) if how.releases else None
+        before = None if fences is None else fences[:, *at].copy()
+        sc = self._sc.before(wave, self.launch, slots, threads) if how.scope >= GPU else None
+        passed = None if sc is None else self._release(sc, how.scope)
+        near = self._locations.are_near(keys)
+        # Another thread of this access may find what one leaves.
+        asked = near | repeated(keys) if looked_at else near
+        sends = np.ones(near.shape[:2], bool)
+        if release is None and passed is None:
+            sends = np.zeros_like(sends) if before is None else (before != None).any(axis=0)  # noqa: E711 - by element
+        stores = True if access.stores is None else np.broadcast_to(access.stores, near.shape[:2])[..., None]
+        left = ((near | sends[..., None]) & stores).reshape(-1)
+        written = Writes(
+            *(keys.reshape(-1), keys.shape, size, how.scope, reads, self.launch, wave.residents.blocks, slots, threads),
+            *(release, before, passed),
+        )
+        first = 0
+        for element in np.flatnonzero(asked).tolist() if looked_at else ():
+            if element % keys.shape[2] not in looked_at:
+                continue
+            self._locations.write(written, first + np.flatnonzero(left[first:element]))
+            first = element
+            row, column = written.lane(element)
+            key = int(written.keys[first])
+            found = self._locations.get(key, size)
+            if found is not None:
+                self._read(wave, int(slots[row]), threads[column : column + 1], key, found, how)
+        self._locations.write(written, first + np.flatnonzero(left[first:]))
 
     def _find(self, wave: Wave, slots: Array, threads: Array, keys: Array, size: int, how: Strength) -> None:
         """Take reads of one element each, (CTA, thread): the threads of a CTA that read the same learn it at once."""
@@ -193,41 +225,12 @@ class Messages:
         mine.append((how.scope, found.as_it_is()))
         del mine[:-_MOST_READS]
 
-    def _release(
-        self, lane: Lane, at: tuple[int, int], scope: int, snapshot: Snapshot | None, row: int, column: int
-    ) -> list[Sent]:
-        """Return what a write releases: by itself, or by fences or a release before it, at the same place and size.
-
-        One after another: what came earlier counts where its scope is the wider one.
-        """
-        if snapshot is not None:
-            sent = self._releases[lane, *at] = self._sends(lane, scope, snapshot, row, column)
-            return [sent]
-        before = [*self._fences.get(lane, {}).values()] if scope else []
-        release = self._releases.get((lane, *at)) if scope else None
-        found: list[Sent] = []
-        for one in sorted((*before, *([release] if release else [])), key=lambda sent: -sent.order):
-            reached = min(scope, one.scope)
-            if not found or reached > found[0].scope:
-                found.insert(0, one._replace(scope=reached))
-        return found
-
-    def _sends(self, lane: Lane, scope: int, snapshot: Snapshot, row: int, column: int) -> Sent:
+    def _release(self, snapshot: Snapshot, scope: int) -> Release:
+        """Return what threads release by an instruction."""
         self._order += 1
-        return Sent(scope, snapshot, row, column, self._order, self._hints.get(lane))
-
-    def _write(self, key: int, size: int, found: Location | None, sent: Sequence[Sent], passed: Sent | None) -> None:
-        """Leave what a write releases, and fences that it comes after, beside what a read-modify-write found."""
-        if found is None:
-            self._locations.end(key, size)
-            if not sent and passed is None:
-                return
-            found = self._locations.put(key, Location(size))
-        for one in sent:
-            found.add(one)
-        if passed is not None:
-            found.passed = found.passed or Location(size)
-            found.passed.add(passed)
+        at = rectangle(*snapshot.lanes)
+        hints = None if self._hints is None else self._hints[at].copy()
+        return Release(scope, snapshot, self._order, hints)
 
     def fence(self, wave: Wave, event: Fence) -> None:
         """Take a fence: what threads have read they acquire, and what they know their writes release from now on."""
@@ -237,9 +240,9 @@ class Messages:
         if wave is not self._wave:
             self._begin_wave(wave)
         slots, threads = event.ctas.slots, event.threads.ids
-        lanes = [(slot, thread) for slot in slots.tolist() for thread in threads.tolist()]
         hidden = wave.hidden_from(event.instruction)
-        for lane in lanes if how.acquires and self._pending else ():
+        acquire = how.acquires and self._pending
+        for lane in itertools.product(slots.tolist(), threads.tolist()) if acquire else ():
             found = self._pending.pop(lane, {})
             for scope, location in itertools.chain.from_iterable(found.values()):
                 self._learn(wave, lane[0], np.array(lane[1:]), location, min(scope, how.scope), hidden)
@@ -254,10 +257,11 @@ class Messages:
         if how.releases:
             reached = wave.writes(slots, threads), wave.clocks.counts(slots, threads)
             snapshot = Snapshot(wave, self.launch, slots, threads, hidden)
-            for n, lane in enumerate(lanes):
-                mine = {s: one for s, one in self._fences.get(lane, {}).items() if s > how.scope}
-                mine[how.scope] = self._sends(lane, how.scope, snapshot, *divmod(n, len(threads)))
-                self._fences[lane] = mine
+            if self._fences is None:
+                self._fences = np.full((SYS + 1, wave.residents.count, wave.clocks.threads), None, object)
+            at = rectangle(slots, threads)
+            self._fences[: how.scope, *at] = None  # narrower ones are part of it
+            self._fences[how.scope, *at] = self._release(snapshot, how.scope)
             if sc:
                 self._sc.fence(slots, threads, *reached, snapshot)
 
@@ -271,15 +275,12 @@ class Messages:
         count = self._tails[chain][0] + 1 if chain < len(self._tails) else 1
         self._tails[chain : chain + 1] = [(count, sent)]
         self._last_of[sent.sender] = chain
-        chains = np.zeros(len(self._tails), np.int32)
-        held, columns = (
-            np.fromiter(part, np.intp, len(snapshot.columns)) for part in (snapshot.columns, snapshot.columns.values())
-        )
-        there = (columns < known.shape[-1]) & (held < len(chains))
-        chains[held[there]] = known[SEEN, 0, columns[there]]
+        chains = snapshot.chains(known, len(self._tails))
         cluster = snapshot.cluster(sent.row)
         over = snapshot.over(known)
-        message = Message(cluster, snapshot.cta(sent.row), sent.scope, known, chains, over, chain, count)
+        self._number += 1
+        cta = snapshot.cta(sent.row)
+        message = Message(cluster, cta, sent.scope, known, chains, over, chain, count, self._number)
         counts, messages = self._sent.setdefault(cluster, {}).setdefault(chain, ([], []))
         counts.append(count)
         messages.append(message)
@@ -320,49 +321,60 @@ class Messages:
         if not len(threads):
             return
         for sent in location.sent.values():
-            message = self._message(sent)
-            location.messages[message.chain, message.scope] = message
+            location.hear(self._message(sent))
         location.sent.clear()
         versions[threads] = location.version
         cluster = self.launch, int(blocks[slot // clocks.cluster * clocks.cluster])
-        heard: dict[int, Message] = {}
-        for (chain, _), m in location.messages.items():
-            needed = GPU if m.cluster != cluster else CLUSTER if m.cta != cta else CTA
-            if min(m.scope, scope) >= needed and (chain not in heard or heard[chain].count < m.count):
-                heard[chain] = m
-        if not heard:
+        if scope < GPU or not location.is_wide:
+            location = _in_scope(location, cluster, cta, scope)
+        if not location.messages:
             return
-        if len(heard) < len(location.messages):
-            location = Location(location.size, messages={(chain, m.scope): m for chain, m in heard.items()})
-        chains = location.chains()
-        known = np.flatnonzero(chains)
-        for k in known.tolist():
+        what = self._heard(wave, cluster, location)
+        clocks.learn(np.array([slot]), threads, hide(what, hidden))
+        if self._hints is None:
+            self._hints = np.full((wave.residents.count, clocks.threads), -1)
+        self._hints[slot, threads] = next(reversed(location.messages))[0]
+
+    def _heard(self, wave: Wave, cluster: Cluster, location: Location) -> Array:
+        """Return the messages at a location as a clock of a cluster's threads: (plane, 1, rank, column)."""
+        clocks, chains = wave.clocks, location.chains()
+        heard = location.heard.get(cluster)
+        if heard is None:
+            heard = Heard(clocks.nothing(1, 0), np.zeros(0, np.int32))
+            if len(location.messages) > _FEW:
+                location.heard[cluster] = heard
+                if len(location.heard) > _MOST_CLUSTERS:
+                    del location.heard[next(iter(location.heard))]
+        before = widened(heard.chains, len(chains) - len(heard.chains))
+        new, grown = list(location.since(heard.number)), np.flatnonzero(chains > before)
+        known = [m.known for m in new if m.cluster == cluster]
+        if any(m.cluster != cluster for m in new):  # else who sent them knows all that they know of it
+            known += self._passed_on(cluster, chains, grown)
+        for k in grown.tolist():
             if k not in wave.chains:
                 wave.chains[k] = clocks.column((CHAIN, k))
-        over = reduce(or_, (m.over for m in heard.values()))
-        column = wave.over_column(over) if over else None
-        what = clocks.nothing(1, len(clocks.owner))
-        for m in (*heard.values(), *self._passed_on(cluster, chains, heard)):
-            if m.cluster == cluster:
-                mine = what[:, 0, :, : m.known.shape[-1]]
-                np.maximum(mine, m.known[..., : what.shape[-1]], out=mine)
-        columns = np.array([wave.chains[k] for k in known.tolist()])
+        heard.over = reduce(or_, (m.over for m in new), heard.over)
+        column = wave.over_column(heard.over) if heard.over else None
+        what = heard.what = widened(heard.what, len(clocks.owner) - heard.what.shape[-1])
+        for one in known:
+            mine = what[:, 0, :, : one.shape[-1]]
+            np.maximum(mine, one[..., : what.shape[-1]], out=mine)
+        columns = np.array([wave.chains[k] for k in grown.tolist()], np.intp)
         for plane in (DONE, SEEN):
-            what[plane, 0, 0, columns] = np.maximum(what[plane, 0, 0, columns], chains[known])
+            what[plane, 0, 0, columns] = np.maximum(what[plane, 0, 0, columns], chains[grown])
         if column is not None:
             what[: SEEN + 1, 0, 0, column] = 1
-        clocks.learn(np.array([slot]), threads, hide(what, hidden))
-        hint = next(reversed(heard))
-        self._hints.update(((slot, t), hint) for t in threads.tolist())
+        heard.chains, heard.number = chains.copy(), new[0].number if new else heard.number
+        return what
 
-    def _passed_on(self, cluster: Cluster, chains: Array, heard: dict[int, Message]) -> Iterator[Message]:
-        """Yield what a cluster has sent itself that messages of others know, the last of each chain."""
-        if all(m.cluster == cluster for m in heard.values()):
-            return  # who sent them knows all that they know of it
-        for chain, (numbers, messages) in self._sent.get(cluster, {}).items():
-            at = bisect_right(numbers, chains[chain]) if chain < len(chains) else 0
+    def _passed_on(self, cluster: Cluster, chains: Array, grown: Array) -> Iterator[Array]:
+        """Yield what a cluster has sent itself that messages of others know, the last of each of some chains."""
+        sent = self._sent.get(cluster, {})
+        for chain in grown.tolist():
+            numbers, messages = sent.get(chain, ((), ()))
+            at = bisect_right(numbers, chains[chain])
             if at:
-                yield messages[at - 1]
+                yield messages[at - 1].known
 
     # What messages say.
 

@@ -1,14 +1,8 @@
-"""Releases through memory: the clock that a write publishes, its location, and instructions that may acquire it.
-
-Each element of a vector is a location of its own, as it is an access of its own.
-
-References
-----------
-PTX ISA, "Memory Consistency Model": "Vector Data-types", "Packed Data-types".
-"""
+"""Releases through memory: the clocks that writes publish, and the instructions that may acquire them."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
@@ -18,14 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.ptx.memory_order import CTA, GPU, strength, unit_bytes
+from cutepy.sim.ptx.memory_order import CTA, GPU, strength
 from cutepy.sim.ptx.model import Instruction, Register, Vector, registers_in
-from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, hide
+from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, hide, widened
 from cutepy.sim.translate import linked
 from cutepy.sim.translate.effects import read, written
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access
     from cutepy.sim.sanitize.order.wave import Wave
 
 
@@ -52,6 +45,7 @@ class Snapshot:
         self._slots, self._threads, self._owner = slots, threads, wave.clocks.owner
         self._blocks, self._size = wave.residents.blocks, wave.clocks.cluster
         self.launch, self.columns, self._over, self._hidden = launch, wave.chains, wave.over, hidden
+        self._chains: tuple[Array, Array] | None = None
 
     def known(self, row: int, columns: int | Array) -> Array:
         """Return what one of the threads knows, or some together: (plane, rank, column)."""
@@ -66,6 +60,17 @@ class Snapshot:
         rank = int(self._slots[row]) % self._size
         found[:, rank, mine] = np.maximum(found[:, rank, mine], self._view.own[:, row, mine])
         return hide(found, self._hidden)
+
+    def chains(self, known: Array, many: int) -> Array:
+        """Return how far some threads know each of the first chains, by what they know."""
+        if self._chains is None or len(self._chains[0]) != len(self.columns):
+            chains, columns = (np.fromiter(part, np.intp) for part in (self.columns, self.columns.values()))
+            self._chains = chains, columns
+        chains, columns = self._chains
+        there = (columns < known.shape[-1]) & (chains < many)
+        result = np.zeros(many, np.int32)
+        result[chains[there]] = known[SEEN, 0, columns[there]]
+        return result
 
     def over(self, known: Array) -> int:
         """Return the launches, as bits, that are over by what threads know."""
@@ -89,6 +94,20 @@ class Snapshot:
         """Return a thread's index in its CTA."""
         return int(self._threads[column])
 
+    @property
+    def lanes(self) -> tuple[Array, Array]:
+        """The slots and the threads."""
+        return self._slots, self._threads
+
+    def position(self, slot: int, thread: int) -> tuple[int, int]:
+        """Return the row and the column of one of the threads."""
+        return int(np.searchsorted(self._slots, slot)), int(np.searchsorted(self._threads, thread))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the clocks."""
+        return self._view.known.nbytes + (0 if self._view.own is None else self._view.own.nbytes)
+
 
 class Sent(NamedTuple):
     """A release pattern that nobody has acquired so far.
@@ -100,7 +119,7 @@ class Sent(NamedTuple):
     snapshot, row, column : Snapshot, int, int
         What its thread knew.
     order : int
-        Counts up.
+        Counts the instructions that release.
     hint : int or None
         A chain whose last message its thread may know.
     """
@@ -116,6 +135,36 @@ class Sent(NamedTuple):
     def sender(self) -> tuple[int, int, int]:
         """The launch, the CTA and the thread."""
         return self.snapshot.launch, self.snapshot.cta(self.row), self.snapshot.thread(self.column)
+
+
+@dataclass(eq=False, slots=True)
+class Release:
+    """The release patterns of some threads that one instruction ends.
+
+    Attributes
+    ----------
+    scope : int
+    snapshot : Snapshot
+        The clocks of these threads.
+    order : int
+        Counts the instructions.
+    hints : array of int, (CTA, thread), or None
+        By thread, a chain whose last message it may know, or -1.
+    """
+
+    scope: int
+    snapshot: Snapshot
+    order: int
+    hints: Array | None
+
+    def of(self, row: int, column: int) -> Sent:
+        """Return that of one thread, by its position among those of the snapshot."""
+        hint = -1 if self.hints is None else int(self.hints[row, column])
+        return Sent(self.scope, self.snapshot, row, column, self.order, None if hint < 0 else hint)
+
+    def of_thread(self, slot: int, thread: int) -> Sent:
+        """Return that of one thread."""
+        return self.of(*self.snapshot.position(slot, thread))
 
 
 @dataclass(eq=False, slots=True)
@@ -136,6 +185,8 @@ class Message:
         The launches that it knows to be over, as bits.
     chain, count : int
         Its own place.
+    number : int
+        Counts all messages.
     """
 
     cluster: Cluster
@@ -146,6 +197,28 @@ class Message:
     over: int
     chain: int
     count: int
+    number: int
+
+
+@dataclass(eq=False, slots=True)
+class Heard:
+    """The messages of a location, as a clock of a cluster's threads.
+
+    Attributes
+    ----------
+    what : array of int, (plane, 1, rank, column)
+    chains : array of int, (chain,)
+        How far they know each chain.
+    over : int
+        The launches that they know to be over, as bits.
+    number : int
+        That of the last message.
+    """
+
+    what: Array
+    chains: Array
+    over: int = 0
+    number: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -159,13 +232,17 @@ class Location:
     sent : dict of (sender, scope) to Sent
         Those that nobody has acquired, the last of each thread, and earlier ones of wider scopes.
     messages : dict of (int, scope) to Message
-        Others, the last of each chain and scope.
+        Others, the last of each chain and scope, the newest last.
     version : int
         Counts the changes.
     learnt : dict of (launch, CTA, scope) to array of int
         By thread, which version it has learnt, or -1.
     passed : Location or None
-        What fences with .sc say that came before the writes: see `sc_fences.py`.
+        What fences with .sc say that came before the writes: see `fences.py`.
+    is_wide : bool
+        Whether all messages are of scope .gpu or wider.
+    heard : dict of (launch, cluster) to Heard
+        What threads of a cluster learn of the messages, if these are many: most have been there before.
     """
 
     size: int
@@ -174,7 +251,9 @@ class Location:
     version: int = 0
     learnt: dict[tuple[int, int, int], Array] = field(default_factory=dict)
     passed: Location | None = None
-    _chains: tuple[int, Array] | None = None
+    is_wide: bool = True
+    heard: dict[Cluster, Heard] = field(default_factory=dict)
+    _chains: tuple[int, Array] = (0, NO_COLUMNS)
 
     @property
     def says_something(self) -> bool:
@@ -188,20 +267,34 @@ class Location:
         self.sent[sent.sender, sent.scope] = sent
         self.version += 1
 
+    def hear(self, message: Message) -> None:
+        """Add a message that is newer than all others."""
+        self.messages.pop((message.chain, message.scope), None)
+        self.messages[message.chain, message.scope] = message
+        self.is_wide &= message.scope >= GPU
+
+    def since(self, number: int) -> Iterator[Message]:
+        """Yield the messages that are newer than one with a number."""
+        return itertools.takewhile(lambda m: m.number > number, reversed(self.messages.values()))
+
     def chains(self) -> Array:
         """Return how far each chain is known to who knows all messages."""
-        if self._chains is None or self._chains[0] != self.version:
-            size = max(max(len(m.chains), m.chain + 1) for m in self.messages.values())
-            result = np.zeros(size, np.int32)
-            for m in self.messages.values():
+        before, result = self._chains
+        new = list(self.since(before))
+        if new:
+            size = max(max(len(m.chains), m.chain + 1) for m in new)
+            result = widened(result, max(0, size - len(result))).astype(np.int32)
+            for m in new:
                 np.maximum(result[: len(m.chains)], m.chains, out=result[: len(m.chains)])
                 result[m.chain] = max(int(result[m.chain]), m.count)
-            self._chains = self.version, result
-        return self._chains[1]
+            self._chains = new[0].number, result
+        return result
 
     def as_it_is(self) -> Location:
         """Return what is there now, whatever is written later."""
-        return Location(self.size, dict(self.sent), dict(self.messages), self.version, self.learnt)
+        return Location(
+            self.size, dict(self.sent), dict(self.messages), self.version, self.learnt, is_wide=self.is_wide
+        )
 
 
 @lru_cache(maxsize=64)
@@ -238,70 +331,3 @@ def releases_to_launches(ptx: str, kernel: str) -> bool:
     wide = [(i, how) for i in instructions if (how := strength(i.opcode)).scope >= GPU]
     fences = any(how.releases for i, how in wide if i.parts[0] in ("fence", "membar"))
     return any(how.releases or fences for i, how in wide if i.parts[0] in ("st", "red", "atom"))
-
-
-_WIDEST = 4
-"""As a power of two, the bytes of the widest access, which is aligned."""
-
-
-def elements(access: Access) -> tuple[Array, int] | None:
-    """Return keys of what each thread accesses, (CTA, thread, element), and the bytes of an element.
-
-    A key is an address in global memory, or the complement of one in shared memory. There are none of what is weak by
-    its kind: copies, tensor maps and matrices.
-    """
-    slots, threads = access.ctas.slots, access.threads.ids
-    is_copy = access.part_of is not None or access.proxy != "generic"
-    if is_copy or access.addresses.shape[1] not in (1, len(threads)):
-        return None
-    size = unit_bytes(access.instruction.opcode) or access.size_bytes
-    firsts = np.broadcast_to(access.addresses, (len(slots), len(threads))).astype(np.int64)
-    keys = firsts[..., None] + np.arange(0, access.size_bytes, size)
-    return keys if access.space == "global" else ~keys, size
-
-
-class Locations:
-    """Locations that carry messages, by key; no two overlap."""
-
-    def __init__(self) -> None:
-        self._at: dict[int, Location] = {}
-        self._sizes: set[int] = set()
-        self._blocks: Array | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self._at)
-
-    def are_near(self, keys: Array) -> Array:
-        """Tell by key whether there may be a location that overlaps what is there."""
-        if self._blocks is None:
-            self._blocks = np.unique(np.fromiter(self._at, np.int64, len(self._at)) >> _WIDEST)
-        result: Array = np.isin(keys >> _WIDEST, self._blocks)
-        return result
-
-    def get(self, key: int, size: int) -> Location | None:
-        """Return what is exactly there."""
-        found = self._at.get(key)
-        return found if found is not None and found.size == size else None
-
-    def put(self, key: int, location: Location) -> Location:
-        """Put something where nothing is."""
-        self._at[key] = location
-        self._sizes.add(location.size)
-        self._blocks = None
-        return location
-
-    def end(self, key: int, size: int) -> None:
-        """Take away what overlaps a write."""
-        address = key if key >= 0 else ~key
-        for other in self._sizes:
-            for start in range(address // other * other, address + size, other):
-                at = start if key >= 0 else ~start
-                if self.get(at, other) is not None:
-                    del self._at[at]
-                    self._blocks = None
-
-    def end_shared(self) -> None:
-        """Take away what is in shared memory."""
-        for key in [key for key in self._at if key < 0]:
-            del self._at[key]
-            self._blocks = None
