@@ -153,10 +153,8 @@ class SmemPlan:
                 required = f"overlay {name} must be in a region before it that is no overlay itself, got {holder}"
                 raise LayoutError("SmemPlan", tuple(names), required)
             if any(size > most for size, most in zip(sizes[name], sizes[holder], strict=True)):
-                required = (
-                    f"overlay {name}, {sizes[name][0]} bytes at a multiple of {sizes[name][1]}, must fit into {holder}, "
-                    f"{sizes[holder][0]} bytes at a multiple of {sizes[holder][1]}"
-                )
+                own, whole = (f"{size} bytes at a multiple of {of}" for size, of in (sizes[name], sizes[holder]))
+                required = f"overlay {name}, {own}, must fit into {holder}, {whole}"
                 raise LayoutError("SmemPlan", tuple(names), required)
 
     @classmethod
