@@ -90,24 +90,29 @@ def bounds(left: int, right: int) -> tuple[int | None, int | None]:
     return None if left < 0 else left, None if right < 0 else right
 
 
-def way_to(tensor: torch.Tensor) -> View | None:
-    """Return what gives TMA a tensor like this one: None for itself, a view, or a copy."""
-    strides = [stride for stride, extent in zip(tensor.stride()[:-1], tensor.shape[:-1], strict=True) if extent > 1]
-    if (
-        tensor.stride(-1) != 1
-        or address_bytes(tensor) < UNIT_BYTES
-        or any(stride % 8 or stride <= 0 for stride in strides)
-    ):
-        return _copied
+def way_to(tensor: torch.Tensor, view: View | None = None) -> View | None:
+    """Return what gives TMA a tensor like this one, seen by `view`: None for itself, a view, or a copy."""
+    seen = tensor if view is None else view(tensor)
+    is_view = seen is tensor or torch._C._is_alias_of(seen, tensor)  # type: ignore[attr-defined]
+    strides = [stride for stride, extent in zip(seen.stride()[:-1], seen.shape[:-1], strict=True) if extent > 1]
+    if seen.stride(-1) != 1 or address_bytes(seen) < UNIT_BYTES or any(map(_is_out_of_reach, strides)):
+        return _copied if view is None else lambda tensor: _copied(view(tensor))
+    if not is_view:
+        return view
     # The stride of a mode with one element means nothing, but a tensor map must have one.
     plain = tuple(
-        stride if extent > 1 else tensor.shape[-1] * 8
-        for stride, extent in zip(tensor.stride()[:-1], tensor.shape[:-1], strict=True)
+        seen.shape[-1] * 8 if extent == 1 and _is_out_of_reach(stride) else stride
+        for stride, extent in zip(seen.stride()[:-1], seen.shape[:-1], strict=True)
     )
-    if plain == tensor.stride()[:-1]:
+    shape = seen.shape
+    if shape == tensor.shape and plain == tensor.stride()[:-1]:
         return None
-    shape = tensor.shape
     return lambda tensor: tensor.as_strided(shape, (*plain, 1))
+
+
+def _is_out_of_reach(stride: int) -> bool:
+    """Return whether TMA can't make such steps, in elements of 2 bytes."""
+    return stride <= 0 or stride % 8 != 0
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

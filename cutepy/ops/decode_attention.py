@@ -268,31 +268,43 @@ def _find_launch(
 
     def rows_of(q: torch.Tensor) -> torch.Tensor:
         """View queries of heads that share keys as rows: (batch, queries * group, kv heads, head)."""
-        if not is_packed:
-            return q
         grouped: torch.Tensor = q.unflatten(2, (kv_heads, group)).transpose(2, 3).flatten(1, 2)
         return grouped
 
-    packed = rows_of(q)
-    ways = [way_to(each) for each in (packed, *caches)]
-    of_o, of_lse = (*packed.shape[:3], head_v), (batch, packed.shape[2], packed.shape[1])
+    def of_all(cache: torch.Tensor) -> torch.Tensor:
+        return cache.view(-1, *cache.shape[2:])
+
+    packed = rows_of(q) if is_packed else q
+    ways = [way_to(q, rows_of if is_packed else None)]
+    ways += [way_to(each, of_all if has_lengths else None) for each in (k, v)]
     if queries <= DECODE_ROWS:
         sharing = group if is_packed else None
-        launch = plan_decode(packed, k, v, scale, left, right, given, most_keys, page, sharing)
+        launch = plan_decode(packed, *caches, scale, left, right, given, most_keys, page, sharing)
     else:
-        launch = plan_cached(packed, k, v, scale, left, right, given, page)
+        launch = plan_cached(packed, *caches, scale, left, right, given, page)
+    of_o, of_lse = (batch, queries, heads, head_v), (batch, heads, queries)
+    rows = queries * group
+    o_rows = (batch, rows, kv_heads, head_v), (queries * heads * head_v, head_v, group * head_v, 1)
+    lse_rows = (batch, kv_heads, rows), (heads * queries, rows, 1)
+    # Rows of one query, and O of all heads, lie in the results at one step; others are put in order afterwards.
+    has_o_in_order, has_lse_in_order = queries == 1 or kv_heads == 1, queries == 1
 
     def run(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor | None, table: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        rest = None if lengths is None else Lengths(k_used=lengths), table
+        made = [each if way is None else way(each) for way, each in zip(ways, (q, k, v), strict=True)]
         o, lse = q.new_empty(of_o), q.new_empty(of_lse, dtype=torch.float32)
-        if lengths is not None:
-            k, v = k.view(-1, *k.shape[2:]), v.view(-1, *v.shape[2:])
-        given = (each if way is None else way(each) for way, each in zip(ways, (rows_of(q), k, v), strict=True))
-        launch(*given, o, lse, None if lengths is None else Lengths(k_used=lengths), table)
         if not is_packed:
+            launch(*made, o, lse, *rest)
             return o, lse
-        o = o.unflatten(1, (queries, group)).transpose(2, 3).reshape(batch, queries, heads, head_v)
-        return o, lse.unflatten(2, (queries, group)).transpose(2, 3).reshape(batch, heads, queries)
+        packed_o = o.as_strided(*o_rows) if has_o_in_order else o.view(o_rows[0])
+        packed_lse = lse.as_strided(*lse_rows) if has_lse_in_order else lse.view(lse_rows[0])
+        launch(*made, packed_o, packed_lse, *rest)
+        if not has_o_in_order:
+            o = packed_o.unflatten(1, (queries, group)).transpose(2, 3).reshape(of_o)
+        if not has_lse_in_order:
+            lse = packed_lse.unflatten(2, (queries, group)).transpose(2, 3).reshape(of_lse)
+        return o, lse
 
     return run

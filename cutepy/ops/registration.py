@@ -184,7 +184,8 @@ def register_both(
 ) -> Callable[[Callable[P, R]], Operation[P, R]]:
     """Make an operation as `register` does, and the one that stands for it where it is called within the context.
 
-    Both are sharded alike. The mode is one of the process, which a traced program knows nothing of when it runs.
+    Both are sharded alike, and their results are trusted: they are operations of this package. The mode is one of the
+    process, which a traced program knows nothing of when it runs.
     """
 
     def decorate(kernel: Callable[P, R]) -> Operation[P, R]:
@@ -196,6 +197,7 @@ def register_both(
         operation.invariant = invariant.op
         for each in (operation, invariant):
             each.shard_by(sharding)
+        operation.trust()
         return operation
 
     return decorate
