@@ -32,7 +32,7 @@ from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Symb
 from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.givers import given_registers, givers, scale_d
 from cutepy.sim.sanitize.memory.discarded import stores_of
-from cutepy.sim.sanitize.order.uses import once, whole_flow
+from cutepy.sim.sanitize.order.uses import once, uses_of, whole_flow
 from cutepy.sim.sanitize.sums import begun_by_mmas
 from cutepy.sim.sanitize.undefined_bits import EXCHANGES, GATHERS, PASSES_ON, Operands, from_lanes, full
 from cutepy.sim.sanitize.undefined_memory import BESIDE_VALUES, Element, UndefinedMemory
@@ -40,7 +40,7 @@ from cutepy.sim.translate.effects import accumulators, has_destination, is_wgmma
 from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from cutepy.sim.machine.events import Access, AsyncOperation, LocalCopy
     from cutepy.sim.machine.lanes import Array, Residents
@@ -95,7 +95,7 @@ class Lacking(NamedTuple):
 
 
 class _Followed(NamedTuple):
-    """Registers of a function that may lack a value.
+    """Registers of a function that may lack a value, and where.
 
     Attributes
     ----------
@@ -103,39 +103,92 @@ class _Followed(NamedTuple):
         By where the function or one that it calls starts, the registers that lack their values there.
     registers : frozenset of int
         These and all that may be made of them, or of memory that keeps them.
+    stops : frozenset of int
+        The instructions, by index, that may read or overwrite what lacks a value.
     recurses : bool
         Whether a function may call itself.
     """
 
     begins: dict[int, frozenset[int]]
     registers: frozenset[int]
+    stops: frozenset[int]
     recurses: bool
 
 
 @once
 def _followed(function: Function) -> _Followed:
-    instructions = function.instructions
     flow = whole_flow(function)
     apart = {r.index for r in given_registers(function)} | begun_by_mmas(function)
-    # A kernel that only returns has no block of instructions, and begins with nothing.
-    live = {b.instructions[0].index: live for b, live in zip(flow.blocks, flow.live_in, strict=False) if b.instructions}
-    starts = (0, *function.callees.values())
-    begins = {start: frozenset(live.get(start, frozenset()) - apart) for start in starts}
-    registers = set().union(*begins.values())
-    stored: set[str] = set()  # spaces of memory that holds bits without a value
-    if any(_OF_THREADS.intersection(state_spaces(i).loads) for i in instructions):
-        stored.update(_OF_THREADS)
-    before = (-1, -1)
-    while (len(registers), len(stored)) != before:
-        before = len(registers), len(stored)
-        for i in instructions:
-            if i.parts[0] in _STORES and any(r.index in registers for r in _values(i)):
-                stored.update(_KEPT_IN.intersection(state_spaces(i).stores))
-            loads = state_spaces(i).loads if i.parts[0] in _LOADS else ()
-            is_loaded = any(may_be_same(one, other) for one in loads for other in stored)
-            if is_loaded or (i.parts[0] in PASSES_ON and any(r.index in registers for r in read(i))):
-                registers.update(r.index for r in written(i) if r.index not in apart)
-    return _Followed(begins, frozenset(registers), not _calls_once(function))
+    starts: dict[int, frozenset[int]] = {}
+    reach = _Reach(function, apart)
+    for n, block in enumerate(flow.blocks):
+        first = next(iter(block.instructions), block.branch)
+        if first is not None and first.index in (0, *function.callees.values()):
+            starts[first.index] = flow.live_in[n] - apart
+            for register in starts[first.index]:
+                reach.follow(n, register)
+    if any(_OF_THREADS.intersection(state_spaces(i).loads) for i in function.instructions):
+        reach.keep(_OF_THREADS)
+    begins = {start: starts.get(start, frozenset()) for start in (0, *function.callees.values())}
+    return _Followed(begins, frozenset(reach.registers), frozenset(reach.stops), not _calls_once(function))
+
+
+class _Reach:
+    """The registers and memory that what lacks a value may reach.
+
+    Parameters
+    ----------
+    function : Function
+    apart : set of int
+        Registers that are not followed.
+    """
+
+    def __init__(self, function: Function, apart: set[int]) -> None:
+        self.registers, self.stops = set[int](), set[int]()
+        self._function, self._apart = function, apart
+        self._uses, self._blocks = uses_of(function), whole_flow(function).blocks
+        self._seen: set[tuple[int, int]] = set()
+        self._made: set[tuple[int, int]] = set()
+        self._kept: set[str] = set()  # spaces of memory that holds bits without a value
+
+    def follow(self, start: Instruction | int, register: int) -> None:
+        """Follow a register from an instruction that writes it, or from where a block begins."""
+        waiting: list[tuple[Instruction | int, int]] = [(start, register)]
+        while waiting:
+            at, value = waiting.pop()
+            self.registers.add(value)
+            uses, ends = self._uses.spread(at, value, self._seen)
+            self.stops.update(i.index for i in ends)
+            for block, user in uses:
+                i = self._blocks[block].branch if user is None else user
+                assert i is not None
+                self.stops.add(i.index)
+                if i.parts[0] in _STORES and any(r.index == value for r in _values(i)):
+                    self.keep(_KEPT_IN.intersection(state_spaces(i).stores))
+                elif i.parts[0] in PASSES_ON:
+                    waiting += self._new(i)
+
+    def keep(self, spaces: Collection[str]) -> None:
+        """Follow what is loaded from some state spaces."""
+        if self._kept.issuperset(spaces):
+            return
+        self._kept.update(spaces)
+        for i in self._function.instructions:
+            if i.parts[0] in _LOADS:
+                loads = state_spaces(i).loads
+                if any(may_be_same(one, other) for one in loads for other in self._kept):
+                    self.stops.add(i.index)
+                    for made in self._new(i):
+                        self.follow(*made)
+
+    def _new(self, i: Instruction) -> list[tuple[Instruction, int]]:
+        """Return what an instruction writes, unless that is followed already."""
+        found = {r.index for r in written(i)} - self._apart
+        new = [(i, r) for r in found if (i.index, r) not in self._made]
+        self._made.update((i.index, r) for r in found)
+        if found:
+            self.stops.add(i.index)
+        return new
 
 
 class Undefined:
@@ -143,7 +196,7 @@ class Undefined:
 
     def __init__(self) -> None:
         self._function: Function | None = None
-        self._of = _Followed({}, frozenset(), recurses=False)
+        self._of = _Followed({}, frozenset(), frozenset(), recurses=False)
         self._residents: Residents | None = None
         self._threads = 0
         self._bits: dict[int, Array] = {}
@@ -161,16 +214,15 @@ class Undefined:
             self._of = _followed(function)
 
     def stops_at(self, i: Instruction) -> bool:
-        """Tell whether an instruction reads or writes a register that is followed."""
-        followed = self._of.registers
-        if not followed:
-            return False
-        if self._of.recurses and i.parts[0] in _CALLS:
+        """Tell whether an instruction may read or overwrite what lacks a value, or begin it."""
+        if self._of.recurses and self._of.registers and i.parts[0] in _CALLS:
             return True
-        return bool(self._begins_at(i)) or any(r.index in followed for r in (*read(i), *written(i)))
+        return i.index in self._of.stops or bool(self._begins_at(i))
 
     def _begins_at(self, i: Instruction) -> frozenset[int]:
         """Return the registers that lack a value in a function that is called."""
+        if i.parts[0] != "call":
+            return frozenset()
         assert self._function is not None
         return frozenset[int]().union(*(self._of.begins[start] for start in _called(self._function, i)))
 
@@ -187,6 +239,10 @@ class Undefined:
         if not self.stops_at(i):
             return None
         assert self._function is not None
+        begins = self._begins_at(i)
+        is_known = not self._bits and step.ctas.residents is self._residents
+        if is_known and not begins and not (self._of.recurses and i.parts[0] in _CALLS):
+            return None  # nothing lacks a value here
         at = self._begin(step)
         wrong: Lacking | None = None
         if i.predicate is not None and i.parts[0] in _BRANCHES:
@@ -200,7 +256,7 @@ class Undefined:
         self._write(step, at)
         if self._of.recurses:
             self._call(step, at)
-        for index in self._begins_at(i):
+        for index in begins:
             register = self._function.registers[index]
             threads = np.broadcast_to(step.threads.ids, step.executing().shape)
             self._hold(

@@ -53,6 +53,10 @@ class _Pages:
         self._count = 1
 
     def put(self, at: Array, values: Array | int) -> None:
+        pages = self._pages_of(at)
+        if pages.all():
+            self._held[pages, at % _PAGE] = values
+            return
         numbers = np.unique(at // _PAGE)
         if numbers[-1] >= len(self._page):
             self._page = np.pad(self._page, (0, int(numbers[-1]) + 1))
@@ -83,6 +87,9 @@ class _Pages:
 
     def _pages_of(self, at: Array) -> Array:
         numbers = at // _PAGE
+        if numbers.size and int(numbers.max()) < len(self._page):
+            known: Array = self._page[numbers]
+            return known
         is_here = numbers < len(self._page)
         pages: Array = np.zeros(numbers.shape, np.int64)
         pages[is_here] = self._page[numbers[is_here]]
@@ -111,6 +118,10 @@ class _Bytes:
         else:
             self._lacks.update(at, 0)
 
+    def lack(self, at: Array) -> bool:
+        """Tell whether some of these bytes lack a bit."""
+        return bool(self._lacks.get(at).any())
+
     def has_values(self) -> bool:
         """Tell whether all bytes have values."""
         return not self._lacks.any()
@@ -137,11 +148,14 @@ class UndefinedMemory:
         self._set(access.space, np.broadcast_to(at, lacks.shape), lacks, origins)
 
     def read(self, access: Access, count: int, is_signed: bool) -> list[Element]:
-        """Return elements that lanes load, extended by signs or by zeros; nothing if the memory lacks no bit."""
+        """Return elements that lanes load, extended by signs or by zeros; nothing if they lack no bit."""
         if access.space not in self._spaces:
             return []
         shape = access.ctas.count, access.threads.count, access.size_bytes
-        lacks, origins = self._get(access.space, np.broadcast_to(_places(access), shape))
+        at = np.broadcast_to(_places(access), shape)
+        if not self._spaces[access.space].lack(at):
+            return []
+        lacks, origins = self._get(access.space, at)
         if access.space == "local":
             unwritten = (lacks != 0) & (origins == 0)
             if unwritten.any():
