@@ -341,8 +341,8 @@ class Undefined:
         block, part_of = access.threads.block, access.part_of
         is_result = part_of is not None and part_of.kind in ("tma_store", "bulk_store")
         is_result &= "reduce" not in access.instruction.parts
-        diagnosis, who = self._say("what is read", origins, block), Threads(access.threads.ids, block).describe()
-        return Lacking(who, diagnosis, first, _kind(origins, is_result))
+        kind, who = _kind(origins, is_result), Threads(access.threads.ids, block).describe()
+        return Lacking(who, self._say("what is read", origins, block, kind), first, kind)
 
     def _call(self, step: Step, at: tuple[Array, ...]) -> None:
         """Keep what the registers of a caller lack where a function is called, and take it up where that returns."""
@@ -471,28 +471,29 @@ class Undefined:
         origins = self._origins[register.index][at][lacks]
         held[at] = np.where(lacks, np.uint64(0), held[at])
         who = Threads(lanes.threads.ids[lacks.any(axis=0)], lanes.threads.block)
-        diagnosis = self._say(register.name, origins, lanes.threads.block)
-        return Lacking(who.describe(), diagnosis, kind=_kind(origins, is_result))
+        kind = _kind(origins, is_result)
+        return Lacking(who.describe(), self._say(register.name, origins, lanes.threads.block, kind), kind=kind)
 
-    def _say(self, made: str, origins: Array, block: tuple[int, int, int]) -> Diagnosis:
+    def _say(self, made: str, origins: Array, block: tuple[int, int, int], kind: str) -> Diagnosis:
         """Say where it began that something has no value, and in which threads; it may be that register itself."""
         assert self._function is not None
         assert origins.all()
-        is_padding = bool((origins & BESIDE_VALUES != 0).all())
         numbers = (origins & ~BESIDE_VALUES) >> _THREAD_BITS
         chosen = numbers[int(origins.argmin())]
         first = int(chosen) - 1
         if first >= len(self._function.registers):
             load = self._function.instructions[first - len(self._function.registers)]
-            kind = "local-memory-beside-values" if is_padding else "local-memory-not-written"
-            return Diagnosis(kind, load=_cited(load), made=made)
+            if kind == PADDING:
+                return Diagnosis("local-memory-beside-values", load=_cited(load), made=made)
+            return Diagnosis("local-memory-not-written", load=_cited(load), made=made)
         begun = np.unique(origins[numbers == chosen] & (1 << _THREAD_BITS) - 1)
         who = Threads(begun.astype(np.intp), block).describe()
         name = self._function.registers[first].name
         writes = list(map(_cited, givers(self._function, frozenset([first]))))
+        if not writes and made == name:
+            return Diagnosis("register-without-value", register=name)
         if not writes:
-            kind = "register-without-value" if made == name else "register-made-without-value"
-            return Diagnosis(kind, register=name, **({} if made == name else {"made": made}))
+            return Diagnosis("register-made-without-value", register=name, made=made)
         shown, more = ", ".join(writes[:_SHOWN]), len(writes) - _SHOWN
         if made == name and more <= 0:
             return Diagnosis("register-of-other-paths", register=name, writes=shown, threads=who)
