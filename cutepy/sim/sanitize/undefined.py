@@ -509,7 +509,7 @@ def is_copied(function: Function, load: Instruction) -> bool:
     if load.parts[0] != "ld":
         return False
     stores = stores_of(function, load, _MOVES - EXCHANGES).values()
-    return bool(stores) and all(state_spaces(i).stores == ("global",) for i in stores)
+    return bool(stores) and all(state_spaces(i).stores[0] in ("global", "generic") for i in stores)
 
 
 def _kind(origins: Array, is_result: bool) -> str:
