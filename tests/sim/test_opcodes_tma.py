@@ -9,6 +9,7 @@ import pytest
 
 from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.sim import DescriptorError, MemoryAccessError, Observer, Run
+from cutepy.sim.mechanisms.tensor_columns import Column
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 from tests.messages import refuses
 from tests.sim.opcode_runner import launch
@@ -529,9 +530,13 @@ def test_the_mode_of_copy_and_map_must_agree():
 # Copies in im2col mode.
 
 
-def im2col_map(array, lower=None, upper=None, pixels=16, channels=16, **options):
+def im2col_map(array, *corners, **options):
+    return np.array([*im2col_tensor(array, *corners, **options).encode(), *[0] * 8], np.uint64).tobytes()
+
+
+def im2col_tensor(array, lower=None, upper=None, pixels=16, channels=16, **options):
     none = (0,) * (array.ndim - 2)
-    tensor = Im2colTensorMap(
+    return Im2colTensorMap(
         {"u2": "u16", "u4": "u32"}[array.dtype.str[1:]],
         array.shape[::-1],
         array.strides[-2::-1],
@@ -542,7 +547,6 @@ def im2col_map(array, lower=None, upper=None, pixels=16, channels=16, **options)
         global_address=array.ctypes.data,
         **options,
     )
-    return np.array([*tensor.encode(), *[0] * 8], np.uint64).tobytes()
 
 
 def pixels_of(shape, at, count, lower, upper, steps):
@@ -620,15 +624,22 @@ def test_im2col_store(column, operation, kind):
     array = aligned(shape, kind, 4)
     expected = array.copy()
     values = np.random.default_rng(5).integers(0, 2**15, (16, channels)).astype(kind)
-    data = swizzled(values, swizzle).view(np.uint32)
+    data, outside = swizzled(values, swizzle).view(np.uint32), np.ones(values.shape, bool)
     for row, pixel in enumerate(pixels_of(shape, at[1:], 16, lower, upper, steps[1:])):
         if all(0 <= p < e for p, e in zip(pixel, shape, strict=False)):
             count = min(channels, shape[-1] - at[0])
+            outside[row, :count] = False
             into = expected[pixel][at[0] : at[0] + count]
             into[...] = values[row, :count] + (into if operation == "add" else 0)
+    options = {"channels": channels, "element_strides": steps, "swizzle": swizzle}
+    dropped = Column(im2col_tensor(array, lower, upper, **options)).outside(at)
+    np.testing.assert_array_equal(
+        np.zeros(values.nbytes, bool) if dropped is None else dropped,
+        np.repeat(outside.reshape(-1), values.itemsize),
+    )
     launch(
         store_body(im2col_store(len(shape), operation), at),
-        im2col_map(array, lower, upper, channels=channels, element_strides=steps, swizzle=swizzle),
+        im2col_map(array, lower, upper, **options),
         data,
         before=START + set_coordinates(at) + fill(len(data)),
         smem_bytes=8192,

@@ -49,6 +49,8 @@ class Access:
         Of a store by threads its elements, where they are known: each broadcasts to (CTAs, threads).
     issuers : array of int or None
         Which lane of `part_of` issued what touches each address, counted CTA by CTA; None: those of its shape, or any.
+    dropped : array of bool, (addresses, size_bytes), or None
+        Of a read by a TMA store, the bytes outside of the tensor, which reach nothing; None: it drops none.
     """
 
     operation: Literal["read", "write", "atomic"]
@@ -63,6 +65,7 @@ class Access:
     stores: Array | None = field(default=None, repr=False)
     issuers: Array | None = field(default=None, repr=False)
     values: tuple[Array, ...] | None = field(default=None, repr=False)
+    dropped: Array | None = field(default=None, repr=False)
 
     @property
     def addresses(self) -> Array:

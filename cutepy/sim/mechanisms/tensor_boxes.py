@@ -67,6 +67,15 @@ class Box:
         ends = zip(at, self.extents, self.every, self.dims, strict=True)
         return lows, [min(e, -((c - d) // n)) for c, e, n, d in ends]
 
+    def outside(self, at: Coordinates) -> Array | None:
+        """Return which bytes of the box at these coordinates, in order, are outside of the tensor; None if none is."""
+        if self.is_inside(at):
+            return None
+        outside = np.ones(self.extents[::-1], bool)
+        ranges = (slice(low, max(low, high)) for low, high in zip(*(x[::-1] for x in self.inside(at)), strict=True))
+        outside[tuple(ranges)] = False
+        return np.repeat(outside.reshape(-1), self.element_bytes)
+
     def address(self, at: Coordinates, positions: Sequence[int]) -> int:
         """Return the address of an element of the box at these coordinates."""
         steps = zip((*self._before, *at), self.strides, strict=True)

@@ -63,6 +63,17 @@ class Column:
             (first + sum(c * s for c, s in zip(pixel, strides, strict=True))) % ADDRESSES for pixel in pixels
         ]
 
+    def channels(self, at: Coordinates) -> slice:
+        """Return the channels of the pixels that are inside of the tensor."""
+        low, high = max(0, -at[0]), min(self.tensor.channels_per_pixel, self.tensor.dims[0] - at[0])
+        return slice(low, max(low, high))
+
+    def outside(self, at: Coordinates) -> Array | None:
+        """Return which bytes of the copy, in order, are outside of the tensor; None if none is."""
+        outside = np.ones(self.tensor.box[::-1], bool)
+        outside[self.rows(at)[0], self.channels(at)] = False
+        return np.repeat(outside.reshape(-1), self.element_bytes) if outside.any() else None
+
 
 @lru_cache(maxsize=4096)
 def _pixels(tensor: Im2colTensorMap, at: Coordinates) -> Array:
@@ -101,13 +112,13 @@ class Columns:
     ) -> list[tuple[int, slice, Array]]:
         """Return each pixel's channels that are inside of the tensor: where in the column, and in global memory."""
         tensor, element_bytes = box.tensor, box.element_bytes
-        low, high = max(0, -at[0]), min(tensor.channels_per_pixel, tensor.dims[0] - at[0])
-        if low >= high:
+        channels = box.channels(at)
+        if channels.start >= channels.stop:
             return []
         found = []
         for pixel, first in zip(*box.rows(at), strict=True):
-            start = (first + low * element_bytes) % ADDRESSES
-            size = (high - low) * element_bytes
+            start = (first + channels.start * element_bytes) % ADDRESSES
+            size = (channels.stop - channels.start) * element_bytes
             region = self._memory.known.find(start, start + size)
             if region is None:
                 where = self._memory.known.nearest(start)
@@ -120,6 +131,6 @@ class Columns:
             if kind != "load":
                 self._memory.check_writable(g, i, np.array([start], np.uint64), size, g.describe())
             self._activity.traffic.run(kind, start, size)
-            elements = np.ndarray((high - low,), kind_of(tensor), region.bytes, start - region.base)
-            found.append((pixel, slice(low, high), elements))
+            elements = np.ndarray((size // element_bytes,), kind_of(tensor), region.bytes, start - region.base)
+            found.append((pixel, channels, elements))
         return found

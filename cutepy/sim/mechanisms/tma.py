@@ -9,6 +9,7 @@ Modes".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -156,7 +157,8 @@ class TensorCopies:
             places = [(box, place) for (box, _), place in zip(boxes, sources, strict=True)]
             taken.extend(self._read_shared(box, place).copy() for box, place in places)
             if self._activity.observers:
-                self._observe_shared(g, i, "read", places, issuers)
+                dropped = [self._dropped(box, at, place) for (box, at), place in zip(boxes, sources, strict=True)]
+                self._observe_shared(g, i, "read", places, issuers, dropped)
 
         def apply() -> None:
             for (box, at), data in zip(boxes, taken, strict=True):
@@ -291,6 +293,7 @@ class TensorCopies:
         operation: Literal["read", "write"],
         boxes: list[tuple[Box | Column, int]],
         issuers: list[int] | None = None,
+        dropped: Sequence[Array | None] = (),
     ) -> None:
         """Tell the observers of all boxes in shared memory, those of a size at once."""
         by_size: dict[int, list[int]] = {}
@@ -301,8 +304,24 @@ class TensorCopies:
             by = None if issuers is None else np.array([issuers[n] for n in these])
             part_of = self._activity.completing
             access = Access(operation, "shared", "async", i, g.ctas, g.threads, places, size, part_of, issuers=by)
+            masks = [dropped[n] for n in these] if dropped else []
+            if any(mask is not None for mask in masks):
+                bits = np.stack([np.zeros(size, bool) if mask is None else mask for mask in masks])
+                access = replace(access, dropped=bits)
             for observer in self._activity.observers:
                 observer.on_access(access)
+
+    @staticmethod
+    def _dropped(box: Box | Column, at: Coordinates, place: int) -> Array | None:
+        """Return which bytes of shared memory, from where a box begins, lie outside of the tensor, or None."""
+        outside = box.outside(at)
+        order = swizzled_units(box.units, box.tensor.swizzle, place % _PERIOD // UNIT_BYTES)
+        if outside is None or order is None:
+            return outside
+        dropped = np.zeros((box.units, UNIT_BYTES), bool)
+        is_here = (order >= 0) & (order < box.units)
+        dropped[order[is_here]] = outside.reshape(-1, UNIT_BYTES)[is_here]
+        return dropped.reshape(-1)
 
     def _write_shared(self, box: Box | Column, places: list[int], data: Array) -> None:
         memory = self._memory

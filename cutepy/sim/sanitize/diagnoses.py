@@ -522,20 +522,35 @@ CASES: dict[str, Case] = {
         "write them first, such as by torch.zeros in place of torch.empty, or order this after what does",
     ),
     "local-memory-not-written": Case(
-        "nothing has written what is loaded since the thread began",
-        "write it first",
+        "the value of {made} is made of what {load} loads from local memory, where nothing has written it since the "
+        "thread began",
+        "write it before it is loaded",
+    ),
+    "local-memory-beside-values": Case(
+        "the value of {made} is what {load} loads from local memory, where nothing has written it since the thread "
+        "began, but bytes beside it: padding of a structure, or a part that was forgotten",
+        "write it before it is loaded, or copy the structure's members",
+    ),
+    "shared-memory-beside-values": Case(
+        "nothing has written these bytes since the CTA began, but bytes beside them, and global memory gets them as "
+        "they are: padding of a structure, or a part that was forgotten",
+        "write them before they are loaded, or copy the structure's members",
+    ),
+    "undefined-output": Case(
+        "bytes are stored that have no value",
+        "write them before they are stored, or store only what has values",
     ),
     "sums-not-begun": Case(
         "nothing has written these sums, and the MMA adds to them",
         "the first MMA must not accumulate, or zeros must be written before",
     ),
-    "memory-without-value": Case(
-        "{made} was stored from {register}, to which no instruction gives a value",
-        "write {register} before it is stored, or store only what has values",
-    ),
     "register-without-value": Case(
         "no instruction of the kernel gives {register} a value",
         "write {register} before it is read: sums begin with zeros",
+    ),
+    "register-made-without-value": Case(
+        "no instruction of the kernel gives {register} a value; the value of {made} is made of it",
+        "write {register} before it is read, or store only what has values",
     ),
     "register-of-other-paths": Case(
         "{register} is written only by {writes}, which {threads} did not execute before",

@@ -335,6 +335,12 @@ _ENTRIES = (
         "advisory",
     ),
     Kind(
+        "undefined-output",
+        "bytes of global memory are stored that have no value, as padding of a structure is",
+        "State Spaces, Types, and Variables: Local State Space",
+        "advisory",
+    ),
+    Kind(
         "type-mismatch",
         "what a tensor map calls elements of one type, such as `f16`, is of another to the MMAs, such as `bf16`",
         "Tensors; Asynchronous Warpgroup Level Matrix Instructions: Data-types",

@@ -23,7 +23,6 @@ from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
 from cutepy.sim.sanitize.memory.global_accesses import GlobalAccesses
 from cutepy.sim.sanitize.memory.shadow import granule_bytes
 from cutepy.sim.sanitize.memory.shared_accesses import SharedAccesses
-from cutepy.sim.sanitize.one_sided import Lacking, OneSided
 from cutepy.sim.sanitize.order.collectives import ALL_LANES, arrives_relaxed, is_collective
 from cutepy.sim.sanitize.order.ends import ends, uneven
 from cutepy.sim.sanitize.order.flags import Flags
@@ -47,7 +46,7 @@ from cutepy.sim.sanitize.reports.nearby import (
 from cutepy.sim.sanitize.reports.reasons import reason
 from cutepy.sim.sanitize.reports.scene import Surroundings
 from cutepy.sim.sanitize.sums import NOT_BEGUN, Sums
-from cutepy.sim.sanitize.undefined import Undefined
+from cutepy.sim.sanitize.undefined import PADDING, Lacking, Undefined, is_copied
 from cutepy.sim.translate import linked, translate
 
 if TYPE_CHECKING:
@@ -73,6 +72,7 @@ if TYPE_CHECKING:
 
 _Told = ParamSpec("_Told")
 _ASSEMBLED = "ptxas puts each wgmma.fence and each wait for MMAs that is missing, as the advisories say"
+_NO_VALUE = "it leaves bytes of global memory without a value"
 _FORGOTTEN = "64 touches of one place in memory are in no order with each other, and those before are forgotten"
 
 
@@ -110,7 +110,7 @@ class Sanitizer(Observer):
         self._through: dict[int, Through | None] = {}
         self._mistakes: set[tuple[str, str]] = set()  # of the launch, by kind and barrier
         self._rounds: frozenset[int] = frozenset()
-        self._undefined, self._one_sided = Undefined(), OneSided()
+        self._undefined = Undefined()
         self._waits = False
         self._spinning: Array = np.zeros((0, 0), bool)
         self._reasons: dict[tuple[int, int, str], tuple[Reason | None, tuple[NearMiss, ...]]] = {}
@@ -265,9 +265,8 @@ class Sanitizer(Observer):
     def on_access(self, access: Access) -> None:
         """Check an access to shared or global memory."""
         self._of_global.note(access)
-        self._tell_lacking(access.instruction, self._one_sided.access(access))
+        self._tell_lacking(access.instruction, self._undefined.access(access))
         if access.space == "local":
-            self._tell_undefined("ld read", "a thread", access.instruction, self._undefined.access(access))
             return
         if access.instruction.parts[0] == "wgmma":
             return
@@ -299,7 +298,7 @@ class Sanitizer(Observer):
         wave = self._of(accesses[0].ctas.residents)
         self._polled, self._has_told = None, False
         for access in accesses:
-            self._tell_lacking(access.instruction, self._one_sided.access(access))
+            self._tell_lacking(access.instruction, self._undefined.access(access))
             for election in self._examiner.elections:
                 election.access(wave.clocks, access)
         for space, found in groupby(accesses, lambda access: access.space):
@@ -312,7 +311,6 @@ class Sanitizer(Observer):
     def on_local_copy(self, copy: LocalCopy) -> None:
         """Follow arguments and results of calls that have no value."""
         self._undefined.copy(copy)
-        self._one_sided.copy(copy)
 
     def _telling(self, tell: Callable[_Told, None]) -> Callable[_Told, None]:
         """Return a callback that also notes that an access had something to tell: each time counts, if it is polled."""
@@ -332,13 +330,17 @@ class Sanitizer(Observer):
             self._tell_undefined("wgmma", "a warpgroup", event.instruction, NOT_BEGUN)
 
     def _tell_undefined(
-        self, what: str, who: str, i: Instruction, diagnosis: Diagnosis | None, address: int | None = None
+        self,
+        what: str,
+        who: str,
+        i: Instruction,
+        diagnosis: Diagnosis,
+        address: int | None = None,
+        kind: str = "uninitialised-read",
     ) -> None:
         """Tell a use of what has no value; at an address of shared memory it may come to nothing: see `replay`."""
-        if diagnosis is not None:
-            where = "local memory" if i.parts[0] == "ld" else "registers"
-            where = where if address is None else f"shared memory at {address:#x}"
-            self._findings.tell("uninitialised-read", where, None, Side(what, who, i), diagnosis, address)
+        where = "registers" if address is None else f"shared memory at {address:#x}"
+        self._findings.tell(kind, where, None, Side(what, who, i), diagnosis, address)
 
     # Asynchronous operations.
 
@@ -349,6 +351,7 @@ class Sanitizer(Observer):
     def on_issue(self, operation: AsyncOperation) -> None:
         """Note what the threads know that issue an operation."""
         self._polled = None
+        self._undefined.issue(operation)
         wave = self._of(operation.ctas.residents)
         slots, threads = operation.ctas.slots, operation.threads.ids
         view, place = wave.clocks.view(slots, threads)
@@ -413,23 +416,17 @@ class Sanitizer(Observer):
         self._waits = any(map(is_try, function.instructions))
         self._rounds = round_heads(function.instructions)
         self._undefined.look_at(function)
-        self._one_sided.look_at(function)
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
         """Stop where whole warps come together, which says that their waits are over, and where rounds begin."""
         if self._waits and is_collective(instruction):
             return True
-        if instruction.index in self._rounds or self._undefined.stops_at(instruction):
-            return True
-        return self._one_sided.stops_at(instruction)
+        return instruction.index in self._rounds or self._undefined.stops_at(instruction)
 
     def on_instruction(self, step: Step) -> None:
         """Note that the waits of a warp are over, that a round begins, or that something has no value."""
         i = step.instruction
-        undefined = self._undefined.execute(step)
-        if undefined is not None:
-            self._tell_undefined(i.parts[0], step.threads.describe(), i, undefined)
-        self._tell_lacking(i, self._one_sided.execute(step))
+        self._tell_lacking(i, self._undefined.execute(step))
         if step.instruction.index in self._rounds:
             self._of(step.ctas.residents)
             self._examiner.begin_round(self._premises, step)
@@ -442,14 +439,15 @@ class Sanitizer(Observer):
 
     def on_guard(self, step: Step) -> None:
         """Say that the guard of an instruction has no value."""
-        if (undefined := self._undefined.guard(step)) is not None:
-            self._tell_undefined(step.instruction.parts[0], step.threads.describe(), step.instruction, undefined)
-        self._tell_lacking(step.instruction, self._one_sided.guard(step))
+        self._tell_lacking(step.instruction, self._undefined.guard(step))
 
     def _tell_lacking(self, i: Instruction, lacking: Lacking | None) -> None:
         if lacking is not None:
             address = None if lacking.address is None else lacking.address % self._slot_bytes
-            self._tell_undefined(i.parts[0], lacking.who, i, lacking.diagnosis, address)
+            self._tell_undefined(i.parts[0], lacking.who, i, lacking.diagnosis, address, lacking.kind)
+            if lacking.kind == PADDING:
+                assert self._launch is not None
+                self._examiner.withdraw(self._launch, _NO_VALUE)
 
     def knows_complete(self, address: int, slots: Array, phases: Array, ctas: Ctas, threads: Threads) -> Array:
         """Tell which lanes know that a phase of an mbarrier is complete."""
@@ -512,9 +510,14 @@ class Sanitizer(Observer):
         if self._launch is not None:  # else the host alone has touched anything
             self._examiner.withdraw(self._launch, _FORGOTTEN)
 
-    def _unwritten(self, touch: AccessRecord, row: int, granule: int) -> None:
+    def _unwritten(self, touch: AccessRecord, row: int, granule: int, is_beside: bool) -> None:
         assert self._wave is not None
-        self._findings.unwritten(touch, row, self._wave.residents, granule * self._granule)
+        assert self._launch is not None
+        function = linked(self._launch.ptx, self._launch.kernel).function
+        is_padding = is_beside and is_copied(function, touch.instruction)
+        self._findings.unwritten(touch, row, self._wave.residents, granule * self._granule, is_padding)
+        if is_padding:
+            self._examiner.withdraw(self._launch, _NO_VALUE)
 
     def _filled(self, read: AccessRecord, write: AccessRecord, row: int, granule: int) -> None:
         assert self._wave is not None

@@ -17,8 +17,8 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARPGROUP, Array
 from cutepy.sim.sanitize.diagnoses import Diagnosis
+from cutepy.sim.sanitize.givers import givers
 from cutepy.sim.sanitize.order.uses import once
-from cutepy.sim.sanitize.undefined import givers
 from cutepy.sim.translate.effects import accumulators, is_wgmma
 
 if TYPE_CHECKING:
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Function
 
 NOT_BEGUN = Diagnosis("sums-not-begun")
+
+
+def begun_by_mmas(function: Function) -> set[int]:
+    """Return the accumulators, by index, that only MMAs begin: `Sums` tells of those that have not begun."""
+    mmas = _begun_by_mmas(function)
+    return {r.index for i in function.instructions if i.index in mmas for r in accumulators(i)}
 
 
 @once

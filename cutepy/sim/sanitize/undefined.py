@@ -1,284 +1,590 @@
-"""Undefined registers and local memory, reported where a result or a branch depends on them.
+"""Registers and memory without a value: definedness as shadow state that flows, by lane and bit.
 
-Compilers read what is undefined where it does not matter: they move it, select beside it, and store whole vectors and
-structures. So a register that no instruction ever gives a value is told where it is added to or computed with, or
-decides where an access, a branch or a wait goes. Local memory is told where all of what a thread loads is unwritten,
-and it comes to anything but moves, selections and other local memory.
+A register whose value may be read before anything has written it is live where the kernel, or a function, begins: no
+instruction writes it, or only some paths do. So is local memory where a thread begins. For these, and for what is made
+of them, it is followed which bits have a value in each lane (`undefined_bits.py`), and where that began. Memory keeps
+which bits of its bytes have none (`undefined_memory.py`), as stores leave them, and loads bring them back.
+
+Compilers move, shuffle, select, spill and store what is undefined where it does not matter. It is told where a lane
+without a value decides by it: an address, a branch, a guard, synchronisation; where an MMA or an atomic takes it, from
+registers or from shared memory; and where it becomes a result: a store to global memory, or a copy there from shared
+memory, of which any bit has no value.
+
+Accumulators of wgmma that only MMAs begin are left to `sums.py`; others are told where an MMA adds to them. Where a
+function is called, its registers lack their values again; where functions may call themselves, a stack keeps what the
+caller's lack. A call by an address may be of any function.
 
 References
 ----------
-PTX ISA, "mma": D = A * B + C, whatever C holds; "Local State Space".
+PTX ISA, "Data Movement and Conversion Instructions", "selp"; "Local State Space"; "wgmma.mma_async": scale-d.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Instruction, Register, Vector, registers_in
+from cutepy.sim.machine.lanes import Threads
+from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Symbol, Vector, registers_in
 from cutepy.sim.sanitize.diagnoses import Diagnosis
-from cutepy.sim.sanitize.order.uses import once, uses_of
-from cutepy.sim.translate.effects import has_destination, is_wgmma, written
+from cutepy.sim.sanitize.givers import given_registers, givers, scale_d
+from cutepy.sim.sanitize.memory.discarded import stores_of
+from cutepy.sim.sanitize.order.uses import once, uses_of, whole_flow
+from cutepy.sim.sanitize.sums import begun_by_mmas
+from cutepy.sim.sanitize.undefined_bits import EXCHANGES, GATHERS, PASSES_ON, Operands, from_lanes, full
+from cutepy.sim.sanitize.undefined_memory import BESIDE_VALUES, Element, UndefinedMemory
+from cutepy.sim.translate.effects import accumulators, has_destination, is_wgmma, read, written
+from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterator
 
-    from cutepy.sim.machine.events import Access, LocalCopy
+    from cutepy.sim.machine.events import Access, AsyncOperation, LocalCopy
     from cutepy.sim.machine.lanes import Array, Residents
     from cutepy.sim.machine.observer import Step
     from cutepy.sim.ptx.model import Function, Operand
-    from cutepy.sim.sanitize.order.uses import Uses
 
-_COMPUTES = frozenset("add addc sub subc mul mul24 mad mad24 madc fma div rem neg abs cvt setp min max".split())
-"""Opcodes whose result is undefined if a source is; others may use a part of the bits."""
-_KEEPS = frozenset("mov selp slct and or xor not lop3 prmt bfi bfe shf shl shr cvta".split())
-"""Opcodes that may ignore an undefined source."""
-_PASSES = frozenset(("shfl",))
-"""Opcodes that give a lane what another lane has of the first source."""
-_USES = frozenset("mbarrier bar barrier atom red redux".split())
-"""Opcodes that wait by their sources, or combine them with what others have."""
-_NOT_STORED = Diagnosis("local-memory-not-written")
+_MATTERS = frozenset("mma wmma mbarrier bar barrier atom alloca".split())
+"""Opcodes with results for which each source must have a value."""
+_BRANCHES = frozenset("bra ret exit".split())
+_STORES, _LOADS = ("st", "stmatrix"), ("ld", "ldmatrix")
+"""Opcodes that put registers into memory, and that bring them back."""
+_KEPT_IN = frozenset("shared local frame generic".split())
+"""State spaces of memory that keeps which bits have no value."""
+_OF_THREADS = frozenset(("local", "frame"))
+"""State spaces of memory that has no value where a thread begins."""
+_CALLS = ("call", "ret")
+_MOVES = frozenset("mov selp slct and or xor not lop3 prmt bfi bfe shf shl shr cvta shfl movmatrix".split())
+"""Opcodes that bring bits somewhere else; others compute with them."""
+_NOTHING = np.zeros((), np.int64)
+_THREAD_BITS = 16
+"""An origin is a number and the thread that lacks a value: shuffles and votes bring what other threads lack.
+
+The number is a register's index and 1, or beyond all registers, an index of what loads unwritten local memory. That has
+`BESIDE_VALUES` too, as long as it is moved only."""
+_SHOWN = 3
+"""Writes of a register that a report names."""
 
 
-class _Effect(NamedTuple):
-    """Transfer of definedness by an instruction: the registers that it writes, each with its sources, and how."""
+PADDING = "undefined-output"
+"""Kind of a result without a value that may be padding of a structure."""
 
-    instruction: Instruction
-    to: tuple[int, ...]
-    sources: tuple[tuple[int, ...], ...]
-    needs_all: bool
+
+class Lacking(NamedTuple):
+    """A use of what has no value.
+
+    Attributes
+    ----------
+    who : str
+        The threads that lack it.
+    diagnosis : Diagnosis
+        The register that has no value, the writes that these threads have not executed, and what to do.
+    address : int or None
+        Of shared memory that was stored from it, if it is that which is read: `slot * slot_bytes + offset`.
+    kind : str
+        Of the hazard.
+    """
+
+    who: str
+    diagnosis: Diagnosis
+    address: int | None = None
+    kind: str = "uninitialised-read"
+
+
+class _Followed(NamedTuple):
+    """Registers of a function that may lack a value, and where.
+
+    Attributes
+    ----------
+    begins : dict of int to frozenset of int
+        By where the function or one that it calls starts, the registers that lack their values there.
+    registers : frozenset of int
+        These and all that may be made of them, or of memory that keeps them.
+    stops : frozenset of int
+        The instructions, by index, that may read or overwrite what lacks a value.
+    recurses : bool
+        Whether a function may call itself.
+    """
+
+    begins: dict[int, frozenset[int]]
+    registers: frozenset[int]
+    stops: frozenset[int]
+    recurses: bool
 
 
 @once
-def _without_values(function: Function) -> dict[int, str]:
-    """Return the instructions that make something of a register that none gives a value, and its name, by index."""
-    valued = with_values(function)
-    found = {}
-    for effect in map(_effect, function.instructions):
-        register = next((r for r in _mattering(effect) if r.index not in valued), None)
-        if register is not None:
-            found[effect.instruction.index] = register.name
-    return found
+def _followed(function: Function) -> _Followed:
+    flow = whole_flow(function)
+    apart = {r.index for r in given_registers(function)} | begun_by_mmas(function)
+    starts: dict[int, frozenset[int]] = {}
+    reach = _Reach(function, apart)
+    for n, block in enumerate(flow.blocks):
+        first = next(iter(block.instructions), block.branch)
+        if first is not None and first.index in (0, *function.callees.values()):
+            starts[first.index] = flow.live_in[n] - apart
+            for register in starts[first.index]:
+                reach.follow(n, register)
+    if any(_OF_THREADS.intersection(state_spaces(i).loads) for i in function.instructions):
+        reach.keep(_OF_THREADS)
+    begins = {start: starts.get(start, frozenset()) for start in (0, *function.callees.values())}
+    return _Followed(begins, frozenset(reach.registers), frozenset(reach.stops), not _calls_once(function))
 
 
-@once
-def with_values(function: Function) -> set[int]:
-    """Return the registers that some instruction gives a value, by index: not by what it makes of that alone.
+class _Reach:
+    """The registers and memory that what lacks a value may reach.
 
-    Accumulators of wgmma are among them: `sums.py` tells of those that have none.
+    Parameters
+    ----------
+    function : Function
+    apart : set of int
+        Registers that are not followed.
     """
-    sums = {r.index for i in function.instructions if is_wgmma(i) for r in written(i)}
-    return _fixpoint(function, sums, frozenset())[0]
 
+    def __init__(self, function: Function, apart: set[int]) -> None:
+        self.registers, self.stops = set[int](), set[int]()
+        self._function, self._apart = function, apart
+        self._uses, self._blocks = uses_of(function), whole_flow(function).blocks
+        self._seen: set[tuple[int, int]] = set()
+        self._made: set[tuple[int, int]] = set()
+        self._kept: set[str] = set()  # spaces of memory that holds bits without a value
 
-def givers(function: Function, registers: frozenset[int]) -> list[Instruction]:
-    """Return the instructions that give registers values which are not made of these registers themselves.
+    def follow(self, start: Instruction | int, register: int) -> None:
+        """Follow a register from an instruction that writes it, or from where a block begins."""
+        waiting: list[tuple[Instruction | int, int]] = [(start, register)]
+        while waiting:
+            at, value = waiting.pop()
+            self.registers.add(value)
+            uses, ends = self._uses.spread(at, value, self._seen)
+            self.stops.update(i.index for i in ends)
+            for block, user in uses:
+                i = self._blocks[block].branch if user is None else user
+                assert i is not None
+                self.stops.add(i.index)
+                if i.parts[0] in _STORES and any(r.index == value for r in _values(i)):
+                    self.keep(_KEPT_IN.intersection(state_spaces(i).stores))
+                elif i.parts[0] in PASSES_ON:
+                    waiting += self._new(i)
 
-    An instruction that reads what it writes gives no value to a register that has none: `mul` of a sum by a factor, an
-    MMA that always accumulates.
-    """
-    return [i for i in _fixpoint(function, set(), registers)[1] if any(r.index in registers for r in written(i))]
+    def keep(self, spaces: Collection[str]) -> None:
+        """Follow what is loaded from some state spaces."""
+        if self._kept.issuperset(spaces):
+            return
+        self._kept.update(spaces)
+        for i in self._function.instructions:
+            if i.parts[0] in _LOADS:
+                loads = state_spaces(i).loads
+                if any(may_be_same(one, other) for one in loads for other in self._kept):
+                    self.stops.add(i.index)
+                    for made in self._new(i):
+                        self.follow(*made)
 
-
-def _fixpoint(function: Function, given: set[int], never: frozenset[int]) -> tuple[set[int], list[Instruction]]:
-    """Return the registers that get values, and the instructions that give them.
-
-    Those that are given have values, and those of `never` have none, whatever writes them.
-    """
-    effects = [_effect(i) for i in function.instructions]
-    valued = {r.index for i in function.instructions for operand in i.operands for r in _frames_in(operand)} | given
-    waiting = [effect for effect in effects if effect.to]
-    giving: list[Instruction] = []
-    before = -1
-    while len(giving) + len(valued) != before:
-        before = len(giving) + len(valued)
-        left = []
-        for effect in waiting:
-            done = True
-            for to, sources in zip(effect.to, effect.sources, strict=True):
-                fine = not sources or (all if effect.needs_all else any)(s in valued for s in sources)
-                if fine and to not in never:
-                    valued.add(to)
-                done &= fine
-            if done:
-                giving.append(effect.instruction)
-            else:
-                left.append(effect)
-        waiting = left
-    return valued, giving
-
-
-def _frames_in(operand: Operand) -> Iterator[Register]:
-    """Yield the registers by which a function knows its frame: no instruction writes them, the call gives them."""
-    found = operand.base if isinstance(operand, Address) else operand
-    if isinstance(found, FrameSlot):
-        yield from registers_in(found)
-    elif isinstance(found, Vector):
-        for item in found.items:
-            yield from _frames_in(item)
-
-
-def _effect(i: Instruction) -> _Effect:
-    to = tuple(r.index for r in written(i))
-    kind = i.parts[0]
-    if always_accumulates(i):
-        return _Effect(i, to, tuple((r,) for r in to), False)
-    if kind in ("mma", "wmma") and "mma" in i.parts[:2] and len(i.operands) > 3:
-        sums = tuple((r.index,) for r in registers_in(i.operands[3]))
-        if len(sums) == len(to):
-            return _Effect(i, to, sums, True)
-    if kind in _COMPUTES or kind in ("mov", "selp"):
-        values = [x for x in i.operands[1:] if not isinstance(x, Address)]
-        registers = tuple(r.index for x in values for r in registers_in(x))
-        is_known = kind not in _COMPUTES and any(not _is_of_registers(x) for x in values)
-        return _Effect(i, to, ((() if is_known else registers),) * len(to), kind in _COMPUTES)
-    if kind in _PASSES:
-        source = tuple(r.index for r in registers_in(i.operands[1]))
-        return _Effect(i, to, tuple(source if r.type != "pred" else () for r in written(i)), False)
-    return _Effect(i, to, ((),) * len(to), False)
-
-
-def always_accumulates(i: Instruction) -> bool:
-    """Tell whether an instruction is a wgmma that adds to what is in its registers, whatever the kernel computes."""
-    if not is_wgmma(i):
-        return False
-    scale = i.operands[5 if "sp" in i.parts else 3]
-    return isinstance(scale, Immediate) and scale.value != 0
-
-
-def _is_of_registers(operand: Operand) -> bool:
-    if isinstance(operand, Vector):
-        return all(map(_is_of_registers, operand.items))
-    return isinstance(operand, Register)
-
-
-def _mattering(effect: _Effect) -> Iterator[Register]:
-    """Yield the registers that must have values."""
-    i = effect.instruction
-    if i.predicate is not None:
-        yield i.predicate[0]
-    for operand in i.operands:
-        if isinstance(operand, Address):
-            yield from registers_in(operand)
-    kind = i.parts[0]
-    if kind in ("mma", "wmma") and "mma" in i.parts[:2]:
-        for operand in i.operands[1:]:
-            yield from registers_in(operand)
-    elif is_wgmma(i):
-        for operand in i.operands[1:]:
-            yield from registers_in(operand)
-    elif kind in _COMPUTES or kind in _USES:
-        for operand in i.operands[1 if has_destination(i) else 0 :]:
-            yield from registers_in(operand)
+    def _new(self, i: Instruction) -> list[tuple[Instruction, int]]:
+        """Return what an instruction writes, unless that is followed already."""
+        found = {r.index for r in written(i)} - self._apart
+        new = [(i, r) for r in found if (i.index, r) not in self._made]
+        self._made.update((i.index, r) for r in found)
+        if found:
+            self.stops.add(i.index)
+        return new
 
 
 class Undefined:
-    """Undefined registers and local memory of a run, and the instructions that depend on them."""
+    """Lanes and bytes without a value, and the instructions that depend on them."""
 
     def __init__(self) -> None:
         self._function: Function | None = None
-        self._registers: dict[int, str] = {}
+        self._of = _Followed({}, frozenset(), frozenset(), recurses=False)
         self._residents: Residents | None = None
-        self._written: Array = np.zeros(0, bool)
-        self._matters: dict[int, bool] = {}
-        self._told_of: int | None = None
+        self._threads = 0
+        self._bits: dict[int, Array] = {}
+        self._origins: dict[int, Array] = {}
+        self._memory = UndefinedMemory()
+        self._issued: dict[int, list[Element]] = {}  # what asynchronous stores will store, by their operation
+        self._sources: dict[int, Array] = {}  # what copies to peers have read, by their operation
+        self._depth: Array = np.zeros((0, 0), np.int64)
+        self._callers: list[dict[int, tuple[Array, Array]]] = []  # of each depth what the caller's registers lack
 
     def look_at(self, function: Function) -> None:
         """Begin with a kernel, if it is another one."""
         if self._function is not function:
-            self._function, self._registers = function, _without_values(function)
-            self._residents, self._matters = None, {}
+            self._function, self._residents = function, None
+            self._of = _followed(function)
 
     def stops_at(self, i: Instruction) -> bool:
-        """Tell whether an instruction makes something of registers that have no value."""
-        return i.index in self._registers
+        """Tell whether an instruction may read or overwrite what lacks a value, or begin it."""
+        if self._of.recurses and self._of.registers and i.parts[0] in _CALLS:
+            return True
+        return i.index in self._of.stops or bool(self._begins_at(i))
 
-    def guard(self, step: Step) -> Diagnosis | None:
+    def _begins_at(self, i: Instruction) -> frozenset[int]:
+        """Return the registers that lack a value in a function that is called."""
+        if i.parts[0] != "call":
+            return frozenset()
+        assert self._function is not None
+        return frozenset[int]().union(*(self._of.begins[start] for start in _called(self._function, i)))
+
+    def guard(self, step: Step) -> Lacking | None:
         """Say what is wrong if lanes come to the guard of an instruction, and its predicate has no value."""
-        found, guard = self._registers.get(step.instruction.index), step.instruction.predicate
-        if found is None or guard is None or guard[0].name != found:
+        guard = step.instruction.predicate
+        if guard is None or guard[0].index not in self._of.registers:
             return None
-        self._told_of = step.instruction.index
-        return _no_value(found)
+        return self._tell(guard[0], step, self._begin(step), np.True_)
 
-    def execute(self, step: Step) -> Diagnosis | None:
-        """Say what is wrong with an instruction, if lanes execute it."""
-        found = self._registers.get(step.instruction.index)
-        guard, told_of = step.instruction.predicate, self._told_of
-        self._told_of = None
-        if found is None or step.instruction.index == told_of:
+    def execute(self, step: Step) -> Lacking | None:
+        """Follow an instruction, and say what is wrong if something comes of what has no value."""
+        i = step.instruction
+        if not self.stops_at(i):
             return None
-        if guard is None or guard[0].name == found:
-            return _no_value(found)
-        return _no_value(found) if step.executing().any() else None
+        assert self._function is not None
+        begins = self._begins_at(i)
+        is_known = not self._bits and step.ctas.residents is self._residents
+        if is_known and not begins and not (self._of.recurses and i.parts[0] in _CALLS):
+            return None  # nothing lacks a value here
+        at = self._begin(step)
+        wrong: Lacking | None = None
+        if i.predicate is not None and i.parts[0] in _BRANCHES:
+            wrong = self._tell(i.predicate[0], step, at, np.True_)
+        for register in _mattering(i):
+            wrong = wrong or self._tell(register, step, at, step.executing())
+        if is_wgmma(i):
+            adding = step.executing() & _accumulates(step)
+            for register in accumulators(i):
+                wrong = wrong or self._tell(register, step, at, adding)
+        self._write(step, at)
+        if self._of.recurses:
+            self._call(step, at)
+        for index in begins:
+            register = self._function.registers[index]
+            threads = np.broadcast_to(step.threads.ids, step.executing().shape)
+            self._hold(
+                register,
+                at,
+                step.executing(),
+                np.broadcast_to(full(register.bits), threads.shape),
+                _origin(index, threads),
+            )
+        return wrong
 
-    def access(self, access: Access) -> Diagnosis | None:
-        """Take an access to local memory, and say what is wrong with it."""
-        if access.ctas.residents is not self._residents:
-            self._residents, self._written = access.ctas.residents, np.zeros(0, bool)
-        return _NOT_STORED if self._reads_nothing(access) else None
+    def access(self, access: Access) -> Lacking | None:
+        """Follow an access to memory, and say what is wrong if it stores what has no value."""
+        if not self._of.registers:
+            return None
+        i = access.instruction
+        is_of_lanes = access.part_of is None and access.proxy == "generic"
+        if access.ctas.residents is not self._residents and not is_of_lanes:
+            return None
+        at = self._begin(access)
+        if access.part_of is not None and access.part_of.kind == "bulk_peer" and "reduce" not in i.parts:
+            self._copied(access, access.part_of)
+            return None
+        wrong = self._taken(access) if access.space == "shared" and i.parts[0] not in (*_LOADS, *_STORES) else None
+        if access.operation == "read":
+            if i.parts[0] in _LOADS and is_of_lanes:
+                self._load(access, at)
+            return wrong
+        elements: list[Element] = []
+        if access.part_of is not None:
+            elements = self._issued.pop(id(access.part_of), [])
+        elif i.parts[0] in _STORES and is_of_lanes and access.operation == "write":
+            elements = self._elements(access, at)
+            if access.space == "global":
+                found = [self._tell(r, access, at, np.True_, _stored_bits(i), is_result=True) for r in _values(i)]
+                wrong = min(filter(None, found), key=lambda lacking: lacking.kind == PADDING, default=None)
+        if i.parts[0] == "stmatrix":
+            self._memory.write_matrices(access, elements)
+        elif access.space != "global":
+            self._memory.write(access, elements)
+        return wrong
 
     def copy(self, copy: LocalCopy) -> None:
-        """Take a copy of arguments or results of a call."""
-        if copy.ctas.residents is not self._residents:
-            self._residents, self._written = copy.ctas.residents, np.zeros(0, bool)
-        self._grow(int(max(copy.source.max(), copy.to.max())) + copy.size_bytes)
-        within = np.arange(copy.size_bytes)
-        self._written[copy.to[..., None] + within] = self._written[copy.source[..., None] + within]
+        """Follow arguments or results of a call."""
+        if self._of.registers:
+            self._begin(copy)
+            self._memory.copy("local", copy.source, copy.to, copy.size_bytes)
 
-    def _grow(self, end: int) -> None:
-        if end > len(self._written):
-            grown = np.zeros(2 * end, bool)
-            grown[: len(self._written)] = self._written
-            self._written = grown
+    def issue(self, operation: AsyncOperation) -> None:
+        """Follow an asynchronous store of registers, which takes them as it is issued."""
+        if operation.kind == "st_async" and operation.instruction.parts[0] == "st" and self._of.registers:
+            elements = self._elements(operation, self._begin(operation))
+            if elements:
+                self._issued[id(operation)] = elements
 
-    def _reads_nothing(self, access: Access) -> bool:
-        """Tell whether a thread reads what nothing has written, and something comes of it."""
-        starts = np.asarray(access.addresses).reshape(-1)
-        self._grow(int(starts.max()) + access.size_bytes)
-        at = starts[:, None] + np.arange(access.size_bytes)
-        if access.operation != "read":
-            self._written[at] = True
-            return False
-        if self._written[at].any(axis=1).all():
-            return False
-        i = access.instruction
-        if i.index not in self._matters:
+    def _copied(self, access: Access, copy: AsyncOperation) -> None:
+        """Follow a copy to shared memory of a peer, which is read and then written."""
+        if access.operation == "read":
+            self._sources[id(copy)] = access.addresses
+        else:
+            self._memory.copy("shared", self._sources.pop(id(copy)), access.addresses, access.size_bytes)
+
+    def _elements(self, store: Access | AsyncOperation, at: tuple[Array, ...]) -> list[Element]:
+        """Return the bits that elements of a store lack, and where that began; nothing if they lack none."""
+        items = _items(store.instruction.operands[1])
+        none = np.zeros((len(at[0]), at[1].shape[1]), np.int64)
+        found = []
+        for x in items:
+            if isinstance(x, Register) and x.index in self._bits:
+                found.append(Element(self._bits[x.index][at], self._origins[x.index][at]))
+            else:
+                found.append(Element(none.astype(np.uint64), none))
+        return found if any(element.lacks.any() for element in found) else []
+
+    def _taken(self, access: Access) -> Lacking | None:
+        """Say what is wrong if an MMA, an atomic operation or a copy reads shared memory that lacks bits."""
+        if access.operation == "write" or "exch" in access.instruction.parts:
+            return None  # an exchange makes nothing of what was there
+        origins, first = self._memory.take(access)
+        if not len(origins):
+            return None
+        block, part_of = access.threads.block, access.part_of
+        is_result = part_of is not None and part_of.kind in ("tma_store", "bulk_store")
+        is_result &= "reduce" not in access.instruction.parts
+        kind, who = _kind(origins, is_result), Threads(access.threads.ids, block).describe()
+        return Lacking(who, self._say("what is read", origins, block, kind), first, kind)
+
+    def _call(self, step: Step, at: tuple[Array, ...]) -> None:
+        """Keep what the registers of a caller lack where a function is called, and take it up where that returns."""
+        assert self._function is not None
+        i, lanes = step.instruction, step.executing()
+        if i.parts[0] == "call" and _called(self._function, i):
+            depths = self._depth[at]
+            for depth in np.unique(depths[lanes]).tolist():
+                here = lanes & (depths == depth)
+                while len(self._callers) <= depth:
+                    self._callers.append({})
+                kept = self._callers[depth]
+                for index in self._bits.keys() | kept.keys():
+                    if index not in kept:
+                        kept[index] = np.zeros(self._depth.shape, np.uint64), np.zeros(self._depth.shape, np.int64)
+                    for held, now in zip(kept[index], (self._bits, self._origins), strict=True):
+                        held[at] = np.where(here, now[index][at] if index in now else 0, held[at])
+            self._depth[at] = depths + lanes
+        elif i.parts[0] == "ret":
+            depths = self._depth[at] - 1
+            for depth in np.unique(depths[lanes & (depths >= 0)]).tolist():
+                here, kept = lanes & (depths == depth), self._callers[depth]
+                for index in self._bits.keys() | kept.keys():
+                    bits, origins = (held[at] for held in kept[index]) if index in kept else (_NOTHING, _NOTHING)
+                    self._hold(self._function.registers[index], at, here, bits, origins)
+            self._depth[at] -= lanes & (depths >= 0)
+
+    def _load(self, access: Access, at: tuple[Array, ...]) -> None:
+        """Take from memory which bits of registers have no value."""
+        assert self._function is not None
+        i, beyond = access.instruction, len(self._function.registers)
+        items, threads = _items(i.operands[0]), np.broadcast_to(at[1], (len(at[0]), at[1].shape[1]))
+        if i.parts[0] == "ldmatrix":
+            found = self._memory.read_matrices(access, len(items))
+        else:
+            found = self._memory.read(access, len(items), i.parts[-1].startswith("s"))
+        for register, element in zip(items, found, strict=False):
+            if isinstance(register, Register) and register.index in self._of.registers:
+                is_here = element.origins & ~BESIDE_VALUES == 0  # it begins with this load
+                begun = element.origins | _origin(beyond + i.index, threads)
+                origins = np.where(is_here, begun, element.origins)
+                self._hold(register, at, np.True_, element.lacks & full(register.bits), origins)
+
+    def _hold(
+        self, register: Register, at: tuple[Array, ...], lanes: Array | np.bool_, bits: Array, origin: Array
+    ) -> None:
+        """Note which bits of a register have no value in lanes, and where that began."""
+        if register.index not in self._bits:
+            if not bits.any():
+                return
+            assert self._residents is not None
+            shape = self._residents.count, self._threads
+            self._bits[register.index] = np.zeros(shape, np.uint64)
+            self._origins[register.index] = np.zeros(shape, np.int64)
+        held, origins = self._bits[register.index], self._origins[register.index]
+        held[at] = np.where(lanes, bits, held[at])
+        origins[at] = np.where(lanes, origin, origins[at])
+        if not held.any():
+            del self._bits[register.index], self._origins[register.index]
+
+    def _begin(self, lanes: Step | Access | AsyncOperation | LocalCopy) -> tuple[Array, ...]:
+        """Take lanes; those of CTAs that have just become resident lack all that begins so."""
+        if lanes.ctas.residents is not self._residents:
+            self._residents, self._threads = lanes.ctas.residents, math.prod(lanes.threads.block)
             assert self._function is not None
-            uses = uses_of(self._function)
-            self._matters[i.index] = any(_comes_to_something(uses, i, r) for r in written(i))
-        return self._matters[i.index]
+            self._memory, self._issued, self._sources = UndefinedMemory(), {}, {}
+            shape = self._residents.count, self._threads
+            self._depth, self._callers = np.zeros(shape, np.int64), []
+            here = self._of.begins[0]
+            self._bits = {r: np.full(shape, full(self._function.registers[r].bits)) for r in here}
+            threads = np.broadcast_to(np.arange(shape[1]), shape)
+            self._origins = {r: _origin(r, threads) for r in here}
+        return np.ix_(lanes.ctas.slots, lanes.threads.ids)
 
+    def _mask(self, register: Register, at: tuple[Array, ...]) -> Array:
+        held = self._bits.get(register.index)
+        return np.zeros((len(at[0]), at[1].shape[1]), np.uint64) if held is None else held[at]
 
-def _comes_to_something(uses: Uses, i: Instruction, register: Register) -> bool:
-    """Tell whether a value is used for more than moves, selections and stores to local memory."""
-    seen, waiting = set(), [(i, register.index)]
-    while waiting:
-        source, value = waiting.pop()
-        for use in uses.after(source, value):
-            user = use.instruction
-            if user is None or _decides(user, value):
-                return True
-            if (user.index, value) in seen:
+    def _write(self, step: Step, at: tuple[Array, ...]) -> None:
+        """Note which bits an instruction gives no value."""
+        i = step.instruction
+        to = [r for r in written(i) if r.index in self._of.registers]
+        sources = [r for r in read(i) if r.index in self._bits]
+        if not to or not (sources or any(r.index in self._bits for r in to)):
+            return
+        executed = step.executing()
+        none = np.zeros(executed.shape, np.uint64)
+        lacking = [none] * len(written(i))
+        if sources and i.parts[0] in PASSES_ON:
+            lacking = Operands(step, lambda r: self._mask(r, at)).of_results(i)
+        guarded = none != 0 if i.predicate is None else self._mask(i.predicate[0], at) != 0
+        origin = np.zeros(executed.shape, np.int64)
+        own = {r.index for x in i.operands[1:] for r in registers_in(x)}
+        own |= set() if i.predicate is None else {i.predicate[0].index}
+        for register in sources:
+            if register.index in own:
+                its, lacks = self._origins[register.index][at], self._bits[register.index][at] != 0
+                origin = np.where(lacks & ((origin == 0) | (its < origin)), its, origin)
+        if i.parts[0] not in _MOVES and not _widens(i):
+            origin &= ~BESIDE_VALUES
+        if i.parts[0] in EXCHANGES and origin.any():
+            origin = from_lanes(step, origin)
+        for register, bits in zip(written(i), lacking, strict=True):
+            if register.index not in self._of.registers:
                 continue
-            seen.add((user.index, value))
-            if user.parts[0] == "mov" or user.parts[0] in _COMPUTES:
-                waiting += [(user, to.index) for to in written(user) if value in _indices(user.operands[1:])]
-            elif user.parts[0] not in _KEEPS and not (user.parts[0] == "st" and "local" in user.parts):
-                return True
-    return False
+            bits = np.where(guarded, full(register.bits), bits)
+            self._hold(register, at, executed | guarded, bits, origin)
+
+    def _tell(
+        self,
+        register: Register,
+        lanes: Step | Access,
+        at: tuple[Array, ...],
+        where: Array | np.bool_,
+        width: int = 64,
+        *,
+        is_result: bool = False,
+    ) -> Lacking | None:
+        """Say that some of a register's lowest bits have no value, once: they count as having one from then on."""
+        held = self._bits.get(register.index)
+        if held is None:
+            return None
+        lacks = where & (held[at] & full(min(width, register.bits)) != 0)
+        if not lacks.any():
+            return None
+        origins = self._origins[register.index][at][lacks]
+        held[at] = np.where(lacks, np.uint64(0), held[at])
+        who = Threads(lanes.threads.ids[lacks.any(axis=0)], lanes.threads.block)
+        kind = _kind(origins, is_result)
+        return Lacking(who.describe(), self._say(register.name, origins, lanes.threads.block, kind), kind=kind)
+
+    def _say(self, made: str, origins: Array, block: tuple[int, int, int], kind: str) -> Diagnosis:
+        """Say where it began that something has no value, and in which threads; it may be that register itself."""
+        assert self._function is not None
+        assert origins.all()
+        numbers = (origins & ~BESIDE_VALUES) >> _THREAD_BITS
+        chosen = numbers[int(origins.argmin())]
+        first = int(chosen) - 1
+        if first >= len(self._function.registers):
+            load = self._function.instructions[first - len(self._function.registers)]
+            if kind == PADDING:
+                return Diagnosis("local-memory-beside-values", load=_cited(load), made=made)
+            return Diagnosis("local-memory-not-written", load=_cited(load), made=made)
+        begun = np.unique(origins[numbers == chosen] & (1 << _THREAD_BITS) - 1)
+        who = Threads(begun.astype(np.intp), block).describe()
+        name = self._function.registers[first].name
+        writes = list(map(_cited, givers(self._function, frozenset([first]))))
+        if not writes and made == name:
+            return Diagnosis("register-without-value", register=name)
+        if not writes:
+            return Diagnosis("register-made-without-value", register=name, made=made)
+        shown, more = ", ".join(writes[:_SHOWN]), len(writes) - _SHOWN
+        if made == name and more <= 0:
+            return Diagnosis("register-of-other-paths", register=name, writes=shown, threads=who)
+        if made == name:
+            return Diagnosis("register-of-more-paths", register=name, writes=shown, more=more, threads=who)
+        if more <= 0:
+            return Diagnosis("register-made-of-other-paths", register=name, writes=shown, threads=who, made=made)
+        return Diagnosis("register-made-of-more-paths", register=name, writes=shown, more=more, threads=who, made=made)
 
 
-def _decides(i: Instruction, value: int) -> bool:
-    """Tell whether a value says where an instruction goes, or whether it is executed."""
-    guard = () if i.predicate is None else (i.predicate[0].index,)
-    return value in guard or value in _indices(x for x in i.operands if isinstance(x, Address))
+def is_copied(function: Function, load: Instruction) -> bool:
+    """Tell whether what is loaded goes to global memory as it is, and nowhere else."""
+    if load.parts[0] != "ld":
+        return False
+    stores = stores_of(function, load, _MOVES - EXCHANGES).values()
+    return bool(stores) and all(state_spaces(i).stores[0] in ("global", "generic") for i in stores)
 
 
-def _indices(operands: Iterable[Operand]) -> set[int]:
-    return {r.index for operand in operands for r in registers_in(operand)}
+def _kind(origins: Array, is_result: bool) -> str:
+    """Return the kind of the hazard, given where it began: what may be padding is only told as such in results."""
+    return PADDING if is_result and bool((origins & BESIDE_VALUES != 0).all()) else "uninitialised-read"
 
 
-def _no_value(register: str) -> Diagnosis:
-    return Diagnosis("register-without-value", register=register)
+def _widens(i: Instruction) -> bool:
+    """Tell whether a conversion is of integers, without rounding, and so moves bits."""
+    return i.parts[0] == "cvt" and all(part[0] in "usb" and part[1:].isdigit() for part in i.parts[-2:])
+
+
+def _cited(i: Instruction) -> str:
+    return f"`{i.text.strip()}` ({i.source if i.source is not None else f'line {i.line} of the PTX'})"
+
+
+def _accumulates(step: Step) -> Array:
+    """Tell which lanes add to their accumulators by a wgmma."""
+    i = step.instruction
+    scale = Operands(step, lambda r: np.zeros(0, np.uint64)).value(i.operands[scale_d(i)])
+    adds: Array = scale != 0
+    return adds
+
+
+def _called(function: Function, i: Instruction) -> set[int]:
+    """Return where the functions begin that an instruction may call; by an address it may call any."""
+    if i.parts[0] != "call":
+        return set()
+    target = i.operands[0]
+    if isinstance(target, Symbol):
+        return {function.callees[target.name]} if target.name in function.callees else set()
+    return {*function.callees.values()}
+
+
+def _calls_once(function: Function) -> bool:
+    """Tell whether no function may call itself, directly or through others."""
+    starts = sorted({0, *function.callees.values()})
+    calls: dict[int, set[int]] = {start: set() for start in starts}
+    for i in function.instructions:
+        calls[starts[bisect_right(starts, i.index) - 1]] |= _called(function, i)
+    for _ in starts:
+        calls = {start: to.union(*(calls[one] for one in to)) for start, to in calls.items()}
+    return not any(start in to for start, to in calls.items())
+
+
+def _origin(register: int, threads: Array) -> Array:
+    origin: Array = register + 1 << _THREAD_BITS | threads.astype(np.int64)
+    return origin
+
+
+def _items(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, Vector) else (operand,)
+
+
+def _values(i: Instruction) -> list[Register]:
+    """Return the registers that a store puts into memory."""
+    return [r for x in i.operands[1:2] for r in registers_in(x)]
+
+
+def _stored_bits(i: Instruction) -> int:
+    """Return how many of the lowest bits of each register a store puts into memory."""
+    size = i.parts[-1].lstrip("busf")
+    return int(size) if size.isdigit() and i.parts[0] == "st" else 64
+
+
+def _mattering(i: Instruction) -> Iterator[Register]:
+    """Yield registers of which each bit must have a value."""
+    for operand in i.operands:
+        if isinstance(operand, Address):
+            yield from registers_in(operand)
+    if i.parts[0] in GATHERS and not isinstance(i.operands[-1], Immediate):
+        yield from registers_in(i.operands[-1])  # the lanes that wait for each other
+    if i.parts[0] in _STORES or (has_destination(i) and i.parts[0] not in _MATTERS):
+        return
+    results = 1 if has_destination(i) or is_wgmma(i) else 0
+    for operand in i.operands[results:]:
+        if not isinstance(operand, Address | Immediate):
+            yield from registers_in(operand)

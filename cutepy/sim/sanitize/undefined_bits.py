@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 
 GATHERS = frozenset(name for name, row in ROWS.items() if row.kind == "warp" and "value" in row.operands)
 """Opcodes whose results are made of what other lanes have."""
-PASSES_ON = GATHERS | {name.partition(".")[0] for name in MEANINGS}
+EXCHANGES = GATHERS | {"movmatrix"}
+"""Opcodes that bring what other lanes have."""
+PASSES_ON = EXCHANGES | {name.partition(".")[0] for name in MEANINGS}
+PASSES_ON |= frozenset("mapa getctarank isspacep createpolicy".split())
 """Opcodes whose results have no value where their sources have none; all others give values."""
 _ONE, _NONE = np.uint64(1), np.uint64(0)
 _RELATIONS = {
@@ -256,6 +259,8 @@ class Operands:
         bits = full(registers[0].bits) if isinstance(registers[0], Register) else _ONE
         if i.parts[0] == "shfl":
             masks = self._shuffled(i, sources, bits)
+        elif i.parts[0] == "movmatrix":
+            masks = (self._transposed(sources[0]),) * 2
         elif i.parts[0] in GATHERS:
             masks = (self._gathered(i, sources, bits),) * 2
         else:
@@ -278,6 +283,22 @@ class Operands:
         wanted = ids // WARP * WARP + np.asarray(lane)
         place = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
         return place, ids[place] == wanted
+
+    def _transposed(self, source: Operand) -> Array:
+        """Return what each lane gets of a warp's matrix of 8 rows: its lanes are here, or have values."""
+        masks, found = self.mask(source), np.zeros(self._shape, np.uint64)
+        for half, (place, is_here, of) in enumerate(self.halves()):
+            brought = np.where(is_here, masks[:, place], _NONE)
+            found |= (brought >> (16 * of).astype(np.uint64) & full(16)) << np.uint64(16 * half)
+        return found
+
+    def halves(self) -> list[tuple[Array, Array, Array]]:
+        """Return where each half of a transposed matrix's registers comes from: lane, whether it is here, and half."""
+        ids = self._step.threads.ids
+        row, column = np.divmod(ids % WARP, 4)
+        wanted = [ids // WARP * WARP + (2 * column + half) * 4 + row // 2 for half in range(2)]
+        places = [np.minimum(np.searchsorted(ids, each), len(ids) - 1) for each in wanted]
+        return [(place, ids[place] == each, row % 2) for place, each in zip(places, wanted, strict=True)]
 
     def _gathered(self, i: Instruction, sources: tuple[Operand, ...], all_bits: np.uint64) -> Array:
         """Return what whole warps make of what their lanes have."""
@@ -305,6 +326,9 @@ class Operands:
 def from_lanes(step: Step, origins: Array) -> Array:
     """Return where what each lane gathers comes from, given where what each lane has comes from; 0 is nowhere."""
     i = step.instruction
+    if i.parts[0] == "movmatrix":
+        found = (origins[:, place] for place, *_ in Operands(step, lambda r: np.zeros(0, np.uint64)).halves())
+        return reduce(np.maximum, found)
     if i.parts[0] == "shfl":
         place, _ = Operands(step, lambda r: np.zeros(origins.shape, np.uint64)).places(i)
         brought = np.take_along_axis(origins, place, axis=1)

@@ -1,4 +1,4 @@
-"""Definedness of local and shared memory: which bits of each byte have no value, as stores of registers left them.
+"""Definedness of local and shared memory: which bits of each byte have no value, as stores of registers leave them.
 
 References
 ----------
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 _BYTE = 8
 _PAGE = 4096
+_BLOCK = 16
+"""Alignment of the largest vectors: a structure that is copied by them has no padding that fills more."""
+BESIDE_VALUES = 1 << 62
+"""Origin of unwritten bytes of local memory that may be padding; of others it is 0."""
 
 
 class Element(NamedTuple):
@@ -40,46 +44,97 @@ class Element(NamedTuple):
     origins: Array
 
 
-class _Bytes:
-    """The bytes of a state space: pages of those that ever lacked a bit, and one page for all others."""
+class _Pages:
+    """Numbers by address: pages of those that were put, and one page of all others, which are alike."""
 
-    def __init__(self) -> None:
+    def __init__(self, others: int, dtype: type) -> None:
         self._page: Array = np.zeros(0, np.int64)
-        self.lacks: Array = np.zeros((1, _PAGE), np.uint8)
-        self.origins: Array = np.zeros((1, _PAGE), np.int64)
+        self._held: Array = np.full((1, _PAGE), others, dtype)
+        self._count = 1
 
-    def put(self, at: Array, lacks: Array, origins: Array) -> None:
+    def put(self, at: Array, values: Array | int) -> None:
+        pages = self._pages_of(at)
+        if pages.all():
+            self._held[pages, at % _PAGE] = values
+            return
         numbers = np.unique(at // _PAGE)
-        self._page = np.pad(self._page, (0, max(0, int(numbers[-1]) + 1 - len(self._page))))
+        if numbers[-1] >= len(self._page):
+            self._page = np.pad(self._page, (0, int(numbers[-1]) + 1))
         new = numbers[self._page[numbers] == 0]
-        self._page[new] = len(self.lacks) + np.arange(len(new))
-        more = ((0, len(new)), (0, 0))
-        self.lacks, self.origins = np.pad(self.lacks, more), np.pad(self.origins, more)
-        place = self._page[at // _PAGE], at % _PAGE
-        self.lacks[place], self.origins[place] = lacks, origins
+        end = self._count + len(new)
+        if end > len(self._held):
+            grown = np.empty((2 * end, _PAGE), self._held.dtype)
+            grown[: self._count] = self._held[: self._count]
+            self._held = grown
+        self._held[self._count : end] = self._held[0]
+        self._page[new] = self._count + np.arange(len(new))
+        self._count = end
+        self._held[self._page[at // _PAGE], at % _PAGE] = values
 
-    def get(self, at: Array) -> tuple[Array, Array]:
-        place = self._pages_of(at), at % _PAGE
-        return self.lacks[place], self.origins[place]
+    def get(self, at: Array) -> Array:
+        found: Array = self._held[self._pages_of(at), at % _PAGE]
+        return found
 
-    def clear(self, at: Array) -> None:
+    def update(self, at: Array, value: int) -> None:
+        """Put a number where numbers were put before, and nowhere else."""
         pages = self._pages_of(at)
         if pages.any():
-            self.lacks[pages, at % _PAGE] = 0
+            is_put = pages != 0
+            self._held[pages[is_put], (at % _PAGE)[is_put]] = value
+
+    def any(self) -> bool:
+        return bool(self._held[: self._count].any())
 
     def _pages_of(self, at: Array) -> Array:
         numbers = at // _PAGE
+        if numbers.size and int(numbers.max()) < len(self._page):
+            known: Array = self._page[numbers]
+            return known
         is_here = numbers < len(self._page)
         pages: Array = np.zeros(numbers.shape, np.int64)
         pages[is_here] = self._page[numbers[is_here]]
         return pages
 
 
+class _Bytes:
+    """The bytes of a state space: which bits they lack, and where that began, if a store of registers left it so."""
+
+    def __init__(self, *, begins_undefined: bool) -> None:
+        self._begins_undefined = begins_undefined
+        self._lacks = _Pages(0xFF if begins_undefined else 0, np.uint8)
+        self._origins = _Pages(0, np.int64)
+
+    def put(self, at: Array, lacks: Array, origins: Array) -> None:
+        self._lacks.put(at, lacks)
+        if lacks.any():
+            self._origins.put(at, origins)
+
+    def get(self, at: Array) -> tuple[Array, Array]:
+        return self._lacks.get(at), self._origins.get(at)
+
+    def clear(self, at: Array) -> None:
+        if self._begins_undefined:
+            self._lacks.put(at, 0)
+        else:
+            self._lacks.update(at, 0)
+
+    def lack(self, at: Array) -> bool:
+        """Tell whether some of these bytes lack a bit."""
+        return bool(self._lacks.get(at).any())
+
+    def has_values(self) -> bool:
+        """Tell whether all bytes have values."""
+        return not self._lacks.any()
+
+
 class UndefinedMemory:
-    """Bits of local and shared memory that have no value."""
+    """Bits of local and shared memory that have no value: of local memory all where a thread begins.
+
+    Shared memory that nothing has written is left to `memory/shadow.py`.
+    """
 
     def __init__(self) -> None:
-        self._spaces: dict[str, _Bytes] = {}
+        self._spaces = {"local": _Bytes(begins_undefined=True)}
 
     def write(self, access: Access, elements: Sequence[Element]) -> None:
         """Take a write of elements that may lack bits; without elements, what it writes has values."""
@@ -93,14 +148,28 @@ class UndefinedMemory:
         self._set(access.space, np.broadcast_to(at, lacks.shape), lacks, origins)
 
     def read(self, access: Access, count: int, is_signed: bool) -> list[Element]:
-        """Return elements that lanes load, extended by signs or by zeros; nothing if the memory lacks no bit."""
+        """Return elements that lanes load, extended by signs or by zeros; nothing if they lack no bit."""
         if access.space not in self._spaces:
             return []
         shape = access.ctas.count, access.threads.count, access.size_bytes
-        lacks, origins = self._get(access.space, np.broadcast_to(_places(access), shape))
+        at = np.broadcast_to(_places(access), shape)
+        if not self._spaces[access.space].lack(at):
+            return []
+        lacks, origins = self._get(access.space, at)
+        if access.space == "local":
+            unwritten = (lacks != 0) & (origins == 0)
+            if unwritten.any():
+                origins = np.where(unwritten, np.where(self._is_beside_values(access), BESIDE_VALUES, 0), origins)
         size = access.size_bytes // count
         ends = range(0, access.size_bytes, size)
         return [_element(lacks[..., n : n + size], origins[..., n : n + size], is_signed) for n in ends]
+
+    def _is_beside_values(self, access: Access) -> Array:
+        """Tell whether each byte's aligned 16 bytes of local memory have a byte that was written, as padding does."""
+        blocks = _places(access) // _BLOCK
+        within = blocks[..., None] * _BLOCK + np.arange(_BLOCK)
+        found: Array = (self._get("local", within)[0] == 0).any(axis=-1)
+        return found
 
     def take(self, access: Access) -> tuple[Array, int]:
         """Return where the bits began that a read of shared memory lacks, and the first byte that lacks one.
@@ -112,6 +181,8 @@ class UndefinedMemory:
         at = _places(access)
         lacks, origins = self._get(access.space, at)
         wrong = lacks != 0
+        if access.dropped is not None:
+            wrong &= ~access.dropped.reshape(at.shape)
         found = origins[wrong]
         first = int(at[wrong].min()) if len(found) else 0
         if len(found):
@@ -146,14 +217,14 @@ class UndefinedMemory:
         origins = origins.reshape(*warps, -1, 2)[:, :, order].reshape(shape)
         return [_element(lacks[:, :, n], origins[:, :, n], is_signed=False) for n in range(count)]
 
-    def copy(self, source: Array, to: Array, size_bytes: int) -> None:
-        """Take a copy within local memory, of some bytes at each place to another."""
-        if "local" in self._spaces:
-            within = np.arange(size_bytes)
-            self._set("local", to[..., None] + within, *self._get("local", source[..., None] + within))
+    def copy(self, space: str, source: Array, to: Array, size_bytes: int) -> None:
+        """Take a copy within local or shared memory, of some bytes at each place to another."""
+        within = np.arange(size_bytes)
+        if space in self._spaces:
+            self._set(space, to[..., None] + within, *self._get(space, source[..., None] + within))
 
     def _set(self, space: str, at: Array, lacks: Array, origins: Array) -> None:
-        self._spaces.setdefault(space, _Bytes()).put(at, lacks, origins)
+        self._spaces.setdefault(space, _Bytes(begins_undefined=False)).put(at, lacks, origins)
 
     def _get(self, space: str, at: Array) -> tuple[Array, Array]:
         return self._spaces[space].get(at)
@@ -162,7 +233,7 @@ class UndefinedMemory:
         held = self._spaces.get(space)
         if held is not None:
             held.clear(at)
-            if not held.lacks.any():
+            if space != "local" and held.has_values():
                 del self._spaces[space]
 
 
@@ -184,9 +255,8 @@ def _in_bytes(lacks: Array, size: int) -> Array:
 
 
 def _element(lacks: Array, origins: Array, is_signed: bool) -> Element:
-    """Return an element, given the masks of its bytes: it began where the first of them that lacks bits did."""
-    first = np.expand_dims((lacks != 0).argmax(axis=-1), -1)
-    origin = np.take_along_axis(origins, first, axis=-1)[..., 0]
+    """Return an element, given the masks of its bytes: of those that lack bits, one that is no padding says where."""
+    origin = np.where(lacks != 0, origins, np.iinfo(np.int64).max).min(axis=-1)
     size = lacks.shape[-1]
     if size > _BYTE:
         return Element(np.where(lacks.any(axis=-1), full(64), np.uint64(0)), origin)

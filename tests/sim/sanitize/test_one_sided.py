@@ -42,6 +42,8 @@ RIGHT = {
         "add.u32 %r9, %r9, 1; selp.u32 %r8, %r9, %r1, %p2; st.global.u32 [%rd1], %r8;\n",
     ),
     "a part of a vector": (HALF, "and.b32 %r8, %r1, 0; st.shared.v2.u32 [%r2], {%r8, %r9};\n"),
+    "shared memory that nothing loads": (HALF, "mov.u32 %r8, %r9; st.shared.u32 [%r2], %r8;\n"),
+    "a vector in shared memory that nothing loads": (HALF, "mov.u32 %r8, %r9; st.shared.v2.u32 [%r2], {%r8, %r9};\n"),
     "a part of a word": (HALF, "prmt.b32 %r9, %r9, %r1, 0x7654;\n", KEEP),
     "local memory": (".local .b32 kept[1];\n", HALF, "st.local.u32 [kept], %r9;\n"),
     "a vote of which nothing comes": (HALF, "setp.eq.u32 %p5, %r9, 7; vote.sync.any.pred %p6, %p5, -1;\n"),
@@ -174,6 +176,10 @@ RIGHT = {
         BACK.format(""),
         "st.global.u32 [%rd1], %r12;\n",
     ),
+    "a row of a matrix that lanes with a value hold": (
+        HALF,
+        "movmatrix.sync.aligned.m8n8.trans.b16 %r8, %r9; and.b32 %r7, %r1, 2; setp.eq.u32 %p5, %r7, 0;\n@%p5 " + KEEP8,
+    ),
     "bits that bfe leaves": (HALF, "shl.b32 %r8, %r9, 8; bfe.u32 %r8, %r8, 0, 8;\n", KEEP8),
     "bits that bfi replaces": (HALF, "and.b32 %r8, %r9, 255; bfi.b32 %r8, %r1, %r8, 0, 8;\n", KEEP8),
     "a byte that prmt leaves": (HALF, "prmt.b32 %r8, %r9, %r1, 0x4444;\n", KEEP8),
@@ -288,6 +294,10 @@ WRONG = {
         HALF,
         "shfl.sync.bfly.b32 %r8, %r9, 16, 31, -1; @%p2 st.global.u32 [%rd1], %r8;\n",
     ),
+    "a row of a matrix that lanes without a value hold": (
+        HALF,
+        "movmatrix.sync.aligned.m8n8.trans.b16 %r8, %r9; and.b32 %r7, %r1, 2; setp.ne.u32 %p5, %r7, 0;\n@%p5 " + KEEP8,
+    ),
     "a byte of a register": (HALF, "cvt.u16.u32 %rs1, %r9; st.global.u8 [%rd1], %rs1;\n"),
     "a half that is undefined": (
         HALF,
@@ -310,10 +320,18 @@ WRONG = {
     "a store by half of the lanes": (HALF, KEEP),
     "a store after a guarded move": (GUARDED, KEEP),
     "a store of a sum": (HALF, "add.u32 %r9, %r9, %r1;\n", KEEP),
-    "a store of what was moved": (HALF, "mov.u32 %r8, %r9; st.shared.u32 [%r2], %r8;\n"),
+    "a store of what was moved": (
+        HALF,
+        "mov.u32 %r8, %r9; st.shared.u32 [%r20], %r8; ld.shared.u32 %r8, [%r20];\n",
+        KEEP8,
+    ),
     "a store of what is selected": (HALF, "selp.u32 %r9, %r1, %r9, %p2;\n", KEEP),
     "a store in the first round": (LOOP.format("st.global.u32 [%rd1], %r9; mov.u32 %r9, %r3;"),),
-    "both parts of a vector": (HALF, "mov.u32 %r8, %r9; st.shared.v2.u32 [%r2], {%r8, %r9};\n"),
+    "both parts of a vector": (
+        HALF,
+        "mov.u32 %r8, %r9; st.shared.v2.u32 [%r20], {%r8, %r9}; ld.shared.u32 %r8, [%r20];\n",
+        KEEP8,
+    ),
     "an atomic": (HALF, "red.global.add.u32 [%rd2], %r9;\n"),
     "an atomic with a result": (HALF, "atom.global.add.u32 %r8, [%rd2], %r9;\n"),
     "an address": (HALF, "and.b32 %r9, %r9, 4; add.u32 %r9, %r9, %r2; ld.shared.u32 %r8, [%r9];\n"),
@@ -387,7 +405,11 @@ RIGHT_CALLS = {
 WRONG_CALLS = {
     "an argument": (TAKES.replace("BODY", "add.u32 o, i, 1;"), HALF + CALL),
     "an argument that the function stores": (
-        TAKES.replace("BODY", ".reg .b64 %y; cvta.shared.u64 %y, there; st.u32 [%y], i; mov.u32 o, 1;"),
+        TAKES.replace(
+            "BODY",
+            ".reg .b64 %y, %z; mov.u32 %x8, %tid.x; cvta.shared.u64 %y, there; mul.wide.u32 %z, %x8, 4; "
+            "add.u64 %y, %y, %z; st.u32 [%y], i; ld.u32 o, [%y];",
+        ),
         HALF + CALL,
     ),
     "a part of an argument": (PARAM.replace("BODY", "add.u32 %x3, %x2, 1;"), HALF + TWO),
@@ -417,7 +439,7 @@ def test_calls_with_values_are_not_told(name):
 @pytest.mark.parametrize("name", WRONG_CALLS)
 def test_calls_without_values_are_told_where_it_matters(name):
     module, body = WRONG_CALLS[name]
-    (hazard,) = hazards_of((body, KEEP8), ".shared .b32 there[4];\n" + module)
+    (hazard,) = hazards_of((body, KEEP8), ".shared .b32 there[32];\n" + module)
     assert hazard.kind == "uninitialised-read"
     pins(hazard.missing)
 
@@ -509,6 +531,30 @@ READ_ELSEWHERE = {
     "a reduction of the warp that nothing gives a value": ("redux.sync.add.u32 %r8, %r9, -1;\n", KEEP8),
     "a sum of what is shuffled": ("shfl.sync.bfly.b32 %r8, %r9, 1, 31, -1; add.u32 %r8, %r8, 1;\n", KEEP8),
 }
+PEER = """setp.eq.u32 %p8, %r1, 0; add.u32 %r30, %r2, 3072; @%p8 mbarrier.init.shared.b64 [%r30], 1;
+fence.mbarrier_init.release.cluster; bar.sync 0; @%p8 mbarrier.arrive.expect_tx.shared.b64 _, [%r30], 2048;
+"""
+WAITED = """TRY: mbarrier.try_wait.parity.shared.b64 %p7, [%r30], 0; @!%p7 bra TRY;
+ld.shared.v4.u32 {%r10, %r11, %r12, %r13}, [%r20+0];
+"""
+STORED = "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.u32 [%r20], {%r1, %r9, %r1, %r1}, [%r30];\n"
+COPIED = (
+    "add.u32 %r31, %r2, 4096; st.shared.v4.u32 [%r20+4096], {%r1, %r9, %r1, %r1}; fence.proxy.async; bar.sync 0;\n"
+    "@%p8 cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r2], [%r31], 2048, [%r30];\n"
+)
+BROUGHT = {"st.async": STORED, "a copy to a peer": COPIED}
+
+
+@pytest.mark.parametrize("half", [HALF, ""], ids=["one path", "no instruction"])
+@pytest.mark.parametrize("how", BROUGHT)
+def test_bits_without_a_value_are_followed_to_a_peer(how, half):
+    for register, is_wrong in (("%r10", False), ("%r11", True), ("%r12", False)):
+        lines = half, PEER, BROUGHT[how], WAITED, f"st.global.u32 [%rd1], {register};\n"
+        found = elsewhere(lines, 8192)
+        assert len(found) == is_wrong
+        assert all("%r9" in hazard.missing for hazard in found)
+
+
 READ_ELSEWHERE_RIGHT = {
     "a copy of other bytes": (HALF, ROWS.format("%r9"), "st.shared.v4.u32 [%r20+2048], {%r1, %r1, %r1, %r1};\n",
                               "fence.proxy.async; bar.sync 0;\n", COPY.replace("[%r2]", "[%r2+2048]")),
@@ -520,9 +566,9 @@ READ_ELSEWHERE_RIGHT = {
 }  # fmt: skip
 
 
-def elsewhere(lines):
+def elsewhere(lines, smem_bytes=4096):
     run = Run((), None, sanitize=True)
-    launch(START + "".join(lines), np.zeros(512, np.uint32), run=run, smem_bytes=4096, block=128)
+    launch(START + "".join(lines), np.zeros(512, np.uint32), run=run, smem_bytes=smem_bytes, block=128)
     return [hazard for hazard in run.hazards if hazard.kind == "uninitialised-read"]
 
 
@@ -552,3 +598,35 @@ def test_a_store_that_its_tensor_map_clips_may_read_what_has_no_value(column, is
     @%p1 cp.async.bulk.commit_group; @%p1 cp.async.bulk.wait_group 0;"""
     launch(body, tensor_map(array, (16, 8)), smem_bytes=4096, run=run)
     assert [hazard.kind for hazard in run.hazards] == ["uninitialised-read"] * is_wrong
+
+
+def clipped(column, row, rows, units, swizzle, operation=""):
+    """Store a box of 8 rows of 2 units into a tensor of 19 rows and 72 columns, of which some units were written."""
+    array = aligned((19, 72), "u4" if operation else "u2")
+    wide = array.itemsize // 2
+    places = [32 * r + 16 * (u ^ (r >> 2 & 1 if swizzle == "SW32" else 0)) for r in range(rows) for u in range(units)]
+    opcode = "cp.reduce.async.bulk.tensor.2d" if operation else "cp.async.bulk.tensor.2d"
+    run = Run((), None, sanitize=True)
+    run.register(array)
+    body = f"""mov.u32 %r10, smem; mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0; mov.u32 %r30, 7;
+    mov.b64 %rd1, p0; cvta.param.u64 %rd1, %rd1; mov.u32 %r20, {column // wide}; mov.u32 %r21, {row};
+    {" ".join(f"@%p1 st.shared.v4.u32 [%r10+{n}], {{%r30, %r30, %r30, %r30}};" for n in places)}
+    fence.proxy.async; bar.warp.sync -1;
+    @%p1 {opcode}.global.shared::cta{operation}.tile.bulk_group [%rd1, {{%r20, %r21}}], [%r10];
+    @%p1 cp.async.bulk.commit_group; @%p1 cp.async.bulk.wait_group 0;"""
+    launch(body, tensor_map(array, (16 // wide, 8), swizzle=swizzle), smem_bytes=4096, run=run)
+    (certificate,) = run.certificates
+    return [hazard.kind for hazard in (*run.hazards, *run.advisories)], certificate.is_certified
+
+
+@pytest.mark.parametrize(("swizzle", "operation"), [("INTER", ""), ("SW32", ""), ("SW32", ".add")])
+def test_what_a_store_drops_outside_of_its_tensor_need_not_be_written(swizzle, operation):
+    """It reaches nothing, whatever it is."""
+    end = 64 if not operation else 136
+    for column, row, rows, units in ((0, 0, 8, 2), (end, 0, 8, 1), (0, 16, 3, 2), (end, 16, 3, 1), (0, 19, 1, 1)):
+        assert clipped(column, row, rows, units, swizzle, operation) == ([], True)
+
+
+@pytest.mark.parametrize(("column", "row", "rows", "units"), [(0, 16, 2, 2), (0, 16, 3, 1), (64, 0, 7, 1)])
+def test_what_a_store_takes_inside_of_its_tensor_must_be_written(column, row, rows, units):
+    assert clipped(column, row, rows, units, "SW32") == (["uninitialised-read"], False)

@@ -8,7 +8,7 @@ value that reaches no store at all is none of these: it is not known what the lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict
-    from cutepy.sim.sanitize.order.uses import Uses
 
 _OF_A_LANE = frozenset(
     """abs add addc and bfe bfi clz cnot copysign cos cvt cvta div ex2 fma lg2 lop3 mad mad24 madc max min mov mul mul24
@@ -145,7 +144,8 @@ class Discarded:
         if load.index not in self._stores:
             assert self._function is not None
             has_calls = any(i.parts[0] == "call" for i in self._function.instructions)  # arguments are not followed
-            self._stores[load.index] = frozenset() if has_calls else _stores_of(uses_of(self._function), load)
+            stores = {} if has_calls else stores_of(self._function, load, _OF_A_LANE)
+            self._stores[load.index] = frozenset(stores)
         return self._stores[load.index]
 
 
@@ -169,23 +169,24 @@ def _at(held: _Held, n: int) -> GlobalConflict:
     return replace(held.conflict, before_lane=lanes[0], after_lane=lanes[1], address=int(held.addresses[n]))
 
 
-def _stores_of(uses: Uses, load: Instruction) -> frozenset[int]:
-    """Return the stores that what is loaded reaches; nothing if it reaches anything else."""
-    stores, seen, waiting = set(), set(), [(load, r.index) for r in written(load)]
+def stores_of(function: Function, load: Instruction, through: Collection[str]) -> dict[int, Instruction]:
+    """Return the stores that what is loaded reaches through some opcodes; nothing if it reaches anything else."""
+    uses, seen, waiting = uses_of(function), set(), [(load, r.index) for r in written(load)]
+    stores: dict[int, Instruction] = {}
     while waiting:
         source, value = waiting.pop()
         for use in uses.after(source, value):
             i = use.instruction
-            if i is None or _steers(i, value) or not (i.parts[0] in _OF_A_LANE or _is_store(i)):
-                return frozenset()
+            if i is None or _steers(i, value) or not (i.parts[0] in through or _is_store(i)):
+                return {}
             if (i.index, value) in seen:
                 continue
             seen.add((i.index, value))
             if i.parts[0] == "st":
-                stores.add(i.index)
+                stores[i.index] = i
             else:
                 waiting += [(i, to.index) for to in written(i)]
-    return frozenset(stores)
+    return stores
 
 
 def _is_store(i: Instruction) -> bool:

@@ -122,7 +122,8 @@ class Shadow:
     report : callable
         Called with each `Conflict`.
     unwritten : callable
-        Called with a touch, the position of a CTA in it and a granule, where it reads what nothing wrote.
+        Called with a touch, the position of a CTA in it and a granule, where it reads what nothing wrote; and whether
+        each lane that does so reads something beside it that was written.
     misread : callable
         Called with the touch that wrote, the one that reads, the position of a CTA in that, granules, and how they
         were written and are read, where this differs; tells whether it is a mistake.
@@ -139,7 +140,7 @@ class Shadow:
         slots: int,
         granules: int,
         report: Callable[[Conflict], None],
-        unwritten: Callable[[AccessRecord, int, int], None],
+        unwritten: Callable[[AccessRecord, int, int, bool], None],
         misread: Callable[[AccessRecord, AccessRecord, int, Array, Through, Through], bool],
         in_order: Callable[[AccessRecord, AccessRecord, int, int, Array, Array, Array], None],
         forgot: Callable[[], None],
@@ -225,7 +226,9 @@ class Shadow:
             rows, columns = np.nonzero(written == 0)
             new.early = flat[np.minimum(rows, len(flat) - 1), columns]
             row, k = int(rows[0]), int(columns[0])
-            self._unwritten(new, row, int(flat[min(row, len(flat) - 1), k]))
+            by_lane = (written == 0).reshape(len(written), *new.places.shape[1:])
+            is_beside = not by_lane.all(axis=-1).any()
+            self._unwritten(new, row, int(flat[min(row, len(flat) - 1), k]), is_beside)
         if new.writes:
             self._check(new, read, flat)
             if not written.all():

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.synchronisation import Report as Tell
 
 
+_NONE: Array = np.zeros(0, bool)
 _OPAQUE = Diagnosis("mbarrier-read-as-data")
 
 
@@ -157,7 +158,7 @@ class SharedAccesses:
         slot_bytes: int,
         elections: tuple[Election, ...],
         report: Callable[[Conflict], None],
-        unwritten: Callable[[AccessRecord, int, int], None],
+        unwritten: Callable[[AccessRecord, int, int, bool], None],
         tell: Tell,
         forgot: Callable[[], None],
         filled: Callable[[AccessRecord, AccessRecord, int, int], None],
@@ -446,7 +447,7 @@ class SharedAccesses:
     def took(self, operation: AsyncOperation, issued: Issued, accesses: Sequence[Access]) -> None:
         """Take what an operation has read, or written, or both."""
         of = operation.ctas.slots
-        by_place: dict[tuple[Touch, int, int, int, int], list[Array]] = {}
+        by_place: dict[tuple[Touch, int, int, int, int, bytes], list[Array]] = {}
         for access in accesses:
             slots, offsets = np.divmod(access.addresses.reshape(-1), self._slot_bytes)
             if (
@@ -459,19 +460,20 @@ class SharedAccesses:
                 continue
             rows, lanes = self._issuers(operation, access, slots)
             apart = of[rows] - slots  # of a multicast, a copy to a peer and st.async
-            if len(slots) == 1:
-                key = access.operation, int(offsets[0]), access.size_bytes, int(apart[0]), int(lanes[0])
-                by_place.setdefault(key, []).append(slots)
-                continue
-            for offset, by, lane in dict.fromkeys(zip(offsets.tolist(), apart.tolist(), lanes.tolist(), strict=True)):
-                here = slots[(offsets == offset) & (apart == by) & (lanes == lane)]
-                by_place.setdefault((access.operation, offset, access.size_bytes, by, lane), []).append(here)
-        for (touches, offset, size, by, lane), found in by_place.items():
+            drops = [b""] * len(slots) if access.dropped is None else [x.tobytes() for x in access.dropped]
+            alike: dict[tuple[int, int, int, bytes], list[int]] = {}
+            for n, key in enumerate(zip(offsets.tolist(), apart.tolist(), lanes.tolist(), drops, strict=True)):
+                alike.setdefault(key, []).append(n)
+            for (offset, by, lane, dropped), these in alike.items():
+                one = access.operation, offset, access.size_bytes, by, lane, dropped
+                by_place.setdefault(one, []).append(slots[these])
+        for (touches, offset, size, by, lane, dropped), found in by_place.items():
             for part in _apart(np.concatenate(found)):
                 for channel, slots in self._channels(operation, issued, part):
                     rows = np.searchsorted(of, slots + by)
                     at = rows, np.array([lane])
-                    self._by_proxy(operation, issued, touches, np.array([[offset]]), size, slots, channel, *at)
+                    to = np.array([[offset]]), size, slots, channel
+                    self._by_proxy(operation, issued, touches, *to, *at, np.frombuffer(dropped, bool))
 
     def _issuers(self, operation: AsyncOperation, access: Access, slots: Array) -> tuple[Array, Array]:
         """Return by whom each address is touched, as positions among the CTAs and lanes of an operation."""
@@ -516,8 +518,12 @@ class SharedAccesses:
         channel: _Signal | None,
         issuer_of: Array,
         lanes: Array,
+        dropped: Array = _NONE,
     ) -> None:
-        """Take what lanes' copies do at offsets, (CTA or 1, lane), in the memory of some CTAs."""
+        """Take what lanes' copies do at offsets, (CTA or 1, lane), in the memory of some CTAs.
+
+        Bytes that a store drops, as they are outside of its tensor, reach nothing, so that they count as not read.
+        """
         wave, clocks, issuers = self._wave, self._wave.clocks, operation.ctas.slots
         if channel is None:
             columns = [clocks.column((BULK, "read", t), t) for t in operation.threads.ids[lanes].tolist()]
@@ -538,6 +544,10 @@ class SharedAccesses:
         known = issued.known[:, rows] if one else issued.lanes(rows, np.tile(lanes, len(issuer_of)))
         view = View(known.reshape(len(known), len(issuer_of), len(lanes), *known.shape[2:]), None)
         places = self._places(offsets, size)
+        if dropped.any():
+            places = np.unique(self._places(offsets + np.flatnonzero(~dropped), 1))[None, None]
+            if not places.size:
+                return
         for first in offsets.ravel().tolist() if access != "read" else ():
             self._overwritten(operation.instruction, operation.kind, access, slots, first, first + size)
         through = issued.through.get(int(offsets[0, 0]))

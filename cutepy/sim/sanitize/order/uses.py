@@ -89,6 +89,7 @@ class Uses:
                     self._reads[b].setdefault(register, []).append(n)
                 for register in {r.index for r in written(i)} if i.predicate is None else ():
                     self._writes[b].setdefault(register, []).append(n)
+        self._written = set().union(*self._writes)
         self._kept: dict[tuple[int, int], list[Use]] = {}
 
     def after(self, i: Instruction, register: int) -> list[Use]:
@@ -117,13 +118,38 @@ class Uses:
         """Return what may read the value that a register has where a block begins."""
         return self._from(block, 0, register)
 
+    def spread(
+        self, start: Instruction | int, register: int, seen: set[tuple[int, int]]
+    ) -> tuple[list[Use], list[Instruction]]:
+        """Return what may read a value, as `after_unseen` does, and what overwrites it in any case.
+
+        Parameters
+        ----------
+        start : Instruction or int
+            What gives the register its value, or the block where it has that from the beginning.
+        register : int
+            By index.
+        seen : set of (int, int)
+            As of `after_unseen`.
+        """
+        block, place = (start, 0) if isinstance(start, int) else self._at[start.index]
+        ends: list[Instruction] = []
+        return self._walk(block, place + (not isinstance(start, int)), register, seen, ends), ends
+
     def _from(self, block: int, place: int, register: int) -> list[Use]:
         key = block << 20 | place, register
         if key not in self._kept:
             self._kept[key] = self._walk(block, place, register, set())
         return self._kept[key]
 
-    def _walk(self, block: int, place: int, register: int, seen: set[tuple[int, int]]) -> list[Use]:
+    def _walk(
+        self,
+        block: int,
+        place: int,
+        register: int,
+        seen: set[tuple[int, int]],
+        ends: list[Instruction] | None = None,
+    ) -> list[Use]:
         found: list[Use] = []
         waiting = [(block, place)]
         while waiting:
@@ -134,12 +160,18 @@ class Uses:
             end = writes[overwritten] if overwritten < len(writes) else len(here.instructions)
             found += [Use(number, here.instructions[n]) for n in reads[bisect_left(reads, start) :] if n <= end]
             if overwritten < len(writes):
+                if ends is not None:
+                    ends.append(here.instructions[end])
                 continue
             if here.condition is not None and here.condition[0].index == register:
                 found.append(Use(number, None))
             for following in here.successors:
                 at = following, register
-                if following != EXIT and at not in seen and register in self._flow.live_in[following]:
+                if following == EXIT or at in seen:
+                    continue
+                # Where it isn't read any more it may be overwritten still.
+                may_end = ends is not None and register in self._written
+                if may_end or register in self._flow.live_in[following]:
                     seen.add(at)
                     waiting.append((following, 0))
         return found

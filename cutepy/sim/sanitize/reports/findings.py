@@ -42,6 +42,7 @@ Key = tuple[object, ...]
 _RACES = ("unordered-read", "unordered-write")
 """Two accesses that race both ways are told once."""
 _UNWRITTEN = KINDS["uninitialised-read"].diagnosis
+_PADDING = Diagnosis("shared-memory-beside-values")
 
 
 class Findings:
@@ -245,17 +246,23 @@ class Findings:
         near = () if reason is not None and diagnosis == reason.diagnosis else near  # the reason says it
         self.tell(kind, where, old, new, diagnosis, address, size, unwritten, cause, near_misses=near)
 
-    def unwritten(self, touch: AccessRecord, row: int, residents: Residents, address: int) -> None:
-        """Report a touch that reads what nothing has written."""
-        reader = side(residents, touch, 0, row)
-        self.tell("uninitialised-read", f"shared memory at {address:#x}", None, reader, None, address)
+    def unwritten(
+        self, touch: AccessRecord, row: int, residents: Residents, address: int, is_padding: bool = False
+    ) -> None:
+        """Report a touch that reads what nothing has written, and that may be padding of what it copies."""
+        reader, where = side(residents, touch, 0, row), f"shared memory at {address:#x}"
+        if is_padding:
+            self.tell("undefined-output", where, None, reader, _PADDING)
+        else:
+            self.tell("uninitialised-read", where, None, reader, None, address)
 
     def filled(self, read: AccessRecord, write: AccessRecord, row: int, residents: Residents, address: int) -> None:
         """Report a touch that reads what is written later for the first time, by who knows of that."""
         at = int(np.searchsorted(read.slots, write.slots[row]))
         reader, writer = side(residents, read, 0, at), side(residents, write, 0, row)
-        unwritten = Hazard("uninitialised-read", self._kernel, "", None, self._written(reader), _UNWRITTEN).key
-        if unwritten in self._found:
+        said = ("uninitialised-read", _UNWRITTEN), ("undefined-output", _PADDING)
+        keys = [Hazard(kind, self._kernel, "", None, self._written(reader), missing).key for kind, missing in said]
+        for unwritten in filter(self._found.__contains__, keys):
             otherwise = _advice(write, read, None) if write.asynchronous else _UNWRITTEN
             told = Diagnosis("read-first", otherwise=otherwise)
             where = f"shared memory at {address:#x}"
