@@ -11,10 +11,23 @@ from torch import distributed  # noqa: E402
 
 import cutepy.ops  # noqa: E402
 from cutepy.epilogues.graph import Graph  # noqa: E402
+from cutepy.epilogues.scores import trace_scores  # noqa: E402
 from cutepy.kernels.gemm.scales import TENSOR, Block  # noqa: E402
 from cutepy.ops.distributed import Letter, Sharding, aligned, letters, register_rule  # noqa: E402
 from cutepy.ops.registration import _registered  # noqa: E402
-from cutepy.ops.shardings import of_epilogue, of_gemm, of_grouped  # noqa: E402
+from cutepy.ops.shardings import (  # noqa: E402
+    of_attention,
+    of_attention_backward,
+    of_attention_decode,
+    of_attention_varlen,
+    of_dequantise,
+    of_epilogue,
+    of_gemm,
+    of_grouped,
+    of_quantise,
+    of_scored_attention,
+    of_scored_attention_backward,
+)
 
 IDENTITY = cutepy.epilogues.identity.text
 
@@ -73,6 +86,39 @@ def test_rows_that_scales_do_not_part_stay_whole(rows, scale, block, along):
     a, b = torch.empty(*rows, 256, device="meta"), torch.empty(384, 256, device="meta")
     scales = [(torch.empty(scale, device="meta"), block), (torch.empty(3, 2, device="meta"), Block(128, 128))]
     assert of_epilogue(Graph.parse(IDENTITY), a, b, [], "", scales).along == along
+
+
+def _meta(*shape):
+    return torch.empty(shape, device="meta")
+
+
+@pytest.mark.parametrize(
+    ("block", "scale", "quantised"),
+    [
+        (TENSOR, (), ()),
+        (Block(1, 0), (256, 1), ("b0",)),
+        (Block(1, 128), (256, 2), ("b0", "k")),
+        (Block(128, 128), (2, 2), ("b0", "k")),
+    ],
+)
+def test_what_shares_no_scale_is_quantised_apart_and_all_is_dequantised_apart(block, scale, quantised):
+    x, scale = _meta(256, 256), _meta(*scale)
+    assert of_quantise(x, tuple(block), scale).along == quantised
+    assert {*of_dequantise(x, scale, block).along} == {"b0", "k"}
+
+
+def test_attention_is_sharded_along_what_no_function_counts():
+    q, k = _meta(2, 3, 4, 16), _meta(2, 5, 2, 16)
+    none = (None, [], [])
+    assert of_attention(q, k, k).along == ("b", "h")
+    assert of_attention_backward(q, q, k, k, q, q, None).along == ("b", "h")
+    assert of_scored_attention(q, k, k, *none, "").along == ("b", "h")
+    for function, along in ((lambda s, b, h, i, j: s * h, ("b",)), (lambda s, b, h, i, j: s * b + i, ("h",))):
+        functions = trace_scores(function).graph.text
+        assert of_scored_attention(q, k, k, *none, functions).along == along
+        assert of_scored_attention_backward(q, q, k, k, q, q, None, *none, functions).along == along
+    assert of_attention_varlen(q[0], k[0], k[0]).along == ("h",)
+    assert of_attention_decode(q, k, k, _meta(2), _meta(2, 3)).along == ("b", "h")
 
 
 def test_a_rule_gets_arguments_by_position_and_by_name(monkeypatch):

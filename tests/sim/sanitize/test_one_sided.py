@@ -470,7 +470,9 @@ setp.eq.u32 %q, i, 0; {EVEN} @%q ret; sub.u32 %x2, i, 1; call (%x3), takes, (%x2
 """
 
 
-@pytest.mark.parametrize("after, is_wrong", [("@%w add.u32 %x3, %x3, %x1;", False), ("add.u32 %x3, %x3, %x1;", True)])
+@pytest.mark.parametrize(
+    ("after", "is_wrong"), [("@%w add.u32 %x3, %x3, %x1;", False), ("add.u32 %x3, %x3, %x1;", True)]
+)
 def test_lanes_that_do_not_return_stay_as_deep(after, is_wrong):
     hazards = hazards_of(("and.b32 %r7, %r1, 3; call (%r8), takes, (%r7);\n", KEEP8), EARLY.replace("AFTER", after))
     assert [hazard.kind for hazard in hazards] == ["uninitialised-read"] * is_wrong
