@@ -8,12 +8,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import distributed  # noqa: E402
+from torch.distributed.tensor import Replicate, Shard  # noqa: E402
 
 import cutepy.ops  # noqa: E402
 from cutepy.epilogues.graph import Graph  # noqa: E402
 from cutepy.epilogues.scores import trace_scores  # noqa: E402
 from cutepy.kernels.gemm.scales import TENSOR, Block  # noqa: E402
-from cutepy.ops.distributed import Letter, Sharding, aligned, letters, register_rule  # noqa: E402
+from cutepy.ops.distributed import Letter, Sharding, _choose, aligned, letters, register_rule  # noqa: E402
 from cutepy.ops.registration import _registered  # noqa: E402
 from cutepy.ops.shardings import (  # noqa: E402
     of_attention,
@@ -79,6 +80,7 @@ def test_extents_that_groups_part_stay_whole():
         ((256,), (2, 2), Block(128, 128), ("b0", "n", "k")),
         ((2, 256), (4, 2), Block(128, 128), ("n", "k")),  # blocks of rows that leading dimensions part
         ((2, 256), (2, 256, 2), Block(1, 128), ("b1", "b0", "n", "k")),
+        ((2, 256), (512, 2), Block(1, 128), ("n", "k")),  # rows of all leading dimensions in one
         ((2, 256), (), TENSOR, ("b1", "b0", "n", "k")),
     ],
 )
@@ -129,6 +131,41 @@ def test_a_rule_gets_arguments_by_position_and_by_name(monkeypatch):
     assert of == ["operation", "library"]
     assert rule(None, None, (), (1,), {"x": 2}) == ((1,), {"x": 2})
     assert rule(None, None, (), (1,)) == ((1,), {})
+
+
+@pytest.mark.parametrize(
+    ("extents", "unit", "placed", "plan"),
+    [
+        ((8, 16, 32), 1, (Shard(0), Replicate()), ["m"]),
+        ((8, 16, 32), 1, (Replicate(), Shard(0)), ["n"]),
+        ((8, 16, 32), 1, (Shard(1), Shard(1)), ["k"]),
+        ((8, 16, 32), 1, (Replicate(), Replicate()), [None]),
+        ((8, 64, 32), 1, (Shard(0), Shard(0)), ["n"]),  # the smaller one is gathered
+        ((64, 8, 32), 1, (Shard(0), Shard(0)), ["m"]),
+        ((7, 16, 32), 1, (Shard(0), Replicate()), ["m"]),  # parts of rows need not be as many
+        ((8, 16, 32), 8, (Shard(1), Shard(1)), ["k"]),  # units of K are whole on each of four devices
+        ((8, 16, 32), 16, (Shard(1), Shard(1)), ["n"]),
+        ((8, 16, 48), 16, (Shard(1), Shard(1)), ["n"]),
+    ],
+)
+def test_what_costs_the_least_is_chosen_and_no_unit_is_parted(extents, unit, placed, plan):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    m, n, k = extents
+    sharding = Sharding((letters("m", "k"), letters("n", "k")), (letters("m", "n"),), ("m", "n", "k"))
+    of_scale = (Letter("k", unit),)
+    sharding = sharding._replace(inputs=(*sharding.inputs, of_scale))
+    distributed.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    try:
+        mesh = init_device_mesh("cpu", (4,))
+        shapes = (m, k), (n, k), (k // unit,)
+        whole = zip(map(torch.zeros, shapes), (*placed, Replicate()), strict=True)
+        given = [DTensor.from_local(x, mesh, [Replicate()], run_check=False).redistribute(mesh, [p]) for x, p in whole]
+        assert _choose(sharding, given, mesh) == plan
+    finally:
+        distributed.destroy_process_group()
 
 
 def test_one_process_computes_what_plain_tensors_give():
