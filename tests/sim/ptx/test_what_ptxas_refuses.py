@@ -123,6 +123,17 @@ MODULES = [
     HEAD + ".visible .entry j() .reqnctapercluster 0 .maxclusterrank 4 { ret; }",
     header("9.0") + ".visible .entry j() .blocksareclusters .reqntid 32 .reqnctapercluster 0 { ret; }",
     ".version 8.7\n.target sm_90a, sm_80\n.func j(.reg .b32 r) { elect.sync r|_, -1; ret; }",
+    *(header(version, "sm_20") for version in ("1.6", "2.4", "3.3", "4.4", "5.2", "6.6", "7.9", "8.9")),
+    HEAD + ".visible .entry j(.param .b32 a[]) { ret; }",
+    HEAD + ".visible .entry j(.param .b32 a[2][3]) { ret; }",
+    HEAD + ".func j(.param .b32 a[2][3]) { ret; }",
+    *(
+        HEAD + f".visible .entry j() {directive} {{ ret; }}"
+        for directive in (
+            *(".maxclusterrank", ".maxclusterrank 2, 3", ".minnctapersm 1, 2", ".maxnreg 32, 64", ".maxntid"),
+            *(".maxntid 1, 2, 3, 4", ".reqntid 1, 1, 1, 1", ".reqnctapercluster 1, 1, 1, 1"),
+        )
+    ),
 ]  # fmt: skip
 WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 MMA = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
@@ -270,6 +281,10 @@ STATEMENTS = [
     "mbarrier.test_wait.parity.shared.b64 %p0, [s], 1, 5;",
     "atom.global.cas.L2::cache_hint.b32 %r0, [%d0], %r1, %r2, %d1;",
     "red.shared.add.L2::cache_hint.u32 [s], %r0, %d1;",
+    "atom.global.add.f32 %f0, [%d2], 1;",
+    "red.global.add.noftz.f16x2 [%d2], 1;",
+    "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r0, %r1, %r2}, [s], 16;",
+    ".reg .u32 zu; st.global.v2.b32 [%d0], {%f0, zu};",
     "cp.async.ca.shared.global.L2::cache_hint [s], [%d1], 4, 8, %d0;",
 ]  # fmt: skip
 FEATURES = [
@@ -322,10 +337,12 @@ TAKEN_MODULES = [
     header() + ".section .debug_str { L: .b8 - 1, 255\n.b32 L, L+0x4, L-M, .debug_info+5, nosuch\nM: }\n",
     header() + "\x1a\f\n",
     ".version 8.10\n.target sm_90a\n",
+    header("8.8"),
     ".version 8.7\n.target sm_80\n.target sm_90a\n.address_size 64\n",
     HEAD + ".global .b8 many<100000>; .func j() { .local .b8 v<70000>; .param .b8 p<70000>; .reg .b8 t; ret; }\n",
 ]
 TAKEN_STATEMENTS = [
+    "atom.global.add.f32 %f0, [%d2], 1.0; red.global.add.f32 [%d2], 0f3F800000;",
     "mov.f64 %g0, 1.7976931348623158e308; mov.f64 %g0, 2.2250738585072013e-308; mov.f64 %g0, 0.0e999999999999;",
     "mov.f64 %g0, 1e308*10.0; mov.f32 %f0, 1e39; add.f32 %f0, %f1, -1e39; mov.f32 %f0, 1e-50;",
     *(
@@ -462,6 +479,8 @@ def test_a_file_of_an_escaped_name_is_named_as_it_is():
     text = HEAD + '.file 1 "jos\\303\\251.py"\n.visible .entry k() {\n.loc 1 7 3\nret; }\n'
     (function,) = parse_module(text).functions.values()
     assert str(function.instructions[-1].source) == "jos\xe9.py:7"
+    (function,) = parse_module(text.replace("jos", r"a\\b")).functions.values()
+    assert function.instructions[-1].source.file == "a\\b\xe9.py"
 
 
 def test_addresses_of_kernels_and_functions_are_values():
