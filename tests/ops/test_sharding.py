@@ -5,10 +5,12 @@ import sys
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 
 from torch import distributed  # noqa: E402
-from torch.distributed.tensor import Replicate, Shard  # noqa: E402
+from torch.distributed.tensor import Partial, Replicate, Shard  # noqa: E402
 
 import cutepy.ops  # noqa: E402
 from cutepy.epilogues.graph import Graph  # noqa: E402
@@ -21,6 +23,7 @@ from cutepy.ops.shardings import (  # noqa: E402
     of_attention_backward,
     of_attention_decode,
     of_attention_varlen,
+    of_attention_varlen_backward,
     of_dequantise,
     of_epilogue,
     of_gemm,
@@ -112,15 +115,25 @@ def test_what_shares_no_scale_is_quantised_apart_and_all_is_dequantised_apart(bl
 def test_attention_is_sharded_along_what_no_function_counts():
     q, k = _meta(2, 3, 4, 16), _meta(2, 5, 2, 16)
     none = (None, [], [])
-    assert of_attention(q, k, k).along == ("b", "h")
-    assert of_attention_backward(q, q, k, k, q, q, None).along == ("b", "h")
-    assert of_scored_attention(q, k, k, *none, "").along == ("b", "h")
-    for function, along in ((lambda s, b, h, i, j: s * h, ("b",)), (lambda s, b, h, i, j: s * b + i, ("h",))):
-        functions = trace_scores(function).graph.text
-        assert of_scored_attention(q, k, k, *none, functions).along == along
-        assert of_scored_attention_backward(q, q, k, k, q, q, None, *none, functions).along == along
-    assert of_attention_varlen(q[0], k[0], k[0]).along == ("h",)
-    assert of_attention_decode(q, k, k, _meta(2), _meta(2, 3)).along == ("b", "h")
+
+    def along(sharding, inputs):
+        assert len(sharding.inputs) == inputs  # of each tensor that is given, as these are taken one by one
+        return sharding.along
+
+    backward = (q, q, k, k, q, q)
+    assert along(of_attention(q, k, k), 3) == ("b", "h")
+    assert along(of_attention_backward(*backward, None), 6) == ("b", "h")
+    assert along(of_attention_backward(*backward, q), 7) == ("b", "h")
+    assert along(of_attention_varlen(q[0], k[0], k[0], _meta(3), _meta(3), None, None), 5) == ("h",)
+    assert along(of_attention_varlen_backward(*(x[0] for x in backward), None, _meta(3), None), 7) == ("h",)
+    assert along(of_attention_decode(q, k, k, _meta(2), _meta(2, 3)), 5) == ("b", "h")
+    assert along(of_scored_attention(q, k, k, *none, ""), 3) == ("b", "h")
+    assert along(of_scored_attention(q, k, k, _meta(4), [_meta(9)], [_meta(2, 2)], ""), 6) == ()
+    assert along(of_scored_attention_backward(*backward, q, _meta(4), [], [], ""), 8) == ("b", "h")
+    for function, counted in ((lambda s, b, h, i, j: s * h, "h"), (lambda s, b, h, i, j: s * b + i, "b")):
+        functions, free = trace_scores(function).graph.text, tuple({"b", "h"} - {counted})
+        assert along(of_scored_attention(q, k, k, *none, functions), 3) == free
+        assert along(of_scored_attention_backward(*backward, None, *none, functions), 6) == free
 
 
 def test_a_rule_gets_arguments_by_position_and_by_name(monkeypatch):
@@ -179,6 +192,10 @@ def test_one_process_computes_what_plain_tensors_give():
         few = "matrices", "bias and c", "a batch", "gate", "groups of rows", "scales of rows", "quantise a batch"
         sharded.check_all(mesh, few, most=1)
         sharded.check_layers(mesh, "sequences")
+        a, b, out = (sharded.whole(*shape) for shape in ((4, 16), (8, 16), (4, 8)))
+        a, b = (sharded.distribute(x, mesh, [Replicate()]) for x in (a, b))
+        with refuses(ValueError):
+            cutepy.ops.gemm(a, b, out=sharded.distribute(out, mesh, [Partial()]))
     finally:
         distributed.destroy_process_group()
 
