@@ -351,6 +351,15 @@ def test_a_flag_that_a_kernel_releases_to_another_one_is_acquired_there(beside):
     assert kinds[3] == ["early-access" if "programmatic" in beside else "unordered-read"]
 
 
+@pytest.mark.parametrize("fence", ["fence.acq_rel.gpu;", "fence.sc.sys;", "membar.gl;", "fence.acq_rel.cta;"])
+def test_a_fence_before_a_relaxed_flag_releases_to_another_kernel(fence):
+    raises = RAISE.replace("release", "relaxed").replace("setp", f"{fence} setp")
+    script = Script()
+    script.kernel(GO + WRITE + raises)
+    script.kernel(READ.replace(WHERE, WHERE + FIND), stream=1000)
+    assert script.kinds == ([] if "cta" not in fence else ["unordered-read"])
+
+
 def test_one_cta_between_waits_for_all_that_follow():
     """A kernel is complete when each of its threads is, and so after what one of them has waited for."""
     for first, kinds in ((1, []), (9, ["early-access"])):
