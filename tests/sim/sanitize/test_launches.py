@@ -360,6 +360,24 @@ def test_a_fence_before_a_relaxed_flag_releases_to_another_kernel(fence):
     assert script.kinds == ([] if "cta" not in fence else ["unordered-read"])
 
 
+@pytest.mark.parametrize(
+    ("sends", "stream", "kinds"),
+    [
+        (WHERE + RAISE, 0, []),
+        ("fence.acq_rel.gpu;\n" + WHERE + RAISE.replace("release", "relaxed"), 0, []),
+        (WHERE + RAISE.replace("release", "relaxed"), 0, ["unordered-read"]),
+        (WHERE + RAISE, 2000, ["unordered-read"]),  # which does not come after the kernel that wrote
+    ],
+    ids=["a release", "a fence", "neither", "another stream"],
+)
+def test_a_flag_says_too_what_was_over_before_its_kernel_began(sends, stream, kinds):
+    script = Script()
+    script.kernel(WRITE)
+    script.kernel(sends, stream)
+    script.kernel(READ.replace(WHERE, WHERE + FIND), stream=1000)
+    assert script.kinds == kinds
+
+
 def test_one_cta_between_waits_for_all_that_follow():
     """A kernel is complete when each of its threads is, and so after what one of them has waited for."""
     for first, kinds in ((1, []), (9, ["early-access"])):
