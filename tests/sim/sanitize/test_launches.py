@@ -225,6 +225,21 @@ def test_touches_that_no_memory_leads_to_are_dropped(monkeypatch):
     assert len(script.run._sanitizer._global.shadow._touches) < 60
 
 
+@pytest.mark.parametrize(("kept", "kinds"), [(1 << 26, ["unordered-write"]), (8, [])])
+def test_history_that_is_dropped_leaves_no_certificate(monkeypatch, kept, kinds):
+    """Two streams read a half each, another one reads all of it and then writes: behind its read stand both."""
+    monkeypatch.setattr(global_shadow, "_MOST_HISTORY", kept)
+    script = Script()
+    script.tell("create", 3000, blocking=False)
+    for at in (0, 128):  # what is behind the second one's read lets what is behind the first one's be dropped
+        for stream, reads in ((1000, "ge"), (3000, "lt"), (2000, None)):
+            some = "" if reads is None else f"setp.{reads}.u32 %p1, %r1, 16; @%p1 bra END;\n"
+            script.kernel(READ.replace(WHERE, WHERE + some).replace("[%rd1]", f"[%rd1+{at}]") + "END:\n", stream)
+    script.kernel(WRITE, 2000)
+    assert script.kinds == kinds
+    assert not script.run.certificates[-1].is_certified
+
+
 def test_stream_0_waits_for_streams_that_are_not_made_otherwise():
     script = Script()
     script.kernel(WRITE, 3000)
@@ -332,6 +347,24 @@ cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r2+128], [%rd2],
 MORE: mbarrier.try_wait.parity.shared.b64 %p3, [%r2], 0; @!%p3 bra MORE;
 END:
 """
+
+
+OVERWRITE = (
+    WHERE
+    + """mov.u32 %r2, smem; mad.lo.u32 %r3, %r1, 4, %r2; st.shared.u32 [%r3], %r1;
+fence.proxy.async.shared::cta; bar.sync 0; setp.ne.u32 %p1, %r1, 0; @%p1 bra ON;
+cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r2], 256; cp.async.bulk.commit_group; WAIT
+ON: bar.sync 0; LOOK st.shared.u32 [%r3], 7; @%p1 bra END; cp.async.bulk.wait_group 0; END:
+"""
+)
+
+
+@pytest.mark.parametrize("look", ["", "ld.shared.u32 %r4, [%r3];"])
+@pytest.mark.parametrize(("wait", "kinds"), [("", ["unordered-write"]), ("cp.async.bulk.wait_group.read 0;", [])])
+def test_who_reads_beside_a_copy_does_not_know_it_to_be_over(wait, kinds, look):
+    script = Script()
+    script.kernel(OVERWRITE.replace("WAIT", wait).replace("LOOK", look), smem_bytes=1024)
+    assert script.kinds == kinds
 
 
 @pytest.mark.parametrize("beside", [{"stream": 1000}, {"programmatic": True}], ids=["another stream", "launched early"])
@@ -542,6 +575,16 @@ def across(request):
         script.run.register(room)
         script.room = room
     return script
+
+
+def test_what_lies_across_an_allocations_end_hides_nothing_behind_it():
+    """The host reads words, of which one ends in the next allocation."""
+    script = Script()
+    start, size = script.data.ctypes.data, script.data.nbytes
+    script.run.tell(Allocation(start, size))
+    script.kernel(WRITE, 1000)
+    script.run.tell(HostAccess("aten::sum", False, np.array([start + size - 2, start + 8]), 4, 2000))
+    assert script.kinds == ["unordered-read"]
 
 
 def test_an_allocation_that_grows_keeps_what_is_known(across):

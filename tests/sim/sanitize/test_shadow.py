@@ -154,6 +154,17 @@ def test_the_cta_and_the_word_that_are_written_first_are_named(beside):
     assert [(row, granule) for *_, row, granule in memory.filled] == [(0, 7), (1, 7 + beside)]
 
 
+@pytest.mark.parametrize("beside", [0, 3])
+def test_conflicts_are_at_the_words_of_their_cta(beside):
+    memory = Memory()
+    memory.touch(range(WARP), writes=True, beside=beside)
+    memory.touch(range(WARP, 2 * WARP, 8), writes=True, beside=beside)
+    found = {(conflict.row, conflict.granule, conflict.after_lane) for conflict in memory.conflicts}
+    assert found
+    assert all(granule == 8 * lane + row * beside for row, granule, lane in found)
+    assert {row for row, *_ in found} == {0, 1}
+
+
 WARPS = st.lists(st.integers(0, 2), min_size=1, unique=True).map(
     lambda warps: [WARP * warp + lane for warp in sorted(warps) for lane in range(WARP)]
 )
