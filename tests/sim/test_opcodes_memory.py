@@ -648,3 +648,31 @@ def test_cp_async_arrives_at_an_mbarrier():
 
 def test_apply_needs_no_padding():
     assert apply("add.u32 %d, %a, 1;", np.arange(3, dtype=np.uint32)).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("vector", ["u32 %r10", "v2.u32 {%r10, %r11}"])
+def test_a_load_outside_of_all_arrays_is_refused_as_the_loads_before_it_were_taken(vector, watched):
+    """Under the sanitizer the second load has the addresses of the first one, further on."""
+    kind, to = vector.split(" ", 1)
+    data, run = np.zeros(64, np.uint32), Run((), None, sanitize=True) if watched else None
+    before = "ld.param.u64 %rd1, [p0]; mov.u32 %r1, %tid.x; mad.wide.u32 %rd2, %r1, 8, %rd1;\n"
+    body = f"ld.global.{kind} {to}, [%rd2]; add.u64 %rd3, %rd2, {1 << 30}; ld.global.{kind} {to}, [WHERE];\n"
+    launch(body.replace("WHERE", "%rd2"), data, before=before, run=run)
+    with pytest.raises(MemoryAccessError):
+        launch(body.replace("WHERE", "%rd3"), data, before=before, run=run)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_lanes_of_one_load_may_read_several_arrays(count):
+    arrays = [np.arange(n, n + 128, dtype=np.uint32) for n in (1000, 2000)]
+    out = np.zeros(32 * count, np.uint32)
+    vector, names = ("" if count == 1 else f".v{count}"), items("u32", count)
+    before = f"""ld.param.u64 %rd1, [p0]; ld.param.u64 %rd2, [p1]; ld.param.u64 %rd3, [p2]; mov.u32 %r1, %tid.x;
+    and.b32 %r2, %r1, 1; setp.eq.u32 %p1, %r2, 0; selp.b64 %rd1, %rd1, %rd2, %p1;
+    mad.wide.u32 %rd1, %r1, {4 * count}, %rd1; mad.wide.u32 %rd3, %r1, {4 * count}, %rd3;\n"""
+    body = f"ld.global{vector}.u32 {names}, [%rd1]; st.global{vector}.u32 [%rd3], {names};\n"
+    launch(body, *arrays, out, before=before)
+    even, odd = (array[: 32 * count].reshape(32, count) for array in arrays)
+    np.testing.assert_array_equal(out.reshape(32, count)[::2], even[::2])
+    np.testing.assert_array_equal(out.reshape(32, count)[1::2], odd[1::2])
