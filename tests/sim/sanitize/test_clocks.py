@@ -1,9 +1,10 @@
-"""What a barrier or an mbarrier has published by phase, beside a table that keeps each phase of each CTA."""
+"""Clocks that barriers and mbarriers publish by phase, and indices of CTAs, lanes and columns, beside plain tables."""
 
 import numpy as np
 from hypothesis import given, strategies as st
 
-from cutepy.sim.sanitize.order.clocks import BarrierGeneration
+from cutepy.sim.sanitize.order.clocks import BarrierGeneration, alike, neighbours, rectangle
+from cutepy.sim.sanitize.order.synchronisation import _rectangles
 
 PLANES, SLOTS, RANKS, MOST = 2, 3, 1, 5
 
@@ -39,3 +40,27 @@ def test_a_phase_has_what_was_published_in_it_until_the_next_but_one(given_arriv
             for at, (slot, phase) in enumerate(zip(slots.tolist(), asked, strict=True)):
                 kept = known[slot, phase] if last.get((slot, phase % 2)) == phase else 0
                 np.testing.assert_array_equal(found[:, at], np.broadcast_to(kept, found[:, at].shape))
+
+
+POSITIONS = st.lists(st.integers(0, 7), unique=True).map(lambda found: np.array(sorted(found), int))
+
+
+@given(POSITIONS, POSITIONS)
+def test_an_index_of_positions_in_order_takes_each_of_them(rows, columns):
+    table = np.arange(64).reshape(8, 8)
+    np.testing.assert_array_equal(table[neighbours(rows)], table[rows])
+    np.testing.assert_array_equal(table[rectangle(rows, columns)], table[np.ix_(rows, columns)])
+
+
+@given(st.integers(1, 4), st.integers(1, 6), st.data())
+def test_lanes_are_cut_into_rectangles_and_into_groups_that_do_alike(ctas, threads, data):
+    bits = st.lists(st.lists(st.integers(0, 2), min_size=threads, max_size=threads), min_size=ctas, max_size=ctas)
+    what = np.array(data.draw(bits))
+    covered = np.zeros((ctas, threads), int)
+    for rows, columns in _rectangles(what > 0):
+        covered[np.ix_(rows, columns)] += 1
+    np.testing.assert_array_equal(covered, what > 0)
+    groups = alike(what)
+    assert sorted(np.concatenate(groups).tolist()) == list(range(threads))
+    assert all((what[:, group] == what[:, group[:1]]).all() for group in groups)
+    assert len(groups) == len(np.unique(what, axis=1).T)
