@@ -676,3 +676,17 @@ def test_lanes_of_one_load_may_read_several_arrays(count):
     even, odd = (array[: 32 * count].reshape(32, count) for array in arrays)
     np.testing.assert_array_equal(out.reshape(32, count)[::2], even[::2])
     np.testing.assert_array_equal(out.reshape(32, count)[1::2], odd[1::2])
+
+
+def test_lanes_of_one_load_may_read_their_own_ctas_words_and_a_peers():
+    out = np.zeros(128, np.uint32)
+    body = """mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, smem; mad.lo.u32 %r4, %r1, 4, %r3;
+    mad.lo.u32 %r5, %r2, 100, %r1; st.shared.u32 [%r4], %r5; barrier.cluster.arrive; barrier.cluster.wait;
+    xor.b32 %r6, %r2, 1; and.b32 %r6, %r6, 1; mapa.shared::cluster.u32 %r7, %r4, %r6;
+    and.b32 %r8, %r1, 1; setp.eq.u32 %p1, %r8, 0; selp.b32 %r7, %r4, %r7, %p1;
+    ld.shared::cluster.u32 %r9, [%r7]; barrier.cluster.arrive; barrier.cluster.wait;
+    ld.param.u64 %rd1, [p0]; mad.lo.u32 %r5, %r2, 32, %r1; mad.wide.u32 %rd1, %r5, 4, %rd1; st.global.u32 [%rd1], %r9;
+    """
+    launch(body, out, grid=4, cluster=2, smem_bytes=128)
+    ctas, lanes = np.arange(4)[:, None], np.arange(32)
+    np.testing.assert_array_equal(out.reshape(4, 32), np.where(lanes % 2, ctas ^ 1, ctas) * 100 + lanes)
