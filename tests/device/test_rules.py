@@ -171,6 +171,12 @@ def test_a_row_of_a_tile_is_in_the_blocks_that_tiles_can_begin_before(tile, rows
     assert promotion.staged_scales(tile, rows) == most
 
 
+@pytest.mark.parametrize(("tile", "warpgroups", "sets"), [((128, 128, 128), 2, 1), ((64, 64, 256), 1, 2)])
+def test_two_sets_of_accumulators_are_taken_where_they_fit(tile, warpgroups, sets):
+    assert rules.fitting_buffers(tile, warpgroups, (1, 128)) == sets
+    promotion.check_promotion(tile, warpgroups, sets, (1, 128))
+
+
 @pytest.mark.parametrize(
     ("tile_n", "cluster_m", "columns"),
     [(32, 1, 32), (40, 1, 64), (64, 1, 64), (136, 1, 192), (136, 3, 192), (136, 2, 136), (200, 2, 256), (256, 2, 256)],
