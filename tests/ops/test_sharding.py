@@ -216,4 +216,5 @@ def test_two_processes_compute_what_one_does(tmp_path):
     finally:
         for rank in ranks:
             rank.kill()
+            rank.communicate()
     assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)

@@ -289,8 +289,8 @@ class Reference:
     """
 
     name: str
-    addend: int
-    mask: int
+    addend: int = 0
+    mask: int = 0
     position: int = 0
     size_bytes: int = 8
     is_plain: bool = field(default=True, repr=False, compare=False)
