@@ -511,7 +511,7 @@ def _backward(ctx: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]
             values = {each.name: value for each, value in zip(graph.operands, bound_values, strict=True)}
             return _evaluate(graph, acc, values, along, groups, cast=False, owned=owned)
 
-        grad_acc, grad_tensors = differentiate(epilogue, acc, tensors, grads, owned)
+        grad_acc, grad_tensors = differentiate(epilogue, acc, tensors, grads)
     grad_a = grad_b = None
     lowered = grad_acc.to(a.dtype)
     of_a, of_b = GRADIENTS[along]

@@ -193,7 +193,6 @@ def differentiate(
     acc: torch.Tensor,
     tensors: Sequence[torch.Tensor],
     grads: Sequence[torch.Tensor | None],
-    owned: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
     """Pull the gradients of an epilogue's results back: (results...) -> (acc, tensors).
 
@@ -207,8 +206,6 @@ def differentiate(
         The operands that are tensors; those of no floats have no gradient.
     grads : sequence of (Tensor or None)
         Of each result; None is zero.
-    owned : Tensor, bool, optional
-        Which elements of the results mean something: gradients of the others count as zero.
     """
     floating = [n for n, tensor in enumerate(tensors) if tensor.is_floating_point()]
 
@@ -220,11 +217,9 @@ def differentiate(
 
     differentiated: Any = torch.func.vjp(epilogue, acc, *(tensors[n] for n in floating))
     results, pull = differentiated
-    whole = []
-    for result, grad in zip(results, grads, strict=True):
-        own = torch.zeros_like(result) if grad is None else grad.to(result.dtype)
-        whole.append(own if owned is None else torch.where(owned, own, 0))
-    grad_acc, *by_tensor = pull(tuple(whole))
+    pairs = zip(results, grads, strict=True)
+    whole = tuple(torch.zeros_like(result) if grad is None else grad.to(result.dtype) for result, grad in pairs)
+    grad_acc, *by_tensor = pull(whole)
     grad_tensors: list[torch.Tensor | None] = [None] * len(tensors)
     for n, gradient in zip(floating, by_tensor, strict=True):
         grad_tensors[n] = gradient

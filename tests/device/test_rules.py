@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.device import rules
+from cutepy.device.rules import clusters, occupancy, promotion, ragged, registers, rings, tiles, vectors, workspaces
 from cutepy.layouts import LayoutError, size, sm90
 from tests.messages import refuses
 
@@ -144,3 +145,91 @@ def test_types_that_wgmma_does_not_multiply_are_named(dtype):
         with refuses(LayoutError) as raised:
             rules.wgmma_tiling(*types, 128, 1)
         assert ("real and imaginary" in str(raised.value)) == dtype.startswith("complex")
+
+
+@given(st.sampled_from([8, 16, 32, 64, 128]), st.integers(1, 64), st.integers(0, 40), st.integers(0, 17))
+def test_vectors_are_the_widest_that_every_row_can_begin_with(bits, units, row_stride, most):
+    size, alignment = bits // 8, units * bits // 8
+    fit = [
+        elems
+        for elems in (1, 2, 4, 8, 16)
+        if elems * size <= 16 and alignment % (elems * size) == 0 and row_stride % elems == 0 and elems <= (most or 16)
+    ]
+    assert vectors.vector_elems(bits, alignment, row_stride, most) == max(fit)
+    if size > 1:
+        with pytest.raises(ValueError, match="declare its alignment"):
+            vectors.vector_elems(bits, alignment + 1, row_stride, most)
+
+
+@given(st.integers(1, 32).map(lambda n: 8 * n), st.sampled_from([1, 8, 64, 128, 192]), st.data())
+def test_a_row_of_a_tile_is_in_the_blocks_that_tiles_can_begin_before(tile, rows, data):
+    offset = data.draw(st.integers(0, tile - 1))
+    starts = [n * tile for n in range(rows)]
+    found = {(start + offset) // rows - start // rows for start in starts}
+    assert promotion.block_range(tile, rows, offset) == (min(found), max(found))
+    most = max((start + tile - 1) // rows - start // rows + 1 for start in starts)
+    assert promotion.staged_scales(tile, rows) == most
+
+
+@pytest.mark.parametrize(("tile", "warpgroups", "sets"), [((128, 128, 128), 2, 1), ((64, 64, 256), 1, 2)])
+def test_two_sets_of_accumulators_are_taken_where_they_fit(tile, warpgroups, sets):
+    assert rules.fitting_buffers(tile, warpgroups, (1, 128)) == sets
+    promotion.check_promotion(tile, warpgroups, sets, (1, 128))
+
+
+@pytest.mark.parametrize(
+    ("tile_n", "cluster_m", "columns"),
+    [(32, 1, 32), (40, 1, 64), (64, 1, 64), (136, 1, 192), (136, 3, 192), (136, 2, 136), (200, 2, 256), (256, 2, 256)],
+)
+def test_a_stage_of_columns_has_whole_spans_where_a_cluster_shares_them(tile_n, cluster_m, columns):
+    assert tiles.staged_columns(tile_n, 16, True, cluster_m) == columns
+    assert tiles.staged_columns(tile_n, 16, False, cluster_m) == tile_n
+    assert tiles.staged_columns(tile_n, 8, True, cluster_m) == tile_n
+
+
+@given(st.integers(1, 1 << 20), st.sampled_from([8, 16, 32, 64]))
+def test_the_offset_of_a_group_is_subtracted_again(pitch, bits):
+    assert ragged.EXTENT * (ragged.back_stride(pitch, bits) + pitch) * bits // 8 % 2**64 == 0
+
+
+@pytest.mark.parametrize(("warpgroups", "producer"), [(1, 0), (2, 0), (3, 0), (1, 24), (2, 24), (3, 32)])
+def test_registers_are_dealt_out_of_those_that_a_cta_is_launched_with(warpgroups, producer):
+    found = registers.register_budget(warpgroups, producer)
+    assert found.dealt == (warpgroups > 1)
+    assert found.producer == (producer or {1: 40, 2: 40, 3: 32}[warpgroups])
+    threads = 128 * (1 + max(warpgroups, 2))
+    at_launch = 65536 // threads // 8 * 8
+    taken = found.producer + max(warpgroups, 2) * found.consumer
+    assert taken * 128 <= threads * at_launch < (taken + 8 * max(warpgroups, 2)) * 128
+
+
+@pytest.mark.parametrize(
+    ("check", "right", "wrong"),
+    [
+        (rings.check_exchange, [(2, 4), (16, 8), (4, 12)], [(1, 4), (17, 4), (2, 0), (2, 3), (2, 5), (2, 6)]),
+        (workspaces.check_workspace, [(4, 32), (12, 512)], [(0, 32), (3, 32), (6, 32), (4, 0), (4, 33), (4, 544)]),
+        (
+            clusters.check_schedule,
+            [((1, 1), 1, 1), ((4, 2), 2, 8), ((1, 16), 1, 1)],
+            [((4, 4), 2, 1), ((0, 1), 1, 1), ((1, 0), 1, 1), ((1, 1), 0, 1), ((1, 1), 1, 0), ((1, 17), 1, 1)],
+        ),
+        (
+            rings.check_pieces,
+            [((128, 64), 1, 16, 8, 128), ((64, 128), 0, 16, 16, 128), ((128, 64), 1, 8, 4, 128)],
+            [((128, 64), 1, 16, 3, 128), ((128, 6), 1, 16, 8, 128), ((1, 64), 1, 16, 8, 128)],
+        ),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_arguments_up_to_their_bounds_are_taken(check, right, wrong):
+    for arguments in right:
+        check(*arguments)
+    for arguments in wrong:
+        with refuses(ValueError):
+            check(*arguments)
+
+
+@pytest.mark.parametrize("sm_count", [100, 132])
+def test_a_launch_leaves_hardly_an_sm_idle_from_its_share_on(sm_count):
+    least = next(ctas for ctas in range(sm_count + 1) if ctas >= occupancy.FULL * sm_count)
+    assert [occupancy.fills(ctas, sm_count) for ctas in (0, least - 1, least, sm_count)] == [False, False, True, True]

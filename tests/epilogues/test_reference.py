@@ -1,5 +1,6 @@
 """Graphs compute what torch computes, function by function and for random programs, and have torch's gradients."""
 
+import math
 import operator
 
 import pytest
@@ -405,3 +406,19 @@ def test_random_programs(program, paired, seed):
     theirs = torch.autograd.grad(sum(x.sum() for x in expected), tensors, allow_unused=True)
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, torch.zeros_like(one) if other is None else other, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (0, 0), (2, 3, 0), (2, 0, 3)])
+def test_reductions_of_no_elements_are_of_the_same_shape_and_neutral(shape):
+    @epilogue
+    def reduced(acc):
+        found = {f"{how}{dim}": getattr(acc, how)(dim) for how in ("sum", "max", "min") for dim in (0, 1)}
+        return {"y": acc, **found, "amax": epilogues.amax(acc)}
+
+    empty, batch = reduced(torch.zeros(shape)), shape[:-2]
+    of_some = reduced(torch.zeros(*batch, 2, 5))
+    extents = {"0": (*batch, shape[-1]), "1": shape[:-1], "x": batch}
+    neutral = {"sum": 0.0, "max": -math.inf, "min": math.inf, "amax": 0.0}
+    for name in empty.keys() - {"y"}:
+        assert torch.equal(empty[name], torch.full(extents[name[-1]], neutral[name.rstrip("01")])), name
+        assert empty[name].dim() == of_some[name].dim()

@@ -688,11 +688,26 @@ def test_operands_are_bound_by_name():
         "()\n  v0 = acc()\n  v1 = softmax(v0)\n  return v1",
         "()\n  v0 = acc()\n  v1 = and(v0, v0)\n  return v1",
         "()\n  v0 = operand('x')\n  return v0",
+        "()\n  v0 = acc()\n  v1 = part(v0, 0)\n  v2 = add(v0, v1)\n  return v2",
+        "()\n  v0 = acc()\n  v1 = neg(v0, 1)\n  return v1",
+        "()\n  v0 = row_index()\n  v1 = floordiv(v0, 0)\n  v2 = float(v1)\n  return v2",
+        "()\n  v0 = row_index()\n  v1 = shl(v0, 32)\n  v2 = float(v1)\n  return v2",
     ],
 )
 def test_other_text_is_no_graph(text):
     with refuses(ValueError):
         Graph.parse(text)
+
+
+@pytest.mark.parametrize("make", [lambda acc: acc.new_full((), 2.0), lambda acc: 2.0 * acc.new_ones([])])
+def test_a_new_tensor_without_extents_is_a_constant(make):
+    @epilogue
+    def added(acc):
+        return acc + make(acc)
+
+    assert torch.equal(added(torch.ones(2, 3)), torch.full((2, 3), 3.0))
+    with refuses(EpilogueError):
+        epilogue(lambda acc: acc + acc.new_full((3,), 2.0))
 
 
 def test_what_is_public():

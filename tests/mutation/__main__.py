@@ -31,6 +31,7 @@ from pathlib import Path
 
 import coverage
 
+from tests.mutation.server import functions_of
 from tests.mutation.sites import Mutant, mutants
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +64,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--remeasure", action="store_true", help="find out again which tests reach which lines")
     parser.add_argument("--last", action="store_true", help="believe the last measurement, though code changed since")
     parser.add_argument("--matching", default="", metavar="REGEX", help="only mutants whose names have a match")
-    parser.add_argument("--fork", action="store_true", help="try in forks of one process: faster; not for traced code")
+    parser.add_argument(
+        "--fork",
+        action="store_true",
+        help="try in forks of one process: faster; not for traced code, nor what other processes run",
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=300, help="of tests for one mutant (default: %(default)s)")
     options = parser.parse_args(arguments)
@@ -257,6 +262,8 @@ class Server(Tree):
             raise SystemExit(f"the tests of {' '.join(suite)} cannot be collected")
 
     def _verdict(self, file: Path, before: str, after: str, tests: list[str], seconds: float) -> str:
+        if functions_of(before, str(file)) == functions_of(after, str(file)):  # only what runs at import differs
+            return super()._verdict(file, before, after, tests, seconds)
         asked = {"file": str(file), "before": before, "after": after, "tests": tests, "seconds": seconds}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asked) + "\n")

@@ -1,7 +1,8 @@
 """Pytest plugin that tries mutants in forks: modules are imported and tests collected once, not once a mutant.
 
 A fork gives the functions that were imported from the mutated file the code that they have there. What a module does
-while it is imported can't be changed so, nor what the DSL reads from its source.
+while it is imported can't be changed so, and is tried in a process of its own; nor can what the DSL reads from its
+source, and what other processes run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import signal
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from inspect import CO_OPTIMIZED
 from types import CodeType, FunctionType
 
 import pytest
@@ -93,6 +95,11 @@ def _replace_code(functions: list[FunctionType], file: str, before: str, after: 
     changed = dict(zip(old, new, strict=True))
     for function in functions:
         function.__code__ = changed.get(function.__code__, function.__code__)
+
+
+def functions_of(text: str, file: str) -> list[CodeType]:
+    """Return the code of all functions of a file, but for the module's own and that of classes."""
+    return [code for code in _codes(compile(text, file, "exec")) if code.co_flags & CO_OPTIMIZED]
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

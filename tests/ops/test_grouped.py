@@ -488,6 +488,17 @@ def test_refusals_of_epilogues(options, error):
 
 
 @cutepy.epilogue
+def in_bytes(acc):
+    return acc.to(torch.float8_e4m3fn)
+
+
+@pytest.mark.parametrize("options", [{"epilogue": gated, "bias": torch.zeros(55)}, {"epilogue": in_bytes}])
+def test_groups_of_columns_have_neither_pairs_of_them_nor_bytes(options):
+    with refuses(ValueError):
+        grouped_gemm(integers(4, 40, 72), integers(110, 72), offs=ends(), **options)
+
+
+@cutepy.epilogue
 def quotient(acc, t: Tile, bias: Row, factor: Scalar):
     return factor * t * bias / acc
 

@@ -5,16 +5,33 @@ import sys
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 
 from torch import distributed  # noqa: E402
+from torch.distributed.tensor import Partial, Replicate, Shard  # noqa: E402
 
 import cutepy.ops  # noqa: E402
 from cutepy.epilogues.graph import Graph  # noqa: E402
+from cutepy.epilogues.scores import trace_scores  # noqa: E402
 from cutepy.kernels.gemm.scales import TENSOR, Block  # noqa: E402
-from cutepy.ops.distributed import Letter, Sharding, aligned, letters, register_rule  # noqa: E402
+from cutepy.ops.distributed import Letter, Sharding, _choose, aligned, letters, register_rule  # noqa: E402
 from cutepy.ops.registration import _registered  # noqa: E402
-from cutepy.ops.shardings import of_epilogue, of_gemm, of_grouped  # noqa: E402
+from cutepy.ops.shardings import (  # noqa: E402
+    of_attention,
+    of_attention_backward,
+    of_attention_decode,
+    of_attention_varlen,
+    of_attention_varlen_backward,
+    of_dequantise,
+    of_epilogue,
+    of_gemm,
+    of_grouped,
+    of_quantise,
+    of_scored_attention,
+    of_scored_attention_backward,
+)
 
 IDENTITY = cutepy.epilogues.identity.text
 
@@ -66,6 +83,7 @@ def test_extents_that_groups_part_stay_whole():
         ((256,), (2, 2), Block(128, 128), ("b0", "n", "k")),
         ((2, 256), (4, 2), Block(128, 128), ("n", "k")),  # blocks of rows that leading dimensions part
         ((2, 256), (2, 256, 2), Block(1, 128), ("b1", "b0", "n", "k")),
+        ((2, 256), (512, 2), Block(1, 128), ("n", "k")),  # rows of all leading dimensions in one
         ((2, 256), (), TENSOR, ("b1", "b0", "n", "k")),
     ],
 )
@@ -73,6 +91,49 @@ def test_rows_that_scales_do_not_part_stay_whole(rows, scale, block, along):
     a, b = torch.empty(*rows, 256, device="meta"), torch.empty(384, 256, device="meta")
     scales = [(torch.empty(scale, device="meta"), block), (torch.empty(3, 2, device="meta"), Block(128, 128))]
     assert of_epilogue(Graph.parse(IDENTITY), a, b, [], "", scales).along == along
+
+
+def _meta(*shape):
+    return torch.empty(shape, device="meta")
+
+
+@pytest.mark.parametrize(
+    ("block", "scale", "quantised"),
+    [
+        (TENSOR, (), ()),
+        (Block(1, 0), (256, 1), ("b0",)),
+        (Block(1, 128), (256, 2), ("b0", "k")),
+        (Block(128, 128), (2, 2), ("b0", "k")),
+    ],
+)
+def test_what_shares_no_scale_is_quantised_apart_and_all_is_dequantised_apart(block, scale, quantised):
+    x, scale = _meta(256, 256), _meta(*scale)
+    assert of_quantise(x, tuple(block), scale).along == quantised
+    assert {*of_dequantise(x, scale, block).along} == {"b0", "k"}
+
+
+def test_attention_is_sharded_along_what_no_function_counts():
+    q, k = _meta(2, 3, 4, 16), _meta(2, 5, 2, 16)
+    none = (None, [], [])
+
+    def along(sharding, inputs):
+        assert len(sharding.inputs) == inputs  # of each tensor that is given, as these are taken one by one
+        return sharding.along
+
+    backward = (q, q, k, k, q, q)
+    assert along(of_attention(q, k, k), 3) == ("b", "h")
+    assert along(of_attention_backward(*backward, None), 6) == ("b", "h")
+    assert along(of_attention_backward(*backward, q), 7) == ("b", "h")
+    assert along(of_attention_varlen(q[0], k[0], k[0], _meta(3), _meta(3), None, None), 5) == ("h",)
+    assert along(of_attention_varlen_backward(*(x[0] for x in backward), None, _meta(3), None), 7) == ("h",)
+    assert along(of_attention_decode(q, k, k, _meta(2), _meta(2, 3)), 5) == ("b", "h")
+    assert along(of_scored_attention(q, k, k, *none, ""), 3) == ("b", "h")
+    assert along(of_scored_attention(q, k, k, _meta(4), [_meta(9)], [_meta(2, 2)], ""), 6) == ()
+    assert along(of_scored_attention_backward(*backward, q, _meta(4), [], [], ""), 8) == ("b", "h")
+    for function, counted in ((lambda s, b, h, i, j: s * h, "h"), (lambda s, b, h, i, j: s * b + i, "b")):
+        functions, free = trace_scores(function).graph.text, tuple({"b", "h"} - {counted})
+        assert along(of_scored_attention(q, k, k, *none, functions), 3) == free
+        assert along(of_scored_attention_backward(*backward, None, *none, functions), 6) == free
 
 
 def test_a_rule_gets_arguments_by_position_and_by_name(monkeypatch):
@@ -83,6 +144,41 @@ def test_a_rule_gets_arguments_by_position_and_by_name(monkeypatch):
     assert of == ["operation", "library"]
     assert rule(None, None, (), (1,), {"x": 2}) == ((1,), {"x": 2})
     assert rule(None, None, (), (1,)) == ((1,), {})
+
+
+@pytest.mark.parametrize(
+    ("extents", "unit", "placed", "plan"),
+    [
+        ((8, 16, 32), 1, (Shard(0), Replicate()), ["m"]),
+        ((8, 16, 32), 1, (Replicate(), Shard(0)), ["n"]),
+        ((8, 16, 32), 1, (Shard(1), Shard(1)), ["k"]),
+        ((8, 16, 32), 1, (Replicate(), Replicate()), [None]),
+        ((8, 64, 32), 1, (Shard(0), Shard(0)), ["n"]),  # the smaller one is gathered
+        ((64, 8, 32), 1, (Shard(0), Shard(0)), ["m"]),
+        ((7, 16, 32), 1, (Shard(0), Replicate()), ["m"]),  # parts of rows need not be as many
+        ((8, 16, 32), 8, (Shard(1), Shard(1)), ["k"]),  # units of K are whole on each of four devices
+        ((8, 16, 32), 16, (Shard(1), Shard(1)), ["n"]),
+        ((8, 16, 48), 16, (Shard(1), Shard(1)), ["n"]),
+    ],
+)
+def test_what_costs_the_least_is_chosen_and_no_unit_is_parted(extents, unit, placed, plan):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    m, n, k = extents
+    sharding = Sharding((letters("m", "k"), letters("n", "k")), (letters("m", "n"),), ("m", "n", "k"))
+    of_scale = (Letter("k", unit),)
+    sharding = sharding._replace(inputs=(*sharding.inputs, of_scale))
+    distributed.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    try:
+        mesh = init_device_mesh("cpu", (4,))
+        shapes = (m, k), (n, k), (k // unit,)
+        whole = zip(map(torch.zeros, shapes), (*placed, Replicate()), strict=True)
+        given = [DTensor.from_local(x, mesh, [Replicate()], run_check=False).redistribute(mesh, [p]) for x, p in whole]
+        assert _choose(sharding, given, mesh) == plan
+    finally:
+        distributed.destroy_process_group()
 
 
 def test_one_process_computes_what_plain_tensors_give():
@@ -96,6 +192,10 @@ def test_one_process_computes_what_plain_tensors_give():
         few = "matrices", "bias and c", "a batch", "gate", "groups of rows", "scales of rows", "quantise a batch"
         sharded.check_all(mesh, few, most=1)
         sharded.check_layers(mesh, "sequences")
+        a, b, out = (sharded.whole(*shape) for shape in ((4, 16), (8, 16), (4, 8)))
+        a, b = (sharded.distribute(x, mesh, [Replicate()]) for x in (a, b))
+        with refuses(ValueError):
+            cutepy.ops.gemm(a, b, out=sharded.distribute(out, mesh, [Partial()]))
     finally:
         distributed.destroy_process_group()
 
@@ -116,4 +216,5 @@ def test_two_processes_compute_what_one_does(tmp_path):
     finally:
         for rank in ranks:
             rank.kill()
+            rank.communicate()
     assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)

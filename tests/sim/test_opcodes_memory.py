@@ -648,3 +648,45 @@ def test_cp_async_arrives_at_an_mbarrier():
 
 def test_apply_needs_no_padding():
     assert apply("add.u32 %d, %a, 1;", np.arange(3, dtype=np.uint32)).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("vector", ["u32 %r10", "v2.u32 {%r10, %r11}"])
+def test_a_load_outside_of_all_arrays_is_refused_as_the_loads_before_it_were_taken(vector, watched):
+    """Under the sanitizer the second load has the addresses of the first one, further on."""
+    kind, to = vector.split(" ", 1)
+    data, run = np.zeros(64, np.uint32), Run((), None, sanitize=True) if watched else None
+    before = "ld.param.u64 %rd1, [p0]; mov.u32 %r1, %tid.x; mad.wide.u32 %rd2, %r1, 8, %rd1;\n"
+    body = f"ld.global.{kind} {to}, [%rd2]; add.u64 %rd3, %rd2, {1 << 30}; ld.global.{kind} {to}, [WHERE];\n"
+    launch(body.replace("WHERE", "%rd2"), data, before=before, run=run)
+    with pytest.raises(MemoryAccessError):
+        launch(body.replace("WHERE", "%rd3"), data, before=before, run=run)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_lanes_of_one_load_may_read_several_arrays(count):
+    arrays = [np.arange(n, n + 128, dtype=np.uint32) for n in (1000, 2000)]
+    out = np.zeros(32 * count, np.uint32)
+    vector, names = ("" if count == 1 else f".v{count}"), items("u32", count)
+    before = f"""ld.param.u64 %rd1, [p0]; ld.param.u64 %rd2, [p1]; ld.param.u64 %rd3, [p2]; mov.u32 %r1, %tid.x;
+    and.b32 %r2, %r1, 1; setp.eq.u32 %p1, %r2, 0; selp.b64 %rd1, %rd1, %rd2, %p1;
+    mad.wide.u32 %rd1, %r1, {4 * count}, %rd1; mad.wide.u32 %rd3, %r1, {4 * count}, %rd3;\n"""
+    body = f"ld.global{vector}.u32 {names}, [%rd1]; st.global{vector}.u32 [%rd3], {names};\n"
+    launch(body, *arrays, out, before=before)
+    even, odd = (array[: 32 * count].reshape(32, count) for array in arrays)
+    np.testing.assert_array_equal(out.reshape(32, count)[::2], even[::2])
+    np.testing.assert_array_equal(out.reshape(32, count)[1::2], odd[1::2])
+
+
+def test_lanes_of_one_load_may_read_their_own_ctas_words_and_a_peers():
+    out = np.zeros(128, np.uint32)
+    body = """mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, smem; mad.lo.u32 %r4, %r1, 4, %r3;
+    mad.lo.u32 %r5, %r2, 100, %r1; st.shared.u32 [%r4], %r5; barrier.cluster.arrive; barrier.cluster.wait;
+    xor.b32 %r6, %r2, 1; and.b32 %r6, %r6, 1; mapa.shared::cluster.u32 %r7, %r4, %r6;
+    and.b32 %r8, %r1, 1; setp.eq.u32 %p1, %r8, 0; selp.b32 %r7, %r4, %r7, %p1;
+    ld.shared::cluster.u32 %r9, [%r7]; barrier.cluster.arrive; barrier.cluster.wait;
+    ld.param.u64 %rd1, [p0]; mad.lo.u32 %r5, %r2, 32, %r1; mad.wide.u32 %rd1, %r5, 4, %rd1; st.global.u32 [%rd1], %r9;
+    """
+    launch(body, out, grid=4, cluster=2, smem_bytes=128)
+    ctas, lanes = np.arange(4)[:, None], np.arange(32)
+    np.testing.assert_array_equal(out.reshape(4, 32), np.where(lanes % 2, ctas ^ 1, ctas) * 100 + lanes)

@@ -183,7 +183,7 @@ class Sanitizer(Observer):
         for remark in remarks(launch.ptx, launch.kernel, program.function.instructions):
             self._findings.tell(*remark)
         is_alone = self._global.begin(launch, self._examiner.elections)
-        self._messages.begin(self._launches.now, launch, is_alone)
+        self._messages.begin(self._launches.now, launch, self._launches.before, is_alone)
         self._flags.begin(self._messages.launch)
         self._of_global.begin(launch, program.function, self._examiner.is_steered)
         self._granule, self._slot_bytes = granule_bytes(launch.ptx, launch.kernel), launch.slot_bytes

@@ -114,12 +114,18 @@ def test_a_wait_for_an_absent_cta_is_said_to_be_one():
     assert x.tolist() == [1, 0, 0, 1, 0, 0, 0, 0]
 
 
-def test_a_deadlock_within_a_cta_is_a_plain_one():
-    stuck = kernel(
-        "mov.u32 %r0, bar0; mbarrier.init.shared.b64 [%r0], 2; mbarrier.arrive.shared.b64 %rd1, [%r0];"
+@pytest.mark.parametrize(
+    "body",
+    [
+        "mbarrier.init.shared.b64 [%r0], 2; mbarrier.arrive.shared.b64 %rd1, [%r0];"
         "WAIT: mbarrier.try_wait.parity.shared.b64 %p0, [%r0], 0; @!%p0 bra WAIT;",
-        more=".shared .align 8 .b64 bar0;\n",
-    )
+        "mov.u32 %r1, 0; st.shared.u32 [%r0], %r1; WAIT: ld.volatile.shared.u32 %r1, [%r0];"
+        "setp.eq.u32 %p0, %r1, 0; @%p0 bra WAIT;",
+    ],
+    ids=["an mbarrier", "a word of shared memory"],
+)
+def test_a_deadlock_within_a_cta_is_a_plain_one(body):
+    stuck = kernel(f"mov.u32 %r0, bar0; {body}", more=".shared .align 8 .b64 bar0;\n")
     with pytest.raises(DeadlockError) as caught:
         stuck.launch("k", 8, 1, (np.zeros(1),), ctas=[3])
     assert not isinstance(caught.value, AbsentCtaError)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cutepy.sim.ptx import places
 from cutepy.sim.ptx.parser import parse_module
 
 PTX = """.version 8.7
@@ -31,6 +32,8 @@ PTX = """.version 8.7
         ("63 0", "", 8, 13),  # the line where its result is used
         ("63 0", "bra END; END:", 8, 11),  # not beyond a branch
         ("12 0", "", 8, 12),  # a line of the kernel
+        ("11 0", "", 8, 11),
+        ("13 0", "bra END; END:", 8, 13),
         ("63 4", "", 8, 63),  # that of a function which was inlined
     ],
 )
@@ -50,3 +53,20 @@ def test_a_host_in_another_file_is_replaced_where_it_is_all_that_is_of_that_file
     ptx = PTX.format(place="12 8", next=again, column=8).replace("1 12 8", "2 63 0") + '.file 2 "host.py"\n'
     atomic = next(i for i in parse_module(ptx).functions["kernel"].instructions if i.opcode.startswith("atom"))
     assert atomic.source.line == line
+
+
+@pytest.mark.parametrize(
+    ("file", "distance"),
+    [
+        ("mine.py", 0),
+        ("site-packages.py", 0),
+        ("lib/site-packages/quack/copy.py", 1),
+        ("lib/site-packages/cutlass/cute.py", 2),
+        ("lib/site-packages/cutlass/site-packages/mine/copy.py", 1),
+        ("lib/dist-packages/mine/site-packages/triton/copy.py", 2),
+        ("lib/site-packages", 1),
+        (places.__file__, 2),
+    ],
+)
+def test_files_are_as_far_from_the_user_as_where_they_are_installed(file, distance):
+    assert places.distance(file) == distance

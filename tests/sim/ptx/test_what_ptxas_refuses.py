@@ -153,6 +153,17 @@ MODULES = [
     header("8.7", "sm_53") + ".func j() { .reg .b128 q; ret; }",
     header("8.7", "sm_50") + ".visible .entry j(.param .b8 a[5000]) { ret; }",
     header("3.0", "sm_30") + ".weak .func j() { ret; }",
+    *(header(version, "sm_20") for version in ("1.6", "2.4", "3.3", "4.4", "5.2", "6.6", "7.9", "8.9")),
+    HEAD + ".visible .entry j(.param .b32 a[]) { ret; }",
+    HEAD + ".visible .entry j(.param .b32 a[2][3]) { ret; }",
+    HEAD + ".func j(.param .b32 a[2][3]) { ret; }",
+    *(
+        HEAD + f".visible .entry j() {directive} {{ ret; }}"
+        for directive in (
+            *(".maxclusterrank", ".maxclusterrank 2, 3", ".minnctapersm 1, 2", ".maxnreg 32, 64", ".maxntid"),
+            *(".maxntid 1, 2, 3, 4", ".reqntid 1, 1, 1, 1", ".reqnctapercluster 1, 1, 1, 1"),
+        )
+    ),
 ]  # fmt: skip
 WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 MMA = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
@@ -300,6 +311,10 @@ STATEMENTS = [
     "mbarrier.test_wait.parity.shared.b64 %p0, [s], 1, 5;",
     "atom.global.cas.L2::cache_hint.b32 %r0, [%d0], %r1, %r2, %d1;",
     "red.shared.add.L2::cache_hint.u32 [s], %r0, %d1;",
+    "atom.global.add.f32 %f0, [%d2], 1;",
+    "red.global.add.noftz.f16x2 [%d2], 1;",
+    "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r0, %r1, %r2}, [s], 16;",
+    ".reg .u32 zu; st.global.v2.b32 [%d0], {%f0, zu};",
     "cp.async.ca.shared.global.L2::cache_hint [s], [%d1], 4, 8, %d0;",
     "ld.global.u32 %r0, [%r1];",
     "ldmatrix.sync.aligned.m8n8.x1.b16 {%r0}, [%h0];",
@@ -385,6 +400,7 @@ TAKEN_MODULES = [
     header() + ".section .debug_str { L: .b8 - 1, 255\n.b32 L, L+0x4, L-M, .debug_info+5, nosuch\nM: }\n",
     header() + "\x1a\f\n",
     ".version 8.10\n.target sm_90a\n",
+    header("8.8"),
     ".version 8.7\n.target sm_80\n.target sm_90a\n.address_size 64\n",
     header(target="sm_90A"),
     HEAD + '.file 1"a" .file 2"b" .pragma"nounroll"; .section.debug_str{ L:.b8 1 }',
@@ -415,6 +431,7 @@ TAKEN_STATEMENTS = [
     "ld.global.v4.f32 {%f0, %r0, %u0, %u1}, [%d0]; st.global.v2.f64 [%d0], {%ud0, %ud1};",
     ".reg .v2 .f32 v<2>; mov.f32 v1.z, 1.0; add.f32 %f0, v1.w, v1.b; mov.f32 v1.a, v1.y;",
     'add.u32 %r0,\n# 1 "x"\n %r1, %r2;',
+    "atom.global.add.f32 %f0, [%d2], 1.0; red.global.add.f32 [%d2], 0f3F800000;",
     "mov.f64 %g0, 1.7976931348623158e308; mov.f64 %g0, 2.2250738585072013e-308; mov.f64 %g0, 0.0e999999999999;",
     "mov.f64 %g0, 1e308*10.0; mov.f32 %f0, 1e39; add.f32 %f0, %f1, -1e39; mov.f32 %f0, 1e-50;",
     *(
@@ -551,6 +568,8 @@ def test_a_file_of_an_escaped_name_is_named_as_it_is():
     text = HEAD + '.file 1 "jos\\303\\251.py"\n.visible .entry k() {\n.loc 1 7 3\nret; }\n'
     (function,) = parse_module(text).functions.values()
     assert str(function.instructions[-1].source) == "jos\xe9.py:7"
+    (function,) = parse_module(text.replace("jos", r"a\\b")).functions.values()
+    assert function.instructions[-1].source.file == "a\\b\xe9.py"
 
 
 def test_addresses_of_kernels_and_functions_are_values():

@@ -225,6 +225,21 @@ def test_touches_that_no_memory_leads_to_are_dropped(monkeypatch):
     assert len(script.run._sanitizer._global.shadow._touches) < 60
 
 
+@pytest.mark.parametrize(("kept", "kinds"), [(1 << 26, ["unordered-write"]), (8, [])])
+def test_history_that_is_dropped_leaves_no_certificate(monkeypatch, kept, kinds):
+    """Two streams read a half each, another one reads all of it and then writes: behind its read stand both."""
+    monkeypatch.setattr(global_shadow, "_MOST_HISTORY", kept)
+    script = Script()
+    script.tell("create", 3000, blocking=False)
+    for at in (0, 128):  # what is behind the second one's read lets what is behind the first one's be dropped
+        for stream, reads in ((1000, "ge"), (3000, "lt"), (2000, None)):
+            some = "" if reads is None else f"setp.{reads}.u32 %p1, %r1, 16; @%p1 bra END;\n"
+            script.kernel(READ.replace(WHERE, WHERE + some).replace("[%rd1]", f"[%rd1+{at}]") + "END:\n", stream)
+    script.kernel(WRITE, 2000)
+    assert script.kinds == kinds
+    assert not script.run.certificates[-1].is_certified
+
+
 def test_stream_0_waits_for_streams_that_are_not_made_otherwise():
     script = Script()
     script.kernel(WRITE, 3000)
@@ -334,6 +349,24 @@ END:
 """
 
 
+OVERWRITE = (
+    WHERE
+    + """mov.u32 %r2, smem; mad.lo.u32 %r3, %r1, 4, %r2; st.shared.u32 [%r3], %r1;
+fence.proxy.async.shared::cta; bar.sync 0; setp.ne.u32 %p1, %r1, 0; @%p1 bra ON;
+cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r2], 256; cp.async.bulk.commit_group; WAIT
+ON: bar.sync 0; LOOK st.shared.u32 [%r3], 7; @%p1 bra END; cp.async.bulk.wait_group 0; END:
+"""
+)
+
+
+@pytest.mark.parametrize("look", ["", "ld.shared.u32 %r4, [%r3];"])
+@pytest.mark.parametrize(("wait", "kinds"), [("", ["unordered-write"]), ("cp.async.bulk.wait_group.read 0;", [])])
+def test_who_reads_beside_a_copy_does_not_know_it_to_be_over(wait, kinds, look):
+    script = Script()
+    script.kernel(OVERWRITE.replace("WAIT", wait).replace("LOOK", look), smem_bytes=1024)
+    assert script.kinds == kinds
+
+
 @pytest.mark.parametrize("beside", [{"stream": 1000}, {"programmatic": True}], ids=["another stream", "launched early"])
 def test_a_flag_that_a_kernel_releases_to_another_one_is_acquired_there(beside):
     kinds = []
@@ -349,6 +382,33 @@ def test_a_flag_that_a_kernel_releases_to_another_one_is_acquired_there(beside):
         kinds.append(script.kinds)
     assert kinds[:3] == [[], [], ["missing-proxy-fence"]]
     assert kinds[3] == ["early-access" if "programmatic" in beside else "unordered-read"]
+
+
+@pytest.mark.parametrize("fence", ["fence.acq_rel.gpu;", "fence.sc.sys;", "membar.gl;", "fence.acq_rel.cta;"])
+def test_a_fence_before_a_relaxed_flag_releases_to_another_kernel(fence):
+    raises = RAISE.replace("release", "relaxed").replace("setp", f"{fence} setp")
+    script = Script()
+    script.kernel(GO + WRITE + raises)
+    script.kernel(READ.replace(WHERE, WHERE + FIND), stream=1000)
+    assert script.kinds == ([] if "cta" not in fence else ["unordered-read"])
+
+
+@pytest.mark.parametrize(
+    ("sends", "stream", "kinds"),
+    [
+        (WHERE + RAISE, 0, []),
+        ("fence.acq_rel.gpu;\n" + WHERE + RAISE.replace("release", "relaxed"), 0, []),
+        (WHERE + RAISE.replace("release", "relaxed"), 0, ["unordered-read"]),
+        (WHERE + RAISE, 2000, ["unordered-read"]),  # which does not come after the kernel that wrote
+    ],
+    ids=["a release", "a fence", "neither", "another stream"],
+)
+def test_a_flag_says_too_what_was_over_before_its_kernel_began(sends, stream, kinds):
+    script = Script()
+    script.kernel(WRITE)
+    script.kernel(sends, stream)
+    script.kernel(READ.replace(WHERE, WHERE + FIND), stream=1000)
+    assert script.kinds == kinds
 
 
 def test_one_cta_between_waits_for_all_that_follow():
@@ -515,6 +575,16 @@ def across(request):
         script.run.register(room)
         script.room = room
     return script
+
+
+def test_what_lies_across_an_allocations_end_hides_nothing_behind_it():
+    """The host reads words, of which one ends in the next allocation."""
+    script = Script()
+    start, size = script.data.ctypes.data, script.data.nbytes
+    script.run.tell(Allocation(start, size))
+    script.kernel(WRITE, 1000)
+    script.run.tell(HostAccess("aten::sum", False, np.array([start + size - 2, start + 8]), 4, 2000))
+    assert script.kinds == ["unordered-read"]
 
 
 def test_an_allocation_that_grows_keeps_what_is_known(across):

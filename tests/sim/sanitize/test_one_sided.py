@@ -461,11 +461,42 @@ RECURSIONS = {
 }  # fmt: skip
 
 
+def _through(module, others):
+    """Let the function call itself through others, which pass on what they take."""
+    names = [*(f"by{n}" for n in range(others)), "takes"]
+    passing = "{{ .reg .b32 %y<2>; mov.u32 %y0, i; call (%y1), {}, (%y0); mov.u32 o, %y1; ret; }}\n"
+    heads = [f".func (.reg .b32 o) {name}(.reg .b32 i)" for name in names]
+    bodies = [head + passing.format(to) for head, to in zip(heads[:-1], names[1:], strict=True)]
+    module = module.replace("call (%x3), takes,", f"call (%x3), {names[0]},")
+    return "".join(f"{head};\n" for head in heads) + module + "".join(bodies)
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
 @pytest.mark.parametrize("name", RECURSIONS)
-def test_each_call_of_a_recursion_has_registers_of_its_own(name):
+def test_each_call_of_a_recursion_has_registers_of_its_own(name, others):
     before, after, innermost, is_wrong = RECURSIONS[name]
     module = NESTED.replace("BEFORE", before).replace("AFTER", after).replace("INNERMOST", innermost)
-    hazards = hazards_of((THREE, KEEP8), module)
+    hazards = hazards_of((THREE, KEEP8), _through(module, others))
+    assert [hazard.kind for hazard in hazards] == ["uninitialised-read"] * is_wrong
+
+
+def test_a_caller_keeps_what_it_lacks_at_its_last_call():
+    module = NESTED.replace("BEFORE", "").replace("AFTER", "").replace("INNERMOST", "")
+    assert hazards_of((HALF, THREE, "@!%p2 mov.u32 %r9, 3;\n", THREE, KEEP), module) == ()
+    (hazard,) = hazards_of((HALF, THREE, THREE, KEEP), module)
+    assert hazard.kind == "uninitialised-read"
+
+
+EARLY = f""".func (.reg .b32 o) takes(.reg .b32 i) {{ .reg .b32 %x<9>; .reg .pred %q, %w; mov.u32 o, 1;
+setp.eq.u32 %q, i, 0; {EVEN} @%q ret; sub.u32 %x2, i, 1; call (%x3), takes, (%x2); AFTER mov.u32 o, %x3; ret; }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("after", "is_wrong"), [("@%w add.u32 %x3, %x3, %x1;", False), ("add.u32 %x3, %x3, %x1;", True)]
+)
+def test_lanes_that_do_not_return_stay_as_deep(after, is_wrong):
+    hazards = hazards_of(("and.b32 %r7, %r1, 3; call (%r8), takes, (%r7);\n", KEEP8), EARLY.replace("AFTER", after))
     assert [hazard.kind for hazard in hazards] == ["uninitialised-read"] * is_wrong
 
 

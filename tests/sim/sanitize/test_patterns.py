@@ -90,6 +90,13 @@ def test_a_fence_covers_what_came_before_it_only():
     assert hazard.kind == "too-weak-semantics"
 
 
+def test_fences_of_some_lanes_leave_the_wait_to_the_others():
+    fence = FENCE.format(order="acq_rel", scope="cta")
+    some = f"and.b32 %r5, %r2, 1; setp.eq.u32 %p5, %r5, 0;\n@%p5 {fence}"
+    assert hand_over(wait=RELAXED, after=f"{some}@!%p5 {fence}") == ()
+    assert [hazard.kind for hazard in hand_over(wait=RELAXED, after=some)] == ["too-weak-semantics"]
+
+
 def test_a_fence_of_one_thread_is_none_of_another():
     """Thread 0 has written, and the others execute the fence."""
     here = WRITE + "@!%p1 " + FENCE.format(order="acq_rel", scope="cta") + ARRIVE.format(how=RELAXED)

@@ -9,7 +9,7 @@ from cutepy.sim.ptx.memory_order import WEAK
 from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.memory.access_record import AccessRecord
 from cutepy.sim.sanitize.memory.shadow import Shadow
-from cutepy.sim.sanitize.order.clocks import Clocks
+from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN, Clocks
 
 SLOTS = np.array([0, 1])
 THREADS = 3 * WARP
@@ -30,12 +30,12 @@ class Memory:
     def _note_filled(self, old, new, row, granule):
         self.filled.append((int(old.threads[0]), int(new.threads[0]), row, granule))
 
-    def touch(self, threads, writes=False, slots=SLOTS, opcode=None, beside=0):
+    def touch(self, threads, writes=False, slots=SLOTS, opcode=None, beside=0, start=0):
         """Touch words; in each CTA they are further behind those of the one before."""
         threads = np.array(threads)
         view, row_of = self.clocks.view(slots, threads)
         counts = self.clocks.counts(slots, threads)
-        places = (threads % WARP)[None, :, None] + beside * slots[: 1 + bool(beside) * len(slots), None, None]
+        places = (start + threads % WARP)[None, :, None] + beside * slots[: 1 + bool(beside) * len(slots), None, None]
         i = Instruction(0, opcode or ("st.shared.u32" if writes else "ld.shared.u32"), ())
         what = "write" if writes else "read"
         self._shadow.touch(
@@ -59,9 +59,31 @@ class Memory:
             for load, _ in loads:
                 self._shadow.touch(load)
 
+    def load_and_store(self, threads):
+        """Let threads load the word of their lane, and store to the one a warp behind, at one count of their clocks."""
+        threads = np.array(threads)
+        view, row_of = self.clocks.view(SLOTS, threads)
+        counts = self.clocks.counts_now(SLOTS, threads)
+        for writes, opcode in ((False, "ld.shared.u32"), (True, "st.shared.u32")):
+            places = (threads % WARP + WARP * writes)[None, :, None]
+            how = writes, False, WEAK, SLOTS, SLOTS, threads, threads, counts, places, view, row_of
+            self._shadow.touch(AccessRecord("", Instruction(0, opcode, ()), *how))
+
     def tell(self, to, slots=SLOTS):
         """Let threads know what the first warp has done."""
         self.clocks.learn(slots, np.array(to), self.clocks.publish(slots, np.arange(WARP)))
+
+
+def test_a_fence_that_orders_a_load_does_not_show_the_store_beside_it():
+    memory, second = Memory(), np.arange(WARP, 2 * WARP)
+    memory.load_and_store(range(WARP))
+    known = memory.clocks.publish(SLOTS, np.arange(WARP)).copy()
+    known[FENCED], known[SEEN] = known[DONE], 0
+    memory.clocks.learn(SLOTS, second, known)
+    memory.touch(second, writes=True)
+    assert not memory.conflicts
+    memory.touch(second, start=WARP)
+    assert memory.conflicts
 
 
 @pytest.fixture
@@ -130,6 +152,17 @@ def test_the_cta_and_the_word_that_are_written_first_are_named(beside):
     memory.touch([WARP + 7], writes=True, slots=SLOTS[:1])
     memory.touch([2 * WARP + 7], writes=True, beside=beside)
     assert [(row, granule) for *_, row, granule in memory.filled] == [(0, 7), (1, 7 + beside)]
+
+
+@pytest.mark.parametrize("beside", [0, 3])
+def test_conflicts_are_at_the_words_of_their_cta(beside):
+    memory = Memory()
+    memory.touch(range(WARP), writes=True, beside=beside)
+    memory.touch(range(WARP, 2 * WARP, 8), writes=True, beside=beside)
+    found = {(conflict.row, conflict.granule, conflict.after_lane) for conflict in memory.conflicts}
+    assert found
+    assert all(granule == 8 * lane + row * beside for row, granule, lane in found)
+    assert {row for row, *_ in found} == {0, 1}
 
 
 WARPS = st.lists(st.integers(0, 2), min_size=1, unique=True).map(

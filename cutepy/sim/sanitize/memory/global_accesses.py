@@ -255,7 +255,7 @@ class GlobalAccesses:
     def _short(self, counts: Array) -> Array:
         """Return how far lanes had come, once if all had come as far: accesses between barriers share the array."""
         given, short = self._counts
-        if given is not counts or counts.flags.writeable:
+        if given is not counts:
             is_one = counts.size > 1 and (counts == counts.flat[0]).all()
             short = counts[:1, :1].copy() if is_one else counts
             self._counts = counts, short

@@ -193,6 +193,11 @@ class Launches:
         """Tell whether an operation was complete before this one began, and its writes can be seen."""
         return bool(self._here.base >> number & 1)
 
+    @property
+    def before(self) -> Known:
+        """The operations, as bits, that were complete before this one began, but for those that all come after."""
+        return self._here.base & ~_up_to(self._forgotten)
+
     def all_precede(self, numbers: Known) -> bool:
         """Tell of several operations whether each was complete before this one began, and its writes can be seen."""
         return not numbers & ~self._here.base

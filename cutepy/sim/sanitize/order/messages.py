@@ -93,6 +93,7 @@ class Messages:
         """Forget all: what has sent messages is over, and all that comes knows it."""
         self._locations = Locations()
         self._order = self._number = 0
+        self._before: dict[int, int] = {}
         self._tails: list[tuple[int, Sent]] = []  # by chain, the last count, and what was sent
         self._sent: dict[Cluster, dict[int, tuple[list[int], list[Message]]]] = {}
         self._last_of: dict[tuple[int, int, int], int] = {}
@@ -107,11 +108,14 @@ class Messages:
         self._hints: Array | None = None  # (CTA, thread): a chain, or -1
         self._locations.end_shared()
 
-    def begin(self, number: int, launch: Launch, alone: bool) -> None:
-        """Begin with a launch, with nothing that runs beside it if it is alone."""
+    def begin(self, number: int, launch: Launch, before: int, alone: bool) -> None:
+        """Begin with a launch, with nothing that runs beside it if it is alone.
+
+        `before`: the operations, as bits, that were complete before it began, which its messages say too.
+        """
         if alone:
             self._forget()
-        self.launch = number
+        self.launch, self._before[number] = number, before
         self._acquirers = acquirers(launch.ptx, launch.kernel)
         self._is_followed = bool(self._acquirers) or not alone or releases_to_launches(launch.ptx, launch.kernel)
 
@@ -277,7 +281,7 @@ class Messages:
         self._last_of[sent.sender] = chain
         chains = snapshot.chains(known, len(self._tails))
         cluster = snapshot.cluster(sent.row)
-        over = snapshot.over(known)
+        over = snapshot.over(known) | self._before[snapshot.launch]
         self._number += 1
         cta = snapshot.cta(sent.row)
         message = Message(cluster, cta, sent.scope, known, chains, over, chain, count, self._number)

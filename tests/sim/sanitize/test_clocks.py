@@ -1,0 +1,66 @@
+"""Clocks that barriers and mbarriers publish by phase, and indices of CTAs, lanes and columns, beside plain tables."""
+
+import numpy as np
+from hypothesis import given, strategies as st
+
+from cutepy.sim.sanitize.order.clocks import BarrierGeneration, alike, neighbours, rectangle
+from cutepy.sim.sanitize.order.synchronisation import _rectangles
+
+PLANES, SLOTS, RANKS, MOST = 2, 3, 1, 5
+
+
+@st.composite
+def arrivals(draw):
+    """CTAs that publish at their mbarriers, each in its last phase or a later one; clocks have few or many columns."""
+    now, found = np.zeros(SLOTS, int), []
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    for columns, which, is_fresh in draw(st.lists(st.tuples(st.integers(1, MOST), st.integers(1, 7), st.booleans()))):
+        slots = np.flatnonzero([which >> slot & 1 for slot in range(SLOTS)])
+        now[slots] += rng.integers(0, 3, len(slots))
+        what = rng.integers(0, 10, (PLANES, len(slots), RANKS, columns), np.int32)
+        found.append((slots, now[slots], what, is_fresh))
+    return found
+
+
+@given(arrivals())
+def test_a_phase_has_what_was_published_in_it_until_the_next_but_one(given_arrivals):
+    generation, known, last = BarrierGeneration(SLOTS), {}, {}
+    for slots, phases, what, is_fresh in given_arrivals:
+        generation.add(slots, phases, what.copy(), is_fresh=is_fresh)
+        for at, (slot, phase) in enumerate(zip(slots.tolist(), phases.tolist(), strict=True)):
+            new = np.zeros((PLANES, RANKS, MOST), np.int32)
+            new[..., : what.shape[-1]] = what[:, at]
+            known[slot, phase] = np.maximum(known.get((slot, phase), 0), new)
+            last[slot, phase % 2] = phase
+        for asked in {tuple(phases.tolist()), *((n,) * len(slots) for n in range(int(phases.max()) + 2))}:
+            found = np.zeros((PLANES, len(slots), RANKS, MOST), np.int32)
+            published = generation.published(slots, np.array(asked))
+            if published is not None:
+                found[..., : published.shape[-1]] = published
+            for at, (slot, phase) in enumerate(zip(slots.tolist(), asked, strict=True)):
+                kept = known[slot, phase] if last.get((slot, phase % 2)) == phase else 0
+                np.testing.assert_array_equal(found[:, at], np.broadcast_to(kept, found[:, at].shape))
+
+
+POSITIONS = st.lists(st.integers(0, 7), unique=True).map(lambda found: np.array(sorted(found), int))
+
+
+@given(POSITIONS, POSITIONS)
+def test_an_index_of_positions_in_order_takes_each_of_them(rows, columns):
+    table = np.arange(64).reshape(8, 8)
+    np.testing.assert_array_equal(table[neighbours(rows)], table[rows])
+    np.testing.assert_array_equal(table[rectangle(rows, columns)], table[np.ix_(rows, columns)])
+
+
+@given(st.integers(1, 4), st.integers(1, 6), st.data())
+def test_lanes_are_cut_into_rectangles_and_into_groups_that_do_alike(ctas, threads, data):
+    bits = st.lists(st.lists(st.integers(0, 2), min_size=threads, max_size=threads), min_size=ctas, max_size=ctas)
+    what = np.array(data.draw(bits))
+    covered = np.zeros((ctas, threads), int)
+    for rows, columns in _rectangles(what > 0):
+        covered[np.ix_(rows, columns)] += 1
+    np.testing.assert_array_equal(covered, what > 0)
+    groups = alike(what)
+    assert sorted(np.concatenate(groups).tolist()) == list(range(threads))
+    assert all((what[:, group] == what[:, group[:1]]).all() for group in groups)
+    assert len(groups) == len(np.unique(what, axis=1).T)
