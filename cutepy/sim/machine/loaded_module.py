@@ -147,8 +147,8 @@ def _made(module: Module) -> dict[str, Placed]:
             target = addresses.get(reference.name)
             if target is None:
                 raise LaunchError(
-                    f"{one.variable.name} is initialised with the address of {reference.name}, which another module "
-                    "defines; define it in this one"
+                    f"{one.variable.name} is initialised with the address of {reference.name}, which has none here: "
+                    "it is defined in another module, or is a texture or a surface, which are not simulated"
                 )
             value = np.frombuffer(reference.encode(target), np.uint8)
             one.bytes[reference.position : reference.position + reference.size_bytes] = value

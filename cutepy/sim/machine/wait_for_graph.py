@@ -270,11 +270,11 @@ def _told(
     others = [h for h in of if not _is_one_of(h, thing.waiters) and _is_beside(roster, first, h)]
     before = None if last is None or last.instruction is thing.instruction else last.deed
     if thing.bringers:
-        verb = ("copies" if awaited.brings is copies else "arrives") if thing.is_known else "may come"
+        verb = ("copy" if awaited.brings is copies else "arrive") if thing.is_known else "may arrive"
         ahead = dict.fromkeys(
             of[h].name if of[h] is not thing else f"{thing.name} of another CTA" for h in thing.bringers
         )
-        who = f", and who {verb} there waits for {' and '.join(ahead)} first"
+        who = f", and the threads that {verb} there wait for {' and '.join(ahead)}"
         if not thing.is_known:
             blocked = next(iter(thing.bringers))
             i = of[blocked].instruction
@@ -295,9 +295,9 @@ def _told(
 
 
 _FIXES = {
-    "first-parity": "whoever fills an empty stage must first wait for parity 1, which passes at once, as the phase "
-    "before the first counts as complete",
-    "second-parity": "whoever reads a stage must first wait for parity 0, which the first phase has",
+    "first-parity": "the thread that fills an empty stage must wait for parity 1 first: this passes at once, since the "
+    "phase before the first counts as complete",
+    "second-parity": "the thread that reads a stage must wait for parity 0 first, the parity of the first phase",
     "expect-tx": "let that thread arrive as well, as mbarrier.arrive.expect_tx does",
     "counted-besides": "use cp.async.mbarrier.arrive.noinc, which is one of the arrivals that mbarrier.init says",
     "multicast-mask": "give the copy a mask with a bit for each CTA that waits for it",

@@ -127,7 +127,7 @@ class RegisterPool(Mechanism):
         counts = zip(*np.unique(self._held[slot], return_counts=True), strict=True)
         held = ", ".join(f"{warps} warps hold {registers} a thread" for registers, warps in counts)
         free = int(self._free[slot]) // WARP
-        said = f"launched with {self._at_launch}, {held}, and {free} times {WARP} are free"
+        said = f"launched with {self._at_launch}, {held}, and {free * WARP} registers are free"
         asked = f"{count} registers a thread"
         return Awaited(
             f"{asked}: {said}",

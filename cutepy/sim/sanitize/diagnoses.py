@@ -73,7 +73,7 @@ class Diagnosis:
     Examples
     --------
     >>> print(Diagnosis("mmas-may-be-reading"))
-    the MMAs may still read it: wgmma.wait_group must come before whoever writes is told to
+    the MMAs may still read it: wgmma.wait_group must come before the arrival that lets other threads write
     >>> Diagnosis("other-swizzle", written="SW128", read="SW64").wrong
     'it was written through SW128, and is read through SW64'
     """
@@ -158,13 +158,13 @@ CASES: dict[str, Case] = {
     ),
     "mixed-generation": Case(
         "",
-        "between two arrivals at a barrier a thread must wait for all who came the first time",
+        "a thread must wait at the barrier before it arrives there again",
     ),
     "barrier-overtaken": Case(
-        "this thread may come here before all have come the time before",
-        "{participation} is not ordered before it, and the two times mix. Between, the thread must wait "
-        "for all of them",
-        unknown="one that came then",
+        "this thread may arrive here before the barrier has completed the time before",
+        "{participation} is not ordered before that, so that arrivals of two times mix: the thread must wait "
+        "there in between",
+        unknown="an arrival of that time",
     ),
     "groups-share-a-barrier": Case(
         "{mixed.wrong}",
@@ -172,7 +172,7 @@ CASES: dict[str, Case] = {
     ),
     "mismatched-count": Case(
         "",
-        "all who take part must give a barrier the number of all threads that do, a multiple of 32",
+        "each bar instruction must give the number of all threads that arrive at the barrier, a multiple of 32",
     ),
     "unpaired-arrival": Case(
         "",
@@ -217,7 +217,7 @@ CASES: dict[str, Case] = {
         "announce all that copies bring, or the phase completes early or never",
     ),
     "early-wait": Case(
-        "who waits for a phase must know that the one before is over",
+        "a wait for a phase must be ordered after the end of the phase before",
         "wait for that too",
     ),
     "wait-overtakes-phase": Case(
@@ -227,28 +227,28 @@ CASES: dict[str, Case] = {
         unknown="all that counts there",
     ),
     "early-arrival": Case(
-        "who arrives must know that the phase before is over",
+        "an arrival must be ordered after the end of the phase before",
         "wait for it",
     ),
     "count-overtakes-phase": Case(
-        "it counts in phase {phase} here, and nothing makes it wait until phase {last} is over: it may "
-        "count there instead",
+        "it counts in phase {phase} here, and nothing orders it after the end of phase {last}: it may "
+        "count in that phase instead",
         "{count} must come before it, by a barrier or by a wait for phase {last}",
         unknown="all that counts there",
     ),
     "lapped-wait": Case(
         "",
-        "one of those who complete a phase must hear from each thread that waits for the one before",
+        "an arrival of the next phase must be ordered after each wait for this phase",
     ),
     "parity-lapped": Case(
         "phase {phase} completes here, and nothing makes it wait until that wait for phase {last} is over",
         "a slow thread then finds the parity of another phase, and waits for ever or passes too early. "
-        "One of those who complete the phase must hear from the thread after its wait",
+        "An arrival of that phase must be ordered after the thread's wait",
     ),
     "state-lapped": Case(
         "phase {phase} completes here, and nothing makes it wait until that wait for phase {last} is over",
         "a slow thread then has a state that is neither of the current phase nor of the one before, "
-        "which is undefined. One of those who complete the phase must hear from the thread after its "
+        "which is undefined. An arrival of that phase must be ordered after the thread's "
         "wait",
     ),
     "mbarrier-outlived": Case(
@@ -269,21 +269,21 @@ CASES: dict[str, Case] = {
         "wgmma.wait_group must come before these registers are written",
     ),
     "missing-proxy-fence": Case(
-        "the generic proxy wrote it, and the async proxy touches it",
+        "the generic proxy wrote these bytes, and the async proxy accesses them",
         "fence.proxy.async is missing between, after the write and before a barrier or the copy",
     ),
     "unfenced-write-of-threads": Case(
-        "threads wrote it, and a copy by the async proxy touches it",
+        "threads wrote these bytes, and a copy accesses them through the async proxy",
         "fence.proxy.async is missing between, in the CTA that issues the copy, after it knows of the "
         "write and before the copy",
     ),
     "unfenced-overwrite": Case(
-        "the generic proxy read it, and the async proxy overwrites it",
+        "the generic proxy read these bytes, and the async proxy overwrites them",
         "fence.proxy.async is missing between, after the read and before its thread hands the bytes "
         "back, or in the thread that issues the copy, once it has waited",
     ),
     "unfenced-read-of-threads": Case(
-        "threads read it, and a copy by the async proxy overwrites it",
+        "threads read these bytes, and a copy overwrites them through the async proxy",
         "fence.proxy.async is missing between, in the CTA that issues the copy, after it knows of the "
         "read and before the copy",
     ),
@@ -322,24 +322,24 @@ CASES: dict[str, Case] = {
         "both must be of one size, or something else must order them",
     ),
     "too-weak-semantics": Case(
-        "what is relaxed counts, and shows nothing",
+        "a relaxed arrival or wait counts, and orders no memory",
         "it must be .release or .acquire, or fence.acq_rel must come before the arrival or the flag is "
         "raised, after the wait or the flag is read",
     ),
     "relaxed-arrival": Case(
-        "the arrival at {line} is .relaxed, and shows nothing of what came before it",
+        "the arrival at {line} is .relaxed, and orders nothing that came before it",
         "it must be .release, which it is by default, or fence.acq_rel of the same scope must come before it",
     ),
     "relaxed-wait": Case(
-        "the wait at {line} is .relaxed, and shows nothing of what came before the phase was over",
+        "the wait at {line} is .relaxed, and orders nothing after the phase's end",
         "it must be .acquire, which it is by default, or fence.acq_rel must come after it",
     ),
     "relaxed-flag": Case(
-        "the flag that {line} raises is .relaxed, and shows nothing of what came before it",
+        "the flag that {line} raises is .relaxed, and orders nothing that came before it",
         "it must be .release, or fence.acq_rel must come before it, in its thread",
     ),
     "relaxed-read-of-flag": Case(
-        "the flag is read at {line} by .relaxed, which shows nothing of what came before it was raised",
+        "the flag is read at {line} by .relaxed, which orders nothing after the write of the flag",
         "it must be .acquire, or fence.acq_rel must come after it, in its thread",
     ),
     "early-access": Case(
@@ -387,7 +387,8 @@ CASES: dict[str, Case] = {
     ),
     "copy-may-be-reading": Case(
         "the copy may still read it",
-        "wait for the mbarrier that counts its bytes where they go, and let it be told",
+        "wait where the bytes arrive for the mbarrier that counts them, and arrive from there before these bytes are "
+        "written",
     ),
     "store-may-be-reading": Case(
         "the store may still read it",
@@ -403,7 +404,7 @@ CASES: dict[str, Case] = {
     ),
     "mmas-may-be-reading": Case(
         "the MMAs may still read it",
-        "wgmma.wait_group must come before whoever writes is told to",
+        "wgmma.wait_group must come before the arrival that lets other threads write",
     ),
     "tensor-map-may-be-in-use": Case(
         "the copy may still read this tensor map",
@@ -425,7 +426,7 @@ CASES: dict[str, Case] = {
         "wait for the parity of that phase, {parity}, in the threads that go on",
     ),
     "access-after-arrival": Case(
-        "the arrival at {line} stands before the {access}, and says nothing of it",
+        "the arrival at {line} stands before the {access}, and does not order it",
         "it must come after",
     ),
     "invalidated-while-used": Case(
@@ -434,7 +435,7 @@ CASES: dict[str, Case] = {
     ),
     # Threads, CTAs and launches.
     "elected-lane-alone": Case(
-        "what lane {lane} of that warp has published says nothing of the other lanes, and elect.sync orders no memory",
+        "lane {lane} of that warp has released its own accesses only, and elect.sync orders no memory",
         "bar.warp.sync must come between, before the elected lane arrives",
     ),
     "lanes-write-together": Case(
@@ -686,7 +687,7 @@ CASES: dict[str, Case] = {
     ),
     "deadlock": Case(
         "",
-        "what is waited for must come, by threads that do not wait for this one first",
+        "threads that do not wait for this one must bring what it waits for",
     ),
     "discarded-read": Case(
         "nothing has written these bytes since the CTA began, and nothing comes of them",

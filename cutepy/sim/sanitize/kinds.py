@@ -62,7 +62,7 @@ class Kind:
 _ENTRIES = (
     Kind(
         "repeated-init",
-        "an mbarrier is made, or ended, by several threads at once, or made again without `mbarrier.inval`",
+        "several threads initialise or invalidate one mbarrier, or it is initialised again without `mbarrier.inval`",
         "Parallel Synchronization and Communication Instructions: mbarrier.init; mbarrier.inval",
     ),
     Kind(
@@ -72,7 +72,7 @@ _ENTRIES = (
     ),
     Kind(
         "uninitialised-mbarrier",
-        "an mbarrier is used where there is none",
+        "an mbarrier operation is executed on memory that holds no mbarrier",
         "Parallel Synchronization and Communication Instructions: mbarrier.init; mbarrier.inval",
         detail="before `mbarrier.init`, after `mbarrier.inval`, or elsewhere",
     ),
@@ -85,18 +85,18 @@ _ENTRIES = (
     ),
     Kind(
         "unpublished-mbarrier",
-        "an mbarrier is used by who cannot know that it has been made",
+        "an mbarrier is used, and nothing orders that after its mbarrier.init",
         "Parallel Synchronization and Communication Instructions: mbarrier, mbarrier.init",
         defect="before",
     ),
     Kind(
         "mixed-generation",
-        "a thread may come to a named or cluster barrier before all have come the time before",
+        "a thread may arrive at a named or cluster barrier again before the barrier has completed the time before",
         "Parallel Synchronization and Communication Instructions: bar, barrier; barrier.cluster",
     ),
     Kind(
         "mismatched-count",
-        "a named barrier is given a number of threads that is not that of those who come",
+        "a named barrier is given another number of threads than arrive at it",
         "Parallel Synchronization and Communication Instructions: bar, barrier",
         defect="either",
         detail="others give it another one, more come, or it is no multiple of 32",
@@ -117,7 +117,7 @@ _ENTRIES = (
     ),
     Kind(
         "byte-count-overflow",
-        "some order of announcements and copies leaves the 2^20 - 1 bytes that an mbarrier counts",
+        "in some order of expect_tx and copies more bytes are pending at an mbarrier than the 2^20 - 1 that it counts",
         "Parallel Synchronization and Communication Instructions: mbarrier, mbarrier.expect_tx",
     ),
     Kind(
@@ -132,7 +132,7 @@ _ENTRIES = (
     ),
     Kind(
         "early-arrival",
-        "an arrival, an announcement or a copy may count in the phase before",
+        "an arrival, an expect_tx or a copy may count in the phase before the one that it is meant for",
         "Parallel Synchronization and Communication Instructions: mbarrier, phase completion",
     ),
     Kind(
@@ -212,7 +212,7 @@ _ENTRIES = (
     ),
     Kind(
         "unordered-read",
-        "bytes are read, and nothing orders that after what wrote them",
+        "a read is not ordered after the write of the same bytes",
         "Memory Consistency Model: Causality Order; Data-Races",
         detail="no barrier between threads, no wait for the mbarrier of a TMA or bulk copy, no "
         "`cp.async.wait_group`, no release that the other CTA acquires, no event between two "
@@ -220,7 +220,7 @@ _ENTRIES = (
     ),
     Kind(
         "unordered-write",
-        "bytes are written that somebody may still read or write",
+        "a write is not ordered after an earlier read or write of the same bytes",
         "Memory Consistency Model: Causality Order; Data-Races",
         detail="a stage released before `wgmma.wait_group`, shared memory reused before "
         "`cp.async.bulk.wait_group.read`",
@@ -289,7 +289,7 @@ _ENTRIES = (
     ),
     Kind(
         "invalid-access",
-        "memory is accessed that is not the kernel's",
+        "an access is outside of the memory that the kernel may access",
         "Instruction Operands: Addresses as Operands; Data Movement and Conversion Instructions",
         defect="either",
         detail="out of range, freed, or at an address that is not aligned; or a `cp.async` takes more "
@@ -304,7 +304,7 @@ _ENTRIES = (
     ),
     Kind(
         "unstarted-peer",
-        "shared memory of another CTA is accessed by who cannot know that this CTA has begun",
+        "shared memory of another CTA is accessed, and nothing orders that after the CTA's start",
         "State Spaces, Types, and Variables: Shared State Space; Parallel Synchronization and Communication "
         "Instructions: barrier.cluster",
     ),
@@ -321,7 +321,7 @@ _ENTRIES = (
     ),
     Kind(
         "deadlock",
-        "threads wait for ever",
+        "threads wait, and nothing can end their wait",
         "Parallel Synchronization and Communication Instructions: bar, barrier; barrier.cluster; mbarrier.try_wait",
         defect="place",
         detail="for arrivals that nobody makes, at a barrier that others do not come to, or in a loop "

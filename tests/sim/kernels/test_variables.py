@@ -12,8 +12,8 @@ import numpy as np
 
 from cutepy.runtime.host_calls import Backend, HostCalls
 from cutepy.sim import MemoryAccessError, Run, SimulationError
+from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.loaded_module import LoadedModule
-from cutepy.sim.ptx.tokens import PtxSyntaxError
 from tests.messages import refuses
 
 from .launching import kernel_call
@@ -128,5 +128,5 @@ def test_what_has_no_address_is_refused_where_it_is_used():
         assert out[0] == 5
         with refuses(SimulationError):
             launch(f"{_HEAD}{declared} {entry('mov.u64 %rd1, x;')}", out)
-    with refuses(PtxSyntaxError):
+    with refuses(LaunchError):
         launch(f"{_HEAD}.global .texref x; .global .u64 p = x; {entry('')}", out)

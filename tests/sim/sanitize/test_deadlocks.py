@@ -19,7 +19,7 @@ SHOW = "fence.mbarrier_init.release.cluster;\nbar.sync 0;\n"
 ARRIVE = "mbarrier.arrive.shared.b64 _, [%r8{at}];\n"
 EXPECT = "@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], {};\n"
 TRY = "L{n}: mbarrier.try_wait.parity.shared.b64 %p3, [%r8{at}], {parity};\n@!%p3 bra L{n};\n"
-EVERY = "it hangs in every schedule: all that ran"
+EVERY = "every schedule hangs: what has run"
 
 
 def wait(n, at="", parity=0):
@@ -370,7 +370,7 @@ def test_a_peer_of_the_cluster_may_be_who_arrives(guard, is_peer):
         + "barrier.cluster.wait;\n"
     )  # fmt: skip
     _, (found,) = hung(body, grid=2, cluster=2)
-    assert ("who arrives there waits for mbarrier 0x400 of another CTA" in found.missing) == is_peer
+    assert ("the threads that arrive there wait for mbarrier 0x400 of another CTA" in found.missing) == is_peer
     assert ("no other thread that still runs arrives there" in found.missing) != is_peer
     assert dict(waits_of(found))["mbarrier 0x400"] == ["mbarrier 0x400"] * is_peer
 

@@ -69,7 +69,7 @@ unordered-read: data[32] (shared memory at 0x80) of shift, 2 times
    --> kernel.py:10 in shift
   10 |     a[thread] = shared[(thread + 32) % 64]
      |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ ld read by warp 0, lane 0 of CTA (0, 0, 0)
-     = bytes are read, and nothing orders that after what wrote them
+     = a read is not ordered after the write of the same bytes
      = a barrier that both take part in, or an arrival and a wait at an mbarrier, must come between \
 (after line 9, before line 10)"""
 

@@ -135,10 +135,10 @@ class Examiner:
     def verdict(self, hazards: int) -> str:
         """Say of a launch that can't go on whether that is so in every schedule."""
         if self._reasons:
-            return f"whether it hangs in every schedule is not known: {next(iter(self._reasons))}"
+            return f"other schedules may not hang: {next(iter(self._reasons))}"
         if hazards:
-            return "it may not hang in every schedule: see the hazards that are reported"
-        return "it hangs in every schedule: all that ran synchronises alike in each of them"
+            return "other schedules may not hang: a reported hazard decides it"
+        return "every schedule hangs: what has run synchronises in the same way in each"
 
     def finish(self, hazards: int) -> None:
         """Write the certificate of a launch that has ended."""

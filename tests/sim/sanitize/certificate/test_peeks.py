@@ -229,7 +229,7 @@ def verdict(body, block=32):
     return hang.missing
 
 
-ALWAYS, UNKNOWN = "it hangs in every schedule: all that ran", "whether it hangs in every schedule is not known"
+ALWAYS, UNKNOWN = "every schedule hangs: what has run", "other schedules may not hang: "
 FOR_EVER = "SPIN: bra SPIN;\n"
 TEST = TRY.format(way="test_wait.parity", p="%p6", at="", phase=0)
 
