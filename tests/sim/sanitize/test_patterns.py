@@ -124,7 +124,7 @@ def test_an_arrival_before_the_read_that_it_should_hand_back_is_told(fence):
     (hazard,) = found_of(wait + OVERWRITE, arrive + READ + fence)
     assert hazard.kind == "unordered-write"
     assert hazard.missing.startswith("the arrival at ")
-    assert hazard.missing.endswith("stands before the read, and says nothing of it: it must come after")
+    assert hazard.missing.endswith("stands before the read, and does not order it: it must come after")
     assert found_of(wait + OVERWRITE, READ + fence + arrive) == ()
 
 
