@@ -45,7 +45,6 @@ from cutepy.sim.sanitize.reports.nearby import (
 )
 from cutepy.sim.sanitize.reports.reasons import reason
 from cutepy.sim.sanitize.reports.scene import Surroundings
-from cutepy.sim.sanitize.sums import NOT_BEGUN, Sums
 from cutepy.sim.sanitize.undefined import PADDING, Lacking, Undefined, is_copied
 from cutepy.sim.translate import linked, translate
 
@@ -204,7 +203,6 @@ class Sanitizer(Observer):
             elections = self._examiner.elections
             self._shared = SharedAccesses(wave, self._granule, self._slot_bytes, elections, *told, *more)
             self._premises = self._examiner.premises(wave)
-            self._sums = Sums(function, residents.count, x * y * z)
         return wave
 
     def on_end(self, residents: Residents) -> None:
@@ -326,8 +324,6 @@ class Sanitizer(Observer):
         self._polled = None
         self._of(event.ctas.residents)
         self._shared.wgmma(event)
-        if self._sums.see(event):
-            self._tell_undefined("wgmma", "a warpgroup", event.instruction, NOT_BEGUN)
 
     def _tell_undefined(
         self,

@@ -10,7 +10,7 @@ without a value decides by it: an address, a branch, a guard, synchronisation; w
 registers or from shared memory; and where it becomes a result: a store to global memory, or a copy there from shared
 memory, of which any bit has no value.
 
-Accumulators of wgmma that only MMAs begin are left to `sums.py`; others are told where an MMA adds to them. Where a
+Accumulators are told where an MMA adds to them. Where a
 function is called, its registers lack their values again; where functions may call themselves, a stack keeps what the
 caller's lack. A call by an address may be of any function.
 
@@ -33,7 +33,7 @@ from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.givers import given_registers, givers, scale_d
 from cutepy.sim.sanitize.memory.discarded import stores_of
 from cutepy.sim.sanitize.order.uses import once, uses_of, whole_flow
-from cutepy.sim.sanitize.sums import begun_by_mmas
+from cutepy.sim.sanitize.sums import NOT_BEGUN, begun_by_mmas
 from cutepy.sim.sanitize.undefined_bits import EXCHANGES, GATHERS, PASSES_ON, Operands, from_lanes, full
 from cutepy.sim.sanitize.undefined_memory import BESIDE_VALUES, Element, UndefinedMemory
 from cutepy.sim.translate.effects import accumulators, has_destination, is_wgmma, read, written
@@ -118,7 +118,7 @@ class _Followed(NamedTuple):
 @once
 def _followed(function: Function) -> _Followed:
     flow = whole_flow(function)
-    apart = {r.index for r in given_registers(function)} | begun_by_mmas(function)
+    apart = {r.index for r in given_registers(function)}
     starts: dict[int, frozenset[int]] = {}
     reach = _Reach(function, apart)
     for n, block in enumerate(flow.blocks):
@@ -252,7 +252,10 @@ class Undefined:
         if is_wgmma(i):
             adding = step.executing() & _accumulates(step)
             for register in accumulators(i):
-                wrong = wrong or self._tell(register, step, at, adding)
+                lacking = self._tell(register, step, at, adding)
+                if lacking is not None and register.index in begun_by_mmas(self._function):
+                    lacking = lacking._replace(diagnosis=NOT_BEGUN)
+                wrong = wrong or lacking
         self._write(step, at)
         if self._of.recurses:
             self._call(step, at)
