@@ -159,7 +159,7 @@ doctests:
 	$(PY) -m pytest -q --doctest-modules --doctest-ignore-import-errors cutepy
 
 site:
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	SITE_WHOLE=false NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 .PHONY: format
 format: $(DEV)  ## rewrite the sources in the one format
