@@ -20,6 +20,8 @@ from cutepy.kernels.attention.config import Scoring  # noqa: E402
 from cutepy.kernels.attention.op import compile_backward, compile_forward, table_dtype  # noqa: E402
 from cutepy.ops import attention, block_mask, flex_attention  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("complete_launches")
+
 ROUNDOFF = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 HEADS, QUERIES, KEYS = 2, 70, 130
 
