@@ -158,8 +158,9 @@ types:
 doctests:
 	$(PY) -m pytest -q --doctest-modules --doctest-ignore-import-errors cutepy
 
+# Not --quiet: with it MkDocs counts no warnings, and --strict finds nothing.
 site:
-	SITE_WHOLE=false NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	SITE_WHOLE=false NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 .PHONY: format
 format: $(DEV)  ## rewrite the sources in the one format
