@@ -84,6 +84,12 @@ test-integration: export PYTHONDONTWRITEBYTECODE :=
 test-integration: $(DEV) $(TRITON) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run the tests that compile C++ and Triton's kernels, drive a browser or start many processes
 	$(TEST_PY) $(PYTEST) -m "not deep and integration" $(ARGS)
 
+# One run imports and collects once what `test` and `test-integration` would twice.
+.PHONY: test-all
+test-all: export PYTHONDONTWRITEBYTECODE :=
+test-all: $(DEV) $(TRITON)  ## run the tests of both in one run
+	$(PY) $(PYTEST) -m "not deep" $(ARGS)
+
 .PHONY: messages
 messages: $(DEV)  ## write the texts that tests pin, of all folders or ARGS="tests/layouts", to the messages.txt in each folder
 	$(PY) $(PYTEST) -m "not deep" --rewrite-messages $(ARGS)
@@ -132,9 +138,12 @@ bench-layouts: $(DEV)  ## time the layout algebra against pycute
 	$(PY) -m tests.layouts.bench_pycute $(ARGS)
 
 .PHONY: check
-check: $(DEV)  ## lint, types, layers, doctests, this site, the integration tests
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types doctests site
+check: static  ## lint, types, layers, doctests, this site, the integration tests
 	$(MAKE) --no-print-directory test-integration
+
+.PHONY: static
+static: $(DEV)  ## lint, types, layers, doctests, this site
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target site types doctests lint
 
 .PHONY: lint types doctests site
 lint types doctests site: $(DEV)
@@ -149,8 +158,9 @@ types:
 doctests:
 	$(PY) -m pytest -q --doctest-modules --doctest-ignore-import-errors cutepy
 
+# Not --quiet: with it MkDocs counts no warnings, and --strict finds nothing.
 site:
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	SITE_WHOLE=false NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 .PHONY: format
 format: $(DEV)  ## rewrite the sources in the one format

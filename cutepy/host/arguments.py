@@ -212,7 +212,8 @@ def _field_names(structure: type) -> tuple[str, ...]:
 
 def field_values(structure: Any) -> list[Any]:  # noqa: ANN401
     """Return the values of a dataclass's fields."""
-    return [getattr(structure, name) for name in _field_names(type(structure))]
+    kind: type = type(structure)
+    return [getattr(structure, name) for name in _field_names(kind)]
 
 
 def leaves(arguments: Sequence[Any]) -> Iterator[Any]:

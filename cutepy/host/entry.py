@@ -34,7 +34,7 @@ class DamagedEntryError(ValueError):
 class Entry(NamedTuple):
     """Compiled program: metadata, and its parts.
 
-    Parameters
+    Attributes
     ----------
     metadata : mapping of str to JSON values
         Facts about the program, such as its function's name and the options it was compiled with.

@@ -32,7 +32,7 @@ class CacheFolderError(RuntimeError):
 class ProgramFile(NamedTuple):
     """Size, times and use count of an entry's file.
 
-    Parameters
+    Attributes
     ----------
     key : str
     size_bytes : int

@@ -40,7 +40,7 @@ class NotKept(Exception):
 class EntryInfo(NamedTuple):
     """Facts of an entry that a store reads without its sections.
 
-    Parameters
+    Attributes
     ----------
     key : str
     size_bytes : int

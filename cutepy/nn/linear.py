@@ -17,14 +17,14 @@ class Linear(torch.nn.Linear):
     It is a `torch.nn.Linear`: made by the same arguments, initialised alike, with the same parameters and state dict.
     Weight and input must have 16 bits when it is called, or be cast by `torch.autocast`.
 
-    Parameters
+    It is made with the arguments of `torch.nn.Linear`.
+
+    Attributes
     ----------
     in_features, out_features : int
         K and N.
-    bias : bool
-        Whether there is one.
-    device, dtype
-        Of the parameters, as torch has them.
+    weight : Parameter, (out_features, in_features)
+    bias : Parameter, (out_features,), or None
 
     Examples
     --------

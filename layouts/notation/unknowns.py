@@ -15,7 +15,7 @@ _WIDTH = re.compile(r"\bu?i(?:nt)?(\d+)(?:_t)?\b")
 class Unknown(NamedTuple):
     """A number that only the running program knows: the CuTe DSL writes ``?``, ``?{div=8}``, ``?{i64 div=8}``.
 
-    Parameters
+    Attributes
     ----------
     text : str
         As printed.
@@ -75,7 +75,7 @@ class Unknown(NamedTuple):
 class Runtime(NamedTuple):
     """Value with unknown numbers, which cannot be computed with or drawn until they are given.
 
-    Parameters
+    Attributes
     ----------
     text : str
         As printed.

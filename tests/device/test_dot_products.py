@@ -6,6 +6,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
 
+from functools import cache  # noqa: E402
+
 import cutlass  # noqa: E402
 import cutlass.cute as cute  # noqa: E402
 
@@ -37,6 +39,17 @@ class Products:
                     d[part, row + m, column + n] = total
 
 
+@cache
+def compiled(dtype, parts, *how):
+    """Compile products of any extents, whose K is of whole pieces of 16 bytes."""
+    unit = 16 // getattr(torch, dtype).itemsize
+    specs = [
+        cutepy.TensorSpec(dtype, (x, "k"), strides=(f"{x}_pitch", 1), divisibility={"k": unit, f"{x}_pitch": unit})
+        for x in "mn"
+    ]
+    return cutepy.compile(Products(*how, parts), *specs, cutepy.TensorSpec("float32", (parts, "m", "n")))
+
+
 def multiply(dtype, extents, rows, columns, unroll, parts):
     m, n, k = extents
     kind = getattr(torch, dtype)
@@ -46,25 +59,22 @@ def multiply(dtype, extents, rows, columns, unroll, parts):
     for each in (a, b):
         each.copy_(torch.randint(-3, 4, each.shape))
     d = torch.full((parts, m, n), torch.nan)
-    specs = [
-        cutepy.TensorSpec(dtype, (x, "k"), strides=(f"{x}_pitch", 1), divisibility={"k": unit, f"{x}_pitch": unit})
-        for x in "mn"
-    ]
     with cutepy.simulate(sanitize=True) as run:
-        cutepy.compile(Products(rows, columns, unroll, parts), *specs, cutepy.TensorSpec("float32", (parts, "m", "n")))(
-            a, b, d
-        )
+        compiled(dtype, parts, rows, columns, unroll)(a, b, d)
     return a.double(), b.double(), d, run
 
 
-@pytest.mark.parametrize(
-    ("rows", "columns", "unroll", "parts"), [(1, 1, 1, 1), (2, 4, 2, 1), (4, 2, 1, 3), (1, 4, 4, 2)]
-)
-@pytest.mark.parametrize(
-    ("dtype", "k"), [("float16", 8), ("bfloat16", 1040), ("float8_e4m3fn", 2064), ("float32", 644), ("float16", 4096)]
-)
-def test_sums_of_all_parts_are_exact(dtype, k, rows, columns, unroll, parts):
-    a, b, d, run = multiply(dtype, (5, 7, k), rows, columns, unroll, parts)
+SHAPES = [(1, 1, 1, 1), (2, 4, 2, 1), (4, 2, 1, 3), (1, 4, 4, 2)]
+CASES = [
+    *((dtype, k, shape) for dtype, k in (("float8_e4m3fn", 2064), ("float32", 644)) for shape in SHAPES),
+    *(("float16", k, shape) for k in (8, 4096) for shape in SHAPES),
+    ("bfloat16", 1040, SHAPES[1]),  # as wide as float16
+]
+
+
+@pytest.mark.parametrize(("dtype", "k", "shape"), CASES)
+def test_sums_of_all_parts_are_exact(dtype, k, shape):
+    a, b, d, run = multiply(dtype, (5, 7, k), *shape)
     assert torch.equal(d.double().sum(0), a @ b.mT)
     assert not run.hazards, run.report()
 

@@ -92,19 +92,26 @@ class Schedule:
                 carried[warp - 1, rank] = done
 
 
-def run_schedule(extents, launches=1, **options):
-    """Give how often each warp got each tile of a launch, what it said of it, and the counter."""
-    schedule = Schedule(**options)
+def dynamic(name, tensor):
+    """Return the spec of a tensor of any extents."""
+    return cutepy.TensorSpec("int32", tuple(f"{name}{mode}" for mode in range(tensor.ndim)))
+
+
+def run_schedule(extents, policies=(None,), sanitize=False, **options):
+    """Compile once, and check what each warp was given, under each policy, with one counter; give the last run."""
+    schedule, function = Schedule(**options), None
     ctas = schedule.cluster_mn[0] * schedule.cluster_mn[1] * schedule.parts
     counter = torch.zeros(1, dtype=torch.int32)
-    for _ in range(launches):
+    for policy in policies:
         warps = READERS // schedule.turns
         counts = torch.zeros((warps, *extents), dtype=torch.int32)
         rows, columns, _, *batch = extents
         tiles = rows * columns * torch.Size(batch).numel() // (schedule.cluster_mn[0] * schedule.cluster_mn[1])
         places = torch.full((tiles, warps), -1, dtype=torch.int32)
         carried = torch.zeros((READERS, CLUSTERS * ctas), dtype=torch.int32)
-        schedule(counts, places, carried, counter)
+        function = function or cutepy.compile(schedule, *map(dynamic, "npct", (counts, places, carried, counter)))
+        with cutepy.simulate(policy=policy, sanitize=sanitize) as run:
+            function(counts, places, carried, counter)
         assert (counts == 1).all()
         assert carried.sum() == warps * tiles * ctas
         firsts, following = places % 2 == 1, places >= 2
@@ -113,6 +120,8 @@ def run_schedule(extents, launches=1, **options):
         assert not firsts[CLUSTERS:].any(), "the first tile of a cluster is its own index"
         assert (following.sum(0) == max(tiles - CLUSTERS, 0)).all(), "each other tile comes after one"
         assert not counter.any(), "the counter is as it was"
+        assert not run.hazards, run.report()
+    return run
 
 
 EXTENTS = {
@@ -132,48 +141,43 @@ EXTENTS = {
 
 @pytest.mark.parametrize(("extents", "options"), EXTENTS.values(), ids=EXTENTS)
 def test_all_work_is_given_once_and_the_counter_serves_again(extents, options):
-    with cutepy.simulate(sanitize=True) as run:
-        run_schedule(extents, launches=2, **options)
-    assert not run.hazards, run.report()
+    run_schedule(extents, policies=(None, None), sanitize=True, **options)
 
 
 @pytest.mark.parametrize("name", ["plain", "in turns", "clusters that share K"])
 def test_so_it_is_in_every_schedule(name):
     extents, options = EXTENTS[name]
-    for policy in ("late", "youngest", "random:1", "schedule:1", "schedule:2"):
-        with cutepy.simulate(policy=policy):
-            run_schedule(extents, **options)
+    run_schedule(extents, policies=("late", "youngest", "random:1", "schedule:1", "schedule:2"), **options)
 
 
 def test_who_is_free_sooner_takes_more():
     taken = set()
+    extents = (1, 6, 3, 2), (18, 1), (2, 3), (1,)
+    function = cutepy.compile(Schedule(turns=2, slots=2), *map(dynamic, "npct", map(torch.empty, extents)))
     for policy in (None, "schedule:1", "schedule:2"):
-        counts, carried = torch.zeros((1, 6, 3, 2), dtype=torch.int32), torch.zeros((2, 3), dtype=torch.int32)
-        counter, places = torch.zeros(1, dtype=torch.int32), torch.zeros((18, 1), dtype=torch.int32)
+        counts, places, carried, counter = (torch.zeros(shape, dtype=torch.int32) for shape in extents)
         with cutepy.simulate(policy=policy):
-            Schedule(turns=2, slots=2)(counts, places, carried, counter)
+            function(counts, places, carried, counter)
         taken.add(tuple(carried.sum(0).tolist()))
     assert len(taken) > 1
 
 
 def test_what_steers_it_is_said_and_nothing_else():
-    with cutepy.simulate(sanitize=True) as run:
-        run_schedule((5, 3, 2))
+    run = run_schedule((5, 3, 2), sanitize=True)
     (certificate,) = run.certificates
     assert not certificate.is_certified
-    assert not run.hazards
     *reasons, more = map(str, certificate.reasons)
     assert all(reason.startswith("the result of an atomic") for reason in reasons), reasons
     assert re.fullmatch(r"and \d+ more|the result of an atomic.*", more)
 
 
 def test_a_reader_too_many_is_waited_for_in_vain():
-    with pytest.raises(cutepy.sim.errors.DeadlockError), cutepy.simulate():
+    with pytest.raises(cutepy.sim.errors.DeadlockError):
         run_schedule((5, 3, 2), readers=READERS + 1)
 
 
 def test_a_reader_too_few_is_told():
-    with refuses(cutepy.sim.errors.SimulationError), cutepy.simulate():
+    with refuses(cutepy.sim.errors.SimulationError):
         run_schedule((5, 3, 2), readers=READERS - 1)
 
 

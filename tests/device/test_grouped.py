@@ -1,6 +1,7 @@
 """Schedulers of groups alone: every tile of every group is somebody's work, once, whatever the groups' extents are."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -85,6 +86,13 @@ def expected_of(ends, rows, padded):
     return [(start, max(min(end, rows) - start, 0)) for start, end in zip(starts, ends, strict=True)]
 
 
+@cache
+def compiled(*schedule):
+    """Compile a schedule for any number of groups and any extents."""
+    specs = [cutepy.TensorSpec("int32", shape) for shape in (("g",), (*"grck",), (*"grc", 2), ("t", 2))]
+    return cutepy.compile(Schedule(*schedule), specs[0], 1, *specs[1:])
+
+
 def check(mode, padded, ends, rows, clusters, cluster_mn=(1, 1), turns=1):
     places = expected_of(ends, rows, padded)
     most = [3 * cluster_mn[0], 2 * cluster_mn[1], 2]
@@ -102,7 +110,8 @@ def check(mode, padded, ends, rows, clusters, cluster_mn=(1, 1), turns=1):
     found = torch.full((*counts.shape[:3], 2), -1, dtype=torch.int32)
     given_turns = torch.zeros(clusters * cluster_mn[0], 2, dtype=torch.int32)
     with cutepy.simulate(sanitize=cluster_mn == (1, 1)) as run:
-        Schedule(mode, padded, clusters, cluster_mn, turns)(torch.tensor(ends).int(), rows, counts, found, given_turns)
+        function = compiled(mode, padded, clusters, cluster_mn, turns)
+        function(torch.tensor(ends).int(), rows, counts, found, given_turns)
     assert torch.equal(counts, expected)
     for seen, count, place in zip(found, expected, places, strict=True):
         assert (seen[count[..., 0] == 1] == torch.tensor(place)).all()

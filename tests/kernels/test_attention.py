@@ -17,6 +17,8 @@ from cutepy.kernels.attention.config import ForwardConfig  # noqa: E402
 from cutepy.kernels.attention.op import compile_backward, compile_forward  # noqa: E402
 from cutepy.ops import attention  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("complete_launches")
+
 ROUNDOFF = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
 

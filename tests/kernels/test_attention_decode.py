@@ -20,6 +20,8 @@ from cutepy.kernels.attention.op import compile_forward  # noqa: E402
 from cutepy.ops import attention_decode, batch_invariant, flash_attn_with_kvcache  # noqa: E402
 from tests.kernels.test_attention import ROUNDOFF, apart  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("complete_launches")
+
 NOT_A_PAGE = 10**6
 
 

@@ -18,6 +18,8 @@ from cutepy.kernels.attention import reference  # noqa: E402
 from cutepy.ops import attention_varlen, flash_attn_varlen_func  # noqa: E402
 from tests.kernels.test_attention import ROUNDOFF, apart  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("complete_launches")
+
 
 def bounds_of(lengths):
     return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)

@@ -1,4 +1,7 @@
-"""Operations pass compiled functions all arguments: a launch that leaves some out fails first, and is repeated."""
+"""Products pass compiled functions all arguments: a launch that leaves some out fails first, and is repeated.
+
+Those of attention are looked at wherever `tests/kernels` launches them, by `complete_launches`.
+"""
 
 import pytest
 
@@ -7,14 +10,7 @@ pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
 from cutepy.host.function import Function  # noqa: E402
-from cutepy.ops import (  # noqa: E402
-    attention,
-    attention_decode,
-    attention_varlen,
-    gemm,
-    grouped_gemm,
-    scaled_gemm,
-)
+from cutepy.ops import gemm, grouped_gemm, scaled_gemm  # noqa: E402
 
 
 @pytest.fixture
@@ -33,27 +29,6 @@ def launches(monkeypatch):
 
 def rows(*shape):
     return torch.randn(*shape).to(torch.bfloat16)
-
-
-def test_attention(launches):
-    q, k, v = (rows(1, 70, 2, 64).requires_grad_() for _ in range(3))
-    torch.autograd.grad(attention(q, k, v, causal=True).sum(), (q, k, v))
-    torch.autograd.grad(attention(q, k, v, soft_cap=3.0).sum(), (q, k, v))
-    bounds = torch.tensor([0, 30, 70], dtype=torch.int32)
-    q, k, v = (rows(70, 2, 64).requires_grad_() for _ in range(3))
-    torch.autograd.grad(attention_varlen(q, k, v, cu_seqlens_q=bounds, cu_seqlens_k=bounds).sum(), (q, k, v))
-    assert len(launches) == 12
-    assert {missing for _, missing in launches} == {0}
-
-
-def test_decoding(launches):
-    lengths, table = torch.tensor([600], dtype=torch.int32), torch.arange(10, dtype=torch.int32)[None]
-    for queries in (1, 70):
-        attention_decode(rows(1, queries, 8, 64), *(rows(1, 640, 2, 64) for _ in range(2)))
-        pages = (rows(10, 64, 2, 64) for _ in range(2))
-        attention_decode(rows(1, queries, 8, 64), *pages, cache_seqlens=lengths, block_table=table)
-    assert len(launches) == 6
-    assert {missing for _, missing in launches} == {0}
 
 
 def test_products(launches):
