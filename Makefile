@@ -84,12 +84,6 @@ test-integration: export PYTHONDONTWRITEBYTECODE :=
 test-integration: $(DEV) $(TRITON) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run the tests that compile C++ and Triton's kernels, drive a browser or start many processes
 	$(TEST_PY) $(PYTEST) -m "not deep and integration" $(ARGS)
 
-# One run imports and collects once what `test` and `test-integration` would twice.
-.PHONY: test-all
-test-all: export PYTHONDONTWRITEBYTECODE :=
-test-all: $(DEV) $(TRITON)  ## run the tests of both in one run
-	$(PY) $(PYTEST) -m "not deep" $(ARGS)
-
 .PHONY: messages
 messages: $(DEV)  ## write the texts that tests pin, of all folders or ARGS="tests/layouts", to the messages.txt in each folder
 	$(PY) $(PYTEST) -m "not deep" --rewrite-messages $(ARGS)

@@ -1,9 +1,9 @@
 """Definedness of a result's bits, given that of the operands', as masks by lane.
 
 A bit of a result has a value where every value of the undefined bits gives the same: `and` with a 0, `or` with a 1, a
-product of integers with 0, an operand that is not selected, a byte that is shifted away. Sums are not followed by bits:
-a sum has no value at all if a source lacks a bit. `Definedness` follows the meaning of instructions (`semantics`);
-arithmetic of floats and the exchange of lanes have rules of their own in `Operands`.
+product of integers with 0, an operand that is not selected, a byte that is shifted away. Bits of a sum, a difference or
+a product have a value below the lowest bit that a source lacks, as carries go up. `Definedness` follows the meaning of
+instructions (`semantics`); arithmetic of floats and the exchange of lanes have rules of their own in `Operands`.
 
 References
 ----------
@@ -89,9 +89,15 @@ def _all_or_none(lacks: Any, bits: int) -> Array:  # noqa: ANN401
     return np.where(lacks != 0, full(bits), _NONE)
 
 
+def _from_lowest(bits: int, *values: Bits) -> Array:
+    """Return the mask from the lowest bit that any value lacks up."""
+    lacks = np.asarray(reduce(operator.or_, (x.lacks for x in values)), np.uint64)
+    return (lacks | (~lacks + np.uint64(1))) & full(bits)
+
+
 def _of_product(bits: int, x: Bits, y: Bits) -> Array:
     zero = [(one.data == 0) & (one.lacks == 0) for one in (x, y)]
-    return np.where(zero[0] | zero[1], _NONE, _all_or_none(x.lacks | y.lacks, bits))
+    return np.where(zero[0] | zero[1], _NONE, _from_lowest(bits, x, y))
 
 
 def _of_equality(bits: int, x: Bits, y: Bits) -> Array:
@@ -116,6 +122,8 @@ def _moving(operation: str) -> Callable[..., Array]:
 
 
 _RULES: dict[str, Callable[..., Array]] = {
+    "add": _from_lowest,
+    "sub": _from_lowest,
     "mul": _of_product,
     "eq": _of_equality,
     "ne": _of_equality,

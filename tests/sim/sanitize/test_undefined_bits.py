@@ -20,6 +20,7 @@ OTHERS = ["setp.eq.s32", "setp.lt.u32", "slct.b32.s32", "cvt.sat.s16.s32", "cvt.
 WIDTHS = {"selp.b32": (32, 32, 1), "lop3.b32": (32, 32, 32), "setp.eq.s32": (32, 32), "setp.lt.u32": (32, 32)}
 WIDTHS |= {"slct.b32.s32": (32, 32, 32), "cvt.sat.s16.s32": (32,), "cvt.u32.u64": (64,), "mov.b32": (32,)}
 WIDTHS |= {"cvt.s64.s32": (32,)}
+WIDTHS |= {"add.u32": (32, 32), "sub.s32": (32, 32)}
 BITS = {"setp.eq.s32": 1, "setp.lt.u32": 1, "cvt.sat.s16.s32": 16, "cvt.s64.s32": 64}
 WIDTHS |= {case[0]: tuple(8 * int(kind[1:]) for kind in case[1]) for case in CASES}
 BITS |= {case[0]: 8 * int(case[2][1:]) for case in CASES}
@@ -75,3 +76,11 @@ def test_what_depends_on_undefined_bits_lacks_a_value(opcode):
         assert differing & ~said == 0
         if opcode in EXACT and (opcode not in ("shl.b32", "selp.b32") or said != 0xFFFFFFFF):
             assert said == differing
+
+
+@pytest.mark.parametrize("opcode", ["add.u32", "sub.s32"])
+def test_sums_have_values_below_the_lowest_bit_without_one(opcode):
+    rng = random.Random(7)
+    for _ in range(100):
+        said, differing = lacking(opcode, rng)
+        assert said & -said == differing & -differing, opcode
