@@ -7,7 +7,7 @@ import pytest
 
 import cutepy
 from cutepy.sim import BarrierError, DeadlockError, HazardError, MemoryAccessError, Run, SimulationError
-from tests.messages import pins, refuses
+from tests.messages import pins
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3; add.u32 %r8, %r1, 1024;
