@@ -210,8 +210,11 @@ class Derives:
             warpgroup.wait_group(0)
         for registers, delta in self.by_query(1, stage):
             for register in registers:
-                # P (dP - delta), in a form that ptxas (13.0) keeps in registers with 80 queries.
-                dp[register] = p[register] * dp[register] - p[register] * delta
+                # P (dP - delta), in the form that ptxas (13.0) keeps in registers with as many queries.
+                if cutlass.const_expr(self.config.keeps_p):
+                    dp[register] = p[register] * (dp[register] - delta)
+                else:
+                    dp[register] = p[register] * dp[register] - p[register] * delta
         if cutlass.const_expr(not self.config.keeps_p):
             self.to_operand(p, self.dv)
         self.to_operand(dp, self.dk)

@@ -111,7 +111,7 @@ def choose_backward(dtype: str, head: int, *, left: bool, right: bool, is_scored
     dK and dV take `head` / 2 registers each of a consumer thread's 240, S and dP `tile_q` / 2 each.
 
     - Rows up to 64 leave room for 128 queries (an H200, 2026-11-28, bf16, 16k queries: 521 TFLOP/s, and 391 with 64),
-      wider ones for 80 (571, and 534; causal 557, and 521).
+      wider ones for 80 (571, and 534; causal 557, and 521), and for 64 where windows' masks need registers.
     - Functions of the scores need more registers, and lists of blocks have tiles that divide them: 64 queries.
 
     Examples
@@ -119,7 +119,7 @@ def choose_backward(dtype: str, head: int, *, left: bool, right: bool, is_scored
     >>> [choose_backward("bfloat16", head, left=False, right=False).tile_q for head in (64, 128)]
     [128, 80]
     """
-    tile_q = 64 if is_scored else 128 if head <= 64 else 80
+    tile_q = 64 if is_scored else 128 if head <= 64 else 64 if left else 80
     return BackwardConfig(dtype=dtype, head=head, tile_k=128, tile_q=tile_q, left=left, right=right)
 
 
