@@ -105,21 +105,27 @@ def splits_of(tiles: int, most_keys: int, tile_n: int, sm_count: int) -> int:
     return next(splits for splits, share in shares.items() if share >= 0.85 * max(shares.values()))
 
 
-def choose_backward(dtype: str, head: int, *, left: bool, right: bool, is_scored: bool = False) -> BackwardConfig:
+def choose_backward(
+    dtype: str, head: int, *, left: bool, right: bool, is_scored: bool = False, is_ragged: bool = False
+) -> BackwardConfig:
     """Choose the tiles of a backward kernel.
 
     dK and dV take `head` / 2 registers each of a consumer thread's 240, S and dP `tile_q` / 2 each.
 
     - Rows up to 64 leave room for 128 queries (an H200, 2026-11-28, bf16, 16k queries: 521 TFLOP/s, and 391 with 64),
       wider ones for 80 (571, and 534; causal 557, and 521), and for 64 where windows' masks need registers.
-    - Functions of the scores need more registers, and lists of blocks have tiles that divide them: 64 queries.
+    - Functions of the scores need more registers, and lists of blocks have tiles that divide them: 64 queries. So do
+      sequences (`is_ragged`) of float16, of which ptxas spills some bytes with more.
 
     Examples
     --------
     >>> [choose_backward("bfloat16", head, left=False, right=False).tile_q for head in (64, 128)]
     [128, 80]
     """
-    tile_q = 64 if is_scored else 128 if head <= 64 else 64 if left else 80
+    if is_scored or (is_ragged and dtype == "float16"):
+        tile_q = 64
+    else:
+        tile_q = 128 if head <= 64 else 64 if left else 80
     return BackwardConfig(dtype=dtype, head=head, tile_k=128, tile_q=tile_q, left=left, right=right)
 
 

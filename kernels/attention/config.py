@@ -360,7 +360,7 @@ class BackwardConfig:
             sV=sm90.StagedTile((self.tile_k, self.width), 1, bits=16),
             sQ=sm90.StagedTile((self.tile_q, self.width), self.stages, bits=16),
             sdO=sm90.StagedTile((self.tile_q, self.width), self.stages, bits=16),
-            sdS=sm90.StagedTile((self.tile_k, self.tile_q), 2, bits=16, contiguous_mode=0),
+            sdS=sm90.StagedTile((self.tile_k, self.tile_q), 2, bits=16, contiguous_mode=self.ds_mode),
             sdQ=sm90.SmemArray(self.warpgroups * self.dq_registers * 128, bits=32, alignment_bytes=1024),
             sOut=sm90.StagedTile((self.tile_k, columns), epi_stages, bits=16),
             sStats=sm90.SmemArray(2 * self.tile_q * self.stages, bits=32, alignment_bytes=128),
@@ -370,10 +370,18 @@ class BackwardConfig:
         )
 
     @property
+    def ds_mode(self) -> int:
+        """Contiguous mode of the stages of dS: 1 for queries, which takes fewer registers, or 0 for keys.
+
+        80 queries have no whole span of 64.
+        """
+        return 1 if self.keeps_p else 0
+
+    @property
     def overlays_out(self) -> bool:
         """True where stages of dK and dV are in the memory of the first warpgroup's dQ, whose sends it waits for."""
         columns, epi_stages = epilogue_stages(self.width)
-        return self.tile_k * columns * epi_stages * 2 <= self.dq_registers * 128 * 4
+        return not self.keeps_p and self.tile_k * columns * epi_stages * 2 <= self.dq_registers * 128 * 4
 
     @property
     def name(self) -> str:

@@ -198,7 +198,14 @@ def launch_backward(
     """
     bounds = left is not None, right is not None
     is_scored = bool(scoring.suffix)
-    config = choose_backward(dtype_name(q.dtype), q.shape[-1], left=bounds[0], right=bounds[1], is_scored=is_scored)
+    config = choose_backward(
+        dtype_name(q.dtype),
+        q.shape[-1],
+        left=bounds[0],
+        right=bounds[1],
+        is_scored=is_scored,
+        is_ragged=lengths is not None,
+    )
     if is_scored:
         config = replace(config, scoring=scoring)
     (queries, heads, _), (dq, dk, dv) = q.shape[-3:], grads
