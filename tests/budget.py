@@ -1,8 +1,7 @@
-"""Budget of CPU seconds: `-p tests.budget` lists the dearest tests, and fails a run of more than `make test` may take.
+"""What tests cost: `-p tests.budget` tells it at the end, and fails a run of more than `make test` has room for.
 
-The CPU's time of the test's process and of the processes that it waited for counts, as others may be using the machine.
-Others slow that too: the budget grows by as much as they slow a reference, which is run every now and then. Integration
-tests, which may be in the same run, have the limit of one test, and do not count among those of `make test`.
+Counted is the CPU's time, as others may be using the machine: of the test's process, and of those it waited for. What
+slows that too raises the budget, by as much as it slows a reference that is run every now and then.
 """
 
 import resource
@@ -16,7 +15,7 @@ import pytest
 
 from tests import processor_time
 
-# 17,189 tests took 880 s of CPU time on a machine that others slowed 1.32 times: 667 s when idle. This stops growth,
+# 17,192 tests took 870 s of CPU time on a machine that others slowed 1.56 times: 558 s when idle. This stops growth,
 # not bad days.
 ALL_TESTS = 750
 # The dearest, of 15 to 20 s, ends the process in which all tests of an exported extension ran, which was built there.
@@ -27,7 +26,6 @@ _BETWEEN_REFERENCES = 500  # tests
 
 _last = cpu = 0.0
 _seconds: Counter[str] = Counter()
-_integration: set[str] = set()
 _slowed: list[float] = []
 _is_worker = False
 
@@ -62,8 +60,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     _seconds[report.nodeid] += dict(report.user_properties).get("cpu", 0.0)  # one of a process that died has none
-    if "integration" in report.keywords:
-        _integration.add(report.nodeid)
     if not _is_worker and len(_seconds) >= _BETWEEN_REFERENCES * (len(_slowed) + 1):
         _slowed.append(processor_time.slowed())
 
@@ -73,16 +69,12 @@ def slowness() -> float:
     return max(1.0, fmean(_slowed)) if _slowed else 1.0
 
 
-def total() -> float:
-    """Sum the seconds of the tests that are not integration tests."""
-    return sum(spent for name, spent in _seconds.items() if name not in _integration)
-
-
 def over_budget() -> list[str]:
-    """List the tests that took too long, and all together where they did."""
+    """Say what took too long."""
     one, all_of_them = ONE_TEST * slowness(), ALL_TESTS * slowness()
     slow = [f"{name} took {spent:.0f} s, and a test has {one:.0f}" for name, spent in _seconds.items() if spent > one]
-    return slow + [f"all tests took {total():.0f} s, and have {all_of_them:.0f}"] * (total() > all_of_them)
+    total = sum(_seconds.values())
+    return slow + [f"all tests took {total:.0f} s, and have {all_of_them:.0f}"] * (total > all_of_them)
 
 
 @pytest.hookimpl(trylast=True)
@@ -95,8 +87,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("the CPU's time")
     for name, spent in _seconds.most_common(10):
         terminalreporter.write_line(f"{spent:6.1f} s  {name}")
-    if _integration:
-        terminalreporter.write_line(f"{sum(_seconds.values()) - total():6.1f} s  integration tests")
-    terminalreporter.write_line(f"{total():6.1f} s  all, {slowness():.2f} times slowed by others")
+    terminalreporter.write_line(f"{sum(_seconds.values()):6.1f} s  all, {slowness():.2f} times slowed by others")
     for line in over_budget():
         terminalreporter.write_line(line, red=True)

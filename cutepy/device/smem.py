@@ -76,21 +76,19 @@ def share(plan: sm90.SmemPlan, **types: type[cutlass.Numeric]) -> dict:
     for region in plan:
         element_type = types.get(region.name, _INTEGERS.get(region.bits))
         rules.check_region(region, getattr(types.get(region.name), "width", None))
-        content = region.content
+        content, holder = region.content, starts.get(holders.get(region.name))
+        pointer = None if holder is None else _overlay(holder, element_type, content.alignment_bytes)
         if isinstance(content, sm90.StagedTile):
             layout = to_cute(region.layout)
-            if region.name in holders:
-                pointer = _overlay(starts[holders[region.name]], element_type, content.alignment_bytes)
-                tensor = cute.make_tensor(cute.recast_ptr(pointer, layout.inner), layout.outer)
-            else:
+            if pointer is None:
                 tensor = allocate(allocator, element_type, layout)
+            else:
+                tensor = cute.make_tensor(cute.recast_ptr(pointer, layout.inner), layout.outer)
             shared[region.name], starts[region.name] = tensor, tensor.iterator
-            continue
-        if region.name in holders:
-            pointer = _overlay(starts[holders[region.name]], element_type, content.alignment_bytes)
         else:
-            pointer = allocator.allocate_array(element_type, content.count, byte_alignment=content.alignment_bytes)
-        shared[region.name], starts[region.name], pointer.region = pointer, pointer, region
+            if pointer is None:
+                pointer = allocator.allocate_array(element_type, content.count, byte_alignment=content.alignment_bytes)
+            shared[region.name], starts[region.name], pointer.region = pointer, pointer, region
     return shared
 
 

@@ -139,8 +139,7 @@ def conversion(parameters: Sequence[Parameter]) -> Callable[[tuple[Any, ...]], t
     kinds = [parameter.kind for parameter in parameters if parameter.kind != "stream"]
     fewest = next((n for n in range(count, 0, -1) if kinds[n - 1] != "none"), 0)
     streams = [n for n, parameter in enumerate(parameters) if parameter.kind == "stream"]
-    takes = [(n, _taking(parameter)) for n, parameter in enumerate(parameters) if not parameter.is_plain]
-    takes = [(n, take) for n, take in takes if n not in streams]
+    takes = [(n, _taking(p)) for n, p in enumerate(parameters) if not p.is_plain and p.kind != "stream"]
 
     def convert(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         if not streams and not takes and not fewest <= len(arguments) < count:

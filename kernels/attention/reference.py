@@ -136,11 +136,8 @@ class Scored:
         return dq.transpose(1, 2).to(q.dtype), of_heads(dk, k), of_heads(dv, v), dsinks
 
 
-def forward(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int | None, right: int | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute O, of q's dtype, and the logarithms of the rows' sums."""
-    return Scored().forward(q, k, v, scale, left, right)
+forward = Scored().forward
+"""Compute O, of q's dtype, and the logarithms of the rows' sums, without functions, sinks and blocks."""
 
 
 def backward(

@@ -1,7 +1,6 @@
-"""Launches of tests that count are recorded: see `coverage`."""
+"""Every launch is recorded: see `coverage`."""
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 
 import pytest
 
@@ -9,6 +8,6 @@ from tests.sim import coverage
 
 
 @pytest.fixture(autouse=True)
-def _ptx_coverage(request: pytest.FixtureRequest) -> Iterator[None]:
-    with coverage.recording() if coverage.counts(request.node) else nullcontext():
+def _ptx_coverage() -> Iterator[None]:
+    with coverage.recording():
         yield

@@ -75,11 +75,6 @@ def missing(executed: Iterable[str]) -> list[str]:
     return sorted(set(provided()) - found)
 
 
-def counts(item: pytest.Item) -> bool:
-    """Tell whether a test is one of `make test`, whose instructions count, whatever other tests the run has."""
-    return not any(item.get_closest_marker(name) for name in _ELSEWHERE)
-
-
 class Plugin:
     """Says what is missing when a run ends that had all tests."""
 
@@ -94,7 +89,7 @@ class Plugin:
         """Note the tests that there are, before any is left out."""
         ours = [item for item in items if any(folder in item.path.parents for folder in FOLDERS)]
         self._files = {item.path for item in ours}
-        self._wanted = {item.nodeid for item in ours if counts(item)}
+        self._wanted = {i.nodeid for i in ours if not any(i.get_closest_marker(name) for name in _ELSEWHERE)}
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note whether those of our folders will run."""

@@ -90,19 +90,3 @@ def test_it():
     assert ("1 passed" in output, status) == (True, pytest.ExitCode.TESTS_FAILED), output
     assert "its/test_it.py::test_it took 0 s" in output
     assert "all tests took 0 s" in output
-
-
-@pytest.mark.parametrize("limit", ["ONE_TEST", "ALL_TESTS"])
-def test_integration_tests_have_the_limit_of_a_test_and_not_of_all(run, tmp_path, limit):
-    text = """
-import pytest
-
-@pytest.mark.integration
-def test_it():
-    sum(range(20_000_000))
-"""
-    (tmp_path / "limits.py").write_text(f"from tests import budget\nbudget.{limit} = 0.05")
-    path = os.pathsep.join((str(tmp_path), *sys.path))
-    status, output = run(text, "-p", "tests.budget", "-p", "limits", "-n", "1", env=os.environ | {"PYTHONPATH": path})
-    assert status == (pytest.ExitCode.TESTS_FAILED if limit == "ONE_TEST" else pytest.ExitCode.OK), output
-    assert "s  integration tests" in output

@@ -462,9 +462,9 @@ def relays_to_narrower_reads(program):
     The sanitizer asks that the reader's scope have the releasing thread, as its page says; PTX that each of the two be
     in scope of the next.
     """
-    return any(step.reads and step.writes for step in program) and any(
-        step.reads and step.is_strong and step.scope == "cta" for step in program
-    )
+    relays = [step for step in program if step.reads and step.writes]
+    narrow = [step for step in program if step.reads and step.is_strong and step.scope == "cta"]
+    return any(one.thread != other.thread and common(one, other) for one in relays for other in narrow)
 
 
 def check(space, program):
