@@ -76,6 +76,24 @@ class OnlineSoftmax:
         return factors
 
     @cute.jit
+    def raise_to(self, maximum: cute.Tensor):
+        """Let the maxima grow to those that other threads have found; return each row's factor of earlier sums.
+
+        Parameters
+        ----------
+        maximum : Tensor, (rows,), fp32
+            Of each row of this thread, not scaled.
+        """
+        factors = cute.make_rmem_tensor(self.maximum.shape, Float32)
+        for row in cutlass.range_constexpr(cute.size(self.maximum)):
+            largest = cute.arch.fmax(self.maximum[row], maximum[row])
+            base = select(largest == -Float32.inf, 0.0, largest) * self.scale_log2
+            factors[row] = cute.math.exp2(self.maximum[row] * self.scale_log2 - base, fastmath=True)
+            self.total[row] = self.total[row] * factors[row]
+            self.maximum[row] = largest
+        return factors
+
+    @cute.jit
     def finish(self, sink_log2=None):
         """Return, for each row, the reciprocal of its sum, 0 where that is 0, and the natural logarithm of the sum.
 

@@ -1,0 +1,112 @@
+"""Configuration of latent attention: types, the tile of queries and keys, and shared memory."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from cutepy.device import rules
+from cutepy.layouts import sm90
+
+LATENT, ROPE = 512, 64
+"""Columns of a latent row, which are its values too, and the columns behind them that carry the position."""
+HEAD = LATENT + ROPE
+ROWS = 64
+"""Rows of queries of a tile: those of one warpgroup's MMA."""
+BLOCK = 64
+"""Keys of a block: each warpgroup scores one of the two blocks of a tile."""
+KEYS = 2 * BLOCK
+"""Keys of a tile."""
+HALF = LATENT // 2
+"""Columns of O that a warpgroup sums: 128 registers of a thread."""
+CONSUMERS = 256
+"""Consumer threads: two warpgroups."""
+PRODUCERS = 128
+"""Threads of the producer's warpgroup, of which a warp loads each block."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MlaConfig:
+    """Configuration of a kernel.
+
+    Attributes
+    ----------
+    dtype : str
+        Of Q, the cache and O: "float16" or "bfloat16".
+    causal : bool
+        True if a query sees no key behind its position.
+    page : int
+        Keys of a page; 0 if keys are not in pages.
+    """
+
+    dtype: str
+    causal: bool = False
+    page: int = 0
+
+    @cached_property
+    def block_copy(self) -> sm90.StagedTile:
+        """Shared memory of a copy of half a latent block: of one block, and of one page."""
+        return sm90.StagedTile((self.rows_of_copy, HALF), 1, bits=16)
+
+    @cached_property
+    def rope_copy(self) -> sm90.StagedTile:
+        """Shared memory of a copy of the other columns."""
+        return sm90.StagedTile((self.rows_of_copy, ROPE), 1, bits=16)
+
+    @property
+    def rows_of_copy(self) -> int:
+        """Keys that one copy moves."""
+        return math.gcd(self.page, BLOCK) if self.page else BLOCK
+
+    @cached_property
+    def qk(self) -> sm90.TiledMMA:
+        """MMAs of a block's scores with the latent columns."""
+        return rules.wgmma_tiling(self.dtype, self.dtype, BLOCK, 1)
+
+    @cached_property
+    def qk_rope(self) -> sm90.TiledMMA:
+        """MMAs of a block's scores with the other columns, whose Q is in registers."""
+        return rules.wgmma_tiling(self.dtype, self.dtype, BLOCK, 1, a_in_registers=True)
+
+    @cached_property
+    def pv(self) -> sm90.TiledMMA:
+        """MMAs of half of O with the probabilities of the own block, in registers."""
+        return rules.wgmma_tiling(self.dtype, self.dtype, HALF, 1, a_in_registers=True)
+
+    @cached_property
+    def pv_far(self) -> sm90.TiledMMA:
+        """MMAs of half of O with the probabilities of the other block, in shared memory."""
+        return rules.wgmma_tiling(self.dtype, self.dtype, HALF, 1)
+
+    @cached_property
+    def smem(self) -> sm90.SmemPlan:
+        """Shared memory of a CTA.
+
+        Both halves of Q's latent columns are stages; so are both halves of both blocks of a tile of keys. The
+        probabilities of the second block take the place of Q's other columns, which registers hold by then.
+        """
+        barriers = {f"{name}_barriers": sm90.SmemArray(2, bits=64) for name in ("q", *BLOCKS)}
+        return sm90.SmemPlan.of(
+            overlays={"sP1": "sQRope"},
+            sQ=sm90.StagedTile((ROWS, HALF), 2, bits=16),
+            sQRope=sm90.StagedTile((ROWS, ROPE), 1, bits=16),
+            sK=sm90.StagedTile((BLOCK, HALF), 4, bits=16),
+            sKRope=sm90.StagedTile((BLOCK, ROPE), 2, bits=16),
+            sP0=sm90.StagedTile((ROWS, BLOCK), 1, bits=16),
+            sP1=sm90.StagedTile((ROWS, BLOCK), 1, bits=16),
+            sRows=sm90.SmemArray(2 * CONSUMERS, bits=32, alignment_bytes=16),
+            **barriers,
+        )
+
+    @property
+    def name(self) -> str:
+        """Name of the kernel, as profilers show it."""
+        kind = ("_causal" if self.causal else "") + (f"_page{self.page}" if self.page else "")
+        return f"cutepy_mla_{self.dtype}{kind}"
+
+
+BLOCKS = ("near0", "far0", "rope0", "near1", "far1", "rope1")
+"""Parts of a tile of keys, each a ring of one stage.
+
+Of block b, half b of the columns is near: warpgroup b scores the block, and sums this half of its values itself. The
+far half is the other warpgroup's to sum.
+"""

@@ -1,0 +1,490 @@
+"""The device code of latent attention: O = softmax(scale Q K^T) V of cached rows, whose first columns are V (traced).
+
+A CTA has 64 rows of queries, of all heads of some tokens, and two consumer warpgroups, which take the keys in tiles of
+two blocks. O has 512 columns: each warpgroup sums half of them. Warpgroup b scores block b, whose probabilities both
+need. Both scale by one maximum: that of the first block goes to the second warpgroup, which finds that of both, and
+sends it back. So the softmax of one block runs beside the products of the other (FlashMLA's schedule).
+
+    warpgroup 0: S0   softmax          O0 += P0 V0                  P0 to shared memory   O0 += P1 V1
+    warpgroup 1: S1   (maximum of 0)   softmax, P1 to shared memory    O1 += P1 V1        O1 += P0 V0
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cutlass
+import cutlass.cute as cute
+from cuda.bindings.driver import CUstream
+from cutlass import Float32
+from cutlass.cute.nvgpu import warpgroup
+
+from cutepy.device import operand, product, roles, rules, smem, staging, tma
+from cutepy.device.bands import Band
+from cutepy.device.epilogue import Stage, make_stage
+from cutepy.device.fragment import AccumulatorTile, make_subtile
+from cutepy.device.key_parts import KeyParts, KeysSeen, Piece
+from cutepy.device.pages import make_paged_loads
+from cutepy.device.pipeline import TmaRing, publish_barriers
+from cutepy.device.primitives import LOG2_E
+from cutepy.device.ragged import GroupedTiles, ragged_view
+from cutepy.device.schedulers import Persistent
+from cutepy.device.sequences import Sequences
+from cutepy.device.softmax import OnlineSoftmax, make_online_softmax, scale_rows
+from cutepy.dsl import to_cute
+from cutepy.dsl.atoms import to_tiled_mma
+from cutepy.dsl.element_types import element_type
+from cutepy.kernels.mla.config import BLOCK, CONSUMERS, HALF, KEYS, LATENT, PRODUCERS, ROPE, ROWS, MlaConfig
+
+Rings = dict[str, TmaRing]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Rows of queries of a CTA, and the keys that they see.
+
+    Attributes
+    ----------
+    row : Int32
+        Index of the tile of queries.
+    seen : KeysSeen
+    table : Tensor or None
+        Pages of each sequence's keys; None if keys are not in pages.
+    """
+
+    row: cutlass.Int32
+    seen: KeysSeen
+    table: cute.Tensor | None
+
+    def keys(self, sequence):
+        """Return the coordinates of a sequence's keys, behind (row, column, head) of TMA's tiles."""
+        rows = self.seen.keys.of(sequence)
+        return (rows.start if self.table is None else sequence), rows.length
+
+
+@dataclass(frozen=True)
+class Loads:
+    """A producer warp: one block of each tile of keys, from the last to the first; the first warp loads Q too."""
+
+    block: int
+    rings: tuple
+    q_ring: TmaRing | None
+    sQ: tma.TmaLoads
+    sQRope: tma.TmaLoads
+    sK: Any
+    sKRope: Any
+    places: Places
+
+    def first_state(self, k):
+        """Return the states of the rings at the start."""
+        return self.rings[0].producer_state(), self.rings[0].producer_state()
+
+    @cute.jit
+    def load_queries(self, piece: Piece, state):
+        """Load the rows of queries."""
+        full = self.q_ring.acquire(state)
+        for half in cutlass.range_constexpr(2):
+            self.sQ.load((self.places.row, half, 0, piece.sequence), half, full)
+        self.sQRope.load((self.places.row, LATENT // ROPE, 0, piece.sequence), 0, full)
+
+    @cute.jit
+    def on_piece(self, piece: Piece, state):
+        """Load what a piece needs."""
+        q_state, k_state = state
+        if cutlass.const_expr(self.q_ring is not None):
+            self.load_queries(piece, q_state)
+        q_state.advance()
+        near, far, rope = self.rings
+        keys = self.places.keys(piece.sequence)
+        for done in cutlass.range(piece.end - piece.begin, unroll=1):
+            row = 2 * (piece.end - 1 - done) + self.block
+            # In the order in which the consumers release them, and need them.
+            full = near.acquire(k_state)
+            self.sK.load((row, self.block, 0, *keys), 3 * self.block, full)
+            full = rope.acquire(k_state)
+            self.sKRope.load((row, LATENT // ROPE, 0, *keys), self.block, full)
+            full = far.acquire(k_state)
+            self.sK.load((row, 1 - self.block, 0, *keys), self.block + 1, full)
+            k_state.advance()
+        return q_state, k_state
+
+
+@dataclass(frozen=True)
+class Attends:
+    """A consumer warpgroup: the scores of one block of each tile of keys, and half of O's columns."""
+
+    block: int
+    rings: tuple
+    far_values: TmaRing
+    q_ring: TmaRing
+    qk: product.Product
+    qk_rope: product.Product
+    pv: product.Product
+    pv_far: product.Product
+    q_rope: operand.OperandLoad
+    scores: AccumulatorTile
+    sums: AccumulatorTile
+    softmax: OnlineSoftmax
+    stage: Stage
+    own_rows: cute.Tensor
+    other_rows: cute.Tensor
+    barriers: dict
+    places: Places
+    o: cute.Tensor
+    lse: cute.Tensor
+    parts: cute.Tensor | None
+    lses: cute.Tensor | None
+
+    def first_state(self, k):
+        """Return the states of the rings at the start."""
+        return self.q_ring.consumer_state(), self.q_ring.consumer_state()
+
+    @cute.jit
+    def on_piece(self, piece: Piece, state):
+        """Compute the result of a piece: of a whole sequence, or partial."""
+        q_state, k_state = state
+        rows = self.places.seen.keys.of(piece.sequence)
+        band = self.places.seen.band_of(rows)
+        tiles = band.tiles(self.places.row * ROWS, ROWS, KEYS)
+        self.q_ring.wait(q_state)
+        for step in cutlass.range_constexpr(self.q_rope.steps):
+            values = self.q_rope.read(operand.Step(0, 0, step * 16))
+            operand.put(values, self.qk_rope.tCrA[step], values.element_type)
+        self.softmax.maximum.fill(-Float32.inf)
+        self.softmax.total.fill(0.0)
+        self.pv.tCrC.fill(0.0)
+        whole_end = cutlass.max(cutlass.min(tiles.whole_end, piece.end), piece.begin)
+        for done in cutlass.range(piece.end - whole_end, unroll=1):
+            k_state = self.attend(band, piece.end - 1 - done, k_state, masked=True)
+        for done in cutlass.range(whole_end - piece.begin, unroll=1):
+            k_state = self.attend(band, whole_end - 1 - done, k_state, masked=False)
+        self.q_ring.release(q_state)
+        q_state.advance()
+        self.store(piece, band)
+        return q_state, k_state
+
+    @cute.jit
+    def attend(self, band: Band, tile, state, masked: cutlass.Constexpr):
+        """Attend to a tile of keys."""
+        self.score(band, tile, state, masked)
+        if cutlass.const_expr(self.block == 0):
+            self.attend_first(state)
+        else:
+            self.attend_second(state)
+        state.advance()
+        return state
+
+    @cute.jit
+    def score(self, band: Band, tile, state, masked: cutlass.Constexpr):
+        """Multiply Q with the own block."""
+        near, far, rope = self.rings
+        near.wait(state)
+        self.qk.issue(a=self.block, b=3 * self.block)
+        rope.wait(state)
+        self.qk_rope.issue(b=self.block, accumulate=True)
+        far.wait(state)
+        self.qk.issue(a=1 - self.block, b=self.block + 1, accumulate=True)
+        warpgroup.wait_group(0)
+        rope.release(state)
+        far.release(state)
+        if cutlass.const_expr(masked):
+            band.mask(self.qk.tCrC, self.scores, self.places.row * ROWS, tile * KEYS + self.block * BLOCK)
+
+    @cute.jit
+    def attend_first(self, state):
+        """Sum the values of both blocks, as the warpgroup of the first."""
+        factors = self.softmax.update(self.qk.tCrC)
+        self.tell(self.softmax.maximum, "first")
+        self.keep_probabilities()
+        scale_rows(self.pv.tCrC, self.sums, factors)
+        self.pv.issue(b=0, accumulate=True)
+        factors = self.softmax.raise_to(self.hear("second"))
+        scale_rows(self.qk.tCrC, self.scores, factors)
+        self.send_probabilities("probabilities")
+        warpgroup.wait_group(0)
+        self.rings[0].release(state)
+        scale_rows(self.pv.tCrC, self.sums, factors)
+        self.far_values.wait(state)
+        self.pv_far.issue(b=2, accumulate=True)
+        warpgroup.wait_group(0)
+        self.far_values.release(state)
+
+    @cute.jit
+    def attend_second(self, state):
+        """Sum the values of both blocks, as the warpgroup of the second."""
+        factors = self.softmax.raise_to(self.hear("first"))
+        grown = self.softmax.update(self.qk.tCrC)
+        for row in cutlass.range_constexpr(cute.size(factors)):
+            factors[row] = factors[row] * grown[row]
+        self.keep_probabilities()
+        self.write_rows(self.softmax.maximum)
+        self.send_probabilities("second")
+        scale_rows(self.pv.tCrC, self.sums, factors)
+        self.pv.issue(b=3, accumulate=True)
+        self.far_values.wait(state)
+        self.wait_at("probabilities")
+        self.pv_far.issue(b=1, accumulate=True)
+        warpgroup.wait_group(1)
+        self.rings[0].release(state)
+        warpgroup.wait_group(0)
+        self.far_values.release(state)
+
+    def keep_probabilities(self):
+        """Make the exponentials the A of the product with the own block."""
+        tile = (ROWS, BLOCK)
+        operand.from_accumulators(self.qk.tCrC, self.qk.tiled_mma, tile, self.pv.tiled_mma, into=self.pv.tCrA)
+
+    @cute.jit
+    def send_probabilities(self, barrier: cutlass.Constexpr):
+        """Write the exponentials to shared memory, for the MMAs of the other warpgroup, which waits at the barrier."""
+        self.stage.write(self.stage.subtiles(self.qk.tCrC)[None, None, None, 0], 0)
+        cute.arch.fence_proxy("async.shared", space="cta")
+        self.arrive_at(barrier)
+
+    @cute.jit
+    def write_rows(self, values: cute.Tensor):
+        """Write this thread's value of each row for the thread of the other warpgroup that has the same rows."""
+        for row in cutlass.range_constexpr(cute.size(values)):
+            self.own_rows[row] = values[row]
+
+    @cute.jit
+    def tell(self, values: cute.Tensor, barrier: cutlass.Constexpr):
+        """Tell the other warpgroup, which waits at the barrier, a value of each row."""
+        self.write_rows(values)
+        self.arrive_at(barrier)
+
+    @cute.jit
+    def hear(self, barrier: cutlass.Constexpr):
+        """Wait at the barrier for the other warpgroup's values of this thread's rows."""
+        self.wait_at(barrier)
+        values = cute.make_rmem_tensor(self.softmax.maximum.shape, Float32)
+        for row in cutlass.range_constexpr(cute.size(values)):
+            values[row] = self.other_rows[row]
+        return values
+
+    def arrive_at(self, barrier: str):
+        """Let the other warpgroup continue."""
+        cute.arch.barrier_arrive(barrier_id=self.barriers[barrier], number_of_threads=CONSUMERS)
+
+    def wait_at(self, barrier: str):
+        """Wait for the other warpgroup."""
+        cute.arch.barrier(barrier_id=self.barriers[barrier], number_of_threads=CONSUMERS)
+
+    @cute.jit
+    def store(self, piece: Piece, band: Band):
+        """Store half of O, and the logarithms of the rows' sums."""
+        self.write_rows(self.softmax.total)
+        others = self.hear("sums")
+        for row in cutlass.range_constexpr(cute.size(others)):
+            self.softmax.total[row] = self.softmax.total[row] + others[row]
+        factors, lse = self.softmax.finish()
+        scale_rows(self.pv.tCrC, self.sums, factors)
+        # The other warpgroup's next maxima come behind its reads of these sums.
+        self.wait_at("read")
+        if cutlass.const_expr(self.parts is None):
+            self.store_rows(self.o[piece.sequence, None, None], self.lse[piece.sequence, None], band, lse)
+        elif piece.is_whole:
+            self.store_rows(self.o[piece.sequence, None, None], self.lse[piece.sequence, None], band, lse)
+        else:
+            self.store_rows(self.parts[piece.slot, None, None], self.lses[piece.slot, None], band, lse)
+
+    @cute.jit
+    def store_rows(self, o: cute.Tensor, lses: cute.Tensor, band: Band, lse):
+        """Store to o (rows, columns) and lses (rows,), two adjoining columns of a row at a time."""
+        first = self.places.row * ROWS + self.sums.of_thread(0)
+        column = self.block * HALF + self.sums.of_thread(1)
+        for place, down in enumerate(self.sums.distinct(0)):
+            row = first + down
+            if row < band.queries:
+                line = o[row, None]
+                for register, (own, across) in enumerate(self.sums.registers):
+                    if cutlass.const_expr(own == down and register % 2 == 0):
+                        pair = cute.make_rmem_tensor(2, o.element_type)
+                        pair[0] = self.pv.tCrC[register].to(o.element_type)
+                        pair[1] = self.pv.tCrC[register + 1].to(o.element_type)
+                        cute.autovec_copy(pair, cute.local_tile(line, (2,), ((column + across) // 2,)))
+                if cutlass.const_expr(self.block == 0):
+                    if self.scores.is_first(0, cute.arch.lane_idx()):
+                        lses[row] = lse[place]
+
+
+class Mla:
+    """Latent attention of one configuration: a callable that the DSL compiles."""
+
+    def __init__(self, config: MlaConfig):
+        self.config = config
+
+    @cute.jit
+    def __call__(
+        self,
+        q: cute.Tensor,
+        cache: cute.Tensor,
+        o: cute.Tensor,
+        lse: cute.Tensor,
+        parts: cute.Tensor | None,
+        lses: cute.Tensor | None,
+        scale: Float32,
+        sharing: cutlass.Int32,
+        count: cutlass.Int32,
+        lengths: cute.Tensor | None,
+        table: cute.Tensor | None,
+        stream: CUstream,
+    ):
+        """Launch on q (sequences, rows, columns), cache (keys, columns), o (sequences, rows, latent columns).
+
+        lse is (sequences, rows), fp32. `sharing` adjoining rows are of one token. `count` CTAs share each tile of rows'
+        keys; partial results go to parts (2 `count`, rows, latent columns) and lses (2 `count`, rows), fp32, which are
+        None if it is 1. lengths (sequences,) are the keys of each, all if None, and `table` (sequences, pages) has
+        their pages.
+        """
+        config, plan = self.config, self.config.smem
+        content = {region.name: region.content for region in plan}
+        sequences, rows = cute.size(q, mode=[0]), cute.size(q, mode=[1])
+        queries = cute.make_tensor(q.iterator, cute.select(_with_head(q.layout), [1, 2, 3, 0]))
+        keys = ragged_view(cute.make_tensor(cache.iterator, _with_head(cache.layout)), 0)
+        copies = (
+            tma.make_load(queries, to_cute(content["sQ"].layout), content["sQ"].tile, 1),
+            tma.make_load(queries, to_cute(content["sQRope"].layout), content["sQRope"].tile, 1),
+            tma.make_load(keys, to_cute(config.block_copy.layout), config.block_copy.tile, 1),
+            tma.make_load(keys, to_cute(config.rope_copy.layout), config.rope_copy.tile, 1),
+        )
+        if cutlass.const_expr(table is None):
+            most_keys = cute.size(cache, mode=[0]) // sequences
+        else:
+            most_keys = cute.size(table, mode=[1]) * config.page
+        row_tiles = cute.ceil_div(rows, ROWS)
+        self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
+        self.kernel(
+            *zip(*copies, strict=True),
+            o,
+            lse,
+            parts,
+            lses,
+            scale * LOG2_E,
+            Sequences(sequences, most_keys, None, lengths),
+            Band(rows, cutlass.Int32(0), None, cutlass.Int32(0) if config.causal else None, sharing),
+            table,
+            row_tiles,
+            count,
+            *(to_tiled_mma(mma) for mma in (config.qk, config.qk_rope)),
+            *(to_tiled_mma(mma, "K", "MN") for mma in (config.pv, config.pv_far)),
+        ).launch(
+            grid=(row_tiles * count, 1, 1), block=(PRODUCERS + CONSUMERS, 1, 1), min_blocks_per_mp=1, stream=stream
+        )
+
+    @cute.kernel
+    def kernel(
+        self,
+        copies: tuple,
+        tensors: tuple,
+        o: cute.Tensor,
+        lse: cute.Tensor,
+        parts: cute.Tensor | None,
+        lses: cute.Tensor | None,
+        scale_log2: Float32,
+        keys: Sequences,
+        band: Band,
+        table: cute.Tensor | None,
+        row_tiles: cutlass.Int32,
+        count: cutlass.Int32,
+        qk: cute.TiledMma,
+        qk_rope: cute.TiledMma,
+        pv: cute.TiledMma,
+        pv_far: cute.TiledMma,
+    ):
+        """Make the blocks, and part the warps by their roles."""
+        config, plan = self.config, self.config.smem
+        dtype = element_type(config.dtype)
+        staged = ("sQ", "sQRope", "sK", "sKRope", "sP0", "sP1")
+        shared = smem.share(plan, **dict.fromkeys(staged, dtype), sRows=Float32)
+        latent, rope = (plan[name].content.stage_bytes for name in ("sK", "sKRope"))
+        q_ring = TmaRing(shared["q_barriers"], 1, 2 * plan["sQ"].content.stage_bytes + rope, CONSUMERS // 32)
+        # A far half is read by both warpgroups.
+        rings = [
+            tuple(
+                TmaRing(shared[f"{name}{block}_barriers"], 1, size, warps)
+                for name, size, warps in (("near", latent, 4), ("far", latent, 8), ("rope", rope, 4))
+            )
+            for block in range(2)
+        ]
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        if warp == 0:
+            with cute.arch.elect_one():
+                q_ring.initialise()
+                for ring in (*rings[0], *rings[1]):
+                    ring.initialise()
+        publish_barriers()
+        index, _, _ = cute.arch.block_idx()
+        # CTAs that have the same keys run at one time.
+        row, part = index % row_tiles, index // row_tiles
+        places = Places(row, KeysSeen(keys, band, row * ROWS + ROWS - 1), table)
+        schedule = KeyParts(places.seen, 0, KEYS, cutlass.Int32(1), Persistent((1, 1), 1), count)
+        budget = rules.register_budget(2, producer=24 if table is None else 40)
+        if warp < PRODUCERS // 32:
+            cute.arch.setmaxregister_decrease(budget.producer)
+            loads = self.loads(copies, tensors, shared, table)
+            for block in cutlass.range_constexpr(2):
+                if warp == block:
+                    own = Loads(block, rings[block], q_ring if block == 0 else None, *loads, places)
+                    q_state, k_state = schedule.pieces(own, part)
+                    if cutlass.const_expr(block == 0):
+                        q_ring.drain(q_state)
+                    for ring in rings[block]:
+                        ring.drain(k_state.clone())
+        else:
+            cute.arch.setmaxregister_increase(budget.consumer)
+            tidx = roles.warpgroup_thread(PRODUCERS, CONSUMERS)
+            consumer, lane = cute.arch.make_warp_uniform(tidx // 128), tidx % 128
+            barriers = rules.named_barriers(first=1, second=1, probabilities=1, sums=1, read=1, stage=1)
+            exchanged = cute.make_tensor(shared["sRows"], cute.make_layout((128, 2, 2)))
+            scores, sums = make_subtile((ROWS, BLOCK), 1, lane), make_subtile((ROWS, HALF), 1, lane)
+            for block in cutlass.range_constexpr(2):
+                if consumer == block:
+                    of_qk = product.make_product(qk, shared["sQ"], shared["sK"], lane)
+                    of_rope = product.make_product(qk_rope, ROWS, shared["sKRope"], lane)
+                    values = staging.turned(shared["sK"])
+                    of_pv = product.make_product(pv, ROWS, values, lane)
+                    of_far = product.make_product(pv_far, shared[f"sP{1 - block}"], values, lane)
+                    attends = Attends(
+                        block,
+                        rings[block],
+                        rings[1 - block][1],
+                        q_ring,
+                        of_qk,
+                        replace(of_rope, tCrC=of_qk.tCrC),
+                        of_pv,
+                        replace(of_far, tCrC=of_pv.tCrC),
+                        operand.make_operand_load(qk_rope, shared["sQRope"], lane),
+                        scores,
+                        sums,
+                        make_online_softmax(scores, scale_log2),
+                        make_stage(qk, shared[f"sP{block}"], 1, lane, 128, barriers["stage"]),
+                        exchanged[lane, None, block],
+                        exchanged[lane, None, 1 - block],
+                        barriers,
+                        places,
+                        o,
+                        lse,
+                        parts,
+                        lses,
+                    )
+                    schedule.pieces(attends, part)
+
+    def loads(self, copies: tuple, tensors: tuple, shared: dict, table: cute.Tensor | None):
+        """Return the loads of Q and of keys."""
+        config = self.config
+        q, q_rope = (
+            tma.make_tiles(copies[n], tensors[n], shared[name], (ROWS, columns)).loads()
+            for n, (name, columns) in enumerate((("sQ", HALF), ("sQRope", ROPE)))
+        )
+        k, k_rope = (
+            GroupedTiles(copies[n], tensors[n], shared[name], (BLOCK, columns), 0, batched=True).loads()
+            if table is None
+            else make_paged_loads(copies[n], tensors[n], shared[name], (BLOCK, columns), table, config.page, 0)
+            for n, (name, columns) in enumerate((("sK", HALF), ("sKRope", ROPE)), 2)
+        )
+        return q, q_rope, k, k_rope
+
+
+def _with_head(layout: cute.Layout) -> cute.Layout:
+    """Add a mode of one head behind the columns."""
+    return cute.append(layout, cute.make_layout(1, stride=0))

@@ -1,0 +1,127 @@
+"""Launch latent attention: compile if necessary, and call the kernels."""
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+
+from cutepy.host.compilation import compile
+from cutepy.host.declared import Deferred
+from cutepy.host.function import Function
+from cutepy.host.specs import TensorSpec, dtype_name
+from cutepy.kernels.gemm.gpu import gpu_of
+from cutepy.kernels.mla.config import HEAD, LATENT, ROWS, MlaConfig
+
+SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.mla")
+"""Packages whose source, with a configuration, is the key of a compiled kernel."""
+
+
+def parts_of(row_tiles: int, sm_count: int) -> int:
+    """Return into how many parts the keys of all sequences are dealt, for each tile of rows: a CTA an SM.
+
+    Examples
+    --------
+    >>> parts_of(2, 132), parts_of(200, 132)
+    (66, 1)
+    """
+    return max(sm_count // row_tiles, 1)
+
+
+def plan(
+    q: torch.Tensor,
+    cache: torch.Tensor,
+    scale: float,
+    sharing: int,
+    *,
+    causal: bool,
+    page: int,
+    most_keys: int,
+    has_lengths: bool,
+    count: int | None = None,
+) -> Callable[..., None]:
+    """Compile what computes latent attention for tensors like these, which have elements and have been checked.
+
+    Parameters
+    ----------
+    q : Tensor (sequences, rows, 576)
+        Rows of all heads of a token adjoin.
+    cache : Tensor (keys, 576)
+        All sequences' keys, or all pages'.
+    scale : float
+        Factor of the scores, positive.
+    sharing : int
+        Rows of a token.
+    causal : bool
+    page : int
+        Keys of a page; 0 if keys are not in pages.
+    most_keys : int
+        Keys that a sequence may have.
+    has_lengths : bool
+        True if sequences have other numbers of keys.
+    count : int, optional
+        Parts of the keys, for each tile of rows; one for each SM that they share if not given.
+
+    Returns
+    -------
+    callable
+        Takes q, the cache, O (sequences, rows, 512), the logarithms (sequences, rows), fp32, lengths and table.
+    """
+    config = MlaConfig(dtype=dtype_name(q.dtype), causal=causal, page=page)
+    if count is None:
+        count = parts_of(-(-q.shape[1] // ROWS), gpu_of(q.device).sm_count)
+    is_split = count > 1
+    function = compile_mla(config, has_lengths=has_lengths, is_split=is_split)
+    combine = compile_combine(config, has_lengths=has_lengths)
+
+    def launch(
+        q: torch.Tensor,
+        cache: torch.Tensor,
+        o: torch.Tensor,
+        lse: torch.Tensor,
+        lengths: torch.Tensor | None,
+        table: torch.Tensor | None,
+    ) -> None:
+        slots, rows = 2 * count, q.shape[1]
+        parts = q.new_empty(slots, rows, LATENT, dtype=torch.float32)
+        lses = q.new_empty(slots, rows, dtype=torch.float32)
+        function(q, cache, o, lse, parts, lses, scale, sharing, count, lengths, table)
+        combine(parts, lses, o, lse, sharing, count, most_keys, lengths)
+
+    return launch
+
+
+@cache
+def compile_mla(config: MlaConfig, *, has_lengths: bool, is_split: bool) -> Function:
+    """Compile the kernel of a configuration, unless memory or disk has it; needs no GPU."""
+    rows = {"q_rows": 8, "q_sequences": 8}
+    q = TensorSpec(
+        config.dtype,
+        ("sequences", "rows", HEAD),
+        strides=("q_sequences", "q_rows", 1),
+        divisibility=rows,
+        nonempty=("sequences", "rows"),
+    )
+    cached = TensorSpec(
+        config.dtype, ("keys", HEAD), strides=("key", 1), divisibility={"key": 8}, nonempty=("keys",)
+    )
+    o = TensorSpec(config.dtype, ("sequences", "rows", LATENT))
+    lse = TensorSpec("float32", ("sequences", "rows"))
+    parts = TensorSpec("float32", ("slots", "rows", LATENT))
+    lses = TensorSpec("float32", ("slots", "rows"))
+    lengths = TensorSpec("int32", ("sequences",), align=4) if has_lengths else None
+    table = TensorSpec("int32", ("sequences", "pages"), align=4) if config.page else None
+    kernel = Deferred("cutepy.kernels.mla.decode:Mla", config)
+    found = compile(kernel, q, cached, o, lse, parts, lses, 1.0, 1, 1, lengths, table, sources=SOURCES)
+    return found.without_lazy_check().with_smem_plan(config.smem)
+
+
+@cache
+def compile_combine(config: MlaConfig, *, has_lengths: bool) -> Function:
+    """Compile the kernel that combines partial results, unless memory or disk has it; needs no GPU."""
+    parts = TensorSpec("float32", ("slots", "rows", LATENT))
+    lses = TensorSpec("float32", ("slots", "rows"))
+    o = TensorSpec(config.dtype, ("sequences", "rows", LATENT))
+    lse = TensorSpec("float32", ("sequences", "rows"))
+    lengths = TensorSpec("int32", ("sequences",), align=4) if has_lengths else None
+    kernel = Deferred("cutepy.kernels.mla.combine:Combine", config)
+    return compile(kernel, parts, lses, o, lse, 1, 1, 1, lengths, sources=SOURCES).without_lazy_check()
