@@ -145,6 +145,13 @@ class KeyParts(GroupedRows):
         return state
 
     @cute.jit
+    def sequence(self, worker: Any, index):
+        """Run a worker on all tiles of one sequence, of which there may be none; return its last state."""
+        rules.check_worker(worker)
+        tiles = cute.ceil_div(self.groups.of(index).length, self.tile)
+        return worker.on_piece(Piece(index, cutlass.Int32(0), tiles, tiles, index), worker.first_state(None))
+
+    @cute.jit
     def owners(self, sequence):
         """Return the parts that a sequence lies in; whole warps call."""
         scan = self.scan(cutlass.Int32(0), cutlass.Int32(0))

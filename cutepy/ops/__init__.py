@@ -21,6 +21,10 @@ from cutepy.ops.dot_product_attention import (
 )
 from cutepy.ops.flex import flex_attention as flex_attention
 from cutepy.ops.grouped import grouped_gemm as grouped_gemm
+from cutepy.ops.latent_attention import (
+    attention_mla as attention_mla,
+    flash_mla_with_kvcache as flash_mla_with_kvcache,
+)
 from cutepy.ops.operation import Operation as Operation
 from cutepy.ops.products import gemm as gemm
 from cutepy.ops.quantising import dequantise as dequantise, quantise as quantise
@@ -36,6 +40,7 @@ __all__ = [
     "Operation",
     "attention",
     "attention_decode",
+    "attention_mla",
     "attention_varlen",
     "batch_invariant",
     "block_mask",
@@ -43,6 +48,7 @@ __all__ = [
     "flash_attn_func",
     "flash_attn_varlen_func",
     "flash_attn_with_kvcache",
+    "flash_mla_with_kvcache",
     "flex_attention",
     "gemm",
     "grouped_gemm",

@@ -128,6 +128,17 @@ def _check(
     check(q, k, v, scale, has_batch=table is None)
     if k.shape[:2] != v.shape[:2]:
         raise ValueError(f"k_cache and v_cache must have the same pages, got {tuple(k.shape)} and {tuple(v.shape)}")
+    check_lengths(q, k.shape[1], lengths, table)
+
+
+def check_lengths(q: torch.Tensor, keys: int, lengths: torch.Tensor | None, table: torch.Tensor | None) -> None:
+    """Check the lengths of cached sequences, and their table, beside queries and the keys of a page or a sequence.
+
+    Raises
+    ------
+    ValueError
+        If they are no such tensors, the lengths are missing, or pages have other numbers of keys.
+    """
     for name, given, shape in (("cache_seqlens", lengths, (q.shape[0],)), ("block_table", table, (q.shape[0], None))):
         if given is None:
             continue
@@ -142,11 +153,11 @@ def _check(
         return
     if lengths is None:
         raise ValueError("a block_table needs cache_seqlens: how many keys each sequence has; got None")
-    if k.shape[1] % 8 or not k.shape[1]:
-        raise ValueError(f"pages must have a multiple of 8 keys, got {k.shape[1]}")
+    if keys % 8 or not keys:
+        raise ValueError(f"pages must have a multiple of 8 keys, got {keys}")
 
 
-def _rows_of_all(name: str, cache: torch.Tensor) -> torch.Tensor:
+def rows_of_all(name: str, cache: torch.Tensor) -> torch.Tensor:
     """View the first two modes of a cache as one."""
     try:
         return cache.view(-1, *cache.shape[2:])
@@ -264,7 +275,7 @@ def _find_launch(
     given = None if lengths is None else Lengths(k_used=True)
     is_packed = queries * group <= DECODE_ROWS and group > 1
     has_lengths = lengths is not None
-    caches = (_rows_of_all("k_cache", k), _rows_of_all("v_cache", v)) if has_lengths else (k, v)
+    caches = (rows_of_all("k_cache", k), rows_of_all("v_cache", v)) if has_lengths else (k, v)
 
     def rows_of(q: torch.Tensor) -> torch.Tensor:
         """View queries of heads that share keys as rows: (batch, queries * group, kv heads, head)."""

@@ -386,3 +386,11 @@ def of_attention_decode(
     of_rest = [letters("b", *(None,) * (each.dim() - 1)) for each in (lengths, table) if each is not None]
     of_q = letters("b", None, "h", None)
     return Sharding((of_q, of_k, of_k, *of_rest), (of_q, letters("b", "h", None)), ("b", "h"))
+
+
+def of_attention_mla(q: torch.Tensor, cache: torch.Tensor, lengths: Given, table: Given, *_: object) -> Sharding:
+    """Shard latent attention along the heads, which share the cache, and along the batch, unless it is in pages."""
+    of_cache = letters("b" if table is None else None, *(None,) * (cache.dim() - 1))
+    of_rest = [letters("b", *(None,) * (each.dim() - 1)) for each in (lengths, table) if each is not None]
+    of_q = letters("b", None, "h", None)
+    return Sharding((of_q, of_cache, *of_rest), (of_q, letters("b", "h", None)), ("b", "h"))

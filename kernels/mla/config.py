@@ -36,11 +36,15 @@ class MlaConfig:
         True if a query sees no key behind its position.
     page : int
         Keys of a page; 0 if keys are not in pages.
+    is_split : bool
+        True if the keys of all sequences are dealt out in equal parts, and there are partial results; False if a CTA
+        has all keys of a sequence, whatever else is in the batch.
     """
 
     dtype: str
     causal: bool = False
     page: int = 0
+    is_split: bool = True
 
     @cached_property
     def block_copy(self) -> sm90.StagedTile:
@@ -101,6 +105,7 @@ class MlaConfig:
     def name(self) -> str:
         """Name of the kernel, as profilers show it."""
         kind = ("_causal" if self.causal else "") + (f"_page{self.page}" if self.page else "")
+        kind += "_split" if self.is_split else ""
         return f"cutepy_mla_{self.dtype}{kind}"
 
 

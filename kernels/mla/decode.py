@@ -280,12 +280,14 @@ class Attends:
         scale_rows(self.pv.tCrC, self.sums, factors)
         # The other warpgroup's next maxima come behind its reads of these sums.
         self.wait_at("read")
+        result = self.o[piece.sequence, None, None], self.lse[piece.sequence, None]
         if cutlass.const_expr(self.parts is None):
-            self.store_rows(self.o[piece.sequence, None, None], self.lse[piece.sequence, None], band, lse)
-        elif piece.is_whole:
-            self.store_rows(self.o[piece.sequence, None, None], self.lse[piece.sequence, None], band, lse)
+            self.store_rows(*result, band, lse)
         else:
-            self.store_rows(self.parts[piece.slot, None, None], self.lses[piece.slot, None], band, lse)
+            if piece.is_whole:
+                self.store_rows(*result, band, lse)
+            else:
+                self.store_rows(self.parts[piece.slot, None, None], self.lses[piece.slot, None], band, lse)
 
     @cute.jit
     def store_rows(self, o: cute.Tensor, lses: cute.Tensor, band: Band, lse):
@@ -331,10 +333,10 @@ class Mla:
     ):
         """Launch on q (sequences, rows, columns), cache (keys, columns), o (sequences, rows, latent columns).
 
-        lse is (sequences, rows), fp32. `sharing` adjoining rows are of one token. `count` CTAs share each tile of rows'
-        keys; partial results go to parts (2 `count`, rows, latent columns) and lses (2 `count`, rows), fp32, which are
-        None if it is 1. lengths (sequences,) are the keys of each, all if None, and `table` (sequences, pages) has
-        their pages.
+        lse is (sequences, rows), fp32. `sharing` adjoining rows are of one token. Each tile of rows has `count` CTAs.
+        Where the keys are split, partial results go to parts (2 `count`, rows, latent columns) and lses (2 `count`,
+        rows), fp32; else these are None, and `count` is that of sequences. lengths (sequences,) are the keys of each,
+        all if None, and `table` (sequences, pages) has their pages.
         """
         config, plan = self.config, self.config.smem
         content = {region.name: region.content for region in plan}
@@ -418,6 +420,7 @@ class Mla:
         row, part = index % row_tiles, index // row_tiles
         places = Places(row, KeysSeen(keys, band, row * ROWS + ROWS - 1), table)
         schedule = KeyParts(places.seen, 0, KEYS, cutlass.Int32(1), Persistent((1, 1), 1), count)
+        run = schedule.pieces if config.is_split else schedule.sequence
         budget = rules.register_budget(2, producer=24 if table is None else 40)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
@@ -425,7 +428,7 @@ class Mla:
             for block in cutlass.range_constexpr(2):
                 if warp == block:
                     own = Loads(block, rings[block], q_ring if block == 0 else None, *loads, places)
-                    q_state, k_state = schedule.pieces(own, part)
+                    q_state, k_state = run(own, part)
                     if cutlass.const_expr(block == 0):
                         q_ring.drain(q_state)
                     for ring in rings[block]:
@@ -467,7 +470,7 @@ class Mla:
                         parts,
                         lses,
                     )
-                    schedule.pieces(attends, part)
+                    run(attends, part)
 
     def loads(self, copies: tuple, tensors: tuple, shared: dict, table: cute.Tensor | None):
         """Return the loads of Q and of keys."""

@@ -11,6 +11,7 @@ from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.mla.config import HEAD, LATENT, ROWS, MlaConfig
+from cutepy.runtime.invariance import INVARIANCE
 
 SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.mla")
 """Packages whose source, with a configuration, is the key of a compiled kernel."""
@@ -52,6 +53,7 @@ def plan(
     sharing : int
         Rows of a token.
     causal : bool
+        True if a query sees no key behind its position.
     page : int
         Keys of a page; 0 if keys are not in pages.
     most_keys : int
@@ -59,18 +61,22 @@ def plan(
     has_lengths : bool
         True if sequences have other numbers of keys.
     count : int, optional
-        Parts of the keys, for each tile of rows; one for each SM that they share if not given.
+        Parts of the keys, for each tile of rows; one for each SM that these share if not given.
 
     Returns
     -------
     callable
         Takes q, the cache, O (sequences, rows, 512), the logarithms (sequences, rows), fp32, lengths and table.
     """
-    config = MlaConfig(dtype=dtype_name(q.dtype), causal=causal, page=page)
     if count is None:
         count = parts_of(-(-q.shape[1] // ROWS), gpu_of(q.device).sm_count)
-    is_split = count > 1
-    function = compile_mla(config, has_lengths=has_lengths, is_split=is_split)
+    is_split = count > 1 and not INVARIANCE.on
+    config = MlaConfig(dtype=dtype_name(q.dtype), causal=causal, page=page, is_split=is_split)
+    function = compile_mla(config, has_lengths=has_lengths)
+    if not is_split:
+        return lambda q, cache, o, lse, lengths, table: function(
+            q, cache, o, lse, None, None, scale, sharing, q.shape[0], lengths, table
+        )
     combine = compile_combine(config, has_lengths=has_lengths)
 
     def launch(
@@ -90,24 +96,25 @@ def plan(
     return launch
 
 
+def _partial() -> tuple[TensorSpec, TensorSpec]:
+    """Describe partial results, and the logarithms of their sums."""
+    return TensorSpec("float32", ("slots", "rows", LATENT)), TensorSpec("float32", ("slots", "rows"))
+
+
 @cache
-def compile_mla(config: MlaConfig, *, has_lengths: bool, is_split: bool) -> Function:
+def compile_mla(config: MlaConfig, *, has_lengths: bool) -> Function:
     """Compile the kernel of a configuration, unless memory or disk has it; needs no GPU."""
-    rows = {"q_rows": 8, "q_sequences": 8}
     q = TensorSpec(
         config.dtype,
         ("sequences", "rows", HEAD),
-        strides=("q_sequences", "q_rows", 1),
-        divisibility=rows,
+        strides=("q_sequence", "q_row", 1),
+        divisibility={"q_sequence": 8, "q_row": 8},
         nonempty=("sequences", "rows"),
     )
-    cached = TensorSpec(
-        config.dtype, ("keys", HEAD), strides=("key", 1), divisibility={"key": 8}, nonempty=("keys",)
-    )
+    cached = TensorSpec(config.dtype, ("keys", HEAD), strides=("key", 1), divisibility={"key": 8}, nonempty=("keys",))
     o = TensorSpec(config.dtype, ("sequences", "rows", LATENT))
     lse = TensorSpec("float32", ("sequences", "rows"))
-    parts = TensorSpec("float32", ("slots", "rows", LATENT))
-    lses = TensorSpec("float32", ("slots", "rows"))
+    parts, lses = _partial() if config.is_split else (None, None)
     lengths = TensorSpec("int32", ("sequences",), align=4) if has_lengths else None
     table = TensorSpec("int32", ("sequences", "pages"), align=4) if config.page else None
     kernel = Deferred("cutepy.kernels.mla.decode:Mla", config)
@@ -118,8 +125,7 @@ def compile_mla(config: MlaConfig, *, has_lengths: bool, is_split: bool) -> Func
 @cache
 def compile_combine(config: MlaConfig, *, has_lengths: bool) -> Function:
     """Compile the kernel that combines partial results, unless memory or disk has it; needs no GPU."""
-    parts = TensorSpec("float32", ("slots", "rows", LATENT))
-    lses = TensorSpec("float32", ("slots", "rows"))
+    parts, lses = _partial()
     o = TensorSpec(config.dtype, ("sequences", "rows", LATENT))
     lse = TensorSpec("float32", ("sequences", "rows"))
     lengths = TensorSpec("int32", ("sequences",), align=4) if has_lengths else None

@@ -1,0 +1,250 @@
+"""Multi-head latent attention with cached keys as an operation of PyTorch: of any lengths, in pages or not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from cutepy.host.launches import Launches, described
+from cutepy.kernels.attention import reference
+from cutepy.kernels.mla.config import HEAD, LATENT
+from cutepy.kernels.mla.op import plan
+from cutepy.ops import shardings
+from cutepy.ops.attention_arguments import DTYPES, way_to
+from cutepy.ops.decode_attention import check_lengths, rows_of_all
+from cutepy.ops.registration import register_both
+from cutepy.runtime.execution import EXECUTION
+from cutepy.runtime.invariance import INVARIANCE
+
+Launch = Callable[..., tuple[torch.Tensor, torch.Tensor]]
+
+_launches: Launches[Launch] = Launches()
+
+
+def attention_mla(
+    q: torch.Tensor,
+    cache: torch.Tensor,
+    *,
+    cache_seqlens: torch.Tensor | None = None,
+    block_table: torch.Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    return_lse: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Compute softmax(scale q k^T) v of new queries with cached latent rows: k is a row, and v its first 512 columns.
+
+    Queries have absorbed the projection from the latent space, so that all heads share one row a token (DeepSeek-V2's
+    multi-head latent attention). The keys of all sequences are dealt out to the SMs in equal parts, which the device
+    computes from the lengths; a second kernel combines partial results. The last query is at the position of the last
+    key. Keys beyond a sequence's length are not read, nor the rest of the block table. A query that sees no key has an
+    output of zeros.
+
+    Parameters
+    ----------
+    q : Tensor (batch, queries, heads, 576)
+        float16 or bfloat16.
+    cache : Tensor (batch, keys, 576), or, with `block_table`, (pages, keys of a page, 576)
+        A mode of one head may be before the last. The first two modes are one in memory: what follows a page, or
+        sequence, is the next one.
+    cache_seqlens : Tensor (batch,), int32, optional
+        Keys of each sequence; all that the cache has if not given, which `block_table` needs.
+    block_table : Tensor (batch, pages of a sequence), int32, optional
+        The numbers of each sequence's pages, whose keys are a multiple of 8.
+    causal : bool
+        True if a query sees no key behind its position.
+    scale : float, optional
+        Positive factor of the scores; 1 / sqrt(576) if not given.
+    return_lse : bool
+        True to return the natural logarithms of the rows' sums of exp(score) too.
+
+    Returns
+    -------
+    Tensor (batch, queries, heads, 512), or a pair of it and a Tensor (batch, heads, queries) of float32
+        Without derivatives.
+
+    Raises
+    ------
+    TypeError
+        If the dtypes are others, or differ.
+    ValueError
+        If the shapes don't match, or the scale is not positive.
+
+    Examples
+    --------
+    >>> import torch
+    >>> q = torch.randn(2, 1, 16, 576, dtype=torch.bfloat16)
+    >>> cache = torch.randn(9, 64, 576, dtype=torch.bfloat16)
+    >>> table = torch.tensor([[3, 1, 8], [0, 2, 0]], dtype=torch.int32)
+    >>> lengths = torch.tensor([140, 67], dtype=torch.int32)
+    >>> attention_mla(q, cache, cache_seqlens=lengths, block_table=table).shape
+    torch.Size([2, 1, 16, 512])
+    """
+    scale = HEAD**-0.5 if scale is None else float(scale)
+    o, lse = _attention_mla(q, cache, cache_seqlens, block_table, scale, causal)
+    return (o, lse) if return_lse else o
+
+
+def flash_mla_with_kvcache(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    block_table: torch.Tensor,
+    cache_seqlens: torch.Tensor,
+    head_dim_v: int = LATENT,
+    tile_scheduler_metadata: object = None,
+    num_splits: object = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute latent attention with the arguments of FlashMLA's function of this name; schedules are not read."""
+    if head_dim_v != LATENT:
+        raise ValueError(f"head_dim_v must be {LATENT}, got {head_dim_v}")
+    return _attention_mla(
+        q, k_cache, cache_seqlens, block_table, HEAD**-0.5 if softmax_scale is None else float(softmax_scale), causal
+    )
+
+
+def _check(
+    q: torch.Tensor, cache: torch.Tensor, lengths: torch.Tensor | None, table: torch.Tensor | None, scale: float
+) -> None:
+    """Check all that can be told without data."""
+    has_head = cache.dim() == 4 and cache.shape[2] == 1
+    if q.dim() != 4 or q.shape[3] != HEAD or not (has_head or cache.dim() == 3) or cache.shape[-1] != HEAD:
+        raise ValueError(
+            f"q must be (batch, queries, heads, {HEAD}) and the cache (batch or pages, keys, {HEAD}), got shapes "
+            f"{tuple(q.shape)} and {tuple(cache.shape)}"
+        )
+    if q.dtype not in DTYPES or cache.dtype != q.dtype:
+        raise TypeError(
+            f"q and the cache must be both float16 or both bfloat16, got {q.dtype} and {cache.dtype}; convert them"
+        )
+    if cache.device != q.device:
+        raise ValueError(f"q and the cache must be on one device, got {q.device} and {cache.device}")
+    if table is None and cache.shape[0] != q.shape[0]:
+        raise ValueError(
+            f"without a block_table q and the cache must have one batch, got {q.shape[0]} and {cache.shape[0]}"
+        )
+    if not (scale > 0 and math.isfinite(scale)):
+        raise ValueError(f"scale must be a positive number, got {scale}")
+    check_lengths(q, cache.shape[1], lengths, table)
+
+
+def _results(q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return tensors for O and the logarithms."""
+    batch, queries, heads, _ = q.shape
+    return q.new_empty(batch, queries, heads, LATENT), q.new_empty(batch, heads, queries, dtype=torch.float32)
+
+
+def _fake(
+    q: torch.Tensor,
+    cache: torch.Tensor,
+    lengths: torch.Tensor | None,
+    table: torch.Tensor | None,
+    scale: float,
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    _check(q, cache, lengths, table, scale)
+    return _results(q)
+
+
+def _reference(
+    q: torch.Tensor,
+    cache: torch.Tensor,
+    lengths: torch.Tensor | None,
+    table: torch.Tensor | None,
+    scale: float,
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    _check(q, cache, lengths, table, scale)
+    o, lse = _results(q)
+    for batch in range(q.shape[0]):
+        rows = cache[batch] if table is None else cache[table[batch].long().clamp(0, cache.shape[0] - 1)].flatten(0, 1)
+        count = rows.shape[0] if lengths is None else min(max(int(lengths[batch]), 0), rows.shape[0])
+        keys = rows.reshape(-1, HEAD)[None, :count, None]
+        found = reference.forward(q[batch][None], keys, keys[..., :LATENT], scale, None, 0 if causal else None)
+        o[batch], lse[batch] = (each[0] for each in found)
+    return o, lse
+
+
+def _flops(
+    q: tuple[int, ...], cache: tuple[int, ...], lengths: object, table: tuple[int, ...] | None, *_: object
+) -> int:
+    """Count the operations of both products with all keys that the cache may have.
+
+    Examples
+    --------
+    >>> _flops((2, 1, 8, 576), (9, 16, 576), (2,), (2, 3))
+    1671168
+    """
+    keys = cache[1] * (1 if table is None else table[1])
+    return 2 * math.prod(q[:3]) * keys * (HEAD + LATENT)
+
+
+@register_both(
+    "cutepy::attention_mla(Tensor q, Tensor cache, Tensor? lengths, Tensor? table, float scale, bool causal) "
+    "-> (Tensor, Tensor)",
+    reference=_reference,
+    fake=_fake,
+    sharding=shardings.of_attention_mla,
+    flops=_flops,
+)
+def _attention_mla(
+    q: torch.Tensor,
+    cache: torch.Tensor,
+    lengths: torch.Tensor | None,
+    table: torch.Tensor | None,
+    scale: float,
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    key = (scale, causal, INVARIANCE.on, EXECUTION.backend is None, *described(q, cache, lengths, table))
+    launch = _launches.get(key)
+    if launch is None:
+        _check(q, cache, lengths, table, scale)
+        launch = _launches.keep(key, _find_launch(q, cache, lengths, table, scale, causal=causal))
+    return launch(q, cache, lengths, table)
+
+
+def _find_launch(
+    q: torch.Tensor,
+    cache: torch.Tensor,
+    lengths: torch.Tensor | None,
+    table: torch.Tensor | None,
+    scale: float,
+    *,
+    causal: bool,
+) -> Launch:
+    """Decide all that is done for tensors like these, and have the kernels compiled."""
+    batch, queries, heads, _ = q.shape
+    page = 0 if table is None else cache.shape[1]
+    most_keys = cache.shape[1] * (1 if table is None else table.shape[1])
+    of_o, of_lse = (batch, queries, heads, LATENT), (batch, heads, queries)
+    if 0 in q.shape or not most_keys or 0 in cache.shape:
+        return lambda q, *_: (q.new_zeros(of_o), q.new_full(of_lse, -math.inf, dtype=torch.float32))
+
+    def rows_of(q: torch.Tensor) -> torch.Tensor:
+        """View queries and heads as rows."""
+        rows: torch.Tensor = q.flatten(1, 2)
+        return rows
+
+    def all_of(cache: torch.Tensor) -> torch.Tensor:
+        return rows_of_all("cache", cache).view(-1, HEAD)
+
+    ways = way_to(q, rows_of), way_to(cache, all_of)
+    made = [each if way is None else way(each) for way, each in zip(ways, (q, cache), strict=True)]
+    has_lengths = lengths is not None
+    launch = plan(
+        *made, scale, heads, causal=causal and queries > 1, page=page, most_keys=most_keys, has_lengths=has_lengths
+    )
+
+    def run(
+        q: torch.Tensor, cache: torch.Tensor, lengths: torch.Tensor | None, table: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        rows, keys = (each if way is None else way(each) for way, each in zip(ways, (q, cache), strict=True))
+        o, lse = q.new_empty(of_o), q.new_empty(batch, queries * heads, dtype=torch.float32)
+        launch(rows, keys, o.view(batch, queries * heads, LATENT), lse, lengths, table)
+        if queries == 1:
+            return o, lse.view(of_lse)
+        return o, lse.view(batch, queries, heads).transpose(1, 2).contiguous()
+
+    return run
