@@ -116,13 +116,16 @@ class KeyParts(GroupedRows):
     Attributes
     ----------
     parts : Int32
+    least : int
+        Tiles that a part has at least, for which a partial result pays.
     """
 
     parts: cutlass.Int32 = 1
+    least: int = 1
 
     def per_part(self, tiles):
         """Return the tiles of a part."""
-        return cutlass.max(cute.ceil_div(tiles, self.parts), 1)
+        return cutlass.max(cute.ceil_div(tiles, self.parts), self.least)
 
     @cute.jit
     def pieces(self, worker: Any, part):

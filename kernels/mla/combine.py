@@ -8,10 +8,11 @@ from cutlass import Float32
 from cutepy.device import reduce
 from cutepy.device.bands import Band
 from cutepy.device.key_parts import KeyParts, KeysSeen, slot_of
+from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import LOG2_E, select
 from cutepy.device.schedulers import Persistent
 from cutepy.device.sequences import Sequences
-from cutepy.kernels.mla.config import KEYS, LATENT, ROWS, MlaConfig
+from cutepy.kernels.mla.config import KEYS, LATENT, LEAST_TILES, ROWS, MlaConfig
 from cutepy.layouts.sm90 import arch
 
 WARPS = 4
@@ -54,7 +55,7 @@ class Combine:
             Band(rows, cutlass.Int32(0), None, cutlass.Int32(0) if self.config.causal else None, sharing),
             count,
         ).launch(
-            grid=(cute.ceil_div(rows, WARPS), sequences, 1), block=(arch.WARP_THREADS * WARPS, 1, 1), stream=stream
+            grid=(cute.ceil_div(rows, WARPS), sequences, 1), block=(arch.WARP_THREADS * WARPS, 1, 1), use_pdl=True, stream=stream
         )
 
     @cute.kernel
@@ -69,11 +70,12 @@ class Combine:
         count: cutlass.Int32,
     ):
         """Give each warp a row, and each lane some of its columns."""
+        follow_launch(True)
         lane, warp = cute.arch.lane_idx(), cute.arch.make_warp_uniform(cute.arch.warp_idx())
         group, sequence, _ = cute.arch.block_idx()
         row = group * WARPS + warp
         seen = KeysSeen(keys, band, row // ROWS * ROWS + ROWS - 1)
-        owners = KeyParts(seen, 0, KEYS, cutlass.Int32(1), Persistent((1, 1), 1), count).owners(sequence)
+        owners = KeyParts(seen, 0, KEYS, cutlass.Int32(1), Persistent((1, 1), 1), count, LEAST_TILES).owners(sequence)
         if (row < band.queries) & (owners.count != 1):
             largest = Float32(-Float32.inf)
             for n in cutlass.range(lane, owners.count, arch.WARP_THREADS, unroll=1):

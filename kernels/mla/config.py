@@ -18,6 +18,8 @@ KEYS = 2 * BLOCK
 """Keys of a tile."""
 HALF = LATENT // 2
 """Columns of O that a warpgroup sums: 128 registers of a thread."""
+LEAST_TILES = 3
+"""Tiles of keys of a part, at least: fewer take less time than another partial result."""
 CONSUMERS = 256
 """Consumer threads: two warpgroups."""
 PRODUCERS = 128

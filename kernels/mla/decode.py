@@ -5,8 +5,8 @@ two blocks. O has 512 columns: each warpgroup sums half of them. Warpgroup b sco
 need. Both scale by one maximum: that of the first block goes to the second warpgroup, which finds that of both, and
 sends it back. So the softmax of one block runs beside the products of the other (FlashMLA's schedule).
 
-    warpgroup 0: S0   softmax          O0 += P0 V0                  P0 to shared memory   O0 += P1 V1
-    warpgroup 1: S1   (maximum of 0)   softmax, P1 to shared memory    O1 += P1 V1        O1 += P0 V0
+    warpgroup 0:  softmax of S0  O0 += P0 V0     P0 to shared memory  O0 += P1 V1  next S0
+    warpgroup 1:                 softmax of S1   O1 += P1 V1          O1 += P0 V0  next S1
 """
 
 from dataclasses import dataclass, replace
@@ -23,6 +23,7 @@ from cutepy.device.bands import Band
 from cutepy.device.epilogue import Stage, make_stage
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.key_parts import KeyParts, KeysSeen, Piece
+from cutepy.device.overlap import follow_launch
 from cutepy.device.pages import make_paged_loads
 from cutepy.device.pipeline import TmaRing, publish_barriers
 from cutepy.device.primitives import LOG2_E
@@ -33,7 +34,7 @@ from cutepy.device.softmax import OnlineSoftmax, make_online_softmax, scale_rows
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
-from cutepy.kernels.mla.config import BLOCK, CONSUMERS, HALF, KEYS, LATENT, PRODUCERS, ROPE, ROWS, MlaConfig
+from cutepy.kernels.mla.config import BLOCK, CONSUMERS, HALF, KEYS, LATENT, LEAST_TILES, PRODUCERS, ROPE, ROWS, MlaConfig
 
 Rings = dict[str, TmaRing]
 
@@ -152,11 +153,18 @@ class Attends:
         self.softmax.maximum.fill(-Float32.inf)
         self.softmax.total.fill(0.0)
         self.pv.tCrC.fill(0.0)
-        whole_end = cutlass.max(cutlass.min(tiles.whole_end, piece.end), piece.begin)
-        for done in cutlass.range(piece.end - whole_end, unroll=1):
-            k_state = self.attend(band, piece.end - 1 - done, k_state, masked=True)
+        # The last tile, which may reach beyond the last key, comes first and is always masked.
+        self.score_near(k_state)
+        self.score_rest(band, piece.end - 1, k_state, masked=True)
+        last = cutlass.max(piece.end - 1, piece.begin)
+        whole_end = cutlass.max(cutlass.min(tiles.whole_end, last), piece.begin)
+        for done in cutlass.range(last - whole_end, unroll=1):
+            k_state = self.attend(band, last - 1 - done, k_state, masked=True)
         for done in cutlass.range(whole_end - piece.begin, unroll=1):
             k_state = self.attend(band, whole_end - 1 - done, k_state, masked=False)
+        self.sum_values(k_state)
+        self.release_values(k_state)
+        k_state.advance()
         self.q_ring.release(q_state)
         q_state.advance()
         self.store(piece, band)
@@ -164,21 +172,30 @@ class Attends:
 
     @cute.jit
     def attend(self, band: Band, tile, state, masked: cutlass.Constexpr):
-        """Attend to a tile of keys."""
-        self.score(band, tile, state, masked)
+        """Sum the values of a tile of keys whose scores are there, and score the tile that comes next."""
+        self.sum_values(state)
+        following = state.clone()
+        following.advance()
         if cutlass.const_expr(self.block == 0):
-            self.attend_first(state)
+            self.score_near(following)
+            warpgroup.wait_group(1)
+            self.far_values.release(state)
         else:
-            self.attend_second(state)
-        state.advance()
-        return state
+            self.release_values(state)
+            self.score_near(following)
+        self.score_rest(band, tile, following, masked)
+        return following
 
     @cute.jit
-    def score(self, band: Band, tile, state, masked: cutlass.Constexpr):
-        """Multiply Q with the own block."""
-        near, far, rope = self.rings
-        near.wait(state)
+    def score_near(self, state):
+        """Begin to multiply Q with the own block: with its near half."""
+        self.rings[0].wait(state)
         self.qk.issue(a=self.block, b=3 * self.block)
+
+    @cute.jit
+    def score_rest(self, band: Band, tile, state, masked: cutlass.Constexpr):
+        """Multiply Q with the rest of the own block, and mask the scores."""
+        _, far, rope = self.rings
         rope.wait(state)
         self.qk_rope.issue(b=self.block, accumulate=True)
         far.wait(state)
@@ -190,41 +207,60 @@ class Attends:
             band.mask(self.qk.tCrC, self.scores, self.places.row * ROWS, tile * KEYS + self.block * BLOCK)
 
     @cute.jit
-    def attend_first(self, state):
-        """Sum the values of both blocks, as the warpgroup of the first."""
+    def sum_values(self, state):
+        """Sum the values of the own block, and begin with those of the other one."""
+        if cutlass.const_expr(self.block == 0):
+            self.sum_first(state)
+        else:
+            self.sum_second(state)
+
+    @cute.jit
+    def sum_first(self, state):
+        """Sum values as the warpgroup of the first block."""
         factors = self.softmax.update(self.qk.tCrC)
-        self.tell(self.softmax.maximum, "first")
+        self.write_rows(self.softmax.maximum)
+        self.arrive_at("first")
         self.keep_probabilities()
         scale_rows(self.pv.tCrC, self.sums, factors)
         self.pv.issue(b=0, accumulate=True)
-        factors = self.softmax.raise_to(self.hear("second"))
-        scale_rows(self.qk.tCrC, self.scores, factors)
-        self.send_probabilities("probabilities")
         warpgroup.wait_group(0)
         self.rings[0].release(state)
+        factors = self.softmax.raise_to(self.hear("second"))
+        scale_rows(self.qk.tCrC, self.scores, factors)
+        self.write_probabilities()
+        cute.arch.fence_proxy("async.shared", space="cta")
+        self.arrive_at("probabilities")
         scale_rows(self.pv.tCrC, self.sums, factors)
         self.far_values.wait(state)
+        self.wait_at("issued")
         self.pv_far.issue(b=2, accumulate=True)
-        warpgroup.wait_group(0)
-        self.far_values.release(state)
 
     @cute.jit
-    def attend_second(self, state):
-        """Sum the values of both blocks, as the warpgroup of the second."""
-        factors = self.softmax.raise_to(self.hear("first"))
-        grown = self.softmax.update(self.qk.tCrC)
+    def sum_second(self, state):
+        """Sum values as the warpgroup of the second block."""
+        factors = self.softmax.update(self.qk.tCrC)
+        grown = self.softmax.raise_to(self.hear("first"))
+        self.write_rows(self.softmax.maximum)
+        self.arrive_at("second")
+        scale_rows(self.qk.tCrC, self.scores, grown)
+        self.keep_probabilities()
         for row in cutlass.range_constexpr(cute.size(factors)):
             factors[row] = factors[row] * grown[row]
-        self.keep_probabilities()
-        self.write_rows(self.softmax.maximum)
-        self.send_probabilities("second")
         scale_rows(self.pv.tCrC, self.sums, factors)
         self.pv.issue(b=3, accumulate=True)
+        self.write_probabilities()
+        cute.arch.fence_proxy("async.shared", space="cta")
         self.far_values.wait(state)
         self.wait_at("probabilities")
         self.pv_far.issue(b=1, accumulate=True)
-        warpgroup.wait_group(1)
-        self.rings[0].release(state)
+        self.arrive_at("issued")
+
+    @cute.jit
+    def release_values(self, state):
+        """Release both blocks' values once they have been multiplied; the first warpgroup has released its own."""
+        if cutlass.const_expr(self.block == 1):
+            warpgroup.wait_group(1)
+            self.rings[0].release(state)
         warpgroup.wait_group(0)
         self.far_values.release(state)
 
@@ -233,24 +269,15 @@ class Attends:
         tile = (ROWS, BLOCK)
         operand.from_accumulators(self.qk.tCrC, self.qk.tiled_mma, tile, self.pv.tiled_mma, into=self.pv.tCrA)
 
-    @cute.jit
-    def send_probabilities(self, barrier: cutlass.Constexpr):
-        """Write the exponentials to shared memory, for the MMAs of the other warpgroup, which waits at the barrier."""
+    def write_probabilities(self):
+        """Write the exponentials to shared memory, for the MMAs of the other warpgroup."""
         self.stage.write(self.stage.subtiles(self.qk.tCrC)[None, None, None, 0], 0)
-        cute.arch.fence_proxy("async.shared", space="cta")
-        self.arrive_at(barrier)
 
     @cute.jit
     def write_rows(self, values: cute.Tensor):
         """Write this thread's value of each row for the thread of the other warpgroup that has the same rows."""
         for row in cutlass.range_constexpr(cute.size(values)):
             self.own_rows[row] = values[row]
-
-    @cute.jit
-    def tell(self, values: cute.Tensor, barrier: cutlass.Constexpr):
-        """Tell the other warpgroup, which waits at the barrier, a value of each row."""
-        self.write_rows(values)
-        self.arrive_at(barrier)
 
     @cute.jit
     def hear(self, barrier: cutlass.Constexpr):
@@ -370,7 +397,7 @@ class Mla:
             *(to_tiled_mma(mma) for mma in (config.qk, config.qk_rope)),
             *(to_tiled_mma(mma, "K", "MN") for mma in (config.pv, config.pv_far)),
         ).launch(
-            grid=(row_tiles * count, 1, 1), block=(PRODUCERS + CONSUMERS, 1, 1), min_blocks_per_mp=1, stream=stream
+            grid=(row_tiles * count, 1, 1), block=(PRODUCERS + CONSUMERS, 1, 1), min_blocks_per_mp=1, use_pdl=True, stream=stream
         )
 
     @cute.kernel
@@ -415,13 +442,14 @@ class Mla:
                 for ring in (*rings[0], *rings[1]):
                     ring.initialise()
         publish_barriers()
+        follow_launch(True)
         index, _, _ = cute.arch.block_idx()
         # CTAs that have the same keys run at one time.
         row, part = index % row_tiles, index // row_tiles
         places = Places(row, KeysSeen(keys, band, row * ROWS + ROWS - 1), table)
-        schedule = KeyParts(places.seen, 0, KEYS, cutlass.Int32(1), Persistent((1, 1), 1), count)
+        schedule = KeyParts(places.seen, 0, KEYS, cutlass.Int32(1), Persistent((1, 1), 1), count, LEAST_TILES)
         run = schedule.pieces if config.is_split else schedule.sequence
-        budget = rules.register_budget(2, producer=24 if table is None else 40)
+        budget = rules.register_budget(2, producer=24)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
             loads = self.loads(copies, tensors, shared, table)
@@ -437,7 +465,7 @@ class Mla:
             cute.arch.setmaxregister_increase(budget.consumer)
             tidx = roles.warpgroup_thread(PRODUCERS, CONSUMERS)
             consumer, lane = cute.arch.make_warp_uniform(tidx // 128), tidx % 128
-            barriers = rules.named_barriers(first=1, second=1, probabilities=1, sums=1, read=1, stage=1)
+            barriers = rules.named_barriers(first=1, second=1, probabilities=1, issued=1, sums=1, read=1, stage=1)
             exchanged = cute.make_tensor(shared["sRows"], cute.make_layout((128, 2, 2)))
             scores, sums = make_subtile((ROWS, BLOCK), 1, lane), make_subtile((ROWS, HALF), 1, lane)
             for block in cutlass.range_constexpr(2):
