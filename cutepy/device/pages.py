@@ -47,15 +47,16 @@ class PagedLoads:
     mode: int
 
     @at_the_caller
-    def load(self, coordinate, stage, full, *, loc=None, ip=None):
+    def load(self, coordinate, stage, full, found=None, *, loc=None, ip=None):
         """Issue TMA loads of the tile at (row, column, head, sequence, length); barrier `full` counts the bytes.
 
-        A whole warp calls: each lane reads the number of one part's page.
+        A whole warp calls: each lane reads the number of one part's page. `found` is the result of `find` for this
+        tile, where it was called before.
         """
         *tile, head, sequence, length = coordinate
         rows = self.parts[0].tile[self.mode]
         first = tile[self.mode] * (rows * len(self.parts))
-        starts = self.starts(first, rows, sequence, length)
+        starts = self.find(coordinate) if found is None else found
         for index, part in enumerate(self.parts):
             row = first + index * rows
             start = cute.arch.shuffle_sync(starts, index)
@@ -63,6 +64,15 @@ class PagedLoads:
             place = [0, 0]
             place[1 - self.mode] = tile[1 - self.mode]
             part.loads().load((*place, head, start, within), stage, full, loc=loc, ip=ip)
+
+    def find(self, coordinate):
+        """Read the numbers of a tile's pages, which takes as long as memory does, before its stage is free.
+
+        They are the same for tiles of the same rows of other tensors that have the same pages.
+        """
+        *tile, _, sequence, length = coordinate
+        rows = self.parts[0].tile[self.mode]
+        return self.starts(tile[self.mode] * (rows * len(self.parts)), rows, sequence, length)
 
     @cute.jit
     def starts(self, first, rows: cutlass.Constexpr, sequence, length):

@@ -125,8 +125,11 @@ class GroupedLoads:
     sharing: int
     peers: cutlass.Int16 | None = None
 
+    def find(self, coordinate) -> None:
+        """Return nothing: tiles are where their coordinates say, unlike those of `PagedLoads`."""
+
     @at_the_caller
-    def load(self, coordinate, stage, full, *, loc=None, ip=None):
+    def load(self, coordinate, stage, full, found=None, *, loc=None, ip=None):
         """Issue TMA loads of the tile at (row, column, group, start, length) into a stage, as `TmaLoads` does."""
         row, column, *group = coordinate
         tiles = self.tiles

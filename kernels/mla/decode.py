@@ -98,13 +98,17 @@ class Loads:
         keys = self.places.keys(piece.sequence)
         for done in cutlass.range(piece.end - piece.begin, unroll=1):
             row = 2 * (piece.end - 1 - done) + self.block
+            near_place, rope_place, far_place = (
+                (row, column, 0, *keys) for column in (self.block, LATENT // ROPE, 1 - self.block)
+            )
+            found = self.sK.find(near_place)
             # In the order in which the consumers release them, and need them.
             full = near.acquire(k_state)
-            self.sK.load((row, self.block, 0, *keys), 3 * self.block, full)
+            self.sK.load(near_place, 3 * self.block, full, found)
             full = rope.acquire(k_state)
-            self.sKRope.load((row, LATENT // ROPE, 0, *keys), self.block, full)
+            self.sKRope.load(rope_place, self.block, full, found)
             full = far.acquire(k_state)
-            self.sK.load((row, 1 - self.block, 0, *keys), self.block + 1, full)
+            self.sK.load(far_place, self.block + 1, full, found)
             k_state.advance()
         return q_state, k_state
 
