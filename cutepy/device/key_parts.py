@@ -60,50 +60,33 @@ class Piece(NamedTuple):
     sequence : Int32
     begin, end : Int32
         First of the tiles, and the one behind the last.
-    tiles : Int32
-        Of the whole sequence.
     part : Int32
         Index of the part that it is of.
+    count : Int32
+        Parts that the sequence lies in.
     """
 
     sequence: cutlass.Int32
     begin: cutlass.Int32
     end: cutlass.Int32
-    tiles: cutlass.Int32
     part: cutlass.Int32
-
-    @property
-    def is_whole(self):
-        """True if these are all tiles of the sequence."""
-        return (self.begin == 0) & (self.end == self.tiles)
+    count: cutlass.Int32
 
     @property
     def slot(self):
         """Slot of a partial result: each part has one for what it goes on with, and one for what it begins."""
-        return slot_of(self.part, self.begin == 0)
+        return slot_of(self.part, cutlass.Int32(self.begin == 0))
 
 
 def slot_of(part, begins):
-    """Return the slot of the result of a part that begins a sequence, or goes on with one.
+    """Return the slot of the result of a part that begins a sequence, 1, or goes on with one, 0.
 
     Examples
     --------
-    >>> slot_of(3, False), slot_of(3, True)
+    >>> slot_of(3, 0), slot_of(3, 1)
     (6, 7)
     """
-    return 2 * part + cutlass.Int32(begins) if isinstance(begins, cutlass.Numeric) else 2 * part + int(begins)
-
-
-class Owners(NamedTuple):
-    """Parts that a sequence lies in: `count` from `first` on, in order.
-
-    Attributes
-    ----------
-    first, count : Int32
-    """
-
-    first: cutlass.Int32
-    count: cutlass.Int32
+    return 2 * part + begins
 
 
 @dataclass(frozen=True)
@@ -123,48 +106,40 @@ class KeyParts(GroupedRows):
     parts: cutlass.Int32 = 1
     least: int = 1
 
-    def per_part(self, tiles):
-        """Return the tiles of a part."""
-        return cutlass.max(cute.ceil_div(tiles, self.parts), self.least)
-
     @cute.jit
     def pieces(self, worker: Any, part):
         """Run a worker on the pieces of one part, in order; return its last state."""
         rules.check_worker(worker)
-        scan = self.scan(cutlass.Int32(0), cutlass.Int32(0))
-        tiles = self.last(scan)
-        each = self.per_part(tiles)
+        tiles = self.all_tiles()
+        each = cutlass.max(cute.ceil_div(tiles, self.parts), self.least)
         index = part * each
         end = cutlass.min(index + each, tiles)
+        scan = self.scan(cutlass.Int32(0), cutlass.Int32(0))
         state = worker.first_state(None)
         while index < end:
             while scan.end <= index:
                 scan = self.scan(scan.first + arch.WARP_THREADS, scan.end)
             rows, begin = self.group_of(scan, index)
             of_sequence = cute.ceil_div(rows.length, self.tile)
+            first = index - begin
+            owners = (first + of_sequence - 1) // each - first // each + 1
             count = cutlass.min(of_sequence - begin, end - index)
-            state = worker.on_piece(Piece(rows.group, begin, begin + count, of_sequence, part), state)
+            state = worker.on_piece(Piece(rows.group, begin, begin + count, part, owners), state)
             index += count
         return state
+
+    @cute.jit
+    def all_tiles(self):
+        """Count the tiles of all sequences; whole warps call. The lanes' reads don't wait for one another."""
+        count = cutlass.Int32(0)
+        for index in cutlass.range(cute.arch.lane_idx(), self.groups.count, arch.WARP_THREADS, unroll=4):
+            count += cute.ceil_div(self.groups.of(index).length, self.tile)
+        return cute.arch.warp_redux_sync(count, "add")
 
     @cute.jit
     def sequence(self, worker: Any, index):
         """Run a worker on all tiles of one sequence, of which there may be none; return its last state."""
         rules.check_worker(worker)
         tiles = cute.ceil_div(self.groups.of(index).length, self.tile)
-        return worker.on_piece(Piece(index, cutlass.Int32(0), tiles, tiles, index), worker.first_state(None))
-
-    @cute.jit
-    def owners(self, sequence):
-        """Return the parts that a sequence lies in; whole warps call."""
-        scan = self.scan(cutlass.Int32(0), cutlass.Int32(0))
-        each = self.per_part(self.last(scan))
-        while scan.first + arch.WARP_THREADS <= sequence:
-            scan = self.scan(scan.first + arch.WARP_THREADS, scan.end)
-        lane = sequence - scan.first
-        below, upto = (cute.arch.shuffle_sync(x, lane) for x in (scan.below, scan.upto))
-        first = below // each
-        count = (upto - 1) // each + 1 - first
-        if upto == below:
-            count = cutlass.Int32(0)
-        return Owners(first, count)
+        piece = Piece(index, cutlass.Int32(0), tiles, index, cutlass.Int32(1))
+        return worker.on_piece(piece, worker.first_state(None))

@@ -5,19 +5,18 @@ import cutlass.cute as cute
 from cuda.bindings.driver import CUstream
 from cutlass import Float32
 
-from cutepy.device import reduce
+from cutepy.device import reduce, smem
 from cutepy.device.bands import Band
-from cutepy.device.key_parts import KeyParts, KeysSeen, slot_of
+from cutepy.device.key_parts import KeysSeen, slot_of
 from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import LOG2_E, select
-from cutepy.device.schedulers import Persistent
 from cutepy.device.sequences import Sequences
-from cutepy.kernels.mla.config import KEYS, LATENT, LEAST_TILES, ROWS, MlaConfig
+from cutepy.kernels.mla.config import COMBINING_WARPS, LATENT, ROWS, MlaConfig
+from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
 
-WARPS = 4
-"""Warps of a CTA, each of a row."""
 _VECTOR = 4
+_VECTORS = LATENT // (_VECTOR * arch.WARP_THREADS)
 _AT_ONCE = 4
 """Partial results that a warp reads at one time."""
 
@@ -26,36 +25,45 @@ class Combine:
     """Results of sequences that several CTAs had parts of: a callable that the DSL compiles.
 
     Sequences that one CTA had are left as they are; one of no keys gets zeros.
+
+    Parameters
+    ----------
+    config : MlaConfig
+    sharing : int
+        Warps that share the partial results of a row: 1, or all of a CTA where these are many.
     """
 
-    def __init__(self, config: MlaConfig):
-        self.config = config
+    def __init__(self, config: MlaConfig, sharing: int):
+        self.config, self.sharing = config, sharing
 
     @cute.jit
     def __call__(
         self,
         parts: cute.Tensor,
         lses: cute.Tensor,
+        owners: cute.Tensor,
         o: cute.Tensor,
         lse: cute.Tensor,
-        sharing: cutlass.Int32,
-        count: cutlass.Int32,
+        heads: cutlass.Int32,
         most_keys: cutlass.Int32,
         lengths: cute.Tensor | None,
         stream: CUstream,
     ):
-        """Launch on what `Mla` writes, with its arguments; a sequence has at most `most_keys`."""
+        """Launch on what `Mla` writes; `heads` rows are of one token, and a sequence has at most `most_keys`."""
         sequences, rows = cute.size(o, mode=[0]), cute.size(o, mode=[1])
         self.kernel(
             parts,
             lses,
+            owners,
             o,
             lse,
             Sequences(sequences, most_keys, None, lengths),
-            Band(rows, cutlass.Int32(0), None, cutlass.Int32(0) if self.config.causal else None, sharing),
-            count,
+            Band(rows, cutlass.Int32(0), None, cutlass.Int32(0) if self.config.causal else None, heads),
         ).launch(
-            grid=(cute.ceil_div(rows, WARPS), sequences, 1), block=(arch.WARP_THREADS * WARPS, 1, 1), use_pdl=True, stream=stream
+            grid=(cute.ceil_div(rows, COMBINING_WARPS // self.sharing), sequences, 1),
+            block=(arch.WARP_THREADS * COMBINING_WARPS, 1, 1),
+            use_pdl=True,
+            stream=stream,
         )
 
     @cute.kernel
@@ -63,47 +71,90 @@ class Combine:
         self,
         parts: cute.Tensor,
         lses: cute.Tensor,
+        owners: cute.Tensor,
         o: cute.Tensor,
         lse: cute.Tensor,
         keys: Sequences,
         band: Band,
-        count: cutlass.Int32,
     ):
-        """Give each warp a row, and each lane some of its columns."""
+        """Give each warp a row, or a share of one's partial results."""
         follow_launch(True)
-        lane, warp = cute.arch.lane_idx(), cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         group, sequence, _ = cute.arch.block_idx()
-        row = group * WARPS + warp
-        seen = KeysSeen(keys, band, row // ROWS * ROWS + ROWS - 1)
-        owners = KeyParts(seen, 0, KEYS, cutlass.Int32(1), Persistent((1, 1), 1), count, LEAST_TILES).owners(sequence)
-        if (row < band.queries) & (owners.count != 1):
-            largest = Float32(-Float32.inf)
-            for n in cutlass.range(lane, owners.count, arch.WARP_THREADS, unroll=1):
-                largest = cute.arch.fmax(largest, lses[slot_of(owners.first + n, n == 0), row])
-            largest = reduce.warp_reduce(largest, reduce.maximum)
-            # A row that has seen nothing would subtract infinity from infinity.
-            base = select(largest == -Float32.inf, 0.0, largest)
-            total = Float32(0.0)
-            vectors = LATENT // (_VECTOR * arch.WARP_THREADS)
-            sums = cute.make_rmem_tensor((_VECTOR, vectors), Float32)
-            sums.fill(0.0)
-            for n in cutlass.range(owners.count, unroll=_AT_ONCE):
-                slot = slot_of(owners.first + n, n == 0)
-                weight = cute.math.exp2((lses[slot, row] - base) * LOG2_E, fastmath=True)
-                total = total + weight
-                for vector in cutlass.range_constexpr(vectors):
-                    held = cute.make_rmem_tensor(_VECTOR, Float32)
-                    place = vector * arch.WARP_THREADS + lane
-                    cute.autovec_copy(cute.local_tile(parts[slot, row, None], (_VECTOR,), (place,)), held)
-                    for element in cutlass.range_constexpr(_VECTOR):
-                        sums[element, vector] = sums[element, vector] + weight * held[element]
-            factor = select(total == 0.0, 0.0, 1.0 / total)
-            for vector in cutlass.range_constexpr(vectors):
-                out = cute.make_rmem_tensor(_VECTOR, o.element_type)
-                for element in cutlass.range_constexpr(_VECTOR):
-                    out[element] = (sums[element, vector] * factor).to(o.element_type)
+        row, share = group * (COMBINING_WARPS // self.sharing) + warp // self.sharing, warp % self.sharing
+        tile = row // ROWS
+        has_keys = KeysSeen(keys, band, tile * ROWS + ROWS - 1).of(sequence).length > 0
+        if row < band.queries:
+            first, count = cutlass.Int32(0), cutlass.Int32(0)
+            if has_keys:
+                first, count = owners[tile, sequence, 0], owners[tile, sequence, 1]
+            if count != 1:
+                self.combine(parts, lses, o[sequence, row, None], lse[sequence, None], row, share, first, count)
+
+    @cute.jit
+    def combine(self, parts: cute.Tensor, lses: cute.Tensor, o: cute.Tensor, lse: cute.Tensor, row, share, first, count):
+        """Combine the `count` partial results of a row."""
+        lane = cute.arch.lane_idx()
+        largest = Float32(-Float32.inf)
+        for n in cutlass.range(lane, count, arch.WARP_THREADS, unroll=1):
+            largest = cute.arch.fmax(largest, lses[_slot(first, n), row])
+        largest = reduce.warp_reduce(largest, reduce.maximum)
+        # A row that has seen nothing would subtract infinity from infinity.
+        base = select(largest == -Float32.inf, 0.0, largest)
+        total = Float32(0.0)
+        sums = cute.make_rmem_tensor((_VECTOR, _VECTORS), Float32)
+        sums.fill(0.0)
+        for n in cutlass.range(share, count, self.sharing, unroll=_AT_ONCE):
+            slot = _slot(first, n)
+            weight = cute.math.exp2((lses[slot, row] - base) * LOG2_E, fastmath=True)
+            total = total + weight
+            for vector in cutlass.range_constexpr(_VECTORS):
+                held = cute.make_rmem_tensor(_VECTOR, Float32)
                 place = vector * arch.WARP_THREADS + lane
-                cute.autovec_copy(out, cute.local_tile(o[sequence, row, None], (_VECTOR,), (place,)))
-            if lane == 0:
-                log_sum = base + cute.math.log2(total, fastmath=True) / LOG2_E
-                lse[sequence, row] = select(total == 0.0, -Float32.inf, log_sum)
+                cute.autovec_copy(cute.local_tile(parts[slot, row, None], (_VECTOR,), (place,)), held)
+                for element in cutlass.range_constexpr(_VECTOR):
+                    sums[element, vector] = sums[element, vector] + weight * held[element]
+        if cutlass.const_expr(self.sharing > 1):
+            sums, total = self.summed(sums, total, share)
+        factor = select(total == 0.0, 0.0, 1.0 / total)
+        for vector in cutlass.range_constexpr(cute.size(sums, mode=[1])):
+            out = cute.make_rmem_tensor(cute.size(sums, mode=[0]), o.element_type)
+            for element in cutlass.range_constexpr(cute.size(out)):
+                out[element] = (sums[element, vector] * factor).to(o.element_type)
+            place = (share * cute.size(sums, mode=[1]) + vector) * arch.WARP_THREADS + lane
+            cute.autovec_copy(out, cute.local_tile(o, (cute.size(out),), (place,)))
+        if (lane == 0) & (share == 0):
+            log_sum = base + cute.math.log2(total, fastmath=True) / LOG2_E
+            lse[row] = select(total == 0.0, -Float32.inf, log_sum)
+
+    @cute.jit
+    def summed(self, sums: cute.Tensor, total, share):
+        """Add up the sums of all warps, in order: those of this lane's adjoining columns, and the total."""
+        lane = cute.arch.lane_idx()
+        plan = sm90.SmemPlan.of(
+            sums=sm90.SmemArray(self.sharing * LATENT, bits=32, alignment_bytes=16),
+            totals=sm90.SmemArray(self.sharing, bits=32, alignment_bytes=16),
+        )
+        shared = smem.share(plan, sums=Float32, totals=Float32)
+        rows = cute.make_tensor(shared["sums"], cute.make_layout((LATENT, self.sharing)))
+        totals = cute.make_tensor(shared["totals"], cute.make_layout(self.sharing))
+        for vector in cutlass.range_constexpr(_VECTORS):
+            place = vector * arch.WARP_THREADS + lane
+            cute.autovec_copy(sums[None, vector], cute.local_tile(rows[None, share], (_VECTOR,), (place,)))
+        if lane == 0:
+            totals[share] = total
+        cute.arch.sync_threads()
+        own = cute.make_rmem_tensor((LATENT // (arch.WARP_THREADS * self.sharing), 1), Float32)
+        own.fill(0.0)
+        of_all = Float32(0.0)
+        for warp in cutlass.range_constexpr(self.sharing):
+            of_all = of_all + totals[warp]
+            for column in cutlass.range_constexpr(cute.size(own)):
+                place = (share * arch.WARP_THREADS + lane) * cute.size(own) + column
+                own[column, 0] = own[column, 0] + rows[place, warp]
+        return own, of_all
+
+
+def _slot(first, n):
+    """Return the slot of the n-th part of a sequence, of which only the first begins it."""
+    return slot_of(first + n, cutlass.Int32(n == 0))

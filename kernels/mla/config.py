@@ -22,6 +22,8 @@ LEAST_TILES = 3
 """Tiles of keys of a part, at least: fewer take less time than another partial result."""
 CONSUMERS = 256
 """Consumer threads: two warpgroups."""
+COMBINING_WARPS = 8
+"""Warps of a CTA that combines partial results: each has a row, or all have one."""
 PRODUCERS = 128
 """Threads of the producer's warpgroup, of which a warp loads each block."""
 

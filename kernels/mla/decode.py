@@ -138,6 +138,7 @@ class Attends:
     lse: cute.Tensor
     parts: cute.Tensor | None
     lses: cute.Tensor | None
+    owners: cute.Tensor | None
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -315,7 +316,11 @@ class Attends:
         if cutlass.const_expr(self.parts is None):
             self.store_rows(*result, band, lse)
         else:
-            if piece.is_whole:
+            owners = self.owners
+            if (piece.begin == 0) & (cute.arch.thread_idx()[0] == PRODUCERS):
+                owners[self.places.row, piece.sequence, 0] = piece.part
+                owners[self.places.row, piece.sequence, 1] = piece.count
+            if piece.count == 1:
                 self.store_rows(*result, band, lse)
             else:
                 self.store_rows(self.parts[piece.slot, None, None], self.lses[piece.slot, None], band, lse)
@@ -355,6 +360,7 @@ class Mla:
         lse: cute.Tensor,
         parts: cute.Tensor | None,
         lses: cute.Tensor | None,
+        owners: cute.Tensor | None,
         scale: Float32,
         sharing: cutlass.Int32,
         count: cutlass.Int32,
@@ -366,8 +372,9 @@ class Mla:
 
         lse is (sequences, rows), fp32. `sharing` adjoining rows are of one token. Each tile of rows has `count` CTAs.
         Where the keys are split, partial results go to parts (2 `count`, rows, latent columns) and lses (2 `count`,
-        rows), fp32; else these are None, and `count` is that of sequences. lengths (sequences,) are the keys of each,
-        all if None, and `table` (sequences, pages) has their pages.
+        rows), fp32, and owners (tiles of rows, sequences, 2) tell the first part, and the number of parts, that a
+        sequence with keys lies in; else these are None, and `count` is that of sequences. lengths (sequences,) are the
+        keys of each, all if None, and `table` (sequences, pages) has their pages.
         """
         config, plan = self.config, self.config.smem
         content = {region.name: region.content for region in plan}
@@ -392,6 +399,7 @@ class Mla:
             lse,
             parts,
             lses,
+            owners,
             scale * LOG2_E,
             Sequences(sequences, most_keys, None, lengths),
             Band(rows, cutlass.Int32(0), None, cutlass.Int32(0) if config.causal else None, sharing),
@@ -413,6 +421,7 @@ class Mla:
         lse: cute.Tensor,
         parts: cute.Tensor | None,
         lses: cute.Tensor | None,
+        owners: cute.Tensor | None,
         scale_log2: Float32,
         keys: Sequences,
         band: Band,
@@ -501,6 +510,7 @@ class Mla:
                         lse,
                         parts,
                         lses,
+                        owners,
                     )
                     run(attends, part)
 

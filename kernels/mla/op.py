@@ -10,7 +10,7 @@ from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.gemm.gpu import gpu_of
-from cutepy.kernels.mla.config import HEAD, LATENT, ROWS, MlaConfig
+from cutepy.kernels.mla.config import COMBINING_WARPS, HEAD, LATENT, ROWS, MlaConfig
 from cutepy.runtime.invariance import INVARIANCE
 
 SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.mla")
@@ -75,9 +75,11 @@ def plan(
     function = compile_mla(config, has_lengths=has_lengths)
     if not is_split:
         return lambda q, cache, o, lse, lengths, table: function(
-            q, cache, o, lse, None, None, scale, sharing, q.shape[0], lengths, table
+            q, cache, o, lse, None, None, None, scale, sharing, q.shape[0], lengths, table
         )
-    combine = compile_combine(config, has_lengths=has_lengths)
+    # Rows of few sequences have many partial results.
+    warps = COMBINING_WARPS if count >= COMBINING_WARPS * q.shape[0] else 1
+    combine = compile_combine(config, warps, has_lengths=has_lengths)
 
     def launch(
         q: torch.Tensor,
@@ -87,18 +89,14 @@ def plan(
         lengths: torch.Tensor | None,
         table: torch.Tensor | None,
     ) -> None:
-        slots, rows = 2 * count, q.shape[1]
+        (sequences, rows), slots = q.shape[:2], 2 * count
         parts = q.new_empty(slots, rows, LATENT, dtype=torch.float32)
         lses = q.new_empty(slots, rows, dtype=torch.float32)
-        function(q, cache, o, lse, parts, lses, scale, sharing, count, lengths, table)
-        combine(parts, lses, o, lse, sharing, count, most_keys, lengths)
+        owners = q.new_empty(-(-rows // ROWS), sequences, 2, dtype=torch.int32)
+        function(q, cache, o, lse, parts, lses, owners, scale, sharing, count, lengths, table)
+        combine(parts, lses, owners, o, lse, sharing, most_keys, lengths)
 
     return launch
-
-
-def _partial() -> tuple[TensorSpec, TensorSpec]:
-    """Describe partial results, and the logarithms of their sums."""
-    return TensorSpec("float32", ("slots", "rows", LATENT)), TensorSpec("float32", ("slots", "rows"))
 
 
 @cache
@@ -112,22 +110,35 @@ def compile_mla(config: MlaConfig, *, has_lengths: bool) -> Function:
         nonempty=("sequences", "rows"),
     )
     cached = TensorSpec(config.dtype, ("keys", HEAD), strides=("key", 1), divisibility={"key": 8}, nonempty=("keys",))
-    o = TensorSpec(config.dtype, ("sequences", "rows", LATENT))
-    lse = TensorSpec("float32", ("sequences", "rows"))
-    parts, lses = _partial() if config.is_split else (None, None)
-    lengths = TensorSpec("int32", ("sequences",), align=4) if has_lengths else None
+    o, lse, lengths = _results(config, has_lengths=has_lengths)
+    partial = _partial() if config.is_split else (None, None, None)
     table = TensorSpec("int32", ("sequences", "pages"), align=4) if config.page else None
     kernel = Deferred("cutepy.kernels.mla.decode:Mla", config)
-    found = compile(kernel, q, cached, o, lse, parts, lses, 1.0, 1, 1, lengths, table, sources=SOURCES)
+    found = compile(kernel, q, cached, o, lse, *partial, 1.0, 1, 1, lengths, table, sources=SOURCES)
     return found.without_lazy_check().with_smem_plan(config.smem)
 
 
 @cache
-def compile_combine(config: MlaConfig, *, has_lengths: bool) -> Function:
+def compile_combine(config: MlaConfig, warps: int, *, has_lengths: bool) -> Function:
     """Compile the kernel that combines partial results, unless memory or disk has it; needs no GPU."""
-    parts, lses = _partial()
-    o = TensorSpec(config.dtype, ("sequences", "rows", LATENT))
-    lse = TensorSpec("float32", ("sequences", "rows"))
-    lengths = TensorSpec("int32", ("sequences",), align=4) if has_lengths else None
-    kernel = Deferred("cutepy.kernels.mla.combine:Combine", config)
-    return compile(kernel, parts, lses, o, lse, 1, 1, 1, lengths, sources=SOURCES).without_lazy_check()
+    o, lse, lengths = _results(config, has_lengths=has_lengths)
+    kernel = Deferred("cutepy.kernels.mla.combine:Combine", config, warps)
+    return compile(kernel, *_partial(), o, lse, 1, 1, lengths, sources=SOURCES).without_lazy_check()
+
+
+def _partial() -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+    """Describe partial results, the logarithms of their sums, and who has them."""
+    return (
+        TensorSpec("float32", ("slots", "rows", LATENT)),
+        TensorSpec("float32", ("slots", "rows")),
+        TensorSpec("int32", ("row_tiles", "sequences", 2)),
+    )
+
+
+def _results(config: MlaConfig, *, has_lengths: bool) -> tuple[TensorSpec, TensorSpec, TensorSpec | None]:
+    """Describe O, the logarithms of the rows' sums, and the lengths."""
+    return (
+        TensorSpec(config.dtype, ("sequences", "rows", LATENT)),
+        TensorSpec("float32", ("sequences", "rows")),
+        TensorSpec("int32", ("sequences",), align=4) if has_lengths else None,
+    )
