@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import cutlass
 import cutlass.cute as cute
 
+from cutepy.device.pipeline import TmaRing
 from cutepy.device.ragged import GroupedTiles
 from cutepy.dsl.traced_names import at_the_caller
 from cutepy.layouts.sm90 import arch
@@ -35,8 +36,8 @@ class PagedLoads:
         Numbers of each sequence's pages, in order.
     page : int
         Rows of a page.
-    parts : tuple of GroupedTiles
-        A tile's parts, each with its rows of the stages.
+    parts : tuple of GroupedLoads
+        Of a tile's parts, each into its rows of the stages.
     mode : 0 or 1
         Mode of rows.
     """
@@ -54,7 +55,7 @@ class PagedLoads:
         tile, where it was called before.
         """
         *tile, head, sequence, length = coordinate
-        rows = self.parts[0].tile[self.mode]
+        rows = self.rows
         first = tile[self.mode] * (rows * len(self.parts))
         starts = self.find(coordinate) if found is None else found
         for index, part in enumerate(self.parts):
@@ -63,7 +64,7 @@ class PagedLoads:
             within = cutlass.max(cutlass.min(length - row, rows), 0)
             place = [0, 0]
             place[1 - self.mode] = tile[1 - self.mode]
-            part.loads().load((*place, head, start, within), stage, full, loc=loc, ip=ip)
+            part.load((*place, head, start, within), stage, full, loc=loc, ip=ip)
 
     def find(self, coordinate):
         """Read the numbers of a tile's pages, which takes as long as memory does, before its stage is free.
@@ -71,8 +72,12 @@ class PagedLoads:
         They are the same for tiles of the same rows of other tensors that have the same pages.
         """
         *tile, _, sequence, length = coordinate
-        rows = self.parts[0].tile[self.mode]
-        return self.starts(tile[self.mode] * (rows * len(self.parts)), rows, sequence, length)
+        return self.starts(tile[self.mode] * (self.rows * len(self.parts)), self.rows, sequence, length)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a part."""
+        return self.parts[0].tiles.tile[self.mode]
 
     @cute.jit
     def starts(self, first, rows: cutlass.Constexpr, sequence, length):
@@ -92,10 +97,12 @@ def make_paged_loads(
     table: cute.Tensor,
     page: int,
     mode: int,
+    ring: TmaRing | None = None,
+    along: int = 1,
 ) -> PagedLoads:
     """Make the loads of tiles into stages `staged` (rows, columns, stages), of rows along `mode`.
 
-    `copy` and `tensor` are those of a `ragged_view` of all pages, made for tiles of `part_of(page, tile[mode])` rows.
+    All CTAs along a mode of the ring's cluster share the tiles, as of `TmaTiles.loads`. `copy` and `tensor` are those of a `ragged_view` of all pages, made for tiles of `part_of(page, tile[mode])` rows.
 
     Raises
     ------
@@ -116,5 +123,5 @@ def make_paged_loads(
         place = [0, 0, None]
         place[mode] = index
         own = cute.local_tile(staged, tuple(small), tuple(place))
-        parts.append(GroupedTiles(copy, tensor, own, tuple(small), mode, batched=True))
+        parts.append(GroupedTiles(copy, tensor, own, tuple(small), mode, batched=True).loads(ring, along))
     return PagedLoads(table, page, tuple(parts), mode)

@@ -83,7 +83,7 @@ class Combine:
         group, sequence, _ = cute.arch.block_idx()
         row, share = group * (COMBINING_WARPS // self.sharing) + warp // self.sharing, warp % self.sharing
         tile = row // ROWS
-        has_keys = KeysSeen(keys, band, tile * ROWS + ROWS - 1).of(sequence).length > 0
+        has_keys = KeysSeen(keys, band, self.config.last_row(tile)).of(sequence).length > 0
         if row < band.queries:
             first, count = cutlass.Int32(0), cutlass.Int32(0)
             if has_keys:

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from cutepy.device import rules
 from cutepy.layouts import sm90
@@ -43,12 +44,15 @@ class MlaConfig:
     is_split : bool
         True if the keys of all sequences are dealt out in equal parts, and there are partial results; False if a CTA
         has all keys of a sequence, whatever else is in the batch.
+    cluster : int
+        CTAs of adjoining tiles of rows that load the keys together, each a part of them for all: 1 or 2.
     """
 
     dtype: str
     causal: bool = False
     page: int = 0
     is_split: bool = True
+    cluster: int = 1
 
     @cached_property
     def block_copy(self) -> sm90.StagedTile:
@@ -59,6 +63,10 @@ class MlaConfig:
     def rope_copy(self) -> sm90.StagedTile:
         """Shared memory of a copy of the other columns."""
         return sm90.StagedTile((self.rows_of_copy, ROPE), 1, bits=16)
+
+    def last_row(self, tile: Any) -> Any:
+        """Return the last of the rows whose CTAs have the keys of a tile of rows."""
+        return (tile // self.cluster + 1) * (self.cluster * ROWS) - 1
 
     @property
     def rows_of_copy(self) -> int:
@@ -109,7 +117,7 @@ class MlaConfig:
     def name(self) -> str:
         """Name of the kernel, as profilers show it."""
         kind = ("_causal" if self.causal else "") + (f"_page{self.page}" if self.page else "")
-        kind += "_split" if self.is_split else ""
+        kind += ("_split" if self.is_split else "") + (f"_cluster{self.cluster}" if self.cluster > 1 else "")
         return f"cutepy_mla_{self.dtype}{kind}"
 
 

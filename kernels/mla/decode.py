@@ -384,8 +384,10 @@ class Mla:
         copies = (
             tma.make_load(queries, to_cute(content["sQ"].layout), content["sQ"].tile, 1),
             tma.make_load(queries, to_cute(content["sQRope"].layout), content["sQRope"].tile, 1),
-            tma.make_load(keys, to_cute(config.block_copy.layout), config.block_copy.tile, 1),
-            tma.make_load(keys, to_cute(config.rope_copy.layout), config.rope_copy.tile, 1),
+            *(
+                tma.make_load(keys, to_cute(staged.layout), staged.tile, config.cluster)
+                for staged in (config.block_copy, config.rope_copy)
+            ),
         )
         if cutlass.const_expr(table is None):
             most_keys = cute.size(cache, mode=[0]) // sequences
@@ -409,7 +411,12 @@ class Mla:
             *(to_tiled_mma(mma) for mma in (config.qk, config.qk_rope)),
             *(to_tiled_mma(mma, "K", "MN") for mma in (config.pv, config.pv_far)),
         ).launch(
-            grid=(row_tiles * count, 1, 1), block=(PRODUCERS + CONSUMERS, 1, 1), min_blocks_per_mp=1, use_pdl=True, stream=stream
+            grid=(row_tiles * count, 1, 1),
+            block=(PRODUCERS + CONSUMERS, 1, 1),
+            cluster=(config.cluster, 1, 1),
+            min_blocks_per_mp=1,
+            use_pdl=True,
+            stream=stream,
         )
 
     @cute.kernel
@@ -443,7 +450,7 @@ class Mla:
         # A far half is read by both warpgroups.
         rings = [
             tuple(
-                TmaRing(shared[f"{name}{block}_barriers"], 1, size, warps)
+                TmaRing(shared[f"{name}{block}_barriers"], 1, size, warps, (config.cluster, 1))
                 for name, size, warps in (("near", latent, 4), ("far", latent, 8), ("rope", rope, 4))
             )
             for block in range(2)
@@ -454,18 +461,19 @@ class Mla:
                 q_ring.initialise()
                 for ring in (*rings[0], *rings[1]):
                     ring.initialise()
-        publish_barriers()
+        publish_barriers((config.cluster, 1, 1))
         follow_launch(True)
         index, _, _ = cute.arch.block_idx()
-        # CTAs that have the same keys run at one time.
+        # CTAs that have the same keys run at one time, those of a cluster together.
         row, part = index % row_tiles, index // row_tiles
-        places = Places(row, KeysSeen(keys, band, row * ROWS + ROWS - 1), table)
-        schedule = KeyParts(places.seen, 0, KEYS, cutlass.Int32(1), Persistent((1, 1), 1), count, LEAST_TILES)
+        places = Places(row, KeysSeen(keys, band, config.last_row(row)), table)
+        tiles = Persistent((1, 1), 1, (config.cluster, 1))
+        schedule = KeyParts(places.seen, 1, KEYS, cutlass.Int32(1), tiles, count, LEAST_TILES)
         run = schedule.pieces if config.is_split else schedule.sequence
         budget = rules.register_budget(2, producer=24)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
-            loads = self.loads(copies, tensors, shared, table)
+            loads = self.loads(copies, tensors, shared, table, rings[0][0])
             for block in cutlass.range_constexpr(2):
                 if warp == block:
                     own = Loads(block, rings[block], q_ring if block == 0 else None, *loads, places)
@@ -514,17 +522,17 @@ class Mla:
                     )
                     run(attends, part)
 
-    def loads(self, copies: tuple, tensors: tuple, shared: dict, table: cute.Tensor | None):
-        """Return the loads of Q and of keys."""
+    def loads(self, copies: tuple, tensors: tuple, shared: dict, table: cute.Tensor | None, ring: TmaRing):
+        """Return the loads of Q, and of keys into stages of rings like this one."""
         config = self.config
         q, q_rope = (
             tma.make_tiles(copies[n], tensors[n], shared[name], (ROWS, columns)).loads()
             for n, (name, columns) in enumerate((("sQ", HALF), ("sQRope", ROPE)))
         )
         k, k_rope = (
-            GroupedTiles(copies[n], tensors[n], shared[name], (BLOCK, columns), 0, batched=True).loads()
+            GroupedTiles(copies[n], tensors[n], shared[name], (BLOCK, columns), 0, batched=True).loads(ring, 0)
             if table is None
-            else make_paged_loads(copies[n], tensors[n], shared[name], (BLOCK, columns), table, config.page, 0)
+            else make_paged_loads(copies[n], tensors[n], shared[name], (BLOCK, columns), table, config.page, 0, ring, 0)
             for n, (name, columns) in enumerate((("sK", HALF), ("sKRope", ROPE)), 2)
         )
         return q, q_rope, k, k_rope

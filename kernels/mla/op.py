@@ -68,10 +68,12 @@ def plan(
     callable
         Takes q, the cache, O (sequences, rows, 512), the logarithms (sequences, rows), fp32, lengths and table.
     """
+    row_tiles = -(-q.shape[1] // ROWS)
     if count is None:
-        count = parts_of(-(-q.shape[1] // ROWS), gpu_of(q.device).sm_count)
+        count = parts_of(row_tiles, gpu_of(q.device).sm_count)
     is_split = count > 1 and not INVARIANCE.on
-    config = MlaConfig(dtype=dtype_name(q.dtype), causal=causal, page=page, is_split=is_split)
+    cluster = 1 if row_tiles % 2 else 2
+    config = MlaConfig(dtype=dtype_name(q.dtype), causal=causal, page=page, is_split=is_split, cluster=cluster)
     function = compile_mla(config, has_lengths=has_lengths)
     if not is_split:
         return lambda q, cache, o, lse, lengths, table: function(
