@@ -99,10 +99,13 @@ def make_paged_loads(
     mode: int,
     ring: TmaRing | None = None,
     along: int = 1,
+    *,
+    streams: bool = False,
 ) -> PagedLoads:
     """Make the loads of tiles into stages `staged` (rows, columns, stages), of rows along `mode`.
 
-    All CTAs along a mode of the ring's cluster share the tiles, as of `TmaTiles.loads`. `copy` and `tensor` are those of a `ragged_view` of all pages, made for tiles of `part_of(page, tile[mode])` rows.
+    All CTAs along a mode of the ring's cluster share the tiles, and L2 keeps what `streams` shortest, as of
+    `GroupedTiles.loads`. `copy` and `tensor` are those of a `ragged_view` of all pages, made for tiles of `part_of(page, tile[mode])` rows.
 
     Raises
     ------
@@ -123,5 +126,5 @@ def make_paged_loads(
         place = [0, 0, None]
         place[mode] = index
         own = cute.local_tile(staged, tuple(small), tuple(place))
-        parts.append(GroupedTiles(copy, tensor, own, tuple(small), mode, batched=True).loads(ring, along))
+        parts.append(GroupedTiles(copy, tensor, own, tuple(small), mode, batched=True).loads(ring, along, streams=streams))
     return PagedLoads(table, page, tuple(parts), mode)

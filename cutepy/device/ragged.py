@@ -12,7 +12,7 @@ import cutlass.cute as cute
 
 from cutepy.device import rules
 from cutepy.device.pipeline import TmaRing
-from cutepy.device.tma import TmaSubtiles, check_stages, cut, extents, partition, sharing
+from cutepy.device.tma import EVICT_FIRST, TmaSubtiles, check_stages, cut, extents, partition, sharing
 from cutepy.dsl.traced_names import at_the_caller
 
 
@@ -85,10 +85,13 @@ class GroupedTiles:
             behind = (*behind, group)
         return cut(tensor[(None, None, *behind)], self.tile, self.step)
 
-    def loads(self, ring: TmaRing | None = None, along=1):
-        """Prepare this CTA's loads into a ring, of tiles that all CTAs along a mode share, as of `TmaTiles`."""
+    def loads(self, ring: TmaRing | None = None, along=1, *, streams: bool = False):
+        """Prepare this CTA's loads into a ring, of tiles that all CTAs along a mode share, as of `TmaTiles`.
+
+        L2 keeps what `streams` shortest: it is read once.
+        """
         rules.check_copy_tile(self.tile, extents(self.staged))
-        return GroupedLoads(self, *sharing(self.copy, ring, along))
+        return GroupedLoads(self, *sharing(self.copy, ring, along), streams)
 
     def subtiles(self, coordinate):
         """Cut the tile at (row, column, group, start, length) into subtiles of a stage's extents."""
@@ -118,12 +121,15 @@ class GroupedLoads:
         How many these are.
     peers : Int16 or None
         The mask of the CTAs that get the slice.
+    streams : bool
+        True if L2 keeps the tiles shortest.
     """
 
     tiles: GroupedTiles
     rank: cutlass.Int32
     sharing: int
     peers: cutlass.Int16 | None = None
+    streams: bool = False
 
     def find(self, coordinate) -> None:
         """Return nothing: tiles are where their coordinates say, unlike those of `PagedLoads`."""
@@ -140,6 +146,7 @@ class GroupedLoads:
             tSs[(None, stage)],
             tma_bar_ptr=full,
             mcast_mask=self.peers,
+            **({"cache_policy": cutlass.Int64(EVICT_FIRST)} if self.streams else {}),
             loc=loc,
             ip=ip,
         )

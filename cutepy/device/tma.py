@@ -12,6 +12,9 @@ from cutepy.device.staging import contiguous_mode
 from cutepy.dsl.launched import launched
 from cutepy.dsl.traced_names import at_the_caller
 
+EVICT_FIRST = 0x12F0000000000000
+"""Cache policy of `createpolicy.fractional.L2::evict_first` for all of an access (CUTLASS, `CacheHintSm90`)."""
+
 
 def make_load(
     tensor: cute.Tensor,

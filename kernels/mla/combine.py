@@ -46,11 +46,16 @@ class Combine:
         lse: cute.Tensor,
         heads: cutlass.Int32,
         most_keys: cutlass.Int32,
+        ctas: cutlass.Int32,
         lengths: cute.Tensor | None,
         stream: CUstream,
     ):
-        """Launch on what `Mla` writes; `heads` rows are of one token, and a sequence has at most `most_keys`."""
+        """Launch on what `Mla` writes; `heads` rows are of one token, and a sequence has at most `most_keys`.
+
+        Some `ctas` CTAs are launched where there are rows for so many: they run all at one time.
+        """
         sequences, rows = cute.size(o, mode=[0]), cute.size(o, mode=[1])
+        groups = cute.ceil_div(rows, COMBINING_WARPS // self.sharing)
         self.kernel(
             parts,
             lses,
@@ -60,7 +65,7 @@ class Combine:
             Sequences(sequences, most_keys, None, lengths),
             Band(rows, cutlass.Int32(0), None, cutlass.Int32(0) if self.config.causal else None, heads),
         ).launch(
-            grid=(cute.ceil_div(rows, COMBINING_WARPS // self.sharing), sequences, 1),
+            grid=(groups, cutlass.min(cutlass.max(ctas // groups, 1), sequences), 1),
             block=(arch.WARP_THREADS * COMBINING_WARPS, 1, 1),
             use_pdl=True,
             stream=stream,
@@ -80,16 +85,18 @@ class Combine:
         """Give each warp a row, or a share of one's partial results."""
         follow_launch(True)
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-        group, sequence, _ = cute.arch.block_idx()
+        group, first_sequence, _ = cute.arch.block_idx()
+        _, step, _ = cute.arch.grid_dim()
         row, share = group * (COMBINING_WARPS // self.sharing) + warp // self.sharing, warp % self.sharing
         tile = row // ROWS
-        has_keys = KeysSeen(keys, band, self.config.last_row(tile)).of(sequence).length > 0
-        if row < band.queries:
-            first, count = cutlass.Int32(0), cutlass.Int32(0)
-            if has_keys:
-                first, count = owners[tile, sequence, 0], owners[tile, sequence, 1]
-            if count != 1:
-                self.combine(parts, lses, o[sequence, row, None], lse[sequence, None], row, share, first, count)
+        seen = KeysSeen(keys, band, self.config.last_row(tile))
+        for sequence in cutlass.range(first_sequence, keys.count, step, unroll=1):
+            if row < band.queries:
+                first, count = cutlass.Int32(0), cutlass.Int32(0)
+                if seen.of(sequence).length > 0:
+                    first, count = owners[tile, sequence, 0], owners[tile, sequence, 1]
+                if count != 1:
+                    self.combine(parts, lses, o[sequence, row, None], lse[sequence, None], row, share, first, count)
 
     @cute.jit
     def combine(self, parts: cute.Tensor, lses: cute.Tensor, o: cute.Tensor, lse: cute.Tensor, row, share, first, count):
@@ -143,7 +150,7 @@ class Combine:
             cute.autovec_copy(sums[None, vector], cute.local_tile(rows[None, share], (_VECTOR,), (place,)))
         if lane == 0:
             totals[share] = total
-        cute.arch.sync_threads()
+        cute.arch.sync_threads()  # each warp's sums are there
         own = cute.make_rmem_tensor((LATENT // (arch.WARP_THREADS * self.sharing), 1), Float32)
         own.fill(0.0)
         of_all = Float32(0.0)
@@ -152,6 +159,7 @@ class Combine:
             for column in cutlass.range_constexpr(cute.size(own)):
                 place = (share * arch.WARP_THREADS + lane) * cute.size(own) + column
                 own[column, 0] = own[column, 0] + rows[place, warp]
+        cute.arch.sync_threads()  # the next row's sums may be written
         return own, of_all
 
 

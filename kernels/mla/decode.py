@@ -524,15 +524,17 @@ class Mla:
 
     def loads(self, copies: tuple, tensors: tuple, shared: dict, table: cute.Tensor | None, ring: TmaRing):
         """Return the loads of Q, and of keys into stages of rings like this one."""
-        config = self.config
+        config, streams = self.config, self.config.is_split
         q, q_rope = (
             tma.make_tiles(copies[n], tensors[n], shared[name], (ROWS, columns)).loads()
             for n, (name, columns) in enumerate((("sQ", HALF), ("sQRope", ROPE)))
         )
         k, k_rope = (
-            GroupedTiles(copies[n], tensors[n], shared[name], (BLOCK, columns), 0, batched=True).loads(ring, 0)
+            GroupedTiles(copies[n], tensors[n], shared[name], (BLOCK, columns), 0, batched=True).loads(ring, 0, streams=streams)
             if table is None
-            else make_paged_loads(copies[n], tensors[n], shared[name], (BLOCK, columns), table, config.page, 0, ring, 0)
+            else make_paged_loads(
+                copies[n], tensors[n], shared[name], (BLOCK, columns), table, config.page, 0, ring, 0, streams=streams
+            )
             for n, (name, columns) in enumerate((("sK", HALF), ("sKRope", ROPE)), 2)
         )
         return q, q_rope, k, k_rope

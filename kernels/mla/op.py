@@ -13,6 +13,8 @@ from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.mla.config import COMBINING_WARPS, HEAD, LATENT, ROWS, MlaConfig
 from cutepy.runtime.invariance import INVARIANCE
 
+CTAS_PER_SM = 8
+"""CTAs of combined rows that an SM has at one time: 2048 threads."""
 SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.mla")
 """Packages whose source, with a configuration, is the key of a compiled kernel."""
 
@@ -82,6 +84,7 @@ def plan(
     # Rows of few sequences have many partial results.
     warps = COMBINING_WARPS if count >= COMBINING_WARPS * q.shape[0] else 1
     combine = compile_combine(config, warps, has_lengths=has_lengths)
+    ctas = CTAS_PER_SM * gpu_of(q.device).sm_count
 
     def launch(
         q: torch.Tensor,
@@ -96,7 +99,7 @@ def plan(
         lses = q.new_empty(slots, rows, dtype=torch.float32)
         owners = q.new_empty(-(-rows // ROWS), sequences, 2, dtype=torch.int32)
         function(q, cache, o, lse, parts, lses, owners, scale, sharing, count, lengths, table)
-        combine(parts, lses, owners, o, lse, sharing, most_keys, lengths)
+        combine(parts, lses, owners, o, lse, sharing, most_keys, ctas, lengths)
 
     return launch
 
@@ -125,7 +128,7 @@ def compile_combine(config: MlaConfig, warps: int, *, has_lengths: bool) -> Func
     """Compile the kernel that combines partial results, unless memory or disk has it; needs no GPU."""
     o, lse, lengths = _results(config, has_lengths=has_lengths)
     kernel = Deferred("cutepy.kernels.mla.combine:Combine", config, warps)
-    return compile(kernel, *_partial(), o, lse, 1, 1, lengths, sources=SOURCES).without_lazy_check()
+    return compile(kernel, *_partial(), o, lse, 1, 1, 1, lengths, sources=SOURCES).without_lazy_check()
 
 
 def _partial() -> tuple[TensorSpec, TensorSpec, TensorSpec]:
