@@ -1,0 +1,162 @@
+"""Multi-head latent attention with cached rows, in the simulator, sanitized: against float64, with poisoned caches."""
+
+import math
+
+import pytest
+
+from tests.messages import refuses
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+
+from hypothesis import given, settings, strategies as st  # noqa: E402
+
+import cutepy  # noqa: E402
+from cutepy.kernels.attention import reference  # noqa: E402
+from cutepy.kernels.mla.config import HEAD, LATENT, MlaConfig  # noqa: E402
+from cutepy.kernels.mla.op import compile_mla, parts_of, plan  # noqa: E402
+from cutepy.ops import attention_mla, batch_invariant, flash_mla_with_kvcache  # noqa: E402
+from tests.kernels.test_attention import ROUNDOFF, apart  # noqa: E402
+from tests.kernels.test_attention_decode import in_pages  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("complete_launches")
+
+
+def make(lengths, queries, heads, page, dtype):
+    """Return queries, each sequence's rows, and the arguments of an operation on a cache of these."""
+    torch.manual_seed(sum(lengths) + queries)
+    most = max(*lengths, 8)
+    q = torch.randn(len(lengths), queries, heads, HEAD).to(dtype)
+    rows = torch.randn(len(lengths), most, HEAD).to(dtype)
+    used = torch.tensor(lengths, dtype=torch.int32)
+    if page:
+        (cache,), table = in_pages((rows[:, :, None],), lengths, page)
+        return q, rows, (cache, used, table)
+    cache = rows.clone()
+    for sequence, length in enumerate(lengths):
+        cache[sequence, length:] = math.nan
+    return q, rows, (cache, used, None)
+
+
+def check(o, lse, q, rows, lengths, *, causal):
+    """Compare the results of each sequence with its own."""
+    for sequence, length in enumerate(lengths):
+        keys = rows[sequence, :length][None, :, None].double()
+        wide = q[sequence][None].double()
+        want, want_lse = reference.forward(wide, keys, keys[..., :LATENT], HEAD**-0.5, None, 0 if causal else None)
+        assert apart(o[sequence], want[0]) < ROUNDOFF[q.dtype]
+        assert torch.allclose(lse[sequence], want_lse[0], rtol=0, atol=1e-4)
+
+
+CASES = [
+    pytest.param([300, 0, 129], 1, 16, 64, False, torch.bfloat16, id="pages"),
+    pytest.param([130, 1], 3, 24, 48, True, torch.float16, id="causal, a cluster"),
+    pytest.param([200, 7], 1, 16, 0, False, torch.bfloat16, id="rows of each sequence", marks=pytest.mark.integration),
+]
+
+
+@pytest.mark.parametrize(("lengths", "queries", "heads", "page", "causal", "dtype"), CASES)
+def test_each_sequence_attends_to_its_own_rows(lengths, queries, heads, page, causal, dtype):
+    q, rows, (cache, used, table) = make(lengths, queries, heads, page, dtype)
+    options = {"cache_seqlens": used, "block_table": table, "causal": causal}
+    with cutepy.simulate(sanitize=True) as run:
+        o, lse = attention_mla(q, cache, **options, return_lse=True)
+    assert not run.hazards
+    check(o, lse, q, rows, lengths, causal=causal)
+
+
+def computed(q, cache, used, table, count):
+    """Return the results with the keys in so many parts."""
+    batch, _, heads, _ = q.shape
+    o = torch.full((batch, heads, LATENT), math.nan, dtype=q.dtype)
+    lse = torch.full((batch, heads), math.nan)
+    most = cache.shape[1] * table.shape[1]
+    settings = {"causal": False, "page": cache.shape[1], "most_keys": most, "has_lengths": True, "count": count}
+    with cutepy.simulate(sanitize=True) as run:
+        plan(q[:, 0], cache.view(-1, HEAD), HEAD**-0.5, heads, **settings)(
+            q[:, 0], cache.view(-1, HEAD), o, lse, used, table
+        )
+    assert not run.hazards
+    return o[:, None], lse[:, :, None]
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(9, marks=pytest.mark.integration)])
+def test_parts_of_the_keys_are_combined(count):
+    lengths = [1100, 0, 130] if count == 2 else [3400]
+    q, rows, given_ = make(lengths, 1, 8, 64, torch.bfloat16)
+    o, lse = computed(q, *given_, count)
+    check(o, lse, q, rows, lengths, causal=False)
+
+
+@pytest.mark.deep
+@settings(max_examples=12, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 700), min_size=1, max_size=4),
+    queries=st.integers(1, 3),
+    heads=st.sampled_from([1, 16, 40, 128]),
+    page=st.sampled_from([0, 8, 16, 64, 80, 128]),
+    causal=st.booleans(),
+    dtype=st.sampled_from([torch.float16, torch.bfloat16]),
+)
+def test_any_lengths_pages_and_heads(lengths, queries, heads, page, causal, dtype):
+    q, rows, (cache, used, table) = make(lengths, queries, heads, page, dtype)
+    options = {"cache_seqlens": used, "block_table": table, "causal": causal}
+    with cutepy.simulate(sanitize=True) as run:
+        o, lse = attention_mla(q, cache, **options, return_lse=True)
+    assert not run.hazards
+    check(o, lse, q, rows, lengths, causal=causal)
+
+
+@pytest.mark.integration
+def test_a_sequence_has_the_same_bits_in_any_batch():
+    q, rows, (cache, used, table) = make([260, 140], 1, 16, 64, torch.bfloat16)
+    with batch_invariant(), cutepy.simulate():
+        both = attention_mla(q, cache, cache_seqlens=used, block_table=table)
+        alone = attention_mla(q[1:], cache, cache_seqlens=used[1:], block_table=table[1:])
+    assert torch.equal(both[1:], alone)
+
+
+def test_flash_mlas_arguments_give_the_same():
+    q, _, (cache, used, table) = make([30, 17], 2, 4, 16, torch.bfloat16)
+    want = attention_mla(q, cache, cache_seqlens=used, block_table=table, causal=True, scale=0.1, return_lse=True)
+    metadata = object(), object()
+    got = flash_mla_with_kvcache(q, cache, table, used, 512, *metadata, softmax_scale=0.1, causal=True)
+    assert all(map(torch.equal, got, want))
+    with refuses(ValueError):
+        flash_mla_with_kvcache(q, cache, table, used, 576)
+
+
+def test_shapes_dtypes_and_tables_are_checked():
+    q, _, (cache, used, table) = make([30, 17], 1, 4, 16, torch.bfloat16)
+    for bad in (
+        {"q": q[..., :512]},
+        {"cache": cache[..., :512]},
+        {"block_table": None},
+        {"cache_seqlens": None},
+        {"cache_seqlens": used.long()},
+        {"cache": cache[:, :12]},
+        {"scale": -1.0},
+    ):
+        settings = {"q": q, "cache": cache, "cache_seqlens": used, "block_table": table, **bad}
+        with refuses(ValueError):
+            attention_mla(**settings)
+    with refuses(TypeError):
+        attention_mla(q.half(), cache, cache_seqlens=used, block_table=table)
+
+
+def test_without_keys_or_queries_there_is_nothing_to_launch():
+    with cutepy.simulate() as run:
+        o, lse = attention_mla(torch.ones(2, 1, 4, HEAD).half(), torch.ones(2, 0, HEAD).half(), return_lse=True)
+    assert not o.any()
+    assert torch.isneginf(lse).all()
+    assert not run.launches
+
+
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_registers_hold_what_loops_need(cluster):
+    [resources] = compile_mla(MlaConfig(dtype="bfloat16", page=64, cluster=cluster), has_lengths=True).resources
+    assert resources.spill_store_bytes <= 16 * (cluster - 1)
+
+
+def test_all_sms_have_parts():
+    assert [parts_of(tiles, 132) for tiles in (1, 2, 5, 132, 1000)] == [132, 66, 26, 1, 1]
