@@ -105,7 +105,7 @@ class Mbarrier:
             self.sources[pair] = Brought(did, phase, count + 1)
 
     def note_multicasts(self, did: Done, copies: Array, by: Array, size_bytes: int) -> None:
-        """Note the CTAs that each copy reaches: `copies` are as of `MbarrierCompleteTx.deliveries`, `by` each issuer."""
+        """Note the CTAs that each copy reaches; `copies` are as of `MbarrierCompleteTx.deliveries`, `by` who issues."""
         for one in np.unique(copies[:, 1:], axis=0):
             here = (copies[:, 1:] == one).all(axis=1)
             to = copies[here, 0]
