@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import types
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from concurrent.futures import thread as pools
 from pathlib import Path
 
 
@@ -25,3 +27,20 @@ def run_as_main(script: str | Path, arguments: Sequence[str]) -> None:
         exec(compile(Path(name).read_bytes(), name, "exec", dont_inherit=True), vars(module))
     finally:
         sys.argv, sys.path[:], sys.modules["__main__"] = argv, path, main
+
+
+def wait_for_threads(before: Collection[threading.Thread]) -> None:
+    """Wait for the threads that have started beside those before, as the interpreter does at a script's end.
+
+    Threads of pools that nobody has shut down end once their work is done, as they do at the interpreter's end.
+    """
+    while new := [each for each in threading.enumerate() if each not in before and not each.daemon]:
+        of_pools = [pools._threads_queues[each] for each in new if each in pools._threads_queues]
+        pools._shutdown = bool(of_pools)
+        try:
+            for work in of_pools:
+                work.put(None)
+            for each in new:
+                each.join()
+        finally:
+            pools._shutdown = False
