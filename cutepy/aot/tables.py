@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cutepy.aot.names import SpecError
@@ -184,14 +185,31 @@ def _group(op: Op, variant: Variant, index: int) -> dict[str, Any]:
 
 
 def form_text(name: str, spec: TensorSpec | None) -> str:
-    """Describe an argument in a line.
+    """Describe an argument in a line: its extents and strides, and what is required of them.
 
     Examples
     --------
     >>> form_text("a", TensorSpec("float16", ("m", "k"), strides=("lda", 1), divisibility={"k": 8}))
-    'a: float16 (m, k % 8):(lda, 1), align 16'
+    'a: float16 (m, k):(lda, 1), k a multiple of 8, aligned to 16 bytes'
     """
-    return f"{name}: {repr(spec).removeprefix('TensorSpec(').removesuffix(')') if spec else 'none'}"
+    if spec is None:
+        return f"{name}: none"
+    layout = repr(replace(spec, divisibility={}, nonempty=())).removeprefix("TensorSpec(").partition(", align ")[0]
+    by_divisor: dict[int, list[str]] = {}
+    for extent in dict.fromkeys((*spec.names, *spec.stride_names)):
+        by_divisor.setdefault(spec.divisibility.get(extent, 1), []).append(extent)
+    multiples = [
+        f"{_joined(names)} {'a multiple' if len(names) == 1 else 'multiples'} of {divisor}"
+        for divisor, names in by_divisor.items()
+        if divisor > 1
+    ]
+    positive = [extent for extent in spec.names if extent in spec.nonempty]
+    required = [*multiples, *([f"{_joined(positive)} not 0"] if positive else [])]
+    return ", ".join([f"{name}: {layout}", *required, f"aligned to {spec.align} bytes"])
+
+
+def _joined(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _form(op: Op, variant: Variant, spec: TensorSpec) -> str:

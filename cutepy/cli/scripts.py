@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 
 def started_name(script: str | Path) -> str:
@@ -25,3 +27,30 @@ def run_as_main(script: str | Path, arguments: Sequence[str]) -> None:
         exec(compile(Path(name).read_bytes(), name, "exec", dont_inherit=True), vars(module))
     finally:
         sys.argv, sys.path[:], sys.modules["__main__"] = argv, path, main
+
+
+_POOLS: tuple[tuple[str, str, str, Callable[[Any], None]], ...] = (
+    ("concurrent.futures.thread", "_shutdown", "_threads_queues", lambda work: work.put(None)),
+    ("concurrent.futures.process", "_global_shutdown", "_threads_wakeups", lambda waker: waker.wakeup()),
+)
+"""Modules of pools, and by what they let threads end at the interpreter's end: a flag, and what wakes each thread."""
+
+
+def wait_for_threads(before: Collection[threading.Thread]) -> None:
+    """Wait for the threads that have started beside those before, as the interpreter does at a script's end.
+
+    Threads of pools that nobody has shut down end once their work is done, as they do at the interpreter's end.
+    """
+    pools = [(sys.modules[name], flag, threads, wake) for name, flag, threads, wake in _POOLS if name in sys.modules]
+    while new := [each for each in threading.enumerate() if each not in before and not each.daemon]:
+        try:
+            for pool, flag, threads, wake in pools:
+                setattr(pool, flag, True)
+                for thread, by in [*getattr(pool, threads).items()]:
+                    if thread in new:
+                        wake(by)
+            for each in new:
+                each.join()
+        finally:
+            for pool, flag, _, _ in pools:
+                setattr(pool, flag, False)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cutepy.cli.failure import fail
-from cutepy.cli.scripts import run_as_main, started_name
+from cutepy.cli.scripts import run_as_main, started_name, wait_for_threads
 
 if TYPE_CHECKING:
     from cutepy.frontends.inherited import Inheritance
@@ -164,10 +164,14 @@ def execute(
     from cutepy.sim.machine.selected_ctas import ChosenCtaError
     from cutepy.sim.sanitize import AllowanceError
 
-    name = started_name(script)
+    name, before = started_name(script), threading.enumerate()
     try:
         with _leaving_at_once():
-            run_as_main(script, arguments)
+            try:
+                run_as_main(script, arguments)
+            finally:
+                if not isinstance(sys.exception(), _LeavingAtOnce):
+                    wait_for_threads(before)
     except SystemExit as leaving:
         if leaving.code is None or isinstance(leaving.code, int):
             return leaving.code or 0
@@ -192,6 +196,10 @@ def execute(
     return 0
 
 
+class _LeavingAtOnce(SystemExit):
+    """The script has called `os._exit`, which waits for no threads."""
+
+
 @contextmanager
 def _leaving_at_once() -> Iterator[None]:
     """Make the script's `os._exit` act as `sys.exit`, so that its run is reported; forked processes end at once."""
@@ -200,7 +208,7 @@ def _leaving_at_once() -> Iterator[None]:
     def end(status: int) -> NoReturn:
         if os.getpid() == process:
             if threading.current_thread() is threading.main_thread():
-                raise SystemExit(status)
+                raise _LeavingAtOnce(status)
             print("cutepy: a thread has ended the process by os._exit: nothing is known", file=sys.stderr, flush=True)
             leave(status or 2)
         leave(status)

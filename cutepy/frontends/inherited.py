@@ -31,8 +31,9 @@ class Inheritance:
     options : mapping of str to object
         Keyword arguments of `cutepy.simulate`.
     collect : callable, optional
-        Is called once with each run that has begun, when the run or the inheritance ends. Runs then leave the hazards
-        and schedules that they inherited to be told by the collector, and do not raise them.
+        Is called once with each run that has begun, when the run or the inheritance ends.
+    tells : bool
+        Whether the collector tells hazards and schedules that runs inherited, so that the runs do not raise them.
 
     Attributes
     ----------
@@ -40,10 +41,12 @@ class Inheritance:
         Where a run stated another value than the default, the option, and the value; in order, each once.
     """
 
-    def __init__(self, options: Mapping[str, Any], collect: Callable[[Run], None] | None = None) -> None:
+    def __init__(
+        self, options: Mapping[str, Any], collect: Callable[[Run], None] | None = None, *, tells: bool = True
+    ) -> None:
         self.options = dict(options)
         self.stated: list[tuple[str, str, object]] = []
-        self._collect = collect
+        self._collect, self._tells = collect, tells
         self._open: list[Run] = []
         self._process, self._elsewhere = os.getpid(), mmap(-1, 1)
 
@@ -74,7 +77,8 @@ class Inheritance:
         if os.getpid() != self._process:
             self._elsewhere[0] = 1
         elif self._collect is not None:
-            run.told_elsewhere = frozenset(filled) | ({"advisories"} if "sanitize" in self.options else set())
+            if self._tells:
+                run.told_elsewhere = frozenset(filled) | ({"advisories"} if "sanitize" in self.options else set())
             self._open.append(run)
 
     def end(self, run: Run) -> None:
@@ -107,13 +111,13 @@ _active: list[Inheritance] = []
 
 @contextmanager
 def inherited_by_runs(
-    options: Mapping[str, Any], collect: Callable[[Run], None] | None = None
+    options: Mapping[str, Any], collect: Callable[[Run], None] | None = None, *, tells: bool = True
 ) -> Iterator[Inheritance]:
     """Let all runs that begin in the context, in all threads, inherit options; the innermost context's win.
 
     Parameters
     ----------
-    options, collect
+    options, collect, tells
         As of `Inheritance`.
 
     Examples
@@ -125,7 +129,7 @@ def inherited_by_runs(
     >>> runs == [run]
     True
     """
-    inheritance = Inheritance(options, collect)
+    inheritance = Inheritance(options, collect, tells=tells)
     _active.append(inheritance)
     try:
         yield inheritance

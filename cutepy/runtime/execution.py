@@ -23,20 +23,23 @@ class Execution:
         The innermost backend that is active; None for the GPU. To be read at each launch; only `on` sets it.
     """
 
-    __slots__ = ("_entering", "_thread", "backend")
+    __slots__ = ("_backends", "_entering", "_thread", "backend")
 
     def __init__(self) -> None:
         self.backend: Backend | None = None
+        self._backends: list[Backend] = []
         self._entering = threading.Lock()
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def on(self, backend: Backend) -> Iterator[bool]:
+    def on(self, backend: Backend, *, lends: bool = False) -> Iterator[bool]:
         """Send the launches of all threads to a backend. Contexts nest: the innermost backend gets them.
 
         Parameters
         ----------
         backend : Backend
+        lends : bool
+            Whether any one thread may have a backend active within the context, and not this thread alone.
 
         Yields
         ------
@@ -48,27 +51,25 @@ class Execution:
         RuntimeError
             If another thread has a backend active.
         """
-        outermost = self._enter()
-        around, self.backend = self.backend, backend
+        own = threading.current_thread()
+        with self._entering:
+            before = self._thread
+            if before not in (None, own):
+                assert before is not None
+                raise RuntimeError(
+                    f"simulation is active in thread {before.name!r}, and for all threads, so {own.name!r} "
+                    "cannot start another; enter it once, and call the kernels of every thread within it"
+                )
+            outermost = not self._backends
+            self._thread, self.backend = None if lends else own, backend
+            self._backends.append(backend)
         try:
             yield outermost
         finally:
-            self.backend = around
-            if outermost:
-                self._thread = None
-
-    def _enter(self) -> bool:
-        """Enter a backend, and return whether the context is the outermost; refuse a second thread."""
-        own = threading.current_thread()
-        with self._entering:
-            if self._thread not in (None, own):
-                assert self._thread is not None
-                raise RuntimeError(
-                    f"simulation is active in thread {self._thread.name!r}, and for all threads, so {own.name!r} "
-                    "cannot start another; enter it once, and call the kernels of every thread within it"
-                )
-            outermost, self._thread = self._thread is None, own
-        return outermost
+            with self._entering:
+                if backend in self._backends:  # or a context around this one is over
+                    del self._backends[self._backends.index(backend) :]
+                self._thread, self.backend = before, self._backends[-1] if self._backends else None
 
 
 EXECUTION = Execution()

@@ -26,7 +26,7 @@ _CLUSTER, COOPERATIVE, _PROGRAMMATIC = 4, 2, 6
 _EARLY_EVENTS = 7, 12
 """Attributes of a launch, `cudaLaunchAttributeID`."""
 _ATTRIBUTE_BYTES = 72
-_LAUNCH_FAILED = 719
+INVALID_DEVICE, _LAUNCH_FAILED = 101, 719
 
 _LOAD = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 _LOAD_TO_DEVICE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32)
@@ -240,14 +240,14 @@ class HostCalls:
         if attribute not in ATTRIBUTES:
             raise NotImplementedError(f"the host code asks for device attribute {attribute}, which is not served")
         ctypes.c_int32.from_address(value).value = ATTRIBUTES[attribute]
-        return 0
+        return INVALID_DEVICE if device else 0
 
     def _cudaGetDevice(self, device: int) -> int:
         ctypes.c_int32.from_address(device).value = 0
         return 0
 
     def _cudaSetDevice(self, device: int) -> int:
-        return 0
+        return INVALID_DEVICE if device else 0
 
     def _cudaKernelSetAttributeForDevice(self, *_: object) -> int:
         return 0
@@ -271,7 +271,7 @@ class HostCalls:
 
     def _cuDeviceGet(self, device: int, ordinal: int) -> int:
         ctypes.c_int32.from_address(device).value = ordinal
-        return 0
+        return INVALID_DEVICE if ordinal else 0
 
     def _cudaDeviceSynchronize(self) -> int:
         assert self._backend is not None

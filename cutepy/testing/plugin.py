@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +22,7 @@ from cutepy.extras import MissingPackagesError, require
 if TYPE_CHECKING:
     from cutepy.frontends.inherited import Inheritance
     from cutepy.frontends.torch_device import ServedRun
+    from cutepy.sim.run import Run
     from cutepy.sim.sanitize import Hazards
 
 _OPTIONS = {"exact_mma": "exact-mma", "strict": "sanitize-strict"}
@@ -32,6 +34,8 @@ _INHERITANCE: pytest.StashKey[Inheritance] = pytest.StashKey()
 _OF_TEST = pytest.StashKey["ServedRun"]()
 _OF_WORKERS = pytest.StashKey[list[str]]()
 _TOLD = pytest.StashKey[set[object]]()
+_TEST: pytest.StashKey[str] = pytest.StashKey()
+"""The test that runs."""
 _ADVISORIES = pytest.StashKey[dict[str, list[str]]]()
 """Advisories of the session, one line each, with the tests that have them."""
 
@@ -88,7 +92,8 @@ def _serve(config: pytest.Config, options: argparse.Namespace) -> None:
     from cutepy.frontends.inherited import inherited_by_runs
 
     stack = ExitStack()
-    inheritance = stack.enter_context(inherited_by_runs({name: True for name, value in asked.items() if value}))
+    inherited = {name: True for name, value in asked.items() if value}
+    inheritance = stack.enter_context(inherited_by_runs(inherited, partial(_note_advisories, config), tells=False))
     config.stash[_INHERITANCE] = inheritance
     if not (options.simulate or sanitize):
         config.add_cleanup(stack.close)
@@ -152,6 +157,7 @@ def _stated(config: pytest.Config) -> list[str]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
     """Drop the launches of earlier tests; a setup that fails reports the hazards of its own."""
+    item.config.stash[_TEST] = item.nodeid
     run = item.config.stash.get(_SESSION, None)
     if run is not None:
         run.restart()
@@ -197,15 +203,22 @@ def _fail_by_hazards(item: pytest.Item, run: ServedRun | None) -> None:
 
     Advisories are kept for the summary.
     """
-    for advisory in run.hazards.advisories if run is not None else ():
-        tests = item.config.stash.setdefault(_ADVISORIES, {}).setdefault(advisory.summary, [])
-        if item.nodeid not in tests:
-            tests.append(item.nodeid)
+    if run is not None:
+        _note_advisories(item.config, run)
     told = item.stash.setdefault(_TOLD, set())
     new = [hazard.key for hazard in run.hazards if hazard.key not in run.raised | told] if run is not None else []
     if run is not None and new:
         told.update(new)
         raise _failure(run.hazards)
+
+
+def _note_advisories(config: pytest.Config, run: Run) -> None:
+    """Keep a run's advisories, with the test that runs; a strict run has them as hazards."""
+    for advisory in run.hazards.advisories:
+        tests = config.stash.setdefault(_ADVISORIES, {}).setdefault(advisory.summary, [])
+        test = config.stash.get(_TEST, "the collection of tests")
+        if test not in tests:
+            tests.append(test)
 
 
 def _failure(hazards: Hazards) -> BaseException:
@@ -262,7 +275,8 @@ def sanitized(request: pytest.FixtureRequest) -> Iterator[ServedRun]:
             run = stack.enter_context(serve_cuda(exact_mma=request.config.option.exact_mma))
         strict = _is_strict(request.config, request.config.option)
         stack.enter_context(run.sanitized(strict=strict))
-        stack.enter_context(inherited_by_runs({"sanitize": True, "strict": True} if strict else {"sanitize": True}))
+        inherited = {"sanitize": True, **({"strict": True} if strict else {})}
+        stack.enter_context(inherited_by_runs(inherited, partial(_note_advisories, request.config), tells=False))
         request.node.stash[_OF_TEST] = run
         yield run
         _fail_by_hazards(request.node, run)

@@ -101,8 +101,9 @@ print("next")"""
             assert lines[1].startswith("got a: float"), message
             assert lines[2:4] == [
                 "kernels take:",
-                "  a: float16 (m, k % 8):(a_pitch % 8, 1), align 16; b: float16 (n, k % 8):(b_pitch % 8, 1), align 16; "
-                "d: float16 (m, n % 8):(d_pitch % 8, 1), align 16",
+                "  a: float16 (m, k):(a_pitch, 1), k and a_pitch multiples of 8, aligned to 16 bytes; "
+                "b: float16 (n, k):(b_pitch, 1), k and b_pitch multiples of 8, aligned to 16 bytes; "
+                "d: float16 (m, n):(d_pitch, 1), n and d_pitch multiples of 8, aligned to 16 bytes",
             ]
 
 

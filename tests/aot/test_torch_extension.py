@@ -271,7 +271,7 @@ print(found[0])
     kind = "TypeError" if "dtype" in REFUSED[case] else "ValueError"
     assert first.startswith(f"{kind}gemm: {REFUSED[case]}")
     assert rest[-4] == "kernels take:"
-    assert rest[-3].startswith("  a: float16 (m, k % 8):(a_pitch % 8, 1), align 16; b: ")
+    assert rest[-3].startswith("  a: float16 (m, k):(a_pitch, 1), k and a_pitch multiples of 8, aligned to 16 bytes")
 
 
 def test_symbols_are_checked_when_the_graph_is_made(printed):

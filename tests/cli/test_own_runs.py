@@ -48,10 +48,17 @@ FORMS = {
     "nested": "with cutepy.simulate(), cutepy.simulate(inspect=True):\n    {launch}",
     "decorated": "@cutepy.simulate()\ndef go():\n    {launch}\ngo()",
     "never left": "context = cutepy.simulate()\ncontext.__enter__()\n{launch}",
+    "in a thread": "import threading\ndef go():\n    with cutepy.simulate():\n        {launch}\n"
+    "each = threading.Thread(target=go)\neach.start()\neach.join()",
+    "in a thread that nobody waits for": "import threading, time\ndef go():\n    time.sleep(0.2)\n    {launch}\n"
+    "threading.Thread(target=go).start()",
+    "in a pool that nobody ends": "from concurrent.futures import ThreadPoolExecutor\ndef go():\n"
+    "    with cutepy.simulate():\n        {launch}\npool = ThreadPoolExecutor()\nfuture = pool.submit(go)",
     "one of many": "with cutepy.simulate():\n    pass\nwith cutepy.simulate():\n    {launch}",
 }
 SOME = ("none", "nested")
 MORE = (*SOME, "decorated", "of the sanitizer")
+THREADS = ("in a thread", "in a thread that nobody waits for", "in a pool that nobody ends")
 
 
 @pytest.fixture
@@ -63,10 +70,7 @@ def run(tmp_path):
         path.write_text(TICKETS + FORMS.get(form, form).format(launch=launch) + "\nprint('ended', x.tolist())\n")
         return CliRunner().invoke(app, [command, *options, str(path)])
 
-    yield invoke
-    from cutepy.runtime.execution import EXECUTION
-
-    EXECUTION.backend, EXECUTION._thread = None, None  # of the run that is never left
+    return invoke
 
 
 @pytest.mark.parametrize("form", MORE)
@@ -85,7 +89,7 @@ def test_all_schedules_are_played_in_own_runs(run):
     assert (played["seeds"], played["played"]) == (None, 5)
 
 
-@pytest.mark.parametrize("form", [*MORE, "never left", "one of many"])
+@pytest.mark.parametrize("form", [*MORE, *THREADS, "never left", "one of many"])
 def test_hazards_of_own_runs_are_told_once_and_can_be_played(run, form, tmp_path):
     folder = tmp_path / "scripts"
     result = run("sanitize", "race()", form, "--replay", "--reproducers", str(folder))
@@ -127,8 +131,9 @@ def test_the_policy_is_that_of_own_runs(run, form):
     assert "ended [4, " in result.stdout
 
 
-def test_own_runs_are_explained(run):
-    result = run("explain", "tickets()", "own", "--no-ptxas", "--json")
+@pytest.mark.parametrize("form", ["own", "in a thread"])
+def test_own_runs_are_explained(run, form):
+    result = run("explain", "tickets()", form, "--no-ptxas", "--json")
     assert result.exit_code == 0
     (kernel,) = json.loads(result.stdout)["kernels"]
     assert (kernel["name"], kernel["launch"]["launches"]) == ("tickets", 1)

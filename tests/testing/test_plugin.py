@@ -332,7 +332,11 @@ def test_advisories_are_in_the_summary_or_fail_their_tests(pytester, monkeypatch
         assert "advisories of the sanitizer" not in result.stdout.str()
     else:
         result.stdout.fnmatch_lines(
-            ["*advisories of the sanitizer*", "discarded-read: *", "    in test_it.py::test_with_fixture"]
+            [
+                "*advisories of the sanitizer*",
+                "discarded-read: *",
+                "    in test_it.py::test_with_fixture, test_it.py::test_of_a_run_of_its_own",
+            ]
         )
         assert result.stdout.str().count("AdvisoryWarning: 0 hazards, 1 advisory") == 1
 

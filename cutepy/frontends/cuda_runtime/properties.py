@@ -6,8 +6,8 @@ import ctypes
 
 from cutepy.frontends.cuda_runtime.streams import put
 from cutepy.runtime import h200
+from cutepy.runtime.host_calls import INVALID_DEVICE
 
-_INVALID_DEVICE = 101
 _PROPERTIES = (
     "name:256 uuid:16 luid:8 luidDeviceNodeMask totalGlobalMem=l sharedMemPerBlock=l regsPerBlock warpSize memPitch=l "
     "maxThreadsPerBlock maxThreadsDim:12 maxGridSize:12 totalConstMem=l major minor textureAlignment=l "
@@ -75,7 +75,7 @@ class DeviceCalls:
     def do_cudaGetDeviceProperties(self, properties: int, device: int) -> int:
         """Say what `torch.cuda.get_device_properties` says, and what attributes do."""
         if device:
-            return _INVALID_DEVICE
+            return INVALID_DEVICE
         image = device_properties()
         ctypes.memmove(properties, image, len(image))
         return 0

@@ -44,7 +44,7 @@ _FIRST_CALL = "_preprocess_and_replace_code"
 
 
 @contextmanager
-def executing_on(backend: Backend) -> Iterator[None]:
+def executing_on(backend: Backend, *, lends: bool = False) -> Iterator[None]:
     """Send the launches of every compiled function to `backend`, and keep the PTX of what is compiled meanwhile.
 
     It nests: the innermost backend takes the launches.
@@ -53,6 +53,8 @@ def executing_on(backend: Backend) -> Iterator[None]:
     ----------
     backend : Backend
         Takes the launches, of all threads.
+    lends : bool
+        As of `Execution.on`.
 
     Raises
     ------
@@ -61,7 +63,7 @@ def executing_on(backend: Backend) -> Iterator[None]:
     RuntimeError
         If another thread has a backend active.
     """
-    with EXECUTION.on(backend) as outermost, ExitStack() as stack:
+    with EXECUTION.on(backend, lends=lends) as outermost, ExitStack() as stack:
         if outermost:
             _wrap_the_dsl(stack)
         yield

@@ -149,6 +149,8 @@ def serve_cuda(
 ) -> Iterator[ServedRun]:
     """Serve device `cuda` from host memory, and simulate every launch, while the context is active.
 
+    Within it, any thread may enter `simulate`, one at a time.
+
     Parameters
     ----------
     observers, policy, inspect, exact_mma, sanitize, ctas, schedules, seed, limit, replay, allow, limit_seconds,
@@ -216,7 +218,7 @@ def serve_cuda(
         )
         stack.enter_context(accelerator.accelerating())
         stack.enter_context(operators.serving_operators())
-        stack.enter_context(executing_on(Simulator(run)))
+        stack.enter_context(executing_on(Simulator(run), lends=True))
         tell_of_streams(run)
         run.loading_seconds = time.perf_counter() - began
         yield run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import inspect
 import re
 from collections.abc import Callable
 from functools import wraps
@@ -18,6 +19,7 @@ from cutepy.frontends.torch_device.graphs import Graph
 from cutepy.frontends.torch_device.storage import allocations
 from cutepy.frontends.torch_device.touches import touched
 from cutepy.runtime import h200
+from cutepy.runtime.host_calls import INVALID_DEVICE
 from cutepy.sim.machine.host_events import StreamEvent
 
 _Pair = tuple[Any, Any]
@@ -317,15 +319,29 @@ _MODULES = (
 )
 
 
-def _refusing(call: Callable[..., tuple[Any, ...]], codes: Any) -> Callable[..., tuple[Any, ...]]:  # noqa: ANN401
-    """Return a call that gives the error's code where CUDA would refuse it: for a capture, or a wrong handle."""
+_OF_DEVICES = frozenset("ordinal dev peerDev device peerDevice".split())
+"""Parameters that are a device's number."""
+
+
+def _refusing(
+    call: Callable[..., tuple[Any, ...]],
+    codes: Any,  # noqa: ANN401
+    original: Callable[..., Any],
+) -> Callable[..., tuple[Any, ...]]:
+    """Return a call that gives the error's code where CUDA would refuse: a capture, a wrong handle or device."""
+    signature, values = inspect.signature(original), [None] * (getattr(call, "__func__", None) is not _Api.nothing)
+    takes_device = not _OF_DEVICES.isdisjoint(signature.parameters)
 
     @wraps(call)
     def checked(*args: Any, **kwargs: Any) -> tuple[Any, ...]:  # noqa: ANN401
         try:
+            if takes_device:
+                named = signature.bind_partial(*args, **kwargs).arguments
+                if any(int(value) for name, value in named.items() if name in _OF_DEVICES):
+                    raise HandleError(INVALID_DEVICE)
             return call(*args, **kwargs)
         except (CaptureError, HandleError) as error:
-            return codes(error.code), None
+            return (codes(error.code), *values)
 
     return checked
 
@@ -338,7 +354,7 @@ def serve(put: Callable[[Any, str, Any], None]) -> None:
         for attribute in dir(module):
             value = getattr(module, attribute)
             if attribute in served:
-                put(module, attribute, _refusing(served[attribute], codes))
+                put(module, attribute, _refusing(served[attribute], codes, value))
             elif (
                 attribute.startswith(prefix)
                 and attribute[len(prefix) : len(prefix) + 1].isupper()

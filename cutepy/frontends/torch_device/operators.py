@@ -17,6 +17,7 @@ import torch
 from cutepy.frontends import stream_state
 from cutepy.frontends.stream_state import Capture, captures
 from cutepy.frontends.torch_device import accuracy, cuda_only, storage, touches
+from cutepy.frontends.torch_device.devices import index_of
 from cutepy.frontends.torch_device.errors import NotServedError
 
 _NUMBERS = (bool, int, float, complex)
@@ -161,7 +162,10 @@ class _Call:
             return self._down_tensor(value, is_output)
         if isinstance(value, torch.device):
             self._on_device = value.type == "cuda"
-            return torch.device("cpu") if self._on_device else value
+            if not self._on_device:
+                return value
+            index_of(value)
+            return torch.device("cpu")
         if isinstance(value, (list, tuple)):
             return type(value)([self.down(v) for v in value])
         return value
@@ -239,6 +243,7 @@ def _empty(
     pin_memory: bool | None = None,
     memory_format: torch.memory_format | None = None,
 ) -> torch.Tensor:
+    index_of(device)
     like = torch.empty(size, dtype=dtype, layout=layout, device="meta", memory_format=memory_format)
     return storage.empty(like.shape, like.stride(), like.dtype)
 
@@ -252,6 +257,7 @@ def _empty_strided(
     device: torch.device | None = None,
     pin_memory: bool | None = None,
 ) -> torch.Tensor:
+    index_of(device)
     return storage.empty(size, stride, dtype or torch.get_default_dtype())
 
 

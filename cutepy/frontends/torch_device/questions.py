@@ -102,8 +102,6 @@ def of_runtime(module: Any, ok: Callable[..., tuple[Any, ...]]) -> _Answers:  # 
         return ok(found)
 
     def properties(device: int = 0) -> tuple[Any, ...]:
-        if device:
-            raise HandleError(handles.INVALID_DEVICE)
         found, image = module.cudaDeviceProp(), device_properties()
         ctypes.memmove(found.getPtr(), image, len(image))
         return ok(found)

@@ -216,7 +216,7 @@ def storages_made_by(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(cls, *args, **({} if device is None else {"device": device}), **kwargs)
         given = args[0] if args else 0
         factory = torch.empty if isinstance(given, int) else torch.tensor
-        return factory(given, dtype=torch.uint8, device="cuda").untyped_storage()
+        return factory(given, dtype=torch.uint8, device=device).untyped_storage()
 
     return make
 

@@ -15,6 +15,7 @@ from typing import Any
 from cutepy.frontends import stream_state
 from cutepy.frontends.backend import tell
 from cutepy.frontends.polling import Polled
+from cutepy.frontends.torch_device.devices import index_of
 from cutepy.sim.machine.host_events import StreamEvent
 
 polled = Polled()
@@ -32,6 +33,7 @@ class Stream:
         blocking: bool = False,
         **_: object,
     ) -> None:
+        index_of(device)
         self.cuda_stream = next(stream_state.handles) if handle is None else handle
         self.priority = priority
         if handle != 0:
@@ -104,7 +106,7 @@ class ExternalStream(Stream):
     """Result of `torch.cuda.ExternalStream`: the stream of a handle."""
 
     def __init__(self, stream_ptr: int, device: object = None, **_: object) -> None:
-        super().__init__(handle=stream_ptr)
+        super().__init__(device, handle=stream_ptr)
 
 
 class Event:
@@ -147,6 +149,7 @@ def _handle(stream: Stream | None) -> int:
 
 def synchronize(device: object = None) -> None:
     """Return: all work has ended."""
+    index_of(device)
     polled.wait_for_all()
 
 
@@ -161,6 +164,7 @@ def are_several() -> bool:
 
 def current_stream(device: object = None) -> Stream:
     """Return the stream that work goes to."""
+    index_of(device)
     chosen = stream_state.chosen()
     if isinstance(chosen, Stream):
         return chosen
@@ -169,6 +173,7 @@ def current_stream(device: object = None) -> Stream:
 
 def default_stream(device: object = None) -> Stream:
     """Return the stream with handle 0."""
+    index_of(device)
     return DEFAULT
 
 

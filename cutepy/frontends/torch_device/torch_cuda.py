@@ -19,6 +19,7 @@ import torch.utils._device
 
 from cutepy.frontends import stream_state
 from cutepy.frontends.torch_device import graphs, streams, tensor_types
+from cutepy.frontends.torch_device.devices import index_of, require_device
 from cutepy.frontends.torch_device.errors import NotServedError, not_served
 from cutepy.frontends.torch_device.storage import allocations, record_stream, storages_made_by
 from cutepy.runtime import h200
@@ -28,23 +29,15 @@ def _nothing(*_: object, **__: object) -> None:
     """Do nothing: nothing is pending, cached or to be seeded apart from the CPU's generator."""
 
 
-def _index(device: Any = None) -> int:  # noqa: ANN401
-    """Return the index of a device, of which there is one."""
-    index = device if isinstance(device, int) else torch.device("cuda" if device is None else device).index or 0
-    if index > 0:
-        raise RuntimeError(f"CUDA error: invalid device ordinal: the simulated machine has one device, got {device}")
-    return index
-
-
 def _set_device(device: object) -> None:
-    _index(device)
+    index_of(device)
 
 
 class _Device:
     """Result of `torch.cuda.device` and `torch.cuda.device_of`: a choice among one."""
 
     def __init__(self, device: Any = None) -> None:  # noqa: ANN401
-        self.idx = 0 if isinstance(device, torch.Tensor) else _index(device)
+        self.idx = 0 if isinstance(device, torch.Tensor) else index_of(device)
 
     def __enter__(self) -> None:
         pass
@@ -53,23 +46,34 @@ class _Device:
         pass
 
 
-def _properties(device: object = None) -> h200.Properties:
-    _index(device)
-    return h200.Properties()
+def _described(answer: Callable[[], Any]) -> Callable[..., Any]:
+    """Return a function that describes a device, of which there is one."""
+
+    def describe(device: object = None) -> Any:  # noqa: ANN401
+        require_device(device)
+        return answer()
+
+    return describe
+
+
+def _can_access_peer(device: object, peer_device: object) -> bool:
+    require_device(device)
+    require_device(peer_device)
+    return False
 
 
 def _of_device(answer: Callable[[], Any]) -> Callable[..., Any]:
     """Return a function of a device, of which there is one, that answers."""
 
     def of_device(device: object = None) -> Any:  # noqa: ANN401
-        _index(device)
+        index_of(device)
         return answer()
 
     return of_device
 
 
 def _memory_info(device: object = None) -> tuple[int, int]:
-    _index(device)
+    index_of(device)
     return h200.TOTAL_BYTES - allocations.size_bytes, h200.TOTAL_BYTES
 
 
@@ -131,7 +135,7 @@ def _set_sync_debug_mode(debug_mode: int | str) -> None:
 
 
 def _set_memory_fraction(fraction: float, device: object = None) -> None:
-    _index(device)
+    index_of(device)
     if fraction != 1.0:
         instead = "its memory is the host's, of which no part is kept free: set the fraction to 1.0"
         not_served(f"torch.cuda.set_per_process_memory_fraction({fraction!r})", instead)()
@@ -139,6 +143,11 @@ def _set_memory_fraction(fraction: float, device: object = None) -> None:
 
 def _seeded(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
+
+
+def _set_rng_state(new_state: torch.Tensor, device: object = None) -> None:
+    index_of(device)
+    torch.set_rng_state(new_state)
 
 
 _SERVED: dict[str, Any] = {
@@ -154,8 +163,8 @@ _SERVED: dict[str, Any] = {
     "device_count": lambda: 1,
     "current_device": lambda: 0,
     "set_device": _set_device,
-    "get_device_name": _of_device(lambda: h200.NAME),
-    "get_device_capability": _of_device(lambda: h200.CAPABILITY),
+    "get_device_name": _described(lambda: h200.NAME),
+    "get_device_capability": _described(lambda: h200.CAPABILITY),
     "get_gencode_flags": torch.cuda.get_gencode_flags,
     "get_sync_debug_mode": lambda: 0,
     "clock_rate": _of_device(lambda: h200.CLOCK_KHZ // 1000),
@@ -170,9 +179,9 @@ _SERVED: dict[str, Any] = {
         _nothing,
     ),
     "cudart": lambda: _Cudart(),
-    "get_device_properties": _properties,
+    "get_device_properties": _described(h200.Properties),
     "get_arch_list": lambda: ["sm_90", "sm_90a"],
-    "can_device_access_peer": lambda device, peer_device: False,
+    "can_device_access_peer": _can_access_peer,
     "device": _Device,
     "device_of": _Device,
     "synchronize": streams.synchronize,
@@ -214,8 +223,8 @@ _SERVED: dict[str, Any] = {
     "default_generators": (torch.default_generator,),
     "get_rng_state_all": lambda: [torch.get_rng_state()],
     "set_rng_state_all": lambda new_states: torch.set_rng_state(new_states[0]),
-    "get_rng_state": lambda device="cuda": torch.get_rng_state(),
-    "set_rng_state": lambda new_state, device="cuda": torch.set_rng_state(new_state),
+    "get_rng_state": _of_device(torch.get_rng_state),
+    "set_rng_state": _set_rng_state,
 }
 
 
@@ -380,7 +389,7 @@ class _Generator(torch._C.Generator, metaclass=_AnyGenerator):
     def __init__(self, device: Any = "cpu") -> None:  # noqa: ANN401
         self._device = torch.device(device)
         if self._device.type == "cuda":
-            self._device = torch.device("cuda", _index(self._device))
+            self._device = torch.device("cuda", index_of(self._device))
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]

@@ -60,6 +60,11 @@ class Watchdog:
         self._began = began
         self._translated_seconds = time.perf_counter() - began
 
+    @property
+    def is_late(self) -> bool:
+        """Flag: the launch has taken more than its limit of seconds."""
+        return self._limit.seconds is not None and time.perf_counter() - self._began > self._limit.seconds
+
     def check(self, executed: Sequence[int], roster: Roster, joins: Sequence[Join]) -> None:
         """Raise if the launch has taken more than its limit.
 

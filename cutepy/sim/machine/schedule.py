@@ -201,7 +201,7 @@ class Schedule:
     def _turn(self, g: Group) -> bool:
         """Run a group until it waits, spins, parts, meets others or ends; tells whether it got anywhere."""
         functions, m = self._program.blocks, self._m
-        activity, executed = self._activity, self.executed
+        activity, executed, watchdog = self._activity, self.executed, self.watchdog
         warps = g.ctas.count * len(g.threads.warps)
         join = g.join
         stop = join.block if join is not None else EXIT
@@ -236,6 +236,8 @@ class Schedule:
                 elif count - watched >= _IDLE_TURN_BLOCKS:
                     break
             g.block = block
+            if watchdog is not None and watchdog.is_late:
+                watchdog.check(executed, self.roster, self._joins)
             executed[block] += warps
             block = functions[block](g, g.registers, m)
             if block < 0:

@@ -281,8 +281,9 @@ def _told(
             before = before if i is None else Deed(i, blocked.describe())
     else:
         who = f", and {awaited.nobody}" if awaited.nobody and thing.is_hopeless else ""
+    waiters = _who(roster, thing, others, of, is_short=len(waits) > 1)
     return SimulationError(
-        "; ".join([f"{awaited.lacks}{who}", *_who(roster, thing, others, of, is_short=len(waits) > 1), *said]),
+        "; ".join(filter(None, [f"{awaited.lacks}{who}", awaited.fellows, *waiters, *said])),
         thing.instruction,
         first.describe(),
         fix=next((_FIXES[one.kind] for one in chances if one.kind in _FIXES), awaited.fix),
@@ -300,6 +301,7 @@ _FIXES = {
     "second-parity": "the thread that reads a stage must wait for parity 0 first, the parity of the first phase",
     "expect-tx": "let that thread arrive as well, as mbarrier.arrive.expect_tx does",
     "counted-besides": "use cp.async.mbarrier.arrive.noinc, which is one of the arrivals that mbarrier.init says",
+    "other-cta": "arrive at the mbarrier of each CTA that waits for it",
     "multicast-mask": "give the copy a mask with a bit for each CTA that waits for it",
     "absent-peer": "let all CTAs of the cluster go through as many rounds, or let each announce what does come",
     "shared-barrier": "give each group of threads a named barrier of its own",
@@ -344,7 +346,10 @@ def _gone(roster: Roster, thing: _Thing, ways: _Ways) -> Iterator[Chance]:
     for source in thing.awaited.absent:
         i = source.done.instruction
         theirs = [g for g in roster.groups if source.slot in g.ctas.slots]
-        if not any(operation(one.instruction) == operation(i) for g in theirs for one in ways.of(g).those(_any)):
+        is_behind = not any(own.phases <= source.phases for own in thing.awaited.ceased)
+        if is_behind and not any(
+            operation(one.instruction) == operation(i) for g in theirs for one in ways.of(g).those(_any)
+        ):
             cta = roster.residents.coordinate(source.slot)
             why = f"CTA {cta} has brought its part of {_phases(source)}, and arrives there no more"
             yield Chance("absent-peer", why, of_cta(source.done, source.slot))

@@ -108,6 +108,8 @@ class Awaited:
         The barrier that they wait at; None if it is none.
     is_of_all : bool
         Whether threads of any cluster can bring it.
+    fellows : str
+        How far other stages of its ring have come, in words, if not all as far.
     strays : tuple of Stray
         Arrivals that have completed a phase of other mbarriers, for which nothing has waited; none if this one has
         got any.
@@ -134,6 +136,7 @@ class Awaited:
     barrier: Barrier | None = None
     is_of_all: bool = False
     strays: tuple[Stray, ...] = ()
+    fellows: str = ""
 
     @property
     def offset(self) -> int | None:

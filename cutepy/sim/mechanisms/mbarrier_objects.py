@@ -8,6 +8,7 @@ import numpy as np
 
 from cutepy.sim.machine.memory import RANK_SHIFT
 from cutepy.sim.machine.thread_history import Done
+from cutepy.sim.machine.wait_sources import operation
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
@@ -26,6 +27,15 @@ class Brought(NamedTuple):
     done: Done
     phase: int
     phases: int
+
+
+class Multicast(NamedTuple):
+    """A copy to several CTAs: the slots that its mask names, its bytes, and the phase in which these counted."""
+
+    done: Done
+    to: frozenset[int]
+    size_bytes: int
+    phase: int
 
 
 class Rounds:
@@ -67,6 +77,7 @@ class Mbarrier:
         self.rounds: dict[int, Rounds] = {}  # by the set of threads
         self.copies: set[object] = set()  # those whose bytes have come
         self.sources: dict[tuple[int, int], Brought] = {}  # by the object's CTA, and the one that arrived or copied
+        self.multicasts: dict[tuple[object, int], Multicast] = {}  # the last of each operation, by the CTA that copied
 
     def settle(self, rows: Array) -> None:
         """Complete the phase where nothing is pending."""
@@ -92,6 +103,14 @@ class Mbarrier:
             last = self.sources.get(pair)
             count = 0 if last is None else last.phases - (last.phase == phase)
             self.sources[pair] = Brought(did, phase, count + 1)
+
+    def note_multicasts(self, did: Done, copies: Array, by: Array, size_bytes: int) -> None:
+        """Note the CTAs that each copy reaches; `copies` are as of `MbarrierCompleteTx.deliveries`, `by` who issues."""
+        for one in np.unique(copies[:, 1:], axis=0):
+            here = (copies[:, 1:] == one).all(axis=1)
+            to = copies[here, 0]
+            copied = Multicast(did, frozenset(to.tolist()), size_bytes, int(self.phase[to].min()))
+            self.multicasts[operation(did.instruction), int(by[here][0])] = copied
 
 
 def targets(

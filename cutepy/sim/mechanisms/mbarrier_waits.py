@@ -54,6 +54,7 @@ class MbarrierWaits:
             announced = "that were announced have not" if size > 0 else "came that nobody had announced"
             lacks += f", and {abs(size)} bytes {announced}"
         brought, elsewhere = self._brought(offset, arrivals=bool(pending))
+        masks = tuple(self._masks(found, slot))
         if pending:
             fix = (
                 f"let as many arrivals come in each phase as mbarrier.init says, {count}, from threads that do not "
@@ -80,9 +81,10 @@ class MbarrierWaits:
             nobody=f"no other thread that still runs {'arrives' if pending else 'copies'} there" if size >= 0 else "",
             barrier=MbarrierAt(offset),
             is_first=parity == 0 and phase == 0 and pending == count and size == 0 and found.passed[slot] == NEVER,
-            absent=tuple(self._absent(offset, slot)),
+            absent=() if masks else tuple(self._absent(offset, slot)),
             ceased=tuple(self._ceased(offset, slot)),
-            chances=tuple(self._chances(offset, slot, parity)),
+            chances=(*masks, *self._chances(offset, slot, parity)),
+            fellows=self._fellows(offset, slot),
             strays=tuple(self._strays(offset, slot)),
         )
 
@@ -126,7 +128,7 @@ class MbarrierWaits:
         if found.transactions[slot] > 0:
             yield from self._bytes_elsewhere(offset, slot)
         yield from self._other_stages(offset, slot)
-        yield from self._masks(found, slot)
+        yield from self._other_ctas(offset, slot)
 
     def _bytes_elsewhere(self, offset: int, slot: int) -> Iterator[Chance]:
         """Yield the copy whose bytes another mbarrier got that had not announced them, if one alone got as many."""
@@ -165,19 +167,62 @@ class MbarrierWaits:
             yield Chance("other-arrival", why, last.deed)
 
     def _masks(self, found: Mbarrier, slot: int) -> Iterator[Chance]:
-        """Yield a copy to several CTAs of the cluster, to all but one that waits for its bytes."""
+        """Yield the copy to other CTAs of the cluster whose bytes one that waits lacks: that with the fewest bits.
+
+        Where copies are to rows or columns of a cluster, all of one operation have masks that are equal or have no CTA
+        in common, and each CTA gets what those of its mask get.
+        """
         size, coordinate = self._residents.cluster_size, self._residents.coordinate
-        own = slot // size
-        for by in {by for to, by in found.sources if to // size == own}:
-            reached = {to: brought for (to, issuer), brought in found.sources.items() if issuer == by}
-            last = max(reached.values(), key=lambda brought: brought.phase)
-            if slot not in reached and "multicast::cluster" in last.done.instruction.parts:
-                mask = sum(1 << to % size for to in reached)
-                why = (
-                    f"the copy by CTA {coordinate(by)} has the mask {mask:#b}, and CTA {coordinate(slot)} is bit "
-                    f"{slot % size}"
-                )
-                yield Chance("multicast-mask", why, of_cta(last.done, by))
+        recent = {
+            key: one
+            for key, one in found.multicasts.items()
+            if key[1] // size == slot // size and one.phase >= found.phase[slot]
+        }
+
+        def differs(copy: object, to: frozenset[int]) -> bool:
+            fellows = [one.to for (each, _), one in recent.items() if each == copy]
+            got = {here: {n for n, each in enumerate(fellows) if here in each} for here in (slot, *to)}
+            return any(got[slot] < got[here] for here in to) or any(to & each and to != each for each in fellows)
+
+        lacking = [
+            (len(one.to), by, one)
+            for (copy, by), one in recent.items()
+            if slot not in one.to
+            and one.size_bytes <= found.transactions[slot]
+            and (len(one.to) == 1 or differs(copy, one.to))
+        ]
+        for _, by, one in sorted(lacking, key=lambda each: each[:2])[:1]:
+            mask = sum(1 << to % size for to in one.to)
+            why = (
+                f"the copy by CTA {coordinate(by)} has the mask {mask:#b}, and CTA {coordinate(slot)} is bit "
+                f"{slot % size}"
+            )
+            yield Chance("multicast-mask", why, of_cta(one.done, by))
+
+    def _other_ctas(self, offset: int, slot: int) -> Iterator[Chance]:
+        """Yield the last arrival at the mbarrier of another CTA of the cluster, if that of this one has got none."""
+        found, size, coordinate = self._objects[offset], self._residents.cluster_size, self._residents.coordinate
+        if found.phase[slot] or any(to == slot for to, _ in found.sources):
+            return
+        for (to, by), brought in found.sources.items():
+            if to // size == slot // size and found.phase[to]:
+                reached = f"{self._name(offset)} of CTA {coordinate(to)}"
+                why = f"it reaches {reached}, and nothing that of CTA {coordinate(slot)}"
+                yield Chance("other-cta", why, of_cta(brought.done, by))
+                return
+
+    def _fellows(self, offset: int, slot: int) -> str:
+        """Say how many phases the stages of a ring have completed, if these differ."""
+        stages = [at for at in ring(offset, self._initialised()) if self._objects[at].valid[slot]]
+        phases = [int(self._objects[at].phase[slot]) for at in stages]
+        if len({*phases}) < 2:
+            return ""
+        said = []
+        for count in sorted({*phases}, reverse=True):
+            numbers = [n for n, each in enumerate(phases) if each == count]
+            those = f"stage{'s' * (len(numbers) > 1)} {' and '.join(', '.join(map(str, numbers)).rsplit(', ', 1))}"
+            said.append(f"{count or 'none'} at {those}")
+        return f"phases of the ring that are over: {', '.join(said)}"
 
 
 def _taken_for_arrivals(found: Mbarrier) -> Iterator[Chance]:

@@ -130,6 +130,7 @@ class Mbarriers(Mechanism):
             found.life[slots] += 1
             found.passed[slots] = NEVER
             found.sources.clear()
+            found.multicasts.clear()
             found.rounds.clear()
             self._memory.objects.mark(offset, slots, found.done["init"])
             if self._activity.observers:
@@ -300,6 +301,9 @@ class Mbarriers(Mechanism):
         if copies is not None and self._cluster > 1:
             issuers = g.ctas.slots[copies[:, 1]] if by is None else by
             found.note_sources(g.did(i), copies[:, 0], issuers)
+            if "multicast::cluster" in i.parts:
+                each = int(np.broadcast_to(size, slots.shape).sum()) // len(copies)
+                found.note_multicasts(g.did(i), copies, issuers, each)
         found.settle(slots)
         found.done["complete_tx"] = g.did(i)
         found.copies.add(operation(i))

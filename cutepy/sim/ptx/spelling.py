@@ -18,7 +18,7 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _KINDS = {
     "dimensions": "[1-5]d a[12]d cube acube",
-    "variant": "parity noComplete noinc tensormap::generic mbarrier_init",
+    "variant": "parity noComplete noinc (?:tensormap|async)::generic mbarrier_init",
     "reduction": "red",
     "sparsity": r"sp(?:::\w+)?",
     "sync": "sync",
@@ -29,6 +29,7 @@ _KINDS = {
     "layout": "row col",
     "access": "mmio volatile",
     "order": "weak relaxed acquire release acq_rel sc",
+    "restriction": r"sync_restrict::\w+(?:::\w+)?",
     "scope": "cta cluster gpu sys",
     "space": r"const global local (?:shared|param)(?:::\w+)?",
     "comparison": "eq ne [lg][te]u? lo ls hi hs wide equ neu num nan",

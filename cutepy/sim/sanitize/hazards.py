@@ -39,6 +39,7 @@ NEAR_MISSES = {
     "leaves-groups": "a wait for groups leaves the latest of them in flight, with this one",
     "other-arrival": "an arrival at another barrier than the one that is waited for",
     "other-barrier": "a wait for another barrier than the one at which bytes or arrivals count",
+    "other-cta": "arrivals came at the mbarrier of another CTA of the cluster",
     "other-fence": "a fence of another proxy or state space, or of threads alone",
     "other-stage": "arrivals came at another stage of the ring",
     "others-groups": "a wait for groups, by another thread than the one whose group it is",

@@ -36,6 +36,7 @@ from cutepy.sim.sanitize.order.uses import once, uses_of, whole_flow
 from cutepy.sim.sanitize.sums import NOT_BEGUN, begun_by_mmas
 from cutepy.sim.sanitize.undefined_bits import EXCHANGES, GATHERS, PASSES_ON, Operands, from_lanes, full
 from cutepy.sim.sanitize.undefined_memory import BESIDE_VALUES, Element, UndefinedMemory
+from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import accumulators, has_destination, is_wgmma, read, written
 from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
 
@@ -131,6 +132,22 @@ def _followed(function: Function) -> _Followed:
         reach.keep(_OF_THREADS)
     begins = {start: starts.get(start, frozenset()) for start in (0, *function.callees.values())}
     return _Followed(begins, frozenset(reach.registers), frozenset(reach.stops), not _calls_once(function))
+
+
+@once
+def _idle_branches(function: Function) -> frozenset[int]:
+    """Return the branches, by index, that lead to one place either way, with no instruction before that."""
+    blocks = whole_flow(function).blocks
+
+    def place(n: int) -> int:
+        seen = set[int]()
+        while n != EXIT and n not in seen and not blocks[n].instructions and blocks[n].condition is None:
+            seen.add(n)
+            (n,) = blocks[n].successors
+        return n
+
+    branches = ((b.branch.index, b.successors) for b in blocks if b.branch is not None and b.condition is not None)
+    return frozenset(index for index, ways in branches if len({*map(place, ways)}) == 1)
 
 
 class _Reach:
@@ -245,7 +262,7 @@ class Undefined:
             return None  # nothing lacks a value here
         at = self._begin(step)
         wrong: Lacking | None = None
-        if i.predicate is not None and i.parts[0] in _BRANCHES:
+        if i.predicate is not None and i.parts[0] in _BRANCHES and i.index not in _idle_branches(self._function):
             wrong = self._tell(i.predicate[0], step, at, np.True_)
         for register in _mattering(i):
             wrong = wrong or self._tell(register, step, at, step.executing())
@@ -583,6 +600,8 @@ def _mattering(i: Instruction) -> Iterator[Register]:
     for operand in i.operands:
         if isinstance(operand, Address):
             yield from registers_in(operand)
+    if "L2::cache_hint" in i.parts:
+        yield from registers_in(i.operands[-1])
     if i.parts[0] in GATHERS and not isinstance(i.operands[-1], Immediate):
         yield from registers_in(i.operands[-1])  # the lanes that wait for each other
     if i.parts[0] in _STORES or (has_destination(i) and i.parts[0] not in _MATTERS):

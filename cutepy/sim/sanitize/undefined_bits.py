@@ -2,8 +2,10 @@
 
 A bit of a result has a value where every value of the undefined bits gives the same: `and` with a 0, `or` with a 1, a
 product of integers with 0, an operand that is not selected, a byte that is shifted away. Bits of a sum, a difference or
-a product have a value below the lowest bit that a source lacks, as carries go up. `Definedness` follows the meaning of
-instructions (`semantics`); arithmetic of floats and the exchange of lanes have rules of their own in `Operands`.
+a product have a value below the lowest bit that a source lacks, as carries go up. An order, a minimum or a maximum lies
+between its results for the least and the greatest values of its sources (interval arithmetic), so that bits above the
+first in which these two differ have a value. `Definedness` follows the meaning of instructions (`semantics`);
+arithmetic of floats and the exchange of lanes have rules of their own in `Operands`.
 
 References
 ----------
@@ -107,8 +109,52 @@ def _of_equality(bits: int, x: Bits, y: Bits) -> Array:
 
 
 def _of_selection(bits: int, condition: Bits, x: Bits, y: Bits) -> Array:
-    chosen = np.where(condition.data != 0, np.asarray(x.lacks, np.uint64), np.asarray(y.lacks, np.uint64))
-    return np.where(condition.lacks != 0, full(bits), chosen)
+    """Return the mask of one of two values: where the condition has none, bits in which both are equal have one."""
+    lacks = [np.asarray(one.lacks, np.uint64) for one in (x, y)]
+    either = lacks[0] | lacks[1] | np.asarray(x.data ^ y.data, np.uint64) if x.is_known and y.is_known else full(bits)
+    return np.where(condition.lacks != 0, either, np.where(condition.data != 0, *lacks))
+
+
+def _ends(x: Bits, signed: bool) -> tuple[Array, Array]:
+    """Return the least and the greatest number that a value may be."""
+    sign = np.uint64(1 << x.bits - 1) if signed else _NONE  # flipped, the order of signed numbers is that of unsigned
+    data, lacks = np.asarray(x.data, np.uint64) ^ sign, np.asarray(x.lacks if x.is_known else full(x.bits), np.uint64)
+    return (data & ~lacks) ^ sign, (data | lacks) ^ sign
+
+
+def _between(operation: str, falls: bool = False) -> Callable[..., Array]:
+    """Return the rule of an operation that rises with its second operand, and rises or `falls` with its first."""
+
+    def rule(bits: int, x: Bits, y: Bits) -> Array:
+        of_x, of_y = (_ends(one, operation[0] == "s") for one in (x, y))
+        pairs = zip(of_x[::-1] if falls else of_x, of_y, strict=True)
+        low, high = (np.asarray(evaluate(operation, x.bits, bits, *pair), np.uint64) for pair in pairs)
+        differs = low ^ high
+        for by in (1, 2, 4, 8, 16, 32):
+            differs = differs | differs >> np.uint64(by)
+        return np.where((x.lacks | y.lacks) != 0, differs, _NONE)
+
+    return rule
+
+
+def _of_order(relation: str) -> Callable[..., Array]:
+    """Return the rule of a comparison: that x is greater is that y is less."""
+    rule = _between(relation[0] + relation[1:].replace("g", "l"), falls=True)
+    return (lambda bits, x, y: rule(bits, y, x)) if "g" in relation else rule
+
+
+def _of_extreme(operation: str) -> Callable[..., Array]:
+    """Return the rule of a minimum or a maximum: a bound on its value, and a selection by either comparison."""
+    relations = [operation[0] + relation for relation in (("lt", "le") if "min" in operation else ("gt", "ge"))]
+
+    def rule(bits: int, x: Bits, y: Bits) -> Array:
+        found = _between(operation)(bits, x, y)
+        for relation in relations:
+            holds = np.asarray(evaluate(relation, bits, 1, x.data, y.data), np.uint64)
+            found = found & _of_selection(bits, Bits(1, holds, _of_order(relation)(1, x, y)), x, y)
+        return found
+
+    return rule
 
 
 def _moving(operation: str) -> Callable[..., Array]:
@@ -128,6 +174,8 @@ _RULES: dict[str, Callable[..., Array]] = {
     "eq": _of_equality,
     "ne": _of_equality,
     "select": _of_selection,
+    **{f"{sign}{relation}": _of_order(f"{sign}{relation}") for sign in "us" for relation in ("lt", "le", "gt", "ge")},
+    **{operation: _of_extreme(operation) for operation in ("umin", "umax", "smin", "smax")},
     **{name: _moving(name) for name in ("shl", "lshr", "ashr", "trunc", "zext", "sext", "brev")},
 }
 

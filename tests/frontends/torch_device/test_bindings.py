@@ -112,7 +112,6 @@ def test_device_properties():
     assert (found.name, found.major, found.minor) == (b"NVIDIA H200", 9, 0)
     assert (found.multiProcessorCount, found.sharedMemPerBlockOptin, found.clusterLaunch) == (132, 232448, 1)
     assert list(found.maxThreadsDim) == [1024, 1024, 64]
-    assert runtime.cudaGetDeviceProperties(1)[0] == runtime.cudaError_t.cudaErrorInvalidDevice
     of_driver = checked(driver.cuDeviceGetProperties(0))
     assert (of_driver.maxThreadsPerBlock, of_driver.regsPerBlock, of_driver.SIMDWidth) == (1024, 65536, 32)
 
@@ -129,6 +128,24 @@ QUESTIONS = [
 @pytest.mark.parametrize(("name", "arguments", "answer"), QUESTIONS, ids=[name for name, *_ in QUESTIONS])
 def test_questions_about_the_device(name, arguments, answer):
     assert checked(getattr(driver, name)(*arguments)) == answer
+
+
+@pytest.mark.parametrize(
+    ("ask", "results"),
+    [
+        (lambda: runtime.cudaSetDevice(1), 1),
+        (lambda: runtime.cudaDeviceGetAttribute(runtime.cudaDeviceAttr.cudaDevAttrWarpSize, 1), 2),
+        (lambda: runtime.cudaGetDeviceProperties(device=1), 2),
+        (lambda: driver.cuDeviceGet(1), 2),
+        (lambda: driver.cuDeviceGet(-1), 2),
+        (lambda: driver.cuDeviceGetName(20, driver.CUdevice(1)), 2),
+        (lambda: driver.cuDeviceCanAccessPeer(0, 1), 2),
+        (lambda: driver.cuDevicePrimaryCtxRelease(1), 1),
+    ],
+)
+def test_a_device_beside_the_one_is_no_device(ask, results):
+    answer = ask()
+    assert (int(answer[0]), len(answer)) == (101, results)  # invalid device
 
 
 def test_the_version_of_nccl_is_unknown_without_it():

@@ -30,6 +30,51 @@ def test_a_chip_that_is_not_there_is_answered_for_as_one_that_is_idle():
             torch.cuda.set_sync_debug_mode("warn")
 
 
+ELSEWHERE = {
+    "factory": lambda: torch.ones(1, device="cuda:1"),
+    "number": lambda: torch.empty(0, device=1),
+    "strided": lambda: torch.empty_strided((2,), (1,), device="cuda:1"),
+    "computed": lambda: torch.ones(1, device="cuda").new_tensor([3], device="cuda:1"),
+    "drawn": lambda: torch.randn(3, device=torch.device("cuda", 1)),
+    "like": lambda: torch.zeros_like(torch.ones(1, device="cuda"), device="cuda:1"),
+    "to": lambda: torch.ones(1).to("cuda:1"),
+    "from the device": lambda: torch.ones(1, device="cuda").to("cuda:1", torch.float16),
+    "cuda": lambda: torch.ones(1).cuda(1),
+    "module": lambda: torch.nn.Linear(2, 2).to("cuda:1"),
+    "empty module": lambda: torch.nn.Linear(2, 2, device="meta").to_empty(device="cuda:1"),
+    "storage": lambda: torch.UntypedStorage(4, device="cuda:1"),
+    "sent storage": lambda: torch.ones(1).untyped_storage().cuda(1),
+    "numpy": lambda: torch.asarray([1.0], device="cuda:1"),
+    "capsule": lambda: torch.ones(1, device="cuda").__dlpack__(dl_device=(2, 1)),
+    "set_device": lambda: torch.cuda.set_device(1),
+    "context": lambda: torch.cuda.device(1).__enter__(),
+    "generator": lambda: torch.Generator("cuda:1"),
+    "state": lambda: torch.cuda.get_rng_state(1),
+    "new state": lambda: torch.cuda.set_rng_state(torch.get_rng_state(), "cuda:1"),
+    "stream": lambda: torch.cuda.Stream(1),
+    "external stream": lambda: torch.cuda.ExternalStream(0, device="cuda:1"),
+    "current stream": lambda: torch.cuda.current_stream(1),
+    "default stream": lambda: torch.cuda.default_stream("cuda:1"),
+    "synchronize": lambda: torch.cuda.synchronize(1),
+    "memory": lambda: torch.cuda.memory_allocated(1),
+    "accelerator": lambda: torch.accelerator.synchronize(1),
+}
+
+
+def test_a_device_beside_the_one_is_no_device():
+    with serve_cuda():
+        for name, ask in ELSEWHERE.items():
+            with pytest.raises(torch.AcceleratorError, match="invalid device ordinal"):
+                pytest.fail(f"{name}: {ask()}")
+        for name in ("properties", "name", "capability"):
+            for device in (1, "cuda:1", -1):
+                with pytest.raises(AssertionError, match="Invalid device id"):
+                    getattr(torch.cuda, f"get_device_{name}")(device)
+        with pytest.raises(AssertionError, match="Invalid device id"):
+            torch.cuda.can_device_access_peer(0, 1)
+        assert torch.zeros(1, device="cuda:0").device == torch.zeros(1, device=0).device == torch.device("cuda", 0)
+
+
 def test_torch_says_that_it_is_built_for_cuda_while_the_device_is_served():
     with serve_cuda():
         major, minor = map(int, torch.version.cuda.split("."))

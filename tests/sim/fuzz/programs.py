@@ -46,7 +46,8 @@ def _table(a: int, b: int, c: int, table: int) -> int:
     return sum((table >> row & 1) << n for n, row in enumerate(bits))
 
 
-# Each writes one word or long: PTX with a destination and sources, by r for words and d for longs, and what it gives.
+# Each writes one word or long: PTX with a destination and sources, and what it gives. The letters of sources are r for
+# words, b for words whose literals are bytes, and d for longs.
 _WORD: list[tuple[str, str, Callable[..., int]]] = [
     ("add.u32", "rr", lambda a, b: a + b),
     ("sub.s32", "rr", lambda a, b: a - b),
@@ -68,7 +69,7 @@ _WORD: list[tuple[str, str, Callable[..., int]]] = [
     ("popc.b32", "r", lambda a: bin(a).count("1")),
     ("clz.b32", "r", lambda a: 32 - a.bit_length()),
     ("brev.b32", "r", lambda a: int(f"{a:032b}"[::-1], 2)),
-    ("bfe.u32", "rrr", _field),
+    ("bfe.u32", "rbb", _field),
     ("prmt.b32", "rrr", _permuted),
     ("lop3.b32", "rrrt", _table),
     ("sad.u32", "rrr", lambda a, b, c: c + abs(a - b)),
@@ -129,10 +130,17 @@ class _Maker:
             return "r", rng.randrange(_WORDS)
         return "i", rng.choice((0, 1, 2, 3, 7, 31, 32, 33, 255, 0x7FFFFFFF, 0x80000000, _M32, rng.randrange(1 << 32)))
 
+    def byte(self) -> tuple[str, int]:
+        """Return a register, or a number of 8 bits."""
+        kind, value = self.word()
+        return kind, value & 255 if kind == "i" else value
+
     def operand(self, kind: str) -> Any:
         rng = self.rng
         if kind == "r":
             return self.word()
+        if kind == "b":
+            return self.byte()
         if kind == "d":
             return "d", rng.randrange(_LONGS)
         if kind == "p":

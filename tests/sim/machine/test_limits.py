@@ -1,17 +1,20 @@
 """Launches that loop or call without end are stopped, and it is said where their lanes were."""
 
+import itertools
 import math
 import re
 import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import cutepy
 from cutepy.sim import LimitError, MemoryAccessError, Observer, run as run_module
+from cutepy.sim.machine import limits
 from cutepy.sim.options import checked_limit
 from tests.messages import refuses
 
@@ -66,6 +69,20 @@ def test_a_launch_ends_at_its_limit_of_seconds(policy):
     with pytest.raises(LimitError, match=r"limit_seconds=0\.2 stops it"):
         launch("adds", policy=policy, limit_seconds=0.2)
     assert time.perf_counter() - start < 20
+
+
+@pytest.mark.parametrize("sanitize", [False, True])
+def test_the_limit_of_seconds_is_looked_at_before_each_block_of_code(monkeypatch, sanitize):
+    """A block of a large grid under the sanitizer may take a hundredth of a second, and a turn of lanes 1000 blocks."""
+    ticks = itertools.count()
+    module, x = cutepy.load_ptx(LOOP.replace("BODY", BODIES["adds"])), np.zeros(8, np.uint32)
+    with cutepy.simulate(sanitize=sanitize, limit_seconds=1) as run:
+        monkeypatch.setattr(
+            limits, "time", SimpleNamespace(perf_counter=lambda: time.perf_counter() + next(ticks) / 50)
+        )
+        with pytest.raises(LimitError):
+            module.launch("k", grid=2, block=32, args=(x,))
+    assert sum(run.instructions.values()) < 1000
 
 
 def test_the_translation_of_a_launch_counts(monkeypatch):

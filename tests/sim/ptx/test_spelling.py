@@ -41,6 +41,9 @@ atom.acq_rel.gpu.global.cas.b32: atom.global.gpu.acq_rel.b32.cas atom.b32.gpu.ca
 red.relaxed.gpu.global.add.noftz.bf16x2: red.relaxed.gpu.noftz.add.bf16x2.global red.bf16x2.noftz.global.gpu.add.relaxed
 red.global.add.v2.f32: red.global.v2.f32.add red.v2.global.f32.add
 fence.proxy.tensormap::generic.acquire.gpu: fence.proxy.gpu.tensormap::generic.acquire
+fence.acquire.sync_restrict::shared::cluster.cluster: fence.sync_restrict::shared::cluster.acquire.cluster
+fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster: \
+  fence.proxy.cluster.async::generic.sync_restrict::shared::cta.release
 fence.mbarrier_init.release.cluster: fence.release.mbarrier_init.cluster
 prefetch.global.L2: prefetch.L2.global
 cvta.to.global.u64: cvta.to.u64.global

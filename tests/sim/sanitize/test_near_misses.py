@@ -34,6 +34,10 @@ def wait(n, at="", parity=0):
     return f"L{n}: mbarrier.try_wait.parity.shared.b64 %p3, [%r8{at}], {parity};\n@!%p3 bra L{n};\n"
 
 
+def expect(size_bytes):
+    return f"@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], {size_bytes};\n"
+
+
 def hazards(body, block=64, **options):
     run = Run((), None, sanitize=True)
     data = np.zeros(512, np.uint32)
@@ -105,18 +109,76 @@ def test_arrivals_at_another_stage_of_a_ring():
     pins(found.near_misses[0].why)
 
 
-def test_a_mask_without_the_peer():
-    expect = (
-        "@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;\nbarrier.cluster.arrive;\nbarrier.cluster.wait;\n"
-    )
-    copy = "mov.b16 %rs1, {};\n@!%p5 bra AWAY;\n@%p1 " + COPY.replace(";", ", %rs1;").replace(
-        "bytes ", "bytes.multicast::cluster "
-    )
-    body = init() + MEET + expect + copy + "AWAY:\n" + wait(0) + "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
-    found = only(body.format(1), "deadlock", grid=2, cluster=2, block=32)
+CLUSTER = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+MULTICAST = COPY.replace(";", ", %rs1;").replace("bytes ", "bytes.multicast::cluster ")
+HALVES = "add.u32 %r11, %r1, 512;\nselp.u32 %r1, %r1, %r11, %p5;\nmov.b16 %rs2, {};\n@!%p5 mov.b16 %rs1, %rs2;\n"
+PAIR = expect(512) + CLUSTER + "mov.b16 %rs1, {};\n" + HALVES + "@%p1 " + MULTICAST
+ROWS = """shr.u32 %r12, %r20, 1; shl.b32 %r14, %r12, 1; mov.u32 %r13, 3; shl.b32 %r13, %r13, %r14;
+setp.eq.u32 %p6, %r20, 2; selp.u32 %r13, {}, %r13, %p6; cvt.u16.u32 %rs1, %r13; and.b32 %r15, %r20, 1;
+setp.ne.u32 %p7, %r15, 0;
+"""
+MASKS = {
+    "of one CTA": (expect(256) + CLUSTER + "mov.b16 %rs1, {};\n@!%p5 bra A;\n@%p1 " + MULTICAST + "A:\n", 1),
+    "beside a copy for each CTA": (
+        expect(512) + CLUSTER + "mov.b16 %rs1, {};\n@!%p5 bra A;\n@%p1 " + MULTICAST + "A:\n@%p1 "
+        + COPY.replace("[%r1]", "[%r1+512]"), 1,
+    ),
+    "before the bytes are announced": (
+        "mov.b16 %rs1, {};\n@!%p5 bra A;\n@%p1 " + MULTICAST + "A:\n" + expect(256), 1,
+    ),
+    "of the second of a pair, without the first": (PAIR.replace("{}", "3", 1), 2),
+    "of the second of a pair, without itself": (PAIR.replace("{}", "3", 1), 1),
+    "of the second round": (
+        expect(256) + CLUSTER + "mov.b16 %rs1, 3;\n@!%p5 bra A;\n@%p1 " + MULTICAST + "A:\n" + wait(1) + CLUSTER
+        + expect(256) + CLUSTER + "mov.b16 %rs1, {};\n@!%p5 bra B;\n@%p1 " + MULTICAST + "B:\n", 1,
+    ),
+    "of the second of two rows": (expect(256) + CLUSTER + ROWS + "@%p7 bra A;\n@%p1 " + MULTICAST + "A:\n", 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "mask"), MASKS.values(), ids=MASKS)
+def test_a_mask_without_one_that_waits(body, mask):
+    ctas = 4 if mask == 4 else 2
+    parity = int("A:" in body and "B:" in body)
+    body = init() + MEET + body + wait(0, parity=parity) + CLUSTER
+    found = only(body.format(mask), "deadlock", grid=ctas, cluster=ctas, block=32)
     assert near(found) == [("multicast-mask", ("cp.async.bulk", 0))]
+    assert f"has the mask {mask:#b}" in found.near_misses[0].why
     pins(found.near_misses[0].why)
-    assert not hazards(body.format(3), grid=2, cluster=2, block=32)
+    assert not hazards(body.format(12 if mask == 4 else 3), grid=ctas, cluster=ctas, block=32)
+
+
+def test_masks_for_each_cta_alone():
+    body = init() + MEET + PAIR.format("{}", "{}") + wait(0) + CLUSTER
+    found = only(body.format(1, 2), "deadlock", grid=2, cluster=2, block=32)
+    assert near(found) == [("multicast-mask", ("cp.async.bulk", 0))]
+
+
+def test_masks_of_rows_say_nothing_of_bytes_that_no_copy_brings():
+    rows = expect(260) + CLUSTER + ROWS.format(12) + "@%p7 bra A;\n@%p1 " + MULTICAST + "A:\n"
+    found = only(init() + MEET + rows + wait(0) + CLUSTER, "deadlock", grid=4, cluster=4, block=32)
+    assert near(found) == []
+
+
+@pytest.mark.parametrize("reached", [0, 1])
+def test_arrivals_that_reach_one_cta_of_two(reached):
+    at = f"mov.u32 %r12, {reached};\nmapa.shared::cluster.u32 %r13, %r8, %r12;\n"
+    remote = "@%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r13];\n"
+    found = only(init(count=2) + MEET + at + remote + wait(0) + CLUSTER, "deadlock", grid=2, cluster=2, block=32)
+    assert near(found) == [("other-cta", ("mbarrier.arrive", 0))]
+    pins(found.near_misses[0].why)
+
+
+def test_a_ring_without_its_last_release():
+    """The stages have completed other numbers of phases, which differ by one: no arrival is a near miss."""
+    stages = init().strip() + init("+8")
+    release, meet = "@%p4 ", "bar.sync 1, 64;\n"
+    waits = wait(0) + wait(1, "+8") + meet + wait(2, "", 1) + wait(3, "+8", 1) + "bra END;\n"
+    releases = arrive(guard=release) + arrive("+8", release) + meet + arrive(guard=release)
+    found = only(stages + SHOW + "@!%p2 bra READ;\n" + waits + "READ:\n" + releases + "END:\n", "deadlock")
+    assert (found.where, near(found)) == ("mbarrier 0x408", [("ended-arriver", ("mbarrier.arrive", 1))])
+    assert "2 at stage 0, 1 at stage 1" in found.missing
+    pins(found.missing)
 
 
 def test_a_peer_whose_rounds_have_ended():
@@ -408,7 +470,7 @@ def test_a_wait_before_the_group_is_no_near_miss():
 
 # Barriers beside the one that counts.
 
-EXPECT = "@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;\n"
+EXPECT = expect(256)
 ONLY_WARP_0, ACROSS = "@!%p2 bra OTHER;\n", "xor.b32 %r9, %r4, 128;\nld.shared.u32 %r10, [%r9];\n"
 STAGES = init() + init("+8") + SHOW
 LOAD = EXPECT + "@%p1 " + COPY

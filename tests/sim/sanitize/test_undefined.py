@@ -42,6 +42,18 @@ RIGHT = {
     "a difference with itself": ("sub.u32 %r9, %r8, %r8; mul.lo.u32 %r7, %r8, 0; add.u32 %r9, %r9, %r7;\n", KEEP),
     "bytes that are inserted": ("bfi.b32 %r9, %r1, %r8, 0, 16; bfi.b32 %r9, %r1, %r9, 16, 16;\n", KEEP),
     "accumulators that one branch alone adds to": ("@%p1 bra ADD;\n", ZEROS, "bra ON;\nADD:\n", SAME, "ON:\n", STORE),
+    "an order that other bits decide": (
+        "or.b32 %r9, %r8, 0x10000; and.b32 %r9, %r9, 0x1FFFF; setp.lt.u32 %p3, %r9, 7;\n",
+        "@!%p3 st.global.u32 [%rd1], %r1;\n",
+    ),
+    "an order that holds of all": ("setp.ge.u32 %p3, %r8, 0; @%p3 st.global.u32 [%rd1], %r1;\n",),
+    "the sign of a number": (
+        "or.b32 %r9, %r8, 0x80000000; setp.lt.s32 %p3, %r9, 0; @%p3 st.global.u32 [%rd1], %r1;\n",
+    ),
+    "a minimum with 0": ("min.u32 %r9, %r8, 0;\n", KEEP),
+    "a maximum with the largest": ("max.s32 %r9, 0x7FFFFFFF, %r8;\n", KEEP),
+    "a value that is selected of two that are equal": ("mov.u32 %r9, %r1; selp.u32 %r9, %r1, %r9, %p3;\n", KEEP),
+    "a branch to what comes next": ("@%p3 bra OVER; OVER:\n", "@!%p3 bra ON; bra.uni ON; ON:\n"),
     "a value that is not selected": ("selp.u32 %r9, %r8, %r1, %p1; add.u32 %r9, %r9, 1;\n", KEEP),
     "what is not executed": ("@%p1 st.global.u32 [%rd1], %r9;\n",),
     "local memory that is written": ("st.local.u32 [there+4], %r1; ld.local.u32 %r9, [there+4];\n", KEEP),
@@ -70,7 +82,7 @@ WRONG = {
     "what a predicate leaves": ("mov.u32 %r9, 1; @%p3 mov.u32 %r9, 2;\n", KEEP),
     "a function": ("ex2.approx.f32 %f0, %f2;\n", STORE),
     "the address of a peer": ("mapa.shared::cluster.u32 %r9, %r8, 0; ld.shared::cluster.u32 %r9, [%r9];\n",),
-    "a branch by a bit": ("bfe.u32 %r9, %r8, 0, 1; setp.eq.u32 %p3, %r9, 1; @%p3 bra OVER; OVER:\n",),
+    "a branch by a bit": ("bfe.u32 %r9, %r8, 0, 1; setp.eq.u32 %p3, %r9, 1; @%p3 bra OVER;\n", KEEP, "OVER:\n"),
     "an address that is masked": (
         "and.b32 %r9, %r8, 0xFF4; add.u32 %r9, %r9, %r40; st.shared.u32 [%r40], %r1; ld.shared.u32 %r9, [%r9];\n",
     ),
@@ -88,6 +100,20 @@ WRONG = {
     "a sum": ("fma.rn.f32 %f0, %f9, %f9, %f0;\n", STORE),
     "a sum in a loop": ("MORE: add.u32 %r9, %r9, %r1; @%p1 bra MORE;\n", KEEP),
     "an address": ("st.local.u32 [%r50], %r1;\n",),
+    "an order that undefined bits decide": (
+        "and.b32 %r9, %r8, 0x1FFFF; setp.lt.u32 %p3, %r9, 0x10000; @%p3 st.global.u32 [%rd1], %r1;\n",
+    ),
+    "a maximum with less than the most": ("max.u32 %r9, %r8, 7;\n", KEEP),
+    "a value that is selected of two": ("add.u32 %r9, %r1, 1; selp.u32 %r9, %r1, %r9, %p3;\n", KEEP),
+    "a cache policy of a load": ("ld.global.L2::cache_hint.u32 %r9, [%rd1], %rd7;\n",),
+    "a cache policy of a store": ("st.global.L2::cache_hint.u32 [%rd1], %r1, %rd7;\n",),
+    "a cache policy made of a fraction": (
+        "createpolicy.fractional.L2::evict_last.b64 %rd7, %f9; ld.global.L2::cache_hint.u32 %r9, [%rd1], %rd7;\n",
+    ),
+    "a cache policy of an atomic": ("red.global.add.L2::cache_hint.u32 [%rd1], %r1, %rd7;\n",),
+    "a cache policy of a copy of threads": (
+        "cp.async.cg.shared.global.L2::cache_hint [%r40], [%rd3], 16, %rd7; cp.async.wait_all;\n",
+    ),
     "what decides": ("@%p3 bra OVER;\n", KEEP, "OVER:\n"),
     "a guard that happens not to hold": ("@%p3 st.global.u32 [%rd1], %r1;\n",),
     "a guard that happens to hold": ("@!%p3 st.global.u32 [%rd1], %r1;\n",),
@@ -146,7 +172,7 @@ FORGOTTEN = {
     ),
     "an element that decides": (
         "st.local.u32 [there], %r1; ld.local.v2.u32 {%r5, %r6}, [there]; setp.eq.u32 %p3, %r6, 1;\n",
-        "@%p3 bra OVER; OVER:\n",
+        "@%p3 st.global.u32 [%rd1], %r1;\n",
     ),
     "an address": ("st.local.u32 [there], 0; ld.local.v2.u32 {%r5, %r6}, [there]; ld.shared.u32 %r9, [%r6];\n",),
     "an atomic": ("st.local.u32 [there], 0; ld.local.v2.u32 {%r5, %r6}, [there]; red.global.add.u32 [%rd1], %r6;\n",),

@@ -14,14 +14,15 @@ from cutepy.sim.semantics import meaning_of
 from cutepy.sim.semantics.evaluation import results_of
 from tests.sim.test_opcodes_integer import CASES
 
-EXACT = ["and.b32", "or.b32", "xor.b32", "not.b32", "lop3.b32", "shl.b32", "cvt.s64.s32", "selp.b32"]
-"""Opcodes of which no bit is said to lack a value that has one, unless an amount or a predicate lacks its own."""
-OTHERS = ["setp.eq.s32", "setp.lt.u32", "slct.b32.s32", "cvt.sat.s16.s32", "cvt.u32.u64", "mov.b32"]
-WIDTHS = {"selp.b32": (32, 32, 1), "lop3.b32": (32, 32, 32), "setp.eq.s32": (32, 32), "setp.lt.u32": (32, 32)}
+ORDERS = [f"setp.{relation}.{sign}32" for relation in ("lt", "le", "gt", "ge") for sign in "us"]
+EXACT = ["and.b32", "or.b32", "xor.b32", "not.b32", "lop3.b32", "shl.b32", "cvt.s64.s32", "selp.b32", *ORDERS]
+"""Opcodes of which no bit is said to lack a value that has one, unless an amount lacks its own."""
+OTHERS = ["setp.eq.s32", "slct.b32.s32", "cvt.sat.s16.s32", "cvt.u32.u64", "mov.b32"]
+WIDTHS = {"selp.b32": (32, 32, 1), "lop3.b32": (32, 32, 32), **dict.fromkeys(("setp.eq.s32", *ORDERS), (32, 32))}
 WIDTHS |= {"slct.b32.s32": (32, 32, 32), "cvt.sat.s16.s32": (32,), "cvt.u32.u64": (64,), "mov.b32": (32,)}
 WIDTHS |= {"cvt.s64.s32": (32,)}
 WIDTHS |= {"add.u32": (32, 32), "sub.s32": (32, 32)}
-BITS = {"setp.eq.s32": 1, "setp.lt.u32": 1, "cvt.sat.s16.s32": 16, "cvt.s64.s32": 64}
+BITS = {**dict.fromkeys(("setp.eq.s32", *ORDERS), 1), "cvt.sat.s16.s32": 16, "cvt.s64.s32": 64}
 WIDTHS |= {case[0]: tuple(8 * int(kind[1:]) for kind in case[1]) for case in CASES}
 BITS |= {case[0]: 8 * int(case[2][1:]) for case in CASES}
 
@@ -74,7 +75,7 @@ def test_what_depends_on_undefined_bits_lacks_a_value(opcode):
     for _ in range(12):
         said, differing = lacking(opcode, rng)
         assert differing & ~said == 0
-        if opcode in EXACT and (opcode not in ("shl.b32", "selp.b32") or said != 0xFFFFFFFF):
+        if opcode in EXACT and (opcode != "shl.b32" or said != 0xFFFFFFFF):
             assert said == differing
 
 

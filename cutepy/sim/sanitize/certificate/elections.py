@@ -17,7 +17,8 @@ The last two are told by the code alone, whatever comes of them. The two before 
 where an access is compared with older ones of the same bytes: see `order/lane_pairs.py`.
 
 The lanes of a warp meet at `bar.warp.sync`, and at barriers that whole warps wait at, but for relaxed arrivals at the
-cluster's barrier. Of two operations, the second may
+cluster's barrier. An arrival at an mbarrier, and a wait for the phase in which it counts, order what the arriving lane
+did before what the waiting one does, whichever lane is elected. Of two operations, the second may
 have to come after the first if the first has waited for something or is a fence, if the second releases or issues, if
 both are about one mbarrier or about groups of copies, and if both touch the same memory.
 
@@ -31,7 +32,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -44,7 +45,10 @@ from cutepy.sim.machine.events import (
     GroupCommit,
     GroupWait,
     MbarrierArrive,
+    MbarrierAt,
+    MbarrierCount,
     MbarrierEvent,
+    MbarrierInit,
     MbarrierWait,
     NamedBarrierEvent,
     NamedBarrierSync,
@@ -61,7 +65,7 @@ from cutepy.sim.translate.effects import written
 from cutepy.sim.translate.state_spaces import state_spaces
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, MbarrierAt
+    from cutepy.sim.machine.events import Access, AsyncOperation, Barrier, BarrierEvent
     from cutepy.sim.machine.lanes import Residents, Threads
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.clocks import Clocks
@@ -90,6 +94,9 @@ _LANES = frozenset("laneid lanemask_eq lanemask_le lanemask_lt lanemask_ge lanem
 _OF_ROWS = frozenset(("tid.y", "tid.z"))
 _BELOW, _UP_TO = ("lt", "ge", "lo", "hs"), ("gt", "le", "hi", "ls")
 _ALL_LANES = (1 << WARP) - 1
+_EACH = np.arange(WARP)
+_NO_PHASE = np.iinfo(np.int64).max
+"""In place of several phases."""
 
 _WAIT, _FENCE, _POLL, _RELEASE, _ISSUE, _TOUCH, _MBARRIER, _GROUP = (
     "wait fence poll release issue touch mbarrier group".split()
@@ -400,6 +407,13 @@ class _Note:
         That did it last.
     released : array of bool, (CTA,)
         Whether the warp has arrived at the cluster's barrier since, with a release.
+    is_open : array of bool, (CTA, lane)
+        Of an elected lane's operation the other lanes that no mbarrier orders after it; of other lanes' operations the
+        lanes that did it and that no mbarrier orders before the elected one.
+    told : dict of MbarrierAt to array of int, (CTA, lane)
+        The phase in which such a lane, or the elected one, has arrived since; -1 if it has not.
+    counts_at : MbarrierAt or None
+        The mbarrier that the operation itself is about.
     """
 
     slots: Array
@@ -407,6 +421,47 @@ class _Note:
     high: int
     instruction: Instruction
     released: Array
+    is_open: Array
+    counts_at: Barrier | None
+    told: dict[Barrier, Array] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, what: _Did, i: Instruction, ctas: int, low: int = 0, high: int = 0) -> _Note:
+        """Make the note of what no CTA has done so far."""
+        none = np.zeros((2, ctas), bool)
+        counts_at = what.place if what.what == _MBARRIER and isinstance(what.place, MbarrierAt) else None
+        return cls(none[0], low, high, i, none[1], np.zeros((ctas, WARP), bool), counts_at)
+
+    def add(self, slots: Array, lanes: Array, phases: Array | None = None) -> None:
+        """Note that CTAs do it: what counts at an mbarrier, in a phase by CTA."""
+        at = np.ix_(slots, lanes)
+        for barrier, told in self.told.items():
+            is_new = ~self.is_open[at] | (told[at] < 0) | (barrier != self.counts_at)
+            same = False if phases is None else told[at] == phases[:, None]
+            told[at] = np.where(is_new, -1, np.where(same, told[at], _NO_PHASE))
+        self.slots[slots], self.released[slots], self.is_open[at] = True, False, True
+
+    def tell(self, barrier: Barrier, slots: Array, lanes: Array, phases: Array) -> None:
+        """Note that lanes arrive at an mbarrier, in a phase by CTA: the first since counts."""
+        at = np.ix_(slots, lanes)
+        told = self.told.setdefault(barrier, np.full(self.is_open.shape, -1, np.int64))
+        told[at] = np.where(told[at] < 0, phases[:, None], told[at])
+
+    def close(self, barrier: Barrier, slots: Array, lanes: Array, phases: Array) -> None:
+        """Take lanes for ordered that have been told of the operation by a phase that is over, by CTA.
+
+        What counts in an earlier phase must come before the wait by other means: its parity tells phases apart only if
+        they follow one another.
+        """
+        if barrier in self.told:
+            at = np.ix_(slots, lanes)
+            told = self.told[barrier][at]
+            is_over = told == phases[:, None] if barrier == self.counts_at else told <= phases[:, None]
+            self.is_open[at] &= (told < 0) | ~is_over
+
+    def meets(self, slots: Array, lanes: Array) -> bool:
+        """Tell whether lanes of CTAs may come after it in no order."""
+        return bool((self.slots[slots] & self.is_open[np.ix_(slots, lanes)].any(axis=1)).any())
 
 
 class Elections:
@@ -545,6 +600,8 @@ class Elections:
         self._begin(event)
         if isinstance(event, _PUBLISHES):
             self._note_release(clocks, event, releases="relaxed" not in i.parts)
+        if isinstance(event, MbarrierWait):
+            self._hear(event)
         if i.parts[0] in ("bar", "barrier"):
             if isinstance(event, ClusterArrive):
                 self._release(event)
@@ -559,16 +616,49 @@ class Elections:
                 self._take(event, _Did(_RELEASE))
         elif type(event) in _OTHERS:
             self._take(event, _Did(_OTHERS[type(event)], _groups(i)))
+        if isinstance(event, MbarrierArrive):
+            self._arrive(event)
+        elif isinstance(event, MbarrierInit):
+            for notes in self._notes.values():
+                for note in notes.values():
+                    note.told.pop(event.barrier, None)
+
+    def _sides(self, event: BarrierEvent) -> Iterator[tuple[_Note, Array]]:
+        """Yield what elected lanes, and others, of warps did, with the lanes that an event tells of it: see `_Note`."""
+        is_elected = event.instruction.index in self._elected
+        for warp in event.threads.warps.tolist():
+            lanes = _ids(event.threads, warp) % WARP
+            has_all = len(lanes) == _size(event.threads, warp)
+            for side in (True, False):
+                here = lanes if has_all or not is_elected else lanes[:0]
+                if isinstance(event, MbarrierArrive) == side:  # it is the elected lane that arrives, or that waits
+                    here = _EACH if has_all or is_elected else lanes[:0]
+                for note in self._notes.get((warp, side), {}).values() if len(here) else ():
+                    yield note, here
+
+    def _arrive(self, event: MbarrierArrive) -> None:
+        """Note that lanes release what they did to those that wait for a phase of an mbarrier of their own CTA."""
+        slots = event.ctas.slots
+        is_own = event.slots is not None and (event.slots == slots[:, None]).all()
+        if is_own and "relaxed" not in event.instruction.parts:
+            for note, lanes in self._sides(event):
+                note.tell(event.barrier, slots, lanes, _phases(event))
+
+    def _hear(self, event: MbarrierWait) -> None:
+        """Note that lanes come after what was released to them by a phase of an mbarrier that is over."""
+        if "relaxed" not in event.instruction.parts:
+            for note, lanes in self._sides(event):
+                note.close(event.barrier, event.ctas.slots, lanes, _phases(event))
 
     def _meet(self, event: BarrierEvent) -> None:
         """Let the lanes of whole warps know of each other."""
         for (warp, _), notes in self._notes.items():
             if _lanes(event.threads, warp) == _size(event.threads, warp):
                 for note in notes.values():
+                    met = event.ctas.slots
                     if isinstance(event, ClusterWait):
-                        note.slots[event.ctas.slots] &= ~note.released[event.ctas.slots]
-                    else:
-                        note.slots[event.ctas.slots] = False
+                        met = met[note.released[met]]
+                    note.slots[met] = note.is_open[met] = False
 
     def _release(self, event: BarrierEvent) -> None:
         """Note what whole warps release as they arrive at the cluster's barrier: nothing if they arrive relaxed."""
@@ -587,35 +677,47 @@ class Elections:
                     if did.what in (_ISSUE, _GROUP) and did.place == groups:
                         there[slots] |= note.slots[slots]
                 if there.any():
-                    mine = notes.setdefault(_Did(_WAIT, groups), _Note(there, 0, 0, event.instruction, ~there))
-                    mine.slots |= there
-                    mine.released &= ~there
+                    mine = notes.setdefault(_Did(_WAIT, groups), _Note.of(_Did(_WAIT), event.instruction, len(there)))
+                    mine.add(np.flatnonzero(there), _EACH)
 
     def _take(self, by: Access | AsyncOperation | BarrierEvent, new: _Did, low: int = 0, high: int = 0) -> None:
         """Compare what some lanes do with what others of their warps did before, and note it."""
         i, slots = by.instruction, by.ctas.slots
         is_elected = i.index in self._elected
         for warp in by.threads.warps.tolist():
-            if _lanes(by.threads, warp) == _size(by.threads, warp):
+            lanes = _ids(by.threads, warp) % WARP
+            if len(lanes) == _size(by.threads, warp):
                 continue
             for old, note in self._notes.get((warp, not is_elected), {}).items():
                 meets = new.what != _TOUCH or old.what != _TOUCH or (low < note.high and note.low < high)
-                if meets and old.orders(new) and note.slots[slots].any():
+                if meets and old.orders(new) and note.meets(slots, _EACH if is_elected else lanes):
                     before = note.instruction
                     self._assume(_ORDER.format(before.text.strip(), line_of(before), i.text.strip(), line_of(i)))
                     self.is_told = True
                     return
-            none = np.zeros((2, by.ctas.residents.count), bool)
-            note = self._notes.setdefault((warp, is_elected), {}).setdefault(new, _Note(none[0], low, high, i, none[1]))
+            none = _Note.of(new, i, by.ctas.residents.count, low, high)
+            note = self._notes.setdefault((warp, is_elected), {}).setdefault(new, none)
             stays = note.slots.any()
             note.low, note.high = (min(note.low, low), max(note.high, high)) if stays else (low, high)
-            note.slots[slots], note.released[slots], note.instruction = True, False, i
+            note.instruction = i
+            note.add(slots, _EACH if is_elected else lanes, _phases(by) if isinstance(by, MbarrierCount) else None)
+
+
+def _phases(event: MbarrierCount | MbarrierWait) -> Array:
+    """Return the phases that threads count in, or see complete, by CTA: the least, if there are several."""
+    phases: Array = np.broadcast_to(event.counted, (event.ctas.count, event.threads.count)).min(axis=1)
+    return phases
 
 
 def _lanes(threads: Threads, warp: int) -> int:
     """Return how many lanes of a warp are among some threads."""
+    return len(_ids(threads, warp))
+
+
+def _ids(threads: Threads, warp: int) -> Array:
+    """Return those of some threads that are of a warp."""
     low, high = np.searchsorted(threads.ids, (warp * WARP, (warp + 1) * WARP))
-    return int(high - low)
+    return threads.ids[low:high]
 
 
 def _size(threads: Threads, warp: int) -> int:

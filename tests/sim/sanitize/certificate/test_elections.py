@@ -144,7 +144,7 @@ def only(predicate, *lines):
     ("lines", "rests"),
     [
         ((elected(ARRIVE), WAIT.format(1, 0), elected(FILL)), False),
-        ((elected(ARRIVE), only(2, WAIT.format(1, 0)), MEET, elected(FILL)), True),
+        ((elected(ARRIVE), only(2, WAIT.format(1, 0)), MEET, elected(FILL)), False),
         ((lane_0(ARRIVE), only(2, WAIT.format(1, 0)), elected(FILL)), True),
         ((lane_0(ARRIVE), only(2, WAIT.format(1, 0)), MEET, elected(FILL)), False),
         ((lane_0(ARRIVE), elected(FILL)), False),
@@ -167,6 +167,66 @@ def only(predicate, *lines):
 )
 def test_waits_releases_and_fences_by_lanes_that_are_chosen_otherwise(lines, rests):
     assert bool(rests_on_the_lane(BARRIER, *lines)) == rests
+
+
+SHOWN = "ld.shared.u32 %r9, [%r1+256];\nst.global.u32 [%rd1], %r9;\n"
+EMPTY = "@%p2 mbarrier.init.shared.b64 [%r1+8], 1; fence.mbarrier_init.release.cluster; bar.warp.sync -1;\n"
+
+
+def at_empty(line):
+    return line.replace("[%r1]", "[%r1+8]")
+
+
+def ring(rounds, waits=True):
+    """Let the elected lane fill one stage, and lane 0 empty it."""
+    lines = [EMPTY]
+    for n in range(rounds):
+        free = at_empty(WAIT.format(f"E{n}", n & 1 ^ 1)) if n and waits else ""
+        lines += [
+            only(1, free, FILL, ARRIVE, *" " * n),
+            only(2, WAIT.format(n, n & 1), SHOWN, at_empty(ARRIVE), *" " * n),
+        ]
+    return lines
+
+
+BY_MBARRIERS = {
+    "lane 0 reads what the elected lane wrote": (only(1, FILL, ARRIVE), only(2, WAIT.format(0, 0), SHOWN)),
+    "all wait": (only(1, FILL, ARRIVE), WAIT.format(0, 0), only(2, SHOWN)),
+    "lane 0 waits for the elected lane's copy": (only(1, EXPECT, COPY), only(2, WAIT.format(0, 0), SHOWN)),
+    "the elected lane waits": (only(2, FILL, ARRIVE), only(1, WAIT.format(0, 0), SHOWN)),
+    "all arrive, and the elected lane waits": (
+        at_empty(BARRIER).replace(", 1;", ", 32;"), lane_0(FILL), at_empty(ARRIVE),
+        only(1, at_empty(WAIT.format(0, 0)), SHOWN),
+    ),
+    "a ring": ring(3),
+    "two phases, and they meet": (
+        only(1, ARRIVE), only(2, WAIT.format(0, 0)), MEET, only(1, ARRIVE, " "), only(2, WAIT.format(1, 1), " "),
+    ),
+}  # fmt: skip
+NOT_BY_MBARRIERS = {
+    "two phases": (only(1, ARRIVE), only(2, WAIT.format(0, 0)), only(1, ARRIVE, " "), only(2, WAIT.format(1, 1), " ")),
+    "a ring that is not emptied": ring(2, waits=False),
+    "a phase that is skipped": (only(1, ARRIVE, ARRIVE), only(2, WAIT.format(0, 1))),
+    "a write after the arrival": (only(1, ARRIVE, FILL), only(2, WAIT.format(0, 0), SHOWN)),
+    "a write of lane 0 after its arrival": (only(2, ARRIVE, FILL), only(1, WAIT.format(0, 0), SHOWN)),
+    "a relaxed arrival": (
+        only(1, FILL, ARRIVE.replace("arrive.", "arrive.relaxed.cta.")), only(2, WAIT.format(0, 0), SHOWN),
+    ),
+    "bytes announced for the next phase": (
+        only(1, ARRIVE, "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 128;\n", COPY),
+        only(2, WAIT.format(0, 0), ARRIVE, WAIT.format(1, 1)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BY_MBARRIERS)
+def test_what_mbarriers_order_rests_on_no_lane(name):
+    assert rests_on_the_lane(BARRIER, *BY_MBARRIERS[name]) == []
+
+
+@pytest.mark.parametrize("name", NOT_BY_MBARRIERS)
+def test_what_mbarriers_do_not_order_rests_on_the_lane(name):
+    assert len(rests_on_the_lane(BARRIER, *NOT_BY_MBARRIERS[name])) == 1
 
 
 FLAG = "selp.u32 %r9, 1, 0, %p1;\n"
