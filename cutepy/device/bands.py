@@ -149,3 +149,32 @@ class Band:
             if cutlass.const_expr(self.left is not None):
                 seen = seen & (first[row] <= column)
             scores[register] = select(seen, scores[register], -Float32.inf)
+
+    @cute.jit
+    def ends(self, tile: AccumulatorTile, query):
+        """Return, for each row of this thread, the key behind the last that it sees; `query` is the tile's first row.
+
+        Two registers, where `mask` computes them anew for each tile of keys.
+        """
+        ends = cute.make_rmem_tensor((len(tile.distinct(0)),), Int32)
+        for place, row in enumerate(tile.distinct(0)):
+            ends[place] = self.end(query + tile.of_thread(0) + row)
+        return ends
+
+
+def mask_behind(scores: cute.Tensor, tile: AccumulatorTile, ends: cute.Tensor, key):
+    """Set the scores of keys behind each row's last to minus infinity.
+
+    Parameters
+    ----------
+    scores : Tensor, (MMA, MMA_M, MMA_N), fp32
+    tile : AccumulatorTile
+        Their coordinates, one subtile of all columns.
+    ends : Tensor (rows,), int32
+        Of `Band.ends`.
+    key : Int32
+        First key of the tile.
+    """
+    own = key + tile.of_thread(1)
+    for register, (place, (_, column)) in enumerate(zip(tile.place(0), tile.registers, strict=True)):
+        scores[register] = select(ends[place] - own > column, scores[register], -Float32.inf)

@@ -19,7 +19,7 @@ from cutlass import Float32
 from cutlass.cute.nvgpu import warpgroup
 
 from cutepy.device import operand, product, roles, rules, smem, staging, tma
-from cutepy.device.bands import Band
+from cutepy.device.bands import Band, mask_behind
 from cutepy.device.epilogue import Stage, make_stage
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.key_parts import KeyParts, KeysSeen, Piece
@@ -151,6 +151,7 @@ class Attends:
         rows = self.places.seen.keys.of(piece.sequence)
         band = self.places.seen.band_of(rows)
         tiles = band.tiles(self.places.row * ROWS, ROWS, KEYS)
+        ends = band.ends(self.scores, self.places.row * ROWS)
         self.q_ring.wait(q_state)
         for step in cutlass.range_constexpr(self.q_rope.steps):
             values = self.q_rope.read(operand.Step(0, 0, step * 16))
@@ -160,13 +161,13 @@ class Attends:
         self.pv.tCrC.fill(0.0)
         # The last tile, which may reach beyond the last key, comes first and is always masked.
         self.score_near(k_state)
-        self.score_rest(band, piece.end - 1, k_state, masked=True)
+        self.score_rest(ends, piece.end - 1, k_state, masked=True)
         last = cutlass.max(piece.end - 1, piece.begin)
         whole_end = cutlass.max(cutlass.min(tiles.whole_end, last), piece.begin)
         for done in cutlass.range(last - whole_end, unroll=1):
-            k_state = self.attend(band, last - 1 - done, k_state, masked=True)
+            k_state = self.attend(ends, last - 1 - done, k_state, masked=True)
         for done in cutlass.range(whole_end - piece.begin, unroll=1):
-            k_state = self.attend(band, whole_end - 1 - done, k_state, masked=False)
+            k_state = self.attend(ends, whole_end - 1 - done, k_state, masked=False)
         self.sum_values(k_state)
         self.release_values(k_state)
         k_state.advance()
@@ -176,7 +177,7 @@ class Attends:
         return q_state, k_state
 
     @cute.jit
-    def attend(self, band: Band, tile, state, masked: cutlass.Constexpr):
+    def attend(self, ends: cute.Tensor, tile, state, masked: cutlass.Constexpr):
         """Sum the values of a tile of keys whose scores are there, and score the tile that comes next."""
         self.sum_values(state)
         following = state.clone()
@@ -188,7 +189,7 @@ class Attends:
         else:
             self.release_values(state)
             self.score_near(following)
-        self.score_rest(band, tile, following, masked)
+        self.score_rest(ends, tile, following, masked)
         return following
 
     @cute.jit
@@ -198,7 +199,7 @@ class Attends:
         self.qk.issue(a=self.block, b=3 * self.block)
 
     @cute.jit
-    def score_rest(self, band: Band, tile, state, masked: cutlass.Constexpr):
+    def score_rest(self, ends: cute.Tensor, tile, state, masked: cutlass.Constexpr):
         """Multiply Q with the rest of the own block, and mask the scores."""
         _, far, rope = self.rings
         rope.wait(state)
@@ -209,7 +210,7 @@ class Attends:
         rope.release(state)
         far.release(state)
         if cutlass.const_expr(masked):
-            band.mask(self.qk.tCrC, self.scores, self.places.row * ROWS, tile * KEYS + self.block * BLOCK)
+            mask_behind(self.qk.tCrC, self.scores, ends, tile * KEYS + self.block * BLOCK)
 
     @cute.jit
     def sum_values(self, state):
