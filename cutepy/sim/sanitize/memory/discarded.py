@@ -196,4 +196,5 @@ def _is_store(i: Instruction) -> bool:
 
 def _addresses(i: Instruction, value: int) -> bool:
     """Tell whether an instruction finds memory by a value; one that a value guards comes behind a branch."""
-    return any(value == r.index for operand in i.operands if isinstance(operand, Address) for r in registers_in(operand))
+    addresses = [operand for operand in i.operands if isinstance(operand, Address)]
+    return any(value == r.index for address in addresses for r in registers_in(address))
