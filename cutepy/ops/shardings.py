@@ -339,14 +339,15 @@ def _apart(functions: str, blocks: Sequence[torch.Tensor]) -> tuple[str, ...]:
 
 
 def _of_heads(q: torch.Tensor, k: torch.Tensor) -> tuple[Letters, Letters]:
-    """Give the letters of q, and of k and v, a head of which stands for several of q."""
-    group = max(q.shape[2] // max(k.shape[2], 1), 1)
-    return letters("b", None, "h", None), letters("b", None, Letter("h", group), None)
+    """Give the letters of q, and of k and v, a head of which stands for several of q; packed ones have no batch."""
+    group = max(q.shape[-2] // max(k.shape[-2], 1), 1)
+    of_q, of_k = letters("b", None, "h", None), letters("b", None, Letter("h", group), None)
+    return of_q[-q.dim() :], of_k[-q.dim() :]
 
 
 def of_attention_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any) -> Sharding:  # noqa: ANN401
     """Shard attention of packed sequences along the heads."""
-    of_q, of_k = _of_packed_heads(q, k)
+    of_q, of_k = _of_heads(q, k)
     of_lengths = _of_lengths(lengths[:4])
     return Sharding((of_q, of_k, of_k, *of_lengths), (of_q, letters("h", None)), ("h",))
 
@@ -362,15 +363,10 @@ def of_attention_varlen_backward(
     *lengths: Any,  # noqa: ANN401
 ) -> Sharding:
     """Shard the gradients of attention of packed sequences alike."""
-    of_q, of_k = _of_packed_heads(q, k)
+    of_q, of_k = _of_heads(q, k)
     of_rows = [letters("h", None)] * (1 if dlse is None else 2)
     given = (of_q, of_q, of_k, of_k, of_q, *of_rows, *_of_lengths(lengths[:4]))
     return Sharding(given, (of_q, of_k, of_k), ("h",))
-
-
-def _of_packed_heads(q: torch.Tensor, k: torch.Tensor) -> tuple[Letters, Letters]:
-    group = max(q.shape[1] // max(k.shape[1], 1), 1)
-    return letters(None, "h", None), letters(None, Letter("h", group), None)
 
 
 def _of_lengths(lengths: Sequence[Given]) -> list[Letters]:
@@ -381,10 +377,9 @@ def of_attention_decode(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Given, table: Given, *_: object
 ) -> Sharding:
     """Shard attention with cached keys along the heads, and along the batch, unless keys are in pages of all."""
-    group = max(q.shape[2] // max(k.shape[2], 1), 1)
-    of_k = letters("b" if table is None else None, None, Letter("h", group), None)
+    of_q, of_k = _of_heads(q, k)
+    of_k = of_k if table is None else (None, *of_k[1:])
     of_rest = [letters("b", *(None,) * (each.dim() - 1)) for each in (lengths, table) if each is not None]
-    of_q = letters("b", None, "h", None)
     return Sharding((of_q, of_k, of_k, *of_rest), (of_q, letters("b", "h", None)), ("b", "h"))
 
 

@@ -145,5 +145,6 @@ def test_ctas_of_a_cluster_work_on_one_group(mode, cluster_mn):
     check(mode, False, [3, 40, 40, 99], 99, clusters=3, cluster_mn=cluster_mn)
 
 
-def test_consumers_take_turns_over_all_groups():
-    check(0, False, [3, 40, 40, 99], 99, clusters=2, turns=2)
+@pytest.mark.parametrize("ends", [[3, 40, 40, 99], [*range(5, 400, 6)]], ids=len)
+def test_consumers_take_turns_over_all_groups(ends):
+    check(0, False, ends, ends[-1], clusters=2, turns=2)

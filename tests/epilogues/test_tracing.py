@@ -10,6 +10,7 @@ import pytest
 import cutepy
 from cutepy import epilogues
 from cutepy.epilogues import Column, EpilogueError, Graph, Integer, Row, Scalar, Tile, epilogue, relu, silu, where
+from cutepy.epilogues.symbols import is_symbol
 from cutepy.epilogues.tracing import RESERVED
 from tests.messages import refuses
 
@@ -726,3 +727,8 @@ def test_names_that_only_other_operations_take_are_operands_of_gemms(name):
     assert made.bind({name: 1}) == {name: 1}
     with refuses(EpilogueError):
         made.bind({})
+
+
+def test_the_compiler_is_asked_about_numbers_alone(monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert [is_symbol(value) for value in (2, 0.5, "relu", None, CAPTURED)] == [False] * 5

@@ -20,7 +20,7 @@ import cutepy  # noqa: E402
 from cutepy.host.arguments import ArgumentError, Parameter, check_arguments, may_be_lazy, refused_for_tma  # noqa: E402
 from cutepy.host.copies import HostCopies  # noqa: E402
 from cutepy.host.examples import bind  # noqa: E402
-from cutepy.host.function import Function  # noqa: E402
+from cutepy.host.function import Function, _cuda_index  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
 from cutepy.runtime.cuda import CudaError  # noqa: E402
 from cutepy.runtime.host_calls import Backend, HostCalls  # noqa: E402
@@ -429,3 +429,11 @@ def test_so_are_those_within_tuples():
         hinted((filled(32, 0), filled(32, 0)))
     with cutepy.simulate(), refuses(ArgumentError):
         f((filled(32, 0), filled(32, 0)))
+
+
+def test_a_gpu_is_named_in_each_form_of_torch_and_by_no_other():
+    forms = None, 1, "cuda", "cuda:2", torch.device("cuda", 3)
+    assert [_cuda_index(form) for form in forms] == [None, 1, None, 2, 3]
+    for form in (True, 1.0):
+        with pytest.raises(TypeError):
+            _cuda_index(form)

@@ -10,7 +10,7 @@ from tests.messages import refuses
 torch = pytest.importorskip("torch")
 
 from torch import distributed  # noqa: E402
-from torch.distributed.tensor import Partial, Replicate, Shard  # noqa: E402
+from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor  # noqa: E402
 
 import cutepy.ops  # noqa: E402
 from cutepy.epilogues.graph import Graph  # noqa: E402
@@ -125,15 +125,87 @@ def test_attention_is_sharded_along_what_no_function_counts():
     assert along(of_attention_backward(*backward, None), 6) == ("b", "h")
     assert along(of_attention_backward(*backward, q), 7) == ("b", "h")
     assert along(of_attention_varlen(q[0], k[0], k[0], _meta(3), _meta(3), None, None), 5) == ("h",)
-    assert along(of_attention_varlen_backward(*(x[0] for x in backward), None, _meta(3), None), 7) == ("h",)
+    used = _meta(3), _meta(3), _meta(2), _meta(2)
+    assert along(of_attention_varlen(q[0], k[0], k[0], *used, 9), 7) == ("h",)
+    packed = [x[0] for x in backward]
+    assert along(of_attention_varlen_backward(*packed, None, _meta(3), None), 7) == ("h",)
+    assert along(of_attention_varlen_backward(*packed, q[0], *used, 9), 11) == ("h",)
     assert along(of_attention_decode(q, k, k, _meta(2), _meta(2, 3)), 5) == ("b", "h")
     assert along(of_scored_attention(q, k, k, *none, ""), 3) == ("b", "h")
     assert along(of_scored_attention(q, k, k, _meta(4), [_meta(9)], [_meta(2, 2)], ""), 6) == ()
     assert along(of_scored_attention_backward(*backward, q, _meta(4), [], [], ""), 8) == ("b", "h")
+    for sinks, of_sinks in ((None, (None,)), (_meta(4), letters("h"))):
+        assert of_scored_attention_backward(*backward, None, sinks, [], [], "").outputs[3] == of_sinks
     for function, counted in ((lambda s, b, h, i, j: s * h, "h"), (lambda s, b, h, i, j: s * b + i, "b")):
         functions, free = trace_scores(function).graph.text, tuple({"b", "h"} - {counted})
         assert along(of_scored_attention(q, k, k, *none, functions), 3) == free
         assert along(of_scored_attention_backward(*backward, None, *none, functions), 6) == free
+
+
+def in_parts(function, sharding, tensors, name, ways):
+    """Compute a function of each part of tensors that a letter parts, and join the results as a sharding says."""
+
+    def dim_of(names):
+        return next((dim for dim, letter in enumerate(names) if letter is not None and letter.name == name), None)
+
+    dims = [dim_of(names) for names in sharding.inputs]
+    parts = [[x] * ways if dim is None else x.chunk(ways, dim) for x, dim in zip(tensors, dims, strict=True)]
+    results = zip(*(function(*part) for part in zip(*parts, strict=True)), strict=True)
+    return [torch.cat(each, dim_of(names)) for each, names in zip(results, sharding.outputs, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "ways"), [("packed", 3), ("cached", 3), ("paged", 3), ("paged by its batch", 2), ("by its batch", 2)]
+)
+def test_parts_of_attention_are_parts_of_the_whole(name, ways):
+    from tests.ops.sharded import ends, whole
+
+    heads = [whole(2, rows, count, 16, seed=rows) for rows, count in ((3, 6), (16, 3), (16, 3))]
+    letter = "b" if name.endswith("batch") else "h"
+    if name == "packed":
+        tensors = [x.flatten(0, 1) for x in heads] + [ends(0, 3, 6), ends(0, 16, 32)]
+        rule = of_attention_varlen(*tensors, None, None)
+
+        def computed(q, k, v, a, b):
+            return cutepy.ops.attention_varlen(q, k, v, cu_seqlens_q=a, cu_seqlens_k=b, return_lse=True)
+    elif name.startswith("paged"):
+        pages = [x.flatten(0, 1).unflatten(0, (4, 8)) for x in heads[1:]]
+        tensors = [heads[0], *pages, ends(13, 3), torch.tensor([[3, 1], [0, 2]], dtype=torch.int32)]
+        rule = of_attention_decode(*tensors)
+
+        def computed(q, k, v, lengths, table):
+            return cutepy.ops.attention_decode(q, k, v, cache_seqlens=lengths, block_table=table, return_lse=True)
+    else:
+        tensors = [*heads, ends(13, 3)]
+        rule = of_attention_decode(*tensors, None)
+
+        def computed(q, k, v, lengths):
+            return cutepy.ops.attention_decode(q, k, v, cache_seqlens=lengths, return_lse=True)
+
+    assert letter in rule.along
+    for whole_of, joined in zip(computed(*tensors), in_parts(computed, rule, tensors, letter, ways), strict=True):
+        torch.testing.assert_close(joined, whole_of)
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "devices", "divide"),
+    [(6, 3, 3, True), (6, 3, 2, False), (4, 1, 2, False), (3, 3, 3, True), (0, 0, 3, False)],
+)
+@pytest.mark.parametrize("rule", [of_attention, of_attention_varlen, of_attention_decode])
+def test_heads_that_share_keys_go_to_one_device(rule, heads, kv_heads, devices, divide):
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    batch, counts = () if rule is of_attention_varlen else (1,), (heads, kv_heads, kv_heads)
+    rest = {of_attention: [], of_attention_varlen: [(3,), (3,)], of_attention_decode: [(1,), (1, 4)]}[rule]
+    distributed.init_process_group("fake", rank=0, world_size=devices, store=FakeStore())
+    try:
+        mesh = distributed.device_mesh.init_device_mesh("cpu", (devices,))
+        given = [distribute_tensor(torch.zeros(*batch, 9, n, 16), mesh, [Shard(len(batch) + 1)]) for n in counts]
+        given += [distribute_tensor(torch.zeros(shape), mesh, [Replicate()]) for shape in rest]
+        (chosen,) = _choose(rule(*(_meta(*x.shape) for x in given)), given, mesh)
+        assert (chosen == "h") == divide
+    finally:
+        distributed.destroy_process_group()
 
 
 def test_a_rule_gets_arguments_by_position_and_by_name(monkeypatch):

@@ -522,6 +522,9 @@ def test_the_mode_of_copy_and_map_must_agree():
     ]:
         with refuses(DescriptorError):
             launch(init + line, data, before=before, smem_bytes=8192, run=adopted(array))
+    with refuses(MemoryAccessError):  # 8 bytes behind a multiple of 16
+        body, beside = f"{init}@%p1 {load}, {{%rs2}};", START + set_coordinates((4, 0, 0)) + "mov.u16 %rs2, 0;"
+        launch(body, im2col_map(array), before=beside, smem_bytes=8192, run=adopted(array))
     line = f"{load}, {{%rs2, %rs2}};"
     with refuses(PtxSyntaxError):
         launch(init + line, im2col_map(array), before=before, smem_bytes=8192, run=adopted(array), assembles=False)

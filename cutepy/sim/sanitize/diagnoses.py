@@ -791,6 +791,7 @@ CASES: dict[str, Case] = {
     "free-before-mmas-end": Case("it says that the bytes are free, and stands before the wait for the MMAs"),
     "free-before-copy-ends": Case("it says that the bytes are free, and stands before the wait for the copy"),
     "filled-before-copy-ends": Case("it says that the bytes are there, and stands before the wait for the copy"),
+    "free-before-use": Case("it says that the bytes are free, and stands before {use}"),
     "lane-not-after-wait": Case(
         "nothing orders lane {lane} of warp {warp} after this wait: bar.warp.sync must come behind it"
     ),

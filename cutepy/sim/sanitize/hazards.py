@@ -44,6 +44,7 @@ NEAR_MISSES = {
     "other-stage": "arrivals came at another stage of the ring",
     "others-groups": "a wait for groups, by another thread than the one whose group it is",
     "own-arrival": "the thread that waits would arrive itself, after its wait",
+    "release-before-use": "an arrival says that bytes are free, and stands before what reads them",
     "reads-only": "a wait with `.read`, which tells nothing of what a store writes",
     "second-parity": "the first wait at an mbarrier is for parity 1, and the first phase is over",
     "shared-barrier": "two groups of threads use one named barrier",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cutepy.sim import LaunchError, Observer, Run
+from cutepy.sim import LaunchError, MemoryAccessError, Observer, Run
 from cutepy.sim.machine.launch import prepare
 from tests.messages import refuses
 from tests.sim import opcode_runner
@@ -136,3 +136,21 @@ def test_a_kernel_may_say_its_cluster(cluster):
     grid = tuple(2 * extent for extent in (*cluster, 1, 1)[:3])
     opcode_runner.launch(f"ld.param.u64 %rd1, [p0]; {stores}", out, grid=grid, directives=directives)
     assert tuple(out.tolist()) == (*cluster, 1, 1)[:3]
+
+
+@pytest.mark.parametrize("offset", [0, 8192])
+def test_watched_loads_of_many_lanes_find_their_place_and_its_end(offset):
+    count = 4096  # as few as are found by the pattern of their addresses
+    data, out = np.arange(2 * count, dtype=np.uint32), np.zeros(count, np.uint32)
+    body = f"""mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mad.lo.u32 %r3, %r2, 256, %r1; mul.wide.u32 %rd1, %r3, 4;
+    ld.param.u64 %rd2, [p0]; add.u64 %rd2, %rd2, %rd1; ld.param.u64 %rd3, [p1]; add.u64 %rd3, %rd3, %rd1;
+    ld.global.u32 %r4, [%rd2+{offset}]; st.global.u32 [%rd3], %r4;"""
+
+    def launched():
+        opcode_runner.launch(body, data, out, grid=count // 256, block=256, run=Run((), None, sanitize=True))
+
+    launched()
+    assert (out == data[offset // 4 :][:count]).all()
+    data = data[: count + offset // 4 - 1].copy()
+    with pytest.raises(MemoryAccessError):
+        launched()

@@ -104,7 +104,7 @@ def executed(program, registers, lane, draw, found):
 def prospects_of(text, values, calls=(), inherited=(), **options):
     """Return the marks that lanes may execute from `bar.sync` on, by number, with all that is said of each."""
     function = parse_module(HEAD + text + "\nret;\n}").functions["k"]
-    flow = analyse(function, lambda i: i.traits.waits, lambda i: True)
+    flow = analyse(function, lambda i: i.traits.waits, lambda i: bool(i.traits.effects))
     roster = Roster(flow, (LANES, 1, 1))
     roster.start(Residents((1, 1, 1), (1, 1, 1), np.arange(1)), [None] * len(function.registers))
     (g,) = roster.groups
@@ -166,6 +166,14 @@ def test_nothing_is_known_of_registers_within_a_block():
         _, (one,) = prospects_of(MARK, STARTS, is_at_block=is_at_block)
         assert (one.address is not None) == is_at_block
         assert one.will.all()
+
+
+def test_a_guarded_instruction_changes_registers_of_the_lanes_whose_guard_holds():
+    guarded = "setp.lt.u32 %p1, {}, 2; @!%p1 add.u32 %r1, %r1, 32;" + MARK[len("bar.sync 0;") :]
+    _, (one,) = prospects_of("bar.sync 0; " + guarded.format("%r0"), STARTS)
+    assert one.address.tolist() == [[17] * 2 + [49] * (LANES - 2)]
+    _, (one,) = prospects_of("bar.sync 0; " + guarded.format("%r9"), STARTS)  # of which nothing is known
+    assert one.address is None
 
 
 def test_what_a_group_left_alone_is_as_in_the_group_that_it_parted_from():

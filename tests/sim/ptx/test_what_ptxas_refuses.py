@@ -124,7 +124,7 @@ MODULES = [
     HEAD + ".global .f64 y = 1e400;",
     HEAD + ".global .f32 y = 1e-400;",
     HEAD + ".visible .entry j() .reqnctapercluster 0 .maxclusterrank 4 { ret; }",
-    header("9.0") + ".visible .entry j() .blocksareclusters .reqntid 32 .reqnctapercluster 0 { ret; }",
+    header("9.0") + ".visible .entry j() .blocksareclusters .reqntid 32 .reqnctapercluster 0, 1, 1 { ret; }",
     ".version 8.7\n.target sm_90a, sm_80\n.func j(.reg .b32 r) { elect.sync r|_, -1; ret; }",
     header(target="sm_80A_a"),
     HEAD + ".func j() { bra$L; $L: ret; }",

@@ -46,6 +46,17 @@ def run_text(hazard):
     return str(Hazards([hazard]))
 
 
+def test_an_arrival_at_an_address_that_is_not_known_may_be_the_missing_one():
+    body = (
+        INIT.format(at="", count=1) + INIT.format(at="+8", count=1) + SHOW + "@!%p2 bra OTHER;\n" + wait(0)
+        + "bra END;\nOTHER:\n" + wait(1, "+8") + "ld.shared.u32 %r9, [%r1];\nmbarrier.arrive.shared.b64 _, [%r9];\n"
+        + "END:\n"
+    )  # fmt: skip
+    _, (hang,) = hung(body, block=64)
+    assert waits_of(hang) == [("mbarrier 0x408", []), ("mbarrier 0x400", ["mbarrier 0x408"])]
+    assert not any(sure for wait in hang.waits for sure in wait.are_sure)
+
+
 def test_an_arrival_that_nobody_makes():
     """Of a ring, the release is gone: who fills it waits for that, and who reads it for what comes next."""
     body = (

@@ -1,10 +1,13 @@
 """Bulk copies, TMA and tensor maps in global memory: fences, groups that are waited for, and what is missing."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from cutepy.sim import Run
 from cutepy.sim.machine.policies import policy_named
+from cutepy.sim.sanitize.memory.tensor_maps import TensorMapUses
 from tests.sim.opcode_runner import launch
 from tests.sim.test_opcodes_tma import aligned, tensor_map
 
@@ -264,14 +267,14 @@ def test_the_certificate_says_that_a_tensor_map_of_the_host_is_acquired_with_the
         assert any("tensor map" in what for what in certificate.assumptions) == assumed
 
 
-def map_hazards_of(*lines, policy=None):
+def map_hazards_of(*lines, policy=None, grid=1):
     """Run a kernel of one warp whose third argument is a tensor map in global memory."""
     run = Run((), policy and policy_named(policy), sanitize=True)
     data, raw = aligned((1, 256), "u4").reshape(-1), np.zeros(256, np.uint8)
     where = raw[-raw.ctypes.data % 128 :][:128]
     where[:] = np.frombuffer(tensor_map(data, (64,)), np.uint8)
     run.adopt(data)
-    launch("".join((START, MAP, *lines)), data, np.zeros(64, np.uint32), where, run=run, smem_bytes=4096)
+    launch("".join((START, MAP, *lines)), data, np.zeros(64, np.uint32), where, run=run, smem_bytes=4096, grid=grid)
     return [hazard.kind for hazard in run.hazards]
 
 
@@ -312,6 +315,10 @@ SEND_BOX = """st.shared.u32 [%r12+128], %r1; fence.proxy.async.shared::cta; bar.
 """
 BY_ANOTHER = IN_PLACE.replace("@%p1", "@%p8")
 FRESH = "setp.eq.u32 %p8, %r1, 1;\n"
+TWO_LANES = """setp.lt.u32 %p8, %r1, 2; shl.b32 %r44, %r1, 8; add.u32 %r44, %r44, %r11;
+@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 512;
+@%p8 cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [%r44], [%rd5, {0}], [%r10];
+"""
 IN_USE = {
     "a load, changed in place": (TMA, IN_PLACE, WAIT),
     "a load, another one published": (COPY_TO_SHARED, REPLACE, TMA, PUBLISH, WAIT),
@@ -326,6 +333,7 @@ IN_USE = {
     ),
     "a store, changed in place": (SEND_BOX, IN_PLACE, READ),
     "two loads, and a wait for the first": (TMA, WAIT, TOGETHER, TMA, IN_PLACE, AGAIN),
+    "loads of two lanes, changed by the first": (TWO_LANES, IN_PLACE, WAIT),
 }
 NOT_IN_USE = {
     "a load, a wait": (TMA, WAIT, IN_PLACE),
@@ -334,6 +342,7 @@ NOT_IN_USE = {
     "a load, its group is over, another one published": (COPY_TO_SHARED, REPLACE, TMA, THROUGH, PUBLISH, WAIT),
     "a load, its group is over, another lane": (FRESH, TMA, THROUGH, BY_ANOTHER, WAIT),
     "a store that has been read": (SEND_BOX, READ, IN_PLACE),
+    "loads of two lanes, a wait": (TWO_LANES, WAIT, IN_PLACE),
 }
 
 
@@ -343,10 +352,23 @@ def test_a_tensor_map_that_copies_may_still_read_is_not_to_be_changed(name, poli
     assert map_hazards_of(*IN_USE[name], policy=policy) == ["unordered-write"]
 
 
+@pytest.mark.parametrize(("name", "kinds"), [("a load, changed in place", ["unordered-write"]), ("a load, a wait", [])])
+def test_a_tensor_map_of_another_cta_than_the_first(name, kinds):
+    lines = ("@%p2 bra LEAVE;\n", *(IN_USE | NOT_IN_USE)[name], "LEAVE:\n")
+    assert map_hazards_of(*lines, grid=2) == kinds
+
+
 @pytest.mark.parametrize("policy", [None, "late"])
 @pytest.mark.parametrize("name", NOT_IN_USE)
 def test_a_tensor_map_that_copies_have_read_may_be_changed(name, policy):
     assert map_hazards_of(*NOT_IN_USE[name], policy=policy) == []
+
+
+def test_a_tensor_map_behind_the_parameters_is_none_of_them():
+    uses = TensorMapUses(None, None, None, None, None)
+    uses.begin(SimpleNamespace(windows={"const": [], "param": [(1024, 1152)]}))
+    for address, needs in ((896, True), (1024, False), (1151, False), (1152, True)):
+        assert uses.needs_fence(SimpleNamespace(addresses=[[address]])) is needs
 
 
 @pytest.mark.parametrize(

@@ -287,6 +287,41 @@ def test_a_release_before_the_wait_for_what_still_reads():
     assert not hazards(late)
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        "ld.shared.u32 %r9, [%r1];\n",
+        STORE[31:].replace("%p1", "%p4").replace("%rd1", "%rd1+1024") + f"@%p4 {COMMIT}@%p4 {WAIT_READ}",
+    ],
+)
+def test_a_release_before_what_reads_behind_a_wait_for_something_else(read):
+    expect = "mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;\n"
+    body = (
+        init() + init("+8") + init("+16") + SHOW + "@%p1 bra FILL;\n@%p4 bra READ;\nbra END;\n"
+        + "FILL:\n" + expect + COPY + arrive("+16", guard="") + wait(0, "+8") + expect + COPY + wait(3, "", 1)
+        + "bra END;\nREAD:\n" + wait(1) + "{}" + wait(2, "+16") + "{}END:\n"
+    )  # fmt: skip
+    release = arrive("+8", guard="")
+    found = only(body.format(release, read), "unordered-write")
+    assert near(found) == [("release-before-use", ("mbarrier.arrive", 1))]
+    pins(found.near_misses[0].why)
+    assert not hazards(body.format("", f"{read}fence.proxy.async.shared::cta;\n{release}"))
+
+
+def test_a_release_of_an_earlier_fill_is_not_blamed():
+    """The third copy waits once more for the release of the first fill, and the second one is not released yet."""
+    fill = "mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;\n" + COPY
+    first = "ld.shared.u32 %r9, [%r1];\nfence.proxy.async.shared::cta;\n"
+    second = "cp.async.bulk.global.shared::cta.bulk_group [%rd1+1024], [%r1], 256;\n" + COMMIT
+    body = (
+        init() + init("+8") + init("+16") + SHOW + "@%p1 bra FILL;\n@%p4 bra READ;\nbra END;\n"
+        + "FILL:\n" + fill + wait(0, "+8") + fill + wait(1, "+16") + wait(2, "+8") + fill + wait(3) + "bra END;\n"
+        + "READ:\n" + wait(4) + first + arrive("+8", guard="") + wait(5, "", 1) + second + arrive("+16", guard="")
+        + WAIT_READ + "END:\n"
+    )  # fmt: skip
+    assert "release-before-use" not in kinds_of(body)
+
+
 def test_every_form_has_them():
     found = hazards(ring(0))
     (told,) = found.to_json()["hazards"]

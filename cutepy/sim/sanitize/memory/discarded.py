@@ -177,7 +177,7 @@ def stores_of(function: Function, load: Instruction, through: Collection[str]) -
         source, value = waiting.pop()
         for use in uses.after(source, value):
             i = use.instruction
-            if i is None or _steers(i, value) or not (i.parts[0] in through or _is_store(i)):
+            if i is None or _addresses(i, value) or not (i.parts[0] in through or _is_store(i)):
                 return {}
             if (i.index, value) in seen:
                 continue
@@ -194,9 +194,7 @@ def _is_store(i: Instruction) -> bool:
     return i.parts[0] == "st" and not {"async", "bulk", "param"} & {*i.parts}
 
 
-def _steers(i: Instruction, value: int) -> bool:
-    """Tell whether a value decides if an instruction is executed, or where it goes."""
-    guard = () if i.predicate is None else (i.predicate[0].index,)
-    return value in guard or any(
-        value == r.index for operand in i.operands if isinstance(operand, Address) for r in registers_in(operand)
-    )
+def _addresses(i: Instruction, value: int) -> bool:
+    """Tell whether an instruction finds memory by a value; one that a value guards comes behind a branch."""
+    addresses = [operand for operand in i.operands if isinstance(operand, Address)]
+    return any(value == r.index for address in addresses for r in registers_in(address))

@@ -495,7 +495,7 @@ class Shadow:
             copies = new.copies(new_lanes[found]) * len(old.row_of) + old.copies(before[found])
             for first in found[np.unique(copies, return_index=True)[1]].tolist():
                 pair = int(before[first]), int(new_lanes[first])
-                mate = None if lacks == "fence" else _mate(old, pair[0], ordered[rows[first]])
+                mate = None if lacks == "fence" else _mate(old, new, pair[0], ordered[rows[first]])
                 self._report(Conflict(old, new, *pair, row, int(at[first]), lacks, mate))
 
     def _is_of_own_warp(
@@ -547,11 +547,14 @@ def _are_of_one_time(old: AccessRecord, new: AccessRecord) -> bool:
     )
 
 
-def _mate(old: AccessRecord, lane: int, known: Array) -> int | None:
-    """Return a lane of the warp of one that is not known, which is."""
+def _mate(old: AccessRecord, new: AccessRecord, lane: int, known: Array) -> int | None:
+    """Return a lane of the warp of one that is not known, which is, and not by having issued the newer one itself."""
     if old.threads is None or len(known) != len(old.threads):
         return None
-    found = np.flatnonzero(known & (old.threads // WARP == old.threads[lane] // WARP))
+    mates = old.threads // WARP == old.threads[lane] // WARP
+    if new.issue is not None:
+        mates &= ~np.isin(old.threads, new.issue.threads)
+    found = np.flatnonzero(known & mates)
     return int(found[0]) if len(found) else None
 
 

@@ -298,7 +298,6 @@ class TensorMapReads:
         of = old.slots[rows]
         near = slots // size == of // size
         result: Array = ~near
-        lanes = np.minimum(lanes, read.groups.shape[1] - 1)
         groups, counts = read.groups[rows, lanes], read.counts[rows, lanes]
         held = wave.clocks.held(DONE, slots[near], threads[near], of[near] % size, groups[near])
         result[near] = held >= counts[near]

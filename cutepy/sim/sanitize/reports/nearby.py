@@ -110,11 +110,8 @@ def near_misses(wave: Wave, found: Conflict) -> tuple[NearMiss, ...]:
     pair = _pair_of(found)
     if found.lacks == "fence":
         return _first([_fences(wave, pair)])
-    kind, issuers = issuers_of(wave, pair.column)
-    early = [*_released_early(wave, found, pair.at, issuers)] if kind else []
-    if early:
-        return tuple(early)
-    return _of_groups(wave, pair) or _first(_misses(wave, pair))
+    early = tuple(_released_early(wave, found, pair))
+    return early or _of_groups(wave, pair) or _first(_misses(wave, pair))
 
 
 def global_near_misses(wave: Wave, found: GlobalConflict) -> tuple[NearMiss, ...]:
@@ -363,40 +360,75 @@ def beside_the_end(wave: Wave, kind: str, slot: int, before: Side) -> tuple[Near
     return tuple(islice(chain(*found), 1))
 
 
-def _released_early(wave: Wave, found: Conflict, slot: int, issuers: Array) -> Iterator[NearMiss]:
-    """Yield the last arrival of those who issued the older operation, if the newer one has waited for it."""
-    newer = _pair_of(found).newer
-    last = _last_wait(wave, newer)
+def _released_early(wave: Wave, found: Conflict, pair: _Pair) -> Iterator[NearMiss]:
+    """Yield the last arrival of those who issued the older operation, if the newer one has waited for it.
+
+    It stands before the wait for that operation. Where a copy fills bytes anew, it may stand before the operation too,
+    and behind the wait for the last fill.
+    """
+    kind, issuers = issuers_of(wave, pair.column)
+    if not pair.older.is_async and not kind:
+        issuers = pair.older.warp * WARP + np.arange(WARP)  # one of which arrives for all
+    last, issued = _last_wait(wave, pair.newer), found.before.when
+    filled = _last_fill(wave, found, pair, issuers)
     for arrival in reversed(wave.arrivals.last):
-        if arrival.number <= found.before.when:
+        is_behind = arrival.number > issued
+        if is_behind and not kind:
+            continue  # it orders what threads themselves did before
+        if not is_behind and (last is None or arrival.number < filled):
             return
-        row = int(np.searchsorted(arrival.slots, slot))
-        if row == len(arrival.slots) or arrival.slots[row] != slot or arrival.column is None:
+        row = int(np.searchsorted(arrival.slots, pair.at))
+        if row == len(arrival.slots) or arrival.slots[row] != pair.at or arrival.column is None:
             continue
         for lane in np.flatnonzero(np.isin(arrival.threads, issuers)).tolist():
-            of = int(arrival.of[row, lane])
-            is_awaited = last is None or (wave.clocks.known_column(("mbarrier", last[0])), last[1]) == (
-                arrival.column,
-                of,
-            )
-            if is_awaited and _knows(wave, found, of, arrival.column) > arrival.phases[row, lane]:
-                if found.before.instruction.parts[0] == "wgmma":
+            of, phase = int(arrival.of[row, lane]), int(arrival.phases[row, lane])
+            awaited = last and (wave.clocks.known_column(("mbarrier", last.address)), last.slot)
+            if awaited not in (None, (arrival.column, of)) or _knows(wave, found, of, arrival.column) <= phase:
+                continue
+            side = _side(wave, arrival.instruction, pair.at, int(arrival.threads[lane]))
+            if is_behind:
+                if kind == MMAS:
                     why = Diagnosis("free-before-mmas-end")
                 else:
                     why = Diagnosis("filled-before-copy-ends" if found.before.writes else "free-before-copy-ends")
-                yield NearMiss("early-release", why, _side(wave, arrival.instruction, slot, int(arrival.threads[lane])))
-                return
+                yield NearMiss("early-release", why, side)
+            elif last is not None and last.phase == phase:
+                use = _USES.get(kind, "the access that reads them")
+                yield NearMiss("release-before-use", Diagnosis("free-before-use", use=use), side)
+            return
 
 
-def _last_wait(wave: Wave, actor: _Actor) -> tuple[int, int] | None:
-    """Return the mbarrier that threads waited for last before an access, by its address and CTA; None if for none."""
+_USES = {MMAS: "the MMAs that read them", BULK: "the copy that reads them"}
+
+
+class _Wait(NamedTuple):
+    """A wait at an mbarrier: its address, the CTA that has it, and the phase that was over."""
+
+    address: int
+    slot: int
+    phase: int
+
+
+def _last_wait(wave: Wave, actor: _Actor) -> _Wait | None:
+    """Return the last wait at an mbarrier of threads before an access; None if there is none."""
     for step in wave.steps.back(actor.number):
         here = step.by(actor.slot, actor.threads) if step.is_wait else actor.threads[:0]
         if len(here):
             barrier, slot = step.object(actor.slot, int(here[0]))
             assert isinstance(barrier, MbarrierAt)
-            return barrier.address, slot
+            return _Wait(barrier.address, slot, step.phase(actor.slot, int(here[0])))
     return None
+
+
+def _last_fill(wave: Wave, found: Conflict, pair: _Pair, issuers: Array) -> int:
+    """Return the step by which issuers saw the last fill of bytes that a copy fills anew; their operation's if none."""
+    channel = wave.clocks.channel(int(found.after.columns[found.after_lane])) if pair.newer.is_async else None
+    if channel is not None and channel[0] == "mbarrier" and not found.before.writes:
+        full = MbarrierAt(int(channel[1]))
+        for step in wave.steps.back(found.before.when):
+            if step.is_wait and step.barrier == full and len(step.by(pair.at, issuers)):
+                return step.number
+    return found.before.when
 
 
 def _knows(wave: Wave, found: Conflict, slot: int, column: int) -> int:
