@@ -16,14 +16,13 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.ptx.memory_order import unit_bytes
-from cutepy.sim.sanitize.order.published import Location, Release, Sent
+from cutepy.sim.ptx.memory_order import GPU, unit_bytes
+from cutepy.sim.sanitize.order.published import Location, Release, Sent, Strong
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access
@@ -86,6 +85,8 @@ class Writes(NamedTuple):
         Its number.
     blocks : array of int
         By slot, the index of the resident CTA in the grid: one array for each set of CTAs that are resident together.
+    cluster : int
+        CTAs of a cluster.
     slots, threads : array of int
     release : Release or None
         What they release by themselves.
@@ -102,6 +103,7 @@ class Writes(NamedTuple):
     modifies: bool
     launch: int
     blocks: Array
+    cluster: int
     slots: Array
     threads: Array
     release: Release | None
@@ -116,6 +118,12 @@ class Writes(NamedTuple):
         """Return the thread that writes an element."""
         row, column = self.lane(at)
         return self.launch, int(self.blocks[self.slots[row]]), int(self.threads[column])
+
+    def strong(self, at: int) -> Strong:
+        """Return the write of an element as an operation."""
+        slot = int(self.slots[self.lane(at)[0]])
+        first = int(self.blocks[slot // self.cluster * self.cluster])
+        return Strong((self.launch, first), int(self.blocks[slot]), self.scope)
 
     @property
     def nbytes(self) -> int:
@@ -134,7 +142,7 @@ class Locations:
         self._notes: defaultdict[int, list[int]] = defaultdict(list)
         self._writes: list[Writes] = []
         self._firsts: list[int] = []
-        self._released: dict[int, tuple[Array, dict[tuple[Sender, int, int], Sent]]] = {}
+        self._released: dict[int, tuple[Array, dict[tuple[Sender, int, int], list[Sent]]]] = {}
         self._blocks: Array = np.zeros(0, np.int64)  # in order; in some there is nothing any more
         self._new_blocks: list[Array] = []
         self._next, self._bytes, self._most_bytes = 0, 0, FEWEST_BYTES
@@ -189,9 +197,10 @@ class Locations:
         """Return the notes but for those that a later one of the same kind, place and thread makes void.
 
         What a thread releases there includes all that it has released there by such a write before; and what lies
-        between both finds, of what the earlier one does to others, the same after the later one.
+        between both finds, of what the earlier one does to others, the same after the later one: if all writes there
+        are morally strong, so that no read-modify-write ends what it doesn't observe.
         """
-        if len(notes) == 1:
+        if len(notes) == 1 or not self._are_strong(notes):
             return notes
         seen, kept = set(), []
         for number in reversed(notes):
@@ -202,6 +211,17 @@ class Locations:
                 seen.add(what)
                 kept.append(number)
         return kept[::-1]
+
+    def _are_strong(self, notes: list[int]) -> bool:
+        """Tell whether all writes, but for weak ones, and those before them are morally strong."""
+        written = list(map(self._written, notes))
+        strong = [writes.strong(at) for writes, at in written if writes.scope]
+        before = (self._at.get(int(writes.keys[at])) for writes, at in written)
+        strong += [found.last for found in before if found is not None]
+        first = next(iter(strong), None)
+        if first is None or all(one.scope >= GPU for one in strong):
+            return True
+        return all(one[:2] == first[:2] for one in strong)
 
     def _drop_void(self) -> None:
         """Drop the notes that are void, and the writes of which no note is left."""
@@ -219,48 +239,43 @@ class Locations:
         for number in self._latest(notes) if notes else ():
             writes, at = self._written(number)
             key = int(writes.keys[at])
+            last = writes.strong(at)
             found = self._get(key, writes.size) if writes.modifies else None
+            if found is not None and not found.last.includes(last):
+                found = None
             sent = self._sends(block, writes, key, at)
             passed = None if writes.passed is None else writes.passed.of(*writes.lane(at))
             if found is None:
                 self._end(key, writes.size)
                 if not sent and passed is None:
                     continue
-                found = self._at[key] = Location(writes.size)
+                found = self._at[key] = Location(writes.size, last)
                 self._sizes.add(writes.size)
+            found.last = last
             for one in sent:
                 found.add(one)
             if passed is not None:
-                found.passed = found.passed or Location(writes.size)
+                found.passed = found.passed or Location(writes.size, last)
                 found.passed.add(passed)
 
-    def _sends(self, block: int, writes: Writes, key: int, at: int) -> Sequence[Sent]:
-        """Return what a write releases: by itself, or by fences or a release before it, at the same place and size.
-
-        One after another: what came earlier counts where its scope is the wider one.
-        """
-        row, column = writes.lane(at)
-        what = writes.sender(at), key, writes.size
-        resident, released = self._released.get(block) or (None, {})
-        if writes.release is not None:
-            sent = writes.release.of(row, column)
-            if resident is not writes.blocks:
-                self._released[block] = writes.blocks, {what: sent}
-            else:
-                released[what] = sent
-            return [sent]
+    def _sends(self, block: int, writes: Writes, key: int, at: int) -> list[Sent]:
+        """Return what a write releases: by itself, or by fences or releases before it, at the same place and size."""
         if not writes.scope:
             return []
-        before = [] if writes.fences is None else [f for f in writes.fences[:, row, column] if f is not None]
-        patterns = [fence.of_thread(int(writes.slots[row]), what[0][2]) for fence in before]
-        if resident is writes.blocks and what in released:
-            patterns.append(released[what])
-        found: list[Sent] = []
-        for one in sorted(patterns, key=lambda sent: -sent.order):
-            reached = min(writes.scope, one.scope)
-            if not found or reached > found[0].scope:
-                found.insert(0, one._replace(scope=reached))
-        return found
+        row, column = writes.lane(at)
+        sender = writes.sender(at)
+        what = sender, key, writes.size
+        resident, released = self._released.get(block) or (None, {})
+        patterns = released.get(what, []) if resident is writes.blocks else []
+        if writes.release is not None:
+            patterns = _widest([*patterns, writes.release.of(row, column)])
+            if resident is not writes.blocks:
+                self._released[block] = writes.blocks, {what: patterns}
+            else:
+                released[what] = patterns
+        before = () if writes.fences is None else writes.fences[:, row, column]
+        fences = [fence.of_thread(int(writes.slots[row]), sender[2]) for fence in before if fence is not None]
+        return _widest([*fences, *patterns]) if fences else patterns
 
     def _end(self, key: int, size: int) -> None:
         """Take away what overlaps a write."""
@@ -277,3 +292,12 @@ class Locations:
             for key in [key for key in held if key < 0]:
                 del held[key]
         self._blocks = self._blocks[self._blocks >= 0]
+
+
+def _widest(patterns: list[Sent]) -> list[Sent]:
+    """Return those of a thread that none of as wide a scope has followed, the widest first."""
+    found: list[Sent] = []
+    for one in sorted(patterns, key=lambda sent: -sent.order):
+        if not found or one.scope > found[0].scope:
+            found.insert(0, one)
+    return found

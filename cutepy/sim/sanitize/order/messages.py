@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, SYS, WEAK, Strength, is_sc, strength
+from cutepy.sim.ptx.memory_order import GPU, SYS, WEAK, Strength, is_sc, strength
 from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, hide, rectangle, widened
 from cutepy.sim.sanitize.order.fences import ScFences
 from cutepy.sim.sanitize.order.locations import Locations, Writes, elements, repeated
@@ -39,6 +39,7 @@ from cutepy.sim.sanitize.order.published import (
     Release,
     Sent,
     Snapshot,
+    Strong,
     acquirers,
     releases_to_launches,
 )
@@ -62,15 +63,14 @@ _MOST_CLUSTERS = 64
 """Of a location, for how many clusters a clock of its messages is kept."""
 
 
-def _in_scope(location: Location, cluster: Cluster, cta: int, scope: int) -> Location:
-    """Return the messages that are in scope for a CTA, and it for them: the last of each chain."""
+def _in_scope(location: Location, by: Strong) -> Location:
+    """Return the messages whose first operations are morally strong with another one: the last of each chain."""
     heard: dict[int, Message] = {}
-    for (chain, _), m in location.messages.items():
-        needed = GPU if m.cluster != cluster else CLUSTER if m.cta != cta else CTA
-        if min(m.scope, scope) >= needed and (chain not in heard or heard[chain].count < m.count):
-            heard.pop(chain, None)
-            heard[chain] = m
-    return Location(location.size, messages={(chain, m.scope): m for chain, m in heard.items()})
+    for m in location.messages.values():
+        if m.first.includes(by) and (m.chain not in heard or heard[m.chain].count < m.count):
+            heard.pop(m.chain, None)
+            heard[m.chain] = m
+    return Location(location.size, location.last, messages={(m.chain, m.first.whole): m for m in heard.values()})
 
 
 class Messages:
@@ -85,6 +85,7 @@ class Messages:
     def __init__(self) -> None:
         self.launch = 0
         self._acquirers: dict[int, frozenset[int]] = {}
+        self._widest = WEAK
         self._is_followed = False
         self._wave: Wave | None = None
         self._forget()
@@ -104,7 +105,7 @@ class Messages:
         self._wave = wave
         self._fences: Array | None = None  # (scope, CTA, thread): what the last fence of each scope releases, or None
         self._sc = ScFences()
-        self._pending: dict[Lane, dict[int, list[tuple[int, Location]]]] = {}
+        self._pending: dict[Lane, dict[int, list[Location]]] = {}  # values read, which a later operation may acquire
         self._hints: Array | None = None  # (CTA, thread): a chain, or -1
         self._locations.end_shared()
 
@@ -116,7 +117,7 @@ class Messages:
         if alone:
             self._forget()
         self.launch, self._before[number] = number, before
-        self._acquirers = acquirers(launch.ptx, launch.kernel)
+        self._acquirers, self._widest = acquirers(launch.ptx, launch.kernel)
         self._is_followed = bool(self._acquirers) or not alone or releases_to_launches(launch.ptx, launch.kernel)
 
     @property
@@ -175,7 +176,8 @@ class Messages:
         stores = True if access.stores is None else np.broadcast_to(access.stores, near.shape[:2])[..., None]
         left = ((near | sends[..., None]) & stores).reshape(-1)
         written = Writes(
-            *(keys.reshape(-1), keys.shape, size, how.scope, reads, self.launch, wave.residents.blocks, slots, threads),
+            *(keys.reshape(-1), keys.shape, size, how.scope, reads, self.launch, wave.residents.blocks),
+            *(wave.clocks.cluster, slots, threads),
             *(release, before, passed),
         )
         first = 0
@@ -202,32 +204,37 @@ class Messages:
                     self._read(wave, int(slots[row]), threads[here[row]], key, found, how)
 
     def _read(self, wave: Wave, slot: int, threads: Array, key: int, found: Location, how: Strength) -> None:
-        """Let threads of a CTA acquire what is at a location, or keep it until a fence of theirs acquires it."""
+        """Let threads of a CTA observe what is at a location, which they acquire, or a later operation of theirs."""
+        if not found.last.includes(self._strong(wave, slot, how.scope)):
+            return
         if found.says_something:
-            for thread in threads.tolist() if self._pending or not how.acquires else ():
-                self._keep(wave, (slot, thread), key, found, how)
+            is_over = how.acquires and how.scope >= self._widest
+            for thread in threads.tolist() if self._pending or not is_over else ():
+                self._keep(wave, (slot, thread), key, None if is_over else found, how)
             if how.acquires:
                 self._learn(wave, slot, threads, found, how.scope)
         if found.passed is not None and how.scope >= GPU:
             for thread in threads.tolist():
                 self._sc.read(wave, (slot, thread), found.passed)
 
-    def _keep(self, wave: Wave, lane: Lane, key: int, found: Location, how: Strength) -> None:
-        """Acquire what a thread has read at a location before, or keep what it reads there now."""
-        if how.acquires:
-            for earlier, location in self._pending.get(lane, {}).pop(key, ()):
-                self._learn(wave, lane[0], np.array(lane[1:]), location, min(earlier, how.scope))
+    def _keep(self, wave: Wave, lane: Lane, key: int, found: Location | None, how: Strength) -> None:
+        """Acquire what a thread has read at a location before, and keep what an operation of a wider scope may."""
+        mine = self._pending.get(lane, {}).pop(key, [])
+        for earlier in mine if how.acquires else ():
+            self._learn(wave, lane[0], np.array(lane[1:]), earlier, how.scope)
+        if found is None:
             return
-        mine = self._pending.setdefault(lane, {}).setdefault(key, [])
-        if mine and mine[-1][1].learnt is found.learnt:  # nothing has replaced it since
-            scope, location = mine[-1]
-            if location.version == found.version:
-                mine[-1] = max(scope, how.scope), location
-                return
-            if how.scope >= scope:
-                mine.pop()
-        mine.append((how.scope, found.as_it_is()))
-        del mine[:-_MOST_READS]
+        if mine and mine[-1].learnt is found.learnt:  # nothing has replaced it since, and the later one says all
+            before = mine.pop()
+            kept = before if before.version == found.version else found.as_it_is()
+        else:
+            kept = found.as_it_is()
+        self._pending.setdefault(lane, {})[key] = [*mine[1 - _MOST_READS :], kept]
+
+    def _strong(self, wave: Wave, slot: int, scope: int) -> Strong:
+        """Return an operation by threads of a CTA."""
+        blocks, size = wave.residents.blocks, wave.clocks.cluster
+        return Strong((self.launch, int(blocks[slot // size * size])), int(blocks[slot]), scope)
 
     def _release(self, snapshot: Snapshot, scope: int) -> Release:
         """Return what threads release by an instruction."""
@@ -247,13 +254,11 @@ class Messages:
         hidden = wave.hidden_from(event.instruction)
         acquire = how.acquires and self._pending
         for lane in itertools.product(slots.tolist(), threads.tolist()) if acquire else ():
-            found = self._pending.pop(lane, {})
-            for scope, location in itertools.chain.from_iterable(found.values()):
-                self._learn(wave, lane[0], np.array(lane[1:]), location, min(scope, how.scope), hidden)
-            # A fence of a wider scope may come yet.
-            wider = {key: [one for one in reads if one[0] > how.scope] for key, reads in found.items()}
-            if any(wider.values()):
-                self._pending[lane] = {key: reads for key, reads in wider.items() if reads}
+            found = self._pending.get(lane, {})
+            for location in itertools.chain.from_iterable(found.values()):
+                self._learn(wave, lane[0], np.array(lane[1:]), location, how.scope, hidden)
+            if how.scope >= self._widest and not len(hidden):
+                self._pending.pop(lane, None)
         sc = is_sc(event.instruction.opcode) and how.scope >= GPU
         for slot in slots.tolist() if sc else ():
             for location, after in self._sc.after(wave, slot, threads):
@@ -283,8 +288,8 @@ class Messages:
         cluster = snapshot.cluster(sent.row)
         over = snapshot.over(known) | self._before[snapshot.launch]
         self._number += 1
-        cta = snapshot.cta(sent.row)
-        message = Message(cluster, cta, sent.scope, known, chains, over, chain, count, self._number)
+        first = Strong(cluster, snapshot.cta(sent.row), sent.scope)
+        message = Message(first, known, chains, over, chain, count, self._number)
         counts, messages = self._sent.setdefault(cluster, {}).setdefault(chain, ([], []))
         counts.append(count)
         messages.append(message)
@@ -315,9 +320,8 @@ class Messages:
         hidden: Array = NO_COLUMNS,
     ) -> None:
         """Let threads of a CTA know what the messages at a location say that are in scope for it and it for them."""
-        clocks, blocks = wave.clocks, wave.residents.blocks
-        cta = int(blocks[slot])
-        key = self.launch, cta, WEAK if len(hidden) else scope
+        clocks, by = wave.clocks, self._strong(wave, slot, scope)
+        key = self.launch, by.cta, WEAK if len(hidden) else scope
         versions = location.learnt.get(key)
         if versions is None:
             versions = location.learnt[key] = np.full(clocks.threads, -1)
@@ -328,12 +332,11 @@ class Messages:
             location.hear(self._message(sent))
         location.sent.clear()
         versions[threads] = location.version
-        cluster = self.launch, int(blocks[slot // clocks.cluster * clocks.cluster])
         if scope < GPU or not location.is_wide:
-            location = _in_scope(location, cluster, cta, scope)
+            location = _in_scope(location, by)
         if not location.messages:
             return
-        what = self._heard(wave, cluster, location)
+        what = self._heard(wave, by.cluster, location)
         clocks.learn(np.array([slot]), threads, hide(what, hidden))
         if self._hints is None:
             self._hints = np.full((wave.residents.count, clocks.threads), -1)
@@ -351,8 +354,8 @@ class Messages:
                     del location.heard[next(iter(location.heard))]
         before = widened(heard.chains, len(chains) - len(heard.chains))
         new, grown = list(location.since(heard.number)), np.flatnonzero(chains > before)
-        known = [m.known for m in new if m.cluster == cluster]
-        if any(m.cluster != cluster for m in new):  # else who sent them knows all that they know of it
+        known = [m.known for m in new if m.first.cluster == cluster]
+        if any(m.first.cluster != cluster for m in new):  # else who sent them knows all that they know of it
             known += self._passed_on(cluster, chains, grown)
         for k in grown.tolist():
             if k not in wave.chains:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.ptx.memory_order import CTA, GPU, strength
+from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, WEAK, strength
 from cutepy.sim.ptx.model import Instruction, Register, Vector, registers_in
 from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, hide, widened
 from cutepy.sim.translate import linked
@@ -24,6 +24,32 @@ if TYPE_CHECKING:
 
 Cluster = tuple[int, int]
 """A launch, by number, and a cluster of it, by the index of its first CTA."""
+
+
+class Strong(NamedTuple):
+    """Strong operation, by where its thread is.
+
+    Attributes
+    ----------
+    cluster : Cluster
+    cta : int
+        By its index in the grid.
+    scope : int
+    """
+
+    cluster: Cluster
+    cta: int
+    scope: int
+
+    def includes(self, other: Strong) -> bool:
+        """Tell whether each is in the scope of the other: the two are morally strong."""
+        needed = GPU if self.cluster != other.cluster else CLUSTER if self.cta != other.cta else CTA
+        return min(self.scope, other.scope) >= needed
+
+    @property
+    def whole(self) -> tuple[Cluster | None, int | None]:
+        """The threads that its scope includes: those of a cluster, of a CTA, or all."""
+        return self.cluster if self.scope < GPU else None, self.cta if self.scope < CLUSTER else None
 
 
 class Snapshot:
@@ -115,7 +141,7 @@ class Sent(NamedTuple):
     Attributes
     ----------
     scope : int
-        The narrower of those of the fence and the write.
+        That of the fence, or of the write that releases by itself.
     snapshot, row, column : Snapshot, int, int
         What its thread knew.
     order : int
@@ -173,10 +199,8 @@ class Message:
 
     Attributes
     ----------
-    cluster : Cluster
-    cta : int
-        The CTA that sends it, by its index in the grid.
-    scope : int
+    first : Strong
+        Its first operation: the fence, or the write that releases by itself.
     known : array of int, (plane, rank, column)
         What it says of its own cluster.
     chains : array of int, (chain,)
@@ -189,9 +213,7 @@ class Message:
         Counts all messages.
     """
 
-    cluster: Cluster
-    cta: int
-    scope: int
+    first: Strong
     known: Array
     chains: Array
     over: int
@@ -229,10 +251,12 @@ class Location:
     ----------
     size : int
         Bytes of the accesses there.
+    last : Strong
+        The write of the value: who reads it observes the messages if that read and this write are morally strong.
     sent : dict of (sender, scope) to Sent
         Those that nobody has acquired, the last of each thread, and earlier ones of wider scopes.
-    messages : dict of (int, scope) to Message
-        Others, the last of each chain and scope, the newest last.
+    messages : dict of (int, whole) to Message
+        Others, the last of each chain and of those that are in scope of the same threads, the newest last.
     version : int
         Counts the changes.
     learnt : dict of (launch, CTA, scope) to array of int
@@ -246,8 +270,9 @@ class Location:
     """
 
     size: int
+    last: Strong
     sent: dict[tuple[tuple[int, int, int], int], Sent] = field(default_factory=dict)
-    messages: dict[tuple[int, int], Message] = field(default_factory=dict)
+    messages: dict[tuple[int, tuple[Cluster | None, int | None]], Message] = field(default_factory=dict)
     version: int = 0
     learnt: dict[tuple[int, int, int], Array] = field(default_factory=dict)
     passed: Location | None = None
@@ -269,9 +294,10 @@ class Location:
 
     def hear(self, message: Message) -> None:
         """Add a message that is newer than all others."""
-        self.messages.pop((message.chain, message.scope), None)
-        self.messages[message.chain, message.scope] = message
-        self.is_wide &= message.scope >= GPU
+        key = message.chain, message.first.whole
+        self.messages.pop(key, None)
+        self.messages[key] = message
+        self.is_wide &= message.first.scope >= GPU
 
     def since(self, number: int) -> Iterator[Message]:
         """Yield the messages that are newer than one with a number."""
@@ -293,15 +319,16 @@ class Location:
     def as_it_is(self) -> Location:
         """Return what is there now, whatever is written later."""
         return Location(
-            self.size, dict(self.sent), dict(self.messages), self.version, self.learnt, is_wide=self.is_wide
+            *(self.size, self.last, dict(self.sent), dict(self.messages), self.version, self.learnt),
+            is_wide=self.is_wide,
         )
 
 
 @lru_cache(maxsize=64)
-def acquirers(ptx: str, kernel: str) -> dict[int, frozenset[int]]:
+def acquirers(ptx: str, kernel: str) -> tuple[dict[int, frozenset[int]], int]:
     """Return which instructions can learn from a message, by index, each with the elements by which it can.
 
-    A value that nobody looks at tells nobody that something was released.
+    With them comes the widest scope in which something acquires, up to .gpu. A value that nobody looks at tells nobody that something was released.
     """
     instructions = linked(ptx, kernel).function.instructions
     used = set()
@@ -309,10 +336,11 @@ def acquirers(ptx: str, kernel: str) -> dict[int, frozenset[int]]:
         # What a guarded atomic leaves as it was counts as read.
         used |= {*read(i)} - ({*written(i)} if i.parts[0] in ("ld", "atom") else set())
     found = {}
-    if any(strength(i.opcode).acquires for i in instructions):  # a relaxed read, too, acquires by what comes after it
+    widest = max((how.scope for i in instructions if (how := strength(i.opcode)).acquires), default=WEAK)
+    if widest:  # a relaxed read, too, acquires by what comes after it
         strong = (i for i in instructions if i.parts[0] in ("ld", "atom") and strength(i.opcode).scope)
         found = {i.index: frozenset(_elements_in(i, used)) for i in strong}
-    return {index: elements for index, elements in found.items() if elements}
+    return {index: elements for index, elements in found.items() if elements}, min(widest, GPU)
 
 
 def _elements_in(i: Instruction, used: set[Register]) -> Iterator[int]:
