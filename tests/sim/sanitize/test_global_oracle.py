@@ -437,6 +437,7 @@ def reported(program, space):
 
 RAISE, SEE, FIND = ("st", "release", "gpu", 3), ("ld", "acquire", "gpu", 3), ("ld", "relaxed", "gpu", 3)
 MORE = ("atom", "acquire", "gpu", 3)
+FENCE = ("fence", "acq_rel", "gpu")
 ADD, EXCHANGE = ("red", "release", "gpu", 3), ("atom", "acq_rel", "gpu", 3)
 
 
@@ -455,21 +456,37 @@ ADD, EXCHANGE = ("red", "release", "gpu", 3), ("atom", "acq_rel", "gpu", 3)
 @example(
     [Step(*s) for s in ((0, "st"), (0, *RAISE), (2, *FIND), (2, *RAISE), (2, *FIND), (2, "fence", "sc"), (2, "st"))]
 )
-@example(
-    [
-        Step(*s)
-        for s in (
-            (0, "put"),
-            (0, "st", "release", "gpu", 2),
-            (2, "ld", "relaxed", "cta", 2),
-            (2, "ld", "relaxed", "gpu", 2),
-            (2, "fence", "acq_rel"),
-            (2, "st", "relaxed", "gpu", 2),
-        )
-    ]
-)
 def test_races_are_those_of_the_memory_model(space, program):
     check(space, program)
+
+
+PASSED = {
+    "by a narrow change, which observes nothing": [(0, *RAISE), (2, "red", "relaxed", "cta", 3), (2, *SEE)],
+    "by a narrow change, to its own thread": [(0, *RAISE), (2, "atom", "relaxed", "cta", 3), (2, *FENCE)],
+    "by a wide change, to a narrow read": [(0, *RAISE), (3, "red", "relaxed", "gpu", 3), (2, "ld", "acquire", "cta", 3)],
+    "by a wide change, to a narrow read and a wide fence": [
+        *((0, *RAISE), (3, "red", "relaxed", "gpu", 3), (2, "ld", "relaxed", "cluster", 3), (2, *FENCE)),
+    ],
+    "past a narrow release, which observes nothing": [(0, *RAISE), (3, "red", "release", "cta", 3), (3, *SEE), (2, *SEE)],
+    "from a narrow write behind a wide fence": [
+        *((0, *FENCE), (0, "st", "relaxed", "cta", 3), (1, "red", "relaxed", "gpu", 3), (2, *SEE)),
+    ],
+    "from a narrow release behind a wide fence": [
+        *((0, *FENCE), (0, "st", "release", "cluster", 3), (1, "red", "relaxed", "gpu", 3), (2, *SEE)),
+    ],
+    "from the first of three writes": [
+        *((0, *RAISE), (0, "st", "release", "cta", 3), (0, "st", "relaxed", "gpu", 3), (2, *SEE)),
+    ],
+    "to the first of two reads": [(0, *RAISE), (2, *FIND), (2, "ld", "acquire", "cta", 3), (2, *FENCE)],
+    "to the second of two reads": [(0, *RAISE), (2, "ld", "relaxed", "cta", 3), (2, *FIND), (2, *FENCE)],
+    "by a cluster": [(0, "st", "release", "cluster", 3), (1, "atom", "acq_rel", "cluster", 3), (1, *RAISE), (2, *SEE)],
+}
+
+
+@pytest.mark.parametrize("name", PASSED)
+@pytest.mark.parametrize("space", ["global", "clusters"])
+def test_releases_are_passed_on_in_scope(space, name):
+    check(space, [Step(0, "st"), *(Step(*step) for step in PASSED[name]), Step(2, "st")])
 
 
 @pytest.mark.parametrize("space", SPACES)
