@@ -479,6 +479,10 @@ PASSED = {
     ],
     "to the first of two reads": [(0, *RAISE), (2, *FIND), (2, "ld", "acquire", "cta", 3), (2, *FENCE)],
     "to the second of two reads": [(0, *RAISE), (2, "ld", "relaxed", "cta", 3), (2, *FIND), (2, *FENCE)],
+    "to the first of two reads, the value gone": [(0, *RAISE), (2, *FIND), (1, "st", "relaxed", "gpu", 3), (2, *SEE)],
+    "to the first of two reads, the second too narrow": [
+        *((0, *RAISE), (2, *FIND), (0, "red", "relaxed", "cta", 3), (2, *SEE)),
+    ],
     "by a cluster": [(0, "st", "release", "cluster", 3), (1, "atom", "acq_rel", "cluster", 3), (1, *RAISE), (2, *SEE)],
 }
 

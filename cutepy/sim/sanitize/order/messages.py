@@ -189,7 +189,7 @@ class Messages:
             row, column = written.lane(element)
             key = int(written.keys[first])
             found = self._locations.get(key, size)
-            if found is not None:
+            if found is not None or self._pending:
                 self._read(wave, int(slots[row]), threads[column : column + 1], key, found, how)
         self._locations.write(written, first + np.flatnonzero(left[first:]))
 
@@ -198,38 +198,46 @@ class Messages:
         near = self._locations.are_near(keys)
         for key in dict.fromkeys(keys[near].tolist()):
             found = self._locations.get(key, size)
-            if found is not None:
+            if found is not None or self._pending:
                 here = keys == key
                 for row in np.flatnonzero(here.any(axis=1)).tolist():
                     self._read(wave, int(slots[row]), threads[here[row]], key, found, how)
 
-    def _read(self, wave: Wave, slot: int, threads: Array, key: int, found: Location, how: Strength) -> None:
+    def _read(self, wave: Wave, slot: int, threads: Array, key: int, found: Location | None, how: Strength) -> None:
         """Let threads of a CTA observe what is at a location, which they acquire, or a later operation of theirs."""
-        if not found.last.includes(self._strong(wave, slot, how.scope)):
-            return
-        if found.says_something:
-            is_over = how.acquires and how.scope >= self._widest
-            for thread in threads.tolist() if self._pending or not is_over else ():
-                self._keep(wave, (slot, thread), key, None if is_over else found, how)
-            if how.acquires:
-                self._learn(wave, slot, threads, found, how.scope)
-        if found.passed is not None and how.scope >= GPU:
+        if found is not None and not found.last.includes(self._strong(wave, slot, how.scope)):
+            found = None
+        says = None if found is None or not found.says_something else found
+        is_over = how.acquires and how.scope >= self._widest
+        for thread in threads.tolist() if self._pending or not (is_over or says is None) else ():
+            self._acquire_earlier(wave, (slot, thread), key, how)
+            if not is_over and says is not None:
+                self._keep((slot, thread), key, says)
+        if says is not None and how.acquires:
+            self._learn(wave, slot, threads, says, how.scope)
+        if found is not None and found.passed is not None and how.scope >= GPU:
             for thread in threads.tolist():
                 self._sc.read(wave, (slot, thread), found.passed)
 
-    def _keep(self, wave: Wave, lane: Lane, key: int, found: Location | None, how: Strength) -> None:
-        """Acquire what a thread has read at a location before, and keep what an operation of a wider scope may."""
-        mine = self._pending.get(lane, {}).pop(key, [])
-        for earlier in mine if how.acquires else ():
+    def _acquire_earlier(self, wave: Wave, lane: Lane, key: int, how: Strength) -> None:
+        """Acquire what a thread has read at a location before, which an operation of a wider scope may once more."""
+        mine = self._pending.get(lane, {})
+        for earlier in mine.get(key, ()) if how.acquires else ():
             self._learn(wave, lane[0], np.array(lane[1:]), earlier, how.scope)
-        if found is None:
-            return
+        if how.acquires and how.scope >= self._widest:
+            mine.pop(key, None)
+            if not mine:
+                self._pending.pop(lane, None)
+
+    def _keep(self, lane: Lane, key: int, found: Location) -> None:
+        """Keep what a thread has read at a location."""
+        mine = self._pending.setdefault(lane, {}).setdefault(key, [])
         if mine and mine[-1].learnt is found.learnt:  # nothing has replaced it since, and the later one says all
-            before = mine.pop()
-            kept = before if before.version == found.version else found.as_it_is()
-        else:
-            kept = found.as_it_is()
-        self._pending.setdefault(lane, {})[key] = [*mine[1 - _MOST_READS :], kept]
+            if mine[-1].version == found.version:
+                return
+            mine.pop()
+        mine.append(found.as_it_is())
+        del mine[:-_MOST_READS]
 
     def _strong(self, wave: Wave, slot: int, scope: int) -> Strong:
         """Return an operation by threads of a CTA."""
