@@ -16,13 +16,14 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import GPU, unit_bytes
-from cutepy.sim.sanitize.order.published import Location, Release, Sent, Strong
+from cutepy.sim.sanitize.order.published import Location, Release, Sender, Sent, Strong
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access
@@ -34,9 +35,6 @@ FEWEST_BYTES = 64 << 20
 """Bytes of clocks that writes keep before it is asked which of these were written over."""
 
 _NOTE_BYTES = 40
-
-Sender = tuple[int, int, int]
-"""A launch, a CTA of its grid and a thread of that."""
 
 
 def elements(access: Access) -> tuple[Array, int] | None:
@@ -78,15 +76,14 @@ class Writes(NamedTuple):
         CTAs, threads and elements.
     size : int
         Bytes of an element.
-    scope : int
     modifies : bool
         Whether they read, too, and leave what was there.
     launch : int
         Its number.
     blocks : array of int
         By slot, the index of the resident CTA in the grid: one array for each set of CTAs that are resident together.
-    cluster : int
-        CTAs of a cluster.
+    by : list of Strong
+        The operation, by CTA.
     slots, threads : array of int
     release : Release or None
         What they release by themselves.
@@ -99,16 +96,15 @@ class Writes(NamedTuple):
     keys: Array
     shape: tuple[int, int, int]
     size: int
-    scope: int
     modifies: bool
     launch: int
     blocks: Array
-    cluster: int
+    by: Sequence[Strong]
     slots: Array
     threads: Array
-    release: Release | None
-    fences: Array | None
-    passed: Release | None
+    release: Release | None = None
+    fences: Array | None = None
+    passed: Release | None = None
 
     def lane(self, at: int) -> tuple[int, int]:
         """Return the row and the column of the thread that writes an element."""
@@ -119,11 +115,10 @@ class Writes(NamedTuple):
         row, column = self.lane(at)
         return self.launch, int(self.blocks[self.slots[row]]), int(self.threads[column])
 
-    def strong(self, at: int) -> Strong:
-        """Return the write of an element as an operation."""
-        slot = int(self.slots[self.lane(at)[0]])
-        first = int(self.blocks[slot // self.cluster * self.cluster])
-        return Strong((self.launch, first), int(self.blocks[slot]), self.scope)
+    @property
+    def scope(self) -> int:
+        """The scope that the instruction names."""
+        return self.by[0].scope
 
     @property
     def nbytes(self) -> int:
@@ -161,6 +156,10 @@ class Locations:
         found: Array = self._blocks[np.minimum(np.searchsorted(self._blocks, blocks), len(self._blocks) - 1)] == blocks
         return found
 
+    def mark(self, keys: Array) -> None:
+        """Let `are_near` tell of what is written from now on."""
+        self._new_blocks.append(keys >> BLOCK)
+
     def get(self, key: int, size: int) -> Location | None:
         """Return what is exactly there."""
         self._settle(key >> BLOCK)
@@ -171,7 +170,7 @@ class Locations:
         return found if found is not None and found.size == size else None
 
     def write(self, writes: Writes, elements: Array) -> None:
-        """Take some elements of a write, after all that was written before."""
+        """Take some elements of a write, after all that was written before; they are marked."""
         if not len(elements):
             return
         blocks = writes.keys[elements] >> BLOCK
@@ -183,7 +182,6 @@ class Locations:
         notes = self._notes
         for number, block in zip((self._firsts[-1] + elements).tolist(), blocks.tolist(), strict=True):
             notes[block].append(number)
-        self._new_blocks.append(blocks)
         self._bytes += _NOTE_BYTES * len(blocks)
         if self._bytes > self._most_bytes:
             self._drop_void()
@@ -215,7 +213,7 @@ class Locations:
     def _are_strong(self, notes: list[int]) -> bool:
         """Tell whether all writes, but for weak ones, and those before them are morally strong."""
         written = list(map(self._written, notes))
-        strong = [writes.strong(at) for writes, at in written if writes.scope]
+        strong = [writes.by[writes.lane(at)[0]] for writes, at in written if writes.scope]
         before = (self._at.get(int(writes.keys[at])) for writes, at in written)
         strong += [found.last for found in before if found is not None]
         first = next(iter(strong), None)
@@ -237,33 +235,35 @@ class Locations:
         """Let the writes to a block take effect."""
         notes = self._notes.pop(block, None)
         for number in self._latest(notes) if notes else ():
-            writes, at = self._written(number)
-            key = int(writes.keys[at])
-            last = writes.strong(at)
-            found = self._get(key, writes.size) if writes.modifies else None
-            if found is not None and not found.last.includes(last):
-                found = None
-            sent = self._sends(block, writes, key, at)
-            passed = None if writes.passed is None else writes.passed.of(*writes.lane(at))
-            if found is None:
-                self._end(key, writes.size)
-                if not sent and passed is None:
-                    continue
-                found = self._at[key] = Location(writes.size, last)
-                self._sizes.add(writes.size)
-            found.last = last
-            for one in sent:
-                found.add(one)
-            if passed is not None:
-                found.passed = found.passed or Location(writes.size, last)
-                found.passed.add(passed)
+            self._apply(*self._written(number))
 
-    def _sends(self, block: int, writes: Writes, key: int, at: int) -> list[Sent]:
+    def apply(self, writes: Writes, at: int) -> None:
+        """Let an element of a write take effect, after all that was written before; it is marked."""
+        self._settle(int(writes.keys[at]) >> BLOCK)
+        self._apply(writes, at)
+
+    def _apply(self, writes: Writes, at: int) -> None:
+        key, (row, column) = int(writes.keys[at]), writes.lane(at)
+        found, last = self._get(key, writes.size) if writes.modifies else None, writes.by[row]
+        sent = self._sends(writes, key, at)
+        passed = None if writes.passed is None else writes.passed.of(row, column)
+        if found is None or not found.last.includes(last):
+            self._end(key, writes.size)
+            if not sent and passed is None:
+                return
+            found = self._at[key] = Location(writes.size, last)
+            self._sizes.add(writes.size)
+        found.last = last
+        for one in sent:
+            found.carries = found.carries.followed_by(one)
+        if passed is not None:
+            found.passed = found.passed.followed_by(passed)
+
+    def _sends(self, writes: Writes, key: int, at: int) -> list[Sent]:
         """Return what a write releases: by itself, or by fences or releases before it, at the same place and size."""
         if not writes.scope:
             return []
-        row, column = writes.lane(at)
-        sender = writes.sender(at)
+        (row, column), sender, block = writes.lane(at), writes.sender(at), key >> BLOCK
         what = sender, key, writes.size
         resident, released = self._released.get(block) or (None, {})
         patterns = released.get(what, []) if resident is writes.blocks else []
@@ -298,6 +298,6 @@ def _widest(patterns: list[Sent]) -> list[Sent]:
     """Return those of a thread that none of as wide a scope has followed, the widest first."""
     found: list[Sent] = []
     for one in sorted(patterns, key=lambda sent: -sent.order):
-        if not found or one.scope > found[0].scope:
+        if not found or one.first.scope > found[0].first.scope:
             found.insert(0, one)
     return found

@@ -20,15 +20,16 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.ptx.memory_order import GPU, SYS, WEAK, Strength, is_sc, strength
-from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, hide, rectangle, widened
+from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, hide, joined, rectangle, widened
 from cutepy.sim.sanitize.order.fences import ScFences
 from cutepy.sim.sanitize.order.locations import Locations, Writes, elements, repeated
 from cutepy.sim.sanitize.order.published import (
@@ -36,7 +37,10 @@ from cutepy.sim.sanitize.order.published import (
     Heard,
     Location,
     Message,
+    Observed,
     Release,
+    ReleaseSequence,
+    Sender,
     Sent,
     Snapshot,
     Strong,
@@ -53,24 +57,38 @@ if TYPE_CHECKING:
 Lane = tuple[int, int]
 """A resident CTA, by slot, and a thread of it."""
 
+_NOTHING = ReleaseSequence()
 _MOST_READS = 16
 """Of a thread, how many values that it has read at a place, and not acquired so far, are kept."""
 
 
-_FEW = 4
-"""Messages at a location of which no clock is kept."""
 _MOST_CLUSTERS = 64
-"""Of a location, for how many clusters a clock of its messages is kept."""
+"""Of a sequence, for how many readers a clock is kept."""
 
 
-def _in_scope(location: Location, by: Strong) -> Location:
-    """Return the messages whose first operations are morally strong with another one: the last of each chain."""
-    heard: dict[int, Message] = {}
-    for m in location.messages.values():
-        if m.first.includes(by) and (m.chain not in heard or heard[m.chain].count < m.count):
-            heard.pop(m.chain, None)
-            heard[m.chain] = m
-    return Location(location.size, location.last, messages={(m.chain, m.first.whole): m for m in heard.values()})
+@dataclass(frozen=True, eq=False, slots=True)
+class _Acquired:
+    """What an operation has acquired, for whoever asks: see `Clocks`."""
+
+    messages: Messages
+    wave: Wave
+    by: Strong
+    observed: Observed
+
+    @property
+    def source(self) -> object:
+        return self.observed.sequence.origin
+
+    @property
+    def count(self) -> int:
+        return self.observed.length
+
+    @property
+    def is_deep(self) -> bool:
+        return self.observed.sequence.is_deep
+
+    def clock(self) -> Array:
+        return self.messages.clock(self.wave, self.by, self.observed)
 
 
 class Messages:
@@ -93,20 +111,23 @@ class Messages:
     def _forget(self) -> None:
         """Forget all: what has sent messages is over, and all that comes knows it."""
         self._locations = Locations()
-        self._order = self._number = 0
+        self._order = 0
         self._before: dict[int, int] = {}
-        self._tails: list[tuple[int, Sent]] = []  # by chain, the last count, and what was sent
+        self._tails: list[Sent] = []  # by chain, what was sent last
+        self._counts: Array = np.zeros(0, np.int32)  # by chain, of that
         self._sent: dict[Cluster, dict[int, tuple[list[int], list[Message]]]] = {}
-        self._last_of: dict[tuple[int, int, int], int] = {}
+        self._last_of: dict[Sender, int] = {}
         self._begin_wave(None)
 
     def _begin_wave(self, wave: Wave | None) -> None:
         """Begin with CTAs that become resident: what was published through shared memory is gone."""
+        if self._wave is not None:
+            self._wave.clocks.end()
         self._wave = wave
         self._fences: Array | None = None  # (scope, CTA, thread): what the last fence of each scope releases, or None
         self._sc = ScFences()
-        self._pending: dict[Lane, dict[int, list[Location]]] = {}  # values read, which a later operation may acquire
-        self._hints: Array | None = None  # (CTA, thread): a chain, or -1
+        self._pending: dict[Lane, dict[int, list[Observed]]] = {}  # which later operations may acquire, by key
+        self._strong: dict[tuple[int, int], Strong] = {}  # by CTA and scope
         self._locations.end_shared()
 
     def begin(self, number: int, launch: Launch, before: int, alone: bool) -> None:
@@ -122,7 +143,7 @@ class Messages:
 
     @property
     def any_sent(self) -> bool:
-        """True if a thread has acquired something."""
+        """True if a cluster has acquired something from another one."""
         return bool(self._sent)
 
     def fenced(self, lane: Lane) -> Sent | None:
@@ -175,23 +196,23 @@ class Messages:
             sends = np.zeros_like(sends) if before is None else (before != None).any(axis=0)  # noqa: E711 - by element
         stores = True if access.stores is None else np.broadcast_to(access.stores, near.shape[:2])[..., None]
         left = ((near | sends[..., None]) & stores).reshape(-1)
-        written = Writes(
-            *(keys.reshape(-1), keys.shape, size, how.scope, reads, self.launch, wave.residents.blocks),
-            *(wave.clocks.cluster, slots, threads),
-            *(release, before, passed),
-        )
-        first = 0
-        for element in np.flatnonzero(asked).tolist() if looked_at else ():
-            if element % keys.shape[2] not in looked_at:
-                continue
-            self._locations.write(written, first + np.flatnonzero(left[first:element]))
-            first = element
+        asked, keys = asked.reshape(-1), keys.reshape(-1)
+        by = [self._by(wave, slot, how.scope) for slot in slots.tolist()]
+        written = Writes(keys, near.shape, size, reads, self.launch, wave.residents.blocks, by, slots, threads)
+        written = written._replace(release=release, fences=before, passed=passed)
+        self._locations.mark(keys[left])
+        if not looked_at:
+            self._locations.write(written, np.flatnonzero(left))
+            return
+        self._locations.write(written, np.flatnonzero(left & ~asked))
+        for element in np.flatnonzero(asked).tolist():
             row, column = written.lane(element)
-            key = int(written.keys[first])
-            found = self._locations.get(key, size)
-            if found is not None or self._pending:
-                self._read(wave, int(slots[row]), threads[column : column + 1], key, found, how)
-        self._locations.write(written, first + np.flatnonzero(left[first:]))
+            if element % near.shape[2] in looked_at:
+                slot, key = int(slots[row]), int(keys[element])
+                found = self._locations.get(key, size)
+                self._read(wave, slot, threads[column : column + 1], key, found, how)
+            if left[element]:
+                self._locations.apply(written, element)
 
     def _find(self, wave: Wave, slots: Array, threads: Array, keys: Array, size: int, how: Strength) -> None:
         """Take reads of one element each, (CTA, thread): the threads of a CTA that read the same learn it at once."""
@@ -205,51 +226,52 @@ class Messages:
 
     def _read(self, wave: Wave, slot: int, threads: Array, key: int, found: Location | None, how: Strength) -> None:
         """Let threads of a CTA observe what is at a location, which they acquire, or a later operation of theirs."""
-        if found is not None and not found.last.includes(self._strong(wave, slot, how.scope)):
-            found = None
-        says = None if found is None or not found.says_something else found
+        observed = passed = Observed(_NOTHING, 0)
+        if found is not None and found.last.includes(self._by(wave, slot, how.scope)):
+            observed, passed = (Observed(one, one.length) for one in (found.carries, found.passed))
         is_over = how.acquires and how.scope >= self._widest
-        for thread in threads.tolist() if self._pending or not (is_over or says is None) else ():
+        for thread in threads.tolist() if self._pending or (observed.length and not is_over) else ():
             self._acquire_earlier(wave, (slot, thread), key, how)
-            if not is_over and says is not None:
-                self._keep((slot, thread), key, says)
-        if says is not None and how.acquires:
-            self._learn(wave, slot, threads, says, how.scope)
-        if found is not None and found.passed is not None and how.scope >= GPU:
-            for thread in threads.tolist():
-                self._sc.read(wave, (slot, thread), found.passed)
+            if observed.length and not is_over:
+                self._keep((slot, thread), key, observed)
+        if observed.length and how.acquires:
+            self._learn(wave, slot, threads, observed, how.scope)
+        for thread in threads.tolist() if passed.length and how.scope >= GPU else ():
+            self._sc.read(wave, (slot, thread), passed)
 
     def _acquire_earlier(self, wave: Wave, lane: Lane, key: int, how: Strength) -> None:
         """Acquire what a thread has read at a location before, which an operation of a wider scope may once more."""
-        mine = self._pending.get(lane, {})
-        for earlier in mine.get(key, ()) if how.acquires else ():
+        mine = self._pending.get(lane)
+        if mine is None or not how.acquires:
+            return
+        for earlier in mine.get(key, ()):
             self._learn(wave, lane[0], np.array(lane[1:]), earlier, how.scope)
-        if how.acquires and how.scope >= self._widest:
+        if how.scope >= self._widest:
             mine.pop(key, None)
             if not mine:
-                self._pending.pop(lane, None)
+                del self._pending[lane]
 
-    def _keep(self, lane: Lane, key: int, found: Location) -> None:
+    def _keep(self, lane: Lane, key: int, observed: Observed) -> None:
         """Keep what a thread has read at a location."""
         mine = self._pending.setdefault(lane, {}).setdefault(key, [])
-        if mine and mine[-1].learnt is found.learnt:  # nothing has replaced it since, and the later one says all
-            if mine[-1].version == found.version:
-                return
+        if mine and mine[-1].sequence.origin is observed.sequence.origin:
             mine.pop()
-        mine.append(found.as_it_is())
+        mine.append(observed)
         del mine[:-_MOST_READS]
 
-    def _strong(self, wave: Wave, slot: int, scope: int) -> Strong:
+    def _by(self, wave: Wave, slot: int, scope: int) -> Strong:
         """Return an operation by threads of a CTA."""
-        blocks, size = wave.residents.blocks, wave.clocks.cluster
-        return Strong((self.launch, int(blocks[slot // size * size])), int(blocks[slot]), scope)
+        found = self._strong.get((slot, scope))
+        if found is None:
+            blocks, size = wave.residents.blocks, wave.clocks.cluster
+            found = Strong((self.launch, int(blocks[slot // size * size])), int(blocks[slot]), scope)
+            self._strong[slot, scope] = found
+        return found
 
     def _release(self, snapshot: Snapshot, scope: int) -> Release:
         """Return what threads release by an instruction."""
         self._order += 1
-        at = rectangle(*snapshot.lanes)
-        hints = None if self._hints is None else self._hints[at].copy()
-        return Release(scope, snapshot, self._order, hints)
+        return Release(scope, snapshot, self._order)
 
     def fence(self, wave: Wave, event: Fence) -> None:
         """Take a fence: what threads have read they acquire, and what they know their writes release from now on."""
@@ -260,17 +282,17 @@ class Messages:
             self._begin_wave(wave)
         slots, threads = event.ctas.slots, event.threads.ids
         hidden = wave.hidden_from(event.instruction)
-        acquire = how.acquires and self._pending
-        for lane in itertools.product(slots.tolist(), threads.tolist()) if acquire else ():
-            found = self._pending.get(lane, {})
-            for location in itertools.chain.from_iterable(found.values()):
-                self._learn(wave, lane[0], np.array(lane[1:]), location, how.scope, hidden)
+        rows, columns = {*slots.tolist()}, {*threads.tolist()}
+        acquiring = [lane for lane in self._pending if lane[0] in rows and lane[1] in columns] if how.acquires else []
+        for lane in acquiring:
+            for observed in itertools.chain.from_iterable(self._pending[lane].values()):
+                self._learn(wave, lane[0], np.array(lane[1:]), observed, how.scope, hidden)
             if how.scope >= self._widest and not len(hidden):
-                self._pending.pop(lane, None)
+                del self._pending[lane]
         sc = is_sc(event.instruction.opcode) and how.scope >= GPU
         for slot in slots.tolist() if sc else ():
-            for location, after in self._sc.after(wave, slot, threads):
-                self._learn(wave, slot, after, location, how.scope)
+            for observed, after in self._sc.after(wave, slot, threads):
+                self._learn(wave, slot, after, observed, how.scope)
         if how.releases:
             reached = wave.writes(slots, threads), wave.clocks.counts(slots, threads)
             snapshot = Snapshot(wave, self.launch, slots, threads, hidden)
@@ -285,102 +307,115 @@ class Messages:
     # Messages.
 
     def _message(self, sent: Sent) -> Message:
-        """Give what somebody acquires a place in a chain."""
+        """Give what another cluster acquires a place in a chain."""
+        if sent.message is not None:
+            return sent.message
         snapshot = sent.snapshot
         known = snapshot.known(sent.row, sent.column)
-        chain = self._chain(sent, known)
-        count = self._tails[chain][0] + 1 if chain < len(self._tails) else 1
-        self._tails[chain : chain + 1] = [(count, sent)]
-        self._last_of[sent.sender] = chain
         chains = snapshot.chains(known, len(self._tails))
-        cluster = snapshot.cluster(sent.row)
+        chain = self._chain(sent, chains)
+        self._tails[chain : chain + 1] = [sent]
+        self._counts = widened(self._counts, max(0, len(self._tails) - len(self._counts)))
+        self._counts[chain] += 1
+        self._last_of[sent.sender] = chain
         over = snapshot.over(known) | self._before[snapshot.launch]
-        self._number += 1
-        first = Strong(cluster, snapshot.cta(sent.row), sent.scope)
-        message = Message(first, known, chains, over, chain, count, self._number)
-        counts, messages = self._sent.setdefault(cluster, {}).setdefault(chain, ([], []))
-        counts.append(count)
-        messages.append(message)
-        return message
+        sent.message = Message(known, chains, over, chain, int(self._counts[chain]))
+        counts, messages = self._sent.setdefault(sent.first.cluster, {}).setdefault(chain, ([], []))
+        counts.append(sent.message.count)
+        messages.append(sent.message)
+        return sent.message
 
-    def _chain(self, sent: Sent, known: Array) -> int:
+    def _chain(self, sent: Sent, chains: Array) -> int:
         """Return a chain whose last message the sender knows and shows, or a new one."""
-        if sent.snapshot.hides:
-            return len(self._tails)
         own = self._last_of.get(sent.sender)
-        if own is not None:
-            _, last = self._tails[own]
+        if own is not None and not sent.snapshot.hides:
+            last = self._tails[own]
             if last.sender == sent.sender and last.order <= sent.order:
                 return own
-        if sent.hint is not None:
-            column = sent.snapshot.columns.get(sent.hint)
-            if column is not None and column < known.shape[-1] and known[SEEN, 0, column] >= self._tails[sent.hint][0]:
-                return sent.hint
-        return len(self._tails)
+        known = np.flatnonzero(chains >= self._counts)
+        return int(known[0]) if len(known) else len(self._tails)
 
     def _learn(
         self,
         wave: Wave,
         slot: int,
         threads: Array,
-        location: Location,
+        observed: Observed,
         scope: int,
         hidden: Array = NO_COLUMNS,
     ) -> None:
-        """Let threads of a CTA know what the messages at a location say that are in scope for it and it for them."""
-        clocks, by = wave.clocks, self._strong(wave, slot, scope)
+        """Let threads of a CTA know of the patterns they have observed those that are in scope for it and it for them.
+
+        Some lanes of a warp learn it when somebody asks.
+        """
+        clocks, by, (sequence, count) = wave.clocks, self._by(wave, slot, scope), observed
         key = self.launch, by.cta, WEAK if len(hidden) else scope
-        versions = location.learnt.get(key)
-        if versions is None:
-            versions = location.learnt[key] = np.full(clocks.threads, -1)
-        threads = threads[versions[threads] != location.version]
+        learnt = sequence.learnt.get(key)
+        if learnt is None:
+            learnt = sequence.learnt[key] = np.zeros(clocks.threads, np.int64)
+        threads = threads[learnt[threads] < count]
         if not len(threads):
             return
-        for sent in location.sent.values():
-            location.hear(self._message(sent))
-        location.sent.clear()
-        versions[threads] = location.version
-        if scope < GPU or not location.is_wide:
-            location = _in_scope(location, by)
-        if not location.messages:
+        learnt[threads] = count
+        if len(threads) < WARP and _is_all(observed, by) and not len(hidden):
+            acquired = _Acquired(self, wave, by, observed)
+            for thread in threads.tolist():
+                clocks.defer(slot, thread, acquired)
             return
-        what = self._heard(wave, by.cluster, location)
-        clocks.learn(np.array([slot]), threads, hide(what, hidden))
-        if self._hints is None:
-            self._hints = np.full((wave.residents.count, clocks.threads), -1)
-        self._hints[slot, threads] = next(reversed(location.messages))[0]
+        what = self.clock(wave, by, observed)
+        if what.shape[-1]:
+            clocks.learn(np.array([slot]), threads, hide(what, hidden)[:, None])
 
-    def _heard(self, wave: Wave, cluster: Cluster, location: Location) -> Array:
-        """Return the messages at a location as a clock of a cluster's threads: (plane, 1, rank, column)."""
-        clocks, chains = wave.clocks, location.chains()
-        heard = location.heard.get(cluster)
-        if heard is None:
-            heard = Heard(clocks.nothing(1, 0), np.zeros(0, np.int32))
-            if len(location.messages) > _FEW:
-                location.heard[cluster] = heard
-                if len(location.heard) > _MOST_CLUSTERS:
-                    del location.heard[next(iter(location.heard))]
-        before = widened(heard.chains, len(chains) - len(heard.chains))
-        new, grown = list(location.since(heard.number)), np.flatnonzero(chains > before)
-        known = [m.known for m in new if m.first.cluster == cluster]
-        if any(m.first.cluster != cluster for m in new):  # else who sent them knows all that they know of it
-            known += self._passed_on(cluster, chains, grown)
+    def clock(self, wave: Wave, by: Strong, observed: Observed) -> Array:
+        """Return what an operation acquires as a clock of its cluster's threads, (plane, rank, column).
+
+        It is good until the clock of more of the sequence is asked for.
+        """
+        sequence, length = observed
+        is_all = _is_all(observed, by)
+        key = by.cluster if is_all else by
+        heard = sequence.heard.pop(key, None)
+        if heard is None or heard.count > length:
+            heard = Heard(wave.clocks.nothing(1, 0)[:, 0])
+        first = max(0, heard.count - sequence.dropped)
+        sent_since = sequence.sent[first : length - sequence.dropped]
+        new = (one for one in sent_since if is_all or one.first.includes(by))
+        messages: list[Message] = []
+        for (snapshot, row), sent in itertools.groupby(new, lambda one: (one.snapshot, one.row)):
+            if snapshot.cluster(row) == by.cluster:
+                columns = np.array([one.column for one in sent])
+                heard.what = joined(heard.what, [snapshot.known(row, columns, sequence.origin if is_all else None)])
+            else:
+                messages += map(self._message, sent)
+        if messages:
+            self._hear(wave, by.cluster, heard, messages)
+        heard.count = length
+        sequence.heard[key] = heard
+        if len(sequence.heard) > _MOST_CLUSTERS:
+            del sequence.heard[next(iter(sequence.heard))]
+        return heard.what
+
+    def _hear(self, wave: Wave, cluster: Cluster, heard: Heard, messages: list[Message]) -> None:
+        """Add messages of other clusters to what a cluster hears."""
+        clocks, before = wave.clocks, heard.chains
+        chains = widened(before, max(0, len(self._tails) - len(before))).copy()
+        for m in messages:
+            np.maximum(chains[: len(m.chains)], m.chains, out=chains[: len(m.chains)])
+            chains[m.chain] = max(int(chains[m.chain]), m.count)
+        grown = np.flatnonzero(chains > widened(before, len(chains) - len(before)))
         for k in grown.tolist():
             if k not in wave.chains:
                 wave.chains[k] = clocks.column((CHAIN, k))
-        heard.over = reduce(or_, (m.over for m in new), heard.over)
+        heard.over = reduce(or_, (m.over for m in messages), heard.over)
         column = wave.over_column(heard.over) if heard.over else None
-        what = heard.what = widened(heard.what, len(clocks.owner) - heard.what.shape[-1])
-        for one in known:
-            mine = what[:, 0, :, : one.shape[-1]]
-            np.maximum(mine, one[..., : what.shape[-1]], out=mine)
+        what = joined(heard.what, self._passed_on(cluster, chains, grown))
+        what = widened(what, max(0, len(clocks.owner) - what.shape[-1]))
         columns = np.array([wave.chains[k] for k in grown.tolist()], np.intp)
         for plane in (DONE, SEEN):
-            what[plane, 0, 0, columns] = np.maximum(what[plane, 0, 0, columns], chains[grown])
+            what[plane, 0, columns] = np.maximum(what[plane, 0, columns], chains[grown])
         if column is not None:
-            what[: SEEN + 1, 0, 0, column] = 1
-        heard.chains, heard.number = chains.copy(), new[0].number if new else heard.number
-        return what
+            what[: SEEN + 1, 0, column] = 1
+        heard.chains, heard.what = chains, what
 
     def _passed_on(self, cluster: Cluster, chains: Array, grown: Array) -> Iterator[Array]:
         """Yield what a cluster has sent itself that messages of others know, the last of each of some chains."""
@@ -432,3 +467,8 @@ class Messages:
                 held_there = said[ranks[here], np.minimum(columns[here], said.shape[-1] - 1)]
                 result[here] = (held_there >= counts[here]) & (columns[here] < said.shape[-1])
         return result
+
+
+def _is_all(observed: Observed, by: Strong) -> bool:
+    """Tell whether all that was observed is in scope for an operation, and it for that."""
+    return by.scope >= GPU and observed.length <= observed.sequence.wide

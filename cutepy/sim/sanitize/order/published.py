@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
@@ -14,7 +13,7 @@ import numpy as np
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, WEAK, strength
 from cutepy.sim.ptx.model import Instruction, Register, Vector, registers_in
-from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, hide, widened
+from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, furthest, hide, joined
 from cutepy.sim.translate import linked
 from cutepy.sim.translate.effects import read, written
 
@@ -24,6 +23,10 @@ if TYPE_CHECKING:
 
 Cluster = tuple[int, int]
 """A launch, by number, and a cluster of it, by the index of its first CTA."""
+
+
+Sender = tuple[int, int, int]
+"""A launch, a CTA of its grid and a thread of that."""
 
 
 class Strong(NamedTuple):
@@ -46,11 +49,6 @@ class Strong(NamedTuple):
         needed = GPU if self.cluster != other.cluster else CLUSTER if self.cta != other.cta else CTA
         return min(self.scope, other.scope) >= needed
 
-    @property
-    def whole(self) -> tuple[Cluster | None, int | None]:
-        """The threads that its scope includes: those of a cluster, of a CTA, or all."""
-        return self.cluster if self.scope < GPU else None, self.cta if self.scope < CLUSTER else None
-
 
 class Snapshot:
     """Snapshot of the clocks of some threads.
@@ -62,10 +60,17 @@ class Snapshot:
     slots, threads : array of int
     hidden : array of int, optional
         Columns of which it shows nothing.
+
+    Attributes
+    ----------
+    sources : set of object
+        What its threads had acquired from, and nobody had asked for: see `Clocks.defer`.
     """
 
     def __init__(self, wave: Wave, launch: int, slots: Array, threads: Array, hidden: Array = NO_COLUMNS) -> None:
-        view, self._row_of = wave.clocks.view(slots, threads)
+        self._acquired = wave.clocks.acquired(slots, threads)
+        self.sources = {one.source for each in self._acquired.values() for one in each}
+        view, self._row_of = wave.clocks.view(slots, threads, joins=False)
         self._view = view.kept()
         wave.clocks.tick(slots, threads)
         self._slots, self._threads, self._owner = slots, threads, wave.clocks.owner
@@ -73,8 +78,11 @@ class Snapshot:
         self.launch, self.columns, self._over, self._hidden = launch, wave.chains, wave.over, hidden
         self._chains: tuple[Array, Array] | None = None
 
-    def known(self, row: int, columns: int | Array) -> Array:
-        """Return what one of the threads knows, or some together: (plane, rank, column)."""
+    def known(self, row: int, columns: int | Array, besides: object = None) -> Array:
+        """Return what one of the threads knows, or some together: (plane, rank, column).
+
+        `besides`: what is left out of it if it was acquired from there.
+        """
         found: Array
         if isinstance(columns, int):
             found = self._view.known[:, row, self._row_of[columns]].copy()
@@ -85,6 +93,10 @@ class Snapshot:
         assert self._view.own is not None
         rank = int(self._slots[row]) % self._size
         found[:, rank, mine] = np.maximum(found[:, rank, mine], self._view.own[:, row, mine])
+        if self._acquired:
+            lanes = [columns] if isinstance(columns, int) else columns.tolist()
+            acquired = (one for lane in lanes for one in self._acquired.get((row, lane), ()) if one.source != besides)
+            found = joined(found, (one.clock() for one in furthest(acquired)))
         return hide(found, self._hidden)
 
     def chains(self, known: Array, many: int) -> Array:
@@ -108,9 +120,9 @@ class Snapshot:
         """True if it shows less than the threads' clocks."""
         return len(self._hidden) > 0
 
-    def cta(self, row: int) -> int:
-        """Return a CTA's index in the grid."""
-        return int(self._blocks[self._slots[row]])
+    def strong(self, row: int, scope: int) -> Strong:
+        """Return an operation of such a scope by the threads of a CTA."""
+        return Strong(self.cluster(row), int(self._blocks[self._slots[row]]), scope)
 
     def cluster(self, row: int) -> Cluster:
         """Return the cluster of a CTA."""
@@ -135,32 +147,33 @@ class Snapshot:
         return self._view.known.nbytes + (0 if self._view.own is None else self._view.own.nbytes)
 
 
-class Sent(NamedTuple):
-    """A release pattern that nobody has acquired so far.
+@dataclass(eq=False, slots=True)
+class Sent:
+    """A release pattern.
 
     Attributes
     ----------
-    scope : int
-        That of the fence, or of the write that releases by itself.
+    first : Strong
+        Its first operation: the fence, or the write that releases by itself.
     snapshot, row, column : Snapshot, int, int
         What its thread knew.
     order : int
         Counts the instructions that release.
-    hint : int or None
-        A chain whose last message its thread may know.
+    message : Message or None
+        What it says to other clusters, if one of these has acquired it.
     """
 
-    scope: int
+    first: Strong
     snapshot: Snapshot
     row: int
     column: int
     order: int
-    hint: int | None
+    message: Message | None = None
 
     @property
-    def sender(self) -> tuple[int, int, int]:
-        """The launch, the CTA and the thread."""
-        return self.snapshot.launch, self.snapshot.cta(self.row), self.snapshot.thread(self.column)
+    def sender(self) -> Sender:
+        """Its thread."""
+        return self.snapshot.launch, self.first.cta, self.snapshot.thread(self.column)
 
 
 @dataclass(eq=False, slots=True)
@@ -174,19 +187,15 @@ class Release:
         The clocks of these threads.
     order : int
         Counts the instructions.
-    hints : array of int, (CTA, thread), or None
-        By thread, a chain whose last message it may know, or -1.
     """
 
     scope: int
     snapshot: Snapshot
     order: int
-    hints: Array | None
 
     def of(self, row: int, column: int) -> Sent:
         """Return that of one thread, by its position among those of the snapshot."""
-        hint = -1 if self.hints is None else int(self.hints[row, column])
-        return Sent(self.scope, self.snapshot, row, column, self.order, None if hint < 0 else hint)
+        return Sent(self.snapshot.strong(row, self.scope), self.snapshot, row, column, self.order)
 
     def of_thread(self, slot: int, thread: int) -> Sent:
         """Return that of one thread."""
@@ -195,12 +204,10 @@ class Release:
 
 @dataclass(eq=False, slots=True)
 class Message:
-    """A release pattern that somebody has acquired.
+    """A release pattern that another cluster has acquired.
 
     Attributes
     ----------
-    first : Strong
-        Its first operation: the fence, or the write that releases by itself.
     known : array of int, (plane, rank, column)
         What it says of its own cluster.
     chains : array of int, (chain,)
@@ -209,126 +216,138 @@ class Message:
         The launches that it knows to be over, as bits.
     chain, count : int
         Its own place.
-    number : int
-        Counts all messages.
     """
 
-    first: Strong
     known: Array
     chains: Array
     over: int
     chain: int
     count: int
-    number: int
 
 
 @dataclass(eq=False, slots=True)
 class Heard:
-    """The messages of a location, as a clock of a cluster's threads.
+    """The first of a sequence of release patterns, as a clock of a cluster's threads.
 
     Attributes
     ----------
-    what : array of int, (plane, 1, rank, column)
+    what : array of int, (plane, rank, column)
     chains : array of int, (chain,)
         How far they know each chain.
     over : int
         The launches that they know to be over, as bits.
-    number : int
-        That of the last message.
+    count : int
+        How many patterns.
     """
 
     what: Array
-    chains: Array
+    chains: Array = field(default_factory=lambda: np.zeros(0, np.int32))
     over: int = 0
-    number: int = 0
+    count: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class ReleaseSequence:
+    """Release patterns that a value carries, as they came: of the write at its head, and of what has modified that.
+
+    Attributes
+    ----------
+    origin : object
+        The same for a sequence and for what `followed_by` makes of it.
+    dropped : int
+        How many patterns came first of which others say all.
+    sent : list of Sent
+        Those that came then: read-modify-writes append to it.
+    wide : int
+        How many of the first are of scope .gpu or wider, as are all that were dropped.
+    is_deep : bool
+        Whether there are patterns whose threads had acquired from other sequences what nobody had asked for.
+    learnt : dict of (launch, CTA, scope) to array of int
+        By thread, how many patterns it has learnt.
+    heard : dict of (cluster or operation) to Heard
+        What the threads of a cluster learn of the first patterns, by the operation that acquires them if these are not
+        of scope .gpu or wider.
+    """
+
+    origin: object = field(default_factory=object)
+    dropped: int = 0
+    sent: list[Sent] = field(default_factory=list)
+    wide: int = 0
+    is_deep: bool = False
+    learnt: dict[tuple[int, int, int], Array] = field(default_factory=dict)
+    heard: dict[Cluster | Strong, Heard] = field(default_factory=dict)
+    _kinds: set[tuple[Sender, int]] = field(default_factory=set)
+
+    @property
+    def length(self) -> int:
+        """How many patterns there were."""
+        return self.dropped + len(self.sent)
+
+    def followed_by(self, sent: Sent) -> ReleaseSequence:
+        """Return the sequence with another pattern: a new one, if there are many that others replace."""
+        result = self if len(self.sent) <= _MANY_SENT + 2 * len(self._kinds) else self._shortened()
+        result._add(sent)
+        return result
+
+    def _shortened(self) -> ReleaseSequence:
+        widest, kept = dict[Sender, int](), list[Sent]()
+        for one in reversed(self.sent):  # what a thread releases includes what it has released in no wider scope
+            if one.first.scope > widest.get(one.sender, WEAK):
+                widest[one.sender] = one.first.scope
+                kept.append(one)
+        dropped = self.length - len(kept)
+        result = ReleaseSequence(self.origin, dropped, wide=dropped, learnt=self.learnt)
+        for one in reversed(kept):
+            result._add(one)
+        result.heard = {by: heard for by, heard in self.heard.items() if heard.count == self.length}
+        return result
+
+    def _add(self, sent: Sent) -> None:
+        if self.wide == self.length and sent.first.scope >= GPU:
+            self.wide += 1
+        self.sent.append(sent)
+        self.is_deep |= bool(sent.snapshot.sources - {self.origin})
+        self._kinds.add((sent.sender, sent.first.scope))
+
+
+_MANY_SENT = 64
+"""Patterns of a sequence that are kept, even if others replace them."""
+
+
+class Observed(NamedTuple):
+    """A value that was read: the sequence of release patterns that it carries, and how many there were."""
+
+    sequence: ReleaseSequence
+    length: int
 
 
 @dataclass(eq=False, slots=True)
 class Location:
-    """The messages that the value at an address carries.
+    """The value at an address.
 
     Attributes
     ----------
     size : int
         Bytes of the accesses there.
     last : Strong
-        The write of the value: who reads it observes the messages if that read and this write are morally strong.
-    sent : dict of (sender, scope) to Sent
-        Those that nobody has acquired, the last of each thread, and earlier ones of wider scopes.
-    messages : dict of (int, whole) to Message
-        Others, the last of each chain and of those that are in scope of the same threads, the newest last.
-    version : int
-        Counts the changes.
-    learnt : dict of (launch, CTA, scope) to array of int
-        By thread, which version it has learnt, or -1.
-    passed : Location or None
+        The write of the value: who reads it observes what it carries if that read and this write are morally strong.
+    carries : ReleaseSequence
+    passed : ReleaseSequence
         What fences with .sc say that came before the writes: see `fences.py`.
-    is_wide : bool
-        Whether all messages are of scope .gpu or wider.
-    heard : dict of (launch, cluster) to Heard
-        What threads of a cluster learn of the messages, if these are many: most have been there before.
     """
 
     size: int
     last: Strong
-    sent: dict[tuple[tuple[int, int, int], int], Sent] = field(default_factory=dict)
-    messages: dict[tuple[int, tuple[Cluster | None, int | None]], Message] = field(default_factory=dict)
-    version: int = 0
-    learnt: dict[tuple[int, int, int], Array] = field(default_factory=dict)
-    passed: Location | None = None
-    is_wide: bool = True
-    heard: dict[Cluster, Heard] = field(default_factory=dict)
-    _chains: tuple[int, Array] = (0, NO_COLUMNS)
-
-    @property
-    def says_something(self) -> bool:
-        """True if there are messages."""
-        return bool(self.sent or self.messages)
-
-    def add(self, sent: Sent) -> None:
-        """Add what a write says."""
-        for scope in range(CTA, sent.scope + 1):  # what it said before, to no wider scope, is part of that
-            self.sent.pop((sent.sender, scope), None)
-        self.sent[sent.sender, sent.scope] = sent
-        self.version += 1
-
-    def hear(self, message: Message) -> None:
-        """Add a message that is newer than all others."""
-        key = message.chain, message.first.whole
-        self.messages.pop(key, None)
-        self.messages[key] = message
-        self.is_wide &= message.first.scope >= GPU
-
-    def since(self, number: int) -> Iterator[Message]:
-        """Yield the messages that are newer than one with a number."""
-        return itertools.takewhile(lambda m: m.number > number, reversed(self.messages.values()))
-
-    def chains(self) -> Array:
-        """Return how far each chain is known to who knows all messages."""
-        before, result = self._chains
-        new = list(self.since(before))
-        if new:
-            size = max(max(len(m.chains), m.chain + 1) for m in new)
-            result = widened(result, max(0, size - len(result))).astype(np.int32)
-            for m in new:
-                np.maximum(result[: len(m.chains)], m.chains, out=result[: len(m.chains)])
-                result[m.chain] = max(int(result[m.chain]), m.count)
-            self._chains = new[0].number, result
-        return result
-
-    def as_it_is(self) -> Location:
-        """Return what is there now, whatever is written later."""
-        return Location(
-            *(self.size, self.last, dict(self.sent), dict(self.messages), self.version, self.learnt),
-            is_wide=self.is_wide,
-        )
+    carries: ReleaseSequence = field(default_factory=ReleaseSequence)
+    passed: ReleaseSequence = field(default_factory=ReleaseSequence)
 
 
 @lru_cache(maxsize=64)
 def acquirers(ptx: str, kernel: str) -> tuple[dict[int, frozenset[int]], int]:
     """Return which instructions can learn from a message, by index, each with the elements by which it can.
 
-    With them comes the widest scope in which something acquires, up to .gpu. A value that nobody looks at tells nobody that something was released.
+    With them comes the widest scope in which something acquires, up to .gpu. A value that nobody looks at tells nobody
+    that something was released.
     """
     instructions = linked(ptx, kernel).function.instructions
     used = set()
