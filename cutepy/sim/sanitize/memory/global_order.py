@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.lanes import Array, spread
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, overlap_completely
 from cutepy.sim.sanitize.memory.access_record import unfenced
 from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, code_of
@@ -251,7 +251,7 @@ class GlobalOrder:
         of, at = np.divmod(before, old.lanes)
         shape = len(old.ctas), old.lanes
         ranks, clusters = old.ranks[of], old.clusters[of]
-        columns, counts = np.broadcast_to(old.columns, shape)[of, at], np.broadcast_to(old.counts, shape)[of, at]
+        columns, counts = spread(old.columns, shape)[of, at], spread(old.counts, shape)[of, at]
         near = (clusters == new.clusters[after // new.lanes]) & (old.launch == new.launch)
         result[near] = held(plane, after[near], ranks[near], columns[near]) >= counts[near]
         if self._messages.any_sent:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.lanes import Array, spread
 from cutepy.sim.ptx.memory_order import GPU, unit_bytes
 from cutepy.sim.sanitize.order.published import Location, Release, Sender, Sent, Strong
 
@@ -48,7 +48,7 @@ def elements(access: Access) -> tuple[Array, int] | None:
     if is_copy or access.addresses.shape[1] not in (1, len(threads)):
         return None
     size = unit_bytes(access.instruction.opcode) or access.size_bytes
-    firsts = np.broadcast_to(access.addresses, (len(slots), len(threads))).astype(np.int64)
+    firsts = spread(access.addresses, (len(slots), len(threads))).astype(np.int64)
     keys = firsts[..., None] + np.arange(0, access.size_bytes, size)
     return keys if access.space == "global" else ~keys, size
 

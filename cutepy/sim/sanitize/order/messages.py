@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.machine.lanes import WARP, Array, spread
 from cutepy.sim.ptx.memory_order import GPU, SYS, WEAK, Strength, is_sc, strength
 from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, hide, joined, rectangle, widened
 from cutepy.sim.sanitize.order.fences import ScFences
@@ -98,10 +98,13 @@ class Messages:
     ----------
     launch : int
         The launch that runs, by number.
+    released : Snapshot or None
+        What threads knew that released something by the last access.
     """
 
     def __init__(self) -> None:
         self.launch = 0
+        self.released: Snapshot | None = None
         self._acquirers: dict[int, frozenset[int]] = {}
         self._widest = WEAK
         self._is_followed = False
@@ -161,7 +164,7 @@ class Messages:
 
     def after(self, wave: Wave, access: Access) -> None:
         """Take an access by threads, one after the other: they leave messages, and those that follow find them."""
-        is_read = access.operation == "read"
+        is_read, self.released = access.operation == "read", None
         if self._is_followed and not (is_read and strength(access.instruction.opcode).acquires):
             self._take(wave, access, writes=not is_read)
 
@@ -184,7 +187,8 @@ class Messages:
                 self._find(wave, slots, threads, keys[..., n], size, how)
             return
         at = rectangle(slots, threads)
-        release = self._release(Snapshot(wave, self.launch, slots, threads), how.scope) if how.releases else None
+        self.released = Snapshot(wave, self.launch, slots, threads) if how.releases else None
+        release = None if self.released is None else self._release(self.released, how.scope)
         before = None if fences is None else fences[:, *at].copy()
         sc = self._sc.before(wave, self.launch, slots, threads) if how.scope >= GPU else None
         passed = None if sc is None else self._release(sc, how.scope)
@@ -194,7 +198,7 @@ class Messages:
         sends = np.ones(near.shape[:2], bool)
         if release is None and passed is None:
             sends = np.zeros_like(sends) if before is None else (before != None).any(axis=0)  # noqa: E711 - by element
-        stores = True if access.stores is None else np.broadcast_to(access.stores, near.shape[:2])[..., None]
+        stores = True if access.stores is None else spread(access.stores, near.shape[:2])[..., None]
         left = ((near | sends[..., None]) & stores).reshape(-1)
         asked, keys = asked.reshape(-1), keys.reshape(-1)
         by = [self._by(wave, slot, how.scope) for slot in slots.tolist()]
