@@ -506,9 +506,9 @@ class Clocks:
     def defer(self, slot: int, thread: int, acquired: Acquired) -> None:
         """Let a thread of a CTA know something when somebody asks."""
         mine = self._acquired.setdefault(slot, {})
-        before = mine.get(thread)
-        mine[thread] = (acquired,) if before is None else furthest([*before, acquired])
-        if len(mine[thread]) > _MOST_ACQUIRED:
+        before = mine.get(thread, ())
+        mine[thread] = furthest((*before, acquired)) if before else (acquired,)
+        if len(before) >= _MOST_ACQUIRED:
             self.join(np.array([slot]), np.array([thread]))
 
     def acquired(self, slots: Array, threads: Array) -> dict[tuple[int, int], Collection[Acquired]]:

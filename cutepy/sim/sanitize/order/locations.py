@@ -137,7 +137,7 @@ class Locations:
         self._notes: defaultdict[int, list[int]] = defaultdict(list)
         self._writes: list[Writes] = []
         self._firsts: list[int] = []
-        self._released: dict[int, tuple[Array, dict[tuple[Sender, int, int], list[Sent]]]] = {}
+        self._released: dict[int, tuple[Array, dict[tuple[int, int, int, int], list[Sent]]]] = {}
         self._blocks: Array = np.zeros(0, np.int64)  # in order; in some there is nothing any more
         self._new_blocks: list[Array] = []
         self._next, self._bytes, self._most_bytes = 0, 0, FEWEST_BYTES
@@ -245,7 +245,7 @@ class Locations:
     def _apply(self, writes: Writes, at: int) -> None:
         key, (row, column) = int(writes.keys[at]), writes.lane(at)
         found, last = self._get(key, writes.size) if writes.modifies else None, writes.by[row]
-        sent = self._sends(writes, key, at)
+        sent = self._sends(writes, key, row, column) if writes.scope else []
         passed = None if writes.passed is None else writes.passed.of(row, column)
         if found is None or not found.last.includes(last):
             self._end(key, writes.size)
@@ -259,22 +259,20 @@ class Locations:
         if passed is not None:
             found.passed = found.passed.followed_by(passed)
 
-    def _sends(self, writes: Writes, key: int, at: int) -> list[Sent]:
+    def _sends(self, writes: Writes, key: int, row: int, column: int) -> list[Sent]:
         """Return what a write releases: by itself, or by fences or releases before it, at the same place and size."""
-        if not writes.scope:
-            return []
-        (row, column), sender, block = writes.lane(at), writes.sender(at), key >> BLOCK
-        what = sender, key, writes.size
+        thread, block = int(writes.threads[column]), key >> BLOCK
+        what = writes.by[row].cta, thread, key, writes.size
         resident, released = self._released.get(block) or (None, {})
         patterns = released.get(what, []) if resident is writes.blocks else []
         if writes.release is not None:
-            patterns = _widest([*patterns, writes.release.of(row, column)])
+            patterns = _widest([writes.release.of(row, column), *patterns])
             if resident is not writes.blocks:
                 self._released[block] = writes.blocks, {what: patterns}
             else:
                 released[what] = patterns
         before = () if writes.fences is None else writes.fences[:, row, column]
-        fences = [fence.of_thread(int(writes.slots[row]), sender[2]) for fence in before if fence is not None]
+        fences = [fence.of_thread(int(writes.slots[row]), thread) for fence in before if fence is not None]
         return _widest([*fences, *patterns]) if fences else patterns
 
     def _end(self, key: int, size: int) -> None:
@@ -297,7 +295,7 @@ class Locations:
 def _widest(patterns: list[Sent]) -> list[Sent]:
     """Return those of a thread that none of as wide a scope has followed, the widest first."""
     found: list[Sent] = []
-    for one in sorted(patterns, key=lambda sent: -sent.order):
+    for one in sorted(patterns, key=lambda sent: -sent.order) if len(patterns) > 1 else patterns:
         if not found or one.first.scope > found[0].first.scope:
             found.insert(0, one)
     return found

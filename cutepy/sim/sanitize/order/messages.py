@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 Lane = tuple[int, int]
 """A resident CTA, by slot, and a thread of it."""
 
-_NOTHING = ReleaseSequence()
+_NOTHING = Observed(ReleaseSequence(), 0)
 _MOST_READS = 16
 """Of a thread, how many values that it has read at a place, and not acquired so far, are kept."""
 
@@ -230,9 +230,9 @@ class Messages:
 
     def _read(self, wave: Wave, slot: int, threads: Array, key: int, found: Location | None, how: Strength) -> None:
         """Let threads of a CTA observe what is at a location, which they acquire, or a later operation of theirs."""
-        observed = passed = Observed(_NOTHING, 0)
+        observed = passed = _NOTHING
         if found is not None and found.last.includes(self._by(wave, slot, how.scope)):
-            observed, passed = (Observed(one, one.length) for one in (found.carries, found.passed))
+            observed, passed = Observed(found.carries, found.carries.length), Observed(found.passed, found.passed.length)
         is_over = how.acquires and how.scope >= self._widest
         for thread in threads.tolist() if self._pending or (observed.length and not is_over) else ():
             self._acquire_earlier(wave, (slot, thread), key, how)

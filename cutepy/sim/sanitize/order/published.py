@@ -306,7 +306,7 @@ class ReleaseSequence:
         if self.wide == self.length and sent.first.scope >= GPU:
             self.wide += 1
         self.sent.append(sent)
-        self.is_deep |= bool(sent.snapshot.sources - {self.origin})
+        self.is_deep = self.is_deep or any(source is not self.origin for source in sent.snapshot.sources)
         self._kinds.add((sent.sender, sent.first.scope))
 
 
