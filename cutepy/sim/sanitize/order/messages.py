@@ -29,7 +29,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array, spread
 from cutepy.sim.ptx.memory_order import GPU, SYS, WEAK, Strength, is_sc, strength
-from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, hide, joined, rectangle, widened
+from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, Acquired, hide, joined, rectangle, widened
 from cutepy.sim.sanitize.order.fences import ScFences
 from cutepy.sim.sanitize.order.locations import Locations, Writes, elements, repeated
 from cutepy.sim.sanitize.order.published import (
@@ -67,8 +67,8 @@ _MOST_CLUSTERS = 64
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Acquired:
-    """What an operation has acquired, for whoever asks: see `Clocks`."""
+class _Observed:
+    """What an operation has acquired, for whoever asks: see `Acquired`."""
 
     messages: Messages
     wave: Wave
@@ -91,6 +91,22 @@ class _Acquired:
         return self.messages.clock(self.wave, self.by, self.observed)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Joined:
+    """What an operation has acquired, as a clock."""
+
+    what: Array
+    count: int = 0
+    is_deep: bool = False
+
+    @property
+    def source(self) -> object:
+        return self
+
+    def clock(self) -> Array:
+        return self.what
+
+
 class Messages:
     """Messages: clocks that a run publishes through memory.
 
@@ -105,6 +121,7 @@ class Messages:
     def __init__(self) -> None:
         self.launch = 0
         self.released: Snapshot | None = None
+        self._releasing: tuple[Snapshot, int, int] | None = None  # and whose release follows what it acquires
         self._acquirers: dict[int, frozenset[int]] = {}
         self._widest = WEAK
         self._is_followed = False
@@ -212,9 +229,11 @@ class Messages:
         for element in np.flatnonzero(asked).tolist():
             row, column = written.lane(element)
             if element % near.shape[2] in looked_at:
+                self._releasing = None if self.released is None else (self.released, row, column)
                 slot, key = int(slots[row]), int(keys[element])
                 found = self._locations.get(key, size)
                 self._read(wave, slot, threads[column : column + 1], key, found, how)
+                self._releasing = None
             if left[element]:
                 self._locations.apply(written, element)
 
@@ -232,7 +251,10 @@ class Messages:
         """Let threads of a CTA observe what is at a location, which they acquire, or a later operation of theirs."""
         observed = passed = _NOTHING
         if found is not None and found.last.includes(self._by(wave, slot, how.scope)):
-            observed, passed = Observed(found.carries, found.carries.length), Observed(found.passed, found.passed.length)
+            observed, passed = (
+                Observed(found.carries, found.carries.length),
+                Observed(found.passed, found.passed.length),
+            )
         is_over = how.acquires and how.scope >= self._widest
         for thread in threads.tolist() if self._pending or (observed.length and not is_over) else ():
             self._acquire_earlier(wave, (slot, thread), key, how)
@@ -361,14 +383,17 @@ class Messages:
         if not len(threads):
             return
         learnt[threads] = count
+        acquired: Acquired = _Observed(self, wave, by, observed)
         if len(threads) < WARP and _is_all(observed, by) and not len(hidden):
-            acquired = _Acquired(self, wave, by, observed)
             for thread in threads.tolist():
                 clocks.defer(slot, thread, acquired)
-            return
-        what = self.clock(wave, by, observed)
-        if what.shape[-1]:
-            clocks.learn(np.array([slot]), threads, hide(what, hidden)[:, None])
+        else:
+            acquired = _Joined(hide(self.clock(wave, by, observed), hidden).copy())
+            if acquired.what.shape[-1]:
+                clocks.learn(np.array([slot]), threads, acquired.what[:, None])
+        if self._releasing is not None:
+            snapshot, row, column = self._releasing
+            snapshot.acquire(row, column, acquired)
 
     def clock(self, wave: Wave, by: Strong, observed: Observed) -> Array:
         """Return what an operation acquires as a clock of its cluster's threads, (plane, rank, column).
