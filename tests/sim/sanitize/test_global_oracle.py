@@ -446,6 +446,7 @@ ADD, EXCHANGE = ("red", "release", "gpu", 3), ("atom", "acq_rel", "gpu", 3)
 @given(st.one_of(st.lists(steps(), min_size=2, max_size=12), around_fences(), handed_on(), relayed(), of_several()))
 @example([Step(0, "st"), Step(0, *EXCHANGE, threads=(0, 2)), Step(2, "st")])
 @example([Step(2, "st"), Step(0, *EXCHANGE, threads=(0, 2)), Step(0, "st")])
+@example([Step(0, *EXCHANGE, threads=(0, 1, 3)), Step(2, "ld", "acquire", "cluster", 3)])
 @example([Step(2, "ld"), Step(2, *RAISE), Step(0, "st", *FIND[1:]), Step(2, *MORE), Step(0, *MORE), Step(0, "st")])
 @example([Step(0, "get"), Step(3, "st", pair=True), Step(3, "st", word=1)])
 @example([Step(1, "ld", pair=True), Step(0, "st", pair=True)])
@@ -460,30 +461,41 @@ def test_races_are_those_of_the_memory_model(space, program):
     check(space, program)
 
 
+CHANGE, NARROW = ("red", "relaxed", "gpu", 3), ("red", "relaxed", "cluster", 3)
+LOWER = ("st", "relaxed", "gpu", 3)
+OTHER = ("ld", "acquire", "gpu", 2)
 PASSED = {
     "by a narrow change, which observes nothing": [(0, *RAISE), (2, "red", "relaxed", "cta", 3), (2, *SEE)],
     "by a narrow change, to its own thread": [(0, *RAISE), (2, "atom", "relaxed", "cta", 3), (2, *FENCE)],
-    "by a wide change, to a narrow read": [(0, *RAISE), (3, "red", "relaxed", "gpu", 3), (2, "ld", "acquire", "cta", 3)],
+    "by a wide change, to a narrow read": [(0, *RAISE), (3, *CHANGE), (2, "ld", "acquire", "cta", 3)],
     "by a wide change, to a narrow read and a wide fence": [
-        *((0, *RAISE), (3, "red", "relaxed", "gpu", 3), (2, "ld", "relaxed", "cluster", 3), (2, *FENCE)),
+        *((0, *RAISE), (3, *CHANGE), (2, "ld", "relaxed", "cluster", 3), (2, *FENCE)),
     ],
-    "past a narrow release, which observes nothing": [(0, *RAISE), (3, "red", "release", "cta", 3), (3, *SEE), (2, *SEE)],
+    "past a narrow release, which observes nothing": [
+        *((0, *RAISE), (3, "red", "release", "cta", 3), (3, *SEE), (2, *SEE)),
+    ],
+    "past two narrow changes, of which the first observes nothing": [
+        *((0, *RAISE), (2, *NARROW), (3, *CHANGE), (2, *NARROW), (2, *SEE)),
+    ],
+    "past another write, and a change of that": [(0, *RAISE), (1, *RAISE), (1, *ADD), (2, *SEE)],
     "from a narrow write behind a wide fence": [
-        *((0, *FENCE), (0, "st", "relaxed", "cta", 3), (1, "red", "relaxed", "gpu", 3), (2, *SEE)),
+        *((0, *FENCE), (0, "st", "relaxed", "cta", 3), (1, *CHANGE), (2, *SEE)),
     ],
     "from a narrow release behind a wide fence": [
-        *((0, *FENCE), (0, "st", "release", "cluster", 3), (1, "red", "relaxed", "gpu", 3), (2, *SEE)),
+        *((0, *FENCE), (0, "st", "release", "cluster", 3), (1, *CHANGE), (2, *SEE)),
     ],
-    "from the first of three writes": [
-        *((0, *RAISE), (0, "st", "release", "cta", 3), (0, "st", "relaxed", "gpu", 3), (2, *SEE)),
-    ],
+    "from the first of three writes": [(0, *RAISE), (0, "st", "release", "cta", 3), (0, *LOWER), (2, *SEE)],
     "to the first of two reads": [(0, *RAISE), (2, *FIND), (2, "ld", "acquire", "cta", 3), (2, *FENCE)],
     "to the second of two reads": [(0, *RAISE), (2, "ld", "relaxed", "cta", 3), (2, *FIND), (2, *FENCE)],
-    "to the first of two reads, the value gone": [(0, *RAISE), (2, *FIND), (1, "st", "relaxed", "gpu", 3), (2, *SEE)],
+    "to the first of two reads, the value gone": [(0, *RAISE), (2, *FIND), (1, *LOWER), (2, *SEE)],
     "to the first of two reads, the second too narrow": [
         *((0, *RAISE), (2, *FIND), (0, "red", "relaxed", "cta", 3), (2, *SEE)),
     ],
+    "to the first of two reads, of two values": [(0, *RAISE), (2, *FIND), (1, *RAISE), (2, *FIND), (2, *FENCE)],
     "by a cluster": [(0, "st", "release", "cluster", 3), (1, "atom", "acq_rel", "cluster", 3), (1, *RAISE), (2, *SEE)],
+    "before an earlier fence of its thread": [
+        *((0, *FENCE), (0, "st", "relaxed", "gpu", 2), (0, "st"), (0, *FENCE), (0, *LOWER), (2, *SEE), (2, *OTHER)),
+    ],
 }
 
 

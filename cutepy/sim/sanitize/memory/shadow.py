@@ -156,9 +156,7 @@ class Shadow:
         self._sets: Numbered[tuple[int, ...]] = Numbered()
         self._numbers: dict[tuple[int, ...], int] = {}
         self._last: AccessRecord | None = None
-        self._alike: dict[
-            tuple[bytes, bytes], AccessRecord
-        ] = {}  # by the instruction of the last one, by lanes
+        self._alike: dict[tuple[bytes, bytes], AccessRecord] = {}  # by the instruction of the last one, by lanes
         self._once_by: dict[int, tuple[Array, Array | None]] = {}
 
     def writers(self, slot: int, granules: Array) -> list[AccessRecord]:

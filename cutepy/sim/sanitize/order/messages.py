@@ -251,10 +251,7 @@ class Messages:
         """Let threads of a CTA observe what is at a location, which they acquire, or a later operation of theirs."""
         observed = passed = _NOTHING
         if found is not None and found.last.includes(self._by(wave, slot, how.scope)):
-            observed, passed = (
-                Observed(found.carries, found.carries.length),
-                Observed(found.passed, found.passed.length),
-            )
+            observed, passed = found.carries.observed(), found.passed.observed()
         is_over = how.acquires and how.scope >= self._widest
         for thread in threads.tolist() if self._pending or (observed.length and not is_over) else ():
             self._acquire_earlier(wave, (slot, thread), key, how)
@@ -354,10 +351,9 @@ class Messages:
     def _chain(self, sent: Sent, chains: Array) -> int:
         """Return a chain whose last message the sender knows and shows, or a new one."""
         own = self._last_of.get(sent.sender)
-        if own is not None and not sent.snapshot.hides:
-            last = self._tails[own]
-            if last.sender == sent.sender and last.order <= sent.order:
-                return own
+        last = None if own is None else self._tails[own]
+        if own is not None and last is not None and last.sender == sent.sender and last.order <= sent.order:
+            return own
         known = np.flatnonzero(chains >= self._counts)
         return int(known[0]) if len(known) else len(self._tails)
 

@@ -120,11 +120,6 @@ class Snapshot:
         heard = (n for n, at in self._over.items() if at < known.shape[-1] and known[SEEN, 0, at])
         return reduce(or_, heard, 0)
 
-    @property
-    def hides(self) -> bool:
-        """True if it shows less than the threads' clocks."""
-        return len(self._hidden) > 0
-
     def strong(self, row: int, scope: int) -> Strong:
         """Return an operation of such a scope by the threads of a CTA."""
         return Strong(self.cluster(row), int(self._blocks[self._slots[row]]), scope)
@@ -287,6 +282,10 @@ class ReleaseSequence:
     def length(self) -> int:
         """How many patterns there were."""
         return self.dropped + len(self.sent)
+
+    def observed(self) -> Observed:
+        """Return the sequence as who reads the value now observes it."""
+        return Observed(self, self.length)
 
     def followed_by(self, sent: Sent) -> ReleaseSequence:
         """Return the sequence with another pattern: a new one, if there are many that others replace."""
