@@ -439,6 +439,9 @@ RAISE, SEE, FIND = ("st", "release", "gpu", 3), ("ld", "acquire", "gpu", 3), ("l
 MORE = ("atom", "acquire", "gpu", 3)
 FENCE = ("fence", "acq_rel", "gpu")
 ADD, EXCHANGE = ("red", "release", "gpu", 3), ("atom", "acq_rel", "gpu", 3)
+CHANGE, NARROW = ("red", "relaxed", "gpu", 3), ("red", "relaxed", "cluster", 3)
+LOWER = ("st", "relaxed", "gpu", 3)
+OTHER = ("ld", "acquire", "gpu", 2)
 
 
 @pytest.mark.parametrize("space", SPACES)
@@ -448,6 +451,12 @@ ADD, EXCHANGE = ("red", "release", "gpu", 3), ("atom", "acq_rel", "gpu", 3)
 @example([Step(2, "st"), Step(0, *EXCHANGE, threads=(0, 2)), Step(0, "st")])
 @example([Step(0, *EXCHANGE, threads=(0, 1, 3)), Step(2, "ld", "acquire", "cluster", 3)])
 @example([Step(2, "ld"), Step(2, *RAISE), Step(0, "st", *FIND[1:]), Step(2, *MORE), Step(0, *MORE), Step(0, "st")])
+@example(
+    [
+        *(Step(*s) for s in ((0, "st", "release", "gpu", 1), (2, "ld", "acquire", "gpu", 1), (2, "st"), (2, *RAISE))),
+        *(Step(*s) for s in ((1, *SEE), (1, "ld"), (0, "st", "release", "gpu", 2), (3, *OTHER), (3, "st"))),
+    ]
+)
 @example([Step(0, "get"), Step(3, "st", pair=True), Step(3, "st", word=1)])
 @example([Step(1, "ld", pair=True), Step(0, "st", pair=True)])
 @example([Step(*s) for s in ((0, "st"), (0, *RAISE), (2, *SEE), (2, *RAISE), (1, *SEE), (1, "ld"))])
@@ -461,9 +470,6 @@ def test_races_are_those_of_the_memory_model(space, program):
     check(space, program)
 
 
-CHANGE, NARROW = ("red", "relaxed", "gpu", 3), ("red", "relaxed", "cluster", 3)
-LOWER = ("st", "relaxed", "gpu", 3)
-OTHER = ("ld", "acquire", "gpu", 2)
 PASSED = {
     "by a narrow change, which observes nothing": [(0, *RAISE), (2, "red", "relaxed", "cta", 3), (2, *SEE)],
     "by a narrow change, to its own thread": [(0, *RAISE), (2, "atom", "relaxed", "cta", 3), (2, *FENCE)],

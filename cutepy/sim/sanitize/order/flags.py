@@ -96,17 +96,17 @@ class Flags:
     """
 
     def __init__(self) -> None:
-        self.begin(0)
+        self.begin(0, is_observed=False)
 
-    def begin(self, launch: int) -> None:
-        """Begin with a launch."""
-        self.launch = launch
+    def begin(self, launch: int, *, is_observed: bool) -> None:
+        """Begin with a launch, of whose strong reads some are looked at, or none."""
+        self.launch, self._is_observed = launch, is_observed
         self._raised: dict[int, tuple[_Raised, ...]] = {}
         self._found: deque[_Found] = deque(maxlen=_MOST)
 
     def see(self, wave: Wave, access: Access, messages: Messages) -> None:
         """Take an access by threads: strong ones find flags, and raise them."""
-        touched = elements(access) if strength(access.instruction.opcode).scope else None
+        touched = elements(access) if self._is_observed and strength(access.instruction.opcode).scope else None
         if touched is None:
             return
         keys, slots, threads = touched[0], access.ctas.slots, access.threads.ids

@@ -44,8 +44,9 @@ from cutepy.sim.sanitize.order.published import (
     Sent,
     Snapshot,
     Strong,
-    acquirers,
+    observers,
     releases_to_launches,
+    widest_acquire,
 )
 from cutepy.sim.sanitize.order.wave import CHAIN
 
@@ -158,7 +159,9 @@ class Messages:
         if alone:
             self._forget()
         self.launch, self._before[number] = number, before
-        self._acquirers, self._widest = acquirers(launch.ptx, launch.kernel)
+        self._widest = widest_acquire(launch.ptx, launch.kernel)
+        # A relaxed read, too, acquires by what comes after it.
+        self._acquirers = observers(launch.ptx, launch.kernel) if self._widest else {}
         self._is_followed = bool(self._acquirers) or not alone or releases_to_launches(launch.ptx, launch.kernel)
 
     @property

@@ -347,23 +347,25 @@ class Location:
 
 
 @lru_cache(maxsize=64)
-def acquirers(ptx: str, kernel: str) -> tuple[dict[int, frozenset[int]], int]:
-    """Return which instructions can learn from a message, by index, each with the elements by which it can.
+def observers(ptx: str, kernel: str) -> dict[int, frozenset[int]]:
+    """Return the strong reads of a kernel, by index, each with the elements that it looks at.
 
-    With them comes the widest scope in which something acquires, up to .gpu. A value that nobody looks at tells nobody
-    that something was released.
+    A value that nobody looks at tells nobody what came before it.
     """
     instructions = linked(ptx, kernel).function.instructions
     used = set()
     for i in instructions:
         # What a guarded atomic leaves as it was counts as read.
         used |= {*read(i)} - ({*written(i)} if i.parts[0] in ("ld", "atom") else set())
-    found = {}
-    widest = max((how.scope for i in instructions if (how := strength(i.opcode)).acquires), default=WEAK)
-    if widest:  # a relaxed read, too, acquires by what comes after it
-        strong = (i for i in instructions if i.parts[0] in ("ld", "atom") and strength(i.opcode).scope)
-        found = {i.index: frozenset(_elements_in(i, used)) for i in strong}
-    return {index: elements for index, elements in found.items() if elements}, min(widest, GPU)
+    strong = (i for i in instructions if i.parts[0] in ("ld", "atom") and strength(i.opcode).scope)
+    found = {i.index: frozenset(_elements_in(i, used)) for i in strong}
+    return {index: elements for index, elements in found.items() if elements}
+
+
+def widest_acquire(ptx: str, kernel: str) -> int:
+    """Return the widest scope in which a kernel acquires something, up to .gpu."""
+    how = [strength(i.opcode) for i in linked(ptx, kernel).function.instructions]
+    return min(GPU, max((one.scope for one in how if one.acquires), default=WEAK))
 
 
 def _elements_in(i: Instruction, used: set[Register]) -> Iterator[int]:
@@ -377,7 +379,7 @@ def _elements_in(i: Instruction, used: set[Register]) -> Iterator[int]:
 
 @lru_cache(maxsize=64)
 def releases_to_launches(ptx: str, kernel: str) -> bool:
-    """Tell whether a kernel may show something to another one that runs beside it: see `acquirers`."""
+    """Tell whether a kernel may show something to another one that runs beside it: see `observers`."""
     instructions = linked(ptx, kernel).function.instructions
     wide = [(i, how) for i in instructions if (how := strength(i.opcode)).scope >= GPU]
     fences = any(how.releases for i, how in wide if i.parts[0] in ("fence", "membar"))
