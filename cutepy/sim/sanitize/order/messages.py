@@ -1,18 +1,22 @@
 """Messages through memory: a release by a write, and an acquire by a read of the value that was written.
 
-A release pattern leaves a *message* where it writes: what its thread knows. Read-modify-writes keep the messages that
-they find, other writes end them. Who reads there with an acquire pattern, in scope, learns what the messages say.
+A release pattern leaves a *message* where it writes: what its thread knows. A read-modify-write adds its own to the
+sequence that it finds, if it is morally strong with the last write there; other writes begin another sequence. A read
+that is morally strong with the last write observes all of the sequence. An acquire pattern that begins with such a read
+learns those messages whose first operations are morally strong with its own last one. What single lanes learn so is a
+length of a sequence, until somebody asks for their clocks.
 
 Threads of one cluster keep their knowledge of each other in `Clocks`. Of other clusters a thread knows messages, as
 numbers in *chains*: of two messages of one chain, who sent the later one knew the earlier. So there are as many chains
 as there are unordered senders, one for a lock that passes through a thousand threads, and each is a column of the
-clocks like others, which barriers pass on as they do all that is known. Only what somebody acquires gets a place in a
-chain. Who learns of a message that its own cluster has sent, by way of others, learns what it says: of its own cluster
-a thread's clock has all that it knows, whichever way that came.
+clocks like others, which barriers pass on as they do all that is known. Only what another cluster acquires gets a
+place in a chain. Who learns of a message that its own cluster has sent, by way of others, learns what it says: of its
+own cluster a thread's clock has all that it knows, whichever way that came.
 
 References
 ----------
-PTX ISA, "Memory Consistency Model": "Observation Order", "Release and Acquire Patterns", "Synchronizes".
+PTX ISA, "Memory Consistency Model": "Morally strong operations", "Observation Order", "Release and Acquire Patterns",
+"Synchronizes".
 """
 
 from __future__ import annotations
