@@ -454,7 +454,7 @@ OTHER = ("ld", "acquire", "gpu", 2)
 @example(
     [
         *(Step(*s) for s in ((0, "st", "release", "gpu", 1), (2, "ld", "acquire", "gpu", 1), (2, "st"), (2, *RAISE))),
-        *(Step(*s) for s in ((1, *SEE), (1, "ld"), (0, "st", "release", "gpu", 2), (3, *OTHER), (3, "st"))),
+        *(Step(*s) for s in ((1, *SEE), (1, "proxy"), (0, "st", "release", "gpu", 2), (3, *OTHER), (3, "st"))),
     ]
 )
 @example([Step(0, "get"), Step(3, "st", pair=True), Step(3, "st", word=1)])
@@ -482,6 +482,10 @@ PASSED = {
     ],
     "past two narrow changes, of which the first observes nothing": [
         *((0, *RAISE), (2, *NARROW), (3, *CHANGE), (2, *NARROW), (2, *SEE)),
+    ],
+    "past a change of a narrow value, which observes nothing": [
+        *((0, "st", "release", "gpu", 2), (3, *OTHER), (3, "st", "release", "cluster", 3), (0, *FIND)),
+        *((0, *CHANGE), (2, *CHANGE), (0, *CHANGE), (2, *SEE)),
     ],
     "past another write, and a change of that": [(0, *RAISE), (1, *RAISE), (1, *ADD), (2, *SEE)],
     "from a narrow write behind a wide fence": [
