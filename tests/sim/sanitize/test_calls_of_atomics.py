@@ -81,6 +81,20 @@ def test_a_lock_is_one_chain_and_is_compared_with_what_it_guards_only(calls):
     assert len(compared) < 8 * 16, len(compared)
 
 
+PING_PONG = """@!%p1 bra END; setp.eq.u32 %p4, %r2, 0; xor.b32 %r5, %r2, 1; mul.wide.u32 %rd4, %r2, 4;
+mul.wide.u32 %rd5, %r5, 4; add.u64 %rd4, %rd1, %rd4; add.u64 %rd5, %rd1, %rd5; @%p4 st.global.u32 [%rd1+64], %r1;
+LOOP: add.u32 %r6, %r20, %r5; WAIT: ld.acquire.gpu.global.u32 %r8, [%rd5]; setp.lt.u32 %p2, %r8, %r6; @%p2 bra WAIT;
+add.u32 %r7, %r20, 1; st.release.gpu.global.u32 [%rd4], %r7;
+{next}@!%p4 ld.global.u32 %r9, [%rd1+64];
+END:
+"""
+
+
+def test_long_chains_of_flags_are_joined_in_time():
+    """A flag tells of what its thread has acquired, which nobody has asked for: that is not put off for ever."""
+    assert sanitized(PING_PONG.format(next=NEXT.format(rounds=200)), grid=2).hazards == ()
+
+
 @pytest.mark.parametrize("lanes", [32, 64])
 def test_atomics_of_one_time_are_one_record(calls, lanes):
     records, joined = calls(Shadow, "_present"), calls(Shadow, "_set")

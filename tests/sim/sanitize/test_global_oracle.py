@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from cutepy.sim import Run
-from cutepy.sim.sanitize.order import locations
+from cutepy.sim.sanitize.order import locations, published
 from tests.sim.opcode_runner import launch
 from tests.sim.test_opcodes_tma import aligned
 
@@ -487,6 +487,13 @@ PASSED = {
         *((0, "st", "release", "gpu", 2), (3, *OTHER), (3, "st", "release", "cluster", 3), (0, *FIND)),
         *((0, *CHANGE), (2, *CHANGE), (0, *CHANGE), (2, *SEE)),
     ],
+    "by way of another thread": [(0, *RAISE), (1, *SEE), (1, "st", "release", "gpu", 2), (2, *OTHER)],
+    "by way of a thread of its own cluster": [(0, *RAISE), (3, *SEE), (3, "st", "release", "gpu", 2), (2, *OTHER)],
+    "to another thread, which has acquired more": [(1, *RAISE), (2, *SEE), (0, *ADD), (3, *SEE), (3, "proxy")],
+    "from the first of two releases, of which the later is narrow": [
+        *((0, *RAISE), (0, "red", "release", "cluster", 3), (1, *ADD), (2, *SEE)),
+    ],
+    "to who has acquired what came before": [(1, *RAISE), (2, *SEE), (0, *ADD), (2, *SEE)],
     "past another write, and a change of that": [(0, *RAISE), (1, *RAISE), (1, *ADD), (2, *SEE)],
     "from a narrow write behind a wide fence": [
         *((0, *FENCE), (0, "st", "relaxed", "cta", 3), (1, *CHANGE), (2, *SEE)),
@@ -510,9 +517,10 @@ PASSED = {
 
 
 @pytest.mark.parametrize("name", PASSED)
-@pytest.mark.parametrize("space", ["global", "clusters"])
-def test_releases_are_passed_on_in_scope(space, name):
-    check(space, [Step(0, "st"), *(Step(*step) for step in PASSED[name]), Step(2, "st")])
+@pytest.mark.parametrize(("space", "kept"), [("global", 64), ("clusters", -64)])
+def test_releases_are_passed_on_in_scope(space, kept, name):
+    with mock.patch.object(published, "_MANY_SENT", kept):  # a sequence is shortened by each pattern, or by none
+        check(space, [Step(0, "st"), *(Step(*step) for step in PASSED[name]), Step(2, "st")])
 
 
 @pytest.mark.parametrize("space", SPACES)

@@ -188,9 +188,10 @@ class Messages:
 
     def after(self, wave: Wave, access: Access) -> None:
         """Take an access by threads, one after the other: they leave messages, and those that follow find them."""
-        is_read, self.released = access.operation == "read", None
-        if self._is_followed and not (is_read and strength(access.instruction.opcode).acquires):
-            self._take(wave, access, writes=not is_read)
+        self.released = None
+        writes = access.operation != "read" and (access.stores is None or bool(access.stores.any()))
+        if self._is_followed and (writes or not strength(access.instruction.opcode).acquires):
+            self._take(wave, access, writes)
 
     def _take(self, wave: Wave, access: Access, writes: bool) -> None:
         how = strength(access.instruction.opcode)
