@@ -28,6 +28,7 @@ from cutepy.sim.sanitize.order.ends import ends, uneven
 from cutepy.sim.sanitize.order.flags import Flags
 from cutepy.sim.sanitize.order.launches import Launches
 from cutepy.sim.sanitize.order.messages import Messages
+from cutepy.sim.sanitize.order.published import observers
 from cutepy.sim.sanitize.order.synchronisation import converge, overlook, synchronise
 from cutepy.sim.sanitize.order.tries import is_try
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, FAILED, MMAS, Issued, Wave
@@ -183,7 +184,7 @@ class Sanitizer(Observer):
             self._findings.tell(*remark)
         is_alone = self._global.begin(launch, self._examiner.elections)
         self._messages.begin(self._launches.now, launch, self._launches.before, is_alone)
-        self._flags.begin(self._messages.launch)
+        self._flags.begin(self._messages.launch, is_observed=bool(observers(launch.ptx, launch.kernel)))
         self._of_global.begin(launch, program.function, self._examiner.is_steered)
         self._granule, self._slot_bytes = granule_bytes(launch.ptx, launch.kernel), launch.slot_bytes
 

@@ -55,9 +55,9 @@ class Actors:
     place: Array
 
     @staticmethod
-    def now(clocks: Clocks, slots: Array, threads: Array) -> Actors:
-        """Return threads with what they know just now."""
-        return Actors(clocks, slots, threads, *clocks.view(slots, threads, planes=DONE + 1))
+    def now(clocks: Clocks, slots: Array, threads: Array, joins: bool = True) -> Actors:
+        """Return threads with what they know just now; `joins` as of `Clocks.view`."""
+        return Actors(clocks, slots, threads, *clocks.view(slots, threads, DONE + 1, joins))
 
     def knows(self, ranks: Array, column: int, counts: Array) -> Array:
         """Tell who knows that a column of a CTA has counted so far, (CTA, thread); ranks and counts are by CTA."""

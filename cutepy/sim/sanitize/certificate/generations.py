@@ -52,10 +52,12 @@ class Generations:
         self._last[rectangle(slots, threads)] = generation[:, None]
         if self._column is not None:
             return
-        actors = Actors.now(clocks, slots, threads)
         for rows in _generations(generation):
             self._begin(slots[rows], generation[rows])
         need = self._participated(slots, generation - 1)
+        actors = Actors.now(clocks, slots, threads, joins=False)
+        if actors.lack(need) is not None:
+            actors = Actors.now(clocks, slots, threads)
         for lanes, asked in self._by_warp(actors, need):
             some = actors.only(lanes)
             lacking = some.lack(asked)

@@ -117,6 +117,8 @@ class AccessRecord:
     issuers : Warps or None
         Of an MMA, the warps that issue it.
     access : "read", "write", "atomic" or ""
+    more : list of array of int
+        The granules that the same lanes touched by the same instruction before they had synchronised, as of `places`.
     """
 
     name: str
@@ -143,6 +145,7 @@ class AccessRecord:
     access: Touch = ""
     heard: Array = field(init=False)
     lanes: dict[int, tuple[Array, Array]] = field(default_factory=dict)
+    more: list[Array] = field(default_factory=list)
 
     def by_proxy(self, cta: tuple[int, ...]) -> Side:
         """Return it as an operation of the async proxy for a CTA, by its coordinate."""
@@ -162,14 +165,44 @@ class AccessRecord:
 
     def touched(self, row: int) -> tuple[Array, Array]:
         """Return the granules of one CTA in order, and the lane that touched each, once for each that did."""
+        self._merge()
         row = min(row, len(self.places) - 1)
         found = self.lanes.get(row)
         if found is None:
             flat = self.places[row].reshape(-1)
             order = np.argsort(flat, kind="stable")
-            lanes = np.repeat(np.arange(self.places.shape[1]), self.places.shape[2])
-            found = self.lanes[row] = flat[order], lanes[order]
+            found = self.lanes[row] = flat[order], _lanes_of(self.places)[order]
         return found
+
+    def repeat(self, new: AccessRecord) -> bool:
+        """Take a touch by the same lanes and instruction as part of this; tells if they have not synchronised since."""
+        if not (self.access == new.access == "atomic") or len(self.places) != len(new.places):
+            return False
+        if not all(map(np.array_equal, (self.counts, self.agents), (new.counts, new.agents))):
+            return False
+        self.more.append(new.places)
+        if len(self.more) > _MOST_REPEATS:
+            self._merge()
+        return True
+
+    def _merge(self) -> None:
+        """Add the granules of `more` to those of each lane."""
+        more, self.more = self.more, []
+        for row in range(len(self.places) if more else 0):
+            found = [self.touched(row), *((places[row].reshape(-1), _lanes_of(places)) for places in more)]
+            granules, lanes = (np.concatenate(each) for each in zip(*found, strict=True))
+            many = self.places.shape[1]
+            both = np.unique(granules * many + lanes)
+            self.lanes[row] = both // many, both % many
+
+
+def _lanes_of(places: Array) -> Array:
+    """Return the lane of each granule of a CTA."""
+    return np.repeat(np.arange(places.shape[1]), places.shape[2])
+
+
+_MOST_REPEATS = 64
+"""Touches by the same instruction that are kept apart."""
 
 
 @dataclass(frozen=True)

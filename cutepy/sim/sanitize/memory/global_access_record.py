@@ -13,7 +13,7 @@ import numpy as np
 
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.ptx.memory_order import CTA, GPU, WEAK, overlap_completely
+from cutepy.sim.ptx.memory_order import CTA, GPU, WEAK, overlap_completely, unit_bytes
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.address_patterns import AddressPattern
@@ -114,6 +114,9 @@ class GlobalAccessRecord:
         How many of these can be in a row.
     cut : int
         The launches, as bits, whose touches before it are forgotten.
+    strong : (str, int) or None
+        The proxy and the bytes of an operation, if these are the same of it and of all before it, and their scopes are
+        .gpu or wider: they are morally strong with any other such touch.
     when : int
         How many steps of synchronisation were before it, or before it was issued: see `order.last_steps`.
     issuers : array of int or None
@@ -142,8 +145,13 @@ class GlobalAccessRecord:
     before: int | Array = 0
     depth: int = 0
     cut: int = 0
+    strong: tuple[str, int] | None = None
     when: int = 0
     issuers: Array | None = None
+
+    def __post_init__(self) -> None:
+        """Begin with nothing before it."""
+        self.strong = (self.proxy, unit_bytes(self.instruction.opcode)) if self.scope >= GPU else None
 
     @property
     def lanes(self) -> int:

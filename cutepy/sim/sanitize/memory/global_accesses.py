@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.address_patterns import AddressPattern, Located
-from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.lanes import Array, spread
 from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict, Pattern
@@ -206,13 +206,13 @@ class GlobalAccesses:
         shape = ctas, threads
         addresses: AddressPattern | None = None
         if not isinstance(access.where, Located):
-            starts = np.broadcast_to(access.addresses, shape).astype(np.int64).reshape(-1)
+            starts = spread(access.addresses, shape).astype(np.int64).reshape(-1)
             low = int(starts.min())
             starts -= low
         else:
             addresses, low = access.where
             addresses.uses += 1
-            starts = np.broadcast_to(addresses.offsets, shape).reshape(-1)
+            starts = spread(addresses.offsets, shape).reshape(-1)
         return self.shadow.pattern(access, starts, None, addresses), low
 
     def _touch(

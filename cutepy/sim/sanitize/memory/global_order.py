@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.lanes import Array, spread
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, overlap_completely
 from cutepy.sim.sanitize.memory.access_record import unfenced
 from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, code_of
@@ -32,14 +32,22 @@ Held = Callable[[int, Array, Array, Array], Array]
 
 
 def held_by_threads(wave: Wave, touch: GlobalAccessRecord) -> Held:
-    """Return what the lanes of a touch by threads know now."""
+    """Return what the lanes of a touch by threads know now, but for what is not joined with their clocks."""
 
     def held(plane: int, lanes: Array, ranks: Array, columns: Array) -> Array:
         assert touch.threads is not None
         rows, at = np.divmod(lanes, touch.lanes)
-        return wave.clocks.held(plane, touch.slots[rows], touch.threads[at], ranks, columns)
+        return wave.clocks.held(plane, touch.slots[rows], touch.threads[at], ranks, columns, joins=False)
 
     return held
+
+
+def _join(wave: Wave, touch: GlobalAccessRecord, lanes: Array) -> bool:
+    """Join what some lanes of a touch, if it is by threads, have acquired with their clocks; tells if that is more."""
+    if touch.threads is None or not wave.clocks.have_acquired:
+        return False
+    rows, at = np.divmod(lanes, touch.lanes)
+    return wave.clocks.join(touch.slots[np.unique(rows)], touch.threads[np.unique(at)])
 
 
 def held_at_issue(known: Array) -> Held:
@@ -128,11 +136,14 @@ class GlobalOrder:
                 return self.knows(wave, held, plane, old, new, before, after)
 
             strong = _include_each_other(old, new, before, after)
+            is_whole = overlap_completely(old.instruction.opcode, new.instruction.opcode)
             needed = need(old.writes, old.proxy == "async", crosses)
             fine = needed.of(known)
+            lacking = after if self.elections else after[~(fine | strong if is_whole else fine)]
+            if wave is not None and len(lacking) and _join(wave, new, lacking):
+                fine = needed.of(known)
             if in_launch and wave is not None and self.elections:
                 self._tell(wave, held, needed, old, new, before[fine & ~strong], after[fine & ~strong])
-            is_whole = overlap_completely(old.instruction.opcode, new.instruction.opcode)
             if is_whole:
                 fine |= strong
             if fine.all():
@@ -194,6 +205,7 @@ class GlobalOrder:
 
     def sees(self, wave: Wave, old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, after: Array) -> Array:
         """Tell by pair whether the newer lane, of threads, sees what the older one wrote."""
+        _join(wave, new, after)
         return self.knows(wave, held_by_threads(wave, new), SEEN, old, new, before, after)
 
     def knows(
@@ -239,7 +251,7 @@ class GlobalOrder:
         of, at = np.divmod(before, old.lanes)
         shape = len(old.ctas), old.lanes
         ranks, clusters = old.ranks[of], old.clusters[of]
-        columns, counts = np.broadcast_to(old.columns, shape)[of, at], np.broadcast_to(old.counts, shape)[of, at]
+        columns, counts = spread(old.columns, shape)[of, at], spread(old.counts, shape)[of, at]
         near = (clusters == new.clusters[after // new.lanes]) & (old.launch == new.launch)
         result[near] = held(plane, after[near], ranks[near], columns[near]) >= counts[near]
         if self._messages.any_sent:

@@ -424,6 +424,8 @@ class GlobalShadow:
         numbers = self._numbers(before)
         if not numbers:
             return
+        if any(self._touches[n].strong != new.strong for n in numbers):
+            new.strong = None
         last, is_one = self._touches[numbers[-1]], int(before.min()) == numbers[-1]
         if is_one and last.same_lanes(new):
             new.before, new.depth, new.cut = last.before, last.depth, last.cut
@@ -509,6 +511,8 @@ class GlobalShadow:
                 if number <= self.floor:
                     continue
                 old = self._touches[number]
+                if old.strong is not None and old.strong == new.strong:
+                    continue
                 here, seen = places[which], observed[which]
                 if old.cut and (old.writes or new.writes) and not self.over(old.cut):
                     self.forgot()

@@ -156,6 +156,7 @@ class Shadow:
         self._sets: Numbered[tuple[int, ...]] = Numbered()
         self._numbers: dict[tuple[int, ...], int] = {}
         self._last: AccessRecord | None = None
+        self._alike: dict[tuple[bytes, bytes], AccessRecord] = {}  # by the instruction of the last one, by lanes
         self._once_by: dict[int, tuple[Array, Array | None]] = {}
 
     def writers(self, slot: int, granules: Array) -> list[AccessRecord]:
@@ -202,9 +203,17 @@ class Shadow:
         """
         if self._touches.is_full or self._sets.is_full:
             self._recycle()
+            self._last = None
         for new in touches:
-            new.number = self._touches.add(new)
-            last, self._last = self._last, new
+            last, lanes = self._last, (new.slots.tobytes(), new.columns.tobytes())
+            if last is None or last.instruction is not new.instruction:
+                self._alike.clear()
+            same = self._alike.get(lanes)
+            if same is not None and same.repeat(new):
+                new.number, new.heard, new.warps = same.number, same.heard, same.warps
+                continue
+            new.number, self._last = self._touches.add(new), new
+            self._alike[lanes] = new
             if last is not None and _are_of_one_time(last, new):
                 new.heard, new.warps = last.heard, last.warps
                 continue
@@ -320,7 +329,7 @@ class Shadow:
         """Return the numbers of the sets of those before that still count, and the new one."""
         numbers, members = self._present(before)
         result = np.full(before.shape, new.number, np.int32)
-        counts = {m: self._still_counts(m, new) for m in {*chain(*members)}}
+        counts = {m: m != new.number and self._still_counts(m, new) for m in {*chain(*members)}}
         for number, each in zip(numbers, members, strict=True):
             kept = tuple(m for m in each if counts[m])
             if len(kept) >= _MOST_TOUCHES:
@@ -372,26 +381,28 @@ class Shadow:
 
     def _check(self, new: AccessRecord, before: Array, flat: Array) -> None:
         numbers, members = self._present(before)
-        ordered: dict[int, bool] = {}  # by what knows of touches, whether all of these come before
+        having: dict[int, list[int]] = {}  # by touch, the numbers of the granules that have it
         for number, each in zip(numbers, members, strict=True):
-            mask: Array | None = None
             for member in each:
-                old = self._touches[member]
-                time = id(old.heard)
-                if time not in ordered:
-                    ordered[time] = old.is_heard(new)
-                has_layouts = bool(old.spans and new.spans and old.writes and not new.writes)
-                if ordered[time] and not has_layouts:
-                    continue
-                if mask is None and len(numbers) > 1:
-                    mask = before == number
-                # Strong ones of one cluster are morally strong, whoever they are by.
-                if not (ordered[time] or are_strong(old, new, CLUSTER)):
-                    is_ordered = self._compare(old, new, mask, flat)
-                    is_of_all = not new.scope and (mask is None or len(mask) == 1)  # CTAs, and by what they know
-                    ordered[time] = is_ordered and is_of_all
-                if has_layouts:
-                    self._compare_layouts(old.spans[0].through[0], old, new, mask, flat)
+                having.setdefault(member, []).append(number)
+        ordered: dict[int, bool] = {}  # by what knows of touches, whether all of these come before
+        for member, of in having.items():
+            old = self._touches[member]
+            time = id(old.heard)
+            if time not in ordered:
+                ordered[time] = old.is_heard(new)
+            has_layouts = bool(old.spans and new.spans and old.writes and not new.writes)
+            # Strong ones of one cluster are morally strong, whoever they are by.
+            is_fine = ordered[time] or are_strong(old, new, CLUSTER)
+            if is_fine and not has_layouts:
+                continue
+            mask = None if len(of) == len(numbers) else np.isin(before, of)
+            if not is_fine:
+                is_ordered = self._compare(old, new, mask, flat)
+                is_of_all = not new.scope and (mask is None or len(mask) == 1)  # CTAs, and by what they know
+                ordered[time] = is_ordered and is_of_all
+            if has_layouts:
+                self._compare_layouts(old.spans[0].through[0], old, new, mask, flat)
 
     def _compare(self, old: AccessRecord, new: AccessRecord, mask: Array | None, flat: Array) -> bool:
         """See whether a new touch comes after an old one that touched the same granules, which `mask` picks."""

@@ -17,7 +17,8 @@ Clocks have three *planes*, or more:
   needs a fence in the CTA that issues the copy, wherever it was heard of since.
 
 Lanes of a warp with the same clock share a row; a lane that learns something alone has a row of its own until the warp
-synchronises. A thread's own columns stand beside, in `own`. A `BarrierGeneration` has the clocks that were released at
+synchronises. What a lane acquires from messages is joined with its row when somebody asks what it knows: see
+`Acquired`. A thread's own columns stand beside, in `own`. A `BarrierGeneration` has the clocks that were released at
 a barrier. A `Need` says in which planes an access must be known for another one to come after it: within one proxy a
 release suffices; from the generic proxy to the async proxy a proxy fence is needed, after reads as after writes.
 
@@ -29,8 +30,8 @@ PTX ISA, "Memory Consistency Model": "Proxies", "Causality Order"; "Async proxy"
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Set as AbstractSet
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Set as AbstractSet
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -135,6 +136,47 @@ class View(NamedTuple):
         return View(self.known.copy(), None if self.own is None else self.own.copy())
 
 
+class Acquired(Protocol):
+    """Clock that a thread has acquired, and that is not joined with its own so far."""
+
+    @property
+    def source(self) -> object:
+        """From where it comes."""
+
+    @property
+    def count(self) -> int:
+        """How much of it: who has more from there knows what who has less does."""
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether others that are not joined are part of it."""
+
+    def clock(self) -> Array:
+        """Return it, (plane, rank, column), until it is asked for again."""
+
+
+def furthest(acquired: Iterable[Acquired]) -> Collection[Acquired]:
+    """Return what has been acquired, of each source the most."""
+    found: dict[object, Acquired] = {}
+    for one in acquired:
+        before = found.get(one.source)
+        if before is None or before.count < one.count:
+            found[one.source] = one
+    return found.values()
+
+
+def joined(what: Array, others: Iterable[Array]) -> Array:
+    """Raise a clock, (..., column), to others, and return it, with the columns that they have beside its own."""
+    for other in others:
+        what = widened(what, max(0, other.shape[-1] - what.shape[-1]))
+        raise_at(what, (..., slice(other.shape[-1])), other)
+    return what
+
+
+_MOST_ACQUIRED = 8
+"""Of a thread, how many sources are kept whose clocks are not joined with its own."""
+
+
 class Clocks:
     """The knowledge of all threads of some resident CTAs.
 
@@ -186,6 +228,7 @@ class Clocks:
         self._own = np.zeros((self.planes, slots, capacity), np.int32)
         self._own[: SEEN + 1, :, :threads] = 1
         self._last_counts: tuple[Array, Array, Array] | None = None
+        self._acquired: dict[int, dict[int, Collection[Acquired]]] = {}  # by CTA and thread
 
     # Columns.
 
@@ -272,16 +315,23 @@ class Clocks:
         self._last_counts = None
         self._own[plane][slots[:, None], columns] = counts
 
-    def held(self, plane: int, slots: Array, threads: Array, ranks: Array, columns: Array) -> Array:
-        """Return what each of some threads knows of a column of a CTA of its cluster, its own ones included."""
-        known = self.rows_know(plane, slots, threads, ranks, columns)
+    def held(self, plane: int, slots: Array, threads: Array, ranks: Array, columns: Array, joins: bool = True) -> Array:
+        """Return what each of some threads knows of a column of a CTA of its cluster, its own ones included.
+
+        `joins`: with what it has acquired, and is not joined with its row so far.
+        """
+        known = self.rows_know(plane, slots, threads, ranks, columns, joins)
         mine = np.flatnonzero((self.owner[columns] == threads) & (slots % self.cluster == ranks))
         if len(mine):
             known[mine] = np.maximum(known[mine], self._own[plane, slots[mine], columns[mine]])
         return known
 
-    def rows_know(self, plane: int, slots: Array, threads: Array, ranks: Array, columns: Array) -> Array:
+    def rows_know(
+        self, plane: int, slots: Array, threads: Array, ranks: Array, columns: Array, joins: bool = True
+    ) -> Array:
         """Return what the rows of threads know of columns of CTAs of their cluster, their own ones apart."""
+        if joins:
+            self.join(slots.ravel(), threads.ravel())
         self._spread(slots)
         known: Array = self._known[plane, slots, self._row[slots, threads], ranks, columns]
         return known
@@ -289,12 +339,14 @@ class Clocks:
     def best(self, column: int) -> Array:
         """Return, by CTA, what its threads know at best of a column of their own CTA."""
         slots = np.arange(self._slots)
+        self.join(slots, np.arange(self.threads))
         known = self._known[DONE][slots, :, slots % self.cluster, column].max(axis=1)
         best: Array = np.maximum(known, self._own[DONE][:, column])
         return best
 
     def best_of(self, slot: int, rank: int, plane: int = DONE) -> Array:
         """Return what the threads of one CTA know at best of all columns of a CTA of its cluster."""
+        self.join(np.array([slot]), np.arange(self.threads))
         known: Array = self._known[plane][slot, :, rank].max(axis=0)
         return np.maximum(known, self._own[plane][slot]) if slot % self.cluster == rank else known
 
@@ -305,11 +357,13 @@ class Clocks:
         rows: Array = self._row[rectangle(slots, threads)]
         return rows
 
-    def view(self, slots: Array, threads: Array, planes: int | None = None) -> tuple[View, Array]:
+    def view(self, slots: Array, threads: Array, planes: int | None = None, joins: bool = True) -> tuple[View, Array]:
         """Return what threads know, by row, and the position of each thread's row.
 
-        `planes`: how many, from `DONE` on; all if it isn't said.
+        `planes`: how many, from `DONE` on; all if it isn't said. `joins`: as of `held`.
         """
+        if joins:
+            self.join(slots, threads)
         known, own = self._known[:planes], self._own[:planes, neighbours(slots)]
         if self._are_alike(slots, threads):
             return View(known[:, neighbours(slots), :1], own), np.zeros(len(threads), np.intp)
@@ -347,7 +401,17 @@ class Clocks:
 
     def joint(self, slots: Array, threads: Array) -> Array:
         """Return what threads know together, their own columns included: (plane, CTA, rank, column)."""
-        view, _ = self.view(slots, threads)
+        by_row: dict[int, list[Acquired]] = {}
+        for row, _, acquired in self._lanes(slots, threads):
+            by_row.setdefault(row, []).extend(acquired)
+        clocks = [(row, self._clock(furthest(each))) for row, each in by_row.items()]  # they may have new columns
+        found = self._joint(slots, threads)
+        for row, what in clocks:
+            raise_at(found, (slice(None), row, ..., slice(what.shape[-1])), what)
+        return found
+
+    def _joint(self, slots: Array, threads: Array) -> Array:
+        view, _ = self.view(slots, threads, joins=False)
         assert view.own is not None
         mine = self.belongs(threads)
         if self.cluster == 1 and view.known.shape[2] == 1 and mine.all():
@@ -389,6 +453,8 @@ class Clocks:
         `together`: it includes all that they have published, so that whole warps share a row again. `first`: the
         column that it begins with.
         """
+        for row, column, _ in [*self._lanes(slots, threads)] if together else ():
+            del self._acquired[int(slots[row])][int(threads[column])]
         columns = ..., slice(first, first + what.shape[-1])
         warp_of = threads // WARP
         warps, place = distinct(warp_of)
@@ -432,6 +498,58 @@ class Clocks:
             self._rows += 1
         return int(self._row_of[thread])
 
+    @property
+    def have_acquired(self) -> bool:
+        """True if threads have acquired what is not joined with their rows."""
+        return any(self._acquired.values())
+
+    def defer(self, slot: int, thread: int, acquired: Acquired) -> None:
+        """Let a thread of a CTA know something when somebody asks."""
+        mine = self._acquired.setdefault(slot, {})
+        before = mine.get(thread, ())
+        mine[thread] = furthest((*before, acquired)) if before else (acquired,)
+        if len(before) >= _MOST_ACQUIRED:
+            self.join(np.array([slot]), np.array([thread]))
+
+    def acquired(self, slots: Array, threads: Array) -> dict[tuple[int, int], Collection[Acquired]]:
+        """Return what threads have acquired that is not joined with their rows, by their positions."""
+        deep = [lane for *lane, mine in self._lanes(slots, threads) if any(one.is_deep for one in mine)]
+        for row, column in deep:
+            self.join(slots[row : row + 1], threads[column : column + 1])
+        return {(row, column): mine for row, column, mine in self._lanes(slots, threads)}
+
+    def join(self, slots: Array, threads: Array) -> bool:
+        """Join what threads have acquired with their rows; tells whether there was something."""
+        alike: dict[tuple[int, ...], tuple[int, list[int], Collection[Acquired]]] = {}
+        for row, column, mine in [*self._lanes(slots, threads)]:
+            slot, thread = int(slots[row]), int(threads[column])
+            if self._acquired[slot].pop(thread, None) is not None:
+                alike.setdefault((slot, *map(id, mine)), (slot, [], mine))[1].append(thread)
+        for slot, lanes, mine in sorted(alike.values(), key=lambda lanes: sum(one.count for one in lanes[2])):
+            self.learn(np.array([slot]), np.array(sorted(lanes)), self._clock(mine)[:, None])
+        return bool(alike)
+
+    def _lanes(self, slots: Array, threads: Array) -> Iterator[tuple[int, int, Collection[Acquired]]]:
+        """Yield the positions of threads that have acquired what is not joined with their rows, and that."""
+        if not self.have_acquired:
+            return
+        at = {thread: column for column, thread in enumerate(threads.tolist())}
+        for row, slot in enumerate(slots.tolist()):
+            mine = self._acquired.get(slot, {})
+            for thread in at if len(at) < len(mine) else mine:
+                if thread in at and thread in mine:
+                    yield row, at[thread], mine[thread]
+
+    def _clock(self, acquired: Iterable[Acquired]) -> Array:
+        """Return all of what was acquired, as a clock: (plane, rank, column)."""
+        return joined(self.nothing(1, 0)[:, 0], (one.clock() for one in acquired))
+
+    def end(self) -> None:
+        """Forget what threads know that have all ended; the columns stay."""
+        planes, _, rows, ranks, columns = self._known.shape
+        self._known, self._own = _by_row(planes, 0, rows, ranks, columns), self._own[:, :0]
+        self._acquired.clear()
+
     def padded(self, what: Array) -> Array:
         """Return a clock with the columns that came since."""
         return widened(what, self._known.shape[-1] - what.shape[-1])
@@ -473,6 +591,7 @@ class Clocks:
 
         `spaces`: the state spaces that it covers.
         """
+        self.join(slots, threads)
         covered = {FENCED} if "shared" in spaces else set()
         if "global" in spaces and self.fenced_global is not None:
             covered.add(self.fenced_global)

@@ -26,8 +26,8 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CLUSTER, SCOPES, Strength
-from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, hide
-from cutepy.sim.sanitize.order.published import Location, Snapshot
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, hide, joined
+from cutepy.sim.sanitize.order.published import Observed, Snapshot
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -183,7 +183,7 @@ class _Read(NamedTuple):
 
     column: int
     reached: int
-    found: Location
+    found: Observed
 
 
 class Passed(Snapshot):
@@ -200,9 +200,9 @@ class Passed(Snapshot):
         super().__init__(wave, launch, slots, threads)
         self._fences = fences
 
-    def known(self, row: int, columns: int | Array) -> Array:
+    def known(self, row: int, columns: int | Array, besides: object = None) -> Array:
         """Return what the fences know that threads come after: (plane, rank, column)."""
-        seen = super().known(row, columns)
+        seen = super().known(row, columns, besides)
         found, first = np.zeros_like(seen), int(self._slots[row]) // self._size * self._size
         for fence in self._fences:
             for of in np.flatnonzero(fence.slots // self._size * self._size == first).tolist():
@@ -210,8 +210,7 @@ class Passed(Snapshot):
                 lanes = np.flatnonzero(seen[SEEN, rank, fence.columns] >= fence.counts[of])
                 if len(lanes):
                     released = fence.snapshot.known(of, lanes)
-                    here = found[..., : released.shape[-1]]
-                    np.maximum(here, released, out=here)
+                    found = joined(found, [released])
         return found
 
     def thread(self, column: int) -> int:
@@ -236,16 +235,16 @@ class ScFences:
         """Return what fences have released that threads come after, if there may be some."""
         return Passed(wave, launch, slots, threads, self._fences) if self._fences else None
 
-    def read(self, wave: Wave, lane: tuple[int, int], found: Location) -> None:
+    def read(self, wave: Wave, lane: tuple[int, int], found: Observed) -> None:
         """Take what a thread has read."""
         mine = self._read.setdefault(lane, [])
-        if not any(r.found.learnt is found.learnt and r.found.version == found.version for r in mine):
+        if not any(r.found.sequence is found.sequence and r.found.length == found.length for r in mine):
             at = np.array([lane[0]]), np.array([lane[1]])
             reached = int(wave.clocks.counts(*at)[0, 0])
-            mine.append(_Read(int(wave.writes(*at)[0]), reached, found.as_it_is()))
+            mine.append(_Read(int(wave.writes(*at)[0]), reached, found))
             del mine[:-_MOST_READS]
 
-    def after(self, wave: Wave, slot: int, threads: Array) -> Iterator[tuple[Location, Array]]:
+    def after(self, wave: Wave, slot: int, threads: Array) -> Iterator[tuple[Observed, Array]]:
         """Yield what reads have found that some threads of a CTA come after, and which threads."""
         size, slots = wave.clocks.cluster, np.full(len(threads), slot)
         for (of, _), reads in self._read.items():

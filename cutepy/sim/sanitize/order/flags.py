@@ -96,35 +96,40 @@ class Flags:
     """
 
     def __init__(self) -> None:
-        self.begin(0)
+        self.begin(0, is_observed=False)
 
-    def begin(self, launch: int) -> None:
-        """Begin with a launch."""
-        self.launch = launch
+    def begin(self, launch: int, *, is_observed: bool) -> None:
+        """Begin with a launch, of whose strong reads some are looked at, or none."""
+        self.launch, self._is_observed = launch, is_observed
         self._raised: dict[int, tuple[_Raised, ...]] = {}
         self._found: deque[_Found] = deque(maxlen=_MOST)
 
     def see(self, wave: Wave, access: Access, messages: Messages) -> None:
         """Take an access by threads: strong ones find flags, and raise them."""
-        touched = elements(access) if strength(access.instruction.opcode).scope else None
+        touched = elements(access) if self._is_observed and strength(access.instruction.opcode).scope else None
         if touched is None:
             return
         keys, slots, threads = touched[0], access.ctas.slots, access.threads.ids
-        reads, raises = access.operation != "write", access.operation != "read" and len(threads) <= _MOST_THREADS
+        stores = access.operation != "read" and (access.stores is None or bool(access.stores.any()))
+        reads, raises = access.operation != "write", stores and len(threads) <= _MOST_THREADS
         if not (raises or self._raised):
             return
         if not raises:
             if reads:
                 self._find(wave, access, keys)
             return
-        snapshot = Snapshot(wave, self.launch, slots, threads)
+        snapshot = messages.released or Snapshot(wave, self.launch, slots, threads)
+        stored = np.broadcast_to(True if access.stores is None else access.stores, keys.shape[:2])
         # One after the other: of a counter the later find the earlier.
         for row, column, n in np.ndindex(keys.shape):
             slot, thread, key = int(slots[row]), int(threads[column]), int(keys[row, column, n])
-            before = self._raised.pop(key, ())
+            before = self._raised.get(key, ())
             by = int(wave.residents.blocks[slot]), thread
             if reads and before:
                 self._found += _finds(access.instruction, slot, by[0], [thread], before)
+            if not stored[row, column]:
+                continue
+            self._raised.pop(key, None)
             new = _Raised(by, access.instruction, snapshot, row, column, messages.fenced((slot, thread)))
             self._raised[key] = *(before[1 - _MOST_COUNTED :] if access.operation == "atomic" else ()), new
         while len(self._raised) > _MOST:

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import Array
-from cutepy.sim.ptx.memory_order import unit_bytes
-from cutepy.sim.sanitize.order.published import Location, Release, Sent
+from cutepy.sim.machine.lanes import Array, spread
+from cutepy.sim.ptx.memory_order import GPU, unit_bytes
+from cutepy.sim.sanitize.order.published import Location, Release, Sender, Sent, Strong
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access
@@ -35,9 +35,6 @@ FEWEST_BYTES = 64 << 20
 """Bytes of clocks that writes keep before it is asked which of these were written over."""
 
 _NOTE_BYTES = 40
-
-Sender = tuple[int, int, int]
-"""A launch, a CTA of its grid and a thread of that."""
 
 
 def elements(access: Access) -> tuple[Array, int] | None:
@@ -51,7 +48,7 @@ def elements(access: Access) -> tuple[Array, int] | None:
     if is_copy or access.addresses.shape[1] not in (1, len(threads)):
         return None
     size = unit_bytes(access.instruction.opcode) or access.size_bytes
-    firsts = np.broadcast_to(access.addresses, (len(slots), len(threads))).astype(np.int64)
+    firsts = spread(access.addresses, (len(slots), len(threads))).astype(np.int64)
     keys = firsts[..., None] + np.arange(0, access.size_bytes, size)
     return keys if access.space == "global" else ~keys, size
 
@@ -79,13 +76,14 @@ class Writes(NamedTuple):
         CTAs, threads and elements.
     size : int
         Bytes of an element.
-    scope : int
     modifies : bool
         Whether they read, too, and leave what was there.
     launch : int
         Its number.
     blocks : array of int
         By slot, the index of the resident CTA in the grid: one array for each set of CTAs that are resident together.
+    by : list of Strong
+        The operation, by CTA.
     slots, threads : array of int
     release : Release or None
         What they release by themselves.
@@ -98,15 +96,15 @@ class Writes(NamedTuple):
     keys: Array
     shape: tuple[int, int, int]
     size: int
-    scope: int
     modifies: bool
     launch: int
     blocks: Array
+    by: Sequence[Strong]
     slots: Array
     threads: Array
-    release: Release | None
-    fences: Array | None
-    passed: Release | None
+    release: Release | None = None
+    fences: Array | None = None
+    passed: Release | None = None
 
     def lane(self, at: int) -> tuple[int, int]:
         """Return the row and the column of the thread that writes an element."""
@@ -116,6 +114,11 @@ class Writes(NamedTuple):
         """Return the thread that writes an element."""
         row, column = self.lane(at)
         return self.launch, int(self.blocks[self.slots[row]]), int(self.threads[column])
+
+    @property
+    def scope(self) -> int:
+        """The scope that the instruction names."""
+        return self.by[0].scope
 
     @property
     def nbytes(self) -> int:
@@ -134,7 +137,7 @@ class Locations:
         self._notes: defaultdict[int, list[int]] = defaultdict(list)
         self._writes: list[Writes] = []
         self._firsts: list[int] = []
-        self._released: dict[int, tuple[Array, dict[tuple[Sender, int, int], Sent]]] = {}
+        self._released: dict[int, tuple[Array, dict[tuple[int, int, int, int], list[Sent]]]] = {}
         self._blocks: Array = np.zeros(0, np.int64)  # in order; in some there is nothing any more
         self._new_blocks: list[Array] = []
         self._next, self._bytes, self._most_bytes = 0, 0, FEWEST_BYTES
@@ -153,6 +156,10 @@ class Locations:
         found: Array = self._blocks[np.minimum(np.searchsorted(self._blocks, blocks), len(self._blocks) - 1)] == blocks
         return found
 
+    def mark(self, keys: Array) -> None:
+        """Let `are_near` tell of what is written from now on."""
+        self._new_blocks.append(keys >> BLOCK)
+
     def get(self, key: int, size: int) -> Location | None:
         """Return what is exactly there."""
         self._settle(key >> BLOCK)
@@ -163,7 +170,7 @@ class Locations:
         return found if found is not None and found.size == size else None
 
     def write(self, writes: Writes, elements: Array) -> None:
-        """Take some elements of a write, after all that was written before."""
+        """Take some elements of a write, after all that was written before; they are marked."""
         if not len(elements):
             return
         blocks = writes.keys[elements] >> BLOCK
@@ -175,7 +182,6 @@ class Locations:
         notes = self._notes
         for number, block in zip((self._firsts[-1] + elements).tolist(), blocks.tolist(), strict=True):
             notes[block].append(number)
-        self._new_blocks.append(blocks)
         self._bytes += _NOTE_BYTES * len(blocks)
         if self._bytes > self._most_bytes:
             self._drop_void()
@@ -189,9 +195,10 @@ class Locations:
         """Return the notes but for those that a later one of the same kind, place and thread makes void.
 
         What a thread releases there includes all that it has released there by such a write before; and what lies
-        between both finds, of what the earlier one does to others, the same after the later one.
+        between both finds, of what the earlier one does to others, the same after the later one: if all writes there
+        are morally strong, so that no read-modify-write ends what it doesn't observe.
         """
-        if len(notes) == 1:
+        if len(notes) == 1 or not self._are_strong(notes):
             return notes
         seen, kept = set(), []
         for number in reversed(notes):
@@ -202,6 +209,17 @@ class Locations:
                 seen.add(what)
                 kept.append(number)
         return kept[::-1]
+
+    def _are_strong(self, notes: list[int]) -> bool:
+        """Tell whether all writes, but for weak ones, and those before them are morally strong."""
+        written = list(map(self._written, notes))
+        strong = [writes.by[writes.lane(at)[0]] for writes, at in written if writes.scope]
+        before = (self._at.get(int(writes.keys[at])) for writes, at in written)
+        strong += [found.last for found in before if found is not None]
+        first = next(iter(strong), None)
+        if first is None or all(one.scope >= GPU for one in strong):
+            return True
+        return all(one[:2] == first[:2] for one in strong)
 
     def _drop_void(self) -> None:
         """Drop the notes that are void, and the writes of which no note is left."""
@@ -217,50 +235,45 @@ class Locations:
         """Let the writes to a block take effect."""
         notes = self._notes.pop(block, None)
         for number in self._latest(notes) if notes else ():
-            writes, at = self._written(number)
-            key = int(writes.keys[at])
-            found = self._get(key, writes.size) if writes.modifies else None
-            sent = self._sends(block, writes, key, at)
-            passed = None if writes.passed is None else writes.passed.of(*writes.lane(at))
-            if found is None:
-                self._end(key, writes.size)
-                if not sent and passed is None:
-                    continue
-                found = self._at[key] = Location(writes.size)
-                self._sizes.add(writes.size)
-            for one in sent:
-                found.add(one)
-            if passed is not None:
-                found.passed = found.passed or Location(writes.size)
-                found.passed.add(passed)
+            self._apply(*self._written(number))
 
-    def _sends(self, block: int, writes: Writes, key: int, at: int) -> Sequence[Sent]:
-        """Return what a write releases: by itself, or by fences or a release before it, at the same place and size.
+    def apply(self, writes: Writes, at: int) -> None:
+        """Let an element of a write take effect, after all that was written before; it is marked."""
+        self._settle(int(writes.keys[at]) >> BLOCK)
+        self._apply(writes, at)
 
-        One after another: what came earlier counts where its scope is the wider one.
-        """
-        row, column = writes.lane(at)
-        what = writes.sender(at), key, writes.size
+    def _apply(self, writes: Writes, at: int) -> None:
+        key, (row, column) = int(writes.keys[at]), writes.lane(at)
+        found, last = self._get(key, writes.size) if writes.modifies else None, writes.by[row]
+        sent = self._sends(writes, key, row, column) if writes.scope else []
+        passed = None if writes.passed is None else writes.passed.of(row, column)
+        if found is None or not found.last.includes(last):
+            self._end(key, writes.size)
+            if not sent and passed is None:
+                return
+            found = self._at[key] = Location(writes.size, last)
+            self._sizes.add(writes.size)
+        found.last = last
+        for one in sent:
+            found.carries = found.carries.followed_by(one)
+        if passed is not None:
+            found.passed = found.passed.followed_by(passed)
+
+    def _sends(self, writes: Writes, key: int, row: int, column: int) -> list[Sent]:
+        """Return what a write releases: by itself, or by fences or releases before it, at the same place and size."""
+        thread, block = int(writes.threads[column]), key >> BLOCK
+        what = writes.by[row].cta, thread, key, writes.size
         resident, released = self._released.get(block) or (None, {})
+        patterns = released.get(what, []) if resident is writes.blocks else []
         if writes.release is not None:
-            sent = writes.release.of(row, column)
+            patterns = _widest([writes.release.of(row, column), *patterns])
             if resident is not writes.blocks:
-                self._released[block] = writes.blocks, {what: sent}
+                self._released[block] = writes.blocks, {what: patterns}
             else:
-                released[what] = sent
-            return [sent]
-        if not writes.scope:
-            return []
-        before = [] if writes.fences is None else [f for f in writes.fences[:, row, column] if f is not None]
-        patterns = [fence.of_thread(int(writes.slots[row]), what[0][2]) for fence in before]
-        if resident is writes.blocks and what in released:
-            patterns.append(released[what])
-        found: list[Sent] = []
-        for one in sorted(patterns, key=lambda sent: -sent.order):
-            reached = min(writes.scope, one.scope)
-            if not found or reached > found[0].scope:
-                found.insert(0, one._replace(scope=reached))
-        return found
+                released[what] = patterns
+        before = () if writes.fences is None else writes.fences[:, row, column]
+        fences = [fence.of_thread(int(writes.slots[row]), thread) for fence in before if fence is not None]
+        return _widest([*fences, *patterns]) if fences else patterns
 
     def _end(self, key: int, size: int) -> None:
         """Take away what overlaps a write."""
@@ -277,3 +290,12 @@ class Locations:
             for key in [key for key in held if key < 0]:
                 del held[key]
         self._blocks = self._blocks[self._blocks >= 0]
+
+
+def _widest(patterns: list[Sent]) -> list[Sent]:
+    """Return those of a thread that none of as wide a scope has followed, the widest first."""
+    found: list[Sent] = []
+    for one in sorted(patterns, key=lambda sent: -sent.order) if len(patterns) > 1 else patterns:
+        if not found or one.first.scope > found[0].first.scope:
+            found.insert(0, one)
+    return found

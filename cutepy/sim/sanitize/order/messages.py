@@ -1,18 +1,22 @@
 """Messages through memory: a release by a write, and an acquire by a read of the value that was written.
 
-A release pattern leaves a *message* where it writes: what its thread knows. Read-modify-writes keep the messages that
-they find, other writes end them. Who reads there with an acquire pattern, in scope, learns what the messages say.
+A release pattern leaves a *message* where it writes: what its thread knows. A read-modify-write adds its own to the
+sequence that it finds, if it is morally strong with the last write there; other writes begin another sequence. A read
+that is morally strong with the last write observes all of the sequence. An acquire pattern that begins with such a read
+learns those messages whose first operations are morally strong with its own last one. What single lanes learn so is a
+length of a sequence, until somebody asks for their clocks.
 
 Threads of one cluster keep their knowledge of each other in `Clocks`. Of other clusters a thread knows messages, as
 numbers in *chains*: of two messages of one chain, who sent the later one knew the earlier. So there are as many chains
 as there are unordered senders, one for a lock that passes through a thousand threads, and each is a column of the
-clocks like others, which barriers pass on as they do all that is known. Only what somebody acquires gets a place in a
-chain. Who learns of a message that its own cluster has sent, by way of others, learns what it says: of its own cluster
-a thread's clock has all that it knows, whichever way that came.
+clocks like others, which barriers pass on as they do all that is known. Only what another cluster acquires gets a
+place in a chain. Who learns of a message that its own cluster has sent, by way of others, learns what it says: of its
+own cluster a thread's clock has all that it knows, whichever way that came.
 
 References
 ----------
-PTX ISA, "Memory Consistency Model": "Observation Order", "Release and Acquire Patterns", "Synchronizes".
+PTX ISA, "Memory Consistency Model": "Morally strong operations", "Observation Order", "Release and Acquire Patterns",
+"Synchronizes".
 """
 
 from __future__ import annotations
@@ -20,15 +24,16 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.lanes import Array
-from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, SYS, WEAK, Strength, is_sc, strength
-from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, hide, rectangle, widened
+from cutepy.sim.machine.lanes import WARP, Array, spread
+from cutepy.sim.ptx.memory_order import GPU, SYS, WEAK, Strength, is_sc, strength
+from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, Acquired, hide, joined, rectangle, widened
 from cutepy.sim.sanitize.order.fences import ScFences
 from cutepy.sim.sanitize.order.locations import Locations, Writes, elements, repeated
 from cutepy.sim.sanitize.order.published import (
@@ -36,11 +41,16 @@ from cutepy.sim.sanitize.order.published import (
     Heard,
     Location,
     Message,
+    Observed,
     Release,
+    ReleaseSequence,
+    Sender,
     Sent,
     Snapshot,
-    acquirers,
+    Strong,
+    observers,
     releases_to_launches,
+    widest_acquire,
 )
 from cutepy.sim.sanitize.order.wave import CHAIN
 
@@ -52,25 +62,54 @@ if TYPE_CHECKING:
 Lane = tuple[int, int]
 """A resident CTA, by slot, and a thread of it."""
 
+_NOTHING = Observed(ReleaseSequence(), 0)
 _MOST_READS = 16
 """Of a thread, how many values that it has read at a place, and not acquired so far, are kept."""
 
 
-_FEW = 4
-"""Messages at a location of which no clock is kept."""
 _MOST_CLUSTERS = 64
-"""Of a location, for how many clusters a clock of its messages is kept."""
+"""Of a sequence, for how many readers a clock is kept."""
 
 
-def _in_scope(location: Location, cluster: Cluster, cta: int, scope: int) -> Location:
-    """Return the messages that are in scope for a CTA, and it for them: the last of each chain."""
-    heard: dict[int, Message] = {}
-    for (chain, _), m in location.messages.items():
-        needed = GPU if m.cluster != cluster else CLUSTER if m.cta != cta else CTA
-        if min(m.scope, scope) >= needed and (chain not in heard or heard[chain].count < m.count):
-            heard.pop(chain, None)
-            heard[chain] = m
-    return Location(location.size, messages={(chain, m.scope): m for chain, m in heard.items()})
+@dataclass(frozen=True, eq=False, slots=True)
+class _Observed:
+    """What an operation has acquired, for whoever asks: see `Acquired`."""
+
+    messages: Messages
+    wave: Wave
+    by: Strong
+    observed: Observed
+
+    @property
+    def source(self) -> object:
+        return self.observed.sequence.origin
+
+    @property
+    def count(self) -> int:
+        return self.observed.length
+
+    @property
+    def is_deep(self) -> bool:
+        return self.observed.sequence.is_deep
+
+    def clock(self) -> Array:
+        return self.messages.clock(self.wave, self.by, self.observed)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Joined:
+    """What an operation has acquired, as a clock."""
+
+    what: Array
+    count: int = 0
+    is_deep: bool = False
+
+    @property
+    def source(self) -> object:
+        return self
+
+    def clock(self) -> Array:
+        return self.what
 
 
 class Messages:
@@ -80,11 +119,16 @@ class Messages:
     ----------
     launch : int
         The launch that runs, by number.
+    released : Snapshot or None
+        What threads knew that released something by the last access.
     """
 
     def __init__(self) -> None:
         self.launch = 0
+        self.released: Snapshot | None = None
+        self._releasing: tuple[Snapshot, int, int] | None = None  # and whose release follows what it acquires
         self._acquirers: dict[int, frozenset[int]] = {}
+        self._widest = WEAK
         self._is_followed = False
         self._wave: Wave | None = None
         self._forget()
@@ -92,20 +136,23 @@ class Messages:
     def _forget(self) -> None:
         """Forget all: what has sent messages is over, and all that comes knows it."""
         self._locations = Locations()
-        self._order = self._number = 0
+        self._order = 0
         self._before: dict[int, int] = {}
-        self._tails: list[tuple[int, Sent]] = []  # by chain, the last count, and what was sent
+        self._tails: list[Sent] = []  # by chain, what was sent last
+        self._counts: Array = np.zeros(0, np.int32)  # by chain, of that
         self._sent: dict[Cluster, dict[int, tuple[list[int], list[Message]]]] = {}
-        self._last_of: dict[tuple[int, int, int], int] = {}
+        self._last_of: dict[Sender, int] = {}
         self._begin_wave(None)
 
     def _begin_wave(self, wave: Wave | None) -> None:
         """Begin with CTAs that become resident: what was published through shared memory is gone."""
+        if self._wave is not None:
+            self._wave.clocks.end()
         self._wave = wave
         self._fences: Array | None = None  # (scope, CTA, thread): what the last fence of each scope releases, or None
         self._sc = ScFences()
-        self._pending: dict[Lane, dict[int, list[tuple[int, Location]]]] = {}
-        self._hints: Array | None = None  # (CTA, thread): a chain, or -1
+        self._pending: dict[Lane, dict[int, list[Observed]]] = {}  # which later operations may acquire, by key
+        self._strong: dict[tuple[int, int], Strong] = {}  # by CTA and scope
         self._locations.end_shared()
 
     def begin(self, number: int, launch: Launch, before: int, alone: bool) -> None:
@@ -116,12 +163,14 @@ class Messages:
         if alone:
             self._forget()
         self.launch, self._before[number] = number, before
-        self._acquirers = acquirers(launch.ptx, launch.kernel)
+        self._widest = widest_acquire(launch.ptx, launch.kernel)
+        # A relaxed read, too, acquires by what comes after it.
+        self._acquirers = observers(launch.ptx, launch.kernel) if self._widest else {}
         self._is_followed = bool(self._acquirers) or not alone or releases_to_launches(launch.ptx, launch.kernel)
 
     @property
     def any_sent(self) -> bool:
-        """True if a thread has acquired something."""
+        """True if a cluster has acquired something from another one."""
         return bool(self._sent)
 
     def fenced(self, lane: Lane) -> Sent | None:
@@ -139,9 +188,10 @@ class Messages:
 
     def after(self, wave: Wave, access: Access) -> None:
         """Take an access by threads, one after the other: they leave messages, and those that follow find them."""
-        is_read = access.operation == "read"
-        if self._is_followed and not (is_read and strength(access.instruction.opcode).acquires):
-            self._take(wave, access, writes=not is_read)
+        self.released = None
+        writes = access.operation != "read" and (access.stores is None or bool(access.stores.any()))
+        if self._is_followed and (writes or not strength(access.instruction.opcode).acquires):
+            self._take(wave, access, writes)
 
     def _take(self, wave: Wave, access: Access, writes: bool) -> None:
         how = strength(access.instruction.opcode)
@@ -162,7 +212,8 @@ class Messages:
                 self._find(wave, slots, threads, keys[..., n], size, how)
             return
         at = rectangle(slots, threads)
-        release = self._release(Snapshot(wave, self.launch, slots, threads), how.scope) if how.releases else None
+        self.released = Snapshot(wave, self.launch, slots, threads) if how.releases else None
+        release = None if self.released is None else self._release(self.released, how.scope)
         before = None if fences is None else fences[:, *at].copy()
         sc = self._sc.before(wave, self.launch, slots, threads) if how.scope >= GPU else None
         passed = None if sc is None else self._release(sc, how.scope)
@@ -172,69 +223,86 @@ class Messages:
         sends = np.ones(near.shape[:2], bool)
         if release is None and passed is None:
             sends = np.zeros_like(sends) if before is None else (before != None).any(axis=0)  # noqa: E711 - by element
-        stores = True if access.stores is None else np.broadcast_to(access.stores, near.shape[:2])[..., None]
+        stores = True if access.stores is None else spread(access.stores, near.shape[:2])[..., None]
         left = ((near | sends[..., None]) & stores).reshape(-1)
-        written = Writes(
-            *(keys.reshape(-1), keys.shape, size, how.scope, reads, self.launch, wave.residents.blocks, slots, threads),
-            *(release, before, passed),
-        )
-        first = 0
-        for element in np.flatnonzero(asked).tolist() if looked_at else ():
-            if element % keys.shape[2] not in looked_at:
-                continue
-            self._locations.write(written, first + np.flatnonzero(left[first:element]))
-            first = element
+        asked, keys = asked.reshape(-1), keys.reshape(-1)
+        by = [self._by(wave, slot, how.scope) for slot in slots.tolist()]
+        written = Writes(keys, near.shape, size, reads, self.launch, wave.residents.blocks, by, slots, threads)
+        written = written._replace(release=release, fences=before, passed=passed)
+        self._locations.mark(keys[left])
+        if not looked_at:
+            self._locations.write(written, np.flatnonzero(left))
+            return
+        self._locations.write(written, np.flatnonzero(left & ~asked))
+        for element in np.flatnonzero(asked).tolist():
             row, column = written.lane(element)
-            key = int(written.keys[first])
-            found = self._locations.get(key, size)
-            if found is not None:
-                self._read(wave, int(slots[row]), threads[column : column + 1], key, found, how)
-        self._locations.write(written, first + np.flatnonzero(left[first:]))
+            if element % near.shape[2] in looked_at:
+                self._releasing = None if self.released is None else (self.released, row, column)
+                slot, key = int(slots[row]), int(keys[element])
+                found = self._locations.get(key, size)
+                self._read(wave, slot, threads[column : column + 1], key, found, how)
+                self._releasing = None
+            if left[element]:
+                self._locations.apply(written, element)
 
     def _find(self, wave: Wave, slots: Array, threads: Array, keys: Array, size: int, how: Strength) -> None:
         """Take reads of one element each, (CTA, thread): the threads of a CTA that read the same learn it at once."""
         near = self._locations.are_near(keys)
         for key in dict.fromkeys(keys[near].tolist()):
             found = self._locations.get(key, size)
-            if found is not None:
+            if found is not None or self._pending:
                 here = keys == key
                 for row in np.flatnonzero(here.any(axis=1)).tolist():
                     self._read(wave, int(slots[row]), threads[here[row]], key, found, how)
 
-    def _read(self, wave: Wave, slot: int, threads: Array, key: int, found: Location, how: Strength) -> None:
-        """Let threads of a CTA acquire what is at a location, or keep it until a fence of theirs acquires it."""
-        if found.says_something:
-            for thread in threads.tolist() if self._pending or not how.acquires else ():
-                self._keep(wave, (slot, thread), key, found, how)
-            if how.acquires:
-                self._learn(wave, slot, threads, found, how.scope)
-        if found.passed is not None and how.scope >= GPU:
-            for thread in threads.tolist():
-                self._sc.read(wave, (slot, thread), found.passed)
+    def _read(self, wave: Wave, slot: int, threads: Array, key: int, found: Location | None, how: Strength) -> None:
+        """Let threads of a CTA observe what is at a location, which they acquire, or a later operation of theirs."""
+        observed = passed = _NOTHING
+        if found is not None and found.last.includes(self._by(wave, slot, how.scope)):
+            observed, passed = found.carries.observed(), found.passed.observed()
+        is_over = how.acquires and how.scope >= self._widest
+        for thread in threads.tolist() if self._pending or (observed.length and not is_over) else ():
+            self._acquire_earlier(wave, (slot, thread), key, how)
+            if observed.length and not is_over:
+                self._keep((slot, thread), key, observed)
+        if observed.length and how.acquires:
+            self._learn(wave, slot, threads, observed, how.scope)
+        for thread in threads.tolist() if passed.length and how.scope >= GPU else ():
+            self._sc.read(wave, (slot, thread), passed)
 
-    def _keep(self, wave: Wave, lane: Lane, key: int, found: Location, how: Strength) -> None:
-        """Acquire what a thread has read at a location before, or keep what it reads there now."""
-        if how.acquires:
-            for earlier, location in self._pending.get(lane, {}).pop(key, ()):
-                self._learn(wave, lane[0], np.array(lane[1:]), location, min(earlier, how.scope))
+    def _acquire_earlier(self, wave: Wave, lane: Lane, key: int, how: Strength) -> None:
+        """Acquire what a thread has read at a location before, which an operation of a wider scope may once more."""
+        mine = self._pending.get(lane)
+        if mine is None or not how.acquires:
             return
+        for earlier in mine.get(key, ()):
+            self._learn(wave, lane[0], np.array(lane[1:]), earlier, how.scope)
+        if how.scope >= self._widest:
+            mine.pop(key, None)
+            if not mine:
+                del self._pending[lane]
+
+    def _keep(self, lane: Lane, key: int, observed: Observed) -> None:
+        """Keep what a thread has read at a location."""
         mine = self._pending.setdefault(lane, {}).setdefault(key, [])
-        if mine and mine[-1][1].learnt is found.learnt:  # nothing has replaced it since
-            scope, location = mine[-1]
-            if location.version == found.version:
-                mine[-1] = max(scope, how.scope), location
-                return
-            if how.scope >= scope:
-                mine.pop()
-        mine.append((how.scope, found.as_it_is()))
+        if mine and mine[-1].sequence.origin is observed.sequence.origin:
+            mine.pop()
+        mine.append(observed)
         del mine[:-_MOST_READS]
+
+    def _by(self, wave: Wave, slot: int, scope: int) -> Strong:
+        """Return an operation by threads of a CTA."""
+        found = self._strong.get((slot, scope))
+        if found is None:
+            blocks, size = wave.residents.blocks, wave.clocks.cluster
+            found = Strong((self.launch, int(blocks[slot // size * size])), int(blocks[slot]), scope)
+            self._strong[slot, scope] = found
+        return found
 
     def _release(self, snapshot: Snapshot, scope: int) -> Release:
         """Return what threads release by an instruction."""
         self._order += 1
-        at = rectangle(*snapshot.lanes)
-        hints = None if self._hints is None else self._hints[at].copy()
-        return Release(scope, snapshot, self._order, hints)
+        return Release(scope, snapshot, self._order)
 
     def fence(self, wave: Wave, event: Fence) -> None:
         """Take a fence: what threads have read they acquire, and what they know their writes release from now on."""
@@ -245,19 +313,17 @@ class Messages:
             self._begin_wave(wave)
         slots, threads = event.ctas.slots, event.threads.ids
         hidden = wave.hidden_from(event.instruction)
-        acquire = how.acquires and self._pending
-        for lane in itertools.product(slots.tolist(), threads.tolist()) if acquire else ():
-            found = self._pending.pop(lane, {})
-            for scope, location in itertools.chain.from_iterable(found.values()):
-                self._learn(wave, lane[0], np.array(lane[1:]), location, min(scope, how.scope), hidden)
-            # A fence of a wider scope may come yet.
-            wider = {key: [one for one in reads if one[0] > how.scope] for key, reads in found.items()}
-            if any(wider.values()):
-                self._pending[lane] = {key: reads for key, reads in wider.items() if reads}
+        rows, columns = {*slots.tolist()}, {*threads.tolist()}
+        acquiring = [lane for lane in self._pending if lane[0] in rows and lane[1] in columns] if how.acquires else []
+        for lane in acquiring:
+            for observed in itertools.chain.from_iterable(self._pending[lane].values()):
+                self._learn(wave, lane[0], np.array(lane[1:]), observed, how.scope, hidden)
+            if how.scope >= self._widest and not len(hidden):
+                del self._pending[lane]
         sc = is_sc(event.instruction.opcode) and how.scope >= GPU
         for slot in slots.tolist() if sc else ():
-            for location, after in self._sc.after(wave, slot, threads):
-                self._learn(wave, slot, after, location, how.scope)
+            for observed, after in self._sc.after(wave, slot, threads):
+                self._learn(wave, slot, after, observed, how.scope)
         if how.releases:
             reached = wave.writes(slots, threads), wave.clocks.counts(slots, threads)
             snapshot = Snapshot(wave, self.launch, slots, threads, hidden)
@@ -272,104 +338,117 @@ class Messages:
     # Messages.
 
     def _message(self, sent: Sent) -> Message:
-        """Give what somebody acquires a place in a chain."""
+        """Give what another cluster acquires a place in a chain."""
+        if sent.message is not None:
+            return sent.message
         snapshot = sent.snapshot
         known = snapshot.known(sent.row, sent.column)
-        chain = self._chain(sent, known)
-        count = self._tails[chain][0] + 1 if chain < len(self._tails) else 1
-        self._tails[chain : chain + 1] = [(count, sent)]
-        self._last_of[sent.sender] = chain
         chains = snapshot.chains(known, len(self._tails))
-        cluster = snapshot.cluster(sent.row)
+        chain = self._chain(sent, chains)
+        self._tails[chain : chain + 1] = [sent]
+        self._counts = widened(self._counts, max(0, len(self._tails) - len(self._counts)))
+        self._counts[chain] += 1
+        self._last_of[sent.sender] = chain
         over = snapshot.over(known) | self._before[snapshot.launch]
-        self._number += 1
-        cta = snapshot.cta(sent.row)
-        message = Message(cluster, cta, sent.scope, known, chains, over, chain, count, self._number)
-        counts, messages = self._sent.setdefault(cluster, {}).setdefault(chain, ([], []))
-        counts.append(count)
-        messages.append(message)
-        return message
+        sent.message = Message(known, chains, over, chain, int(self._counts[chain]))
+        counts, messages = self._sent.setdefault(sent.first.cluster, {}).setdefault(chain, ([], []))
+        counts.append(sent.message.count)
+        messages.append(sent.message)
+        return sent.message
 
-    def _chain(self, sent: Sent, known: Array) -> int:
+    def _chain(self, sent: Sent, chains: Array) -> int:
         """Return a chain whose last message the sender knows and shows, or a new one."""
-        if sent.snapshot.hides:
-            return len(self._tails)
         own = self._last_of.get(sent.sender)
-        if own is not None:
-            _, last = self._tails[own]
-            if last.sender == sent.sender and last.order <= sent.order:
-                return own
-        if sent.hint is not None:
-            column = sent.snapshot.columns.get(sent.hint)
-            if column is not None and column < known.shape[-1] and known[SEEN, 0, column] >= self._tails[sent.hint][0]:
-                return sent.hint
-        return len(self._tails)
+        last = None if own is None else self._tails[own]
+        if own is not None and last is not None and last.sender == sent.sender and last.order <= sent.order:
+            return own
+        known = np.flatnonzero(chains >= self._counts)
+        return int(known[0]) if len(known) else len(self._tails)
 
     def _learn(
         self,
         wave: Wave,
         slot: int,
         threads: Array,
-        location: Location,
+        observed: Observed,
         scope: int,
         hidden: Array = NO_COLUMNS,
     ) -> None:
-        """Let threads of a CTA know what the messages at a location say that are in scope for it and it for them."""
-        clocks, blocks = wave.clocks, wave.residents.blocks
-        cta = int(blocks[slot])
-        key = self.launch, cta, WEAK if len(hidden) else scope
-        versions = location.learnt.get(key)
-        if versions is None:
-            versions = location.learnt[key] = np.full(clocks.threads, -1)
-        threads = threads[versions[threads] != location.version]
+        """Let threads of a CTA know of the patterns they have observed those that are in scope for it and it for them.
+
+        Some lanes of a warp learn it when somebody asks.
+        """
+        clocks, by, (sequence, count) = wave.clocks, self._by(wave, slot, scope), observed
+        key = self.launch, by.cta, WEAK if len(hidden) else scope
+        learnt = sequence.learnt.get(key)
+        if learnt is None:
+            learnt = sequence.learnt[key] = np.zeros(clocks.threads, np.int64)
+        threads = threads[learnt[threads] < count]
         if not len(threads):
             return
-        for sent in location.sent.values():
-            location.hear(self._message(sent))
-        location.sent.clear()
-        versions[threads] = location.version
-        cluster = self.launch, int(blocks[slot // clocks.cluster * clocks.cluster])
-        if scope < GPU or not location.is_wide:
-            location = _in_scope(location, cluster, cta, scope)
-        if not location.messages:
-            return
-        what = self._heard(wave, cluster, location)
-        clocks.learn(np.array([slot]), threads, hide(what, hidden))
-        if self._hints is None:
-            self._hints = np.full((wave.residents.count, clocks.threads), -1)
-        self._hints[slot, threads] = next(reversed(location.messages))[0]
+        learnt[threads] = count
+        acquired: Acquired = _Observed(self, wave, by, observed)
+        if len(threads) < WARP and _is_all(observed, by) and not len(hidden):
+            for thread in threads.tolist():
+                clocks.defer(slot, thread, acquired)
+        else:
+            acquired = _Joined(hide(self.clock(wave, by, observed), hidden).copy())
+            if acquired.what.shape[-1]:
+                clocks.learn(np.array([slot]), threads, acquired.what[:, None])
+        if self._releasing is not None:
+            snapshot, row, column = self._releasing
+            snapshot.acquire(row, column, acquired)
 
-    def _heard(self, wave: Wave, cluster: Cluster, location: Location) -> Array:
-        """Return the messages at a location as a clock of a cluster's threads: (plane, 1, rank, column)."""
-        clocks, chains = wave.clocks, location.chains()
-        heard = location.heard.get(cluster)
-        if heard is None:
-            heard = Heard(clocks.nothing(1, 0), np.zeros(0, np.int32))
-            if len(location.messages) > _FEW:
-                location.heard[cluster] = heard
-                if len(location.heard) > _MOST_CLUSTERS:
-                    del location.heard[next(iter(location.heard))]
-        before = widened(heard.chains, len(chains) - len(heard.chains))
-        new, grown = list(location.since(heard.number)), np.flatnonzero(chains > before)
-        known = [m.known for m in new if m.cluster == cluster]
-        if any(m.cluster != cluster for m in new):  # else who sent them knows all that they know of it
-            known += self._passed_on(cluster, chains, grown)
+    def clock(self, wave: Wave, by: Strong, observed: Observed) -> Array:
+        """Return what an operation acquires as a clock of its cluster's threads, (plane, rank, column).
+
+        It is good until the clock of more of the sequence is asked for.
+        """
+        sequence, length = observed
+        is_all = _is_all(observed, by)
+        key = by.cluster if is_all else by
+        heard = sequence.heard.pop(key, None)
+        if heard is None or heard.count > length:
+            heard = Heard(wave.clocks.nothing(1, 0)[:, 0])
+        first = max(0, heard.count - sequence.dropped)
+        sent_since = sequence.sent[first : length - sequence.dropped]
+        new = (one for one in sent_since if is_all or one.first.includes(by))
+        messages: list[Message] = []
+        for (snapshot, row), sent in itertools.groupby(new, lambda one: (one.snapshot, one.row)):
+            if snapshot.cluster(row) == by.cluster:
+                columns = np.array([one.column for one in sent])
+                heard.what = joined(heard.what, [snapshot.known(row, columns, sequence.origin if is_all else None)])
+            else:
+                messages += map(self._message, sent)
+        if messages:
+            self._hear(wave, by.cluster, heard, messages)
+        heard.count = length
+        sequence.heard[key] = heard
+        if len(sequence.heard) > _MOST_CLUSTERS:
+            del sequence.heard[next(iter(sequence.heard))]
+        return heard.what
+
+    def _hear(self, wave: Wave, cluster: Cluster, heard: Heard, messages: list[Message]) -> None:
+        """Add messages of other clusters to what a cluster hears."""
+        clocks, before = wave.clocks, heard.chains
+        chains = widened(before, max(0, len(self._tails) - len(before))).copy()
+        for m in messages:
+            np.maximum(chains[: len(m.chains)], m.chains, out=chains[: len(m.chains)])
+            chains[m.chain] = max(int(chains[m.chain]), m.count)
+        grown = np.flatnonzero(chains > widened(before, len(chains) - len(before)))
         for k in grown.tolist():
             if k not in wave.chains:
                 wave.chains[k] = clocks.column((CHAIN, k))
-        heard.over = reduce(or_, (m.over for m in new), heard.over)
+        heard.over = reduce(or_, (m.over for m in messages), heard.over)
         column = wave.over_column(heard.over) if heard.over else None
-        what = heard.what = widened(heard.what, len(clocks.owner) - heard.what.shape[-1])
-        for one in known:
-            mine = what[:, 0, :, : one.shape[-1]]
-            np.maximum(mine, one[..., : what.shape[-1]], out=mine)
+        what = joined(heard.what, self._passed_on(cluster, chains, grown))
+        what = widened(what, max(0, len(clocks.owner) - what.shape[-1]))
         columns = np.array([wave.chains[k] for k in grown.tolist()], np.intp)
         for plane in (DONE, SEEN):
-            what[plane, 0, 0, columns] = np.maximum(what[plane, 0, 0, columns], chains[grown])
+            what[plane, 0, columns] = np.maximum(what[plane, 0, columns], chains[grown])
         if column is not None:
-            what[: SEEN + 1, 0, 0, column] = 1
-        heard.chains, heard.number = chains.copy(), new[0].number if new else heard.number
-        return what
+            what[: SEEN + 1, 0, column] = 1
+        heard.chains, heard.what = chains, what
 
     def _passed_on(self, cluster: Cluster, chains: Array, grown: Array) -> Iterator[Array]:
         """Yield what a cluster has sent itself that messages of others know, the last of each of some chains."""
@@ -421,3 +500,8 @@ class Messages:
                 held_there = said[ranks[here], np.minimum(columns[here], said.shape[-1] - 1)]
                 result[here] = (held_there >= counts[here]) & (columns[here] < said.shape[-1])
         return result
+
+
+def _is_all(observed: Observed, by: Strong) -> bool:
+    """Tell whether all that was observed is in scope for an operation, and it for that."""
+    return by.scope >= GPU and observed.length <= observed.sequence.wide

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.ptx.memory_order import CTA, GPU, strength
+from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, WEAK, strength
 from cutepy.sim.ptx.model import Instruction, Register, Vector, registers_in
-from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, hide, widened
+from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, Acquired, furthest, hide, joined
 from cutepy.sim.translate import linked
 from cutepy.sim.translate.effects import read, written
 
@@ -24,6 +23,31 @@ if TYPE_CHECKING:
 
 Cluster = tuple[int, int]
 """A launch, by number, and a cluster of it, by the index of its first CTA."""
+
+
+Sender = tuple[int, int, int]
+"""A launch, a CTA of its grid and a thread of that."""
+
+
+class Strong(NamedTuple):
+    """Strong operation, by where its thread is.
+
+    Attributes
+    ----------
+    cluster : Cluster
+    cta : int
+        By its index in the grid.
+    scope : int
+    """
+
+    cluster: Cluster
+    cta: int
+    scope: int
+
+    def includes(self, other: Strong) -> bool:
+        """Tell whether each is in the scope of the other: the two are morally strong."""
+        needed = GPU if self.cluster != other.cluster else CLUSTER if self.cta != other.cta else CTA
+        return min(self.scope, other.scope) >= needed
 
 
 class Snapshot:
@@ -36,10 +60,17 @@ class Snapshot:
     slots, threads : array of int
     hidden : array of int, optional
         Columns of which it shows nothing.
+
+    Attributes
+    ----------
+    sources : set of object
+        What its threads had acquired from, and nobody had asked for: see `Clocks.defer`.
     """
 
     def __init__(self, wave: Wave, launch: int, slots: Array, threads: Array, hidden: Array = NO_COLUMNS) -> None:
-        view, self._row_of = wave.clocks.view(slots, threads)
+        self._acquired = wave.clocks.acquired(slots, threads)
+        self.sources = {one.source for each in self._acquired.values() for one in each}
+        view, self._row_of = wave.clocks.view(slots, threads, joins=False)
         self._view = view.kept()
         wave.clocks.tick(slots, threads)
         self._slots, self._threads, self._owner = slots, threads, wave.clocks.owner
@@ -47,8 +78,16 @@ class Snapshot:
         self.launch, self.columns, self._over, self._hidden = launch, wave.chains, wave.over, hidden
         self._chains: tuple[Array, Array] | None = None
 
-    def known(self, row: int, columns: int | Array) -> Array:
-        """Return what one of the threads knows, or some together: (plane, rank, column)."""
+    def acquire(self, row: int, column: int, acquired: Acquired) -> None:
+        """Let one of the threads know something more: what it acquires by the instruction that releases."""
+        self._acquired[row, column] = furthest((*self._acquired.get((row, column), ()), acquired))
+        self.sources.add(acquired.source)
+
+    def known(self, row: int, columns: int | Array, besides: object = None) -> Array:
+        """Return what one of the threads knows, or some together: (plane, rank, column).
+
+        `besides`: what is left out of it if it was acquired from there.
+        """
         found: Array
         if isinstance(columns, int):
             found = self._view.known[:, row, self._row_of[columns]].copy()
@@ -59,6 +98,10 @@ class Snapshot:
         assert self._view.own is not None
         rank = int(self._slots[row]) % self._size
         found[:, rank, mine] = np.maximum(found[:, rank, mine], self._view.own[:, row, mine])
+        if self._acquired:
+            lanes = [columns] if isinstance(columns, int) else columns.tolist()
+            acquired = (one for lane in lanes for one in self._acquired.get((row, lane), ()) if one.source != besides)
+            found = joined(found, (one.clock() for one in furthest(acquired)))
         return hide(found, self._hidden)
 
     def chains(self, known: Array, many: int) -> Array:
@@ -77,14 +120,9 @@ class Snapshot:
         heard = (n for n, at in self._over.items() if at < known.shape[-1] and known[SEEN, 0, at])
         return reduce(or_, heard, 0)
 
-    @property
-    def hides(self) -> bool:
-        """True if it shows less than the threads' clocks."""
-        return len(self._hidden) > 0
-
-    def cta(self, row: int) -> int:
-        """Return a CTA's index in the grid."""
-        return int(self._blocks[self._slots[row]])
+    def strong(self, row: int, scope: int) -> Strong:
+        """Return an operation of such a scope by the threads of a CTA."""
+        return Strong(self.cluster(row), int(self._blocks[self._slots[row]]), scope)
 
     def cluster(self, row: int) -> Cluster:
         """Return the cluster of a CTA."""
@@ -109,32 +147,33 @@ class Snapshot:
         return self._view.known.nbytes + (0 if self._view.own is None else self._view.own.nbytes)
 
 
-class Sent(NamedTuple):
-    """A release pattern that nobody has acquired so far.
+@dataclass(eq=False, slots=True)
+class Sent:
+    """A release pattern.
 
     Attributes
     ----------
-    scope : int
-        The narrower of those of the fence and the write.
+    first : Strong
+        Its first operation: the fence, or the write that releases by itself.
     snapshot, row, column : Snapshot, int, int
         What its thread knew.
     order : int
         Counts the instructions that release.
-    hint : int or None
-        A chain whose last message its thread may know.
+    message : Message or None
+        What it says to other clusters, if one of these has acquired it.
     """
 
-    scope: int
+    first: Strong
     snapshot: Snapshot
     row: int
     column: int
     order: int
-    hint: int | None
+    message: Message | None = None
 
     @property
-    def sender(self) -> tuple[int, int, int]:
-        """The launch, the CTA and the thread."""
-        return self.snapshot.launch, self.snapshot.cta(self.row), self.snapshot.thread(self.column)
+    def sender(self) -> Sender:
+        """Its thread."""
+        return self.snapshot.launch, self.first.cta, self.snapshot.thread(self.column)
 
 
 @dataclass(eq=False, slots=True)
@@ -148,19 +187,15 @@ class Release:
         The clocks of these threads.
     order : int
         Counts the instructions.
-    hints : array of int, (CTA, thread), or None
-        By thread, a chain whose last message it may know, or -1.
     """
 
     scope: int
     snapshot: Snapshot
     order: int
-    hints: Array | None
 
     def of(self, row: int, column: int) -> Sent:
         """Return that of one thread, by its position among those of the snapshot."""
-        hint = -1 if self.hints is None else int(self.hints[row, column])
-        return Sent(self.scope, self.snapshot, row, column, self.order, None if hint < 0 else hint)
+        return Sent(self.snapshot.strong(row, self.scope), self.snapshot, row, column, self.order)
 
     def of_thread(self, slot: int, thread: int) -> Sent:
         """Return that of one thread."""
@@ -169,14 +204,10 @@ class Release:
 
 @dataclass(eq=False, slots=True)
 class Message:
-    """A release pattern that somebody has acquired.
+    """A release pattern that another cluster has acquired.
 
     Attributes
     ----------
-    cluster : Cluster
-    cta : int
-        The CTA that sends it, by its index in the grid.
-    scope : int
     known : array of int, (plane, rank, column)
         What it says of its own cluster.
     chains : array of int, (chain,)
@@ -185,134 +216,156 @@ class Message:
         The launches that it knows to be over, as bits.
     chain, count : int
         Its own place.
-    number : int
-        Counts all messages.
     """
 
-    cluster: Cluster
-    cta: int
-    scope: int
     known: Array
     chains: Array
     over: int
     chain: int
     count: int
-    number: int
 
 
 @dataclass(eq=False, slots=True)
 class Heard:
-    """The messages of a location, as a clock of a cluster's threads.
+    """The first of a sequence of release patterns, as a clock of a cluster's threads.
 
     Attributes
     ----------
-    what : array of int, (plane, 1, rank, column)
+    what : array of int, (plane, rank, column)
     chains : array of int, (chain,)
         How far they know each chain.
     over : int
         The launches that they know to be over, as bits.
-    number : int
-        That of the last message.
+    count : int
+        How many patterns.
     """
 
     what: Array
-    chains: Array
+    chains: Array = field(default_factory=lambda: np.zeros(0, np.int32))
     over: int = 0
-    number: int = 0
+    count: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class ReleaseSequence:
+    """Release patterns that a value carries, as they came: of the write at its head, and of what has modified that.
+
+    Attributes
+    ----------
+    origin : object
+        The same for a sequence and for what `followed_by` makes of it.
+    dropped : int
+        How many patterns came first of which others say all.
+    sent : list of Sent
+        Those that came then: read-modify-writes append to it.
+    wide : int
+        How many of the first are of scope .gpu or wider, as are all that were dropped.
+    is_deep : bool
+        Whether there are patterns whose threads had acquired from other sequences what nobody had asked for.
+    learnt : dict of (launch, CTA, scope) to array of int
+        By thread, how many patterns it has learnt.
+    heard : dict of (cluster or operation) to Heard
+        What the threads of a cluster learn of the first patterns, by the operation that acquires them if these are not
+        of scope .gpu or wider.
+    """
+
+    origin: object = field(default_factory=object)
+    dropped: int = 0
+    sent: list[Sent] = field(default_factory=list)
+    wide: int = 0
+    is_deep: bool = False
+    learnt: dict[tuple[int, int, int], Array] = field(default_factory=dict)
+    heard: dict[Cluster | Strong, Heard] = field(default_factory=dict)
+    _kinds: set[tuple[Sender, int]] = field(default_factory=set)
+
+    @property
+    def length(self) -> int:
+        """How many patterns there were."""
+        return self.dropped + len(self.sent)
+
+    def observed(self) -> Observed:
+        """Return the sequence as who reads the value now observes it."""
+        return Observed(self, self.length)
+
+    def followed_by(self, sent: Sent) -> ReleaseSequence:
+        """Return the sequence with another pattern: a new one, if there are many that others replace."""
+        result = self if len(self.sent) <= _MANY_SENT + 2 * len(self._kinds) else self._shortened()
+        result._add(sent)
+        return result
+
+    def _shortened(self) -> ReleaseSequence:
+        widest, kept = dict[Sender, int](), list[Sent]()
+        for one in reversed(self.sent):  # what a thread releases includes what it has released in no wider scope
+            if one.first.scope > widest.get(one.sender, WEAK):
+                widest[one.sender] = one.first.scope
+                kept.append(one)
+        dropped = self.length - len(kept)
+        result = ReleaseSequence(self.origin, dropped, wide=dropped, learnt=self.learnt)
+        for one in reversed(kept):
+            result._add(one)
+        result.heard = {by: heard for by, heard in self.heard.items() if heard.count == self.length}
+        return result
+
+    def _add(self, sent: Sent) -> None:
+        if self.wide == self.length and sent.first.scope >= GPU:
+            self.wide += 1
+        self.sent.append(sent)
+        self.is_deep = self.is_deep or any(source is not self.origin for source in sent.snapshot.sources)
+        self._kinds.add((sent.sender, sent.first.scope))
+
+
+_MANY_SENT = 64
+"""Patterns of a sequence that are kept, even if others replace them."""
+
+
+class Observed(NamedTuple):
+    """A value that was read: the sequence of release patterns that it carries, and how many there were."""
+
+    sequence: ReleaseSequence
+    length: int
 
 
 @dataclass(eq=False, slots=True)
 class Location:
-    """The messages that the value at an address carries.
+    """The value at an address.
 
     Attributes
     ----------
     size : int
         Bytes of the accesses there.
-    sent : dict of (sender, scope) to Sent
-        Those that nobody has acquired, the last of each thread, and earlier ones of wider scopes.
-    messages : dict of (int, scope) to Message
-        Others, the last of each chain and scope, the newest last.
-    version : int
-        Counts the changes.
-    learnt : dict of (launch, CTA, scope) to array of int
-        By thread, which version it has learnt, or -1.
-    passed : Location or None
+    last : Strong
+        The write of the value: who reads it observes what it carries if that read and this write are morally strong.
+    carries : ReleaseSequence
+    passed : ReleaseSequence
         What fences with .sc say that came before the writes: see `fences.py`.
-    is_wide : bool
-        Whether all messages are of scope .gpu or wider.
-    heard : dict of (launch, cluster) to Heard
-        What threads of a cluster learn of the messages, if these are many: most have been there before.
     """
 
     size: int
-    sent: dict[tuple[tuple[int, int, int], int], Sent] = field(default_factory=dict)
-    messages: dict[tuple[int, int], Message] = field(default_factory=dict)
-    version: int = 0
-    learnt: dict[tuple[int, int, int], Array] = field(default_factory=dict)
-    passed: Location | None = None
-    is_wide: bool = True
-    heard: dict[Cluster, Heard] = field(default_factory=dict)
-    _chains: tuple[int, Array] = (0, NO_COLUMNS)
-
-    @property
-    def says_something(self) -> bool:
-        """True if there are messages."""
-        return bool(self.sent or self.messages)
-
-    def add(self, sent: Sent) -> None:
-        """Add what a write says."""
-        for scope in range(CTA, sent.scope + 1):  # what it said before, to no wider scope, is part of that
-            self.sent.pop((sent.sender, scope), None)
-        self.sent[sent.sender, sent.scope] = sent
-        self.version += 1
-
-    def hear(self, message: Message) -> None:
-        """Add a message that is newer than all others."""
-        self.messages.pop((message.chain, message.scope), None)
-        self.messages[message.chain, message.scope] = message
-        self.is_wide &= message.scope >= GPU
-
-    def since(self, number: int) -> Iterator[Message]:
-        """Yield the messages that are newer than one with a number."""
-        return itertools.takewhile(lambda m: m.number > number, reversed(self.messages.values()))
-
-    def chains(self) -> Array:
-        """Return how far each chain is known to who knows all messages."""
-        before, result = self._chains
-        new = list(self.since(before))
-        if new:
-            size = max(max(len(m.chains), m.chain + 1) for m in new)
-            result = widened(result, max(0, size - len(result))).astype(np.int32)
-            for m in new:
-                np.maximum(result[: len(m.chains)], m.chains, out=result[: len(m.chains)])
-                result[m.chain] = max(int(result[m.chain]), m.count)
-            self._chains = new[0].number, result
-        return result
-
-    def as_it_is(self) -> Location:
-        """Return what is there now, whatever is written later."""
-        return Location(
-            self.size, dict(self.sent), dict(self.messages), self.version, self.learnt, is_wide=self.is_wide
-        )
+    last: Strong
+    carries: ReleaseSequence = field(default_factory=ReleaseSequence)
+    passed: ReleaseSequence = field(default_factory=ReleaseSequence)
 
 
 @lru_cache(maxsize=64)
-def acquirers(ptx: str, kernel: str) -> dict[int, frozenset[int]]:
-    """Return which instructions can learn from a message, by index, each with the elements by which it can.
+def observers(ptx: str, kernel: str) -> dict[int, frozenset[int]]:
+    """Return the strong reads of a kernel, by index, each with the elements that it looks at.
 
-    A value that nobody looks at tells nobody that something was released.
+    A value that nobody looks at tells nobody what came before it.
     """
     instructions = linked(ptx, kernel).function.instructions
     used = set()
     for i in instructions:
         # What a guarded atomic leaves as it was counts as read.
         used |= {*read(i)} - ({*written(i)} if i.parts[0] in ("ld", "atom") else set())
-    found = {}
-    if any(strength(i.opcode).acquires for i in instructions):  # a relaxed read, too, acquires by what comes after it
-        strong = (i for i in instructions if i.parts[0] in ("ld", "atom") and strength(i.opcode).scope)
-        found = {i.index: frozenset(_elements_in(i, used)) for i in strong}
+    strong = (i for i in instructions if i.parts[0] in ("ld", "atom") and strength(i.opcode).scope)
+    found = {i.index: frozenset(_elements_in(i, used)) for i in strong}
     return {index: elements for index, elements in found.items() if elements}
+
+
+def widest_acquire(ptx: str, kernel: str) -> int:
+    """Return the widest scope in which a kernel acquires something, up to .gpu."""
+    how = [strength(i.opcode) for i in linked(ptx, kernel).function.instructions]
+    return min(GPU, max((one.scope for one in how if one.acquires), default=WEAK))
 
 
 def _elements_in(i: Instruction, used: set[Register]) -> Iterator[int]:
@@ -326,7 +379,7 @@ def _elements_in(i: Instruction, used: set[Register]) -> Iterator[int]:
 
 @lru_cache(maxsize=64)
 def releases_to_launches(ptx: str, kernel: str) -> bool:
-    """Tell whether a kernel may show something to another one that runs beside it: see `acquirers`."""
+    """Tell whether a kernel may show something to another one that runs beside it: see `observers`."""
     instructions = linked(ptx, kernel).function.instructions
     wide = [(i, how) for i in instructions if (how := strength(i.opcode)).scope >= GPU]
     fences = any(how.releases for i, how in wide if i.parts[0] in ("fence", "membar"))

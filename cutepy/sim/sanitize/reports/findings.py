@@ -310,11 +310,9 @@ def _shared_granules(found: Conflict) -> tuple[int, int]:
     """Return the first granule that both lanes touched, and how many there are from that to the last."""
     before, after = found.before, found.after
     row = int(np.searchsorted(before.slots, after.slots[found.row]))
-    places = [
-        touch.places[min(at, len(touch.places) - 1), lane]
-        for touch, at, lane in ((before, row, found.before_lane), (after, found.row, found.after_lane))
-    ]
-    both = np.intersect1d(*places)
+    sides = (before, row, found.before_lane), (after, found.row, found.after_lane)
+    touched = ((*touch.touched(at), lane) for touch, at, lane in sides)
+    both = np.intersect1d(*(granules[lanes == lane] for granules, lanes, lane in touched))
     return int(both[0]), int(both[-1] - both[0]) + 1
 
 
