@@ -162,10 +162,11 @@ class Attends:
         # The last tile, which may reach beyond the last key, comes first and is always masked.
         self.score_near(k_state)
         self.score_rest(ends, piece.end - 1, k_state, masked=True)
-        last = cutlass.max(piece.end - 1, piece.begin)
-        whole_end = cutlass.max(cutlass.min(tiles.whole_end, last), piece.begin)
-        for done in cutlass.range(last - whole_end, unroll=1):
-            k_state = self.attend(ends, last - 1 - done, k_state, masked=True)
+        last = whole_end = cutlass.max(piece.end - 1, piece.begin)
+        if cutlass.const_expr(band.right is not None):
+            whole_end = cutlass.max(cutlass.min(tiles.whole_end, last), piece.begin)
+            for done in cutlass.range(last - whole_end, unroll=1):
+                k_state = self.attend(ends, last - 1 - done, k_state, masked=True)
         for done in cutlass.range(whole_end - piece.begin, unroll=1):
             k_state = self.attend(ends, whole_end - 1 - done, k_state, masked=False)
         self.sum_values(k_state)

@@ -74,7 +74,8 @@ def plan(
     if count is None:
         count = parts_of(row_tiles, gpu_of(q.device).sm_count)
     is_split = count > 1 and not INVARIANCE.on
-    cluster = 1 if row_tiles % 2 else 2
+    # The masks of a causal kernel leave no registers for what CTAs that share keys need.
+    cluster = 1 if row_tiles % 2 or causal else 2
     config = MlaConfig(dtype=dtype_name(q.dtype), causal=causal, page=page, is_split=is_split, cluster=cluster)
     function = compile_mla(config, has_lengths=has_lengths)
     if not is_split:
