@@ -23,7 +23,6 @@ from cutepy.kernels.attention.op import backward_reads, forward_reads, launch_ba
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import (
     AS_THEY_ARE,
-    bounds,
     check,
     check_has_gradients,
     flops,
@@ -50,8 +49,8 @@ def scored_attention(
     block_mask: Any,  # noqa: ANN401
     sinks: torch.Tensor | None,
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Trace what makes scores and masks, and compute attention with it.
 
@@ -65,13 +64,14 @@ def scored_attention(
     blocks: list[torch.Tensor] = []
     size: list[int] = []
     if block_mask is not None:
-        if mask is not None or min(left, right) >= 0 or max(left, right) >= 0:
+        if mask is not None or left is not None or right is not None:
             raise ValueError(
                 "a block mask is all that hides keys, got also a mask, a window or causal; put it into the function "
                 "that the block mask is made of"
             )
         mask = block_mask.mask_mod
         blocks, size = lists_of(block_mask, q, k)
+    sinks = None if sinks is None else sinks.float()
     text, tables = traced(soft_cap, slopes, score, mask, operands or {})
     result: tuple[torch.Tensor, torch.Tensor] = _scored(q, k, v, sinks, tables, blocks, text, size, scale, left, right)
     return result
@@ -255,19 +255,18 @@ def _reference(
     functions: str,
     block_size: Sequence[int],
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check(q, k, v, scale)
     _check_scoring(q, k, sinks, tables, functions)
     scored = reference.Scored(functions, tables, sinks, blocks, block_size)
-    o, lse = scored.forward(q, k, v, scale, *bounds(left, right))
+    o, lse = scored.forward(q, k, v, scale, left, right)
     return o.contiguous(), lse
 
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
     q, k, v, sinks, tables, blocks, *ctx.how = inputs
-    check_has_gradients(q, k, v)
     for table in tables:
         if table.requires_grad:
             raise NotImplementedError(
@@ -280,6 +279,7 @@ def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> No
 
 def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
     q, k, v, o, lse, *rest = ctx.saved_tensors
+    check_has_gradients(q, v)
     has_sinks, count = ctx.counts
     sinks, tables, blocks = (rest[0] if has_sinks else None), rest[has_sinks:][:count], rest[has_sinks + count :]
     do = torch.zeros_like(o) if do is None else do
@@ -289,7 +289,7 @@ def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> t
 
 @register_both(
     "cutepy::scored_attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor[] tables, Tensor[] blocks, "
-    "str functions, int[] block_size, float scale, int left, int right) -> (Tensor, Tensor)",
+    "str functions, int[] block_size, float scale, int? left, int? right) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     setup_context=_keep,
@@ -308,8 +308,8 @@ def _scored(
     functions: str,
     block_size: Sequence[int],
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     tables = [_beside(table, q) for table in tables]
     key = (functions, *block_size, scale, left, right, EXECUTION.backend is None, len(tables))
@@ -329,12 +329,18 @@ def _beside(table: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 
 
 def _find_launch(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int, right: int, scoring: Scoring
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    left: int | None,
+    right: int | None,
+    scoring: Scoring,
 ) -> Any:  # noqa: ANN401
     """Decide all that is done for tensors like these, and have the kernel compiled."""
     if 0 in q.shape or not k.shape[1]:
         return _of_nothing
-    launch = plan_forward(q, k, v, scale, *bounds(left, right), scoring=scoring)
+    launch = plan_forward(q, k, v, scale, left, right, scoring=scoring)
     ways = tuple(map(way_to, (q, k, v)))
 
     def run(
@@ -389,18 +395,18 @@ def _reference_backward(
     functions: str,
     block_size: Sequence[int],
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     scored = reference.Scored(functions, tables, sinks, blocks, block_size)
-    dq, dk, dv, dsinks = scored.backward(do, q, k, v, dlse, scale, *bounds(left, right))
+    dq, dk, dv, dsinks = scored.backward(do, q, k, v, dlse, scale, left, right)
     return dq.contiguous(), dk.contiguous(), dv.contiguous(), _dsinks_like(q, sinks) if dsinks is None else dsinks
 
 
 @register_both(
     "cutepy::scored_attention_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? dlse, "
-    "Tensor? sinks, Tensor[] tables, Tensor[] blocks, str functions, int[] block_size, float scale, int left, "
-    "int right) -> (Tensor, Tensor, Tensor, Tensor)",
+    "Tensor? sinks, Tensor[] tables, Tensor[] blocks, str functions, int[] block_size, float scale, int? left, "
+    "int? right) -> (Tensor, Tensor, Tensor, Tensor)",
     reference=_reference_backward,
     fake=_fake_backward,
     sharding=shardings.of_scored_attention_backward,
@@ -420,8 +426,8 @@ def _scored_backward(
     functions: str,
     block_size: Sequence[int],
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     grads, dsinks = grads_like(q, k, v), _dsinks_like(q, sinks)
     tables = [_beside(table, q) for table in tables]
@@ -434,7 +440,7 @@ def _scored_backward(
     scoring = scoring_of(functions, tables, None, block_size)
     read = backward_reads(tables, blocks[4:])
     do, q, k, v, o = map(reachable, (do, q, k, v, o))
-    deltas = launch_backward(do, q, k, v, o, lse, dlse, grads, scale, *bounds(left, right), scoring=scoring, read=read)
+    deltas = launch_backward(do, q, k, v, o, lse, dlse, grads, scale, left, right, scoring=scoring, read=read)
     if sinks is not None:
         # A sink has the share exp(sink - lse) of each row, and a value of 0.
         shares = torch.exp(sinks[:, None] - lse.masked_fill(lse == -math.inf, math.inf))

@@ -159,7 +159,7 @@ def test_torch_compiles_and_checks_it():
     bounds = bounds_of([5, 20])
     call = lambda q: attention_varlen(q, q, q, cu_seqlens_q=bounds, cu_seqlens_k=bounds, causal=True)  # noqa: E731
     assert torch.equal(torch.compile(call, fullgraph=True, backend="aot_eager")(q), call(q))
-    arguments = (q, q, q, bounds, bounds, None, None, 20, 20, 0.125, -1, 0)
+    arguments = (q, q, q, bounds, bounds, None, None, 20, 20, 0.125, None, 0)
     torch.library.opcheck(torch.ops.cutepy.attention_varlen.default, arguments)
 
 
@@ -178,7 +178,6 @@ def test_whole_tiles_hold_all_sequences(lengths):
         {"cu_seqlens_q": torch.zeros(3, dtype=torch.int64)},
         {"cu_seqlens_q": torch.zeros(3, dtype=torch.int32), "cu_seqlens_k": torch.zeros(4, dtype=torch.int32)},
         {"seqused_k": torch.zeros(5, dtype=torch.int32)},
-        {"window": (-2, 0), "cu_seqlens_q": torch.zeros(3, dtype=torch.int32)},
         {"scale": 0.0},
     ],
 )
