@@ -138,6 +138,24 @@ def check_has_gradients(q: torch.Tensor, v: torch.Tensor) -> None:
         )
 
 
+def adds_in_order(*, deterministic: bool, has_lists: bool = False) -> bool:
+    """Return whether gradients must be the same from run to run: by an argument, or for all of torch.
+
+    Raises
+    ------
+    NotImplementedError
+        If they must be, and can't.
+    """
+    wanted = deterministic or torch.are_deterministic_algorithms_enabled()
+    only_warns = not deterministic and torch.is_deterministic_algorithms_warn_only_enabled()
+    if wanted and has_lists and not only_warns:
+        raise NotImplementedError(
+            "the gradients of a block mask are not deterministic: parts of dQ are added in any order; give the mask as "
+            "a function, or allow it by torch.use_deterministic_algorithms(False)"
+        )
+    return wanted and not has_lists
+
+
 def results_like(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Make empty results: O, and the logarithms of the rows' sums."""
     batch, queries, heads, _ = q.shape

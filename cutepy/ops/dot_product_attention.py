@@ -17,6 +17,7 @@ from cutepy.ops.attention_arguments import (
     ALL_KEYS,
     AS_THEY_ARE,
     Window,
+    adds_in_order,
     check,
     check_has_gradients,
     check_no_dropout,
@@ -53,6 +54,7 @@ def attention(
     operands: Mapping[str, Any] | None = None,
     block_mask: Any = None,  # noqa: ANN401
     sinks: torch.Tensor | None = None,
+    deterministic: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute softmax(scale q k^T) v for each head.
 
@@ -91,6 +93,9 @@ def attention(
         Blocks that are seen, of `cutepy.ops.block_mask` or torch's `create_block_mask`, in place of a mask.
     sinks : Tensor (heads,), optional
         Logits that join the sums of each head's rows, and so the logarithms. Differentiable.
+    deterministic : bool
+        True for gradients that are the same from run to run, as after `torch.use_deterministic_algorithms(True)`: parts
+        of dQ are added in a fixed order, for which CTAs wait. Not with a block mask.
 
     Returns
     -------
@@ -113,10 +118,11 @@ def attention(
     """
     scale, left, right = settings(q, window, scale, causal=causal)
     if all(each is None for each in (soft_cap, alibi_slopes, score, mask, operands, block_mask, sinks)):
-        o, lse = _attention(q, k, v, scale, left, right)
+        o, lse = _attention(q, k, v, scale, left, right, deterministic)
     else:
         functions = (soft_cap, alibi_slopes, score, mask, operands)
-        o, lse = scored_attention(q, k, v, functions, block_mask, sinks, scale, left, right)
+        how = scale, left, right, deterministic
+        o, lse = scored_attention(q, k, v, functions, block_mask, sinks, *how)
     return (o, lse) if return_lse else o
 
 
@@ -141,6 +147,7 @@ def scaled_dot_product_attention(
         tensors of three modes have one head.
     attn_mask : Tensor, optional
         Added to the scores, or of truth values: whether a query sees a key. Broadcast to (..., heads, queries, keys).
+        Or one of torch's causal biases, of which nothing is read.
     dropout_p : float
         0: others are refused.
     is_causal : bool
@@ -170,6 +177,9 @@ def scaled_dot_product_attention(
         )
     if is_causal and attn_mask is not None:
         raise ValueError(f"a causal call must have no attn_mask, got one of shape {tuple(attn_mask.shape)}")
+    right = query.shape[-2] - key.shape[-2] if is_causal else None
+    if variant := getattr(attn_mask, "variant", None):  # torch's CausalBias, whose module is not imported for it
+        right, attn_mask = (0 if variant.name == "LOWER_RIGHT" else query.shape[-2] - key.shape[-2]), None
     batch = torch.broadcast_shapes(*(each.shape[:-3] for each in (query, key, value)))
     factor, _, _ = settings(query, ALL_KEYS, scale, causal=False)
     widths = _widths(query, key, value)
@@ -179,13 +189,12 @@ def scaled_dot_product_attention(
     )
     q, k, v = (each.transpose(1, 2) for each in (q, k, v))
     if attn_mask is None:
-        right = query.shape[-2] - key.shape[-2] if is_causal else None
-        o, _ = _attention(q, k, v, factor, None, right)
+        o, _ = _attention(q, k, v, factor, None, right, False)
     else:
         scores = _of_batch(attn_mask.expand(*batch, *query.shape[-3:-1], key.shape[-2]), batch)
         score, mask = (None, _seen) if attn_mask.dtype == torch.bool else (_added, None)
         functions = (None, None, score, mask, {"table": scores})
-        o, _ = scored_attention(q, k, v, functions, None, None, factor, None, None)
+        o, _ = scored_attention(q, k, v, functions, None, None, factor, None, None, False)
     o = o.transpose(1, 2)[..., : value.shape[-1]]
     return o if len(batch) == 1 else o.reshape(*batch, *o.shape[1:])
 
@@ -246,20 +255,33 @@ def flash_attn_func(
         scale=softmax_scale,
         soft_cap=softcap or None,
         alibi_slopes=alibi_slopes,
+        deterministic=deterministic,
         return_lse=True,
     )
     return (o, lse, None) if return_attn_probs else o
 
 
 def _fake(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int | None, right: int | None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check(q, k, v, scale)
     return results_like(q, v)
 
 
 def _reference(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int | None, right: int | None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check(q, k, v, scale)
     o, lse = reference.forward(q, k, v, scale, left, right)
@@ -275,11 +297,12 @@ def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> t
     q, k, v, o, lse = ctx.saved_tensors
     check_has_gradients(q, v)
     do = torch.zeros_like(o) if do is None else do
-    return *_attention_backward(do, q, k, v, o, lse, dlse, *ctx.how), None, None, None
+    return *_attention_backward(do, q, k, v, o, lse, dlse, *ctx.how), None, None, None, None
 
 
 @register_both(
-    "cutepy::attention(Tensor q, Tensor k, Tensor v, float scale, int? left, int? right) -> (Tensor, Tensor)",
+    "cutepy::attention(Tensor q, Tensor k, Tensor v, float scale, int? left, int? right, bool deterministic) "
+    "-> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     setup_context=_keep,
@@ -289,7 +312,13 @@ def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> t
     flops=flops,
 )
 def _attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int | None, right: int | None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     key = (scale, left, right, EXECUTION.backend is None, *described(q, k, v))
     launch = _launches.get(key)
@@ -334,6 +363,7 @@ def _reference_backward(
     scale: float,
     left: int | None,
     right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     dq, dk, dv = reference.backward(do, q, k, v, dlse, scale, left, right)
     return dq.contiguous(), dk.contiguous(), dv.contiguous()
@@ -341,7 +371,7 @@ def _reference_backward(
 
 @register_both(
     "cutepy::attention_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? dlse, "
-    "float scale, int? left, int? right) -> (Tensor, Tensor, Tensor)",
+    "float scale, int? left, int? right, bool deterministic) -> (Tensor, Tensor, Tensor)",
     reference=_reference_backward,
     fake=_fake_backward,
     sharding=shardings.of_attention_backward,
@@ -358,6 +388,7 @@ def _attention_backward(
     scale: float,
     left: int | None,
     right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     grads = grads_like(q, k, v)
     if 0 in q.shape or not k.shape[1]:
@@ -365,5 +396,6 @@ def _attention_backward(
             each.zero_()
         return grads
     do, q, k, v, o = map(reachable, (do, q, k, v, o))
-    launch_backward(do, q, k, v, o, lse, dlse, grads, scale, left, right)
+    is_ordered = adds_in_order(deterministic=deterministic)
+    launch_backward(do, q, k, v, o, lse, dlse, grads, scale, left, right, is_ordered=is_ordered)
     return grads

@@ -23,6 +23,7 @@ from cutepy.kernels.attention.op import backward_reads, forward_reads, launch_ba
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import (
     AS_THEY_ARE,
+    adds_in_order,
     check,
     check_has_gradients,
     flops,
@@ -51,6 +52,7 @@ def scored_attention(
     scale: float,
     left: int | None,
     right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Trace what makes scores and masks, and compute attention with it.
 
@@ -73,7 +75,8 @@ def scored_attention(
         blocks, size = lists_of(block_mask, q, k)
     sinks = None if sinks is None else sinks.float()
     text, tables = traced(soft_cap, slopes, score, mask, operands or {})
-    result: tuple[torch.Tensor, torch.Tensor] = _scored(q, k, v, sinks, tables, blocks, text, size, scale, left, right)
+    how = scale, left, right, deterministic
+    result: tuple[torch.Tensor, torch.Tensor] = _scored(q, k, v, sinks, tables, blocks, text, size, *how)
     return result
 
 
@@ -239,7 +242,7 @@ def _fake(
     tables: Tensors,
     *rest: Any,  # noqa: ANN401
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    _, functions, _, scale, _, _ = rest
+    _, functions, _, scale, *_ = rest
     check(q, k, v, scale)
     _check_scoring(q, k, sinks, tables, functions)
     return results_like(q, v)
@@ -257,6 +260,7 @@ def _reference(
     scale: float,
     left: int | None,
     right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check(q, k, v, scale)
     _check_scoring(q, k, sinks, tables, functions)
@@ -284,12 +288,12 @@ def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> t
     sinks, tables, blocks = (rest[0] if has_sinks else None), rest[has_sinks:][:count], rest[has_sinks + count :]
     do = torch.zeros_like(o) if do is None else do
     dq, dk, dv, dsinks = _scored_backward(do, q, k, v, o, lse, dlse, sinks, tables, blocks, *ctx.how)
-    return dq, dk, dv, (dsinks if has_sinks else None), None, None, None, None, None, None, None
+    return dq, dk, dv, (dsinks if has_sinks else None), None, None, None, None, None, None, None, None
 
 
 @register_both(
     "cutepy::scored_attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor[] tables, Tensor[] blocks, "
-    "str functions, int[] block_size, float scale, int? left, int? right) -> (Tensor, Tensor)",
+    "str functions, int[] block_size, float scale, int? left, int? right, bool deterministic) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     setup_context=_keep,
@@ -310,6 +314,7 @@ def _scored(
     scale: float,
     left: int | None,
     right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     tables = [_beside(table, q) for table in tables]
     key = (functions, *block_size, scale, left, right, EXECUTION.backend is None, len(tables))
@@ -397,6 +402,7 @@ def _reference_backward(
     scale: float,
     left: int | None,
     right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     scored = reference.Scored(functions, tables, sinks, blocks, block_size)
     dq, dk, dv, dsinks = scored.backward(do, q, k, v, dlse, scale, left, right)
@@ -406,7 +412,7 @@ def _reference_backward(
 @register_both(
     "cutepy::scored_attention_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? dlse, "
     "Tensor? sinks, Tensor[] tables, Tensor[] blocks, str functions, int[] block_size, float scale, int? left, "
-    "int? right) -> (Tensor, Tensor, Tensor, Tensor)",
+    "int? right, bool deterministic) -> (Tensor, Tensor, Tensor, Tensor)",
     reference=_reference_backward,
     fake=_fake_backward,
     sharding=shardings.of_scored_attention_backward,
@@ -428,7 +434,9 @@ def _scored_backward(
     scale: float,
     left: int | None,
     right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    is_ordered = adds_in_order(deterministic=deterministic, has_lists=bool(blocks))
     grads, dsinks = grads_like(q, k, v), _dsinks_like(q, sinks)
     tables = [_beside(table, q) for table in tables]
     if 0 in q.shape or not k.shape[1]:
@@ -440,7 +448,8 @@ def _scored_backward(
     scoring = scoring_of(functions, tables, None, block_size)
     read = backward_reads(tables, blocks[4:])
     do, q, k, v, o = map(reachable, (do, q, k, v, o))
-    deltas = launch_backward(do, q, k, v, o, lse, dlse, grads, scale, left, right, scoring=scoring, read=read)
+    given = do, q, k, v, o, lse, dlse, grads, scale, left, right
+    deltas = launch_backward(*given, scoring=scoring, read=read, is_ordered=is_ordered)
     if sinks is not None:
         # A sink has the share exp(sink - lse) of each row, and a value of 0.
         shares = torch.exp(sinks[:, None] - lse.masked_fill(lse == -math.inf, math.inf))

@@ -17,6 +17,7 @@ from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import (
     ALL_KEYS,
     Window,
+    adds_in_order,
     check,
     check_has_gradients,
     check_no_dropout,
@@ -48,6 +49,7 @@ def attention_varlen(
     window: Window = ALL_KEYS,
     scale: float | None = None,
     return_lse: bool = False,
+    deterministic: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute softmax(scale q k^T) v for each head of each sequence of a batch, whose lengths only the device knows.
 
@@ -77,6 +79,8 @@ def attention_varlen(
         Positive factor of the scores; 1 / sqrt(head) if not given.
     return_lse : bool
         True to return the natural logarithms of the rows' sums of exp(score) too.
+    deterministic : bool
+        True for gradients that are the same from run to run, as of `cutepy.ops.attention`.
 
     Returns
     -------
@@ -107,7 +111,9 @@ def attention_varlen(
         given if given is not None else -(-tensor.shape[0] // (batch if cu is None else 1))
         for given, tensor, cu in ((max_seqlen_q, packed_q, cu_seqlens_q), (max_seqlen_k, packed_k, cu_seqlens_k))
     )
-    o, lse = _attention_varlen(packed_q, packed_k, packed_v, *lengths, most_q, most_k, scale, left, right)
+    o, lse = _attention_varlen(
+        packed_q, packed_k, packed_v, *lengths, most_q, most_k, scale, left, right, deterministic
+    )
     if cu_seqlens_q is None:
         o, lse = o.unflatten(0, q.shape[:2]), lse.unflatten(1, q.shape[:2]).transpose(0, 1)
     return (o, lse) if return_lse else o
@@ -159,6 +165,7 @@ def flash_attn_varlen_func(
         causal=causal,
         window=window_size,
         scale=softmax_scale,
+        deterministic=deterministic,
         return_lse=True,
     )
     return (o, lse, None) if return_attn_probs else o
@@ -202,7 +209,7 @@ def _results(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 
 def _fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-    *_, scale, _, _ = rest
+    *_, scale, _, _, _ = rest
     check(q, k, v, scale, is_packed=True)
     return _results(q, v)
 
@@ -240,6 +247,7 @@ def _reference(
     scale: float,
     left: int | None,
     right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check(q, k, v, scale, is_packed=True)
     o, lse = _results(q, v)
@@ -263,7 +271,7 @@ def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> t
     check_has_gradients(q, v)
     do = torch.zeros_like(o) if do is None else do
     grads = _attention_varlen_backward(do, q, k, v, o, lse, dlse, *lengths, *ctx.how)
-    return *grads, *(None,) * 9
+    return *grads, *(None,) * 10
 
 
 Shape = Sequence[int]
@@ -291,8 +299,8 @@ _LENGTHS = "Tensor? q_begins, Tensor? k_begins, Tensor? q_used, Tensor? k_used, 
 
 
 @register_both(
-    f"cutepy::attention_varlen(Tensor q, Tensor k, Tensor v, {_LENGTHS}, float scale, int? left, int? right) "
-    "-> (Tensor, Tensor)",
+    f"cutepy::attention_varlen(Tensor q, Tensor k, Tensor v, {_LENGTHS}, float scale, int? left, int? right, "
+    "bool deterministic) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     setup_context=_keep,
@@ -314,6 +322,7 @@ def _attention_varlen(
     scale: float,
     left: int | None,
     right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     lengths = Lengths(q_begins, k_begins, q_used, k_used)
     key = (scale, left, right, most_queries, lengths.given, EXECUTION.backend is None, *described(q, k, v))
@@ -375,6 +384,7 @@ def _reference_backward(
     scale: float,
     left: int | None,
     right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     grads = dq, dk, dv = grads_like(q, k, v)
     for each in grads:
@@ -394,7 +404,7 @@ def _flops_backward(do: Shape, q: Shape, k: Shape, v: Shape, o: Shape, lse: Shap
 
 @register_both(
     "cutepy::attention_varlen_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? dlse, "
-    f"{_LENGTHS}, float scale, int? left, int? right) -> (Tensor, Tensor, Tensor)",
+    f"{_LENGTHS}, float scale, int? left, int? right, bool deterministic) -> (Tensor, Tensor, Tensor)",
     reference=_reference_backward,
     fake=_fake_backward,
     sharding=shardings.of_attention_varlen_backward,
@@ -417,6 +427,7 @@ def _attention_varlen_backward(
     scale: float,
     left: int | None,
     right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     grads, lengths = grads_like(q, k, v), Lengths(q_begins, k_begins, q_used, k_used)
     is_empty = 0 in q.shape or not k.shape[0]
@@ -428,5 +439,6 @@ def _attention_varlen_backward(
     do, q, k, v, o = map(reachable, (do, q, k, v, o))
     dlse = None if dlse is None else dlse.contiguous()[None]
     given = scale, left, right, lengths, most_keys
-    launch_backward(do, q, k, v, o, lse[None], dlse, grads, *given)
+    is_ordered = adds_in_order(deterministic=deterministic)
+    launch_backward(do, q, k, v, o, lse[None], dlse, grads, *given, is_ordered=is_ordered)
     return grads

@@ -264,6 +264,8 @@ class BackwardConfig:
         Stages of Q, and of dO.
     left, right : bool
         True if keys before, or behind, a query's position are bounded.
+    ordered : bool
+        True if parts of dQ are added in an order that is the same from run to run.
     scoring : Scoring
         Functions of the scores, and what else decides what is seen.
     """
@@ -276,6 +278,7 @@ class BackwardConfig:
     stages: int = 2
     left: bool = False
     right: bool = False
+    ordered: bool = False
     scoring: Scoring = NO_SCORING
 
     @property
@@ -387,6 +390,5 @@ class BackwardConfig:
     def name(self) -> str:
         """Name of the kernel, as profilers show it."""
         mask = ("_left" if self.left else "") + ("_right" if self.right else "")
-        return (
-            f"cutepy_attention_backward_{self.dtype}_{self.head}_{self.tile_k}x{self.tile_q}{mask}{self.scoring.suffix}"
-        )
+        kind = mask + ("_ordered" if self.ordered else "") + self.scoring.suffix
+        return f"cutepy_attention_backward_{self.dtype}_{self.head}_{self.tile_k}x{self.tile_q}{kind}"

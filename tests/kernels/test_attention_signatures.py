@@ -7,11 +7,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left  # noqa: E402
+
 import cutepy  # noqa: E402
-from cutepy.kernels.attention import reference  # noqa: E402
 from cutepy.ops import (  # noqa: E402
     attention,
     attention_varlen,
+    block_mask,
     flash_attn_func,
     flash_attn_varlen_func,
     scaled_dot_product_attention,
@@ -23,7 +25,8 @@ ROUNDOFF = 2.0**-8
 
 
 def apart(found, wanted):
-    return float((found.double() - wanted.double()).norm() / wanted.double().norm().clamp(min=1e-9))
+    found, wanted = found.detach().double(), wanted.detach().double()
+    return float((found - wanted).norm() / wanted.norm().clamp(min=1e-9))
 
 
 def tensors(*shapes):
@@ -67,6 +70,20 @@ def test_torchs_calls(shapes, options):
     check(*tensors(*shapes), **options)
 
 
+@pytest.mark.parametrize(
+    ("bias", "queries", "keys"),
+    [(causal_upper_left, 9, 13), (causal_upper_left, 13, 9), (causal_lower_right, 9, 13)],
+)
+def test_torchs_causal_biases(bias, queries, keys):
+    q, k = tensors((1, 2, queries, 16), (1, 2, keys, 16))
+    mask = bias(queries, keys)
+    o = scaled_dot_product_attention(q, k, k, attn_mask=mask)
+    wanted = torch.nn.functional.scaled_dot_product_attention(
+        *(each.double() for each in (q, k, k)), attn_mask=mask._materialize(q.device)
+    )
+    assert apart(o, wanted) < ROUNDOFF
+
+
 def test_masks_and_the_alignment_of_the_first_query_in_kernels():
     q, k = tensors((1, 2, 30, 64), (1, 2, 70, 64))
     with cutepy.simulate(sanitize=True) as run:
@@ -108,15 +125,10 @@ def test_a_gradient_of_a_mask_is_refused():
 def test_windows_that_end_before_a_query_or_begin_behind_it(window):
     q, k = tensors((1, 9, 1, 16), (1, 13, 1, 16))
     o, lse = attention(q, k, k, window=window, return_lse=True)
-    left, right = (None if each == -1 else each for each in window)
-    hidden = reference.hidden_by_band(torch.zeros(9, 13), left, right)
-    place = torch.arange(9)[:, None] + 4
-    key = torch.arange(13)
-    assert torch.equal(
-        hidden, (key < place - (left or 0)) & (left is not None) | (key > place + (right or 0)) & (right is not None)
-    )
-    scores = (q[0, :, 0].double() @ k[0, :, 0].double().T * 0.25).masked_fill(hidden, -math.inf)
-    assert (lse[0, 0] - scores.logsumexp(-1)).nan_to_num(0.0).abs().max() < 1e-5
+    left, right = (99 if each in (None, -1) else each for each in window)
+    seen = torch.tensor([[-left <= j - (i + 4) <= right for j in range(13)] for i in range(9)])
+    scores = (q[0, :, 0].double() @ k[0, :, 0].double().T * 0.25).masked_fill(~seen, -math.inf)
+    assert torch.allclose(lse[0, 0].double(), scores.logsumexp(-1), atol=1e-5)
     assert apart(o[0, :, 0], scores.softmax(-1).nan_to_num(0.0) @ k[0, :, 0].double()) < ROUNDOFF
 
 
@@ -132,6 +144,15 @@ def test_the_gradient_of_sinks_has_their_dtype():
     attention(q, q, q, sinks=sinks).sum().backward()
     assert sinks.grad.dtype == torch.bfloat16
     assert sinks.grad.abs().max() > 0
+
+
+def test_a_deterministic_gradient_of_a_block_mask_is_refused():
+    q = tensors((1, 128, 1, 16))[0].requires_grad_()
+    blocks = block_mask(lambda b, h, i, j: i >= j, 128, 128, device="cpu")
+    with cutepy.simulate():
+        o = attention(q, q, q, block_mask=blocks, deterministic=True)
+        with refuses(NotImplementedError):
+            o.sum().backward()
 
 
 def test_flash_attns_arguments():

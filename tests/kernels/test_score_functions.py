@@ -332,7 +332,7 @@ def test_torch_compiles_and_checks_it():
     sinks, text = SLOPES.clone().requires_grad_(), trace_scores(relative, causal).graph.line
     turned = [each.detach().transpose(1, 2).requires_grad_() for each in (q, k, v)]
     torch.library.opcheck(
-        torch.ops.cutepy.scored_attention.default, (*turned, sinks, [TABLE], [], text, [], 0.125, None, None)
+        torch.ops.cutepy.scored_attention.default, (*turned, sinks, [TABLE], [], text, [], 0.125, None, None, False)
     )
 
 

@@ -56,6 +56,7 @@ def flash_attn_func(
         window=window_size,
         sinks=learnable_sink,
         soft_cap=softcap or None,
+        deterministic=deterministic,
         return_lse=True,
     )
     return o, lse if return_lse else lse.detach()
@@ -106,8 +107,8 @@ def flash_attn_varlen_func(
             q, k, v, cache_seqlens=lengths["seqused_k"], block_table=page_table, return_lse=True, **given
         )
         return o, lse
-    most = (_number(max_seqlen_q), _number(max_seqlen_k))
-    o, lse = attention_varlen(q, k, v, max_seqlen_q=most[0], max_seqlen_k=most[1], return_lse=True, **lengths, **given)
+    given |= {"max_seqlen_q": _number(max_seqlen_q), "max_seqlen_k": _number(max_seqlen_k)}
+    o, lse = attention_varlen(q, k, v, deterministic=deterministic, return_lse=True, **lengths, **given)
     return o, lse if return_lse else lse.detach()
 
 
