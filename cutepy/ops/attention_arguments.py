@@ -76,6 +76,18 @@ def settings(
     return max(q.shape[-1], 1) ** -0.5 if scale is None else scale, left, 0 if causal else right
 
 
+def check_dropout(dropout_p: float) -> None:
+    """Check a probability.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    if not 0.0 <= dropout_p <= 1.0:
+        raise ValueError(f"dropout_p must be a probability, from 0 to 1, got {dropout_p}")
+
+
 def check_no_dropout(dropout_p: float) -> None:
     """Refuse dropout, which other libraries' signatures have.
 
@@ -85,7 +97,7 @@ def check_no_dropout(dropout_p: float) -> None:
         If there is any.
     """
     if dropout_p:
-        raise NotImplementedError(f"attention has no dropout, got dropout_p {dropout_p}")
+        raise NotImplementedError(f"attention of sequences in one matrix has no dropout, got dropout_p {dropout_p}")
 
 
 def way_to(tensor: torch.Tensor, view: View | None = None) -> View | None:

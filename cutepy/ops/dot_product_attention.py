@@ -19,8 +19,8 @@ from cutepy.ops.attention_arguments import (
     Window,
     adds_in_order,
     check,
+    check_dropout,
     check_has_gradients,
-    check_no_dropout,
     flops,
     flops_backward,
     grads_like,
@@ -55,6 +55,7 @@ def attention(
     block_mask: Any = None,  # noqa: ANN401
     sinks: torch.Tensor | None = None,
     deterministic: bool = False,
+    dropout_p: float = 0.0,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute softmax(scale q k^T) v for each head.
 
@@ -96,6 +97,9 @@ def attention(
     deterministic : bool
         True for gradients that are the same from run to run, as after `torch.use_deterministic_algorithms(True)`: parts
         of dQ are added in a fixed order, for which CTAs wait. Not with a block mask.
+    dropout_p : float
+        Probability of each key to be dropped behind the softmax, where others have 1 / (1 - dropout_p) times theirs.
+        What is dropped follows from the place and a seed that torch's generator draws.
 
     Returns
     -------
@@ -117,11 +121,13 @@ def attention(
     torch.Size([2, 100, 4, 64])
     """
     scale, left, right = settings(q, window, scale, causal=causal)
-    if all(each is None for each in (soft_cap, alibi_slopes, score, mask, operands, block_mask, sinks)):
+    check_dropout(dropout_p)
+    scoring = (soft_cap, alibi_slopes, score, mask, operands, block_mask, sinks, dropout_p or None)
+    if all(each is None for each in scoring):
         o, lse = _attention(q, k, v, scale, left, right, deterministic)
     else:
         functions = (soft_cap, alibi_slopes, score, mask, operands)
-        how = scale, left, right, deterministic
+        how = scale, left, right, deterministic, dropout_p
         o, lse = scored_attention(q, k, v, functions, block_mask, sinks, *how)
     return (o, lse) if return_lse else o
 
@@ -149,7 +155,7 @@ def scaled_dot_product_attention(
         Added to the scores, or of truth values: whether a query sees a key. Broadcast to (..., heads, queries, keys).
         Or one of torch's causal biases, of which nothing is read.
     dropout_p : float
-        0: others are refused.
+        Probability of each key to be dropped, as of `cutepy.ops.attention`.
     is_causal : bool
         True if a query sees no key behind its own index: torch aligns the first query with the first key.
     scale : float, optional
@@ -158,9 +164,9 @@ def scaled_dot_product_attention(
     Raises
     ------
     NotImplementedError
-        If there is dropout, or the mask requires grad.
+        If the mask requires grad.
     """
-    check_no_dropout(dropout_p)
+    check_dropout(dropout_p)
     if min(each.dim() for each in (query, key, value)) < 3:
         raise ValueError(
             f"query, key and value must be (..., heads, tokens, head), got shapes {tuple(query.shape)}, "
@@ -170,7 +176,7 @@ def scaled_dot_product_attention(
         query, key, value = (each.unsqueeze(1) for each in (query, key, value))
         if attn_mask is not None and attn_mask.dim() == 3:
             attn_mask = attn_mask.unsqueeze(1)
-        return scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale).squeeze(1)
+        return scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale).squeeze(1)
     if not enable_gqa and query.shape[-3] != key.shape[-3]:
         raise ValueError(
             f"query and key must have the same heads, got {query.shape[-3]} and {key.shape[-3]}; use enable_gqa=True"
@@ -188,13 +194,16 @@ def scaled_dot_product_attention(
         for each, width in zip((query, key, value), widths, strict=True)
     )
     q, k, v = (each.transpose(1, 2) for each in (q, k, v))
-    if attn_mask is None:
+    if attn_mask is None and not dropout_p:
         o, _ = _attention(q, k, v, factor, None, right, False)
     else:
-        scores = _of_batch(attn_mask.expand(*batch, *query.shape[-3:-1], key.shape[-2]), batch)
-        score, mask = (None, _seen) if attn_mask.dtype == torch.bool else (_added, None)
-        functions = (None, None, score, mask, {"table": scores})
-        o, _ = scored_attention(q, k, v, functions, None, None, factor, None, None, False)
+        score = mask = operands = None
+        if attn_mask is not None:
+            shape = (*batch, *query.shape[-3:-1], key.shape[-2])
+            operands = {"table": _of_batch(attn_mask.expand(shape), batch)}
+            score, mask = (None, _seen) if attn_mask.dtype == torch.bool else (_added, None)
+        functions = (None, None, score, mask, operands)
+        o, _ = scored_attention(q, k, v, functions, None, None, factor, None, right, False, dropout_p)
     o = o.transpose(1, 2)[..., : value.shape[-1]]
     return o if len(batch) == 1 else o.reshape(*batch, *o.shape[1:])
 
@@ -237,15 +246,8 @@ def flash_attn_func(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor, None]:
     """Compute attention with the arguments of flash-attn's `flash_attn_func`.
 
-    With `return_attn_probs` the results are those that it has without dropout: the output, the logarithms of the rows'
-    sums, and None.
-
-    Raises
-    ------
-    NotImplementedError
-        If there is dropout.
+    With `return_attn_probs` the results are the output, the logarithms of the rows' sums, and None for what is dropped.
     """
-    check_no_dropout(dropout_p)
     o, lse = attention(
         q,
         k,
@@ -256,6 +258,7 @@ def flash_attn_func(
         soft_cap=softcap or None,
         alibi_slopes=alibi_slopes,
         deterministic=deterministic,
+        dropout_p=dropout_p,
         return_lse=True,
     )
     return (o, lse, None) if return_attn_probs else o

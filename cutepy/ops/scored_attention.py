@@ -53,8 +53,9 @@ def scored_attention(
     left: int | None,
     right: int | None,
     deterministic: bool,
+    dropout_p: float = 0.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Trace what makes scores and masks, and compute attention with it.
+    """Trace what makes scores, masks and weights, and compute attention with it.
 
     Parameters
     ----------
@@ -74,7 +75,9 @@ def scored_attention(
         mask = block_mask.mask_mod
         blocks, size = lists_of(block_mask, q, k)
     sinks = None if sinks is None else sinks.float()
-    text, tables = traced(soft_cap, slopes, score, mask, operands or {})
+    # Seeds are drawn on the device by torch's generator, as CUDA graphs and torch.compile know to repeat it.
+    drawn = torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32, device=q.device) if dropout_p else q.new_empty(0)
+    text, tables = traced(soft_cap, slopes, score, mask, operands or {}, dropout_p, drawn.unbind())
     how = scale, left, right, deterministic
     result: tuple[torch.Tensor, torch.Tensor] = _scored(q, k, v, sinks, tables, blocks, text, size, *how)
     return result
@@ -86,6 +89,8 @@ def traced(
     score: scores.ScoreFunction | None,
     mask: scores.MaskFunction | None,
     operands: Mapping[str, Any],
+    dropout_p: float = 0.0,
+    seeds: Sequence[torch.Tensor] = (),
 ) -> tuple[str, list[torch.Tensor]]:
     """Trace functions to the text of one graph in one line, empty without any, and the tensors that are its tables."""
     if soft_cap is not None and not (soft_cap > 0 and math.isfinite(soft_cap)):
@@ -95,8 +100,8 @@ def traced(
     passed = {name: each for name, each in operands.items() if isinstance(each, torch.Tensor)}
     numbers = tuple((name, each) for name, each in operands.items() if name not in passed)
     kinds = tuple((name, each.dim(), str(each.dtype)) for name, each in passed.items())
-    given = [] if slopes is None else [slopes]
-    found = _trace(soft_cap, None if slopes is None else slopes.dim(), score, mask, numbers, kinds)
+    given = [*([] if slopes is None else [slopes]), *seeds]
+    found = _trace(soft_cap, None if slopes is None else slopes.dim(), score, mask, numbers, kinds, dropout_p)
     given += passed.values()
     own = iter(found.own)
     return found.text, [given[place] if place >= 0 else next(own) for place in found.places]
@@ -116,6 +121,7 @@ def _trace(
     mask: scores.MaskFunction | None,
     numbers: tuple[tuple[str, Any], ...],
     kinds: tuple[tuple[str, int, str], ...],
+    dropout_p: float,
 ) -> _Traced:
     """Trace functions, unless they have been, and are what they were; of tensors that are passed, only kinds count.
 
@@ -123,7 +129,7 @@ def _trace(
     when it is compiled.
     """
     state = state_of(score, mask, numbers)
-    key = None if state is None else (soft_cap, slopes, state.key, kinds)
+    key = None if state is None else (soft_cap, slopes, dropout_p, state.key, kinds)
     kept = _graphs.get(key) if key is not None else None
     if kept is not None:
         # A tensor that died may have left its id to another.
@@ -135,11 +141,15 @@ def _trace(
     if slopes is not None:
         standing.append(torch.empty((1,) * slopes))
         chain.append(scores.alibi(standing[0]))
+    weight = None
+    if dropout_p:
+        standing += [torch.empty((), dtype=torch.int32) for _ in range(2)]
+        weight = scores.dropout(dropout_p, *standing[-2:])
     if score is not None:
         chain.append(score)
     stand_ins = {name: torch.empty((1,) * rank, dtype=getattr(torch, dtype[6:])) for name, rank, dtype in kinds}
     standing += stand_ins.values()
-    found = scores.trace_scores(chain, mask, {**dict(numbers), **stand_ins})
+    found = scores.trace_scores(chain, mask, {**dict(numbers), **stand_ins}, weight)
     places = tuple(_place(tensor, standing, -1) for tensor in found.tensors)
     own = tuple(tensor for tensor, place in zip(found.tensors, places, strict=True) if place < 0)
     result = _Traced(found.graph.line if found else "", places, own)

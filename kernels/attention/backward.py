@@ -186,6 +186,7 @@ class Derives:
         p, dp, stage = self.s.tCrC, self.dp.tCrC, q_state.index
         self.q_ring.wait(q_state)
         self.s.issue(b=stage)
+        weights = self.weights(key, tile, (head, place.batch))
         self.do_ring.wait(q_state)
         # There are no registers for dP beside what the functions need: it is multiplied after them.
         if cutlass.const_expr(self.config.scoring.needs_registers):
@@ -201,7 +202,10 @@ class Derives:
             for register in registers:
                 p[register] = cute.math.exp2(p[register] * self.factor_log2 - lse, fastmath=True)
         if cutlass.const_expr(self.config.keeps_p):
-            self.to_operand(p, self.dv)
+            of_values = p
+            if cutlass.const_expr(weights is not None):
+                of_values = weights.times(p, cute.make_rmem_tensor(p.layout, cutlass.Float32))
+            self.to_operand(of_values, self.dv)
             for register, derivative in enumerate(derivatives):
                 p[register] = weighted(p[register], derivative)
             if cutlass.const_expr(self.config.scoring.needs_registers):
@@ -210,6 +214,8 @@ class Derives:
             warpgroup.wait_group(1)
         else:
             warpgroup.wait_group(0)
+        if cutlass.const_expr(weights is not None):
+            weights.times(dp, dp)
         for registers, delta in self.by_query(1, stage):
             for register in registers:
                 # P (dP - delta), in the form that ptxas (13.0) keeps in registers with as many queries.
@@ -249,6 +255,12 @@ class Derives:
         if self.functions is None:
             return []
         return self.functions.apply(self.s.tCrC, key, tile * self.config.tile_q, place[::-1], hides)
+
+    def weights(self, key, tile, place):
+        """Return the factors of the probabilities; None if there are none."""
+        if self.functions is None:
+            return None
+        return self.functions.weights(self.s.tCrC, key, tile * self.config.tile_q, place[::-1])
 
     @property
     def factor_log2(self):

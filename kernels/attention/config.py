@@ -100,6 +100,11 @@ class Scoring:
         """True if a function makes scores of the scaled products."""
         return self.graph is not None and any(result.name == "score" for result in self.graph.results)
 
+    @property
+    def weighs(self) -> bool:
+        """True if probabilities have weights, as with dropout."""
+        return self.graph is not None and any(result.name == "weight" for result in self.graph.results)
+
     @cached_property
     def transposed(self) -> Graph | None:
         """Graph on transposed scores, with the derivative where it is not 1; None if there are no functions."""
@@ -114,12 +119,12 @@ class Scoring:
 
     @property
     def needs_registers(self) -> bool:
-        """True if derivatives of the scores, or what is read of tables, take registers in the backward kernel."""
+        """True if derivatives, weights, or what is read of tables, take registers in the backward kernel."""
         graph = self.transposed
         if graph is None:
             return False
         reads = any(node.op == "gather" and node.shape != "scalar" for node in graph.nodes)
-        return reads or graph.results[-1].name == DERIVATIVE
+        return reads or self.weighs or graph.results[-1].name == DERIVATIVE
 
     @property
     def suffix(self) -> str:

@@ -238,10 +238,15 @@ def launch_backward(
 
 
 def scored_forward(config: ForwardConfig, scoring: Scoring) -> ForwardConfig:
-    """Return a configuration with functions of the scores, and tiles that are whole parts of their blocks."""
+    """Return a configuration with functions of the scores, and tiles that are whole parts of their blocks.
+
+    Weights are computed beside the accumulators, for which three warpgroups have too few registers.
+    """
     if not scoring.suffix:
         return config
     config = replace(config, scoring=scoring)
+    if scoring.weighs:
+        config = replace(config, tile_m=128, warpgroups=2)
     if scoring.blocks:
         tile_m, tile_n = 128, next(n for n in (config.tile_n, 64) if scoring.blocks[1] % n == 0)
         config = replace(config, tile_m=tile_m, tile_n=tile_n, warpgroups=2)

@@ -104,7 +104,7 @@ def test_rows_that_a_mask_hides_are_zeros():
 @pytest.mark.parametrize(
     ("shape", "options", "kind"),
     [
-        ((1, 2, 4, 16), {"dropout_p": 0.1}, NotImplementedError),
+        ((1, 2, 4, 16), {"dropout_p": 1.1}, ValueError),
         ((1, 2, 4, 16), {"attn_mask": MASK[0, 0, :4, :4], "is_causal": True}, ValueError),
         ((4, 16), {}, ValueError),
     ],

@@ -19,7 +19,7 @@ from tests.kernels.foreign.calls import refuse, refusing
 
 FUSED = ("flash_sdp_enabled", "mem_efficient_sdp_enabled", "cudnn_sdp_enabled")
 """Settings of torch that allow another kernel than the mathematical one."""
-CLASSES = ("TestSDPACudaOnly", "TestSDPACUDA", "TestAttnBias")
+CLASSES = ("TestSDPACudaOnlyCUDA", "TestSDPACUDA", "TestAttnBiasCUDA")
 """Of tests whose results count; others look at torch's own errors and choices."""
 OWN = r"_choice|_priority_order|determinis|_heuristic|fail_d128|preserves_query_layout|nested|math_with_negative_scale"
 """Of tests that look at what torch's kernels are, which they are not."""
