@@ -16,7 +16,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from cutepy.epilogues.errors import EpilogueError, Line, callers_line
-from cutepy.epilogues.functions import tanh_approx
+from cutepy.epilogues.functions import mixed, tanh_approx
 from cutepy.epilogues.graph import Graph, Table
 from cutepy.epilogues.operations import Type
 from cutepy.epilogues.trace import Trace
@@ -260,22 +260,11 @@ def dropout(probability: float, *seeds: torch.Tensor) -> WeightFunction:
     def weight(b: Value, h: Value, i: Value, j: Value) -> Any:  # noqa: ANN401
         if probability >= 1.0:
             return 0.0
-        row = _mixed(_mixed(_mixed(b * _STEP + seeds[0]) + h * _STEP) + i * _STEP) ^ seeds[1]
-        kept = _mixed(row ^ (j * _STEP)) >= round(probability * 2**32) - 2**31
+        place = mixed(i ^ mixed(h ^ mixed(b ^ mixed(lift(b.trace, seeds[0])) ^ seeds[1])))
+        kept = mixed(j ^ place) >= round(probability * 2**32) - 2**31
         return torch.where(kept, 1.0 / (1.0 - probability), 0.0)
 
     return weight
-
-
-_STEP = 0x9E3779B9 - 2**32
-"""2^32 over the golden ratio, odd: its multiples differ from one another in many bits."""
-
-
-def _mixed(x: Any) -> Any:  # noqa: ANN401
-    """Return an integer each bit of which depends on each of x's: a bijection of 32 bits, of two multiplications."""
-    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B - 2**32)):
-        x = (x ^ ((x >> shift) & (2 ** (32 - shift) - 1))) * factor
-    return x
 
 
 def trace_scores(

@@ -23,16 +23,18 @@ def drawn():
 
 
 def mixed(x):
-    x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
-    return (x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B)
+    """Mix 32 bits by murmur3's finaliser."""
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        x = (x ^ (x >> np.uint32(shift))) * np.uint32(factor)
+    return x ^ (x >> np.uint32(16))
 
 
 def kept(probability, seeds, *shape):
     """Return which keys are kept, (batch, heads, queries, keys)."""
-    step, seeds = np.uint32(0x9E3779B9), seeds.numpy().view(np.uint32)
+    seeds = seeds.numpy().view(np.uint32)
     batch, head, query, key = np.meshgrid(*(np.arange(n, dtype=np.uint32) for n in shape), indexing="ij")
-    row = mixed(mixed(mixed(seeds[:1] + batch * step) + head * step) + query * step) ^ seeds[1:]
-    return torch.from_numpy(mixed(row ^ (key * step)).view(np.int32) >= round(probability * 2**32) - 2**31)
+    place = mixed(query ^ mixed(head ^ mixed(batch ^ mixed(seeds[:1]) ^ seeds[1:])))
+    return torch.from_numpy(mixed(key ^ place).view(np.int32) >= round(probability * 2**32) - 2**31)
 
 
 def apart(found, wanted):
@@ -81,8 +83,8 @@ def test_what_is_dropped_follows_from_seeds_and_places():
 @pytest.mark.parametrize(
     ("shape", "probability", "options"),
     [
-        ((2, 70, 130, 2, 1, 64), 0.3, {}),
-        pytest.param((1, 200, 200, 1, 1, 64), 0.1, {"causal": True}, marks=pytest.mark.integration),
+        ((2, 33, 70, 2, 1, 64), 0.3, {}),
+        pytest.param((1, 140, 140, 1, 1, 64), 0.1, {"causal": True}, marks=pytest.mark.integration),
         pytest.param((1, 40, 150, 1, 1, 64), 0.6, {"deterministic": True}, marks=pytest.mark.integration),
     ],
 )
