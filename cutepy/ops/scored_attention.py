@@ -74,7 +74,8 @@ def scored_attention(
             )
         mask = block_mask.mask_mod
         blocks, size = lists_of(block_mask, q, k)
-    sinks = None if sinks is None else sinks.float()
+    if sinks is not None and sinks.is_floating_point():
+        sinks = sinks.float()
     # Seeds are drawn on the device by torch's generator, as CUDA graphs and torch.compile know to repeat it.
     drawn = torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32, device=q.device) if dropout_p else q.new_empty(0)
     text, tables = traced(soft_cap, slopes, score, mask, operands or {}, dropout_p, drawn.unbind())

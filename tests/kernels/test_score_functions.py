@@ -354,7 +354,7 @@ LEARNED = torch.zeros(HEADS, requires_grad=True)
     [
         ({"soft_cap": 0.0}, ValueError, "positive"),
         ({"sinks": torch.zeros(3)}, ValueError, "one for each head"),
-        ({"sinks": torch.zeros(2, dtype=torch.float16)}, ValueError, "float32"),
+        ({"sinks": torch.zeros(2, dtype=torch.int32)}, ValueError, "float32"),
         ({"alibi_slopes": torch.zeros(1, 1, 1)}, ValueError, r"\(heads,\)"),
         ({"alibi_slopes": torch.zeros(1)}, ValueError, "the head in dimension 0"),
         ({"mask": lambda b, h, i, j: i - j}, EpilogueError, "compare"),
