@@ -14,7 +14,7 @@ from cutlass import Float32, Int32
 
 from cutepy.device.evaluation import Evaluation
 from cutepy.device.fragment import AccumulatorTile
-from cutepy.device.primitives import logistic, select, wrapping
+from cutepy.device.primitives import constant, logistic, select, wrapping
 from cutepy.epilogues.graph import Graph, Node
 
 _NEVER_NEGATIVE = ("row_index", "column_index", "batch_index", "head_index")
@@ -84,8 +84,8 @@ class ScoreFunctions:
     Attributes
     ----------
     graph : Graph
-        With results named "score", "mask" and "derivative", each of which may be missing. Rows are the accumulators':
-        keys, of a transposed graph.
+        With results named "score", "mask", "weight" and "derivative", each of which may be missing. Rows are the
+        accumulators': keys, of a transposed graph.
     tables : tuple of Tensor
         Of the graph's tables; truth values as uint8; of one element, (1,).
     tile : AccumulatorTile
@@ -150,6 +150,55 @@ class ScoreFunctions:
                 found = select(seen if shown is None else seen | shown, found, -Float32.inf)
             scores[register] = found
         return derivatives
+
+    def weights(self, scores, row, column, place) -> "Weights | None":
+        """Return the factors of a tile's probabilities; None if the functions have no weight.
+
+        Parameters are those of `apply`; of the scores nothing but their number counts.
+        """
+        if "weight" not in self.results:
+            return None
+        origin = row + self.tile.of_thread(0), column + self.tile.of_thread(1)
+        values = ScoreEvaluation(self, [Float32(0.0)] * cute.size(scores), *origin, place)
+        registers, node = range(cute.size(scores)), self.graph.nodes[self.results["weight"]]
+        chosen = [self.graph.nodes[n].value for n in node.inputs[1:] if self.graph.nodes[n].op == "const"]
+        if node.op != "where" or chosen[1:] != [0.0]:
+            return Weights([values.of_register(self.results["weight"], register) for register in registers])
+        bits = [Int32(0) for _ in range(0, len(registers), 32)]
+        for register in registers:
+            holds = values.of_register(node.inputs[0], register)
+            bits[register // 32] = bits[register // 32] | select(holds, constant("i32", _BITS[register % 32]), 0)
+        return Weights(bits, Float32(chosen[0]))
+
+
+_BITS = [1 << n if n < 31 else -(1 << 31) for n in range(32)]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Factors of a thread's probabilities.
+
+    Attributes
+    ----------
+    values : list
+        A Float32 for each; or Int32, with a bit for each, where factors are one number or 0.
+    factor : Float32, optional
+        That number, of bits that are set.
+    """
+
+    values: list
+    factor: Float32 | None = None
+
+    def times(self, numbers, result):
+        """Multiply each register of a tensor by its factor, into another, which is returned."""
+        for register in range(cute.size(numbers)):
+            if self.factor is None:
+                result[register] = numbers[register] * self.values[register]
+            else:
+                # What is chosen waits for the number: ptxas would choose all factors before, and have no registers.
+                is_set = (self.values[register // 32] & _BITS[register % 32]) != 0
+                result[register] = select(is_set, numbers[register], Float32(0.0)) * self.factor
+        return result
 
 
 def weighted(probability, derivative):

@@ -170,13 +170,13 @@ def uniform(x: Value, seed: Integer) -> Value:
             f"uniform and dropout take an integer as their seed, got {got}; declare it `seed: Integer`", callers_line()
         )
     # The finaliser maps 0 to 0, so that the first product gets the numbers of a single one.
-    mixed = _mixed(_mixed(x.product) ^ (given ^ 0x3C6EF372))
-    bits = _mixed(x.column ^ _mixed(x.row ^ mixed))
+    seeded = mixed(x.product) ^ (given ^ 0x3C6EF372)
+    bits = mixed(x.column ^ mixed(x.row ^ mixed(seeded)))
     result: Value = ((bits >> 8) & 0xFFFFFF) * 2.0**-24
     return result
 
 
-def _mixed(x: Any) -> Any:  # noqa: ANN401
+def mixed(x: Any) -> Any:  # noqa: ANN401
     """Mix the bits of an integer (murmur3's finaliser): a value, or a Python integer, whose lower 32 bits count."""
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         x = (x ^ _logical_shift(x, shift)) * factor

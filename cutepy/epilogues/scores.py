@@ -16,7 +16,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from cutepy.epilogues.errors import EpilogueError, Line, callers_line
-from cutepy.epilogues.functions import tanh_approx
+from cutepy.epilogues.functions import mixed, tanh_approx
 from cutepy.epilogues.graph import Graph, Table
 from cutepy.epilogues.operations import Type
 from cutepy.epilogues.trace import Trace
@@ -31,7 +31,10 @@ Parameters named `queries` and `keys` are given the numbers of queries and keys.
 MaskFunction = Callable[..., Any]
 """`mask(b, h, i, j, **operands)`: whether query i sees key j."""
 
-SCORE, MASK = "score", "mask"
+WeightFunction = Callable[..., Any]
+"""`weight(b, h, i, j, **operands)`: the factor of the probability of query i and key j, behind the softmax."""
+
+SCORE, MASK, WEIGHT = "score", "mask", "weight"
 """Names of a graph's results; what is left as it is has none."""
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -43,7 +46,7 @@ class TracedScores(NamedTuple):
     Attributes
     ----------
     graph : Graph
-        Its results are named "score" and "mask".
+        Its results are named "score", "mask" and "weight".
     tensors : tuple of Tensor
     computes : bool
         True if a function computed with tensors while it was traced, so that their values may decide the graph.
@@ -242,12 +245,35 @@ def alibi(slopes: torch.Tensor) -> ScoreFunction:
     return biased
 
 
+def dropout(probability: float, *seeds: torch.Tensor) -> WeightFunction:
+    """Return the weight function that drops keys with a probability, and scales the others to make up for them.
+
+    What is dropped follows from two seeds and the place: batch, head, query and key.
+
+    Parameters
+    ----------
+    probability : float
+    seeds : Tensor (), int32
+        Two.
+    """
+
+    def weight(b: Value, h: Value, i: Value, j: Value) -> Any:  # noqa: ANN401
+        if probability >= 1.0:
+            return 0.0
+        place = mixed(i ^ mixed(h ^ mixed(b ^ mixed(lift(b.trace, seeds[0])) ^ seeds[1])))
+        kept = mixed(j ^ place) >= round(probability * 2**32) - 2**31
+        return torch.where(kept, 1.0 / (1.0 - probability), 0.0)
+
+    return weight
+
+
 def trace_scores(
     score: ScoreFunction | Sequence[ScoreFunction] | None = None,
     mask: MaskFunction | None = None,
     operands: Mapping[str, Any] | None = None,
+    weight: WeightFunction | None = None,
 ) -> TracedScores:
-    """Trace a score function and a mask function to one graph, by one run of each.
+    """Trace a score function, a mask function and a weight function to one graph, by one run of each.
 
     Parameters
     ----------
@@ -257,6 +283,8 @@ def trace_scores(
         As `torch.nn.attention.flex_attention` takes it.
     operands : mapping of str to Tensor or number, optional
         Passed by name to what has such parameters.
+    weight : callable, optional
+        Of the place of a probability, as `dropout`.
 
     Raises
     ------
@@ -283,7 +311,8 @@ def trace_scores(
     """
     given = dict(operands or {})
     scores = () if score is None else (score,) if callable(score) else tuple(score)
-    functions = [*((SCORE, each) for each in scores), *([] if mask is None else [(MASK, mask)])]
+    functions = [(SCORE, each) for each in scores]
+    functions += [(name, each) for name, each in ((MASK, mask), (WEIGHT, weight)) if each is not None]
     trace = ScoreTrace(_line_of(functions[0][1]) if functions else Line("<unknown>", 0, ""))
     acc = Value(trace, trace.add("acc"))
     places = [Value(trace, trace.add(op)) for op in ("batch_index", "head_index", "row_index", "column_index")]
@@ -310,7 +339,7 @@ def trace_scores(
             f"`def score(s, b, h, i, j, {min(unread)})`"
         )
     unchanged = {SCORE: found[SCORE].index == acc.index, MASK: MASK in found and found[MASK].node.value is True}
-    graph = trace.graph([(name, value.index) for name, value in found.items() if not unchanged[name]])
+    graph = trace.graph([(name, value.index) for name, value in found.items() if not unchanged.get(name)])
     _check(graph)
     names = {table.name for table in graph.tables}
     kept = [tensor for table, tensor in zip(trace.tables, trace.tensors, strict=True) if table.name in names]
@@ -339,14 +368,14 @@ def _result(name: str, returned: Any, trace: ScoreTrace, line: Line) -> Value:  
     """Return a function's result as a value of the type that it must have."""
     if isinstance(returned, (bool, int, float, Value, torch.Tensor, IndexedValue)):
         value = lift(trace, returned)
-        if name == SCORE and value.node.type != "bool":
+        if name in (SCORE, WEIGHT) and value.node.type != "bool":
             return value if value.node.type == "f32" else value * 1.0
         if name == MASK and value.node.type == "bool":
             return value
         what = {"f32": "floats", "i32": "integers", "bool": "truth values"}[value.node.type]
     else:
         what = repr(returned)
-    wanted = "a score, a number" if name == SCORE else "whether the key is seen, a truth value; compare"
+    wanted = "whether the key is seen, a truth value; compare" if name == MASK else f"a {name}, a number"
     raise EpilogueError.at(f"a {name} function returns {wanted}, got {what}", line)
 
 

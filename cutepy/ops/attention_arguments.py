@@ -12,6 +12,9 @@ from cutepy.kernels.gemm.operands import UNIT_BYTES, address_bytes
 
 View = Callable[[torch.Tensor], torch.Tensor]
 
+Window = tuple[int | None, int | None]
+
+ALL_KEYS: Window = (None, None)
 DTYPES = (torch.float16, torch.bfloat16)
 AS_THEY_ARE = (None, None, None)
 """Ways of q, k and v that need none."""
@@ -59,18 +62,30 @@ def check(
         raise ValueError(f"scale must be a positive number, got {scale}")
 
 
-def settings(q: torch.Tensor, window: tuple[int, int], scale: float | None, *, causal: bool) -> tuple[float, int, int]:
-    """Return the factor of the scores, and the keys before and behind a query's position that it sees; -1 for all.
+def settings(
+    q: torch.Tensor, window: Window, scale: float | None, *, causal: bool
+) -> tuple[float, int | None, int | None]:
+    """Return the factor of the scores, and the keys before and behind a query's position that it sees; None for all.
+
+    Examples
+    --------
+    >>> settings(torch.empty(64), (-1, 3), None, causal=False), settings(torch.empty(4), (None, -5), 2.0, causal=True)
+    ((0.125, None, 3), (2.0, None, 0))
+    """
+    left, right = (None if each == -1 else each for each in window)
+    return max(q.shape[-1], 1) ** -0.5 if scale is None else scale, left, 0 if causal else right
+
+
+def check_dropout(dropout_p: float) -> None:
+    """Check a probability.
 
     Raises
     ------
     ValueError
-        If the window is none.
+        If it is none.
     """
-    left, right = window
-    if min(left, right) < -1:
-        raise ValueError(f"window must be two numbers of keys, -1 for all, got {window}")
-    return q.shape[-1] ** -0.5 if scale is None else scale, left, 0 if causal else right
+    if not 0.0 <= dropout_p <= 1.0:
+        raise ValueError(f"dropout_p must be a probability, from 0 to 1, got {dropout_p}")
 
 
 def check_no_dropout(dropout_p: float) -> None:
@@ -82,12 +97,7 @@ def check_no_dropout(dropout_p: float) -> None:
         If there is any.
     """
     if dropout_p:
-        raise NotImplementedError(f"attention has no dropout, got dropout_p {dropout_p}")
-
-
-def bounds(left: int, right: int) -> tuple[int | None, int | None]:
-    """Return the numbers of keys that a query sees before and behind its position; None for all."""
-    return None if left < 0 else left, None if right < 0 else right
+        raise NotImplementedError(f"attention of sequences in one matrix has no dropout, got dropout_p {dropout_p}")
 
 
 def way_to(tensor: torch.Tensor, view: View | None = None) -> View | None:
@@ -125,20 +135,37 @@ def reachable(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if way is None else way(tensor)
 
 
-def check_has_gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    """Check, if a gradient is asked for, that the backward kernel takes these heads.
+def check_has_gradients(q: torch.Tensor, v: torch.Tensor) -> None:
+    """Check, once a gradient is computed, that the backward kernel takes these heads.
 
     Raises
     ------
     NotImplementedError
         If it does not.
     """
-    has_gradients = q.shape[-1] == v.shape[-1] <= LARGEST_HEAD_BACKWARD
-    if any(each.requires_grad for each in (q, k, v)) and not has_gradients:
+    if not q.shape[-1] == v.shape[-1] <= LARGEST_HEAD_BACKWARD:
         raise NotImplementedError(
             f"gradients need one head of q, k and v, of at most {LARGEST_HEAD_BACKWARD}, got {q.shape[-1]} and "
             f"{v.shape[-1]}; use torch.no_grad(), or torch.nn.functional.scaled_dot_product_attention"
         )
+
+
+def adds_in_order(*, deterministic: bool, has_lists: bool = False) -> bool:
+    """Return whether gradients must be the same from run to run: by an argument, or for all of torch.
+
+    Raises
+    ------
+    NotImplementedError
+        If they must be, and can't.
+    """
+    wanted = deterministic or torch.are_deterministic_algorithms_enabled()
+    only_warns = not deterministic and torch.is_deterministic_algorithms_warn_only_enabled()
+    if wanted and has_lists and not only_warns:
+        raise NotImplementedError(
+            "the gradients of a block mask are not deterministic: parts of dQ are added in any order; give the mask as "
+            "a function, or allow it by torch.use_deterministic_algorithms(False)"
+        )
+    return wanted and not has_lists
 
 
 def results_like(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -13,7 +13,7 @@ from cutepy.kernels.attention.choice import DECODE_ROWS
 from cutepy.kernels.attention.config import Lengths
 from cutepy.kernels.attention.op import plan_cached, plan_decode
 from cutepy.ops import shardings
-from cutepy.ops.attention_arguments import bounds, check, results_like, settings, way_to
+from cutepy.ops.attention_arguments import ALL_KEYS, Window, check, results_like, settings, way_to
 from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
@@ -31,7 +31,7 @@ def attention_decode(
     cache_seqlens: torch.Tensor | None = None,
     block_table: torch.Tensor | None = None,
     causal: bool = False,
-    window: tuple[int, int] = (-1, -1),
+    window: Window = ALL_KEYS,
     scale: float | None = None,
     return_lse: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
@@ -55,8 +55,9 @@ def attention_decode(
         The numbers of each sequence's pages, whose keys are a multiple of 8.
     causal : bool
         True if a query sees no key behind its position.
-    window : (int, int)
-        Keys before and behind a query's position that it sees; -1 for all.
+    window : (int or None, int or None)
+        Keys before and behind a query's position that it sees; -1 or None for all. A number -n below -1 begins
+        n behind its position, or ends n before it.
     scale : float, optional
         Positive factor of the scores; 1 / sqrt(head) if not given.
     return_lse : bool
@@ -97,7 +98,7 @@ def flash_attn_with_kvcache(
     block_table: torch.Tensor | None = None,
     softmax_scale: float | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
+    window_size: Window = ALL_KEYS,
     return_softmax_lse: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute attention with the arguments of flash-attn's `flash_attn_with_kvcache`, of keys that are in the cache."""
@@ -175,8 +176,8 @@ def _fake(
     lengths: torch.Tensor | None,
     table: torch.Tensor | None,
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check(q, k, v, lengths, table, scale)
     return results_like(q, v)
@@ -189,8 +190,8 @@ def _reference(
     lengths: torch.Tensor | None,
     table: torch.Tensor | None,
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check(q, k, v, lengths, table, scale)
     o, lse = results_like(q, v)
@@ -203,7 +204,7 @@ def _reference(
             count = min(max(count, 0), table.shape[1] * page)
             pages = table[batch, : -(-count // page)].long()
             keys, values = (each[pages].flatten(0, 1)[:count] for each in (k, v))
-        found = reference.forward(q[batch][None], keys[None], values[None], scale, *bounds(left, right))
+        found = reference.forward(q[batch][None], keys[None], values[None], scale, left, right)
         o[batch], lse[batch] = (each[0] for each in found)
     return o, lse
 
@@ -228,8 +229,8 @@ def _flops(
 
 
 @register_both(
-    "cutepy::attention_decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? table, float scale, int left, "
-    "int right) -> (Tensor, Tensor)",
+    "cutepy::attention_decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? table, float scale, int? left, "
+    "int? right) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     sharding=shardings.of_attention_decode,
@@ -242,15 +243,15 @@ def _attention_decode(
     lengths: torch.Tensor | None,
     table: torch.Tensor | None,
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     given = described(q, k, v, lengths, table)
     key = (scale, left, right, INVARIANCE.on, EXECUTION.backend is None, *given)
     launch = _launches.get(key)
     if launch is None:
         _check(q, k, v, lengths, table, scale)
-        launch = _launches.keep(key, _find_launch(q, k, v, lengths, table, scale, *bounds(left, right)))
+        launch = _launches.keep(key, _find_launch(q, k, v, lengths, table, scale, left, right))
     return launch(q, k, v, lengths, table)
 
 

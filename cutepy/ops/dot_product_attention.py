@@ -14,11 +14,13 @@ from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.op import launch_backward, plan_forward
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import (
+    ALL_KEYS,
     AS_THEY_ARE,
-    bounds,
+    Window,
+    adds_in_order,
     check,
+    check_dropout,
     check_has_gradients,
-    check_no_dropout,
     flops,
     flops_backward,
     grads_like,
@@ -42,7 +44,7 @@ def attention(
     v: torch.Tensor,
     *,
     causal: bool = False,
-    window: tuple[int, int] = (-1, -1),
+    window: Window = ALL_KEYS,
     scale: float | None = None,
     return_lse: bool = False,
     soft_cap: float | None = None,
@@ -52,6 +54,8 @@ def attention(
     operands: Mapping[str, Any] | None = None,
     block_mask: Any = None,  # noqa: ANN401
     sinks: torch.Tensor | None = None,
+    deterministic: bool = False,
+    dropout_p: float = 0.0,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute softmax(scale q k^T) v for each head.
 
@@ -67,8 +71,9 @@ def attention(
     v : Tensor (batch, keys, kv heads, head of v)
     causal : bool
         True if a query sees no key behind its position.
-    window : (int, int)
-        Keys before and behind a query's position that it sees; -1 for all.
+    window : (int or None, int or None)
+        Keys before and behind a query's position that it sees; -1 or None for all. A number -n below -1 begins
+        n behind its position, or ends n before it.
     scale : float, optional
         Positive factor of the scores; 1 / sqrt(head) if not given.
     return_lse : bool
@@ -87,8 +92,14 @@ def attention(
         Passed to the functions that have parameters of these names.
     block_mask : BlockMask, optional
         Blocks that are seen, of `cutepy.ops.block_mask` or torch's `create_block_mask`, in place of a mask.
-    sinks : Tensor (heads,) of float32, optional
+    sinks : Tensor (heads,), optional
         Logits that join the sums of each head's rows, and so the logarithms. Differentiable.
+    deterministic : bool
+        True for gradients that are the same from run to run, as after `torch.use_deterministic_algorithms(True)`: parts
+        of dQ are added in a fixed order, for which CTAs wait. Not with a block mask.
+    dropout_p : float
+        Probability of each key to be dropped behind the softmax, where others have 1 / (1 - dropout_p) times theirs.
+        What is dropped follows from the place and a seed that torch's generator draws.
 
     Returns
     -------
@@ -110,11 +121,14 @@ def attention(
     torch.Size([2, 100, 4, 64])
     """
     scale, left, right = settings(q, window, scale, causal=causal)
-    if all(each is None for each in (soft_cap, alibi_slopes, score, mask, operands, block_mask, sinks)):
-        o, lse = _attention(q, k, v, scale, left, right)
+    check_dropout(dropout_p)
+    scoring = (soft_cap, alibi_slopes, score, mask, operands, block_mask, sinks, dropout_p or None)
+    if all(each is None for each in scoring):
+        o, lse = _attention(q, k, v, scale, left, right, deterministic)
     else:
         functions = (soft_cap, alibi_slopes, score, mask, operands)
-        o, lse = scored_attention(q, k, v, functions, block_mask, sinks, scale, left, right)
+        how = scale, left, right, deterministic, dropout_p
+        o, lse = scored_attention(q, k, v, functions, block_mask, sinks, *how)
     return (o, lse) if return_lse else o
 
 
@@ -130,35 +144,91 @@ def scaled_dot_product_attention(
 ) -> torch.Tensor:
     """Compute attention with the arguments of `torch.nn.functional.scaled_dot_product_attention`.
 
+    A query that sees no key has an output of zeros, as torch's has.
+
     Parameters
     ----------
-    query, key, value : Tensor (batch, heads, tokens, head)
-        With `enable_gqa`, heads of query may share those of key and value. Causal masks are aligned at the first key,
-        as torch's, so that a causal call needs as many queries as keys.
-    attn_mask, dropout_p
-        None and 0: others are refused.
+    query, key, value : Tensor (..., heads, tokens, head)
+        With `enable_gqa`, heads of query may share those of key and value. Modes before the heads are broadcast;
+        tensors of three modes have one head.
+    attn_mask : Tensor, optional
+        Added to the scores, or of truth values: whether a query sees a key. Broadcast to (..., heads, queries, keys).
+        Or one of torch's causal biases, of which nothing is read.
+    dropout_p : float
+        Probability of each key to be dropped, as of `cutepy.ops.attention`.
+    is_causal : bool
+        True if a query sees no key behind its own index: torch aligns the first query with the first key.
+    scale : float, optional
+        Positive factor of the scores; 1 / sqrt(head) if not given.
 
     Raises
     ------
     NotImplementedError
-        If there is a mask, or dropout.
+        If the mask requires grad.
     """
-    if attn_mask is not None or dropout_p:
-        given = "an attn_mask" if attn_mask is not None else f"dropout_p {dropout_p}"
-        raise NotImplementedError(f"attention takes causal and window masks, and no dropout, got {given}")
+    check_dropout(dropout_p)
+    if min(each.dim() for each in (query, key, value)) < 3:
+        raise ValueError(
+            f"query, key and value must be (..., heads, tokens, head), got shapes {tuple(query.shape)}, "
+            f"{tuple(key.shape)} and {tuple(value.shape)}"
+        )
+    if query.dim() == 3:
+        query, key, value = (each.unsqueeze(1) for each in (query, key, value))
+        if attn_mask is not None and attn_mask.dim() == 3:
+            attn_mask = attn_mask.unsqueeze(1)
+        return scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale).squeeze(1)
     if not enable_gqa and query.shape[-3] != key.shape[-3]:
         raise ValueError(
             f"query and key must have the same heads, got {query.shape[-3]} and {key.shape[-3]}; use enable_gqa=True"
         )
-    if is_causal and query.shape[-2] != key.shape[-2]:
-        raise NotImplementedError(
-            f"a causal call needs as many queries as keys, got {query.shape[-2]} and {key.shape[-2]}: torch aligns the "
-            "mask at the first key; use cutepy.ops.attention, which aligns it at the last"
-        )
-    seen = (each.transpose(-3, -2) for each in (query, key, value))
-    o = attention(*seen, causal=is_causal, scale=scale)
-    assert isinstance(o, torch.Tensor)
-    return o.transpose(-3, -2)
+    if is_causal and attn_mask is not None:
+        raise ValueError(f"a causal call must have no attn_mask, got one of shape {tuple(attn_mask.shape)}")
+    right = query.shape[-2] - key.shape[-2] if is_causal else None
+    if variant := getattr(attn_mask, "variant", None):  # torch's CausalBias, whose module is not imported for it
+        right, attn_mask = (0 if variant.name == "LOWER_RIGHT" else query.shape[-2] - key.shape[-2]), None
+    batch = torch.broadcast_shapes(*(each.shape[:-3] for each in (query, key, value)))
+    factor, _, _ = settings(query, ALL_KEYS, scale, causal=False)
+    widths = _widths(query, key, value)
+    q, k, v = (
+        _of_batch(torch.nn.functional.pad(each, (0, width - each.shape[-1])) if width > each.shape[-1] else each, batch)
+        for each, width in zip((query, key, value), widths, strict=True)
+    )
+    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    if attn_mask is None and not dropout_p:
+        o, _ = _attention(q, k, v, factor, None, right, False)
+    else:
+        score = mask = operands = None
+        if attn_mask is not None:
+            shape = (*batch, *query.shape[-3:-1], key.shape[-2])
+            operands = {"table": _of_batch(attn_mask.expand(shape), batch)}
+            score, mask = (None, _seen) if attn_mask.dtype == torch.bool else (_added, None)
+        functions = (None, None, score, mask, operands)
+        o, _ = scored_attention(q, k, v, functions, None, None, factor, None, right, False, dropout_p)
+    o = o.transpose(1, 2)[..., : value.shape[-1]]
+    return o if len(batch) == 1 else o.reshape(*batch, *o.shape[1:])
+
+
+def _widths(*given: torch.Tensor) -> tuple[int, int, int]:
+    """Return how wide rows of q, k and v must be: as kernels take them, and equal where they have gradients."""
+    width, of_values = (-(-given[n].shape[-1] // 16) * 16 for n in (0, 2))
+    if torch.is_grad_enabled() and any(each.requires_grad for each in given):
+        width = of_values = max(width, of_values)
+    return width, width, of_values
+
+
+def _of_batch(tensor: torch.Tensor, batch: torch.Size) -> torch.Tensor:
+    """View a tensor, with its modes before the last three broadcast to those of a batch, with a batch of one mode."""
+    if tensor.dim() == 4 and tensor.shape[:1] == batch:
+        return tensor
+    return tensor.expand(*batch, *tensor.shape[-3:]).reshape(-1, *tensor.shape[-3:])
+
+
+def _added(s: Any, b: Any, h: Any, i: Any, j: Any, table: Any) -> Any:  # noqa: ANN401
+    return s + table[b, h, i, j]
+
+
+def _seen(b: Any, h: Any, i: Any, j: Any, table: Any) -> Any:  # noqa: ANN401
+    return table[b, h, i, j]
 
 
 def flash_attn_func(
@@ -168,50 +238,74 @@ def flash_attn_func(
     dropout_p: float = 0.0,
     softmax_scale: float | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-) -> torch.Tensor:
+    window_size: Window = ALL_KEYS,
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor, None]:
     """Compute attention with the arguments of flash-attn's `flash_attn_func`.
 
-    Raises
-    ------
-    NotImplementedError
-        If there is dropout.
+    With `return_attn_probs` the results are the output, the logarithms of the rows' sums, and None for what is dropped.
     """
-    check_no_dropout(dropout_p)
-    o = attention(q, k, v, causal=causal, window=window_size, scale=softmax_scale)
-    assert isinstance(o, torch.Tensor)
-    return o
+    o, lse = attention(
+        q,
+        k,
+        v,
+        causal=causal,
+        window=window_size,
+        scale=softmax_scale,
+        soft_cap=softcap or None,
+        alibi_slopes=alibi_slopes,
+        deterministic=deterministic,
+        dropout_p=dropout_p,
+        return_lse=True,
+    )
+    return (o, lse, None) if return_attn_probs else o
 
 
 def _fake(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int, right: int
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check(q, k, v, scale)
     return results_like(q, v)
 
 
 def _reference(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int, right: int
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check(q, k, v, scale)
-    o, lse = reference.forward(q, k, v, scale, *bounds(left, right))
+    o, lse = reference.forward(q, k, v, scale, left, right)
     return o.contiguous(), lse
 
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
     q, k, v, *ctx.how = inputs
-    check_has_gradients(q, k, v)
     ctx.save_for_backward(q, k, v, *output)
 
 
 def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
     q, k, v, o, lse = ctx.saved_tensors
+    check_has_gradients(q, v)
     do = torch.zeros_like(o) if do is None else do
-    return *_attention_backward(do, q, k, v, o, lse, dlse, *ctx.how), None, None, None
+    return *_attention_backward(do, q, k, v, o, lse, dlse, *ctx.how), None, None, None, None
 
 
 @register_both(
-    "cutepy::attention(Tensor q, Tensor k, Tensor v, float scale, int left, int right) -> (Tensor, Tensor)",
+    "cutepy::attention(Tensor q, Tensor k, Tensor v, float scale, int? left, int? right, bool deterministic) "
+    "-> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     setup_context=_keep,
@@ -221,13 +315,19 @@ def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> t
     flops=flops,
 )
 def _attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int, right: int
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     key = (scale, left, right, EXECUTION.backend is None, *described(q, k, v))
     launch = _launches.get(key)
     if launch is None:
         check(q, k, v, scale)
-        launch = _launches.keep(key, _find_launch(q, k, v, scale, *bounds(left, right)))
+        launch = _launches.keep(key, _find_launch(q, k, v, scale, left, right))
     return launch(q, k, v)
 
 
@@ -264,16 +364,17 @@ def _reference_backward(
     lse: torch.Tensor,
     dlse: torch.Tensor | None,
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    dq, dk, dv = reference.backward(do, q, k, v, dlse, scale, *bounds(left, right))
+    dq, dk, dv = reference.backward(do, q, k, v, dlse, scale, left, right)
     return dq.contiguous(), dk.contiguous(), dv.contiguous()
 
 
 @register_both(
     "cutepy::attention_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? dlse, "
-    "float scale, int left, int right) -> (Tensor, Tensor, Tensor)",
+    "float scale, int? left, int? right, bool deterministic) -> (Tensor, Tensor, Tensor)",
     reference=_reference_backward,
     fake=_fake_backward,
     sharding=shardings.of_attention_backward,
@@ -288,8 +389,9 @@ def _attention_backward(
     lse: torch.Tensor,
     dlse: torch.Tensor | None,
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     grads = grads_like(q, k, v)
     if 0 in q.shape or not k.shape[1]:
@@ -297,5 +399,6 @@ def _attention_backward(
             each.zero_()
         return grads
     do, q, k, v, o = map(reachable, (do, q, k, v, o))
-    launch_backward(do, q, k, v, o, lse, dlse, grads, scale, *bounds(left, right))
+    is_ordered = adds_in_order(deterministic=deterministic)
+    launch_backward(do, q, k, v, o, lse, dlse, grads, scale, left, right, is_ordered=is_ordered)
     return grads

@@ -73,6 +73,8 @@ def flex_attention(
         o, lse = attention(q, k, v, scale=scale, return_lse=True)
     else:
         scale = query.shape[-1] ** -0.5 if scale is None else scale
-        o, lse = scored_attention(q, k, v, (None, None, score_mod, None, None), block_mask, None, scale, -1, -1)
+        o, lse = scored_attention(
+            q, k, v, (None, None, score_mod, None, None), block_mask, None, scale, None, None, False
+        )
     o = o.transpose(1, 2)
     return (o, lse) if return_lse else o

@@ -23,7 +23,7 @@ from cutepy.kernels.attention.op import backward_reads, forward_reads, launch_ba
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import (
     AS_THEY_ARE,
-    bounds,
+    adds_in_order,
     check,
     check_has_gradients,
     flops,
@@ -50,10 +50,12 @@ def scored_attention(
     block_mask: Any,  # noqa: ANN401
     sinks: torch.Tensor | None,
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
+    dropout_p: float = 0.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Trace what makes scores and masks, and compute attention with it.
+    """Trace what makes scores, masks and weights, and compute attention with it.
 
     Parameters
     ----------
@@ -65,15 +67,20 @@ def scored_attention(
     blocks: list[torch.Tensor] = []
     size: list[int] = []
     if block_mask is not None:
-        if mask is not None or min(left, right) >= 0 or max(left, right) >= 0:
+        if mask is not None or left is not None or right is not None:
             raise ValueError(
                 "a block mask is all that hides keys, got also a mask, a window or causal; put it into the function "
                 "that the block mask is made of"
             )
         mask = block_mask.mask_mod
         blocks, size = lists_of(block_mask, q, k)
-    text, tables = traced(soft_cap, slopes, score, mask, operands or {})
-    result: tuple[torch.Tensor, torch.Tensor] = _scored(q, k, v, sinks, tables, blocks, text, size, scale, left, right)
+    if sinks is not None and sinks.is_floating_point():
+        sinks = sinks.float()
+    # Seeds are drawn on the device by torch's generator, as CUDA graphs and torch.compile know to repeat it.
+    drawn = torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32, device=q.device) if dropout_p else q.new_empty(0)
+    text, tables = traced(soft_cap, slopes, score, mask, operands or {}, dropout_p, drawn.unbind())
+    how = scale, left, right, deterministic
+    result: tuple[torch.Tensor, torch.Tensor] = _scored(q, k, v, sinks, tables, blocks, text, size, *how)
     return result
 
 
@@ -83,6 +90,8 @@ def traced(
     score: scores.ScoreFunction | None,
     mask: scores.MaskFunction | None,
     operands: Mapping[str, Any],
+    dropout_p: float = 0.0,
+    seeds: Sequence[torch.Tensor] = (),
 ) -> tuple[str, list[torch.Tensor]]:
     """Trace functions to the text of one graph in one line, empty without any, and the tensors that are its tables."""
     if soft_cap is not None and not (soft_cap > 0 and math.isfinite(soft_cap)):
@@ -92,8 +101,8 @@ def traced(
     passed = {name: each for name, each in operands.items() if isinstance(each, torch.Tensor)}
     numbers = tuple((name, each) for name, each in operands.items() if name not in passed)
     kinds = tuple((name, each.dim(), str(each.dtype)) for name, each in passed.items())
-    given = [] if slopes is None else [slopes]
-    found = _trace(soft_cap, None if slopes is None else slopes.dim(), score, mask, numbers, kinds)
+    given = [*([] if slopes is None else [slopes]), *seeds]
+    found = _trace(soft_cap, None if slopes is None else slopes.dim(), score, mask, numbers, kinds, dropout_p)
     given += passed.values()
     own = iter(found.own)
     return found.text, [given[place] if place >= 0 else next(own) for place in found.places]
@@ -113,6 +122,7 @@ def _trace(
     mask: scores.MaskFunction | None,
     numbers: tuple[tuple[str, Any], ...],
     kinds: tuple[tuple[str, int, str], ...],
+    dropout_p: float,
 ) -> _Traced:
     """Trace functions, unless they have been, and are what they were; of tensors that are passed, only kinds count.
 
@@ -120,7 +130,7 @@ def _trace(
     when it is compiled.
     """
     state = state_of(score, mask, numbers)
-    key = None if state is None else (soft_cap, slopes, state.key, kinds)
+    key = None if state is None else (soft_cap, slopes, dropout_p, state.key, kinds)
     kept = _graphs.get(key) if key is not None else None
     if kept is not None:
         # A tensor that died may have left its id to another.
@@ -132,11 +142,15 @@ def _trace(
     if slopes is not None:
         standing.append(torch.empty((1,) * slopes))
         chain.append(scores.alibi(standing[0]))
+    weight = None
+    if dropout_p:
+        standing += [torch.empty((), dtype=torch.int32) for _ in range(2)]
+        weight = scores.dropout(dropout_p, *standing[-2:])
     if score is not None:
         chain.append(score)
     stand_ins = {name: torch.empty((1,) * rank, dtype=getattr(torch, dtype[6:])) for name, rank, dtype in kinds}
     standing += stand_ins.values()
-    found = scores.trace_scores(chain, mask, {**dict(numbers), **stand_ins})
+    found = scores.trace_scores(chain, mask, {**dict(numbers), **stand_ins}, weight)
     places = tuple(_place(tensor, standing, -1) for tensor in found.tensors)
     own = tuple(tensor for tensor, place in zip(found.tensors, places, strict=True) if place < 0)
     result = _Traced(found.graph.line if found else "", places, own)
@@ -239,7 +253,7 @@ def _fake(
     tables: Tensors,
     *rest: Any,  # noqa: ANN401
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    _, functions, _, scale, _, _ = rest
+    _, functions, _, scale, *_ = rest
     check(q, k, v, scale)
     _check_scoring(q, k, sinks, tables, functions)
     return results_like(q, v)
@@ -255,19 +269,19 @@ def _reference(
     functions: str,
     block_size: Sequence[int],
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check(q, k, v, scale)
     _check_scoring(q, k, sinks, tables, functions)
     scored = reference.Scored(functions, tables, sinks, blocks, block_size)
-    o, lse = scored.forward(q, k, v, scale, *bounds(left, right))
+    o, lse = scored.forward(q, k, v, scale, left, right)
     return o.contiguous(), lse
 
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
     q, k, v, sinks, tables, blocks, *ctx.how = inputs
-    check_has_gradients(q, k, v)
     for table in tables:
         if table.requires_grad:
             raise NotImplementedError(
@@ -280,16 +294,17 @@ def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> No
 
 def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
     q, k, v, o, lse, *rest = ctx.saved_tensors
+    check_has_gradients(q, v)
     has_sinks, count = ctx.counts
     sinks, tables, blocks = (rest[0] if has_sinks else None), rest[has_sinks:][:count], rest[has_sinks + count :]
     do = torch.zeros_like(o) if do is None else do
     dq, dk, dv, dsinks = _scored_backward(do, q, k, v, o, lse, dlse, sinks, tables, blocks, *ctx.how)
-    return dq, dk, dv, (dsinks if has_sinks else None), None, None, None, None, None, None, None
+    return dq, dk, dv, (dsinks if has_sinks else None), None, None, None, None, None, None, None, None
 
 
 @register_both(
     "cutepy::scored_attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor[] tables, Tensor[] blocks, "
-    "str functions, int[] block_size, float scale, int left, int right) -> (Tensor, Tensor)",
+    "str functions, int[] block_size, float scale, int? left, int? right, bool deterministic) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     setup_context=_keep,
@@ -308,8 +323,9 @@ def _scored(
     functions: str,
     block_size: Sequence[int],
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     tables = [_beside(table, q) for table in tables]
     key = (functions, *block_size, scale, left, right, EXECUTION.backend is None, len(tables))
@@ -329,12 +345,18 @@ def _beside(table: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 
 
 def _find_launch(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int, right: int, scoring: Scoring
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    left: int | None,
+    right: int | None,
+    scoring: Scoring,
 ) -> Any:  # noqa: ANN401
     """Decide all that is done for tensors like these, and have the kernel compiled."""
     if 0 in q.shape or not k.shape[1]:
         return _of_nothing
-    launch = plan_forward(q, k, v, scale, *bounds(left, right), scoring=scoring)
+    launch = plan_forward(q, k, v, scale, left, right, scoring=scoring)
     ways = tuple(map(way_to, (q, k, v)))
 
     def run(
@@ -389,18 +411,19 @@ def _reference_backward(
     functions: str,
     block_size: Sequence[int],
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     scored = reference.Scored(functions, tables, sinks, blocks, block_size)
-    dq, dk, dv, dsinks = scored.backward(do, q, k, v, dlse, scale, *bounds(left, right))
+    dq, dk, dv, dsinks = scored.backward(do, q, k, v, dlse, scale, left, right)
     return dq.contiguous(), dk.contiguous(), dv.contiguous(), _dsinks_like(q, sinks) if dsinks is None else dsinks
 
 
 @register_both(
     "cutepy::scored_attention_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? dlse, "
-    "Tensor? sinks, Tensor[] tables, Tensor[] blocks, str functions, int[] block_size, float scale, int left, "
-    "int right) -> (Tensor, Tensor, Tensor, Tensor)",
+    "Tensor? sinks, Tensor[] tables, Tensor[] blocks, str functions, int[] block_size, float scale, int? left, "
+    "int? right, bool deterministic) -> (Tensor, Tensor, Tensor, Tensor)",
     reference=_reference_backward,
     fake=_fake_backward,
     sharding=shardings.of_scored_attention_backward,
@@ -420,9 +443,11 @@ def _scored_backward(
     functions: str,
     block_size: Sequence[int],
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    is_ordered = adds_in_order(deterministic=deterministic, has_lists=bool(blocks))
     grads, dsinks = grads_like(q, k, v), _dsinks_like(q, sinks)
     tables = [_beside(table, q) for table in tables]
     if 0 in q.shape or not k.shape[1]:
@@ -434,7 +459,8 @@ def _scored_backward(
     scoring = scoring_of(functions, tables, None, block_size)
     read = backward_reads(tables, blocks[4:])
     do, q, k, v, o = map(reachable, (do, q, k, v, o))
-    deltas = launch_backward(do, q, k, v, o, lse, dlse, grads, scale, *bounds(left, right), scoring=scoring, read=read)
+    given = do, q, k, v, o, lse, dlse, grads, scale, left, right
+    deltas = launch_backward(*given, scoring=scoring, read=read, is_ordered=is_ordered)
     if sinks is not None:
         # A sink has the share exp(sink - lse) of each row, and a value of 0.
         shares = torch.exp(sinks[:, None] - lse.masked_fill(lse == -math.inf, math.inf))

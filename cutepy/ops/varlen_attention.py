@@ -15,7 +15,9 @@ from cutepy.kernels.attention.config import Lengths
 from cutepy.kernels.attention.op import launch_backward, plan_forward
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import (
-    bounds,
+    ALL_KEYS,
+    Window,
+    adds_in_order,
     check,
     check_has_gradients,
     check_no_dropout,
@@ -44,9 +46,10 @@ def attention_varlen(
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
     causal: bool = False,
-    window: tuple[int, int] = (-1, -1),
+    window: Window = ALL_KEYS,
     scale: float | None = None,
     return_lse: bool = False,
+    deterministic: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute softmax(scale q k^T) v for each head of each sequence of a batch, whose lengths only the device knows.
 
@@ -69,12 +72,15 @@ def attention_varlen(
         Tokens of the longest sequence, by which tiles are chosen: a hint, on which no result depends.
     causal : bool
         True if a query sees no key behind its position.
-    window : (int, int)
-        Keys before and behind a query's position that it sees; -1 for all.
+    window : (int or None, int or None)
+        Keys before and behind a query's position that it sees; -1 or None for all. A number -n below -1 begins
+        n behind its position, or ends n before it.
     scale : float, optional
         Positive factor of the scores; 1 / sqrt(head) if not given.
     return_lse : bool
         True to return the natural logarithms of the rows' sums of exp(score) too.
+    deterministic : bool
+        True for gradients that are the same from run to run, as of `cutepy.ops.attention`.
 
     Returns
     -------
@@ -105,7 +111,9 @@ def attention_varlen(
         given if given is not None else -(-tensor.shape[0] // (batch if cu is None else 1))
         for given, tensor, cu in ((max_seqlen_q, packed_q, cu_seqlens_q), (max_seqlen_k, packed_k, cu_seqlens_k))
     )
-    o, lse = _attention_varlen(packed_q, packed_k, packed_v, *lengths, most_q, most_k, scale, left, right)
+    o, lse = _attention_varlen(
+        packed_q, packed_k, packed_v, *lengths, most_q, most_k, scale, left, right, deterministic
+    )
     if cu_seqlens_q is None:
         o, lse = o.unflatten(0, q.shape[:2]), lse.unflatten(1, q.shape[:2]).transpose(0, 1)
     return (o, lse) if return_lse else o
@@ -122,17 +130,31 @@ def flash_attn_varlen_func(
     dropout_p: float = 0.0,
     softmax_scale: float | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-) -> torch.Tensor:
+    window_size: Window = ALL_KEYS,
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    block_table: torch.Tensor | None = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor, None]:
     """Compute attention with the arguments of flash-attn's `flash_attn_varlen_func`.
+
+    With `return_attn_probs` the results are those that it has without dropout: the output, the logarithms of the rows'
+    sums, and None.
 
     Raises
     ------
     NotImplementedError
-        If there is dropout.
+        If there is dropout, a soft cap, slopes, or a block table.
     """
     check_no_dropout(dropout_p)
-    o = attention_varlen(
+    for name, given in (("softcap", softcap or None), ("alibi_slopes", alibi_slopes), ("block_table", block_table)):
+        if given is not None:
+            raise NotImplementedError(
+                f"attention of sequences in one matrix takes no {name}, got "
+                f"{tuple(given.shape) if isinstance(given, torch.Tensor) else given}"
+            )
+    o, lse = attention_varlen(
         q,
         k,
         v,
@@ -143,9 +165,10 @@ def flash_attn_varlen_func(
         causal=causal,
         window=window_size,
         scale=softmax_scale,
+        deterministic=deterministic,
+        return_lse=True,
     )
-    assert isinstance(o, torch.Tensor)
-    return o
+    return (o, lse, None) if return_attn_probs else o
 
 
 def _check_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Lengths) -> int:
@@ -186,7 +209,7 @@ def _results(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 
 def _fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-    *_, scale, _, _ = rest
+    *_, scale, _, _, _ = rest
     check(q, k, v, scale, is_packed=True)
     return _results(q, v)
 
@@ -222,8 +245,9 @@ def _reference(
     most_queries: int,
     most_keys: int,
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check(q, k, v, scale, is_packed=True)
     o, lse = _results(q, v)
@@ -231,8 +255,7 @@ def _reference(
     lse.fill_(-math.inf)
     for rows, keys in _each_sequence(q, k, Lengths(q_begins, k_begins, q_used, k_used)):
         o[rows], lse[:, rows] = (
-            each[0]
-            for each in reference.forward(q[None, rows], k[None, keys], v[None, keys], scale, *bounds(left, right))
+            each[0] for each in reference.forward(q[None, rows], k[None, keys], v[None, keys], scale, left, right)
         )
     return o, lse
 
@@ -240,15 +263,15 @@ def _reference(
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
     q, k, v, *lengths = inputs[:7]
     ctx.how = inputs[7:]
-    check_has_gradients(q, k, v)
     ctx.save_for_backward(q, k, v, *lengths, *output)
 
 
 def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
     q, k, v, *lengths, o, lse = ctx.saved_tensors
+    check_has_gradients(q, v)
     do = torch.zeros_like(o) if do is None else do
     grads = _attention_varlen_backward(do, q, k, v, o, lse, dlse, *lengths, *ctx.how)
-    return *grads, *(None,) * 9
+    return *grads, *(None,) * 10
 
 
 Shape = Sequence[int]
@@ -276,8 +299,8 @@ _LENGTHS = "Tensor? q_begins, Tensor? k_begins, Tensor? q_used, Tensor? k_used, 
 
 
 @register_both(
-    f"cutepy::attention_varlen(Tensor q, Tensor k, Tensor v, {_LENGTHS}, float scale, int left, int right) "
-    "-> (Tensor, Tensor)",
+    f"cutepy::attention_varlen(Tensor q, Tensor k, Tensor v, {_LENGTHS}, float scale, int? left, int? right, "
+    "bool deterministic) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     setup_context=_keep,
@@ -297,15 +320,16 @@ def _attention_varlen(
     most_queries: int,
     most_keys: int,
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     lengths = Lengths(q_begins, k_begins, q_used, k_used)
     key = (scale, left, right, most_queries, lengths.given, EXECUTION.backend is None, *described(q, k, v))
     launch = _launches.get(key)
     if launch is None:
         check(q, k, v, scale, is_packed=True)
-        launch = _launches.keep(key, _find_launch(q, k, v, scale, *bounds(left, right), lengths, most_queries))
+        launch = _launches.keep(key, _find_launch(q, k, v, scale, left, right, lengths, most_queries))
     return launch(q, k, v, lengths)
 
 
@@ -358,8 +382,9 @@ def _reference_backward(
     most_queries: int,
     most_keys: int,
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     grads = dq, dk, dv = grads_like(q, k, v)
     for each in grads:
@@ -367,7 +392,7 @@ def _reference_backward(
     for rows, keys in _each_sequence(q, k, Lengths(q_begins, k_begins, q_used, k_used)):
         of_lse = None if dlse is None else dlse[None, :, rows]
         of_rows, of_keys = (do[None, rows], q[None, rows]), (k[None, keys], v[None, keys])
-        found = reference.backward(*of_rows, *of_keys, of_lse, scale, *bounds(left, right))
+        found = reference.backward(*of_rows, *of_keys, of_lse, scale, left, right)
         dq[rows], dk[keys], dv[keys] = (each[0] for each in found)
     return grads
 
@@ -379,7 +404,7 @@ def _flops_backward(do: Shape, q: Shape, k: Shape, v: Shape, o: Shape, lse: Shap
 
 @register_both(
     "cutepy::attention_varlen_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? dlse, "
-    f"{_LENGTHS}, float scale, int left, int right) -> (Tensor, Tensor, Tensor)",
+    f"{_LENGTHS}, float scale, int? left, int? right, bool deterministic) -> (Tensor, Tensor, Tensor)",
     reference=_reference_backward,
     fake=_fake_backward,
     sharding=shardings.of_attention_varlen_backward,
@@ -400,8 +425,9 @@ def _attention_varlen_backward(
     most_queries: int,
     most_keys: int,
     scale: float,
-    left: int,
-    right: int,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     grads, lengths = grads_like(q, k, v), Lengths(q_begins, k_begins, q_used, k_used)
     is_empty = 0 in q.shape or not k.shape[0]
@@ -412,6 +438,7 @@ def _attention_varlen_backward(
         return grads
     do, q, k, v, o = map(reachable, (do, q, k, v, o))
     dlse = None if dlse is None else dlse.contiguous()[None]
-    given = scale, *bounds(left, right), lengths, most_keys
-    launch_backward(do, q, k, v, o, lse[None], dlse, grads, *given)
+    given = scale, left, right, lengths, most_keys
+    is_ordered = adds_in_order(deterministic=deterministic)
+    launch_backward(do, q, k, v, o, lse[None], dlse, grads, *given, is_ordered=is_ordered)
     return grads

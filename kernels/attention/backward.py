@@ -17,8 +17,9 @@ from cutepy.device.bands import Band
 from cutepy.device.block_lists import BlockLists, make_block_lists
 from cutepy.device.epilogue import Sink, Stage, TileStore, make_stage, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
+from cutepy.device.ordered import Order
 from cutepy.device.pipeline import TmaRing, publish_barriers
-from cutepy.device.primitives import LOG2_E
+from cutepy.device.primitives import LOG2_E, select
 from cutepy.device.score_functions import ScoreFunctions, make_score_functions, weighted
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
@@ -95,6 +96,7 @@ class Derives:
     own_barrier: cutlass.Int32
     dq_sink: Sink
     dq_tiles: tma.TmaTiles
+    order: Order | None
     consumer: cutlass.Int32
     dk_tiles: tma.TmaTiles
     dv_tiles: tma.TmaTiles
@@ -184,6 +186,7 @@ class Derives:
         p, dp, stage = self.s.tCrC, self.dp.tCrC, q_state.index
         self.q_ring.wait(q_state)
         self.s.issue(b=stage)
+        weights = self.weights(key, tile, (head, place.batch))
         self.do_ring.wait(q_state)
         # There are no registers for dP beside what the functions need: it is multiplied after them.
         if cutlass.const_expr(self.config.scoring.needs_registers):
@@ -199,7 +202,10 @@ class Derives:
             for register in registers:
                 p[register] = cute.math.exp2(p[register] * self.factor_log2 - lse, fastmath=True)
         if cutlass.const_expr(self.config.keeps_p):
-            self.to_operand(p, self.dv)
+            of_values = p
+            if cutlass.const_expr(weights is not None):
+                of_values = weights.times(p, cute.make_rmem_tensor(p.layout, cutlass.Float32))
+            self.to_operand(of_values, self.dv)
             for register, derivative in enumerate(derivatives):
                 p[register] = weighted(p[register], derivative)
             if cutlass.const_expr(self.config.scoring.needs_registers):
@@ -208,6 +214,8 @@ class Derives:
             warpgroup.wait_group(1)
         else:
             warpgroup.wait_group(0)
+        if cutlass.const_expr(weights is not None):
+            weights.times(dp, dp)
         for registers, delta in self.by_query(1, stage):
             for register in registers:
                 # P (dP - delta), in the form that ptxas (13.0) keeps in registers with as many queries.
@@ -231,7 +239,7 @@ class Derives:
         self.dk.issue(b=stage, accumulate=True)
         warpgroup.wait_group(1)
         self.do_ring.release(q_state)
-        self.add_dq(tile, place, head)
+        self.add_dq(key, tile, place, head)
         warpgroup.wait_group(0)
         cute.arch.sync_warp()
         self.q_ring.release(q_state)
@@ -247,6 +255,12 @@ class Derives:
         if self.functions is None:
             return []
         return self.functions.apply(self.s.tCrC, key, tile * self.config.tile_q, place[::-1], hides)
+
+    def weights(self, key, tile, place):
+        """Return the factors of the probabilities; None if there are none."""
+        if self.functions is None:
+            return None
+        return self.functions.weights(self.s.tCrC, key, tile * self.config.tile_q, place[::-1])
 
     @property
     def factor_log2(self):
@@ -268,7 +282,7 @@ class Derives:
         operand.from_accumulators(sums, self.s.tiled_mma, tile, into.tiled_mma, into=into.tCrA)
 
     @cute.jit
-    def add_dq(self, tile, place: Place, head):
+    def add_dq(self, key, tile, place: Place, head):
         """Add this warpgroup's part of dQ, not scaled, to the sums in memory, in the order of registers."""
         row = (place.first_tile(self.config.tile_q) + tile) * self.config.warpgroups + self.consumer
         places = self.dq_tiles.subtiles((row, 0, head, place.batch))
@@ -281,7 +295,25 @@ class Derives:
             cute.autovec_copy(held, self.own_dq[None, vector])
         cute.arch.fence_proxy("async.shared", space="cta")  # TMA reads what was written
         self.meet()
-        self.dq_sink.send(places, 0, 0, 1)
+        if cutlass.const_expr(self.order is None):
+            self.dq_sink.send(places, 0, 0, 1)
+        else:
+            counter, rank = (row, head, place.batch), self.rank(key, tile, place.band)
+            self.order.wait(counter, rank)
+            self.dq_sink.send(places, 0, 0, 1)
+            self.order.pass_on(counter, rank)
+
+    def rank(self, key, tile, band: Band):
+        """Return how many tiles of keys add to a tile of queries before this one: those that are dealt before it.
+
+        Of the tiles of keys that a tile of queries sees the last is dealt first if queries see none behind their own
+        position, so that each tile of keys begins with queries that no other one has yet to add to.
+        """
+        tile_q, tile_k, seen = self.config.tile_q, self.config.tile_k, band.turned()
+        if cutlass.const_expr(self.config.right):
+            behind = select((tile + 1) * tile_q >= seen.queries, seen.keys, seen.end((tile + 1) * tile_q - 1))
+            return (behind - 1) // tile_k - key // tile_k
+        return key // tile_k - select(tile == 0, cutlass.Int32(0), seen.begin(tile * tile_q) // tile_k)
 
     def meet(self):
         """Wait for the threads of this warpgroup."""
@@ -310,6 +342,7 @@ class Backward:
         right: cutlass.Int32,
         ctas: cutlass.Int32,
         lengths: Lengths | None,
+        counters: cute.Tensor | None,
         stream: CUstream,
         tables: tuple | None = None,
         lists: tuple | None = None,
@@ -318,7 +351,9 @@ class Backward:
 
         stats (batch, heads, 2, queries), fp32, has the rows' logarithms of sums, of base 2, plus infinity where nothing
         is seen, and their sums of dO * O. With `lengths` it and dq have a batch of one, and sequences in whole tiles.
-        `tables` are those of the score and mask functions, and lists those of `BlockLists`, for rows of keys.
+        `counters` (batch, heads, parts of dq), int32, are zeros, of an ordered configuration, which takes no lists, and
+        all of whose CTAs must be on the GPU at one time. `tables` are those of the score and mask functions, and lists
+        those of `BlockLists`, for rows of keys.
         """
         config, plan = self.config, self.config.smem
         content = {region.name: region.content for region in plan}
@@ -363,6 +398,7 @@ class Backward:
             to_tiled_mma(config.sums, "K", "MN"),
             to_tiled_mma(config.dq, *(("MN", "K") if config.dq_is_transposed else (("K", "MN")[config.ds_mode], "MN"))),
             at_once,
+            None if counters is None else modes(counters, 2, 1, 0),
             tables,
             lists,
         ).launch(
@@ -385,6 +421,7 @@ class Backward:
         sums_mma: cute.TiledMma,
         dq_mma: cute.TiledMma,
         at_once: cutlass.Int32,
+        counters: cute.Tensor | None,
         tables: tuple | None,
         lists: tuple | None,
     ):
@@ -421,7 +458,8 @@ class Backward:
         staged_dq = cute.make_tensor(shared["sdQ"], _dq_layout(config, config.warpgroups))
         dq = tma.make_tiles(copies[5], tensors[5], staged_dq, (config.dq_rows, DQ_COLUMNS))
         dk, dv = (keys(copies[n], tensors[n], shared["sOut"], (tile_k, head)) for n in (6, 7))
-        scheduler = places.scheduler(raster, tile_k, at_once, 1, longest_first=config.right, grows=False)
+        grows = config.right and config.ordered
+        scheduler = places.scheduler(raster, tile_k, at_once, 1, longest_first=config.right, grows=grows)
         blocks = None if lists is None else config.scoring.blocks[::-1]
         lists = make_block_lists(lists, blocks, (tile_k, tile_q))
         budget = rules.register_budget(config.warpgroups, producer=24)
@@ -483,6 +521,7 @@ class Backward:
                 barriers["own"] + consumer,
                 Sink(cute.arch.make_warp_uniform(lane // 32)),
                 dq.stage_slice(consumer, 1),
+                Order(counters, cute.arch.make_warp_uniform(lane // 32)) if config.ordered else None,
                 consumer,
                 dk,
                 dv,

@@ -100,6 +100,11 @@ class Scoring:
         """True if a function makes scores of the scaled products."""
         return self.graph is not None and any(result.name == "score" for result in self.graph.results)
 
+    @property
+    def weighs(self) -> bool:
+        """True if probabilities have weights, as with dropout."""
+        return self.graph is not None and any(result.name == "weight" for result in self.graph.results)
+
     @cached_property
     def transposed(self) -> Graph | None:
         """Graph on transposed scores, with the derivative where it is not 1; None if there are no functions."""
@@ -114,12 +119,12 @@ class Scoring:
 
     @property
     def needs_registers(self) -> bool:
-        """True if derivatives of the scores, or what is read of tables, take registers in the backward kernel."""
+        """True if derivatives, weights, or what is read of tables, take registers in the backward kernel."""
         graph = self.transposed
         if graph is None:
             return False
         reads = any(node.op == "gather" and node.shape != "scalar" for node in graph.nodes)
-        return reads or graph.results[-1].name == DERIVATIVE
+        return reads or self.weighs or graph.results[-1].name == DERIVATIVE
 
     @property
     def suffix(self) -> str:
@@ -264,6 +269,8 @@ class BackwardConfig:
         Stages of Q, and of dO.
     left, right : bool
         True if keys before, or behind, a query's position are bounded.
+    ordered : bool
+        True if parts of dQ are added in an order that is the same from run to run.
     scoring : Scoring
         Functions of the scores, and what else decides what is seen.
     """
@@ -276,6 +283,7 @@ class BackwardConfig:
     stages: int = 2
     left: bool = False
     right: bool = False
+    ordered: bool = False
     scoring: Scoring = NO_SCORING
 
     @property
@@ -387,6 +395,5 @@ class BackwardConfig:
     def name(self) -> str:
         """Name of the kernel, as profilers show it."""
         mask = ("_left" if self.left else "") + ("_right" if self.right else "")
-        return (
-            f"cutepy_attention_backward_{self.dtype}_{self.head}_{self.tile_k}x{self.tile_q}{mask}{self.scoring.suffix}"
-        )
+        kind = mask + ("_ordered" if self.ordered else "") + self.scoring.suffix
+        return f"cutepy_attention_backward_{self.dtype}_{self.head}_{self.tile_k}x{self.tile_q}{kind}"

@@ -141,6 +141,7 @@ class Attends:
         self.score_tile(place, query, tiles.first, shown=is_whole)
         place.band.mask(self.qk.tCrC, self.scores, query, tiles.first * self.config.tile_n)
         self.softmax.update(self.qk.tCrC, first=True)
+        self.weigh(place, query, tiles.first)
         self.keep_probabilities()
         self.pv.tCrC.fill(0.0)
         if cutlass.const_expr(self.lists is None):
@@ -216,6 +217,7 @@ class Attends:
         if cutlass.const_expr(masked):
             place.band.mask(self.qk.tCrC, self.scores, query, tile * self.config.tile_n)
         factors = self.softmax.update(self.qk.tCrC)
+        self.weigh(place, query, tile)
         warpgroup.wait_group(0)
         self.v_ring.release(v_state)
         v_state.advance()
@@ -229,6 +231,13 @@ class Attends:
             self.functions.apply(
                 self.qk.tCrC, query, tile * self.config.tile_n, (place.batch, place.head), hides, shown
             )
+
+    def weigh(self, place, query, tile):
+        """Multiply exponentials by their weights, if there are any: sums of rows are those without."""
+        if self.functions is not None:
+            weights = self.functions.weights(self.qk.tCrC, query, tile * self.config.tile_n, (place.batch, place.head))
+            if weights is not None:
+                weights.times(self.qk.tCrC, self.qk.tCrC)
 
     def sink_of(self, place):
         """Return the logit that joins the sums of a tile's rows, times log2(e); None if there is none."""

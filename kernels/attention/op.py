@@ -189,10 +189,13 @@ def launch_backward(
     most_keys: int | None = None,
     scoring: Scoring = NO_SCORING,
     read: tuple[Any, ...] = NOTHING_READ[:2],
+    *,
+    is_ordered: bool = False,
 ) -> torch.Tensor:
     """Compute the gradients of Q, K and V into `grads`; arguments are those of `plan_forward`, and its results.
 
-    `dlse` is the gradient of the logarithms, if they have one. dQ is summed in an order that differs from run to run.
+    `dlse` is the gradient of the logarithms, if they have one. dQ is summed in an order that differs from run to run,
+    unless `is_ordered`, which needs scores without lists of blocks.
     With `lengths`, its tensors, tiles are dealt out by the keys of the longest sequence. `read` is what the scoring
     reads. Returns the rows' sums of dO * O, less `dlse`, (batch, heads, queries), if there are no lengths.
     """
@@ -208,6 +211,10 @@ def launch_backward(
     )
     if is_scored:
         config = replace(config, scoring=scoring)
+    if is_ordered and not (
+        left is not None and right is not None and left + right < 0
+    ):  # where no key is seen, all is 0
+        config = replace(config, ordered=True)
     (queries, heads, _), (dq, dk, dv) = q.shape[-3:], grads
     rows = (each if each.dim() == 4 else each[None] for each in (o, do, dq))
     given = None if lengths is None else lengths.given
@@ -220,19 +227,26 @@ def launch_backward(
     sums = q.new_empty(batch, heads, *config.sums_shape(tiles), dtype=torch.float32)
     rows_o, rows_do, rows_dq = rows
     compile_statistics(config, given, has_dlse=dlse is not None)(rows_o, rows_do, lse, dlse, stats, sums, lengths)
-    is_uneven = bounds[1] or lengths is not None or scoring.blocks is not None
+    # In order, CTAs wait for others: all are on the GPU at one time.
+    is_uneven = (bounds[1] or lengths is not None or scoring.blocks is not None) and not config.ordered
     ctas = ctas_of(longest, is_uneven, gpu_of(q.device).sm_count)
+    counters = q.new_zeros(batch, heads, tiles * config.warpgroups, dtype=torch.int32) if config.ordered else None
     backward = compile_backward(config, given)
-    backward(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas, lengths, *read)
+    backward(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas, lengths, counters, *read)
     compile_rows_of_dq(config, given)(sums, rows_dq, scale, lengths)
     return stats[:, :, 1, :queries]
 
 
 def scored_forward(config: ForwardConfig, scoring: Scoring) -> ForwardConfig:
-    """Return a configuration with functions of the scores, and tiles that are whole parts of their blocks."""
+    """Return a configuration with functions of the scores, and tiles that are whole parts of their blocks.
+
+    Weights are computed beside the accumulators, for which three warpgroups have too few registers.
+    """
     if not scoring.suffix:
         return config
     config = replace(config, scoring=scoring)
+    if scoring.weighs:
+        config = replace(config, tile_m=128, warpgroups=2)
     if scoring.blocks:
         tile_m, tile_n = 128, next(n for n in (config.tile_n, 64) if scoring.blocks[1] % n == 0)
         config = replace(config, tile_m=tile_m, tile_n=tile_n, warpgroups=2)
@@ -290,6 +304,7 @@ def _lengths(given: Lengths | None) -> Lengths | None:
 
 _STATS = TensorSpec("float32", ("batch", "heads", 2, "padded"), divisibility={"padded": 4})
 _SUMS = TensorSpec("float32", ("batch", "heads", "rows", DQ_COLUMNS))
+_COUNTERS = TensorSpec("int32", ("batch", "heads", "parts"), align=4)
 _LSE = TensorSpec("float32", ("batch", "heads", "queries"))
 
 
@@ -362,7 +377,8 @@ def compile_backward(config: BackwardConfig, lengths: Lengths | None = None) -> 
     kernel = Deferred("cutepy.kernels.attention.backward:Backward", config)
     given = _lengths(lengths)
     read = {name: spec for name, spec in _score_specs(config.scoring).items() if name != "sinks"}
-    found = compile(kernel, q, k, v, do, _STATS, _SUMS, dk, dv, 1.0, 1, 1, 1, given, sources=SOURCES, **read)
+    rest = given, _COUNTERS if config.ordered else None
+    found = compile(kernel, q, k, v, do, _STATS, _SUMS, dk, dv, 1.0, 1, 1, 1, *rest, sources=SOURCES, **read)
     return found.without_lazy_check().with_smem_plan(config.smem)
 
 

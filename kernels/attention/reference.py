@@ -67,12 +67,12 @@ class Scored:
 
     def scores(
         self, products: torch.Tensor, left: int | None, right: int | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Compute the scores of scaled products (batch, heads, queries, keys), and their derivatives; None if 1.
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """Compute scores of scaled products (batch, heads, queries, keys), their derivatives, and weights; None if 1.
 
         Scores are minus infinity where nothing is seen.
         """
-        found, derivative = products, None
+        found, derivative, weights = products, None, None
         hidden = hidden_by_band(products, left, right)
         if self.functions:
             graph = Graph.parse(self.functions)
@@ -80,9 +80,10 @@ class Scored:
                 graph = with_derivative(graph)
             results = compute_scores(graph, products, self.tables, products.dtype)
             found, derivative = results.get("score", products).expand(products.shape), results.get("derivative")
+            weights = results.get("weight")
             if "mask" in results:
                 hidden = hidden | ~results["mask"]
-        return found.masked_fill(hidden, -math.inf), derivative
+        return found.masked_fill(hidden, -math.inf), derivative, weights
 
     def probabilities(self, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute the probabilities of scores, and the logarithms of the rows' sums."""
@@ -102,7 +103,9 @@ class Scored:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute O, of q's dtype, and the logarithms of the rows' sums."""
         wide_q, wide_k, wide_v = heads_first(q, k, v)
-        p, lse = self.probabilities(self.scores(wide_q @ wide_k.mT * scale, left, right)[0])
+        scores, _, weights = self.scores(wide_q @ wide_k.mT * scale, left, right)
+        p, lse = self.probabilities(scores)
+        p = p if weights is None else p * weights
         return (p @ wide_v).transpose(1, 2).to(q.dtype), lse.float()
 
     def backward(
@@ -119,9 +122,11 @@ class Scored:
         """Compute the gradients of Q, K, V and the sinks."""
         wide_q, wide_k, wide_v = heads_first(q, k, v)
         (wide_do,) = heads_first(do)
-        scores, derivative = self.scores(wide_q @ wide_k.mT * scale, left, right)
+        scores, derivative, weights = self.scores(wide_q @ wide_k.mT * scale, left, right)
         p, lse = self.probabilities(scores)
         dp = wide_do @ wide_v.mT
+        weighed = p if weights is None else p * weights
+        dp = dp if weights is None else dp * weights
         delta = (p * dp).sum(-1, keepdim=True)
         if dlse is not None:
             delta = delta - dlse.double()[..., None]
@@ -132,7 +137,7 @@ class Scored:
         if self.sinks is not None:
             shares = torch.exp(self.sinks.double()[:, None] - lse.masked_fill(lse == -math.inf, math.inf))
             dsinks = -(shares * delta[..., 0]).sum((0, 2)).to(self.sinks.dtype)
-        dq, dk, dv = scale * (ds @ wide_k), scale * (ds.mT @ wide_q), p.mT @ wide_do
+        dq, dk, dv = scale * (ds @ wide_k), scale * (ds.mT @ wide_q), weighed.mT @ wide_do
         return dq.transpose(1, 2).to(q.dtype), of_heads(dk, k), of_heads(dv, v), dsinks
 
 

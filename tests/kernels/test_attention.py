@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -33,17 +34,18 @@ def apart(found, wanted):
     return float((found.double() - wanted.double()).norm() / wanted.double().norm().clamp(min=1e-9))
 
 
-def check(q, k, v, *, causal=False, window=(-1, -1), gradients=True):
+def check(q, k, v, *, causal=False, window=(-1, -1), gradients=True, deterministic=False):
     """Compare with float64, in the simulator, sanitized; also the gradients, of the logarithms too."""
     dtype, names = q.dtype, (q, k, v)
-    left, right = (None if each < 0 else each for each in window)
+    left, right = (None if each == -1 else each for each in window)
     right = 0 if causal else right
     scale = q.shape[-1] ** -0.5
     wide = [each.double() for each in names]
     o, lse = reference.forward(*wide, scale, left, right)
     given_q, given_k, given_v = (each.clone().requires_grad_(gradients) for each in names)
     with cutepy.simulate(sanitize=True) as run:
-        found, found_lse = attention(given_q, given_k, given_v, causal=causal, window=window, return_lse=True)
+        how = {"causal": causal, "window": window, "deterministic": deterministic}
+        found, found_lse = attention(given_q, given_k, given_v, **how, return_lse=True)
         if gradients:
             do, dlse = torch.randn_like(found), torch.randn_like(found_lse)
             grads = torch.autograd.grad((found, found_lse), (given_q, given_k, given_v), (do, dlse))
@@ -64,7 +66,7 @@ def check(q, k, v, *, causal=False, window=(-1, -1), gradients=True):
     [
         (torch.bfloat16, 2, (70, 130), (4, 2), 64, True, (-1, -1)),
         pytest.param(torch.float16, 1, (1, 33), (2, 1), 128, False, (-1, -1), marks=pytest.mark.integration),
-        pytest.param(torch.float16, 1, (65, 40), (2, 2), 112, False, (10, 5), marks=pytest.mark.integration),
+        pytest.param(torch.float16, 1, (65, 40), (2, 2), 112, False, (10, -5), marks=pytest.mark.integration),
         (torch.bfloat16, 1, (3, 5), (2, 1), 48, False, (1, -1)),
         pytest.param(torch.bfloat16, 1, (150, 60), (1, 1), 16, True, (-1, -1), marks=pytest.mark.integration),
         pytest.param(torch.float16, 1, (65, 40), (2, 2), 96, False, (-1, 7), marks=pytest.mark.integration),
@@ -88,9 +90,46 @@ def test_wide_rows_have_results(head, head_v):
 def test_any_shape_and_band(head, data):
     heads = data.draw(st.sampled_from([(1, 1), (2, 1), (3, 3), (4, 2)]))
     extents = data.draw(st.integers(1, 300)), data.draw(st.integers(1, 300))
-    window = data.draw(st.integers(-1, 200)), data.draw(st.integers(-1, 200))
+    window = data.draw(st.integers(-90, 200)), data.draw(st.integers(-90, 200))
     dtype = data.draw(st.sampled_from([torch.float16, torch.bfloat16]))
-    check(*tensors(dtype, 1, *extents, *heads, head), causal=data.draw(st.booleans()), window=window)
+    how = {"causal": data.draw(st.booleans()), "deterministic": data.draw(st.booleans())}
+    check(*tensors(dtype, 1, *extents, *heads, head), **how, window=window)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("extents", "options"),
+    [
+        ((260, 130), {"causal": True}),
+        ((140, 300), {"window": (-20, 150)}),
+        pytest.param((130, 260), {"window": (-1, -1)}, marks=pytest.mark.deep),
+        pytest.param((300, 140), {"window": (10, -1)}, marks=pytest.mark.deep),
+        pytest.param((140, 300), {"window": (None, -150)}, marks=pytest.mark.deep),
+        pytest.param((140, 300), {"window": (20, -50)}, marks=pytest.mark.deep),
+    ],
+)
+def test_deterministic_gradients_are_those_of_float64(extents, options):
+    check(*tensors(torch.float16, 1, *extents, 2, 1, 64), **options, deterministic=True)
+
+
+@pytest.mark.parametrize("window", [(-1, -1), (-1, 300)])
+def test_deterministic_gradients_have_the_same_bits_in_every_schedule(window):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, extent, 1, 64).half().requires_grad_() for extent in (128, 640, 640))
+    do = torch.randn(1, 128, 1, 64).half()
+
+    def gradients(policy):
+        with cutepy.simulate(policy=policy):
+            return torch.autograd.grad(attention(q, k, v, window=window), (q, k, v), do)
+
+    found = [gradients(policy) for policy in ("late", "schedule:1")]
+    assert not torch.equal(found[0][0], found[1][0])
+    torch.use_deterministic_algorithms(True)
+    try:
+        found = [gradients(policy) for policy in ("late", "schedule:1")]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(map(torch.equal, *found))
 
 
 @pytest.mark.integration
@@ -124,7 +163,7 @@ def test_torch_compiles_and_checks_it():
     compiled = torch.compile(lambda *given: attention(*given, causal=True), fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(q, k, v), attention(q, k, v, causal=True))
     scale = 64**-0.5
-    torch.library.opcheck(torch.ops.cutepy.attention.default, (q, k, v, scale, -1, 0))
+    torch.library.opcheck(torch.ops.cutepy.attention.default, (q, k, v, scale, None, 0, True))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +176,6 @@ def test_torch_compiles_and_checks_it():
         (((4, 2, 64), (4, 2, 64), (4, 2, 64)), torch.float16, {}, ValueError),
         (((1, 4, 2, 64),) * 3, torch.float32, {}, TypeError),
         (((1, 4, 2, 64),) * 3, torch.float16, {"scale": -1.0}, ValueError),
-        (((1, 4, 2, 64),) * 3, torch.float16, {"window": (-2, 0)}, ValueError),
     ],
 )
 def test_arguments_that_are_refused(shapes, dtype, options, kind):
@@ -157,8 +195,10 @@ def test_probabilities_are_not_packed_again_nor_spilled(tile_n):
 @pytest.mark.integration
 @pytest.mark.parametrize(("head", "right"), [(64, False), (64, True), (128, False), (128, True)])
 def test_chosen_kernels_do_not_spill(head, right):
+    backward = choose_backward("bfloat16", head, left=False, right=right)
     for function in (
         compile_forward(choose_forward("bfloat16", head, head, 4096, left=False, right=right)),
-        compile_backward(choose_backward("bfloat16", head, left=False, right=right)),
+        compile_backward(backward),
+        compile_backward(replace(backward, ordered=True)),
     ):
         assert function.resources[0].spill_store_bytes == 0

@@ -30,9 +30,20 @@ def packed(lengths, heads, head, dtype=torch.bfloat16, tail=0):
     return torch.randn(sum(lengths) + tail, heads, head).to(dtype)
 
 
-def check(q_lengths, k_lengths, heads=(2, 1), head=64, dtype=torch.bfloat16, tail=0, *, causal=False, window=(-1, -1)):
+def check(
+    q_lengths,
+    k_lengths,
+    heads=(2, 1),
+    head=64,
+    dtype=torch.bfloat16,
+    tail=0,
+    *,
+    causal=False,
+    window=(-1, -1),
+    deterministic=False,
+):
     """Compare each sequence with float64, and what no sequence has with zeros; also the gradients."""
-    left, right = (None if each < 0 else each for each in window)
+    left, right = (None if each == -1 else each for each in window)
     right, scale = 0 if causal else right, head**-0.5
     q = packed(q_lengths, heads[0], head, dtype, tail).requires_grad_()
     k, v = (packed(k_lengths, heads[1], head, dtype, tail).requires_grad_() for _ in range(2))
@@ -40,7 +51,15 @@ def check(q_lengths, k_lengths, heads=(2, 1), head=64, dtype=torch.bfloat16, tai
     q_bounds, k_bounds = bounds_of(q_lengths), bounds_of(k_lengths)
     with cutepy.simulate(sanitize=True) as run:
         o, lse = attention_varlen(
-            q, k, v, cu_seqlens_q=q_bounds, cu_seqlens_k=k_bounds, causal=causal, window=window, return_lse=True
+            q,
+            k,
+            v,
+            cu_seqlens_q=q_bounds,
+            cu_seqlens_k=k_bounds,
+            causal=causal,
+            window=window,
+            return_lse=True,
+            deterministic=deterministic,
         )
         dlse = torch.randn_like(lse).masked_fill(lse == -math.inf, 0.0)
         grads = torch.autograd.grad((o, lse), (q, k, v), (do, dlse))
@@ -74,6 +93,13 @@ def check(q_lengths, k_lengths, heads=(2, 1), head=64, dtype=torch.bfloat16, tai
             {"dtype": torch.float16, "head": 128, "window": (20, 10)},
             marks=pytest.mark.integration,
         ),
+        pytest.param([130, 0, 7], [300, 140, 0], {"deterministic": True, "tail": 140}, marks=pytest.mark.integration),
+        pytest.param(
+            [130, 9, 7, 200],
+            [300, 140, 0, 150],
+            {"deterministic": True, "causal": True, "tail": 3},
+            marks=pytest.mark.integration,
+        ),
         pytest.param([1] * 36, [n * 2 for n in range(36)], {"heads": (1, 1)}, marks=pytest.mark.integration),
     ],
 )
@@ -90,9 +116,10 @@ def test_any_lengths_and_band(head, data):
     lengths = [data.draw(st.lists(st.integers(0, 150), min_size=count, max_size=count)) for _ in range(2)]
     if not all(map(sum, lengths)):
         return
-    window = data.draw(st.integers(-1, 100)), data.draw(st.integers(-1, 100))
+    window = data.draw(st.integers(-60, 100)), data.draw(st.integers(-60, 100))
     heads = data.draw(st.sampled_from([(1, 1), (2, 1), (4, 2)]))
-    check(*lengths, heads, head, tail=data.draw(st.integers(0, 5)), window=window)
+    how = {"window": window, "deterministic": data.draw(st.booleans())}
+    check(*lengths, heads, head, tail=data.draw(st.integers(0, 5)), **how)
 
 
 def test_tokens_that_are_not_used_are_not_read():
@@ -159,7 +186,7 @@ def test_torch_compiles_and_checks_it():
     bounds = bounds_of([5, 20])
     call = lambda q: attention_varlen(q, q, q, cu_seqlens_q=bounds, cu_seqlens_k=bounds, causal=True)  # noqa: E731
     assert torch.equal(torch.compile(call, fullgraph=True, backend="aot_eager")(q), call(q))
-    arguments = (q, q, q, bounds, bounds, None, None, 20, 20, 0.125, -1, 0)
+    arguments = (q, q, q, bounds, bounds, None, None, 20, 20, 0.125, None, 0, False)
     torch.library.opcheck(torch.ops.cutepy.attention_varlen.default, arguments)
 
 
@@ -178,7 +205,6 @@ def test_whole_tiles_hold_all_sequences(lengths):
         {"cu_seqlens_q": torch.zeros(3, dtype=torch.int64)},
         {"cu_seqlens_q": torch.zeros(3, dtype=torch.int32), "cu_seqlens_k": torch.zeros(4, dtype=torch.int32)},
         {"seqused_k": torch.zeros(5, dtype=torch.int32)},
-        {"window": (-2, 0), "cu_seqlens_q": torch.zeros(3, dtype=torch.int32)},
         {"scale": 0.0},
     ],
 )

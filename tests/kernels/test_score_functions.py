@@ -332,7 +332,7 @@ def test_torch_compiles_and_checks_it():
     sinks, text = SLOPES.clone().requires_grad_(), trace_scores(relative, causal).graph.line
     turned = [each.detach().transpose(1, 2).requires_grad_() for each in (q, k, v)]
     torch.library.opcheck(
-        torch.ops.cutepy.scored_attention.default, (*turned, sinks, [TABLE], [], text, [], 0.125, -1, -1)
+        torch.ops.cutepy.scored_attention.default, (*turned, sinks, [TABLE], [], text, [], 0.125, None, None, False)
     )
 
 
@@ -354,7 +354,7 @@ LEARNED = torch.zeros(HEADS, requires_grad=True)
     [
         ({"soft_cap": 0.0}, ValueError, "positive"),
         ({"sinks": torch.zeros(3)}, ValueError, "one for each head"),
-        ({"sinks": torch.zeros(2, dtype=torch.float16)}, ValueError, "float32"),
+        ({"sinks": torch.zeros(2, dtype=torch.int32)}, ValueError, "float32"),
         ({"alibi_slopes": torch.zeros(1, 1, 1)}, ValueError, r"\(heads,\)"),
         ({"alibi_slopes": torch.zeros(1)}, ValueError, "the head in dimension 0"),
         ({"mask": lambda b, h, i, j: i - j}, EpilogueError, "compare"),
