@@ -54,7 +54,7 @@ class PagedLoads:
         A whole warp calls: each lane reads the number of one part's page. `found` is the result of `find` for this
         tile, where it was called before.
         """
-        *tile, head, sequence, length = coordinate
+        *tile, head, _, length = coordinate
         rows = self.rows
         first = tile[self.mode] * (rows * len(self.parts))
         starts = self.find(coordinate) if found is None else found
@@ -105,7 +105,8 @@ def make_paged_loads(
     """Make the loads of tiles into stages `staged` (rows, columns, stages), of rows along `mode`.
 
     All CTAs along a mode of the ring's cluster share the tiles, and L2 keeps what `streams` shortest, as of
-    `GroupedTiles.loads`. `copy` and `tensor` are those of a `ragged_view` of all pages, made for tiles of `part_of(page, tile[mode])` rows.
+    `GroupedTiles.loads`. `copy` and `tensor` are those of a `ragged_view` of all pages, made for tiles of
+    `part_of(page, tile[mode])` rows.
 
     Raises
     ------
@@ -126,5 +127,7 @@ def make_paged_loads(
         place = [0, 0, None]
         place[mode] = index
         own = cute.local_tile(staged, tuple(small), tuple(place))
-        parts.append(GroupedTiles(copy, tensor, own, tuple(small), mode, batched=True).loads(ring, along, streams=streams))
+        parts.append(
+            GroupedTiles(copy, tensor, own, tuple(small), mode, batched=True).loads(ring, along, streams=streams)
+        )
     return PagedLoads(table, page, tuple(parts), mode)

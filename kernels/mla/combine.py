@@ -99,7 +99,9 @@ class Combine:
                     self.combine(parts, lses, o[sequence, row, None], lse[sequence, None], row, share, first, count)
 
     @cute.jit
-    def combine(self, parts: cute.Tensor, lses: cute.Tensor, o: cute.Tensor, lse: cute.Tensor, row, share, first, count):
+    def combine(
+        self, parts: cute.Tensor, lses: cute.Tensor, o: cute.Tensor, lse: cute.Tensor, row, share, first, count
+    ):
         """Combine the `count` partial results of a row."""
         lane = cute.arch.lane_idx()
         largest = Float32(-Float32.inf)

@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from cutepy.device import rules
 from cutepy.layouts import sm90
@@ -64,7 +63,7 @@ class MlaConfig:
         """Shared memory of a copy of the other columns."""
         return sm90.StagedTile((self.rows_of_copy, ROPE), 1, bits=16)
 
-    def last_row(self, tile: Any) -> Any:
+    def last_row(self, tile: int) -> int:
         """Return the last of the rows whose CTAs have the keys of a tile of rows."""
         return (tile // self.cluster + 1) * (self.cluster * ROWS) - 1
 

@@ -119,7 +119,7 @@ def compile_mla(config: MlaConfig, *, has_lengths: bool) -> Function:
     o, lse, lengths = _results(config, has_lengths=has_lengths)
     partial = _partial() if config.is_split else (None, None, None)
     table = TensorSpec("int32", ("sequences", "pages"), align=4) if config.page else None
-    kernel = Deferred("cutepy.kernels.mla.decode:Mla", config)
+    kernel = Deferred("cutepy.kernels.mla.kernel:Mla", config)
     found = compile(kernel, q, cached, o, lse, *partial, 1.0, 1, 1, lengths, table, sources=SOURCES)
     return found.without_lazy_check().with_smem_plan(config.smem)
 

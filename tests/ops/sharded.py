@@ -183,6 +183,8 @@ def cases():
     yield "gradients of sequences", summed, (*tokens, *lengths), (0, 1, 2)
     cached = lambda q, k, v, n: ops.attention_decode(q, k, v, cache_seqlens=n, return_lse=True)  # noqa: E731
     yield "attention with cached keys", cached, (*heads, ends(3, 5)), ()
+    latent = lambda q, rows, n: ops.attention_mla(q, rows, cache_seqlens=n, causal=True, return_lse=True)  # noqa: E731
+    yield "latent attention", latent, (whole(2, 3, 4, 576), whole(2, 5, 576, seed=1), ends(3, 5)), ()
     yield "gradients with functions", masked, (*heads[:2], whole(2, 5, 2, 16, seed=1)), (0, 1, 2)
     for block in ((0, 0), (1, 0), (1, 128), (128, 128)):
         x = whole(256, 256, dtype=torch.float32)

@@ -46,7 +46,7 @@ def test_every_operation_has_a_sharding():
     from tests.ops import sharded
 
     called = {"cutepy::gemm", "cutepy::gemm_out", "cutepy::grouped_gemm", "cutepy::grouped_gemm_out"}
-    called |= {"cutepy::attention", "cutepy::attention_backward", "cutepy::attention_decode"}
+    called |= {"cutepy::attention", "cutepy::attention_backward", "cutepy::attention_decode", "cutepy::attention_mla"}
     called |= {"cutepy::attention_varlen", "cutepy::attention_varlen_backward"}
     called |= {"cutepy::scored_attention", "cutepy::scored_attention_backward"}
     assert {name.removesuffix("_invariant") for name in own} == called, "add a case to tests/ops/sharded.py"

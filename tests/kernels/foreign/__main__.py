@@ -56,7 +56,7 @@ class Outcomes:
         """Count a case."""
         if CALLS.count == self._before:
             return
-        kind = reason.removeprefix("RefusedError: ")
+        kind = reason.removeprefix("RefusedError: ").removeprefix("NotImplementedError: ")
         said = "passed" if outcome == "passed" else f"refused: {kind}" if kind != reason else f"failed: {reason}"
         print(f"{case.rpartition('/')[2]}  {said}", flush=True)
         self.of[self.test_of(case)][re.sub(r"\d+(\.\d+)?(e-?\d+)?", "N", said)] += 1

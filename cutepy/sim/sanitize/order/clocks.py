@@ -145,11 +145,11 @@ class Acquired(Protocol):
 
     @property
     def count(self) -> int:
-        """How much of it: who has more from there knows what who has less does."""
+        """Length of it: a thread that has more of a sequence knows all that one with less knows."""
 
     @property
     def is_deep(self) -> bool:
-        """Whether others that are not joined are part of it."""
+        """True if others that are not joined are part of it."""
 
     def clock(self) -> Array:
         """Return it, (plane, rank, column), until it is asked for again."""

@@ -73,7 +73,7 @@ _MOST_CLUSTERS = 64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Observed:
-    """What an operation has acquired, for whoever asks: see `Acquired`."""
+    """Acquired messages of an operation, looked up when somebody asks: see `Acquired`.
 
     messages: Messages
     wave: Wave
@@ -98,7 +98,7 @@ class _Observed:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Joined:
-    """What an operation has acquired, as a clock."""
+    """Return what an operation has acquired, as a clock."""
 
     what: Array
     count: int = 0

@@ -280,7 +280,7 @@ class ReleaseSequence:
 
     @property
     def length(self) -> int:
-        """How many patterns there were."""
+        """Number of release patterns."""
         return self.dropped + len(self.sent)
 
     def observed(self) -> Observed:

@@ -34,7 +34,18 @@ from cutepy.device.softmax import OnlineSoftmax, make_online_softmax, scale_rows
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
-from cutepy.kernels.mla.config import BLOCK, CONSUMERS, HALF, KEYS, LATENT, LEAST_TILES, PRODUCERS, ROPE, ROWS, MlaConfig
+from cutepy.kernels.mla.config import (
+    BLOCK,
+    CONSUMERS,
+    HALF,
+    KEYS,
+    LATENT,
+    LEAST_TILES,
+    PRODUCERS,
+    ROPE,
+    ROWS,
+    MlaConfig,
+)
 
 Rings = dict[str, TmaRing]
 
@@ -532,7 +543,9 @@ class Mla:
             for n, (name, columns) in enumerate((("sQ", HALF), ("sQRope", ROPE)))
         )
         k, k_rope = (
-            GroupedTiles(copies[n], tensors[n], shared[name], (BLOCK, columns), 0, batched=True).loads(ring, 0, streams=streams)
+            GroupedTiles(copies[n], tensors[n], shared[name], (BLOCK, columns), 0, batched=True).loads(
+                ring, 0, streams=streams
+            )
             if table is None
             else make_paged_loads(
                 copies[n], tensors[n], shared[name], (BLOCK, columns), table, config.page, 0, ring, 0, streams=streams
