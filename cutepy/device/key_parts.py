@@ -138,8 +138,8 @@ class KeyParts(GroupedRows):
 
     @cute.jit
     def sequence(self, worker: Any, index):
-        """Run a worker on all tiles of one sequence, of which there may be none; return its last state."""
+        """Run a worker on all tiles of one sequence, on one if it has no keys; return its last state."""
         rules.check_worker(worker)
-        tiles = cute.ceil_div(self.groups.of(index).length, self.tile)
+        tiles = cutlass.max(cute.ceil_div(self.groups.of(index).length, self.tile), 1)
         piece = Piece(index, cutlass.Int32(0), tiles, index, cutlass.Int32(1))
         return worker.on_piece(piece, worker.first_state(None))

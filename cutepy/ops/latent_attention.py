@@ -12,7 +12,7 @@ from cutepy.kernels.attention import reference
 from cutepy.kernels.mla.config import HEAD, LATENT
 from cutepy.kernels.mla.op import plan
 from cutepy.ops import shardings
-from cutepy.ops.attention_arguments import DTYPES, way_to
+from cutepy.ops.attention_arguments import DTYPES, View, way_to
 from cutepy.ops.decode_attention import check_lengths, rows_of_all
 from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
@@ -231,16 +231,20 @@ def _find_launch(
         return rows_of_all("cache", cache).view(-1, HEAD)
 
     ways = way_to(q, rows_of), way_to(cache, all_of)
-    made = [each if way is None else way(each) for way, each in zip(ways, (q, cache), strict=True)]
-    has_lengths = lengths is not None
     launch = plan(
-        *made, scale, heads, causal=causal and queries > 1, page=page, most_keys=most_keys, has_lengths=has_lengths
+        *_seen(ways, q, cache),
+        scale,
+        heads,
+        causal=causal and queries > 1,
+        page=page,
+        most_keys=most_keys,
+        has_lengths=lengths is not None,
     )
 
     def run(
         q: torch.Tensor, cache: torch.Tensor, lengths: torch.Tensor | None, table: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        rows, keys = (each if way is None else way(each) for way, each in zip(ways, (q, cache), strict=True))
+        rows, keys = _seen(ways, q, cache)
         o, lse = q.new_empty(of_o), q.new_empty(batch, queries * heads, dtype=torch.float32)
         launch(rows, keys, o.view(batch, queries * heads, LATENT), lse, lengths, table)
         if queries == 1:
@@ -248,3 +252,11 @@ def _find_launch(
         return o, lse.view(batch, queries, heads).transpose(1, 2).contiguous()
 
     return run
+
+
+def _seen(
+    ways: tuple[View | None, View | None], q: torch.Tensor, cache: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the queries and the cache as the kernel takes them."""
+    of_q, of_cache = ways
+    return (q if of_q is None else of_q(q)), (cache if of_cache is None else of_cache(cache))

@@ -99,18 +99,17 @@ class MlaConfig:
         Both halves of Q's latent columns are stages; so are both halves of both blocks of a tile of keys. The
         probabilities of the second block take the place of Q's other columns, which registers hold by then.
         """
-        barriers = {f"{name}_barriers": sm90.SmemArray(2, bits=64) for name in ("q", *BLOCKS)}
-        return sm90.SmemPlan.of(
-            overlays={"sP1": "sQRope"},
-            sQ=sm90.StagedTile((ROWS, HALF), 2, bits=16),
-            sQRope=sm90.StagedTile((ROWS, ROPE), 1, bits=16),
-            sK=sm90.StagedTile((BLOCK, HALF), 4, bits=16),
-            sKRope=sm90.StagedTile((BLOCK, ROPE), 2, bits=16),
-            sP0=sm90.StagedTile((ROWS, BLOCK), 1, bits=16),
-            sP1=sm90.StagedTile((ROWS, BLOCK), 1, bits=16),
-            sRows=sm90.SmemArray(2 * CONSUMERS, bits=32, alignment_bytes=16),
-            **barriers,
-        )
+        contents: dict[str, sm90.StagedTile | sm90.SmemArray] = {
+            "sQ": sm90.StagedTile((ROWS, HALF), 2, bits=16),
+            "sQRope": sm90.StagedTile((ROWS, ROPE), 1, bits=16),
+            "sK": sm90.StagedTile((BLOCK, HALF), 4, bits=16),
+            "sKRope": sm90.StagedTile((BLOCK, ROPE), 2, bits=16),
+            "sP0": sm90.StagedTile((ROWS, BLOCK), 1, bits=16),
+            "sP1": sm90.StagedTile((ROWS, BLOCK), 1, bits=16),
+            "sRows": sm90.SmemArray(2 * CONSUMERS, bits=32, alignment_bytes=16),
+        }
+        contents |= {f"{name}_barriers": sm90.SmemArray(2, bits=64) for name in ("q", *BLOCKS)}
+        return sm90.SmemPlan.of(contents, overlays={"sP1": "sQRope"})
 
     @property
     def name(self) -> str:

@@ -73,7 +73,7 @@ _MOST_CLUSTERS = 64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Observed:
-    """Acquired messages of an operation, looked up when somebody asks: see `Acquired`.
+    """Acquired messages of an operation, looked up when somebody asks: see `Acquired`."""
 
     messages: Messages
     wave: Wave
