@@ -47,8 +47,6 @@ from cutepy.kernels.mla.config import (
     MlaConfig,
 )
 
-Rings = dict[str, TmaRing]
-
 
 @dataclass(frozen=True)
 class Places:
