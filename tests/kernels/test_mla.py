@@ -67,7 +67,7 @@ def computed(q, cache, used, table, count, *, causal=False):
 @pytest.mark.parametrize(
     ("lengths", "queries", "heads", "page", "causal", "count"),
     [
-        pytest.param([300, 0, 129], 1, 16, 48, False, 2, id="pages"),
+        pytest.param([300, 0, 129], 1, 16, 48, False, 2, id="pages", marks=pytest.mark.integration),
         pytest.param([130, 1], 3, 8, 64, True, 2, id="causal", marks=pytest.mark.integration),
         pytest.param([130, 7], 1, 72, 64, False, 2, id="a cluster", marks=pytest.mark.integration),
         pytest.param([700, 7], 1, 16, 0, False, 2, id="rows of each sequence", marks=pytest.mark.integration),
