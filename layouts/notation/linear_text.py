@@ -13,6 +13,8 @@ from .tokens import plain
 
 _FIELDS = re.compile(r"\s*\w+\s*=\s*\[")
 _DICTIONARY = re.compile(r"\s*\{")
+_IN_DIMENSIONS = ("register", "lane", "warp", "block", "offset", "iteration", "row", "col")
+"""Triton's: other fields, such as an encoding's CGA layout, are no bases of a function of the whole."""
 
 
 def parse_linear(text: str, *, shape: Sequence[int] | None = None) -> LinearLayout:
@@ -21,8 +23,8 @@ def parse_linear(text: str, *, shape: Sequence[int] | None = None) -> LinearLayo
     Accepted are the forms of Triton and ``str`` (``- register=1 -> (0, 1)`` ... ``where out dims are: [...]``, also
     without that line), Triton's attributes ``#ttg.linear<{register = [[0, 1]], lane = ...}>``, ``#ttg.blocked<...>``
     and other encodings, Gluon's ``DistributedLinearLayout(reg_bases=..., shape=...)``, ``BlockedLayout(...)`` and other
-    layouts, ``repr``, and bases alone: ``register = [[0, 1]], lane = []`` or a dictionary of them. Out-dimensions
-    without names are dim0, dim1 ...; without sizes, they have the smallest that hold the bases.
+    layouts, ``repr``, and bases alone: ``register = [[0, 1]], lane = []`` of Triton's in-dimensions, or a dictionary of
+    any. Out-dimensions without names are dim0, dim1 ...; without sizes, they have the smallest that hold the bases.
 
     Parameters
     ----------
@@ -67,7 +69,17 @@ def _of_bases(text: str) -> LinearLayout:
 
     reader = Reader(text)
     start = reader.token.start
-    bases = literal(reader) if reader.token.kind == "{" else fields(reader, "end")
+    is_dictionary = reader.token.kind == "{"
+    bases = literal(reader) if is_dictionary else fields(reader, "end")
+    unknown = [] if is_dictionary else [name for name in bases if name not in _IN_DIMENSIONS]
+    if unknown:
+        known = ", ".join(_IN_DIMENSIONS)
+        place = re.search(rf"\b{unknown[0]}\b", text)
+        raise ParseError(
+            text,
+            start if place is None else place.start(),
+            f"{unknown[0]} is no in-dimension: Triton's are {known}; a dictionary of bases has any names",
+        )
     reader.expect("end", "',' or the end of the text")
     layout: LinearLayout = reader.build(start, linear_of_bases, bases)
     return layout

@@ -4,6 +4,8 @@ import math
 
 import pytest
 
+from tests.messages import refuses
+
 torch = pytest.importorskip("torch")
 
 from hypothesis import example, given, strategies as st  # noqa: E402
@@ -132,3 +134,13 @@ def test_flushed_denormals_make_no_nan():
                 assert scale.item() >= 2.0**-126
     finally:
         torch.set_flush_denormal(False)
+
+
+def test_what_is_no_tensor_or_block_is_refused():
+    x = torch.ones(2, 4)
+    for call in (lambda: quantise([1.0]), lambda: dequantise([1.0], x), lambda: dequantise(x, 2)):
+        with refuses(TypeError):
+            call()
+    for block in ((1.0, 128), (True, 0)):
+        with refuses(ValueError):
+            quantise(x, block)

@@ -96,7 +96,7 @@ def _hazard(hazard: Hazard, style: str, before: str = "") -> Iterator[Line]:
         yield _note(f"near miss: {_said(near)}", "")
     yield [*_note(wanted, "bold green"), (_where(hazard), "")]
     if hazard.witness is not None:
-        yield _note(f"witness: {hazard.witness.said}", "")
+        yield _note(f"witness: {' '.join(hazard.witness.said.split())}", "")
         if hazard.witness.schedule:
             yield _note(f'to play it: cutepy.simulate(policy="{hazard.witness.schedule}")', "dim")
 
