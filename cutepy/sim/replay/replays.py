@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from cutepy.sim.replay.exploring import LIMIT, Exploration, ScheduleError, explo
 from cutepy.sim.replay.late_writes import late_writes
 from cutepy.sim.replay.playing import LaunchPlayer
 from cutepy.sim.replay.reproducers.scripts import write_script
-from cutepy.sim.replay.snapshots import Snapshot
+from cutepy.sim.replay.snapshots import SharedMemoryError, Snapshot
 from cutepy.sim.replay.witnesses import Witness, other_orders, witness
 from cutepy.sim.sanitize.certificate.weak_memory import beyond_schedules
 
@@ -91,15 +92,12 @@ class Replays:
     def around(self, launch: Launch, memory: GlobalMemory, hazards: Callable[[], Sequence[Hazard]]) -> Iterator[None]:
         """Keep memory as it is before a launch, explore its schedules after it, and note which hazards it has."""
         self._launches += 1
-        if not (self._asked or self._keep):
+        kept = self._before(launch, memory) if self._asked or self._keep else None
+        if kept is None:
             with self._blaming(launch, memory, None):
                 yield
             self._judge(launch, memory, None)
             return
-        sanitizer = None if self._sanitizer is None else self._sanitizer.fresh
-        player = LaunchPlayer(launch, memory, self._exact_mma, sanitizer)
-        known = memory.ranges()
-        kept = Kept(self._launches - 1, launch, memory, Snapshot(player, known), known)
         before = {hazard.key for hazard in hazards()}
         self._recent.append(kept)
         try:
@@ -142,6 +140,17 @@ class Replays:
                 if before is None:
                     snapshot.close()
             raise
+
+    def _before(self, launch: Launch, memory: GlobalMemory) -> Kept | None:
+        """Keep memory as it is before a launch; None, with a warning, if other processes share it."""
+        sanitizer = None if self._sanitizer is None else self._sanitizer.fresh
+        player, known = LaunchPlayer(launch, memory, self._exact_mma, sanitizer), memory.ranges()
+        try:
+            return Kept(self._launches - 1, launch, memory, Snapshot(player, known), known)
+        except SharedMemoryError as reason:
+            told = f"launch {self._launches - 1}, {launch.name}, is simulated once: {reason}"
+            warnings.warn(told, RuntimeWarning, stacklevel=2)
+            return None
 
     def _snapshot(self, launch: Launch, memory: GlobalMemory, before: Snapshot | None) -> Snapshot | None:
         """Return memory before a launch, or after it if nothing else is kept; None if it can't be played again."""

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _FOREVER_S = 1e6
 
 
+class SharedMemoryError(RuntimeError):
+    """Memory can't be kept as it is, since processes share it."""
+
+
 class Snapshot:
     """Memory as it was when this was made, to play a launch in.
 
@@ -40,14 +44,16 @@ class Snapshot:
     Raises
     ------
     RuntimeError
-        If processes can't be forked, or some of that memory would be shared with them.
+        If processes can't be forked.
+    SharedMemoryError
+        If some of that memory would be shared with them.
     """
 
     def __init__(self, player: Player, ranges: Sequence[tuple[int, int]]) -> None:
         if sys.platform != "linux" or multiprocessing.current_process().daemon:
             raise RuntimeError("launches are played again in forked processes, on Linux and not in a daemon")
         if any_shared(ranges):
-            raise RuntimeError(
+            raise SharedMemoryError(
                 "a launch on memory that processes share, by share_memory_() or numpy.memmap(mode='r+'), can't be "
                 "played again: what is written there stays; pass copies"
             )
