@@ -174,6 +174,8 @@ def _check_shapes(opcode: str, words: tuple[str, ...], operands: tuple[Operand, 
     vectors = [one for one in operands if isinstance(one, Vector) and not one.is_wide]
     if first == "mov" and len(vectors) > 1:
         raise PtxSyntaxError(f"{opcode} takes one vector, got two", spelled(vectors[1]))
+    if first == "mov" and vectors and parts[-1][0] != "b" and parts[1] not in ("v2", "v4"):
+        raise PtxSyntaxError(f"{opcode} takes no vector, got {spelled(vectors[0])}; mov.b32 and the like take one")
     if first == "cvt" and "pack" not in parts:
         count = 3 if parts[-1] == "f32" and parts[-2].endswith("x2") else 2
         if len(operands) != count:

@@ -72,6 +72,7 @@ REFUSED = [
     "setp.eq.and.u32 %p, %r0, %r1, !%r2;",
     "ld.global.u64 %r0, [%d];",
     "mov.b32 {%r0, %r1}, %r2;",
+    "mov.u32 %r0, {%r1};",
     "mbarrier.arrive.expect_tx.shared.b64 _, [%r0];",
     "mbarrier.arrive.expect_tx.shared::cluster.b64 [%r0];",
     ".local .b32 y; ld.param.b32 %r0, [y];",
