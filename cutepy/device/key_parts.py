@@ -5,7 +5,7 @@ several parts has a partial result of each, which a second kernel combines; it f
 (FlashMLA and Stream-K deal out work likewise.)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import cutlass
@@ -43,7 +43,7 @@ class KeysSeen:
 
     def band_of(self, rows: GroupRows) -> Band:
         """Return the band of the queries and the keys of a sequence."""
-        return Band(self.band.queries, rows.length, self.band.left, self.band.right, self.band.sharing)
+        return replace(self.band, keys=rows.length)
 
     @cute.jit
     def of(self, index):

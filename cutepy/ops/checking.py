@@ -234,10 +234,22 @@ def check_dimensions(a: Sequence[int], b: Sequence[int]) -> None:
         )
 
 
+def as_tensor(name: str, given: object) -> torch.Tensor:
+    """Return an argument that is a tensor.
+
+    Raises
+    ------
+    TypeError
+        If it is something else.
+    """
+    if not isinstance(given, torch.Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(given).__name__}")
+    return given
+
+
 def check_tensor(name: str, tensor: object, allowed: tuple[torch.dtype, ...]) -> None:
     """Check that an argument is a dense tensor of an allowed dtype."""
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
+    tensor = as_tensor(name, tensor)
     if tensor.is_nested or tensor.layout != torch.strided:
         raise TypeError(f"{name} must be a dense tensor, got {'a nested one' if tensor.is_nested else tensor.layout}")
     if tensor.dtype not in allowed:

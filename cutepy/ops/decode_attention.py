@@ -194,6 +194,20 @@ def _reference(
     right: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check(q, k, v, lengths, table, scale)
+    return attend_each(q, k, v, lengths, table, scale, left, right)
+
+
+def attend_each(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lengths: torch.Tensor | None,
+    table: torch.Tensor | None,
+    scale: float,
+    left: int | None,
+    right: int | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute attention of each sequence with its own keys in plain torch; arguments have been checked."""
     o, lse = results_like(q, v)
     page = k.shape[1]
     for batch in range(q.shape[0]):

@@ -8,12 +8,11 @@ from collections.abc import Callable
 import torch
 
 from cutepy.host.launches import Launches, described
-from cutepy.kernels.attention import reference
 from cutepy.kernels.mla.config import HEAD, LATENT
 from cutepy.kernels.mla.op import plan
 from cutepy.ops import shardings
-from cutepy.ops.attention_arguments import DTYPES, View, way_to
-from cutepy.ops.decode_attention import check_lengths, rows_of_all
+from cutepy.ops.attention_arguments import DTYPES, View, results_like, way_to
+from cutepy.ops.decode_attention import attend_each, check_lengths, rows_of_all
 from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
@@ -100,9 +99,16 @@ def flash_mla_with_kvcache(
     """Compute latent attention with the arguments of FlashMLA's function of this name; schedules are not read."""
     if head_dim_v != LATENT:
         raise ValueError(f"head_dim_v must be {LATENT}, got {head_dim_v}")
-    return _attention_mla(
-        q, k_cache, cache_seqlens, block_table, HEAD**-0.5 if softmax_scale is None else float(softmax_scale), causal
+    o, lse = attention_mla(
+        q,
+        k_cache,
+        cache_seqlens=cache_seqlens,
+        block_table=block_table,
+        causal=causal,
+        scale=softmax_scale,
+        return_lse=True,
     )
+    return o, lse
 
 
 def _check(
@@ -130,12 +136,6 @@ def _check(
     check_lengths(q, cache.shape[1], lengths, table)
 
 
-def _results(q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return tensors for O and the logarithms."""
-    batch, queries, heads, _ = q.shape
-    return q.new_empty(batch, queries, heads, LATENT), q.new_empty(batch, heads, queries, dtype=torch.float32)
-
-
 def _fake(
     q: torch.Tensor,
     cache: torch.Tensor,
@@ -145,7 +145,7 @@ def _fake(
     causal: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check(q, cache, lengths, table, scale)
-    return _results(q)
+    return results_like(q, q[..., :LATENT])
 
 
 def _reference(
@@ -157,14 +157,8 @@ def _reference(
     causal: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check(q, cache, lengths, table, scale)
-    o, lse = _results(q)
-    for batch in range(q.shape[0]):
-        rows = cache[batch] if table is None else cache[table[batch].long().clamp(0, cache.shape[0] - 1)].flatten(0, 1)
-        count = rows.shape[0] if lengths is None else min(max(int(lengths[batch]), 0), rows.shape[0])
-        keys = rows.reshape(-1, HEAD)[None, :count, None]
-        found = reference.forward(q[batch][None], keys, keys[..., :LATENT], scale, None, 0 if causal else None)
-        o[batch], lse[batch] = (each[0] for each in found)
-    return o, lse
+    keys = cache.view(*cache.shape[:2], 1, HEAD)
+    return attend_each(q, keys, keys[..., :LATENT], lengths, table, scale, None, 0 if causal else None)
 
 
 def _flops(

@@ -18,6 +18,7 @@ from cutepy.epilogues.reference import same_shape, surely_same_shape
 from cutepy.epilogues.symbols import are_known, by_hint, surely
 from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.kernels.gemm.scales import ROW, TENSOR, Block
+from cutepy.ops.checking import as_tensor
 from cutepy.ops.distributed import Sharding, compute_here, holds_distributed, removable
 from cutepy.ops.shardings import of_dequantise, of_quantise
 
@@ -64,7 +65,7 @@ def quantise(
     (tensor([[ 224., -448.],
             [   0.,    0.]]), [[2.0], [448.0]])
     """
-    _check_tensors("quantise", x=x)
+    as_tensor("x", x)
     if block not in (TENSOR, ROW, ROW_BLOCK, SQUARE) or not all(type(extent) is int for extent in block):
         raise ValueError(f"block must be (0, 0), (1, 0), (1, {K_BLOCK}) or ({K_BLOCK}, {K_BLOCK}), got {block}")
     limit = LARGEST.get(dtype_name(dtype))
@@ -135,7 +136,8 @@ def dequantise(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype = torch.
     >>> bool((error.abs() <= 2**-4 * x.abs() + 2**-10).all())
     True
     """
-    _check_tensors("dequantise", x=x, scale=scale)
+    for name, given in (("x", x), ("scale", scale)):
+        as_tensor(name, given)
     if holds_distributed((x, scale)):
         return compute_here(dequantise, _sharding_of_dequantise, (x, scale, dtype))  # type: ignore[no-any-return]
     scale, block = read_scale("scale", scale, x.shape)
@@ -269,16 +271,3 @@ def scale_block(name: str, scale: torch.Tensor, shape: tuple[int, int], *, known
         f"{name} must have one element, or shape ({rows}, 1) for rows, ({rows}, {k_blocks}) for each 128 of a row, or "
         f"({row_blocks}, {k_blocks}) for blocks of 128 x 128, got {tuple(scale.shape)}{hint}"
     )
-
-
-def _check_tensors(function: str, **tensors: object) -> None:
-    """Check that arguments are tensors.
-
-    Raises
-    ------
-    TypeError
-        If one is something else.
-    """
-    for name, given in tensors.items():
-        if not isinstance(given, torch.Tensor):
-            raise TypeError(f"{name} of {function} must be a tensor, got {type(given).__name__}")

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st  # noqa: E402
 
 import cutepy  # noqa: E402
 from cutepy.kernels.attention import reference  # noqa: E402
-from cutepy.kernels.mla.config import HEAD, LATENT, MlaConfig  # noqa: E402
+from cutepy.kernels.mla.config import HEAD, LATENT, ROWS, MlaConfig  # noqa: E402
 from cutepy.kernels.mla.op import compile_mla, parts_of, plan  # noqa: E402
 from cutepy.ops import attention_mla, batch_invariant, flash_mla_with_kvcache  # noqa: E402
 from tests.kernels.test_attention import ROUNDOFF, apart  # noqa: E402
@@ -57,8 +57,10 @@ def computed(q, cache, used, table, count, *, causal=False):
     page = 0 if table is None else cache.shape[1]
     most = cache.shape[1] * (1 if table is None else table.shape[1])
     options = {"causal": causal, "page": page, "most_keys": most, "has_lengths": True, "count": count}
-    # Two CTAs that share keys spill 12 bytes, and are faster all the same.
-    with cutepy.simulate(sanitize=True, allow={"spilled-registers": "12 bytes"}) as run:
+    # What spills: two CTAs that share keys, 12 bytes, and are faster; a producer that divides by 48 for each page, 12.
+    spills = page == 48 or (not causal and rows.shape[1] > ROWS)
+    allowed = {"spilled-registers": "12 bytes"} if spills else None
+    with cutepy.simulate(sanitize=True, allow=allowed) as run:
         plan(rows, keys, HEAD**-0.5, heads, **options)(rows, keys, o, lse, used, table)
     assert not run.hazards
     return o.view(batch, queries, heads, LATENT), lse.view(batch, queries, heads).transpose(1, 2)
@@ -149,7 +151,7 @@ def test_without_keys_or_queries_there_is_nothing_to_launch():
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_registers_hold_what_loops_need(cluster):
     [resources] = compile_mla(MlaConfig(dtype="bfloat16", page=64, cluster=cluster), has_lengths=True).resources
-    assert resources.spill_store_bytes <= 16 * (cluster - 1)
+    assert resources.spill_store_bytes <= 12 * (cluster - 1)
 
 
 def test_all_sms_have_parts():

@@ -445,7 +445,7 @@ OTHER = ("ld", "acquire", "gpu", 2)
 
 
 @pytest.mark.parametrize("space", SPACES)
-@settings(max_examples=40, deadline=None)  # 120 of the three spaces
+@settings(max_examples=70, deadline=None)  # 210 of the three spaces
 @given(st.one_of(st.lists(steps(), min_size=2, max_size=12), around_fences(), handed_on(), relayed(), of_several()))
 @example([Step(0, "st"), Step(0, *EXCHANGE, threads=(0, 2)), Step(2, "st")])
 @example([Step(2, "st"), Step(0, *EXCHANGE, threads=(0, 2)), Step(0, "st")])
@@ -524,7 +524,7 @@ def test_releases_are_passed_on_in_scope(space, kept, name):
 
 
 @pytest.mark.parametrize("space", SPACES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(of_several())
 @example([Step(0, "st"), Step(0, *ADD), Step(2, *ADD), Step(1, *SEE), Step(1, "st")])
 @example([Step(0, "st"), Step(0, *RAISE), Step(2, *RAISE), Step(1, *SEE), Step(1, "st")])
