@@ -8,6 +8,9 @@ back to back, by the wall clock. Either is the median over the rounds, per launc
 Each launch of a turn uses another set of buffers, enough sets that their bytes exceed the L2 cache, so that inputs
 come from device memory as they do in a model. Inputs must be random: a GPU draws less power on zeros or small
 integers and then runs faster than it will on data.
+
+A kernel that overlaps its own next launch gains less beside others. So a company may be launched behind each launch:
+its own time, from turns without contenders, is taken away.
 """
 
 import statistics
@@ -70,7 +73,7 @@ class Timing:
     Attributes
     ----------
     device_us : float
-        On the GPU, launches back to back in a graph.
+        On the GPU, launches back to back in a graph; with company between them, less its time.
     call_us : float
         To a Python caller, launches back to back.
     """
@@ -91,7 +94,13 @@ def buffer_sets(bytes_per_set: int, protocol: Protocol | None = None) -> int:
     return max(2, cache_bytes // max(bytes_per_set, 1) + 1)
 
 
-def compare(contenders: Mapping[str, Contender], *, sets: int, protocol: Protocol | None = None) -> dict[str, Timing]:
+def compare(
+    contenders: Mapping[str, Contender],
+    *,
+    sets: int,
+    protocol: Protocol | None = None,
+    company: Contender | None = None,
+) -> dict[str, Timing]:
     """Time contenders in turns; return the `Timing` of each.
 
     Parameters
@@ -103,14 +112,18 @@ def compare(contenders: Mapping[str, Contender], *, sets: int, protocol: Protoco
         Buffer sets there are.
     protocol : Protocol, optional
         How long and how often.
+    company : callable, optional
+        Launches another kernel, behind each launch of a graph.
     """
     protocol = protocol or Protocol()
-    turns = {name: _Turn(run, sets, protocol) for name, run in contenders.items()}
+    turns = {name: _Turn(run, sets, protocol, company) for name, run in contenders.items()}
+    alone = None if company is None else _Turn(company, sets, protocol)
     device: dict[str, list[float]] = {name: [] for name in turns}
     call: dict[str, list[float]] = {name: [] for name in turns}
     for _ in range(protocol.rounds):
+        of_company = 0.0 if alone is None else alone.device_us()
         for name, turn in turns.items():
-            device[name].append(turn.device_us())
+            device[name].append(turn.device_us() - of_company)
     for _ in range(protocol.rounds):
         for name, turn in turns.items():
             call[name].append(turn.call_us())
@@ -120,7 +133,7 @@ def compare(contenders: Mapping[str, Contender], *, sets: int, protocol: Protoco
 class _Turn:
     """Launches of one contender in a turn, ready to be replayed or made anew."""
 
-    def __init__(self, run: Contender, sets: int, protocol: Protocol) -> None:
+    def __init__(self, run: Contender, sets: int, protocol: Protocol, company: Contender | None = None) -> None:
         import torch
 
         self._run, self._sets = run, sets
@@ -140,6 +153,8 @@ class _Turn:
         with torch.cuda.graph(self._graph, stream=stream):
             for index in range(self._launches):
                 run(index % sets)
+                if company is not None:
+                    company(index % sets)
         self._graph.replay()
         torch.cuda.synchronize()
 

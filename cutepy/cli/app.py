@@ -401,6 +401,11 @@ _Against = Annotated[
 ]
 
 
+_Between = Annotated[
+    str, typer.Option(help="Kernel between two launches, whose time is taken away: none or elementwise.")
+]
+
+
 def _output(json: Path | None, picture: Path | None, against: Path | None) -> "Output":
     from cutepy.suites.measuring import Output
 
@@ -445,6 +450,7 @@ def bench_gemm(
         list[str] | None,
         typer.Option(help="cuBLAS, QuACK, DeepGEMM, or package.module:name; may be given again. Default: cuBLAS."),
     ] = None,
+    between: _Between = "none",
     json: _Json = None,
     picture: _Picture = None,
     against: _Against = None,
@@ -452,6 +458,7 @@ def bench_gemm(
     """Time the GEMM against its peers, and check every result."""
     from cutepy.suites.gemm import run_gemm
     from cutepy.suites.gemm_problems import GEMM_SUITES, gemm_problems, random_problems
+    from cutepy.suites.measuring import COMPANY
     from cutepy.suites.peers import find
 
     if sweep and (suite or dtype):
@@ -460,7 +467,7 @@ def bench_gemm(
         fail("products say their extents and types, so --sweep, --suite and --dtype can't be given with them")
     suite, dtype = suite or ["squares", "llama"], dtype or ["float16"]
     suite, dtype = [name.lower() for name in suite], [name.lower() for name in dtype]
-    _check_known((suite, GEMM_SUITES, "--suite"), (dtype, BENCH_DTYPES, "--dtype"))
+    _check_known((suite, GEMM_SUITES, "--suite"), (dtype, BENCH_DTYPES, "--dtype"), ([between], COMPANY, "--between"))
     if problem:
         problems = list(dict.fromkeys(map(parse_product, problem)))
     else:
@@ -468,7 +475,7 @@ def bench_gemm(
     output = _output(json, picture, against)
     try:
         peers = dict(map(find, peer or ["cuBLAS"]))
-        status = run_gemm(problems, peers, output, summed=bool(sweep))
+        status = run_gemm(problems, peers, output, summed=bool(sweep), between=between)
     except (ValueError, ImportError) as error:
         fail_by(error)
     raise typer.Exit(status)
@@ -532,6 +539,7 @@ def bench_attention(
     peer: Annotated[
         list[str] | None, typer.Option(help="cuDNN, FA4 or FA3; may be given again. Default: cuDNN.")
     ] = None,
+    between: _Between = "none",
     json: _Json = None,
     picture: _Picture = None,
     against: _Against = None,
@@ -540,9 +548,10 @@ def bench_attention(
     from cutepy.suites.attention import run_attention
     from cutepy.suites.attention_peers import PEERS
     from cutepy.suites.attention_problems import SUITES, attention_problems
+    from cutepy.suites.measuring import COMPANY
 
     suites, names = suite or ["forward"], peer or ["cuDNN"]
-    _check_known((suites, SUITES, "--suite"), (names, PEERS, "--peer"))
+    _check_known((suites, SUITES, "--suite"), (names, PEERS, "--peer"), ([between], COMPANY, "--between"))
     if any(each % 16 or not 16 <= each <= 256 for each in head or ()):
         fail(f"--head must be multiples of 16 up to 256, got {', '.join(map(str, head or ()))}")
     if any(each < 1 for each in keys or ()):
@@ -558,7 +567,7 @@ def bench_attention(
     ]
     output = _output(json, picture, against)
     try:
-        status = run_attention(problems, {name: PEERS[name] for name in names}, output)
+        status = run_attention(problems, {name: PEERS[name] for name in names}, output, between=between)
     except ImportError as error:
         fail_by(error)
     raise typer.Exit(status)

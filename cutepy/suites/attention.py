@@ -17,7 +17,9 @@ LARGEST_ERROR = 2.0**-7
 """Of the norm of a result: two roundings to bfloat16."""
 
 
-def run_attention(problems: Sequence[AttentionProblem], peers: Mapping[str, Peer], output: Output) -> int:
+def run_attention(
+    problems: Sequence[AttentionProblem], peers: Mapping[str, Peer], output: Output, *, between: str = "none"
+) -> int:
     """Measure our attention against peers.
 
     Parameters
@@ -27,13 +29,15 @@ def run_attention(problems: Sequence[AttentionProblem], peers: Mapping[str, Peer
         By the names to print.
     output : Output
         What to write, and what to compare with.
+    between : str
+        Kernel of `cutepy.suites.measuring.COMPANY` to launch between two launches.
 
     Returns
     -------
     int
         Exit status: 1 where a result is wrong or slower than it was, 2 where nothing could be measured.
     """
-    return measure_all("attention", problems, partial(_measure, peers), _complaint, output)
+    return measure_all("attention", problems, partial(_measure, peers, between=between), _complaint, output)
 
 
 def _complaint(problem: AttentionProblem, rows: list[Row]) -> str | None:
@@ -41,7 +45,7 @@ def _complaint(problem: AttentionProblem, rows: list[Row]) -> str | None:
     return None if right else f"{problem} is beyond its tolerance"
 
 
-def _measure(peers: Mapping[str, Peer], problem: AttentionProblem) -> list[Row]:
+def _measure(peers: Mapping[str, Peer], problem: AttentionProblem, between: str = "none") -> list[Row]:
     """Measure a problem; peers that don't support it are left out."""
     from cutepy.testing.numerics import relative_error
 
@@ -51,4 +55,4 @@ def _measure(peers: Mapping[str, Peer], problem: AttentionProblem) -> list[Row]:
     reference = wanted(problem, made)
     errors = {name: relative_error(entry(0).reshape(reference.shape), reference) for name, entry in entries.items()}
     del reference
-    return timed(problem, entries, errors, sets=len(made.q))
+    return timed(problem, entries, errors, sets=len(made.q), between=between)

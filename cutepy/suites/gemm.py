@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 
 def run_gemm(
-    problems: Sequence[GemmProblem], peers: Mapping[str, Peer], output: Output, *, summed: bool = False
+    problems: Sequence[GemmProblem],
+    peers: Mapping[str, Peer],
+    output: Output,
+    *,
+    summed: bool = False,
+    between: str = "none",
 ) -> int:
     """Measure our GEMM against peers; the chosen kernels are compiled first, in parallel.
 
@@ -31,6 +36,8 @@ def run_gemm(
         What to write, and what to compare with.
     summed : bool
         Whether to sum up how fast we are, in the mean and by classes.
+    between : str
+        Kernel of `cutepy.suites.measuring.COMPANY` to launch between two products.
 
     Returns
     -------
@@ -41,7 +48,7 @@ def run_gemm(
         compile_chosen(problems)
     extents = {str(problem): (problem.m, problem.n, problem.k) for problem in problems}
     sums = partial(summary, extents) if summed else None
-    return measure_all("gemm", problems, partial(_measure, peers), _complaint, output, sums)
+    return measure_all("gemm", problems, partial(_measure, peers, between=between), _complaint, output, sums)
 
 
 def _complaint(problem: GemmProblem, rows: list[Row]) -> str | None:
@@ -50,7 +57,7 @@ def _complaint(problem: GemmProblem, rows: list[Row]) -> str | None:
 
 
 @tf32()
-def _measure(peers: Mapping[str, Peer], problem: GemmProblem) -> list[Row]:
+def _measure(peers: Mapping[str, Peer], problem: GemmProblem, between: str = "none") -> list[Row]:
     """Measure a problem; peers that don't support it are left out."""
     from cutepy.kernels.gemm.reference import gemm_reference
     from cutepy.ops import gemm
@@ -67,4 +74,4 @@ def _measure(peers: Mapping[str, Peer], problem: GemmProblem) -> list[Row]:
         contender(0)
         errors[name] = relative_error(out[0], reference)
     del reference
-    return timed(problem, contenders, errors, sets=len(a))
+    return timed(problem, contenders, errors, sets=len(a), between=between)

@@ -69,8 +69,25 @@ class Output(NamedTuple):
     against: Path | None = None
 
 
+def elementwise() -> Contender:
+    """Return what launches a kernel of torch's on 65,536 floats: company between two launches."""
+    import torch
+
+    floats = torch.ones(1 << 16, device="cuda")
+    return lambda index: floats.mul_(1.0)
+
+
+COMPANY: dict[str, Callable[[], Contender] | None] = {"none": None, "elementwise": elementwise}
+"""Kernels that `--between` knows."""
+
+
 def timed(
-    problem: Measured, contenders: Mapping[str, Contender], errors: Mapping[str, float], *, sets: int
+    problem: Measured,
+    contenders: Mapping[str, Contender],
+    errors: Mapping[str, float],
+    *,
+    sets: int,
+    between: str = "none",
 ) -> list[Row]:
     """Time the contenders of a problem, "cutepy" among them, up to three times until our two rows agree.
 
@@ -83,13 +100,17 @@ def timed(
         Of their results.
     sets : int
         Buffer sets there are.
+    between : str
+        Kernel of `COMPANY` to launch between two launches.
     """
     from cutepy.benchmark import Row, compare
 
+    make = COMPANY[between]
+    company = None if make is None else make()
     noise = math.inf
     for _ in range(_TRIES):
         # Ours twice, first and last: the difference is the noise.
-        timings = dict(compare({**contenders, "again": contenders["cutepy"]}, sets=sets))
+        timings = dict(compare({**contenders, "again": contenders["cutepy"]}, sets=sets, company=company))
         noise = abs(timings.pop("again").device_us / timings["cutepy"].device_us - 1)
         if noise <= STEADY:
             break

@@ -99,7 +99,7 @@ def test_a_report_is_printed_and_saved_and_says_what_is_wrong(monkeypatch, tmp_p
 
     monkeypatch.setattr(measuring, "has_hopper", lambda: True)
     monkeypatch.setattr(benchmark, "environment", lambda: {"gpu": "none"})
-    monkeypatch.setattr(gemm, "_measure", lambda _, p: [row(p, "cutepy", error if p.m == 4096 else 1e-4)])
+    monkeypatch.setattr(gemm, "_measure", lambda _, p, between: [row(p, "cutepy", error if p.m == 4096 else 1e-4)])
     saved = tmp_path / "gemm.json"
     result = CliRunner().invoke(app, ["bench", "gemm", "--suite", "squares", "--dtype", "float16", "--json", saved])
     assert f"saved {saved}" in result.stdout
@@ -117,7 +117,7 @@ def on_the_cpu(monkeypatch):
 
     times, measured = [], []
 
-    def compare(contenders, *, sets):
+    def compare(contenders, *, sets, company):
         measured.append((tuple(contenders), sets))
         for run in contenders.values():
             run(sets - 1)
