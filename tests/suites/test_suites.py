@@ -163,11 +163,11 @@ def test_what_was_measured_before_ctrl_c_is_told_and_saved(on_the_cpu, monkeypat
     times += [10.0, 10.0]
     measure, asked = gemm._measure, []
 
-    def interrupted(peers, problem):
+    def interrupted(peers, problem, between):
         asked.append(str(problem))
         if len(asked) == 2:
             raise KeyboardInterrupt
-        return measure(peers, problem)
+        return measure(peers, problem, between)
 
     monkeypatch.setattr(gemm, "_measure", interrupted)
     saved = tmp_path / "until.json"
