@@ -72,8 +72,9 @@ def settings(
     >>> settings(torch.empty(64), (-1, 3), None, causal=False), settings(torch.empty(4), (None, -5), 2.0, causal=True)
     ((0.125, None, 3), (2.0, None, 0))
     """
-    left, right = (None if each == -1 else each for each in window)
-    return max(q.shape[-1], 1) ** -0.5 if scale is None else scale, left, 0 if causal else right
+    left, right = window
+    right = 0 if causal else None if right == -1 else right
+    return max(q.shape[-1], 1) ** -0.5 if scale is None else scale, None if left == -1 else left, right
 
 
 def check_dropout(dropout_p: float) -> None:

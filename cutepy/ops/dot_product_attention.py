@@ -292,6 +292,7 @@ def _reference(
 
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
+    ctx.set_materialize_grads(False)
     q, k, v, *ctx.how = inputs
     ctx.save_for_backward(q, k, v, *output)
 

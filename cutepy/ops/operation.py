@@ -1,16 +1,16 @@
 """An operation of PyTorch, as torch and its callers see it; and when a call goes past torch's dispatcher.
 
 The dispatcher and its Python bindings cost several microseconds a call, which for a plain eager call buy nothing.
-Everything that would see the call there is looked for first (`unobserved`): autograd, autocast, transforms such as
-`torch.vmap`, modes such as `FakeTensorMode`, tensor subclasses and whatever else has `__torch_function__`, tracing, and
-the profiler.
+Everything that would see the call there is looked for first (`road`): autocast, transforms such as `torch.vmap`, modes
+such as `FakeTensorMode`, tensor subclasses and whatever else has `__torch_function__`, tracing, and the profiler.
+Autograd alone is served without the dispatcher too.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch.autograd import forward_ad, profiler
@@ -35,15 +35,25 @@ _transform = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._is_tracing
 
 
-def unobserved(arguments: tuple[object, ...]) -> str:
-    """Tell whether nothing but the implementation would see a call with these arguments, and which one.
+class Road(NamedTuple):
+    """Road of a call past the dispatcher.
+
+    Attributes
+    ----------
+    on_gpu : bool
+        True if a tensor is on a GPU.
+    has_gradient : bool
+        True if autograd must see the call.
+    """
+
+    on_gpu: bool
+    has_gradient: bool
+
+
+def road(arguments: tuple[object, ...]) -> Road | None:
+    """Find the road past the dispatcher of a call with these arguments; None if something would see the call there.
 
     Not for use under `torch.compile`, which is asked for first, by `torch.compiler.is_compiling()`.
-
-    Returns
-    -------
-    str
-        "cuda" if a tensor is on a GPU, or "cpu"; empty if the call belongs to the dispatcher.
     """
     if (
         dispatch_modes()
@@ -54,22 +64,33 @@ def unobserved(arguments: tuple[object, ...]) -> str:
         or forward_ad._current_level >= 0
         or profiler._is_profiler_enabled
     ):
-        return ""
-    device = "cpu"
+        return None
+    on_gpu = has_gradient = False
     for argument in arguments:
         if argument is None:
             continue
         if type(argument) in _PLAIN:
             tensor: torch.Tensor = argument  # type: ignore[assignment]
-            if (tensor.requires_grad and torch.is_grad_enabled()) or tensor.is_neg():
-                return ""
+            if tensor.is_neg():
+                return None
+            if tensor.requires_grad:
+                has_gradient = True
             if tensor.is_cuda:
-                device = "cuda"
+                on_gpu = True
             elif not tensor.is_cpu:
-                return ""
+                return None
         elif isinstance(argument, torch.Tensor):
-            return ""
-    return device
+            return None
+    return _ROADS[on_gpu, has_gradient and torch.is_grad_enabled()]
+
+
+_ROADS = {(on_gpu, grad): Road(on_gpu, grad) for on_gpu in (False, True) for grad in (False, True)}
+
+
+def unobserved(arguments: tuple[object, ...]) -> bool:
+    """Tell whether nothing but the implementation would see a call with these arguments: see `road`."""
+    found = road(arguments)
+    return found is not None and not found.has_gradient
 
 
 class Operation(Generic[P, R]):
@@ -93,6 +114,8 @@ class Operation(Generic[P, R]):
         What torch is called with instead within `batch_invariant` (`register_both`).
     sharding : callable or None
         Tells how DTensors are sharded (`shard_by`); without it, DTensor refuses them.
+    differentiated : callable or None
+        Takes an implementation and the arguments, and computes so that autograd sees it (`register_derivative`).
     """
 
     def __init__(self, schema: str, kernel: Callable[P, R], reference: Callable[..., Any]) -> None:
@@ -111,7 +134,8 @@ class Operation(Generic[P, R]):
         self.lowers: frozenset[str] = frozenset()
         self.invariant: Any = None
         self.sharding: Rule | None = None
-        self._lists = any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments)
+        self.differentiated: Callable[..., Any] | None = None
+        self.has_lists = any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments)
         self._results = tuple(str(each.type) for each in self.op._schema.returns)
         self._plain = {("Tensor",): torch.Tensor, (): type(None)}.get(self._results)
         self._defaults = {a.name: a.default_value for a in arguments if not a.kwarg_only}
@@ -139,7 +163,8 @@ class Operation(Generic[P, R]):
             torch.compiler.is_compiling()
             or named
             or len(arguments) != len(self._defaults)
-            or not (device := unobserved(_flat(arguments) if self._lists else arguments))
+            or (way := road(_flat(arguments) if self.has_lists else arguments)) is None
+            or (way.has_gradient and self.differentiated is None)
         ):
             if not torch.compiler.is_compiling():
                 tell_dtensor()
@@ -147,7 +172,10 @@ class Operation(Generic[P, R]):
                     tell_counters()
             op = self.invariant if INVARIANCE.on and self.invariant is not None else self.op
             return op(*arguments, **named)  # type: ignore[no-any-return]
-        implementation: Any = self._direct if device == "cuda" else self._on_cpu
+        implementation: Any = self._direct if way.on_gpu else self._on_cpu
+        if way.has_gradient:
+            assert self.differentiated is not None
+            return self.differentiated(implementation, arguments, self._defaults_by_name)  # type: ignore[no-any-return]
         result = implementation(*arguments)
         if self.mutated:  # afterwards, as torch does: what was refused was not written to
             self.count_writing(arguments, {})
@@ -207,7 +235,7 @@ class Operation(Generic[P, R]):
     def _check_new(self, results: Sequence[torch.Tensor], arguments: Sequence[Any]) -> None:
         """Refuse results in memory of others: compiled code takes them to be apart, and writes accordingly."""
         given = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
-        if self._lists:
+        if self.has_lists:
             given += [tensor for argument in arguments if isinstance(argument, list) for tensor in _tensors(argument)]
         for n, result in enumerate(results):
             for other in (*given, *results[:n]):

@@ -281,6 +281,7 @@ def _reference(
 
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
+    ctx.set_materialize_grads(False)
     q, k, v, sinks, tables, blocks, *ctx.how = inputs
     for table in tables:
         if table.requires_grad:

@@ -261,6 +261,7 @@ def _reference(
 
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
+    ctx.set_materialize_grads(False)
     q, k, v, *lengths = inputs[:7]
     ctx.how = inputs[7:]
     ctx.save_for_backward(q, k, v, *lengths, *output)

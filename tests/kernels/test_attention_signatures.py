@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import cutepy  # noqa: E402
 from cutepy.ops import (  # noqa: E402
@@ -145,6 +146,23 @@ def test_the_gradient_of_sinks_has_their_dtype():
     attention(q, q, q, sinks=sinks).sum().backward()
     assert sinks.grad.dtype == torch.bfloat16
     assert sinks.grad.abs().max() > 0
+
+
+def test_gradients_of_unused_results_are_not_made():
+    """Zeros for the logarithms would be a kernel more, and one that reads them."""
+    seen = []
+
+    class Sees(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if "attention_backward" in str(function):
+                seen.append(args[6])
+            return function(*args, **(kwargs or {}))
+
+    q = tensors((1, 3, 2, 16))[0].requires_grad_()
+    o = attention(q, q, q)
+    with Sees():
+        o.sum().backward()
+    assert seen == [None]
 
 
 def test_a_deterministic_gradient_of_a_block_mask_is_refused():
