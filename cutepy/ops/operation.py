@@ -1,9 +1,9 @@
 """An operation of PyTorch, as torch and its callers see it; and when a call goes past torch's dispatcher.
 
 The dispatcher and its Python bindings cost several microseconds a call, which for a plain eager call buy nothing.
-Everything that would see the call there is looked for first (`road`): autocast, transforms such as `torch.vmap`, modes
-such as `FakeTensorMode`, tensor subclasses and whatever else has `__torch_function__`, tracing, and the profiler.
-Autograd alone is served without the dispatcher too.
+Everything that would see the call there is looked for first (`road`): transforms such as `torch.vmap`, modes such as
+`FakeTensorMode`, tensor subclasses and whatever else has `__torch_function__`, tracing, and the profiler. Autograd and
+autocast are served without the dispatcher too.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 dispatch_modes = torch._C._len_torch_dispatch_stack
 _autocast = torch._C._is_any_autocast_enabled
+AUTOCAST_KEYS = {
+    "cuda": torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA),
+    "cpu": torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU),
+}
+"""The dispatcher's keys of autocast, by the devices that it serves."""
 _transform = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._is_tracing
 
@@ -58,7 +63,6 @@ def road(arguments: tuple[object, ...]) -> Road | None:
     if (
         dispatch_modes()
         or has_torch_function(arguments)  # also of modes
-        or _autocast()
         or _transform() is not None
         or _tracing()
         or forward_ad._current_level >= 0
@@ -90,7 +94,7 @@ _ROADS = {(on_gpu, grad): Road(on_gpu, grad) for on_gpu in (False, True) for gra
 def unobserved(arguments: tuple[object, ...]) -> bool:
     """Tell whether nothing but the implementation would see a call with these arguments: see `road`."""
     found = road(arguments)
-    return found is not None and not found.has_gradient
+    return found is not None and not found.has_gradient and not _autocast()
 
 
 class Operation(Generic[P, R]):
@@ -114,6 +118,8 @@ class Operation(Generic[P, R]):
         What torch is called with instead within `batch_invariant` (`register_both`).
     sharding : callable or None
         Tells how DTensors are sharded (`shard_by`); without it, DTensor refuses them.
+    lowered : callable or None
+        Takes autocast's dtype and the arguments, and casts those of `lowers` (`register_autocast`).
     differentiated : callable or None
         Takes an implementation and the arguments, and computes so that autograd sees it (`register_derivative`).
     """
@@ -134,6 +140,7 @@ class Operation(Generic[P, R]):
         self.lowers: frozenset[str] = frozenset()
         self.invariant: Any = None
         self.sharding: Rule | None = None
+        self.lowered: Callable[[torch.dtype, Sequence[Any]], tuple[Any, ...]] | None = None
         self.differentiated: Callable[..., Any] | None = None
         self.has_lists = any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments)
         self._results = tuple(str(each.type) for each in self.op._schema.returns)
@@ -172,14 +179,23 @@ class Operation(Generic[P, R]):
                     tell_counters()
             op = self.invariant if INVARIANCE.on and self.invariant is not None else self.op
             return op(*arguments, **named)  # type: ignore[no-any-return]
-        implementation: Any = self._direct if way.on_gpu else self._on_cpu
+        device = "cuda" if way.on_gpu else "cpu"
+        if self.lowered is None or not torch.is_autocast_enabled(device):
+            return self._compute(way, arguments)  # type: ignore[no-any-return]
+        lowered = self.lowered(torch.get_autocast_dtype(device), arguments)
+        with torch._C._ExcludeDispatchKeyGuard(AUTOCAST_KEYS[device]):
+            return self._compute(way, lowered)  # type: ignore[no-any-return]
+
+    def _compute(self, way: Road, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401
+        """Compute past the dispatcher."""
+        implementation = self._direct if way.on_gpu else self._on_cpu
         if way.has_gradient:
-            assert self.differentiated is not None
-            return self.differentiated(implementation, arguments, self._defaults_by_name)  # type: ignore[no-any-return]
+            assert self.differentiated is not None, "is asked for by __call__"
+            return self.differentiated(implementation, arguments, self._defaults_by_name)
         result = implementation(*arguments)
         if self.mutated:  # afterwards, as torch does: what was refused was not written to
             self.count_writing(arguments, {})
-        return result  # type: ignore[no-any-return]
+        return result
 
     def trust(self) -> None:
         """Leave out the checks of the kernel's results on a GPU: tests have shown them to be new and of the schema."""

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._pytree import tree_leaves
 
 from cutepy.ops.distributed import Rule, holds_distributed, tell_dtensor
-from cutepy.ops.operation import FORMULAS, Formula, Operation, P, R
+from cutepy.ops.operation import AUTOCAST_KEYS, FORMULAS, Formula, Operation, P, R
 from cutepy.runtime.invariance import batch_invariant
 
 Arguments = Sequence[Any]
@@ -203,7 +203,6 @@ def register_both(
     return decorate
 
 
-_AUTOCAST_KEYS = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}
 _LOWER = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -266,18 +265,17 @@ def no_forward_derivative(op: Any) -> str:  # noqa: ANN401
 def register_autocast(operation: Operation[Any, Any]) -> None:
     """Have arguments cast to autocast's dtype, but for those that are written to."""
 
-    def casting(device: str, key: str) -> Callable[..., Any]:
-        guard = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
-
+    def casting(device: str) -> Callable[..., Any]:
         def implementation(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
             arguments, named = _lowered(operation, torch.get_autocast_dtype(device), arguments, named)
-            with torch._C._ExcludeDispatchKeyGuard(guard):
+            with torch._C._ExcludeDispatchKeyGuard(AUTOCAST_KEYS[device]):
                 return operation.op(*arguments, **named)
 
         return implementation
 
-    for device, key in _AUTOCAST_KEYS.items():
-        operation.library.impl(operation.op._opname, casting(device, key), key)
+    operation.lowered = lambda dtype, arguments: _lowered(operation, dtype, arguments, {})[0]
+    for device in AUTOCAST_KEYS:
+        operation.library.impl(operation.op._opname, casting(device), f"Autocast{device.upper()}")
 
 
 def lowered_tensors(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -285,7 +283,7 @@ def lowered_tensors(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]
     return tuple(
         tensor.to(torch.get_autocast_dtype(tensor.device.type))
         if tensor.dtype in _LOWER
-        and tensor.device.type in _AUTOCAST_KEYS
+        and tensor.device.type in AUTOCAST_KEYS
         and torch.is_autocast_enabled(tensor.device.type)
         else tensor
         for tensor in tensors
@@ -296,7 +294,7 @@ def lowered_within_autocast(
     operation: Operation[Any, Any], arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Cast arguments as autocast would, if it is on for their device."""
-    for device in _AUTOCAST_KEYS:
+    for device in AUTOCAST_KEYS:
         if torch.is_autocast_enabled(device) and any(
             isinstance(leaf, torch.Tensor) and leaf.device.type == device
             for leaf in tree_leaves((arguments, tuple(named.values())))
@@ -306,7 +304,7 @@ def lowered_within_autocast(
 
 
 def _lowered(
-    operation: Operation[Any, Any], dtype: torch.dtype, arguments: tuple[Any, ...], named: dict[str, Any]
+    operation: Operation[Any, Any], dtype: torch.dtype, arguments: Sequence[Any], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     def cast(value: Any) -> Any:  # noqa: ANN401
         if isinstance(value, (list, tuple)):
