@@ -147,6 +147,7 @@ class Operation(Generic[P, R]):
         self._plain = {("Tensor",): torch.Tensor, (): type(None)}.get(self._results)
         self._defaults = {a.name: a.default_value for a in arguments if not a.kwarg_only}
         self._default_values = tuple(self._defaults.values())
+        self._required = sum(not a.has_default_value() for a in arguments if not a.kwarg_only)
         self._defaults_by_name = {a.name: a.default_value for a in arguments if a.kwarg_only}
         self._launch, self._refer = self.completed(kernel), self.completed(reference)
         self._direct: Callable[..., Any] = self._launch
@@ -166,10 +167,12 @@ class Operation(Generic[P, R]):
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
         """Compute, by way of torch's dispatcher only if something else would see the call there."""
+        if self._required <= len(arguments) < len(self._default_values):
+            arguments = (*arguments, *self._default_values[len(arguments) :])  # type: ignore[assignment]
         if (
             torch.compiler.is_compiling()
             or named
-            or len(arguments) != len(self._defaults)
+            or len(arguments) != len(self._default_values)
             or (way := road(_flat(arguments) if self.has_lists else arguments)) is None
             or (way.has_gradient and self.differentiated is None)
         ):

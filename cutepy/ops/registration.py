@@ -387,7 +387,7 @@ class Call:
         self.compute, self.positional, self.names = compute, len(arguments), tuple(named)
         self.flat: Arguments = values
         self.lengths: list[int | None] | None = None
-        if has_lists:
+        if has_lists and any(map(_has_tensors, values)):
             self.lengths = [len(value) if _has_tensors(value) else None for value in values]
             pairs = zip(values, self.lengths, strict=True)
             self.flat = [item for value, n in pairs for item in ((value,) if n is None else value)]

@@ -92,10 +92,14 @@ def _either(problem: AttentionProblem, made: Buffers, attend: Callable[..., Any]
     if problem.suite == "forward":
         return lambda i: attend(made.q[i], made.k[i], made.v[i])
     inputs = [[each[i].detach().requires_grad_() for each in made[:3]] for i in range(len(made.q))]
-    results = [attend(*each) for each in inputs]
+    results: dict[int, tuple[object, torch.Tensor]] = {}
 
     def gradients(i: int) -> torch.Tensor:
-        grads = torch.autograd.grad(results[i], inputs[i], made.do[i], retain_graph=True)
+        # Autograd computes gradients on the stream of the result.
+        stream = torch.cuda.current_stream() if made.q[i].is_cuda else None
+        if i not in results or results[i][0] != stream:
+            results[i] = stream, attend(*inputs[i])
+        grads = torch.autograd.grad(results[i][1], inputs[i], made.do[i], retain_graph=True)
         return grads if i else torch.stack(grads)  # type: ignore[return-value]
 
     return gradients
