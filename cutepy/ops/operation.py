@@ -167,7 +167,7 @@ class Operation(Generic[P, R]):
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
         """Compute, by way of torch's dispatcher only if something else would see the call there."""
-        if self._required <= len(arguments) < len(self._default_values):
+        if not named and self._required <= len(arguments) < len(self._default_values):
             arguments = (*arguments, *self._default_values[len(arguments) :])  # type: ignore[assignment]
         if (
             torch.compiler.is_compiling()
