@@ -273,7 +273,16 @@ def register_autocast(operation: Operation[Any, Any]) -> None:
 
         return implementation
 
-    operation.lowered = lambda dtype, arguments: _lowered(operation, dtype, arguments, {})[0]
+    places = [n for n, each in enumerate(operation.op._schema.arguments) if each.name in operation.lowers]
+
+    def lowered(dtype: torch.dtype, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        values = [*arguments]
+        for place in places:
+            if place < len(values):
+                values[place] = _cast(values[place], dtype)
+        return tuple(values)
+
+    operation.lowered = lowered
     for device in AUTOCAST_KEYS:
         operation.library.impl(operation.op._opname, casting(device), f"Autocast{device.upper()}")
 
@@ -306,16 +315,16 @@ def lowered_within_autocast(
 def _lowered(
     operation: Operation[Any, Any], dtype: torch.dtype, arguments: Sequence[Any], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    def cast(value: Any) -> Any:  # noqa: ANN401
-        if isinstance(value, (list, tuple)):
-            return [cast(item) for item in value]
-        if isinstance(value, torch.Tensor) and value.dtype in _LOWER:
-            return value.to(dtype)
-        return value
+    assert operation.lowered is not None, "is registered with what is cast"
+    by_name = {name: _cast(value, dtype) if name in operation.lowers else value for name, value in named.items()}
+    return operation.lowered(dtype, arguments), by_name
 
-    names = [argument.name for argument in operation.op._schema.arguments]
-    lowered = tuple(cast(value) if name in operation.lowers else value for name, value in zip(names, arguments))  # noqa: B905
-    return lowered, {name: cast(value) if name in operation.lowers else value for name, value in named.items()}
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401
+    """Cast a tensor of 16 or 32-bit floats, or those in a list."""
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype) if value.dtype in _LOWER and value.dtype != dtype else value
+    return [_cast(item, dtype) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def one_by_one(operation: Callable[..., Any]) -> Callable[..., Any]:
@@ -362,7 +371,7 @@ def _made_up(argument: Any, dim: Any, _: int) -> Any:  # noqa: ANN401
 
 
 class Call:
-    """One call of an operation, whose arguments are also listed flat: autograd sees no tensors in lists.
+    """One call of an operation, whose tensors are also listed flat: autograd sees none in lists, and costs by argument.
 
     Parameters
     ----------
@@ -375,43 +384,55 @@ class Call:
 
     Attributes
     ----------
-    flat : sequence
-        The arguments, and in the place of each list of tensors, its tensors.
+    flat : list
+        The tensors, those of lists too.
     results_type : type, TreeSpec or None
         How the flat results are put together, known from the forward on: None of a tensor, the type of several tensors,
         or torch's description of others.
     """
 
     def __init__(self, compute: Callable[..., Any], arguments: Arguments, named: Named, *, has_lists: bool) -> None:
-        values = (*arguments, *named.values()) if named else arguments
         self.compute, self.positional, self.names = compute, len(arguments), tuple(named)
-        self.flat: Arguments = values
-        self.lengths: list[int | None] | None = None
-        if has_lists and any(map(_has_tensors, values)):
-            self.lengths = [len(value) if _has_tensors(value) else None for value in values]
-            pairs = zip(values, self.lengths, strict=True)
-            self.flat = [item for value, n in pairs for item in ((value,) if n is None else value)]
+        self._values = [*arguments, *named.values()]
+        self._places: list[tuple[int, int | None]] = []
+        self.flat: list[Any] = []
+        for place, value in enumerate(self._values):
+            if isinstance(value, torch.Tensor):
+                self._places.append((place, None))
+                self.flat.append(value)
+            elif has_lists and isinstance(value, (list, tuple)) and any(isinstance(n, torch.Tensor) for n in value):
+                self._places.append((place, len(value)))
+                self.flat += value
+        for place, _ in self._places:
+            self._values[place] = None  # autograd keeps those that it needs
         self.results_type: Any = None
 
     def nested(self, flat: Arguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Put what belongs to the flat arguments in their places, by position and by name."""
-        values: Arguments = flat
-        if self.lengths is not None:
-            items = iter(flat)
-            values = [next(items) if n is None else [next(items) for _ in range(n)] for n in self.lengths]
+        """Put tensors in their places among the arguments, by position and by name."""
+        return self._nested(flat, self._values.copy())
+
+    def nested_like(self, flat: Arguments, others: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:  # noqa: ANN401
+        """Put what belongs to the tensors in their places, and one value in those of other arguments."""
+        return self._nested(flat, [others] * len(self._values))
+
+    def _nested(self, flat: Arguments, values: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        items = iter(flat)
+        for place, count in self._places:
+            values[place] = next(items) if count is None else [next(items) for _ in range(count)]
+        if not self.names:
+            return tuple(values), {}
         return tuple(values[: self.positional]), dict(zip(self.names, values[self.positional :], strict=True))
 
     def flat_gradients(self, gradients: Arguments) -> list[Any]:
-        """List gradients of the positional arguments flat, and None for those by name."""
+        """List gradients of the positional arguments by tensors, and None for those by name."""
         complete = [*gradients, *[None] * len(self.names)]
-        if self.lengths is None:
-            return complete
         flat: list[Any] = []
-        for n, gradient in zip(self.lengths, complete, strict=True):
-            if n is None:
+        for place, count in self._places:
+            gradient = complete[place]
+            if count is None:
                 flat.append(gradient)
             else:
-                flat += [None] * n if gradient is None else [*gradient]
+                flat += [None] * count if gradient is None else [*gradient]
         return flat
 
     def flat_results(self, results: Any) -> tuple[Any, ...]:  # noqa: ANN401
@@ -431,10 +452,6 @@ class Call:
         if self.results_type in (tuple, list):
             return self.results_type(flat)
         return pytree.tree_unflatten(list(flat), self.results_type)
-
-
-def _has_tensors(value: object) -> bool:
-    return isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value)
 
 
 def register_derivative(
@@ -516,7 +533,7 @@ def _functions(
                 )
             call, needed = ctx.call, ctx.needs_input_grad
             results = call.nested_results(grads)
-            ctx.needs_input_grad = call.nested(needed[1:])[0]
+            ctx.needs_input_grad = call.nested_like(needed[1:], others=False)[0]
             try:
                 given = backward(ctx, *(results if isinstance(results, tuple) else (results,)))
             finally:
@@ -547,7 +564,7 @@ def _functions(
         @staticmethod
         def vmap(info: Any, in_dims: tuple[Any, ...], call: Call, *flat: Any) -> Any:  # noqa: ANN401
             arguments, named = call.nested(flat)
-            dims, dims_by_name = call.nested(in_dims[1:])
+            dims, dims_by_name = call.nested_like(in_dims[1:], others=None)
             if any(dim is not None for dim in pytree.tree_leaves(list(dims_by_name.values()))):
                 raise NotImplementedError(
                     f"{op} has a tensor by keyword only, which torch.vmap can't map; make it positional"
