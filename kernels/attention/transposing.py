@@ -1,0 +1,51 @@
+"""The warps that transpose 8-bit V in attention forward, between the producer and the consumers (traced)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import cutlass
+import cutlass.cute as cute
+
+from cutepy.device.pipeline import StoredRing, TmaRing
+from cutepy.device.transposing import Transposes
+
+
+@dataclass(frozen=True)
+class TransposesValues:
+    """The warps that transpose V: tiles as they are loaded to tiles as the MMAs read them.
+
+    Attributes
+    ----------
+    loaded, transposed : TmaRing, StoredRing
+        Rings of both; this warp is one of the first one's consumers, and one of those that fill the second.
+    transposes : Transposes
+    places : Batches or Ragged
+    tiles_of : callable
+        Tiles of keys of a unit of work at its place.
+    """
+
+    loaded: TmaRing
+    transposed: StoredRing
+    transposes: Transposes
+    places: Any
+    tiles_of: Any
+
+    def first_state(self, k):
+        """Return the states of the rings at the start."""
+        return self.loaded.consumer_state(), self.transposed.producer_state()
+
+    @cute.jit
+    def on_tile(self, work, state):
+        """Transpose what a tile of queries needs."""
+        source, target = state
+        # Of no tiles one is loaded.
+        for _ in cutlass.range(cutlass.max(self.tiles_of(work, self.places.of(work)).count, 1), unroll=1):
+            self.loaded.wait(source)
+            full = self.transposed.acquire(target)
+            self.transposes.run(source.index, target.index)
+            self.transposed.commit(full)
+            # The lanes have met: all have read.
+            self.loaded.release(source)
+            source.advance()
+            target.advance()
+        return source, target
