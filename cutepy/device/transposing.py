@@ -22,8 +22,6 @@ from cutepy.layouts import sm90
 
 _EVEN, _ODD = 0x6420, 0x7531
 """Selectors of prmt: the bytes of two registers that have the even, or odd, row of each pair."""
-_AT_ONCE = 4
-"""Blocks that a warp has in registers, so that their latencies overlap."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,8 @@ class Transposes:
         Their stages.
     warp, warps : Int32, int
         This warp's index among those that transpose, and their number.
+    at_once : int
+        Blocks that a warp has in registers, four for each, so that their latencies overlap.
     """
 
     loaded: sm90.StagedTile
@@ -46,6 +46,7 @@ class Transposes:
     target: cute.Pointer
     warp: cutlass.Int32
     warps: int
+    at_once: int = 4
 
     @cute.jit
     def run(self, source, target):
@@ -74,8 +75,8 @@ class Transposes:
         for across in cutlass.range(self.warp, rows // block_rows, self.warps, unroll=1):
             read = first + cute.crd2idx((across * block_rows, lane, 0), to_cute(loaded))
             written = [begin + across * staged((block_rows, 0, 0)) for begin in begins]
-            for group in cutlass.range_constexpr(0, extent, _AT_ONCE * block):
-                places = range(group, min(group + _AT_ONCE * block, extent), block)
+            for group in cutlass.range_constexpr(0, extent, self.at_once * block):
+                places = range(group, min(group + self.at_once * block, extent), block)
                 held = [_load(read + loaded((0, k, 0))) for k in places]
                 for k, pairs in zip(places, held, strict=True):
                     beyond, pattern = divmod(k // block, patterns)
@@ -112,6 +113,7 @@ def make_transposes(
     staged: sm90.StagedTile,
     warp_index: cutlass.Int32,
     warps: int,
+    at_once: int = 4,
 ) -> Transposes:
     """Make the transposes of the stages `source`, planned as `loaded`, to the stages `target`, planned as `staged`.
 
@@ -123,6 +125,8 @@ def make_transposes(
         Contiguous along rows, and along K.
     warp_index : Int32
         Index among the `warps` that transpose.
+    at_once : int
+        Blocks that a warp has in registers.
 
     Raises
     ------
@@ -130,4 +134,4 @@ def make_transposes(
         If elements are not of 8 bits, the tiles differ, are contiguous otherwise or no whole blocks.
     """
     rules.check_transposes(loaded, staged, warps)
-    return Transposes(loaded, staged, source.iterator, target.iterator, warp_index, warps)
+    return Transposes(loaded, staged, source.iterator, target.iterator, warp_index, warps, at_once)

@@ -209,6 +209,11 @@ class ForwardConfig:
         return PRODUCERS // 32 - 1 if self.bits == 8 else 0
 
     @property
+    def blocks_at_once(self) -> int:
+        """Blocks of V that a warp which transposes has in registers: as many as these have room for."""
+        return 2 if self.warpgroups == 3 else 4
+
+    @property
     def width(self) -> int:
         """Elements of a staged row of Q, K: whole MMAs of 32 bytes; those beyond `head` are zeros."""
         each = 256 // self.bits
@@ -269,10 +274,12 @@ class ForwardConfig:
     def smem(self) -> sm90.SmemPlan:
         """Shared memory of a CTA."""
         columns, epi_stages = epilogue_stages(self.head_v)
-        v_tile, v_stages, transposed = (self.head_v, self.tile_n), self.stages, {}
+        v_tile, v_stages = (self.head_v, self.tile_n), self.stages
+        transposed: dict[str, Any] = {}
         if self.transposes:
             v_stages = self.loaded
-            transposed["sVt"] = sm90.StagedTile(v_tile, self.stages, bits=self.bits)
+            # An MMA reads 32 bytes of each row, and addresses of so wide a swizzle take fewest registers to write to.
+            transposed["sVt"] = sm90.StagedTile(v_tile, self.stages, bits=self.bits, swizzle="SW32")
             transposed["vt_barriers"] = sm90.SmemArray(2 * self.stages, bits=64)
         return sm90.SmemPlan.of(
             sQ=sm90.StagedTile((self.tile_m, self.width), 1, bits=self.bits),

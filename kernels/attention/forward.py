@@ -493,7 +493,8 @@ class Forward:
                 v_ring.drain(v_state)
             elif cutlass.const_expr(config.transposes):
                 planned = plan["sV"].content, plan["sVt"].content
-                transposes = make_transposes(shared["sV"], planned[0], sV, planned[1], warp - 1, config.transposes)
+                share = warp - 1, config.transposes, config.blocks_at_once
+                transposes = make_transposes(shared["sV"], planned[0], sV, planned[1], *share)
                 scheduler.each(TransposesValues(v_ring, read_ring, transposes, places, loads.tiles_of))
         else:
             cute.arch.setmaxregister_increase(budget.consumer)

@@ -1,6 +1,5 @@
 """Launch attention: choose, compile if necessary, and call the kernels."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -80,7 +79,7 @@ def plan_forward(
     config = choose_forward(dtype_name(q.dtype), q.shape[-1], v.shape[-1], queries, left=bounds[0], right=bounds[1])
     config = scored_forward(replace(config, result=result), scoring)
     if block:
-        config = replace(config, block=block, tile_n=math.gcd(block, config.tile_n))
+        config = replace(config, block=block, tile_n=min(block, config.tile_n))
     is_uneven = bounds[1] or lengths is not None or scoring.blocks is not None
     ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count)
     function, rest = compile_forward(config, lengths, scales=scales), (scale, left or 0, right or 0, ctas)
@@ -257,6 +256,8 @@ def scored_forward(config: ForwardConfig, scoring: Scoring) -> ForwardConfig:
     if not scoring.suffix:
         return config
     config = replace(config, scoring=scoring)
+    if config.transposes:  # functions' values take the registers of wider tiles
+        config = replace(config, tile_n=min(config.tile_n, 128))
     if scoring.weighs:
         config = replace(config, tile_m=128, warpgroups=2)
     if scoring.blocks:
