@@ -50,7 +50,7 @@ def quantised_attention(
         If a tensor requires grad, or there is dropout, of which e4m3 has no range.
     """
     if dropout_p:
-        raise NotImplementedError(f"attention of float8_e4m3fn has no dropout, got dropout_p {dropout_p}")
+        raise NotImplementedError(f"attention of float8_e4m3fn has no dropout, got dropout_p {dropout_p}; use bfloat16")
     if torch.is_grad_enabled() and requires_grad((q, k, v, *scales, sinks)):
         raise NotImplementedError(
             "attention of float8_e4m3fn has no gradients, got a tensor that requires grad; use torch.no_grad(), or "
@@ -270,8 +270,7 @@ def _find_launch(
             scales = [
                 None if each is None else each.expand(-1, -1, count) for each, count in zip(scales, counts, strict=True)
             ]
-        read = forward_reads(tables, sinks, blocks[:4])
-        launch(*given, o, lse, None, read, (tuple(scales),) if any(has_scales) else ())
+        launch(*given, o, lse, None, forward_reads(tables, sinks, blocks[:4], scales))
         return o, lse
 
     return run

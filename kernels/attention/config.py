@@ -166,7 +166,7 @@ class ForwardConfig:
     scoring : Scoring
         Functions of the scores, and what else decides what is seen.
     result : str
-        Of O; `dtype` if empty.
+        Of O; if empty `dtype`, and bfloat16 where that has 8 bits.
     loaded : int
         Stages of V as it is loaded, if it is transposed to the others.
     block : int
@@ -193,7 +193,7 @@ class ForwardConfig:
     @property
     def out_dtype(self) -> str:
         """Of O: parts of it, which are summed later, are float32."""
-        return "float32" if self.is_split else self.result or self.dtype
+        return "float32" if self.is_split else self.result or ("bfloat16" if self.bits == 8 else self.dtype)
 
     @property
     def bits(self) -> int:
@@ -211,7 +211,7 @@ class ForwardConfig:
     @property
     def blocks_at_once(self) -> int:
         """Blocks of V that a warp which transposes has in registers: as many as these have room for."""
-        return 2 if self.warpgroups == 3 else 4
+        return {24: 1, 32: 2}.get(self.producer_registers, 4)
 
     @property
     def width(self) -> int:
@@ -227,8 +227,9 @@ class ForwardConfig:
     @property
     def producer_registers(self) -> int:
         """Registers of a producer thread: few, unless it transposes, reads pages' numbers, or has one consumer."""
-        if self.transposes:
-            return 56 if self.warpgroups == 1 else 40 if self.warpgroups == 2 else 32
+        if self.transposes and self.warpgroups > 1:
+            # Three consumers have 160 with 32, two have 232 with 40, of which O of 256 columns leaves too few.
+            return 32 if self.warpgroups == 3 else 40 if self.head_v <= 192 else 24
         if self.warpgroups == 1:
             return 56
         return 40 if self.page else 24

@@ -26,8 +26,8 @@ from cutepy.runtime.invariance import INVARIANCE
 
 SOURCES = ("cutepy.epilogues", "cutepy.layouts", "cutepy.device", "cutepy.kernels.attention")
 """Packages whose source, with a configuration, is the key of a compiled kernel."""
-NOTHING_READ = (None, None, None)
-"""Tables, sinks and lists of blocks that a kernel without functions of the scores takes."""
+NOTHING_READ = (None, None, None, None)
+"""Tables, sinks, lists of blocks and scales that a kernel without functions of the scores takes."""
 
 
 def plan_forward(
@@ -72,7 +72,7 @@ def plan_forward(
         Takes q, k, v, O of their dtype (batch, queries, heads, head of v), the logarithms of the rows' sums (batch,
         heads, queries), fp32, and the lengths, if any, and writes O and the logarithms. Rows are contiguous; other
         strides and the addresses are multiples of 16 bytes. With `lengths` O is (queries, heads, head of v), and the
-        logarithms have a batch of one. What the scoring reads comes then (`forward_reads`), and the scales at last.
+        logarithms have a batch of one. What the scoring reads, and the scales, come last (`forward_reads`).
     """
     bounds = left is not None, right is not None
     queries = q.shape[1] if most_queries is None else most_queries
@@ -83,8 +83,8 @@ def plan_forward(
     is_uneven = bounds[1] or lengths is not None or scoring.blocks is not None
     ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count)
     function, rest = compile_forward(config, lengths, scales=scales), (scale, left or 0, right or 0, ctas)
-    return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, scales=(): function(
-        q, k, v, o, lse, *rest, lengths, None, None, None, *read, *scales
+    return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ: function(
+        q, k, v, o, lse, *rest, lengths, None, None, None, *read
     )
 
 
@@ -267,10 +267,14 @@ def scored_forward(config: ForwardConfig, scoring: Scoring) -> ForwardConfig:
 
 
 def forward_reads(
-    tables: Sequence[torch.Tensor], sinks: torch.Tensor | None, lists: Sequence[torch.Tensor]
+    tables: Sequence[torch.Tensor],
+    sinks: torch.Tensor | None,
+    lists: Sequence[torch.Tensor],
+    scales: Sequence[torch.Tensor | None] = (),
 ) -> tuple[Any, ...]:
-    """Return what a forward kernel takes of the tensors that a scoring reads."""
-    return (tuple(map(_in_memory, tables)) or None, sinks, tuple(lists) or None)
+    """Return what a forward kernel takes of the tensors that a scoring reads, and of scales of Q, K and V, if any."""
+    given = tuple(scales) if any(each is not None for each in scales) else None
+    return (tuple(map(_in_memory, tables)) or None, sinks, tuple(lists) or None, given)
 
 
 def backward_reads(tables: Sequence[torch.Tensor], lists: Sequence[torch.Tensor]) -> tuple[Any, ...]:

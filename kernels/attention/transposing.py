@@ -1,18 +1,28 @@
 """The warps that transpose 8-bit V in attention forward, between the producer and the consumers (traced)."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cutlass
 import cutlass.cute as cute
+from cutlass import Int32
 
 from cutepy.device.pipeline import StoredRing, TmaRing
 from cutepy.device.transposing import Transposes
 
 
+class StageOf(NamedTuple):
+    """Stage of a ring, and the parity of the phase that is waited for."""
+
+    index: Int32
+    phase: Int32
+
+
 @dataclass(frozen=True)
 class TransposesValues:
     """The warps that transpose V: tiles as they are loaded to tiles as the MMAs read them.
+
+    The number of tiles so far is all their state, as registers are few: it tells the stages of both rings.
 
     Attributes
     ----------
@@ -31,21 +41,21 @@ class TransposesValues:
     tiles_of: Any
 
     def first_state(self, k):
-        """Return the states of the rings at the start."""
-        return self.loaded.consumer_state(), self.transposed.producer_state()
+        """Return the number of tiles at the start."""
+        return Int32(0)
 
     @cute.jit
     def on_tile(self, work, state):
         """Transpose what a tile of queries needs."""
-        source, target = state
         # Of no tiles one is loaded.
         for _ in cutlass.range(cutlass.max(self.tiles_of(work, self.places.of(work)).count, 1), unroll=1):
+            source = StageOf(state % self.loaded.stages, state // self.loaded.stages % 2)
+            target = StageOf(state % self.transposed.stages, 1 - state // self.transposed.stages % 2)
             self.loaded.wait(source)
             full = self.transposed.acquire(target)
             self.transposes.run(source.index, target.index)
             self.transposed.commit(full)
             # The lanes have met: all have read.
             self.loaded.release(source)
-            source.advance()
-            target.advance()
-        return source, target
+            state = state + 1
+        return state
