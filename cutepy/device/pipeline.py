@@ -8,6 +8,7 @@ been filled yet), producers at 1 (as if every stage had been released once befor
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import cutlass
 import cutlass.cute as cute
@@ -16,6 +17,20 @@ from cutlass import pipeline
 from cutepy.device import rules
 from cutepy.device.smem import check_room
 from cutepy.dsl.launched import launched
+
+
+class Stage(NamedTuple):
+    """Stage of a ring, as the state of one that goes around names it.
+
+    Attributes
+    ----------
+    index : Int32
+    phase : Int32
+        Parity of the phase that is waited for.
+    """
+
+    index: cutlass.Int32
+    phase: cutlass.Int32
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bo
         warpgroups=warpgroups,
         left=left,
         right=right,
+        waits_late=dtype == "float8_e4m3fn",
     )
     if config.transposes and not config.smem.fits:
         config = replace(config, loaded=1)

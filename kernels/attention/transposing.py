@@ -1,21 +1,14 @@
 """The warps that transpose 8-bit V in attention forward, between the producer and the consumers (traced)."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import cutlass
 import cutlass.cute as cute
 from cutlass import Int32
 
-from cutepy.device.pipeline import StoredRing, TmaRing
+from cutepy.device.pipeline import Stage, StoredRing, TmaRing
 from cutepy.device.transposing import Transposes
-
-
-class StageOf(NamedTuple):
-    """Stage of a ring, and the parity of the phase that is waited for."""
-
-    index: Int32
-    phase: Int32
 
 
 @dataclass(frozen=True)
@@ -49,8 +42,8 @@ class TransposesValues:
         """Transpose what a tile of queries needs."""
         # Of no tiles one is loaded.
         for _ in cutlass.range(cutlass.max(self.tiles_of(work, self.places.of(work)).count, 1), unroll=1):
-            source = StageOf(state % self.loaded.stages, state // self.loaded.stages % 2)
-            target = StageOf(state % self.transposed.stages, 1 - state // self.transposed.stages % 2)
+            source = Stage(state % self.loaded.stages, state // self.loaded.stages % 2)
+            target = Stage(state % self.transposed.stages, 1 - state // self.transposed.stages % 2)
             self.loaded.wait(source)
             full = self.transposed.acquire(target)
             self.transposes.run(source.index, target.index)
