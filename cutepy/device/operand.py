@@ -150,6 +150,9 @@ def from_accumulators(
 ) -> tuple[cute.Tensor, ...]:
     """Convert accumulators to the A of the next product: of S = Q K^T, the P of P V.
 
+    K of an 8-bit A is in the order `sm90.operand_order`, so that no thread needs what another holds. B must be in this
+    order too: `cutepy.device.transposing` brings it there.
+
     Parameters
     ----------
     tCrC : Tensor, (MMA, MMA_M, MMA_N)
@@ -159,7 +162,7 @@ def from_accumulators(
     tile : (int, int)
         Extents of the sums: M, and what will be K.
     tiled_mma : TiledMma
-        The MMAs to come, which take A from registers: of 16-bit types, others deal A out otherwise.
+        The MMAs to come, which take A from registers: of types of 8 or 16 bits.
     into : tuple of Tensor, optional
         Fragments of `make_fragments` to write to, such as those that a loop carries; new ones if not given.
 
@@ -171,7 +174,7 @@ def from_accumulators(
     Raises
     ------
     ValueError
-        If threads would need elements that others hold.
+        If threads would need elements that others hold, or the MMAs multiply 32-bit types.
     """
     fragments = make_fragments(tiled_mma, tile) if into is None else into
     order = _register_order(from_cute(of), from_cute(tiled_mma), tile)

@@ -8,6 +8,7 @@ been filled yet), producers at 1 (as if every stage had been released once befor
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import cutlass
 import cutlass.cute as cute
@@ -16,6 +17,20 @@ from cutlass import pipeline
 from cutepy.device import rules
 from cutepy.device.smem import check_room
 from cutepy.dsl.launched import launched
+
+
+class Stage(NamedTuple):
+    """Stage of a ring, as the state of one that goes around names it.
+
+    Attributes
+    ----------
+    index : Int32
+    phase : Int32
+        Parity of the phase that is waited for.
+    """
+
+    index: cutlass.Int32
+    phase: cutlass.Int32
 
 
 @dataclass(frozen=True)
@@ -195,6 +210,47 @@ class MixedRing(TmaRing):
         # MMAs.
         if cutlass.const_expr(self.fenced):
             cute.arch.fence_proxy("async.shared", space="cta")
+
+
+@dataclass(frozen=True)
+class StoredRing(TmaRing):
+    """Ring of stages that warps of this CTA fill by stores, for MMAs or TMA to read.
+
+    Attributes
+    ----------
+    stage_bytes : int
+        0: TMA delivers none.
+    warps : int
+        Warps that fill a stage together.
+    """
+
+    warps: int = 0
+
+    def check(self) -> None:
+        """Check the attributes."""
+        rules.check_stored_ring(self.stages, self.warps, self.consumer_warps)
+
+    @property
+    def full_arrivals(self) -> int:
+        """Arrivals that complete *full*: one of each warp."""
+        return self.warps
+
+    @cute.jit
+    def acquire(self, state):
+        """Wait until the stage is free, in each warp that fills it; return the barrier that completes."""
+        # Without this wait stores would overwrite a tile that wgmma is still reading.
+        cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
+        return self.full + state.index
+
+    @cute.jit
+    def commit(self, full):
+        """Arrive once for this warp's stores; all of its lanes call. They have then also read what they stored."""
+        # wgmma reads through the async proxy: each lane fences its own stores, and its reads before TMA refills what it
+        # read. One lane arrives for all, so they meet first.
+        cute.arch.fence_proxy("async.shared", space="cta")
+        cute.arch.sync_warp()
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_arrive(full)
 
 
 @cute.jit

@@ -28,15 +28,19 @@ class OnlineSoftmax:
         Factor of the scores, times log2(e): powers are of base 2. Positive.
     maximum, total : Tensor, (rows,), fp32
         Of each row of this thread: the largest score so far, not scaled, and the sum of the exponentials.
+    raised_by : int
+        Powers of 2 that exponentials, and their sums, are larger by: 0 but for types of few bits, whose range they
+        fill better then. Sums of values are larger by as much, and `finish` gives factors and logarithms that are not.
     """
 
     tile: AccumulatorTile
     scale_log2: Float32
     maximum: cute.Tensor
     total: cute.Tensor
+    raised_by: int = 0
 
     @cute.jit
-    def update(self, scores: cute.Tensor, first: cutlass.Constexpr = False):
+    def update(self, scores: cute.Tensor, first: cutlass.Constexpr = False, factor=None):
         """Replace a tile of scores by its exponentials; return each row's factor of earlier sums, 1 for the first tile.
 
         All threads of a warp call: the lanes that share a row find its maximum together.
@@ -47,6 +51,8 @@ class OnlineSoftmax:
             Complete and masked, with minus infinity for what is not seen.
         first : bool
             True for the first tile of a row: `maximum` and `total` are written, and not read.
+        factor : Float32, optional
+            Positive factor of all scores of the tile, where there is one. Then maxima are those of the products.
         """
         row_of = self.tile.place(0)
         # NaN, as torch: a row with one has no other.
@@ -55,6 +61,8 @@ class OnlineSoftmax:
         base = cute.make_rmem_tensor(self.maximum.shape, Float32)
         for row in cutlass.range_constexpr(cute.size(self.maximum)):
             largest = found[row]
+            if cutlass.const_expr(factor is not None):
+                largest = largest * factor
             if cutlass.const_expr(not first):
                 largest = cute.arch.fmax(largest, self.maximum[row])
             # A row that has seen nothing would subtract infinity from infinity.
@@ -64,8 +72,11 @@ class OnlineSoftmax:
             else:
                 factors[row] = Float32(1.0)
             self.maximum[row] = largest
+            if cutlass.const_expr(self.raised_by != 0):
+                base[row] = base[row] - Float32(self.raised_by)
+        scale_log2 = self.scale_log2 if cutlass.const_expr(factor is None) else self.scale_log2 * factor
         for register, row in enumerate(row_of):
-            exponent = scores[register] * self.scale_log2 - base[row]
+            exponent = scores[register] * scale_log2 - base[row]
             scores[register] = cute.math.exp2(exponent, fastmath=True)
         added = reduce.reduce_registers(scores, self.tile, 0, reduce.add)
         for row in cutlass.range_constexpr(cute.size(self.total)):
@@ -111,12 +122,15 @@ class OnlineSoftmax:
             value = self.total[row]
             for distance in self.tile.coordinates.lanes_across(1):
                 value = value + cute.arch.shuffle_sync_bfly(value, offset=distance)
+            base = self.maximum[row] * self.scale_log2
+            if cutlass.const_expr(self.raised_by != 0):
+                base = base - Float32(self.raised_by)
             if cutlass.const_expr(sink_log2 is not None):
-                factors[row], lse[row] = self.joined(self.maximum[row] * self.scale_log2, value, sink_log2)
+                factors[row], lse[row] = self.joined(base, value, sink_log2)
             else:
                 is_seen = value != 0.0
                 factors[row] = select(is_seen, 1.0 / value, 0.0)
-                log_sum = (self.maximum[row] * self.scale_log2 + cute.math.log2(value, fastmath=True)) / LOG2_E
+                log_sum = (base + cute.math.log2(value, fastmath=True)) / LOG2_E
                 lse[row] = select(is_seen, log_sum, -Float32.inf)
         return factors, lse
 
@@ -131,10 +145,10 @@ class OnlineSoftmax:
         return select(total != 0.0, shrinks / total, 0.0), lse
 
 
-def make_online_softmax(tile: AccumulatorTile, scale_log2: Float32) -> OnlineSoftmax:
+def make_online_softmax(tile: AccumulatorTile, scale_log2: Float32, raised_by: int = 0) -> OnlineSoftmax:
     """Make the registers of a softmax over the rows of `tile`."""
     rows = len(tile.distinct(0))
-    return OnlineSoftmax(tile, scale_log2, *(cute.make_rmem_tensor((rows,), Float32) for _ in range(2)))
+    return OnlineSoftmax(tile, scale_log2, *(cute.make_rmem_tensor((rows,), Float32) for _ in range(2)), raised_by)
 
 
 @cute.jit

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from cutepy.kernels.attention.choice import LARGEST_HEAD, LARGEST_HEAD_BACKWARD
-from cutepy.kernels.gemm.operands import UNIT_BYTES, address_bytes
+from cutepy.kernels.gemm.operands import UNIT_BYTES, address_bytes, dtype_name
 
 View = Callable[[torch.Tensor], torch.Tensor]
 
@@ -21,7 +21,14 @@ AS_THEY_ARE = (None, None, None)
 
 
 def check(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, *, has_batch: bool = True, is_packed: bool = False
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    *,
+    has_batch: bool = True,
+    is_packed: bool = False,
+    dtypes: tuple[torch.dtype, ...] = DTYPES,
 ) -> None:
     """Check all that can be told without data.
 
@@ -36,10 +43,9 @@ def check(
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4 - is_packed:
             raise ValueError(f"{name} must be {shape}, got shape {tuple(tensor.shape)}")
-        if tensor.dtype not in DTYPES or tensor.dtype != q.dtype:
-            raise TypeError(
-                f"q, k and v must be all float16 or all bfloat16, got {q.dtype}, {k.dtype} and {v.dtype}; convert them"
-            )
+        if tensor.dtype not in dtypes or tensor.dtype != q.dtype:
+            allowed = " or ".join(f"all {dtype_name(dtype)}" for dtype in dtypes)
+            raise TypeError(f"q, k and v must be {allowed}, got {q.dtype}, {k.dtype} and {v.dtype}; convert them")
         if tensor.device != q.device:
             raise ValueError(f"q, k and v must be on one device, got {q.device}, {k.device} and {v.device}")
         if not 16 <= tensor.shape[-1] <= LARGEST_HEAD or tensor.shape[-1] % 16:
@@ -105,14 +111,15 @@ def way_to(tensor: torch.Tensor, view: View | None = None) -> View | None:
     """Return what gives TMA a tensor like this one, seen by `view`: None for itself, a view, or a copy."""
     seen = tensor if view is None else view(tensor)
     is_view = seen is tensor or torch._C._is_alias_of(seen, tensor)  # type: ignore[attr-defined]
+    each = UNIT_BYTES // seen.element_size()
     strides = [stride for stride, extent in zip(seen.stride()[:-1], seen.shape[:-1], strict=True) if extent > 1]
-    if seen.stride(-1) != 1 or address_bytes(seen) < UNIT_BYTES or any(map(_is_out_of_reach, strides)):
+    if seen.stride(-1) != 1 or address_bytes(seen) < UNIT_BYTES or any(_is_out_of_reach(s, each) for s in strides):
         return _copied if view is None else lambda tensor: _copied(view(tensor))
     if not is_view:
         return view
     # The stride of a mode with one element means nothing, but a tensor map must have one.
     plain = tuple(
-        seen.shape[-1] * 8 if extent == 1 and _is_out_of_reach(stride) else stride
+        seen.shape[-1] * each if extent == 1 and _is_out_of_reach(stride, each) else stride
         for stride, extent in zip(seen.stride()[:-1], seen.shape[:-1], strict=True)
     )
     shape = seen.shape
@@ -121,9 +128,9 @@ def way_to(tensor: torch.Tensor, view: View | None = None) -> View | None:
     return lambda tensor: tensor.as_strided(shape, (*plain, 1))
 
 
-def _is_out_of_reach(stride: int) -> bool:
-    """Return whether TMA can't make such steps, in elements of 2 bytes."""
-    return stride <= 0 or stride % 8 != 0
+def _is_out_of_reach(stride: int, each: int) -> bool:
+    """Return whether TMA can't make such steps, in elements of which it takes so many together."""
+    return stride <= 0 or stride % each != 0
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
@@ -169,10 +176,13 @@ def adds_in_order(*, deterministic: bool, has_lists: bool = False) -> bool:
     return wanted and not has_lists
 
 
-def results_like(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Make empty results: O, and the logarithms of the rows' sums."""
+def results_like(
+    q: torch.Tensor, v: torch.Tensor, dtype: torch.dtype | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Make empty results: O, of q's dtype or another, and the logarithms of the rows' sums."""
     batch, queries, heads, _ = q.shape
-    return q.new_empty(batch, queries, heads, v.shape[3]), q.new_empty(batch, heads, queries, dtype=torch.float32)
+    o = q.new_empty(batch, queries, heads, v.shape[3], dtype=dtype)
+    return o, q.new_empty(batch, heads, queries, dtype=torch.float32)
 
 
 def flops(q: Sequence[int], k: Sequence[int], v: Sequence[int], *_: object, **__: object) -> int:

@@ -29,6 +29,7 @@ from cutepy.ops.attention_arguments import (
     settings,
     way_to,
 )
+from cutepy.ops.quantised_attention import quantised_attention, refuse_scales
 from cutepy.ops.registration import register_both
 from cutepy.ops.scored_attention import scored_attention
 from cutepy.runtime.execution import EXECUTION
@@ -56,6 +57,10 @@ def attention(
     sinks: torch.Tensor | None = None,
     deterministic: bool = False,
     dropout_p: float = 0.0,
+    q_scale: torch.Tensor | None = None,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute softmax(scale q k^T) v for each head.
 
@@ -65,8 +70,8 @@ def attention(
     Parameters
     ----------
     q : Tensor (batch, queries, heads, head)
-        float16 or bfloat16, head a multiple of 16 up to 256. Any strides; rows that are not contiguous, or begin
-        elsewhere than at multiples of 16 bytes, are copied first.
+        float16, bfloat16 or float8_e4m3fn, head a multiple of 16 up to 256. Any strides; rows that are not contiguous,
+        or begin elsewhere than at multiples of 16 bytes, are copied first.
     k : Tensor (batch, keys, kv heads, head)
     v : Tensor (batch, keys, kv heads, head of v)
     causal : bool
@@ -100,11 +105,16 @@ def attention(
     dropout_p : float
         Probability of each key to be dropped behind the softmax, where others have 1 / (1 - dropout_p) times theirs.
         What is dropped follows from the place and a seed that torch's generator draws.
+    q_scale, k_scale, v_scale : Tensor, optional
+        Positive factors of float8_e4m3fn, float32: one element, (batch, kv heads) for heads, or
+        (batch, kv heads, ceil(keys / 128)) for each 128 tokens of them; of q also with its own heads.
+    out_dtype : float16 or bfloat16, optional
+        Of the output of float8_e4m3fn; bfloat16 if not given.
 
     Returns
     -------
     Tensor (batch, queries, heads, head of v), or a pair of it and a Tensor (batch, heads, queries) of float32
-        Differentiable, where head, the same for v, is at most 128.
+        Differentiable, where head, the same for v, is at most 128, but for float8_e4m3fn.
 
     Raises
     ------
@@ -112,6 +122,8 @@ def attention(
         If the dtypes are others, or differ.
     ValueError
         If the shapes don't match, or a setting is out of range.
+    NotImplementedError
+        If a gradient, or dropout, is asked for that there isn't.
 
     Examples
     --------
@@ -122,6 +134,14 @@ def attention(
     """
     scale, left, right = settings(q, window, scale, causal=causal)
     check_dropout(dropout_p)
+    scales = q_scale, k_scale, v_scale
+    if q.dtype == torch.float8_e4m3fn:
+        functions, bounds = (soft_cap, alibi_slopes, score, mask, operands), (left, right)
+        o, lse = quantised_attention(
+            q, k, v, scales, functions, block_mask, sinks, scale, *bounds, out_dtype, dropout_p
+        )
+        return (o, lse) if return_lse else o
+    refuse_scales(q, scales, out_dtype)
     scoring = (soft_cap, alibi_slopes, score, mask, operands, block_mask, sinks, dropout_p or None)
     if all(each is None for each in scoring):
         o, lse = _attention(q, k, v, scale, left, right, deterministic)

@@ -55,7 +55,23 @@ def scored_attention(
     deterministic: bool,
     dropout_p: float = 0.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Trace what makes scores, masks and weights, and compute attention with it.
+    """Trace what makes scores, masks and weights, and compute attention with it; arguments are those of `prepare`."""
+    prepared = prepare(q, k, functions, block_mask, sinks, left, right, dropout_p)
+    result: tuple[torch.Tensor, torch.Tensor] = _scored(q, k, v, *prepared, scale, left, right, deterministic)
+    return result
+
+
+def prepare(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    functions: tuple[Any, ...],
+    block_mask: Any,  # noqa: ANN401
+    sinks: torch.Tensor | None,
+    left: int | None,
+    right: int | None,
+    dropout_p: float = 0.0,
+) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor], str, list[int]]:
+    """Return the sinks, tables, lists of blocks, text of functions, and extents of a block that an operation takes.
 
     Parameters
     ----------
@@ -79,9 +95,7 @@ def scored_attention(
     # Seeds are drawn on the device by torch's generator, as CUDA graphs and torch.compile know to repeat it.
     drawn = torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32, device=q.device) if dropout_p else q.new_empty(0)
     text, tables = traced(soft_cap, slopes, score, mask, operands or {}, dropout_p, drawn.unbind())
-    how = scale, left, right, deterministic
-    result: tuple[torch.Tensor, torch.Tensor] = _scored(q, k, v, sinks, tables, blocks, text, size, *how)
-    return result
+    return sinks, tables, blocks, text, size
 
 
 def traced(
@@ -201,7 +215,7 @@ def scoring_of(functions: str, tables: Tensors, sinks: torch.Tensor | None, bloc
     return Scoring(text, tuple(map(table_dtype, tables)), sinks is not None, size)
 
 
-def _check_scoring(
+def check_scoring(
     q: torch.Tensor, k: torch.Tensor, sinks: torch.Tensor | None, tables: Tensors, functions: str
 ) -> None:
     """Check what the functions and the sinks are given."""
@@ -255,7 +269,7 @@ def _fake(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _, functions, _, scale, *_ = rest
     check(q, k, v, scale)
-    _check_scoring(q, k, sinks, tables, functions)
+    check_scoring(q, k, sinks, tables, functions)
     return results_like(q, v)
 
 
@@ -274,7 +288,7 @@ def _reference(
     deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check(q, k, v, scale)
-    _check_scoring(q, k, sinks, tables, functions)
+    check_scoring(q, k, sinks, tables, functions)
     scored = reference.Scored(functions, tables, sinks, blocks, block_size)
     o, lse = scored.forward(q, k, v, scale, left, right)
     return o.contiguous(), lse
@@ -328,19 +342,19 @@ def _scored(
     right: int | None,
     deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    tables = [_beside(table, q) for table in tables]
+    tables = [beside(table, q) for table in tables]
     key = (functions, *block_size, scale, left, right, EXECUTION.backend is None, len(tables))
     key = (*key, *described(q, k, v, sinks, *tables, *blocks))
     launch = _launches.get(key)
     if launch is None:
         check(q, k, v, scale)
-        _check_scoring(q, k, sinks, tables, functions)
+        check_scoring(q, k, sinks, tables, functions)
         scoring = scoring_of(functions, tables, sinks, block_size)
         launch = _launches.keep(key, _find_launch(q, k, v, scale, left, right, scoring))
     return launch((q, k, v), sinks, tables, blocks)  # type: ignore[no-any-return]
 
 
-def _beside(table: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+def beside(table: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """Return a table on the device of q: a single element may be elsewhere, as torch takes it."""
     return table if table.dim() or table.device == q.device else table.to(q.device)
 
@@ -356,7 +370,7 @@ def _find_launch(
 ) -> Any:  # noqa: ANN401
     """Decide all that is done for tensors like these, and have the kernel compiled."""
     if 0 in q.shape or not k.shape[1]:
-        return _of_nothing
+        return of_nothing
     launch = plan_forward(q, k, v, scale, left, right, scoring=scoring)
     ways = tuple(map(way_to, (q, k, v)))
 
@@ -372,11 +386,15 @@ def _find_launch(
     return run
 
 
-def _of_nothing(
-    given: tuple[torch.Tensor, ...], sinks: torch.Tensor | None, tables: Tensors, blocks: Tensors
+def of_nothing(
+    given: tuple[torch.Tensor, ...],
+    sinks: torch.Tensor | None,
+    tables: Tensors = (),
+    blocks: Tensors = (),
+    dtype: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the results of no queries, or of no keys: sinks are all that rows have."""
-    o, lse = results_like(given[0], given[2])
+    o, lse = results_like(given[0], given[2], dtype)
     return o.zero_(), lse.fill_(-math.inf) if sinks is None else lse.copy_(sinks[:, None].expand_as(lse))
 
 
@@ -450,7 +468,7 @@ def _scored_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     is_ordered = adds_in_order(deterministic=deterministic, has_lists=bool(blocks))
     grads, dsinks = grads_like(q, k, v), _dsinks_like(q, sinks)
-    tables = [_beside(table, q) for table in tables]
+    tables = [beside(table, q) for table in tables]
     if 0 in q.shape or not k.shape[1]:
         for each in (*grads, dsinks):
             each.zero_()

@@ -301,6 +301,27 @@ def of_scored_attention(
     return Sharding(inputs, (of_q, letters("b", "h", None)), _apart(functions, blocks))
 
 
+def of_quantised_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    q_scale: Given,
+    k_scale: Given,
+    v_scale: Given,
+    sinks: Given,
+    tables: Sequence[torch.Tensor],
+    blocks: Sequence[torch.Tensor],
+    functions: str,
+    *_: object,
+) -> Sharding:
+    """Shard attention of 8-bit floats along the batch and the heads; scales have heads of q, or of k and v."""
+    of_q, of_k = _of_heads(q, k)
+    scales = [each for each in (q_scale, k_scale, v_scale) if each is not None]
+    of_scales = [letters("b", Letter("h", max(q.shape[2] // max(each.shape[1], 1), 1)), None) for each in scales]
+    inputs = (of_q, of_k, of_k, *of_scales, *_of_scoring(sinks, tables, blocks))
+    return Sharding(inputs, (of_q, letters("b", "h", None)), _apart(functions, blocks))
+
+
 def of_scored_attention_backward(
     do: torch.Tensor,
     q: torch.Tensor,

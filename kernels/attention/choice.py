@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from cutepy.kernels.attention.config import BackwardConfig, ForwardConfig
-from cutepy.layouts.sm90 import arch
 
 LARGEST_HEAD, LARGEST_HEAD_BACKWARD = 256, 128
 """Widest rows of Q, K and V: with wider ones O's, or dK's and dV's, accumulators don't fit into registers."""
@@ -23,15 +22,27 @@ def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bo
       tokens of 4k: 502 TFLOP/s, 460 with two). Few queries fill smaller tiles better (causal, 512: 187, and 174).
     - Rows of 128 take 128 keys: with 176 loops over few tiles are less even (512 queries: 483, and 495 TFLOP/s).
     - Wider rows take as many keys as shared memory has room for, in two stages.
+    - Of 8 bits, P takes half of the registers, and a tile half of the memory: tiles are FlashAttention's, whose keys
+      are multiples of 32. Rows of 256 leave room for one stage of V as it is loaded.
 
     Examples
     --------
     >>> config = choose_forward("bfloat16", 64, 64, 4096, left=False, right=True)
     >>> config.tile_m, config.tile_n, config.warpgroups
     (192, 128, 3)
+    >>> [choose_forward("float8_e4m3fn", n, n, 4096, left=False, right=False).tile_n for n in (64, 128, 192, 256)]
+    [160, 224, 160, 128]
     """
-    tile_m, tile_n, warpgroups = 128, 128, 2
-    if max(head, head_v) <= 64 and queries > SHORT:
+    tile_m, tile_n, warpgroups, unit = 128, 128, 2, 16
+    if dtype == "float8_e4m3fn":
+        unit = 32
+        if max(head, head_v) <= 64 and queries > SHORT:
+            tile_m, tile_n, warpgroups = 192, 160, 3
+        elif max(head, head_v) <= 128:
+            tile_n = 224
+        elif max(head, head_v) <= 192:
+            tile_n = 160
+    elif max(head, head_v) <= 64 and queries > SHORT:
         tile_m, warpgroups = 192, 3
     elif max(head, head_v) > 192:
         tile_n = 64
@@ -46,9 +57,12 @@ def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bo
         warpgroups=warpgroups,
         left=left,
         right=right,
+        waits_late=dtype == "float8_e4m3fn",
     )
-    while config.smem.size_bytes > arch.SMEM_BYTES_PER_CTA:  # O of an odd number of stages takes more
-        config = replace(config, tile_n=config.tile_n - 16)
+    if config.transposes and not config.smem.fits:
+        config = replace(config, loaded=1)
+    while not config.smem.fits:  # O of an odd number of stages takes more
+        config = replace(config, tile_n=config.tile_n - unit)
     return config
 
 

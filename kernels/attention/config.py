@@ -10,6 +10,7 @@ from cutepy.device import rules
 from cutepy.epilogues.derivatives import DERIVATIVE, with_derivative
 from cutepy.epilogues.graph import Graph
 from cutepy.layouts import sm90
+from cutepy.runtime.dtypes import DTYPES
 
 PRODUCERS = 128
 """Threads of the producer's warpgroup, of which one warp loads."""
@@ -143,7 +144,7 @@ class ForwardConfig:
     Attributes
     ----------
     dtype : str
-        Of Q, K, V and O: "float16" or "bfloat16".
+        Of Q, K and V: "float16", "bfloat16" or "float8_e4m3fn".
     head : int
         Extent of a row of Q, K.
     head_v : int
@@ -164,6 +165,14 @@ class ForwardConfig:
         True if several CTAs have parts of a tile's keys: then O is one of each part, in float32.
     scoring : Scoring
         Functions of the scores, and what else decides what is seen.
+    result : str
+        Of O; if empty `dtype`, and bfloat16 where that has 8 bits.
+    loaded : int
+        Stages of V as it is loaded, if it is transposed to the others.
+    waits_late : bool
+        True if P V of a tile is waited for in the middle of the next tile's softmax, where ptxas would before it.
+    block : int
+        Tokens that share a scale of Q, of K, and of V; 0 if those of a head do. A multiple of `tile_n`.
     """
 
     dtype: str
@@ -179,15 +188,51 @@ class ForwardConfig:
     page: int = 0
     is_split: bool = False
     scoring: Scoring = NO_SCORING
+    result: str = ""
+    loaded: int = 2
+    waits_late: bool = False
+    block: int = 0
 
     @property
     def out_dtype(self) -> str:
         """Of O: parts of it, which are summed later, are float32."""
-        return "float32" if self.is_split else self.dtype
+        return "float32" if self.is_split else self.result or ("bfloat16" if self.bits == 8 else self.dtype)
+
+    @property
+    def bits(self) -> int:
+        """Of an element of Q, K and V."""
+        return DTYPES[self.dtype].bits
+
+    @property
+    def transposes(self) -> int:
+        """Warps that transpose V, which wgmma reads K-major only if it has 8 bits; 0 if none need to.
+
+        They are those of the producer's warpgroup that don't load.
+        """
+        return PRODUCERS // 32 - 1 if self.bits == 8 else 0
+
+    @property
+    def blocks_at_once(self) -> int:
+        """Blocks of V that a warp which transposes has in registers: as many as these have room for."""
+        return {24: 1, 32: 2}.get(self.producer_registers, 4)
+
+    @property
+    def width(self) -> int:
+        """Elements of a staged row of Q, K: whole MMAs of 32 bytes; those beyond `head` are zeros."""
+        each = 256 // self.bits
+        return -(-self.head // each) * each
+
+    @property
+    def probability_bits(self) -> int:
+        """Powers of 2 that probabilities are raised by: e4m3 has its largest numbers, to 448, and fewest zeros then."""
+        return 8 if self.bits == 8 else 0
 
     @property
     def producer_registers(self) -> int:
-        """Registers of a producer thread: few, unless it reads the numbers of pages, or there is one consumer."""
+        """Registers of a producer thread: few, unless it transposes, reads pages' numbers, or has one consumer."""
+        if self.transposes and self.warpgroups > 1:
+            # Three consumers have 160 with 32, two have 232 with 40, of which O of 256 columns leaves too few.
+            return 32 if self.warpgroups == 3 else 40 if self.head_v <= 192 else 24
         if self.warpgroups == 1:
             return 56
         return 40 if self.page else 24
@@ -207,12 +252,12 @@ class ForwardConfig:
     @cached_property
     def k_copy(self) -> sm90.StagedTile:
         """Shared memory of a copy of K."""
-        return sm90.StagedTile((self.rows_of_copy, self.head), 1, bits=16)
+        return sm90.StagedTile((self.rows_of_copy, self.width), 1, bits=self.bits)
 
     @cached_property
     def v_copy(self) -> sm90.StagedTile:
         """Shared memory of a copy of V."""
-        return sm90.StagedTile((self.head_v, self.rows_of_copy), 1, bits=16, contiguous_mode=0)
+        return sm90.StagedTile((self.head_v, self.rows_of_copy), 1, bits=self.bits, contiguous_mode=0)
 
     @cached_property
     def qk(self) -> sm90.TiledMMA:
@@ -233,14 +278,22 @@ class ForwardConfig:
     def smem(self) -> sm90.SmemPlan:
         """Shared memory of a CTA."""
         columns, epi_stages = epilogue_stages(self.head_v)
+        v_tile, v_stages = (self.head_v, self.tile_n), self.stages
+        transposed: dict[str, Any] = {}
+        if self.transposes:
+            v_stages = self.loaded
+            # An MMA reads 32 bytes of each row, and addresses of so wide a swizzle take fewest registers to write to.
+            transposed["sVt"] = sm90.StagedTile(v_tile, self.stages, bits=self.bits, swizzle="SW32")
+            transposed["vt_barriers"] = sm90.SmemArray(2 * self.stages, bits=64)
         return sm90.SmemPlan.of(
-            sQ=sm90.StagedTile((self.tile_m, self.head), 1, bits=16),
-            sK=sm90.StagedTile((self.tile_n, self.head), self.stages, bits=16),
-            sV=sm90.StagedTile((self.head_v, self.tile_n), self.stages, bits=16, contiguous_mode=0),
+            sQ=sm90.StagedTile((self.tile_m, self.width), 1, bits=self.bits),
+            sK=sm90.StagedTile((self.tile_n, self.width), self.stages, bits=self.bits),
+            sV=sm90.StagedTile(v_tile, v_stages, bits=self.bits, contiguous_mode=0),
             sO=sm90.StagedTile((64, columns), epi_stages * self.warpgroups, bits=32 if self.is_split else 16),
             q_barriers=sm90.SmemArray(2, bits=64),
             k_barriers=sm90.SmemArray(2 * self.stages, bits=64),
-            v_barriers=sm90.SmemArray(2 * self.stages, bits=64),
+            v_barriers=sm90.SmemArray(2 * v_stages, bits=64),
+            **transposed,
         )
 
     @property
@@ -248,6 +301,7 @@ class ForwardConfig:
         """Name of the kernel, as profilers show it."""
         mask = ("_left" if self.left else "") + ("_right" if self.right else "")
         kind = (f"_page{self.page}" if self.page else "") + ("_split" if self.is_split else "") + self.scoring.suffix
+        kind += (f"_to_{self.result}" if self.result else "") + (f"_block{self.block}" if self.block else "")
         return f"cutepy_attention_{self.dtype}_{self.head}_{self.head_v}_{self.tile_m}x{self.tile_n}{mask}{kind}"
 
 

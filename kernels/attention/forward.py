@@ -2,6 +2,11 @@
 
 One warp loads; each consumer warpgroup has 64 queries. While the tensor cores multiply P V of a tile of keys and Q K^T
 of the next, the warpgroup's threads wait for the second product only, and compute its softmax beside the first.
+
+Of 8-bit types wgmma reads V K-major only, and V's rows are contiguous along the head. The producer's other three warps
+transpose each tile from where TMA puts it to where the MMAs read it, so that V is read once and nothing runs before the
+kernel. Keys of a transposed tile are in the order in which a thread's scores are its part of P. Sums are the tensor
+cores', of 14 bits, as FlashAttention's are.
 """
 
 import math
@@ -19,10 +24,11 @@ from cutepy.device.block_lists import BlockLists, make_block_lists
 from cutepy.device.epilogue import TileStore, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.pages import make_paged_loads
-from cutepy.device.pipeline import TmaRing, publish_barriers
+from cutepy.device.pipeline import Stage, StoredRing, TmaRing, publish_barriers
 from cutepy.device.primitives import LOG2_E, select
 from cutepy.device.score_functions import ScoreFunctions, make_score_functions
 from cutepy.device.softmax import OnlineSoftmax, make_online_softmax, scale_rows
+from cutepy.device.transposing import make_transposes
 from cutepy.device.turns import Turns
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
@@ -39,6 +45,8 @@ from cutepy.kernels.attention.places import (
     queries_of,
     rows_first,
 )
+from cutepy.kernels.attention.scales import Scales, make_scales
+from cutepy.kernels.attention.transposing import TransposesValues
 
 
 @dataclass(frozen=True)
@@ -60,33 +68,42 @@ class Loads:
         """Return the states of the rings at the start."""
         return self.q_ring.producer_state(), self.k_ring.producer_state(), self.v_ring.producer_state()
 
+    def tiles_of(self, work, place):
+        """Return the tiles of keys that a tile of queries sees."""
+        if self.lists is not None:
+            return self.lists.tiles(work.row, place.batch, place.head)
+        return place.tiles(work.row * self.config.tile_m, self.config.tile_m, self.config.tile_n)
+
     @cute.jit
     def on_tile(self, work, state):
         """Load what a tile of queries needs."""
         q_state, k_state, v_state = state
         place = self.places.of(work)
-        kv = (place.head // self.group, *place.k)
-        if cutlass.const_expr(self.lists is None):
-            tiles = place.tiles(work.row * self.config.tile_m, self.config.tile_m, self.config.tile_n)
-        else:
-            tiles = self.lists.tiles(work.row, place.batch, place.head)
+        kv, tiles = (place.head // self.group, *place.k), self.tiles_of(work, place)
         full = self.q_ring.acquire(q_state)
         self.sQ.load((work.row, 0, place.head, *place.q), q_state.index, full)
         q_state.advance()
         full = self.k_ring.acquire(k_state)
         self.sK.load((tiles.first, 0, *kv), k_state.index, full)
         k_state.advance()
-        # K of a tile is multiplied before V of the tile before it, and so it comes first.
+        # K of a tile is multiplied before V of the tile before it, and so it comes first. V that must be transposed
+        # comes with K of its tile.
+        ahead = 1 if self.config.transposes else 0
+        if cutlass.const_expr(ahead):
+            full = self.v_ring.acquire(v_state)
+            self.sV.load((0, tiles.first, *kv), v_state.index, full)
+            v_state.advance()
         for done in cutlass.range(1, tiles.count, unroll=1):
             full = self.k_ring.acquire(k_state)
             self.sK.load((tiles.tile(done), 0, *kv), k_state.index, full)
             k_state.advance()
             full = self.v_ring.acquire(v_state)
-            self.sV.load((0, tiles.tile(done - 1), *kv), v_state.index, full)
+            self.sV.load((0, tiles.tile(done - 1 + ahead), *kv), v_state.index, full)
             v_state.advance()
-        full = self.v_ring.acquire(v_state)
-        self.sV.load((0, tiles.last, *kv), v_state.index, full)
-        v_state.advance()
+        if cutlass.const_expr(not ahead):
+            full = self.v_ring.acquire(v_state)
+            self.sV.load((0, tiles.last, *kv), v_state.index, full)
+            v_state.advance()
         return q_state, k_state, v_state
 
 
@@ -111,14 +128,33 @@ class Attends:
     functions: ScoreFunctions | None
     sinks: cute.Tensor | None
     lists: BlockLists | None
+    scales: Scales | None = None
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
         return self.q_ring.consumer_state(), self.k_ring.consumer_state(), self.v_ring.consumer_state()
 
-    @cute.jit
     def on_tile(self, work, state):
         """Compute the output of a tile of queries."""
+        return (self if self.scales is None else self.scaled(work)).attend_tile(work, state)
+
+    def scaled(self, work):
+        """Return the worker with the scales of a tile of queries: those of its keys too, if all have one."""
+        place = self.places.of(work)
+        query = work.row * self.config.tile_m + self.turns.consumer * 64
+        factor = self.scales.of_queries(place.batch, place.head, query)
+        scales, softmax, functions = self.scales.of(place.batch, place.head), self.softmax, self.functions
+        if not self.config.block and scales.k is not None:
+            factor = factor * scales.of_keys().k
+        if self.config.scoring.changes:
+            functions = replace(functions, scale=functions.scale * factor)
+        else:
+            softmax = replace(softmax, scale_log2=softmax.scale_log2 * factor)
+        return replace(self, scales=scales, softmax=softmax, functions=functions)
+
+    @cute.jit
+    def attend_tile(self, work, state):
+        """Attend to all tiles of keys, and store the output."""
         q_state, k_state, v_state = state
         place, query = self.places.of(work), work.row * self.config.tile_m
         # The last tile of keys, which may reach beyond the last key, comes first and is always masked.
@@ -130,6 +166,7 @@ class Attends:
             # Of no tiles the first is loaded, and not seen.
             keys = select(tiles.count == 0, cutlass.Int32(0), place.band.keys)
             place = replace(place, band=Band(place.band.queries, keys))
+        of_keys = self.scales_of(tiles.first)
         self.q_ring.wait(q_state)
         self.k_ring.wait(k_state)
         self.begin_turn(work.is_first)
@@ -138,9 +175,11 @@ class Attends:
         warpgroup.wait_group(0)
         self.k_ring.release(k_state)
         k_state.advance()
-        self.score_tile(place, query, tiles.first, shown=is_whole)
+        factor = self.score_tile(place, query, tiles.first, of_keys, shown=is_whole)
         place.band.mask(self.qk.tCrC, self.scores, query, tiles.first * self.config.tile_n)
-        self.softmax.update(self.qk.tCrC, first=True)
+        self.softmax.update(self.qk.tCrC, first=True, factor=factor)
+        if cutlass.const_expr(self.scales is not None):
+            self.scales.begin(of_keys)
         self.weigh(place, query, tiles.first)
         self.keep_probabilities()
         self.pv.tCrC.fill(0.0)
@@ -153,6 +192,8 @@ class Attends:
         self.v_ring.wait(v_state)
         self.pv.issue(b=v_state.index, accumulate=True)
         factors, lse = self.softmax.finish(self.sink_of(place))
+        if cutlass.const_expr(self.scales is not None):
+            self.scales.finish(factors)
         self.store_lse(place, query, lse)
         warpgroup.wait_group(0)
         self.v_ring.release(v_state)
@@ -204,6 +245,7 @@ class Attends:
 
         It is not the last tile if the first of the two numbers `left` is greater than the second.
         """
+        of_keys = self.scales_of(tile)
         self.k_ring.wait(k_state)
         self.begin_turn(False)
         self.qk.issue(b=k_state.index)
@@ -211,12 +253,18 @@ class Attends:
         self.pv.issue(b=v_state.index, accumulate=True)
         self.end_turn(work.has_next | (left[0] > left[1]))
         warpgroup.wait_group(1)
-        self.k_ring.release(k_state)
-        k_state.advance()
-        self.score_tile(place, query, tile, hides=masked or self.lists is None)
+        if cutlass.const_expr(not self.config.waits_late):
+            self.k_ring.release(k_state)
+            k_state.advance()
+        factor = self.score_tile(place, query, tile, of_keys, hides=masked or self.lists is None)
         if cutlass.const_expr(masked):
             place.band.mask(self.qk.tCrC, self.scores, query, tile * self.config.tile_n)
-        factors = self.softmax.update(self.qk.tCrC)
+        factors = self.softmax.update(self.qk.tCrC, factor=factor)
+        if cutlass.const_expr(self.config.block):
+            self.scales.change(factors, of_keys)
+        if cutlass.const_expr(self.config.waits_late):
+            self.release_late(k_state)
+            k_state.advance()
         self.weigh(place, query, tile)
         warpgroup.wait_group(0)
         self.v_ring.release(v_state)
@@ -225,12 +273,33 @@ class Attends:
         self.keep_probabilities()
         return k_state, v_state
 
-    def score_tile(self, place, query, tile, hides=True, shown=None):
-        """Replace products by what the score and mask functions make of them, if there are any."""
-        if self.functions is not None:
-            self.functions.apply(
-                self.qk.tCrC, query, tile * self.config.tile_n, (place.batch, place.head), hides, shown
-            )
+    def scales_of(self, tile):
+        """Return the scales of a tile of keys, if there are any: they are read while its product is computed."""
+        return None if self.scales is None else self.scales.of_keys(tile)
+
+    @cute.jit
+    def release_late(self, k_state):
+        """Release K of a tile when the exponentials of the first row are computed.
+
+        ptxas moves a wait for MMAs up to the arrival before it, and that as far as it can: all exponentials would wait
+        for P V. So the address of the arrival depends on one of the second row's, which is never negative.
+        """
+        exponential = self.qk.tCrC[self.scores.place(0).index(1)]
+        never = select(exponential == -1.0, cutlass.Int32(1), 0)
+        self.k_ring.release(Stage(k_state.index + never, k_state.phase))
+
+    def score_tile(self, place, query, tile, of_keys, hides=True, shown=None):
+        """Replace products by what the score and mask functions make of them, if there are any.
+
+        Returns a factor that all of the tile's scores still lack; None if there is none.
+        """
+        factor = of_keys.k if self.config.block and of_keys is not None else None
+        functions = self.functions
+        if functions is not None:
+            if functions.changes_scores and factor is not None:
+                functions, factor = replace(functions, scale=functions.scale * factor), None
+            functions.apply(self.qk.tCrC, query, tile * self.config.tile_n, (place.batch, place.head), hides, shown)
+        return factor
 
     def weigh(self, place, query, tile):
         """Multiply exponentials by their weights, if there are any: sums of rows are those without."""
@@ -305,6 +374,7 @@ class Forward:
         tables: tuple | None = None,
         sinks: cute.Tensor | None = None,
         lists: tuple | None = None,
+        scales: tuple | None = None,
     ):
         """Launch on q (batch, queries, heads, head), k and v (batch, keys, kv heads, head), o as q.
 
@@ -313,8 +383,8 @@ class Forward:
         With `lengths` k and v have the tokens of all sequences as one mode: (keys, kv heads, head). So have q and o, if
         it has lengths of queries, and then lse has a batch of one. With `table` (sequences, pages) k and v are pages of
         one matrix. With `splits` o and lse have so many times the heads: those of each part of the keys. `sharing` is
-        the band's. `tables` are those of the score and mask functions, sinks are (heads,), and lists are those of
-        `BlockLists`.
+        the band's. `tables` are those of the score and mask functions, sinks are (heads,), lists are those of
+        `BlockLists`, and scales those of `Scales`.
         """
         config, plan = self.config, self.config.smem
         sQ, sO = (plan[name].content for name in ("sQ", "sO"))
@@ -325,7 +395,7 @@ class Forward:
         left, right = left if config.left else None, right if config.right else None
         heads, kv_heads = (cute.size(each, mode=[cute.rank(each) - 2]) for each in (q, k))
         group = heads // kv_heads
-        keys_at_once = L2_BYTES // ((config.head + config.head_v) * 2)
+        keys_at_once = L2_BYTES * 8 // ((config.head + config.head_v) * config.bits)
         parts = () if splits is None else (splits,)
         if cutlass.const_expr(cute.rank(q) == 4):
             batch, queries = cute.size(q, mode=[0]), cute.size(q, mode=[1])
@@ -355,12 +425,13 @@ class Forward:
             LOG2_E if config.scoring.changes else scale * LOG2_E,
             places,
             to_tiled_mma(config.qk),
-            to_tiled_mma(config.pv, "K", "MN"),
+            to_tiled_mma(config.pv, "K", "K" if config.transposes else "MN"),
             at_once,
             scale if config.scoring.changes else None,
             tables,
             sinks,
             lists,
+            scales,
         ).launch(
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
@@ -385,28 +456,38 @@ class Forward:
         tables: tuple | None,
         sinks: cute.Tensor | None,
         lists: tuple | None,
+        scales: tuple | None,
     ):
         """Make the blocks, and part the warps by their roles."""
         config, plan = self.config, self.config.smem
         tile_m, tile_n = config.tile_m, config.tile_n
-        dtype = element_type(config.dtype)
-        shared = smem.share(plan, sQ=dtype, sK=dtype, sV=dtype, sO=element_type(config.out_dtype))
+        dtype, readers = element_type(config.dtype), config.consumers // 32
+        transposed = {"sVt": dtype} if config.transposes else {}
+        shared = smem.share(plan, sQ=dtype, sK=dtype, sV=dtype, sO=element_type(config.out_dtype), **transposed)
         q_ring, k_ring, v_ring = (
-            TmaRing(
-                shared[f"{name}_barriers"], stages, plan[f"s{name.upper()}"].content.stage_bytes, config.consumers // 32
+            TmaRing(shared[f"{name}_barriers"], staged.stages, staged.stage_bytes, warps)
+            for name, staged, warps in (
+                ("q", plan["sQ"].content, readers),
+                ("k", plan["sK"].content, readers),
+                ("v", plan["sV"].content, config.transposes or readers),
             )
-            for name, stages in (("q", 1), ("k", config.stages), ("v", config.stages))
         )
+        sV, read_ring = shared["sV"], v_ring
+        if cutlass.const_expr(config.transposes):
+            sV = shared["sVt"]
+            read_ring = StoredRing(shared["vt_barriers"], config.stages, 0, readers, warps=config.transposes)
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         if warp == 0:
             with cute.arch.elect_one():
                 q_ring.initialise()
                 k_ring.initialise()
                 v_ring.initialise()
+                if cutlass.const_expr(config.transposes):
+                    read_ring.initialise()
         publish_barriers()
-        q = places.queries_of(copies[0], tensors[0], shared["sQ"], (tile_m, config.head))
+        q = places.queries_of(copies[0], tensors[0], shared["sQ"], (tile_m, config.width))
         o = places.queries_of(copies[3], tensors[3], shared["sO"], (64, config.head_v))
-        k = copies[1], tensors[1], shared["sK"], (tile_n, config.head)
+        k = copies[1], tensors[1], shared["sK"], (tile_n, config.width)
         v = copies[2], tensors[2], shared["sV"], (config.head_v, tile_n)
         if cutlass.const_expr(config.page):
             k_loads = make_paged_loads(*k, places.table, config.page, 0)
@@ -419,12 +500,17 @@ class Forward:
         budget = rules.register_budget(config.warpgroups, producer=config.producer_registers)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
+            loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k_loads, v_loads, places, group, lists)
             if warp == 0:
-                loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k_loads, v_loads, places, group, lists)
                 q_state, k_state, v_state = scheduler.each(loads)
                 q_ring.drain(q_state)
                 k_ring.drain(k_state)
                 v_ring.drain(v_state)
+            elif cutlass.const_expr(config.transposes):
+                planned = plan["sV"].content, plan["sVt"].content
+                share = warp - 1, config.transposes, config.blocks_at_once
+                transposes = make_transposes(shared["sV"], planned[0], sV, planned[1], *share)
+                scheduler.each(TransposesValues(v_ring, read_ring, transposes, places, loads.tiles_of))
         else:
             cute.arch.setmaxregister_increase(budget.consumer)
             barriers = rules.named_barriers(turns=config.warpgroups, store=config.warpgroups)
@@ -441,12 +527,12 @@ class Forward:
                 config,
                 q_ring,
                 k_ring,
-                v_ring,
+                read_ring,
                 product.make_product(qk, q.staged, shared["sK"], tidx),
-                product.make_product(pv, tile_m, shared["sV"], tidx),
+                product.make_product(pv, tile_m, sV, tidx),
                 scores,
                 make_subtile((tile_m, config.head_v), config.warpgroups, tidx),
-                make_online_softmax(scores, scale_log2),
+                make_online_softmax(scores, scale_log2, config.probability_bits),
                 Turns(barriers["turns"], consumer, 128, config.warpgroups),
                 own,
                 make_tile_store(store_mma, own.staged, 1, tidx % 128, 128, barriers["store"] + consumer),
@@ -455,6 +541,7 @@ class Forward:
                 functions,
                 sinks,
                 lists,
+                make_scales(scales, cute.size(tensors[0], mode=[2]), group, config.block, tile_n),
             )
             scheduler.each(attends)
             attends.out.finish()

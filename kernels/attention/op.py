@@ -26,8 +26,8 @@ from cutepy.runtime.invariance import INVARIANCE
 
 SOURCES = ("cutepy.epilogues", "cutepy.layouts", "cutepy.device", "cutepy.kernels.attention")
 """Packages whose source, with a configuration, is the key of a compiled kernel."""
-NOTHING_READ = (None, None, None)
-"""Tables, sinks and lists of blocks that a kernel without functions of the scores takes."""
+NOTHING_READ = (None, None, None, None)
+"""Tables, sinks, lists of blocks and scales that a kernel without functions of the scores takes."""
 
 
 def plan_forward(
@@ -40,6 +40,9 @@ def plan_forward(
     lengths: Lengths | None = None,
     most_queries: int | None = None,
     scoring: Scoring = NO_SCORING,
+    result: str = "",
+    scales: tuple[bool, ...] = (),
+    block: int = 0,
 ) -> Callable[..., None]:
     """Choose and compile what computes attention for tensors like these, which have elements and have been checked.
 
@@ -56,6 +59,12 @@ def plan_forward(
         Queries of the longest sequence, by which tiles are chosen; with `lengths`.
     scoring : Scoring
         Functions of the scores, sinks and lists of blocks; without `lengths`.
+    result : str
+        Of O, where q has 8 bits.
+    scales : tuple of bool
+        Which of q, k and v have scales, (batch, heads, blocks) of float32.
+    block : int
+        Tokens of a block of scales; 0 if all tokens are one.
 
     Returns
     -------
@@ -63,15 +72,17 @@ def plan_forward(
         Takes q, k, v, O of their dtype (batch, queries, heads, head of v), the logarithms of the rows' sums (batch,
         heads, queries), fp32, and the lengths, if any, and writes O and the logarithms. Rows are contiguous; other
         strides and the addresses are multiples of 16 bytes. With `lengths` O is (queries, heads, head of v), and the
-        logarithms have a batch of one. What the scoring reads comes last (`forward_reads`).
+        logarithms have a batch of one. What the scoring reads, and the scales, come last (`forward_reads`).
     """
     bounds = left is not None, right is not None
     queries = q.shape[1] if most_queries is None else most_queries
     config = choose_forward(dtype_name(q.dtype), q.shape[-1], v.shape[-1], queries, left=bounds[0], right=bounds[1])
-    config = scored_forward(config, scoring)
+    config = scored_forward(replace(config, result=result), scoring)
+    if block:
+        config = replace(config, block=block, tile_n=min(block, config.tile_n))
     is_uneven = bounds[1] or lengths is not None or scoring.blocks is not None
     ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count)
-    function, rest = compile_forward(config, lengths), (scale, left or 0, right or 0, ctas)
+    function, rest = compile_forward(config, lengths, scales=scales), (scale, left or 0, right or 0, ctas)
     return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ: function(
         q, k, v, o, lse, *rest, lengths, None, None, None, *read
     )
@@ -245,6 +256,8 @@ def scored_forward(config: ForwardConfig, scoring: Scoring) -> ForwardConfig:
     if not scoring.suffix:
         return config
     config = replace(config, scoring=scoring)
+    if config.transposes:  # functions' values take the registers of wider tiles
+        config = replace(config, tile_n=min(config.tile_n, 128))
     if scoring.weighs:
         config = replace(config, tile_m=128, warpgroups=2)
     if scoring.blocks:
@@ -254,10 +267,14 @@ def scored_forward(config: ForwardConfig, scoring: Scoring) -> ForwardConfig:
 
 
 def forward_reads(
-    tables: Sequence[torch.Tensor], sinks: torch.Tensor | None, lists: Sequence[torch.Tensor]
+    tables: Sequence[torch.Tensor],
+    sinks: torch.Tensor | None,
+    lists: Sequence[torch.Tensor],
+    scales: Sequence[torch.Tensor | None] = (),
 ) -> tuple[Any, ...]:
-    """Return what a forward kernel takes of the tensors that a scoring reads."""
-    return (tuple(map(_in_memory, tables)) or None, sinks, tuple(lists) or None)
+    """Return what a forward kernel takes of the tensors that a scoring reads, and of scales of Q, K and V, if any."""
+    given = tuple(scales) if any(each is not None for each in scales) else None
+    return (tuple(map(_in_memory, tables)) or None, sinks, tuple(lists) or None, given)
 
 
 def backward_reads(tables: Sequence[torch.Tensor], lists: Sequence[torch.Tensor]) -> tuple[Any, ...]:
@@ -331,6 +348,22 @@ def _score_specs(scoring: Scoring) -> dict[str, Any]:
     return {"tables": tuple(tables) or None, "sinks": sinks, "lists": lists} if scoring.suffix else {}
 
 
+def _scale_specs(given: tuple[bool, ...]) -> dict[str, Any]:
+    """Describe the scales of Q, K and V that are given, of any strides: those of blocks of tokens, or of heads."""
+    if not any(given):
+        return {}
+    specs = (
+        TensorSpec(
+            "float32",
+            tuple(f"{name}_scale_{mode}" for mode in ("batch", "heads", "blocks")),
+            strides=tuple(f"{name}_scale_stride{mode}" for mode in range(3)),
+            align=4,
+        )
+        for name in "qkv"
+    )
+    return {"scales": tuple(spec if is_given else None for spec, is_given in zip(specs, given, strict=True))}
+
+
 @cache
 def compile_forward(
     config: ForwardConfig,
@@ -339,11 +372,12 @@ def compile_forward(
     is_cached: bool = False,
     is_paged: bool = False,
     sharing: int | None = None,
+    scales: tuple[bool, ...] = (),
 ) -> Function:
     """Compile the forward kernel of a configuration, unless memory or disk has it; needs no GPU.
 
     `lengths` has True for each of its tensors that will be given. Queries are in one matrix as keys are, unless the
-    keys are cached.
+    keys are cached. `scales` tells which of Q, K and V have scales.
     """
     has_queries = lengths is not None and not is_cached
     of_results = "results" if config.is_split else "heads"
@@ -361,7 +395,8 @@ def compile_forward(
     splits = 1 if config.is_split else None
     kernel = Deferred("cutepy.kernels.attention.forward:Forward", config)
     given = _lengths(lengths), table, splits, None if sharing is None else 1
-    found = compile(kernel, q, k, v, o, lse, 1.0, 1, 1, 1, *given, sources=SOURCES, **_score_specs(config.scoring))
+    read = _score_specs(config.scoring) | _scale_specs(scales)
+    found = compile(kernel, q, k, v, o, lse, 1.0, 1, 1, 1, *given, sources=SOURCES, **read)
     return found.without_lazy_check().with_smem_plan(config.smem)
 
 

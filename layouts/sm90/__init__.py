@@ -3,7 +3,11 @@
 Everything here is a value computed without a GPU or a compiler.
 """
 
-from .accumulator import AccumulatorCoordinates as AccumulatorCoordinates, OperandCoordinates as OperandCoordinates
+from .accumulator import (
+    AccumulatorCoordinates as AccumulatorCoordinates,
+    OperandCoordinates as OperandCoordinates,
+    operand_order as operand_order,
+)
 from .arch import Major as Major, SwizzleMode as SwizzleMode
 from .canonical import make_gmma_desc as make_gmma_desc
 from .copy_atom import CopyAtom as CopyAtom, make_copy_atom as make_copy_atom, universal_copy as universal_copy
@@ -79,6 +83,7 @@ __all__ = [
     "make_tiled_copy_S",
     "make_tiled_copy_tv",
     "make_tma_copy",
+    "operand_order",
     "staged_subtile",
     "stmatrix_traits",
     "universal_copy",

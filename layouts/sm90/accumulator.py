@@ -9,6 +9,7 @@ from ..basis import E
 from ..errors import LayoutError
 from ..layout import Layout
 from ..modes import size
+from .arch import DTYPE_BITS
 from .tiled_mma import TiledMMA
 from .traits import Operand
 
@@ -143,7 +144,9 @@ class OperandCoordinates(_Coordinates):
         return count
 
     def from_accumulators(self, sums: AccumulatorCoordinates) -> tuple[int, ...]:
-        """Return the accumulator of the same thread and element for each register of A: C as the next A.
+        """Return the accumulator of the same thread for each register of A: C as the next A.
+
+        K is in the order of `operand_order`: B, and all that is summed along K, must have the same.
 
         Raises
         ------
@@ -157,23 +160,65 @@ class OperandCoordinates(_Coordinates):
         >>> a = OperandCoordinates(TiledMMA(wgmma_traits("SM90_64x128x16_F32F16F16_RS")), (64, 32))
         >>> a.from_accumulators(sums) == tuple(range(16))
         True
+        >>> a = OperandCoordinates(TiledMMA(wgmma_traits("SM90_64x128x32_F32E4M3E4M3_RS_TN")), (64, 32))
+        >>> a.from_accumulators(sums)
+        (0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15)
         """
         operands = (self.tiling.traits.name, self.tile_mk, sums.tiling.traits.name, sums.tile_mn)
         if self.tile_mk != sums.tile_mn:
             required = f"C must be A's tile, and one is {sums.tile_mn}, the other {self.tile_mk}"
             raise LayoutError("from_accumulators", operands, required)
+        order = operand_order(DTYPE_BITS[self.tiling.traits.a_dtype], self.tile_mk[1])
         threads = (self.tiling.thr_size, sums.tiling.thr_size)
         found = {place: register for register, place in enumerate(sums.registers)}
+        places = [(row, order(k)) for row, k in self.registers]
         if (
             len(set(threads)) > 1
-            or any(self.of_thread(mode)(t) != sums.of_thread(mode)(t) for mode in (0, 1) for t in range(threads[0]))
-            or set(found) != set(self.registers)
+            or any(self.of_thread(0)(t) != sums.of_thread(0)(t) for t in range(threads[0]))
+            or any(order(self.of_thread(1)(t)) != sums.of_thread(1)(t) for t in range(threads[0]))
+            or set(found) != set(places)
         ):
-            required = (
-                "a thread must hold the same elements of A and C, as those of 16-bit MMAs do; other threads have some"
-            )
+            required = "a thread must hold the same elements of A and C; other threads have some"
             raise LayoutError("from_accumulators", operands, required)
-        return tuple(found[place] for place in self.registers)
+        return tuple(found[place] for place in places)
+
+
+def operand_order(bits: int, columns: int) -> Layout:
+    """Return the order of K in which accumulators are the next A: place along K -> column of the accumulators.
+
+    A thread has two neighbouring columns of every 8, and as many neighbours of an A as 32 bits hold. Those of 16-bit
+    elements are two, and places are columns. Of 8-bit ones they are four: so the 16 columns of two blocks are ordered
+    anew, and no thread needs another's. A sum over K does not depend on its order, if B has the same.
+
+    Parameters
+    ----------
+    bits : int
+        Of an element of A: 8 or 16.
+    columns : int
+        Of the accumulators: a multiple of 8 for 16 bits, and of 16 for 8 bits.
+
+    Raises
+    ------
+    LayoutError
+        If elements have other widths, or columns are no whole blocks.
+
+    Examples
+    --------
+    >>> print(operand_order(8, 64))
+    (2,2,4,4):(1,8,2,16)
+    >>> [operand_order(8, 64)(place) for place in range(16)]
+    [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15]
+    >>> print(operand_order(16, 64))
+    64:1
+    """
+    if bits not in (8, 16):
+        required = f"accumulators become an A of 8 or 16 bits, got {bits}"
+        raise LayoutError("operand_order", (bits, columns), required)
+    block = 128 // bits
+    if columns < 1 or columns % block:
+        required = f"columns of accumulators must be a multiple of {block} for {bits} bits, got {columns}"
+        raise LayoutError("operand_order", (bits, columns), required)
+    return Layout(columns) if bits == 16 else Layout((2, 2, 4, columns // block), (1, 8, 2, block))
 
 
 def _pair(coordinate: object) -> tuple[int, int]:

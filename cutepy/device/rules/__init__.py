@@ -77,6 +77,7 @@ from cutepy.device.rules.rings import (
     check_overlap as check_overlap,
     check_pieces as check_pieces,
     check_ring as check_ring,
+    check_stored_ring as check_stored_ring,
     empty_barrier_arrivals as empty_barrier_arrivals,
     exchange_bytes as exchange_bytes,
     full_barrier_arrivals as full_barrier_arrivals,
@@ -115,6 +116,7 @@ from cutepy.device.rules.tiles import (
     tile_bytes as tile_bytes,
     wgmma_tiling as wgmma_tiling,
 )
+from cutepy.device.rules.transposing import TRANSPOSED as TRANSPOSED, check_transposes as check_transposes
 from cutepy.device.rules.vectors import (
     check_rows as check_rows,
     check_vector as check_vector,

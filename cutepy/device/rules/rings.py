@@ -78,6 +78,23 @@ def check_mixed_ring(
         )
 
 
+def check_stored_ring(stages: int, warps: int, consumer_warps: int) -> None:
+    """Check a ring of stages that warps fill by stores.
+
+    Raises
+    ------
+    ValueError
+        If its barriers could not count them.
+
+    Examples
+    --------
+    >>> check_stored_ring(2, 3, 8)
+    """
+    check_ring(stages, 16, consumer_warps, (1, 1))
+    if warps < 1:
+        raise ValueError(f"a ring needs at least 1 warp that fills its stages, got {warps}; with TMA use a TmaRing")
+
+
 def full_barrier_arrivals(threads: int, stage_bytes: int) -> int:
     """Count the arrivals that fill one stage: one of each thread that copies, and one that announces TMA's bytes.
 
