@@ -5,8 +5,8 @@ from dataclasses import replace
 from cutepy.kernels.attention.config import BackwardConfig, ForwardConfig
 from cutepy.layouts.sm90 import arch
 
-LARGEST_HEAD, LARGEST_HEAD_BACKWARD = 256, 128
-"""Widest rows of Q, K and V: with wider ones O's, or dK's and dV's, accumulators don't fit into registers."""
+LARGEST_HEAD = 256
+"""Widest rows of Q, K and V: with wider ones O's, or dK's, accumulators don't fit into registers."""
 DECODE_ROWS = 64
 """Rows of queries of a tile that waits for memory rather than for products."""
 INVARIANT_SPLITS = 8
@@ -106,27 +106,42 @@ def splits_of(tiles: int, most_keys: int, tile_n: int, sm_count: int) -> int:
 
 
 def choose_backward(
-    dtype: str, head: int, *, left: bool, right: bool, is_scored: bool = False, is_ragged: bool = False
+    dtype: str, head: int, head_v: int, *, left: bool, right: bool, is_scored: bool = False, is_ragged: bool = False
 ) -> BackwardConfig:
     """Choose the tiles of a backward kernel.
 
-    dK and dV take `head` / 2 registers each of a consumer thread's 240, S and dP `tile_q` / 2 each.
+    dK and dV take `head` / 2 registers each of a consumer thread's 240, S and dP `tile_q` / 2 each; narrower rows take
+    as many as the wider ones, with zeros.
 
     - Rows up to 64 leave room for 128 queries (an H200, 2026-11-28, bf16, 16k queries: 521 TFLOP/s, and 391 with 64),
       wider ones for 80 (571, and 534; causal 557, and 521), and for 64 where windows' masks need registers.
     - Functions of the scores need more registers, and lists of blocks have tiles that divide them: 64 queries. So do
       sequences (`is_ragged`) of float16, of which ptxas spills some bytes with more.
+    - Both dK and dV of rows beyond 128 would take 192 registers and more: warpgroups share 64 keys. With 64 queries
+      rows of 256 take 128 registers of one of the sums, 16 each of S and dP, and 64 of dQ once these are gone. In
+      shared memory are K and V, 32 KiB each, two stages of Q and of dO, 128 KiB, and of P and dS, 32 KiB. There is no
+      room for more queries, nor for dQ's 64 KiB, which threads add to memory by themselves.
 
     Examples
     --------
-    >>> [choose_backward("bfloat16", head, left=False, right=False).tile_q for head in (64, 128)]
-    [128, 80]
+    >>> [choose_backward("bfloat16", head, head, left=False, right=False).tile_q for head in (64, 128, 256)]
+    [128, 80, 64]
     """
-    if is_scored or (is_ragged and dtype == "float16"):
+    widest = max(head, head_v)
+    if widest > 128 or is_scored or (is_ragged and dtype == "float16"):
         tile_q = 64
     else:
-        tile_q = 128 if head <= 64 else 64 if left else 80
-    return BackwardConfig(dtype=dtype, head=head, tile_k=128, tile_q=tile_q, left=left, right=right)
+        tile_q = 128 if widest <= 64 else 64 if left else 80
+    return BackwardConfig(
+        dtype=dtype,
+        head=head,
+        head_v=head_v,
+        tile_k=64 if widest > 128 else 128,
+        tile_q=tile_q,
+        shares_keys=widest > 128,
+        left=left,
+        right=right,
+    )
 
 
 def ctas_of(queries: int, is_uneven: bool, sm_count: int) -> int:

@@ -259,12 +259,15 @@ class BackwardConfig:
     ----------
     dtype : str
         Of Q, K, V, dO, dK, dV: "float16" or "bfloat16".
-    head : int
-        Extent of a row of Q, K, V.
+    head, head_v : int
+        Extents of a row of Q, K, and of V, dO.
     tile_k, tile_q : int
         Keys and queries of a tile.
+    shares_keys : bool
+        True if two warpgroups have the same 64 keys: one sums dK and the other dV, each scores half of the queries, and
+        P and dS pass through shared memory. Else each has 64 keys, of which it sums dK and dV.
     warpgroups : int
-        Consumer warpgroups, each of 64 keys.
+        Consumer warpgroups.
     stages : int
         Stages of Q, and of dO.
     left, right : bool
@@ -277,8 +280,10 @@ class BackwardConfig:
 
     dtype: str
     head: int
+    head_v: int
     tile_k: int
     tile_q: int
+    shares_keys: bool = False
     warpgroups: int = 2
     stages: int = 2
     left: bool = False
@@ -288,8 +293,22 @@ class BackwardConfig:
 
     @property
     def width(self) -> int:
-        """Columns of tiles: whole swizzles for each half of them; those beyond `head` are zeros."""
-        return -(-self.head // 64) * 64
+        """Columns of tiles, of the wider rows: whole swizzles; those beyond `head`, or `head_v`, are zeros."""
+        return -(-max(self.head, self.head_v) // 64) * 64
+
+    def steps(self, head: int) -> range | None:
+        """Return the MMAs along rows of `head` of S, or dP; None for all of the tiles' columns."""
+        return range(head // 16) if self.shares_keys else None
+
+    @property
+    def own_queries(self) -> int:
+        """Queries of a tile that a warpgroup scores."""
+        return self.tile_q // self.warpgroups if self.shares_keys else self.tile_q
+
+    @property
+    def mma_warpgroups(self) -> int:
+        """Warpgroups of the MMAs of S, dP, dK and dV, which have one tile."""
+        return 1 if self.shares_keys else self.warpgroups
 
     @property
     def dq_is_transposed(self) -> bool:
@@ -313,11 +332,16 @@ class BackwardConfig:
 
     @property
     def keeps_p(self) -> bool:
-        """True where registers hold P's operand beside the accumulators of S, dP, dK and dV.
+        """True where registers hold P's operand beside the accumulators of S, dP, dK and dV, or memory does.
 
         Then dV's MMAs run while dS is computed; else P and dS become operands together.
         """
-        return self.scoring.graph is not None or self.width + self.tile_q + self.tile_q // 4 <= 216
+        return self.shares_keys or self.scoring.graph is not None or self.width + self.tile_q + self.tile_q // 4 <= 216
+
+    @property
+    def delays_dp(self) -> bool:
+        """True where functions of the scores leave no registers for dP, which is multiplied after them."""
+        return self.scoring.needs_registers and not self.shares_keys
 
     @property
     def dq_rows(self) -> int:
@@ -332,7 +356,7 @@ class BackwardConfig:
 
         Examples
         --------
-        >>> BackwardConfig(dtype="float16", head=128, tile_k=128, tile_q=64).sums_shape(4)
+        >>> BackwardConfig(dtype="float16", head=128, head_v=128, tile_k=128, tile_q=64).sums_shape(4)
         (128, 256)
         """
         return tiles * self.warpgroups * self.dq_rows, DQ_COLUMNS
@@ -340,12 +364,15 @@ class BackwardConfig:
     @cached_property
     def scores(self) -> sm90.TiledMMA:
         """MMAs of S^T = K Q^T and dP^T = V dO^T."""
-        return rules.wgmma_tiling(self.dtype, self.dtype, self.tile_q, self.warpgroups)
+        return rules.wgmma_tiling(self.dtype, self.dtype, self.own_queries, self.mma_warpgroups)
 
     @cached_property
     def sums(self) -> sm90.TiledMMA:
         """MMAs of dV = P^T dO and dK = dS^T Q."""
-        return rules.wgmma_tiling(self.dtype, self.dtype, self.width, self.warpgroups, a_in_registers=True)
+        in_registers = not self.shares_keys
+        return rules.wgmma_tiling(
+            self.dtype, self.dtype, self.width, self.mma_warpgroups, a_in_registers=in_registers
+        )
 
     @cached_property
     def dq(self) -> sm90.TiledMMA:
@@ -360,22 +387,34 @@ class BackwardConfig:
 
     @cached_property
     def smem(self) -> sm90.SmemPlan:
-        """Shared memory of a CTA."""
+        """Shared memory of a CTA: where keys are shared, sQ has the stages of Q, then dO; sdS pairs of dS and P."""
         columns, epi_stages = epilogue_stages(self.width)
-        return sm90.SmemPlan.of(
-            overlays={"sOut": "sdQ"} if self.overlays_out else None,
-            sK=sm90.StagedTile((self.tile_k, self.width), 1, bits=16),
-            sV=sm90.StagedTile((self.tile_k, self.width), 1, bits=16),
-            sQ=sm90.StagedTile((self.tile_q, self.width), self.stages, bits=16),
-            sdO=sm90.StagedTile((self.tile_q, self.width), self.stages, bits=16),
-            sdS=sm90.StagedTile((self.tile_k, self.tile_q), 2, bits=16, contiguous_mode=self.ds_mode),
-            sdQ=sm90.SmemArray(self.warpgroups * self.dq_registers * 128, bits=32, alignment_bytes=1024),
-            sOut=sm90.StagedTile((self.tile_k, columns), epi_stages, bits=16),
-            sStats=sm90.SmemArray(2 * self.tile_q * self.stages, bits=32, alignment_bytes=128),
-            kv_barriers=sm90.SmemArray(2, bits=64),
-            q_barriers=sm90.SmemArray(2 * self.stages, bits=64),
-            do_barriers=sm90.SmemArray(2 * self.stages, bits=64),
-        )
+        of_each = self.warpgroups if self.shares_keys else 1
+        of_q = sm90.StagedTile((self.tile_q, self.width), self.stages * (2 if self.shares_keys else 1), bits=16)
+        swizzle: sm90.SwizzleMode | None = "SW64" if self.shares_keys and self.width % 128 else None
+        regions: dict[str, sm90.StagedTile | sm90.SmemArray] = {
+            # Each half of K's columns are whole swizzles: warpgroups divide the columns of dQ.
+            "sK": sm90.StagedTile((self.tile_k, self.width), 1, bits=16, swizzle=swizzle),
+            "sV": sm90.StagedTile((self.tile_k, self.width), 1, bits=16),
+            "sQ": of_q,
+            "sdO": of_q,
+            "sdS": sm90.StagedTile((self.tile_k, self.tile_q), self.ds_stages, bits=16, contiguous_mode=self.ds_mode),
+            "sdQ": sm90.SmemArray(self.warpgroups * self.dq_registers * 128, bits=32, alignment_bytes=1024),
+            "sOut": sm90.StagedTile((self.tile_k, columns), epi_stages * of_each, bits=16),
+            "sStats": sm90.SmemArray(2 * self.tile_q * self.stages, bits=32, alignment_bytes=128),
+            "kv_barriers": sm90.SmemArray(2, bits=64),
+            "q_barriers": sm90.SmemArray(2 * self.stages, bits=64),
+            "do_barriers": sm90.SmemArray(2 * self.stages, bits=64),
+        }
+        if self.shares_keys:
+            del regions["sdO"], regions["sdQ"]
+        holder = "sdS" if self.shares_keys else "sdQ"
+        return sm90.SmemPlan.of(regions, overlays={"sOut": holder} if self.overlays_out else None)
+
+    @property
+    def ds_stages(self) -> int:
+        """Stages of dS, and of P where it passes through memory: of two tiles of queries."""
+        return 4 if self.shares_keys else 2
 
     @property
     def ds_mode(self) -> int:
@@ -387,13 +426,14 @@ class BackwardConfig:
 
     @property
     def overlays_out(self) -> bool:
-        """True where stages of dK and dV are in the memory of the first warpgroup's dQ, whose sends it waits for."""
+        """True where stages of dK and dV are in the memory of dS, or of the first warpgroup's dQ, which it waits for."""
         columns, epi_stages = epilogue_stages(self.width)
-        return not self.keeps_p and self.tile_k * columns * epi_stages * 2 <= self.dq_registers * 128 * 4
+        return self.shares_keys or not self.keeps_p and self.tile_k * columns * epi_stages * 2 <= self.dq_registers * 128 * 4
 
     @property
     def name(self) -> str:
         """Name of the kernel, as profilers show it."""
         mask = ("_left" if self.left else "") + ("_right" if self.right else "")
         kind = mask + ("_ordered" if self.ordered else "") + self.scoring.suffix
-        return f"cutepy_attention_backward_{self.dtype}_{self.head}_{self.tile_k}x{self.tile_q}{kind}"
+        head = f"{self.head}" if self.head == self.head_v else f"{self.head}_{self.head_v}"
+        return f"cutepy_attention_backward_{self.dtype}_{head}_{self.tile_k}x{self.tile_q}{kind}"

@@ -195,7 +195,7 @@ def test_probabilities_are_not_packed_again_nor_spilled(tile_n):
 @pytest.mark.integration
 @pytest.mark.parametrize(("head", "right"), [(64, False), (64, True), (128, False), (128, True)])
 def test_chosen_kernels_do_not_spill(head, right):
-    backward = choose_backward("bfloat16", head, left=False, right=right)
+    backward = choose_backward("bfloat16", head, head, left=False, right=right)
     for function in (
         compile_forward(choose_forward("bfloat16", head, head, 4096, left=False, right=right)),
         compile_backward(backward),

@@ -308,7 +308,7 @@ def test_kernels_of_soft_cap_and_slopes_do_not_spill(score, right):
     for function in (
         compile_forward(replace(choose_forward("bfloat16", 128, 128, 4096, left=False, right=right), scoring=scoring)),
         compile_backward(
-            replace(choose_backward("bfloat16", 128, left=False, right=right, is_scored=True), scoring=scoring)
+            replace(choose_backward("bfloat16", 128, 128, left=False, right=right, is_scored=True), scoring=scoring)
         ),
     ):
         assert function.resources[0].spill_store_bytes == 0
