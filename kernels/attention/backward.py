@@ -223,7 +223,7 @@ class Backward:
         scheduler = places.scheduler(raster, tile_k, at_once, 1, longest_first=config.right, grows=grows)
         blocks = None if lists is None else config.scoring.blocks[::-1]
         lists = make_block_lists(lists, blocks, (tile_k, tile_q))
-        budget = rules.register_budget(config.warpgroups, producer=24)
+        budget = rules.register_budget(config.warpgroups, producer=config.producer_registers)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
             if warp == 0:

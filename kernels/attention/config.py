@@ -370,15 +370,18 @@ class BackwardConfig:
     def sums(self) -> sm90.TiledMMA:
         """MMAs of dV = P^T dO and dK = dS^T Q."""
         in_registers = not self.shares_keys
-        return rules.wgmma_tiling(
-            self.dtype, self.dtype, self.width, self.mma_warpgroups, a_in_registers=in_registers
-        )
+        return rules.wgmma_tiling(self.dtype, self.dtype, self.width, self.mma_warpgroups, a_in_registers=in_registers)
 
     @cached_property
     def dq(self) -> sm90.TiledMMA:
         """MMAs of a warpgroup's part of dQ = dS K, or of dQ^T = K^T dS^T."""
         queries, columns = self.dq_part
         return rules.wgmma_tiling(self.dtype, self.dtype, queries if self.dq_is_transposed else columns, 1)
+
+    @property
+    def producer_registers(self) -> int:
+        """Registers of a producer thread: more where it loads wide rows."""
+        return 32 if self.shares_keys else 24
 
     @property
     def consumers(self) -> int:
@@ -426,9 +429,10 @@ class BackwardConfig:
 
     @property
     def overlays_out(self) -> bool:
-        """True where stages of dK and dV are in the memory of dS, or of the first warpgroup's dQ, which it waits for."""
+        """True where dK and dV are staged in memory of dS, or of the first warpgroup's dQ, whose sends it waits for."""
         columns, epi_stages = epilogue_stages(self.width)
-        return self.shares_keys or not self.keeps_p and self.tile_k * columns * epi_stages * 2 <= self.dq_registers * 128 * 4
+        fits_dq = self.tile_k * columns * epi_stages * 2 <= self.dq_registers * 128 * 4
+        return self.shares_keys or (not self.keeps_p and fits_dq)
 
     @property
     def name(self) -> str:

@@ -1,8 +1,8 @@
 """The consumer warpgroups of attention backward: gradients of a tile of keys, and its part of dQ (traced).
 
-Scores are transposed, S^T = K Q^T, so that P^T and dS^T are the A of dV = P^T dO and dK = dS^T Q. `KeyGradients` pass
-them on in registers: each warpgroup has 64 keys. Where registers hold not both sums of wide rows, `SharedGradients` pass
-them on through shared memory: both warpgroups have the same 64 keys, and each one of the sums.
+Scores are transposed, S^T = K Q^T, so that P^T and dS^T are the A of dV = P^T dO and dK = dS^T Q. With `KeyGradients`
+these pass on in registers: each warpgroup has 64 keys. Registers don't hold both sums of wide rows: with
+`SharedGradients` warpgroups have the same 64 keys, each one of the sums, and P^T and dS^T pass through shared memory.
 """
 
 from dataclasses import dataclass
@@ -225,7 +225,6 @@ class Gradients:
         """Wait for the threads of this warpgroup."""
         cute.arch.barrier(barrier_id=self.own_barrier, number_of_threads=128)
 
-
     def write(self, sums, buffer):
         """Write accumulators of a tile of scores to a stage."""
         self.stage.write(self.stage.subtiles(sums)[None, None, None, 0], buffer)
@@ -409,12 +408,14 @@ class SharedGradients(Gradients):
             rank = self.rank(key, tile, place.band)
             self.order.wait(counter, rank)
             self.meet()
-        for vector in cutlass.range_constexpr(self.config.dq_registers // VECTOR):
-            held = cute.make_rmem_tensor(VECTOR, cutlass.Float32)
-            for element in cutlass.range_constexpr(VECTOR):
-                held[element] = self.dq.tCrC[vector * VECTOR + element]
-            to = sums + (vector * 128 + lane) * VECTOR
-            cute.arch.red(to, held.load().ir_value(), op="add", dtype="f32", sem="relaxed", scope="gpu")
+        # A block of a list may have tiles behind the last query.
+        if cutlass.const_expr(self.lists is None) or tile * self.config.tile_q < place.band.keys:
+            for vector in cutlass.range_constexpr(self.config.dq_registers // VECTOR):
+                held = cute.make_rmem_tensor(VECTOR, cutlass.Float32)
+                for element in cutlass.range_constexpr(VECTOR):
+                    held[element] = self.dq.tCrC[vector * VECTOR + element]
+                to = sums + (vector * 128 + lane) * VECTOR
+                cute.arch.red(to, held.load().ir_value(), op="add", dtype="f32", sem="relaxed", scope="gpu")
         if cutlass.const_expr(self.order is not None):
             self.meet()  # all threads have added
             self.order.pass_on(counter, rank)
