@@ -112,7 +112,6 @@ class Backward:
         """
         config, plan = self.config, self.config.smem
         content = {region.name: region.content for region in plan}
-        content.setdefault("sdO", content["sQ"])
         stats_layout = _stats_layout(config, 1)
         loads_and_stores = (
             tma.make_load(rows_first(k), to_cute(content["sK"].layout), content["sK"].tile, 1),
@@ -183,16 +182,15 @@ class Backward:
     ):
         """Make the blocks, and part the warps by their roles."""
         config, plan = self.config, self.config.smem
-        tile_k, tile_q, head = config.tile_k, config.tile_q, config.width
+        tile_k, tile_q, width, width_v = config.tile_k, config.tile_q, config.width, config.width_v
         dtype = element_type(config.dtype)
         names = ("sK", "sV", "sQ", "sdO", "sdS", "sOut")
         shared = smem.share(plan, **dict.fromkeys(names, dtype), sdQ=cutlass.Float32, sStats=cutlass.Float32)
-        both = shared["sQ"]  # of dO too, where keys are shared
-        bytes_of = {name: plan[name].content.stage_bytes for name in ("sK", "sV", "sQ")}
+        bytes_of = {name: plan[name].content.stage_bytes for name in ("sK", "sV", "sQ", "sdO")}
         warps = config.consumers // 32
         kv_ring = TmaRing(shared["kv_barriers"], 1, bytes_of["sK"] + bytes_of["sV"], warps)
         q_ring = TmaRing(shared["q_barriers"], config.stages, bytes_of["sQ"] + 8 * tile_q, warps)
-        do_ring = TmaRing(shared["do_barriers"], config.stages, bytes_of["sQ"], warps)
+        do_ring = TmaRing(shared["do_barriers"], config.stages, bytes_of["sdO"], warps)
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         if warp == 0:
             with cute.arch.elect_one():
@@ -201,24 +199,21 @@ class Backward:
                 do_ring.initialise()
         publish_barriers()
         staged_stats = cute.make_tensor(shared["sStats"], _stats_layout(config, config.stages))
-        if cutlass.const_expr(config.shares_keys):
-            of_q = tile_q, head, config.stages
-            shared["sQ"], shared["sdO"] = (cute.local_tile(both, of_q, (0, 0, n)) for n in range(2))
         keys, queries = places.keys_of, places.queries_of
         matrices = (
-            ("sK", tile_k, keys),
-            ("sV", tile_k, keys),
-            ("sQ", tile_q, queries),
-            ("sdO", tile_q, queries),
+            ("sK", (tile_k, width), keys),
+            ("sV", (tile_k, width_v), keys),
+            ("sQ", (tile_q, width), queries),
+            ("sdO", (tile_q, width_v), queries),
         )
-        k, v, q, do = (
-            cut(copies[n], tensors[n], shared[name], (rows, head)) for n, (name, rows, cut) in enumerate(matrices)
-        )
+        k, v, q, do = (cut(copies[n], tensors[n], shared[name], tile) for n, (name, tile, cut) in enumerate(matrices))
         stats = tma.make_tiles(copies[4], tensors[4], staged_stats, (tile_q, 2))
         if cutlass.const_expr(not config.shares_keys):
             staged_dq = cute.make_tensor(shared["sdQ"], _dq_layout(config, config.warpgroups))
             dq = tma.make_tiles(copies[5], tensors[5], staged_dq, (config.dq_rows, DQ_COLUMNS))
-        dk, dv = (keys(copies[n], tensors[n], shared["sOut"], (tile_k, head)) for n in (6, 7))
+        dk, dv = (
+            keys(copies[n], tensors[n], shared["sOut"], (tile_k, columns)) for n, columns in ((6, width), (7, width_v))
+        )
         grows = config.right and config.ordered
         scheduler = places.scheduler(raster, tile_k, at_once, 1, longest_first=config.right, grows=grows)
         blocks = None if lists is None else config.scoring.blocks[::-1]
@@ -258,24 +253,21 @@ class Backward:
             if cutlass.const_expr(config.scoring.graph is not None):
                 extents = places.band.queries, places.band.keys
                 functions = make_score_functions(config.scoring.transposed, tables, scores, scale, *extents)
-            own_q, own_do, own_stats, written, own_dk, own_dv = q.staged, do.staged, staged_stats, shared["sdS"], dk, dv
+            written, own_dk, own_dv, of_sums = shared["sdS"], dk, dv, tile_k
             if cutlass.const_expr(config.shares_keys):
-                part, stages = config.own_queries, plan["sOut"].content.stages // config.warpgroups
-                written = cute.local_tile(written, (tile_k, part, config.ds_stages), (0, consumer, 0))
-                own_q, own_do, own_stats = (
-                    cute.local_tile(each, (part, cute.size(each, mode=[1]), config.stages), (consumer, 0, 0))
-                    for each in (own_q, own_do, own_stats)
+                written = staging.turned(self.own_rows(staging.turned(written), consumer))
+                own_dk, own_dv = (
+                    keys(copies[n], _behind(tensors[n], consumer * columns), shared["sOut"], (tile_k, columns))
+                    for n, columns in ((6, width // config.parts), (7, width_v // config.parts))
                 )
-                own_dk, own_dv = (each.stage_slice(consumer, stages) for each in (dk, dv))
-            s = product.make_product(scores_mma, k.staged, own_q, thread)
-            dp = product.make_product(scores_mma, v.staged, own_do, thread)
-            if cutlass.const_expr(config.shares_keys):
-                sums = (product.make_product(sums_mma, shared["sdS"], staging.turned(both), lane),)
-            else:
-                sums = (
-                    product.make_product(sums_mma, tile_k, staging.turned(do.staged), tidx),
-                    product.make_product(sums_mma, tile_k, staging.turned(q.staged), tidx),
-                )
+                own_dk, own_dv = (each.stage_slice(consumer, config.out_stages[1]) for each in (own_dk, own_dv))
+                of_sums = shared["sdS"]
+            s = product.make_product(scores_mma, k.staged, self.own_rows(q.staged, consumer), thread)
+            dp = product.make_product(scores_mma, v.staged, self.own_rows(do.staged, consumer), thread)
+            columns_q, columns_do = (self.own_rows(staging.turned(each.staged), consumer) for each in (q, do))
+            sums_v_mma = sums_mma if width_v == width else to_tiled_mma(config.sums_v, "K", "MN")
+            of_dv = product.make_product(sums_v_mma, of_sums, columns_do, thread)
+            of_dk = product.make_product(sums_mma, of_sums, columns_q, thread)
             own = (own_k, own_ds) if config.dq_is_transposed else (own_ds, own_k)
             of_dq = product.make_product(dq_mma, *own, lane)
             stage = make_stage(scores_mma, written, config.ds_mode, thread, scores_mma.size, barriers["scores"])
@@ -293,24 +285,32 @@ class Backward:
                 dp,
                 of_dq,
                 scores,
-                own_stats,
+                self.own_rows(staged_stats, consumer),
                 replace(stage, threads=config.consumers),
                 own_barrier,
                 order,
                 consumer,
                 own_dk,
                 own_dv,
+                of_dv,
+                of_dk,
                 make_tile_store(sums_mma, own_dk.staged, 1, thread, sums_mma.size, barrier),
                 places,
                 group,
                 scale,
                 functions,
                 lists,
-                *sums,
                 *adds,
             )
             scheduler.each(gradients)
             gradients.finish()
+
+    def own_rows(self, staged, consumer):
+        """Return a warpgroup's part of the rows of stages; all of them where warpgroups have keys of their own."""
+        if not self.config.shares_keys:
+            return staged
+        rows, columns, stages = (cute.size(staged, mode=[mode]) for mode in range(3))
+        return cute.local_tile(staged, (rows // self.config.parts, columns, stages), (consumer, 0, 0))
 
     def operands_of_dq(self, staged_ds, staged_k, consumer):
         """Return the factors of a warpgroup's part of dQ = dS K."""
@@ -328,6 +328,11 @@ class Backward:
         first = start + (consumer * (config.dq_registers * 128) + lane * VECTOR)
         pointer = cute.make_ptr(cutlass.Float32, first.toint(), cute.AddressSpace.smem, assumed_align=16)
         return cute.make_tensor(pointer, vectors)
+
+
+def _behind(tensor: cute.Tensor, column):
+    """View a coordinate tensor from a column on, which may be behind its last."""
+    return cute.domain_offset((0, column, *[0] * (cute.rank(tensor) - 2)), tensor)
 
 
 def _dq_layout(config: BackwardConfig, stages: int):

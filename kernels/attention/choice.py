@@ -110,17 +110,18 @@ def choose_backward(
 ) -> BackwardConfig:
     """Choose the tiles of a backward kernel.
 
-    dK and dV take `head` / 2 registers each of a consumer thread's 240, S and dP `tile_q` / 2 each; narrower rows take
-    as many as the wider ones, with zeros.
+    dK and dV take `head` / 2 and `head_v` / 2 registers of a consumer thread's 240, S and dP `tile_q` / 2 each.
 
     - Rows up to 64 leave room for 128 queries (an H200, 2026-11-28, bf16, 16k queries: 521 TFLOP/s, and 391 with 64),
       wider ones for 80 (571, and 534; causal 557, and 521), and for 64 where windows' masks need registers.
     - Functions of the scores need more registers, and lists of blocks have tiles that divide them: 64 queries. So do
-      sequences (`is_ragged`) of float16, of which ptxas spills some bytes with more.
-    - Both dK and dV of rows beyond 128 would take 192 registers and more: warpgroups share 64 keys. With 64 queries
-      rows of 256 take 128 registers of one of the sums, 16 each of S and dP, and 64 of dQ once these are gone. In
-      shared memory are K and V, 32 KiB each, two stages of Q and of dO, 128 KiB, and of P and dS, 32 KiB. There is no
-      room for more queries, nor for dQ's 64 KiB, which threads add to memory by themselves.
+      sequences (`is_ragged`) of float16, of which ptxas spills some bytes with more. 80 queries need two parts of 64
+      columns of dQ.
+    - With rows beyond 128 dK and dV would take 192 registers and more: warpgroups share 64 keys. Of rows of 256 these
+      take 128 registers then, S and dP of 64 queries 16 each, and dQ 64 once S and dP are gone. Shared memory has K and
+      V, 64 KiB, two stages of Q and of dO, 128 KiB, and 24 KiB of P and dS. There is no room for more queries, nor for
+      dQ's 64 KiB: threads add it to memory by themselves. More keys would share what is loaded and added, but 128 take
+      all of an SM's registers for dK and dV.
 
     Examples
     --------
@@ -131,7 +132,7 @@ def choose_backward(
     if widest > 128 or is_scored or (is_ragged and dtype == "float16"):
         tile_q = 64
     else:
-        tile_q = 128 if widest <= 64 else 64 if left else 80
+        tile_q = 128 if widest <= 64 else 64 if left or head <= 64 else 80
     return BackwardConfig(
         dtype=dtype,
         head=head,

@@ -264,8 +264,8 @@ class BackwardConfig:
     tile_k, tile_q : int
         Keys and queries of a tile.
     shares_keys : bool
-        True if two warpgroups have the same 64 keys: one sums dK and the other dV, each scores half of the queries, and
-        P and dS pass through shared memory. Else each has 64 keys, of which it sums dK and dV.
+        True if warpgroups have the same 64 keys: each scores some of the queries, sums some of the columns of dK and
+        dV, and P and dS pass through shared memory. Else each has 64 keys, of which it sums dK and dV.
     warpgroups : int
         Consumer warpgroups.
     stages : int
@@ -293,8 +293,18 @@ class BackwardConfig:
 
     @property
     def width(self) -> int:
-        """Columns of tiles, of the wider rows: whole swizzles; those beyond `head`, or `head_v`, are zeros."""
-        return -(-max(self.head, self.head_v) // 64) * 64
+        """Columns of tiles of Q and K: whole swizzles for each half of them; those beyond `head` are zeros."""
+        return -(-self.head // 64) * 64
+
+    @property
+    def width_v(self) -> int:
+        """Columns of tiles of V and dO."""
+        return -(-self.head_v // 64) * 64
+
+    @property
+    def parts(self) -> int:
+        """Parts of the queries of S and dP, and of the columns of dK and dV, of each of which a warpgroup has one."""
+        return self.warpgroups if self.shares_keys else 1
 
     def steps(self, head: int) -> range | None:
         """Return the MMAs along rows of `head` of S, or dP; None for all of the tiles' columns."""
@@ -303,12 +313,12 @@ class BackwardConfig:
     @property
     def own_queries(self) -> int:
         """Queries of a tile that a warpgroup scores."""
-        return self.tile_q // self.warpgroups if self.shares_keys else self.tile_q
+        return self.tile_q // self.parts
 
     @property
     def mma_warpgroups(self) -> int:
         """Warpgroups of the MMAs of S, dP, dK and dV, which have one tile."""
-        return 1 if self.shares_keys else self.warpgroups
+        return self.warpgroups // self.parts
 
     @property
     def dq_is_transposed(self) -> bool:
@@ -336,7 +346,8 @@ class BackwardConfig:
 
         Then dV's MMAs run while dS is computed; else P and dS become operands together.
         """
-        return self.shares_keys or self.scoring.graph is not None or self.width + self.tile_q + self.tile_q // 4 <= 216
+        sums = (self.width + self.width_v) // 2
+        return self.shares_keys or self.scoring.graph is not None or sums + self.tile_q + self.tile_q // 4 <= 216
 
     @property
     def delays_dp(self) -> bool:
@@ -368,9 +379,17 @@ class BackwardConfig:
 
     @cached_property
     def sums(self) -> sm90.TiledMMA:
-        """MMAs of dV = P^T dO and dK = dS^T Q."""
-        in_registers = not self.shares_keys
-        return rules.wgmma_tiling(self.dtype, self.dtype, self.width, self.mma_warpgroups, a_in_registers=in_registers)
+        """MMAs of dK = dS^T Q."""
+        return self._sums(self.width)
+
+    @cached_property
+    def sums_v(self) -> sm90.TiledMMA:
+        """MMAs of dV = P^T dO."""
+        return self._sums(self.width_v)
+
+    def _sums(self, width: int) -> sm90.TiledMMA:
+        in_registers, columns = not self.shares_keys, width // self.parts
+        return rules.wgmma_tiling(self.dtype, self.dtype, columns, self.mma_warpgroups, a_in_registers=in_registers)
 
     @cached_property
     def dq(self) -> sm90.TiledMMA:
@@ -390,34 +409,40 @@ class BackwardConfig:
 
     @cached_property
     def smem(self) -> sm90.SmemPlan:
-        """Shared memory of a CTA: where keys are shared, sQ has the stages of Q, then dO; sdS pairs of dS and P."""
-        columns, epi_stages = epilogue_stages(self.width)
-        of_each = self.warpgroups if self.shares_keys else 1
-        of_q = sm90.StagedTile((self.tile_q, self.width), self.stages * (2 if self.shares_keys else 1), bits=16)
-        swizzle: sm90.SwizzleMode | None = "SW64" if self.shares_keys and self.width % 128 else None
+        """Shared memory of a CTA; sdS has a stage of dS, and two of P, where keys are shared, else two of dS."""
+        columns, epi_stages = self.out_stages
         regions: dict[str, sm90.StagedTile | sm90.SmemArray] = {
-            # Each half of K's columns are whole swizzles: warpgroups divide the columns of dQ.
-            "sK": sm90.StagedTile((self.tile_k, self.width), 1, bits=16, swizzle=swizzle),
-            "sV": sm90.StagedTile((self.tile_k, self.width), 1, bits=16),
-            "sQ": of_q,
-            "sdO": of_q,
+            "sK": self._staged(self.tile_k, self.width, 1),
+            "sV": self._staged(self.tile_k, self.width_v, 1),
+            "sQ": self._staged(self.tile_q, self.width, self.stages),
+            "sdO": self._staged(self.tile_q, self.width_v, self.stages),
             "sdS": sm90.StagedTile((self.tile_k, self.tile_q), self.ds_stages, bits=16, contiguous_mode=self.ds_mode),
             "sdQ": sm90.SmemArray(self.warpgroups * self.dq_registers * 128, bits=32, alignment_bytes=1024),
-            "sOut": sm90.StagedTile((self.tile_k, columns), epi_stages * of_each, bits=16),
+            "sOut": sm90.StagedTile((self.tile_k, columns), epi_stages * self.parts, bits=16),
             "sStats": sm90.SmemArray(2 * self.tile_q * self.stages, bits=32, alignment_bytes=128),
             "kv_barriers": sm90.SmemArray(2, bits=64),
             "q_barriers": sm90.SmemArray(2 * self.stages, bits=64),
             "do_barriers": sm90.SmemArray(2 * self.stages, bits=64),
         }
         if self.shares_keys:
-            del regions["sdO"], regions["sdQ"]
+            del regions["sdQ"]
         holder = "sdS" if self.shares_keys else "sdQ"
         return sm90.SmemPlan.of(regions, overlays={"sOut": holder} if self.overlays_out else None)
 
+    def _staged(self, rows: int, width: int, stages: int) -> sm90.StagedTile:
+        """Stage tiles so that each warpgroup's part of the columns is whole swizzles."""
+        swizzle: sm90.SwizzleMode | None = "SW64" if width // self.parts % 64 else None
+        return sm90.StagedTile((rows, width), stages, bits=16, swizzle=swizzle)
+
     @property
     def ds_stages(self) -> int:
-        """Stages of dS, and of P where it passes through memory: of two tiles of queries."""
-        return 4 if self.shares_keys else 2
+        """Stages of dS, and of P where it passes through memory."""
+        return 3 if self.shares_keys else 2
+
+    @property
+    def out_stages(self) -> tuple[int, int]:
+        """Columns of a stage that dK and dV leave through, and the number of stages of a store."""
+        return epilogue_stages(math.gcd(self.width, self.width_v) // self.parts)
 
     @property
     def ds_mode(self) -> int:
@@ -425,12 +450,12 @@ class BackwardConfig:
 
         80 queries have no whole span of 64.
         """
-        return 1 if self.keeps_p else 0
+        return 1 if self.keeps_p and not self.dq_is_transposed else 0
 
     @property
     def overlays_out(self) -> bool:
         """True where dK and dV are staged in memory of dS, or of the first warpgroup's dQ, whose sends it waits for."""
-        columns, epi_stages = epilogue_stages(self.width)
+        columns, epi_stages = self.out_stages
         fits_dq = self.tile_k * columns * epi_stages * 2 <= self.dq_registers * 128 * 4
         return self.shares_keys or (not self.keeps_p and fits_dq)
 

@@ -2,7 +2,7 @@
 
 Scores are transposed, S^T = K Q^T, so that P^T and dS^T are the A of dV = P^T dO and dK = dS^T Q. With `KeyGradients`
 these pass on in registers: each warpgroup has 64 keys. Registers don't hold both sums of wide rows: with
-`SharedGradients` warpgroups have the same 64 keys, each one of the sums, and P^T and dS^T pass through shared memory.
+`SharedGradients` warpgroups have the same 64 keys, each a half of the columns, and P^T and dS^T pass through memory.
 """
 
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ class Gradients:
 
     Attributes
     ----------
-    s, dp, dq : Product
-        Of S^T = K Q^T, dP^T = V dO^T, and this warpgroup's part of dQ = dS K.
+    s, dp, dq, dv, dk : Product
+        This warpgroup's part of S^T = K Q^T, dP^T = V dO^T, dQ = dS K, dV = P^T dO and dK = dS^T Q.
     scores : AccumulatorTile
         Coordinates of this warpgroup's part of a tile of S^T and dP^T.
     stats : Tensor (queries, 2, stages), fp32
@@ -57,6 +57,8 @@ class Gradients:
     consumer: cutlass.Int32
     dk_tiles: tma.TmaTiles
     dv_tiles: tma.TmaTiles
+    dv: product.Product
+    dk: product.Product
     out: TileStore
     places: Batches | RaggedByKeys
     group: cutlass.Int32
@@ -74,7 +76,8 @@ class Gradients:
         kv_state, q_state = state
         place, key = self.places.of(work), work.row * self.config.tile_k
         seen = self.seen(place, key) if cutlass.const_expr(self.lists is None) else None
-        self.clear()
+        self.dk.tCrC.fill(0.0)
+        self.dv.tCrC.fill(0.0)
         self.kv_ring.wait(kv_state)
         for member in cutlass.range(self.group, unroll=1):
             head = place.head * self.group + member
@@ -85,6 +88,7 @@ class Gradients:
                 q_state = self.derive_lists(key, tiles, place, head, q_state)
         self.kv_ring.release(kv_state)
         kv_state.advance()
+        self.dk.tCrC.store(self.dk.tCrC.load() * self.scale)
         self.store((work.row, 0, place.head, *place.k))
         return kv_state, q_state
 
@@ -126,6 +130,43 @@ class Gradients:
             q_state = self.derive(key, tiles.partial_tile(n), place, head, q_state, masked=True)
         for n in cutlass.range(tiles.whole, unroll=1):
             q_state = self.derive(key, tiles.whole_tile(n), place, head, q_state, masked=False)
+        return q_state
+
+    @cute.jit
+    def derive(self, key, tile, place: Place, head, q_state, masked: cutlass.Constexpr):
+        """Add a tile of queries' part to dK and dV, and this tile of keys' part to its dQ."""
+        p, dp, stage = self.s.tCrC, self.dp.tCrC, q_state.index
+        weights, derivatives = self.find_probabilities(key, tile, place, head, q_state, masked)
+        if cutlass.const_expr(self.config.keeps_p):
+            self.pass_p(self.weighed(weights), q_state)
+            self.derive_scores(derivatives)
+            if cutlass.const_expr(self.config.delays_dp):
+                self.dp.issue(b=stage)
+            self.dv.issue(a=self.p_stage(q_state), b=stage, accumulate=True)
+            warpgroup.wait_group(1)
+        else:
+            warpgroup.wait_group(0)
+        self.find_differences(stage, weights)
+        if cutlass.const_expr(not self.config.keeps_p):
+            self.to_operand(p, self.dv)
+        self.pass_ds()
+        buffer = self.ds_stage(q_state)
+        self.write(dp, buffer)
+        if cutlass.const_expr(not self.config.keeps_p):
+            self.dv.issue(b=stage, accumulate=True)
+        self.stage.publish()  # its fence also orders this thread's reads of statistics before TMA overwrites them
+        if cutlass.const_expr(self.config.dq_is_transposed):
+            self.dq.issue(b=buffer)
+        else:
+            self.dq.issue(a=buffer)
+        self.dk.issue(a=buffer, b=stage, accumulate=True)
+        warpgroup.wait_group(1)
+        self.do_ring.release(q_state)
+        self.add_dq(key, tile, place, head)
+        warpgroup.wait_group(0)
+        cute.arch.sync_warp()
+        self.q_ring.release(q_state)
+        q_state.advance()
         return q_state
 
     def first_query(self, tile):
@@ -243,66 +284,35 @@ class Gradients:
 
 @dataclass(frozen=True)
 class KeyGradients(Gradients):
-    """A consumer warpgroup that sums dK and dV of its own 64 keys.
+    """A consumer warpgroup with 64 keys of its own: P and dS pass on in registers, and dQ leaves by TMA.
 
     Attributes
     ----------
-    dv, dk : Product
-        Of dV = P^T dO and dK = dS^T Q, whose A is in registers.
     own_dq : Tensor (VECTOR, vectors), fp32
         This thread's part of dQ in shared memory.
     dq_sink : Sink
     dq_tiles : TmaTiles
     """
 
-    dv: product.Product
-    dk: product.Product
     own_dq: cute.Tensor
     dq_sink: Sink
     dq_tiles: tma.TmaTiles
 
-    def clear(self):
-        """Begin the sums."""
-        self.dk.tCrC.fill(0.0)
-        self.dv.tCrC.fill(0.0)
+    def pass_p(self, p, q_state):
+        """Make P the operand of dV."""
+        self.to_operand(p, self.dv)
 
-    @cute.jit
-    def derive(self, key, tile, place: Place, head, q_state, masked: cutlass.Constexpr):
-        """Add a tile of queries' part to dK and dV, and this tile of keys' part to its dQ."""
-        p, dp, stage = self.s.tCrC, self.dp.tCrC, q_state.index
-        weights, derivatives = self.find_probabilities(key, tile, place, head, q_state, masked)
-        if cutlass.const_expr(self.config.keeps_p):
-            self.to_operand(self.weighed(weights), self.dv)
-            self.derive_scores(derivatives)
-            if cutlass.const_expr(self.config.delays_dp):
-                self.dp.issue(b=stage)
-            self.dv.issue(b=stage, accumulate=True)
-            warpgroup.wait_group(1)
-        else:
-            warpgroup.wait_group(0)
-        self.find_differences(stage, weights)
-        if cutlass.const_expr(not self.config.keeps_p):
-            self.to_operand(p, self.dv)
-        self.to_operand(dp, self.dk)
-        # The other warpgroup has read this stage of dS two tiles ago: it has been at the barrier since.
-        buffer = q_state.count % 2
-        self.write(dp, buffer)
-        if cutlass.const_expr(not self.config.keeps_p):
-            self.dv.issue(b=stage, accumulate=True)
-        self.stage.publish()  # its fence also orders this thread's reads of statistics before TMA overwrites them
-        if cutlass.const_expr(self.config.dq_is_transposed):
-            self.dq.issue(b=buffer)
-        else:
-            self.dq.issue(a=buffer)
-        self.dk.issue(b=stage, accumulate=True)
-        warpgroup.wait_group(1)
-        self.do_ring.release(q_state)
-        self.add_dq(key, tile, place, head)
-        warpgroup.wait_group(0)
-        cute.arch.sync_warp()
-        self.q_ring.release(q_state)
-        q_state.advance()
-        return q_state
+    def p_stage(self, q_state):
+        """Return 0: P has no stage."""
+        return 0
+
+    def pass_ds(self):
+        """Make dS the operand of dK."""
+        self.to_operand(self.dp.tCrC, self.dk)
+
+    def ds_stage(self, q_state):
+        """Return the stage of dS: the other warpgroup has read it two tiles ago, and been at the barrier since."""
+        return q_state.count % 2
 
     def to_operand(self, sums, into):
         """Make accumulators the A of another product."""
@@ -334,7 +344,6 @@ class KeyGradients(Gradients):
     @cute.jit
     def store(self, coordinate):
         """Store dK and dV of a tile of keys."""
-        self.dk.tCrC.store(self.dk.tCrC.load() * self.scale)
         if cutlass.const_expr(self.config.overlays_out):
             self.dq_sink.wait()  # it has read the memory where dK and dV are staged
             self.out.stage.meet()
@@ -350,49 +359,31 @@ class KeyGradients(Gradients):
 
 @dataclass(frozen=True)
 class SharedGradients(Gradients):
-    """A consumer warpgroup that sums dK, or dV, of the tile's 64 keys: the first dK, the second dV.
-
-    Stages come in pairs, of dS and P, and those of Q before those of dO, so that the warpgroups' MMAs differ in nothing
-    but the stages that they read.
+    """A consumer warpgroup that shares keys: P and dS pass through memory, where queries' and columns' parts meet.
 
     Attributes
     ----------
-    own : Product
-        Of dK = dS^T Q, or dV = P^T dO.
     dq_sums : Tensor (rows, columns, heads, batch), fp32
         Sums of dQ in memory.
     """
 
-    own: product.Product
     dq_sums: cute.Tensor
 
-    def clear(self):
-        """Begin the sums."""
-        self.own.tCrC.fill(0.0)
+    def pass_p(self, p, q_state):
+        """Make P the operand of dV."""
+        self.write(p, self.p_stage(q_state))
+        self.stage.publish()
 
-    @cute.jit
-    def derive(self, key, tile, place: Place, head, q_state, masked: cutlass.Constexpr):
-        """Add a tile of queries' part to dK or dV, and this tile of keys' part to its dQ."""
-        stage = q_state.index
-        weights, derivatives = self.find_probabilities(key, tile, place, head, q_state, masked)
-        # The other warpgroup has read this pair of stages two tiles ago: it has been at the barrier since.
-        ds = 2 * (q_state.count % 2)
-        self.write(self.weighed(weights), ds + 1)
-        self.derive_scores(derivatives)
-        warpgroup.wait_group(0)
-        self.find_differences(stage, weights)
-        self.write(self.dp.tCrC, ds)
-        self.stage.publish()  # its fence also orders this thread's reads of statistics before TMA overwrites them
-        self.dq.issue(a=ds)
-        self.own.issue(a=ds + self.consumer, b=stage + self.consumer * self.config.stages, accumulate=True)
-        warpgroup.wait_group(1)
-        self.add_dq(key, tile, place, head)
-        warpgroup.wait_group(0)
-        cute.arch.sync_warp()
-        self.do_ring.release(q_state)
-        self.q_ring.release(q_state)
-        q_state.advance()
-        return q_state
+    def p_stage(self, q_state):
+        """Return the stage of P: the other warpgroup has read it two tiles ago, and been at the barrier since."""
+        return 1 + q_state.count % 2
+
+    def pass_ds(self):
+        """Do nothing: dS is in memory for dQ."""
+
+    def ds_stage(self, q_state):
+        """Return the stage of dS: the other warpgroup has read it before it came to the barrier with its part of P."""
+        return 0
 
     @cute.jit
     def add_dq(self, key, tile, place: Place, head):
@@ -422,14 +413,10 @@ class SharedGradients(Gradients):
 
     @cute.jit
     def store(self, coordinate):
-        """Store dK, or dV, of a tile of keys."""
-        factor = select(self.consumer == 0, self.scale, cutlass.Float32(1.0))
-        self.own.tCrC.store(self.own.tCrC.load() * factor)
-        self.stage.meet()  # both have read the memory where dK and dV are staged
-        if self.consumer == 0:
-            self.send(self.own.tCrC, self.dk_tiles, coordinate)
-        else:
-            self.send(self.own.tCrC, self.dv_tiles, coordinate)
+        """Store this warpgroup's columns of dK and dV of a tile of keys."""
+        self.stage.meet()  # all have read the memory where dK and dV are staged
+        self.send(self.dk.tCrC, self.dk_tiles, coordinate)
+        self.send(self.dv.tCrC, self.dv_tiles, coordinate)
         self.out.finish()
         self.stage.meet()
 
