@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from cutepy.kernels.attention.choice import LARGEST_HEAD, LARGEST_HEAD_BACKWARD
+from cutepy.kernels.attention.choice import LARGEST_HEAD
 from cutepy.kernels.gemm.operands import UNIT_BYTES, address_bytes, dtype_name
 
 View = Callable[[torch.Tensor], torch.Tensor]
@@ -141,21 +141,6 @@ def reachable(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor that TMA reaches: itself, a view of it, or a copy."""
     way = way_to(tensor)
     return tensor if way is None else way(tensor)
-
-
-def check_has_gradients(q: torch.Tensor, v: torch.Tensor) -> None:
-    """Check, once a gradient is computed, that the backward kernel takes these heads.
-
-    Raises
-    ------
-    NotImplementedError
-        If it does not.
-    """
-    if not q.shape[-1] == v.shape[-1] <= LARGEST_HEAD_BACKWARD:
-        raise NotImplementedError(
-            f"gradients need one head of q, k and v, of at most {LARGEST_HEAD_BACKWARD}, got {q.shape[-1]} and "
-            f"{v.shape[-1]}; use torch.no_grad(), or torch.nn.functional.scaled_dot_product_attention"
-        )
 
 
 def adds_in_order(*, deterministic: bool, has_lists: bool = False) -> bool:

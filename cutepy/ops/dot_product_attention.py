@@ -20,7 +20,6 @@ from cutepy.ops.attention_arguments import (
     adds_in_order,
     check,
     check_dropout,
-    check_has_gradients,
     flops,
     flops_backward,
     grads_like,
@@ -319,7 +318,6 @@ def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> No
 
 def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
     q, k, v, o, lse = ctx.saved_tensors
-    check_has_gradients(q, v)
     do = torch.zeros_like(o) if do is None else do
     return *_attention_backward(do, q, k, v, o, lse, dlse, *ctx.how), None, None, None, None
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from cutepy.kernels.attention.config import BackwardConfig, ForwardConfig
 
-LARGEST_HEAD, LARGEST_HEAD_BACKWARD = 256, 128
-"""Widest rows of Q, K and V: with wider ones O's, or dK's and dV's, accumulators don't fit into registers."""
+LARGEST_HEAD = 256
+"""Widest rows of Q, K and V: with wider ones O's, or dK's, accumulators don't fit into registers."""
 DECODE_ROWS = 64
 """Rows of queries of a tile that waits for memory rather than for products."""
 INVARIANT_SPLITS = 8
@@ -120,27 +120,43 @@ def splits_of(tiles: int, most_keys: int, tile_n: int, sm_count: int) -> int:
 
 
 def choose_backward(
-    dtype: str, head: int, *, left: bool, right: bool, is_scored: bool = False, is_ragged: bool = False
+    dtype: str, head: int, head_v: int, *, left: bool, right: bool, is_scored: bool = False, is_ragged: bool = False
 ) -> BackwardConfig:
     """Choose the tiles of a backward kernel.
 
-    dK and dV take `head` / 2 registers each of a consumer thread's 240, S and dP `tile_q` / 2 each.
+    dK and dV take `head` / 2 and `head_v` / 2 registers of a consumer thread's 240, S and dP `tile_q` / 2 each.
 
     - Rows up to 64 leave room for 128 queries (an H200, 2026-11-28, bf16, 16k queries: 521 TFLOP/s, and 391 with 64),
       wider ones for 80 (571, and 534; causal 557, and 521), and for 64 where windows' masks need registers.
     - Functions of the scores need more registers, and lists of blocks have tiles that divide them: 64 queries. So do
-      sequences (`is_ragged`) of float16, of which ptxas spills some bytes with more.
+      sequences (`is_ragged`) of float16, of which ptxas spills some bytes with more. 80 queries need two parts of 64
+      columns of dQ.
+    - With rows beyond 128 dK and dV would take 192 registers and more: warpgroups share 64 keys. Of rows of 256 these
+      take 128 registers then, S and dP of 64 queries 16 each, and dQ 64 once S and dP are gone. Shared memory has K and
+      V, 64 KiB, two stages of Q and of dO, 128 KiB, and 24 KiB of P and dS. There is no room for more queries, nor for
+      dQ's 64 KiB: threads add it to memory by themselves. More keys would share what is loaded and added, but 128 take
+      all of an SM's registers for dK and dV.
 
     Examples
     --------
-    >>> [choose_backward("bfloat16", head, left=False, right=False).tile_q for head in (64, 128)]
-    [128, 80]
+    >>> [choose_backward("bfloat16", head, head, left=False, right=False).tile_q for head in (64, 128, 256)]
+    [128, 80, 64]
     """
-    if is_scored or (is_ragged and dtype == "float16"):
+    widest = max(head, head_v)
+    if widest > 128 or is_scored or (is_ragged and dtype == "float16"):
         tile_q = 64
     else:
-        tile_q = 128 if head <= 64 else 64 if left else 80
-    return BackwardConfig(dtype=dtype, head=head, tile_k=128, tile_q=tile_q, left=left, right=right)
+        tile_q = 128 if widest <= 64 else 64 if left or head <= 64 else 80
+    return BackwardConfig(
+        dtype=dtype,
+        head=head,
+        head_v=head_v,
+        tile_k=64 if widest > 128 else 128,
+        tile_q=tile_q,
+        shares_keys=widest > 128,
+        left=left,
+        right=right,
+    )
 
 
 def ctas_of(queries: int, is_uneven: bool, sm_count: int) -> int:

@@ -313,12 +313,15 @@ class BackwardConfig:
     ----------
     dtype : str
         Of Q, K, V, dO, dK, dV: "float16" or "bfloat16".
-    head : int
-        Extent of a row of Q, K, V.
+    head, head_v : int
+        Extents of a row of Q, K, and of V, dO.
     tile_k, tile_q : int
         Keys and queries of a tile.
+    shares_keys : bool
+        True if warpgroups have the same 64 keys: each scores some of the queries, sums some of the columns of dK and
+        dV, and P and dS pass through shared memory. Else each has 64 keys, of which it sums dK and dV.
     warpgroups : int
-        Consumer warpgroups, each of 64 keys.
+        Consumer warpgroups.
     stages : int
         Stages of Q, and of dO.
     left, right : bool
@@ -331,8 +334,10 @@ class BackwardConfig:
 
     dtype: str
     head: int
+    head_v: int
     tile_k: int
     tile_q: int
+    shares_keys: bool = False
     warpgroups: int = 2
     stages: int = 2
     left: bool = False
@@ -342,8 +347,32 @@ class BackwardConfig:
 
     @property
     def width(self) -> int:
-        """Columns of tiles: whole swizzles for each half of them; those beyond `head` are zeros."""
+        """Columns of tiles of Q and K: whole swizzles for each half of them; those beyond `head` are zeros."""
         return -(-self.head // 64) * 64
+
+    @property
+    def width_v(self) -> int:
+        """Columns of tiles of V and dO."""
+        return -(-self.head_v // 64) * 64
+
+    @property
+    def parts(self) -> int:
+        """Parts of the queries of S and dP, and of the columns of dK and dV, of each of which a warpgroup has one."""
+        return self.warpgroups if self.shares_keys else 1
+
+    def steps(self, head: int) -> range | None:
+        """Return the MMAs along rows of `head` of S, or dP; None for all of the tiles' columns."""
+        return range(head // 16) if self.shares_keys else None
+
+    @property
+    def own_queries(self) -> int:
+        """Queries of a tile that a warpgroup scores."""
+        return self.tile_q // self.parts
+
+    @property
+    def mma_warpgroups(self) -> int:
+        """Warpgroups of the MMAs of S, dP, dK and dV, which have one tile."""
+        return self.warpgroups // self.parts
 
     @property
     def dq_is_transposed(self) -> bool:
@@ -367,11 +396,17 @@ class BackwardConfig:
 
     @property
     def keeps_p(self) -> bool:
-        """True where registers hold P's operand beside the accumulators of S, dP, dK and dV.
+        """True where registers hold P's operand beside the accumulators of S, dP, dK and dV, or memory does.
 
         Then dV's MMAs run while dS is computed; else P and dS become operands together.
         """
-        return self.scoring.graph is not None or self.width + self.tile_q + self.tile_q // 4 <= 216
+        sums = (self.width + self.width_v) // 2
+        return self.shares_keys or self.scoring.graph is not None or sums + self.tile_q + self.tile_q // 4 <= 216
+
+    @property
+    def delays_dp(self) -> bool:
+        """True where functions of the scores leave no registers for dP, which is multiplied after them."""
+        return self.scoring.needs_registers and not self.shares_keys
 
     @property
     def dq_rows(self) -> int:
@@ -386,7 +421,7 @@ class BackwardConfig:
 
         Examples
         --------
-        >>> BackwardConfig(dtype="float16", head=128, tile_k=128, tile_q=64).sums_shape(4)
+        >>> BackwardConfig(dtype="float16", head=128, head_v=128, tile_k=128, tile_q=64).sums_shape(4)
         (128, 256)
         """
         return tiles * self.warpgroups * self.dq_rows, DQ_COLUMNS
@@ -394,12 +429,21 @@ class BackwardConfig:
     @cached_property
     def scores(self) -> sm90.TiledMMA:
         """MMAs of S^T = K Q^T and dP^T = V dO^T."""
-        return rules.wgmma_tiling(self.dtype, self.dtype, self.tile_q, self.warpgroups)
+        return rules.wgmma_tiling(self.dtype, self.dtype, self.own_queries, self.mma_warpgroups)
 
     @cached_property
     def sums(self) -> sm90.TiledMMA:
-        """MMAs of dV = P^T dO and dK = dS^T Q."""
-        return rules.wgmma_tiling(self.dtype, self.dtype, self.width, self.warpgroups, a_in_registers=True)
+        """MMAs of dK = dS^T Q."""
+        return self._sums(self.width)
+
+    @cached_property
+    def sums_v(self) -> sm90.TiledMMA:
+        """MMAs of dV = P^T dO."""
+        return self._sums(self.width_v)
+
+    def _sums(self, width: int) -> sm90.TiledMMA:
+        in_registers, columns = not self.shares_keys, width // self.parts
+        return rules.wgmma_tiling(self.dtype, self.dtype, columns, self.mma_warpgroups, a_in_registers=in_registers)
 
     @cached_property
     def dq(self) -> sm90.TiledMMA:
@@ -408,28 +452,51 @@ class BackwardConfig:
         return rules.wgmma_tiling(self.dtype, self.dtype, queries if self.dq_is_transposed else columns, 1)
 
     @property
+    def producer_registers(self) -> int:
+        """Registers of a producer thread: more where it loads wide rows."""
+        return 32 if self.shares_keys else 24
+
+    @property
     def consumers(self) -> int:
         """Consumer threads."""
         return 128 * self.warpgroups
 
     @cached_property
     def smem(self) -> sm90.SmemPlan:
-        """Shared memory of a CTA."""
-        columns, epi_stages = epilogue_stages(self.width)
-        return sm90.SmemPlan.of(
-            overlays={"sOut": "sdQ"} if self.overlays_out else None,
-            sK=sm90.StagedTile((self.tile_k, self.width), 1, bits=16),
-            sV=sm90.StagedTile((self.tile_k, self.width), 1, bits=16),
-            sQ=sm90.StagedTile((self.tile_q, self.width), self.stages, bits=16),
-            sdO=sm90.StagedTile((self.tile_q, self.width), self.stages, bits=16),
-            sdS=sm90.StagedTile((self.tile_k, self.tile_q), 2, bits=16, contiguous_mode=self.ds_mode),
-            sdQ=sm90.SmemArray(self.warpgroups * self.dq_registers * 128, bits=32, alignment_bytes=1024),
-            sOut=sm90.StagedTile((self.tile_k, columns), epi_stages, bits=16),
-            sStats=sm90.SmemArray(2 * self.tile_q * self.stages, bits=32, alignment_bytes=128),
-            kv_barriers=sm90.SmemArray(2, bits=64),
-            q_barriers=sm90.SmemArray(2 * self.stages, bits=64),
-            do_barriers=sm90.SmemArray(2 * self.stages, bits=64),
-        )
+        """Shared memory of a CTA; sdS has a stage of dS, and two of P, where keys are shared, else two of dS."""
+        columns, epi_stages = self.out_stages
+        regions: dict[str, sm90.StagedTile | sm90.SmemArray] = {
+            "sK": self._staged(self.tile_k, self.width, 1),
+            "sV": self._staged(self.tile_k, self.width_v, 1),
+            "sQ": self._staged(self.tile_q, self.width, self.stages),
+            "sdO": self._staged(self.tile_q, self.width_v, self.stages),
+            "sdS": sm90.StagedTile((self.tile_k, self.tile_q), self.ds_stages, bits=16, contiguous_mode=self.ds_mode),
+            "sdQ": sm90.SmemArray(self.warpgroups * self.dq_registers * 128, bits=32, alignment_bytes=1024),
+            "sOut": sm90.StagedTile((self.tile_k, columns), epi_stages * self.parts, bits=16),
+            "sStats": sm90.SmemArray(2 * self.tile_q * self.stages, bits=32, alignment_bytes=128),
+            "kv_barriers": sm90.SmemArray(2, bits=64),
+            "q_barriers": sm90.SmemArray(2 * self.stages, bits=64),
+            "do_barriers": sm90.SmemArray(2 * self.stages, bits=64),
+        }
+        if self.shares_keys:
+            del regions["sdQ"]
+        holder = "sdS" if self.shares_keys else "sdQ"
+        return sm90.SmemPlan.of(regions, overlays={"sOut": holder} if self.overlays_out else None)
+
+    def _staged(self, rows: int, width: int, stages: int) -> sm90.StagedTile:
+        """Stage tiles so that each warpgroup's part of the columns is whole swizzles."""
+        swizzle: sm90.SwizzleMode | None = "SW64" if width // self.parts % 64 else None
+        return sm90.StagedTile((rows, width), stages, bits=16, swizzle=swizzle)
+
+    @property
+    def ds_stages(self) -> int:
+        """Stages of dS, and of P where it passes through memory."""
+        return 3 if self.shares_keys else 2
+
+    @property
+    def out_stages(self) -> tuple[int, int]:
+        """Columns of a stage that dK and dV leave through, and the number of stages of a store."""
+        return epilogue_stages(math.gcd(self.width, self.width_v) // self.parts)
 
     @property
     def ds_mode(self) -> int:
@@ -437,17 +504,19 @@ class BackwardConfig:
 
         80 queries have no whole span of 64.
         """
-        return 1 if self.keeps_p else 0
+        return 1 if self.keeps_p and not self.dq_is_transposed else 0
 
     @property
     def overlays_out(self) -> bool:
-        """True where stages of dK and dV are in the memory of the first warpgroup's dQ, whose sends it waits for."""
-        columns, epi_stages = epilogue_stages(self.width)
-        return not self.keeps_p and self.tile_k * columns * epi_stages * 2 <= self.dq_registers * 128 * 4
+        """True where dK and dV are staged in memory of dS, or of the first warpgroup's dQ, whose sends it waits for."""
+        columns, epi_stages = self.out_stages
+        fits_dq = self.tile_k * columns * epi_stages * 2 <= self.dq_registers * 128 * 4
+        return self.shares_keys or (not self.keeps_p and fits_dq)
 
     @property
     def name(self) -> str:
         """Name of the kernel, as profilers show it."""
         mask = ("_left" if self.left else "") + ("_right" if self.right else "")
         kind = mask + ("_ordered" if self.ordered else "") + self.scoring.suffix
-        return f"cutepy_attention_backward_{self.dtype}_{self.head}_{self.tile_k}x{self.tile_q}{kind}"
+        head = f"{self.head}" if self.head == self.head_v else f"{self.head}_{self.head_v}"
+        return f"cutepy_attention_backward_{self.dtype}_{head}_{self.tile_k}x{self.tile_q}{kind}"

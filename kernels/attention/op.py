@@ -215,6 +215,7 @@ def launch_backward(
     config = choose_backward(
         dtype_name(q.dtype),
         q.shape[-1],
+        v.shape[-1],
         left=bounds[0],
         right=bounds[1],
         is_scored=is_scored,
@@ -404,10 +405,16 @@ def compile_forward(
 def compile_backward(config: BackwardConfig, lengths: Lengths | None = None) -> Function:
     """Compile the backward kernel of a configuration, unless memory or disk has it; needs no GPU."""
     is_ragged = lengths is not None
-    q, do = (_rows(config.dtype, name, "queries", "heads", config.head, is_ragged=is_ragged) for name in ("q", "do"))
-    k, v, dk, dv = (
-        _rows(config.dtype, name, "keys", "kv_heads", config.head, is_ragged=is_ragged)
-        for name in ("k", "v", "dk", "dv")
+    q, do, k, v, dk, dv = (
+        _rows(config.dtype, name, tokens, heads, head, is_ragged=is_ragged)
+        for name, tokens, heads, head in (
+            ("q", "queries", "heads", config.head),
+            ("do", "queries", "heads", config.head_v),
+            ("k", "keys", "kv_heads", config.head),
+            ("v", "keys", "kv_heads", config.head_v),
+            ("dk", "keys", "kv_heads", config.head),
+            ("dv", "keys", "kv_heads", config.head_v),
+        )
     )
     kernel = Deferred("cutepy.kernels.attention.backward:Backward", config)
     given = _lengths(lengths)
@@ -420,7 +427,7 @@ def compile_backward(config: BackwardConfig, lengths: Lengths | None = None) -> 
 @cache
 def compile_statistics(config: BackwardConfig, lengths: Lengths | None = None, *, has_dlse: bool = False) -> Function:
     """Compile the kernel before backward, unless memory or disk has it; needs no GPU."""
-    o, do = (_rows(config.dtype, name, "queries", "heads", config.head) for name in ("o", "do"))
+    o, do = (_rows(config.dtype, name, "queries", "heads", config.head_v) for name in ("o", "do"))
     kernel, dlse = Deferred("cutepy.kernels.attention.rows:Statistics", config), _LSE if has_dlse else None
     return compile(kernel, o, do, _LSE, dlse, _STATS, _SUMS, _lengths(lengths), sources=SOURCES).without_lazy_check()
 

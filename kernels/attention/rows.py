@@ -53,7 +53,7 @@ class Statistics:
         lengths: Lengths | None,
         stream: CUstream,
     ):
-        """Launch on o, do (batch, queries, heads, head) and lse (batch, heads, queries); write stats and sums.
+        """Launch on o, do (batch, queries, heads, head_v) and lse (batch, heads, queries); write stats and sums.
 
         dlse is the gradient of lse, if it has one.
         """
@@ -78,11 +78,12 @@ class Statistics:
         tile, head, batch = cute.arch.block_idx()
         first, rows = _rows_of_tile(sequences, tile, config.tile_q, cute.size(o, mode=[1]))
         lane, warp = cute.arch.lane_idx(), thread // 32
-        each = 2 if config.head <= 64 else 4  # elements of a lane, which 32 lanes' are enough for
+        # Elements of a lane, which 32 lanes' are enough for.
+        each = 2 if config.head_v <= 64 else 4 if config.head_v <= 128 else 8
         for step in cutlass.range_constexpr(config.tile_q // WARPS):
             row, own, log_sum, of_lse = step * WARPS + warp, Float32(0.0), Float32(0.0), Float32(0.0)
             if row < rows:
-                if lane * each < config.head:
+                if lane * each < config.head_v:
                     held = []
                     for tensor in (o, do):
                         part = cute.local_tile(tensor[batch, first + row, head, None], (each,), (lane,))

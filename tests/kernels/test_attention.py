@@ -78,22 +78,32 @@ def test_results_and_gradients_are_those_of_float64(dtype, batch, extents, heads
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("head", "head_v"), [(192, 128), (256, 256), (80, 80)])
-def test_wide_rows_have_results(head, head_v):
-    check(*tensors(torch.bfloat16, 1, 70, 140, 2, 1, head, head_v), causal=True, gradients=False)
+@pytest.mark.parametrize(
+    ("dtype", "extents", "heads", "head", "head_v", "options"),
+    [
+        (torch.bfloat16, (70, 140), (2, 1), 192, 128, {"causal": True}),
+        (torch.float16, (70, 130), (1, 1), 256, 256, {"window": (20, 10), "deterministic": True}),
+        pytest.param(torch.float16, (130, 70), (1, 1), 48, 96, {}, marks=pytest.mark.deep),
+        pytest.param(torch.bfloat16, (65, 40), (2, 1), 16, 208, {"window": (10, -5)}, marks=pytest.mark.deep),
+    ],
+)
+def test_wide_rows_and_rows_that_differ(dtype, extents, heads, head, head_v, options):
+    check(*tensors(dtype, 1, *extents, *heads, head, head_v), **options)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("head", [16, 48, 64, 112, 128])
+@pytest.mark.parametrize(
+    ("head", "head_v"), [(16, 16), (48, 48), (64, 64), (112, 112), (128, 128), (192, 128), (256, 256)]
+)
 @settings(max_examples=6, deadline=None)
 @given(data=st.data())
-def test_any_shape_and_band(head, data):
+def test_any_shape_and_band(head, head_v, data):
     heads = data.draw(st.sampled_from([(1, 1), (2, 1), (3, 3), (4, 2)]))
     extents = data.draw(st.integers(1, 300)), data.draw(st.integers(1, 300))
     window = data.draw(st.integers(-90, 200)), data.draw(st.integers(-90, 200))
     dtype = data.draw(st.sampled_from([torch.float16, torch.bfloat16]))
     how = {"causal": data.draw(st.booleans()), "deterministic": data.draw(st.booleans())}
-    check(*tensors(dtype, 1, *extents, *heads, head), **how, window=window)
+    check(*tensors(dtype, 1, *extents, *heads, head, head_v), **how, window=window)
 
 
 @pytest.mark.integration
@@ -193,9 +203,11 @@ def test_probabilities_are_not_packed_again_nor_spilled(tile_n):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("head", "right"), [(64, False), (64, True), (128, False), (128, True)])
+@pytest.mark.parametrize(
+    ("head", "right"), [(64, False), (64, True), (128, False), (128, True), (192, True), (256, False)]
+)
 def test_chosen_kernels_do_not_spill(head, right):
-    backward = choose_backward("bfloat16", head, left=False, right=right)
+    backward = choose_backward("bfloat16", head, head, left=False, right=right)
     for function in (
         compile_forward(choose_forward("bfloat16", head, head, 4096, left=False, right=right)),
         compile_backward(backward),

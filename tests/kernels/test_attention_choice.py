@@ -33,10 +33,10 @@ def test_a_result_leaves_in_whole_turns_of_two_stages_or_more(head):
     assert head % (columns * stages) == 0
 
 
-@pytest.mark.parametrize("head", [16, 48, 64, 80, 128])
+@pytest.mark.parametrize("head", [16, 48, 64, 80, 128, 144, 192, 256])
 @pytest.mark.parametrize("queries", [1, 64, 65, 200])
 def test_sums_of_dq_hold_every_tile_of_queries(head, queries):
-    config: BackwardConfig = choose_backward("float16", head, left=False, right=False)
+    config: BackwardConfig = choose_backward("float16", head, 16, left=False, right=False)
     assert config.width % 64 == 0
     assert head <= config.width < head + 64
     assert math.prod(config.dq_part) * config.warpgroups == config.tile_q * config.width
@@ -44,6 +44,17 @@ def test_sums_of_dq_hold_every_tile_of_queries(head, queries):
     tiles = -(-queries // config.tile_q)
     rows, columns = config.sums_shape(tiles)
     assert (rows * columns, columns) == (tiles * config.tile_q * config.width, DQ_COLUMNS)
+
+
+@pytest.mark.parametrize("is_scored", [False, True])
+def test_gradients_of_every_extent_fit(is_scored):
+    """Beside dK's and dV's accumulators, or one of them, a thread's 240 registers hold those of S and dP, or of dQ."""
+    for head in HEADS:
+        for head_v in HEADS:
+            config = choose_backward("float16", head, head_v, left=False, right=True, is_scored=is_scored)
+            sums = config.width // 2 if config.shares_keys else config.width
+            assert sums + max(config.own_queries, config.dq_registers) <= 208
+            assert config.smem.fits
 
 
 @pytest.mark.parametrize(

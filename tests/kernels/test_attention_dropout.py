@@ -85,6 +85,7 @@ def test_what_is_dropped_follows_from_seeds_and_places():
     [
         ((2, 33, 70, 2, 1, 64), 0.3, {}),
         pytest.param((1, 140, 140, 1, 1, 64), 0.1, {"causal": True}, marks=pytest.mark.integration),
+        pytest.param((1, 70, 130, 2, 1, 192), 0.3, {"causal": True}, marks=pytest.mark.deep),
         pytest.param((1, 40, 150, 1, 1, 64), 0.6, {"deterministic": True}, marks=pytest.mark.integration),
     ],
 )

@@ -100,6 +100,12 @@ def check(
             {"deterministic": True, "causal": True, "tail": 3},
             marks=pytest.mark.integration,
         ),
+        pytest.param(
+            [70, 0, 9],
+            [5, 70, 130],
+            {"head": 192, "causal": True, "tail": 3, "deterministic": True},
+            marks=pytest.mark.deep,
+        ),
         pytest.param([1] * 36, [n * 2 for n in range(36)], {"heads": (1, 1)}, marks=pytest.mark.integration),
     ],
 )

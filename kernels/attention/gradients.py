@@ -1,0 +1,424 @@
+"""The consumer warpgroups of attention backward: gradients of a tile of keys, and its part of dQ (traced).
+
+Scores are transposed, S^T = K Q^T, so that P^T and dS^T are the A of dV = P^T dO and dK = dS^T Q. With `KeyGradients`
+these pass on in registers: each warpgroup has 64 keys. Registers don't hold both sums of wide rows: with
+`SharedGradients` warpgroups have the same 64 keys, each a half of the columns, and P^T and dS^T pass through memory.
+"""
+
+from dataclasses import dataclass
+
+import cutlass
+import cutlass.cute as cute
+from cutlass.cute.nvgpu import warpgroup
+
+from cutepy.device import operand, product, tma
+from cutepy.device.bands import Band
+from cutepy.device.block_lists import BlockLists
+from cutepy.device.epilogue import Sink, Stage, TileStore
+from cutepy.device.fragment import AccumulatorTile
+from cutepy.device.ordered import Order
+from cutepy.device.pipeline import TmaRing
+from cutepy.device.primitives import LOG2_E, select
+from cutepy.device.score_functions import ScoreFunctions, weighted
+from cutepy.kernels.attention.config import VECTOR, BackwardConfig
+from cutepy.kernels.attention.places import Batches, Place, RaggedByKeys
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """A consumer warpgroup: the tiles of queries that a tile of keys is seen by, and their P and dS.
+
+    Attributes
+    ----------
+    s, dp, dq, dv, dk : Product
+        This warpgroup's part of S^T = K Q^T, dP^T = V dO^T, dQ = dS K, dV = P^T dO and dK = dS^T Q.
+    scores : AccumulatorTile
+        Coordinates of this warpgroup's part of a tile of S^T and dP^T.
+    stats : Tensor (queries, 2, stages), fp32
+        Statistics of this warpgroup's queries.
+    stage : Stage
+        Stages of dS, and of P where it passes through memory.
+    out : TileStore
+        Of dK and dV.
+    """
+
+    config: BackwardConfig
+    kv_ring: TmaRing
+    q_ring: TmaRing
+    do_ring: TmaRing
+    s: product.Product
+    dp: product.Product
+    dq: product.Product
+    scores: AccumulatorTile
+    stats: cute.Tensor
+    stage: Stage
+    own_barrier: cutlass.Int32
+    order: Order | None
+    consumer: cutlass.Int32
+    dk_tiles: tma.TmaTiles
+    dv_tiles: tma.TmaTiles
+    dv: product.Product
+    dk: product.Product
+    out: TileStore
+    places: Batches | RaggedByKeys
+    group: cutlass.Int32
+    scale: cutlass.Float32
+    functions: ScoreFunctions | None
+    lists: BlockLists | None
+
+    def first_state(self, k):
+        """Return the states of the rings at the start."""
+        return self.kv_ring.consumer_state(), self.q_ring.consumer_state()
+
+    @cute.jit
+    def on_tile(self, work, state):
+        """Compute the gradients of a tile of keys, and its part of dQ."""
+        kv_state, q_state = state
+        place, key = self.places.of(work), work.row * self.config.tile_k
+        seen = self.seen(place, key) if cutlass.const_expr(self.lists is None) else None
+        self.dk.tCrC.fill(0.0)
+        self.dv.tCrC.fill(0.0)
+        self.kv_ring.wait(kv_state)
+        for member in cutlass.range(self.group, unroll=1):
+            head = place.head * self.group + member
+            if cutlass.const_expr(self.lists is None):
+                q_state = self.derive_band(key, seen, place, head, q_state)
+            else:
+                tiles = self.lists.tiles(work.row, place.batch, head)
+                q_state = self.derive_lists(key, tiles, place, head, q_state)
+        self.kv_ring.release(kv_state)
+        kv_state.advance()
+        self.dk.tCrC.store(self.dk.tCrC.load() * self.scale)
+        self.store((work.row, 0, place.head, *place.k))
+        return kv_state, q_state
+
+    @cute.jit
+    def seen(self, place: Place, key):
+        """Return the tiles of queries that see a tile of keys: the first, those that need no mask, and the last."""
+        band, tiles = place.band, place.tiles(key, self.config.tile_k, self.config.tile_q)
+        # Queries beyond the last are zeros, with a dO of zeros: only bounds of the band, and missing keys, need masks.
+        whole_begin, whole_end = tiles.whole_begin, tiles.whole_end
+        if cutlass.const_expr(band.right is None):
+            whole_end = tiles.end
+        if cutlass.const_expr(band.left is None):
+            if key + self.config.tile_k > band.queries:
+                whole_begin = whole_end
+        whole_begin = cutlass.min(whole_begin, whole_end)
+        # A function of a score may be infinite or NaN there: all tiles are masked.
+        if cutlass.const_expr(self.functions is not None):
+            whole_begin = tiles.end
+        return tiles.begin, whole_begin, whole_end, tiles.end
+
+    @cute.jit
+    def derive_band(self, key, seen, place: Place, head, q_state):
+        """Go through the queries of a head that see a tile of keys."""
+        begin, whole_begin, whole_end, end = seen
+        for done in cutlass.range(whole_begin - begin, unroll=1):
+            q_state = self.derive(key, begin + done, place, head, q_state, masked=True)
+        if cutlass.const_expr(self.functions is None):
+            for done in cutlass.range(whole_end - whole_begin, unroll=1):
+                q_state = self.derive(key, whole_begin + done, place, head, q_state, masked=False)
+        if cutlass.const_expr(place.band.right is not None and self.functions is None):
+            for done in cutlass.range(end - whole_end, unroll=1):
+                q_state = self.derive(key, whole_end + done, place, head, q_state, masked=True)
+        return q_state
+
+    @cute.jit
+    def derive_lists(self, key, tiles, place: Place, head, q_state):
+        """Go through the tiles of queries of a head that are listed for a tile of keys."""
+        for n in cutlass.range(tiles.partial, unroll=1):
+            q_state = self.derive(key, tiles.partial_tile(n), place, head, q_state, masked=True)
+        for n in cutlass.range(tiles.whole, unroll=1):
+            q_state = self.derive(key, tiles.whole_tile(n), place, head, q_state, masked=False)
+        return q_state
+
+    @cute.jit
+    def derive(self, key, tile, place: Place, head, q_state, masked: cutlass.Constexpr):
+        """Add a tile of queries' part to dK and dV, and this tile of keys' part to its dQ."""
+        p, dp, stage = self.s.tCrC, self.dp.tCrC, q_state.index
+        weights, derivatives = self.find_probabilities(key, tile, place, head, q_state, masked)
+        if cutlass.const_expr(self.config.keeps_p):
+            self.pass_p(self.weighed(weights), q_state)
+            self.derive_scores(derivatives)
+            if cutlass.const_expr(self.config.delays_dp):
+                self.dp.issue(b=stage)
+            self.dv.issue(a=self.p_stage(q_state), b=stage, accumulate=True)
+            warpgroup.wait_group(1)
+        else:
+            warpgroup.wait_group(0)
+        self.find_differences(stage, weights)
+        if cutlass.const_expr(not self.config.keeps_p):
+            self.to_operand(p, self.dv)
+        self.pass_ds()
+        buffer = self.ds_stage(q_state)
+        self.write(dp, buffer)
+        if cutlass.const_expr(not self.config.keeps_p):
+            self.dv.issue(b=stage, accumulate=True)
+        self.stage.publish()  # its fence also orders this thread's reads of statistics before TMA overwrites them
+        if cutlass.const_expr(self.config.dq_is_transposed):
+            self.dq.issue(b=buffer)
+        else:
+            self.dq.issue(a=buffer)
+        self.dk.issue(a=buffer, b=stage, accumulate=True)
+        warpgroup.wait_group(1)
+        self.do_ring.release(q_state)
+        self.add_dq(key, tile, place, head)
+        warpgroup.wait_group(0)
+        cute.arch.sync_warp()
+        self.q_ring.release(q_state)
+        q_state.advance()
+        return q_state
+
+    def first_query(self, tile):
+        """Return the first query of a tile that this warpgroup scores."""
+        if self.config.shares_keys:
+            return tile * self.config.tile_q + self.consumer * self.config.own_queries
+        return tile * self.config.tile_q
+
+    def find_probabilities(self, key, tile, place: Place, head, q_state, masked: bool):
+        """Replace S by P, while dP is multiplied; return the factors of P, if any, and the derivatives of scores."""
+        p, stage = self.s.tCrC, q_state.index
+        self.q_ring.wait(q_state)
+        self.s.issue(b=stage, steps=self.config.steps(self.config.head))
+        weights = self.weights(key, tile, (head, place.batch))
+        self.do_ring.wait(q_state)
+        # There are no registers for dP beside what the functions need: it is multiplied after them.
+        if self.config.delays_dp:
+            warpgroup.wait_group(0)
+        else:
+            self.dp.issue(b=stage, steps=self.config.steps(self.config.head_v))
+            warpgroup.wait_group(1)
+        derivatives = self.score_tile(key, tile, (head, place.batch), hides=masked or self.lists is None)
+        if masked:
+            place.band.mask(p, self.scores, key, self.first_query(tile), is_ragged=self.masks_rows(place))
+        for registers, lse in self.by_query(0, stage):
+            for register in registers:
+                p[register] = cute.math.exp2(p[register] * self.factor_log2 - lse, fastmath=True)
+        return weights, derivatives
+
+    def weighed(self, weights):
+        """Return P times its factors, if there are any: the operand of dV."""
+        p = self.s.tCrC
+        return p if weights is None else weights.times(p, cute.make_rmem_tensor(p.layout, cutlass.Float32))
+
+    def derive_scores(self, derivatives):
+        """Multiply P by the derivatives of scores, for dS."""
+        p = self.s.tCrC
+        for register, derivative in enumerate(derivatives):
+            p[register] = weighted(p[register], derivative)
+
+    def find_differences(self, stage, weights):
+        """Replace dP by dS."""
+        p, dp = self.s.tCrC, self.dp.tCrC
+        if weights is not None:
+            weights.times(dp, dp)
+        for registers, delta in self.by_query(1, stage):
+            for register in registers:
+                # P (dP - delta), in the form that ptxas (13.0) keeps in registers with as many queries.
+                if self.config.keeps_p:
+                    dp[register] = p[register] * (dp[register] - delta)
+                else:
+                    dp[register] = p[register] * dp[register] - p[register] * delta
+
+    def masks_rows(self, place: Place):
+        """Return whether keys beyond the last need a mask: no bound hides them, or a function may be NaN there."""
+        return place.band.left is None or self.functions is not None
+
+    def score_tile(self, key, tile, place, hides):
+        """Replace products by what the score and mask functions make of them; return the derivatives, if not 1."""
+        if self.functions is None:
+            return []
+        return self.functions.apply(self.s.tCrC, key, self.first_query(tile), place[::-1], hides)
+
+    def weights(self, key, tile, place):
+        """Return the factors of the probabilities; None if there are none."""
+        if self.functions is None:
+            return None
+        return self.functions.weights(self.s.tCrC, key, self.first_query(tile), place[::-1])
+
+    @property
+    def factor_log2(self):
+        """Factor of the scores, times log2(e): the score function takes scaled products."""
+        if self.functions is not None and self.functions.changes_scores:
+            return LOG2_E
+        return self.scale * LOG2_E
+
+    def by_query(self, which: int, stage):
+        """Yield this thread's registers of each query, with one of its statistics."""
+        places = self.scores.place(1)
+        for place, across in enumerate(self.scores.distinct(1)):
+            value = self.stats[self.scores.of_thread(1) + across, which, stage]
+            yield [register for register, column in enumerate(places) if column == place], value
+
+    def rank(self, key, tile, band: Band):
+        """Return how many tiles of keys add to a tile of queries before this one: those that are dealt before it.
+
+        Of the tiles of keys that a tile of queries sees the last is dealt first if queries see none behind their own
+        position, so that each tile of keys begins with queries that no other one has yet to add to.
+        """
+        tile_q, tile_k, seen = self.config.tile_q, self.config.tile_k, band.turned()
+        if cutlass.const_expr(self.config.right):
+            behind = select((tile + 1) * tile_q >= seen.queries, seen.keys, seen.end((tile + 1) * tile_q - 1))
+            return (behind - 1) // tile_k - key // tile_k
+        return key // tile_k - select(tile == 0, cutlass.Int32(0), seen.begin(tile * tile_q) // tile_k)
+
+    def meet(self):
+        """Wait for the threads of this warpgroup."""
+        cute.arch.barrier(barrier_id=self.own_barrier, number_of_threads=128)
+
+    def write(self, sums, buffer):
+        """Write accumulators of a tile of scores to a stage."""
+        self.stage.write(self.stage.subtiles(sums)[None, None, None, 0], buffer)
+
+    def row_of_dq(self, tile, place: Place):
+        """Return this warpgroup's part of a tile's dQ, among all parts of the sums in memory."""
+        return (place.first_tile(self.config.tile_q) + tile) * self.config.warpgroups + self.consumer
+
+    def send(self, sums, to, coordinate):
+        """Store a tile of sums."""
+        places = to.subtiles(coordinate)
+        subtiles = self.out.subtiles(sums, places)
+        for index in range(places.count):
+            self.out.store(subtiles[None, None, None, index], index % self.out.stage.stages, places, index)
+
+
+@dataclass(frozen=True)
+class KeyGradients(Gradients):
+    """A consumer warpgroup with 64 keys of its own: P and dS pass on in registers, and dQ leaves by TMA.
+
+    Attributes
+    ----------
+    own_dq : Tensor (VECTOR, vectors), fp32
+        This thread's part of dQ in shared memory.
+    dq_sink : Sink
+    dq_tiles : TmaTiles
+    """
+
+    own_dq: cute.Tensor
+    dq_sink: Sink
+    dq_tiles: tma.TmaTiles
+
+    def pass_p(self, p, q_state):
+        """Make P the operand of dV."""
+        self.to_operand(p, self.dv)
+
+    def p_stage(self, q_state):
+        """Return 0: P has no stage."""
+        return 0
+
+    def pass_ds(self):
+        """Make dS the operand of dK."""
+        self.to_operand(self.dp.tCrC, self.dk)
+
+    def ds_stage(self, q_state):
+        """Return the stage of dS: the other warpgroup has read it two tiles ago, and been at the barrier since."""
+        return q_state.count % 2
+
+    def to_operand(self, sums, into):
+        """Make accumulators the A of another product."""
+        tile = (self.config.tile_k, self.config.tile_q)
+        operand.from_accumulators(sums, self.s.tiled_mma, tile, into.tiled_mma, into=into.tCrA)
+
+    @cute.jit
+    def add_dq(self, key, tile, place: Place, head):
+        """Add this warpgroup's part of dQ, not scaled, to the sums in memory, in the order of registers."""
+        row = self.row_of_dq(tile, place)
+        places = self.dq_tiles.subtiles((row, 0, head, place.batch))
+        self.dq_sink.wait()
+        self.meet()
+        for vector in cutlass.range_constexpr(cute.size(self.own_dq, mode=[1])):
+            held = cute.make_rmem_tensor(VECTOR, cutlass.Float32)
+            for element in cutlass.range_constexpr(VECTOR):
+                held[element] = self.dq.tCrC[vector * VECTOR + element]
+            cute.autovec_copy(held, self.own_dq[None, vector])
+        cute.arch.fence_proxy("async.shared", space="cta")  # TMA reads what was written
+        self.meet()
+        if cutlass.const_expr(self.order is None):
+            self.dq_sink.send(places, 0, 0, 1)
+        else:
+            counter, rank = (row, head, place.batch), self.rank(key, tile, place.band)
+            self.order.wait(counter, rank)
+            self.dq_sink.send(places, 0, 0, 1)
+            self.order.pass_on(counter, rank)
+
+    @cute.jit
+    def store(self, coordinate):
+        """Store dK and dV of a tile of keys."""
+        if cutlass.const_expr(self.config.overlays_out):
+            self.dq_sink.wait()  # it has read the memory where dK and dV are staged
+            self.out.stage.meet()
+        self.send(self.dk.tCrC, self.dk_tiles, coordinate)
+        self.send(self.dv.tCrC, self.dv_tiles, coordinate)
+
+    def finish(self):
+        """Wait until TMA has read all that was sent."""
+        self.out.finish()
+        if not self.config.overlays_out:
+            self.dq_sink.wait()
+
+
+@dataclass(frozen=True)
+class SharedGradients(Gradients):
+    """A consumer warpgroup that shares keys: P and dS pass through memory, where queries' and columns' parts meet.
+
+    Attributes
+    ----------
+    dq_sums : Tensor (rows, columns, heads, batch), fp32
+        Sums of dQ in memory.
+    """
+
+    dq_sums: cute.Tensor
+
+    def pass_p(self, p, q_state):
+        """Make P the operand of dV."""
+        self.write(p, self.p_stage(q_state))
+        self.stage.publish()
+
+    def p_stage(self, q_state):
+        """Return the stage of P: the other warpgroup has read it two tiles ago, and been at the barrier since."""
+        return 1 + q_state.count % 2
+
+    def pass_ds(self):
+        """Do nothing: dS is in memory for dQ."""
+
+    def ds_stage(self, q_state):
+        """Return the stage of dS: the other warpgroup has read it before it came to the barrier with its part of P."""
+        return 0
+
+    @cute.jit
+    def add_dq(self, key, tile, place: Place, head):
+        """Add this warpgroup's part of dQ, not scaled, to the sums in memory, in the order of registers.
+
+        There is no shared memory to stage it in, nor time: MMAs of 64 keys wait for their operands.
+        """
+        row = self.row_of_dq(tile, place)
+        sums = self.dq_sums[row * self.config.dq_rows, None, head, place.batch].iterator
+        lane = cute.arch.thread_idx()[0] % 128
+        counter, rank = (row, head, place.batch), None
+        if cutlass.const_expr(self.order is not None):
+            rank = self.rank(key, tile, place.band)
+            self.order.wait(counter, rank)
+            self.meet()
+        # A block of a list may have tiles behind the last query.
+        if cutlass.const_expr(self.lists is None) or tile * self.config.tile_q < place.band.keys:
+            for vector in cutlass.range_constexpr(self.config.dq_registers // VECTOR):
+                held = cute.make_rmem_tensor(VECTOR, cutlass.Float32)
+                for element in cutlass.range_constexpr(VECTOR):
+                    held[element] = self.dq.tCrC[vector * VECTOR + element]
+                to = sums + (vector * 128 + lane) * VECTOR
+                cute.arch.red(to, held.load().ir_value(), op="add", dtype="f32", sem="relaxed", scope="gpu")
+        if cutlass.const_expr(self.order is not None):
+            self.meet()  # all threads have added
+            self.order.pass_on(counter, rank)
+
+    @cute.jit
+    def store(self, coordinate):
+        """Store this warpgroup's columns of dK and dV of a tile of keys."""
+        self.stage.meet()  # all have read the memory where dK and dV are staged
+        self.send(self.dk.tCrC, self.dk_tiles, coordinate)
+        self.send(self.dv.tCrC, self.dv_tiles, coordinate)
+        self.out.finish()
+        self.stage.meet()
+
+    def finish(self):
+        """Do nothing: TMA has read all that was sent."""
