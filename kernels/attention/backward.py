@@ -186,7 +186,7 @@ class Derives:
         p, dp, stage = self.s.tCrC, self.dp.tCrC, q_state.index
         self.q_ring.wait(q_state)
         self.s.issue(b=stage)
-        weights = self.weights(key, tile, (head, place.batch))
+        weights = self.weights(key, tile, place.scores(head))
         self.do_ring.wait(q_state)
         # There are no registers for dP beside what the functions need: it is multiplied after them.
         if cutlass.const_expr(self.config.scoring.needs_registers):
@@ -194,7 +194,7 @@ class Derives:
         else:
             self.dp.issue(b=stage)
             warpgroup.wait_group(1)
-        derivatives = self.score_tile(key, tile, (head, place.batch), hides=masked or self.lists is None)
+        derivatives = self.score_tile(key, tile, place.scores(head), hides=masked or self.lists is None)
         if cutlass.const_expr(masked):
             query = tile * self.config.tile_q
             place.band.mask(p, self.scores, key, query, is_ragged=self.masks_rows(place))
@@ -254,13 +254,13 @@ class Derives:
         """Replace products by what the score and mask functions make of them; return the derivatives, if not 1."""
         if self.functions is None:
             return []
-        return self.functions.apply(self.s.tCrC, key, tile * self.config.tile_q, place[::-1], hides)
+        return self.functions.apply(self.s.tCrC, key, tile * self.config.tile_q, place, hides)
 
     def weights(self, key, tile, place):
         """Return the factors of the probabilities; None if there are none."""
         if self.functions is None:
             return None
-        return self.functions.weights(self.s.tCrC, key, tile * self.config.tile_q, place[::-1])
+        return self.functions.weights(self.s.tCrC, key, tile * self.config.tile_q, place)
 
     @property
     def factor_log2(self):
@@ -502,8 +502,7 @@ class Backward:
             )
             scores, functions = make_subtile((tile_k, tile_q), config.warpgroups, tidx), None
             if cutlass.const_expr(config.scoring.graph is not None):
-                extents = places.band.queries, places.band.keys
-                functions = make_score_functions(config.scoring.transposed, tables, scores, scale, *extents)
+                functions = make_score_functions(config.scoring.transposed, tables, scores, scale)
             derives = Derives(
                 config,
                 kv_ring,

@@ -152,7 +152,7 @@ class Attends:
         q_state.advance()
         self.v_ring.wait(v_state)
         self.pv.issue(b=v_state.index, accumulate=True)
-        factors, lse = self.softmax.finish(self.sink_of(place))
+        factors, lse = self.softmax.finish(self.sinks_of(place, query))
         self.store_lse(place, query, lse)
         warpgroup.wait_group(0)
         self.v_ring.release(v_state)
@@ -228,20 +228,32 @@ class Attends:
     def score_tile(self, place, query, tile, hides=True, shown=None):
         """Replace products by what the score and mask functions make of them, if there are any."""
         if self.functions is not None:
-            self.functions.apply(
-                self.qk.tCrC, query, tile * self.config.tile_n, (place.batch, place.head), hides, shown
-            )
+            self.functions.apply(self.qk.tCrC, query, tile * self.config.tile_n, place.scores(), hides, shown)
 
     def weigh(self, place, query, tile):
         """Multiply exponentials by their weights, if there are any: sums of rows are those without."""
         if self.functions is not None:
-            weights = self.functions.weights(self.qk.tCrC, query, tile * self.config.tile_n, (place.batch, place.head))
+            weights = self.functions.weights(self.qk.tCrC, query, tile * self.config.tile_n, place.scores())
             if weights is not None:
                 weights.times(self.qk.tCrC, self.qk.tCrC)
 
-    def sink_of(self, place):
-        """Return the logit that joins the sums of a tile's rows, times log2(e); None if there is none."""
-        return None if self.sinks is None else self.sinks[place.head].to(cutlass.Float32) * LOG2_E
+    def sinks_of(self, place, query):
+        """Return the logits that join the sums of this thread's rows, times log2(e); None if there are none."""
+        if self.sinks is None:
+            return None
+        rows, sharing = self.scores.distinct(0), place.band.sharing
+        if sharing is None:
+            found = [self.sinks[place.head].to(cutlass.Float32) * LOG2_E] * len(rows)
+        else:  # rows are those of all heads that share keys
+            first = query + self.scores.of_thread(0)
+            heads = (place.head * sharing + (first + row) % sharing for row in rows)
+            found = [self.sinks[head].to(cutlass.Float32) * LOG2_E for head in heads]
+        if place.split is not None:  # of the parts of the keys the first has them
+            found = [select(place.split.index == 0, each, -cutlass.Float32.inf) for each in found]
+        if place.queries is not None:  # rows behind the last sequence have none
+            is_one = place.queries.group < self.places.queries.known
+            found = [select(is_one, each, -cutlass.Float32.inf) for each in found]
+        return found
 
     @cute.jit
     def begin_turn(self, is_first):
@@ -433,8 +445,7 @@ class Forward:
             scores = make_subtile((tile_m, tile_n), config.warpgroups, tidx)
             functions = None
             if cutlass.const_expr(config.scoring.graph is not None):
-                extents = places.band.queries, places.band.keys
-                functions = make_score_functions(config.scoring.graph, tables, scores, scale, *extents)
+                functions = make_score_functions(config.scoring.graph, tables, scores, scale)
             own = o.stage_slice(consumer, plan["sO"].content.stages // config.warpgroups)
             store_mma = to_tiled_mma(rules.wgmma_tiling(config.dtype, config.dtype, config.head_v, 1))
             attends = Attends(
