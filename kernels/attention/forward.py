@@ -338,6 +338,8 @@ class Forward:
         heads, kv_heads = (cute.size(each, mode=[cute.rank(each) - 2]) for each in (q, k))
         group = heads // kv_heads
         keys_at_once = L2_BYTES // ((config.head + config.head_v) * 2)
+        # Sequences have at most the pages of a row of their table, which others' tables may have too.
+        key_rows = cute.size(k, mode=[0]) if table is None else cute.size(table) * config.page
         parts = () if splits is None else (splits,)
         if cutlass.const_expr(cute.rank(q) == 4):
             batch, queries = cute.size(q, mode=[0]), cute.size(q, mode=[1])
@@ -348,12 +350,12 @@ class Forward:
                 places = Batches(Band(queries, keys, left, right, sharing), None if splits is None else heads, splits)
                 at_once = cutlass.max(keys_at_once // keys, 1) * group
             else:
-                keys = keys_of(lengths, cute.size(k, mode=[0]), has_tail=False)
+                keys = keys_of(lengths, key_rows, has_tail=False)
                 band = Band(queries, cutlass.Int32(0), left, right, sharing)
                 places, at_once = Cached(band, None if splits is None else heads, splits, keys, table), group
         else:
             queries = queries_of(lengths, cute.size(q, mode=[0]), has_tail=True)
-            keys = keys_of(lengths, cute.size(k, mode=[0]), has_tail=False)
+            keys = keys_of(lengths, key_rows, has_tail=False)
             places = Ragged(queries, keys, left, right, None if splits is None else heads, splits, table)
             raster, at_once = math.prod((heads, *parts)), keys_at_once
             count = queries.most_tiles(config.tile_m) * raster
