@@ -197,7 +197,7 @@ def launch_backward(
     `dlse` is the gradient of the logarithms, if they have one. dQ is summed in an order that differs from run to run,
     unless `is_ordered`, which needs scores without lists of blocks.
     With `lengths`, its tensors, tiles are dealt out by the keys of the longest sequence. `read` is what the scoring
-    reads. Returns the rows' sums of dO * O, less `dlse`, (batch, heads, queries), if there are no lengths.
+    reads. Returns the rows' statistics, of `Backward`.
     """
     bounds = left is not None, right is not None
     is_scored = bool(scoring.suffix)
@@ -234,7 +234,7 @@ def launch_backward(
     backward = compile_backward(config, given)
     backward(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas, lengths, counters, *read)
     compile_rows_of_dq(config, given)(sums, rows_dq, scale, lengths)
-    return stats[:, :, 1, :queries]
+    return stats
 
 
 def scored_forward(config: ForwardConfig, scoring: Scoring) -> ForwardConfig:
