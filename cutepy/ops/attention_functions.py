@@ -167,18 +167,14 @@ def check_scoring(
     sinks: torch.Tensor | None,
     tables: Tensors,
     functions: str,
-    batch: int,
-    queries: int | None = None,
-    keys: int | None = None,
+    extents: tuple[int, int | None, int | None],
 ) -> None:
     """Check what the functions and the sinks are given, beside q (..., heads, head).
 
     Parameters
     ----------
-    batch : int
-        Matrices of scores, of the batch or of sequences.
-    queries, keys : int or None
-        Extents of each; None if only the device knows them.
+    extents : (int, int or None, int or None)
+        Matrices of scores, of the batch or of sequences; their queries and keys, None if only the device knows these.
 
     Raises
     ------
@@ -201,7 +197,8 @@ def check_scoring(
                 f"got {tensor.device}"
             )
     check_reach(graph, tables)
-    extents = {
+    batch, queries, keys = extents
+    counted = {
         "batch_index": (batch, "the batch"),
         "head_index": (heads, "the head"),
         "row_index": (queries, "the query"),
@@ -209,7 +206,7 @@ def check_scoring(
     }
     for tensor, inputs in _uses(graph, tables):
         for mode, source in enumerate(inputs):
-            count, name = extents.get(graph.nodes[source].op, (None, ""))
+            count, name = counted.get(graph.nodes[source].op, (None, ""))
             if count is not None and tensor.shape[mode] < count:
                 raise ValueError(
                     f"a tensor of shape {tuple(tensor.shape)} is indexed by {name} in dimension {mode}, which must "
@@ -217,7 +214,7 @@ def check_scoring(
                 )
 
 
-def check_reach(graph: Graph, tables: Tensors) -> None:
+def check_reach(graph: Graph | None, tables: Tensors) -> None:
     """Check that 32 bits tell the places in tables that differ within a tile of scores.
 
     Raises
@@ -225,6 +222,8 @@ def check_reach(graph: Graph, tables: Tensors) -> None:
     ValueError
         If they don't.
     """
+    if graph is None:
+        return
     for tensor, inputs in _uses(graph, tables):
         varying = [mode for mode, source in enumerate(inputs) if graph.nodes[source].shape != "scalar"]
         if sum((tensor.shape[mode] - 1) * tensor.stride(mode) for mode in varying) >= 2**31:

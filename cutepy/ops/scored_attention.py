@@ -93,7 +93,7 @@ def _fake(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _, functions, _, scale, *_ = rest
     check(q, k, v, scale)
-    check_scoring(q, sinks, tables, functions, *q.shape[:2], k.shape[1])
+    check_scoring(q, sinks, tables, functions, (*q.shape[:2], k.shape[1]))
     return results_like(q, v)
 
 
@@ -112,7 +112,7 @@ def _reference(
     deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check(q, k, v, scale)
-    check_scoring(q, sinks, tables, functions, *q.shape[:2], k.shape[1])
+    check_scoring(q, sinks, tables, functions, (*q.shape[:2], k.shape[1]))
     scored = reference.Scored(functions, tables, sinks, blocks, block_size)
     o, lse = scored.forward(q, k, v, scale, left, right)
     return o.contiguous(), lse
@@ -166,7 +166,7 @@ def _scored(
     launch = _launches.get(key)
     if launch is None:
         check(q, k, v, scale)
-        check_scoring(q, sinks, tables, functions, *q.shape[:2], k.shape[1])
+        check_scoring(q, sinks, tables, functions, (*q.shape[:2], k.shape[1]))
         scoring = scoring_of(functions, tables, sinks, block_size)
         launch = _launches.keep(key, _find_launch(q, k, v, scale, left, right, scoring))
     return launch((q, k, v), sinks, tables, blocks)  # type: ignore[no-any-return]
