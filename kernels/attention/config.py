@@ -105,6 +105,11 @@ class Scoring:
         """True if probabilities have weights, as with dropout."""
         return self.graph is not None and any(result.name == "weight" for result in self.graph.results)
 
+    @property
+    def reads_each(self) -> bool:
+        """True if a table is read for each score."""
+        return self.graph is not None and any(node.op == "gather" and node.shape == "tile" for node in self.graph.nodes)
+
     @cached_property
     def transposed(self) -> Graph | None:
         """Graph on transposed scores, with the derivative where it is not 1; None if there are no functions."""

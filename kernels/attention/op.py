@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -123,8 +123,8 @@ def plan_decode(
     bounds = left is not None, right is not None
     dtype, head, head_v = dtype_name(q.dtype), q.shape[3], v.shape[-1]
     batch, queries, heads, _ = q.shape
-    config = choose_decode(dtype, head, head_v, left=bounds[0], right=bounds[1], page=page, is_split=False)
-    config = replace(config, scoring=scoring)
+    choose = partial(choose_decode, dtype, head, head_v, left=bounds[0], right=bounds[1], page=page, scoring=scoring)
+    config = choose(is_split=False)
     if INVARIANCE.on:
         splits = INVARIANT_SPLITS
     else:
@@ -135,8 +135,7 @@ def plan_decode(
         return lambda q, k, v, o, lse, lengths, table, read=NOTHING_READ: function(
             q, k, v, o, lse, *rest, lengths, table, None, sharing, *read
         )
-    config = choose_decode(dtype, head, head_v, left=bounds[0], right=bounds[1], page=page, is_split=True)
-    config = replace(config, scoring=scoring)
+    config = choose(is_split=True)
     function, combine = (
         compile_forward(config, given, is_cached=True, is_paged=page > 0, sharing=sharing),
         compile_combine(config),
