@@ -193,7 +193,9 @@ def test_torch_compiles_and_checks_it():
     lengths = torch.tensor([40, 3], dtype=torch.int32)
     call = lambda q: attention_decode(q, k, k, cache_seqlens=lengths)  # noqa: E731
     assert torch.equal(torch.compile(call, fullgraph=True, backend="aot_eager")(q), call(q))
-    torch.library.opcheck(torch.ops.cutepy.attention_decode.default, (q, k, k, lengths, None, 0.125, None, 0))
+    torch.library.opcheck(
+        torch.ops.cutepy.attention_decode.default, (q, k, k, lengths, None, None, [], "", 0.125, None, 0)
+    )
 
 
 def test_lengths_of_another_batch_are_refused_after_a_call_that_was_right():

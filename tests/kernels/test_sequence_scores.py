@@ -1,5 +1,6 @@
 """Functions of scores, sinks and dropout of sequences and of cached keys, against FlexAttention's form in float64."""
 
+import contextlib
 import functools
 import itertools
 import math
@@ -12,13 +13,20 @@ pytest.importorskip("cutlass")
 from hypothesis import given, settings, strategies as st  # noqa: E402
 
 import cutepy  # noqa: E402
+from cutepy.epilogues.scores import alibi, soft_cap, trace_scores  # noqa: E402
+from cutepy.kernels.attention.choice import choose_decode, choose_forward  # noqa: E402
+from cutepy.kernels.attention.config import Lengths, Scoring  # noqa: E402
+from cutepy.kernels.attention.op import compile_forward, scored_forward, table_dtype  # noqa: E402
 from cutepy.ops import (  # noqa: E402
     attention_decode,
     attention_varlen,
+    flash_attn_varlen_func,
+    flash_attn_with_kvcache,
 )
 from tests.kernels.test_attention_decode import in_pages  # noqa: E402
 from tests.kernels.test_attention_dropout import drawn, kept  # noqa: E402
 from tests.kernels.test_score_functions import ROUNDOFF, apart  # noqa: E402
+from tests.messages import refuses  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("complete_launches")
 
@@ -136,8 +144,7 @@ LENGTHS = [70, 0, 33], [150, 7, 20]
 
 @pytest.mark.parametrize("simulated", [pytest.param(True, marks=pytest.mark.integration), False])
 @pytest.mark.parametrize(
-    ("case", "options"),
-    [("functions", {}), ("cap and slopes", {"deterministic": True}), ("sinks", {}), ("functions", {"dropout_p": 0.3})],
+    ("case", "options"), [("functions", {"dropout_p": 0.3}), ("cap and slopes", {"deterministic": True})]
 )
 def test_sequences(case, options, simulated):
     check_sequences(*LENGTHS, case, simulated=simulated, **options)
@@ -211,3 +218,108 @@ CACHES = {
 )
 def test_cached_keys(name, simulated):
     check_cache(*CACHES[name], simulated=simulated)
+
+
+@pytest.mark.parametrize("simulated", [pytest.param(True, marks=pytest.mark.integration), False])
+def test_sinks_are_all_that_sequences_without_keys_have(simulated):
+    q, k = torch.randn(9, HEADS, 16).bfloat16().requires_grad_(), torch.zeros(0, KV_HEADS, 16).bfloat16()
+    bounds, sinks = (bounds_of([5, 2]), bounds_of([0, 0])), SINKS[:HEADS].clone().requires_grad_()
+    with cutepy.simulate() if simulated else contextlib.nullcontext():
+        o, lse = attention_varlen(q, k, k, cu_seqlens_q=bounds[0], cu_seqlens_k=bounds[1], sinks=sinks, return_lse=True)
+        grads = torch.autograd.grad((o, lse), (q, sinks), (torch.ones_like(o), torch.ones_like(lse)))
+        decoded = attention_decode(q[None], k[None], k[None], sinks=sinks.detach(), return_lse=True)
+    assert not any(each.any() for each in (o, decoded[0], grads[0]))
+    assert torch.equal(lse[:, :7], sinks[:, None].expand(HEADS, 7))
+    assert (lse[:, 7:] == -math.inf).all()
+    assert torch.equal(decoded[1][0], sinks[:, None].expand(HEADS, 9))
+    assert torch.equal(grads[1], torch.where(sinks == -math.inf, 0.0, 7.0))
+
+
+def test_flash_attns_functions_pass_each_argument_on():
+    q, k = torch.randn(7, HEADS, 16).bfloat16(), torch.randn(4, 8, KV_HEADS, 16).bfloat16()
+    bounds, of_keys = bounds_of([5, 2]), bounds_of([16, 3])
+    table, ours = torch.tensor([[2, 0], [3, 3]], dtype=torch.int32), {"soft_cap": 2.0, "alibi_slopes": SLOPES[:2]}
+    theirs = {"softcap": 2.0, "alibi_slopes": SLOPES[:2], "learnable_sink": SINKS}
+    torch.manual_seed(0)
+    found = flash_attn_varlen_func(q, k, k, bounds, of_keys, dropout_p=0.4, causal=True, block_table=table, **theirs)
+    torch.manual_seed(0)
+    lengths = {"cu_seqlens_q": bounds, "seqused_k": of_keys.diff(), "block_table": table}
+    assert torch.equal(found, attention_varlen(q, k, k, **lengths, **ours, sinks=SINKS, dropout_p=0.4, causal=True))
+    found = flash_attn_with_kvcache(q[:2, None], k, k, of_keys.diff(), table, **theirs)
+    lengths = {"cache_seqlens": of_keys.diff(), "block_table": table}
+    assert torch.equal(found, attention_decode(q[:2, None], k, k, **lengths, **ours, sinks=SINKS))
+
+
+def test_torch_compiles_and_checks_them():
+    q, k = torch.randn(7, HEADS, 16).bfloat16().requires_grad_(), torch.randn(19, KV_HEADS, 16).bfloat16()
+    bounds, of_keys = bounds_of([5, 2]), bounds_of([16, 3])
+    cache, lengths = k[:16].view(2, 8, KV_HEADS, 16), torch.tensor([8, 3], dtype=torch.int32)
+    score = lambda s, b, h, i, j, bias: s * bias[h]  # noqa: E731
+
+    def call(q, bias):
+        how = {"score": score, "operands": {"bias": bias}, "sinks": SINKS, "soft_cap": 2.0}
+        o = attention_varlen(q, k, k, cu_seqlens_q=bounds, cu_seqlens_k=of_keys, dropout_p=0.2, **how)
+        return o, attention_decode(q[:2, None].detach(), cache, cache, cache_seqlens=lengths, **how)
+
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    for bias in SLOPES[:2]:
+        torch.manual_seed(0)
+        found = compiled(q, bias)
+        torch.manual_seed(0)
+        assert all(torch.equal(one, other) for one, other in zip(found, call(q, bias), strict=True))
+    text, sinks = trace_scores(of_all_places, hidden).graph.line, SINKS.nan_to_num().requires_grad_()
+    table = torch.tensor([[0, 1], [1, 1]], dtype=torch.int32)
+    how = sinks, [TABLE], text
+    opcheck = functools.partial(torch.library.opcheck, torch.ops.cutepy.attention_varlen.default)
+    opcheck((q, k, k, bounds, of_keys, None, None, None, *how, 0, 5, 16, 0.25, None, 0, True))
+    rows = q.detach(), k[:16], k[:16]
+    opcheck((*rows, bounds, None, None, lengths, table, sinks.detach(), *how[1:], 8, 5, 16, 0.25, None, 0, False))
+    torch.library.opcheck(
+        torch.ops.cutepy.attention_decode.default,
+        (rows[0][:2, None], cache, cache, lengths, None, sinks.detach(), *how[1:], 0.25, None, 0),
+    )
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("head", [64, 128])
+@pytest.mark.parametrize("score", [soft_cap(30.0), alibi(SLOPES[0]), lambda s, b, h, i, j: s + TABLE[b, h, i - j]])
+def test_kernels_do_not_spill(head, score):
+    traced = trace_scores(score)
+    scoring = Scoring(traced.graph.text, tuple(map(table_dtype, traced.tensors)), sinks=True)
+    options = {"left": False, "right": True}
+    config = scored_forward(choose_forward("bfloat16", head, head, 4096, **options), scoring)
+    assert compile_forward(config, Lengths(True, True)).resources[0].spill_store_bytes == 0
+    options |= {"page": 64, "is_split": True, "scoring": scoring.of_packed_heads(8)}
+    config = choose_decode("bfloat16", head, head, **options)
+    function = compile_forward(config, Lengths(k_used=True), is_cached=True, is_paged=True, sharing=8)
+    assert function.resources[0].spill_store_bytes == 0
+
+
+BOUNDS, USED = bounds_of([3, 1]), torch.tensor([3, 1], dtype=torch.int32)
+PAGES = {"cu_seqlens_q": BOUNDS, "block_table": torch.zeros(2, 1, dtype=torch.int32)}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"cu_seqlens_q": BOUNDS, "cu_seqlens_k": BOUNDS, "sinks": torch.zeros(3)},
+        {"cu_seqlens_q": BOUNDS, "cu_seqlens_k": BOUNDS, "alibi_slopes": SLOPES[:1]},
+        {"cu_seqlens_q": BOUNDS, "cu_seqlens_k": BOUNDS, "dropout_p": 2.0},
+        {**PAGES, "cu_seqlens_k": BOUNDS},
+        PAGES,
+        {**PAGES, "seqused_k": USED, "block_table": torch.zeros(3, 1, dtype=torch.int32)},
+    ],
+)
+def test_arguments_that_are_refused(options):
+    k = torch.zeros(*((4,) if "block_table" not in options or "cu_seqlens_k" in options else (2, 8)), KV_HEADS, 16)
+    with refuses(ValueError):
+        attention_varlen(torch.zeros(4, HEADS, 16).half(), *(k.half(),) * 2, **options)
+
+
+def test_gradients_that_are_refused():
+    q, k = torch.zeros(4, HEADS, 16).half().requires_grad_(), torch.zeros(2, 8, KV_HEADS, 16).half()
+    with refuses(NotImplementedError):
+        attention_varlen(q, k, k, **PAGES, seqused_k=USED).sum().backward()
+    table = torch.zeros(HEADS, requires_grad=True)
+    with refuses(NotImplementedError):
+        attention_varlen(q, q, q, cu_seqlens_q=BOUNDS, cu_seqlens_k=BOUNDS, score=lambda s, b, h, i, j: s * table[h])
