@@ -36,9 +36,9 @@ def read_by(q: torch.Tensor, functions: tuple[Any, ...], sinks: torch.Tensor | N
     """
     if sinks is not None and sinks.is_floating_point():
         sinks = sinks.float()
-    if not dropout_p and all(each is None for each in functions):
-        return sinks, [], ""
     soft_cap, slopes, score, mask, operands = functions
+    if soft_cap is slopes is score is mask is operands is None and not dropout_p:
+        return sinks, [], ""
     # Seeds are drawn on the device by torch's generator, as CUDA graphs and torch.compile know to repeat it.
     drawn = torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32, device=q.device) if dropout_p else q.new_empty(0)
     text, tables = traced(soft_cap, slopes, score, mask, operands or {}, dropout_p, drawn.unbind())
@@ -256,9 +256,9 @@ def check_no_gradients(tables: Tensors) -> None:
             )
 
 
-def beside(q: torch.Tensor, tables: Tensors) -> list[torch.Tensor]:
+def beside(q: torch.Tensor, tables: Tensors) -> Tensors:
     """Return the tables on the device of q: a single element may be elsewhere, as torch takes it."""
-    return [each if each.dim() or each.device == q.device else each.to(q.device) for each in tables]
+    return tables and [each if each.dim() or each.device == q.device else each.to(q.device) for each in tables]
 
 
 def dsinks_like(q: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:

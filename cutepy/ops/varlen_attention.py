@@ -279,7 +279,7 @@ class _Given(NamedTuple):
     @property
     def lengths(self) -> Lengths:
         """Lengths of the sequences."""
-        return Lengths(*self[:4])
+        return Lengths(self.q_begins, self.k_begins, self.q_used, self.k_used)
 
     @property
     def how(self) -> tuple[float, int | None, int | None]:
@@ -416,13 +416,13 @@ def _attention_varlen(
     lengths = given.lengths
     # A function's tables may have an element for each sequence.
     count = lengths.count if given.tables or given.page else 0
-    key = (*given.how, given.functions, given.page, given.most_queries, lengths.given, count, EXECUTION.backend is None)
+    key = (*given[7:10], *given.how, lengths.given, count, EXECUTION.backend is None)
     key = (*key, *described(q, k, v, given.table, given.sinks, *given.tables))
     launch = _launches.get(key)
     if launch is None:
         _check(q, k, v, given)
         launch = _launches.keep(key, _find_launch(q, k, v, given))
-    return launch(q, k, v, given)
+    return launch(q, k, v, given, lengths)
 
 
 def _to_launch(
@@ -443,18 +443,20 @@ def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Give
     tokens, heads, _ = q.shape
     shape, rows = (tokens, heads, v.shape[-1]), (1, heads, tokens)
     if 0 in q.shape:
-        return lambda q, k, v, _: _results(q, v)
+        return lambda q, k, v, *_: _results(q, v)
     scoring, lengths = scoring_of(given.functions, given.tables, given.sinks), given.lengths
     launch = plan_forward(q, k, v, *given.how, lengths.given, given.most_queries, scoring, given.page)
     ways, has_gaps = tuple(map(way_to, (q, k, v))), lengths.q_used is not None
 
-    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given) -> tuple[torch.Tensor, torch.Tensor]:
+    def run(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given, lengths: Lengths
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         o, lse = q.new_empty(shape), q.new_empty(rows, dtype=torch.float32)
         if has_gaps:
             o.zero_()
             lse.fill_(-math.inf)
         made = (each if way is None else way(each) for way, each in zip(ways, (q, k, v), strict=True))
-        launch(*made, o, lse, given.lengths, forward_reads(given.tables, given.sinks, ()), given.table)
+        launch(*made, o, lse, lengths, forward_reads(given.tables, given.sinks, ()), given.table)
         return o, lse[0]
 
     return run

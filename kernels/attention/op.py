@@ -268,6 +268,8 @@ def forward_reads(
     tables: Sequence[torch.Tensor], sinks: torch.Tensor | None, lists: Sequence[torch.Tensor]
 ) -> tuple[Any, ...]:
     """Return what a forward kernel takes of the tensors that a scoring reads."""
+    if sinks is None and not tables and not lists:
+        return NOTHING_READ
     return (tuple(map(_in_memory, tables)) or None, sinks, tuple(lists) or None)
 
 
