@@ -7,6 +7,7 @@ beyond the last query and key read nothing beyond a table.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import cutlass
 import cutlass.cute as cute
@@ -20,10 +21,27 @@ from cutepy.epilogues.graph import Graph, Node
 _NEVER_NEGATIVE = ("row_index", "column_index", "batch_index", "head_index")
 
 
+class ScoresPlace(NamedTuple):
+    """Matrix of scores that a tile is of.
+
+    Attributes
+    ----------
+    batch, head : Int32
+        Its index in the batch, or among the sequences, and its head.
+    rows, columns : Int32
+        Its extents.
+    """
+
+    batch: Any
+    head: Any
+    rows: Any
+    columns: Any
+
+
 class ScoreEvaluation(Evaluation):
     """Values of a score function's graph on a thread's scores: also places in the batch, counts, and tables.
 
-    `functions` are the `ScoreFunctions`, and `place` is the batch and the head; the others are as of `Evaluation`.
+    `functions` are the `ScoreFunctions`, and `place` is a `ScoresPlace`; the others are as of `Evaluation`.
     """
 
     def __init__(self, functions, accumulators, row, column, place):
@@ -37,10 +55,10 @@ class ScoreEvaluation(Evaluation):
     def _compute(self, n, slot, sources):
         node = self.graph.nodes[n]
         single = {
-            "batch_index": self.place[0],
-            "head_index": self.place[1],
-            "row_count": self.functions.rows,
-            "column_count": self.functions.columns,
+            "batch_index": self.place.batch,
+            "head_index": self.place.head,
+            "row_count": self.place.rows,
+            "column_count": self.place.columns,
         }
         if node.op in single:
             return wrapping(single[node.op])
@@ -92,16 +110,12 @@ class ScoreFunctions:
         Coordinates of the scores, one subtile of all columns.
     scale : Float32
         Factor of the products before the score function.
-    rows, columns : Int32
-        Of all scores of a head.
     """
 
     graph: Graph
     tables: tuple
     tile: AccumulatorTile
     scale: Float32
-    rows: Int32
-    columns: Int32
 
     @cached_property
     def results(self) -> dict[str, int]:
@@ -122,8 +136,7 @@ class ScoreFunctions:
             Complete.
         row, column : Int32
             Of the tile's first score.
-        place : (Int32, Int32)
-            Batch and head.
+        place : ScoresPlace
         hides : bool
             False to leave out the mask function.
         shown : Boolean, optional
@@ -207,7 +220,7 @@ def weighted(probability, derivative):
 
 
 def make_score_functions(
-    graph: Graph | None, tables: tuple, tile: AccumulatorTile, scale: Float32, rows: Int32, columns: Int32
+    graph: Graph | None, tables: tuple, tile: AccumulatorTile, scale: Float32
 ) -> ScoreFunctions | None:
     """Make the functions of a graph; None if there is none."""
-    return None if graph is None else ScoreFunctions(graph, tables, tile, scale, rows, columns)
+    return None if graph is None else ScoreFunctions(graph, tables, tile, scale)

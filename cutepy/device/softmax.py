@@ -105,7 +105,7 @@ class OnlineSoftmax:
         return factors
 
     @cute.jit
-    def finish(self, sink_log2=None):
+    def finish(self, sinks_log2=None):
         """Return, for each row, the reciprocal of its sum, 0 where that is 0, and the natural logarithm of the sum.
 
         All threads of a warp call. The logarithm is of the sum of exp(scale * score), so that it includes the maximum;
@@ -113,8 +113,8 @@ class OnlineSoftmax:
 
         Parameters
         ----------
-        sink_log2 : Float32, optional
-            A logit that joins the sum of each row, times log2(e), where there is one.
+        sinks_log2 : sequence of Float32, optional
+            Logits that join the sums, of each row of this thread, times log2(e).
         """
         factors = cute.make_rmem_tensor(self.total.shape, Float32)
         lse = cute.make_rmem_tensor(self.total.shape, Float32)
@@ -125,8 +125,8 @@ class OnlineSoftmax:
             base = self.maximum[row] * self.scale_log2
             if cutlass.const_expr(self.raised_by != 0):
                 base = base - Float32(self.raised_by)
-            if cutlass.const_expr(sink_log2 is not None):
-                factors[row], lse[row] = self.joined(base, value, sink_log2)
+            if cutlass.const_expr(sinks_log2 is not None):
+                factors[row], lse[row] = self.joined(base, value, sinks_log2[row])
             else:
                 is_seen = value != 0.0
                 factors[row] = select(is_seen, 1.0 / value, 0.0)

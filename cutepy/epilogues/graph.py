@@ -238,6 +238,42 @@ class Graph:
             nodes.append(infer(op, node.inputs, value, nodes, operands, self.tables, line=node.line))
         return Graph(operands, tuple(nodes), self.results, self.tables)
 
+    def of_packed_heads(self, group: int) -> Graph:
+        """Return the graph of a score function on rows that are the queries of `group` heads, a query's heads together.
+
+        Row r is query r // group, of head r % group of those that share keys.
+
+        Examples
+        --------
+        >>> text = ["()", "  v0 = acc()", "  v1 = row_index()", "  v2 = float(v1)", "  v3 = add(v0, v2)", "  return v3"]
+        >>> print(Graph.parse(chr(10).join(text)).of_packed_heads(8))
+        ()
+          v0 = acc()
+          v1 = row_index()
+          v2 = floordiv(v1, 8)
+          v3 = float(v2)
+          v4 = add(v0, v3)
+          return v4
+        """
+        nodes: list[Node] = []
+        places: list[int] = []
+
+        def add(op: str, *inputs: int, value: Attribute = None, line: Line | None = None) -> int:
+            nodes.append(infer(op, inputs, value, nodes, self.operands, self.tables, line=line))
+            return len(nodes) - 1
+
+        for node in self.nodes:
+            if node.op in ("row_index", "row_count"):
+                place = add("floordiv", add(node.op), value=group)
+            elif node.op == "head_index":
+                first = add("mul", add("head_index"), add("const", value=group))
+                place = add("add", first, add("mod", add("row_index"), value=group))
+            else:
+                place = add(node.op, *(places[n] for n in node.inputs), value=node.value, line=node.line)
+            places.append(place)
+        results = tuple(replace(result, node=places[result.node]) for result in self.results)
+        return Graph(self.operands, tuple(nodes), results, self.tables)
+
     def operand(self, name: str) -> Operand:
         """Return an operand by its name."""
         return next(operand for operand in self.operands if operand.name == name)

@@ -106,6 +106,7 @@ def compute_scores(
     *,
     first: int = 0,
     queries: int | None = None,
+    first_batch: int = 0,
 ) -> dict[str, torch.Tensor]:
     """Compute the results of score and mask functions, by their names.
 
@@ -121,6 +122,8 @@ def compute_scores(
         To compute in.
     queries : int, optional
         Number of queries; as many as rows if not given.
+    first_batch : int
+        Index of the first of the batch, as of a sequence by itself.
 
     Returns
     -------
@@ -140,7 +143,7 @@ def compute_scores(
         "row_index": lambda: counted(first + rows, -1, 1, begin=first),
         "column_index": lambda: counted(keys, -1),
         "head_index": lambda: counted(heads, -1, 1, 1),
-        "batch_index": lambda: counted(batch, -1, 1, 1, 1),
+        "batch_index": lambda: counted(first_batch + batch, -1, 1, 1, 1, begin=first_batch),
         "row_count": lambda: scores.new_tensor(rows if queries is None else queries, dtype=torch.int32),
         "column_count": lambda: scores.new_tensor(keys, dtype=torch.int32),
     }

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
+from cutepy.epilogues.scores import MaskFunction, ScoreFunction
 from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.choice import DECODE_ROWS
 from cutepy.kernels.attention.config import Lengths
-from cutepy.kernels.attention.op import plan_cached, plan_decode
+from cutepy.kernels.attention.op import forward_reads, plan_cached, plan_decode
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import ALL_KEYS, Window, check, results_like, settings, way_to
+from cutepy.ops.attention_functions import Tensors, beside, check_reach, check_scoring, read_by, scoring_of
 from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
@@ -34,6 +37,12 @@ def attention_decode(
     window: Window = ALL_KEYS,
     scale: float | None = None,
     return_lse: bool = False,
+    soft_cap: float | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    score: ScoreFunction | None = None,
+    mask: MaskFunction | None = None,
+    operands: Mapping[str, Any] | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute softmax(scale q k^T) v of new queries with cached keys, whose numbers only the device knows.
 
@@ -62,6 +71,8 @@ def attention_decode(
         Positive factor of the scores; 1 / sqrt(head) if not given.
     return_lse : bool
         True to return the natural logarithms of the rows' sums of exp(score) too.
+    soft_cap, alibi_slopes, score, mask, operands, sinks
+        As of `cutepy.ops.attention`. Query 0 is the first of q, and key 0 the sequence's first; `keys` is its length.
 
     Returns
     -------
@@ -86,7 +97,8 @@ def attention_decode(
     torch.Size([2, 1, 8, 64])
     """
     scale, left, right = settings(q, window, scale, causal=causal)
-    o, lse = _attention_decode(q, k_cache, v_cache, cache_seqlens, block_table, scale, left, right)
+    read = read_by(q, (soft_cap, alibi_slopes, score, mask, operands), sinks)
+    o, lse = _attention_decode(q, k_cache, v_cache, cache_seqlens, block_table, *read, scale, left, right)
     return (o, lse) if return_lse else o
 
 
@@ -99,7 +111,10 @@ def flash_attn_with_kvcache(
     softmax_scale: float | None = None,
     causal: bool = False,
     window_size: Window = ALL_KEYS,
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
     return_softmax_lse: bool = False,
+    learnable_sink: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute attention with the arguments of flash-attn's `flash_attn_with_kvcache`, of keys that are in the cache."""
     if isinstance(cache_seqlens, int):
@@ -114,6 +129,9 @@ def flash_attn_with_kvcache(
         window=window_size,
         scale=softmax_scale,
         return_lse=return_softmax_lse,
+        soft_cap=softcap or None,
+        alibi_slopes=alibi_slopes,
+        sinks=learnable_sink,
     )
 
 
@@ -123,6 +141,9 @@ def _check(
     v: torch.Tensor,
     lengths: torch.Tensor | None,
     table: torch.Tensor | None,
+    sinks: torch.Tensor | None,
+    tables: Tensors,
+    functions: str,
     scale: float,
 ) -> None:
     """Check all that can be told without data."""
@@ -130,6 +151,7 @@ def _check(
     if k.shape[:2] != v.shape[:2]:
         raise ValueError(f"k_cache and v_cache must have the same pages, got {tuple(k.shape)} and {tuple(v.shape)}")
     check_lengths(q, k.shape[1], lengths, table)
+    check_scoring(q, sinks, tables, functions, (*q.shape[:2], k.shape[1] if lengths is None else None))
 
 
 def check_lengths(q: torch.Tensor, keys: int, lengths: torch.Tensor | None, table: torch.Tensor | None) -> None:
@@ -175,11 +197,14 @@ def _fake(
     v: torch.Tensor,
     lengths: torch.Tensor | None,
     table: torch.Tensor | None,
+    sinks: torch.Tensor | None,
+    tables: Tensors,
+    functions: str,
     scale: float,
     left: int | None,
     right: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(q, k, v, lengths, table, scale)
+    _check(q, k, v, lengths, table, sinks, tables, functions, scale)
     return results_like(q, v)
 
 
@@ -189,12 +214,15 @@ def _reference(
     v: torch.Tensor,
     lengths: torch.Tensor | None,
     table: torch.Tensor | None,
+    sinks: torch.Tensor | None,
+    tables: Tensors,
+    functions: str,
     scale: float,
     left: int | None,
     right: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(q, k, v, lengths, table, scale)
-    return attend_each(q, k, v, lengths, table, scale, left, right)
+    _check(q, k, v, lengths, table, sinks, tables, functions, scale)
+    return attend_each(q, k, v, lengths, table, scale, left, right, functions, tables, sinks)
 
 
 def attend_each(
@@ -206,6 +234,9 @@ def attend_each(
     scale: float,
     left: int | None,
     right: int | None,
+    functions: str = "",
+    tables: Tensors = (),
+    sinks: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute attention of each sequence with its own keys in plain torch; arguments have been checked."""
     o, lse = results_like(q, v)
@@ -218,7 +249,8 @@ def attend_each(
             count = min(max(count, 0), table.shape[1] * page)
             pages = table[batch, : -(-count // page)].long()
             keys, values = (each[pages].flatten(0, 1)[:count] for each in (k, v))
-        found = reference.forward(q[batch][None], keys[None], values[None], scale, left, right)
+        scored = reference.Scored(functions, tables, sinks, first_batch=batch)
+        found = scored.forward(q[batch][None], keys[None], values[None], scale, left, right)
         o[batch], lse[batch] = (each[0] for each in found)
     return o, lse
 
@@ -243,8 +275,8 @@ def _flops(
 
 
 @register_both(
-    "cutepy::attention_decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? table, float scale, int? left, "
-    "int? right) -> (Tensor, Tensor)",
+    "cutepy::attention_decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? table, Tensor? sinks, "
+    "Tensor[] tables, str functions, float scale, int? left, int? right) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     sharding=shardings.of_attention_decode,
@@ -256,17 +288,22 @@ def _attention_decode(
     v: torch.Tensor,
     lengths: torch.Tensor | None,
     table: torch.Tensor | None,
+    sinks: torch.Tensor | None,
+    tables: Tensors,
+    functions: str,
     scale: float,
     left: int | None,
     right: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    given = described(q, k, v, lengths, table)
-    key = (scale, left, right, INVARIANCE.on, EXECUTION.backend is None, *given)
+    tables = beside(q, tables)
+    given = described(q, k, v, lengths, table, sinks, *tables)
+    key = (functions, scale, left, right, INVARIANCE.on, EXECUTION.backend is None, *given)
     launch = _launches.get(key)
     if launch is None:
-        _check(q, k, v, lengths, table, scale)
-        launch = _launches.keep(key, _find_launch(q, k, v, lengths, table, scale, left, right))
-    return launch(q, k, v, lengths, table)
+        _check(q, k, v, lengths, table, sinks, tables, functions, scale)
+        how = sinks, tables, functions, scale, left, right
+        launch = _launches.keep(key, _find_launch(q, k, v, lengths, table, *how))
+    return launch(q, k, v, lengths, table, forward_reads(tables, sinks, ()))
 
 
 def _find_launch(
@@ -275,6 +312,9 @@ def _find_launch(
     v: torch.Tensor,
     lengths: torch.Tensor | None,
     table: torch.Tensor | None,
+    sinks: torch.Tensor | None,
+    tables: Tensors,
+    functions: str,
     scale: float,
     left: int | None,
     right: int | None,
@@ -285,7 +325,12 @@ def _find_launch(
     most_keys = k.shape[1] * (1 if table is None else table.shape[1])
     if 0 in q.shape or not most_keys or 0 in k.shape:
         shape, of_rows = (batch, queries, heads, head_v), (batch, heads, queries)
-        return lambda q, *_: (q.new_zeros(shape), q.new_full(of_rows, -math.inf, dtype=torch.float32))
+
+        def of_nothing(q: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
+            lse, (_, sinks, _) = q.new_full(of_rows, -math.inf, dtype=torch.float32), rest[-1]
+            return q.new_zeros(shape), lse if sinks is None else lse.copy_(sinks[:, None].expand_as(lse))
+
+        return of_nothing
     page = 0 if table is None else k.shape[1]
     given = None if lengths is None else Lengths(k_used=True)
     is_packed = queries * group <= DECODE_ROWS and group > 1
@@ -300,14 +345,18 @@ def _find_launch(
     def of_all(cache: torch.Tensor) -> torch.Tensor:
         return cache.view(-1, *cache.shape[2:])
 
+    scoring = scoring_of(functions, tables, sinks)
+    if is_packed:
+        scoring = scoring.of_packed_heads(group)
+        check_reach(scoring.graph, tables)
     packed = rows_of(q) if is_packed else q
     ways = [way_to(q, rows_of if is_packed else None)]
     ways += [way_to(each, of_all if has_lengths else None) for each in (k, v)]
     if queries <= DECODE_ROWS:
         sharing = group if is_packed else None
-        launch = plan_decode(packed, *caches, scale, left, right, given, most_keys, page, sharing)
+        launch = plan_decode(packed, *caches, scale, left, right, given, most_keys, page, sharing, scoring)
     else:
-        launch = plan_cached(packed, *caches, scale, left, right, given, page)
+        launch = plan_cached(packed, *caches, scale, left, right, given, page, scoring)
     of_o, of_lse = (batch, queries, heads, head_v), (batch, heads, queries)
     rows = queries * group
     o_rows = (batch, rows, kv_heads, head_v), (queries * heads * head_v, head_v, group * head_v, 1)
@@ -316,9 +365,14 @@ def _find_launch(
     has_o_in_order, has_lse_in_order = queries == 1 or kv_heads == 1, queries == 1
 
     def run(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor | None, table: torch.Tensor | None
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        lengths: torch.Tensor | None,
+        table: torch.Tensor | None,
+        read: tuple[Any, ...],
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        rest = None if lengths is None else Lengths(k_used=lengths), table
+        rest = None if lengths is None else Lengths(k_used=lengths), table, read
         made = [each if way is None else way(each) for way, each in zip(ways, (q, k, v), strict=True)]
         o, lse = q.new_empty(of_o), q.new_empty(of_lse, dtype=torch.float32)
         if not is_packed:

@@ -13,8 +13,9 @@ from cutepy.kernels.attention.op import forward_reads, plan_forward
 from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import AS_THEY_ARE, DTYPES, check, flops, results_like, way_to
+from cutepy.ops.attention_functions import Tensors, beside, check_scoring, scoring_of
 from cutepy.ops.registration import register_both, requires_grad
-from cutepy.ops.scored_attention import Tensors, beside, check_scoring, of_nothing, prepare, scoring_of
+from cutepy.ops.scored_attention import of_nothing, prepare
 from cutepy.runtime.execution import EXECUTION
 
 FLOAT8 = torch.float8_e4m3fn
@@ -129,7 +130,7 @@ def _check(
 ) -> None:
     check(q, k, v, scale, dtypes=(FLOAT8,))
     _check_scales(q, k, scales)
-    check_scoring(q, k, sinks, tables, functions)
+    check_scoring(q, sinks, tables, functions, (*q.shape[:2], k.shape[1]))
     if out_dtype not in DTYPES:
         raise TypeError(f"out_dtype must be {' or '.join(map(dtype_name, DTYPES))}, got {dtype_name(out_dtype)}")
 
@@ -215,7 +216,7 @@ def _quantised(
     right: int | None,
     out_dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    tables, scales = [beside(table, q) for table in tables], (q_scale, k_scale, v_scale)
+    tables, scales = beside(q, tables), (q_scale, k_scale, v_scale)
     key = (functions, *block_size, scale, left, right, out_dtype, EXECUTION.backend is None, len(tables))
     key = (*key, *described(q, k, v, *scales, sinks, *tables, *blocks))
     launch = _launches.get(key)

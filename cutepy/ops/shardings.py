@@ -366,11 +366,11 @@ def _of_heads(q: torch.Tensor, k: torch.Tensor) -> tuple[Letters, Letters]:
     return of_q[-q.dim() :], of_k[-q.dim() :]
 
 
-def of_attention_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any) -> Sharding:  # noqa: ANN401
-    """Shard attention of packed sequences along the heads."""
+def of_attention_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> Sharding:  # noqa: ANN401
+    """Shard attention of packed sequences along the heads, where no function counts these."""
     of_q, of_k = _of_heads(q, k)
-    of_lengths = _of_lengths(lengths[:4])
-    return Sharding((of_q, of_k, of_k, *of_lengths), (of_q, letters("h", None)), ("h",))
+    of_rest, along = _of_sequences(*rest)
+    return Sharding((of_q, of_k, of_k, *of_rest), (of_q, letters("h", None)), along)
 
 
 def of_attention_varlen_backward(
@@ -381,27 +381,41 @@ def of_attention_varlen_backward(
     o: torch.Tensor,
     lse: torch.Tensor,
     dlse: Given,
-    *lengths: Any,  # noqa: ANN401
+    *rest: Any,  # noqa: ANN401
 ) -> Sharding:
     """Shard the gradients of attention of packed sequences alike."""
     of_q, of_k = _of_heads(q, k)
     of_rows = [letters("h", None)] * (1 if dlse is None else 2)
-    given = (of_q, of_q, of_k, of_k, of_q, *of_rows, *_of_lengths(lengths[:4]))
-    return Sharding(given, (of_q, of_k, of_k), ("h",))
+    of_rest, along = _of_sequences(*rest)
+    given = (of_q, of_q, of_k, of_k, of_q, *of_rows, *of_rest)
+    return Sharding(given, (of_q, of_k, of_k, letters(None if rest[5] is None else "h")), along)
 
 
-def _of_lengths(lengths: Sequence[Given]) -> list[Letters]:
-    return [letters(None) for each in lengths if each is not None]
+def _of_sequences(*rest: Any) -> tuple[list[Letters], tuple[str, ...]]:  # noqa: ANN401
+    """Give the letters of what is behind q, k and v, and those along which no function counts."""
+    *lengths, table, sinks, tables, functions = rest[:8]
+    of_lengths: list[Letters] = [(None,) * each.dim() for each in (*lengths, table) if each is not None]
+    along = tuple(name for name in _apart(functions, ()) if name == "h")
+    return [*of_lengths, *_of_scoring(sinks, tables, ())], along
 
 
 def of_attention_decode(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Given, table: Given, *_: object
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lengths: Given,
+    table: Given,
+    sinks: Given,
+    tables: Sequence[torch.Tensor],
+    functions: str,
+    *_: object,
 ) -> Sharding:
-    """Shard attention with cached keys along the heads, and along the batch, unless keys are in pages of all."""
+    """Shard attention with cached keys along the heads, and along the batch, where no function counts these."""
     of_q, of_k = _of_heads(q, k)
     of_k = of_k if table is None else (None, *of_k[1:])
     of_rest = [letters("b", *(None,) * (each.dim() - 1)) for each in (lengths, table) if each is not None]
-    return Sharding((of_q, of_k, of_k, *of_rest), (of_q, letters("b", "h", None)), ("b", "h"))
+    inputs = (of_q, of_k, of_k, *of_rest, *_of_scoring(sinks, tables, ()))
+    return Sharding(inputs, (of_q, letters("b", "h", None)), _apart(functions, ()))
 
 
 def of_attention_mla(q: torch.Tensor, cache: torch.Tensor, lengths: Given, table: Given, *_: object) -> Sharding:

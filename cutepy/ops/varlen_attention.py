@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from cutepy.epilogues.scores import MaskFunction, ScoreFunction
 from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.config import Lengths
-from cutepy.kernels.attention.op import launch_backward, plan_forward
+from cutepy.kernels.attention.op import backward_reads, forward_reads, launch_backward, plan_forward
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import (
     ALL_KEYS,
     Window,
     adds_in_order,
     check,
-    check_no_dropout,
+    check_dropout,
     grads_like,
     reachable,
     settings,
     way_to,
 )
+from cutepy.ops.attention_functions import (
+    Tensors,
+    beside,
+    check_no_gradients,
+    check_scoring,
+    dsinks_like,
+    dsinks_of,
+    read_by,
+    scoring_of,
+)
+from cutepy.ops.decode_attention import check_lengths, rows_of_all
 from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
 
@@ -44,24 +56,33 @@ def attention_varlen(
     seqused_k: torch.Tensor | None = None,
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
+    block_table: torch.Tensor | None = None,
     causal: bool = False,
     window: Window = ALL_KEYS,
     scale: float | None = None,
     return_lse: bool = False,
+    soft_cap: float | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    score: ScoreFunction | None = None,
+    mask: MaskFunction | None = None,
+    operands: Mapping[str, Any] | None = None,
+    sinks: torch.Tensor | None = None,
     deterministic: bool = False,
+    dropout_p: float = 0.0,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute softmax(scale q k^T) v for each head of each sequence of a batch, whose lengths only the device knows.
 
     Tensors are packed, with the tokens of one sequence behind those of another and their bounds in `cu_seqlens_q` and
     `cu_seqlens_k`, or have a batch of as many rows each, of which `seqused_q` and `seqused_k` may say how many are
-    used. Tokens beyond a sequence's are not read, and their outputs are zeros. In each sequence the last query is at
-    the position of the last key. A query that sees no key has an output of zeros.
+    used. Keys may be in pages. Tokens beyond a sequence's are not read, and their outputs are zeros. In each sequence
+    the last query is at the position of the last key. A query that sees no key has an output of zeros.
 
     Parameters
     ----------
     q : Tensor (queries, heads, head) with `cu_seqlens_q`, else (batch, queries, heads, head)
         float16 or bfloat16, head a multiple of 16 up to 256.
     k : Tensor (keys, kv heads, head) with `cu_seqlens_k`, else (batch, keys, kv heads, head)
+        With `block_table` (pages, keys of a page, kv heads, head), whose first two modes are one in memory.
     v : Tensor, as k, (..., head of v)
     cu_seqlens_q, cu_seqlens_k : Tensor (batch + 1,), int32, optional
         First token of each sequence, which begins where the one before ends, from 0 on.
@@ -69,6 +90,9 @@ def attention_varlen(
         Tokens of each sequence that are used, the first ones.
     max_seqlen_q, max_seqlen_k : int, optional
         Tokens of the longest sequence, by which tiles are chosen: a hint, on which no result depends.
+    block_table : Tensor (batch, pages of a sequence), int32, optional
+        The numbers of each sequence's pages, whose keys are a multiple of 8, and of which `seqused_k` says how many are
+        used. Without gradients.
     causal : bool
         True if a query sees no key behind its position.
     window : (int or None, int or None)
@@ -78,8 +102,13 @@ def attention_varlen(
         Positive factor of the scores; 1 / sqrt(head) if not given.
     return_lse : bool
         True to return the natural logarithms of the rows' sums of exp(score) too.
+    soft_cap, alibi_slopes, score, mask, operands, sinks
+        As of `cutepy.ops.attention`. The batch is the sequence, and its queries and keys are counted from its own first
+        ones: `queries` and `keys` are its lengths.
     deterministic : bool
         True for gradients that are the same from run to run, as of `cutepy.ops.attention`.
+    dropout_p : float
+        As of `cutepy.ops.attention`.
 
     Returns
     -------
@@ -102,17 +131,22 @@ def attention_varlen(
     torch.Size([100, 4, 64])
     """
     scale, left, right = settings(q, window, scale, causal=causal)
+    check_dropout(dropout_p)
     lengths = cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k
-    batch = _check_lengths(q, k, v, Lengths(*lengths))
+    batch = _check_lengths(q, k, v, Lengths(*lengths), is_paged=block_table is not None)
+    page = 0 if block_table is None else k.shape[1]
     packed_q = q if cu_seqlens_q is not None else q.flatten(0, 1)
-    packed_k, packed_v = (k, v) if cu_seqlens_k is not None else (k.flatten(0, 1), v.flatten(0, 1))
+    if cu_seqlens_k is not None:
+        packed_k, packed_v = k, v
+    else:
+        packed_k, packed_v = (rows_of_all(*each) if page else each[1].flatten(0, 1) for each in (("k", k), ("v", v)))
     most_q, most_k = (
         given if given is not None else -(-tensor.shape[0] // (batch if cu is None else 1))
         for given, tensor, cu in ((max_seqlen_q, packed_q, cu_seqlens_q), (max_seqlen_k, packed_k, cu_seqlens_k))
     )
-    o, lse = _attention_varlen(
-        packed_q, packed_k, packed_v, *lengths, most_q, most_k, scale, left, right, deterministic
-    )
+    read = read_by(q, (soft_cap, alibi_slopes, score, mask, operands), sinks, dropout_p)
+    how = page, most_q, most_k, scale, left, right, deterministic
+    o, lse = _attention_varlen(packed_q, packed_k, packed_v, *lengths, block_table, *read, *how)
     if cu_seqlens_q is None:
         o, lse = o.unflatten(0, q.shape[:2]), lse.unflatten(1, q.shape[:2]).transpose(0, 1)
     return (o, lse) if return_lse else o
@@ -135,43 +169,44 @@ def flash_attn_varlen_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
     block_table: torch.Tensor | None = None,
+    learnable_sink: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor, None]:
     """Compute attention with the arguments of flash-attn's `flash_attn_varlen_func`.
 
-    With `return_attn_probs` the results are those that it has without dropout: the output, the logarithms of the rows'
-    sums, and None.
-
-    Raises
-    ------
-    NotImplementedError
-        If there is dropout, a soft cap, slopes, or a block table.
+    With `return_attn_probs` the results are the output, the logarithms of the rows' sums, and None for what is dropped.
+    With `block_table` the lengths of the keys are those of `cu_seqlens_k`.
     """
-    check_no_dropout(dropout_p)
-    for name, given in (("softcap", softcap or None), ("alibi_slopes", alibi_slopes), ("block_table", block_table)):
-        if given is not None:
-            raise NotImplementedError(
-                f"attention of sequences in one matrix takes no {name}, got "
-                f"{tuple(given.shape) if isinstance(given, torch.Tensor) else given}"
-            )
+    has_pages = block_table is not None
     o, lse = attention_varlen(
         q,
         k,
         v,
         cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_k=cu_seqlens_k,
+        cu_seqlens_k=None if has_pages else cu_seqlens_k,
+        seqused_k=cu_seqlens_k.diff() if has_pages else None,
         max_seqlen_q=max_seqlen_q,
         max_seqlen_k=max_seqlen_k,
+        block_table=block_table,
         causal=causal,
         window=window_size,
         scale=softmax_scale,
+        soft_cap=softcap or None,
+        alibi_slopes=alibi_slopes,
+        sinks=learnable_sink,
         deterministic=deterministic,
+        dropout_p=dropout_p,
         return_lse=True,
     )
     return (o, lse, None) if return_attn_probs else o
 
 
-def _check_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Lengths) -> int:
+def _check_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Lengths, *, is_paged: bool) -> int:
     """Check the lengths against the tensors; return the number of sequences."""
+    if is_paged and (lengths.k_begins is not None or lengths.k_used is None):
+        raise ValueError(
+            "a block_table needs seqused_k, how many keys each sequence has, and no cu_seqlens_k, got "
+            + ("cu_seqlens_k" if lengths.k_begins is not None else "neither")
+        )
     batches: dict[str, int] = {}
     for name, tensor, cu, used in (
         ("q", q, lengths.q_begins, lengths.q_used),
@@ -192,7 +227,7 @@ def _check_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: L
                     f"{tuple(each.shape)} on {each.device}"
                 )
             batches[what] = int(each.shape[0]) - (each is cu)
-        if cu is None:
+        if cu is None and not (is_paged and side == "k"):
             batches[name] = int(tensor.shape[0])
     if len(set(batches.values())) > 1 or min(batches.values()) < 0:
         raise ValueError(
@@ -202,14 +237,77 @@ def _check_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: L
     return next(iter(batches.values()))
 
 
+class _Given(NamedTuple):
+    """Arguments of the operation behind q, k and v: matrices of the tokens of all sequences.
+
+    Attributes
+    ----------
+    q_begins, k_begins, q_used, k_used : Tensor or None
+        As of `Lengths`.
+    table : Tensor (sequences, pages), int32, or None
+    sinks : Tensor (heads,), float32, or None
+    tables : list of Tensor
+    functions : str
+        As of `cutepy.ops.attention_functions`.
+    page : int
+        Keys of a page; 0 if keys are not in pages.
+    most_queries, most_keys : int
+        Of the longest sequence.
+    scale : float
+    left, right : int or None
+        The band's bounds.
+    deterministic : bool
+    """
+
+    q_begins: torch.Tensor | None
+    k_begins: torch.Tensor | None
+    q_used: torch.Tensor | None
+    k_used: torch.Tensor | None
+    table: torch.Tensor | None
+    sinks: torch.Tensor | None
+    tables: Tensors
+    functions: str
+    page: int
+    most_queries: int
+    most_keys: int
+    scale: float
+    left: int | None
+    right: int | None
+    deterministic: bool
+
+    @property
+    def lengths(self) -> Lengths:
+        """Lengths of the sequences."""
+        return Lengths(self.q_begins, self.k_begins, self.q_used, self.k_used)
+
+    @property
+    def how(self) -> tuple[float, int | None, int | None]:
+        """Scale and bounds."""
+        return self.scale, self.left, self.right
+
+
+_SCHEMA = (
+    "Tensor? q_begins, Tensor? k_begins, Tensor? q_used, Tensor? k_used, Tensor? table, Tensor? sinks, "
+    "Tensor[] tables, str functions, int page, int most_queries, int most_keys, float scale, int? left, int? right, "
+    "bool deterministic"
+)
+
+
+def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given) -> None:
+    """Check all that can be told without data, but for the lengths."""
+    check(q, k, v, given.scale, is_packed=True)
+    if given.k_used is not None and given.table is not None:
+        check_lengths(given.k_used, given.page, given.k_used, given.table)
+    check_scoring(q, given.sinks, given.tables, given.functions, (given.lengths.count, None, None))
+
+
 def _results(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     tokens, heads, _ = q.shape
     return q.new_empty(tokens, heads, v.shape[-1]), q.new_empty(heads, tokens, dtype=torch.float32)
 
 
 def _fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-    *_, scale, _, _, _ = rest
-    check(q, k, v, scale, is_packed=True)
+    _check(q, k, v, _Given(*rest))
     return _results(q, v)
 
 
@@ -223,83 +321,82 @@ def _spans(rows: int, begins: torch.Tensor | None, used: torch.Tensor | None, co
     return [(begin, begin + max(length, 0)) for begin, length in zip(first, lengths, strict=False)]
 
 
-def _each_sequence(q: torch.Tensor, k: torch.Tensor, lengths: Lengths) -> list[tuple[slice, slice]]:
-    """Return the queries and the keys of each sequence."""
-    count = lengths.count
+def _each_sequence(
+    q: torch.Tensor, k: torch.Tensor, given: _Given
+) -> Iterator[tuple[slice, torch.Tensor, reference.Scored]]:
+    """Yield the queries and the keys of each sequence, and what computes its attention."""
+    lengths, table, page = given.lengths, given.table, given.page
+    count, held = lengths.count, k.shape[0] if table is None else table.numel() * page
+    rows = torch.arange(held, device=k.device)
+    if table is not None:  # rows of the pages that each sequence may have
+        within = torch.arange(page, device=k.device)
+        rows = (table.flatten().long()[:, None] * page + within).flatten()
     spans = (
         _spans(q.shape[0], lengths.q_begins, lengths.q_used, count),
-        _spans(k.shape[0], lengths.k_begins, lengths.k_used, count),
+        _spans(held, lengths.k_begins, lengths.k_used, count),
     )
-    return [(slice(*rows), slice(*keys)) for rows, keys in zip(*spans, strict=True)]
+    for n, (queries, keys) in enumerate(zip(*spans, strict=True)):
+        scored = reference.Scored(given.functions, given.tables, given.sinks, first_batch=n)
+        yield slice(*queries), rows[slice(*keys)], scored
 
 
-def _reference(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    q_begins: torch.Tensor | None,
-    k_begins: torch.Tensor | None,
-    q_used: torch.Tensor | None,
-    k_used: torch.Tensor | None,
-    most_queries: int,
-    most_keys: int,
-    scale: float,
-    left: int | None,
-    right: int | None,
-    deterministic: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    check(q, k, v, scale, is_packed=True)
+def _reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
+    given = _Given(*rest)
+    _check(q, k, v, given)
     o, lse = _results(q, v)
     o.zero_()
     lse.fill_(-math.inf)
-    for rows, keys in _each_sequence(q, k, Lengths(q_begins, k_begins, q_used, k_used)):
-        o[rows], lse[:, rows] = (
-            each[0] for each in reference.forward(q[None, rows], k[None, keys], v[None, keys], scale, left, right)
-        )
+    for rows, keys, scored in _each_sequence(q, k, given):
+        found = scored.forward(q[None, rows], k[None, keys], v[None, keys], *given.how)
+        o[rows], lse[:, rows] = (each[0] for each in found)
     return o, lse
 
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
     ctx.set_materialize_grads(False)
-    q, k, v, *lengths = inputs[:7]
-    ctx.how = inputs[7:]
-    ctx.save_for_backward(q, k, v, *lengths, *output)
+    given = _Given(*inputs[3:])
+    check_no_gradients(given.tables)
+    ctx.how = given[7:]
+    ctx.save_for_backward(*inputs[:3], *output, *given[:6], *given.tables)
 
 
 def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
-    q, k, v, *lengths, o, lse = ctx.saved_tensors
+    q, k, v, o, lse, *rest = ctx.saved_tensors
+    given = _Given._make([*rest[:6], rest[6:], *ctx.how])
+    if given.table is not None:
+        raise NotImplementedError("keys in pages have no gradients; use torch.no_grad(), or give them in one matrix")
     do = torch.zeros_like(o) if do is None else do
-    grads = _attention_varlen_backward(do, q, k, v, o, lse, dlse, *lengths, *ctx.how)
-    return *grads, *(None,) * 10
+    dq, dk, dv, dsinks = _attention_varlen_backward(do, q, k, v, o, lse, dlse, *given)
+    return dq, dk, dv, *(None,) * 5, (None if given.sinks is None else dsinks), *(None,) * 9
 
 
 Shape = Sequence[int]
 
 
-def _pairs(q: Shape, k: Shape, lengths: Sequence[Shape | None]) -> int:
+def _pairs(q: Shape, k: Shape, rest: Sequence[Any]) -> int:
     """Return the pairs of queries and keys, as if all sequences had one length: only the device knows the lengths."""
-    given = zip(lengths, (1, 1, 0, 0), strict=True)
-    count = next(shape[0] - beyond for shape, beyond in given if shape is not None)
-    return q[0] * k[0] // max(count, 1)
+    given = _Given(*rest)
+    lengths = zip(rest, (1, 1, 0, 0), strict=False)
+    count = next(shape[0] - beyond for shape, beyond in lengths if shape is not None)
+    keys: int = k[0] if given.table is None else math.prod(given.table) * given.page
+    pairs: int = q[0] * keys // max(count, 1)
+    return pairs
 
 
-def _flops(q: Shape, k: Shape, v: Shape, *lengths: Shape, **_: object) -> int:
+def _flops(q: Shape, k: Shape, v: Shape, *rest: Any, **_: object) -> int:  # noqa: ANN401
     """Count the operations of both products, without masks.
 
     Examples
     --------
-    >>> _flops((128, 2, 64), (256, 2, 64), (256, 2, 64), (3,), (3,), None, None)
+    >>> how = None, None, [], "", 0, 64, 128, 0.125, None, None, False
+    >>> _flops((128, 2, 64), (256, 2, 64), (256, 2, 64), (3,), (3,), None, None, *how)
     8388608
     """
-    return 2 * q[1] * _pairs(q, k, lengths[:4]) * (q[2] + v[2])
-
-
-_LENGTHS = "Tensor? q_begins, Tensor? k_begins, Tensor? q_used, Tensor? k_used, int most_queries, int most_keys"
+    return 2 * q[1] * _pairs(q, k, rest) * (q[2] + v[2])
 
 
 @register_both(
-    f"cutepy::attention_varlen(Tensor q, Tensor k, Tensor v, {_LENGTHS}, float scale, int? left, int? right, "
-    "bool deterministic) -> (Tensor, Tensor)",
+    f"cutepy::attention_varlen(Tensor q, Tensor k, Tensor v, {_SCHEMA}) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     setup_context=_keep,
@@ -312,58 +409,72 @@ def _attention_varlen(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    q_begins: torch.Tensor | None,
-    k_begins: torch.Tensor | None,
-    q_used: torch.Tensor | None,
-    k_used: torch.Tensor | None,
-    most_queries: int,
-    most_keys: int,
-    scale: float,
-    left: int | None,
-    right: int | None,
-    deterministic: bool,
+    *rest: Any,  # noqa: ANN401
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    lengths = Lengths(q_begins, k_begins, q_used, k_used)
-    key = (scale, left, right, most_queries, lengths.given, EXECUTION.backend is None, *described(q, k, v))
+    k, v, given = _to_launch(q, k, v, _Given(*rest))
+    lengths = given.lengths
+    # A function's tables may have an element for each sequence.
+    count = lengths.count if given.tables or given.page else 0
+    key = (*given[7:10], *given.how, lengths.given, count, EXECUTION.backend is None)
+    key = (*key, *described(q, k, v, given.table, given.sinks, *given.tables))
     launch = _launches.get(key)
     if launch is None:
-        check(q, k, v, scale, is_packed=True)
-        launch = _launches.keep(key, _find_launch(q, k, v, scale, left, right, lengths, most_queries))
-    return launch(q, k, v, lengths)
+        _check(q, k, v, given)
+        launch = _launches.keep(key, _find_launch(q, k, v, given))
+    return launch(q, k, v, given, lengths)
 
 
-def _find_launch(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    scale: float,
-    left: int | None,
-    right: int | None,
-    lengths: Lengths,
-    most_queries: int,
-) -> Launch:
+def _to_launch(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given
+) -> tuple[torch.Tensor, torch.Tensor, _Given]:
+    """Return what kernels are launched with: tables beside q; and where there are no keys, one that no sequence has."""
+    if given.tables:
+        given = given._replace(tables=beside(q, given.tables))
+    if k.shape[0]:
+        return k, v, given
+    k, v = (each.new_zeros(1, *each.shape[1:]) for each in (k, v))
+    unused = q.new_zeros(given.lengths.count, dtype=torch.int32)
+    return k, v, given._replace(k_begins=None, k_used=unused, table=None, page=0)
+
+
+def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given) -> Launch:
     """Decide all that is done for tensors like these, and have the kernel compiled."""
     tokens, heads, _ = q.shape
     shape, rows = (tokens, heads, v.shape[-1]), (1, heads, tokens)
-    if 0 in q.shape or not k.shape[0]:
-        return lambda q, k, v, _: (q.new_zeros(shape), q.new_full(rows[1:], -math.inf, dtype=torch.float32))
-    launch = plan_forward(q, k, v, scale, left, right, lengths.given, most_queries)
+    if 0 in q.shape:
+        return lambda q, k, v, *_: _results(q, v)
+    scoring, lengths = scoring_of(given.functions, given.tables, given.sinks), given.lengths
+    launch = plan_forward(q, k, v, *given.how, lengths.given, given.most_queries, scoring, page=given.page)
     ways, has_gaps = tuple(map(way_to, (q, k, v))), lengths.q_used is not None
 
-    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Lengths) -> tuple[torch.Tensor, torch.Tensor]:
+    def run(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given, lengths: Lengths
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         o, lse = q.new_empty(shape), q.new_empty(rows, dtype=torch.float32)
         if has_gaps:
             o.zero_()
             lse.fill_(-math.inf)
-        given = (each if way is None else way(each) for way, each in zip(ways, (q, k, v), strict=True))
-        launch(*given, o, lse, lengths)
+        made = (each if way is None else way(each) for way, each in zip(ways, (q, k, v), strict=True))
+        launch(*made, o, lse, lengths, forward_reads(given.tables, given.sinks, ()), given.table)
         return o, lse[0]
 
     return run
 
 
-def _fake_backward(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: object) -> Any:  # noqa: ANN401
-    return grads_like(q, k, v)
+Grads = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def _fake_backward(
+    do: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    dlse: torch.Tensor | None,
+    *rest: Any,  # noqa: ANN401
+) -> Grads:
+    return *grads_like(q, k, v), dsinks_like(q, _Given(*rest).sinks)
 
 
 def _reference_backward(
@@ -374,36 +485,31 @@ def _reference_backward(
     o: torch.Tensor,
     lse: torch.Tensor,
     dlse: torch.Tensor | None,
-    q_begins: torch.Tensor | None,
-    k_begins: torch.Tensor | None,
-    q_used: torch.Tensor | None,
-    k_used: torch.Tensor | None,
-    most_queries: int,
-    most_keys: int,
-    scale: float,
-    left: int | None,
-    right: int | None,
-    deterministic: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    grads = dq, dk, dv = grads_like(q, k, v)
+    *rest: Any,  # noqa: ANN401
+) -> Grads:
+    given = _Given(*rest)
+    grads = dq, dk, dv, dsinks = *grads_like(q, k, v), dsinks_like(q, given.sinks)
     for each in grads:
         each.zero_()
-    for rows, keys in _each_sequence(q, k, Lengths(q_begins, k_begins, q_used, k_used)):
+    for rows, keys, scored in _each_sequence(q, k, given):
         of_lse = None if dlse is None else dlse[None, :, rows]
-        of_rows, of_keys = (do[None, rows], q[None, rows]), (k[None, keys], v[None, keys])
-        found = reference.backward(*of_rows, *of_keys, of_lse, scale, left, right)
-        dq[rows], dk[keys], dv[keys] = (each[0] for each in found)
+        of_each = q[None, rows], k[None, keys], v[None, keys]
+        found = scored.backward(do[None, rows], *of_each, of_lse, *given.how)
+        dq[rows], dk[keys], dv[keys] = (each[0] for each in found[:3])
+        of_sinks = found[3]
+        if of_sinks is not None:
+            dsinks += of_sinks
     return grads
 
 
-def _flops_backward(do: Shape, q: Shape, k: Shape, v: Shape, o: Shape, lse: Shape, dlse: Shape, *lengths: Shape) -> int:
+def _flops_backward(do: Shape, q: Shape, k: Shape, v: Shape, o: Shape, lse: Shape, dlse: Shape, *rest: Any) -> int:  # noqa: ANN401
     """Count the operations of the five products, as `_flops` does."""
-    return 2 * q[1] * _pairs(q, k, lengths[:4]) * (3 * q[2] + 2 * v[2])
+    return 2 * q[1] * _pairs(q, k, rest) * (3 * q[2] + 2 * v[2])
 
 
 @register_both(
     "cutepy::attention_varlen_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? dlse, "
-    f"{_LENGTHS}, float scale, int? left, int? right, bool deterministic) -> (Tensor, Tensor, Tensor)",
+    f"{_SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor)",
     reference=_reference_backward,
     fake=_fake_backward,
     sharding=shardings.of_attention_varlen_backward,
@@ -417,27 +523,20 @@ def _attention_varlen_backward(
     o: torch.Tensor,
     lse: torch.Tensor,
     dlse: torch.Tensor | None,
-    q_begins: torch.Tensor | None,
-    k_begins: torch.Tensor | None,
-    q_used: torch.Tensor | None,
-    k_used: torch.Tensor | None,
-    most_queries: int,
-    most_keys: int,
-    scale: float,
-    left: int | None,
-    right: int | None,
-    deterministic: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    grads, lengths = grads_like(q, k, v), Lengths(q_begins, k_begins, q_used, k_used)
-    is_empty = 0 in q.shape or not k.shape[0]
-    if is_empty or q_used is not None or k_used is not None:
-        for each in grads:
+    *rest: Any,  # noqa: ANN401
+) -> Grads:
+    keys = k.shape[0]
+    k, v, given = _to_launch(q, k, v, _Given(*rest))
+    grads, dsinks, sinks = grads_like(q, k, v), dsinks_like(q, given.sinks), given.sinks
+    if 0 in q.shape or given.q_used is not None or given.k_used is not None:
+        for each in (*grads, dsinks):
             each.zero_()
-    if is_empty:
-        return grads
-    do, q, k, v, o = map(reachable, (do, q, k, v, o))
-    dlse = None if dlse is None else dlse.contiguous()[None]
-    given = scale, left, right, lengths, most_keys
-    is_ordered = adds_in_order(deterministic=deterministic)
-    launch_backward(do, q, k, v, o, lse[None], dlse, grads, *given, is_ordered=is_ordered)
-    return grads
+    if 0 not in q.shape:
+        do, q, k, v, o = map(reachable, (do, q, k, v, o))
+        dlse = None if dlse is None else dlse.contiguous()[None]
+        scoring, read = scoring_of(given.functions, given.tables, None), backward_reads(given.tables, ())
+        taken = do, q, k, v, o, lse[None], dlse, grads, *given.how, given.lengths, given.most_keys, scoring, read
+        stats = launch_backward(*taken, is_ordered=adds_in_order(deterministic=given.deterministic))
+        dsinks = dsinks if sinks is None else dsinks_of(sinks, stats)
+    dq, dk, dv = grads
+    return (dq, dk, dv, dsinks) if keys else (dq, dk[:0], dv[:0], dsinks)

@@ -251,8 +251,7 @@ class Backward:
                 own_dq = self.own_dq(shared["sdQ"], consumer, lane)
             scores, functions = make_subtile((tile_k, config.own_queries), config.mma_warpgroups, thread), None
             if cutlass.const_expr(config.scoring.graph is not None):
-                extents = places.band.queries, places.band.keys
-                functions = make_score_functions(config.scoring.transposed, tables, scores, scale, *extents)
+                functions = make_score_functions(config.scoring.transposed, tables, scores, scale)
             written, own_dk, own_dv, of_sums = shared["sdS"], dk, dv, tile_k
             if cutlass.const_expr(config.shares_keys):
                 written = staging.turned(self.own_rows(staging.turned(written), consumer))

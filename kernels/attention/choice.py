@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cutepy.kernels.attention.config import BackwardConfig, ForwardConfig
+from cutepy.kernels.attention.config import NO_SCORING, BackwardConfig, ForwardConfig, Scoring
 
 LARGEST_HEAD = 256
 """Widest rows of Q, K and V: with wider ones O's, or dK's, accumulators don't fit into registers."""
@@ -67,11 +67,20 @@ def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bo
 
 
 def choose_decode(
-    dtype: str, head: int, head_v: int, *, left: bool, right: bool, page: int, is_split: bool
+    dtype: str,
+    head: int,
+    head_v: int,
+    *,
+    left: bool,
+    right: bool,
+    page: int,
+    is_split: bool,
+    scoring: Scoring = NO_SCORING,
 ) -> ForwardConfig:
     """Choose the tiles of a forward kernel for at most 64 rows of queries, which waits for memory.
 
-    One warpgroup multiplies. Tiles of keys have as many stages as fit, so that many bytes are on their way.
+    One warpgroup multiplies. Tiles of keys have as many stages as fit, so that many bytes are on their way. Tables that
+    are read for each score take 64 keys: of a bias of 128 ptxas (13.0) spills 20 bytes.
 
     Examples
     --------
@@ -79,7 +88,7 @@ def choose_decode(
     >>> config.tile_m, config.tile_n, config.stages
     (64, 128, 3)
     """
-    tile_n = 128 if max(head, head_v) <= 128 else 64
+    tile_n = 64 if max(head, head_v) > 128 or scoring.reads_each else 128
     candidates = (
         ForwardConfig(
             dtype=dtype,
@@ -94,6 +103,7 @@ def choose_decode(
             ordered=False,
             page=page,
             is_split=is_split,
+            scoring=scoring,
         )
         for stages in range(6, 1, -1)
     )

@@ -1,7 +1,7 @@
 """Attention configurations: types, head dimensions, tiles and masks; and the layout of what kernels pass on."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -106,6 +106,11 @@ class Scoring:
         """True if probabilities have weights, as with dropout."""
         return self.graph is not None and any(result.name == "weight" for result in self.graph.results)
 
+    @property
+    def reads_each(self) -> bool:
+        """True if a table is read for each score."""
+        return self.graph is not None and any(node.op == "gather" and node.shape == "tile" for node in self.graph.nodes)
+
     @cached_property
     def transposed(self) -> Graph | None:
         """Graph on transposed scores, with the derivative where it is not 1; None if there are no functions."""
@@ -117,6 +122,10 @@ class Scoring:
         derivative = graph.nodes[graph.results[-1].node]
         is_one = derivative.op == "const" and derivative.value == 1
         return (self.graph if is_one else graph).transposed
+
+    def of_packed_heads(self, group: int) -> "Scoring":
+        """Return the scoring of rows that are the queries of `group` heads, a query's heads together."""
+        return self if self.graph is None else replace(self, text=self.graph.of_packed_heads(group).text)
 
     @property
     def needs_registers(self) -> bool:

@@ -191,7 +191,7 @@ class Attends:
         q_state.advance()
         self.v_ring.wait(v_state)
         self.pv.issue(b=v_state.index, accumulate=True)
-        factors, lse = self.softmax.finish(self.sink_of(place))
+        factors, lse = self.softmax.finish(self.sinks_of(place, query))
         if cutlass.const_expr(self.scales is not None):
             self.scales.finish(factors)
         self.store_lse(place, query, lse)
@@ -298,19 +298,33 @@ class Attends:
         if functions is not None:
             if functions.changes_scores and factor is not None:
                 functions, factor = replace(functions, scale=functions.scale * factor), None
-            functions.apply(self.qk.tCrC, query, tile * self.config.tile_n, (place.batch, place.head), hides, shown)
+            functions.apply(self.qk.tCrC, query, tile * self.config.tile_n, place.scores(), hides, shown)
         return factor
 
     def weigh(self, place, query, tile):
         """Multiply exponentials by their weights, if there are any: sums of rows are those without."""
         if self.functions is not None:
-            weights = self.functions.weights(self.qk.tCrC, query, tile * self.config.tile_n, (place.batch, place.head))
+            weights = self.functions.weights(self.qk.tCrC, query, tile * self.config.tile_n, place.scores())
             if weights is not None:
                 weights.times(self.qk.tCrC, self.qk.tCrC)
 
-    def sink_of(self, place):
-        """Return the logit that joins the sums of a tile's rows, times log2(e); None if there is none."""
-        return None if self.sinks is None else self.sinks[place.head].to(cutlass.Float32) * LOG2_E
+    def sinks_of(self, place, query):
+        """Return the logits that join the sums of this thread's rows, times log2(e); None if there are none."""
+        if self.sinks is None:
+            return None
+        rows, sharing = self.scores.distinct(0), place.band.sharing
+        if sharing is None:
+            found = [self.sinks[place.head].to(cutlass.Float32) * LOG2_E] * len(rows)
+        else:  # rows are those of all heads that share keys
+            first = query + self.scores.of_thread(0)
+            heads = (place.head * sharing + (first + row) % sharing for row in rows)
+            found = [self.sinks[head].to(cutlass.Float32) * LOG2_E for head in heads]
+        if place.split is not None:  # of the parts of the keys the first has them
+            found = [select(place.split.index == 0, each, -cutlass.Float32.inf) for each in found]
+        if place.queries is not None:  # rows behind the last sequence have none
+            is_one = place.queries.group < self.places.queries.known
+            found = [select(is_one, each, -cutlass.Float32.inf) for each in found]
+        return found
 
     @cute.jit
     def begin_turn(self, is_first):
@@ -396,6 +410,8 @@ class Forward:
         heads, kv_heads = (cute.size(each, mode=[cute.rank(each) - 2]) for each in (q, k))
         group = heads // kv_heads
         keys_at_once = L2_BYTES * 8 // ((config.head + config.head_v) * config.bits)
+        # Sequences have at most the pages of a row of their table, which others' tables may have too.
+        key_rows = cute.size(k, mode=[0]) if table is None else cute.size(table) * config.page
         parts = () if splits is None else (splits,)
         if cutlass.const_expr(cute.rank(q) == 4):
             batch, queries = cute.size(q, mode=[0]), cute.size(q, mode=[1])
@@ -406,12 +422,12 @@ class Forward:
                 places = Batches(Band(queries, keys, left, right, sharing), None if splits is None else heads, splits)
                 at_once = cutlass.max(keys_at_once // keys, 1) * group
             else:
-                keys = keys_of(lengths, cute.size(k, mode=[0]), has_tail=False)
+                keys = keys_of(lengths, key_rows, has_tail=False)
                 band = Band(queries, cutlass.Int32(0), left, right, sharing)
                 places, at_once = Cached(band, None if splits is None else heads, splits, keys, table), group
         else:
             queries = queries_of(lengths, cute.size(q, mode=[0]), has_tail=True)
-            keys = keys_of(lengths, cute.size(k, mode=[0]), has_tail=False)
+            keys = keys_of(lengths, key_rows, has_tail=False)
             places = Ragged(queries, keys, left, right, None if splits is None else heads, splits, table)
             raster, at_once = math.prod((heads, *parts)), keys_at_once
             count = queries.most_tiles(config.tile_m) * raster
@@ -519,8 +535,7 @@ class Forward:
             scores = make_subtile((tile_m, tile_n), config.warpgroups, tidx)
             functions = None
             if cutlass.const_expr(config.scoring.graph is not None):
-                extents = places.band.queries, places.band.keys
-                functions = make_score_functions(config.scoring.graph, tables, scores, scale, *extents)
+                functions = make_score_functions(config.scoring.graph, tables, scores, scale)
             own = o.stage_slice(consumer, plan["sO"].content.stages // config.warpgroups)
             store_mma = to_tiled_mma(rules.wgmma_tiling(config.dtype, config.dtype, config.head_v, 1))
             attends = Attends(

@@ -180,7 +180,7 @@ class Gradients:
         p, stage = self.s.tCrC, q_state.index
         self.q_ring.wait(q_state)
         self.s.issue(b=stage, steps=self.config.steps(self.config.head))
-        weights = self.weights(key, tile, (head, place.batch))
+        weights = self.weights(key, tile, place.scores(head))
         self.do_ring.wait(q_state)
         # There are no registers for dP beside what the functions need: it is multiplied after them.
         if self.config.delays_dp:
@@ -188,7 +188,7 @@ class Gradients:
         else:
             self.dp.issue(b=stage, steps=self.config.steps(self.config.head_v))
             warpgroup.wait_group(1)
-        derivatives = self.score_tile(key, tile, (head, place.batch), hides=masked or self.lists is None)
+        derivatives = self.score_tile(key, tile, place.scores(head), hides=masked or self.lists is None)
         if masked:
             place.band.mask(p, self.scores, key, self.first_query(tile), is_ragged=self.masks_rows(place))
         for registers, lse in self.by_query(0, stage):
@@ -228,13 +228,13 @@ class Gradients:
         """Replace products by what the score and mask functions make of them; return the derivatives, if not 1."""
         if self.functions is None:
             return []
-        return self.functions.apply(self.s.tCrC, key, self.first_query(tile), place[::-1], hides)
+        return self.functions.apply(self.s.tCrC, key, self.first_query(tile), place, hides)
 
     def weights(self, key, tile, place):
         """Return the factors of the probabilities; None if there are none."""
         if self.functions is None:
             return None
-        return self.functions.weights(self.s.tCrC, key, self.first_query(tile), place[::-1])
+        return self.functions.weights(self.s.tCrC, key, self.first_query(tile), place)
 
     @property
     def factor_log2(self):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -43,6 +43,7 @@ def plan_forward(
     result: str = "",
     scales: tuple[bool, ...] = (),
     block: int = 0,
+    page: int = 0,
 ) -> Callable[..., None]:
     """Choose and compile what computes attention for tensors like these, which have elements and have been checked.
 
@@ -58,13 +59,15 @@ def plan_forward(
     most_queries : int, optional
         Queries of the longest sequence, by which tiles are chosen; with `lengths`.
     scoring : Scoring
-        Functions of the scores, sinks and lists of blocks; without `lengths`.
+        Functions of the scores and sinks; without `lengths` also lists of blocks.
     result : str
         Of O, where q has 8 bits.
     scales : tuple of bool
         Which of q, k and v have scales, (batch, heads, blocks) of float32.
     block : int
         Tokens of a block of scales; 0 if all tokens are one.
+    page : int
+        Keys of a page, where `lengths` are those of sequences whose keys are in pages.
 
     Returns
     -------
@@ -72,19 +75,21 @@ def plan_forward(
         Takes q, k, v, O of their dtype (batch, queries, heads, head of v), the logarithms of the rows' sums (batch,
         heads, queries), fp32, and the lengths, if any, and writes O and the logarithms. Rows are contiguous; other
         strides and the addresses are multiples of 16 bytes. With `lengths` O is (queries, heads, head of v), and the
-        logarithms have a batch of one. What the scoring reads, and the scales, come last (`forward_reads`).
+        logarithms have a batch of one. What the scoring reads, and the scales, come next (`forward_reads`), then the
+        table of pages.
     """
     bounds = left is not None, right is not None
     queries = q.shape[1] if most_queries is None else most_queries
     config = choose_forward(dtype_name(q.dtype), q.shape[-1], v.shape[-1], queries, left=bounds[0], right=bounds[1])
-    config = scored_forward(replace(config, result=result), scoring)
+    config = replace(scored_forward(replace(config, result=result), scoring), page=page)
     if block:
         config = replace(config, block=block, tile_n=min(block, config.tile_n))
     is_uneven = bounds[1] or lengths is not None or scoring.blocks is not None
     ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count)
-    function, rest = compile_forward(config, lengths, scales=scales), (scale, left or 0, right or 0, ctas)
-    return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ: function(
-        q, k, v, o, lse, *rest, lengths, None, None, None, *read
+    function = compile_forward(config, lengths, is_paged=page > 0, scales=scales)
+    rest = scale, left or 0, right or 0, ctas
+    return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, table=None: function(
+        q, k, v, o, lse, *rest, lengths, table, None, None, *read
     )
 
 
@@ -99,6 +104,7 @@ def plan_decode(
     most_keys: int,
     page: int = 0,
     sharing: int | None = None,
+    scoring: Scoring = NO_SCORING,
 ) -> Callable[..., None]:
     """Choose and compile what computes attention of few queries with many keys, which other CTAs have parts of.
 
@@ -117,16 +123,20 @@ def plan_decode(
         Keys of a page; 0 if they are not in pages.
     sharing : int or None
         Queries that share a position.
+    scoring : Scoring
+        Functions of the scores of these rows, and sinks.
 
     Returns
     -------
     callable
-        Takes q, k, v, O, the logarithms, the lengths and the table of pages, or None for these, as `plan_forward`'s.
+        Takes q, k, v, O, the logarithms, the lengths and the table of pages, or None for these, as `plan_forward`'s,
+        and what the scoring reads.
     """
     bounds = left is not None, right is not None
     dtype, head, head_v = dtype_name(q.dtype), q.shape[3], v.shape[-1]
     batch, queries, heads, _ = q.shape
-    config = choose_decode(dtype, head, head_v, left=bounds[0], right=bounds[1], page=page, is_split=False)
+    choose = partial(choose_decode, dtype, head, head_v, left=bounds[0], right=bounds[1], page=page, scoring=scoring)
+    config = choose(is_split=False)
     if INVARIANCE.on:
         splits = INVARIANT_SPLITS
     else:
@@ -134,10 +144,10 @@ def plan_decode(
     rest = scale, left or 0, right or 0, 1 << 30
     if splits == 1:
         function = compile_forward(config, given, is_cached=True, is_paged=page > 0, sharing=sharing)
-        return lambda q, k, v, o, lse, lengths, table: function(
-            q, k, v, o, lse, *rest, lengths, table, None, sharing, *NOTHING_READ
+        return lambda q, k, v, o, lse, lengths, table, read=NOTHING_READ: function(
+            q, k, v, o, lse, *rest, lengths, table, None, sharing, *read
         )
-    config = choose_decode(dtype, head, head_v, left=bounds[0], right=bounds[1], page=page, is_split=True)
+    config = choose(is_split=True)
     function, combine = (
         compile_forward(config, given, is_cached=True, is_paged=page > 0, sharing=sharing),
         compile_combine(config),
@@ -151,10 +161,11 @@ def plan_decode(
         lse: torch.Tensor,
         lengths: Lengths | None,
         table: torch.Tensor | None,
+        read: tuple[Any, ...] = NOTHING_READ,
     ) -> None:
         parts = q.new_empty(batch, queries, splits * heads, head_v, dtype=torch.float32)
         lses = q.new_empty(batch, splits * heads, queries, dtype=torch.float32)
-        function(q, k, v, parts, lses, *rest, lengths, table, splits, sharing, *NOTHING_READ)
+        function(q, k, v, parts, lses, *rest, lengths, table, splits, sharing, *read)
         combine(parts, lses, o, lse)
 
     return launch
@@ -169,18 +180,19 @@ def plan_cached(
     right: int | None,
     given: Lengths | None,
     page: int = 0,
+    scoring: Scoring = NO_SCORING,
 ) -> Callable[..., None]:
     """Choose and compile what computes attention of many queries with cached keys, as `plan_decode` of few."""
     bounds = left is not None, right is not None
     config = choose_forward(dtype_name(q.dtype), q.shape[3], v.shape[-1], q.shape[1], left=bounds[0], right=bounds[1])
-    config = replace(config, page=page)
+    config = replace(scored_forward(config, scoring), page=page)
     ctas = ctas_of(q.shape[1], bounds[1] or given is not None, gpu_of(q.device).sm_count)
     function, rest = (
         compile_forward(config, given, is_cached=True, is_paged=page > 0),
         (scale, left or 0, right or 0, ctas),
     )
-    return lambda q, k, v, o, lse, lengths, table: function(
-        q, k, v, o, lse, *rest, lengths, table, None, None, *NOTHING_READ
+    return lambda q, k, v, o, lse, lengths, table, read=NOTHING_READ: function(
+        q, k, v, o, lse, *rest, lengths, table, None, None, *read
     )
 
 
@@ -208,7 +220,7 @@ def launch_backward(
     `dlse` is the gradient of the logarithms, if they have one. dQ is summed in an order that differs from run to run,
     unless `is_ordered`, which needs scores without lists of blocks.
     With `lengths`, its tensors, tiles are dealt out by the keys of the longest sequence. `read` is what the scoring
-    reads. Returns the rows' sums of dO * O, less `dlse`, (batch, heads, queries), if there are no lengths.
+    reads. Returns the rows' statistics, of `Backward`.
     """
     bounds = left is not None, right is not None
     is_scored = bool(scoring.suffix)
@@ -246,7 +258,7 @@ def launch_backward(
     backward = compile_backward(config, given)
     backward(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas, lengths, counters, *read)
     compile_rows_of_dq(config, given)(sums, rows_dq, scale, lengths)
-    return stats[:, :, 1, :queries]
+    return stats
 
 
 def scored_forward(config: ForwardConfig, scoring: Scoring) -> ForwardConfig:
@@ -275,6 +287,8 @@ def forward_reads(
 ) -> tuple[Any, ...]:
     """Return what a forward kernel takes of the tensors that a scoring reads, and of scales of Q, K and V, if any."""
     given = tuple(scales) if any(each is not None for each in scales) else None
+    if sinks is None and not tables and not lists and given is None:
+        return NOTHING_READ
     return (tuple(map(_in_memory, tables)) or None, sinks, tuple(lists) or None, given)
 
 
@@ -326,14 +340,14 @@ _COUNTERS = TensorSpec("int32", ("batch", "heads", "parts"), align=4)
 _LSE = TensorSpec("float32", ("batch", "heads", "queries"))
 
 
-def _score_specs(scoring: Scoring) -> dict[str, Any]:
-    """Describe what the functions of scores read, tables of any strides; sinks; and lists of blocks."""
+def _score_specs(scoring: Scoring, heads: str = "heads") -> dict[str, Any]:
+    """Describe what the functions of scores read, tables of any strides; sinks of `heads`; and lists of blocks."""
     tables = []
     for table, dtype in zip([] if scoring.graph is None else scoring.graph.tables, scoring.dtypes, strict=True):
         names = [f"{table.name}_{mode}" for mode in range(table.rank)]
         steps = tuple(f"{name}_stride" for name in names) or (1,)
         tables.append(TensorSpec(dtype, tuple(names) or (1,), strides=steps, align=getattr(torch, dtype).itemsize))
-    sinks = TensorSpec("float32", ("heads",), align=4) if scoring.sinks else None
+    sinks = TensorSpec("float32", (heads,), align=4) if scoring.sinks else None
     lists = None
     if scoring.blocks:
         places = ("batch", "heads", "block_rows")
@@ -396,7 +410,7 @@ def compile_forward(
     splits = 1 if config.is_split else None
     kernel = Deferred("cutepy.kernels.attention.forward:Forward", config)
     given = _lengths(lengths), table, splits, None if sharing is None else 1
-    read = _score_specs(config.scoring) | _scale_specs(scales)
+    read = _score_specs(config.scoring, "heads" if sharing is None else "all_heads") | _scale_specs(scales)
     found = compile(kernel, q, k, v, o, lse, 1.0, 1, 1, 1, *given, sources=SOURCES, **read)
     return found.without_lazy_check().with_smem_plan(config.smem)
 

@@ -14,6 +14,7 @@ from cutepy.device import schedulers, tma
 from cutepy.device.bands import Band
 from cutepy.device.ragged import GroupedTiles, ragged_view
 from cutepy.device.rules.ragged import GroupRows
+from cutepy.device.score_functions import ScoresPlace
 from cutepy.device.sequences import Sequences, SequencesAndTail, SequenceTiles, first_tile
 from cutepy.kernels.attention.config import Lengths
 
@@ -55,6 +56,11 @@ class Place:
     def result(self):
         """Head of results: those of a split come behind those of all splits before."""
         return self.head if self.split is None else self.split.index * self.split.heads + self.head
+
+    def scores(self, head=None) -> ScoresPlace:
+        """Return the matrix of its scores, of `head` if that is another: of heads that share keys."""
+        sequence = self.batch if self.queries is None else self.queries.group
+        return ScoresPlace(sequence, self.head if head is None else head, self.band.queries, self.band.keys)
 
     def first_tile(self, tile: int):
         """Return the first tile of queries in tensors that have sequences in whole tiles."""

@@ -52,6 +52,8 @@ class Scored:
         Lists of a block mask (`cutepy.ops.block_masks`), or none.
     block_size : sequence of int
         Queries and keys of a block.
+    first_batch : int
+        Index of the first of the batch, as of a sequence by itself.
     """
 
     def __init__(
@@ -61,9 +63,10 @@ class Scored:
         sinks: torch.Tensor | None = None,
         blocks: Sequence[torch.Tensor] = (),
         block_size: Sequence[int] = (),
+        first_batch: int = 0,
     ) -> None:
         self.functions, self.tables, self.sinks = functions, tables, sinks
-        self.blocks, self.block_size = blocks, block_size
+        self.blocks, self.block_size, self.first_batch = blocks, block_size, first_batch
 
     def scores(
         self, products: torch.Tensor, left: int | None, right: int | None
@@ -78,7 +81,7 @@ class Scored:
             graph = Graph.parse(self.functions)
             if any(result.name == "score" for result in graph.results):
                 graph = with_derivative(graph)
-            results = compute_scores(graph, products, self.tables, products.dtype)
+            results = compute_scores(graph, products, self.tables, products.dtype, first_batch=self.first_batch)
             found, derivative = results.get("score", products).expand(products.shape), results.get("derivative")
             weights = results.get("weight")
             if "mask" in results:

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from torch.nn.attention.flex_attention import and_masks, noop_mask  # noqa: E402
 
 from cutepy.epilogues.function_state import state_of  # noqa: E402
-from cutepy.ops import scored_attention  # noqa: E402
+from cutepy.ops import attention_functions  # noqa: E402
 
 LIMIT = 3
 TABLE = torch.arange(4)
@@ -61,13 +61,13 @@ def test_what_may_change_unseen_has_no_state(value):
 
 def test_functions_that_are_what_they_were_are_traced_once(monkeypatch):
     runs = []
-    original = scored_attention.scores.trace_scores
-    monkeypatch.setattr(scored_attention.scores, "trace_scores", lambda *a: runs.append(a) or original(*a))
+    original = attention_functions.scores.trace_scores
+    monkeypatch.setattr(attention_functions.scores, "trace_scores", lambda *a: runs.append(a) or original(*a))
 
     def traced(score, **operands):
-        return scored_attention.traced(2.0, None, score, None, operands)
+        return attention_functions.traced(2.0, None, score, None, operands)
 
-    scored_attention._graphs.clear()
+    attention_functions._graphs.clear()
     table = torch.arange(3.0)
     by = lambda t: lambda s, b, h, i, j: s + t[h]  # noqa: E731
     first, second = traced(by(table)), traced(by(table))

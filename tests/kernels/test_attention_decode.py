@@ -104,6 +104,18 @@ def test_a_full_table_is_not_read_beyond_its_last_column(page):
     check(1, (2, 1), 64, 64, [64], page)
 
 
+def test_sequences_share_pages():
+    """Three sequences of 100 keys each, whose first page is one, in four pages."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(shape).bfloat16() for shape in ((3, 1, 2, 64), (4, 64, 1, 64), (4, 64, 1, 64)))
+    table, lengths = torch.tensor([[2, 0], [2, 1], [2, 3]], dtype=torch.int32), torch.full((3,), 100, dtype=torch.int32)
+    options = {"cache_seqlens": lengths, "block_table": table}
+    with cutepy.simulate(sanitize=True) as run:
+        o = attention_decode(q, k, v, **options)
+    assert not run.hazards
+    assert apart(o, attention_decode(q, k, v, **options)) < ROUNDOFF[torch.bfloat16]
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("page", [None, 8, 16, 40, 64, 128, 256])
 @settings(max_examples=4, deadline=None)
@@ -181,7 +193,9 @@ def test_torch_compiles_and_checks_it():
     lengths = torch.tensor([40, 3], dtype=torch.int32)
     call = lambda q: attention_decode(q, k, k, cache_seqlens=lengths)  # noqa: E731
     assert torch.equal(torch.compile(call, fullgraph=True, backend="aot_eager")(q), call(q))
-    torch.library.opcheck(torch.ops.cutepy.attention_decode.default, (q, k, k, lengths, None, 0.125, None, 0))
+    torch.library.opcheck(
+        torch.ops.cutepy.attention_decode.default, (q, k, k, lengths, None, None, [], "", 0.125, None, 0)
+    )
 
 
 def test_lengths_of_another_batch_are_refused_after_a_call_that_was_right():

@@ -183,12 +183,3 @@ def test_flash_attns_arguments():
     found = attention_varlen(rows, rows, rows, **given, causal=True, return_lse=True)
     assert torch.equal(o, found[0])
     assert torch.equal(lse, found[1])
-
-
-@pytest.mark.parametrize(
-    "options", [{"softcap": 3.0}, {"alibi_slopes": torch.ones(2)}, {"block_table": torch.ones(1, 1)}]
-)
-def test_flash_attns_arguments_of_sequences_that_are_refused(options):
-    rows, bounds = torch.zeros(4, 2, 16, dtype=torch.float16), torch.tensor([0, 4], dtype=torch.int32)
-    with refuses(NotImplementedError):
-        flash_attn_varlen_func(rows, rows, rows, bounds, bounds, **options)

@@ -181,18 +181,12 @@ def test_flash_attn_varlen_func_passes_each_argument_on():
     assert torch.equal(found, attention_varlen(q, k, v, **options, causal=True))
 
 
-def test_flash_attn_varlen_func_refuses_dropout():
-    q, bounds = packed([5], 1, 64), bounds_of([5])
-    with refuses(NotImplementedError):
-        flash_attn_varlen_func(q, q, q, bounds, bounds, dropout_p=0.1)
-
-
 def test_torch_compiles_and_checks_it():
     q = packed([5, 20], 2, 64).requires_grad_()
     bounds = bounds_of([5, 20])
     call = lambda q: attention_varlen(q, q, q, cu_seqlens_q=bounds, cu_seqlens_k=bounds, causal=True)  # noqa: E731
     assert torch.equal(torch.compile(call, fullgraph=True, backend="aot_eager")(q), call(q))
-    arguments = (q, q, q, bounds, bounds, None, None, 20, 20, 0.125, None, 0, False)
+    arguments = (q, q, q, bounds, bounds, None, None, None, None, [], "", 0, 20, 20, 0.125, None, 0, False)
     torch.library.opcheck(torch.ops.cutepy.attention_varlen.default, arguments)
 
 

@@ -29,7 +29,7 @@ def test_wrong():
     q = torch.ones(1, 4, 1, 16, device="cuda").half()
     assert flash_attn_func(q, q, q)[0].sum() == 0, "not zero"
 
-@pytest.mark.parametrize("argument", ["qv", "learnable_sink", "head", "none"])
+@pytest.mark.parametrize("argument", ["qv", "aux_tensors", "head", "none"])
 def test_refused(argument):
     q = torch.ones(4, 1, 12 if argument == "head" else 16, device="cuda").half()
     given = {} if argument in ("head", "none") else {argument: q}
@@ -96,7 +96,7 @@ def test_tests_of_others_are_run_and_their_outcomes_counted(tmp_path):
     )
     lines = [line for line in ended.stdout.splitlines() if line.startswith("| test_")]
     assert lines == [
-        "| test_flash_attn.py::test_refused | 4 | 1 | learnable_sink (1), qv (1), "
+        "| test_flash_attn.py::test_refused | 4 | 1 | aux_tensors (1), qv (1), "
         "rows of q must have a multiple of N elements up to N, got N; pad them with zeros (1) |  |",
         "| test_flash_attn.py::test_right | 2 | 2 |  |  |",
         "| test_flash_attn.py::test_wrong | 1 | 0 |  | AssertionError: not zero (1) |",

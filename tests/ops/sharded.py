@@ -176,13 +176,17 @@ def cases():
     masked = lambda q, k, v: ops.attention(q, k, v, soft_cap=4.0, mask=lambda b, h, i, j: j - h <= i)  # noqa: E731
     tokens, lengths = (whole(6, 4, 16), whole(9, 2, 16), whole(9, 2, 16, seed=2)), (ends(0, 2, 6), ends(0, 4, 9))
     packed = lambda q, k, v, a, b: ops.attention_varlen(  # noqa: E731
-        q, k, v, cu_seqlens_q=a, cu_seqlens_k=b, causal=True, return_lse=True
+        q, k, v, cu_seqlens_q=a, cu_seqlens_k=b, causal=True, soft_cap=4.0, return_lse=True
     )
     yield "attention of sequences", packed, (*tokens, *lengths), ()
-    summed = lambda q, k, v, a, b: ops.attention_varlen(q, k, v, cu_seqlens_q=a, cu_seqlens_k=b)  # noqa: E731
-    yield "gradients of sequences", summed, (*tokens, *lengths), (0, 1, 2)
-    cached = lambda q, k, v, n: ops.attention_decode(q, k, v, cache_seqlens=n, return_lse=True)  # noqa: E731
-    yield "attention with cached keys", cached, (*heads, ends(3, 5)), ()
+    summed = lambda q, k, v, a, b, sinks: ops.attention_varlen(  # noqa: E731
+        q, k, v, cu_seqlens_q=a, cu_seqlens_k=b, sinks=sinks
+    )
+    yield "gradients of sequences", summed, (*tokens, *lengths, whole(4, dtype=torch.float32)), (0, 1, 2, 5)
+    cached = lambda q, k, v, n, sinks: ops.attention_decode(  # noqa: E731
+        q, k, v, cache_seqlens=n, soft_cap=4.0, sinks=sinks, return_lse=True
+    )
+    yield "attention with cached keys", cached, (*heads, ends(3, 5), whole(4, dtype=torch.float32)), ()
     latent = lambda q, rows, n: ops.attention_mla(q, rows, cache_seqlens=n, causal=True, return_lse=True)  # noqa: E731
     yield "latent attention", latent, (whole(2, 3, 4, 576), whole(2, 5, 576, seed=1), ends(3, 5)), ()
     yield "gradients with functions", masked, (*heads[:2], whole(2, 5, 2, 16, seed=1)), (0, 1, 2)

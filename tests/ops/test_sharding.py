@@ -34,6 +34,8 @@ from cutepy.ops.shardings import (  # noqa: E402
 )
 
 IDENTITY = cutepy.epilogues.identity.text
+NO_FUNCTIONS = None, [], ""
+"""Sinks, tables and text that attention of sequences takes."""
 
 pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="needs torch.distributed")
 
@@ -124,13 +126,17 @@ def test_attention_is_sharded_along_what_no_function_counts():
     assert along(of_attention(q, k, k), 3) == ("b", "h")
     assert along(of_attention_backward(*backward, None), 6) == ("b", "h")
     assert along(of_attention_backward(*backward, q), 7) == ("b", "h")
-    assert along(of_attention_varlen(q[0], k[0], k[0], _meta(3), _meta(3), None, None), 5) == ("h",)
+    assert along(of_attention_varlen(q[0], k[0], k[0], _meta(3), _meta(3), None, None, None, *NO_FUNCTIONS), 5) == (
+        "h",
+    )
     used = _meta(3), _meta(3), _meta(2), _meta(2)
-    assert along(of_attention_varlen(q[0], k[0], k[0], *used, 9), 7) == ("h",)
+    assert along(of_attention_varlen(q[0], k[0], k[0], *used, None, *NO_FUNCTIONS, 9), 7) == ("h",)
     packed = [x[0] for x in backward]
-    assert along(of_attention_varlen_backward(*packed, None, _meta(3), None), 7) == ("h",)
-    assert along(of_attention_varlen_backward(*packed, q[0], *used, 9), 11) == ("h",)
-    assert along(of_attention_decode(q, k, k, _meta(2), _meta(2, 3)), 5) == ("b", "h")
+    assert along(of_attention_varlen_backward(*packed, None, _meta(3), None, None, None, None, *NO_FUNCTIONS), 7) == (
+        "h",
+    )
+    assert along(of_attention_varlen_backward(*packed, q[0], *used, None, *NO_FUNCTIONS, 9), 11) == ("h",)
+    assert along(of_attention_decode(q, k, k, _meta(2), _meta(2, 3), *NO_FUNCTIONS), 5) == ("b", "h")
     assert along(of_scored_attention(q, k, k, *none, ""), 3) == ("b", "h")
     assert along(of_scored_attention(q, k, k, _meta(4), [_meta(9)], [_meta(2, 2)], ""), 6) == ()
     assert along(of_scored_attention_backward(*backward, q, _meta(4), [], [], ""), 8) == ("b", "h")
@@ -140,6 +146,13 @@ def test_attention_is_sharded_along_what_no_function_counts():
         functions, free = trace_scores(function).graph.text, tuple({"b", "h"} - {counted})
         assert along(of_scored_attention(q, k, k, *none, functions), 3) == free
         assert along(of_scored_attention_backward(*backward, None, *none, functions), 6) == free
+        given = _meta(2), None, _meta(4), [_meta(9)], functions
+        assert along(of_attention_decode(q, k, k, *given), 6) == free
+        given = _meta(3), _meta(3), None, *given
+        assert along(of_attention_varlen(q[0], k[0], k[0], *given), 8) == free[: free == ("h",)]
+        found = of_attention_varlen_backward(*packed, None, *given)
+        assert along(found, 11) == free[: free == ("h",)]
+        assert found.outputs[3] == letters("h")
 
 
 def in_parts(function, sharding, tensors, name, ways):
@@ -164,20 +177,20 @@ def test_parts_of_attention_are_parts_of_the_whole(name, ways):
     letter = "b" if name.endswith("batch") else "h"
     if name == "packed":
         tensors = [x.flatten(0, 1) for x in heads] + [ends(0, 3, 6), ends(0, 16, 32)]
-        rule = of_attention_varlen(*tensors, None, None)
+        rule = of_attention_varlen(*tensors, None, None, None, *NO_FUNCTIONS)
 
         def computed(q, k, v, a, b):
             return cutepy.ops.attention_varlen(q, k, v, cu_seqlens_q=a, cu_seqlens_k=b, return_lse=True)
     elif name.startswith("paged"):
         pages = [x.flatten(0, 1).unflatten(0, (4, 8)) for x in heads[1:]]
         tensors = [heads[0], *pages, ends(13, 3), torch.tensor([[3, 1], [0, 2]], dtype=torch.int32)]
-        rule = of_attention_decode(*tensors)
+        rule = of_attention_decode(*tensors, *NO_FUNCTIONS)
 
         def computed(q, k, v, lengths, table):
             return cutepy.ops.attention_decode(q, k, v, cache_seqlens=lengths, block_table=table, return_lse=True)
     else:
         tensors = [*heads, ends(13, 3)]
-        rule = of_attention_decode(*tensors, None)
+        rule = of_attention_decode(*tensors, None, *NO_FUNCTIONS)
 
         def computed(q, k, v, lengths):
             return cutepy.ops.attention_decode(q, k, v, cache_seqlens=lengths, return_lse=True)
@@ -202,7 +215,8 @@ def test_heads_that_share_keys_go_to_one_device(rule, heads, kv_heads, devices, 
         mesh = distributed.device_mesh.init_device_mesh("cpu", (devices,))
         given = [distribute_tensor(torch.zeros(*batch, 9, n, 16), mesh, [Shard(len(batch) + 1)]) for n in counts]
         given += [distribute_tensor(torch.zeros(shape), mesh, [Replicate()]) for shape in rest]
-        (chosen,) = _choose(rule(*(_meta(*x.shape) for x in given)), given, mesh)
+        others = {of_attention: (), of_attention_varlen: (None, None, None, *NO_FUNCTIONS)}.get(rule, NO_FUNCTIONS)
+        (chosen,) = _choose(rule(*(_meta(*x.shape) for x in given), *others), given, mesh)
         assert (chosen == "h") == divide
     finally:
         distributed.destroy_process_group()

@@ -82,7 +82,7 @@ def flash_attn_varlen_func(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute attention of sequences, with keys in one matrix or in pages."""
     lengths = {name: others.pop(name, None) for name in LENGTHS}
-    given = {"scale": softmax_scale, "causal": causal, "window": window_size}
+    given: dict[str, Any] = {"scale": softmax_scale, "causal": causal, "window": window_size}
     if page_table is None and not any(each is not None for each in lengths.values()):
         result: tuple[torch.Tensor, torch.Tensor] = flash_attn_func(
             q,
@@ -98,16 +98,16 @@ def flash_attn_varlen_func(
             **others,
         )
         return result
-    _check(q, k, v, window_size, {**others, "learnable_sink": learnable_sink, "softcap": softcap or None})
-    if page_table is not None:
-        for name in ("cu_seqlens_q", "cu_seqlens_k", "seqused_q"):
-            if lengths[name] is not None:
-                refuse(f"{name} with page_table")
+    _check(q, k, v, window_size, others)
+    given |= {"sinks": learnable_sink, "soft_cap": softcap or None}
+    if page_table is not None and lengths["cu_seqlens_q"] is None and lengths["seqused_q"] is None:
+        if lengths["cu_seqlens_k"] is not None:
+            refuse("cu_seqlens_k with page_table")
         o, lse = attention_decode(
             q, k, v, cache_seqlens=lengths["seqused_k"], block_table=page_table, return_lse=True, **given
         )
         return o, lse
-    given |= {"max_seqlen_q": _number(max_seqlen_q), "max_seqlen_k": _number(max_seqlen_k)}
+    given |= {"max_seqlen_q": _number(max_seqlen_q), "max_seqlen_k": _number(max_seqlen_k), "block_table": page_table}
     o, lse = attention_varlen(q, k, v, deterministic=deterministic, return_lse=True, **lengths, **given)
     return o, lse if return_lse else lse.detach()
 

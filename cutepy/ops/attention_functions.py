@@ -1,0 +1,273 @@
+"""Functions of attention's scores as operations of PyTorch take them.
+
+A function is no argument of an operation: it is traced, its graph is passed as text, and the tensors that it uses as a
+list. Beside these an operation takes sinks: logits that join the rows' sums.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from cutepy.epilogues import scores
+from cutepy.epilogues.function_state import state_of
+from cutepy.epilogues.graph import Graph
+from cutepy.host.launches import Launches
+from cutepy.kernels.attention.config import Scoring
+from cutepy.kernels.attention.op import table_dtype
+
+Tensors = Sequence[torch.Tensor]
+Read = tuple[torch.Tensor | None, list[torch.Tensor], str]
+"""Sinks, tables of the graph, and its text, which is empty without functions."""
+
+
+def read_by(q: torch.Tensor, functions: tuple[Any, ...], sinks: torch.Tensor | None, dropout_p: float = 0.0) -> Read:
+    """Trace what makes scores, masks and weights.
+
+    Parameters
+    ----------
+    functions : tuple
+        A soft cap, slopes, a score function, a mask function, and their operands, each None if there is none: those of
+        `cutepy.ops.attention`, as all others.
+    """
+    if sinks is not None and sinks.is_floating_point():
+        sinks = sinks.float()
+    soft_cap, slopes, score, mask, operands = functions
+    if soft_cap is slopes is score is mask is operands is None and not dropout_p:
+        return sinks, [], ""
+    # Seeds are drawn on the device by torch's generator, as CUDA graphs and torch.compile know to repeat it.
+    drawn = torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32, device=q.device) if dropout_p else q.new_empty(0)
+    text, tables = traced(soft_cap, slopes, score, mask, operands or {}, dropout_p, drawn.unbind())
+    return sinks, tables, text
+
+
+def traced(
+    soft_cap: float | None,
+    slopes: torch.Tensor | None,
+    score: scores.ScoreFunction | None,
+    mask: scores.MaskFunction | None,
+    operands: Mapping[str, Any],
+    dropout_p: float = 0.0,
+    seeds: Sequence[torch.Tensor] = (),
+) -> tuple[str, list[torch.Tensor]]:
+    """Trace functions to the text of one graph in one line, empty without any, and the tensors that are its tables."""
+    if soft_cap is not None and not (soft_cap > 0 and math.isfinite(soft_cap)):
+        raise ValueError(f"soft_cap must be a positive number, got {soft_cap}")
+    if slopes is not None and slopes.dim() not in (1, 2):
+        raise ValueError(f"alibi_slopes must be (heads,) or (batch, heads), got shape {tuple(slopes.shape)}")
+    passed = {name: each for name, each in operands.items() if isinstance(each, torch.Tensor)}
+    numbers = tuple((name, each) for name, each in operands.items() if name not in passed)
+    kinds = tuple((name, each.dim(), str(each.dtype)) for name, each in passed.items())
+    given = [*([] if slopes is None else [slopes]), *seeds]
+    found = _trace(soft_cap, None if slopes is None else slopes.dim(), score, mask, numbers, kinds, dropout_p)
+    given += passed.values()
+    own = iter(found.own)
+    return found.text, [given[place] if place >= 0 else next(own) for place in found.places]
+
+
+class _Traced:
+    """Text of a graph, and for each table its place among the tensors that are passed; -1 for the next of its own."""
+
+    def __init__(self, text: str, places: tuple[int, ...], own: tuple[torch.Tensor, ...]) -> None:
+        self.text, self.places, self.own = text, places, own
+
+
+def _trace(
+    soft_cap: float | None,
+    slopes: int | None,
+    score: scores.ScoreFunction | None,
+    mask: scores.MaskFunction | None,
+    numbers: tuple[tuple[str, Any], ...],
+    kinds: tuple[tuple[str, int, str], ...],
+    dropout_p: float,
+) -> _Traced:
+    """Trace functions, unless they have been, and are what they were; of tensors that are passed, only kinds count.
+
+    torch.compile calls it once, and takes its result for constant: a function's own tensors are then those that it has
+    when it is compiled.
+    """
+    state = state_of(score, mask, numbers)
+    key = None if state is None else (soft_cap, slopes, dropout_p, state.key, kinds)
+    kept = _graphs.get(key) if key is not None else None
+    if kept is not None:
+        # A tensor that died may have left its id to another.
+        assert state is not None
+        if all(reference() is tensor for reference, tensor in zip(kept.read, state.tensors, strict=True)):
+            return _Traced(kept.text, kept.places, tuple(state.tensors[place] for place in kept.own))
+    chain = [] if soft_cap is None else [scores.soft_cap(soft_cap)]
+    standing: list[torch.Tensor] = []
+    if slopes is not None:
+        standing.append(torch.empty((1,) * slopes))
+        chain.append(scores.alibi(standing[0]))
+    weight = None
+    if dropout_p:
+        standing += [torch.empty((), dtype=torch.int32) for _ in range(2)]
+        weight = scores.dropout(dropout_p, *standing[-2:])
+    if score is not None:
+        chain.append(score)
+    stand_ins = {name: torch.empty((1,) * rank, dtype=getattr(torch, dtype[6:])) for name, rank, dtype in kinds}
+    standing += stand_ins.values()
+    found = scores.trace_scores(chain, mask, {**dict(numbers), **stand_ins}, weight)
+    places = tuple(_place(tensor, standing, -1) for tensor in found.tensors)
+    own = tuple(tensor for tensor, place in zip(found.tensors, places, strict=True) if place < 0)
+    result = _Traced(found.graph.line if found else "", places, own)
+    if key is not None and state is not None and not found.computes:
+        read = tuple(map(weakref.ref, state.tensors))
+        kept_own = tuple(_place(tensor, state.tensors, -1) for tensor in own)
+        if -1 not in kept_own:
+            _graphs.keep(key, _Kept(result.text, places, kept_own, read))
+    return result
+
+
+def _place(tensor: torch.Tensor, among: Sequence[torch.Tensor], missing: int) -> int:
+    """Return the place of a tensor among others."""
+    return next((n for n, each in enumerate(among) if each is tensor), missing)
+
+
+class _Kept(NamedTuple):
+    """Graph of functions in a state, whose tensors are not kept alive.
+
+    Attributes
+    ----------
+    text : str
+    places : tuple of int
+        As of `_Traced`.
+    own : tuple of int
+        The place of each of its own tensors among those of the state.
+    read : tuple of weak references
+        To the tensors of the state.
+    """
+
+    text: str
+    places: tuple[int, ...]
+    own: tuple[int, ...]
+    read: tuple[weakref.ref[torch.Tensor], ...]
+
+
+_graphs: Launches[_Kept] = Launches()
+
+
+# As torch.compiler.assume_constant_result does, which imports the compiler for it.
+_trace._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def scoring_of(functions: str, tables: Tensors, sinks: torch.Tensor | None, block_size: Sequence[int] = ()) -> Scoring:
+    """Return what a kernel is compiled for."""
+    text = functions.replace("; ", "\n  ")
+    size = (block_size[0], block_size[1]) if block_size else None
+    return Scoring(text, tuple(map(table_dtype, tables)), sinks is not None, size)
+
+
+def check_scoring(
+    q: torch.Tensor,
+    sinks: torch.Tensor | None,
+    tables: Tensors,
+    functions: str,
+    extents: tuple[int, int | None, int | None],
+) -> None:
+    """Check what the functions and the sinks are given, beside q (..., heads, head).
+
+    Parameters
+    ----------
+    extents : (int, int or None, int or None)
+        Matrices of scores, of the batch or of sequences; their queries and keys, None if only the device knows these.
+
+    Raises
+    ------
+    ValueError
+        If sinks are no logits of the heads, or tensors that functions use are elsewhere, too large, or too small.
+    """
+    heads = q.shape[-2]
+    if sinks is not None and (sinks.shape != (heads,) or sinks.dtype != torch.float32 or sinks.device != q.device):
+        raise ValueError(
+            f"sinks must be float32 of shape ({heads},), one for each head, on {q.device}, got {sinks.dtype} of shape "
+            f"{tuple(sinks.shape)} on {sinks.device}"
+        )
+    if not functions:
+        return
+    graph = Graph.parse(functions)
+    for tensor in tables:
+        if tensor.device != q.device and tensor.dim():
+            raise ValueError(
+                f"a tensor of shape {tuple(tensor.shape)} that a score or mask function uses must be on {q.device}, "
+                f"got {tensor.device}"
+            )
+    check_reach(graph, tables)
+    batch, queries, keys = extents
+    counted = {
+        "batch_index": (batch, "the batch"),
+        "head_index": (heads, "the head"),
+        "row_index": (queries, "the query"),
+        "column_index": (keys, "the key"),
+    }
+    for tensor, inputs in _uses(graph, tables):
+        for mode, source in enumerate(inputs):
+            count, name = counted.get(graph.nodes[source].op, (None, ""))
+            if count is not None and tensor.shape[mode] < count:
+                raise ValueError(
+                    f"a tensor of shape {tuple(tensor.shape)} is indexed by {name} in dimension {mode}, which must "
+                    f"have {count} elements at least, got {tensor.shape[mode]}"
+                )
+
+
+def check_reach(graph: Graph | None, tables: Tensors) -> None:
+    """Check that 32 bits tell the places in tables that differ within a tile of scores.
+
+    Raises
+    ------
+    ValueError
+        If they don't.
+    """
+    if graph is None:
+        return
+    for tensor, inputs in _uses(graph, tables):
+        varying = [mode for mode, source in enumerate(inputs) if graph.nodes[source].shape != "scalar"]
+        if sum((tensor.shape[mode] - 1) * tensor.stride(mode) for mode in varying) >= 2**31:
+            raise ValueError(
+                f"a tensor that a score or mask function indexes by queries and keys must reach over less than "
+                f"2^31 elements in dimensions {varying}, got shape {tuple(tensor.shape)} and strides "
+                f"{tensor.stride()}"
+            )
+
+
+def _uses(graph: Graph, tables: Tensors) -> list[tuple[torch.Tensor, tuple[int, ...]]]:
+    """List each use of a table, with the nodes of its indices."""
+    named = {table.name: tensor for table, tensor in zip(graph.tables, tables, strict=True)}
+    return [(named[str(node.value)], node.inputs) for node in graph.nodes if node.op == "gather"]
+
+
+def check_no_gradients(tables: Tensors) -> None:
+    """Check that no table requires grad.
+
+    Raises
+    ------
+    NotImplementedError
+        If one does.
+    """
+    for table in tables:
+        if table.requires_grad:
+            raise NotImplementedError(
+                f"no gradient is computed of tensors that a score or mask function uses, got one of shape "
+                f"{tuple(table.shape)} that requires grad; detach it, or use torch's flex_attention"
+            )
+
+
+def beside(q: torch.Tensor, tables: Tensors) -> Tensors:
+    """Return the tables on the device of q: a single element may be elsewhere, as torch takes it."""
+    return tables and [each if each.dim() or each.device == q.device else each.to(q.device) for each in tables]
+
+
+def dsinks_like(q: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
+    """Make the empty gradient of sinks; without elements if there are none."""
+    return q.new_empty(0 if sinks is None else sinks.shape[0], dtype=torch.float32)
+
+
+def dsinks_of(sinks: torch.Tensor, stats: torch.Tensor) -> torch.Tensor:
+    """Compute the gradient of sinks from the rows' statistics that `launch_backward` returns."""
+    # A sink has the share exp(sink - lse) of each row, and a value of 0. Rows beyond the last have no lse, and add 0.
+    shares = torch.exp2(sinks[:, None] * math.log2(math.e) - stats[:, :, 0]).clamp(max=1.0)
+    return -(shares * stats[:, :, 1]).sum((0, 2))
