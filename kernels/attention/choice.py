@@ -39,7 +39,7 @@ def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bo
         if max(head, head_v) <= 64 and queries > SHORT:
             tile_m, tile_n, warpgroups = 192, 160, 3
         elif max(head, head_v) <= 128:
-            tile_n = 224
+            tile_n = 192 if left and right else 224  # a mask at both ends takes some of the registers
         elif max(head, head_v) <= 192:
             tile_n = 160
     elif max(head, head_v) <= 64 and queries > SHORT:

@@ -197,10 +197,8 @@ def test_arguments_that_are_refused():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("head", [64, 128, 192])
+@pytest.mark.parametrize("head", [64, 128, 192, 256])
 @pytest.mark.parametrize("right", [False, True])
 def test_chosen_kernels_do_not_spill(head, right):
     config = choose_forward("float8_e4m3fn", head, head, 4096, left=False, right=right)
-    for scales in ((), (True, True, True)):
-        function = compile_forward(config, scales=scales)
-        assert function.resources[0].spill_store_bytes == 0
+    assert compile_forward(config, scales=(True, True, True)).resources[0].spill_store_bytes == 0
