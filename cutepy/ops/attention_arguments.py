@@ -104,8 +104,7 @@ def way_to(tensor: torch.Tensor, view: View | None = None) -> View | None:
     """Return what gives TMA a tensor like this one, seen by `view`: None for itself, a view, or a copy."""
     seen = tensor if view is None else view(tensor)
     is_view = seen is tensor or torch._C._is_alias_of(seen, tensor)  # type: ignore[attr-defined]
-    strides = [stride for stride, extent in zip(seen.stride()[:-1], seen.shape[:-1], strict=True) if extent > 1]
-    if seen.stride(-1) != 1 or address_bytes(seen) < UNIT_BYTES or any(map(_is_out_of_reach, strides)):
+    if not is_reachable(seen):
         return _copied if view is None else lambda tensor: _copied(view(tensor))
     if not is_view:
         return view
@@ -118,6 +117,12 @@ def way_to(tensor: torch.Tensor, view: View | None = None) -> View | None:
     if shape == tensor.shape and plain == tensor.stride()[:-1]:
         return None
     return lambda tensor: tensor.as_strided(shape, (*plain, 1))
+
+
+def is_reachable(tensor: torch.Tensor) -> bool:
+    """Return whether TMA reaches a tensor, but for strides of modes with one element."""
+    strides = [stride for stride, extent in zip(tensor.stride()[:-1], tensor.shape[:-1], strict=True) if extent > 1]
+    return tensor.stride(-1) == 1 and address_bytes(tensor) >= UNIT_BYTES and not any(map(_is_out_of_reach, strides))
 
 
 def _is_out_of_reach(stride: int) -> bool:

@@ -10,10 +10,10 @@ import torch
 from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.choice import DECODE_ROWS
-from cutepy.kernels.attention.config import Lengths
+from cutepy.kernels.attention.config import CachedKeys, Lengths
 from cutepy.kernels.attention.op import plan_cached, plan_decode
 from cutepy.ops import shardings
-from cutepy.ops.attention_arguments import ALL_KEYS, Window, check, results_like, settings, way_to
+from cutepy.ops.attention_arguments import ALL_KEYS, Window, check, is_reachable, results_like, settings, way_to
 from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
@@ -47,12 +47,13 @@ def attention_decode(
     q : Tensor (batch, queries, heads, head)
         float16 or bfloat16, head a multiple of 16 up to 256.
     k_cache : Tensor (batch, keys, kv heads, head), or, with `block_table`, (pages, keys of a page, kv heads, head)
-        The first two modes are one in memory: what follows a page, or sequence, is the next one.
+        Any strides by which pages, or sequences, are whole steps of keys apart: also a view
+        `cache.transpose(1, 2)` of (pages, kv heads, keys of a page, head).
     v_cache : Tensor, as k_cache, (..., head of v)
     cache_seqlens : Tensor (batch,), int32, optional
         Keys of each sequence; all that the cache has if not given, which `block_table` needs.
     block_table : Tensor (batch, pages of a sequence), int32, optional
-        The numbers of each sequence's pages, whose keys are a multiple of 8.
+        The numbers of each sequence's pages. TMA copies pages of a multiple of 8 keys, threads all others.
     causal : bool
         True if a query sees no key behind its position.
     window : (int or None, int or None)
@@ -132,8 +133,12 @@ def _check(
     check_lengths(q, k.shape[1], lengths, table)
 
 
-def check_lengths(q: torch.Tensor, keys: int, lengths: torch.Tensor | None, table: torch.Tensor | None) -> None:
+def check_lengths(
+    q: torch.Tensor, keys: int, lengths: torch.Tensor | None, table: torch.Tensor | None, unit: int = 1
+) -> None:
     """Check the lengths of cached sequences, and their table, beside queries and the keys of a page or a sequence.
+
+    Pages have a multiple of `unit` keys.
 
     Raises
     ------
@@ -154,8 +159,8 @@ def check_lengths(q: torch.Tensor, keys: int, lengths: torch.Tensor | None, tabl
         return
     if lengths is None:
         raise ValueError("a block_table needs cache_seqlens: how many keys each sequence has; got None")
-    if keys % 8 or not keys:
-        raise ValueError(f"pages must have a multiple of 8 keys, got {keys}")
+    if keys % unit or not keys:
+        raise ValueError(f"pages must have a multiple of {unit} keys, got {keys}")
 
 
 def rows_of_all(name: str, cache: torch.Tensor) -> torch.Tensor:
@@ -167,6 +172,47 @@ def rows_of_all(name: str, cache: torch.Tensor) -> torch.Tensor:
             f"{name} must have its first two modes as one in memory, each page or sequence behind the one before; got "
             f"strides {cache.stride()} of shape {tuple(cache.shape)}"
         ) from None
+
+
+def pitch_of(name: str, cache: torch.Tensor) -> int:
+    """Return the rows of a cache's matrix from one page, or sequence, to the next: those of other heads may be between.
+
+    Raises
+    ------
+    ValueError
+        If pages are not whole rows apart.
+    """
+    pages, keys = cache.shape[:2]
+    page_step, row_step = cache.stride()[:2]
+    if pages == 1:
+        return keys
+    if keys == 1:
+        return 1
+    if row_step <= 0 or page_step <= 0 or page_step % row_step:
+        raise ValueError(
+            f"pages, or sequences, of {name} must be whole steps of keys apart in memory, as those of "
+            "(pages, keys, heads, head), and of (pages, heads, keys, head).transpose(1, 2); got strides "
+            f"{cache.stride()} of shape {tuple(cache.shape)}"
+        )
+    return page_step // row_step
+
+
+def _one_pitch(k: torch.Tensor, v: torch.Tensor) -> int:
+    pitches = pitch_of("k_cache", k), pitch_of("v_cache", v)
+    if pitches[0] != pitches[1]:
+        raise ValueError(
+            "pages, or sequences, of k_cache and v_cache must be as many rows apart, got "
+            f"{pitches[0]} and {pitches[1]}; copy one of them"
+        )
+    return pitches[0]
+
+
+def matrix_of(cache: torch.Tensor, pitch: int) -> torch.Tensor:
+    """View a cache as one matrix for each head, (rows, kv heads, head), in which pages are so many rows apart."""
+    pages, keys, heads, head = cache.shape
+    steps = cache.stride()
+    row_step = steps[0] if keys == 1 else steps[1]
+    return cache.as_strided(((pages - 1) * pitch + keys, heads, head), (row_step, *steps[2:]))
 
 
 def _fake(
@@ -289,25 +335,32 @@ def _find_launch(
     page = 0 if table is None else k.shape[1]
     given = None if lengths is None else Lengths(k_used=True)
     is_packed = queries * group <= DECODE_ROWS and group > 1
-    has_lengths = lengths is not None
-    caches = (rows_of_all("k_cache", k), rows_of_all("v_cache", v)) if has_lengths else (k, v)
+    has_lengths, pitch = lengths is not None, k.shape[1]
 
     def rows_of(q: torch.Tensor) -> torch.Tensor:
         """View queries of heads that share keys as rows: (batch, queries * group, kv heads, head)."""
         grouped: torch.Tensor = q.unflatten(2, (kv_heads, group)).transpose(2, 3).flatten(1, 2)
         return grouped
 
-    def of_all(cache: torch.Tensor) -> torch.Tensor:
-        return cache.view(-1, *cache.shape[2:])
+    def in_rows(cache: torch.Tensor) -> torch.Tensor:
+        return matrix_of(cache, pitch)
+
+    def copied(cache: torch.Tensor) -> torch.Tensor:
+        return cache.contiguous().flatten(0, 1)
 
     packed = rows_of(q) if is_packed else q
-    ways = [way_to(q, rows_of if is_packed else None)]
-    ways += [way_to(each, of_all if has_lengths else None) for each in (k, v)]
+    ways, of_caches = [way_to(q, rows_of if is_packed else None)], None
+    if has_lengths:
+        of_caches = in_rows if all(map(is_reachable, (k, v))) else copied
+        pitch = _one_pitch(k, v) if of_caches is in_rows else pitch
+    ways += [way_to(each, of_caches) for each in (k, v)]
+    caches = (k, v) if of_caches is None else (of_caches(k), of_caches(v))
+    cached = CachedKeys(None if pitch == k.shape[1] else pitch)
     if queries <= DECODE_ROWS:
         sharing = group if is_packed else None
-        launch = plan_decode(packed, *caches, scale, left, right, given, most_keys, page, sharing)
+        launch = plan_decode(packed, *caches, scale, left, right, given, most_keys, page, sharing, cached)
     else:
-        launch = plan_cached(packed, *caches, scale, left, right, given, page)
+        launch = plan_cached(packed, *caches, scale, left, right, given, page, cached)
     of_o, of_lse = (batch, queries, heads, head_v), (batch, heads, queries)
     rows = queries * group
     o_rows = (batch, rows, kv_heads, head_v), (queries * heads * head_v, head_v, group * head_v, 1)

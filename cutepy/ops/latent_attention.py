@@ -133,7 +133,7 @@ def _check(
         )
     if not (scale > 0 and math.isfinite(scale)):
         raise ValueError(f"scale must be a positive number, got {scale}")
-    check_lengths(q, cache.shape[1], lengths, table)
+    check_lengths(q, cache.shape[1], lengths, table, unit=8)
 
 
 def _fake(

@@ -52,6 +52,21 @@ def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bo
     return config
 
 
+def of_pages(config: ForwardConfig, page: int) -> ForwardConfig:
+    """Return a configuration for keys in pages.
+
+    Threads that copy them row by row need registers that three consumer warpgroups don't leave.
+
+    Examples
+    --------
+    >>> config = choose_forward("bfloat16", 64, 64, 4096, left=False, right=True)
+    >>> of_pages(config, 16).warpgroups, of_pages(config, 12).warpgroups
+    (3, 2)
+    """
+    config = replace(config, page=page)
+    return replace(config, tile_m=128, warpgroups=2) if config.copies_rows else config
+
+
 def choose_decode(
     dtype: str, head: int, head_v: int, *, left: bool, right: bool, page: int, is_split: bool
 ) -> ForwardConfig:

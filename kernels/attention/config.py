@@ -1,7 +1,7 @@
 """Attention configurations: types, head dimensions, tiles and masks; and the layout of what kernels pass on."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -52,6 +52,28 @@ class Lengths:
             if bounds is not None:
                 return int(bounds.shape[0]) - 1
         return int((self.q_used if self.k_used is None else self.k_used).shape[0])
+
+
+@dataclass(frozen=True)
+class CachedKeys:
+    """Places of cached keys in the matrix of all rows, beside the lengths and the table of pages.
+
+    Attributes
+    ----------
+    pitch : Int32 or None
+        Rows from one page, or one sequence, to the next; None if they follow one another.
+    """
+
+    pitch: Any = None
+
+    @property
+    def given(self) -> "CachedKeys":
+        """1 for each number that is given: kernels are compiled for any."""
+        return CachedKeys(*(None if each is None else 1 for each in astuple(self)))
+
+
+ADJOINING = CachedKeys()
+"""Pages, or sequences, that follow one another."""
 
 
 def epilogue_stages(head: int) -> tuple[int, int]:
@@ -188,9 +210,21 @@ class ForwardConfig:
     @property
     def producer_registers(self) -> int:
         """Registers of a producer thread: few, unless it reads the numbers of pages, or there is one consumer."""
-        if self.warpgroups == 1:
+        if self.warpgroups == 1 or self.copies_rows:
             return 56
         return 40 if self.page else 24
+
+    @property
+    def copies_rows(self) -> bool:
+        """True if threads copy keys row by row: a copy of fewer than 8 rows would end within a swizzle.
+
+        Examples
+        --------
+        >>> tiles = {"tile_m": 64, "tile_n": 128, "warpgroups": 1}
+        >>> [ForwardConfig(dtype="float16", head=64, head_v=64, **tiles, page=page).copies_rows for page in (12, 24, 0)]
+        [True, False, False]
+        """
+        return self.rows_of_copy % 8 != 0
 
     @property
     def rows_of_copy(self) -> int:

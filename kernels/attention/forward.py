@@ -18,8 +18,8 @@ from cutepy.device.bands import Band
 from cutepy.device.block_lists import BlockLists, make_block_lists
 from cutepy.device.epilogue import TileStore, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
-from cutepy.device.pages import make_paged_loads
-from cutepy.device.pipeline import TmaRing, publish_barriers
+from cutepy.device.pages import make_paged_loads, make_paged_rows
+from cutepy.device.pipeline import MixedRing, TmaRing, publish_barriers
 from cutepy.device.primitives import LOG2_E, select
 from cutepy.device.score_functions import ScoreFunctions, make_score_functions
 from cutepy.device.softmax import OnlineSoftmax, make_online_softmax, scale_rows
@@ -27,12 +27,13 @@ from cutepy.device.turns import Turns
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
-from cutepy.kernels.attention.config import L2_BYTES, PRODUCERS, ForwardConfig, Lengths
+from cutepy.kernels.attention.config import ADJOINING, L2_BYTES, PRODUCERS, CachedKeys, ForwardConfig, Lengths
 from cutepy.kernels.attention.places import (
     Batches,
     Cached,
     Place,
     Ragged,
+    cached_keys,
     columns_first,
     keys_of,
     modes,
@@ -43,7 +44,10 @@ from cutepy.kernels.attention.places import (
 
 @dataclass(frozen=True)
 class Loads:
-    """The producer warp: Q once a tile; K and V of each tile of keys, from the last to the first."""
+    """The producer: Q once a tile; K and V of each tile of keys, from the last to the first.
+
+    One warp calls, or all, where threads copy keys; then `warp` is its index.
+    """
 
     config: ForwardConfig
     q_ring: TmaRing
@@ -55,6 +59,7 @@ class Loads:
     places: Batches | Ragged
     group: cutlass.Int32
     lists: BlockLists | None
+    warp: cutlass.Int32
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -70,8 +75,10 @@ class Loads:
             tiles = place.tiles(work.row * self.config.tile_m, self.config.tile_m, self.config.tile_n)
         else:
             tiles = self.lists.tiles(work.row, place.batch, place.head)
-        full = self.q_ring.acquire(q_state)
-        self.sQ.load((work.row, 0, place.head, *place.q), q_state.index, full)
+        if cutlass.const_expr(not self.config.copies_rows):
+            self.load_q(work, place, q_state)
+        elif self.warp == 0:
+            self.load_q(work, place, q_state)
         q_state.advance()
         full = self.k_ring.acquire(k_state)
         self.sK.load((tiles.first, 0, *kv), k_state.index, full)
@@ -88,6 +95,19 @@ class Loads:
         self.sV.load((0, tiles.last, *kv), v_state.index, full)
         v_state.advance()
         return q_state, k_state, v_state
+
+    def load_q(self, work, place, q_state):
+        """Load a tile of queries."""
+        full = self.q_ring.acquire(q_state)
+        self.sQ.load((work.row, 0, place.head, *place.q), q_state.index, full)
+
+    @cute.jit
+    def run(self, scheduler):
+        """Load all that this CTA needs, then wait until all of it has been read."""
+        q_state, k_state, v_state = scheduler.each(self)
+        self.q_ring.drain(q_state)
+        self.k_ring.drain(k_state)
+        self.v_ring.drain(v_state)
 
 
 @dataclass(frozen=True)
@@ -305,6 +325,7 @@ class Forward:
         tables: tuple | None = None,
         sinks: cute.Tensor | None = None,
         lists: tuple | None = None,
+        cached: CachedKeys = ADJOINING,
     ):
         """Launch on q (batch, queries, heads, head), k and v (batch, keys, kv heads, head), o as q.
 
@@ -314,13 +335,15 @@ class Forward:
         it has lengths of queries, and then lse has a batch of one. With `table` (sequences, pages) k and v are pages of
         one matrix. With `splits` o and lse have so many times the heads: those of each part of the keys. `sharing` is
         the band's. `tables` are those of the score and mask functions, sinks are (heads,), and lists are those of
-        `BlockLists`.
+        `BlockLists`. `cached` says more of keys with lengths that queries don't have.
         """
         config, plan = self.config, self.config.smem
         sQ, sO = (plan[name].content for name in ("sQ", "sO"))
         tma_q, mQ = tma.make_load(rows_first(q), to_cute(sQ.layout), sQ.tile, 1)
-        tma_k, mK = tma.make_load(rows_first(k), to_cute(config.k_copy.layout), config.k_copy.tile, 1)
-        tma_v, mV = tma.make_load(columns_first(v), to_cute(config.v_copy.layout), config.v_copy.tile, 1)
+        (tma_k, mK), (tma_v, mV) = (None, k), (None, v)
+        if cutlass.const_expr(not config.copies_rows):
+            tma_k, mK = tma.make_load(rows_first(k), to_cute(config.k_copy.layout), config.k_copy.tile, 1)
+            tma_v, mV = tma.make_load(columns_first(v), to_cute(config.v_copy.layout), config.v_copy.tile, 1)
         tma_o, mO = tma.make_store(rows_first(o), to_cute(sO.layout), sO.tile)
         left, right = left if config.left else None, right if config.right else None
         heads, kv_heads = (cute.size(each, mode=[cute.rank(each) - 2]) for each in (q, k))
@@ -336,7 +359,7 @@ class Forward:
                 places = Batches(Band(queries, keys, left, right, sharing), None if splits is None else heads, splits)
                 at_once = cutlass.max(keys_at_once // keys, 1) * group
             else:
-                keys = keys_of(lengths, cute.size(k, mode=[0]), has_tail=False)
+                keys = cached_keys(lengths, cute.size(k, mode=[0]), table, config.page, cached)
                 band = Band(queries, cutlass.Int32(0), left, right, sharing)
                 places, at_once = Cached(band, None if splits is None else heads, splits, keys, table), group
         else:
@@ -395,6 +418,8 @@ class Forward:
             TmaRing(
                 shared[f"{name}_barriers"], stages, plan[f"s{name.upper()}"].content.stage_bytes, config.consumers // 32
             )
+            if name == "q" or not config.copies_rows
+            else MixedRing(shared[f"{name}_barriers"], stages, 0, config.consumers // 32, threads=PRODUCERS)
             for name, stages in (("q", 1), ("k", config.stages), ("v", config.stages))
         )
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
@@ -408,9 +433,13 @@ class Forward:
         o = places.queries_of(copies[3], tensors[3], shared["sO"], (64, config.head_v))
         k = copies[1], tensors[1], shared["sK"], (tile_n, config.head)
         v = copies[2], tensors[2], shared["sV"], (config.head_v, tile_n)
-        if cutlass.const_expr(config.page):
-            k_loads = make_paged_loads(*k, places.table, config.page, 0)
-            v_loads = make_paged_loads(*v, places.table, config.page, 1)
+        if cutlass.const_expr(config.copies_rows):
+            pages = places.table, config.page, places.keys.pitch
+            k_loads = make_paged_rows(tensors[1], shared["sK"], *pages, 0, PRODUCERS)
+            v_loads = make_paged_rows(tensors[2], shared["sV"], *pages, 1, PRODUCERS)
+        elif cutlass.const_expr(config.page):
+            k_loads = make_paged_loads(*k, places.table, config.page, 0, pitch=places.keys.pitch)
+            v_loads = make_paged_loads(*v, places.table, config.page, 1, pitch=places.keys.pitch)
         else:
             k_loads, v_loads = places.keys_of(*k, 0).loads(), places.keys_of(*v, 1).loads()
         lists = make_block_lists(lists, config.scoring.blocks, (tile_m, tile_n))
@@ -419,12 +448,11 @@ class Forward:
         budget = rules.register_budget(config.warpgroups, producer=config.producer_registers)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
-            if warp == 0:
-                loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k_loads, v_loads, places, group, lists)
-                q_state, k_state, v_state = scheduler.each(loads)
-                q_ring.drain(q_state)
-                k_ring.drain(k_state)
-                v_ring.drain(v_state)
+            loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k_loads, v_loads, places, group, lists, warp)
+            if cutlass.const_expr(config.copies_rows):
+                loads.run(scheduler)
+            elif warp == 0:
+                loads.run(scheduler)
         else:
             cute.arch.setmaxregister_increase(budget.consumer)
             barriers = rules.named_barriers(turns=config.warpgroups, store=config.warpgroups)

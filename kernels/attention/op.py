@@ -17,9 +17,19 @@ from cutepy.kernels.attention.choice import (
     choose_decode,
     choose_forward,
     ctas_of,
+    of_pages,
     splits_of,
 )
-from cutepy.kernels.attention.config import DQ_COLUMNS, NO_SCORING, BackwardConfig, ForwardConfig, Lengths, Scoring
+from cutepy.kernels.attention.config import (
+    ADJOINING,
+    DQ_COLUMNS,
+    NO_SCORING,
+    BackwardConfig,
+    CachedKeys,
+    ForwardConfig,
+    Lengths,
+    Scoring,
+)
 from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.operands import UNIT_BYTES
 from cutepy.runtime.invariance import INVARIANCE
@@ -88,6 +98,7 @@ def plan_decode(
     most_keys: int,
     page: int = 0,
     sharing: int | None = None,
+    cached: CachedKeys = ADJOINING,
 ) -> Callable[..., None]:
     """Choose and compile what computes attention of few queries with many keys, which other CTAs have parts of.
 
@@ -106,6 +117,8 @@ def plan_decode(
         Keys of a page; 0 if they are not in pages.
     sharing : int or None
         Queries that share a position.
+    cached : CachedKeys, optional
+        Where keys are.
 
     Returns
     -------
@@ -122,13 +135,15 @@ def plan_decode(
         splits = splits_of(batch * heads, most_keys, config.tile_n, gpu_of(q.device).sm_count)
     rest = scale, left or 0, right or 0, 1 << 30
     if splits == 1:
-        function = compile_forward(config, given, is_cached=True, is_paged=page > 0, sharing=sharing)
+        function = compile_forward(
+            config, given, is_cached=True, is_paged=page > 0, sharing=sharing, cached=cached.given
+        )
         return lambda q, k, v, o, lse, lengths, table: function(
-            q, k, v, o, lse, *rest, lengths, table, None, sharing, *NOTHING_READ
+            q, k, v, o, lse, *rest, lengths, table, None, sharing, *NOTHING_READ, cached
         )
     config = choose_decode(dtype, head, head_v, left=bounds[0], right=bounds[1], page=page, is_split=True)
     function, combine = (
-        compile_forward(config, given, is_cached=True, is_paged=page > 0, sharing=sharing),
+        compile_forward(config, given, is_cached=True, is_paged=page > 0, sharing=sharing, cached=cached.given),
         compile_combine(config),
     )
 
@@ -143,7 +158,7 @@ def plan_decode(
     ) -> None:
         parts = q.new_empty(batch, queries, splits * heads, head_v, dtype=torch.float32)
         lses = q.new_empty(batch, splits * heads, queries, dtype=torch.float32)
-        function(q, k, v, parts, lses, *rest, lengths, table, splits, sharing, *NOTHING_READ)
+        function(q, k, v, parts, lses, *rest, lengths, table, splits, sharing, *NOTHING_READ, cached)
         combine(parts, lses, o, lse)
 
     return launch
@@ -158,18 +173,19 @@ def plan_cached(
     right: int | None,
     given: Lengths | None,
     page: int = 0,
+    cached: CachedKeys = ADJOINING,
 ) -> Callable[..., None]:
     """Choose and compile what computes attention of many queries with cached keys, as `plan_decode` of few."""
     bounds = left is not None, right is not None
     config = choose_forward(dtype_name(q.dtype), q.shape[3], v.shape[-1], q.shape[1], left=bounds[0], right=bounds[1])
-    config = replace(config, page=page)
+    config = of_pages(config, page)
     ctas = ctas_of(q.shape[1], bounds[1] or given is not None, gpu_of(q.device).sm_count)
     function, rest = (
-        compile_forward(config, given, is_cached=True, is_paged=page > 0),
+        compile_forward(config, given, is_cached=True, is_paged=page > 0, cached=cached.given),
         (scale, left or 0, right or 0, ctas),
     )
     return lambda q, k, v, o, lse, lengths, table: function(
-        q, k, v, o, lse, *rest, lengths, table, None, None, *NOTHING_READ
+        q, k, v, o, lse, *rest, lengths, table, None, None, *NOTHING_READ, cached
     )
 
 
@@ -339,11 +355,12 @@ def compile_forward(
     is_cached: bool = False,
     is_paged: bool = False,
     sharing: int | None = None,
+    cached: CachedKeys = ADJOINING,
 ) -> Function:
     """Compile the forward kernel of a configuration, unless memory or disk has it; needs no GPU.
 
-    `lengths` has True for each of its tensors that will be given. Queries are in one matrix as keys are, unless the
-    keys are cached.
+    `lengths` has True for each of its tensors that will be given; `cached` has 1 for each number. Queries are in one
+    matrix as keys are, unless the keys are cached.
     """
     has_queries = lengths is not None and not is_cached
     of_results = "results" if config.is_split else "heads"
@@ -361,7 +378,9 @@ def compile_forward(
     splits = 1 if config.is_split else None
     kernel = Deferred("cutepy.kernels.attention.forward:Forward", config)
     given = _lengths(lengths), table, splits, None if sharing is None else 1
-    found = compile(kernel, q, k, v, o, lse, 1.0, 1, 1, 1, *given, sources=SOURCES, **_score_specs(config.scoring))
+    found = compile(
+        kernel, q, k, v, o, lse, 1.0, 1, 1, 1, *given, sources=SOURCES, **_score_specs(config.scoring), cached=cached
+    )
     return found.without_lazy_check().with_smem_plan(config.smem)
 
 

@@ -15,7 +15,7 @@ from cutepy.device.bands import Band
 from cutepy.device.ragged import GroupedTiles, ragged_view
 from cutepy.device.rules.ragged import GroupRows
 from cutepy.device.sequences import Sequences, SequencesAndTail, SequenceTiles, first_tile
-from cutepy.kernels.attention.config import Lengths
+from cutepy.kernels.attention.config import CachedKeys, Lengths
 
 
 @dataclass(frozen=True)
@@ -227,6 +227,16 @@ def queries_of(lengths: Lengths, rows, *, has_tail: bool) -> Sequences:
 def keys_of(lengths: Lengths, rows, *, has_tail: bool) -> Sequences:
     """Return the sequences of keys in a matrix of so many rows."""
     return _sequences(lengths, rows, lengths.k_begins, lengths.k_used, has_tail=has_tail)
+
+
+def cached_keys(lengths: Lengths, rows, table: cute.Tensor | None, page: int, cached: CachedKeys) -> Sequences:
+    """Return the sequences of cached keys in a matrix of so many rows, or in pages of it."""
+    count, pitch = cute.size(lengths.k_used), cached.pitch
+    if table is not None:
+        most = cute.size(table, mode=[1]) * page
+    else:
+        most = rows // count if pitch is None else rows - (count - 1) * pitch
+    return Sequences(count, most, None, lengths.k_used, pitch)
 
 
 def _sequences(lengths: Lengths, rows, begins, used, *, has_tail: bool) -> Sequences:
