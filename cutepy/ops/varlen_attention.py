@@ -11,6 +11,7 @@ import torch
 
 from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention import reference
+from cutepy.kernels.attention.choice import heads_packed
 from cutepy.kernels.attention.config import Lengths
 from cutepy.kernels.attention.op import launch_backward, plan_forward
 from cutepy.ops import shardings
@@ -325,11 +326,12 @@ def _attention_varlen(
     deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     lengths = Lengths(q_begins, k_begins, q_used, k_used)
-    key = (scale, left, right, most_queries, lengths.given, EXECUTION.backend is None, *described(q, k, v))
+    packed = heads_packed(q.shape[1] // max(k.shape[1], 1), q.shape[0], lengths.count)
+    key = (scale, left, right, most_queries, packed, lengths.given, EXECUTION.backend is None, *described(q, k, v))
     launch = _launches.get(key)
     if launch is None:
         check(q, k, v, scale, is_packed=True)
-        launch = _launches.keep(key, _find_launch(q, k, v, scale, left, right, lengths, most_queries))
+        launch = _launches.keep(key, _find_launch(q, k, v, scale, left, right, lengths, most_queries, packed))
     return launch(q, k, v, lengths)
 
 
@@ -342,13 +344,14 @@ def _find_launch(
     right: int | None,
     lengths: Lengths,
     most_queries: int,
+    packed: int,
 ) -> Launch:
     """Decide all that is done for tensors like these, and have the kernel compiled."""
     tokens, heads, _ = q.shape
     shape, rows = (tokens, heads, v.shape[-1]), (1, heads, tokens)
     if 0 in q.shape or not k.shape[0]:
         return lambda q, k, v, _: (q.new_zeros(shape), q.new_full(rows[1:], -math.inf, dtype=torch.float32))
-    launch = plan_forward(q, k, v, scale, left, right, lengths.given, most_queries)
+    launch = plan_forward(q, k, v, scale, left, right, lengths.given, most_queries, packed=packed)
     ways, has_gaps = tuple(map(way_to, (q, k, v))), lengths.q_used is not None
 
     def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Lengths) -> tuple[torch.Tensor, torch.Tensor]:

@@ -182,6 +182,8 @@ class ForwardConfig:
         True if warpgroups issue their MMAs in turns, so that one's softmax overlaps another's products.
     page : int
         Keys of a page; 0 if keys are not in pages.
+    packed : int
+        Heads that share keys whose queries are rows of one tile, those of one query behind another.
     is_split : bool
         True if several CTAs have parts of a tile's keys: then O is one of each part, in float32.
     scoring : Scoring
@@ -199,6 +201,7 @@ class ForwardConfig:
     right: bool = False
     ordered: bool = True
     page: int = 0
+    packed: int = 1
     is_split: bool = False
     scoring: Scoring = NO_SCORING
 
@@ -281,7 +284,8 @@ class ForwardConfig:
     def name(self) -> str:
         """Name of the kernel, as profilers show it."""
         mask = ("_left" if self.left else "") + ("_right" if self.right else "")
-        kind = (f"_page{self.page}" if self.page else "") + ("_split" if self.is_split else "") + self.scoring.suffix
+        kind = (f"_page{self.page}" if self.page else "") + (f"_packed{self.packed}" if self.packed > 1 else "")
+        kind += ("_split" if self.is_split else "") + self.scoring.suffix
         return f"cutepy_attention_{self.dtype}_{self.head}_{self.head_v}_{self.tile_m}x{self.tile_n}{mask}{kind}"
 
 

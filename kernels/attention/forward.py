@@ -31,10 +31,12 @@ from cutepy.kernels.attention.config import ADJOINING, L2_BYTES, PRODUCERS, Cach
 from cutepy.kernels.attention.places import (
     Batches,
     Cached,
+    PackedTiles,
     Place,
     Ragged,
     cached_keys,
     columns_first,
+    heads_in_rows,
     keys_of,
     modes,
     queries_of,
@@ -287,7 +289,11 @@ class Attends:
             query = first + self.scores.of_thread(0) + self.scores.distinct(0)[row]
             stored = self.lse
             if self.scores.is_first(0, cute.arch.lane_idx()) & (query < place.band.queries):
-                stored[place.query + query, place.result, place.batch] = lse[row]
+                heads = self.config.packed
+                at = place.query + query, place.result
+                if cutlass.const_expr(heads > 1):
+                    at = place.query + query // heads, place.result * heads + query % heads
+                stored[(*at, place.batch)] = lse[row]
 
     @cute.jit
     def store(self, work, place):
@@ -339,19 +345,25 @@ class Forward:
         """
         config, plan = self.config, self.config.smem
         sQ, sO = (plan[name].content for name in ("sQ", "sO"))
-        tma_q, mQ = tma.make_load(rows_first(q), to_cute(sQ.layout), sQ.tile, 1)
+        packed, of_queries, q_tile, o_tile = config.packed, rows_first, sQ.tile, sO.tile
+        if cutlass.const_expr(packed > 1):
+            of_queries = heads_in_rows
+            q_tile, o_tile = (((packed, rows // packed), columns) for rows, columns in (sQ.tile, sO.tile))
+        tma_q, mQ = tma.make_load(of_queries(q), to_cute(sQ.layout), q_tile, 1)
         (tma_k, mK), (tma_v, mV) = (None, k), (None, v)
         if cutlass.const_expr(not config.copies_rows):
             tma_k, mK = tma.make_load(rows_first(k), to_cute(config.k_copy.layout), config.k_copy.tile, 1)
             tma_v, mV = tma.make_load(columns_first(v), to_cute(config.v_copy.layout), config.v_copy.tile, 1)
-        tma_o, mO = tma.make_store(rows_first(o), to_cute(sO.layout), sO.tile)
+        tma_o, mO = tma.make_store(of_queries(o), to_cute(sO.layout), o_tile)
         left, right = left if config.left else None, right if config.right else None
         heads, kv_heads = (cute.size(each, mode=[cute.rank(each) - 2]) for each in (q, k))
-        group = heads // kv_heads
+        group, heads = heads // kv_heads, heads // packed
+        if cutlass.const_expr(packed > 1):
+            group = group // packed
         keys_at_once = L2_BYTES // ((config.head + config.head_v) * 2)
         parts = () if splits is None else (splits,)
         if cutlass.const_expr(cute.rank(q) == 4):
-            batch, queries = cute.size(q, mode=[0]), cute.size(q, mode=[1])
+            batch, queries = cute.size(q, mode=[0]), cute.size(q, mode=[1]) * packed
             raster = cute.ceil_div(queries, config.tile_m), 1, batch, heads, *parts
             count = math.prod(raster)
             if cutlass.const_expr(lengths is None):
@@ -365,9 +377,9 @@ class Forward:
         else:
             queries = queries_of(lengths, cute.size(q, mode=[0]), has_tail=True)
             keys = keys_of(lengths, cute.size(k, mode=[0]), has_tail=False)
-            places = Ragged(queries, keys, left, right, None if splits is None else heads, splits, table)
+            places = Ragged(queries, keys, left, right, None if splits is None else heads, splits, table, packed)
             raster, at_once = math.prod((heads, *parts)), keys_at_once
-            count = queries.most_tiles(config.tile_m) * raster
+            count = queries.most_tiles(config.tile_m // packed) * raster
         self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
         self.kernel(
             (tma_q, tma_k, tma_v, tma_o),
@@ -429,8 +441,13 @@ class Forward:
                 k_ring.initialise()
                 v_ring.initialise()
         publish_barriers()
-        q = places.queries_of(copies[0], tensors[0], shared["sQ"], (tile_m, config.head))
-        o = places.queries_of(copies[3], tensors[3], shared["sO"], (64, config.head_v))
+        q = copies[0], tensors[0], shared["sQ"], (tile_m, config.head)
+        o = copies[3], tensors[3], shared["sO"], (64, config.head_v)
+        if cutlass.const_expr(config.packed > 1):
+            ragged = 0 if isinstance(places, Ragged) else None
+            q, o = (PackedTiles(*each, ragged, batched=False, packed=config.packed) for each in (q, o))
+        else:
+            q, o = places.queries_of(*q), places.queries_of(*o)
         k = copies[1], tensors[1], shared["sK"], (tile_n, config.head)
         v = copies[2], tensors[2], shared["sV"], (config.head_v, tile_n)
         if cutlass.const_expr(config.copies_rows):
@@ -444,7 +461,7 @@ class Forward:
             k_loads, v_loads = places.keys_of(*k, 0).loads(), places.keys_of(*v, 1).loads()
         lists = make_block_lists(lists, config.scoring.blocks, (tile_m, tile_n))
         is_uneven = config.right and not config.is_split
-        scheduler = places.scheduler(raster, tile_m, at_once, group, longest_first=is_uneven)
+        scheduler = places.scheduler(raster, tile_m // config.packed, at_once, group, longest_first=is_uneven)
         budget = rules.register_budget(config.warpgroups, producer=config.producer_registers)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)

@@ -50,6 +50,7 @@ def plan_forward(
     lengths: Lengths | None = None,
     most_queries: int | None = None,
     scoring: Scoring = NO_SCORING,
+    packed: int = 1,
 ) -> Callable[..., None]:
     """Choose and compile what computes attention for tensors like these, which have elements and have been checked.
 
@@ -66,6 +67,8 @@ def plan_forward(
         Queries of the longest sequence, by which tiles are chosen; with `lengths`.
     scoring : Scoring
         Functions of the scores, sinks and lists of blocks; without `lengths`.
+    packed : int
+        Heads whose queries are rows of one tile; 1 with `scoring`.
 
     Returns
     -------
@@ -78,12 +81,12 @@ def plan_forward(
     bounds = left is not None, right is not None
     queries = q.shape[1] if most_queries is None else most_queries
     config = choose_forward(dtype_name(q.dtype), q.shape[-1], v.shape[-1], queries, left=bounds[0], right=bounds[1])
-    config = scored_forward(config, scoring)
+    config = replace(scored_forward(config, scoring), packed=packed)
     is_uneven = bounds[1] or lengths is not None or scoring.blocks is not None
     ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count)
     function, rest = compile_forward(config, lengths), (scale, left or 0, right or 0, ctas)
     return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ: function(
-        q, k, v, o, lse, *rest, lengths, None, None, None, *read
+        q, k, v, o, lse, *rest, lengths, None, None, None, *read, ADJOINING
     )
 
 

@@ -13,8 +13,9 @@ import cutlass.cute as cute
 from cutepy.device import schedulers, tma
 from cutepy.device.bands import Band
 from cutepy.device.ragged import GroupedTiles, ragged_view
-from cutepy.device.rules.ragged import GroupRows
+from cutepy.device.rules.ragged import EXTENT, GroupRows
 from cutepy.device.sequences import Sequences, SequencesAndTail, SequenceTiles, first_tile
+from cutepy.device.tma import cut
 from cutepy.kernels.attention.config import CachedKeys, Lengths
 
 
@@ -80,6 +81,29 @@ class Split(NamedTuple):
     index: Any
     count: Any
     heads: Any
+
+
+@dataclass(frozen=True)
+class PackedTiles(GroupedTiles):
+    """Tiles of queries whose rows are pairs of a query and one of `packed` heads, of a view of `heads_in_rows`.
+
+    It takes (row, column, heads, ...), where heads are so many together, and the rest is a place's `q`.
+    """
+
+    packed: int = 1
+
+    @cute.jit
+    def of_group(self, heads, *place):
+        """Return the tiles (tile rows, tile columns, rows, columns) of some heads' matrix."""
+        tensor, shift, behind = self.tensor, 0, place
+        if cutlass.const_expr(self.ragged is not None):
+            start, length = place
+            shift, behind = EXTENT - length, (start + length, EXTENT)
+        origin = (heads * self.packed, shift), 0, *(0 for _ in behind)
+        matrix = cute.domain_offset(origin, tensor)[(None, None, *behind)]
+        (_, tokens), columns = matrix.shape
+        layout = cute.make_layout(((self.packed, tokens), columns), stride=matrix.stride)
+        return cut(cute.make_tensor(matrix.iterator, layout), self.tile)
 
 
 @dataclass(frozen=True)
@@ -159,6 +183,8 @@ class Ragged:
         As of `Batches`.
     table : Tensor or None
         As of `Cached`.
+    packed : int
+        Heads whose queries are rows of one tile.
     """
 
     queries: Sequences
@@ -168,6 +194,7 @@ class Ragged:
     heads: cutlass.Int32 | None = None
     splits: cutlass.Int32 | None = None
     table: cute.Tensor | None = None
+    packed: cutlass.Constexpr = 1
 
     def of(self, work) -> Place:
         """Return the place of a unit of work."""
@@ -177,6 +204,8 @@ class Ragged:
             part = Split(head // self.heads, self.splits, self.heads)
             head = head - part.index * self.heads
         band = Band(q.length, k.length, self.left, self.right)
+        if self.packed > 1:
+            band = Band(q.length * self.packed, k.length, self.left, self.right, self.packed)
         return Place(head, band, q[1:], _coordinates(k, self.table), 0, q, part)
 
     def queries_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int]):
@@ -256,6 +285,17 @@ def modes(tensor, *order):
 def rows_first(tensor):
     """View (batch, tokens, heads, head), or (tokens, heads, head), as matrices of tokens for TMA."""
     return modes(tensor, 1, 3, 2, 0) if cute.rank(tensor) == 4 else ragged_view(modes(tensor, 0, 2, 1), 0)
+
+
+def heads_in_rows(tensor):
+    """View (batch, tokens, heads, head), or (tokens, heads, head), as `rows_first`, heads being a mode of rows."""
+    view = rows_first(tensor)
+    heads = 2 if cute.rank(tensor) == 4 else 4
+    rest = [mode for mode in range(2, cute.rank(view)) if mode != heads]
+    shape, stride = (
+        ((each[heads], each[0]), each[1], *(each[mode] for mode in rest)) for each in (view.shape, view.stride)
+    )
+    return cute.make_tensor(view.iterator, cute.make_layout(shape, stride=stride))
 
 
 def columns_first(tensor):
