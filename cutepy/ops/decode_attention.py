@@ -9,6 +9,7 @@ import torch
 
 from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention import reference
+from cutepy.kernels.attention.cascade import keys_shared, plan_cascade
 from cutepy.kernels.attention.choice import DECODE_ROWS
 from cutepy.kernels.attention.config import CachedKeys, Lengths
 from cutepy.kernels.attention.op import plan_cached, plan_decode
@@ -34,6 +35,7 @@ def attention_decode(
     window: Window = ALL_KEYS,
     scale: float | None = None,
     return_lse: bool = False,
+    common_prefix_len: int = 0,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute softmax(scale q k^T) v of new queries with cached keys, whose numbers only the device knows.
 
@@ -63,6 +65,10 @@ def attention_decode(
         Positive factor of the scores; 1 / sqrt(head) if not given.
     return_lse : bool
         True to return the natural logarithms of the rows' sums of exp(score) too.
+    common_prefix_len : int
+        Keys at the beginning that are the same for all sequences, as of a system prompt: up to 64 queries of each
+        sequence share reads of those that the first sequence has. Others compute them anew, and so does
+        `batch_invariant`, and sequences that have fewer keys or see not all of them.
 
     Returns
     -------
@@ -87,7 +93,7 @@ def attention_decode(
     torch.Size([2, 1, 8, 64])
     """
     scale, left, right = settings(q, window, scale, causal=causal)
-    o, lse = _attention_decode(q, k_cache, v_cache, cache_seqlens, block_table, scale, left, right)
+    o, lse = _attention_decode(q, k_cache, v_cache, cache_seqlens, block_table, scale, left, right, common_prefix_len)
     return (o, lse) if return_lse else o
 
 
@@ -125,12 +131,21 @@ def _check(
     lengths: torch.Tensor | None,
     table: torch.Tensor | None,
     scale: float,
+    common: int,
 ) -> None:
     """Check all that can be told without data."""
     check(q, k, v, scale, has_batch=table is None)
     if k.shape[:2] != v.shape[:2]:
         raise ValueError(f"k_cache and v_cache must have the same pages, got {tuple(k.shape)} and {tuple(v.shape)}")
     check_lengths(q, k.shape[1], lengths, table)
+    most = _most_keys(k, table)
+    if not 0 <= common <= most:
+        raise ValueError(f"common_prefix_len must be from 0 to the {most} keys that a sequence can have, got {common}")
+
+
+def _most_keys(k: torch.Tensor, table: torch.Tensor | None) -> int:
+    """Return how many keys a sequence can have."""
+    return k.shape[1] * (1 if table is None else table.shape[1])
 
 
 def check_lengths(
@@ -224,8 +239,9 @@ def _fake(
     scale: float,
     left: int | None,
     right: int | None,
+    common: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(q, k, v, lengths, table, scale)
+    _check(q, k, v, lengths, table, scale, common)
     return results_like(q, v)
 
 
@@ -238,8 +254,9 @@ def _reference(
     scale: float,
     left: int | None,
     right: int | None,
+    common: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(q, k, v, lengths, table, scale)
+    _check(q, k, v, lengths, table, scale, common)
     return attend_each(q, k, v, lengths, table, scale, left, right)
 
 
@@ -290,7 +307,7 @@ def _flops(
 
 @register_both(
     "cutepy::attention_decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? table, float scale, int? left, "
-    "int? right) -> (Tensor, Tensor)",
+    "int? right, int common=0) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     sharding=shardings.of_attention_decode,
@@ -305,13 +322,14 @@ def _attention_decode(
     scale: float,
     left: int | None,
     right: int | None,
+    common: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     given = described(q, k, v, lengths, table)
-    key = (scale, left, right, INVARIANCE.on, EXECUTION.backend is None, *given)
+    key = (scale, left, right, common, INVARIANCE.on, EXECUTION.backend is None, *given)
     launch = _launches.get(key)
     if launch is None:
-        _check(q, k, v, lengths, table, scale)
-        launch = _launches.keep(key, _find_launch(q, k, v, lengths, table, scale, left, right))
+        _check(q, k, v, lengths, table, scale, common)
+        launch = _launches.keep(key, _find_launch(q, k, v, lengths, table, scale, left, right, common))
     return launch(q, k, v, lengths, table)
 
 
@@ -324,11 +342,12 @@ def _find_launch(
     scale: float,
     left: int | None,
     right: int | None,
+    common: int,
 ) -> Launch:
     """Decide all that is done for tensors like these, and have the kernels compiled."""
     batch, queries, heads, _ = q.shape
     kv_heads, head_v, group = k.shape[2], v.shape[3], heads // k.shape[2]
-    most_keys = k.shape[1] * (1 if table is None else table.shape[1])
+    most_keys = _most_keys(k, table)
     if 0 in q.shape or not most_keys or 0 in k.shape:
         shape, of_rows = (batch, queries, heads, head_v), (batch, heads, queries)
         return lambda q, *_: (q.new_zeros(shape), q.new_full(of_rows, -math.inf, dtype=torch.float32))
@@ -341,6 +360,10 @@ def _find_launch(
         """View queries of heads that share keys as rows: (batch, queries * group, kv heads, head)."""
         grouped: torch.Tensor = q.unflatten(2, (kv_heads, group)).transpose(2, 3).flatten(1, 2)
         return grouped
+
+    def in_sequence(q: torch.Tensor) -> torch.Tensor:
+        """View queries of all sequences as those of one."""
+        return q.flatten(0, 1)[None]
 
     def in_rows(cache: torch.Tensor) -> torch.Tensor:
         return matrix_of(cache, pitch)
@@ -356,11 +379,16 @@ def _find_launch(
     ways += [way_to(each, of_caches) for each in (k, v)]
     caches = (k, v) if of_caches is None else (of_caches(k), of_caches(v))
     cached = CachedKeys(None if pitch == k.shape[1] else pitch)
-    if queries <= DECODE_ROWS:
-        sharing = group if is_packed else None
+    sharing = group if is_packed else None
+    shared = 0 if INVARIANCE.on or queries > DECODE_ROWS else keys_shared(q, v, common)
+    if shared:
+        of_cache = given, most_keys, page, sharing, cached.pitch
+        launch = plan_cascade(packed, in_sequence(q), *caches, shared, scale, left, right, *of_cache)
+    elif queries <= DECODE_ROWS:
         launch = plan_decode(packed, *caches, scale, left, right, given, most_keys, page, sharing, cached)
     else:
         launch = plan_cached(packed, *caches, scale, left, right, given, page, cached)
+    ways_beside = [way_to(q, in_sequence) or in_sequence] if shared else []
     of_o, of_lse = (batch, queries, heads, head_v), (batch, heads, queries)
     rows = queries * group
     o_rows = (batch, rows, kv_heads, head_v), (queries * heads * head_v, head_v, group * head_v, 1)
@@ -371,7 +399,7 @@ def _find_launch(
     def run(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor | None, table: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        rest = None if lengths is None else Lengths(k_used=lengths), table
+        rest = None if lengths is None else Lengths(k_used=lengths), table, *(way(q) for way in ways_beside)
         made = [each if way is None else way(each) for way, each in zip(ways, (q, k, v), strict=True)]
         o, lse = q.new_empty(of_o), q.new_empty(of_lse, dtype=torch.float32)
         if not is_packed:

@@ -67,7 +67,18 @@ def heads_packed(group: int, tokens: int, sequences: int) -> int:
     >>> heads_packed(8, 16384, 64), heads_packed(12, 16384, 64), heads_packed(8, 16384, 4), heads_packed(7, 512, 8)
     (8, 4, 1, 1)
     """
-    return math.gcd(group, DECODE_ROWS) if tokens <= LONG * max(sequences, 1) else 1
+    return heads_in_rows(group) if tokens <= LONG * max(sequences, 1) else 1
+
+
+def heads_in_rows(group: int) -> int:
+    """Return how many heads of a group fit into the rows that a warpgroup has, for each query whole.
+
+    Examples
+    --------
+    >>> heads_in_rows(8), heads_in_rows(12), heads_in_rows(7)
+    (8, 4, 1)
+    """
+    return math.gcd(group, DECODE_ROWS)
 
 
 def of_pages(config: ForwardConfig, page: int) -> ForwardConfig:
@@ -117,6 +128,27 @@ def choose_decode(
         for stages in range(6, 1, -1)
     )
     return next(config for config in candidates if config.smem.fits)
+
+
+def choose_shared(dtype: str, head: int, head_v: int, queries: int, *, page: int, packed: int) -> ForwardConfig:
+    """Choose the tiles of a forward kernel of keys that sequences share, with the queries of all as rows.
+
+    Parts of O are float32, whose stages leave room for fewer keys of the widest rows. Two warpgroups multiply: three
+    would have no register for the places of pages and of parts.
+
+    Examples
+    --------
+    >>> [choose_shared("bfloat16", 128, 128, n, page=16, packed=8).tile_m for n in (8, 64)]
+    [64, 128]
+    """
+    if queries * packed <= DECODE_ROWS:
+        config = choose_decode(dtype, head, head_v, left=False, right=False, page=page, is_split=True)
+        return replace(config, packed=packed)
+    config = choose_forward(dtype, head, head_v, queries * packed, left=False, right=False)
+    config = replace(config, tile_m=128, warpgroups=2, page=page, packed=packed, is_split=True)
+    while not config.smem.fits:
+        config = replace(config, tile_n=config.tile_n - 16)
+    return config
 
 
 def splits_of(tiles: int, most_keys: int, tile_n: int, sm_count: int) -> int:

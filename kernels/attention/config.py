@@ -62,14 +62,49 @@ class CachedKeys:
     ----------
     pitch : Int32 or None
         Rows from one page, or one sequence, to the next; None if they follow one another.
+    most : Int32 or None
+        Keys that are seen at most; None for all that there are.
+    shared : Int32 or None
+        Keys at the beginning that another launch has for the queries that see all of them: whole tiles. None for none.
     """
 
     pitch: Any = None
+    most: Any = None
+    shared: Any = None
 
     @property
     def given(self) -> "CachedKeys":
         """1 for each number that is given: kernels are compiled for any."""
         return CachedKeys(*(None if each is None else 1 for each in astuple(self)))
+
+
+@dataclass(frozen=True)
+class SharedKeys:
+    """Results of keys that all sequences share, and what tells which queries they count for.
+
+    Attributes
+    ----------
+    parts : Tensor (tokens, splits * heads, head), fp32
+        O of all sequences' queries, one sequence behind another, of parts of the keys.
+    lses : Tensor (splits * heads, tokens), fp32
+    keys : Int32
+        Keys that are shared.
+    most_keys : Int32
+        Keys of the longest sequence, at most.
+    lengths : Tensor (sequences,), int32, or None
+        Keys of each sequence; None if all have the same.
+    left, right, sharing : Int32 or None
+        As of `Band`.
+    """
+
+    parts: Any
+    lses: Any
+    keys: Any
+    most_keys: Any
+    lengths: Any
+    left: Any
+    right: Any
+    sharing: Any
 
 
 ADJOINING = CachedKeys()
@@ -212,10 +247,13 @@ class ForwardConfig:
 
     @property
     def producer_registers(self) -> int:
-        """Registers of a producer thread: few, unless it reads the numbers of pages, or there is one consumer."""
+        """Registers of a producer thread: few, unless it reads the numbers of pages, or there is one consumer.
+
+        Threads that copy need most, and parts of keys some.
+        """
         if self.warpgroups == 1 or self.copies_rows:
             return 56
-        return 40 if self.page else 24
+        return 40 if self.page or self.is_split else 24
 
     @property
     def copies_rows(self) -> bool:

@@ -368,12 +368,14 @@ class Forward:
             count = math.prod(raster)
             if cutlass.const_expr(lengths is None):
                 keys = cute.size(k, mode=[1])
-                places = Batches(Band(queries, keys, left, right, sharing), None if splits is None else heads, splits)
+                band = Band(queries, keys, left, right, sharing)
+                places = Batches(band, None if splits is None else heads, splits, cached.shared)
                 at_once = cutlass.max(keys_at_once // keys, 1) * group
             else:
                 keys = cached_keys(lengths, cute.size(k, mode=[0]), table, config.page, cached)
                 band = Band(queries, cutlass.Int32(0), left, right, sharing)
-                places, at_once = Cached(band, None if splits is None else heads, splits, keys, table), group
+                places = Cached(band, None if splits is None else heads, splits, cached.shared, keys, table)
+                at_once = group
         else:
             queries = queries_of(lengths, cute.size(q, mode=[0]), has_tail=True)
             keys = keys_of(lengths, cute.size(k, mode=[0]), has_tail=False)

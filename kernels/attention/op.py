@@ -29,6 +29,7 @@ from cutepy.kernels.attention.config import (
     ForwardConfig,
     Lengths,
     Scoring,
+    SharedKeys,
 )
 from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.operands import UNIT_BYTES
@@ -162,7 +163,7 @@ def plan_decode(
         parts = q.new_empty(batch, queries, splits * heads, head_v, dtype=torch.float32)
         lses = q.new_empty(batch, splits * heads, queries, dtype=torch.float32)
         function(q, k, v, parts, lses, *rest, lengths, table, splits, sharing, *NOTHING_READ, cached)
-        combine(parts, lses, o, lse)
+        combine(parts, lses, o, lse, None)
 
     return launch
 
@@ -421,10 +422,24 @@ def compile_rows_of_dq(config: BackwardConfig, lengths: Lengths | None = None) -
 
 
 @cache
-def compile_combine(config: ForwardConfig) -> Function:
-    """Compile the kernel that combines parts of the keys, unless memory or disk has it; needs no GPU."""
+def compile_combine(config: ForwardConfig, shared: SharedKeys | None = None) -> Function:
+    """Compile the kernel that combines parts of the keys, unless memory or disk has it; needs no GPU.
+
+    `shared` has True for lengths and for bounds that will be given, if sequences share keys.
+    """
     parts = _rows("float32", "parts", "queries", "results", config.head_v)
     o = _rows(config.dtype, "o", "queries", "heads", config.head_v)
     lses = TensorSpec("float32", ("batch", "results", "queries"))
-    kernel = Deferred("cutepy.kernels.attention.combine:Combine", config.head_v)
-    return compile(kernel, parts, lses, o, _LSE, sources=SOURCES).without_lazy_check()
+    if shared is None:
+        kernel = Deferred("cutepy.kernels.attention.combine:Combine", config.head_v)
+        return compile(kernel, parts, lses, o, _LSE, None, sources=SOURCES).without_lazy_check()
+    kernel = Deferred("cutepy.kernels.attention.combine:Combine", config.head_v, (config.tile_m, config.tile_n))
+    given = SharedKeys(
+        _rows("float32", "shared_parts", "tokens", "shared_results", config.head_v, is_ragged=True),
+        TensorSpec("float32", ("shared_results", "tokens")),
+        1,
+        1,
+        TensorSpec("int32", ("batch",), align=4) if shared.lengths else None,
+        *(1 if each else None for each in (shared.left, shared.right, shared.sharing)),
+    )
+    return compile(kernel, parts, lses, o, _LSE, given, sources=SOURCES).without_lazy_check()

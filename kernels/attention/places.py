@@ -11,7 +11,8 @@ import cutlass
 import cutlass.cute as cute
 
 from cutepy.device import schedulers, tma
-from cutepy.device.bands import Band
+from cutepy.device.bands import Band, KeyTiles
+from cutepy.device.primitives import select
 from cutepy.device.ragged import GroupedTiles, ragged_view
 from cutepy.device.rules.ragged import EXTENT, GroupRows
 from cutepy.device.sequences import Sequences, SequencesAndTail, SequenceTiles, first_tile
@@ -37,6 +38,8 @@ class Place:
         Its queries, where they are rows of a matrix of all sequences.
     split : Split or None
         Its part of the keys, if it has not all.
+    shared : Int32 or None
+        Keys at the beginning that another launch has, of queries that see all of them.
     """
 
     head: Any
@@ -46,6 +49,7 @@ class Place:
     batch: Any = 0
     queries: GroupRows | None = None
     split: "Split | None" = None
+    shared: Any = None
 
     @property
     def query(self):
@@ -64,7 +68,14 @@ class Place:
     def tiles(self, row, rows: int, width: int):
         """Return the tiles of `width` columns of the band that the rows from `row` on see, of this part."""
         tiles = self.band.tiles(row, rows, width)
+        if self.shared is not None:
+            tiles = tiles.behind(self.shared_tiles(tiles, width))
         return tiles if self.split is None else tiles.part(self.split.index, self.split.count)
+
+    def shared_tiles(self, tiles: KeyTiles, width: int):
+        """Return how many of the first tiles another launch has: all that are shared, or none."""
+        count = self.shared // width
+        return select(tiles.has_whole(count), count, 0)
 
 
 class Split(NamedTuple):
@@ -116,17 +127,23 @@ class Batches:
         Of queries and keys, or of keys and queries: those whose tiles are dealt out come first.
     heads, splits : Int32 or None
         Heads of queries, and parts of the keys, which other CTAs have; None if each CTA has all keys.
+    shared : Int32 or None
+        As of `CachedKeys`.
     """
 
     band: Band
     heads: cutlass.Int32 | None = None
     splits: cutlass.Int32 | None = None
+    shared: cutlass.Int32 | None = None
 
     def of(self, work) -> Place:
         """Return the place of a unit of work."""
-        batch, head, *split = work.batch
+        return self.at(*work.batch)
+
+    def at(self, batch, head, *split) -> Place:
+        """Return the place of a head's tiles, or of a part of its keys."""
         part = Split(*split, self.splits, self.heads) if split else None
-        return Place(head, self.band, (batch,), (batch,), batch, None, part)
+        return Place(head, self.band, (batch,), (batch,), batch, None, part, self.shared)
 
     def queries_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int]):
         """Cut what a copy moves of the queries into tiles."""
@@ -157,13 +174,15 @@ class Cached(Batches):
     keys: Sequences | None = None
     table: cute.Tensor | None = None
 
-    def of(self, work) -> Place:
-        """Return the place of a unit of work."""
-        batch, head, *split = work.batch
-        k, band = self.keys.of(batch), self.band
+    def at(self, batch, head, *split) -> Place:
+        """Return the place of a head's tiles, or of a part of its keys."""
+        k, band, shared = self.keys.of(batch), self.band, self.shared
         band = Band(band.queries, k.length, band.left, band.right, band.sharing)
         part = Split(*split, self.splits, self.heads) if split else None
-        return Place(head, band, (batch,), _coordinates(k, self.table), batch, None, part)
+        if shared is not None:
+            # The keys that are shared are those of the first sequence, if it has so many.
+            shared = select(self.keys.of(0).length >= shared, shared, 0)
+        return Place(head, band, (batch,), _coordinates(k, self.table), batch, None, part, shared)
 
     def keys_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
         """Cut what a copy moves of the keys into tiles; `mode` is the one of tokens."""
@@ -265,6 +284,7 @@ def cached_keys(lengths: Lengths, rows, table: cute.Tensor | None, page: int, ca
         most = cute.size(table, mode=[1]) * page
     else:
         most = rows // count if pitch is None else rows - (count - 1) * pitch
+    most = most if cached.most is None else cached.most
     return Sequences(count, most, None, lengths.k_used, pitch)
 
 
