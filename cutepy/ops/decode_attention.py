@@ -382,8 +382,9 @@ def _find_launch(
     sharing = group if is_packed else None
     shared = 0 if INVARIANCE.on or queries > DECODE_ROWS else keys_shared(q, v, common)
     if shared:
-        of_cache = given, most_keys, page, sharing, cached.pitch
-        launch = plan_cascade(packed, in_sequence(q), *caches, shared, scale, left, right, *of_cache)
+        launch = plan_cascade(
+            packed, in_sequence(q), *caches, shared, scale, left, right, given, most_keys, page, sharing, cached.pitch
+        )
     elif queries <= DECODE_ROWS:
         launch = plan_decode(packed, *caches, scale, left, right, given, most_keys, page, sharing, cached)
     else:
