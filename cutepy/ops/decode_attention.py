@@ -66,9 +66,9 @@ def attention_decode(
     return_lse : bool
         True to return the natural logarithms of the rows' sums of exp(score) too.
     common_prefix_len : int
-        Keys at the beginning that are the same for all sequences, as of a system prompt: up to 64 queries of each
-        sequence share reads of those that the first sequence has. Others compute them anew, and so does
-        `batch_invariant`, and sequences that have fewer keys or see not all of them.
+        Keys at the beginning that are the same for all sequences, as of a system prompt, among their lengths. Those
+        of the first sequence are read once, for up to 64 queries of each sequence that has so many keys and sees all.
+        Others read their own, as all do with windows that have a beginning, and within `batch_invariant`.
 
     Returns
     -------
@@ -380,10 +380,10 @@ def _find_launch(
     caches = (k, v) if of_caches is None else (of_caches(k), of_caches(v))
     cached = CachedKeys(None if pitch == k.shape[1] else pitch)
     sharing = group if is_packed else None
-    shared = 0 if INVARIANCE.on or queries > DECODE_ROWS else keys_shared(q, v, common)
+    shared = keys_shared(q, v, common, left)
     if shared:
         launch = plan_cascade(
-            packed, in_sequence(q), *caches, shared, scale, left, right, given, most_keys, page, sharing, cached.pitch
+            packed, in_sequence(q), *caches, shared, scale, right, given, most_keys, page, sharing, cached.pitch
         )
     elif queries <= DECODE_ROWS:
         launch = plan_decode(packed, *caches, scale, left, right, given, most_keys, page, sharing, cached)

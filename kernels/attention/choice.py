@@ -67,15 +67,15 @@ def heads_packed(group: int, tokens: int, sequences: int) -> int:
     >>> heads_packed(8, 16384, 64), heads_packed(12, 16384, 64), heads_packed(8, 16384, 4), heads_packed(7, 512, 8)
     (8, 4, 1, 1)
     """
-    return heads_in_rows(group) if tokens <= LONG * max(sequences, 1) else 1
+    return heads_together(group) if tokens <= LONG * max(sequences, 1) else 1
 
 
-def heads_in_rows(group: int) -> int:
-    """Return how many heads of a group fit into the rows that a warpgroup has, for each query whole.
+def heads_together(group: int) -> int:
+    """Return how many heads of a group divide the rows of a warpgroup, so that none has only some of a query's.
 
     Examples
     --------
-    >>> heads_in_rows(8), heads_in_rows(12), heads_in_rows(7)
+    >>> heads_together(8), heads_together(12), heads_together(7)
     (8, 4, 1)
     """
     return math.gcd(group, DECODE_ROWS)

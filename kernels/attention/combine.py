@@ -50,11 +50,9 @@ class Combine:
         batch, queries, heads = (cute.size(o, mode=[mode]) for mode in range(3))
         places, prefix, sharing = None, None, None
         if cutlass.const_expr(shared is not None):
-            prefix, sharing = (
-                (shared.parts, shared.lses),
-                cutlass.Int32(1 if shared.sharing is None else shared.sharing),
-            )
-            band = Band(queries, shared.most_keys, shared.left, shared.right, shared.sharing)
+            prefix = shared.parts, shared.lses
+            sharing = cutlass.Int32(1 if shared.sharing is None else shared.sharing)
+            band = Band(queries, shared.most_keys, None, shared.right, shared.sharing)
             places = Batches(band, shared=shared.keys)
             if cutlass.const_expr(shared.lengths is not None):
                 keys = Sequences(batch, shared.most_keys, None, shared.lengths)

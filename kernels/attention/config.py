@@ -93,7 +93,7 @@ class SharedKeys:
         Keys of the longest sequence, at most.
     lengths : Tensor (sequences,), int32, or None
         Keys of each sequence; None if all have the same.
-    left, right, sharing : Int32 or None
+    right, sharing : Int32 or None
         As of `Band`.
     """
 
@@ -102,7 +102,6 @@ class SharedKeys:
     keys: Any
     most_keys: Any
     lengths: Any
-    left: Any
     right: Any
     sharing: Any
 

@@ -69,7 +69,7 @@ def plan_forward(
     scoring : Scoring
         Functions of the scores, sinks and lists of blocks; without `lengths`.
     packed : int
-        Heads whose queries are rows of one tile; 1 with `scoring`.
+        Heads whose queries are rows of one tile. With `scoring` no heads are: it tells them apart.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def plan_forward(
     bounds = left is not None, right is not None
     queries = q.shape[1] if most_queries is None else most_queries
     config = choose_forward(dtype_name(q.dtype), q.shape[-1], v.shape[-1], queries, left=bounds[0], right=bounds[1])
-    config = replace(scored_forward(config, scoring), packed=packed)
+    config = replace(scored_forward(config, scoring), packed=1 if scoring.suffix else packed)
     is_uneven = bounds[1] or lengths is not None or scoring.blocks is not None
     ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count)
     function, rest = compile_forward(config, lengths), (scale, left or 0, right or 0, ctas)
@@ -440,6 +440,6 @@ def compile_combine(config: ForwardConfig, shared: SharedKeys | None = None) -> 
         1,
         1,
         TensorSpec("int32", ("batch",), align=4) if shared.lengths else None,
-        *(1 if each else None for each in (shared.left, shared.right, shared.sharing)),
+        *(1 if each else None for each in (shared.right, shared.sharing)),
     )
     return compile(kernel, parts, lses, o, _LSE, given, sources=SOURCES).without_lazy_check()

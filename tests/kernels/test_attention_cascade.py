@@ -9,7 +9,7 @@ from tests.messages import refuses
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
-from hypothesis import given, strategies as st  # noqa: E402
+from hypothesis import given, settings, strategies as st  # noqa: E402
 
 import cutepy  # noqa: E402
 from cutepy.device.bands import KeyTiles  # noqa: E402
@@ -61,32 +61,54 @@ def problem(queries, heads, head, lengths, common, page=None, heads_first=lambda
     return (q, *map(heads_first, keys)), options
 
 
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    ("queries", "heads", "lengths", "common", "options", "causal", "window"),
-    [
-        (1, (4, 2), [300, 200, 128, 127, 0], 160, {"page": 16}, False, (-1, -1)),
-        (1, (4, 2), [100, 200], 160, {"page": 16}, False, (-1, -1)),  # the first sequence lacks keys of the others
-        (2, (8, 1), [300, 300], 300, {"has_lengths": False}, True, (-1, -1)),
-        (2, (6, 2), [300, 129, 130], 144, {"page": 48, "heads_first": heads_first}, True, (-1, -1)),
-        (1, (2, 2), [300, 200, 258], 256, {"page": 12}, False, (150, 0)),
-        (40, (4, 2), [300, 270], 256, {}, True, (-1, -1)),
-    ],
-)
-def test_results_are_those_of_float64(queries, heads, lengths, common, options, causal, window):
-    tensors, of_cache = problem(queries, heads, 64, lengths, common, **options)
+def check(queries, heads, lengths, common, options, right=None, head=64):
+    tensors, of_cache = problem(queries, heads, head, lengths, common, **options)
     with cutepy.simulate(sanitize=True) as run:
-        how = {**of_cache, "causal": causal, "window": window, "return_lse": True}
+        how = {**of_cache, "window": (None, right), "return_lse": True}
         o, lse = attention_decode(*tensors, **how, common_prefix_len=common)
     assert len(run.launches) == 3
     assert not run.hazards
     assert not run.advisories
-    left, right = (None if each < 0 else each for each in window)
-    given = of_cache.get("cache_seqlens"), of_cache.get("block_table"), 0.125, left, 0 if causal else right
+    assert all(certificate.is_certified for certificate in run.certificates)
+    given = of_cache.get("cache_seqlens"), of_cache.get("block_table"), head**-0.5, None, right
     want, want_lse = attend_each(*(each.double() for each in tensors), *given)
     assert apart(o, want) < ROUNDOFF[torch.bfloat16]
     assert torch.equal(lse == -math.inf, want_lse == -math.inf)
     assert torch.allclose(lse, want_lse, rtol=0, atol=1e-4)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("queries", "heads", "lengths", "common", "options", "right"),
+    [
+        (1, (4, 2), [300, 200, 128, 127, 0], 160, {"page": 16}, None),
+        (1, (4, 2), [100, 200], 160, {"page": 16}, None),  # the first sequence lacks keys of the others
+        (2, (8, 1), [300, 300], 300, {"has_lengths": False}, 0),
+        (2, (6, 2), [300, 129, 130], 144, {"page": 48, "heads_first": heads_first}, 0),
+        (1, (2, 2), [300, 200, 258], 256, {"page": 12}, 3),
+        (40, (4, 2), [300, 270], 256, {}, 0),
+    ],
+)
+def test_results_are_those_of_float64(queries, heads, lengths, common, options, right):
+    check(queries, heads, lengths, common, options, right)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("page", [None, 1, 12, 16, 64])
+@settings(max_examples=4, deadline=None)
+@given(data=st.data())
+def test_any_lengths(page, data):
+    common = data.draw(st.integers(128, 300))
+    rest = data.draw(st.lists(st.integers(-60, 300), min_size=1, max_size=4))
+    check(
+        data.draw(st.integers(1, 8)),
+        data.draw(st.sampled_from([(1, 1), (8, 1), (6, 2)])),
+        [common + data.draw(st.integers(0, 50)), *(max(common + each, 0) for each in rest)],
+        common,
+        {"page": page, "heads_first": data.draw(st.sampled_from([heads_first, torch.clone]))},
+        data.draw(st.sampled_from([None, 0, -3, 2])),
+        data.draw(st.sampled_from([16, 64, 128])),
+    )
 
 
 @pytest.mark.integration
@@ -98,16 +120,9 @@ def test_a_row_does_not_depend_on_its_batch():
     assert len(run.launches) == 4
 
 
-def test_torch_compiles_it():
-    tensors, options = problem(1, (4, 2), 16, [30, 20], 16, 4)
-    call = lambda q: attention_decode(q, *tensors[1:], **options, common_prefix_len=16)  # noqa: E731
-    found = torch.compile(call, fullgraph=True, backend="aot_eager")(tensors[0])
-    assert torch.equal(found, call(tensors[0]))
-
-
 @pytest.mark.parametrize("common", [-1, 33])
 def test_arguments_that_are_refused(common):
-    tensors, options = problem(1, (4, 2), 16, [30, 20], 16, 4, lambda cache: cache)
+    tensors, options = problem(1, (4, 2), 16, [30, 20], 16, 4)
     options["block_table"] = options["block_table"][:, :8].contiguous()
     with refuses(ValueError):
         attention_decode(*tensors, **options, common_prefix_len=common)
@@ -116,7 +131,7 @@ def test_arguments_that_are_refused(common):
 def test_whole_tiles_of_two_sequences_are_shared():
     q, v = torch.zeros(2, 1, 1, 256).half(), torch.zeros(2, 9, 1, 256).half()
     assert [keys_shared(q, v, common) for common in (0, 63, 64, 200)] == [0, 0, 64, 192]
-    assert keys_shared(q[:1], v, 200) == 0
+    assert keys_shared(q[:1], v, 200) == keys_shared(q.expand(2, 65, 1, 256), v, 200) == keys_shared(q, v, 200, 50) == 0
 
 
 @given(st.integers(0, 40), st.integers(1, 40), st.integers(0, 60), st.data())

@@ -210,7 +210,7 @@ def test_flash_attn_with_kvcache_passes_each_argument_on():
 def test_torch_compiles_and_checks_it():
     q, k = torch.randn(2, 1, 4, 64).bfloat16(), torch.randn(2, 40, 2, 64).bfloat16()
     lengths = torch.tensor([40, 3], dtype=torch.int32)
-    call = lambda q: attention_decode(q, k, k, cache_seqlens=lengths)  # noqa: E731
+    call = lambda q: attention_decode(q, k, k, cache_seqlens=lengths, common_prefix_len=3)  # noqa: E731
     assert torch.equal(torch.compile(call, fullgraph=True, backend="aot_eager")(q), call(q))
     torch.library.opcheck(torch.ops.cutepy.attention_decode.default, (q, k, k, lengths, None, 0.125, None, 0))
 
