@@ -178,17 +178,6 @@ def check_lengths(
         raise ValueError(f"pages must have a multiple of {unit} keys, got {keys}")
 
 
-def rows_of_all(name: str, cache: torch.Tensor) -> torch.Tensor:
-    """View the first two modes of a cache as one."""
-    try:
-        return cache.view(-1, *cache.shape[2:])
-    except RuntimeError:
-        raise ValueError(
-            f"{name} must have its first two modes as one in memory, each page or sequence behind the one before; got "
-            f"strides {cache.stride()} of shape {tuple(cache.shape)}"
-        ) from None
-
-
 def pitch_of(name: str, cache: torch.Tensor) -> int:
     """Return the rows of a cache's matrix from one page, or sequence, to the next: those of other heads may be between.
 
