@@ -340,14 +340,14 @@ class Forward:
         With `lengths` k and v have the tokens of all sequences as one mode: (keys, kv heads, head). So have q and o, if
         it has lengths of queries, and then lse has a batch of one. With `table` (sequences, pages) k and v are pages of
         one matrix. With `splits` o and lse have so many times the heads: those of each part of the keys. `sharing` is
-        the band's. `tables` are those of the score and mask functions, sinks are (heads,), and lists are those of
-        `BlockLists`. `cached` says more of keys with lengths that queries don't have.
+        the band's, unless heads are packed here. `tables` are those of the score and mask functions, sinks are
+        (heads,), and lists are those of `BlockLists`. `cached` says more of keys with lengths that queries don't have.
         """
         config, plan = self.config, self.config.smem
         sQ, sO = (plan[name].content for name in ("sQ", "sO"))
         packed, of_queries, q_tile, o_tile = config.packed, rows_first, sQ.tile, sO.tile
         if cutlass.const_expr(packed > 1):
-            of_queries = heads_in_rows
+            of_queries, sharing = heads_in_rows, cutlass.Int32(packed)
             q_tile, o_tile = (((packed, rows // packed), columns) for rows, columns in (sQ.tile, sO.tile))
         tma_q, mQ = tma.make_load(of_queries(q), to_cute(sQ.layout), q_tile, 1)
         (tma_k, mK), (tma_v, mV) = (None, k), (None, v)
