@@ -267,7 +267,7 @@ class Attends:
 
         It is not the last tile if the first of the two numbers `left` is greater than the second.
         """
-        of_keys = self.scales_of(tile)
+        of_keys = self.scales_of(tile) if self.config.block else None
         self.k_ring.wait(k_state)
         self.begin_turn(False)
         self.qk.issue(b=k_state.index)
@@ -296,7 +296,7 @@ class Attends:
         return k_state, v_state
 
     def scales_of(self, tile):
-        """Return the scales of a tile of keys, if there are any: they are read while its product is computed."""
+        """Return the scales of a tile of keys, if there are any; they are read while its product is computed."""
         return None if self.scales is None else self.scales.of_keys(tile)
 
     @cute.jit
@@ -315,7 +315,7 @@ class Attends:
 
         Returns a factor that all of the tile's scores still lack; None if there is none.
         """
-        factor = of_keys.k if self.config.block and of_keys is not None else None
+        factor = of_keys.k if self.config.block else None
         functions = self.functions
         if functions is not None:
             if functions.changes_scores and factor is not None:

@@ -164,11 +164,16 @@ def test_tensors_without_elements():
 
 
 def test_torch_compiles_and_checks_it():
+    from torch.utils.flop_counter import FlopCounterMode
+
     q, k, v = (each.to(E4M3) for each in problem(1, 20, 20, 2, 2, 64))
     scale = torch.rand(1, 2)
     compiled = torch.compile(lambda *x: attention(*x, k_scale=scale), fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(q, k, v), attention(q, k, v, k_scale=scale))
     given = (q, k, v, None, scale[..., None], None, None, [], [], "", [], 0.125, None, 0, torch.bfloat16)
+    with FlopCounterMode(display=False) as counter:
+        attention(q, k, v)
+    assert counter.get_total_flops() == 4 * 2 * 20 * 20 * 64
     # Of others torch multiplies the inputs by numbers, which it can't of 8 bits.
     tested = ("test_autograd_registration", "test_faketensor")
     torch.library.opcheck(torch.ops.cutepy.quantised_attention.default, given, test_utils=tested)
