@@ -363,7 +363,10 @@ class Attends:
     def keep_probabilities(self):
         """Make the exponentials the A of the next product."""
         tile = (self.config.tile_m, self.config.tile_n)
-        operand.from_accumulators(self.qk.tCrC, self.qk.tiled_mma, tile, self.pv.tiled_mma, into=self.pv.tCrA)
+        into, reorders = self.pv.tCrA, self.config.transposes > 0
+        operand.from_accumulators(
+            self.qk.tCrC, self.qk.tiled_mma, tile, self.pv.tiled_mma, into=into, reorders=reorders
+        )
 
     @cute.jit
     def store_lse(self, place, first, lse):
