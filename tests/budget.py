@@ -15,7 +15,7 @@ import pytest
 
 from tests import processor_time
 
-# 17,388 tests took 890 s of CPU time on a machine that others slowed 1.39 times: 640 s when idle. This stops growth,
+
 # not bad days.
 ALL_TESTS = 750
 # The dearest, of 15 to 20 s, ends the process in which all tests of an exported extension ran, which was built there.

@@ -4,6 +4,7 @@ import gc
 import importlib.util
 import re
 import signal
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,6 +23,9 @@ settings.load_profile("quick")
 # A shell's background jobs and nohup's children ignore SIGINT, and what they start does too, unless it is handled here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+COMPILED = ("tests/device/", "tests/kernels/")
+"""Folders whose tests compile kernels of their own, each for a second or more: integration tests."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,6 +55,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             f"{addresses[0]} is called by an address, another one in each process of xdist; "
             "leave ids=str out, or give the parameter a name with pytest.param(..., id=...)"
         )
+    leave_to_deep(items)
+    for item in items:
+        if item.nodeid.startswith(COMPILED) and item.get_closest_marker("dsl"):
+            item.add_marker(pytest.mark.integration)
     if any(item.get_closest_marker("dsl") for item in items) and importlib.util.find_spec("cutlass") is None:
         skip(items, "dsl", "needs nvidia-cutlass-dsl: pip install 'cutepy[dsl]'")
     if any(item.get_closest_marker("gpu") or item.get_closest_marker("multigpu") for item in items):
@@ -65,6 +73,18 @@ def pytest_collection_finish() -> None:
     """Let garbage collections leave out what was imported, which stays: pytest's ten at the end took seconds."""
     gc.collect()
     gc.freeze()
+
+
+def leave_to_deep(items: list[pytest.Item]) -> None:
+    """Mark cases `deep` behind the first ones of a test that has as many as its mark says."""
+    counts: Counter[str] = Counter()
+    for item in items:
+        if (mark := item.get_closest_marker("first")) is None or item.get_closest_marker("deep"):
+            continue
+        name = item.nodeid.partition("[")[0]
+        counts[name] += 1
+        if counts[name] > mark.args[0]:
+            item.add_marker(pytest.mark.deep)
 
 
 def skip(items: list[pytest.Item], marker: str, reason: str) -> None:

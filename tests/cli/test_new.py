@@ -45,6 +45,7 @@ def written(tmp_path):
     return tmp_path
 
 
+@pytest.mark.first(1)
 @pytest.mark.integration
 @pytest.mark.dsl
 def test_its_test_passes_in_the_simulator(family):

@@ -196,6 +196,7 @@ os.wait()
 """
 
 
+@pytest.mark.deep
 def test_own_runs_of_forked_processes_are_said_to_be_unwatched(tmp_path):
     script = tmp_path / "own.py"
     script.write_text(TICKETS + FORK.replace("{launch}", "race()"))
@@ -255,6 +256,7 @@ def test_nested():
 )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("workers", [pytest.param([], marks=pytest.mark.deep), ["-n1"]])
 def test_options_of_pytest_hold_in_own_runs(tmp_path, workers):
     (tmp_path / "test_own.py").write_text(TESTS.replace("{launch}", "race()"))

@@ -426,6 +426,7 @@ print(json.dumps(keys))
 """
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "ways",
     [

@@ -106,6 +106,7 @@ def test_any_shape_and_band(head, head_v, data):
     check(*tensors(dtype, 1, *extents, *heads, head, head_v), **how, window=window)
 
 
+@pytest.mark.first(1)
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("extents", "options"),
@@ -122,6 +123,7 @@ def test_deterministic_gradients_are_those_of_float64(extents, options):
     check(*tensors(torch.float16, 1, *extents, 2, 1, 64), **options, deterministic=True)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("window", [(-1, -1), pytest.param((-1, 300), marks=pytest.mark.integration)])
 def test_deterministic_gradients_have_the_same_bits_in_every_schedule(window):
     torch.manual_seed(0)
@@ -193,6 +195,7 @@ def test_arguments_that_are_refused(shapes, dtype, options, kind):
         attention(*(torch.zeros(shape, dtype=dtype) for shape in shapes), **options)
 
 
+@pytest.mark.first(3)
 @pytest.mark.integration
 @pytest.mark.parametrize("tile_n", [80, 96, 112, 144, 160, 176])
 def test_probabilities_are_not_packed_again_nor_spilled(tile_n):
@@ -202,6 +205,7 @@ def test_probabilities_are_not_packed_again_nor_spilled(tile_n):
     assert function.resources[0].spill_store_bytes == 0
 
 
+@pytest.mark.first(2)
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("head", "right"), [(64, False), (64, True), (128, False), (128, True), (192, True), (256, False)]

@@ -268,6 +268,7 @@ def test_caches_whose_pages_are_not_as_many_rows_apart_are_refused():
         attention_decode(q, k.transpose(1, 2), k.reshape(9, 4, 2, 64), cache_seqlens=lengths, block_table=table)
 
 
+@pytest.mark.first(2)
 @pytest.mark.integration
 @pytest.mark.parametrize(("head", "page"), [(64, 16), (128, 64), (128, 0), (256, 64), (256, 1)])
 def test_chosen_kernels_do_not_spill(head, page):

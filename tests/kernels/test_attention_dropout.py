@@ -80,6 +80,7 @@ def test_what_is_dropped_follows_from_seeds_and_places():
     check(*tensors(2, 30, 50, 4, 2, 16), 0.3, simulated=False)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("shape", "probability", "options"),
     [

@@ -85,6 +85,7 @@ def test_torchs_causal_biases(bias, queries, keys):
     assert apart(o, wanted) < ROUNDOFF
 
 
+@pytest.mark.deep
 @pytest.mark.integration
 def test_masks_and_the_alignment_of_the_first_query_in_kernels():
     q, k = tensors((1, 2, 30, 64), (1, 2, 70, 64))

@@ -76,6 +76,7 @@ del TestSDPACudaOnly, run
 """
 
 
+@pytest.mark.deep
 @pytest.mark.integration
 def test_tests_of_others_are_run_and_their_outcomes_counted(tmp_path):
     tests, package = tmp_path / "tests" / "cute", tmp_path / "flash_attn" / "cute"

@@ -60,6 +60,7 @@ CASES = {
 }
 
 
+@pytest.mark.first(8)
 @pytest.mark.parametrize("name", CASES)
 def test_one_launch_computes_a_batch(name):
     a, b = CASES[name]()

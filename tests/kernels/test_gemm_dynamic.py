@@ -68,6 +68,7 @@ CASES = {
 OFTEN = ("several waves", "more SMs than tiles", "less than a stage of K", "in turns")
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(
     ("shape", "sms", "options"),
     [
@@ -112,6 +113,7 @@ def test_every_schedule_gives_the_same_bits(name):
     assert all(torch.equal(each, d) for each in found), "nor does it matter who computes a tile"
 
 
+@pytest.mark.deep
 @pytest.mark.integration
 def test_schedules_are_explored():
     operands, flags = whole_numbers(128, 96, 24), counter()

@@ -82,6 +82,7 @@ def test_any_extents(name, data):
     multiply(name, m, n, k, data.draw(st.sampled_from([4, 132]), "sms"))
 
 
+@pytest.mark.first(2)
 @pytest.mark.dsl
 @pytest.mark.parametrize("name", NAMES)
 def test_every_schedule_is_certified(name):

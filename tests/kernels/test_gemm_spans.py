@@ -44,6 +44,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_stage_holds_whole_spans_and_is_compiled_so(name):
     config = CONFIGS[name]
@@ -53,6 +54,7 @@ def test_a_stage_holds_whole_spans_and_is_compiled_so(name):
     assert not usual or all(fact.holds for fact in facts(config, compile_gemm(config)))
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("name", CONFIGS)
 @settings(max_examples=3)
 @given(data=st.data())

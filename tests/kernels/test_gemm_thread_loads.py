@@ -72,6 +72,7 @@ CASES = {
 OFTEN = "both", "along M and N"
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize(
     "case",
     [

@@ -76,6 +76,7 @@ SIMILAR = "m, clusters along n", "n, clusters", "n, padded", "k, clusters"
 NAMES = [pytest.param(name, marks=pytest.mark.deep) if name in SIMILAR else name for name in CONFIGS]
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=3)
 @given(data=st.data())
@@ -90,6 +91,7 @@ def test_groups_of_any_extents(name, data):
     check(config, lengths if config.padded else groups, extents, data.draw(st.sampled_from([2, 5, 132])))
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_one_schedule_speaks_for_all(name):
     config = CONFIGS[name]
@@ -100,6 +102,7 @@ def test_one_schedule_speaks_for_all(name):
     assert certificate.is_certified, certificate.reasons
 
 
+@pytest.mark.deep
 def test_more_than_32_groups_and_more_ctas_than_tiles():
     lengths = [(7 * g) % 40 for g in range(100)]
     groups = torch.tensor(lengths).cumsum(0).tolist()
@@ -160,6 +163,7 @@ def weighted(acc, bias: Row, weight: Column, residual: Tile, scale: Scalar):
     return (acc + bias) * weight + residual * scale
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("along", "padded"),
     [

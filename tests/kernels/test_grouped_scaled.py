@@ -70,6 +70,7 @@ def check(name, groups, mnk, sms=3, certified=False):
     assert not certified or all(each.is_certified for each in run.certificates)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("name", ALONE)
 @settings(max_examples=3)
 @given(data=st.data())

@@ -66,6 +66,7 @@ def computed(q, cache, used, table, count, *, causal=False):
     return o.view(batch, queries, heads, LATENT), lse.view(batch, queries, heads).transpose(1, 2)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("lengths", "queries", "heads", "page", "causal", "count"),
     [
@@ -102,6 +103,7 @@ def test_any_lengths_pages_and_heads(lengths, queries, heads, page, causal, dtyp
     check(o, lse, q, rows, lengths, causal=causal)
 
 
+@pytest.mark.deep
 @pytest.mark.integration
 def test_a_sequence_has_the_same_bits_in_any_batch():
     q, _, (cache, used, table) = make([260, 140, 0], 1, 16, 64, torch.bfloat16)
@@ -148,6 +150,7 @@ def test_without_keys_or_queries_there_is_nothing_to_launch():
     assert not run.launches
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_registers_hold_what_loops_need(cluster):
     [resources] = compile_mla(MlaConfig(dtype="bfloat16", page=64, cluster=cluster), has_lengths=True).resources

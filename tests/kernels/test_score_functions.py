@@ -125,6 +125,7 @@ SCORES = {
 }
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(
     "name", [name if name == "relative bias" else pytest.param(name, marks=pytest.mark.integration) for name in SCORES]
 )
@@ -153,6 +154,7 @@ def both(s, b, h, i, j):
     return biased(capped(s, b, h, i, j), b, h, i, j)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("simulated", [pytest.param(True, marks=pytest.mark.integration), False])
 def test_soft_cap_slopes_and_sinks(simulated):
     q, k, v = tensors()
@@ -187,6 +189,7 @@ def test_sinks_far_from_the_scores():
     assert torch.equal(o[:, 1], plain[:, 1])
 
 
+@pytest.mark.first(1)
 @pytest.mark.integration
 @pytest.mark.parametrize("size", [128, (128, 256)])
 def test_block_masks_of_torch_and_ours(size):
@@ -204,6 +207,7 @@ def test_block_masks_of_torch_and_ours(size):
         check(flexed(block_mask=blocks, score_mod=capped), q, k, v, score=capped, mask=mask)
 
 
+@pytest.mark.first(1)
 @pytest.mark.integration
 @pytest.mark.parametrize(("head", "head_v"), [(128, 128), (256, 256), (160, 160)])
 def test_block_masks_of_wide_rows(head, head_v):
@@ -231,6 +235,7 @@ def test_a_block_mask_alone_decides_which_blocks_are_read():
     check(flexed(block_mask=blocks), q, k, v, mask=lambda b, h, i, j: j >= 128)
 
 
+@pytest.mark.deep
 @pytest.mark.integration
 def test_tables_of_any_type_and_strides():
     q, k, v = tensors()
@@ -307,6 +312,7 @@ def functions(score, mask=None):
     return Scoring(traced.graph.text, tuple(map(table_dtype, traced.tensors)))
 
 
+@pytest.mark.first(2)
 @pytest.mark.integration
 @pytest.mark.parametrize("right", [False, True])
 @pytest.mark.parametrize("score", [soft_cap(30.0), alibi(SLOPES), capped])

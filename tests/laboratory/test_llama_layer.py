@@ -53,6 +53,7 @@ def compare(layer, x, simulated=False):
         assert ours[name] <= ALLOWED * theirs[name] + 1e-4, (name, ours[name], theirs[name])
 
 
+@pytest.mark.first(1)
 @pytest.mark.dsl
 @pytest.mark.parametrize("simulated", [False, True])
 @pytest.mark.parametrize("tokens", [8, 13])

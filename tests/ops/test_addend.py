@@ -57,6 +57,7 @@ CASES = {
 OFTEN_BY_COLUMNS = "transposed", "odd n", "a row for all", "leading dimensions", "a batch"
 
 
+@pytest.mark.first(10)
 @pytest.mark.dsl
 @pytest.mark.parametrize(
     ("name", "out_major"),

@@ -81,6 +81,7 @@ def counted(function, **options):
     return torch.compile(function, fullgraph=True, backend=counter, **options), counter
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("each", "name", "numbers"),
     [

@@ -174,6 +174,7 @@ def gated_with_tile(acc, t: Tile):
     return epilogues.silu(gate) * up + t
 
 
+@pytest.mark.first(3)
 # 8-bit rows of 16 bytes are wider than parts need to be, and than N is.
 @pytest.mark.parametrize(
     ("operation", "each", "n", "k"),

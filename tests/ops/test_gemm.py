@@ -105,6 +105,7 @@ SIMILAR = {
 }
 
 
+@pytest.mark.first(12)
 @pytest.mark.dsl
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.deep) if name in SIMILAR else name for name in CASES]
@@ -327,6 +328,7 @@ def gradients(product, a, b, bias):
 GRADIENTS = [((6, 24), (40, 24)), ((2, 3, 7), (5, 7)), ((2, 4, 8), (3, 1, 8, 8))]
 
 
+@pytest.mark.first(8)
 @pytest.mark.dsl
 @pytest.mark.parametrize(
     ("activation", "simulated", "shapes"),

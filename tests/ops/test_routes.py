@@ -108,6 +108,7 @@ def multiplied(a, b, out):
     return result
 
 
+@pytest.mark.deep
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=problems())
 def test_operands_are_copied_once_at_most(watched, drawn):

@@ -290,6 +290,7 @@ def test_one_process_computes_what_plain_tensors_give():
         distributed.destroy_process_group()
 
 
+@pytest.mark.deep
 @pytest.mark.integration
 def test_two_processes_compute_what_one_does(tmp_path):
     ranks = [

@@ -88,6 +88,7 @@ def loaded():
         yield lambda: [call.args[0].signature for each in (compiled, compiled_fused) for call in each.call_args_list]
 
 
+@pytest.mark.deep
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=products(), added=st.booleans(), given_out=st.booleans())
 def test_sums_are_float64s(loaded, drawn, added, given_out):

@@ -131,6 +131,7 @@ def test_rooms_that_are_imported_say_it_too(base):
     assert base["import cutepy.layouts"] == base["import cutepy.testing"] == (0, "", "")
 
 
+@pytest.mark.first(2)
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("packages", "wanted"),

@@ -58,6 +58,7 @@ def examined(source, choice=None, done=()):
     return found
 
 
+@pytest.mark.first(2)
 @pytest.mark.dsl
 @pytest.mark.integration
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -99,6 +100,7 @@ def test_notebooks_run_cell_by_cell(tmp_path):
     assert (found["outcome"], found["reason"]) == ("refused", "AttributeError: 'Tensor' object has no attribute 'y'")
 
 
+@pytest.mark.deep
 @pytest.mark.dsl
 @pytest.mark.integration
 def test_some_parameter_sets_of_tests_are_run_and_a_process_goes_on_after_another_that_died(tmp_path):
@@ -169,6 +171,7 @@ def test_what_runs_is_sanitized_and_schedules_of_it_are_played(tmp_path, form):
     assert any(line.startswith("- unordered-write, which a schedule shows") for line in lines)
 
 
+@pytest.mark.deep
 @pytest.mark.dsl
 @pytest.mark.integration
 def test_what_runs_is_sanitized_where_no_schedules_are_asked_for(tmp_path):

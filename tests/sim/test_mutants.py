@@ -265,6 +265,7 @@ def test_records_are_counted_by_class(tmp_path):
     ]
 
 
+@pytest.mark.deep
 @pytest.mark.integration
 def test_every_mutant_of_the_handwritten_pipeline_is_reported_or_explained():
     assert main(["handwritten"]) == 0

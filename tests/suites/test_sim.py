@@ -53,6 +53,7 @@ def test_both_ratios_of_the_sanitizer_are_told(monkeypatch):
     assert (by_memory.value, by_memory.relation) == (450, "1.50 times the 300 MiB of the simulator, 4 at most")
 
 
+@pytest.mark.deep
 @pytest.mark.integration
 def test_memory_is_that_of_the_product_alone():
     """A process that takes much already does not count."""

@@ -68,6 +68,7 @@ def test_without_the_flag_the_fixture_serves_its_test_only(pytester):
     outcomes(pytester.runpytest_inprocess, pytester, test_it=source).assert_outcomes(passed=3, skipped=1)
 
 
+@pytest.mark.deep
 def test_simulate_runs_tests_for_a_gpu(pytester, monkeypatch):
     """And they can fail. In a process of its own, as a GPU is served to its end."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
@@ -254,6 +255,7 @@ def test_after_all_that(sanitized):
 """
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "options",
     [pytest.param([], marks=pytest.mark.deep), ["--sanitize"], pytest.param(["--simulate"], marks=pytest.mark.deep)],
@@ -310,6 +312,7 @@ def test_of_a_run_of_its_own(sanitized):
 """
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("options", "strict"),
     [

@@ -232,6 +232,7 @@ def test_a_process_that_ends_in_a_heat_is_followed_by_one_without():
     assert done.stdout.strip() == "{'tile': 8, 'stages': 3} 18", done.stderr
 
 
+@pytest.mark.deep
 @pytest.mark.integration
 def test_two_ranks_share_the_work_and_find_the_same(tmp_path):
     script = tmp_path / "tune_on_ranks.py"

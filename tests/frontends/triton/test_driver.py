@@ -47,6 +47,7 @@ def test_layer_norm(run, kernels):
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.deep
 def test_a_lock_guards_sums(run, kernels):
     x = torch.randint(-8, 8, (8, 100)).float()
     locks, out = torch.zeros(1, dtype=torch.int32), torch.zeros(100)

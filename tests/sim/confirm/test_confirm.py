@@ -49,6 +49,7 @@ def marks_of(kind):
     return [*often, *([pytest.mark.dsl] if kind in OF_PAGES else [])]
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=marks_of(kind)) for kind in (*KINDS, *OF_PAGES)])
 def test_scripts_of_a_mistake_and_of_what_mends_it_do_as_the_simulator(kind, tmp_path, monkeypatch, capsys):
     write(tmp_path, [kind])

@@ -81,6 +81,7 @@ MORE_CASES = {
 MORE = pytest.mark.integration
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(
     ("shape", "options"),
     [

@@ -62,6 +62,7 @@ def test_nothing_is_unordered_and_every_schedule_is_certified(options):
     assert certificate.reasons == ()
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(
     ("line", "kinds"),
     [
@@ -99,6 +100,7 @@ def test_a_stage_of_c_that_threads_have_read_is_not_overwritten_without_a_fence(
     assert "sC stage" in str(hazard)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("extents", "sms", "steps"),
     [((128, 128, 64 * 30), 132, {12}), ((1024, 512, 64 * 5), 1, {12}), ((256, 256, 64 * 36), 1, {12})],

@@ -12,6 +12,7 @@ from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm  # noqa:
 from tests.sim.sanitize.certificate.any_rounds.gemm_trial import examine  # noqa: E402
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (2, 4))])
 def test_drawn_configurations_are_certified_for_further_rounds_of_all_loops(seed):
     assert examine(seed)[1] == []
