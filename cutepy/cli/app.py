@@ -525,7 +525,7 @@ def bench_grouped(
 def bench_attention(
     suite: Annotated[
         list[str] | None,
-        typer.Option(help="forward, backward, varlen or decode; may be given again. Default: forward."),
+        typer.Option(help="forward, backward, varlen, decode or e4m3; may be given again. Default: forward."),
     ] = None,
     head: Annotated[
         list[int] | None, typer.Option(help="Extents of a row; may be given again. Default: 64, 128, 256.")

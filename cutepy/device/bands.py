@@ -56,6 +56,24 @@ class KeyTiles:
         whole_end = cutlass.max(cutlass.min(self.whole_end, end), begin)
         return KeyTiles(begin, end, cutlass.min(cutlass.max(self.whole_begin, begin), end), whole_end)
 
+    def has_whole(self, tiles):
+        """Return whether every query sees all of the first tiles of keys, so many of them."""
+        return (self.begin == 0) & (self.whole_begin == 0) & (self.whole_end >= tiles)
+
+    def behind(self, tiles) -> "KeyTiles":
+        """Return those behind the first tiles of keys, so many; where there is none, the one beyond the end.
+
+        Examples
+        --------
+        >>> KeyTiles(0, 5, 0, 4).behind(2)
+        KeyTiles(begin=2, end=5, whole_begin=2, whole_end=4)
+        >>> KeyTiles(0, 5, 0, 5).behind(5)
+        KeyTiles(begin=5, end=6, whole_begin=5, whole_end=5)
+        """
+        begin = cutlass.max(self.begin, tiles)
+        whole = cutlass.max(self.whole_begin, begin), cutlass.max(self.whole_end, begin)
+        return KeyTiles(begin, cutlass.max(self.end, begin + 1), *whole)
+
     @property
     def first(self):
         """Index of the tile that comes first where tiles are taken backwards: the last one."""

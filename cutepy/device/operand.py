@@ -147,11 +147,10 @@ def from_accumulators(
     tile: tuple[int, int],
     tiled_mma: cute.TiledMma,
     into: tuple[cute.Tensor, ...] | None = None,
+    *,
+    reorders: bool = False,
 ) -> tuple[cute.Tensor, ...]:
     """Convert accumulators to the A of the next product: of S = Q K^T, the P of P V.
-
-    K of an 8-bit A is in the order `sm90.operand_order`, so that no thread needs what another holds. B must be in this
-    order too: `cutepy.device.transposing` brings it there.
 
     Parameters
     ----------
@@ -165,6 +164,9 @@ def from_accumulators(
         The MMAs to come, which take A from registers: of types of 8 or 16 bits.
     into : tuple of Tensor, optional
         Fragments of `make_fragments` to write to, such as those that a loop carries; new ones if not given.
+    reorders : bool
+        True if B has K in the order `sm90.operand_order`, as `cutepy.device.transposing` gives it: an 8-bit A has it in
+        this order, so that no thread needs what another holds. Of 16-bit types it is the plain order.
 
     Returns
     -------
@@ -174,8 +176,14 @@ def from_accumulators(
     Raises
     ------
     ValueError
-        If threads would need elements that others hold, or the MMAs multiply 32-bit types.
+        If threads would need elements that others hold, the MMAs multiply 32-bit types, or 8-bit ones whose B is not
+        said to be in order.
     """
+    if operand_types(tiled_mma)[0].width == 8 and not reorders:
+        raise ValueError(
+            "an 8-bit A of accumulators has K in another order, sm90.operand_order: bring B into it, as "
+            "cutepy.device.transposing does, and pass reorders=True"
+        )
     fragments = make_fragments(tiled_mma, tile) if into is None else into
     order = _register_order(from_cute(of), from_cute(tiled_mma), tile)
     each, dtype = cute.size(fragments[0]), operand_types(tiled_mma)[0]

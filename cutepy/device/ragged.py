@@ -5,7 +5,7 @@ the end gives zeros, a store writes nothing there, whatever the group's extent i
 device.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cutlass
 import cutlass.cute as cute
@@ -105,7 +105,7 @@ class GroupedTiles:
         """View only `stages` of the stages, the `index`-th so many of them: a consumer's own."""
         rows, columns = cute.size(self.staged, mode=[0]), cute.size(self.staged, mode=[1])
         staged = cute.local_tile(self.staged, (rows, columns, stages), (0, 0, index))
-        return GroupedTiles(self.copy, self.tensor, staged, self.tile, self.ragged, self.batched, self.step)
+        return replace(self, staged=staged)
 
 
 @dataclass(frozen=True)

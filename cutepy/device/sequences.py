@@ -26,15 +26,18 @@ class Sequences:
         Rows of the matrix, or, without `begins`, of each sequence: those beyond are no sequence's, whatever the lengths
         are.
     begins : Tensor (known + 1,), int32, or None
-        First row of each sequence, where the one before ends. None if sequence i begins at row i * `rows`.
+        First row of each sequence, where the one before ends. None if sequence i begins at row i * `pitch`.
     used : Tensor (known,), int32, or None
         Rows of each that are used; None for all.
+    pitch : Int32 or None
+        Rows from one sequence to the next, without `begins`; None for `rows`.
     """
 
     known: cutlass.Int32
     rows: cutlass.Int32
     begins: cute.Tensor | None = None
     used: cute.Tensor | None = None
+    pitch: cutlass.Int32 | None = None
 
     @property
     def count(self):
@@ -45,7 +48,8 @@ class Sequences:
     def of(self, index):
         """Read the first row of a sequence, and its number of rows; 0 behind the last sequence."""
         if cutlass.const_expr(self.begins is None):
-            start, length = cutlass.min(index, self.known) * self.rows, cutlass.Int32(self.rows)
+            pitch = self.rows if cutlass.const_expr(self.pitch is None) else self.pitch
+            start, length = cutlass.min(index, self.known) * pitch, cutlass.Int32(self.rows)
         else:
             start = cutlass.min(cutlass.max(self.begins[cutlass.min(index, self.known)], 0), self.rows)
             end = cutlass.Int32(self.rows)

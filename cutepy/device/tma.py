@@ -19,12 +19,13 @@ EVICT_FIRST = 0x12F0000000000000
 def make_load(
     tensor: cute.Tensor,
     staged_layout: cute.ComposedLayout,
-    tile: tuple[int, int],
+    tile: tuple,
     multicast: int,
     staged_type: type[cutlass.Numeric] | None = None,
 ) -> tuple[cute.CopyAtom, cute.Tensor]:
     """Make the copy atom and the coordinate tensor that load `tile` of `tensor` into one stage.
 
+    Where a mode of the tensor has modes of its own, so has that of the tile.
     With `multicast` > 1, that many CTAs of the cluster each load 1/multicast of the tile and deliver it to all. A
     `staged_type` of TFloat32 has TMA round fp32 to it, to the nearest; others are that of the tensor.
 
@@ -35,7 +36,7 @@ def make_load(
     ValueError
         If a stage has other extents than the tile, or can't be loaded in so many parts.
     """
-    rules.check_copy_tile(tile, extents(staged_layout.outer))
+    rules.check_copy_tile(tuple(map(cute.size, tile)), extents(staged_layout.outer))
     rules.check_multicast(*_lines(staged_layout.outer, tensor.element_type.width), multicast)
     if staged_type not in (None, cutlass.TFloat32):
         rules.check_copied_type(staged_type.__name__, tensor.element_type.__name__)
@@ -46,7 +47,7 @@ def make_load(
 
 
 def make_store(
-    tensor: cute.Tensor, staged_layout: cute.ComposedLayout, tile: tuple[int, int]
+    tensor: cute.Tensor, staged_layout: cute.ComposedLayout, tile: tuple
 ) -> tuple[cute.CopyAtom, cute.Tensor]:
     """Make the copy atom and the coordinate tensor that store one stage to `tile` of `tensor`.
 
@@ -55,7 +56,7 @@ def make_store(
     ValueError
         If a stage has other extents than the tile.
     """
-    rules.check_copy_tile(tile, extents(staged_layout.outer))
+    rules.check_copy_tile(tuple(map(cute.size, tile)), extents(staged_layout.outer))
     return cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), tensor, _one_stage(staged_layout), tile)
 
 

@@ -111,13 +111,12 @@ def way_to(tensor: torch.Tensor, view: View | None = None) -> View | None:
     """Return what gives TMA a tensor like this one, seen by `view`: None for itself, a view, or a copy."""
     seen = tensor if view is None else view(tensor)
     is_view = seen is tensor or torch._C._is_alias_of(seen, tensor)  # type: ignore[attr-defined]
-    each = UNIT_BYTES // seen.element_size()
-    strides = [stride for stride, extent in zip(seen.stride()[:-1], seen.shape[:-1], strict=True) if extent > 1]
-    if seen.stride(-1) != 1 or address_bytes(seen) < UNIT_BYTES or any(_is_out_of_reach(s, each) for s in strides):
+    if not is_reachable(seen):
         return _copied if view is None else lambda tensor: _copied(view(tensor))
     if not is_view:
         return view
     # The stride of a mode with one element means nothing, but a tensor map must have one.
+    each = UNIT_BYTES // seen.element_size()
     plain = tuple(
         seen.shape[-1] * each if extent == 1 and _is_out_of_reach(stride, each) else stride
         for stride, extent in zip(seen.stride()[:-1], seen.shape[:-1], strict=True)
@@ -126,6 +125,14 @@ def way_to(tensor: torch.Tensor, view: View | None = None) -> View | None:
     if shape == tensor.shape and plain == tensor.stride()[:-1]:
         return None
     return lambda tensor: tensor.as_strided(shape, (*plain, 1))
+
+
+def is_reachable(tensor: torch.Tensor) -> bool:
+    """Return whether TMA reaches a tensor, but for strides of modes with one element."""
+    each = UNIT_BYTES // tensor.element_size()
+    strides = [stride for stride, extent in zip(tensor.stride()[:-1], tensor.shape[:-1], strict=True) if extent > 1]
+    is_row = tensor.stride(-1) == 1 and address_bytes(tensor) >= UNIT_BYTES
+    return is_row and not any(_is_out_of_reach(stride, each) for stride in strides)
 
 
 def _is_out_of_reach(stride: int, each: int) -> bool:

@@ -11,11 +11,12 @@ import torch
 from cutepy.epilogues.scores import MaskFunction, ScoreFunction
 from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention import reference
+from cutepy.kernels.attention.cascade import keys_shared, plan_cascade
 from cutepy.kernels.attention.choice import DECODE_ROWS
-from cutepy.kernels.attention.config import Lengths
+from cutepy.kernels.attention.config import CachedKeys, Lengths
 from cutepy.kernels.attention.op import forward_reads, plan_cached, plan_decode
 from cutepy.ops import shardings
-from cutepy.ops.attention_arguments import ALL_KEYS, Window, check, results_like, settings, way_to
+from cutepy.ops.attention_arguments import ALL_KEYS, Window, check, is_reachable, results_like, settings, way_to
 from cutepy.ops.attention_functions import Tensors, beside, check_reach, check_scoring, read_by, scoring_of
 from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
@@ -43,6 +44,7 @@ def attention_decode(
     mask: MaskFunction | None = None,
     operands: Mapping[str, Any] | None = None,
     sinks: torch.Tensor | None = None,
+    common_prefix_len: int = 0,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute softmax(scale q k^T) v of new queries with cached keys, whose numbers only the device knows.
 
@@ -56,12 +58,13 @@ def attention_decode(
     q : Tensor (batch, queries, heads, head)
         float16 or bfloat16, head a multiple of 16 up to 256.
     k_cache : Tensor (batch, keys, kv heads, head), or, with `block_table`, (pages, keys of a page, kv heads, head)
-        The first two modes are one in memory: what follows a page, or sequence, is the next one.
+        Any strides by which pages, or sequences, are whole steps of keys apart: also a view
+        `cache.transpose(1, 2)` of (pages, kv heads, keys of a page, head).
     v_cache : Tensor, as k_cache, (..., head of v)
     cache_seqlens : Tensor (batch,), int32, optional
         Keys of each sequence; all that the cache has if not given, which `block_table` needs.
     block_table : Tensor (batch, pages of a sequence), int32, optional
-        The numbers of each sequence's pages, whose keys are a multiple of 8.
+        The numbers of each sequence's pages. TMA copies pages of a multiple of 8 keys, threads all others.
     causal : bool
         True if a query sees no key behind its position.
     window : (int or None, int or None)
@@ -73,6 +76,11 @@ def attention_decode(
         True to return the natural logarithms of the rows' sums of exp(score) too.
     soft_cap, alibi_slopes, score, mask, operands, sinks
         As of `cutepy.ops.attention`. Query 0 is the first of q, and key 0 the sequence's first; `keys` is its length.
+    common_prefix_len : int
+        Keys at the beginning that are the same for all sequences, as of a system prompt, among their lengths. Those
+        of the first sequence are read once, for up to 64 queries of each sequence that has so many keys and sees all.
+        Others read their own, as all do with windows that have a beginning, with functions of the scores or sinks, and
+        within `batch_invariant`.
 
     Returns
     -------
@@ -98,7 +106,8 @@ def attention_decode(
     """
     scale, left, right = settings(q, window, scale, causal=causal)
     read = read_by(q, (soft_cap, alibi_slopes, score, mask, operands), sinks)
-    o, lse = _attention_decode(q, k_cache, v_cache, cache_seqlens, block_table, *read, scale, left, right)
+    given = q, k_cache, v_cache, cache_seqlens, block_table
+    o, lse = _attention_decode(*given, *read, scale, left, right, common_prefix_len)
     return (o, lse) if return_lse else o
 
 
@@ -145,6 +154,7 @@ def _check(
     tables: Tensors,
     functions: str,
     scale: float,
+    common: int,
 ) -> None:
     """Check all that can be told without data."""
     check(q, k, v, scale, has_batch=table is None)
@@ -152,10 +162,22 @@ def _check(
         raise ValueError(f"k_cache and v_cache must have the same pages, got {tuple(k.shape)} and {tuple(v.shape)}")
     check_lengths(q, k.shape[1], lengths, table)
     check_scoring(q, sinks, tables, functions, (*q.shape[:2], k.shape[1] if lengths is None else None))
+    most = _most_keys(k, table)
+    if not 0 <= common <= most:
+        raise ValueError(f"common_prefix_len must be from 0 to the {most} keys that a sequence can have, got {common}")
 
 
-def check_lengths(q: torch.Tensor, keys: int, lengths: torch.Tensor | None, table: torch.Tensor | None) -> None:
+def _most_keys(k: torch.Tensor, table: torch.Tensor | None) -> int:
+    """Return how many keys a sequence can have."""
+    return k.shape[1] * (1 if table is None else table.shape[1])
+
+
+def check_lengths(
+    q: torch.Tensor, keys: int, lengths: torch.Tensor | None, table: torch.Tensor | None, unit: int = 1
+) -> None:
     """Check the lengths of cached sequences, and their table, beside queries and the keys of a page or a sequence.
+
+    Pages have a multiple of `unit` keys.
 
     Raises
     ------
@@ -176,19 +198,49 @@ def check_lengths(q: torch.Tensor, keys: int, lengths: torch.Tensor | None, tabl
         return
     if lengths is None:
         raise ValueError("a block_table needs cache_seqlens: how many keys each sequence has; got None")
-    if keys % 8 or not keys:
-        raise ValueError(f"pages must have a multiple of 8 keys, got {keys}")
+    if keys % unit or not keys:
+        raise ValueError(f"pages must have a multiple of {unit} keys, got {keys}")
 
 
-def rows_of_all(name: str, cache: torch.Tensor) -> torch.Tensor:
-    """View the first two modes of a cache as one."""
-    try:
-        return cache.view(-1, *cache.shape[2:])
-    except RuntimeError:
+def pitch_of(name: str, cache: torch.Tensor) -> int:
+    """Return the rows of a cache's matrix from one page, or sequence, to the next: those of other heads may be between.
+
+    Raises
+    ------
+    ValueError
+        If pages are not whole rows apart.
+    """
+    pages, keys = cache.shape[:2]
+    page_step, row_step = cache.stride()[:2]
+    if pages == 1:
+        return keys
+    if keys == 1:
+        return 1
+    if row_step <= 0 or page_step <= 0 or page_step % row_step:
         raise ValueError(
-            f"{name} must have its first two modes as one in memory, each page or sequence behind the one before; got "
-            f"strides {cache.stride()} of shape {tuple(cache.shape)}"
-        ) from None
+            f"pages, or sequences, of {name} must be whole steps of keys apart in memory, as those of "
+            "(pages, keys, heads, head), and of (pages, heads, keys, head).transpose(1, 2); got strides "
+            f"{cache.stride()} of shape {tuple(cache.shape)}"
+        )
+    return page_step // row_step
+
+
+def _one_pitch(k: torch.Tensor, v: torch.Tensor) -> int:
+    pitches = pitch_of("k_cache", k), pitch_of("v_cache", v)
+    if pitches[0] != pitches[1]:
+        raise ValueError(
+            "pages, or sequences, of k_cache and v_cache must be as many rows apart, got "
+            f"{pitches[0]} and {pitches[1]}; copy one of them"
+        )
+    return pitches[0]
+
+
+def matrix_of(cache: torch.Tensor, pitch: int) -> torch.Tensor:
+    """View a cache as one matrix for each head, (rows, kv heads, head), in which pages are so many rows apart."""
+    pages, keys, heads, head = cache.shape
+    steps = cache.stride()
+    row_step = steps[0] if keys == 1 else steps[1]
+    return cache.as_strided(((pages - 1) * pitch + keys, heads, head), (row_step, *steps[2:]))
 
 
 def _fake(
@@ -203,8 +255,9 @@ def _fake(
     scale: float,
     left: int | None,
     right: int | None,
+    common: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(q, k, v, lengths, table, sinks, tables, functions, scale)
+    _check(q, k, v, lengths, table, sinks, tables, functions, scale, common)
     return results_like(q, v)
 
 
@@ -220,8 +273,9 @@ def _reference(
     scale: float,
     left: int | None,
     right: int | None,
+    common: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(q, k, v, lengths, table, sinks, tables, functions, scale)
+    _check(q, k, v, lengths, table, sinks, tables, functions, scale, common)
     return attend_each(q, k, v, lengths, table, scale, left, right, functions, tables, sinks)
 
 
@@ -276,7 +330,7 @@ def _flops(
 
 @register_both(
     "cutepy::attention_decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? table, Tensor? sinks, "
-    "Tensor[] tables, str functions, float scale, int? left, int? right) -> (Tensor, Tensor)",
+    "Tensor[] tables, str functions, float scale, int? left, int? right, int common=0) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     sharding=shardings.of_attention_decode,
@@ -294,14 +348,15 @@ def _attention_decode(
     scale: float,
     left: int | None,
     right: int | None,
+    common: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     tables = beside(q, tables)
     given = described(q, k, v, lengths, table, sinks, *tables)
-    key = (functions, scale, left, right, INVARIANCE.on, EXECUTION.backend is None, *given)
+    key = (functions, scale, left, right, common, INVARIANCE.on, EXECUTION.backend is None, *given)
     launch = _launches.get(key)
     if launch is None:
-        _check(q, k, v, lengths, table, sinks, tables, functions, scale)
-        how = sinks, tables, functions, scale, left, right
+        _check(q, k, v, lengths, table, sinks, tables, functions, scale, common)
+        how = sinks, tables, functions, scale, left, right, common
         launch = _launches.keep(key, _find_launch(q, k, v, lengths, table, *how))
     return launch(q, k, v, lengths, table, forward_reads(tables, sinks, ()))
 
@@ -318,11 +373,12 @@ def _find_launch(
     scale: float,
     left: int | None,
     right: int | None,
+    common: int,
 ) -> Launch:
     """Decide all that is done for tensors like these, and have the kernels compiled."""
     batch, queries, heads, _ = q.shape
     kv_heads, head_v, group = k.shape[2], v.shape[3], heads // k.shape[2]
-    most_keys = k.shape[1] * (1 if table is None else table.shape[1])
+    most_keys = _most_keys(k, table)
     if 0 in q.shape or not most_keys or 0 in k.shape:
         shape, of_rows = (batch, queries, heads, head_v), (batch, heads, queries)
 
@@ -334,29 +390,46 @@ def _find_launch(
     page = 0 if table is None else k.shape[1]
     given = None if lengths is None else Lengths(k_used=True)
     is_packed = queries * group <= DECODE_ROWS and group > 1
-    has_lengths = lengths is not None
-    caches = (rows_of_all("k_cache", k), rows_of_all("v_cache", v)) if has_lengths else (k, v)
+    has_lengths, pitch = lengths is not None, k.shape[1]
 
     def rows_of(q: torch.Tensor) -> torch.Tensor:
         """View queries of heads that share keys as rows: (batch, queries * group, kv heads, head)."""
         grouped: torch.Tensor = q.unflatten(2, (kv_heads, group)).transpose(2, 3).flatten(1, 2)
         return grouped
 
-    def of_all(cache: torch.Tensor) -> torch.Tensor:
-        return cache.view(-1, *cache.shape[2:])
+    def in_sequence(q: torch.Tensor) -> torch.Tensor:
+        """View queries of all sequences as those of one."""
+        return q.flatten(0, 1)[None]
+
+    def in_rows(cache: torch.Tensor) -> torch.Tensor:
+        return matrix_of(cache, pitch)
+
+    def copied(cache: torch.Tensor) -> torch.Tensor:
+        return cache.contiguous().flatten(0, 1)
 
     scoring = scoring_of(functions, tables, sinks)
     if is_packed:
         scoring = scoring.of_packed_heads(group)
         check_reach(scoring.graph, tables)
     packed = rows_of(q) if is_packed else q
-    ways = [way_to(q, rows_of if is_packed else None)]
-    ways += [way_to(each, of_all if has_lengths else None) for each in (k, v)]
-    if queries <= DECODE_ROWS:
-        sharing = group if is_packed else None
-        launch = plan_decode(packed, *caches, scale, left, right, given, most_keys, page, sharing, scoring)
+    ways, of_caches = [way_to(q, rows_of if is_packed else None)], None
+    if has_lengths:
+        of_caches = in_rows if all(map(is_reachable, (k, v))) else copied
+        pitch = _one_pitch(k, v) if of_caches is in_rows else pitch
+    ways += [way_to(each, of_caches) for each in (k, v)]
+    caches = (k, v) if of_caches is None else (of_caches(k), of_caches(v))
+    cached = CachedKeys(None if pitch == k.shape[1] else pitch)
+    sharing = group if is_packed else None
+    shared = 0 if scoring.suffix else keys_shared(q, v, common, left)
+    if shared:
+        launch = plan_cascade(
+            packed, in_sequence(q), *caches, shared, scale, right, given, most_keys, page, sharing, cached.pitch
+        )
+    elif queries <= DECODE_ROWS:
+        launch = plan_decode(packed, *caches, scale, left, right, given, most_keys, page, sharing, scoring, cached)
     else:
-        launch = plan_cached(packed, *caches, scale, left, right, given, page, scoring)
+        launch = plan_cached(packed, *caches, scale, left, right, given, page, scoring, cached)
+    ways_beside = [way_to(q, in_sequence) or in_sequence] if shared else []
     of_o, of_lse = (batch, queries, heads, head_v), (batch, heads, queries)
     rows = queries * group
     o_rows = (batch, rows, kv_heads, head_v), (queries * heads * head_v, head_v, group * head_v, 1)
@@ -372,7 +445,8 @@ def _find_launch(
         table: torch.Tensor | None,
         read: tuple[Any, ...],
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        rest = None if lengths is None else Lengths(k_used=lengths), table, read
+        beside_q: list[Any] = [way(q) for way in ways_beside] or [read]
+        rest = None if lengths is None else Lengths(k_used=lengths), table, *beside_q
         made = [each if way is None else way(each) for way, each in zip(ways, (q, k, v), strict=True)]
         o, lse = q.new_empty(of_o), q.new_empty(of_lse, dtype=torch.float32)
         if not is_packed:

@@ -8,7 +8,6 @@ import torch
 
 from cutepy.epilogues.scores import ScoreFunction
 from cutepy.ops.dot_product_attention import attention
-from cutepy.ops.scored_attention import scored_attention
 
 
 def flex_attention(
@@ -30,7 +29,7 @@ def flex_attention(
     Parameters
     ----------
     query : Tensor (batch, heads, queries, head)
-        float16 or bfloat16.
+        float16, bfloat16 or, without scales, float8_e4m3fn.
     key, value : Tensor (batch, kv heads, keys, head)
     score_mod : callable, optional
         ``score_mod(score, b, h, q_idx, kv_idx)``, the score from the scaled one.
@@ -69,12 +68,6 @@ def flex_attention(
             f"query and key must have the same heads, got {query.shape[1]} and {key.shape[1]}; use enable_gqa=True"
         )
     q, k, v = (each.transpose(1, 2) for each in (query, key, value))
-    if score_mod is None and block_mask is None:
-        o, lse = attention(q, k, v, scale=scale, return_lse=True)
-    else:
-        scale = query.shape[-1] ** -0.5 if scale is None else scale
-        o, lse = scored_attention(
-            q, k, v, (None, None, score_mod, None, None), block_mask, None, scale, None, None, False
-        )
+    o, lse = attention(q, k, v, scale=scale, score=score_mod, block_mask=block_mask, return_lse=True)
     o = o.transpose(1, 2)
     return (o, lse) if return_lse else o

@@ -12,7 +12,7 @@ from cutepy.kernels.mla.config import HEAD, LATENT
 from cutepy.kernels.mla.op import plan
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import DTYPES, View, results_like, way_to
-from cutepy.ops.decode_attention import attend_each, check_lengths, rows_of_all
+from cutepy.ops.decode_attention import attend_each, check_lengths
 from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
@@ -133,7 +133,7 @@ def _check(
         )
     if not (scale > 0 and math.isfinite(scale)):
         raise ValueError(f"scale must be a positive number, got {scale}")
-    check_lengths(q, cache.shape[1], lengths, table)
+    check_lengths(q, cache.shape[1], lengths, table, unit=8)
 
 
 def _fake(
@@ -199,6 +199,17 @@ def _attention_mla(
     return launch(q, cache, lengths, table)
 
 
+def _rows_of_all(cache: torch.Tensor) -> torch.Tensor:
+    """View the first two modes of a cache as one."""
+    try:
+        return cache.view(-1, *cache.shape[2:])
+    except RuntimeError:
+        raise ValueError(
+            "cache must have its first two modes as one in memory, each page or sequence behind the one before; got "
+            f"strides {cache.stride()} of shape {tuple(cache.shape)}"
+        ) from None
+
+
 def _find_launch(
     q: torch.Tensor,
     cache: torch.Tensor,
@@ -222,7 +233,7 @@ def _find_launch(
         return rows
 
     def all_of(cache: torch.Tensor) -> torch.Tensor:
-        return rows_of_all("cache", cache).view(-1, HEAD)
+        return _rows_of_all(cache).view(-1, HEAD)
 
     ways = way_to(q, rows_of), way_to(cache, all_of)
     launch = plan(

@@ -12,6 +12,7 @@ import torch
 from cutepy.epilogues.scores import MaskFunction, ScoreFunction
 from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention import reference
+from cutepy.kernels.attention.choice import heads_packed
 from cutepy.kernels.attention.config import Lengths
 from cutepy.kernels.attention.op import backward_reads, forward_reads, launch_backward, plan_forward
 from cutepy.ops import shardings
@@ -36,7 +37,7 @@ from cutepy.ops.attention_functions import (
     read_by,
     scoring_of,
 )
-from cutepy.ops.decode_attention import check_lengths, rows_of_all
+from cutepy.ops.decode_attention import check_lengths
 from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
 
@@ -139,7 +140,7 @@ def attention_varlen(
     if cu_seqlens_k is not None:
         packed_k, packed_v = k, v
     else:
-        packed_k, packed_v = (rows_of_all(*each) if page else each[1].flatten(0, 1) for each in (("k", k), ("v", v)))
+        packed_k, packed_v = (_rows_of_all(*each) if page else each[1].flatten(0, 1) for each in (("k", k), ("v", v)))
     most_q, most_k = (
         given if given is not None else -(-tensor.shape[0] // (batch if cu is None else 1))
         for given, tensor, cu in ((max_seqlen_q, packed_q, cu_seqlens_q), (max_seqlen_k, packed_k, cu_seqlens_k))
@@ -235,6 +236,17 @@ def _check_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: L
             + ", ".join(f"{count} of {name}" for name, count in batches.items())
         )
     return next(iter(batches.values()))
+
+
+def _rows_of_all(name: str, cache: torch.Tensor) -> torch.Tensor:
+    """View the first two modes of a cache as one."""
+    try:
+        return cache.view(-1, *cache.shape[2:])
+    except RuntimeError:
+        raise ValueError(
+            f"{name} must have its first two modes as one in memory, each page or sequence behind the one before; got "
+            f"strides {cache.stride()} of shape {tuple(cache.shape)}"
+        ) from None
 
 
 class _Given(NamedTuple):
@@ -413,14 +425,15 @@ def _attention_varlen(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     k, v, given = _to_launch(q, k, v, _Given(*rest))
     lengths = given.lengths
+    packed = heads_packed(q.shape[1] // max(k.shape[1], 1), q.shape[0], lengths.count)
     # A function's tables may have an element for each sequence.
     count = lengths.count if given.tables or given.page else 0
-    key = (*given[7:10], *given.how, lengths.given, count, EXECUTION.backend is None)
+    key = (packed, *given[7:10], *given.how, lengths.given, count, EXECUTION.backend is None)
     key = (*key, *described(q, k, v, given.table, given.sinks, *given.tables))
     launch = _launches.get(key)
     if launch is None:
         _check(q, k, v, given)
-        launch = _launches.keep(key, _find_launch(q, k, v, given))
+        launch = _launches.keep(key, _find_launch(q, k, v, given, packed))
     return launch(q, k, v, given, lengths)
 
 
@@ -437,14 +450,15 @@ def _to_launch(
     return k, v, given._replace(k_begins=begins, k_used=None, table=None, page=0)
 
 
-def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given) -> Launch:
+def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given, packed: int) -> Launch:
     """Decide all that is done for tensors like these, and have the kernel compiled."""
     tokens, heads, _ = q.shape
     shape, rows = (tokens, heads, v.shape[-1]), (1, heads, tokens)
     if 0 in q.shape:
         return lambda q, k, v, *_: _results(q, v)
     scoring, lengths = scoring_of(given.functions, given.tables, given.sinks), given.lengths
-    launch = plan_forward(q, k, v, *given.how, lengths.given, given.most_queries, scoring, page=given.page)
+    how = lengths.given, given.most_queries, scoring
+    launch = plan_forward(q, k, v, *given.how, *how, page=given.page, packed=packed)
     ways, has_gaps = tuple(map(way_to, (q, k, v))), lengths.q_used is not None
 
     def run(

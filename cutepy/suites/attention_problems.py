@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 if TYPE_CHECKING:
     import torch
 
-Suite = Literal["forward", "backward", "varlen", "decode"]
+Suite = Literal["forward", "backward", "varlen", "decode", "e4m3"]
 SUITES = get_args(Suite)
 _TOKENS, _COLUMNS = 16384, 2048
 """Tokens, and columns of all heads, of the problems of the first three suites."""
@@ -26,7 +26,7 @@ class AttentionProblem:
     ----------
     suite : str
         "forward" and "backward" have one length, "varlen" packed sequences of different ones, "decode" one query a
-        sequence and pages of keys.
+        sequence and pages of keys, "e4m3" one length and 8-bit inputs.
     batch, keys, heads, kv_heads, head : int
         `keys` are those of each sequence, and its queries, but for decoding; with "varlen", those of all together.
     causal : bool
@@ -81,6 +81,8 @@ class AttentionProblem:
         """Bytes of the inputs and results, once each."""
         q = 2.0 * sum(self.queries) * self.heads * self.head
         k = 2.0 * sum(self.lengths) * self.kv_heads * self.head
+        if self.suite == "e4m3":
+            return 1.5 * q + k
         return 4 * q + 4 * k if self.suite == "backward" else 2 * q + 2 * k
 
 
@@ -164,18 +166,16 @@ def buffers(problem: AttentionProblem, device: str = "cuda") -> Buffers:
     pages = problem.batch * -(-problem.keys // page) if problem.page else 0
     table = torch.randperm(pages, device=device).int().view(problem.batch, -1)
     heads = {"q": problem.heads, "k": problem.kv_heads, "v": problem.kv_heads, "do": problem.heads}
-    shapes = {
-        "forward": ((problem.batch, problem.keys), (problem.batch, problem.keys)),
-        "backward": ((problem.batch, problem.keys), (problem.batch, problem.keys)),
-        "varlen": ((problem.keys,), (problem.keys,)),
-        "decode": ((problem.batch, 1), (pages, page)),
-    }[problem.suite]
+    shapes = {"varlen": ((problem.keys,),) * 2, "decode": ((problem.batch, 1), (pages, page))}.get(
+        problem.suite, ((problem.batch, problem.keys),) * 2
+    )
+    dtype = torch.float8_e4m3fn if problem.suite == "e4m3" else torch.bfloat16
     sets = Buffers([], [], [], [], bounds, lengths, table)
     for _ in range(buffer_sets(int(problem.bytes))):
         for name, kept in zip(heads, sets[:4], strict=True):
             if name != "do" or problem.suite == "backward":
                 tokens = shapes[name in "kv"]
-                kept.append(torch.randn(*tokens, heads[name], problem.head, device=device).bfloat16())
+                kept.append(torch.randn(*tokens, heads[name], problem.head, device=device).to(dtype))
     return sets
 
 

@@ -1,5 +1,6 @@
 """Tiles of attention, by rules: each follows from registers, shared memory, or a measurement that it names."""
 
+import math
 from dataclasses import replace
 
 from cutepy.kernels.attention.config import NO_SCORING, BackwardConfig, ForwardConfig, Scoring
@@ -10,6 +11,8 @@ DECODE_ROWS = 64
 """Rows of queries of a tile that waits for memory rather than for products."""
 INVARIANT_SPLITS = 8
 """Parts of the keys where results must not depend on what else is in a batch."""
+LONG = 1024
+"""Mean queries of sequences that fill tiles by themselves."""
 SHORT = 1024
 """Queries of which CTAs end too soon for their starts to hide behind others' work."""
 
@@ -39,7 +42,7 @@ def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bo
         if max(head, head_v) <= 64 and queries > SHORT:
             tile_m, tile_n, warpgroups = 192, 160, 3
         elif max(head, head_v) <= 128:
-            tile_n = 224
+            tile_n = 192 if left and right else 224  # a mask at both ends takes some of the registers
         elif max(head, head_v) <= 192:
             tile_n = 160
     elif max(head, head_v) <= 64 and queries > SHORT:
@@ -64,6 +67,47 @@ def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bo
     while not config.smem.fits:  # O of an odd number of stages takes more
         config = replace(config, tile_n=config.tile_n - unit)
     return config
+
+
+def heads_packed(group: int, tokens: int, sequences: int) -> int:
+    """Return how many heads that share keys have their queries as rows of one tile, of sequences of so many tokens.
+
+    The last tile of a sequence is half empty: of a mean of 256 queries a head, a fifth of all rows of tiles of 128 are
+    none's, and with eight heads a fortieth. A mean of `LONG` queries wastes 6% at most, whatever the heads are; then
+    tiles of one head need no division by heads in their masks. Only what shapes tell is known here.
+
+    Examples
+    --------
+    >>> heads_packed(8, 16384, 64), heads_packed(12, 16384, 64), heads_packed(8, 16384, 4), heads_packed(7, 512, 8)
+    (8, 4, 1, 1)
+    """
+    return heads_together(group) if tokens <= LONG * max(sequences, 1) else 1
+
+
+def heads_together(group: int) -> int:
+    """Return how many heads of a group divide the rows of a warpgroup, so that none has only some of a query's.
+
+    Examples
+    --------
+    >>> heads_together(8), heads_together(12), heads_together(7)
+    (8, 4, 1)
+    """
+    return math.gcd(group, DECODE_ROWS)
+
+
+def of_pages(config: ForwardConfig, page: int) -> ForwardConfig:
+    """Return a configuration for keys in pages.
+
+    Threads that copy them row by row need registers that three consumer warpgroups don't leave.
+
+    Examples
+    --------
+    >>> config = choose_forward("bfloat16", 64, 64, 4096, left=False, right=True)
+    >>> of_pages(config, 16).warpgroups, of_pages(config, 12).warpgroups
+    (3, 2)
+    """
+    config = replace(config, page=page)
+    return replace(config, tile_m=128, warpgroups=2) if config.copies_rows else config
 
 
 def choose_decode(
@@ -108,6 +152,27 @@ def choose_decode(
         for stages in range(6, 1, -1)
     )
     return next(config for config in candidates if config.smem.fits)
+
+
+def choose_shared(dtype: str, head: int, head_v: int, queries: int, *, page: int, packed: int) -> ForwardConfig:
+    """Choose the tiles of a forward kernel of keys that sequences share, with the queries of all as rows.
+
+    Parts of O are float32, whose stages leave room for fewer keys of the widest rows. Two warpgroups multiply: three
+    would have no register for the places of pages and of parts.
+
+    Examples
+    --------
+    >>> [choose_shared("bfloat16", 128, 128, n, page=16, packed=8).tile_m for n in (8, 64)]
+    [64, 128]
+    """
+    if queries * packed <= DECODE_ROWS:
+        config = choose_decode(dtype, head, head_v, left=False, right=False, page=page, is_split=True)
+        return replace(config, packed=packed)
+    config = choose_forward(dtype, head, head_v, queries * packed, left=False, right=False)
+    config = replace(config, tile_m=128, warpgroups=2, page=page, packed=packed, is_split=True)
+    while not config.smem.fits:
+        config = replace(config, tile_n=config.tile_n - 16)
+    return config
 
 
 def splits_of(tiles: int, most_keys: int, tile_n: int, sm_count: int) -> int:

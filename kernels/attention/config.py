@@ -1,7 +1,7 @@
 """Attention configurations: types, head dimensions, tiles and masks; and the layout of what kernels pass on."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -53,6 +53,62 @@ class Lengths:
             if bounds is not None:
                 return int(bounds.shape[0]) - 1
         return int((self.q_used if self.k_used is None else self.k_used).shape[0])
+
+
+@dataclass(frozen=True)
+class CachedKeys:
+    """Places of cached keys in the matrix of all rows, beside the lengths and the table of pages.
+
+    Attributes
+    ----------
+    pitch : Int32 or None
+        Rows from one page, or one sequence, to the next; None if they follow one another.
+    most : Int32 or None
+        Keys that are seen at most; None for all that there are.
+    shared : Int32 or None
+        Keys at the beginning that another launch has for the queries that see all of them: whole tiles. None for none.
+    """
+
+    pitch: Any = None
+    most: Any = None
+    shared: Any = None
+
+    @property
+    def given(self) -> "CachedKeys":
+        """1 for each number that is given: kernels are compiled for any."""
+        return CachedKeys(*(None if each is None else 1 for each in astuple(self)))
+
+
+@dataclass(frozen=True)
+class SharedKeys:
+    """Results of keys that all sequences share, and what tells which queries they count for.
+
+    Attributes
+    ----------
+    parts : Tensor (tokens, splits * heads, head), fp32
+        O of all sequences' queries, one sequence behind another, of parts of the keys.
+    lses : Tensor (splits * heads, tokens), fp32
+    keys : Int32
+        Keys that are shared.
+    most_keys : Int32
+        Keys of the longest sequence, at most.
+    lengths : Tensor (sequences,), int32, or None
+        Keys of each sequence; None if all have the same.
+    right, sharing : Int32 or None
+        As of `Band`.
+    """
+
+    parts: Any
+    lses: Any
+    keys: Any
+    most_keys: Any
+    lengths: Any
+    right: Any
+    sharing: Any
+
+
+ADJOINING = CachedKeys()
+"""Pages, or sequences, that follow one another."""
 
 
 def epilogue_stages(head: int) -> tuple[int, int]:
@@ -170,6 +226,8 @@ class ForwardConfig:
         True if warpgroups issue their MMAs in turns, so that one's softmax overlaps another's products.
     page : int
         Keys of a page; 0 if keys are not in pages.
+    packed : int
+        Heads that share keys whose queries are rows of one tile, those of one query behind another.
     is_split : bool
         True if several CTAs have parts of a tile's keys: then O is one of each part, in float32.
     scoring : Scoring
@@ -195,6 +253,7 @@ class ForwardConfig:
     right: bool = False
     ordered: bool = True
     page: int = 0
+    packed: int = 1
     is_split: bool = False
     scoring: Scoring = NO_SCORING
     result: str = ""
@@ -238,13 +297,28 @@ class ForwardConfig:
 
     @property
     def producer_registers(self) -> int:
-        """Registers of a producer thread: few, unless it transposes, reads pages' numbers, or has one consumer."""
+        """Registers of a producer thread: few, unless it transposes, reads pages' numbers, or has one consumer.
+
+        Threads that copy need most, and parts of keys some.
+        """
         if self.transposes and self.warpgroups > 1:
             # Three consumers have 160 with 32, two have 232 with 40, of which O of 256 columns leaves too few.
             return 32 if self.warpgroups == 3 else 40 if self.head_v <= 192 else 24
-        if self.warpgroups == 1:
+        if self.warpgroups == 1 or self.copies_rows:
             return 56
-        return 40 if self.page else 24
+        return 40 if self.page or self.is_split else 24
+
+    @property
+    def copies_rows(self) -> bool:
+        """True if threads copy keys row by row: a copy of fewer than 8 rows would end within a swizzle.
+
+        Examples
+        --------
+        >>> tiles = {"tile_m": 64, "tile_n": 128, "warpgroups": 1}
+        >>> [ForwardConfig(dtype="float16", head=64, head_v=64, **tiles, page=page).copies_rows for page in (12, 24, 0)]
+        [True, False, False]
+        """
+        return self.rows_of_copy % 8 != 0
 
     @property
     def rows_of_copy(self) -> int:
@@ -309,7 +383,8 @@ class ForwardConfig:
     def name(self) -> str:
         """Name of the kernel, as profilers show it."""
         mask = ("_left" if self.left else "") + ("_right" if self.right else "")
-        kind = (f"_page{self.page}" if self.page else "") + ("_split" if self.is_split else "") + self.scoring.suffix
+        kind = (f"_page{self.page}" if self.page else "") + (f"_packed{self.packed}" if self.packed > 1 else "")
+        kind += ("_split" if self.is_split else "") + self.scoring.suffix
         kind += (f"_to_{self.result}" if self.result else "") + (f"_block{self.block}" if self.block else "")
         return f"cutepy_attention_{self.dtype}_{self.head}_{self.head_v}_{self.tile_m}x{self.tile_n}{mask}{kind}"
 

@@ -23,8 +23,8 @@ from cutepy.device.bands import Band
 from cutepy.device.block_lists import BlockLists, make_block_lists
 from cutepy.device.epilogue import TileStore, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
-from cutepy.device.pages import make_paged_loads
-from cutepy.device.pipeline import Stage, StoredRing, TmaRing, publish_barriers
+from cutepy.device.pages import make_paged_loads, make_paged_rows
+from cutepy.device.pipeline import MixedRing, Stage, StoredRing, TmaRing, publish_barriers
 from cutepy.device.primitives import LOG2_E, select
 from cutepy.device.score_functions import ScoreFunctions, make_score_functions
 from cutepy.device.softmax import OnlineSoftmax, make_online_softmax, scale_rows
@@ -33,13 +33,16 @@ from cutepy.device.turns import Turns
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
-from cutepy.kernels.attention.config import L2_BYTES, PRODUCERS, ForwardConfig, Lengths
+from cutepy.kernels.attention.config import ADJOINING, L2_BYTES, PRODUCERS, CachedKeys, ForwardConfig, Lengths
 from cutepy.kernels.attention.places import (
     Batches,
     Cached,
+    PackedTiles,
     Place,
     Ragged,
+    cached_keys,
     columns_first,
+    heads_in_rows,
     keys_of,
     modes,
     queries_of,
@@ -51,7 +54,10 @@ from cutepy.kernels.attention.transposing import TransposesValues
 
 @dataclass(frozen=True)
 class Loads:
-    """The producer warp: Q once a tile; K and V of each tile of keys, from the last to the first."""
+    """The producer: Q once a tile; K and V of each tile of keys, from the last to the first.
+
+    One warp calls, or all, where threads copy keys; then `warp` is its index.
+    """
 
     config: ForwardConfig
     q_ring: TmaRing
@@ -63,6 +69,7 @@ class Loads:
     places: Batches | Ragged
     group: cutlass.Int32
     lists: BlockLists | None
+    warp: cutlass.Int32
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -80,8 +87,10 @@ class Loads:
         q_state, k_state, v_state = state
         place = self.places.of(work)
         kv, tiles = (place.head // self.group, *place.k), self.tiles_of(work, place)
-        full = self.q_ring.acquire(q_state)
-        self.sQ.load((work.row, 0, place.head, *place.q), q_state.index, full)
+        if cutlass.const_expr(not self.config.copies_rows):
+            self.load_q(work, place, q_state)
+        elif self.warp == 0:
+            self.load_q(work, place, q_state)
         q_state.advance()
         full = self.k_ring.acquire(k_state)
         self.sK.load((tiles.first, 0, *kv), k_state.index, full)
@@ -105,6 +114,19 @@ class Loads:
             self.sV.load((0, tiles.last, *kv), v_state.index, full)
             v_state.advance()
         return q_state, k_state, v_state
+
+    def load_q(self, work, place, q_state):
+        """Load a tile of queries."""
+        full = self.q_ring.acquire(q_state)
+        self.sQ.load((work.row, 0, place.head, *place.q), q_state.index, full)
+
+    @cute.jit
+    def run(self, scheduler):
+        """Load all that this CTA needs, then wait until all of it has been read."""
+        q_state, k_state, v_state = scheduler.each(self)
+        self.q_ring.drain(q_state)
+        self.k_ring.drain(k_state)
+        self.v_ring.drain(v_state)
 
 
 @dataclass(frozen=True)
@@ -245,7 +267,7 @@ class Attends:
 
         It is not the last tile if the first of the two numbers `left` is greater than the second.
         """
-        of_keys = self.scales_of(tile)
+        of_keys = self.scales_of(tile) if self.config.block else None
         self.k_ring.wait(k_state)
         self.begin_turn(False)
         self.qk.issue(b=k_state.index)
@@ -274,7 +296,7 @@ class Attends:
         return k_state, v_state
 
     def scales_of(self, tile):
-        """Return the scales of a tile of keys, if there are any: they are read while its product is computed."""
+        """Return the scales of a tile of keys, if there are any; they are read while its product is computed."""
         return None if self.scales is None else self.scales.of_keys(tile)
 
     @cute.jit
@@ -293,7 +315,7 @@ class Attends:
 
         Returns a factor that all of the tile's scores still lack; None if there is none.
         """
-        factor = of_keys.k if self.config.block and of_keys is not None else None
+        factor = of_keys.k if self.config.block else None
         functions = self.functions
         if functions is not None:
             if functions.changes_scores and factor is not None:
@@ -341,7 +363,10 @@ class Attends:
     def keep_probabilities(self):
         """Make the exponentials the A of the next product."""
         tile = (self.config.tile_m, self.config.tile_n)
-        operand.from_accumulators(self.qk.tCrC, self.qk.tiled_mma, tile, self.pv.tiled_mma, into=self.pv.tCrA)
+        into, reorders = self.pv.tCrA, self.config.transposes > 0
+        operand.from_accumulators(
+            self.qk.tCrC, self.qk.tiled_mma, tile, self.pv.tiled_mma, into=into, reorders=reorders
+        )
 
     @cute.jit
     def store_lse(self, place, first, lse):
@@ -350,7 +375,11 @@ class Attends:
             query = first + self.scores.of_thread(0) + self.scores.distinct(0)[row]
             stored = self.lse
             if self.scores.is_first(0, cute.arch.lane_idx()) & (query < place.band.queries):
-                stored[place.query + query, place.result, place.batch] = lse[row]
+                heads = self.config.packed
+                at = place.query + query, place.result
+                if cutlass.const_expr(heads > 1):
+                    at = place.query + query // heads, place.result * heads + query % heads
+                stored[(*at, place.batch)] = lse[row]
 
     @cute.jit
     def store(self, work, place):
@@ -389,6 +418,7 @@ class Forward:
         sinks: cute.Tensor | None = None,
         lists: tuple | None = None,
         scales: tuple | None = None,
+        cached: CachedKeys = ADJOINING,
     ):
         """Launch on q (batch, queries, heads, head), k and v (batch, keys, kv heads, head), o as q.
 
@@ -397,40 +427,51 @@ class Forward:
         With `lengths` k and v have the tokens of all sequences as one mode: (keys, kv heads, head). So have q and o, if
         it has lengths of queries, and then lse has a batch of one. With `table` (sequences, pages) k and v are pages of
         one matrix. With `splits` o and lse have so many times the heads: those of each part of the keys. `sharing` is
-        the band's. `tables` are those of the score and mask functions, sinks are (heads,), lists are those of
-        `BlockLists`, and scales those of `Scales`.
+        the band's, unless heads are packed here. `tables` are those of the score and mask functions, sinks are
+        (heads,), lists are those of `BlockLists`, and scales those of `Scales`. `cached` says more of keys with lengths
+        that queries don't have.
         """
         config, plan = self.config, self.config.smem
         sQ, sO = (plan[name].content for name in ("sQ", "sO"))
-        tma_q, mQ = tma.make_load(rows_first(q), to_cute(sQ.layout), sQ.tile, 1)
-        tma_k, mK = tma.make_load(rows_first(k), to_cute(config.k_copy.layout), config.k_copy.tile, 1)
-        tma_v, mV = tma.make_load(columns_first(v), to_cute(config.v_copy.layout), config.v_copy.tile, 1)
-        tma_o, mO = tma.make_store(rows_first(o), to_cute(sO.layout), sO.tile)
+        packed, of_queries, q_tile, o_tile = config.packed, rows_first, sQ.tile, sO.tile
+        if cutlass.const_expr(packed > 1):
+            of_queries, sharing = heads_in_rows, cutlass.Int32(packed)
+            q_tile, o_tile = (((packed, rows // packed), columns) for rows, columns in (sQ.tile, sO.tile))
+        tma_q, mQ = tma.make_load(of_queries(q), to_cute(sQ.layout), q_tile, 1)
+        (tma_k, mK), (tma_v, mV) = (None, k), (None, v)
+        if cutlass.const_expr(not config.copies_rows):
+            tma_k, mK = tma.make_load(rows_first(k), to_cute(config.k_copy.layout), config.k_copy.tile, 1)
+            tma_v, mV = tma.make_load(columns_first(v), to_cute(config.v_copy.layout), config.v_copy.tile, 1)
+        tma_o, mO = tma.make_store(of_queries(o), to_cute(sO.layout), o_tile)
         left, right = left if config.left else None, right if config.right else None
         heads, kv_heads = (cute.size(each, mode=[cute.rank(each) - 2]) for each in (q, k))
-        group = heads // kv_heads
+        group, heads = heads // kv_heads, heads // packed
+        if cutlass.const_expr(packed > 1):
+            group = group // packed
         keys_at_once = L2_BYTES * 8 // ((config.head + config.head_v) * config.bits)
-        # Sequences have at most the pages of a row of their table, which others' tables may have too.
-        key_rows = cute.size(k, mode=[0]) if table is None else cute.size(table) * config.page
         parts = () if splits is None else (splits,)
         if cutlass.const_expr(cute.rank(q) == 4):
-            batch, queries = cute.size(q, mode=[0]), cute.size(q, mode=[1])
+            batch, queries = cute.size(q, mode=[0]), cute.size(q, mode=[1]) * packed
             raster = cute.ceil_div(queries, config.tile_m), 1, batch, heads, *parts
             count = math.prod(raster)
             if cutlass.const_expr(lengths is None):
                 keys = cute.size(k, mode=[1])
-                places = Batches(Band(queries, keys, left, right, sharing), None if splits is None else heads, splits)
+                band = Band(queries, keys, left, right, sharing)
+                places = Batches(band, None if splits is None else heads, splits, cached.shared)
                 at_once = cutlass.max(keys_at_once // keys, 1) * group
             else:
-                keys = keys_of(lengths, key_rows, has_tail=False)
+                keys = cached_keys(lengths, cute.size(k, mode=[0]), table, config.page, cached)
                 band = Band(queries, cutlass.Int32(0), left, right, sharing)
-                places, at_once = Cached(band, None if splits is None else heads, splits, keys, table), group
+                places = Cached(band, None if splits is None else heads, splits, cached.shared, keys, table)
+                at_once = group
         else:
             queries = queries_of(lengths, cute.size(q, mode=[0]), has_tail=True)
+            # Sequences have at most the pages of a row of their table, which others' tables may have too.
+            key_rows = cute.size(k, mode=[0]) if table is None else cute.size(table) * config.page
             keys = keys_of(lengths, key_rows, has_tail=False)
-            places = Ragged(queries, keys, left, right, None if splits is None else heads, splits, table)
+            places = Ragged(queries, keys, left, right, None if splits is None else heads, splits, table, packed)
             raster, at_once = math.prod((heads, *parts)), keys_at_once
-            count = queries.most_tiles(config.tile_m) * raster
+            count = queries.most_tiles(config.tile_m // packed) * raster
         self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
         self.kernel(
             (tma_q, tma_k, tma_v, tma_o),
@@ -482,6 +523,8 @@ class Forward:
         shared = smem.share(plan, sQ=dtype, sK=dtype, sV=dtype, sO=element_type(config.out_dtype), **transposed)
         q_ring, k_ring, v_ring = (
             TmaRing(shared[f"{name}_barriers"], staged.stages, staged.stage_bytes, warps)
+            if name == "q" or not config.copies_rows
+            else MixedRing(shared[f"{name}_barriers"], staged.stages, 0, warps, threads=PRODUCERS)
             for name, staged, warps in (
                 ("q", plan["sQ"].content, readers),
                 ("k", plan["sK"].content, readers),
@@ -501,27 +544,35 @@ class Forward:
                 if cutlass.const_expr(config.transposes):
                     read_ring.initialise()
         publish_barriers()
-        q = places.queries_of(copies[0], tensors[0], shared["sQ"], (tile_m, config.width))
-        o = places.queries_of(copies[3], tensors[3], shared["sO"], (64, config.head_v))
+        q = copies[0], tensors[0], shared["sQ"], (tile_m, config.width)
+        o = copies[3], tensors[3], shared["sO"], (64, config.head_v)
+        if cutlass.const_expr(config.packed > 1):
+            ragged = 0 if isinstance(places, Ragged) else None
+            q, o = (PackedTiles(*each, ragged, batched=False, packed=config.packed) for each in (q, o))
+        else:
+            q, o = places.queries_of(*q), places.queries_of(*o)
         k = copies[1], tensors[1], shared["sK"], (tile_n, config.width)
         v = copies[2], tensors[2], shared["sV"], (config.head_v, tile_n)
-        if cutlass.const_expr(config.page):
-            k_loads = make_paged_loads(*k, places.table, config.page, 0)
-            v_loads = make_paged_loads(*v, places.table, config.page, 1)
+        if cutlass.const_expr(config.copies_rows):
+            pages = places.table, config.page, places.keys.pitch
+            k_loads = make_paged_rows(tensors[1], shared["sK"], *pages, 0, PRODUCERS)
+            v_loads = make_paged_rows(tensors[2], shared["sV"], *pages, 1, PRODUCERS)
+        elif cutlass.const_expr(config.page):
+            k_loads = make_paged_loads(*k, places.table, config.page, 0, pitch=places.keys.pitch)
+            v_loads = make_paged_loads(*v, places.table, config.page, 1, pitch=places.keys.pitch)
         else:
             k_loads, v_loads = places.keys_of(*k, 0).loads(), places.keys_of(*v, 1).loads()
         lists = make_block_lists(lists, config.scoring.blocks, (tile_m, tile_n))
         is_uneven = config.right and not config.is_split
-        scheduler = places.scheduler(raster, tile_m, at_once, group, longest_first=is_uneven)
+        scheduler = places.scheduler(raster, tile_m // config.packed, at_once, group, longest_first=is_uneven)
         budget = rules.register_budget(config.warpgroups, producer=config.producer_registers)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
-            loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k_loads, v_loads, places, group, lists)
-            if warp == 0:
-                q_state, k_state, v_state = scheduler.each(loads)
-                q_ring.drain(q_state)
-                k_ring.drain(k_state)
-                v_ring.drain(v_state)
+            loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k_loads, v_loads, places, group, lists, warp)
+            if cutlass.const_expr(config.copies_rows):
+                loads.run(scheduler)
+            elif warp == 0:
+                loads.run(scheduler)
             elif cutlass.const_expr(config.transposes):
                 planned = plan["sV"].content, plan["sVt"].content
                 share = warp - 1, config.transposes, config.blocks_at_once

@@ -17,9 +17,20 @@ from cutepy.kernels.attention.choice import (
     choose_decode,
     choose_forward,
     ctas_of,
+    of_pages,
     splits_of,
 )
-from cutepy.kernels.attention.config import DQ_COLUMNS, NO_SCORING, BackwardConfig, ForwardConfig, Lengths, Scoring
+from cutepy.kernels.attention.config import (
+    ADJOINING,
+    DQ_COLUMNS,
+    NO_SCORING,
+    BackwardConfig,
+    CachedKeys,
+    ForwardConfig,
+    Lengths,
+    Scoring,
+    SharedKeys,
+)
 from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.gemm.operands import UNIT_BYTES
 from cutepy.runtime.invariance import INVARIANCE
@@ -44,6 +55,7 @@ def plan_forward(
     scales: tuple[bool, ...] = (),
     block: int = 0,
     page: int = 0,
+    packed: int = 1,
 ) -> Callable[..., None]:
     """Choose and compile what computes attention for tensors like these, which have elements and have been checked.
 
@@ -68,6 +80,8 @@ def plan_forward(
         Tokens of a block of scales; 0 if all tokens are one.
     page : int
         Keys of a page, where `lengths` are those of sequences whose keys are in pages.
+    packed : int
+        Heads whose queries are rows of one tile. With `scoring`, or pages, no heads are.
 
     Returns
     -------
@@ -81,15 +95,16 @@ def plan_forward(
     bounds = left is not None, right is not None
     queries = q.shape[1] if most_queries is None else most_queries
     config = choose_forward(dtype_name(q.dtype), q.shape[-1], v.shape[-1], queries, left=bounds[0], right=bounds[1])
-    config = replace(scored_forward(replace(config, result=result), scoring), page=page)
+    config = of_pages(scored_forward(replace(config, result=result), scoring), page)
     if block:
         config = replace(config, block=block, tile_n=min(block, config.tile_n))
+    config = replace(config, packed=1 if scoring.suffix or page else packed)
     is_uneven = bounds[1] or lengths is not None or scoring.blocks is not None
     ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count)
     function = compile_forward(config, lengths, is_paged=page > 0, scales=scales)
     rest = scale, left or 0, right or 0, ctas
     return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, table=None: function(
-        q, k, v, o, lse, *rest, lengths, table, None, None, *read
+        q, k, v, o, lse, *rest, lengths, table, None, None, *read, ADJOINING
     )
 
 
@@ -105,6 +120,7 @@ def plan_decode(
     page: int = 0,
     sharing: int | None = None,
     scoring: Scoring = NO_SCORING,
+    cached: CachedKeys = ADJOINING,
 ) -> Callable[..., None]:
     """Choose and compile what computes attention of few queries with many keys, which other CTAs have parts of.
 
@@ -125,6 +141,8 @@ def plan_decode(
         Queries that share a position.
     scoring : Scoring
         Functions of the scores of these rows, and sinks.
+    cached : CachedKeys, optional
+        Where keys are.
 
     Returns
     -------
@@ -143,13 +161,15 @@ def plan_decode(
         splits = splits_of(batch * heads, most_keys, config.tile_n, gpu_of(q.device).sm_count)
     rest = scale, left or 0, right or 0, 1 << 30
     if splits == 1:
-        function = compile_forward(config, given, is_cached=True, is_paged=page > 0, sharing=sharing)
+        function = compile_forward(
+            config, given, is_cached=True, is_paged=page > 0, sharing=sharing, cached=cached.given
+        )
         return lambda q, k, v, o, lse, lengths, table, read=NOTHING_READ: function(
-            q, k, v, o, lse, *rest, lengths, table, None, sharing, *read
+            q, k, v, o, lse, *rest, lengths, table, None, sharing, *read, cached
         )
     config = choose(is_split=True)
     function, combine = (
-        compile_forward(config, given, is_cached=True, is_paged=page > 0, sharing=sharing),
+        compile_forward(config, given, is_cached=True, is_paged=page > 0, sharing=sharing, cached=cached.given),
         compile_combine(config),
     )
 
@@ -165,8 +185,8 @@ def plan_decode(
     ) -> None:
         parts = q.new_empty(batch, queries, splits * heads, head_v, dtype=torch.float32)
         lses = q.new_empty(batch, splits * heads, queries, dtype=torch.float32)
-        function(q, k, v, parts, lses, *rest, lengths, table, splits, sharing, *read)
-        combine(parts, lses, o, lse)
+        function(q, k, v, parts, lses, *rest, lengths, table, splits, sharing, *read, cached)
+        combine(parts, lses, o, lse, None)
 
     return launch
 
@@ -181,18 +201,19 @@ def plan_cached(
     given: Lengths | None,
     page: int = 0,
     scoring: Scoring = NO_SCORING,
+    cached: CachedKeys = ADJOINING,
 ) -> Callable[..., None]:
     """Choose and compile what computes attention of many queries with cached keys, as `plan_decode` of few."""
     bounds = left is not None, right is not None
     config = choose_forward(dtype_name(q.dtype), q.shape[3], v.shape[-1], q.shape[1], left=bounds[0], right=bounds[1])
-    config = replace(scored_forward(config, scoring), page=page)
+    config = of_pages(scored_forward(config, scoring), page)
     ctas = ctas_of(q.shape[1], bounds[1] or given is not None, gpu_of(q.device).sm_count)
     function, rest = (
-        compile_forward(config, given, is_cached=True, is_paged=page > 0),
+        compile_forward(config, given, is_cached=True, is_paged=page > 0, cached=cached.given),
         (scale, left or 0, right or 0, ctas),
     )
     return lambda q, k, v, o, lse, lengths, table, read=NOTHING_READ: function(
-        q, k, v, o, lse, *rest, lengths, table, None, None, *read
+        q, k, v, o, lse, *rest, lengths, table, None, None, *read, cached
     )
 
 
@@ -388,11 +409,12 @@ def compile_forward(
     is_paged: bool = False,
     sharing: int | None = None,
     scales: tuple[bool, ...] = (),
+    cached: CachedKeys = ADJOINING,
 ) -> Function:
     """Compile the forward kernel of a configuration, unless memory or disk has it; needs no GPU.
 
-    `lengths` has True for each of its tensors that will be given. Queries are in one matrix as keys are, unless the
-    keys are cached. `scales` tells which of Q, K and V have scales.
+    `lengths` has True for each of its tensors that will be given; `cached` has 1 for each number. Queries are in one
+    matrix as keys are, unless the keys are cached. `scales` tells which of Q, K and V have scales.
     """
     has_queries = lengths is not None and not is_cached
     of_results = "results" if config.is_split else "heads"
@@ -411,7 +433,7 @@ def compile_forward(
     kernel = Deferred("cutepy.kernels.attention.forward:Forward", config)
     given = _lengths(lengths), table, splits, None if sharing is None else 1
     read = _score_specs(config.scoring, "heads" if sharing is None else "all_heads") | _scale_specs(scales)
-    found = compile(kernel, q, k, v, o, lse, 1.0, 1, 1, 1, *given, sources=SOURCES, **read)
+    found = compile(kernel, q, k, v, o, lse, 1.0, 1, 1, 1, *given, sources=SOURCES, **read, cached=cached)
     return found.without_lazy_check().with_smem_plan(config.smem)
 
 
@@ -455,10 +477,24 @@ def compile_rows_of_dq(config: BackwardConfig, lengths: Lengths | None = None) -
 
 
 @cache
-def compile_combine(config: ForwardConfig) -> Function:
-    """Compile the kernel that combines parts of the keys, unless memory or disk has it; needs no GPU."""
+def compile_combine(config: ForwardConfig, shared: SharedKeys | None = None) -> Function:
+    """Compile the kernel that combines parts of the keys, unless memory or disk has it; needs no GPU.
+
+    `shared` has True for lengths and for bounds that will be given, if sequences share keys.
+    """
     parts = _rows("float32", "parts", "queries", "results", config.head_v)
     o = _rows(config.dtype, "o", "queries", "heads", config.head_v)
     lses = TensorSpec("float32", ("batch", "results", "queries"))
-    kernel = Deferred("cutepy.kernels.attention.combine:Combine", config.head_v)
-    return compile(kernel, parts, lses, o, _LSE, sources=SOURCES).without_lazy_check()
+    if shared is None:
+        kernel = Deferred("cutepy.kernels.attention.combine:Combine", config.head_v)
+        return compile(kernel, parts, lses, o, _LSE, None, sources=SOURCES).without_lazy_check()
+    kernel = Deferred("cutepy.kernels.attention.combine:Combine", config.head_v, (config.tile_m, config.tile_n))
+    given = SharedKeys(
+        _rows("float32", "shared_parts", "tokens", "shared_results", config.head_v, is_ragged=True),
+        TensorSpec("float32", ("shared_results", "tokens")),
+        1,
+        1,
+        TensorSpec("int32", ("batch",), align=4) if shared.lengths else None,
+        *(1 if each else None for each in (shared.right, shared.sharing)),
+    )
+    return compile(kernel, parts, lses, o, _LSE, given, sources=SOURCES).without_lazy_check()

@@ -11,12 +11,14 @@ import cutlass
 import cutlass.cute as cute
 
 from cutepy.device import schedulers, tma
-from cutepy.device.bands import Band
+from cutepy.device.bands import Band, KeyTiles
+from cutepy.device.primitives import select
 from cutepy.device.ragged import GroupedTiles, ragged_view
-from cutepy.device.rules.ragged import GroupRows
+from cutepy.device.rules.ragged import EXTENT, GroupRows
 from cutepy.device.score_functions import ScoresPlace
 from cutepy.device.sequences import Sequences, SequencesAndTail, SequenceTiles, first_tile
-from cutepy.kernels.attention.config import Lengths
+from cutepy.device.tma import cut
+from cutepy.kernels.attention.config import CachedKeys, Lengths
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Place:
         Its queries, where they are rows of a matrix of all sequences.
     split : Split or None
         Its part of the keys, if it has not all.
+    shared : Int32 or None
+        Keys at the beginning that another launch has, of queries that see all of them.
     """
 
     head: Any
@@ -46,6 +50,7 @@ class Place:
     batch: Any = 0
     queries: GroupRows | None = None
     split: "Split | None" = None
+    shared: Any = None
 
     @property
     def query(self):
@@ -69,7 +74,14 @@ class Place:
     def tiles(self, row, rows: int, width: int):
         """Return the tiles of `width` columns of the band that the rows from `row` on see, of this part."""
         tiles = self.band.tiles(row, rows, width)
+        if self.shared is not None:
+            tiles = tiles.behind(self.shared_tiles(tiles, width))
         return tiles if self.split is None else tiles.part(self.split.index, self.split.count)
+
+    def shared_tiles(self, tiles: KeyTiles, width: int):
+        """Return how many of the first tiles another launch has: all that are shared, or none."""
+        count = self.shared // width
+        return select(tiles.has_whole(count), count, 0)
 
 
 class Split(NamedTuple):
@@ -89,6 +101,29 @@ class Split(NamedTuple):
 
 
 @dataclass(frozen=True)
+class PackedTiles(GroupedTiles):
+    """Tiles of queries whose rows are pairs of a query and one of `packed` heads, of a view of `heads_in_rows`.
+
+    It takes (row, column, heads, ...), where heads are so many together, and the rest is a place's `q`.
+    """
+
+    packed: int = 1
+
+    @cute.jit
+    def of_group(self, heads, *place):
+        """Return the tiles (tile rows, tile columns, rows, columns) of some heads' matrix."""
+        tensor, shift, behind = self.tensor, 0, place
+        if cutlass.const_expr(self.ragged is not None):
+            start, length = place
+            shift, behind = EXTENT - length, (start + length, EXTENT)
+        origin = (heads * self.packed, shift), 0, *(0 for _ in behind)
+        matrix = cute.domain_offset(origin, tensor)[(None, None, *behind)]
+        (_, tokens), columns = matrix.shape
+        layout = cute.make_layout(((self.packed, tokens), columns), stride=matrix.stride)
+        return cut(cute.make_tensor(matrix.iterator, layout), self.tile)
+
+
+@dataclass(frozen=True)
 class Batches:
     """Matrices of a batch, each a sequence, all with the same queries and keys.
 
@@ -98,17 +133,23 @@ class Batches:
         Of queries and keys, or of keys and queries: those whose tiles are dealt out come first.
     heads, splits : Int32 or None
         Heads of queries, and parts of the keys, which other CTAs have; None if each CTA has all keys.
+    shared : Int32 or None
+        As of `CachedKeys`.
     """
 
     band: Band
     heads: cutlass.Int32 | None = None
     splits: cutlass.Int32 | None = None
+    shared: cutlass.Int32 | None = None
 
     def of(self, work) -> Place:
         """Return the place of a unit of work."""
-        batch, head, *split = work.batch
+        return self.at(*work.batch)
+
+    def at(self, batch, head, *split) -> Place:
+        """Return the place of a head's tiles, or of a part of its keys."""
         part = Split(*split, self.splits, self.heads) if split else None
-        return Place(head, self.band, (batch,), (batch,), batch, None, part)
+        return Place(head, self.band, (batch,), (batch,), batch, None, part, self.shared)
 
     def queries_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int]):
         """Cut what a copy moves of the queries into tiles."""
@@ -139,13 +180,15 @@ class Cached(Batches):
     keys: Sequences | None = None
     table: cute.Tensor | None = None
 
-    def of(self, work) -> Place:
-        """Return the place of a unit of work."""
-        batch, head, *split = work.batch
-        k, band = self.keys.of(batch), self.band
+    def at(self, batch, head, *split) -> Place:
+        """Return the place of a head's tiles, or of a part of its keys."""
+        k, band, shared = self.keys.of(batch), self.band, self.shared
         band = Band(band.queries, k.length, band.left, band.right, band.sharing)
         part = Split(*split, self.splits, self.heads) if split else None
-        return Place(head, band, (batch,), _coordinates(k, self.table), batch, None, part)
+        if shared is not None:
+            # The keys that are shared are those of the first sequence, if it has so many.
+            shared = select(self.keys.of(0).length >= shared, shared, 0)
+        return Place(head, band, (batch,), _coordinates(k, self.table), batch, None, part, shared)
 
     def keys_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
         """Cut what a copy moves of the keys into tiles; `mode` is the one of tokens."""
@@ -165,6 +208,8 @@ class Ragged:
         As of `Batches`.
     table : Tensor or None
         As of `Cached`.
+    packed : int
+        Heads whose queries are rows of one tile.
     """
 
     queries: Sequences
@@ -174,6 +219,7 @@ class Ragged:
     heads: cutlass.Int32 | None = None
     splits: cutlass.Int32 | None = None
     table: cute.Tensor | None = None
+    packed: cutlass.Constexpr = 1
 
     def of(self, work) -> Place:
         """Return the place of a unit of work."""
@@ -183,6 +229,8 @@ class Ragged:
             part = Split(head // self.heads, self.splits, self.heads)
             head = head - part.index * self.heads
         band = Band(q.length, k.length, self.left, self.right)
+        if self.packed > 1:
+            band = Band(q.length * self.packed, k.length, self.left, self.right, self.packed)
         return Place(head, band, q[1:], _coordinates(k, self.table), 0, q, part)
 
     def queries_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int]):
@@ -235,6 +283,17 @@ def keys_of(lengths: Lengths, rows, *, has_tail: bool) -> Sequences:
     return _sequences(lengths, rows, lengths.k_begins, lengths.k_used, has_tail=has_tail)
 
 
+def cached_keys(lengths: Lengths, rows, table: cute.Tensor | None, page: int, cached: CachedKeys) -> Sequences:
+    """Return the sequences of cached keys in a matrix of so many rows, or in pages of it."""
+    count, pitch = cute.size(lengths.k_used), cached.pitch
+    if table is not None:
+        most = cute.size(table, mode=[1]) * page
+    else:
+        most = rows // count if pitch is None else rows - (count - 1) * pitch
+    most = most if cached.most is None else cached.most
+    return Sequences(count, most, None, lengths.k_used, pitch)
+
+
 def _sequences(lengths: Lengths, rows, begins, used, *, has_tail: bool) -> Sequences:
     bounds = [each for each in (lengths.q_begins, lengths.k_begins) if each is not None]
     each = [each for each in (lengths.q_used, lengths.k_used) if each is not None]
@@ -252,6 +311,17 @@ def modes(tensor, *order):
 def rows_first(tensor):
     """View (batch, tokens, heads, head), or (tokens, heads, head), as matrices of tokens for TMA."""
     return modes(tensor, 1, 3, 2, 0) if cute.rank(tensor) == 4 else ragged_view(modes(tensor, 0, 2, 1), 0)
+
+
+def heads_in_rows(tensor):
+    """View (batch, tokens, heads, head), or (tokens, heads, head), as `rows_first`, heads being a mode of rows."""
+    view = rows_first(tensor)
+    heads = 2 if cute.rank(tensor) == 4 else 4
+    rest = [mode for mode in range(2, cute.rank(view)) if mode != heads]
+    shape, stride = (
+        ((each[heads], each[0]), each[1], *(each[mode] for mode in rest)) for each in (view.shape, view.stride)
+    )
+    return cute.make_tensor(view.iterator, cute.make_layout(shape, stride=stride))
 
 
 def columns_first(tensor):

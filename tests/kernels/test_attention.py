@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st  # noqa: E402
 import cutepy  # noqa: E402
 from cutepy.kernels.attention import reference  # noqa: E402
 from cutepy.kernels.attention.choice import choose_backward, choose_forward  # noqa: E402
-from cutepy.kernels.attention.config import ForwardConfig  # noqa: E402
+from cutepy.kernels.attention.config import ForwardConfig, Lengths  # noqa: E402
 from cutepy.kernels.attention.op import compile_backward, compile_forward  # noqa: E402
 from cutepy.ops import attention  # noqa: E402
 
@@ -210,6 +210,10 @@ def test_chosen_kernels_do_not_spill(head, right):
     backward = choose_backward("bfloat16", head, head, left=False, right=right)
     for function in (
         compile_forward(choose_forward("bfloat16", head, head, 4096, left=False, right=right)),
+        compile_forward(
+            replace(choose_forward("bfloat16", head, head, 4096, left=False, right=right), packed=8),
+            Lengths(True, True),
+        ),
         compile_backward(backward),
         compile_backward(replace(backward, ordered=True)),
     ):

@@ -28,13 +28,12 @@ NOT_A_PAGE = 10**6
 def in_pages(keys, lengths, page):
     """Return a cache whose pages are in any order, and the table; what no sequence uses is NaN, or no page."""
     batch, most, heads, head = keys[0].shape
-    each = -(-most // page)
-    order = torch.randperm(batch * each)
-    caches = [torch.full((batch * each + 1, page, heads, head), math.nan, dtype=keys[0].dtype) for _ in keys]
-    table = torch.full((batch, each), NOT_A_PAGE, dtype=torch.int32)
+    numbers = torch.randperm(sum(-(-length // page) for length in lengths)).tolist()
+    caches = [torch.full((len(numbers) + 1, page, heads, head), math.nan, dtype=keys[0].dtype) for _ in keys]
+    table = torch.full((batch, -(-most // page)), NOT_A_PAGE, dtype=torch.int32)
     for sequence, length in enumerate(lengths):
         for place in range(-(-length // page)):
-            number = int(order[sequence * each + place])
+            number = numbers.pop()
             rows = min(page, length - place * page)
             table[sequence, place] = number
             for cache, tensor in zip(caches, keys, strict=True):
@@ -42,7 +41,24 @@ def in_pages(keys, lengths, page):
     return caches, table
 
 
-def check(queries, heads, head, most, lengths=None, page=None, dtype=torch.bfloat16, *, causal=False, window=(-1, -1)):
+def heads_first(cache):
+    """Return a view of a copy in memory of which heads come before the keys of a page."""
+    return cache.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def check(
+    queries,
+    heads,
+    head,
+    most,
+    lengths=None,
+    page=None,
+    dtype=torch.bfloat16,
+    *,
+    causal=False,
+    window=(-1, -1),
+    heads_first=lambda cache: cache,
+):
     torch.manual_seed(most + queries)
     batch = len(lengths) if lengths else 2
     q = torch.randn(batch, queries, heads[0], head).to(dtype)
@@ -55,6 +71,7 @@ def check(queries, heads, head, most, lengths=None, page=None, dtype=torch.bfloa
         for sequence, length in enumerate(used):
             for cache in caches:
                 cache[sequence, length:] = math.nan
+    caches = map(heads_first, caches)
     if lengths:
         options["cache_seqlens"] = torch.tensor(lengths, dtype=torch.int32)
     with cutepy.simulate(sanitize=True) as run:
@@ -92,6 +109,19 @@ def check(queries, heads, head, most, lengths=None, page=None, dtype=torch.bfloa
         pytest.param(
             70, (2, 1), 64, 300, {"lengths": [300, 90], "page": 32, "causal": True}, marks=pytest.mark.integration
         ),
+        (1, (2, 1), 64, 140, {"lengths": [140, 33], "page": 12, "heads_first": heads_first}),
+        pytest.param(1, (2, 1), 208, 150, {"lengths": [150, 66], "page": 1}, marks=pytest.mark.integration),
+        pytest.param(
+            70, (2, 1), 64, 200, {"lengths": [200, 66], "page": 5, "window": (50, 0)}, marks=pytest.mark.integration
+        ),
+        pytest.param(
+            1,
+            (4, 2),
+            64,
+            150,
+            {"lengths": [150, 33], "page": 16, "heads_first": heads_first},
+            marks=pytest.mark.integration,
+        ),
     ],
 )
 def test_results_are_those_of_float64(queries, heads, head, most, options):
@@ -117,7 +147,7 @@ def test_sequences_share_pages():
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("page", [None, 8, 16, 40, 64, 128, 256])
+@pytest.mark.parametrize("page", [None, 1, 2, 8, 12, 16, 40, 64, 128, 256])
 @settings(max_examples=4, deadline=None)
 @given(data=st.data())
 def test_any_cache(page, data):
@@ -133,6 +163,7 @@ def test_any_cache(page, data):
         lengths,
         page,
         window=window,
+        heads_first=data.draw(st.sampled_from([heads_first, torch.clone])),
     )
 
 
@@ -191,7 +222,7 @@ def test_flash_attn_with_kvcache_passes_each_argument_on():
 def test_torch_compiles_and_checks_it():
     q, k = torch.randn(2, 1, 4, 64).bfloat16(), torch.randn(2, 40, 2, 64).bfloat16()
     lengths = torch.tensor([40, 3], dtype=torch.int32)
-    call = lambda q: attention_decode(q, k, k, cache_seqlens=lengths)  # noqa: E731
+    call = lambda q: attention_decode(q, k, k, cache_seqlens=lengths, common_prefix_len=3)  # noqa: E731
     assert torch.equal(torch.compile(call, fullgraph=True, backend="aot_eager")(q), call(q))
     torch.library.opcheck(
         torch.ops.cutepy.attention_decode.default, (q, k, k, lengths, None, None, [], "", 0.125, None, 0)
@@ -210,7 +241,6 @@ def test_lengths_of_another_batch_are_refused_after_a_call_that_was_right():
 @pytest.mark.parametrize(
     ("k_shape", "options"),
     [
-        ((9, 12, 2, 64), {"block_table": (2, 3), "cache_seqlens": (2,)}),
         ((9, 16, 2, 64), {"block_table": (2, 3)}),
         ((9, 16, 2, 64), {"block_table": (3, 3), "cache_seqlens": (2,)}),
         ((2, 16, 2, 64), {"cache_seqlens": (3,)}),
@@ -224,8 +254,22 @@ def test_arguments_that_are_refused(k_shape, options):
         attention_decode(*tensors, **given)
 
 
+def test_pages_that_are_no_whole_rows_apart_are_refused():
+    q, k = torch.zeros(2, 1, 4, 64).half(), torch.zeros(9 * 1024).half().as_strided((9, 4, 2, 64), (520, 128, 64, 1))
+    lengths, table = torch.zeros(2, dtype=torch.int32), torch.zeros(2, 3, dtype=torch.int32)
+    with cutepy.simulate(), refuses(ValueError):
+        attention_decode(q, k, k, cache_seqlens=lengths, block_table=table)
+
+
+def test_caches_whose_pages_are_not_as_many_rows_apart_are_refused():
+    q, k = torch.zeros(2, 1, 4, 64).half(), torch.zeros(9, 2, 4, 64).half()
+    lengths, table = torch.zeros(2, dtype=torch.int32), torch.zeros(2, 3, dtype=torch.int32)
+    with cutepy.simulate(), refuses(ValueError):
+        attention_decode(q, k.transpose(1, 2), k.reshape(9, 4, 2, 64), cache_seqlens=lengths, block_table=table)
+
+
 @pytest.mark.integration
-@pytest.mark.parametrize(("head", "page"), [(64, 16), (128, 64), (128, 0), (256, 64)])
+@pytest.mark.parametrize(("head", "page"), [(64, 16), (128, 64), (128, 0), (256, 64), (256, 1)])
 def test_chosen_kernels_do_not_spill(head, page):
     config = choose_decode("bfloat16", head, head, left=False, right=True, page=page, is_split=True)
     assert config.smem.fits

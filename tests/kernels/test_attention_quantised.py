@@ -164,11 +164,16 @@ def test_tensors_without_elements():
 
 
 def test_torch_compiles_and_checks_it():
+    from torch.utils.flop_counter import FlopCounterMode
+
     q, k, v = (each.to(E4M3) for each in problem(1, 20, 20, 2, 2, 64))
     scale = torch.rand(1, 2)
     compiled = torch.compile(lambda *x: attention(*x, k_scale=scale), fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(q, k, v), attention(q, k, v, k_scale=scale))
     given = (q, k, v, None, scale[..., None], None, None, [], [], "", [], 0.125, None, 0, torch.bfloat16)
+    with FlopCounterMode(display=False) as counter:
+        attention(q, k, v)
+    assert counter.get_total_flops() == 4 * 2 * 20 * 20 * 64
     # Of others torch multiplies the inputs by numbers, which it can't of 8 bits.
     tested = ("test_autograd_registration", "test_faketensor")
     torch.library.opcheck(torch.ops.cutepy.quantised_attention.default, given, test_utils=tested)
@@ -197,10 +202,8 @@ def test_arguments_that_are_refused():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("head", [64, 128, 192])
+@pytest.mark.parametrize("head", [64, 128, 192, 256])
 @pytest.mark.parametrize("right", [False, True])
 def test_chosen_kernels_do_not_spill(head, right):
     config = choose_forward("float8_e4m3fn", head, head, 4096, left=False, right=right)
-    for scales in ((), (True, True, True)):
-        function = compile_forward(config, scales=scales)
-        assert function.resources[0].spill_store_bytes == 0
+    assert compile_forward(config, scales=(True, True, True)).resources[0].spill_store_bytes == 0

@@ -106,6 +106,7 @@ def check(
             {"head": 192, "causal": True, "tail": 3, "deterministic": True},
             marks=pytest.mark.deep,
         ),
+        pytest.param([40, 0, 7], [70, 3, 20], {"heads": (12, 1), "window": (20, 10)}, marks=pytest.mark.integration),
         pytest.param([1] * 36, [n * 2 for n in range(36)], {"heads": (1, 1)}, marks=pytest.mark.integration),
     ],
 )
@@ -123,7 +124,7 @@ def test_any_lengths_and_band(head, data):
     if not all(map(sum, lengths)):
         return
     window = data.draw(st.integers(-60, 100)), data.draw(st.integers(-60, 100))
-    heads = data.draw(st.sampled_from([(1, 1), (2, 1), (4, 2)]))
+    heads = data.draw(st.sampled_from([(1, 1), (2, 1), (4, 2), (6, 1), (8, 1)]))
     how = {"window": window, "deterministic": data.draw(st.booleans())}
     check(*lengths, heads, head, tail=data.draw(st.integers(0, 5)), **how)
 

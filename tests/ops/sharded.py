@@ -173,6 +173,11 @@ def cases():
     yield "gradients of attention", ops.attention, (*heads[:2], whole(2, 5, 2, 16, seed=1)), (0, 1, 2)
     capped = lambda q, k, v, sinks: ops.attention(q, k, v, soft_cap=4.0, sinks=sinks, return_lse=True)  # noqa: E731
     yield "attention with functions", capped, (*heads, whole(4, dtype=torch.float32)), ()
+    eighths = [whole(*x.shape, dtype=E4M3) for x in heads]
+    quantised = lambda q, k, v, a, b, c: ops.attention(  # noqa: E731
+        q, k, v, q_scale=a, k_scale=b, v_scale=c, return_lse=True
+    )
+    yield "attention of 8 bits", quantised, (*eighths, scales(2, 4), scales(2, 2), scales(2, 2)), ()
     masked = lambda q, k, v: ops.attention(q, k, v, soft_cap=4.0, mask=lambda b, h, i, j: j - h <= i)  # noqa: E731
     tokens, lengths = (whole(6, 4, 16), whole(9, 2, 16), whole(9, 2, 16, seed=2)), (ends(0, 2, 6), ends(0, 4, 9))
     packed = lambda q, k, v, a, b: ops.attention_varlen(  # noqa: E731

@@ -29,6 +29,7 @@ from cutepy.ops.shardings import (  # noqa: E402
     of_gemm,
     of_grouped,
     of_quantise,
+    of_quantised_attention,
     of_scored_attention,
     of_scored_attention_backward,
 )
@@ -50,7 +51,7 @@ def test_every_operation_has_a_sharding():
     called = {"cutepy::gemm", "cutepy::gemm_out", "cutepy::grouped_gemm", "cutepy::grouped_gemm_out"}
     called |= {"cutepy::attention", "cutepy::attention_backward", "cutepy::attention_decode", "cutepy::attention_mla"}
     called |= {"cutepy::attention_varlen", "cutepy::attention_varlen_backward"}
-    called |= {"cutepy::scored_attention", "cutepy::scored_attention_backward"}
+    called |= {"cutepy::scored_attention", "cutepy::scored_attention_backward", "cutepy::quantised_attention"}
     assert {name.removesuffix("_invariant") for name in own} == called, "add a case to tests/ops/sharded.py"
     assert len(list(sharded.cases())) > 40
 
@@ -140,6 +141,9 @@ def test_attention_is_sharded_along_what_no_function_counts():
     assert along(of_scored_attention(q, k, k, *none, ""), 3) == ("b", "h")
     assert along(of_scored_attention(q, k, k, _meta(4), [_meta(9)], [_meta(2, 2)], ""), 6) == ()
     assert along(of_scored_attention_backward(*backward, q, _meta(4), [], [], ""), 8) == ("b", "h")
+    sharding = of_quantised_attention(q, k, k, _meta(2, 4, 1), None, _meta(2, 2, 1), *none, "")
+    assert along(sharding, 5) == ("b", "h")
+    assert sharding.inputs[3:] == (letters("b", "h", None), letters("b", Letter("h", 2), None))
     for sinks, of_sinks in ((None, (None,)), (_meta(4), letters("h"))):
         assert of_scored_attention_backward(*backward, None, sinks, [], [], "").outputs[3] == of_sinks
     for function, counted in ((lambda s, b, h, i, j: s * h, "h"), (lambda s, b, h, i, j: s * b + i, "b")):

@@ -27,7 +27,7 @@ def test_operations_and_bytes_are_counted():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--suite", "mla"), "--suite must be one of forward, backward, varlen, decode, got 'mla'"),
+        (("--suite", "mla"), "--suite must be one of forward, backward, varlen, decode, e4m3, got 'mla'"),
         (("--peer", "Triton"), "--peer must be one of cuDNN, FA4, FA3, got 'Triton'"),
         (("--head", "40"), "--head must be multiples of 16 up to 256, got 40"),
         (("--keys", "0"), "--keys must be at least 1, got 0"),
@@ -46,6 +46,7 @@ def test_refusals(options, message):
         AttentionProblem("backward", 1, 33, 2, 2, 64),
         AttentionProblem("varlen", 5, 60, 2, 2, 64, causal=True),
         AttentionProblem("decode", 3, 50, 4, 2, 64, page=16),
+        AttentionProblem("e4m3", 1, 40, 2, 1, 64, causal=True),
     ],
     ids=str,
 )
