@@ -383,7 +383,7 @@ def _find_launch(
         shape, of_rows = (batch, queries, heads, head_v), (batch, heads, queries)
 
         def of_nothing(q: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-            lse, (_, sinks, _) = q.new_full(of_rows, -math.inf, dtype=torch.float32), rest[-1]
+            lse, sinks = q.new_full(of_rows, -math.inf, dtype=torch.float32), rest[-1][1]
             return q.new_zeros(shape), lse if sinks is None else lse.copy_(sinks[:, None].expand_as(lse))
 
         return of_nothing

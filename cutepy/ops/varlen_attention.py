@@ -446,8 +446,8 @@ def _to_launch(
     if k.shape[0]:
         return k, v, given
     k, v = (each.new_zeros(1, *each.shape[1:]) for each in (k, v))
-    unused = q.new_zeros(given.lengths.count, dtype=torch.int32)
-    return k, v, given._replace(k_begins=None, k_used=unused, table=None, page=0)
+    begins = q.new_zeros(given.lengths.count + 1, dtype=torch.int32)
+    return k, v, given._replace(k_begins=begins, k_used=None, table=None, page=0)
 
 
 def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given, packed: int) -> Launch:

@@ -161,7 +161,7 @@ def test_any_sequences(data):
     check_sequences(*lengths, data.draw(st.sampled_from([*CASES])), simulated=True, **options)
 
 
-def check_cache(queries, lengths, case, page, most, sizes=None, *, causal=True, simulated):
+def check_cache(queries, lengths, case, page, most, sizes=None, *, kv_heads=KV_HEADS, causal=True, simulated):
     """Compare attention with cached keys, poisoned where they are no sequence's, with float64.
 
     With `sizes`, queries of each sequence, those are packed.
@@ -169,7 +169,7 @@ def check_cache(queries, lengths, case, page, most, sizes=None, *, causal=True, 
     made, score, mask = CASES[case]
     torch.manual_seed(most + queries)
     q = torch.randn(len(lengths), queries, HEADS, 64).bfloat16()
-    k, v = (torch.randn(len(lengths), most, KV_HEADS, 64).bfloat16() for _ in range(2))
+    k, v = (torch.randn(len(lengths), most, kv_heads, 64).bfloat16() for _ in range(2))
     given, caches = {"cache_seqlens": torch.tensor(lengths, dtype=torch.int32)}, (k, v)
     if page:
         caches, given["block_table"] = in_pages((k, v), lengths, page)
@@ -201,7 +201,7 @@ def check_cache(queries, lengths, case, page, most, sizes=None, *, causal=True, 
 
 
 CACHES = {
-    "packed heads, parts of the keys": (3, [270, 0, 131], "cap and slopes", 64, 512),
+    "packed heads, parts of the keys": (3, [0, 270], "cap and slopes", 64, 512),
     "packed heads, one part": (3, [90, 2, 33], "functions", 0, 100),
     "tiles of queries": (70, [90, 2, 33], "functions", 16, 100),
     "packed queries": (70, [90, 2, 33], "functions", 16, 100, [70, 0, 5]),
@@ -218,6 +218,19 @@ CACHES = {
 )
 def test_cached_keys(name, simulated):
     check_cache(*CACHES[name], simulated=simulated)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("page", [0, 16, 64])
+@settings(max_examples=5, deadline=None)
+@given(data=st.data())
+def test_any_cache(page, data):
+    most, queries = data.draw(st.integers(1, 600)), data.draw(st.integers(1, 70))
+    lengths = data.draw(st.lists(st.integers(0, most), min_size=1, max_size=3))
+    each = st.lists(st.integers(0, queries), min_size=len(lengths), max_size=len(lengths))
+    sizes = data.draw(st.none() | each) if page else None
+    options = {"kv_heads": data.draw(st.sampled_from([1, 2, 4])), "causal": data.draw(st.booleans())}
+    check_cache(queries, lengths, data.draw(st.sampled_from([*CASES])), page, most, sizes, simulated=True, **options)
 
 
 @pytest.mark.parametrize("simulated", [pytest.param(True, marks=pytest.mark.integration), False])
