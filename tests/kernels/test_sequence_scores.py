@@ -221,7 +221,7 @@ def test_cached_keys(name, simulated):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("page", [0, 16, 64])
+@pytest.mark.parametrize("page", [0, 5, 16, 64])
 @settings(max_examples=5, deadline=None)
 @given(data=st.data())
 def test_any_cache(page, data):
