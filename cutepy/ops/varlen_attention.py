@@ -92,8 +92,8 @@ def attention_varlen(
     max_seqlen_q, max_seqlen_k : int, optional
         Tokens of the longest sequence, by which tiles are chosen: a hint, on which no result depends.
     block_table : Tensor (batch, pages of a sequence), int32, optional
-        The numbers of each sequence's pages, whose keys are a multiple of 8, and of which `seqused_k` says how many are
-        used. Without gradients.
+        The numbers of each sequence's pages, of any number of keys. `seqused_k` says how many keys are used. Without
+        gradients.
     causal : bool
         True if a query sees no key behind its position.
     window : (int or None, int or None)
