@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention.choice import LARGEST_HEAD
 from cutepy.kernels.gemm.operands import UNIT_BYTES, address_bytes, dtype_name
 
@@ -144,10 +145,16 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
-def reachable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that TMA reaches: itself, a view of it, or a copy."""
-    way = way_to(tensor)
-    return tensor if way is None else way(tensor)
+def reachable(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return tensors that TMA reaches: each itself, a view of it, or a copy."""
+    key = tuple(described(*tensors))
+    ways = _ways.get(key)
+    if ways is None:
+        ways = _ways.keep(key, tuple(map(way_to, tensors)))
+    return tuple(each if way is None else way(each) for each, way in zip(tensors, ways, strict=True))
+
+
+_ways: Launches[tuple[View | None, ...]] = Launches()
 
 
 def adds_in_order(*, deterministic: bool, has_lists: bool = False) -> bool:

@@ -418,12 +418,13 @@ def _find_launch(
         pitch = _one_pitch(k, v) if of_caches is in_rows else pitch
     ways += [way_to(each, of_caches) for each in (k, v)]
     caches = (k, v) if of_caches is None else (of_caches(k), of_caches(v))
-    cached = CachedKeys(None if pitch == k.shape[1] else pitch)
+    own_pitch = None if pitch == k.shape[1] else pitch
+    cached = None if own_pitch is None else CachedKeys(own_pitch)
     sharing = group if is_packed else None
     shared = 0 if scoring.suffix else keys_shared(q, v, common, left)
     if shared:
         launch = plan_cascade(
-            packed, in_sequence(q), *caches, shared, scale, right, given, most_keys, page, sharing, cached.pitch
+            packed, in_sequence(q), *caches, shared, scale, right, given, most_keys, page, sharing, own_pitch
         )
     elif queries <= DECODE_ROWS:
         launch = plan_decode(packed, *caches, scale, left, right, given, most_keys, page, sharing, scoring, cached)

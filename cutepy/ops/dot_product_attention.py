@@ -417,7 +417,7 @@ def _attention_backward(
         for each in grads:
             each.zero_()
         return grads
-    do, q, k, v, o = map(reachable, (do, q, k, v, o))
+    do, q, k, v, o = reachable(do, q, k, v, o)
     is_ordered = adds_in_order(deterministic=deterministic)
     launch_backward(do, q, k, v, o, lse, dlse, grads, scale, left, right, is_ordered=is_ordered)
     return grads

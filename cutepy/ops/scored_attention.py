@@ -299,7 +299,7 @@ def _scored_backward(
         return *grads, dsinks
     scoring = scoring_of(functions, tables, None, block_size)
     read = backward_reads(tables, blocks[4:])
-    do, q, k, v, o = map(reachable, (do, q, k, v, o))
+    do, q, k, v, o = reachable(do, q, k, v, o)
     given = do, q, k, v, o, lse, dlse, grads, scale, left, right
     stats = launch_backward(*given, scoring=scoring, read=read, is_ordered=is_ordered)
     return *grads, dsinks if sinks is None else dsinks_of(sinks, stats)

@@ -546,7 +546,7 @@ def _attention_varlen_backward(
         for each in (*grads, dsinks):
             each.zero_()
     if 0 not in q.shape:
-        do, q, k, v, o = map(reachable, (do, q, k, v, o))
+        do, q, k, v, o = reachable(do, q, k, v, o)
         dlse = None if dlse is None else dlse.contiguous()[None]
         scoring, read = scoring_of(given.functions, given.tables, None), backward_reads(given.tables, ())
         taken = do, q, k, v, o, lse[None], dlse, grads, *given.how, given.lengths, given.most_keys, scoring, read

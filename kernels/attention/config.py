@@ -107,10 +107,6 @@ class SharedKeys:
     sharing: Any
 
 
-ADJOINING = CachedKeys()
-"""Pages, or sequences, that follow one another."""
-
-
 def epilogue_stages(head: int) -> tuple[int, int]:
     """Return the columns of a stage that a result of `head` columns leaves through, and the number of stages.
 

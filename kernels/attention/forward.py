@@ -33,7 +33,7 @@ from cutepy.device.turns import Turns
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
-from cutepy.kernels.attention.config import ADJOINING, L2_BYTES, PRODUCERS, CachedKeys, ForwardConfig, Lengths
+from cutepy.kernels.attention.config import L2_BYTES, PRODUCERS, CachedKeys, ForwardConfig, Lengths
 from cutepy.kernels.attention.places import (
     Batches,
     Cached,
@@ -418,7 +418,7 @@ class Forward:
         sinks: cute.Tensor | None = None,
         lists: tuple | None = None,
         scales: tuple | None = None,
-        cached: CachedKeys = ADJOINING,
+        cached: CachedKeys | None = None,
     ):
         """Launch on q (batch, queries, heads, head), k and v (batch, keys, kv heads, head), o as q.
 
@@ -432,6 +432,7 @@ class Forward:
         that queries don't have.
         """
         config, plan = self.config, self.config.smem
+        cached = CachedKeys() if cutlass.const_expr(cached is None) else cached
         sQ, sO = (plan[name].content for name in ("sQ", "sO"))
         packed, of_queries, q_tile, o_tile = config.packed, rows_first, sQ.tile, sO.tile
         if cutlass.const_expr(packed > 1):

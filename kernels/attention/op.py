@@ -21,7 +21,6 @@ from cutepy.kernels.attention.choice import (
     splits_of,
 )
 from cutepy.kernels.attention.config import (
-    ADJOINING,
     DQ_COLUMNS,
     NO_SCORING,
     BackwardConfig,
@@ -104,7 +103,7 @@ def plan_forward(
     function = compile_forward(config, lengths, is_paged=page > 0, scales=scales)
     rest = scale, left or 0, right or 0, ctas
     return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, table=None: function(
-        q, k, v, o, lse, *rest, lengths, table, None, None, *read, ADJOINING
+        q, k, v, o, lse, *rest, lengths, table, None, None, *read, None
     )
 
 
@@ -120,7 +119,7 @@ def plan_decode(
     page: int = 0,
     sharing: int | None = None,
     scoring: Scoring = NO_SCORING,
-    cached: CachedKeys = ADJOINING,
+    cached: CachedKeys | None = None,
 ) -> Callable[..., None]:
     """Choose and compile what computes attention of few queries with many keys, which other CTAs have parts of.
 
@@ -142,7 +141,7 @@ def plan_decode(
     scoring : Scoring
         Functions of the scores of these rows, and sinks.
     cached : CachedKeys, optional
-        Where keys are.
+        Where keys are, if not one behind another.
 
     Returns
     -------
@@ -162,14 +161,26 @@ def plan_decode(
     rest = scale, left or 0, right or 0, 1 << 30
     if splits == 1:
         function = compile_forward(
-            config, given, is_cached=True, is_paged=page > 0, sharing=sharing, cached=cached.given
+            config,
+            given,
+            is_cached=True,
+            is_paged=page > 0,
+            sharing=sharing,
+            cached=None if cached is None else cached.given,
         )
         return lambda q, k, v, o, lse, lengths, table, read=NOTHING_READ: function(
             q, k, v, o, lse, *rest, lengths, table, None, sharing, *read, cached
         )
     config = choose(is_split=True)
     function, combine = (
-        compile_forward(config, given, is_cached=True, is_paged=page > 0, sharing=sharing, cached=cached.given),
+        compile_forward(
+            config,
+            given,
+            is_cached=True,
+            is_paged=page > 0,
+            sharing=sharing,
+            cached=None if cached is None else cached.given,
+        ),
         compile_combine(config),
     )
 
@@ -201,7 +212,7 @@ def plan_cached(
     given: Lengths | None,
     page: int = 0,
     scoring: Scoring = NO_SCORING,
-    cached: CachedKeys = ADJOINING,
+    cached: CachedKeys | None = None,
 ) -> Callable[..., None]:
     """Choose and compile what computes attention of many queries with cached keys, as `plan_decode` of few."""
     bounds = left is not None, right is not None
@@ -209,7 +220,9 @@ def plan_cached(
     config = of_pages(scored_forward(config, scoring), page)
     ctas = ctas_of(q.shape[1], bounds[1] or given is not None, gpu_of(q.device).sm_count)
     function, rest = (
-        compile_forward(config, given, is_cached=True, is_paged=page > 0, cached=cached.given),
+        compile_forward(
+            config, given, is_cached=True, is_paged=page > 0, cached=None if cached is None else cached.given
+        ),
         (scale, left or 0, right or 0, ctas),
     )
     return lambda q, k, v, o, lse, lengths, table, read=NOTHING_READ: function(
@@ -244,25 +257,14 @@ def launch_backward(
     reads. Returns the rows' statistics, of `Backward`.
     """
     bounds = left is not None, right is not None
-    is_scored = bool(scoring.suffix)
-    config = choose_backward(
-        dtype_name(q.dtype),
-        q.shape[-1],
-        v.shape[-1],
-        left=bounds[0],
-        right=bounds[1],
-        is_scored=is_scored,
-        is_ragged=lengths is not None,
+    # Where no key is seen, all is 0.
+    is_ordered = is_ordered and not (left is not None and right is not None and left + right < 0)
+    given = None if lengths is None else lengths.given
+    config, statistics, backward, rows_of_dq = _backward_of(
+        dtype_name(q.dtype), q.shape[-1], v.shape[-1], bounds, scoring, given, is_ordered, dlse is not None
     )
-    if is_scored:
-        config = replace(config, scoring=scoring)
-    if is_ordered and not (
-        left is not None and right is not None and left + right < 0
-    ):  # where no key is seen, all is 0
-        config = replace(config, ordered=True)
     (queries, heads, _), (dq, dk, dv) = q.shape[-3:], grads
     rows = (each if each.dim() == 4 else each[None] for each in (o, do, dq))
-    given = None if lengths is None else lengths.given
     if lengths is None:
         batch, tiles, longest = q.shape[0], -(-queries // config.tile_q), queries
     else:
@@ -271,15 +273,36 @@ def launch_backward(
     stats = q.new_empty(batch, heads, 2, tiles * config.tile_q, dtype=torch.float32)
     sums = q.new_empty(batch, heads, *config.sums_shape(tiles), dtype=torch.float32)
     rows_o, rows_do, rows_dq = rows
-    compile_statistics(config, given, has_dlse=dlse is not None)(rows_o, rows_do, lse, dlse, stats, sums, lengths)
+    statistics(rows_o, rows_do, lse, dlse, stats, sums, lengths)
     # In order, CTAs wait for others: all are on the GPU at one time.
     is_uneven = (bounds[1] or lengths is not None or scoring.blocks is not None) and not config.ordered
     ctas = ctas_of(longest, is_uneven, gpu_of(q.device).sm_count)
     counters = q.new_zeros(batch, heads, tiles * config.warpgroups, dtype=torch.int32) if config.ordered else None
-    backward = compile_backward(config, given)
     backward(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas, lengths, counters, *read)
-    compile_rows_of_dq(config, given)(sums, rows_dq, scale, lengths)
+    rows_of_dq(sums, rows_dq, scale, lengths)
     return stats
+
+
+@cache
+def _backward_of(
+    dtype: str,
+    head: int,
+    head_v: int,
+    bounds: tuple[bool, bool],
+    scoring: Scoring,
+    given: Lengths | None,
+    is_ordered: bool,
+    has_dlse: bool,
+) -> tuple[BackwardConfig, Function, Function, Function]:
+    """Choose the configuration of a backward pass, and compile its kernels: statistics, gradients, rows of dQ."""
+    left, right = bounds
+    is_scored = bool(scoring.suffix)
+    config = choose_backward(
+        dtype, head, head_v, left=left, right=right, is_scored=is_scored, is_ragged=given is not None
+    )
+    config = replace(config, scoring=scoring if is_scored else config.scoring, ordered=is_ordered)
+    statistics = compile_statistics(config, given, has_dlse=has_dlse)
+    return config, statistics, compile_backward(config, given), compile_rows_of_dq(config, given)
 
 
 def scored_forward(config: ForwardConfig, scoring: Scoring) -> ForwardConfig:
@@ -409,7 +432,7 @@ def compile_forward(
     is_paged: bool = False,
     sharing: int | None = None,
     scales: tuple[bool, ...] = (),
-    cached: CachedKeys = ADJOINING,
+    cached: CachedKeys | None = None,
 ) -> Function:
     """Compile the forward kernel of a configuration, unless memory or disk has it; needs no GPU.
 
