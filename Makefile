@@ -81,7 +81,7 @@ test: $(DEV) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run the tests, on up to 8
 
 .PHONY: test-integration
 test-integration: export PYTHONDONTWRITEBYTECODE :=
-test-integration: $(DEV) $(TRITON) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run the tests that compile C++ and Triton's kernels, drive a browser or start many processes
+test-integration: $(DEV) $(TRITON) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run the tests that compile kernels and C++, drive a browser or start many processes
 	$(TEST_PY) $(PYTEST) -m "not deep and integration" $(ARGS)
 
 .PHONY: messages

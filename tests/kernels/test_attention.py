@@ -61,6 +61,7 @@ def check(q, k, v, *, causal=False, window=(-1, -1), gradients=True, determinist
             assert apart(grad, want) < 2 * ROUNDOFF[dtype]
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(
     ("dtype", "batch", "extents", "heads", "head", "causal", "window"),
     [
@@ -77,6 +78,7 @@ def test_results_and_gradients_are_those_of_float64(dtype, batch, extents, heads
     check(*tensors(dtype, batch, *extents, *heads, head), causal=causal, window=window)
 
 
+@pytest.mark.first(1)
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("dtype", "extents", "heads", "head", "head_v", "options"),

@@ -77,6 +77,7 @@ def check(queries, heads, lengths, common, options, right=None, head=64):
     assert torch.allclose(lse, want_lse, rtol=0, atol=1e-4)
 
 
+@pytest.mark.first(2)
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("queries", "heads", "lengths", "common", "options", "right"),
@@ -150,6 +151,7 @@ def test_tiles_behind_others_are_the_rest(begin, count, shared, data):
         assert shared <= whole[1]
 
 
+@pytest.mark.first(2)
 @pytest.mark.integration
 @pytest.mark.parametrize(("head", "page", "queries"), [(64, 16, 2048), (128, 16, 64), (256, 12, 64), (128, 0, 8)])
 def test_chosen_kernels_do_not_spill(head, page, queries):

@@ -86,6 +86,7 @@ def check(
         assert torch.allclose(lse[sequence], want_lse[0], rtol=0, atol=1e-4)
 
 
+@pytest.mark.first(5)
 @pytest.mark.parametrize(
     ("queries", "heads", "head", "most", "options"),
     [

@@ -87,6 +87,7 @@ def dequantised(x, scale, block):
     return x.double() * each.transpose(1, 2)[..., None]
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize(
     ("batch", "extents", "heads", "head", "options"),
     [
@@ -106,6 +107,7 @@ def test_results_of_a_scale_for_each_128_tokens():
     check(problem(2, 140, 300, 4, 2, 64, grows=30.0), causal=True, block=128, is_certified=True)
 
 
+@pytest.mark.deep
 @pytest.mark.integration
 def test_three_warpgroups_have_their_own_blocks_of_queries():
     x = problem(1, 1100, 200, 1, 1, 64, grows=30.0)
@@ -201,6 +203,7 @@ def test_arguments_that_are_refused():
         attention_varlen(q[0], k[0], v[0], cu_seqlens_q=bounds, cu_seqlens_k=bounds)
 
 
+@pytest.mark.first(3)
 @pytest.mark.integration
 @pytest.mark.parametrize("head", [64, 128, 192, 256])
 @pytest.mark.parametrize("right", [False, True])

@@ -221,6 +221,7 @@ def test_block_masks_of_wide_rows(head, head_v):
     assert apart(o, p @ v.double()) < ROUNDOFF[q.dtype]
 
 
+@pytest.mark.deep
 @pytest.mark.integration
 def test_gradients_of_wide_rows_with_functions_and_block_masks():
     q, k, v = tensors(queries=150, keys=140, head=192)
