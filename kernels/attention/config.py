@@ -232,8 +232,6 @@ class ForwardConfig:
         Of O; if empty `dtype`, and bfloat16 where that has 8 bits.
     loaded : int
         Stages of V as it is loaded, if it is transposed to the others.
-    waits_late : bool
-        True if P V of a tile is waited for in the middle of the next tile's softmax, where ptxas would before it.
     block : int
         Tokens that share a scale of Q, of K, and of V; 0 if those of a head do. A multiple of `tile_n`.
     """
@@ -254,7 +252,6 @@ class ForwardConfig:
     scoring: Scoring = NO_SCORING
     result: str = ""
     loaded: int = 2
-    waits_late: bool = False
     block: int = 0
 
     @property

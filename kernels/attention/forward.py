@@ -24,7 +24,7 @@ from cutepy.device.block_lists import BlockLists, make_block_lists
 from cutepy.device.epilogue import TileStore, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.pages import make_paged_loads, make_paged_rows
-from cutepy.device.pipeline import MixedRing, Stage, StoredRing, TmaRing, publish_barriers
+from cutepy.device.pipeline import MixedRing, StoredRing, TmaRing, publish_barriers
 from cutepy.device.primitives import LOG2_E, select
 from cutepy.device.score_functions import ScoreFunctions, make_score_functions
 from cutepy.device.softmax import OnlineSoftmax, make_online_softmax, scale_rows
@@ -275,18 +275,14 @@ class Attends:
         self.pv.issue(b=v_state.index, accumulate=True)
         self.end_turn(work.has_next | (left[0] > left[1]))
         warpgroup.wait_group(1)
-        if cutlass.const_expr(not self.config.waits_late):
-            self.k_ring.release(k_state)
-            k_state.advance()
+        self.k_ring.release(k_state)
+        k_state.advance()
         factor = self.score_tile(place, query, tile, of_keys, hides=masked or self.lists is None)
         if cutlass.const_expr(masked):
             place.band.mask(self.qk.tCrC, self.scores, query, tile * self.config.tile_n)
         factors = self.softmax.update(self.qk.tCrC, factor=factor)
         if cutlass.const_expr(self.config.block):
             self.scales.change(factors, of_keys)
-        if cutlass.const_expr(self.config.waits_late):
-            self.release_late(k_state)
-            k_state.advance()
         self.weigh(place, query, tile)
         warpgroup.wait_group(0)
         self.v_ring.release(v_state)
@@ -298,17 +294,6 @@ class Attends:
     def scales_of(self, tile):
         """Return the scales of a tile of keys, if there are any; they are read while its product is computed."""
         return None if self.scales is None else self.scales.of_keys(tile)
-
-    @cute.jit
-    def release_late(self, k_state):
-        """Release K of a tile when the exponentials of the first row are computed.
-
-        ptxas moves a wait for MMAs up to the arrival before it, and that as far as it can: all exponentials would wait
-        for P V. So the address of the arrival depends on one of the second row's, which is never negative.
-        """
-        exponential = self.qk.tCrC[self.scores.place(0).index(1)]
-        never = select(exponential == -1.0, cutlass.Int32(1), 0)
-        self.k_ring.release(Stage(k_state.index + never, k_state.phase))
 
     def score_tile(self, place, query, tile, of_keys, hides=True, shown=None):
         """Replace products by what the score and mask functions make of them, if there are any.
