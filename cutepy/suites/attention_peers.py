@@ -91,15 +91,16 @@ def _either(problem: AttentionProblem, made: Buffers, attend: Callable[..., Any]
 
     if problem.suite in ("forward", "e4m3"):
         return lambda i: attend(made.q[i], made.k[i], made.v[i])
-    inputs = [[each[i].detach().requires_grad_() for each in made[:3]] for i in range(len(made.q))]
-    results: dict[int, tuple[object, torch.Tensor]] = {}
+    kept: dict[int, tuple[object, list[torch.Tensor], torch.Tensor]] = {}
 
     def gradients(i: int) -> torch.Tensor:
-        # Autograd computes gradients on the stream of the result.
+        # Autograd computes a gradient on the stream of the result, and hands it on on that of the input's first use.
         stream = torch.cuda.current_stream() if made.q[i].is_cuda else None
-        if i not in results or results[i][0] != stream:
-            results[i] = stream, attend(*inputs[i])
-        grads = torch.autograd.grad(results[i][1], inputs[i], made.do[i], retain_graph=True)
+        if i not in kept or kept[i][0] != stream:
+            own = [each[i].detach().requires_grad_() for each in made[:3]]
+            kept[i] = stream, own, attend(*own)
+        _, inputs, result = kept[i]
+        grads = torch.autograd.grad(result, inputs, made.do[i], retain_graph=True)
         return grads if i else torch.stack(grads)  # type: ignore[return-value]
 
     return gradients
