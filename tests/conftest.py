@@ -25,7 +25,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 COMPILED = ("tests/device/", "tests/kernels/")
-"""Folders whose tests compile kernels of their own, each for a second or more: integration tests."""
+"""Folders whose tests compile kernels of their own, most for a second or more: integration tests."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
     leave_to_deep(items)
     for item in items:
-        if item.nodeid.startswith(COMPILED) and item.get_closest_marker("dsl"):
+        if item.nodeid.startswith(COMPILED):
             item.add_marker(pytest.mark.integration)
     if any(item.get_closest_marker("dsl") for item in items) and importlib.util.find_spec("cutlass") is None:
         skip(items, "dsl", "needs nvidia-cutlass-dsl: pip install 'cutepy[dsl]'")

@@ -175,7 +175,7 @@ def test_bench_takes_names_in_any_case(monkeypatch):
     ((problems, peers, output, named),) = measured
     assert problems == gemm_problems(["llama"], ["float8_e4m3fn"])
     assert list(peers) == ["cuBLAS"]
-    assert (output, named) == ((None, None, None), {"summed": False})
+    assert (output, named) == ((None, None, None), {"summed": False, "between": "none"})
 
 
 def test_bench_takes_products_by_their_extents(monkeypatch):

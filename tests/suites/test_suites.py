@@ -188,7 +188,7 @@ def test_what_is_chosen_is_compiled_before_it_is_measured(on_the_cpu, monkeypatc
     done = []
     monkeypatch.setattr(gemm, "has_hopper", lambda: True)
     monkeypatch.setattr(gemm_tuning, "compile_many", lambda variants: done.append(list(variants)))
-    monkeypatch.setattr(gemm, "_measure", lambda _, problem: done.append(problem) or [])
+    monkeypatch.setattr(gemm, "_measure", lambda _, problem, between: done.append(problem) or [])
     problems = [
         gemm_problems.GemmProblem(512, 768, 1024, "bfloat16"),
         gemm_problems.GemmProblem(1, 4096, 4096, "float16"),
