@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
 from torch.autograd import forward_ad, profiler
@@ -40,25 +40,19 @@ _transform = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._is_tracing
 
 
-class Road(NamedTuple):
-    """Road of a call past the dispatcher.
-
-    Attributes
-    ----------
-    on_gpu : bool
-        True if a tensor is on a GPU.
-    has_gradient : bool
-        True if autograd must see the call.
-    """
-
-    on_gpu: bool
-    has_gradient: bool
+CPU, GPU, GRADIENT = 1, 2, 4
+"""Roads past the dispatcher: where a call's tensors are, and whether autograd must see it."""
 
 
-def road(arguments: tuple[object, ...]) -> Road | None:
-    """Find the road past the dispatcher of a call with these arguments; None if something would see the call there.
+def road(arguments: tuple[object, ...]) -> int:
+    """Find the road past the dispatcher of a call with these arguments: `CPU` or `GPU`, with `GRADIENT` or without.
 
     Not for use under `torch.compile`, which is asked for first, by `torch.compiler.is_compiling()`.
+
+    Returns
+    -------
+    int
+        0 if something would see the call at the dispatcher.
     """
     if (
         dispatch_modes()
@@ -68,33 +62,29 @@ def road(arguments: tuple[object, ...]) -> Road | None:
         or forward_ad._current_level >= 0
         or profiler._is_profiler_enabled
     ):
-        return None
-    on_gpu = has_gradient = False
+        return 0
+    found, has_gradient = CPU, False
     for argument in arguments:
         if argument is None:
             continue
         if type(argument) in _PLAIN:
             tensor: torch.Tensor = argument  # type: ignore[assignment]
             if tensor.is_neg():
-                return None
+                return 0
             if tensor.requires_grad:
                 has_gradient = True
             if tensor.is_cuda:
-                on_gpu = True
+                found = GPU
             elif not tensor.is_cpu:
-                return None
+                return 0
         elif isinstance(argument, torch.Tensor):
-            return None
-    return _ROADS[on_gpu, has_gradient and torch.is_grad_enabled()]
-
-
-_ROADS = {(on_gpu, grad): Road(on_gpu, grad) for on_gpu in (False, True) for grad in (False, True)}
+            return 0
+    return found + GRADIENT if has_gradient and torch.is_grad_enabled() else found
 
 
 def unobserved(arguments: tuple[object, ...]) -> bool:
     """Tell whether nothing but the implementation would see a call with these arguments: see `road`."""
-    found = road(arguments)
-    return found is not None and not found.has_gradient and not _autocast()
+    return 0 < road(arguments) < GRADIENT and not _autocast()
 
 
 class Operation(Generic[P, R]):
@@ -173,8 +163,8 @@ class Operation(Generic[P, R]):
             torch.compiler.is_compiling()
             or named
             or len(arguments) != len(self._default_values)
-            or (way := road(_flat(arguments) if self.has_lists else arguments)) is None
-            or (way.has_gradient and self.differentiated is None)
+            or not (way := road(_flat(arguments) if self.has_lists else arguments))
+            or (way > GRADIENT and self.differentiated is None)
         ):
             if not torch.compiler.is_compiling():
                 tell_dtensor()
@@ -182,17 +172,17 @@ class Operation(Generic[P, R]):
                     tell_counters()
             op = self.invariant if INVARIANCE.on and self.invariant is not None else self.op
             return op(*arguments, **named)  # type: ignore[no-any-return]
-        device = "cuda" if way.on_gpu else "cpu"
+        device = "cuda" if way & GPU else "cpu"
         if self.lowered is None or not torch.is_autocast_enabled(device):
             return self._compute(way, arguments)  # type: ignore[no-any-return]
         lowered = self.lowered(torch.get_autocast_dtype(device), arguments)
         with torch._C._ExcludeDispatchKeyGuard(AUTOCAST_KEYS[device]):
             return self._compute(way, lowered)  # type: ignore[no-any-return]
 
-    def _compute(self, way: Road, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    def _compute(self, way: int, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401
         """Compute past the dispatcher."""
-        implementation = self._direct if way.on_gpu else self._on_cpu
-        if way.has_gradient:
+        implementation = self._direct if way & GPU else self._on_cpu
+        if way > GRADIENT:
             assert self.differentiated is not None, "is asked for by __call__"
             return self.differentiated(implementation, arguments, self._defaults_by_name)
         result = implementation(*arguments)

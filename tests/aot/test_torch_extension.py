@@ -556,7 +556,7 @@ print(pytest.main(["-q", "-p", "no:cacheprovider", {str(tmp_path / "tests")!r}])
     assert re.search(r"^\d\d skipped in", answer["printed"], re.M)
 
 
-@pytest.mark.first(1)
+@pytest.mark.deep
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a folder of its name"])
 def test_the_exported_tests_fail_where_the_package_is_not_installed(trees, tmp_path, beside):
     if beside:

@@ -72,6 +72,7 @@ CASES = [
 ]
 
 
+@pytest.mark.first(8)
 @pytest.mark.parametrize(("dtype", "k", "shape"), CASES)
 def test_sums_of_all_parts_are_exact(dtype, k, shape):
     a, b, d, run = multiply(dtype, (5, 7, k), *shape)

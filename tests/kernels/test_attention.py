@@ -61,7 +61,7 @@ def check(q, k, v, *, causal=False, window=(-1, -1), gradients=True, determinist
             assert apart(grad, want) < 2 * ROUNDOFF[dtype]
 
 
-@pytest.mark.first(4)
+@pytest.mark.first(3)
 @pytest.mark.parametrize(
     ("dtype", "batch", "extents", "heads", "head", "causal", "window"),
     [
@@ -108,7 +108,7 @@ def test_any_shape_and_band(head, head_v, data):
     check(*tensors(dtype, 1, *extents, *heads, head, head_v), **how, window=window)
 
 
-@pytest.mark.first(1)
+@pytest.mark.deep
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("extents", "options"),
@@ -207,7 +207,7 @@ def test_probabilities_are_not_packed_again_nor_spilled(tile_n):
     assert function.resources[0].spill_store_bytes == 0
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("head", "right"), [(64, False), (64, True), (128, False), (128, True), (192, True), (256, False)]

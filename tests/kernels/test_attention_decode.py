@@ -86,7 +86,7 @@ def check(
         assert torch.allclose(lse[sequence], want_lse[0], rtol=0, atol=1e-4)
 
 
-@pytest.mark.first(5)
+@pytest.mark.first(4)
 @pytest.mark.parametrize(
     ("queries", "heads", "head", "most", "options"),
     [
@@ -269,7 +269,7 @@ def test_caches_whose_pages_are_not_as_many_rows_apart_are_refused():
         attention_decode(q, k.transpose(1, 2), k.reshape(9, 4, 2, 64), cache_seqlens=lengths, block_table=table)
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.integration
 @pytest.mark.parametrize(("head", "page"), [(64, 16), (128, 64), (128, 0), (256, 64), (256, 1)])
 def test_chosen_kernels_do_not_spill(head, page):

@@ -87,7 +87,7 @@ def dequantised(x, scale, block):
     return x.double() * each.transpose(1, 2)[..., None]
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("batch", "extents", "heads", "head", "options"),
     [
@@ -115,6 +115,7 @@ def test_three_warpgroups_have_their_own_blocks_of_queries():
     check(x, window=(-1, -950))
 
 
+@pytest.mark.deep
 @pytest.mark.integration
 def test_functions_of_scores_and_sinks():
     x = problem(1, 100, 280, 2, 1, 64, grows=10.0)

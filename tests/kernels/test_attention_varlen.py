@@ -83,7 +83,7 @@ def check(
         assert not each[end:].any()
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("q_lengths", "k_lengths", "options"),
     [

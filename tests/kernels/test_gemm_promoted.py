@@ -93,6 +93,7 @@ def test_every_schedule_is_certified(name):
     assert run.certificates
 
 
+@pytest.mark.first(3)
 @pytest.mark.dsl
 @pytest.mark.parametrize("name", NAMES)
 def test_scales_of_another_layout_and_infinite_ones(name):

@@ -125,7 +125,7 @@ SCORES = {
 }
 
 
-@pytest.mark.first(4)
+@pytest.mark.first(3)
 @pytest.mark.parametrize(
     "name", [name if name == "relative bias" else pytest.param(name, marks=pytest.mark.integration) for name in SCORES]
 )
@@ -179,6 +179,7 @@ def test_rows_that_see_nothing_and_sinks_of_minus_infinity():
     assert lse[:, :, 8:].isfinite().all()
 
 
+@pytest.mark.deep
 @pytest.mark.integration
 def test_sinks_far_from_the_scores():
     q, k, v = tensors()

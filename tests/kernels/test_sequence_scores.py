@@ -294,7 +294,7 @@ def test_torch_compiles_and_checks_them():
     )
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(2)
 @pytest.mark.integration
 @pytest.mark.parametrize("head", [64, 128])
 @pytest.mark.parametrize("score", [soft_cap(30.0), alibi(SLOPES[0]), lambda s, b, h, i, j: s + TABLE[b, h, i - j]])

@@ -18,6 +18,7 @@ def test_drawn_configurations_are_certified_for_further_rounds_of_all_loops(seed
     assert examine(seed)[1] == []
 
 
+@pytest.mark.deep
 def test_consumers_in_turns_are_certified_for_further_rounds_by_the_number_of_tiles():
     config, wrong = examine(1)
     assert (config.consumers, bool(config.signature.added)) == (2, True)

@@ -117,6 +117,7 @@ COUNTERS = [*range(100), *range(1 << 15, 1 << 21, 9973), *range((1 << 21) - 40, 
 """What a counter may come to: a million, and after a million rounds more."""
 
 
+@pytest.mark.deep
 @pytest.mark.integration
 @given(programs())
 def test_what_is_said_to_be_of_a_remainder_is(program):
