@@ -208,6 +208,11 @@ def _check_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: L
             "a block_table needs seqused_k, how many keys each sequence has, and no cu_seqlens_k, got "
             + ("cu_seqlens_k" if lengths.k_begins is not None else "neither")
         )
+    if lengths.given == Lengths():
+        raise ValueError(
+            "lengths of sequences must be given, cu_seqlens_q and cu_seqlens_k or seqused_q and seqused_k, got none; "
+            "cutepy.ops.attention computes sequences of one length"
+        )
     batches: dict[str, int] = {}
     for name, tensor, cu, used in (
         ("q", q, lengths.q_begins, lengths.q_used),
