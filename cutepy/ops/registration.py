@@ -404,7 +404,7 @@ class Call:
                 self._places.append((place, len(value)))
                 self.flat += value
         for place, _ in self._places:
-            self._values[place] = None  # autograd keeps those that it needs
+            self._values[place] = None
         self.results_type: Any = None
 
     def nested(self, flat: Arguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -473,7 +473,8 @@ def register_derivative(
         function: Any = eager,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
         call = Call(compute, arguments, named, has_lists=operation.has_lists)
-        return call.nested_results(function.apply(call, *call.flat))
+        flat, call.flat = call.flat, []  # autograd keeps the call, and of the tensors those that the derivative needs
+        return call.nested_results(function.apply(call, *flat))
 
     def autograd(keys: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
         refuse_tangents(op, (arguments, tuple(named.values())))

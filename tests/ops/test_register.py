@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import pickle
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -94,6 +95,15 @@ def test_autograd_alone_needs_no_dispatcher():
     assert type(scaled_add.scaled_add.op(x, x, 2.0).grad_fn).__name__ == "TransformableBackward"
     with torch.no_grad():
         assert scaled_add.scaled_add(x, x, 2.0).grad_fn is None
+
+
+@pytest.mark.parametrize("operation", [scaled_add.scaled_add, scaled_add.scaled_add.op], ids=["short", "dispatched"])
+def test_tensors_that_the_derivative_does_not_need_are_not_kept(operation):
+    x = torch.randn(6, requires_grad=True) * 2
+    alive, result = weakref.ref(x), operation(x, torch.randn(6), 2.0)
+    del x
+    assert result.requires_grad
+    assert alive() is None
 
 
 def test_without_a_backward_differentiating_says_so():
