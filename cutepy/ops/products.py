@@ -298,7 +298,10 @@ def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Sequence[torch
     few = _of_few(ctx.epilogue) if scale_a is None else None
     ctx.few = few if all(len(shape) <= result.dim() for shape in ctx.shapes) else None
     kept = tensors if ctx.few is None else [result] if ctx.few else []
-    ctx.save_for_backward(a, b, scale_a, scale_b, *kept)
+    ctx.a_shape, ctx.a_dtype, ctx.b_shape = a.shape, a.dtype, b.shape
+    # Each operand is that of the other's gradient, unless sums are computed again: a frozen weight needs no input.
+    needs_a, needs_b = (True, True) if ctx.few is None else ctx.needs_input_grad[1::-1]
+    ctx.save_for_backward(a if needs_a else None, b if needs_b else None, scale_a, scale_b, *kept)
 
 
 def _backward(ctx: Any, grads: Sequence[torch.Tensor]) -> tuple[Any, ...]:  # noqa: ANN401
@@ -315,14 +318,14 @@ def _backward(ctx: Any, grads: Sequence[torch.Tensor]) -> tuple[Any, ...]:  # no
             )
         ]
     grad_a = grad_b = None
-    lowered = grad_acc.to(a.dtype) if any(ctx.needs_input_grad[:2]) else grad_acc
+    lowered = grad_acc.to(ctx.a_dtype) if any(ctx.needs_input_grad[:2]) else grad_acc
     if ctx.needs_input_grad[0]:
-        grad_a = gemm(lowered, b.mT).sum_to_size(a.shape)
+        grad_a = gemm(lowered, b.mT).sum_to_size(ctx.a_shape)
     if ctx.needs_input_grad[1]:
-        if math.prod(b.shape[:-2]) == 1:  # all rows met the same matrix: the product sums over them
-            grad_b = gemm(as_matrix(lowered).mT, as_matrix(a).mT).view(b.shape)
+        if math.prod(ctx.b_shape[:-2]) == 1:  # all rows met the same matrix: the product sums over them
+            grad_b = gemm(as_matrix(lowered).mT, as_matrix(a).mT).view(ctx.b_shape)
         else:
-            grad_b = gemm(lowered.mT, a.mT).sum_to_size(b.shape)
+            grad_b = gemm(lowered.mT, a.mT).sum_to_size(ctx.b_shape)
     return grad_a, grad_b, by_tensor or None, *(None,) * 9
 
 

@@ -519,11 +519,18 @@ def _functions(
 
     def keep(ctx: Any, call: Call, flat: Arguments, results: Any) -> None:  # noqa: ANN401
         ctx.call = call
+        if setup_context is None:
+            return
         arguments, named = call.nested(flat)
-        if setup_context and named:
-            setup_context(ctx=ctx, inputs=arguments, keyword_only_inputs=named, output=results)
-        elif setup_context:
-            setup_context(ctx, arguments, results)
+        needed = ctx.needs_input_grad
+        ctx.needs_input_grad = call.nested_like(needed[1:], others=False)[0]
+        try:
+            if named:
+                setup_context(ctx=ctx, inputs=arguments, keyword_only_inputs=named, output=results)
+            else:
+                setup_context(ctx, arguments, results)
+        finally:
+            ctx.needs_input_grad = needed
 
     class Derived(torch.autograd.Function):
         @staticmethod

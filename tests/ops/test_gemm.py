@@ -1,6 +1,7 @@
 """`cutepy.ops.gemm` on any machine: its reference, the kernel in the simulator, and what torch makes of it."""
 
 import contextlib
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -709,3 +710,20 @@ def test_a_call_leaves_out_no_argument(monkeypatch, epilogue):
     ((function, given, named),) = seen
     assert len(given) == sum(parameter.kind != "stream" for parameter in function.parameters)
     assert not named
+
+
+@pytest.mark.parametrize("activation", [None, "relu"])
+def test_operands_that_no_gradient_needs_are_not_kept(activation):
+    a, b = (torch.randn(4, 8).bfloat16().requires_grad_() for _ in range(2))
+    for frozen in (0, 1):
+        operands = [each * 1 for each in (a, b)]
+        operands[frozen] = operands[frozen].detach()
+        alive = [weakref.ref(each) for each in operands]
+        result = gemm(*operands, activation=activation)
+        operands.clear()
+        assert [each() is not None for each in alive] == [frozen == 0, frozen == 1]
+        result.sum().backward()
+    shown = (a @ b.mT).detach()
+    grad = torch.ones_like(shown) if activation is None else (shown > 0).bfloat16()
+    assert relative_error(a.grad, grad @ b.detach()) < 0.01
+    assert relative_error(b.grad, grad.mT @ a.detach()) < 0.01
