@@ -466,7 +466,11 @@ def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Sequence[torch
     a, b, groups, ctx.along, tensors, ctx.numbers, ctx.kinds, ctx.epilogue, _, scale_a, scale_b, *scaling, _ = inputs
     ctx.scaling = scaling
     refuse_gradients(a, b, scale_a, scale_b)
-    ctx.save_for_backward(a, b, groups, scale_a, scale_b, *tensors)
+    ctx.a_dtype = a.dtype
+    # Each operand is that of the other's gradient, unless the product is computed again.
+    is_plain = Graph.parse(ctx.epilogue) == identity.graph
+    needs_a, needs_b = ctx.needs_input_grad[1::-1] if is_plain else (True, True)
+    ctx.save_for_backward(a if needs_a else None, b if needs_b else None, groups, scale_a, scale_b, *tensors)
 
 
 def _owned(groups: torch.Tensor, along: Along, shape: Sequence[int]) -> torch.Tensor | None:
@@ -513,7 +517,7 @@ def _backward(ctx: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]
 
         grad_acc, grad_tensors = differentiate(epilogue, acc, tensors, grads)
     grad_a = grad_b = None
-    lowered = grad_acc.to(a.dtype)
+    lowered = grad_acc.to(ctx.a_dtype)
     of_a, of_b = GRADIENTS[along]
     if ctx.needs_input_grad[0]:
         grad_a = _product(lowered, b.mT, groups, of_a)

@@ -1,6 +1,7 @@
 """`cutepy.ops.grouped_gemm` on any machine: its reference, the kernel in the simulator, and what torch makes of it."""
 
 import itertools
+import weakref
 
 import pytest
 
@@ -199,6 +200,20 @@ def test_gradients(name, simulated):
         grouped_gemm(a, b, **groups).backward(grad.to(a.dtype))
     for x, y in zip((a, b), exact, strict=True):
         assert torch.equal(x.grad, y.grad.to(a.dtype))
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_operands_that_no_gradient_needs_are_not_kept(frozen):
+    a, b, groups = FORMS["rows"]()
+    leaves = [each.requires_grad_() for each in (a, b)]
+    operands = [each * 1 for each in leaves]
+    operands[frozen] = operands[frozen].detach()
+    alive = [weakref.ref(each) for each in operands]
+    result = grouped_gemm(*operands, **groups)
+    operands.clear()
+    assert [each() is not None for each in alive] == [frozen == 0, frozen == 1]
+    result.sum().backward()
+    assert leaves[1 - frozen].grad.abs().max() > 0
 
 
 @pytest.mark.parametrize("name", few("rows", "k", "masked"))
