@@ -59,8 +59,8 @@ def register(
         if not given: its results must then have the strides of the function's.
     setup_context, backward : callable, optional
         The derivative, as `torch.library.register_autograd` takes it: `setup_context(ctx, inputs, output)` keeps what
-        `backward(ctx, *grads)` needs to give a gradient, or None, for each argument. Made of differentiable operations
-        it can be differentiated again. Without it, differentiating raises.
+        `backward(ctx, *grads)` needs to give a gradient, or None, for each argument; both see `ctx.needs_input_grad`.
+        Made of differentiable operations it can be differentiated again. Without it, differentiating raises.
     autocast : "lower", sequence of str, or None
         "lower": within `torch.autocast`, arguments of 16 or 32-bit floats are cast to its dtype, but for those that are
         written to. Names: of these arguments only.
