@@ -151,10 +151,15 @@ def reachable(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     ways = _ways.get(key)
     if ways is None:
         ways = _ways.keep(key, tuple(map(way_to, tensors)))
-    return tuple(each if way is None else way(each) for each, way in zip(tensors, ways, strict=True))
+    return go(ways, tensors)
 
 
 _ways: Launches[tuple[View | None, ...]] = Launches()
+
+
+def go(ways: Sequence[View | None], tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Return tensors as the ways to them give them to TMA."""
+    return tuple(each if way is None else way(each) for each, way in zip(tensors, ways, strict=True))
 
 
 def adds_in_order(*, deterministic: bool, has_lists: bool = False) -> bool:

@@ -16,7 +16,7 @@ from cutepy.kernels.attention.choice import DECODE_ROWS
 from cutepy.kernels.attention.config import CachedKeys, Lengths
 from cutepy.kernels.attention.op import forward_reads, plan_cached, plan_decode
 from cutepy.ops import shardings
-from cutepy.ops.attention_arguments import ALL_KEYS, Window, check, is_reachable, results_like, settings, way_to
+from cutepy.ops.attention_arguments import ALL_KEYS, Window, check, go, is_reachable, results_like, settings, way_to
 from cutepy.ops.attention_functions import Tensors, beside, check_reach, check_scoring, read_by, scoring_of
 from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
@@ -448,7 +448,7 @@ def _find_launch(
     ) -> tuple[torch.Tensor, torch.Tensor]:
         beside_q: list[Any] = [way(q) for way in ways_beside] or [read]
         rest = None if lengths is None else Lengths(k_used=lengths), table, *beside_q
-        made = [each if way is None else way(each) for way, each in zip(ways, (q, k, v), strict=True)]
+        made = go(ways, (q, k, v))
         o, lse = q.new_empty(of_o), q.new_empty(of_lse, dtype=torch.float32)
         if not is_packed:
             launch(*made, o, lse, *rest)

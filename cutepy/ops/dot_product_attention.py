@@ -22,6 +22,7 @@ from cutepy.ops.attention_arguments import (
     check_dropout,
     flops,
     flops_backward,
+    go,
     grads_like,
     reachable,
     results_like,
@@ -363,7 +364,7 @@ def _find_launch(
     def run(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         o, lse = given[0].new_empty(shape), given[0].new_empty(rows, dtype=torch.float32)
         if ways != AS_THEY_ARE:
-            given = tuple(each if way is None else way(each) for way, each in zip(ways, given, strict=True))
+            given = go(ways, given)
         launch(*given, o, lse)
         return o, lse
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention import reference
-from cutepy.kernels.attention.op import forward_reads, plan_forward
 from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.ops import shardings
-from cutepy.ops.attention_arguments import AS_THEY_ARE, DTYPES, check, flops, results_like, way_to
+from cutepy.ops.attention_arguments import DTYPES, check, flops, results_like
 from cutepy.ops.attention_functions import Tensors, beside, check_scoring, scoring_of
 from cutepy.ops.registration import register_both, requires_grad
-from cutepy.ops.scored_attention import of_nothing, prepare
+from cutepy.ops.scored_attention import find_launch, prepare
 from cutepy.runtime.execution import EXECUTION
 
 FLOAT8 = torch.float8_e4m3fn
@@ -117,22 +116,39 @@ def _check_scales(q: torch.Tensor, k: torch.Tensor, scales: Three) -> None:
             )
 
 
-def _check(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    scales: Three,
-    sinks: Given,
-    tables: Tensors,
-    functions: str,
-    scale: float,
-    out_dtype: torch.dtype,
-) -> None:
-    check(q, k, v, scale, dtypes=(FLOAT8,))
-    _check_scales(q, k, scales)
-    check_scoring(q, sinks, tables, functions, (*q.shape[:2], k.shape[1]))
-    if out_dtype not in DTYPES:
-        raise TypeError(f"out_dtype must be {' or '.join(map(dtype_name, DTYPES))}, got {dtype_name(out_dtype)}")
+class _Asked(NamedTuple):
+    """All that `cutepy::quantised_attention` is asked, as its schema has it."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    q_scale: Given
+    k_scale: Given
+    v_scale: Given
+    sinks: Given
+    tables: Tensors
+    blocks: Tensors
+    functions: str
+    block_size: Sequence[int]
+    scale: float
+    left: int | None
+    right: int | None
+    out_dtype: torch.dtype
+
+    @property
+    def scales(self) -> Three:
+        """The scales of Q, K and V."""
+        return self.q_scale, self.k_scale, self.v_scale
+
+    def check(self) -> None:
+        """Check all that can be told without data."""
+        q, k = self.q, self.k
+        check(q, k, self.v, self.scale, dtypes=(FLOAT8,))
+        _check_scales(q, k, self.scales)
+        check_scoring(q, self.sinks, self.tables, self.functions, (*q.shape[:2], k.shape[1]))
+        if self.out_dtype not in DTYPES:
+            wanted = " or ".join(map(dtype_name, DTYPES))
+            raise TypeError(f"out_dtype must be {wanted}, got {dtype_name(self.out_dtype)}")
 
 
 def _dequantised(tensor: torch.Tensor, scale: Given) -> torch.Tensor:
@@ -146,48 +162,19 @@ def _dequantised(tensor: torch.Tensor, scale: Given) -> torch.Tensor:
     return wide * each.transpose(1, 2)[..., None]
 
 
-def _fake(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    q_scale: Given,
-    k_scale: Given,
-    v_scale: Given,
-    sinks: Given,
-    tables: Tensors,
-    blocks: Tensors,
-    functions: str,
-    block_size: Sequence[int],
-    scale: float,
-    left: int | None,
-    right: int | None,
-    out_dtype: torch.dtype,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(q, k, v, (q_scale, k_scale, v_scale), sinks, tables, functions, scale, out_dtype)
-    return results_like(q, v, out_dtype)
+def _fake(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
+    asked = _Asked(*given)
+    asked.check()
+    return results_like(asked.q, asked.v, asked.out_dtype)
 
 
-def _reference(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    q_scale: Given,
-    k_scale: Given,
-    v_scale: Given,
-    sinks: Given,
-    tables: Tensors,
-    blocks: Tensors,
-    functions: str,
-    block_size: Sequence[int],
-    scale: float,
-    left: int | None,
-    right: int | None,
-    out_dtype: torch.dtype,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(q, k, v, (q_scale, k_scale, v_scale), sinks, tables, functions, scale, out_dtype)
-    q, k, v = _dequantised(q, q_scale), _dequantised(k, k_scale), _dequantised(v, v_scale)
-    o, lse = reference.Scored(functions, tables, sinks, blocks, block_size).forward(q, k, v, scale, left, right)
-    return o.to(out_dtype).contiguous(), lse
+def _reference(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
+    asked = _Asked(*given)
+    asked.check()
+    q, k, v = map(_dequantised, asked[:3], asked.scales)
+    scored = reference.Scored(asked.functions, asked.tables, asked.sinks, asked.blocks, asked.block_size)
+    o, lse = scored.forward(q, k, v, asked.scale, asked.left, asked.right)
+    return o.to(asked.out_dtype).contiguous(), lse
 
 
 @register_both(
@@ -199,79 +186,36 @@ def _reference(
     sharding=shardings.of_quantised_attention,
     flops=flops,
 )
-def _quantised(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    q_scale: Given,
-    k_scale: Given,
-    v_scale: Given,
-    sinks: Given,
-    tables: Tensors,
-    blocks: Tensors,
-    functions: str,
-    block_size: Sequence[int],
-    scale: float,
-    left: int | None,
-    right: int | None,
-    out_dtype: torch.dtype,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    tables, scales = beside(q, tables), (q_scale, k_scale, v_scale)
-    key = (functions, *block_size, scale, left, right, out_dtype, EXECUTION.backend is None, len(tables))
-    key = (*key, *described(q, k, v, *scales, sinks, *tables, *blocks))
+def _quantised(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
+    asked = _Asked(*given)
+    tables = beside(asked.q, asked.tables)
+    key = (asked.functions, *asked.block_size, *asked[11:], EXECUTION.backend is None, len(tables))
+    key = (*key, *described(*asked[:7], *tables, *asked.blocks))
     launch = _launches.get(key)
     if launch is None:
-        _check(q, k, v, scales, sinks, tables, functions, scale, out_dtype)
-        found = _find_launch(q, k, v, scales, sinks, tables, functions, block_size, scale, left, right, out_dtype)
-        launch = _launches.keep(key, found)
-    return launch((q, k, v), scales, sinks, tables, blocks)  # type: ignore[no-any-return]
+        asked.check()
+        launch = _launches.keep(key, _find_launch(asked._replace(tables=tables)))
+    return launch(asked[:3], asked.sinks, tables, asked.blocks, asked.scales)  # type: ignore[no-any-return]
 
 
-def _find_launch(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    scales: Three,
-    sinks: Given,
-    tables: Tensors,
-    functions: str,
-    block_size: Sequence[int],
-    scale: float,
-    left: int | None,
-    right: int | None,
-    out_dtype: torch.dtype,
-) -> Any:  # noqa: ANN401
+def _find_launch(asked: _Asked) -> Any:  # noqa: ANN401
     """Decide all that is done for tensors like these, and have the kernel compiled."""
-    if 0 in q.shape or not k.shape[1]:
-        return lambda given, scales, sinks, tables, blocks: of_nothing(given, sinks, dtype=out_dtype)
-    has_scales = tuple(each is not None for each in scales)
-    is_blocked = any(each is not None and each.shape[2] > 1 for each in scales)
-    counts = [-(-each.shape[1] // BLOCK) for each in (q, k, v)]
-    launch = plan_forward(
-        q,
-        k,
-        v,
-        scale,
-        left,
-        right,
-        scoring=scoring_of(functions, tables, sinks, block_size),
-        result=dtype_name(out_dtype),
-        scales=has_scales,
+    is_blocked = any(each is not None and each.shape[2] > 1 for each in asked.scales)
+    launch = find_launch(
+        *(*asked[:3], asked.scale, asked.left, asked.right),
+        scoring_of(asked.functions, asked.tables, asked.sinks, asked.block_size),
+        asked.out_dtype,
+        scales=tuple(each is not None for each in asked.scales),
         block=BLOCK if is_blocked else 0,
     )
-    ways = tuple(map(way_to, (q, k, v)))
+    if not is_blocked:
+        return launch
+    counts = [-(-each.shape[1] // BLOCK) for each in asked[:3]]
 
-    def run(
-        given: tuple[torch.Tensor, ...], scales: Sequence[Given], sinks: Given, tables: Tensors, blocks: Tensors
+    def in_blocks(
+        given: tuple[torch.Tensor, ...], sinks: Given, tables: Tensors, blocks: Tensors, scales: Three
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        o, lse = results_like(given[0], given[2], out_dtype)
-        if ways != AS_THEY_ARE:
-            given = tuple(each if way is None else way(each) for way, each in zip(ways, given, strict=True))
-        if is_blocked:
-            scales = [
-                None if each is None else each.expand(-1, -1, count) for each, count in zip(scales, counts, strict=True)
-            ]
-        launch(*given, o, lse, None, forward_reads(tables, sinks, blocks[:4], scales))
-        return o, lse
+        each_block = [s if s is None else s.expand(-1, -1, count) for s, count in zip(scales, counts, strict=True)]
+        return launch(given, sinks, tables, blocks, each_block)  # type: ignore[no-any-return]
 
-    return run
+    return in_blocks

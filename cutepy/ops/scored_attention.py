@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,13 +17,14 @@ from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.config import Scoring
 from cutepy.kernels.attention.op import backward_reads, forward_reads, launch_backward, plan_forward
+from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import (
-    AS_THEY_ARE,
     adds_in_order,
     check,
     flops,
     flops_backward,
+    go,
     grads_like,
     reachable,
     results_like,
@@ -181,11 +183,11 @@ def _scored(
         check(q, k, v, scale)
         check_scoring(q, sinks, tables, functions, (*q.shape[:2], k.shape[1]))
         scoring = scoring_of(functions, tables, sinks, block_size)
-        launch = _launches.keep(key, _find_launch(q, k, v, scale, left, right, scoring))
+        launch = _launches.keep(key, find_launch(q, k, v, scale, left, right, scoring))
     return launch((q, k, v), sinks, tables, blocks)  # type: ignore[no-any-return]
 
 
-def _find_launch(
+def find_launch(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -193,31 +195,35 @@ def _find_launch(
     left: int | None,
     right: int | None,
     scoring: Scoring,
+    dtype: torch.dtype | None = None,
+    **options: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
-    """Decide all that is done for tensors like these, and have the kernel compiled."""
+    """Decide all that is done for tensors like these, and have the kernel compiled.
+
+    Results have q's dtype, or another; `options` are those of `plan_forward`.
+    """
     if 0 in q.shape or not k.shape[1]:
-        return of_nothing
-    launch = plan_forward(q, k, v, scale, left, right, scoring=scoring)
+        return partial(_of_nothing, dtype)
+    result = "" if dtype is None else dtype_name(dtype)
+    launch = plan_forward(q, k, v, scale, left, right, scoring=scoring, result=result, **options)
     ways = tuple(map(way_to, (q, k, v)))
 
     def run(
-        given: tuple[torch.Tensor, ...], sinks: torch.Tensor | None, tables: Tensors, blocks: Tensors
+        given: tuple[torch.Tensor, ...],
+        sinks: torch.Tensor | None,
+        tables: Tensors,
+        blocks: Tensors,
+        scales: Sequence[torch.Tensor | None] = (),
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        o, lse = results_like(given[0], given[2])
-        if ways != AS_THEY_ARE:
-            given = tuple(each if way is None else way(each) for way, each in zip(ways, given, strict=True))
-        launch(*given, o, lse, None, forward_reads(tables, sinks, blocks[:4]))
+        o, lse = results_like(given[0], given[2], dtype)
+        launch(*go(ways, given), o, lse, None, forward_reads(tables, sinks, blocks[:4], scales))
         return o, lse
 
     return run
 
 
-def of_nothing(
-    given: tuple[torch.Tensor, ...],
-    sinks: torch.Tensor | None,
-    tables: Tensors = (),
-    blocks: Tensors = (),
-    dtype: torch.dtype | None = None,
+def _of_nothing(
+    dtype: torch.dtype | None, given: tuple[torch.Tensor, ...], sinks: torch.Tensor | None, *_: object
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the results of no queries, or of no keys: sinks are all that rows have."""
     o, lse = results_like(given[0], given[2], dtype)

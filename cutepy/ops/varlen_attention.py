@@ -22,6 +22,7 @@ from cutepy.ops.attention_arguments import (
     adds_in_order,
     check,
     check_dropout,
+    go,
     grads_like,
     reachable,
     settings,
@@ -208,7 +209,7 @@ def _check_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: L
             "a block_table needs seqused_k, how many keys each sequence has, and no cu_seqlens_k, got "
             + ("cu_seqlens_k" if lengths.k_begins is not None else "neither")
         )
-    if lengths.given == Lengths():
+    if lengths.q_begins is lengths.k_begins is lengths.q_used is lengths.k_used is None:
         raise ValueError(
             "lengths of sequences must be given, cu_seqlens_q and cu_seqlens_k or seqused_q and seqused_k, got none; "
             "cutepy.ops.attention computes sequences of one length"
@@ -473,7 +474,7 @@ def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Give
         if has_gaps:
             o.zero_()
             lse.fill_(-math.inf)
-        made = (each if way is None else way(each) for way, each in zip(ways, (q, k, v), strict=True))
+        made = go(ways, (q, k, v))
         launch(*made, o, lse, lengths, forward_reads(given.tables, given.sinks, ()), given.table)
         return o, lse[0]
 
