@@ -142,7 +142,6 @@ from .modes import (
     unflatten as unflatten,
     zip_modes as zip_modes,
 )
-from .notation import parse as parse
 from .recast import downcast as downcast, recast_layout as recast_layout, upcast as upcast
 from .tiling import (
     blocked_product as blocked_product,
@@ -172,6 +171,7 @@ if TYPE_CHECKING:
     from .banks import bank_conflicts as bank_conflicts, warp_access as warp_access
     from .linear import LinearLayout as LinearLayout, to_layout as to_layout, to_linear as to_linear
     from .linear.conversion import conversion as conversion
+    from .notation import parse as parse
     from .notation.paste import parse_all as parse_all
     from .notation.printed import PrintedCopy as PrintedCopy, PrintedMMA as PrintedMMA
     from .render.comparison import compare as compare
@@ -181,7 +181,7 @@ if TYPE_CHECKING:
 slice = slice_
 
 # Modules that are loaded on first use: most users of layouts need none of them, and they take longer than the rest.
-_ROOMS = ("banks", "linear", "render", "sm80", "sm90")
+_ROOMS = ("banks", "linear", "notation", "render", "sm80", "sm90", "sm100")
 _LAZY = {
     "LinearLayout": "linear",
     "PrintedCopy": "notation.printed",
@@ -189,6 +189,7 @@ _LAZY = {
     "bank_conflicts": "banks",
     "compare": "render",
     "conversion": "linear",
+    "parse": "notation",
     "parse_all": "notation.paste",
     "save": "render",
     "show": "render",

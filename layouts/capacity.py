@@ -3,6 +3,8 @@
 from typing import Final
 
 SMEM_BYTES_PER_CTA: Final = 227 * 1024
+SMEM_BYTES_PER_CTA_OF_SM120: Final = 99 * 1024
+"""The same on GPUs of compute capability 12.x."""
 
 
 def smem_overrun(size_bytes: int, remedy: str) -> str:

@@ -20,7 +20,7 @@ from .coordinates import dice_tuple, idx2crd
 from .errors import LayoutError, operation
 from .int_tuple import IntTuple, has_none
 from .layout import Layout, compose_layouts, raw_layout
-from .modes import IndexFunction, LayoutBase
+from .modes import IndexFunction, LayoutBase, Tiler
 from .writer import Frozen, to_text
 
 
@@ -122,9 +122,9 @@ class Swizzle(IndexFunction, Frozen):
             raise LayoutError(name, (self, n), f"the factor must be a power of two for a swizzle, got {n}")
         return n.bit_length() - 1
 
-    def _composed_with(self, tiler: Any) -> Any:  # noqa: ANN401 - Swizzle, Layout or ComposedLayout
+    def _composed_with(self, tiler: Tiler) -> IndexFunction:
         if isinstance(tiler, Layout):
-            return compose(self, 0, tiler)
+            return compose(self, 0, tiler)  # type: ignore[no-any-return]
         if isinstance(tiler, Swizzle):
             if self.shift != tiler.shift:
                 condition = f"swizzles must have one shift, got {self.shift} and {tiler.shift}"
@@ -371,8 +371,8 @@ class ComposedLayout(LayoutBase, Frozen):
         """Return ``composition(self, make_layout(shape))``: this function on another domain, where that is exact."""
         return self.on_domain(lambda layout: layout.with_shape(*shape))
 
-    def _composed_with(self, tiler: Any) -> Any:  # noqa: ANN401 - layout or tiler
-        return self.on_domain(lambda layout: layout._composed_with(tiler))
+    def _composed_with(self, tiler: Tiler) -> IndexFunction:
+        return self.on_domain(lambda layout: layout._composed_with(tiler))  # type: ignore[no-any-return]
 
     def _composed_after(self, layout: Layout) -> Any:  # noqa: ANN401 - Layout or ComposedLayout
         if self.offset != 0:

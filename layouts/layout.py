@@ -30,7 +30,7 @@ from .int_tuple import (
     transform_leaf,
     tuple_rank,
 )
-from .modes import IndexFunction, LayoutBase
+from .modes import IndexFunction, LayoutBase, Tiler
 from .shape_stride import (
     Pair,
     coalesce,
@@ -203,7 +203,7 @@ class Layout(LayoutBase):
         """Return ``composition(self, make_layout(shape))``: this function on another domain, where that is exact."""
         return compose_layouts(self, Layout(shape[0] if len(shape) == 1 else shape))
 
-    def _composed_with(self, tiler: Any) -> Any:  # noqa: ANN401 - layout or tiler
+    def _composed_with(self, tiler: Tiler) -> IndexFunction:
         if isinstance(tiler, Layout):
             return compose_layouts(self, tiler)
         if tiler is None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, cast
 
+from ..arguments import one_of
 from ..errors import LayoutError
+from ..hardware import CORE_MATRIX_ROWS, UNIT_BITS, WARP_THREADS, Major
 from ..int_tuple import IntTuple
 from ..modes import LayoutBase, rank, size
-from ..sm90.arch import CORE_MATRIX_ROWS, DTYPE_BITS, UNIT_BITS, WARP_THREADS, Major
-from ..sm90.arguments import one_of
+from ..sm90.arch import DTYPE_BITS
 from ..sm90.gmma import check_bits, check_major
 from ..sm90.tma import TmaCopy
 from .rule import KINDS, Kind

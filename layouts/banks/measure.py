@@ -10,8 +10,8 @@ from typing import Any
 
 from ..errors import LayoutError
 from ..grids.grid import ranges
+from ..hardware import SMEM_BANK_BYTES
 from ..int_tuple import IntTuple, product
-from ..sm90.arch import SMEM_BANK_BYTES
 from ..writer import to_text
 from .access import WarpAccess
 from .rule import ROW_BYTES, ROW_KINDS, count_wavefronts, passes, served, unit_bank, unit_bytes

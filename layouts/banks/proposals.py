@@ -8,9 +8,9 @@ from typing import Any
 
 from ..composed import ComposedLayout, SmemPtr, Swizzle
 from ..errors import LayoutError
+from ..hardware import SMEM_BANK_BYTES, SMEM_BANKS
 from ..int_tuple import IntTuple, flatten_to_tuple, transform_leaf
 from ..layout import Layout
-from ..sm90.arch import SMEM_BANK_BYTES, SMEM_BANKS
 from .access import WarpAccess, as_accesses
 from .measure import AccessReport, count, measure, size_bytes
 from .rule import wavefronts

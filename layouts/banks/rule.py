@@ -31,7 +31,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, get_args
 
-from ..sm90.arch import SMEM_BANK_BYTES, SMEM_BANKS, UNIT_BYTES, WARP_THREADS
+from ..hardware import SMEM_BANK_BYTES, SMEM_BANKS, UNIT_BYTES, WARP_THREADS
 
 Kind = Literal["ld", "st", "atom", "cas", "ldmatrix", "stmatrix", "wgmma", "tma"]
 """Kind of access, by PTX's names; "atom" is each atomic operation except "cas"."""

@@ -35,7 +35,7 @@ def tensor_grid(
     tensor : array or sequence
         Something with ``shape`` and ``tolist()`` or ``tensor[i, j]``; with `layout`, the elements in memory.
     layout : Layout or ComposedLayout, optional
-        Coordinate -> which element of the memory.
+        Coordinate -> index of the element in memory.
     bits : int, optional
         With `layout`: width of an element.
     title : str, optional

@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple
 from ..banks import BankReport, WarpAccess, bank_conflicts
 from ..banks.rule import passes
 from ..errors import LayoutError
-from ..sm90.arch import SMEM_BANK_BYTES, SMEM_BANKS, UNIT_BITS
+from ..hardware import SMEM_BANK_BYTES, SMEM_BANKS, UNIT_BITS
 from . import f2
 from .bits import unpack
 from .layout import LinearLayout

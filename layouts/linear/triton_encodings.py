@@ -435,7 +435,8 @@ class Swizzled(Encoding):
 class NvmmaShared(Encoding):
     """``#ttg.nvmma_shared``: offset in shared memory -> element, as TMA writes and wgmma reads it.
 
-    Boxes of TMA follow each other; in each, rows of `swizzle_bytes` exchange vectors of 16 bytes.
+    TMA boxes lie one after another. Within a box, the swizzle permutes the 16-byte vectors of each row of
+    `swizzle_bytes`.
     """
 
     swizzle_bytes: int

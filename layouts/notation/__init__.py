@@ -29,7 +29,8 @@ written in parentheses: ``(A o 0 o B) o 0 o C``.
   elsewhere than at 0 (``counting_iter(5)``, ``ArithTuple(8,16)``) the composed layout that starts there; any other
   pointer only says where the data are and is dropped;
 - a printed MMA_Atom, TiledMMA, Copy_Atom or TiledCopy, of either: see `PrintedMMA` and `PrintedCopy`;
-- the name of an atom, ``SM90_64x64x16_F16F16F16_SS``, which gives its traits: see `atom_named`;
+- the name of an atom, ``SM90_64x64x16_F16F16F16_SS`` or ``SM100_TMEM_LOAD_32dp32b8x``, which gives its traits: see
+  `atom_named`;
 - types and calls: ``cute::Layout<cute::tuple<cute::C<8>, ...>, ...>``, ``cute.make_layout((8, 4), stride=(4, 1))``, and
   the ``repr`` of cutepy's values; a shape and a stride of one tensor by name, ``x.shape=(4,8) x.stride=(8,1)``;
 - Triton's and Gluon's layouts: a printed ``LinearLayout``, ``#ttg.linear<...>``, and encodings, ``#ttg.blocked<...>``
@@ -164,9 +165,7 @@ def _pasted(text: str, given: Sequence[int], shape: Sequence[int] | None, error:
     line = text.rfind("\n", 0, start) + 1
     prefix = plain(text[line:start])
     if not may_name(prefix):
-        told = (
-            "words before a value are its name only with ':' or '=' behind them; parse_all reads values in other text"
-        )
+        told = "words before a value are its name only with ':' or '=' after them; parse_all reads values in other text"
         raise ParseError(text, line + len(prefix) - len(prefix.lstrip()), told)
     if isinstance(value, Runtime):
         Given().take(text, value.unknowns[0])

@@ -1,4 +1,4 @@
-"""Atoms by the names that C++ CuTe gives them: of wgmma and mma, ldmatrix and stmatrix, plain copies and cp.async."""
+"""Atoms by the names of C++ CuTe: MMAs, ldmatrix and stmatrix, copies of tensor memory, plain copies and cp.async."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ _VECTOR_COPY = re.compile(
 )
 _ANY = re.compile(r"(?:SM\d+_\w*|UniversalCopy)(?:\s*<.*>?)?", re.IGNORECASE)
 _WARP_MMA = re.compile(r"SM(80|89)_|SM90_16x8x")
+_BLACKWELL = re.compile(r"SM100_(MMA|TMEM|UTCCP)_")
 
 
 def names_atom(text: str) -> bool:
@@ -42,7 +43,8 @@ def atom_named(name: str) -> Any:  # noqa: ANN401 - MmaTraits or CopyTraits
     ----------
     name : str
         ``SM90_64x64x16_F16F16F16_SS``, ``SM80_16x8x16_F32F16F16F32_TN``, ``SM75_U32x4_LDSM_N``,
-        ``UniversalCopy<uint128_t>``, ``SM80_CP_ASYNC_CACHEGLOBAL<uint128_t>``, ...; in any case.
+        ``UniversalCopy<uint128_t>``, ``SM80_CP_ASYNC_CACHEGLOBAL<uint128_t>``, ``SM100_TMEM_LOAD_32dp32b8x``,
+        ``SM100_MMA_F16BF16_SS<half_t,half_t,float,128,256,K,K>``, ...; in any case.
 
     Raises
     ------
@@ -62,8 +64,11 @@ def atom_named(name: str) -> Any:  # noqa: ANN401 - MmaTraits or CopyTraits
     from ..sm90.copy_atom import universal_copy
     from ..sm90.stmatrix import ldmatrix_traits, stmatrix_traits
     from ..sm90.wgmma import wgmma_traits
+    from ..sm100.atoms import traits_named
 
     name = canonical(name)
+    if _BLACKWELL.match(name):
+        return traits_named(name)
     if parts := _MATRIX_COPY.fullmatch(name):
         traits = ldmatrix_traits if parts[4] == "LDSM" else stmatrix_traits
         transpose = parts[5] == "T"

@@ -31,6 +31,16 @@ from ..sm90.tiled_copy import TiledCopy
 from ..sm90.tiled_mma import TiledMMA
 from ..sm90.traits import CopyTraits, MmaTraits
 from ..sm90.wgmma import WgmmaTraits
+from ..sm100.descriptor import SmemDescriptor
+from ..sm100.instr_descriptor import InstrDescriptor
+from ..sm100.narrow_map import NarrowTensorMap
+from ..sm100.smem import SmemDescriptorIterator
+from ..sm100.tma import FourRows
+from ..sm100.tmem import TmemPlace, TmemTensor
+from ..sm100.tmem_copy import TmemCopyTraits
+from ..sm100.tmem_cp import TmemCpTraits
+from ..sm100.tmem_plan import TmemPlan
+from ..sm100.umma import UmmaTraits
 from .printed import PrintedCopy, PrintedMMA
 
 Make: TypeAlias = Callable[..., Any]
@@ -512,20 +522,31 @@ CALLS: Mapping[str, Make] = {
             CopyAtom,
             CopyTraits,
             DenseTile,
+            FourRows,
             GmmaDescriptor,
             GmmaDescriptorIterator,
             Im2colTensorMap,
+            InstrDescriptor,
             MatrixCopyTraits,
             MmaTraits,
+            NarrowTensorMap,
             OperandCoordinates,
             PrintedCopy,
             PrintedMMA,
             SmemArray,
+            SmemDescriptor,
+            SmemDescriptorIterator,
             SmemPlan,
             StagedTile,
             TensorMap,
             TiledCopy,
             TiledMMA,
+            TmemCopyTraits,
+            TmemCpTraits,
+            TmemPlace,
+            TmemPlan,
+            TmemTensor,
+            UmmaTraits,
             WarpMmaTraits,
             WgmmaTraits,
         )

@@ -480,7 +480,7 @@ def _is_meant(match: re.Match[str], text: str, error: ParseError) -> bool:
 def may_name(prefix: str) -> bool:
     """Return whether the text before a value on its line is written as printers write a name.
 
-    That is with a colon, an equals sign or an arrow behind it; or, where nothing parts it from the value, with a mark
+    That is with a colon, an equals sign or an arrow after it; or, where nothing parts it from the value, with a mark
     that words of a sentence don't have: a digit, an underscore, or a capital letter after another. Beside such a name
     the kind of the value may stand, and the level of a log.
 

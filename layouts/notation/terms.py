@@ -335,7 +335,7 @@ def _make(
 def _items(reader: Any, closing: str) -> list[Any]:  # noqa: ANN401
     """Read literals with commas between, and the closing symbol."""
     items: list[Any] = []
-    while reader.token.kind != closing or (items and closing == ">"):  # C++ has no comma behind the last argument
+    while reader.token.kind != closing or (items and closing == ">"):  # C++ has no comma after the last argument
         items.append(literal(reader))
         if not reader.accept(","):
             break

@@ -64,11 +64,11 @@ def latex_escaped(text: str) -> str:
     >>> latex_escaped("a_b {50%}")
     'a\\_b \\{50\\%\\}'
     """
-    plain = "".join(character if " " <= character <= "~" else "?" for character in text)
-    return "".join(_SPECIAL.get(character, character) for character in plain)
+    return "".join(_SPECIAL.get(character, character) for character in _comment(text))
 
 
 def _comment(text: str) -> str:
+    """Return text in ASCII without control characters, which a comment of LaTeX may hold."""
     return "".join(character if " " <= character <= "~" else "?" for character in text)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from ..arguments import one_of
 from ..errors import LayoutError
-from ..sm90.arguments import one_of
 from ..sm90.copy_atom import one_thread_copy
 from ..sm90.traits import CopyTraits
 

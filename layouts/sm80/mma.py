@@ -12,10 +12,11 @@ import difflib
 import re
 from dataclasses import dataclass
 
+from ..arguments import text
 from ..errors import LayoutError
+from ..hardware import WARP_THREADS
 from ..layout import Layout
-from ..sm90.arch import DTYPE_BITS, WARP_THREADS
-from ..sm90.arguments import text
+from ..sm90.arch import DTYPE_BITS
 from ..sm90.traits import MmaTraits
 
 

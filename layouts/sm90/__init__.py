@@ -16,6 +16,7 @@ from .gmma import gmma_layout_atom as gmma_layout_atom
 from .im2col_map import Im2colTensorMap as Im2colTensorMap
 from .iterator import GmmaDescriptorIterator as GmmaDescriptorIterator
 from .make_tiled_copy import (
+    make_cotiled_copy as make_cotiled_copy,
     make_tiled_copy as make_tiled_copy,
     make_tiled_copy_A as make_tiled_copy_A,
     make_tiled_copy_B as make_tiled_copy_B,
@@ -73,6 +74,7 @@ __all__ = [
     "gmma_layout_atom",
     "ldmatrix_traits",
     "make_copy_atom",
+    "make_cotiled_copy",
     "make_gmma_desc",
     "make_tiled_copy",
     "make_tiled_copy_A",

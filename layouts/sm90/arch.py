@@ -8,20 +8,28 @@ CUDA C++ Programming Guide, table of compute capabilities; CuTe ``arch/mma_sm90_
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 from ..capacity import SMEM_BYTES_PER_CTA as SMEM_BYTES_PER_CTA
+from ..hardware import (
+    CORE_MATRIX_ROWS as CORE_MATRIX_ROWS,
+    MAJORS as MAJORS,
+    SMEM_BANK_BYTES as SMEM_BANK_BYTES,
+    SMEM_BANKS as SMEM_BANKS,
+    SWIZZLES,
+    UNIT_BITS as UNIT_BITS,
+    UNIT_BYTES as UNIT_BYTES,
+    WARP_THREADS as WARP_THREADS,
+    WARPGROUP_THREADS as WARPGROUP_THREADS,
+    Major as Major,
+    SwizzleMode as SwizzleMode,
+    pattern_bytes as pattern_bytes,
+    span_bytes as span_bytes,
+)
 
-Major = Literal["MN", "K"]
-"""Contiguous mode of an operand tile: M or N, or K."""
-
-SwizzleMode = Literal["INTER", "SW32", "SW64", "SW128"]
-"""CuTe's names of the shared-memory swizzles: none (core matrices interleaved), or spans of 32, 64 and 128 bytes."""
-
-MAJORS: Final[tuple[Major, ...]] = ("MN", "K")
 SWIZZLE_MODES: Final[tuple[SwizzleMode, ...]] = ("INTER", "SW32", "SW64", "SW128")
 
-SWIZZLE_BITS: Final[dict[SwizzleMode, int]] = {"INTER": 0, "SW32": 1, "SW64": 2, "SW128": 3}
+SWIZZLE_BITS: Final[dict[SwizzleMode, int]] = {mode: SWIZZLES[mode][0] for mode in SWIZZLE_MODES}
 """B of ``Sw<B,4,3>``, the swizzle as a function on byte addresses."""
 
 SWIZZLE_BASE_BYTES: Final = 4
@@ -29,14 +37,6 @@ SWIZZLE_BASE_BYTES: Final = 4
 
 SWIZZLE_SHIFT: Final = 3
 """S of ``Sw<B,4,3>``: the 128-byte row index permutes the units."""
-
-UNIT_BYTES: Final = 16
-"""A core matrix row, the unit of descriptor offsets and of the swizzle: one uint128_t."""
-
-UNIT_BITS: Final = 128
-
-CORE_MATRIX_ROWS: Final = 8
-"""Rows of a core matrix, 16 bytes each."""
 
 GMMA_LAYOUT_TYPE: Final[dict[SwizzleMode, int]] = {"INTER": 0, "SW128": 1, "SW64": 2, "SW32": 3}
 """Bits 62..63 of a matrix descriptor."""
@@ -59,12 +59,8 @@ TMA_CODES: Final[dict[str, int]] = {
 TMA_ALIASES: Final = {"e4m3": "u8", "e5m2": "u8", "s8": "u8"}
 """Types that TMA moves as others: it has no 8-bit floats, and no signed bytes."""
 
-WARP_THREADS: Final = 32
-WARPGROUP_THREADS: Final = 128
 WGMMA_M: Final = 64
 
-SMEM_BANKS: Final = 32
-SMEM_BANK_BYTES: Final = 4
 SMEM_BYTES_PER_SM: Final = 228 * 1024
 REGISTERS_PER_SM: Final = 64 * 1024
 MAX_REGISTERS_PER_THREAD: Final = 255
@@ -92,25 +88,3 @@ def swizzle_bits(mode: str) -> int:
         if known == name:
             return bits
     raise ValueError(f"swizzle must be one of {', '.join(SWIZZLE_MODES)}, got {mode!r}")
-
-
-def span_bytes(mode: SwizzleMode) -> int:
-    """Return the span of a swizzle mode in bytes: 16, 32, 64 or 128.
-
-    Examples
-    --------
-    >>> span_bytes("SW64")
-    64
-    """
-    return UNIT_BYTES << swizzle_bits(mode)
-
-
-def pattern_bytes(mode: SwizzleMode) -> int:
-    """Return the period of a mode's pattern in bytes, which is also the alignment of its tiles.
-
-    Examples
-    --------
-    >>> [pattern_bytes(mode) for mode in SWIZZLE_MODES]
-    [128, 256, 512, 1024]
-    """
-    return CORE_MATRIX_ROWS * span_bytes(mode)

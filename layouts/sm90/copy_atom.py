@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..arguments import integer, wrong_type
 from ..drawable import Drawable
 from ..errors import LayoutError
 from ..layout import Layout
 from ..modes import rank, size
-from .arguments import integer, wrong_type
 from .gmma import check_bits
 from .traits import CopyTraits
 

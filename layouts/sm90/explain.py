@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..grids.grid import Grid, table
 from ..grids.text import render_text
-from .arch import SWIZZLE_BASE_BYTES, SWIZZLE_BITS, SWIZZLE_SHIFT, UNIT_BITS, UNIT_BYTES, pattern_bytes, span_bytes
+from ..hardware import SWIZZLES, UNIT_BITS, UNIT_BYTES, pattern_bytes, pattern_rows, span_bytes
 from .walk import Walk
 
 _ROWS_SHOWN = 10
@@ -52,54 +52,53 @@ def core_matrix_grid(walk: Walk, shape_mn_k: tuple[int, int] | None, bits_known:
         cells.append(tuple(f"{walk.address(i * height, j * width):#x}" for j in range(columns)))
         notes.append(_down(walk, i, units) if i else "")
     wide = [_extent(j, width, walk.major == "K" and not bits_known) for j in range(columns)]
-    across = ["", *(_across(walk) for _ in range(columns - 1))]
+    across = ["", *(_across(walk, j) for j in range(1, columns))]
     return table(cells, labels, wide, corner="MN\\K", row_notes=notes, column_notes=across)
 
 
 def _words(walk: Walk, bits_known: bool) -> list[str]:
-    span = span_bytes(walk.swizzle)
+    span, rows = span_bytes(walk.swizzle), pattern_rows(walk.swizzle)
     unit = f"16 bytes ({UNIT_BITS // walk.bits} elements)" if bits_known else "16 bytes"
-    core = f"8 rows of MN by {unit} of K" if walk.major == "K" else f"{unit} of MN by 8 of K"
+    core = f"{rows} rows of MN by {unit} of K" if walk.major == "K" else f"{unit} of MN by {rows} of K"
     row = "row" if walk.major == "K" else "k"
     return [
         f"A core matrix is {core}; from one {row} to the next are {span} bytes.",
-        *_offset_words(walk, span),
+        *_offset_words(walk, span, rows),
         *_swizzle_words(walk),
     ]
 
 
-def _offset_words(walk: Walk, span: int) -> list[str]:
+def _offset_words(walk: Walk, span: int, rows: int) -> list[str]:
     lbo, sbo = f"LBO, {walk.lbo} bytes,", f"SBO, {walk.sbo} bytes,"
     if walk.swizzle == "INTER":
         if walk.major == "K":
             return [
                 f"{lbo} steps over 16 bytes of K: to the second core matrix of a row.",
-                f"{sbo} steps over 8 rows of MN.",
+                f"{sbo} steps over {rows} rows of MN.",
             ]
-        return [f"{lbo} steps over 8 of K.", f"{sbo} steps over 16 bytes of MN: to the next core matrix along MN."]
-    if walk.major == "K":
         return [
-            f"{sbo} steps over 8 rows of MN.",
-            f"LBO is not read: within the {span}-byte span core matrices along K lie 16 bytes apart.",
+            f"{lbo} steps over {rows} of K.",
+            f"{sbo} steps over 16 bytes of MN: to the next core matrix along MN.",
         ]
+    if walk.major == "K":
+        over = f"LBO, {walk.lbo:#x}, is the address of the atom in which a row goes on behind its {span}-byte span."
+        unread = f"LBO is not read: within the {span}-byte span core matrices along K lie 16 bytes apart."
+        return [f"{sbo} steps over {rows} rows of MN.", over if walk.lbo_is_address else unread]
     return [
         f"{lbo} steps over {span} bytes of MN: to the next span; within one, core matrices lie 16 bytes apart.",
-        f"{sbo} steps over 8 of K.",
+        f"{sbo} steps over {rows} of K.",
     ]
 
 
 def _swizzle_words(walk: Walk) -> list[str]:
     mode = walk.swizzle
-    if mode == "INTER":
+    bits, base, shift = SWIZZLES[mode]
+    if bits == 0:
         return ["No swizzle: the addresses are used as they are."]
-    last = SWIZZLE_BITS[mode] - 1
-    low, high = SWIZZLE_BASE_BYTES, SWIZZLE_BASE_BYTES + SWIZZLE_SHIFT
-    target, source = f"bits {low}..{low + last}", f"bits {high}..{high + last}"
-    if last == 0:
-        target, source = f"bit {low}", f"bit {high}"
+    target, source = _bit_range(base, bits), _bit_range(base + shift, bits)
     into = walk.start_address % pattern_bytes(mode)
     return [
-        f"The swizzle then exchanges 16-byte units within each {span_bytes(mode)} bytes:",
+        f"The swizzle then exchanges {1 << base}-byte units within each {span_bytes(mode)} bytes:",
         f"{target} of the address ^= {source}, a pattern that repeats every {pattern_bytes(mode)} bytes.",
         *(
             [f"The start lies {into:#x} into the pattern: steps are before the swizzle, addresses after it."]
@@ -107,6 +106,10 @@ def _swizzle_words(walk: Walk) -> list[str]:
             else []
         ),
     ]
+
+
+def _bit_range(first: int, count: int) -> str:
+    return f"bit {first}" if count == 1 else f"bits {first}..{first + count - 1}"
 
 
 def _down(walk: Walk, i: int, units: int) -> str:
@@ -119,9 +122,11 @@ def _ordinal(i: int) -> str:
     return "the first" if i == 0 else f"row {i}"
 
 
-def _across(walk: Walk) -> str:
+def _across(walk: Walk, j: int) -> str:
     if walk.swizzle == "INTER":
         return f"+LBO ({walk.lbo})"
+    if walk.lbo_is_address and (walk.start_address // UNIT_BYTES + j) * UNIT_BYTES % span_bytes(walk.swizzle) == 0:
+        return f"LBO ({walk.lbo:#x})"
     return f"+{UNIT_BYTES}" if walk.major == "K" else f"+SBO ({walk.sbo})"
 
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, cast
 
+from ..arguments import one_of
 from ..basis import has_basis
 from ..composed import ComposedLayout, SmemPtr, Swizzle
 from ..errors import LayoutError
+from ..hardware import SWIZZLES, AnySwizzleMode, byte_swizzle as byte_swizzle
 from ..layout import Layout
 from ..recast import upcast
 from ..writer import to_text
@@ -20,7 +22,6 @@ from .arch import (
     CORE_MATRIX_ROWS,
     MAJORS,
     SWIZZLE_BASE_BYTES,
-    SWIZZLE_BITS,
     SWIZZLE_MODES,
     SWIZZLE_SHIFT,
     UNIT_BITS,
@@ -29,7 +30,6 @@ from .arch import (
     span_bytes,
     swizzle_bits,
 )
-from .arguments import one_of
 
 
 def gmma_layout_atom(
@@ -90,17 +90,6 @@ def gmma_layout_atom(
     return ComposedLayout(element_swizzle(swizzle, bits), 0, tile)
 
 
-def byte_swizzle(mode: SwizzleMode) -> Swizzle:
-    """Return a mode's swizzle as a function on byte addresses.
-
-    Examples
-    --------
-    >>> print(byte_swizzle("SW128"))
-    Sw<3,4,3>
-    """
-    return Swizzle(swizzle_bits(mode), SWIZZLE_BASE_BYTES, SWIZZLE_SHIFT)
-
-
 def element_swizzle(mode: SwizzleMode, bits: int) -> Swizzle:
     """Return a mode's swizzle as a function on indices of elements of `bits` bits.
 
@@ -115,7 +104,7 @@ def element_swizzle(mode: SwizzleMode, bits: int) -> Swizzle:
 class SwizzledTile(NamedTuple):
     """Shared-memory layout in the parts that `split_swizzle` returns."""
 
-    mode: SwizzleMode
+    mode: AnySwizzleMode
     tile: Any
     """The layout under the swizzle, in elements."""
     offset_elems: int
@@ -124,7 +113,12 @@ class SwizzledTile(NamedTuple):
     """Byte address of the layout's smem pointer, where it has one."""
 
 
-def split_swizzle(operation: str, layout: Layout | ComposedLayout, bits: int) -> SwizzledTile:
+def split_swizzle(
+    operation: str,
+    layout: Layout | ComposedLayout,
+    bits: int,
+    modes: tuple[AnySwizzleMode, ...] = SWIZZLE_MODES,
+) -> SwizzledTile:
     """Take a shared-memory layout of elements of `bits` bits apart into swizzle mode, tile and offset.
 
     A swizzle is read as a function on byte addresses where its base says so (``Sw<B,4,3>``, or any under a smem
@@ -138,6 +132,8 @@ def split_swizzle(operation: str, layout: Layout | ComposedLayout, bits: int) ->
         A plain Layout means INTER.
     bits : int
         Width of an element.
+    modes : tuple of str, optional
+        Modes that the hardware knows. Default: Hopper's.
 
     Raises
     ------
@@ -161,16 +157,20 @@ def split_swizzle(operation: str, layout: Layout | ComposedLayout, bits: int) ->
     if not isinstance(layout.layoutB, Swizzle) or not isinstance(layout.layoutA, Layout):
         raise LayoutError(operation, (layout,), "need one swizzle over one plain layout")
     swizzle, offset = layout.layoutB, layout.offset
-    bases = [SWIZZLE_BASE_BYTES] if isinstance(offset, SmemPtr) else [SWIZZLE_BASE_BYTES, _element_base(bits)]
-    if swizzle.bits > max(SWIZZLE_BITS.values()) or swizzle.base not in bases or swizzle.shift != SWIZZLE_SHIFT:
-        forms = " or ".join(dict.fromkeys(f"Sw<B,{base},{SWIZZLE_SHIFT}>" for base in bases))
+    # An element form's base is lower by log2 of the bytes of an element, and higher below 8 bits.
+    bases = dict.fromkeys([0] if isinstance(offset, SmemPtr) else [0, _element_base(bits) - SWIZZLE_BASE_BYTES])
+    known = {(b, m + base, s): mode for mode in modes for b, m, s in (SWIZZLES[mode],) for base in bases}
+    mode = known.get((swizzle.bits, swizzle.base, swizzle.shift))
+    if mode is None:
+        forms = " or ".join(f"Sw<B,{SWIZZLE_BASE_BYTES + base},{SWIZZLE_SHIFT}>" for base in bases)
+        further = "".join(f", {byte_swizzle(other)} of bytes" for other in modes if other not in SWIZZLE_MODES)
         raise LayoutError(
             operation,
             (layout,),
-            f"unsupported swizzle {swizzle}: the hardware knows {forms} with B from 0 to 3 for {bits}-bit elements",
+            f"unsupported swizzle {swizzle}: the hardware knows {forms} with B from 0 to 3 for {bits}-bit elements"
+            f"{further}",
             "take the layout from gmma_layout_atom and tile_to_shape",
         )
-    mode = SWIZZLE_MODES[swizzle.bits]
     if isinstance(offset, SmemPtr):
         if offset.bits != bits:
             raise LayoutError(

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from ..arguments import integer, integers
+from ..bit_field import Field
 from ..errors import LayoutError
 from . import tensor_map_bits as fields
-from .arguments import integer, integers
 from .mapped_tensor import MAX_BOX, MAX_RANK, MappedTensor, bits_of, check_all_read, read_tensor, words_of
 
 MAX_PIXELS = 1 << fields.PIXELS.width
@@ -195,6 +196,6 @@ class Im2colTensorMap(MappedTensor):
         return tensor_map
 
 
-def _signed(field: fields.Field, bits: int, ordinal: int) -> int:
+def _signed(field: Field, bits: int, ordinal: int) -> int:
     value = field.read(bits, ordinal)
     return value - (1 << field.width) if value >> field.width - 1 else value

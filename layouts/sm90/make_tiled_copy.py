@@ -7,13 +7,13 @@ CuTe ``atom/copy_atom.hpp``.
 
 from __future__ import annotations
 
-from ..algebra import composition, filter, left_inverse, right_inverse
+from ..algebra import coalesce, composition, filter, left_inverse, right_inverse
+from ..arguments import wrong_type
 from ..errors import LayoutError
 from ..int_tuple import product_each, wrap
-from ..layout import Layout
+from ..layout import Layout, make_layout
 from ..modes import shape, size
 from ..tiling import raked_product
-from .arguments import wrong_type
 from .copy_atom import CopyAtom
 from .tiled_copy import TiledCopy
 from .tiled_mma import TiledMMA
@@ -144,6 +144,52 @@ def make_tiled_copy_S(atom: CopyAtom, copy: TiledCopy) -> TiledCopy:
 def make_tiled_copy_D(atom: CopyAtom, copy: TiledCopy) -> TiledCopy:
     """Tile a copy atom by the destination fragment of another copy's threads."""
     return TiledCopy(atom, _copy("make_tiled_copy_D", copy).get_layoutD_TV(), copy.tiler_mn)
+
+
+def make_cotiled_copy(atom: CopyAtom, atom_layout_tv: Layout, data_layout: Layout) -> TiledCopy:
+    """Tile a copy atom by the addresses that its threads' values have, in a tensor with a given layout.
+
+    Parameters
+    ----------
+    atom : CopyAtom
+        The instruction.
+    atom_layout_tv : Layout
+        (thread, value) -> address, in elements.
+    data_layout : Layout
+        Coordinate of the tensor -> address, one to one.
+
+    Raises
+    ------
+    LayoutError
+        If the tensor has no element at an address.
+
+    Examples
+    --------
+    >>> from cutepy.layouts.sm90 import make_copy_atom, universal_copy
+    >>> atom = make_copy_atom(universal_copy(32), 16)
+    >>> print(make_cotiled_copy(atom, Layout((8, 2), (2, 1)), Layout((8, 4), (4, 1))))
+    TiledCopy(CopyAtom(UniversalCopy<uint32_t>, 16), ((2,4),2):((4,1),8), <4:1,(2,2):(2,1)>)
+
+    References
+    ----------
+    CuTe ``atom/copy_atom.hpp``, ``make_cotiled_copy``.
+    """
+    # What lies beyond the tensor has stride 0, so that addresses without an element don't come back.
+    beyond = Layout(1, 0)
+    layout_tv = composition(make_layout(left_inverse(data_layout), beyond), atom_layout_tv)
+    if coalesce(composition(make_layout(data_layout, beyond), layout_tv[1])) != coalesce(atom_layout_tv[1]):
+        raise LayoutError(
+            "make_cotiled_copy",
+            (atom.name, atom_layout_tv, data_layout),
+            f"the tensor must have an element at each address of a thread's values, {atom_layout_tv[1]}",
+            "take an instruction of fewer repetitions, or another shape",
+        )
+    extents = product_each(data_layout.shape)
+    extents = extents if isinstance(extents, tuple) else (extents,)
+    along = (Layout(extents, tuple(int(i == mode) for i in range(len(extents)))) for mode in range(len(extents)))
+    tiler = tuple(filter(composition(coordinate, layout_tv)) for coordinate in along)
+    to_data = composition(Layout(extents), tiler)
+    return TiledCopy(atom, composition(left_inverse(to_data), layout_tv), tiler)
 
 
 def _mma(operation: str, mma: object) -> TiledMMA:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..arguments import integer, integers, one_of, text
 from ..errors import LayoutError
 from . import tensor_map_bits as fields
 from .arch import (
@@ -24,7 +25,6 @@ from .arch import (
     SwizzleMode,
     span_bytes,
 )
-from .arguments import integer, integers, one_of, text
 
 MAX_RANK = 5
 MAX_BOX = 256
@@ -106,7 +106,7 @@ class MappedTensor:
         bits = fields.IS_MAP.write(bits, 1)
         bits = fields.LARGE.write(bits, self.global_bytes >= _LARGE_BYTES)
         bits = fields.RANK.write(bits, self.rank - 1)
-        bits = fields.write_element_type(bits, TMA_CODES[self.dtype])
+        bits = self._write_type(bits)
         bits = fields.INTERLEAVE.write(bits, INTERLEAVES.index(self.interleave))
         bits = fields.SWIZZLE.write(bits, TMA_SWIZZLE[self.swizzle])
         bits = fields.FILL.write(bits, _FILLS.index(self.oob_fill))
@@ -118,15 +118,22 @@ class MappedTensor:
             bits = fields.ELEMENT_STRIDE.write(bits, self.element_strides[i] - 1, i)
         return bits
 
+    def _write_type(self, bits: int) -> int:
+        """Return the bits with the element type set."""
+        return fields.write_element_type(bits, TMA_CODES[self.dtype])
+
     # Rules.
 
     def _normalise(self) -> None:
-        object.__setattr__(self, "dtype", tma_dtype(type(self).__name__, self._operands(), self.dtype))
+        object.__setattr__(self, "dtype", self._known_dtype())
         for name in ("dims", "strides_bytes", "element_strides"):
             object.__setattr__(self, name, integers(type(self).__name__, name, getattr(self, name)))
         object.__setattr__(self, "element_strides", self.element_strides or (1,) * self.rank)
         address = integer(type(self).__name__, "global_address", self.global_address)
         object.__setattr__(self, "global_address", address)
+
+    def _known_dtype(self) -> str:
+        return tma_dtype(type(self).__name__, self._operands(), self.dtype)
 
     def _check_kinds(self) -> None:
         for name, choices in (
@@ -217,8 +224,10 @@ def bits_of(operation: str, words: Sequence[int]) -> int:
     return sum(word << 64 * i for i, word in enumerate(words))
 
 
-def read_tensor(operation: str, bits: int, mode: str) -> dict[str, Any]:
+def read_tensor(operation: str, bits: int, mode: str, types: dict[int, str] | None = None) -> dict[str, Any]:
     """Return the parameters of `MappedTensor` from a descriptor's bits.
+
+    `types` are the names of the element types by code; default: those of `TMA_CODES`.
 
     Raises
     ------
@@ -226,7 +235,7 @@ def read_tensor(operation: str, bits: int, mode: str) -> dict[str, Any]:
         If they are not those of a tensor map of this mode.
     """
     rank, code = fields.RANK.read(bits) + 1, fields.read_element_type(bits)
-    types = {number: name for name, number in TMA_CODES.items()}
+    types = types or {number: name for name, number in TMA_CODES.items()}
     interleave = fields.INTERLEAVE.read(bits)
     if rank > MAX_RANK or code not in types or interleave >= len(INTERLEAVES):
         kind = bits >> 64 & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""Occupancy of a streaming multiprocessor of Hopper (sm_90): CTAs that fit, and the limiting resource.
+"""Occupancy of a streaming multiprocessor of Hopper or Blackwell (sm_90, sm_100, sm_103): CTAs that fit, and the limit.
 
 References
 ----------

@@ -17,6 +17,7 @@ from ..grids.axes import joined, orientation, sides
 from ..grids.grid import Axis, Cell, Grid, Picture, table
 from ..grids.of_threads import owned_grid, tv_grid
 from ..grids.owners import owners_by_start
+from ..hardware import pattern_rows, span_bytes
 from ..layout import Layout
 from ..modes import size
 from ..writer import to_text
@@ -28,7 +29,6 @@ from .arch import (
     UNIT_BITS,
     UNIT_BYTES,
     WARP_THREADS,
-    swizzle_bits,
 )
 from .gmma import byte_swizzle
 from .walk import Walk
@@ -104,7 +104,7 @@ def matrix_copy_picture(traits: Any, bits: int) -> Picture:  # noqa: ANN401 - Ma
 
 
 def walk_grid(walk: Walk, shape_mn_k: tuple[int, int], title: str) -> Grid:
-    """Return the addresses at which wgmma reads an operand tile, by units of 16 bytes: MN down, K across."""
+    """Return the addresses at which an MMA reads an operand tile, by units of 16 bytes: MN down, K across."""
     per_unit = UNIT_BITS // walk.bits
     along = {"MN": (per_unit, 1), "K": (1, per_unit)}[walk.major]
     rows = Axis(-(-shape_mn_k[0] // along[0]), label=lambda i: str(i * along[0]), names="MN")
@@ -118,8 +118,8 @@ def walk_grid(walk: Walk, shape_mn_k: tuple[int, int], title: str) -> Grid:
 
     what = f"byte addresses of units of 16 bytes ({per_unit} elements of {walk.bits} bits along {walk.major})"
     return Grid(
-        rows.tiled(CORE_MATRIX_ROWS if walk.major == "K" else 1 << swizzle_bits(walk.swizzle)),
-        columns.tiled(CORE_MATRIX_ROWS) if walk.major == "MN" else columns,
+        rows.tiled(pattern_rows(walk.swizzle) if walk.major == "K" else span_bytes(walk.swizzle) // UNIT_BYTES),
+        columns.tiled(pattern_rows(walk.swizzle)) if walk.major == "MN" else columns,
         cell,
         title=title,
         caption=(f"{orientation(rows, columns)}; {what}", f"{walk.major}-major, {walk.swizzle}"),
@@ -194,7 +194,7 @@ def tma_grid(copy: Any) -> Grid:  # noqa: ANN401 - TmaCopy
 
 def tensor_map_grid(tensor_map: Any) -> Grid:  # noqa: ANN401 - TensorMap
     """Return a table of a TMA descriptor's dimensions: of the tensor in global memory, and of one copy of it."""
-    strides = (DTYPE_BITS[tensor_map.dtype] // 8 or "-", *tensor_map.strides_bytes)
+    strides = (_bytes(tensor_map.bits), *tensor_map.strides_bytes)
     known = list(zip(tensor_map.dims, strides, tensor_map.box, tensor_map.element_strides, strict=True))
     drawn = table(
         [[str(number) for number in of_dimension] for of_dimension in known],
@@ -207,15 +207,12 @@ def tensor_map_grid(tensor_map: Any) -> Grid:  # noqa: ANN401 - TensorMap
     return drawn.but(title=f"TMA descriptor, {tensor_map.dtype}", caption=(said, start, outside))
 
 
-def descriptor_picture(
-    descriptor: Any,  # noqa: ANN401 - GmmaDescriptor
-    walks: Sequence[Walk],
-    shape_mn_k: tuple[int, int] | None,
-) -> Picture:
+def _bytes(bits: int) -> str:
+    return f"{bits / 8:g}"
+
+
+def walk_picture(title: str, walks: Sequence[Walk], shape_mn_k: tuple[int, int] | None) -> Picture:
     """Return the addresses of a tile for each possible reading of a descriptor's bits."""
-    title = f"GMMA descriptor {int(descriptor):#018x}"
-    if descriptor.base_offset:
-        raise LayoutError("show", (title,), "the address walk is defined for base offset 0 only")
     grids = []
     for walk in walks:
         shape = shape_mn_k or (64, 2 * UNIT_BITS // walk.bits)
@@ -269,7 +266,7 @@ def _operand(
     """Return the grid of an operand of which each thread holds ``start + value``."""
     extents = tuple(shape_mnk[mode] for mode in _modes(name))
     dtype = {"A": traits.a_dtype, "B": traits.b_dtype, "C": traits.c_dtype}[name]
-    where = "in shared memory" if traits.source(name) == "smem" else "in registers"
+    where = {"smem": "in shared memory", "rmem": "in registers", "tmem": "in tensor memory"}[traits.source(name)]
     numbers = [threads(place) for place in range(threads.size())]
     grid = owned_grid(
         owners_by_start(starts, values, numbers),

@@ -86,7 +86,7 @@ class SmemRegion(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Of an element."""
+        """Bits of an element."""
         return self.content.bits
 
     @property

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..arguments import integer
 from ..basis import E
 from ..errors import LayoutError
 from ..layout import Layout
 from .arch import WARP_THREADS
-from .arguments import integer
 from .traits import CopyTraits
 
 if TYPE_CHECKING:

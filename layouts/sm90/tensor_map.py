@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from ..arguments import integers
 from ..drawable import Drawable
 from . import tensor_map_bits as fields
-from .arguments import integers
 from .mapped_tensor import (
     MAX_BOX as MAX_BOX,
     MAX_ELEMENT_STRIDE as MAX_ELEMENT_STRIDE,

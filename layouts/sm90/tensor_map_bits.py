@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
+from ..bit_field import Field
 from .arch import TMA_CODES, UNIT_BYTES
 
 SIZE_BYTES: Final = 128
@@ -14,41 +15,6 @@ USED_BYTES: Final = 64
 """Bytes of a tensor map that have a meaning."""
 ALIGNMENT: Final = 64
 _DIMENSIONS: Final = 5
-
-
-class Field(NamedTuple):
-    """Bit field, or several of one width side by side.
-
-    Attributes
-    ----------
-    bit, width : int
-        First bit of the first field, and width of each in bits.
-    """
-
-    bit: int
-    width: int
-
-    def read(self, bits: int, ordinal: int = 0) -> int:
-        """Return the value of a field.
-
-        Examples
-        --------
-        >>> Field(4, 8).read(0x1230), Field(4, 4).read(0x1230, ordinal=1)
-        (35, 2)
-        """
-        return bits >> self.bit + self.width * ordinal & (1 << self.width) - 1
-
-    def write(self, bits: int, value: int, ordinal: int = 0) -> int:
-        """Return the bits with a field set to a value, truncated to its width.
-
-        Examples
-        --------
-        >>> hex(Field(4, 8).write(0xFFFF, 0x123))
-        '0xf23f'
-        """
-        mask = (1 << self.width) - 1
-        at = self.bit + self.width * ordinal
-        return bits & ~(mask << at) | (value & mask) << at
 
 
 GLOBAL_ADDRESS: Final = Field(0, 64)

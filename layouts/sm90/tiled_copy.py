@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..algebra import AnyLayout, coalesce, composition, right_inverse
+from ..arguments import check_layout, integer, wrong_type
 from ..composed import ComposedLayout, SmemPtr
 from ..drawable import Drawable
 from ..errors import LayoutError
@@ -21,7 +22,6 @@ from ..modes import rank, shape, size, slice_, slice_and_offset, zip_modes
 from ..recast import upcast
 from ..tiling import logical_product, zipped_divide
 from ..writer import to_text
-from .arguments import check_layout, integer, wrong_type
 from .copy_atom import CopyAtom
 from .thrfrg import on_tile
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..algebra import AnyLayout, Tiler, complement, composition, left_inverse, right_inverse
+from ..arguments import check_layout, integer, wrong_type
 from ..composed import ComposedLayout
 from ..drawable import Drawable
 from ..errors import LayoutError
@@ -21,7 +22,6 @@ from ..modes import rank, slice_
 from ..tiling import make_fragment_like, tiled_product
 from ..writer import to_text
 from .arch import Major
-from .arguments import check_layout, integer, wrong_type
 from .gmma import check_major, split_swizzle
 from .iterator import GmmaDescriptorIterator
 from .thrfrg import on_tile, slice_thread, thrfrg

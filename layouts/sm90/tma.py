@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..algebra import AnyLayout, coalesce, composition, right_inverse
+from ..arguments import integer
 from ..basis import ScaledBasis
 from ..capacity import SMEM_BYTES_PER_CTA, smem_overrun
 from ..drawable import Drawable
@@ -22,7 +23,6 @@ from ..int_tuple import flatten_to_tuple, product_each, wrap
 from ..layout import Layout, make_identity_layout
 from ..modes import depth, rank, size
 from .arch import DTYPE_BITS, UNIT_BYTES, SwizzleMode, pattern_bytes
-from .arguments import integer
 from .gmma import split_swizzle
 from .tensor_map import SMEM_ALIGNMENT, TensorMap, tma_dtype
 
@@ -161,6 +161,7 @@ def make_tma_copy(
     except LayoutError as error:
         raise LayoutError(_OPERATION, operands, error.condition, error.hint) from error
     tile: Layout = parts.tile
+    mode = cast(SwizzleMode, parts.mode)
     if rank(tile) != rank(gmem_layout):
         raise LayoutError(
             _OPERATION,
@@ -171,14 +172,14 @@ def make_tma_copy(
     extents = _box_extents(operands, tile)
     missing = [mode for mode in range(rank(gmem_layout)) if mode not in extents and gmem_layout[mode].size() != 1]
     modes = (*extents, *missing)
-    boxes = _boxes(operands, tile, parts.mode, extents, bits)
+    boxes = _boxes(operands, tile, mode, extents, bits)
     _check_smem(operands, boxes)
     box_shape = tuple(extents.get(mode, 1) for mode in modes)
     box = _divide_among(operands, list(box_shape), multicast)
     dims = tuple(gmem_layout[mode].size() for mode in modes)
     strides = _strides_bytes(operands, gmem_layout, modes, dims, bits)
     try:
-        tensor_map = TensorMap(dtype, dims, strides, box, global_address=global_address, swizzle=parts.mode)
+        tensor_map = TensorMap(dtype, dims, strides, box, global_address=global_address, swizzle=mode)
     except LayoutError as error:
         raise error.within(_OPERATION, operands) from error
     return TmaCopy(tensor_map, modes, boxes, multicast, box_shape)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..grids.grid import Grid, Picture
 
 Operand = Literal["A", "B", "C"]
-Source = Literal["smem", "rmem"]
+Source = Literal["smem", "rmem", "tmem"]
 
 
 @dataclass(frozen=True)

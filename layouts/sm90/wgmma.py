@@ -13,10 +13,10 @@ import re
 from dataclasses import dataclass
 from typing import NoReturn
 
+from ..arguments import integer, text
 from ..errors import LayoutError
 from ..layout import Layout
 from .arch import DTYPE_BITS, WARPGROUP_THREADS, WGMMA_M, Major
-from .arguments import integer, text
 from .traits import MmaTraits, Operand, Source
 
 _FLOAT8 = ("E4M3", "E5M2")

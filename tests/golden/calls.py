@@ -11,6 +11,7 @@ from typing import Any
 import cutepy.layouts as cl
 from cutepy.layouts import parse, to_text
 from cutepy.layouts.layout import raw_layout
+from tests.golden.calls_sm100 import CALLS as CALLS_SM100
 
 HERE = Path(__file__).parent
 Operand = int | str
@@ -46,6 +47,8 @@ def call(op: str, operands: Sequence[Operand]) -> Any:
     """Compute one vector's answer with `cutepy.layouts`."""
     if op in _SPECIAL:
         return _SPECIAL[op](*operands)
+    if op in CALLS_SM100:
+        return CALLS_SM100[op](*operands)
     if TILED_MMA.fullmatch(op):
         return _tiled_mma(op, operands)
     if operands and operands[0] in ("MN", "K"):
@@ -58,7 +61,7 @@ def call(op: str, operands: Sequence[Operand]) -> Any:
 
 
 def agrees(got: Any, expected: Any) -> bool:
-    """Whether an answer has every field that the vector records; a descriptor's tile is what it was made from."""
+    """Return True if an answer has every field of the vector; a descriptor's tile is the input that made it."""
     if isinstance(expected, dict):
         answers = {key: value for key, value in expected.items() if key not in ("tile", "u128")}
         return isinstance(got, dict) and all(got.get(key) == value for key, value in answers.items())

@@ -135,7 +135,7 @@ class Pattern:
         return wavefronts(self.instruction.kind, self.instruction.size, self.addresses)
 
     def lanes(self) -> list[int]:
-        """What the 32 lanes are given: of matrices the lanes beyond the rows repeat them."""
+        """Addresses of the 32 lanes: for matrices, the lanes beyond the rows repeat them."""
         given = [OFF if address is None else address for address in self.addresses]
         return [given[lane % len(given)] for lane in range(32)]
 

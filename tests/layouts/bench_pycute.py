@@ -63,7 +63,7 @@ class Case:
 
 
 def recipe(value: Any) -> Recipe | None:
-    """How to make an operand anew in either module; None for what pycute has not."""
+    """Return a function that makes an operand anew in either module; None for an operand that pycute lacks."""
     if value is None or isinstance(value, int):
         return lambda module: value
     if isinstance(value, Layout):

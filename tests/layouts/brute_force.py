@@ -28,7 +28,7 @@ def size(t):
 
 
 def congruent(a, b):
-    """Whether two nested tuples have one nesting."""
+    """Return True if two nested tuples have one nesting."""
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(congruent, a, b))
     return not isinstance(a, tuple) and not isinstance(b, tuple)
@@ -123,7 +123,7 @@ def greedy_complement(indices, count):
 
 
 def is_plain_swizzled(layout):
-    """Whether this is a swizzle of element indices over a plain layout."""
+    """Return True for a swizzle of element indices over a plain layout."""
     return (
         isinstance(layout, ComposedLayout)
         and isinstance(layout.layoutB, Swizzle)

@@ -70,7 +70,7 @@ def check_bases_are_values(basis):
     assert basis != ScaledBasis(basis.value + 1, basis.modes)
     assert basis != (basis.value, basis.modes)
     for change in (lambda: setattr(basis, "value", 1), lambda: delattr(basis, "value")):
-        with pytest.raises(AttributeError, match="ScaledBasis is immutable"):
+        with pytest.raises(AttributeError):
             change()
 
 

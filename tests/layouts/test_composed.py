@@ -114,7 +114,7 @@ def test_pointers_are_values(pointer):
     assert pointer != SmemPtr(pointer.bits + 1, pointer.address)
     assert pointer != (pointer.bits, pointer.address)
     for change in (lambda: setattr(pointer, "bits", 1), lambda: delattr(pointer, "bits")):
-        with pytest.raises(AttributeError, match="SmemPtr is immutable"):
+        with pytest.raises(AttributeError):
             change()
 
 

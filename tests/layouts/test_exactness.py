@@ -385,7 +385,7 @@ def test_swizzles_on_the_left_are_exact(layout, b):
 
 
 def divided_exactly(layout, tiler):
-    """Whether (tile, rest) of one mode have each element of `layout` once, and its value."""
+    """Return True if (tile, rest) of one mode have each element of `layout` once, and its value."""
     tile = Layout(tiler) if isinstance(tiler, int) else tiler
     rest = complement(tile, coalesce(layout).shape)
     elements = [x + y for y in bf.table(rest) for x in bf.table(tile)]

@@ -54,7 +54,7 @@ def _readable(row: Vector) -> bool:
 
 @pytest.mark.parametrize("row", _refused(), ids=lambda row: f"{row['op']}({', '.join(map(str, row['in']))})")
 def test_refuses_what_cute_refuses(row: Vector):
-    """What a static_assert of CuTe rejects raises a LayoutError that names the operation and its operands."""
+    """A static_assert of CuTe is a LayoutError here that names the operation and its operands."""
     with pytest.raises(LayoutError) as raised:
         call(row["op"], row["in"])
     error = raised.value
@@ -89,7 +89,7 @@ def test_text_of_every_vector_reads_back(file: str):
 
 
 def _has_negative_extent(text: str) -> bool:
-    """Whether a text is of a result that CuTe makes of negative strides, and that is refused as text."""
+    """Return True for a text of a result that CuTe makes of negative strides, and that is refused as text."""
     try:
         parse(text)
     except LayoutError as error:

@@ -155,7 +155,7 @@ def check_shape_div_exists_where_one_divides_the_other(pair):
         quotients = zip(bf.leaves(a), bf.leaves(b), bf.leaves(shape_div(a, b)), strict=True)
         assert all(q == max(1, x // y) for x, y, q in quotients)
     else:
-        with pytest.raises(LayoutError, match="divisibility"):
+        with pytest.raises(LayoutError):
             shape_div(a, b)
 
 
@@ -165,7 +165,7 @@ def check_shape_div_exists_where_one_divides_the_other(pair):
 
 
 def is_refined(a, b):
-    """Whether every leaf of `a` faces a subtree of `b`."""
+    """Return True if every leaf of `a` faces a subtree of `b`."""
     if isinstance(a, tuple):
         return isinstance(b, tuple) and len(a) == len(b) and all(map(is_refined, a, b))
     return True

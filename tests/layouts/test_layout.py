@@ -160,7 +160,7 @@ def zeros_for_none(crd):
 
 
 def fits(full, crd, shape):
-    """Whether the coordinate `full` of the whole nesting agrees with `crd` where that is not None."""
+    """Return True if the coordinate `full` of the whole nesting agrees with `crd` where that is not None."""
     if crd is None:
         return True
     if isinstance(crd, tuple):

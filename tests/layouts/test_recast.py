@@ -58,7 +58,7 @@ def check_upcast_undoes_downcast_wherever_that_exists(layout, n):
     if 1 in bf.leaves(layout.stride):
         assert upcast(downcast(layout, n), n) == layout
     else:
-        with pytest.raises(LayoutError, match="requires adjacent elements"):
+        with pytest.raises(LayoutError):
             downcast(layout, n)
 
 
@@ -94,7 +94,7 @@ def check_upcast_exists_where_strides_and_factor_divide(layout, n):
     if all(d % n == 0 or n % d == 0 for d in strides):
         assert bf.congruent(upcast(layout, n).shape, layout.shape)
     else:
-        with pytest.raises(LayoutError, match="divisibility"):
+        with pytest.raises(LayoutError):
             upcast(layout, n)
 
 

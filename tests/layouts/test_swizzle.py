@@ -74,9 +74,9 @@ def test_swizzles_are_values(swizzle, other):
     assert (swizzle == other) == (repr(swizzle) == repr(other))
     assert hash(swizzle) == hash(parse(str(swizzle)))
     assert swizzle != (swizzle.bits, swizzle.base, swizzle.shift)
-    with pytest.raises(AttributeError, match="Swizzle is immutable; cannot set bits"):
+    with pytest.raises(AttributeError):
         swizzle.bits = 1
-    with pytest.raises(AttributeError, match="Swizzle is immutable; cannot delete bits"):
+    with pytest.raises(AttributeError):
         del swizzle.bits
 
 

@@ -31,7 +31,7 @@ def pairs_of_one_shape(draw, **options):
 
 
 def agreement(a, b):
-    """How many indices 0, 1, ... two bijections give to the same coordinates."""
+    """Count the indices 0, 1, ... that two bijections give to the same coordinates."""
     return next((i for i, (x, y) in enumerate(zip(*map(inverse, (a, b)), strict=True)) if x != y), a.size())
 
 
@@ -95,7 +95,7 @@ def test_a_swizzle_limits_a_common_vector_to_the_bits_that_it_keeps(pair, swizzl
 
 
 def is_made_of_blocks(indices, n):
-    """Whether the indices are whole aligned runs of `n`."""
+    """Return True if the indices are whole aligned runs of `n`."""
     return all(i - i % n + k in indices for i in indices for k in range(n))
 
 

@@ -25,7 +25,7 @@ class Disagreement:
 
 
 def ours(case: Case) -> Any:
-    """What cutepy answers: a value, the LayoutError it raises, or a text naming any other exception."""
+    """cutepy's answer: a value, the LayoutError it raises, or a text naming any other exception."""
     try:
         return call(case.op, case.operands)
     except LayoutError as error:

@@ -136,7 +136,7 @@ class CppOracle:
         return answers
 
     def printed(self, statements: Sequence[str]) -> list[str]:
-        """What each statement writes to the standard output.
+        """Output of each statement.
 
         Raises
         ------

@@ -77,7 +77,7 @@ def _join(form: str, trees: list[Tree]) -> str | None:
 
 
 def _is_tiler(tree: Tree) -> bool:
-    """Whether a tuple's entry holds a layout or an underscore, at any depth."""
+    """Return True if a tuple's entry holds a layout or an underscore, at any depth."""
     kind, arguments = tree
     if kind in ("cute::Underscore", "cute::Layout", "cute::ComposedLayout", "cute::Swizzle"):
         return True

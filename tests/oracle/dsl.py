@@ -30,7 +30,7 @@ _WIDTHS = {"uint8_t": 8, "uint16_t": 16, "uint32_t": 32, "uint64_t": 64, "uint12
 
 
 def offers(op: str, operands: Sequence[int | str]) -> bool:
-    """Whether the DSL answers such a case as CuTe does: plain layouts, layout tilers, no negative strides."""
+    """Return True if the DSL answers such a case as CuTe does: plain layouts, layout tilers, no negative strides."""
     name = op.split("<")[0]
     layouts = [x for x in operands if isinstance(x, str) and ":" in x]
     if name not in (*_CALLS, *_SAME) or any(" o " in x or "Sw<" in x for x in map(str, operands)):
@@ -50,7 +50,7 @@ def offers(op: str, operands: Sequence[int | str]) -> bool:
 
 
 def _has_single(operand: int | str) -> bool:
-    """Whether a rank-1 tuple is written in it: the DSL unwraps some of them."""
+    """Return True if it contains a rank-1 tuple: the DSL unwraps some of them."""
     return isinstance(operand, str) and re.search(r"\((-?\d+|\([^()]*\))\)", operand) is not None
 
 
@@ -73,7 +73,7 @@ def _normal(answer: Any) -> Any:
 
 
 def answer(cases: Sequence[Case]) -> list[Any]:
-    """What the DSL answers to each case, as the vectors write it; the text of its exception where it raises one."""
+    """The DSL's answer to each case, as the vectors write it; the text of its exception where it raises one."""
     import cutlass.cute as cute
 
     answers: list[Any] = []

@@ -130,7 +130,7 @@ def table(cells: dict[tuple[int, int], str], rows: int, columns: int) -> Table:
 
 
 def our_object(case: Case) -> tuple[Any, tuple[int, ...]]:
-    """What cutepy makes of a case, and the shape of its picture."""
+    """cutepy's object of a case, and the shape of its picture."""
     if case.op == "mma":
         mma = our_mma(*case.operands)
         return mma, mma.tile_shape
@@ -166,7 +166,7 @@ def _first(text: str) -> str:
 
 
 def cpp_tables(cases: Sequence[Case], oracle: CppOracle) -> list[Tables]:
-    """What C++ CuTe's printers draw."""
+    """Tables that C++ CuTe's printers draw."""
     found = []
     printed = oracle.printed([f"print_latex({_cpp(case)});" for case in cases])
     for case, text in zip(cases, printed, strict=True):

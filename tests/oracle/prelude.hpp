@@ -140,6 +140,45 @@ template <class Op> void emit_traits(int index) {
   emit_type("\"CLayout\":", typename Traits::CLayout{}, "}\n");
 }
 
+// Blackwell: descriptors with the address of every 16-byte unit of the tile, traits of copies and MMAs.
+template <class T, UMMA::Major major, class Layout, class MN, class K>
+void emit_umma_descriptor(int index, Layout const& layout, MN mn, K k, int mn_block, int k_block, std::size_t base) {
+  auto tiles = tiled_operand<T>(layout, mn, k, base);
+  auto descs = make_tensor<UMMA::smem_desc<major>>(tiles);
+  UMMA::SmemDescriptor d = descs(0, mn_block, k_block);
+  auto tile = tiles(make_coord(_, _), mn_block, k_block);
+  constexpr int per = 128 / sizeof_bits_v<T>;
+  printf("%d\t{\"desc\":\"0x%016llx\",\"units\":[", index, static_cast<unsigned long long>(d.desc_));
+  bool first = true;
+  for (int i = 0; i < size(mn); i += (major == UMMA::Major::K ? 1 : per)) {
+    for (int j = 0; j < size(k); j += (major == UMMA::Major::K ? per : 1)) {
+      printf(first ? "%zu" : ",%zu", std::size_t(reinterpret_cast<char*>(&tile(i, j)) - static_cast<char*>(nullptr)));
+      first = false;
+    }
+  }
+  printf("],");
+  emit_type("\"tile\":", tensor<0>(tiles).layout(), "}\n");
+}
+
+template <class Op> void emit_copy_traits(int index) {
+  using Traits = Copy_Traits<Op>;
+  printf("%d\t", index);
+  emit_type("{\"ThrID\":", typename Traits::ThrID{}, ",");
+  emit_type("\"ValID\":", typename Traits::ValID{}, ",");
+  emit_type("\"SrcLayout\":", typename Traits::SrcLayout{}, ",");
+  emit_type("\"DstLayout\":", typename Traits::DstLayout{}, ",");
+  emit_type("\"RefLayout\":", typename Traits::RefLayout{}, "}\n");
+}
+
+template <class Traits> void emit_umma_traits(int index) {
+  printf("%d\t{\"idesc\":%u,", index, uint32_t(Traits{}.idesc_));
+  emit_type("\"Shape_MNK\":", typename Traits::Shape_MNK{}, ",");
+  emit_type("\"ThrID\":", typename Traits::ThrID{}, ",");
+  emit_type("\"ALayout\":", typename Traits::ALayout{}, ",");
+  emit_type("\"BLayout\":", typename Traits::BLayout{}, ",");
+  emit_type("\"CLayout\":", typename Traits::CLayout{}, "}\n");
+}
+
 template <class Part> void emit_partition(int index, Part const& part, int const* base) {
   printf("%d\t", index);
   emit_type("{\"layout\":", part.layout(), ",");

@@ -1,10 +1,11 @@
-"""Which C++ statement answers each kind of reference vector: one line per case, `emit...(index, expression);`."""
+"""C++ statements of the reference vectors: one line for each kind of case, `emit...(index, expression);`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
+from tests.oracle import statements_sm100
 from tests.oracle.notation import integers, to_cpp
 
 Operand = int | str
@@ -48,6 +49,8 @@ def statement(index: int, op: str, operands: Sequence[Operand]) -> str:
     plain = expression(op, operands)
     if plain is not None:
         return f"emit({index}, {plain});"
+    if statements_sm100.knows(op):
+        return statements_sm100.statement(index, op, [str(x) for x in operands])
     if op == "mma_traits":
         return f"emit_traits<{atom_type(str(operands[0]))}>({index});"
     if op == "eval":
@@ -63,6 +66,8 @@ def statement(index: int, op: str, operands: Sequence[Operand]) -> str:
 
 def expression(op: str, operands: Sequence[Operand]) -> str | None:
     """The C++ expression whose static type is the answer, or None where a program must run to know it."""
+    if statements_sm100.knows(op):
+        return statements_sm100.expression(op, [str(x) for x in operands])
     if op in ("eval", "swizzle_apply", "mma_traits", "make_gmma_desc", "desc_iterator_layout"):
         return None
     if op in _MMA_VALUES:

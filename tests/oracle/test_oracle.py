@@ -11,6 +11,7 @@ from tests.oracle.notation import to_cpp
 from tests.oracle.questions import questions
 from tests.oracle.questions_copy import WARP_ATOMS, copies
 from tests.oracle.questions_sm90 import atom_names, extended_atom_names, hopper
+from tests.oracle.questions_sm100 import blackwell, fixed
 from tests.oracle.statements import expression, statement
 
 
@@ -57,7 +58,7 @@ def test_values_of_types(spelling: str, value: object):
 
 def test_every_vector_has_a_statement():
     """The oracle knows how to ask every operation of the reference vectors."""
-    for file in ("algebra", "gmma_atoms", "tile_to_shape", "descriptors", "tv_layouts", "copies"):
+    for file in ("algebra", "gmma_atoms", "tile_to_shape", "descriptors", "tv_layouts", "copies", "umma"):
         for row in vectors(file):
             assert statement(0, row["op"], row["in"]).endswith(";")
 
@@ -74,6 +75,10 @@ def test_draws_are_reproducible_and_cover_the_vectors_operations():
     assert {"SM90_64x8x16_F32F16F16_SS", "SM90_64x256x32_S32U8S8_RS_TN_SATURATE"} <= set(atom_names())
     copy_ops = {op for op, _ in copies(3, 300)}
     assert {row["op"] for row in vectors("copies")} == copy_ops
+    drawn_of_blackwell = list(blackwell(3, 200))
+    assert drawn_of_blackwell == list(blackwell(3, 200))
+    assert {row["op"] for row in vectors("umma")} >= {op for op, _ in drawn_of_blackwell}
+    assert [(row["op"], tuple(row["in"])) for row in vectors("umma")] == fixed()
     assert len(atom_names()) == 320
     assert len(extended_atom_names()) == 736
     assert sorted(WARP_ATOMS) == sorted(sm80.mma_names())

@@ -13,7 +13,7 @@ SQUARE = Layout((32, 32), (32, 1))
 
 
 def memory_elements(layout):
-    """How many elements of memory a layout reaches, by asking for every coordinate."""
+    """Count the elements of memory that a layout reaches, by asking for every coordinate."""
     return 1 + max(layout(i) for i in range(layout.size()))
 
 

@@ -10,7 +10,7 @@ GROUPS = {1: WARP, 2: WARP, 4: WARP, 8: HALVES, 16: QUARTERS}
 
 
 def agrees(by_lane, partner_of):
-    """Whether each active lane's partner is off or reads the same address."""
+    """Return True if each active lane's partner is off or reads the same address."""
     for lane, address in by_lane.items():
         partner = partner_of(lane)
         if partner in by_lane and by_lane[partner] != address:
@@ -19,7 +19,7 @@ def agrees(by_lane, partner_of):
 
 
 def merges(by_lane):
-    """Whether lanes agree with a neighbour: 0 with 1, 2 with 3 ...; or 0 with 2, 1 with 3, 4 with 6 ..."""
+    """Return True if lanes agree with a neighbour: 0 with 1, 2 with 3 ...; or 0 with 2, 1 with 3, 4 with 6 ..."""
     return agrees(by_lane, lambda lane: lane + 1 if lane % 2 == 0 else lane - 1) or agrees(
         by_lane, lambda lane: lane + 2 if lane % 4 in (0, 1) else lane - 2
     )

@@ -1,4 +1,4 @@
-"""What stands beside a value: its table, its name, and what is neither, which ``parse`` refuses."""
+"""Text beside a value: its table, its name, and text that is neither, which ``parse`` refuses."""
 
 import re
 
@@ -18,7 +18,7 @@ def rows(count, width, end="\n"):
 
 
 def grid(layout):
-    """What C++ print_layout writes below the layout."""
+    """The table that C++ print_layout writes below the layout."""
     m, n = layout.shape
     border = "    +" + "----+" * n
     lines = ["   " + "".join(f"{j:5d}" for j in range(n)), border]

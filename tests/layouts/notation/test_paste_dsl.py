@@ -1,4 +1,4 @@
-"""What the installed CuTe DSL prints, live, of random layouts, tensors, MMAs and copies: read back, and drawn."""
+"""Output of the installed CuTe DSL for random layouts, tensors, MMAs and copies, read back and drawn."""
 
 import random
 from typing import Any

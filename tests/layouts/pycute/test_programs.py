@@ -61,7 +61,7 @@ CLASSES = {
 
 @pytest.fixture
 def star(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """What `from pycute import *` gives a program."""
+    """Names that `from pycute import *` gives a program."""
     monkeypatch.setitem(sys.modules, "pycute", layouts)
     names: dict[str, Any] = {}
     exec("from pycute import *", names)

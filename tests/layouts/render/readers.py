@@ -1,4 +1,4 @@
-"""What was drawn, read back: readers of each format that share no code with the renderers.
+"""Readers of drawn layouts, one for each format, that share no code with the renderers.
 
 Each gives a grid as {(row label, column label): text}, and what else the format says.
 """

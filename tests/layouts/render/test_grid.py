@@ -39,7 +39,7 @@ from cutepy.layouts.render.palette import FILLS, INK
 from cutepy.testing.strategies import layouts
 from tests.layouts import brute_force
 from tests.layouts.render.readers import read_text
-from tests.messages import refuses
+from tests.messages import pins, refuses
 
 SW128 = sm90.gmma_layout_atom("K", "SW128", 16)
 
@@ -84,7 +84,7 @@ def test_composed_layouts_and_coordinates_are_drawn():
 def test_extents_of_nothing_draw_nothing():
     grid = layout_grid(Layout((0, 3)))
     assert grid.cells == ()
-    assert "(no elements)" in render_text(grid)
+    pins(render_text(grid))
     assert "<svg" in render_svg(grid)
 
 
@@ -229,7 +229,6 @@ def test_a_summary_shows_the_first_of_each_tile(layout, limit):
     assert small.size <= limit
     if small is whole:
         return
-    assert "too many here" in small.caption[-1]
     rows, columns = map(int, small.caption[-1].partition("stands for ")[2].split(" of ")[0].split(" x "))
     for i in range(small.rows.size):
         for j in range(small.columns.size):
@@ -297,7 +296,6 @@ def test_a_thousand_squared_takes_less_than_a_second(what, render):
         if spent[-1] < 1:
             break
     assert min(spent) < 1
-    assert "are too many here" in drawn or "too large to draw" in drawn
     assert len(drawn) < 3_000_000
 
 
@@ -355,7 +353,7 @@ def contrast(a, b):
 
 
 def as_dichromat(colour, kind):
-    """What a dichromat sees, by the matrices of Viénot, Brettel and Mollon (1999), in linear RGB."""
+    """A colour as a dichromat sees it, by the matrices of Viénot, Brettel and Mollon (1999), in linear RGB."""
     matrix = {
         "protan": ((0.11238, 0.88762, 0.0), (0.11238, 0.88762, 0.0), (0.00401, -0.00401, 1.0)),
         "deutan": ((0.29275, 0.70725, 0.0), (0.29275, 0.70725, 0.0), (-0.02234, 0.02234, 1.0)),

@@ -14,6 +14,7 @@ from cutepy.layouts import (
     complement,
     composition,
     flat_divide,
+    flat_product,
     logical_divide,
     logical_product,
     make_layout,
@@ -24,7 +25,9 @@ from cutepy.layouts import (
     steps,
     tile_to_shape,
     tiled_divide,
+    tiled_product,
     zipped_divide,
+    zipped_product,
 )
 from cutepy.layouts.render import picture_of, render_html, render_svg, render_text
 from cutepy.testing.strategies import layouts
@@ -99,6 +102,13 @@ def test_copies_keep_their_colour_through_a_product(operation, block):
     arrangement = picture.grids[1]
     assert [cell.colour for cell in cells(arrangement)] == [0, 2, 1, 3]
     assert picture.grids[-1].title.endswith(str(result))
+
+
+@pytest.mark.parametrize("operation", [zipped_product, tiled_product, flat_product, blocked_product, logical_product])
+def test_a_product_is_shown_by_way_of_the_logical_product(operation):
+    block, tiler = Layout((2, 3), (3, 1)), Layout(4)
+    shown = [title.partition(" ")[0] for title in titles(steps(operation, block, tiler))]
+    assert shown == ["block", "copies", *["logical_product"] * (operation is not logical_product), operation.__name__]
 
 
 def test_tile_to_shape_shows_atom_arrangement_and_result():

@@ -10,9 +10,30 @@ import pytest
 from hypothesis import given, strategies as st
 
 import cutepy
-from cutepy.layouts import Layout, LayoutError, ParseError, Swizzle, compare, parse, save, show, sm90, tile_to_shape
+from cutepy.layouts import (
+    Layout,
+    LayoutError,
+    ParseError,
+    Swizzle,
+    compare,
+    parse,
+    save,
+    show,
+    sm90,
+    sm100,
+    tile_to_shape,
+)
 from cutepy.layouts.banks import bank_conflicts, warp_access
-from cutepy.layouts.render import picture_of, render_html, render_latex, render_svg, render_text, tensor_grid
+from cutepy.layouts.grids.grid import Picture
+from cutepy.layouts.render import (
+    layout_grid,
+    picture_of,
+    render_html,
+    render_latex,
+    render_svg,
+    render_text,
+    tensor_grid,
+)
 from cutepy.layouts.render.output import terminal_width
 from cutepy.layouts.sm90 import arch
 from cutepy.testing.strategies import any_layouts
@@ -34,6 +55,16 @@ DRAWN = [
     sm90.GmmaDescriptorIterator(SMEM, major="K", bits=16, mma_shape=(64, 16)),
     sm90.GmmaDescriptorIterator(SMEM, major="K", bits=16, mma_shape=(64, 16))[0, 1],
     sm90.GmmaDescriptor.decode(0x4000004000000040),
+    sm100.SmemDescriptor.decode(0x4000404000010040),
+    sm100.SmemDescriptorIterator(SMEM, major="K", bits=16, mma_shape=(64, 16)),
+    sm100.NarrowTensorMap("b4x16", (512, 128), (256,), (256, 128), swizzle="SW128"),
+    sm100.InstrDescriptor("mxf4nvf4", 128, 64),
+    sm100.tmem_accumulator(64, 32),
+    sm100.tmem_scale_factors(128, 4),
+    sm100.tmem_load_traits("16x64b", 2),
+    sm100.tmem_cp_traits("32x128b.warpx4"),
+    sm100.umma_traits("mxf8f6f4", 128, 32),
+    sm100.TmemPlan.of(D=(sm100.tmem_accumulator(128, 128), 2), SFA=4),
 ]
 
 
@@ -56,14 +87,14 @@ def test_every_object_fits_the_terminal(value, width, capsys):
 
 
 def test_what_cannot_be_drawn_is_shown_as_its_repr():
-    assert sm90.GmmaDescriptor(0, 16, 16, base_offset=1)._repr_html_() is None
-    assert sm90.GmmaDescriptor(0, 16, 16, base_offset=1)._repr_svg_() is None
+    assert sm90.GmmaDescriptor(0, 16, 16, base_offset=1, layout_type=1)._repr_html_() is None
+    assert sm90.GmmaDescriptor(0, 16, 16, base_offset=1, layout_type=1)._repr_svg_() is None
 
 
 @pytest.mark.parametrize("value", DRAWN, ids=lambda value: type(value).__name__)
 def test_reprs_paste_back(value):
     names = {name: getattr(cutepy.layouts, name) for name in cutepy.layouts.__all__}
-    names |= {name: getattr(sm90, name) for name in sm90.__all__}
+    names |= {name: getattr(room, name) for room in (sm90, sm100) for name in room.__all__}
     assert eval(repr(value), names) == value
 
 
@@ -307,3 +338,13 @@ def test_a_small_picture_is_whole_in_a_notebook():
     drawn = Layout((8, 8))._repr_html_()
     assert drawn.count("<td") == 64
     assert "folded" not in drawn
+
+
+def test_a_title_is_a_comment_of_latex():
+    picture = Picture((picture_of(Layout(2)),), "a ~z\x7f\x1f\né")
+    assert "% a ~z????" in render_latex(picture).split("\n")
+
+
+def test_the_title_of_a_grid_stands_in_latex_once():
+    titled = render_latex(layout_grid(Layout(2), title="a_b"))
+    assert titled.count(r"\bfseries a\_b") == titled.count(r"\bfseries") == 1

@@ -19,7 +19,7 @@ document.body.dataset.loaded = performance.getEntriesByType("resource").length;
 
 
 def pointed_at(page, cell, folder):
-    """What the page says, and which cells it outlines, once the pointer is on a cell."""
+    """The text of the page, and the cells that it outlines, with the pointer on a cell."""
     text = page.read_text(encoding="utf-8").replace("</body>", POINT.format(cell=cell))
     page.write_text(text, encoding="utf-8")
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}", "--dump-dom"]

@@ -1,4 +1,4 @@
-"""What every renderer draws is read back and compared with the layout, computed by brute force."""
+"""Every renderer's drawing, read back, equals the layout by brute force."""
 
 import re
 
@@ -31,7 +31,7 @@ def drawn_layouts():
 
 
 def values(layout):
-    """What a layout maps 0, 1, ... to, as the notation writes it."""
+    """Values of a layout at 0, 1, ..., as the notation writes them."""
     if isinstance(layout, ComposedLayout) and isinstance(layout.offset, SmemPtr):
         # A swizzle of byte addresses moves elements of 1, 2 or 4 bytes whole.
         width = layout.offset.bits // 8

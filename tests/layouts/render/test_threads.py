@@ -28,7 +28,7 @@ def owners(grid):
 
 
 def fragment(row, column, per_register):
-    """Who holds an element of a wgmma fragment: PTX ISA, "Register Fragments", figures of D and of A.
+    """Thread of an element of a wgmma fragment: PTX ISA, "Register Fragments", figures of D and of A.
 
     A warp has 16 rows; a thread `per_register` neighbours of a row, 32 bits, in each of the rows 8 apart; then those to
     the right.
@@ -247,7 +247,7 @@ def test_a_word_alone_is_drawn_for_both_majors():
     (grid,) = picture_of(word, major="K", bits=16, shape_mn_k=(8, 16)).grids
     assert (grid.rows.size, grid.columns.size) == (8, 2)
     with refuses(LayoutError):
-        picture_of(sm90.GmmaDescriptor(0, 16, 16, base_offset=1))
+        picture_of(sm90.GmmaDescriptor(0, 16, 16, base_offset=1, layout_type=1))
 
 
 def test_an_iterator_is_drawn_block_by_block():

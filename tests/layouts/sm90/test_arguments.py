@@ -1,4 +1,4 @@
-"""What is of another type than it must be is a TypeError that names the function and the parameter."""
+"""Arguments of a wrong type raise a TypeError that names the function and the parameter."""
 
 from enum import IntEnum
 

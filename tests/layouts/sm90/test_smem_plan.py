@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 from cutepy.layouts import Layout, LayoutError, cosize
 from cutepy.layouts.render import picture_of
 from cutepy.layouts.sm90 import SmemArray, SmemPlan, StagedTile, arch
-from tests.messages import refuses
+from tests.messages import pins, refuses
 
 arrays = st.builds(SmemArray, st.integers(1, 500), st.sampled_from([8, 16, 32, 64]), st.sampled_from([0, 8, 128, 1024]))
 tiles = st.builds(
@@ -68,7 +68,7 @@ def test_overlays_that_have_no_holder_are_refused():
         with refuses(LayoutError):
             SmemPlan.of(a=a, b=b, c=b, overlays=overlays)
     tall = SmemPlan.of(sA=StagedTile((256, 64), 8, 16), out=SmemArray(65536, 32), overlays={"out": "sA"})
-    assert "smaller tiles" in tall.overrun
+    pins(tall.overrun)
 
 
 def test_what_is_no_plan_is_refused():
@@ -115,4 +115,4 @@ def test_a_plan_that_does_not_fit_says_so_and_what_would():
 @pytest.mark.parametrize(("stages", "told"), [(14, False), (15, True)])
 def test_the_picture_of_a_tile_says_that_it_does_not_fit(stages, told):
     caption = " ".join(picture_of(StagedTile((128, 64), stages, 16).layout).caption)
-    assert ("245760 bytes are 13312 more than the 232448 (227 KiB) that a CTA can have" in caption) == told
+    assert ("are 13312 more" in caption) == told

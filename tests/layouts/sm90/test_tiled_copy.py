@@ -98,7 +98,7 @@ def check_the_registers_side_holds_each_element_once(tiling):
 
 @given(tilings(), st.data())
 def test_both_sides_of_an_instruction_move_the_same_elements(tiling, data):
-    """What the threads of one atom read of the tile is what they write of it."""
+    """The threads of one atom write the elements of the tile that they read."""
     atom, thr, val = tiling
     copy = make_tiled_copy(atom, thr, val)
     threads, values = size(atom.ref_layout, 0), size(atom.ref_layout, 1)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from operator import index
 from typing import Any
 
-from ..composed import ComposedLayout
-from ..errors import LayoutError
-from ..layout import Layout
+from .composed import ComposedLayout
+from .errors import LayoutError
+from .layout import Layout
 
 
 def integer(operation: str, name: str, value: Any) -> int:  # noqa: ANN401 - unchecked input
