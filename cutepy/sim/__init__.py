@@ -1,7 +1,7 @@
 """Run compiled kernels on the CPU, by interpreting their PTX over numpy arrays.
 
 How kernels come in is the matter of `cutepy.frontends`, and its `simulate` is the way in. Nothing here knows a compiler
-or its runtime: a `Run` takes a `machine.launch.KernelCall`. There is no model of time, and no architecture but sm_90a.
+or its runtime: a `Run` takes a `machine.launch.KernelCall`. There is no model of time. PTX names its own target.
 
 The rooms, each of which imports from those above it in this list only (a contract in ``pyproject.toml``):
 
@@ -77,14 +77,16 @@ from cutepy.sim.machine.events import (
     MbarrierWait as MbarrierWait,
     NamedBarrier as NamedBarrier,
     NamedBarrierArrive as NamedBarrierArrive,
-    NamedBarrierCome as NamedBarrierCome,
     NamedBarrierEvent as NamedBarrierEvent,
     NamedBarrierJoin as NamedBarrierJoin,
+    NamedBarrierPartialArrive as NamedBarrierPartialArrive,
     NamedBarrierSync as NamedBarrierSync,
     RegistersBlocked as RegistersBlocked,
     SetRegisters as SetRegisters,
+    TensorMemoryAccess as TensorMemoryAccess,
+    TensorMemoryAllocation as TensorMemoryAllocation,
+    TensorMmaEvent as TensorMmaEvent,
     TmaEvent as TmaEvent,
-    WaitBegins as WaitBegins,
     WarpBarrier as WarpBarrier,
     WarpSync as WarpSync,
     WgmmaEvent as WgmmaEvent,
@@ -93,6 +95,7 @@ from cutepy.sim.machine.host_memory import lazy_tensor as lazy_tensor
 from cutepy.sim.machine.interleaving import Agent as Agent, Interleaving as Interleaving
 from cutepy.sim.machine.launch import Launch as Launch
 from cutepy.sim.machine.observer import Observer as Observer, Step as Step
+from cutepy.sim.machine.wait_sources import WaitBegins as WaitBegins
 from cutepy.sim.replay import (
     Divergence as Divergence,
     Exploration as Exploration,
@@ -137,7 +140,6 @@ __all__ = [
     "Hazard",
     "HazardError",
     "Hazards",
-    "Image",
     "Interleaving",
     "Launch",
     "LaunchError",
@@ -157,9 +159,9 @@ __all__ = [
     "MemoryAccessError",
     "NamedBarrier",
     "NamedBarrierArrive",
-    "NamedBarrierCome",
     "NamedBarrierEvent",
     "NamedBarrierJoin",
+    "NamedBarrierPartialArrive",
     "NamedBarrierSync",
     "Observer",
     "PolicyError",
@@ -176,6 +178,9 @@ __all__ = [
     "Side",
     "SimulationError",
     "Step",
+    "TensorMemoryAccess",
+    "TensorMemoryAllocation",
+    "TensorMmaEvent",
     "TmaEvent",
     "TrapError",
     "UnknownInstructionError",

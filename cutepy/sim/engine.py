@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutepy.layouts.sm90.arch import SM_COUNT
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import MemoryAccessError, SimulationError, TrapError
 from cutepy.sim.machine.activity import Activity
+from cutepy.sim.machine.cluster_queue import ClusterQueue
 from cutepy.sim.machine.events import Fence
 from cutepy.sim.machine.interleaved_schedule import InterleavedSchedule
 from cutepy.sim.machine.interleaving import Interleaving
 from cutepy.sim.machine.lanes import Array, Residents
 from cutepy.sim.machine.launch import RESERVED_SMEM_BYTES
 from cutepy.sim.machine.limits import Watchdog
-from cutepy.sim.machine.memory import MAX_LOCAL_BYTES, GlobalMemory, Memory
+from cutepy.sim.machine.memory import MAX_LOCAL_BYTES, OFFSET_MASK, GlobalMemory, Memory, own_field
 from cutepy.sim.machine.observer import Step
 from cutepy.sim.machine.schedule import Schedule
 from cutepy.sim.mechanisms.atomics import Atomics
@@ -31,12 +32,14 @@ from cutepy.sim.mechanisms.calls import Calls
 from cutepy.sim.mechanisms.clusters import Cluster
 from cutepy.sim.mechanisms.cp_async import ThreadCopies
 from cutepy.sim.mechanisms.heap import Heap
+from cutepy.sim.mechanisms.launch_control import LaunchControl
 from cutepy.sim.mechanisms.ldmatrix import MatrixAccess
 from cutepy.sim.mechanisms.mbarriers import Mbarriers
 from cutepy.sim.mechanisms.mma import WarpMma
 from cutepy.sim.mechanisms.named_barriers import Barriers
 from cutepy.sim.mechanisms.printing import Printing
 from cutepy.sim.mechanisms.register_pool import RegisterPool
+from cutepy.sim.mechanisms.tcgen05 import TensorCore
 from cutepy.sim.mechanisms.tensor_maps import TensorMaps
 from cutepy.sim.mechanisms.tma import TensorCopies
 from cutepy.sim.mechanisms.warp import Warp
@@ -83,6 +86,8 @@ class Engine:
         Whether wgmma sums as the hardware does, bit for bit.
     watchdog : Watchdog, optional
         Stops the launch at its limit.
+    clusters : ClusterQueue, optional
+        The waves of the launch, which launch control takes clusters from; without, it refuses.
 
     Attributes
     ----------
@@ -105,6 +110,7 @@ class Engine:
         stops: Mapping[int, Sequence[Observer]] = MappingProxyType({}),
         exact_mma: bool = False,
         watchdog: Watchdog | None = None,
+        clusters: ClusterQueue | None = None,
     ) -> None:
         self.program, self.launch = program, launch
         self._stops = stops
@@ -127,9 +133,13 @@ class Engine:
         self.mma = WarpMma()
         self.wmma = Wmma(activity, memory)
         self.wgmma = Wgmma(activity, memory, program, exact_mma)
+        self.tcgen05 = TensorCore(activity, memory, mbarriers)
+        self.clusters = clusters or ClusterQueue((), 1)
+        self.launch_control = LaunchControl(activity, memory, mbarriers, self.clusters)
         self.printing = Printing(activity, memory)
         self.registers = registers = RegisterPool(activity, program.function)
-        mechanisms = self.wgmma, self.barriers, mbarriers, self.cluster, registers, self.copies, self.bulk
+        of_threads = self.wgmma, self.barriers, mbarriers, self.cluster, registers
+        mechanisms = *of_threads, self.copies, self.bulk, self.tcgen05, self.launch_control
         self.schedule: Schedule
         if isinstance(policy, Interleaving):
             self.schedule = schedule = InterleavedSchedule(program, launch, activity, mechanisms, policy)
@@ -159,7 +169,9 @@ class Engine:
             The CTAs that are resident together, the CTAs of a cluster next to each other.
         """
         launch = self.launch
-        residents = Residents(launch.grid, launch.cluster, blocks)
+        residents = Residents(
+            launch.grid, launch.cluster, blocks, ranked=self.program.linked.is_ranked, sm_count=launch.sm_count
+        )
         self.memory.start(residents, launch.reserved_smem[1], self.schedule.roster.threads_per_cta)
         try:
             with InstructionNamed(), np.errstate(all="ignore"):
@@ -174,7 +186,7 @@ class Engine:
         for observer in self.activity.observers:
             observer.on_end(residents)
 
-    # What translated code asks for.
+    # Requests of translated code.
 
     def parameter(self, name: str, offset: int, kind: str) -> Array:
         """Return the value of a kernel parameter."""
@@ -196,6 +208,12 @@ class Engine:
         base = np.uint64(block.ctypes.data)
         full: Array = base + ((address.astype(np.uint64) - base) & np.uint64(0xFFFFFFFF))
         return full
+
+    def address_of(self, g: Group, name: str) -> Array:
+        """Return the address of a variable, with the rank of the CTA if it is in shared memory."""
+        address = self.symbols[name]
+        is_shared = int(address[0, 0]) <= OFFSET_MASK
+        return address | own_field(g.ctas).astype(np.uint64) if is_shared and g.ctas.residents.ranked else address
 
     def clock(self, name: str) -> Array:
         """Return a clock that advances whenever it is read, or the half of it that the name says."""
@@ -223,7 +241,7 @@ class Engine:
             "goes is undefined",
             i,
             g.describe(),
-            fix="compare the index before, and branch around it",
+            fix=Diagnosis("index-of-branch"),
         )
 
     def in_part(self, g: Group, i: Instruction) -> None:
@@ -244,7 +262,7 @@ class Engine:
         for observer in self._stops[i.index]:
             observer.on_guard(step)
 
-    # What was counted.
+    # Counts.
 
     def instructions(self) -> Counter[str]:
         """Count the instructions that warps have executed, by the first part of their opcode."""
@@ -286,7 +304,7 @@ def _uniform_registers(launch: Launch) -> dict[str, Array]:
         "cluster_nctarank": cluster[0] * cluster[1] * cluster[2],
         "is_explicit_cluster": int(cluster != (1, 1, 1)),
         "nwarpid": 64,  # of the SM, not of the CTA: PTX ISA, "Special Registers: %nwarpid"
-        "nsmid": SM_COUNT,
+        "nsmid": launch.sm_count,
         "gridid": 0,
         "dynamic_smem_size": launch.dynamic_smem_bytes,
         # As an H200 counts: the total in blocks of 128 bytes, and the aggregate with what the system reserves.

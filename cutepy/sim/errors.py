@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cutepy.sim.ptx.places import place
+from cutepy.sim.ptx.source_lines import place
 
 if TYPE_CHECKING:
+    from cutepy.sim.advice import Diagnosis
     from cutepy.sim.ptx.model import Instruction
 
 REPORT_HINT = "please report the kernel, or this line of PTX, at the project's issue tracker"
@@ -28,7 +29,7 @@ class Who:
 
 
 @dataclass(frozen=True)
-class Deed:
+class Execution:
     """An instruction, and who executed it."""
 
     instruction: Instruction
@@ -48,6 +49,8 @@ class Place:
         The offset of the mbarrier in shared memory, if it is one.
     global_address : int or None
         The address of the bytes, if they are in global memory.
+    cta : (int, int, int) or None
+        The CTA, if it is all shared memory of one.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Place:
     size_bytes: int | None = None
     mbarrier: int | None = field(default=None, compare=False)
     global_address: int | None = field(default=None, compare=False)
+    cta: tuple[int, ...] | None = field(default=None, compare=False)
 
     @classmethod
     def of_mbarrier(cls, offset: int, name: str = "") -> Place:
@@ -66,6 +70,19 @@ class Place:
         """Return the place of bytes of global memory."""
         return cls(f"global memory at {address:#x}", global_address=address)
 
+    @classmethod
+    def of_shared(cls, address: int) -> Place:
+        """Return the place of bytes of a CTA's shared memory."""
+        return cls(f"shared memory at {address:#x}", address)
+
+    @classmethod
+    def of_cta(cls, cta: tuple[int, ...]) -> Place:
+        """Return the place of all shared memory of a CTA."""
+        return cls(f"shared memory of CTA {cta}", cta=cta)
+
+
+SHARED_MEMORY, REGISTERS = Place("shared memory"), Place("registers")
+
 
 @dataclass(frozen=True)
 class Chance:
@@ -76,13 +93,13 @@ class Chance:
     kind : str
         One of `cutepy.sim.sanitize.hazards.NEAR_MISSES`.
     why : str
-    deed : Deed or None
+    execution : Execution or None
         What was done.
     """
 
     kind: str
     why: str
-    deed: Deed | None = None
+    execution: Execution | None = None
 
 
 @dataclass(frozen=True)
@@ -91,14 +108,14 @@ class Bringer:
 
     Attributes
     ----------
-    deed : Deed
+    execution : Execution
     waits_at : str
         What they wait for.
     is_sure : bool
         Whether they do bring it, once what they wait for has come.
     """
 
-    deed: Deed
+    execution: Execution
     waits_at: str
     is_sure: bool = False
 
@@ -113,7 +130,7 @@ class Wait:
         What is waited for.
     lacks : str
         What of it has come, and what has not.
-    deeds : tuple of Deed
+    executions : tuple of Execution
         The instructions that wait, and the lanes.
     bringers : tuple of Bringer
         Who else would bring it.
@@ -121,7 +138,7 @@ class Wait:
 
     at: Place
     lacks: str
-    deeds: tuple[Deed, ...]
+    executions: tuple[Execution, ...]
     bringers: tuple[Bringer, ...] = ()
 
 
@@ -139,12 +156,12 @@ class SimulationError(RuntimeError):
     instruction : Instruction, optional
     who : Who, optional
         Who executed it.
-    fix : str
-        What to do.
+    fix : Diagnosis, optional
+        What to do: its wanted order, of the table in `advice.py`.
     kind : str, optional
         What the sanitizer calls it; by default the kind of its class. "" is none of a kernel's mistakes.
     at : Place, optional
-    before : Deed, optional
+    before : Execution, optional
         What was done before that it does not agree with.
     waits : sequence of Wait
         Of a deadlock, who waits for whom, the cause first.
@@ -155,7 +172,11 @@ class SimulationError(RuntimeError):
     ----------
     instruction : Instruction or None
         The instruction that failed.
-    message, who, fix, kind, at, before, waits, chances
+    fix : str
+        What to do, as text; empty if nothing was given.
+    advice : Diagnosis or None
+        The same as a row of the table.
+    message, who, kind, at, before, waits, chances
         As given.
     """
 
@@ -167,18 +188,19 @@ class SimulationError(RuntimeError):
         instruction: Instruction | None = None,
         who: Who | None = None,
         *,
-        fix: str = "",
+        fix: Diagnosis | None = None,
         kind: str | None = None,
         at: Place | None = None,
-        before: Deed | None = None,
+        before: Execution | None = None,
         waits: Sequence[Wait] = (),
         chances: Sequence[Chance] = (),
     ) -> None:
         self.message, self.instruction, self.who = message, instruction, who
-        self.fix, self.at, self.before = fix, at, before
+        self.advice, self.at, self.before = fix, at, before
+        self.fix = "" if fix is None else fix.wanted
         self.waits, self.chances = tuple(waits), tuple(chances)
         self.kind = self.kind if kind is None else kind
-        lines = [f"{message}; {fix}" if fix else message]
+        lines = [f"{message}; {self.fix}" if self.fix else message]
         if who is not None:
             lines.append(f"  by {who}")
         if instruction is not None:
@@ -191,7 +213,7 @@ class SimulationError(RuntimeError):
         waits, chances = self.waits, self.chances
         SimulationError.__init__(
             self, self.message, instruction, self.who,
-            fix=self.fix, kind=self.kind, at=self.at, before=self.before, waits=waits, chances=chances,
+            fix=self.advice, kind=self.kind, at=self.at, before=self.before, waits=waits, chances=chances,
         )  # fmt: skip
 
     @property

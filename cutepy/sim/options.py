@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_flags(**flags: object) -> None:
-    """Check what is to be True or False: a text such as "no" is neither.
+    """Check that flags are True or False; a text such as "no" is neither.
 
     Raises
     ------

@@ -45,10 +45,10 @@ from cutepy.sim.options import (
 from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.parallel.workers import Team, default_processes
-from cutepy.sim.ptx.places import is_of_a_library
+from cutepy.sim.ptx.source_lines import is_of_a_library
 from cutepy.sim.replay import Replayable, Replays, Schedules
 from cutepy.sim.sanitize import AdvisoryWarning, HazardError, Hazards, Sanitizer
-from cutepy.sim.translate import Program, linked, translate
+from cutepy.sim.translate import Program
 from cutepy.sim.translate.unknown_forms import InstructionNamed
 
 if TYPE_CHECKING:
@@ -435,8 +435,8 @@ class Run(Replayable):
         Parameters
         ----------
         tensor : torch.Tensor or numpy.ndarray
-            Its whole storage becomes known memory. Kernels may not store to an array while it is read-only, but where
-            they are given an array of the same memory that is not.
+            Its whole storage becomes known memory. While an array is read-only, kernels may not store to it, except
+            through another array of the same memory that is writeable.
         """
         self.adopt(tensor)
         if not getattr(getattr(tensor, "flags", None), "writeable", True):
@@ -482,9 +482,9 @@ class Run(Replayable):
 
     def _launch(self, launch: Launch, call: KernelCall) -> None:
         began = time.perf_counter()
-        function = linked(launch.ptx, call.kernel).function
+        function = launch.entry.function
         stopping = stops(function, self._observers)
-        program = translate(launch.ptx, call.kernel, frozenset(stopping), pauses(function, self._policy))
+        program = launch.entry.program(frozenset(stopping), pauses(function, self._policy))
         if not isinstance(self._policy, Interleaving):
             program = replace(program, blocks=hot_blocks(program, frozenset(stopping) if self._observers else None))
         self.launches.append(launch)
@@ -506,10 +506,11 @@ class Run(Replayable):
 
         def make_engine() -> Engine:
             watched = self._memory, self._observers, self._policy, stopping
-            return Engine(program, launch, *watched, self._exact_mma, watchdog)
+            return Engine(program, launch, *watched, self._exact_mma, watchdog, clusters)
 
         alone = self._observers or self._policy is not None or self._limit or not may_run_in_any_order(launch)
-        team = Team(make_engine, deal(launch, bool(self._observers)), 1 if alone else self._processes, self._keep)
+        clusters = deal(launch, bool(self._observers))
+        team = Team(make_engine, clusters, 1 if alone else self._processes, self._keep)
         self._engine = engine = team.engine
         try:
             with one_thread():

@@ -1,4 +1,4 @@
-"""Which instructions the tests execute, of those that the simulator provides.
+"""Coverage of instructions: those that the tests execute, of those that the simulator provides.
 
 What is provided, the translator's own table says, and the spellings in `ptx_opcodes.txt`, of public kernels. What was
 executed is asked of the engine: instructions that ran, of PTX that a test wrote, whatever launched it. A run of all
@@ -14,6 +14,8 @@ from typing import Any
 from unittest import mock
 
 import pytest
+
+from tests import tiers
 
 HERE = Path(__file__).parent
 FOLDERS = (HERE, HERE.parent / "frontends" / "ptx")
@@ -93,7 +95,8 @@ class Plugin:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note whether those of our folders will run."""
-        files = {path for folder in FOLDERS for path in folder.rglob("test_*.py")}
+        tests = {path for folder in FOLDERS for path in folder.rglob("test_*.py")}
+        files = {path for path in tests if not tiers.is_integration_alone(path)}
         chosen = any("::" in argument for argument in session.config.args)
         self._has_all = not chosen and files <= self._files and self._wanted <= {i.nodeid for i in session.items}
 

@@ -46,6 +46,7 @@ def launch(
     stream: int = 0,
     programmatic: bool = False,
     early_events: tuple[int, ...] = (),
+    target: str = "sm_90a",
 ) -> Launch:
     """Run a kernel's body.
 
@@ -65,11 +66,13 @@ def launch(
     directives : str
         Performance directives of the entry.
     assembles : bool
-        Whether the PTX is valid for sm_90a; only checked where CUTEPY_TEST_PTXAS names an assembler.
+        Whether the PTX is valid for the target; only checked where CUTEPY_TEST_PTXAS names an assembler.
     run : Run, optional
         Where to run: one with observers, say.
     stream, programmatic, early_events
         As of `KernelCall`.
+    target : str
+        Of the module.
     """
     run = run or Run((), None)
     parameters, values = [], []
@@ -86,8 +89,8 @@ def launch(
             values.append(np.array([argument & 0xFFFFFFFF], np.uint32).tobytes())
     lines = [f".loc 1 {n} 0\n{line}" for n, line in enumerate(body.strip().splitlines(), 1)]
     text = f"""
-.version 8.7
-.target sm_90a
+.version {"8.7" if target == "sm_90a" else "8.8"}
+.target {target}
 .address_size 64
 {module}
 .extern .shared .align 1024 .b8 smem[];
@@ -105,7 +108,7 @@ ret;
 .file 2 "{RUNNER}"
 """
     if os.environ.get("CUTEPY_TEST_PTXAS") and assembles:
-        _assemble(text)
+        _assemble(text, target)
     call = KernelCall(
         LoadedModule(text),
         "kernel",
@@ -122,7 +125,14 @@ ret;
     return run.launches[-1]
 
 
-def apply(instructions: str, *operands: Any, out: str | Sequence[str] = "u4", before: str = "", after: str = "") -> Any:
+def apply(
+    instructions: str,
+    *operands: Any,
+    out: str | Sequence[str] = "u4",
+    before: str = "",
+    after: str = "",
+    target: str = "sm_90a",
+) -> Any:
     """Run instructions on each element of arrays.
 
     Parameters
@@ -134,6 +144,8 @@ def apply(instructions: str, *operands: Any, out: str | Sequence[str] = "u4", be
         Arrays of one shape, or scalars of numpy types.
     out : str or sequence of str
         Kinds of the results: "u4", "f4", "pred", ...
+    before, after, target : str
+        As of `launch`.
 
     Returns
     -------
@@ -175,6 +187,7 @@ def apply(instructions: str, *operands: Any, out: str | Sequence[str] = "u4", be
         block=threads,
         before="\n".join([*head, before]),
         after="\n".join([after, *tail]),
+        target=target,
     )
     found = tuple(r[:count].astype(bool) if k == "pred" else r[:count] for k, r in zip(kinds, results, strict=True))
     return found[0] if isinstance(out, str) else found
@@ -184,14 +197,14 @@ def _extents(value: int | tuple[int, int, int]) -> tuple[int, int, int]:
     return (value, 1, 1) if isinstance(value, int) else value
 
 
-def _assemble(text: str) -> None:
+def _assemble(text: str, target: str) -> None:
     """Let NVIDIA's assembler say whether the PTX is valid."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
         # Lines of files that do not exist are of no use to the assembler.
         lines = [line for line in text.splitlines() if not line.startswith((".loc ", ".file "))]
         path.write_text("\n".join(lines))
-        command = [os.environ["CUTEPY_TEST_PTXAS"], "-arch=sm_90a", str(path), "-o", str(path.with_suffix(".cubin"))]
+        command = [os.environ["CUTEPY_TEST_PTXAS"], f"-arch={target}", str(path), "-o", str(path.with_suffix(".cubin"))]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise AssertionError(f"ptxas: {(done.stdout + done.stderr).splitlines()[0]}")

@@ -89,6 +89,14 @@ def float_bits(kind: str, count: int, name: str, seed: int = 0) -> np.ndarray[An
     return np.where(pick < 0.3, edge, np.where(pick < 0.75, near, wide)).astype(unsigned)
 
 
+def aligned(count: int, kind: Any = np.uint8, to: int = 256) -> np.ndarray[Any, Any]:
+    """Return zeros at a multiple of some bytes, as memory of a GPU is."""
+    size = count * np.dtype(kind).itemsize
+    whole = np.zeros(size + to, np.uint8)
+    start = -whole.ctypes.data % to
+    return whole[start : start + size].view(kind)
+
+
 @cache
 def power_of_two(exponent: int) -> Fraction:
     """Return 2**exponent."""

@@ -1,4 +1,4 @@
-"""What is provided is executed: see `coverage`."""
+"""Coverage of instructions: each one provided is executed, see `coverage`."""
 
 from __future__ import annotations
 

@@ -42,9 +42,9 @@ def back_end(request, monkeypatch):
     monkeypatch.setattr(ledger, "WORTH", 0)
     if request.param == "numpy":
         monkeypatch.setattr(compiler, "_provided", [])
-    translate._programs.clear()
+    translate._program.cache_clear()
     yield request.param
-    translate._programs.clear()
+    translate._program.cache_clear()
     assert any(runs) == (request.param == "machine code")
 
 

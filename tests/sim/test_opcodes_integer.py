@@ -278,7 +278,7 @@ def test_long_addition_and_subtraction():
 
 
 def test_the_carry_of_a_difference_says_that_nothing_was_borrowed():
-    """Where a difference is followed by a sum, as in nvcc's division of 128-bit numbers, or a sum by a difference."""
+    """A difference before a sum, as in nvcc's division of 128-bit numbers, and a sum before a difference."""
     a, b = (integers("u4", COUNT, "mixed carry", n) for n in range(2))
     of_difference = apply("sub.cc.u32 %d, %a, %b;\naddc.u32 %d, 0, 0;", a, b)
     np.testing.assert_array_equal(of_difference, a >= b)

@@ -176,7 +176,7 @@ def test_integers_saturate():
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_zeros_meet_nothing(exact):
-    """What a row does not keep is not multiplied: infinities of B come in only where A is kept, a zero too."""
+    """Products of dropped elements are skipped: infinities of B count only where A is kept, a zero too."""
     infinite = np.zeros((N, 32), bool)
     infinite[np.arange(N), np.arange(N) * 7 % 32] = True
 

@@ -1,4 +1,4 @@
-"""What the lanes of a warp exchange, barriers of a CTA, control flow, special registers."""
+"""Exchange within a warp, barriers of a CTA, control flow, special registers."""
 
 from __future__ import annotations
 

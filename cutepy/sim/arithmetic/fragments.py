@@ -24,8 +24,10 @@ Array = NDArray[Any]
 WARP = 32
 
 BITS = {"b1": 1, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8, "f16": 16, "bf16": 16, "tf32": 32}
-BITS |= {"f32": 32, "s32": 32, "f64": 64}
-"""Width of the elements of fragments, by PTX's names."""
+BITS |= {"f32": 32, "s32": 32, "f64": 64} | dict.fromkeys(minifloat.PLACES, 8)
+"""Width of the elements of fragments, by PTX's names; those of 6 and 4 bits have a byte each."""
+_PACKED = ("mxf4", "mxf4nvf4")
+"""Kinds whose elements have 4 bits each."""
 
 _HALF_REGISTERS = 8
 """Of A and B of wmma in f16, whatever the shape."""
@@ -104,6 +106,8 @@ def numbers(codes: Array, kind: str) -> Array:
         return np.asarray((codes & np.uint32(0xFFFFE000)).view(np.float32))
     if kind in ("e4m3", "e5m2"):
         return minifloat.table(kind)[codes]
+    if kind in minifloat.PLACES:
+        return minifloat.from_bytes(codes, kind)
     if kind in ("f32", "f64"):
         return np.asarray(codes.view(f"f{codes.itemsize}"))
     if kind[0] == "s":
@@ -145,6 +149,12 @@ class Product:
         "row" or "col" of A and B, which is told only by mma.m8n8k4 of f16.
     selector : int or None
         Of a sparse A, which lanes give the metadata.
+    kind : str
+        PTX's ``.kind`` of products of sm_120; empty for others.
+    scales : int
+        Scale factors of a row of A, and of a column of B; 0 of products without.
+    scale_type : str
+        Their type, "ue8m0" or "ue4m3".
     """
 
     m: int
@@ -158,6 +168,18 @@ class Product:
     bits: str = ""
     majors: tuple[str, str] = ("row", "col")
     selector: int | None = None
+    kind: str = ""
+    scales: int = 0
+    scale_type: str = ""
+
+    @property
+    def is_packed(self) -> bool:
+        """True if elements have 4 bits each, two a byte."""
+        return self.kind in _PACKED
+
+    def element_bits(self, dtype: str) -> int:
+        """Return the bits from one element of a type to the next."""
+        return 4 if self.is_packed and dtype == "e2m1" else BITS[dtype]
 
     @property
     def in_quads(self) -> bool:

@@ -1,8 +1,9 @@
-"""bf16, tf32, e4m3 and e5m2 as bit patterns.
+"""bf16, tf32, and floats of 8, 6 and 4 bits, as bit patterns.
 
 References
 ----------
-PTX ISA, "Alternate Floating-Point Data Formats" and "cvt".
+PTX ISA, "Alternate Floating-Point Data Formats" and "cvt". OCP Microscaling Formats (MX) Specification 1.0, of e2m3,
+e3m2, e2m1 and ue8m0 (E8M0).
 """
 
 from __future__ import annotations
@@ -18,6 +19,39 @@ from cutepy.sim.arithmetic.floats import round_to
 Array = NDArray[Any]
 
 _TF32 = np.uint32(0xFFFFE000)
+EXPONENT_BITS = {"e4m3": 4, "e5m2": 5, "e2m3": 2, "e3m2": 3, "e2m1": 2}
+MANTISSA_BITS = {"e4m3": 3, "e5m2": 2, "e2m3": 3, "e3m2": 2, "e2m1": 1}
+LARGEST = {"e4m3": 0x7E, "e5m2": 0x7B, "e2m3": 0x1F, "e3m2": 0x1F, "e2m1": 0x07}
+"""The pattern of the largest number of each format."""
+
+
+PLACES = {"e2m1": 2, "e2m3": 0, "e3m2": 0}
+"""First bit of a float of 6 or 4 bits that has a byte of its own, in registers and in tensor memory."""
+
+
+def from_bytes(codes: Array, name: str) -> Array:
+    """Widen floats of 6 or 4 bits, of which each has a byte."""
+    return to_f32(codes >> np.uint8(PLACES[name]), name)
+
+
+def scales_to_f32(codes: Array, name: str) -> Array:
+    """Widen scale factors, "ue8m0" or "ue4m3", given as uint8: the latter have no sign."""
+    return table("ue8m0")[codes] if name == "ue8m0" else np.abs(table("e4m3")[codes])
+
+
+def unpacked(data: Array, bits: int) -> Array:
+    """Return the elements of 4 or 6 bits along the last axis of bytes.
+
+    Examples
+    --------
+    >>> unpacked(np.uint8([[0x21, 0x43]]), 4).tolist(), unpacked(np.uint8([[0b11000001, 0b10000, 0]]), 6).tolist()
+    ([[1, 2, 3, 4]], [[1, 3, 1, 0]])
+    """
+    ones = np.unpackbits(data, axis=-1, bitorder="little")
+    whole = ones.shape[-1] // bits * bits
+    parts = ones[..., :whole].reshape(*data.shape[:-1], -1, bits)
+    codes: Array = np.packbits(parts, axis=-1, bitorder="little")[..., 0]
+    return codes
 
 
 @cache
@@ -110,23 +144,27 @@ def keep_nan(code: Array, value: Array, name: str) -> Array:
 
 @cache
 def table(name: str) -> Array:
-    """Return the float32 value of each of the 256 patterns of "e4m3" or "e5m2".
+    """Return the float32 value of each pattern of "e4m3", "e5m2", "e2m3", "e3m2", "e2m1" or "ue8m0".
 
     Examples
     --------
-    >>> table("e4m3")[0x7E], table("e5m2")[0x7B]
-    (np.float32(448.0), np.float32(57344.0))
+    >>> table("e4m3")[0x7E], table("e5m2")[0x7B], table("ue8m0")[0]
+    (np.float32(448.0), np.float32(57344.0), np.float32(5.877472e-39))
+    >>> table("e2m1")[:8].tolist()
+    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
     """
-    exponent_bits, bias = (4, 7) if name == "e4m3" else (5, 15)
-    mantissa_bits = 7 - exponent_bits
-    code = np.arange(256)
-    sign = np.where(code & 0x80, -1.0, 1.0)
+    if name == "ue8m0":
+        return _scales()
+    exponent_bits, mantissa_bits = EXPONENT_BITS[name], MANTISSA_BITS[name]
+    bias = (1 << exponent_bits - 1) - 1
+    code = np.arange(1 << 1 + exponent_bits + mantissa_bits)
+    sign = np.where(code >= len(code) // 2, -1.0, 1.0)
     exponent, mantissa = code >> mantissa_bits & (1 << exponent_bits) - 1, code & (1 << mantissa_bits) - 1
     fraction = mantissa / (1 << mantissa_bits)
     value = np.where(exponent == 0, fraction * 2.0 ** (1 - bias), (1 + fraction) * 2.0 ** (exponent - bias))
     if name == "e4m3":
         value = np.where(code & 0x7F == 0x7F, np.nan, value)
-    else:
+    elif name == "e5m2":
         special = exponent == 31
         value = np.where(special, np.where(mantissa == 0, np.inf, np.nan), value)
     result = (sign * value).astype(np.float32)
@@ -134,23 +172,34 @@ def table(name: str) -> Array:
     return result
 
 
+def _scales() -> Array:
+    """Return the powers of two of "ue8m0", of which the last pattern is a NaN."""
+    result = np.append(np.ldexp(1.0, np.arange(255) - 127), np.nan).astype(np.float32)
+    result.flags.writeable = False
+    return result
+
+
 def to_f32(code: Array, name: str) -> Array:
-    """Widen e4m3 or e5m2, given as uint8."""
-    return table(name)[code]
+    """Widen a float of 8, 6 or 4 bits, given as the low bits of uint8."""
+    values = table(name)
+    return np.take(values, code & (len(values) - 1))
 
 
 def from_f32(value: Array, name: str) -> Array:
-    """Round to e4m3 or e5m2 to nearest even, clamped to the largest finite value (.satfinite), as uint8."""
-    positive = table(name)[:128].astype(np.float64)
-    largest = 0x7E if name == "e4m3" else 0x7B
+    """Round to a signed float of 8, 6 or 4 bits, as uint8: to nearest even, clamped to the largest number (.satfinite).
+
+    A NaN becomes the positive NaN of 8 bits, and the largest number of 6 and 4 bits, which have none.
+    """
+    positive = table(name)[: len(table(name)) // 2].astype(np.float64)
+    largest = LARGEST[name]
     magnitude = np.abs(value.astype(np.float64))
     above = np.minimum(np.searchsorted(positive, magnitude, side="left"), largest)
     below = np.maximum(above - 1, 0)
     to_above, to_below = positive[above] - magnitude, magnitude - positive[below]
     up = (to_above < to_below) | ((to_above == to_below) & (above % 2 == 0))
     code = np.where(up | (magnitude >= positive[largest]), above, below).astype(np.uint8)
-    code = np.where(np.isnan(value), np.uint8(0x7F), code)
-    return code | np.where(np.signbit(value) & ~np.isnan(value), np.uint8(0x80), np.uint8(0))
+    code = np.where(np.isnan(value), np.uint8(len(positive) - 1), code)
+    return code | np.where(np.signbit(value) & ~np.isnan(value), np.uint8(len(positive)), np.uint8(0))
 
 
 def to_numbers(bits: Array, kind: str) -> Array:

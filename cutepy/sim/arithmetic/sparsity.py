@@ -43,16 +43,27 @@ def places(metadata: Array, k: int, kind: str, selector: int) -> Array:
         Which lanes of a quad give the metadata, if not all do.
     """
     chunk = _CHUNK.get(kind, 4)
-    bits = _row_bits(metadata, k // chunk, kind, selector)
-    if kind == "tf32":
+    return kept_places(_row_bits(metadata, k // chunk, kind, selector), chunk)
+
+
+def kept_places(bits: Array, chunk: int) -> Array:
+    """Return where the elements that are kept are in their rows, (..., K / 2), by 4 bits of each chunk, (..., chunks).
+
+    Examples
+    --------
+    >>> kept_places(np.array([0b1001, 0b0100]), 4), kept_places(np.array([0b1110, 0b0100]), 2)
+    (array([1, 2, 4, 5]), array([1, 2]))
+    """
+    bits = bits[..., None]
+    if chunk == _CHUNK["tf32"]:
         # 0b0100 keeps the first of two elements, 0b1110 the second: the places of their halves.
         within = (bits & 3) // 2
     else:
         width = chunk // 4
         within = np.concatenate([bits & 3, bits >> 2], axis=-1)[..., None] * width + np.arange(width)
         within = within.reshape(*bits.shape[:-1], chunk // 2)
-    result: Array = within + chunk * np.arange(k // chunk)[:, None]
-    return result.reshape(*result.shape[:-2], k // 2)
+    result: Array = within + chunk * np.arange(bits.shape[-2])[:, None]
+    return result.reshape(*result.shape[:-2], -1)
 
 
 def expanded(kept: Array, where: Array, k: int) -> Array:
@@ -93,7 +104,7 @@ def meets_only_kept(multiply: Callable[..., Array], a: Array, b: Array, where: A
 
 
 def _row_bits(metadata: Array, chunks: int, kind: str, selector: int) -> Array:
-    """Return the 4 bits of each chunk: (..., 16, chunks, 1)."""
+    """Return the 4 bits of each chunk: (..., 16, chunks)."""
     quads = metadata.reshape(*metadata.shape[:-1], 8, _QUAD)
     lanes = chunks * 4 * 2 // 32  # that give metadata, of two rows each quad
     words = quads[..., selector * lanes : selector * lanes + lanes]
@@ -107,4 +118,4 @@ def _row_bits(metadata: Array, chunks: int, kind: str, selector: int) -> Array:
         nibbles = halves[..., None] >> (4 * np.arange(4, dtype=np.uint32)) & 15
     by_row = nibbles.reshape(*nibbles.shape[:-2], chunks)  # (..., quad, half, chunks)
     ordered = by_row.swapaxes(-2, -3)
-    return ordered.reshape(*ordered.shape[:-3], 16, chunks, 1).astype(np.int64)
+    return ordered.reshape(*ordered.shape[:-3], 16, chunks).astype(np.int64)

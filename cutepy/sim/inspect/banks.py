@@ -19,10 +19,11 @@ import numpy as np
 
 from cutepy.layouts.banks.rule import count_wavefronts
 from cutepy.sim.machine.activity import SECTOR_BYTES
-from cutepy.sim.machine.events import PASSES, Access, BarrierEvent, WaitBegins
+from cutepy.sim.machine.events import PASSES, Access, BarrierEvent
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.machine.observer import Observer
-from cutepy.sim.ptx.places import line_of
+from cutepy.sim.machine.wait_sources import WaitBegins
+from cutepy.sim.ptx.source_lines import line_of
 
 if TYPE_CHECKING:
     from cutepy.layouts.banks import Kind
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 _WIDEST = 16
-"""Bytes of the widest access of a lane: a step by so many turns the banks, and changes no count."""
+"""Bytes of the widest access of a lane to shared memory: a step by so many turns the banks, and changes no count."""
 
 _MATRIX_KINDS: tuple[Kind, ...] = ("ldmatrix", "stmatrix")
 
@@ -135,7 +136,7 @@ def cost_of(access: Access) -> Cost | None:
     """Return the cost of an access by threads; None for copies and for local memory."""
     if access.space == "local" or access.proxy != "generic":
         return None
-    if access.size_bytes > _WIDEST:  # a tensor map
+    if access.size_bytes > SECTOR_BYTES:  # a tensor map
         return None
     threads = access.threads
     matrices = next((kind for kind in _MATRIX_KINDS if access.instruction.opcode.startswith(kind)), None)

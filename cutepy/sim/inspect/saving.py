@@ -30,7 +30,7 @@ from cutepy.sim.inspect.checked import SavedRunError
 from cutepy.sim.inspect.writes import Write
 from cutepy.sim.machine.events import BarrierState, TmaEvent, WgmmaEvent
 from cutepy.sim.ptx.barrier_names import barrier_name
-from cutepy.sim.ptx.places import described
+from cutepy.sim.ptx.source_lines import described
 
 if TYPE_CHECKING:
     from cutepy.sim.inspect.tracing import Event, Recorder
@@ -222,7 +222,7 @@ class _History:
         here = np.flatnonzero(state.slots == slot)
         if not len(here):
             return {}
-        if event.name.startswith("init "):
+        if event.is_init:
             self._made_by[state.address] = event.instruction
         row = here[0]
         return {

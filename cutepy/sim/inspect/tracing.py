@@ -21,11 +21,12 @@ from cutepy.sim.machine.events import (
     BarrierEvent,
     BarrierState,
     MbarrierEvent,
+    MbarrierInit,
     TmaEvent,
-    WaitBegins,
     WgmmaEvent,
 )
 from cutepy.sim.machine.observer import Observer
+from cutepy.sim.machine.wait_sources import WaitBegins
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array, Ctas, Threads
@@ -38,7 +39,10 @@ KEPT_EVENTS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One step: an event of some lanes. `operation` numbers what is asynchronous; `effect` is what it left behind."""
+    """One step: an event of some lanes. `operation` numbers what is asynchronous; `effect` is what it left behind.
+
+    `is_init` tells that it initialises an mbarrier.
+    """
 
     phase: str  # "begin", "wait", "issue", "complete", "do", or "effect": part of another's completion
     name: str
@@ -48,6 +52,7 @@ class Event:
     threads: Threads
     operation: int = -1
     effect: BarrierState | Write | WgmmaEvent | tuple[TmaEvent, ...] | None = None
+    is_init: bool = False
 
 
 class Recorder(Observer):
@@ -89,10 +94,19 @@ class Recorder(Observer):
         if self.writes is not None:
             self.writes.start(launch)
 
-    def _add(self, phase: str, name: str, category: str, what: Any, operation: int = -1, effect: Any = None) -> None:  # noqa: ANN401
+    def _add(
+        self,
+        phase: str,
+        name: str,
+        category: str,
+        what: Any,  # noqa: ANN401
+        operation: int = -1,
+        effect: Any = None,  # noqa: ANN401
+    ) -> None:
         about = what.instruction, what.ctas, what.threads
+        is_init = isinstance(what, MbarrierInit)
         self._count += 1
-        self._events[-1].append(Event(phase, name, category, *about, operation, effect))
+        self._events[-1].append(Event(phase, name, category, *about, operation, effect, is_init))
 
     def on_wait(self, event: WaitBegins) -> None:
         """Record lanes that begin to wait."""

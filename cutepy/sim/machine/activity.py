@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.thread_history import Done
 
 
-_COUNTS = "wgmma wgmma_flops wgmma_bytes tma tma_bytes bulk bulk_bytes splits".split()
+_COUNTS = """wgmma wgmma_flops wgmma_bytes tcgen05 tcgen05_flops tma tma_bytes bulk bulk_bytes splits cancel_requests
+cancelled_clusters""".split()
 
 
 class Picked(NamedTuple):

@@ -15,55 +15,28 @@ PTX ISA, "wgmma.mma_async": "The contents of a matrix descriptor must be same ac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cutepy.layouts.sm90.arch import WARP_THREADS
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place, SimulationError, Who
+from cutepy.sim.machine.events import Apart
 from cutepy.sim.machine.lanes import WARP, Array
-from cutepy.sim.machine.thread_history import Executions, Orders
+from cutepy.sim.machine.thread_history import ExecutionCounts, Orders
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group, Join, Roster
-    from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.ptx.model import Instruction
 
 _BARRIERS = ("bar", "barrier")
 """Instructions that do not wait for threads that have ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Apart:
-    """An instruction that a part of a warp or warpgroup executed, and others of it did not.
-
-    Attributes
-    ----------
-    instruction : Instruction
-    branch : Instruction or None
-        Where the lanes had parted; None if that isn't known.
-    slot : int
-        The CTA.
-    unit : int
-        How many threads must execute it together.
-    executed, lacking : array of int
-        The threads that did, and those that didn't.
-    residents : Residents
-    """
-
-    instruction: Instruction
-    branch: Instruction | None
-    slot: int
-    unit: int
-    executed: Array
-    lacking: Array
-    residents: Residents
-
-
 class Alignment:
-    """Executions of a launch by parts of units.
+    """ExecutionCounts of a launch by parts of units.
 
     Parameters
     ----------
@@ -78,7 +51,7 @@ class Alignment:
 
     def start(self) -> None:
         """Begin with CTAs that become resident."""
-        self._whole, self._orders = Executions(), Orders()
+        self._whole, self._orders = ExecutionCounts(), Orders()
         self._told: set[tuple[int, int]] = set()
 
     def execute(self, g: Group, i: Instruction) -> None:
@@ -114,7 +87,7 @@ class Alignment:
                     told.add(i)
                     self._say(self._apart(i, join, slot, executed, lacking))
 
-    def _around(self, join: Join | None) -> Iterator[Executions]:
+    def _around(self, join: Join | None) -> Iterator[ExecutionCounts]:
         while join is not None:
             yield join.executed
             join = join.parent.join
@@ -122,7 +95,7 @@ class Alignment:
 
     def _judge(
         self,
-        counts: Executions,
+        counts: ExecutionCounts,
         join: Join | None,
         here: Array,
         judged: Array,
@@ -186,7 +159,7 @@ def check_uniform(
     of = "warp" if unit == WARP else "warpgroup"
     wrong = f"{what} must be the same in all threads of a {of}: thread {g.threads.ids[first[lane]]} gives {other:#x}"
     who = Who(f"warp {warp}, lane {within} of CTA {cta}", cta, warp, within)
-    fix = f"compute it of what the {of} has in common, or take one lane's by shfl.sync"
+    fix = Diagnosis("uniform-operand", unit=of)
     kind = f"partial-{of}" if error is None else error.kind
     wrong = f"{wrong}, and thread {thread} {mine:#x}"
     activity.fault((error or SimulationError)(wrong, i, who, fix=fix, kind=kind, at=Place(what)))

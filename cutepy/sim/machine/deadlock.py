@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import AbsentCtaError, DeadlockError, Place, SimulationError
 from cutepy.sim.machine.lanes import WARP, Threads
 from cutepy.sim.machine.launch import waits_for_others
 from cutepy.sim.machine.wait_for_graph import instruction, loop, mistake, parts
 from cutepy.sim.machine.wait_sources import Awaited
-from cutepy.sim.ptx.places import place, relative
+from cutepy.sim.ptx.source_lines import place, relative
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group, Roster
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
-
-
-_TOGETHER = "all threads that take an instruction together must come to it, and wait for nothing else before"
 
 
 class PartOfAUnit(Exception):
@@ -49,7 +47,8 @@ class PartOfAUnit(Exception):
         if any(h is not g and h.waits_for is not None and _share_a_unit(g, h, unit) for h in roster.groups):
             of = "warp" if unit == WARP else "warpgroup"
             rest = f"the other threads of their {of}"
-            g.waits_for = lambda: Awaited(rest, Place(rest), f"{i.opcode} needs them all", _TOGETHER)
+            fix = Diagnosis("unit-to-instruction")
+            g.waits_for = lambda: Awaited(rest, Place(rest), f"{i.opcode} needs them all", fix)
             return deadlock(roster, launch, {g: i})
         kind = "partial-warp" if unit == WARP else "partial-warpgroup"
         return SimulationError(self.refusal, i, g.describe(), kind=kind, at=Place(i.opcode))

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutepy.sim.errors import Deed, Place, SimulationError
+from cutepy.sim.advice import Diagnosis
+from cutepy.sim.errors import Execution, Place, SimulationError
 from cutepy.sim.machine.group import Gathering, Group, Join, inherited, is_unchanged, places
 from cutepy.sim.machine.lanes import WARP, Array, as_index, mask_of, select
 from cutepy.sim.machine.wait_sources import Awaited
@@ -354,7 +355,7 @@ def _awaited(roster: Roster, g: Group, i: Instruction) -> Awaited:
         f"{lanes}, which its mask names,",
         Place(lanes),
         f"the mask of {i.opcode} names them, and they do not come",
-        "all lanes that a mask names must come to the instruction, or end, or the mask must name those that do",
+        Diagnosis("lanes-to-instruction"),
         brings=lambda other: other.opcode == i.opcode,
         is_of_a_cta=True,
         nobody="they cannot come there any more",
@@ -376,10 +377,10 @@ def check_not_crossed(roster: Roster, join: Join) -> None:
                 f"{i.opcode} waits for {absent(roster, g)}, which took another path",
                 i,
                 g.describe(),
-                fix="call it where all lanes of its mask come together",
+                fix=Diagnosis("lanes-of-mask-together"),
                 kind="mismatched-mask",
                 at=Place("a mask of lanes"),
-                before=None if branch is None else Deed(branch, join.parent.describe()),
+                before=None if branch is None else Execution(branch, join.parent.describe()),
             )
 
 

@@ -10,18 +10,28 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
-from cutepy.sim.machine.lanes import Array, Ctas, Threads
+from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.address_patterns import InOwnCta, Located
     from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.wait_sources import Awaited
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.translate.wgmma_shapes import Shape
+    from cutepy.sim.translate.wgmma_shapes import Shape, SharedTile
 
 Space = Literal["shared", "global", "local"]
 Proxy = Literal["generic", "async", "tensormap"]
-AsyncKind = Literal["tma_load", "tma_store", "bulk_load", "bulk_store", "bulk_peer", "wgmma", "cp_async", "st_async"]
+AsyncKind = Literal[
+    "tma_load",
+    "tma_store",
+    "bulk_load",
+    "bulk_store",
+    "bulk_peer",
+    "wgmma",
+    "cp_async",
+    "st_async",
+    "tcgen05",
+    "launch_control",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,8 @@ class Access:
         Which lane of `part_of` issued what touches each address, counted CTA by CTA; None: those of its shape, or any.
     dropped : array of bool, (addresses, size_bytes), or None
         Of a read by a TMA store, the bytes outside of the tensor, which reach nothing; None: it drops none.
+    operand : (int, str, SharedTile), or None
+        Of an operand of tcgen05.mma its descriptor, the type of its elements, and its extents.
     """
 
     operation: Literal["read", "write", "atomic"]
@@ -66,6 +78,7 @@ class Access:
     issuers: Array | None = field(default=None, repr=False)
     values: tuple[Array, ...] | None = field(default=None, repr=False)
     dropped: Array | None = field(default=None, repr=False)
+    operand: tuple[int, str, SharedTile] | None = field(default=None, repr=False)
 
     @property
     def addresses(self) -> Array:
@@ -186,7 +199,7 @@ class BarrierEvent:
         Its name in traces.
     begins : bool
         Whether `Observer.on_begin` sees it, rather than `on_barrier`.
-    barrier : MbarrierAt, NamedBarrier, ClusterBarrier, WarpBarrier, Awaited or str
+    barrier : MbarrierAt, NamedBarrier, ClusterBarrier, WarpBarrier or str
         The barrier that it acts on; the name of the groups, of the registers or of the fence if it acts on no barrier.
         `str` prints it.
     instruction : Instruction
@@ -204,7 +217,7 @@ class BarrierEvent:
     if TYPE_CHECKING:
 
         @property
-        def barrier(self) -> Barrier | Awaited | str:
+        def barrier(self) -> Barrier | str:
             """Return what it acts on."""
 
     @property
@@ -407,12 +420,12 @@ class NamedBarrierEvent(GenerationEvent):
         return len(i.operands) == (3 if "red" in i.parts else 1)
 
 
-class NamedBarrierCome(NamedBarrierEvent):
+class NamedBarrierPartialArrive(NamedBarrierEvent):
     """Lanes that come to a named barrier before others of their warp: they join or arrive once all are there."""
 
     __slots__ = ()
 
-    operation: ClassVar[str] = "come"
+    operation: ClassVar[str] = "partial_arrive"
     begins: ClassVar[bool] = True
 
 
@@ -579,26 +592,6 @@ class RegistersBlocked(RegistersEvent):
     operation: ClassVar[str] = "blocked"
 
 
-@dataclass(frozen=True, slots=True)
-class WaitBegins(BarrierEvent):
-    """Lanes that have to wait, at a barrier or for registers: `Observer.on_wait` sees it.
-
-    Attributes
-    ----------
-    awaited : Awaited or None
-        What they wait for, where that is known.
-    """
-
-    operation: ClassVar[str] = "wait"
-
-    awaited: Awaited | None
-
-    @property
-    def barrier(self) -> Awaited | str:
-        """Return what they wait for."""
-        return "a barrier" if self.awaited is None else self.awaited
-
-
 def part_of(event: BarrierEvent) -> AsyncOperation | None:
     """Return the asynchronous operation whose effect an event is; None of what threads do themselves."""
     return event.part_of if isinstance(event, MbarrierEvent) else None
@@ -645,6 +638,91 @@ class AsyncOperation:
 
 
 @dataclass(frozen=True, slots=True)
+class Apart:
+    """An instruction that a part of a warp or warpgroup executed, and others of it did not.
+
+    Attributes
+    ----------
+    instruction : Instruction
+    branch : Instruction or None
+        Where the lanes had parted; None if that isn't known.
+    slot : int
+        The CTA.
+    unit : int
+        How many threads must execute it together.
+    executed, lacking : array of int
+        The threads that did, and those that didn't.
+    residents : Residents
+    """
+
+    instruction: Instruction
+    branch: Instruction | None
+    slot: int
+    unit: int
+    executed: Array
+    lacking: Array
+    residents: Residents
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMemoryAccess:
+    """An access to tensor memory, by a warp of a CTA or by an operation of the tensor core.
+
+    Attributes
+    ----------
+    instruction : Instruction
+    ctas, threads : Ctas, Threads
+        Who executes it; of an operation see `part_of`.
+    slot : int
+        The CTA whose memory is accessed; of a warp it is its own, or where a pair frees columns the peer's too.
+    granules : array of int, (1, n)
+        512 times a half of a warp's lanes, plus the column; each once.
+    writes : bool
+    needs_value : bool
+        Whether it computes with what it reads.
+    part_of : AsyncOperation or None
+    of_registers : array of int, (threads, registers, columns), or None
+        Granules of each register of a warp's load or store.
+    """
+
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
+    slot: int
+    granules: Array = field(repr=False)
+    writes: bool
+    needs_value: bool = False
+    part_of: AsyncOperation | None = None
+    of_registers: Array | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMemoryAllocation:
+    """An allocation of tensor memory, its end, or the end of the right to allocate, by a warp of one CTA.
+
+    Attributes
+    ----------
+    instruction : Instruction
+    ctas, threads : Ctas, Threads
+        Who executes it.
+    members : tuple of int
+        The CTAs that it is about: one, or both of a pair.
+    first, count : int
+        Columns.
+    begins : tuple of int
+        The CTAs whose columns it allocates: of a pair the first warp allocates for both.
+    """
+
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
+    members: tuple[int, ...]
+    first: int = 0
+    count: int = 0
+    begins: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class WgmmaEvent:
     """An MMA as it is issued.
 
@@ -664,6 +742,30 @@ class WgmmaEvent:
     a: Array | None
     b: Array
     accumulates: Array
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMmaEvent:
+    """An MMA of the tensor core of sm_100, of one thread, as it is issued.
+
+    Attributes
+    ----------
+    descriptor : int
+        Instruction descriptor.
+    a, b : int
+        Descriptors of shared memory; `a` an address of tensor memory where `a_in_tensor_memory`.
+    a_in_tensor_memory : bool
+    instruction : Instruction
+    ctas, threads : Ctas, Threads
+    """
+
+    descriptor: int
+    a: int
+    b: int
+    a_in_tensor_memory: bool
     instruction: Instruction
     ctas: Ctas
     threads: Threads
@@ -694,6 +796,28 @@ class TmaEvent:
     instruction: Instruction
 
 
+@dataclass(frozen=True, slots=True)
+class CancelRequest:
+    """A request of cluster launch control as it is granted or refused; the answer comes later.
+
+    Attributes
+    ----------
+    instruction : Instruction
+    ctas, threads : Ctas, Threads
+        The thread that asks.
+    first_cta : (int, int, int) or None
+        Of the cluster that it gets, and that does not begin; None of a refusal.
+    left : int
+        Clusters that have not begun, after that.
+    """
+
+    instruction: Instruction
+    ctas: Ctas
+    threads: Threads
+    first_cta: tuple[int, int, int] | None
+    left: int
+
+
 class CompletionPolicy:
     """Decide when asynchronous operations take effect; this one: at once.
 
@@ -722,6 +846,25 @@ class CompletionPolicy:
     def gives_up(self) -> bool:
         """Say whether a try_wait whose phase is not complete returns now; it is asked once between two changes."""
         return False
+
+    def grants(self, left: int, beyond: int) -> bool:
+        """Say whether a request of launch control gets one of the clusters that have not begun.
+
+        Of those beyond the first wave half are to begin by themselves, so that kernels see both answers.
+
+        Parameters
+        ----------
+        left : int
+            Clusters that have not begun: 1 or more.
+        beyond : int
+            Clusters that had not when the first wave began.
+
+        Examples
+        --------
+        >>> [CompletionPolicy().grants(left, 3) for left in (3, 2, 1)]
+        [True, True, False]
+        """
+        return 2 * left > beyond
 
     def missed(self, launch: Launch) -> str:
         """Say what it names that a launch, which is over, has not; nothing if it has all, or it names nothing."""

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from cutepy.sim.errors import Who
 from cutepy.sim.machine.lanes import Array, Ctas, Index, Residents, Threads, as_index, select
-from cutepy.sim.machine.thread_history import Done, Executions, first
+from cutepy.sim.machine.thread_history import Done, ExecutionCounts, first
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import AsyncOperation
-    from cutepy.sim.machine.progress import Spin
+    from cutepy.sim.machine.spinning import Spin
     from cutepy.sim.machine.wait_sources import Awaited
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate.control_flow import ControlFlow
@@ -56,7 +56,7 @@ class Join:
         What the schedule's count of what it waited was when one arrived last.
     parted : int
         The block at whose end they did.
-    executed : Executions
+    executed : ExecutionCounts
         What parts of units executed, since they parted.
     back : Return or None
         What is done where the parts are those of a call, and return.
@@ -73,7 +73,7 @@ class Join:
         self.since = 0
         self.parted = parent.block
         self.depth: int = (0 if parent.join is None else parent.join.depth) + (back is not None)
-        self.executed = Executions()
+        self.executed = ExecutionCounts()
 
     @property
     def goes_on(self) -> int:

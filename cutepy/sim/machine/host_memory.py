@@ -44,7 +44,7 @@ def lazy_tensor(shape: int | Sequence[int], dtype: Any, *, fill: Any = 0) -> Any
     Returns
     -------
     torch.Tensor or numpy.ndarray
-        Starts at a page; a kernel may touch its elements and not a byte behind them.
+        Starts at a page; a kernel may touch its elements and not a byte after them.
 
     Raises
     ------

@@ -72,7 +72,7 @@ class InterleavedSchedule(Schedule):
         policy, activity, roster = self._policy, self._activity, self.roster
         policy.begin()
         residents = roster.residents
-        self._changes = [0] * (residents.count // residents.cluster_size + 1)  # by cluster; behind them, of all
+        self._changes = [0] * (residents.count // residents.cluster_size + 1)  # by cluster; after them, of all
         self._stuck: dict[int, tuple[int, int]] = {}  # where nothing has changed since a group could not go on
         self._lanes: dict[tuple[int, int], Agent] = {}
         self._operations: dict[AsyncOperation, Agent] = {}

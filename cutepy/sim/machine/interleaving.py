@@ -184,6 +184,10 @@ class RandomSchedule(Interleaving):
         """Toss."""
         return self._random.random() < self._impatience
 
+    def grants(self, left: int, beyond: int) -> bool:
+        """Toss."""
+        return self._random.random() < 0.5
+
 
 def pauses(function: Function, policy: CompletionPolicy | None) -> frozenset[int]:
     """Return the instructions, by index, before which lanes stop."""

@@ -244,17 +244,33 @@ class Residents:
     grid, cluster : (int, int, int)
     blocks : array of int
         Linear index of the CTA in each slot; the CTAs of a cluster take neighbouring slots, in order of their ranks.
+    ranked : bool
+        Whether addresses of a CTA's own shared memory have its rank in the cluster: see `machine.memory`.
+    sm_count : int
+        SMs of the GPU, which the CTAs take in turn.
     """
 
-    def __init__(self, grid: tuple[int, int, int], cluster: tuple[int, int, int], blocks: NDArray[np.intp]) -> None:
-        self.grid, self.cluster, self.blocks = grid, cluster, blocks
+    def __init__(
+        self,
+        grid: tuple[int, int, int],
+        cluster: tuple[int, int, int],
+        blocks: NDArray[np.intp],
+        *,
+        ranked: bool = False,
+        sm_count: int = SM_COUNT,
+    ) -> None:
+        self.grid, self.cluster, self.blocks, self.sm_count = grid, cluster, blocks, sm_count
         self.count = len(blocks)
         self.cluster_size = cluster[0] * cluster[1] * cluster[2]
+        self.ranked = ranked and self.cluster_size > 1
 
     def coordinate(self, slot: int) -> tuple[int, int, int]:
         """Return the coordinates of the CTA in a slot."""
+        return self.coordinate_of(int(self.blocks[slot]))
+
+    def coordinate_of(self, block: int) -> tuple[int, int, int]:
+        """Return the coordinates of the CTA of a linear index, resident or not."""
         x, y, _ = self.grid
-        block = int(self.blocks[slot])
         return block % x, block // x % y, block // (x * y)
 
     def slot_of(self, coordinate: Sequence[int]) -> int | None:
@@ -285,7 +301,7 @@ class Residents:
         c = values
         rank = c["cluster_ctaid.x"] + cx * (c["cluster_ctaid.y"] + cy * c["cluster_ctaid.z"])
         values["cluster_ctarank"] = rank.astype(np.uint32)
-        values["smid"] = (np.arange(self.count, dtype=np.uint32) % np.uint32(SM_COUNT))[:, None]
+        values["smid"] = (np.arange(self.count, dtype=np.uint32) % np.uint32(self.sm_count))[:, None]
         return values
 
 

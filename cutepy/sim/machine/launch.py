@@ -7,7 +7,6 @@ CUDA C++ Programming Guide, "Compute Capabilities": limits of 9.0. PTX ISA, "Per
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutepy.layouts.capacity import SMEM_BYTES_PER_CTA_OF_SM120
 from cutepy.layouts.sm90 import SmemPlan
 from cutepy.layouts.sm90.arch import MAX_THREADS_PER_CTA, SM_COUNT, SMEM_BYTES_PER_CTA
 from cutepy.layouts.sm90.occupancy import occupancy
@@ -24,10 +24,13 @@ from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.lanes import Array, cluster_order
 from cutepy.sim.machine.loaded_module import LoadedModule, Placed
 from cutepy.sim.machine.selected_ctas import ChosenCtaError, Coordinates, in_whole_clusters
+from cutepy.sim.ptx.header import parsed_target
+from cutepy.sim.ptx.instruction_set import CLOCKS
 from cutepy.sim.ptx.kernel_names import readable
 from cutepy.sim.ptx.linking import function_addresses
-from cutepy.sim.ptx.model import Function, Module
-from cutepy.sim.translate import linked
+from cutepy.sim.ptx.memory_order import strength
+from cutepy.sim.ptx.model import Function, Module, Special, Symbol
+from cutepy.sim.translate import Kernel
 
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -71,6 +74,8 @@ class KernelCall:
         By which the kernel shares memory, where that is known.
     inputs : tuple of (int, int, str)
         Start, end and description of memory that it may read and not write.
+    sm_count : int
+        SMs of the GPU.
     """
 
     loaded: LoadedModule
@@ -87,6 +92,7 @@ class KernelCall:
     ctas: Coordinates | None = None
     plan: SmemPlan | None = field(default=None, repr=False)
     inputs: tuple[tuple[int, int, str], ...] = field(default=(), repr=False)
+    sm_count: int = SM_COUNT
 
 
 @dataclass(repr=False)
@@ -123,10 +129,14 @@ class Launch:
         - l2_load_sectors, l2_load_bytes, and so for store and atomic: what the L2 cache is asked for, in sectors of 32
           bytes (`cutepy.sim.machine.activity` says what is counted).
         - splits: how often lanes of a warp parted.
+        - cancel_requests, cancelled_clusters: of cluster launch control, and the clusters that others got the work of,
+          which have not begun.
     instructions : Counter
         Instructions that warps executed, by the first part of their opcode.
     plan : SmemPlan or None
         By which the kernel shares memory, where that is known, as of cutepy's own products.
+    sm_count : int
+        SMs of the GPU.
     """
 
     kernel: str
@@ -155,6 +165,7 @@ class Launch:
     printf: str = ""
     instructions: Counter[str] = field(default_factory=Counter)
     plan: SmemPlan | None = None
+    sm_count: int = SM_COUNT
 
     def __repr__(self) -> str:
         clusters = f", cluster={self.cluster}" if self.cluster != (1, 1, 1) else ""
@@ -164,6 +175,11 @@ class Launch:
     def name(self) -> str:
         """The kernel's name as people read it: its function's, or the one that was chosen for it."""
         return readable(self.kernel)
+
+    @cached_property
+    def entry(self) -> Kernel:
+        """The kernel, with all that is made of it."""
+        return Kernel(self.ptx, self.kernel)
 
     @property
     def reserved_smem(self) -> tuple[int, int]:
@@ -193,7 +209,7 @@ class Launch:
 
     @property
     def windows(self) -> dict[str, list[tuple[int, int]]]:
-        """The first address, and the one behind the last, of each constant and of the block of parameters."""
+        """The first address, and the one after the last, of each constant and of the block of parameters."""
         constants = [(v.address, v.address + len(v.bytes)) for v in self.variables if v.variable.space == "const"]
         block = self.parameter_block
         start = 0 if block is None else block.ctypes.data
@@ -206,9 +222,9 @@ class Launch:
 
     @property
     def resident_ctas(self) -> int:
-        """CTAs of this size that an H200 holds at once; registers, which PTX does not tell, may allow fewer."""
+        """CTAs of this size that the GPU holds at once; registers, which PTX does not tell, may allow fewer."""
         x, y, z = self.block
-        return SM_COUNT * occupancy(0, x * y * z, self.smem_bytes).ctas_per_sm
+        return self.sm_count * occupancy(0, x * y * z, self.smem_bytes).ctas_per_sm
 
 
 def prepare(call: KernelCall) -> Launch:
@@ -220,7 +236,7 @@ def prepare(call: KernelCall) -> Launch:
         If the launch would be refused.
     """
     function = call.loaded.entry(call.kernel)
-    shared, static = place_shared(call.loaded.module, linked(call.loaded.ptx, call.kernel).function)
+    shared, static = place_shared(call.loaded.module, Kernel(call.loaded.ptx, call.kernel).function)
     launch = Launch(
         call.kernel,
         call.grid,
@@ -237,8 +253,9 @@ def prepare(call: KernelCall) -> Launch:
         call.loaded.ptx,
         shared,
         plan=call.plan,
+        sm_count=call.sm_count,
     )
-    _check(launch, function)
+    _check(launch, function, call.loaded.module.target)
     _place_parameters(launch, function)
     _place_variables(launch, call.loaded)
     return launch
@@ -267,7 +284,7 @@ def place_shared(module: Module, function: Function) -> tuple[dict[str, int], in
 
 def static_smem_bytes(loaded: LoadedModule, kernel: str) -> int:
     """Return how much shared memory a kernel declares."""
-    return place_shared(loaded.module, linked(loaded.ptx, kernel).function)[1] - _SHARED_BASE
+    return place_shared(loaded.module, Kernel(loaded.ptx, kernel).function)[1] - _SHARED_BASE
 
 
 def _place_parameters(launch: Launch, function: Function) -> None:
@@ -298,7 +315,8 @@ def _place_variables(launch: Launch, loaded: LoadedModule) -> None:
         launch.grid_workspace = np.zeros(_WORKSPACE_BYTES, np.uint8)
 
 
-def _check(launch: Launch, function: Function) -> None:
+def _check(launch: Launch, function: Function, target: str) -> None:
+    smem_bytes = SMEM_BYTES_PER_CTA_OF_SM120 if parsed_target(target).number // 10 == 12 else SMEM_BYTES_PER_CTA
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
     name = launch.name
@@ -318,12 +336,11 @@ def _check(launch: Launch, function: Function) -> None:
         raise ValueError(f"{name}: ctas names no CTA to run; leave it out to run all of the grid")
     if launch.dynamic_smem_bytes < 0:
         raise LaunchError(
-            f"{name}: a CTA has 0 to {SMEM_BYTES_PER_CTA} bytes of shared memory, got {launch.dynamic_smem_bytes}"
+            f"{name}: a CTA has 0 to {smem_bytes} bytes of shared memory, got {launch.dynamic_smem_bytes}"
         )
-    if launch.smem_bytes > SMEM_BYTES_PER_CTA:
+    if launch.smem_bytes > smem_bytes:
         raise LaunchError(
-            f"{name}: a CTA has at most {SMEM_BYTES_PER_CTA} bytes of shared memory, got {launch.smem_bytes}; "
-            "use fewer stages"
+            f"{name}: a CTA has at most {smem_bytes} bytes of shared memory, got {launch.smem_bytes}; use fewer stages"
         )
     if launch.cooperative and launch.ctas > launch.resident_ctas:
         raise LaunchError(
@@ -349,26 +366,47 @@ def _check_directives(launch: Launch, function: Function, threads: int, cluster:
         raise LaunchError(f"{compiled} clusters of at most {rank[0]} CTAs, got {cluster}")
 
 
-_WAITS_FOR_OTHERS = re.compile(r"(?<![\w.])(?:(?:atom|red)(?=\.)|ld\.(?:acquire|volatile|relaxed))(?![\w.:]*\.shared)")
-"""Opcodes that wait for other CTAs, or might: they can reach each other's shared memory in clusters only."""
-
-_NEEDS_ORDER = re.compile(
-    r"cp\.reduce\.|(?<![\w.])tensormap\.|fence\.proxy\.tensormap|%(?:clock|globaltimer)|\bmalloc\b",
-)
-"""Opcodes that see the order in which CTAs run: sums in global memory, written tensor maps, clocks, malloc."""
-
-
 def may_run_in_any_order(launch: Launch) -> bool:
     """Tell whether CTAs can know of each other only by plain loads of what others have stored."""
-    return not waits_for_others(launch) and not _found(_NEEDS_ORDER, launch.ptx, launch.kernel)
+    return not waits_for_others(launch) and not _shows_order(launch.entry)
 
 
 def waits_for_others(launch: Launch) -> bool:
     """Tell whether CTAs may wait for each other through global memory."""
-    return launch.cooperative or _found(_WAITS_FOR_OTHERS, launch.ptx, launch.kernel)
+    return launch.cooperative or _polls(launch.entry)
+
+
+def cancels_clusters(launch: Launch) -> bool:
+    """Tell whether CTAs may take over the work of clusters that have not begun."""
+    return _cancels(launch.entry)
 
 
 @lru_cache(maxsize=128)
-def _found(pattern: re.Pattern[str], ptx: str, kernel: str) -> bool:
-    """Tell whether a kernel, or what it calls, has an instruction: of its module others may have it too."""
-    return any(pattern.search(i.text) for i in linked(ptx, kernel).function.instructions)
+def _cancels(kernel: Kernel) -> bool:
+    return any("cancels" in i.traits.effects for i in kernel.instructions)
+
+
+@lru_cache(maxsize=128)
+def _polls(kernel: Kernel) -> bool:
+    """Tell whether a kernel, or what it calls, has strong reads of memory that other clusters write."""
+    return any(
+        i.traits.is_access and strength(i.opcode).scope and any(space != "shared" for space in i.traits.loads)
+        for i in kernel.instructions
+    )
+
+
+@lru_cache(maxsize=128)
+def has_tiles(kernel: Kernel) -> bool:
+    """Tell whether a kernel has instructions on tiles, which take most of its time."""
+    return any("tiles" in i.traits.effects for i in kernel.instructions)
+
+
+@lru_cache(maxsize=128)
+def _shows_order(kernel: Kernel) -> bool:
+    """Tell whether a kernel, or what it calls, sees the order in which CTAs run; malloc gives addresses in it."""
+    return any(
+        "serial" in i.traits.effects
+        or any(isinstance(x, Special) and x.name in CLOCKS for x in i.operands)
+        or (i.parts[0] == "call" and Symbol("malloc") in i.operands)
+        for i in kernel.instructions
+    )

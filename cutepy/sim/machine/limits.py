@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cutepy.sim.errors import LimitError
 from cutepy.sim.machine.wait_for_graph import first_instruction
-from cutepy.sim.ptx.places import place
+from cutepy.sim.ptx.source_lines import place
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group, Join, Roster

@@ -71,8 +71,8 @@ class LoadedModule:
     Raises
     ------
     PtxSyntaxError
-        If a statement is not understood, the module does not begin with .version and .target, or the target is a newer
-        GPU.
+        If a statement is not understood, the module does not begin with .version and .target, or the target is a GPU
+        that is not known.
     """
 
     def __init__(self, ptx: str, file: str = "") -> None:
@@ -94,7 +94,10 @@ class LoadedModule:
     def _check_target(self, target: str) -> None:
         if architecture(target) in TARGETS:
             return
-        reason = f"PTX for {target} does not run on an sm_90a, which is simulated; compile it for sm_90a"
+        reason = (
+            f"PTX for {target} does not run on a GPU that is simulated; compile it for sm_90a, sm_100a, sm_103a or "
+            "sm_120a"
+        )
         text = without_comments(self.ptx)
         at = re.search(r"\.target\b", text)
         raise Reading(text, self.file).placed(PtxSyntaxError(reason, target), 0 if at is None else at.start())

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import MemoryAccessError, Place, ReadOnlyMemoryError
 from cutepy.sim.machine.address_patterns import AddressPatterns, InOwnCta, Located
 from cutepy.sim.machine.events import Access, LocalCopy, Proxy, Space
-from cutepy.sim.machine.lanes import Array, Ctas, Residents, as_index
-from cutepy.sim.machine.shared_memory import Held, OpaqueObjects, SharedMemory, leftover
+from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads, as_index
+from cutepy.sim.machine.opaque_objects import OpaqueObjects
+from cutepy.sim.machine.shared_memory import Held, SharedMemory, leftover
 from cutepy.sim.semantics.movement import LOCAL_WINDOW, SHARED_WINDOW
 
 if TYPE_CHECKING:
@@ -30,15 +32,42 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
     from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.translate.wgmma_shapes import SharedTile
 
 RANK_SHIFT = 24
-"""A shared::cluster address keeps the CTA's rank, plus one, from this bit on; a plain one is of the own CTA."""
+"""The bit of a shared::cluster address from which on it has the rank of a CTA in its cluster.
+
+Code for sm_100 and later clears the lowest bit of its own mbarriers' addresses to name those of the even CTA of a
+pair: there all addresses of a cluster's shared memory have the rank (`Residents.ranked`). In code for sm_90 own
+addresses are the same in all CTAs, and those of `mapa` have the rank plus one.
+"""
 
 OFFSET_MASK = (1 << RANK_SHIFT) - 1
-_ALIGN = 16
+_ALIGN = 32
+"""Bytes of the widest access of a lane, which is to global memory."""
+_HOST_ALIGNMENT = 16
+"""Bytes to which numpy aligns arrays."""
 _ROW = 16
+"""Bytes of the widest access of a lane to shared and local memory."""
+_ZEROS = 8
+"""Bytes that the address and the size of st.bulk are multiples of."""
 MAX_LOCAL_BYTES = 512 << 10
 """Of a thread: CUDA C++ Programming Guide, "Compute Capabilities"."""
+
+
+def own_field(ctas: Ctas) -> Array:
+    """Return what addresses of each CTA's own shared memory have from `RANK_SHIFT` on, in place: (CTAs, 1)."""
+    ranks = ctas.special["cluster_ctarank"]
+    return ranks << np.uint32(RANK_SHIFT) if ctas.residents.ranked else np.zeros_like(ranks)
+
+
+def ranks_in(ctas: Ctas, field: Array) -> Array:
+    """Return the ranks that shared addresses name, given what they have from `RANK_SHIFT` on."""
+    if ctas.residents.ranked:
+        return field
+    own = ctas.special["cluster_ctarank"]
+    ranks: Array = np.where(field > 0, field - 1, own.astype(np.int64))
+    return ranks
 
 
 class PlainLoad(NamedTuple):
@@ -140,7 +169,7 @@ class GlobalMemory:
 
 
 class Region:
-    """A range of host memory, seen as arrays of 16-byte aligned start."""
+    """A range of host memory, seen as arrays whose start is aligned to the widest access."""
 
     def __init__(self, start: int, end: int, owners: list[Any], name: str) -> None:
         self.start, self.end, self.owners, self.name = start, end, owners, name
@@ -150,7 +179,7 @@ class Region:
         self._views: dict[tuple[str, int], Array] = {}
 
     def view(self, kind: np.dtype[Any], count: int) -> Array:
-        """Return the region as rows of `count` elements, of 16 bytes at most."""
+        """Return the region as rows of `count` elements, of 32 bytes at most."""
         key = kind.str, count
         if key not in self._views:
             flat = self.bytes.view(kind)
@@ -225,6 +254,16 @@ class Memory:
                 return "shared", address - np.uint64(SHARED_WINDOW)
         return "global", address
 
+    def _resolved(self, g: Group, i: Instruction, space: str, address: Array, size: int) -> tuple[Space, Array]:
+        """Return the space and the address there of a load or store, the widest of which are to global memory only."""
+        place, address = self.resolve(space, address)
+        if size > _ROW and place != "global":
+            every = np.ones((1, 1), bool)
+            self._fail(
+                g, i, place, address, every, size, f"is not in global memory, which alone takes more than {_ROW} bytes"
+            )
+        return place, address
+
     def in_space(self, g: Group, address: Array, space: str) -> Array:
         """Tell whether generic addresses are in a space (isspacep)."""
         if space.startswith("shared"):
@@ -247,15 +286,25 @@ class Memory:
         kind = address.dtype.type
         base = kind(SHARED_WINDOW) if generic else kind(0)
         offset = (address - base) & kind(OFFSET_MASK)
-        result: Array = base + (offset | ((rank.astype(address.dtype) + kind(1)) << kind(RANK_SHIFT)))
+        field = rank.astype(address.dtype) + kind(not self.residents.ranked)
+        result: Array = base + (offset | (field << kind(RANK_SHIFT)))
         return result
+
+    def own_field(self, g: Group) -> Array:
+        """Return what the address of a variable in shared memory has beside its offset: the own rank, if any."""
+        return own_field(g.ctas)
+
+    def slot_starts(self, g: Group) -> Array:
+        """Return where each CTA's shared memory is on the host, and from bit 56 on the rank that own addresses have."""
+        start: Array = self.slot_bytes * g.ctas.column + self.shared.ctypes.data
+        return start + (own_field(g.ctas).astype(np.int64) << (56 - RANK_SHIFT)) if g.ctas.residents.ranked else start
 
     def rank_of(self, g: Group, address: Array) -> Array:
         """Return the rank of the CTA that a shared address is in."""
         offset = address.astype(np.uint64) & np.uint64(SHARED_WINDOW - 1)
-        rank = (offset >> np.uint64(RANK_SHIFT)).astype(np.int64)
-        own = g.ctas.special["cluster_ctarank"]
-        return np.where(rank > 0, rank - 1, own).astype(np.uint32)
+        rank = ranks_in(g.ctas, (offset >> np.uint64(RANK_SHIFT)).astype(np.int64))
+        found: Array = np.broadcast_to(rank, np.broadcast_shapes(rank.shape, (g.ctas.count, 1))).astype(np.uint32)
+        return found
 
     def locate(self, g: Group, i: Instruction, address: Array, size: int, alignment: int) -> Array:
         """Return the positions of shared addresses in `shared`, checked."""
@@ -267,13 +316,20 @@ class Memory:
         offset = address.astype(np.int64)
         slot = g.ctas.column
         highest = int(offset.max())
+        if self.residents.ranked:
+            offset = offset ^ own_field(g.ctas).astype(np.int64)  # own addresses have nothing beside the offset left
+            highest = int(offset.max())
+            offset = offset if highest < 1 << RANK_SHIFT else address.astype(np.int64)
         is_own = highest < 1 << RANK_SHIFT
-        if not is_own:
-            rank = offset >> RANK_SHIFT
+        if is_own:
+            if len(offset) > 1 and self.residents.ranked and (offset == offset[:1]).all():
+                offset = offset[:1]
+        else:
             size_of_cluster = self.residents.cluster_size
-            if int(rank.max()) > size_of_cluster:
-                self._fail(g, i, "shared", address, rank > size_of_cluster, size, "names no CTA of the cluster")
-            slot = np.where(rank > 0, slot - slot % size_of_cluster + rank - 1, slot)
+            rank = ranks_in(g.ctas, offset >> RANK_SHIFT)
+            if int(rank.max()) >= size_of_cluster:
+                self._fail(g, i, "shared", address, rank >= size_of_cluster, size, "names no CTA of the cluster")
+            slot = slot - slot % size_of_cluster + rank
             if self.absent is not None and self.absent[slot].any():
                 bad = self.absent[slot]
                 self._fail(g, i, "shared", address, bad, size, "is of a CTA that has not begun, or has ended")
@@ -323,7 +379,12 @@ class Memory:
         """Return the one region that holds all addresses, or None if they are in several; checked."""
         if alignment > 1 and (address & np.uint64(alignment - 1)).any():
             bad = (address & np.uint64(alignment - 1)) != 0
-            self._fail(g, i, "global", address, bad, size, f"is no multiple of {alignment}")
+            reason = f"is no multiple of {alignment}"
+            if alignment == _ALIGN:
+                reason += (
+                    f"; numpy aligns arrays to {_HOST_ALIGNMENT}, so take tensors of torch, which are aligned to 64"
+                )
+            self._fail(g, i, "global", address, bad, size, reason)
         found = self.known.find(int(address.min()), int(address.max()) + size)
         if found is None:
             bad = np.array([self.known.find(int(a), int(a) + size) is None for a in address.flat]).reshape(
@@ -354,7 +415,7 @@ class Memory:
                 f"{i.parts[0]} of {size} bytes at global address {value:#x} wrote to a read-only array of {name}",
                 i,
                 who,
-                fix="pass an array that may be written to, such as a copy",
+                fix=Diagnosis("writable-array"),
                 at=Place.of_global(value),
             )
 
@@ -366,6 +427,35 @@ class Memory:
             self.check_writable(g, i, address, size)
             if self._activity.observers:
                 self.observe(g, i, "write", "global", "generic", address, size)
+
+    def clear(self, g: Group, i: Instruction, space: str, address: Array, size: Array) -> None:
+        """Store zeros in shared memory, a multiple of 8 bytes of each lane's own (st.bulk)."""
+        place, address = self.resolve(space, address)
+        sizes = np.broadcast_to(size.astype(np.int64), (g.ctas.count, g.threads.count))
+        most = int(sizes.max())
+        if place != "shared":
+            self._fail(
+                g, i, place, address, np.ones((1, 1), bool), most, "is not in shared memory, as st.bulk needs it"
+            )
+        if (sizes % _ZEROS).any():
+            self._fail(g, i, place, address, sizes % _ZEROS != 0, most, f"needs a size that is a multiple of {_ZEROS}")
+        starts = np.broadcast_to(self.locate(g, i, address, min(most, _ZEROS), _ZEROS), sizes.shape)
+        outside = starts % self.slot_bytes + sizes > self.used_bytes
+        if outside.any():
+            self._fail(g, i, place, address, outside, most, f"is beyond the CTA's {self.used_bytes} bytes")
+        self._activity.changes += 1
+        parts = [(slice(r, r + 1), slice(c, c + 1)) for r, c in np.ndindex(sizes.shape)]
+        if (sizes == most).all():
+            parts = [(slice(None), slice(None))]
+        for rows, lanes in parts:
+            at, count = starts[rows, lanes], int(sizes[rows, lanes][0, 0])
+            if self.objects:
+                self.objects.check_store(g, i, at, count)
+            for start in at.ravel().tolist():
+                self.shared[start : start + count] = 0
+            who = Ctas(g.ctas.slots[rows], g.ctas.residents), Threads(g.threads.ids[lanes], g.threads.block)
+            for observer in self._activity.observers if count else ():
+                observer.on_access(Access("write", place, "generic", i, *who, at, count))
 
     def _fail(
         self, g: Group, i: Instruction, space: str, address: Array, bad: Array, size: int, reason: str
@@ -390,7 +480,7 @@ class Memory:
                 return value if count == 1 else [value[..., n] for n in range(count)]
         if shift:
             address = address + address.dtype.type(shift % (1 << 64))
-        place, address = self.resolve(space, address)
+        place, address = self._resolved(g, i, space, address, size)
         where: Array | InOwnCta = address
         if place == "global":
             region = self.region(g, i, address, size, size)
@@ -485,7 +575,7 @@ class Memory:
         """Store elements of each lane; of lanes that hit the same address, the last wins."""
         kind, count = values[0].dtype, len(values)
         size = kind.itemsize * count
-        place, address = self.resolve(space, address)
+        place, address = self._resolved(g, i, space, address, size)
         self._activity.changes += 1
         where: Array | Located | InOwnCta = address
         shape = np.broadcast_shapes((g.ctas.count, address.shape[1]), *(v.shape for v in values), address.shape)
@@ -547,12 +637,15 @@ class Memory:
         size: int,
         stores: Array | None = None,
         values: tuple[Array, ...] | None = None,
+        operand: tuple[int, str, SharedTile] | None = None,
     ) -> None:
-        """Tell the observers of an access; copies of no bytes are none."""
+        """Tell the observers of an access; a copy of no bytes is not one."""
         if not size:
             return
         completing = self._activity.completing
         who = g.ctas, g.threads
-        access = Access(operation, space, proxy, i, *who, where, size, completing, stores, values=values)
+        access = Access(
+            operation, space, proxy, i, *who, where, size, completing, stores, values=values, operand=operand
+        )
         for observer in self._activity.observers:
             observer.on_access(access)

@@ -17,19 +17,23 @@ from cutepy.sim.machine.shared_memory import Place, SharedMemory, view
 
 if TYPE_CHECKING:
     from cutepy.sim.errors import SimulationError
-    from cutepy.sim.machine.alignment import Apart
     from cutepy.sim.machine.events import (
         Access,
+        Apart,
         AsyncOperation,
         BarrierEvent,
+        CancelRequest,
         LocalCopy,
+        TensorMemoryAccess,
+        TensorMemoryAllocation,
+        TensorMmaEvent,
         TmaEvent,
-        WaitBegins,
         WgmmaEvent,
     )
     from cutepy.sim.machine.host_events import HostEvent
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.machine.wait_sources import WaitBegins
     from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.translate import Program
 
@@ -63,14 +67,20 @@ class Observer:
     def on_local_copy(self, copy: LocalCopy) -> None:
         """See arguments or results of a call copied within local memory."""
 
+    def on_tensor_memory(self, access: TensorMemoryAccess) -> None:
+        """See an access to tensor memory."""
+
+    def on_tensor_allocation(self, allocation: TensorMemoryAllocation) -> None:
+        """See columns of tensor memory being allocated, or freed, or the right to allocate given up."""
+
     def on_barrier(self, event: BarrierEvent) -> None:
         """See an operation that synchronises, such as `MbarrierArrive`: its class says which."""
 
     def on_begin(self, event: BarrierEvent) -> None:
         """See the beginning of an operation, of which `on_barrier` sees the end.
 
-        It is a `NamedBarrierJoin`, or a `GroupCommit`; a `NamedBarrierCome` comes before, of lanes that come to a
-        barrier before others of their warp.
+        It is a `NamedBarrierJoin`, or a `GroupCommit`; a `NamedBarrierPartialArrive` comes before, of lanes that
+        come to a barrier before others of their warp.
         """
 
     def on_wait(self, event: WaitBegins) -> None:
@@ -94,6 +104,12 @@ class Observer:
 
     def on_wgmma(self, event: WgmmaEvent) -> None:
         """See an MMA as it is issued."""
+
+    def on_tensor_mma(self, event: TensorMmaEvent) -> None:
+        """See an MMA of the tensor core as it is issued."""
+
+    def on_cancel(self, request: CancelRequest) -> None:
+        """See a request of cluster launch control as it is granted or refused."""
 
     def on_tma(self, event: TmaEvent) -> None:
         """See a tensor copy as it is issued."""
@@ -133,7 +149,7 @@ class Observer:
         """
 
     def look_at(self, function: Function) -> None:
-        """See the function that is launched next, before `stops_at` is asked of its instructions."""
+        """See the function that is launched next; called before `stops_at` for any of its instructions."""
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
         """Say whether to call `on_instruction` for an instruction, given the one written before it."""

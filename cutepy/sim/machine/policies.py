@@ -7,6 +7,7 @@ GPU nearly always does it.
 "schedule:3=1,17=2" is a list of choices, one at each access to memory that others see and each synchronisation. Agents
 are offered in an order of preference: pending operations, then the agent that went on last, then the others. A choice
 is a position in that order; choices that are not listed are 0. Here choice 3 takes number 1, and choice 17 number 2.
+Each request of launch control that may be granted is a choice too: 0 grants it, and 1 refuses.
 
 "hold:17,warp=1,cta=0.0.0" holds back the instruction of index 17, for that warp of that CTA, until nothing else can go
 on. So a race with it shows. Without a warp or CTA it holds all lanes back. ``operation`` holds the asynchronous
@@ -28,7 +29,7 @@ import numpy as np
 from cutepy.sim.machine.events import AsyncOperation, CompletionPolicy
 from cutepy.sim.machine.interleaving import Agent, Interleaving, RandomSchedule
 from cutepy.sim.machine.lanes import WARP
-from cutepy.sim.translate import linked
+from cutepy.sim.ptx.instruction_set import OWN_SPACES
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Ctas, Threads
@@ -36,14 +37,13 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 
-_OWN = frozenset("param const local".split())
 _CHOICES = re.compile(r"\d+=\d+(,\d+=\d+)*")
 
 
 def is_seen(i: Instruction) -> bool:
     """Tell whether others may see an instruction, or who executes it may see others: it touches what they share."""
     traits = i.traits
-    return traits.signals or not _OWN.issuperset((*traits.loads, *traits.stores))
+    return traits.signals or not OWN_SPACES.issuperset((*traits.loads, *traits.stores))
 
 
 class Choices(Interleaving):
@@ -95,6 +95,14 @@ class Choices(Interleaving):
         self._at += 1
         self.note(agents[picked])
         return picked
+
+    def grants(self, left: int, beyond: int) -> bool:
+        """Grant a request, or refuse it if choice 1 is listed."""
+        choice = self.others.get(self._at, 0)
+        if choice > 1:
+            self._refused[self._at] = 2
+        self._at += 1
+        return choice == 0
 
     def missed(self, launch: Launch) -> str:
         """Say which choice there was not, or that it had not so many."""
@@ -250,7 +258,7 @@ class HoldBack(Interleaving):
         return self.site is None or not self._delays(_completion(operation))
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
-        """Say that lanes stop at what is held, behind it, and where they synchronise."""
+        """Say that lanes stop at what is held, after it, and where they synchronise."""
         held = None if self.site is None else self.site.instruction
         at = instruction.index == held or (before is not None and before.index == held)
         return at or super().stops_at(instruction, before)
@@ -283,7 +291,7 @@ class HoldBack(Interleaving):
 
 def _absent(site: Site, launch: Launch) -> str:
     """Say what keeps a launch from having what is held."""
-    code = linked(launch.ptx, launch.kernel).function.instructions
+    code = launch.entry.instructions
     x, y, z = launch.block
     threads = x * y * z
     warp, lane = site.warp, site.lane
@@ -379,6 +387,10 @@ class Random(CompletionPolicy):
         self._random = random.Random(seed)
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
+        """Toss."""
+        return self._random.random() < 0.5
+
+    def grants(self, left: int, beyond: int) -> bool:
         """Toss."""
         return self._random.random() < 0.5
 

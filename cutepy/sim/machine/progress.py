@@ -1,11 +1,7 @@
 """Forward progress: spinning groups sleep until memory changes; a try_wait times out when nothing else can run.
 
-A group that comes to the same block with the same registers, while no memory has changed, will do so for ever: it
-sleeps until something changes. The block and registers to compare with are taken anew after twice as many blocks each
-time, so that a cycle of any length is found (R. P. Brent, "An Improved Monte Carlo Factorization Algorithm", 1980). A
-loop that counts never repeats itself, and works. A group that has slept is watched from the block on at which it wakes,
-and so are its parts: of many that wait for a lock, all but the one that gets it sleep again after one round. Of clocks
-there is no model: time leaps ahead when nothing but time can let anybody go on.
+Spinning groups are told by `spinning.py`. Of clocks there is no model: time leaps ahead when nothing but time can let
+anybody go on.
 
 If nothing else can run, a try_wait times out and returns false. The lanes' further steps follow from their registers
 and from the changes that others see. So lanes that wait as they did before an earlier failure, with no change since,
@@ -35,90 +31,6 @@ if TYPE_CHECKING:
 
 TRUSTED_BLOCKS = 32
 """Blocks that a group runs without a change to memory before it is watched."""
-
-_NEVER = -1
-_FIRST_SPAN = 8
-
-
-class Spin:
-    """State of a group since memory changed last, which tells if it spins.
-
-    Attributes
-    ----------
-    changes : int
-        The count of changes then.
-    asleep : bool
-        Whether the group has repeated itself.
-    by_clock : bool
-        Whether time went by meanwhile, so that its next round may differ.
-    has_slept : bool
-        Whether the group, or the one it is a part of, was asleep before.
-    """
-
-    __slots__ = (
-        "_block",
-        "_first",
-        "_outside",
-        "_span",
-        "_steps",
-        "_values",
-        "asleep",
-        "by_clock",
-        "changes",
-        "has_slept",
-    )
-
-    def __init__(self, changes: int, has_slept: bool) -> None:
-        self.changes, self.has_slept = changes, has_slept
-        self.asleep = self.by_clock = False
-        self._block = EXIT
-        self._values: list[tuple[int, Any]] = []
-        self._outside = self._first = self._steps = 0
-        self._span = 1 if has_slept else _FIRST_SPAN
-
-    def repeats(self, registers: Sequence[Any], block: int, flow: ControlFlow, time: int) -> bool:
-        """Tell whether a group that comes to a block has been there before as it is now.
-
-        MMAs that complete meanwhile, and so change accumulators that are not in registers, are changes.
-        """
-        self._steps += 1
-        if block == self._block and self._is_as_before(registers):
-            self.asleep, self.by_clock = True, time != self._outside
-            return True
-        if self._steps >= self._span:
-            self._steps, self._span = 0, 2 * self._span
-            self._block, self._outside, self._first = block, time, 0
-            self._values = [(index, registers[index]) for index in flow.live_in[block]]
-        return False
-
-    def _is_as_before(self, registers: Sequence[Any]) -> bool:
-        values, first = self._values, self._first
-        # What differed last time, a counter it may be, is looked at first.
-        for n in (first, *range(len(values))) if values else ():
-            index, before = values[n]
-            now: Any = registers[index]
-            if now is before:
-                continue
-            if now is None or before is None or now.shape != before.shape:
-                self._first = n
-                return False
-            if now.tobytes() != before.tobytes():
-                self._first = n
-                return False
-        return True
-
-    def of_a_part(self) -> Spin | None:
-        """Return what a part of the group begins with, which may go on to spin: None if that is nothing."""
-        if not self.has_slept:
-            return None
-        spin = Spin(_NEVER, has_slept=True)
-        spin.asleep = True
-        return spin
-
-    def wake(self) -> None:
-        """Let the group run although nothing has changed."""
-        self.asleep = False
-        self._block, self._steps, self._span = EXIT, 0, _FIRST_SPAN
 
 
 def together(flow: ControlFlow, start: int) -> int:
@@ -184,7 +96,7 @@ _LATER = 1 << 8
 
 
 class TimeOuts:
-    """The tries that have failed since something changed last.
+    """Failed tries of waits since the last change of memory, a barrier or the number of running lanes.
 
     Parameters
     ----------
@@ -194,7 +106,8 @@ class TimeOuts:
     Attributes
     ----------
     by_clock : bool
-        Whether time went by while tries failed, so that what lanes do after the next one may depend on when it is.
+        Whether time passed between failures of a wait in one state, so that a program that reads the clock may go on
+        otherwise after its next failure.
     """
 
     def __init__(self, flow: ControlFlow, activity: Activity) -> None:

@@ -205,7 +205,8 @@ class Prospects:
             base, rank = (self._read(x, values) for x in i.operands[1:])
             if base is None or rank is None:
                 return None
-            return (base & np.uint64(OFFSET_MASK)) | ((rank + np.uint64(1)) << np.uint64(RANK_SHIFT))
+            field = rank + np.uint64(not self._g.ctas.residents.ranked)
+            return (base & np.uint64(OFFSET_MASK)) | (field << np.uint64(RANK_SHIFT))
         found = results_of(i, lambda x: self._read(x, values))
         if len(found) != 1 or found[0][1].data is None:
             return None

@@ -21,18 +21,18 @@ import numpy as np
 from cutepy.sim.machine.alignment import Alignment
 from cutepy.sim.machine.deadlock import PartOfAUnit, deadlock
 from cutepy.sim.machine.divergence import Part, check_not_crossed, gather, in_whole_units, merge, parts_of, split
-from cutepy.sim.machine.events import WaitBegins
 from cutepy.sim.machine.group import Group, Join, Roster
 from cutepy.sim.machine.lanes import WARP, Array, Residents
 from cutepy.sim.machine.limits import Watchdog, lanes
-from cutepy.sim.machine.progress import TRUSTED_BLOCKS, Spin, TimeOuts, together
+from cutepy.sim.machine.progress import TRUSTED_BLOCKS, TimeOuts, together
+from cutepy.sim.machine.spinning import Spin
+from cutepy.sim.machine.wait_sources import WaitBegins
 from cutepy.sim.ptx.model import Immediate
 from cutepy.sim.translate.control_flow import EXIT
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.alignment import Apart
-    from cutepy.sim.machine.events import AsyncOperation
+    from cutepy.sim.machine.events import Apart, AsyncOperation
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate import Program
@@ -174,6 +174,8 @@ class Schedule:
         for operation in list(self._activity.pending):
             self._activity.complete(operation)
         self.alignment.end()
+        for mechanism in self._mechanisms:
+            mechanism.end()
 
     def lanes(self) -> list[str]:
         """Return a line for each place where lanes are now."""
@@ -427,6 +429,9 @@ class Mechanism:
 
     def leave(self, g: Group) -> None:
         """Take note that a group's lanes end."""
+
+    def end(self) -> None:
+        """Take note that all CTAs that were resident have ended, and what they issued is complete."""
 
 
 def left_by(i: Instruction) -> int:

@@ -1,12 +1,7 @@
-"""Shared memory of a CTA: its initial contents, the bytes of mbarriers, and views through a layout.
+"""Shared memory of a CTA: its initial contents, and views through a layout.
 
 A view through a swizzled layout gives a tile as the matrix that it is. Where a CTA begins, a GPU's shared memory has
-what other kernels left; here every word is a mix that is not plausible as data. Stores to the bytes of an mbarrier are
-undefined, so the places of mbarriers are kept.
-
-References
-----------
-PTX ISA, "mbarrier": operations other than those on mbarriers; "mbarrier.inval".
+what other kernels left; here every word is a mix that is not plausible as data.
 """
 
 from __future__ import annotations
@@ -20,17 +15,12 @@ import numpy as np
 from cutepy.layouts import ComposedLayout, Layout, parse
 from cutepy.layouts.sm90 import SmemPlan, SmemRegion
 from cutepy.layouts.sm90.gmma import byte_swizzle, split_swizzle
-from cutepy.sim import errors
 from cutepy.sim.arithmetic.minifloat import bf16_to_f32, table
-from cutepy.sim.errors import BarrierError
 from cutepy.sim.machine.lanes import Array, Residents
 from cutepy.sim.machine.layout_tables import values
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.group import Group
-    from cutepy.sim.machine.thread_history import Done
-    from cutepy.sim.ptx.model import Instruction
+    pass
 
 
 _NARROW = {"bfloat16": "u2", "float8_e4m3fn": "u1", "float8_e5m2": "u1"}
@@ -240,58 +230,3 @@ def _hashed(count: int, seed: int) -> Array:
         found ^= found >> shift
         found = found * factor & 0xFFFFFFFF
     return found ^ found >> 16
-
-
-_BYTES = 8
-
-
-class OpaqueObjects:
-    """The mbarriers of resident CTAs.
-
-    Parameters
-    ----------
-    activity : Activity
-    slots, slot_bytes : int
-        CTAs, and bytes of shared memory from one to the next.
-    """
-
-    def __init__(self, activity: Activity, slots: int, slot_bytes: int) -> None:
-        self._activity, self._size, self._slot_bytes = activity, slots * slot_bytes, slot_bytes
-        self._live: Array | None = None
-        self._made: dict[int, Done] = {}
-
-    def __bool__(self) -> bool:
-        """Tell whether there have been any, so that stores to shared memory are to be checked."""
-        return self._live is not None
-
-    def mark(self, offset: int, slots: Array, made: Done | None) -> None:
-        """Note that one begins to be at an offset of some CTAs' shared memory, made by whom; None: it ceases to."""
-        if self._live is None:
-            self._live = np.zeros(self._size // _BYTES + 1, bool)
-        self._live[(slots * self._slot_bytes + offset) // _BYTES] = made is not None
-        if made is not None:
-            self._made[offset] = made
-
-    def check_store(self, g: Group, i: Instruction, position: Array, size: int) -> None:
-        """Stop where lanes store to bytes of objects, at positions in the shared memory of all CTAs."""
-        if self._live is None:
-            return
-        over = self._live[position // _BYTES]
-        if size > _BYTES:
-            over = over | self._live[position // _BYTES + 1]
-        if over.any():
-            row, column = (int(x[0]) for x in np.nonzero(np.broadcast_to(over, (g.ctas.count, g.threads.count))))
-            offset = int(np.broadcast_to(position, over.shape)[over].flat[0]) % self._slot_bytes
-            first = offset // _BYTES * _BYTES
-            made = self._made.get(first, self._made.get(first + _BYTES))
-            self._activity.fault(
-                BarrierError(
-                    f"a store to shared address {offset:#x} overwrites an mbarrier",
-                    i,
-                    g.lane(row, column),
-                    fix="call mbarrier.inval before its memory is used for something else",
-                    kind="overwritten-mbarrier",
-                    at=errors.Place.of_mbarrier(first),
-                    before=None if made is None else made.deed,
-                )
-            )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.layouts.sm90.arch import WARP_THREADS
-from cutepy.sim.errors import Deed, Who
+from cutepy.sim.errors import Execution, Who
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
 
 if TYPE_CHECKING:
@@ -23,15 +23,15 @@ class Done(NamedTuple):
     threads: Threads
 
     @property
-    def deed(self) -> Deed:
+    def execution(self) -> Execution:
         """The same, with the lanes named."""
-        return Deed(self.instruction, first(self.ctas, self.threads))
+        return Execution(self.instruction, first(self.ctas, self.threads))
 
 
-def of_cta(done: Done, slot: int) -> Deed:
+def of_cta(done: Done, slot: int) -> Execution:
     """Return what the first of the lanes of one CTA executed, of those that executed it together."""
     cta = done.ctas.residents.coordinate(slot)
-    return Deed(done.instruction, Who(f"CTA {cta}", cta, *divmod(int(done.threads.ids[0]), WARP)))
+    return Execution(done.instruction, Who(f"CTA {cta}", cta, *divmod(int(done.threads.ids[0]), WARP)))
 
 
 def first(ctas: Ctas, threads: Threads, row: int = 0, column: int = 0) -> Who:
@@ -41,7 +41,7 @@ def first(ctas: Ctas, threads: Threads, row: int = 0, column: int = 0) -> Who:
     return Who(f"{threads.describe()} of {ctas.describe()}", cta, warp, lane)
 
 
-class Executions:
+class ExecutionCounts:
     """Counts, by instruction and by (CTA, thread)."""
 
     def __init__(self) -> None:

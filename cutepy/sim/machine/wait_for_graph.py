@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.errors import Bringer, Chance, Deed, Place, SimulationError, Wait, Who
+from cutepy.sim.advice import Diagnosis
+from cutepy.sim.errors import Bringer, Chance, Execution, Place, SimulationError, Wait, Who
 from cutepy.sim.machine.group import value_of
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
-from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT
+from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT, own_field, ranks_in
 from cutepy.sim.machine.reachable_code import Prospect, Prospects
 from cutepy.sim.machine.thread_history import first as who_of, of_cta
 from cutepy.sim.machine.wait_sources import Awaited, Source, arrives, copies, operation
+from cutepy.sim.ptx.instruction_set import OWN_SPACES
 from cutepy.sim.ptx.model import Address, Immediate, Register
-from cutepy.sim.ptx.places import place
+from cutepy.sim.ptx.source_lines import place
 from cutepy.sim.semantics.movement import LOCAL_WINDOW, SHARED_WINDOW
 from cutepy.sim.translate.control_flow import EXIT
 
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
 
 _WRITES = frozenset(("st", "atom", "red", "cp", "stmatrix"))
-_OF_ITS_OWN = frozenset(("param", "const", "local"))
 _TOLD = 4
 
 
@@ -177,11 +178,11 @@ def _reaches(
     own = h.g.ctas.slots[:, None]
     size = roster.residents.cluster_size
     offset, rank = (one.address & np.uint64(part) for part in (OFFSET_MASK, SHARED_WINDOW - 1))
-    rank = (rank >> np.uint64(RANK_SHIFT)).astype(np.int64)
+    rank = ranks_in(h.g.ctas, (rank >> np.uint64(RANK_SHIFT)).astype(np.int64))
     lanes = lanes & (offset == np.uint64(awaited.offset))
     if "multicast::cluster" in one.instruction.parts:
         return _multicasts(one, lanes, own, slots, size, is_waiter)
-    to = np.where(rank == 0, own, own // size * size + rank - 1)
+    to = own // size * size + rank
     hit = lanes & np.isin(to, slots)
     if is_waiter:
         hit &= to != own
@@ -243,11 +244,11 @@ def _distance(thing: _Thing) -> int:
 def _wait(thing: _Thing, of: Mapping[Part, _Thing], at: Mapping[Group, Instruction], roster: Roster) -> Wait:
     waiting = [(at.get(h.g) or instruction(roster, h.g) or thing.instruction, h.describe()) for h in thing.waiters]
     bringers = [
-        Bringer(Deed(found[0].instruction, _those(roster, h, found[0])), of[h].name, h in thing.sure)
+        Bringer(Execution(found[0].instruction, _those(roster, h, found[0])), of[h].name, h in thing.sure)
         for h, found in thing.bringers.items()
     ]
-    lacks = thing.awaited.lacks
-    return Wait(thing.awaited.at, lacks, tuple(Deed(i, who) for i, who in waiting if i is not None), tuple(bringers))
+    executions = tuple(Execution(i, who) for i, who in waiting if i is not None)
+    return Wait(thing.awaited.at, thing.awaited.lacks, executions, tuple(bringers))
 
 
 def _those(roster: Roster, h: Part, one: Prospect) -> Who:
@@ -268,7 +269,7 @@ def _told(
     """Return a wait as a mistake."""
     awaited, first, last = thing.awaited, thing.waiters[0], thing.awaited.last
     others = [h for h in of if not _is_one_of(h, thing.waiters) and _is_beside(roster, first, h)]
-    before = None if last is None or last.instruction is thing.instruction else last.deed
+    before = None if last is None or last.instruction is thing.instruction else last.execution
     if thing.bringers:
         verb = ("copy" if awaited.brings is copies else "arrive") if thing.is_known else "may arrive"
         ahead = dict.fromkeys(
@@ -278,7 +279,7 @@ def _told(
         if not thing.is_known:
             blocked = next(iter(thing.bringers))
             i = of[blocked].instruction
-            before = before if i is None else Deed(i, blocked.describe())
+            before = before if i is None else Execution(i, blocked.describe())
     else:
         who = f", and {awaited.nobody}" if awaited.nobody and thing.is_hopeless else ""
     waiters = _who(roster, thing, others, of, is_short=len(waits) > 1)
@@ -296,17 +297,16 @@ def _told(
 
 
 _FIXES = {
-    "first-parity": "the thread that fills an empty stage must wait for parity 1 first: this passes at once, since the "
-    "phase before the first counts as complete",
-    "second-parity": "the thread that reads a stage must wait for parity 0 first, the parity of the first phase",
-    "expect-tx": "let that thread arrive as well, as mbarrier.arrive.expect_tx does",
-    "counted-besides": "use cp.async.mbarrier.arrive.noinc, which is one of the arrivals that mbarrier.init says",
-    "other-cta": "arrive at the mbarrier of each CTA that waits for it",
-    "multicast-mask": "give the copy a mask with a bit for each CTA that waits for it",
-    "absent-peer": "let all CTAs of the cluster go through as many rounds, or let each announce what does come",
-    "shared-barrier": "give each group of threads a named barrier of its own",
-    "other-barrier": "the copy and the announcement of its bytes must name one mbarrier",
-    "other-stage": "advance the state of the ring with each stage that is taken, on both sides",
+    "first-parity": Diagnosis("begin-with-parity-1"),
+    "second-parity": Diagnosis("begin-with-parity-0"),
+    "expect-tx": Diagnosis("arrive-with-expect-tx"),
+    "counted-besides": Diagnosis("arrive-noinc"),
+    "other-cta": Diagnosis("arrive-at-each-cta"),
+    "multicast-mask": Diagnosis("mask-of-waiting-ctas"),
+    "absent-peer": Diagnosis("rounds-of-all-ctas"),
+    "shared-barrier": Diagnosis("barrier-of-each-group"),
+    "other-barrier": Diagnosis("one-mbarrier-for-bytes"),
+    "other-stage": Diagnosis("advance-each-stage"),
 }
 """Repairs, by the kind of near miss that tells them."""
 
@@ -324,7 +324,7 @@ def _firsts(order: Sequence[_Thing], of: Mapping[Part, _Thing], ways: _Ways) -> 
             f"at the new {thing.name} a wait for parity 0 is one for its first phase, and who arrives in that waits "
             "for what this thread fills first"
         )
-        yield Chance("first-parity", why, None if i is None else Deed(i, g.describe()))
+        yield Chance("first-parity", why, None if i is None else Execution(i, g.describe()))
 
 
 def _is_producer(thing: _Thing, g: Part, of: Mapping[Part, _Thing], ways: _Ways) -> bool:
@@ -380,10 +380,11 @@ def _own(thing: _Thing, ways: _Ways) -> Iterator[Chance]:
             if one.address is None or one.instruction is thing.instruction:
                 continue
             lanes = one.will & g.lanes
-            if (lanes & (one.address & np.uint64(SHARED_WINDOW - 1) == np.uint64(awaited.offset))).any():
+            own = np.uint64(awaited.offset) | own_field(g.ctas).astype(np.uint64)
+            if (lanes & (one.address & np.uint64(SHARED_WINDOW - 1) == own)).any():
                 verb = "copy" if is_of_bytes else "arrive"
                 why = f"{g.describe()} would {verb} there, after this wait"
-                yield Chance("own-arrival", why, Deed(one.instruction, g.describe()))
+                yield Chance("own-arrival", why, Execution(one.instruction, g.describe()))
                 return
 
 
@@ -410,7 +411,7 @@ def _strays(thing: _Thing, of: Mapping[Part, _Thing], ways: _Ways) -> Iterator[C
         threads = stray.done.threads.ids
         if stray.offset not in later and not any(np.isin(threads, h.threads.ids).any() for h in thing.waiters):
             why = f"it is at {stray.name}, for which nothing waits, and {thing.name} has got no arrival"
-            yield Chance("other-arrival", why, stray.done.deed)
+            yield Chance("other-arrival", why, stray.done.execution)
             return
 
 
@@ -495,35 +496,35 @@ def _after(flow: ControlFlow, block: int) -> set[int]:
 def _looked_at(roster: Roster, g: Group) -> tuple[Awaited, Instruction | None]:
     """Return what a group that goes around a loop looks at there, and the instruction that does."""
     instructions = [i for block in loop(roster.flow, g.block) for i in roster.flow.blocks[block].instructions]
-    said, fix = "a condition in a loop", "a thread that does not wait for this one must write what the loop waits for"
-    nobody = "no other thread that still runs writes to memory"
+    said, nobody = "a condition in a loop", "no other thread that still runs writes to memory"
     for i in instructions:
         address = _address(g, i)
         if i.traits.tries and address is not None:
             at = Place.of_mbarrier(address & OFFSET_MASK)
             lacks = "a loop tests it again and again, and its phase is not over"
-            fix = "each phase needs the arrivals that mbarrier.init says, and the bytes that are announced"
-            return Awaited(said, at, lacks, fix, brings=arrives), i
-        if i.parts[0] in ("ld", "atom") and not _OF_ITS_OWN & set(i.parts):
-            at = Place("memory") if address is None else _place(address, i)
+            return Awaited(said, at, lacks, Diagnosis("arrivals-and-bytes"), brings=arrives), i
+        if i.parts[0] in ("ld", "atom") and not OWN_SPACES & set(i.parts):
+            at = Place("memory") if address is None else _place(g, address, i)
             lacks = "a loop reads it again and again"
+            fix = Diagnosis("write-for-loop")
             return Awaited(said, at, lacks, fix, brings=_writes, nobody=nobody, is_of_all=True), i
     first = instruction(roster, g)
     where = f" {place(first)}" if first is not None else ""
     lacks = "it goes around again and again, and nothing that it looks at changes"
-    return Awaited(said, Place(f"the loop{where}"), lacks, "let what it looks at change, or end it"), first
+    return Awaited(said, Place(f"the loop{where}"), lacks, Diagnosis("endless-loop")), first
 
 
 def _writes(i: Instruction) -> bool:
     return i.parts[0] in _WRITES
 
 
-def _place(address: int, i: Instruction) -> Place:
+def _place(g: Group, address: int, i: Instruction) -> Place:
     if not (SHARED_WINDOW <= address < LOCAL_WINDOW or any(part.startswith("shared") for part in i.parts)):
         return Place.of_global(address)
-    offset, rank = address & OFFSET_MASK, (address & (SHARED_WINDOW - 1)) >> RANK_SHIFT
-    if rank:
-        return Place(f"shared memory of the cluster's CTA {rank - 1} at {offset:#x}")
+    offset, field = address & OFFSET_MASK, (address & (SHARED_WINDOW - 1)) >> RANK_SHIFT
+    if field != int(own_field(g.ctas)[0, 0]) >> RANK_SHIFT:
+        rank = int(ranks_in(g.ctas, np.array([[field]]))[0, 0])
+        return Place(f"shared memory of the cluster's CTA {rank} at {offset:#x}")
     return Place(f"shared memory at {offset:#x}", offset)
 
 

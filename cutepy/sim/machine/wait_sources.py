@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Chance, Place
-from cutepy.sim.machine.events import MbarrierAt
+from cutepy.sim.machine.events import BarrierEvent, MbarrierAt
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Barrier
@@ -74,7 +75,7 @@ class Awaited:
         What it is: lanes that wait at places of one name wait for one thing.
     lacks : str
         What has come of it, and what has not, in words.
-    fix : str
+    fix : Diagnosis
         What to do.
     kind : str
         What the sanitizer calls it if it never comes.
@@ -118,7 +119,7 @@ class Awaited:
     said: str
     at: Place
     lacks: str
-    fix: str
+    fix: Diagnosis
     kind: str = "deadlock"
     last: Done | None = None
     brings: Callable[[Instruction], bool] = field(default=_nothing, compare=False)
@@ -145,3 +146,23 @@ class Awaited:
 
     def __str__(self) -> str:
         return self.said
+
+
+@dataclass(frozen=True, slots=True)
+class WaitBegins(BarrierEvent):
+    """Lanes that have to wait, at a barrier or for registers: `Observer.on_wait` sees it.
+
+    Attributes
+    ----------
+    awaited : Awaited or None
+        What they wait for, where that is known.
+    """
+
+    operation: ClassVar[str] = "wait"
+
+    awaited: Awaited | None
+
+    @property
+    def barrier(self) -> str:
+        """Return what they wait for, in words."""
+        return "a barrier" if self.awaited is None else str(self.awaited)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import BarrierError, Place
 from cutepy.sim.machine.events import AsyncOperation
 
@@ -49,7 +50,7 @@ def issue(
             f"{'.'.join(i.parts[:2])} stores into shared memory of CTA {to}, and its mbarrier is one of CTA {counted}",
             i,
             g.describe(),
-            fix=f"both must be of the same CTA, so take the mbarrier's address in CTA {to} too, by mapa",
+            fix=Diagnosis("mbarrier-of-other-cta", cta=str(to)),
             at=place,
         )
 

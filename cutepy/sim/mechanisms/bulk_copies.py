@@ -7,8 +7,6 @@ PTX ISA, "cp.async.bulk", "cp.reduce.async.bulk", "cp.async.bulk.commit_group", 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +17,7 @@ from cutepy.sim.machine.events import Access, AsyncOperation, GroupCommit, Group
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
 from cutepy.sim.machine.schedule import Mechanism, left_by
 from cutepy.sim.mechanisms.atomics import combine
+from cutepy.sim.mechanisms.copy_groups import CopyGroups
 from cutepy.sim.mechanisms.global_runs import Operation
 from cutepy.sim.mechanisms.multicast import reached
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 _ALIGNMENT = 16
+_EVERY_BYTE = (1 << _ALIGNMENT) - 1
 Lane = tuple[int, int]
 Reduction = tuple[str, str]
 """An operation and the type of the elements that it combines."""
@@ -42,8 +42,7 @@ class BulkCopies(Mechanism):
         self._activity = activity
         self._memory = memory
         self._mbarriers = mbarriers
-        self._open: dict[Lane, list[AsyncOperation]] = {}
-        self._committed: dict[Lane, list[list[AsyncOperation]]] = {}
+        self._groups = CopyGroups()
 
     def _lanes(self, g: Group, *values: Array) -> list[tuple[Lane, list[int]]]:
         shape = (g.ctas.count, g.threads.count)
@@ -214,13 +213,18 @@ class BulkCopies(Mechanism):
         source: Array,
         size: Array,
         reduction: Reduction | None,
+        kept: Array | None = None,
     ) -> None:
-        """Copy from shared to global memory, or combine with what is there."""
+        """Copy from shared to global memory, or combine with what is there.
+
+        `kept` has a bit for each byte of 16, which tells whether it is copied.
+        """
         memory = self._memory
         _, source = memory.resolve("shared" if source.dtype == np.uint32 else "generic", source)
         places = memory.locate(g, i, source, int(size.max()), _ALIGNMENT)
-        wide = [np.broadcast_to(v, (g.ctas.count, g.threads.count)) for v in (to, places, size)]
-        if self._are_one(wide[0].astype(np.int64), size):
+        every = np.uint16(_EVERY_BYTE) if kept is None else kept
+        wide = [np.broadcast_to(v, (g.ctas.count, g.threads.count)) for v in (to, places, size, every)]
+        if kept is None and self._are_one(wide[0].astype(np.int64), size):
             one = self._store(g, i, g.ctas, g.threads, wide, reduction)
             for row, column in () if one.done else np.ndindex(wide[0].shape):
                 self.track(g, (row, column), one)
@@ -239,7 +243,7 @@ class BulkCopies(Mechanism):
         self, g: Group, i: Instruction, ctas: Ctas, threads: Threads, copies: list[Array], reduction: Reduction | None
     ) -> AsyncOperation:
         """Issue lanes' copies of as many bytes."""
-        memory, (to, places, sizes) = self._memory, copies
+        memory, (to, places, sizes, kept) = self._memory, copies
         count, addresses = int(sizes[0, 0]), to.ravel().tolist()
         what: Operation = "write" if reduction is None else "atomic"
         targets = [self._global_bytes(g, i, address, count) for address in addresses]
@@ -249,16 +253,19 @@ class BulkCopies(Mechanism):
             memory.check_writable(g, i, np.array([[address]], np.uint64), count, g.lane(int(at[0]), int(at[1])))
             self._count("store" if reduction is None else "atomic", address, count)
         data = np.zeros((len(targets), count), np.uint8)
+        is_kept, runs = _kept(int(kept[0, 0]), count)
 
         def take() -> None:
             for lane, start in enumerate(places.ravel().tolist()):
                 data[lane] = memory.shared[start : start + count]
-            self._observe(i, ctas, threads, "read", "shared", places, count)
+            for start, size in runs:
+                self._observe(i, ctas, threads, "read", "shared", places + start, size)
 
         def apply() -> None:
             for target, of_lane in zip(targets, data, strict=True):
-                _write(target, of_lane, reduction)
-            self._observe(i, ctas, threads, what, "global", to.astype(np.int64), count)
+                _write(target, of_lane if is_kept is None else np.where(is_kept, of_lane, target), reduction)
+            for start, size in runs:
+                self._observe(i, ctas, threads, what, "global", to.astype(np.int64) + start, size)
 
         detail = f"{count} bytes to global {addresses[0]:#x}"
         operation = AsyncOperation("bulk_store", i, ctas, threads, detail, apply, takes=take)
@@ -268,50 +275,36 @@ class BulkCopies(Mechanism):
     def track(self, g: Group, lane: Lane, operation: AsyncOperation) -> None:
         """Add an operation that is not complete to the open bulk group of the thread that issued it."""
         if not operation.done:
-            self._open.setdefault(self._thread(g, *lane), []).append(operation)
-
-    def _thread(self, g: Group, row: int, column: int) -> Lane:
-        return int(g.ctas.slots[row]), int(g.threads.ids[column])
+            row, column = lane
+            self._groups.add([(int(g.ctas.slots[row]), int(g.threads.ids[column]))], operation)
 
     def commit(self, g: Group, i: Instruction) -> None:
         """Close the bulk groups of the lanes."""
         if self._activity.observers:
             self._activity.tell(GroupCommit(i, g.ctas, g.threads, "bulk_group"))
-        if not self._activity.pending:
-            return
-        for row in range(g.ctas.count):
-            for column in range(g.threads.count):
-                thread = self._thread(g, row, column)
-                self._committed.setdefault(thread, []).append(self._open.pop(thread, []))
+        self._groups.commit(g)
 
     def wait(self, g: Group, i: Instruction, remaining: int, read_only: bool) -> None:
         """Complete all but the youngest `remaining` bulk groups of each lane, or let them read what they move."""
         if self._activity.observers:
             self._activity.tell(GroupWait(i, g.ctas, g.threads, "bulk_group", remaining, read_only))
-        if not self._committed:
-            return
-        for groups in self._groups(g):
-            for operation in _all_but(remaining, groups):
-                (self._activity.take if read_only else self._activity.complete)(operation)
-            while groups and all(operation.done for operation in groups[0]):
-                del groups[0]
+        self._groups.wait(g, remaining, self._activity.take if read_only else self._activity.complete)
 
     def awaited(self, g: Group, i: Instruction) -> list[AsyncOperation]:
         """Return the stores that a wait completes, or lets read."""
         if not i.opcode.startswith("cp.async.bulk.wait_group"):
             return []
-        found = [operation for groups in self._groups(g) for operation in _all_but(left_by(i), groups)]
+        found = self._groups.awaited(g, left_by(i))
         return [one for one in found if one.takes is not None] if "read" in i.parts else found
 
-    def _groups(self, g: Group) -> Iterator[list[list[AsyncOperation]]]:
-        """Yield the groups that each thread has committed, if it has any."""
-        for row in range(g.ctas.count):
-            for column in range(g.threads.count):
-                yield self._committed.get(self._thread(g, row, column), [])
 
-
-def _all_but(remaining: int, groups: list[list[AsyncOperation]]) -> list[AsyncOperation]:
-    return list(chain(*groups[: max(len(groups) - remaining, 0)]))
+def _kept(bits: int, count: int) -> tuple[Array | None, list[tuple[int, int]]]:
+    """Return which bytes of a copy are kept, None for all, and where runs of them begin with their sizes."""
+    if bits == _EVERY_BYTE:
+        return None, [(0, count)]
+    is_kept = np.tile((bits >> np.arange(_ALIGNMENT) & 1).astype(bool), count // _ALIGNMENT)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], is_kept, [False]])))
+    return is_kept, [(int(start), int(end - start)) for start, end in edges.reshape(-1, 2)]
 
 
 def _one(g: Group, lane: Lane) -> tuple[Ctas, Threads]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import MemoryAccessError, SimulationError
 from cutepy.sim.machine.divergence import parts_of
 from cutepy.sim.machine.group import Group, Join, Return, places
@@ -127,7 +128,7 @@ def _check_depth(g: Group, i: Instruction, callee: Callee, depth: int, frame_off
             "memory that a thread has for them end",
             i,
             g.describe(),
-            fix="a recursion needs a condition that ends it: this one looks endless",
+            fix=Diagnosis("endless-recursion"),
         )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import BarrierError, Place
 from cutepy.sim.machine.events import ClusterArrive, ClusterBarrier, ClusterWait
 from cutepy.sim.machine.lanes import Array
@@ -60,10 +61,10 @@ class Cluster(Mechanism):
                 "barrier.cluster.arrive again by threads that have not waited since they arrived last",
                 i,
                 g.describe(),
-                fix="barrier.cluster.wait must come between",
+                fix=Diagnosis("wait-between-arrivals"),
                 kind="unpaired-arrival",
                 at=_BARRIER,
-                before=None if self._last is None else self._last.deed,
+                before=None if self._last is None else self._last.execution,
             )
         self._owes[lanes], self._last = True, g.did(i)
         generation = self._generation[clusters][:, None]
@@ -98,7 +99,7 @@ class Cluster(Mechanism):
                 "barrier.cluster.wait by threads that have not arrived since they waited last",
                 i,
                 g.describe(),
-                fix="barrier.cluster.arrive must come before, by the same threads",
+                fix=Diagnosis("arrive-before-wait"),
                 kind="unpaired-arrival",
                 at=_BARRIER,
             )
@@ -120,7 +121,7 @@ class Cluster(Mechanism):
             f"the cluster barrier: {arrived} of {expected} threads arrived",
             _BARRIER,
             f"{arrived} of {expected} threads have arrived",
-            "all threads of the cluster that have not ended must execute barrier.cluster.arrive",
+            Diagnosis("cluster-to-barrier"),
             last=self._last,
             brings=lambda i: i.parts[:3] == ("barrier", "cluster", "arrive"),
             nobody="no other thread that still runs arrives there",

@@ -7,15 +7,16 @@ PTX ISA, "cp.async", "cp.async.commit_group", "cp.async.wait_group", "cp.async.m
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.events import AsyncOperation, GroupCommit, GroupWait
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.schedule import Mechanism, left_by
+from cutepy.sim.mechanisms.copy_groups import CopyGroups, threads_of
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.memory import Memory
     from cutepy.sim.mechanisms.mbarriers import Mbarriers
     from cutepy.sim.ptx.model import Instruction
-
-Lane = tuple[int, int]
 
 
 class ThreadCopies(Mechanism):
@@ -34,8 +33,7 @@ class ThreadCopies(Mechanism):
         self._activity = activity
         self._memory = memory
         self._mbarriers = mbarriers
-        self._open: dict[Lane, list[AsyncOperation]] = {}
-        self._committed: dict[Lane, list[list[AsyncOperation]]] = {}
+        self._groups = CopyGroups()
 
     def copy(self, g: Group, i: Instruction, to: Array, source: Array, size: int, taken: Array | None) -> None:
         """Copy `size` bytes of each lane; where fewer are `taken`, the others are zero."""
@@ -68,8 +66,7 @@ class ThreadCopies(Mechanism):
         operation = AsyncOperation("cp_async", i, g.ctas, g.threads, f"{size} bytes a lane", apply)
         activity.issue(operation)
         if not operation.done:
-            for lane in self._lanes(g):
-                self._open.setdefault(lane, []).append(operation)
+            self._groups.add(threads_of(g), operation)
 
     @staticmethod
     def _check_taken(g: Group, i: Instruction, size: int, taken: Array) -> None:
@@ -81,7 +78,7 @@ class ThreadCopies(Mechanism):
                 "does is undefined",
                 i,
                 g.lane(row, column),
-                fix='give it a src-size up to its cp-size (PTX ISA, "cp.async")',
+                fix=Diagnosis("source-size"),
             )
 
     def _partial(self, where: Array, used: Array, size: int) -> Array:
@@ -95,41 +92,26 @@ class ThreadCopies(Mechanism):
                 data[position][:count] = region.bytes[address - region.base : address - region.base + count]
         return data
 
-    def _lanes(self, g: Group) -> list[Lane]:
-        return [(int(s), int(t)) for s in g.ctas.slots for t in g.threads.ids]
-
     def commit(self, g: Group, i: Instruction) -> None:
-        """Close the groups of the lanes, empty ones too: they count where an older one may be incomplete."""
+        """Close the groups of the lanes."""
         if self._activity.observers:
             self._activity.tell(GroupCommit(i, g.ctas, g.threads, "cp.async group"))
-        if self._open or self._committed:
-            for lane in self._lanes(g):
-                self._committed.setdefault(lane, []).append(self._open.pop(lane, []))
+        self._groups.commit(g)
 
     def wait(self, g: Group, i: Instruction, remaining: int, everything: bool) -> None:
         """Complete all but the youngest `remaining` groups of each lane."""
         if self._activity.observers:
             self._activity.tell(GroupWait(i, g.ctas, g.threads, "cp.async group", None if everything else remaining))
-        if not (self._open or self._committed):
-            return
-        for lane in self._lanes(g):
-            groups = self._committed.get(lane, [])
-            if everything:
-                groups.append(self._open.pop(lane, []))
-            while len(groups) > remaining:
-                for operation in groups.pop(0):
-                    self._activity.complete(operation)
+        if everything:
+            self._groups.commit(g)
+        self._groups.wait(g, remaining, self._activity.complete)
 
     def awaited(self, g: Group, i: Instruction) -> list[AsyncOperation]:
         """Return the copies that a wait completes."""
         everything = i.opcode == "cp.async.wait_all"
         if not (everything or i.opcode == "cp.async.wait_group"):
             return []
-        found: list[AsyncOperation] = []
-        for lane in self._lanes(g):
-            groups = [*self._committed.get(lane, []), *([self._open.get(lane, [])] if everything else [])]
-            found += chain(*groups[: max(len(groups) - left_by(i), 0)])
-        return list(dict.fromkeys(found))
+        return self._groups.awaited(g, left_by(i), with_open=everything)
 
     def arrive(self, g: Group, i: Instruction, barrier: Array, counted: bool) -> None:
         """Arrive at an mbarrier some time after the copies that the lanes have issued are complete.
@@ -139,12 +121,10 @@ class ThreadCopies(Mechanism):
         activity = self._activity
         if not counted:
             self._mbarriers.expect_arrivals(g, i, barrier)
-        lanes = self._lanes(g) if self._open or self._committed else []
-        groups = [group for lane in lanes for group in (*self._committed.get(lane, []), self._open.get(lane, []))]
-        earlier = list({id(one): one for group in groups for one in group}.values())
+        earlier = tuple(self._groups.awaited(g, 0, with_open=True))
 
         def apply() -> None:
             self._mbarriers.arrive(g, i, barrier, None, False, False)
 
         detail = "the arrival at an mbarrier"
-        activity.issue(AsyncOperation("cp_async", i, g.ctas, g.threads, detail, apply, tuple(earlier)))
+        activity.issue(AsyncOperation("cp_async", i, g.ctas, g.threads, detail, apply, earlier))

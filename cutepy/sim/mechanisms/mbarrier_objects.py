@@ -113,19 +113,25 @@ class Mbarrier:
             self.multicasts[operation(did.instruction), int(by[here][0])] = copied
 
 
+def positions(memory: Memory, g: Group, i: Instruction, address: Array) -> Array:
+    """Return where lanes address objects, in the shared memory of all CTAs."""
+    if address.dtype == np.uint64:
+        _, address = memory.resolve("generic", address)
+    return memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
+
+
 def targets(
     memory: Memory, g: Group, i: Instruction, address: Array, weight: Array | int
 ) -> list[tuple[int, Array, Array]]:
     """Return (offset, slots, total weight by slot) of the objects that lanes address."""
-    if address.dtype == np.uint64:
-        _, address = memory.resolve("generic", address)
-    position = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
+    position = positions(memory, g, i, address)
     shape = position.shape if isinstance(weight, int) else np.broadcast_shapes(position.shape, weight.shape)
     lanes = g.threads.count if shape[1] == 1 else 1
     flat = np.broadcast_to(position, shape).reshape(-1)
     weights = np.broadcast_to(weight, shape).reshape(-1).astype(np.int64) * lanes
     # One address for all is an object of each CTA, or of each cluster if it names one of its CTAs.
-    apart = address.size == 1 and shape[1] == 1 and int(address.flat[0]) < 1 << RANK_SHIFT
+    is_ranked = g.ctas.residents.ranked
+    apart = address.size == 1 and shape[1] == 1 and int(address.flat[0]) < 1 << RANK_SHIFT and not is_ranked
     if len(flat) > 1 and not apart:
         flat, inverse = np.unique(flat, return_inverse=True)
         weights = np.bincount(inverse.reshape(-1), weights).astype(np.int64)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Chance, Place
 from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.thread_history import of_cta
@@ -56,16 +57,11 @@ class MbarrierWaits:
         brought, elsewhere = self._brought(offset, arrivals=bool(pending))
         masks = tuple(self._masks(found, slot))
         if pending:
-            fix = (
-                f"let as many arrivals come in each phase as mbarrier.init says, {count}, from threads that do not "
-                "wait for this one first, or let it say fewer"
-            )
+            fix = Diagnosis("arrivals-of-each-phase", count=count)
             last: Done | None = found.done.get("arrive", found.done["init"])
             brings: Callable[[Instruction], bool] = arrives
         else:
-            fix = "expect_tx must say what the copies bring"
-            if size > 0:
-                fix += ", and these must come from threads that do not wait for this one first"
+            fix = Diagnosis("bytes-from-others" if size > 0 else "uneven-bytes")
             last = found.done.get("expect_tx" if size > 0 else "complete_tx")
             brings = copies if size > 0 else _nothing
         return Awaited(
@@ -138,7 +134,7 @@ class MbarrierWaits:
             copy = self._objects[at].done.get("complete_tx")
             if copy is not None and int(self._objects[at].transactions[slot]) == -lacks:
                 why = f"its bytes count at {self._name(at)}, where nobody has announced them"
-                yield Chance("other-barrier", why, copy.deed)
+                yield Chance("other-barrier", why, copy.execution)
 
     def _strays(self, offset: int, slot: int) -> Iterator[Stray]:
         """Yield the arrivals that completed other mbarriers for which nothing has waited, if this one got none."""
@@ -160,11 +156,11 @@ class MbarrierWaits:
         most, least = self._name(ahead), self._name(offset)
         if phases[ahead] - behind >= _APART:
             why = f"{phases[ahead]} phases of {most} are over, and {behind or 'none'} of {least}"
-            yield Chance("other-stage", why, None if last is None else last.deed)
+            yield Chance("other-stage", why, None if last is None else last.execution)
         elif phases[ahead] > behind > self._objects[ahead].passed[slot] and last is not None:
             # Who waits takes this stage first, and who arrives that one.
             why = f"phase {behind} of {most} is over, for which nothing has waited, and that of {least} is not"
-            yield Chance("other-arrival", why, last.deed)
+            yield Chance("other-arrival", why, last.execution)
 
     def _masks(self, found: Mbarrier, slot: int) -> Iterator[Chance]:
         """Yield the copy to other CTAs of the cluster whose bytes one that waits lacks: that with the fewest bits.
@@ -229,10 +225,10 @@ def _taken_for_arrivals(found: Mbarrier) -> Iterator[Chance]:
     """Yield what was done at an mbarrier that lacks arrivals, and may be taken for one."""
     expects, counts = found.done.get("expect_tx"), found.done.get("expect_arrivals")
     if expects is not None and expects.instruction.parts[1] == "expect_tx":
-        yield Chance("expect-tx", "expect_tx announces bytes, and is no arrival", expects.deed)
+        yield Chance("expect-tx", "expect_tx announces bytes, and is no arrival", expects.execution)
     if counts is not None:
         why = "without .noinc the phase expects this arrival beside those that mbarrier.init says"
-        yield Chance("counted-besides", why, counts.deed)
+        yield Chance("counted-besides", why, counts.execution)
 
 
 def _nothing(i: Instruction) -> bool:

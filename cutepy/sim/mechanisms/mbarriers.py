@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import BarrierError, Place
 from cutepy.sim.machine.activity import Picked
 from cutepy.sim.machine.events import (
@@ -35,7 +36,7 @@ from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.schedule import Mechanism
 from cutepy.sim.machine.wait_sources import Awaited, operation
 from cutepy.sim.mechanisms import mbarrier_states as states
-from cutepy.sim.mechanisms.mbarrier_objects import NEVER, SIZE_BYTES, Mbarrier, targets
+from cutepy.sim.mechanisms.mbarrier_objects import NEVER, Mbarrier, positions, targets
 from cutepy.sim.mechanisms.mbarrier_waits import MbarrierWaits
 from cutepy.sim.ptx.barrier_names import barrier_name
 from cutepy.sim.ptx.model import Register
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.memory import Memory
+    from cutepy.sim.machine.thread_history import Done
     from cutepy.sim.ptx.model import Instruction
 
 _TRUE = np.array([[True]])
@@ -65,6 +67,8 @@ class Mbarriers(Mechanism):
         """Forget all objects: new CTAs become resident."""
         self._slots, self._blocks = residents.count, residents.blocks
         self._objects = {}
+        self._seen_by: dict[int, Array] = {}  # by offset, the last phase that each thread has waited for
+        self._threads = threads
         self._cluster = residents.cluster_size
         self._waits = MbarrierWaits(self._objects, residents)
 
@@ -79,30 +83,35 @@ class Mbarriers(Mechanism):
                 g.describe(),
                 kind="uninitialised-mbarrier",
                 at=Place.of_mbarrier(offset),
-                before=found.done["inval"].deed if found is not None and ended else None,
+                before=found.done["inval"].execution if found is not None and ended else None,
             )
         return found
 
     def _wrong(
-        self, g: Group, i: Instruction, offset: int, message: str, fix: str, kind: str | None = None, after: str = ""
+        self,
+        g: Group,
+        i: Instruction,
+        offset: int,
+        message: str,
+        fix: Diagnosis,
+        kind: str | None = None,
+        after: str = "",
     ) -> BarrierError:
         """Return the error that an operation is, which does not agree with the last one of some kind."""
         before = self._objects[offset].done.get(after)
-        at, deed = Place.of_mbarrier(offset), None if before is None else before.deed
-        return BarrierError(message, i, g.describe(), fix=fix, kind=kind, at=at, before=deed)
+        at, execution = Place.of_mbarrier(offset), None if before is None else before.execution
+        return BarrierError(message, i, g.describe(), fix=fix, kind=kind, at=at, before=execution)
 
     def _check_own(self, g: Group, i: Instruction, address: Array) -> Array:
         """Return where lanes address an object, which must be of their own CTA."""
-        if address.dtype == np.uint64:
-            _, address = self._memory.resolve("generic", address)
-        position = self._memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
+        position = positions(self._memory, g, i, address)
         slots, offsets = np.divmod(position, self._memory.slot_bytes)
         if (slots != g.ctas.slots[:, None]).any():
             raise BarrierError(
                 f"{'.'.join(i.parts[:2])} takes an mbarrier of the thread's own CTA, and this is another one's",
                 i,
                 g.describe(),
-                fix="only arrivals and announcements reach an mbarrier of another CTA",
+                fix=Diagnosis("remote-mbarrier"),
                 at=Place.of_mbarrier(int(offsets.flat[0]), self._name(int(offsets.flat[0]))),
             )
         return position
@@ -132,6 +141,7 @@ class Mbarriers(Mechanism):
             found.sources.clear()
             found.multicasts.clear()
             found.rounds.clear()
+            self._seen_by.pop(offset, None)
             self._memory.objects.mark(offset, slots, found.done["init"])
             if self._activity.observers:
                 state, lanes, of = self._seen(offset, slots, g, i, address)
@@ -145,7 +155,7 @@ class Mbarriers(Mechanism):
             f"{int(counts.max())}: which of them it gets is undefined",
             i,
             g.describe(),
-            fix="let one thread initialise it",
+            fix=Diagnosis("one-thread-initialises"),
             at=Place.of_mbarrier(offset),
         )
 
@@ -178,21 +188,10 @@ class Mbarriers(Mechanism):
             found = self._object(g, i, offset, slots)
             if drop:
                 found.count[slots] -= total
-            found.pending[slots] -= total
-            if (found.pending[slots] < 0).any():
-                expected = int(found.count[slots[0]])
-                raise self._wrong(
-                    g,
-                    i,
-                    offset,
-                    f"{self._name(offset)} got {int(-found.pending[slots].min())} arrivals more than the {expected} "
-                    "that a phase expects: the next phase would complete early",
-                    "let mbarrier.init count all who arrive, or let fewer arrive",
-                    after="init",
-                )
+            self._count_arrivals(g, i, offset, slots, total)
             if "noComplete" in i.parts and not (found.pending[slots] | found.transactions[slots]).all():
                 wrong = f"an arrival at {self._name(offset)} completes the phase in spite of noComplete"
-                raise self._wrong(g, i, offset, wrong, "leave .noComplete out", after="arrive")
+                raise self._wrong(g, i, offset, wrong, Diagnosis("leave-no-complete-out"), after="arrive")
             found.done["arrive"] = g.did(i)
             found.arrivals.add(operation(i))
             is_own = len(objects) == 1 and np.array_equal(slots, g.ctas.slots)
@@ -204,20 +203,50 @@ class Mbarriers(Mechanism):
             self._tell_count(MbarrierArrive, offset, slots, g, i, total, address, before)
         return state
 
+    def arrive_from(self, g: Group, i: Instruction, offset: int, slots: Array, lane: Done) -> None:
+        """Arrive once at the objects of some CTAs: what a lane has committed is complete."""
+        self._activity.changes += 1
+        found = self._object(g, i, offset, slots)
+        self._count_arrivals(g, i, offset, slots, 1)
+        found.done["arrive"] = lane
+        found.arrivals.add(operation(i))
+        found.note_rounds(lane, slots, False)
+        if self._cluster > 1:
+            found.note_sources(lane, slots, np.full(len(slots), lane.ctas.slots[0]))
+        before = found.phase.copy()
+        found.settle(slots)
+        for slot in slots if self._activity.observers else ():
+            state, _, _ = self._seen(offset, np.array([slot]), g, i, None)
+            of = np.array([[slot]])
+            about = i, lane.ctas, lane.threads, state, of, self._activity.completing
+            self._activity.tell(MbarrierArrive(*about, before[of], (1,)))
+
+    def _count_arrivals(self, g: Group, i: Instruction, offset: int, slots: Array, total: Array | int) -> None:
+        """Count arrivals at objects, none of which may get more than its phase expects."""
+        found = self._objects[offset]
+        found.pending[slots] -= total
+        if (found.pending[slots] < 0).any():
+            expected = int(found.count[slots[0]])
+            raise self._wrong(
+                g,
+                i,
+                offset,
+                f"{self._name(offset)} got {int(-found.pending[slots].min())} arrivals more than the {expected} "
+                "that a phase expects: the next phase would complete early",
+                Diagnosis("count-all-arrivals"),
+                after="init",
+            )
+
     def _note_sources(self, g: Group, i: Instruction, offset: int, address: Array) -> None:
         """Note which CTAs arrive at which objects."""
-        if address.dtype == np.uint64:
-            _, address = self._memory.resolve("generic", address)
-        position = self._memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
+        position = positions(self._memory, g, i, address)
         here = position % self._memory.slot_bytes == offset
         by = np.broadcast_to(g.ctas.slots[:, None], position.shape)
         self._objects[offset].note_sources(g.did(i), (position // self._memory.slot_bytes)[here], by[here])
 
     def _states(self, g: Group, i: Instruction, address: Array) -> Array:
         """Return the states of the objects that lanes address, as they are before an arrival."""
-        if address.dtype == np.uint64:
-            _, address = self._memory.resolve("generic", address)
-        position = self._memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
+        position = positions(self._memory, g, i, address)
         phase = self._read(g, i, position, lambda found, _, slots: found.phase[slots])
         pending = self._read(g, i, position, lambda found, _, slots: found.pending[slots])
         return states.state_of(self._read(g, i, position, self._numbers), phase, pending)
@@ -260,7 +289,7 @@ class Mbarriers(Mechanism):
                     f"{self._name(offset)} lacks nothing once its bytes are announced, all of which came before that, "
                     "as all arrivals did: whether this completes the phase the PTX ISA does not say"
                 )
-                fix = "announce before, or with, an arrival"
+                fix = Diagnosis("announce-with-arrival")
                 self._activity.fault(self._wrong(g, i, offset, wrong, fix, "premature-completion", "complete_tx"))
             found.done["expect_tx"] = g.did(i)
             self._tell_count(MbarrierExpectTx, offset, slots, g, i, total, address, found.phase)
@@ -301,7 +330,7 @@ class Mbarriers(Mechanism):
         if copies is not None and self._cluster > 1:
             issuers = g.ctas.slots[copies[:, 1]] if by is None else by
             found.note_sources(g.did(i), copies[:, 0], issuers)
-            if "multicast::cluster" in i.parts:
+            if any(part.startswith("multicast::cluster") for part in i.parts):
                 each = int(np.broadcast_to(size, slots.shape).sum()) // len(copies)
                 found.note_multicasts(g.did(i), copies, issuers, each)
         found.settle(slots)
@@ -320,8 +349,8 @@ class Mbarriers(Mechanism):
                 f"{self._name(offset)} counts at most {MAX_COUNT} bytes of a phase, got {most}: the phase would "
                 "complete at another count"
             )
-            kind, after = "byte-count-overflow", "expect_tx"
-            self._activity.fault(self._wrong(g, i, offset, wrong, "use more phases", kind, after))
+            fix, kind, after = Diagnosis("byte-count-overflow"), "byte-count-overflow", "expect_tx"
+            self._activity.fault(self._wrong(g, i, offset, wrong, fix, kind, after))
         return found
 
     def wait(
@@ -354,6 +383,8 @@ class Mbarriers(Mechanism):
             g.ready, g.waits_for = None, None
             if done.all():
                 self._note_waits(position, phase)
+                if self._seen_by:
+                    self._note_threads(g, position, phase)
             self._tell_try(MbarrierWait, g, i, address, position, done, tried)
             return _TRUE if done.all() else done
         if self._activity.is_stuck:
@@ -361,6 +392,29 @@ class Mbarriers(Mechanism):
         g.ready = done
         g.waits_for = lambda: self._awaited(position, state, parity)
         return None
+
+    def phases(self, g: Group, i: Instruction, offset: int, slots: Array) -> list[int]:
+        """Return the current phases of the objects of some CTAs at an offset."""
+        found: list[int] = self._object(g, i, offset, slots).phase[slots].tolist()
+        return found
+
+    def follow(self, offset: int) -> None:
+        """Note from now on which threads wait for which phases of the objects at an offset."""
+        if offset not in self._seen_by:
+            self._seen_by[offset] = np.full((self._slots, self._threads), -1, np.int64)
+
+    def has_seen(self, offset: int, slot: int, thread: int, phase: int) -> bool:
+        """Tell whether a thread of a CTA has waited for a phase, or a later one, of an object that is followed."""
+        seen = self._seen_by.get(offset)
+        return seen is not None and bool(seen[slot, thread] >= phase)
+
+    def _note_threads(self, g: Group, position: Array, phase: Array) -> None:
+        """Note who has waited for phases that these are behind."""
+        shape = g.ctas.count, g.threads.count
+        offsets, passed = (np.broadcast_to(x, shape) for x in (position % self._memory.slot_bytes, phase - 1))
+        at = np.ix_(g.ctas.slots, g.threads.ids)
+        for offset, seen in self._seen_by.items():
+            seen[at] = np.where(offsets == offset, passed, seen[at])
 
     def _note_waits(self, position: Array, phase: Array) -> None:
         """Note at which objects waits have passed, in the phases that these are in."""
@@ -384,7 +438,7 @@ class Mbarriers(Mechanism):
         value, now, old, own = (np.broadcast_to(x, shape)[at].item() for x in (state, phase, since, is_own))
         names = {at: self._name(at) for at in (offset, states.offset_in(value)) if at in self._objects}
         wrong = states.said_of(value, offset, names, now, old if own else -1)
-        fix = "wait with the state that the last arrival at this mbarrier has returned"
+        fix = Diagnosis("state-of-last-arrival")
         raise self._wrong(g, i, offset, wrong, fix, after="arrive")
 
     def _peek(self, g: Group, i: Instruction, position: Array, phase: Array, done: Array) -> Array | None:
@@ -434,9 +488,7 @@ class Mbarriers(Mechanism):
         )
         if address is None:
             return state, Picked.of_group(g, None), None
-        if address.dtype == np.uint64:
-            _, address = memory.resolve("generic", address)
-        position = memory.locate(g, i, address, SIZE_BYTES, SIZE_BYTES)
+        position = positions(memory, g, i, address)
         lanes = Picked.of_group(g, position % memory.slot_bytes == offset)
         return state, lanes, lanes.values(position // memory.slot_bytes)
 

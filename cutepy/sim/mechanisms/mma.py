@@ -2,7 +2,9 @@
 
 References
 ----------
-PTX ISA, "Warp Level Matrix Instructions: mma", "Multiply-and-Accumulate Instruction: mma", "mma.sp".
+PTX ISA, "Warp Level Matrix Instructions: mma", "Multiply-and-Accumulate Instruction: mma", "mma.sp"; "Block Scaling for
+mma.sync". CuTe ``atom/mma_traits_sm120.hpp``: of the two lanes of a quad that give scale factors of A, the first has
+the upper row.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.arithmetic import floats
+from cutepy.sim.arithmetic import floats, minifloat
 from cutepy.sim.arithmetic.fragments import (
     BITS,
     Product,
@@ -24,6 +26,7 @@ from cutepy.sim.arithmetic.fragments import (
     quad_pair_index,
 )
 from cutepy.sim.arithmetic.sparsity import expanded, meets_only_kept, places
+from cutepy.sim.errors import SimulationError
 from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.lanes import WARP, Array
 
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 Registers = tuple[Array, ...]
+Scales = tuple[Array, Array, Array]
+"""Scale factors, four a lane, and the selectors of the byte and of the thread of a quad."""
 _ACCUMULATORS = {"f32": "f4", "s32": "i4", "f16": "f2", "f64": "f8"}
 
 
@@ -39,17 +44,32 @@ class WarpMma:
     """Matrix products of warps."""
 
     def multiply(
-        self, g: Group, i: Instruction, p: Product, a: Registers, b: Registers, c: Registers, metadata: Registers = ()
+        self,
+        g: Group,
+        i: Instruction,
+        p: Product,
+        a: Registers,
+        b: Registers,
+        c: Registers,
+        metadata: Registers = (),
+        scales: tuple[Scales, ...] = (),
     ) -> list[Array]:
-        """Return the registers of D = A B + C."""
+        """Return the registers of D = A B + C, with A and B multiplied by scale factors where there are any."""
         if not g.threads.full:
             raise PartOfAUnit(g, i, WARP, f"{i.opcode} needs all lanes of each warp")
         left, right = self._operands(g, p, a, b)
         if p.selector is None:
-            product = _product(left, right)
+            where = None
         else:
-            where = places(words_of(g, metadata)[..., 0], p.k, p.a, p.selector)
-            product = meets_only_kept(_product, expanded(left, where, p.k), right, where)
+            layout = p.a if not p.kind else "s4" if p.is_packed else "s8"
+            where = places(words_of(g, metadata)[..., 0], p.k, layout, p.selector)
+            left = expanded(left, where, p.k)
+        if scales:
+            factors = _factors(g, i, p, scales)
+            left, right = (
+                x * np.repeat(y, p.k // p.scales, axis=-1) for x, y in zip((left, right), factors, strict=True)
+            )
+        product = _product(left, right) if where is None else meets_only_kept(_product, left, right, where)
         if p.bits == "xor":
             product = left.sum(axis=-1)[..., :, None] + right.sum(axis=-1)[..., None, :] - 2 * product
         index = quad_pair_index("c", p.c, "row") if p.in_quads else accumulator_index(p.m, p.n)
@@ -60,7 +80,10 @@ class WarpMma:
 
     def _operands(self, g: Group, p: Product, a: Registers, b: Registers) -> tuple[Array, Array]:
         """Return A, (..., M, K), or what a sparse one keeps, (..., M, K / 2), and B, (..., N, K), as numbers."""
-        codes = [elements(words_of(g, registers), BITS[kind]) for registers, kind in ((a, p.a), (b, p.b))]
+        widths = [p.element_bits(kind) for kind in (p.a, p.b)]
+        codes = [elements(words_of(g, x), width) for x, width in zip((a, b), widths, strict=True)]
+        if p.is_packed:
+            codes = [one << np.uint8(2) for one in codes]  # as in bytes of their own
         shape = codes[0].shape[:-2]
         if p.in_quads:
             tables = (quad_pair_index("a", p.a, p.majors[0]), quad_pair_index("b", p.b, p.majors[1]))
@@ -68,10 +91,47 @@ class WarpMma:
                 numbers(placed(x, t), "f16").reshape(*shape, 4, 8, 4) for x, t in zip(codes, tables, strict=True)
             )
             return left, right
-        right = numbers(placed(codes[1], operand_index(p.n, p.k, BITS[p.b])), p.b).reshape(*shape, p.n, p.k)
+        right = numbers(placed(codes[1], operand_index(p.n, p.k, widths[1])), p.b).reshape(*shape, p.n, p.k)
         k = p.k if p.selector is None else p.k // 2
-        left = numbers(placed(codes[0], operand_index(p.m, k, BITS[p.a])), p.a)
+        left = numbers(placed(codes[0], operand_index(p.m, k, widths[0])), p.a)
         return left.reshape(*shape, p.m, k), right
+
+
+def _factors(g: Group, i: Instruction, p: Product, scales: tuple[Scales, ...]) -> list[Array]:
+    """Return scale factors, (..., 16, scales) of A and (..., 8, scales) of B.
+
+    Of a quad two lanes give those of two rows of A, eight apart, and one lane those of a column of B.
+    """
+    rows, columns = np.arange(p.m), np.arange(p.n)
+    found = []
+    for (data, byte, thread), lanes, step in zip(scales, (rows % 8 * 4 + rows // 8, columns * 4), (2, 1), strict=True):
+        at, quarter = (_alike(g, i, one) for one in (byte, thread))
+        if at not in range(0, 4, p.scales) or quarter not in range(4 // step):
+            raise SimulationError(
+                f"{p.scales} scale factors begin at byte {_or(range(0, 4, p.scales))}, and the thread is "
+                f"{_or(range(4 // step))}, got byte {at} and thread {quarter}",
+                i,
+                g.describe(),
+            )
+        codes = elements(words_of(g, (data,)), 8)[..., lanes + step * quarter, at : at + p.scales]
+        found.append(minifloat.scales_to_f32(codes, p.scale_type))
+    return found
+
+
+def _or(values: range) -> str:
+    return " or ".join(map(str, values))
+
+
+def _alike(g: Group, i: Instruction, selector: Array) -> int:
+    """Return a selector, which must be one for all lanes."""
+    values = np.unique(selector)
+    if len(values) > 1:
+        raise SimulationError(
+            f"the lanes give one selector of scale factors, got {', '.join(map(str, values[:4].tolist()))}",
+            i,
+            g.describe(),
+        )
+    return int(values[0])
 
 
 def _product(a: Array, b: Array) -> Array:

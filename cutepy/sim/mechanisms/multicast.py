@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import MemoryAccessError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def reached(g: Group, i: Instruction, own: int, mask: int) -> list[int]:
             f"a multicast must reach CTAs of its cluster, which has {size}, got the mask {mask:#06x}",
             i,
             g.describe(),
-            fix="set the bits of the ranks that get a copy, and no others",
+            fix=Diagnosis("ranks-of-multicast"),
         )
     base = own - own % size
     return [base + rank for rank in range(size) if mask >> rank & 1]

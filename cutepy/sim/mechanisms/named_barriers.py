@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import BarrierError, Chance, Place
 from cutepy.sim.machine.activity import Picked
 from cutepy.sim.machine.alignment import check_uniform
 from cutepy.sim.machine.events import (
     NamedBarrier,
     NamedBarrierArrive,
-    NamedBarrierCome,
     NamedBarrierEvent,
     NamedBarrierJoin,
+    NamedBarrierPartialArrive,
     NamedBarrierSync,
 )
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads, listed, values_in
@@ -169,7 +170,7 @@ class Barriers(Mechanism):
                 f"barrier {number} does not exist: there are {BARRIERS}",
                 i,
                 g.describe(),
-                fix=f"use 0 to {BARRIERS - 1}",
+                fix=Diagnosis("no-such-barrier", last=BARRIERS - 1),
                 at=Place(f"barrier {number}"),
             )
 
@@ -237,7 +238,7 @@ class Barriers(Mechanism):
     ) -> Array:
         """Let lanes come that are not all of their warps; returns what each waits by."""
         generation = self._generation[g.ctas.slots[:, None], number]
-        self._tell(NamedBarrierCome, g, i, number, generation, here)
+        self._tell(NamedBarrierPartialArrive, g, i, number, generation, here)
         waits, came = self._partial.come(g, i, number, here, held)
         for key in came:
             self._count_if_whole(key, before)
@@ -258,10 +259,10 @@ class Barriers(Mechanism):
             "for them: barriers count warps, and each lane waits for all of its own that have not ended",
             i,
             g.describe(),
-            fix="let whole warps come to one barrier, or use an mbarrier",
+            fix=Diagnosis("warps-to-one-barrier"),
             kind="partial-warp",
             at=Place(f"barrier {number}"),
-            before=self._partial.last((slot, other, warp)).deed,
+            before=self._partial.last((slot, other, warp)).execution,
         )
 
     def _count_if_whole(self, key: tuple[int, int, int], before: Done | None = None) -> None:
@@ -296,9 +297,9 @@ class Barriers(Mechanism):
             chances = [*self._shared(by, number)]
             if not chances and came % wanted == 0:
                 why = f"{came // wanted} groups of {wanted} threads come to one barrier"
-                chances = [Chance("shared-barrier", why, by.deed)]
-            fix = "give it the number of threads that call it"
-            raise self._wrong(by, number, wrong, _APART if chances else fix, before, chances)
+                chances = [Chance("shared-barrier", why, by.execution)]
+            fix = Diagnosis("barrier-of-each-group" if chances else "count-of-callers")
+            raise self._wrong(by, number, wrong, fix, before, chances)
 
     def _check_agreed(self, g: Group, i: Instruction, number: int, rows: Array, expected: Array) -> None:
         """Check that who comes to a barrier expects as many threads as those who are there."""
@@ -322,7 +323,7 @@ class Barriers(Mechanism):
                 return []
             done = Done(i, g.ctas, Threads(ids, g.threads.block))
             why = _SECOND.format(number, listed("warp", warps), wanted)
-            found.append((warps, Chance("shared-barrier", why, done.deed)))
+            found.append((warps, Chance("shared-barrier", why, done.execution)))
         return [chance for _, chance in sorted(found, key=lambda one: one[0])[1:]]
 
     def _refuse(
@@ -330,7 +331,7 @@ class Barriers(Mechanism):
     ) -> None:
         wrong = f"barrier {number} expects {some} threads for some of those who arrive, and {others} for others"
         chances = [*groups] or [*self._shared(g.did(i), number, others)]
-        fix = _APART if chances else "all who take part must give it one count"
+        fix = Diagnosis("barrier-of-each-group" if chances else "one-count")
         raise self._wrong(g.did(i), number, wrong, fix, self._last.get(number), chances)
 
     def _came(self, number: int, i: Instruction) -> set[int]:
@@ -350,14 +351,26 @@ class Barriers(Mechanism):
             others = mine if index == by.instruction.index else mine | self._came(number, by.instruction)
             if warps.isdisjoint(others) and len(warps) * WARP == wanted:
                 why = _SECOND.format(number, listed("warp", warps), wanted)
-                yield Chance("shared-barrier", why, done.deed)
+                yield Chance("shared-barrier", why, done.execution)
 
     def _wrong(
-        self, by: Done, number: int, wrong: str, fix: str, before: Done | None = None, chances: Sequence[Chance] = ()
+        self,
+        by: Done,
+        number: int,
+        wrong: str,
+        fix: Diagnosis,
+        before: Done | None = None,
+        chances: Sequence[Chance] = (),
     ) -> BarrierError:
-        at, deed = Place(f"barrier {number}"), None if before is None else before.deed
         return BarrierError(
-            wrong, by.instruction, by.deed.who, fix=fix, kind="mismatched-count", at=at, before=deed, chances=chances
+            wrong,
+            by.instruction,
+            by.execution.who,
+            fix=fix,
+            kind="mismatched-count",
+            at=Place(f"barrier {number}"),
+            before=None if before is None else before.execution,
+            chances=chances,
         )
 
     def _counts(self, g: Group, i: Instruction, number: int, count: Array, here: Array) -> Array:
@@ -371,7 +384,7 @@ class Barriers(Mechanism):
         odd = values[here.any(axis=1) & ((values % WARP != 0) | (values <= 0))]
         if len(odd):
             wrong = f"the thread count of a barrier must be a positive multiple of {WARP}, got {odd[0]}"
-            fix = f"give it {max(-(-int(odd[0]) // WARP), 1) * WARP}, and let whole warps call it"
+            fix = Diagnosis("count-of-whole-warps", count=max(-(-int(odd[0]) // WARP), 1) * WARP)
             raise self._wrong(g.did(i), number, wrong, fix)
         return values
 
@@ -410,7 +423,7 @@ class Barriers(Mechanism):
                 f"barrier {number}: {lacks} arrived, and each waits for all of its warp",
                 at,
                 f"{lacks} have come, and each waits for all of its warp",
-                "all threads of a warp that have not ended must come to the barrier",
+                Diagnosis("warp-to-barrier"),
                 last=self._last.get(number),
                 brings=lambda i: _may_be_at(i, number),
                 is_of_a_cta=True,
@@ -424,7 +437,7 @@ class Barriers(Mechanism):
             f"barrier {number}: {came} of {wanted} threads arrived",
             at,
             f"{came} of {wanted} threads have come",
-            f"all {wanted} threads must come to the barrier, or it must be given the number of those that do",
+            Diagnosis("threads-to-barrier", count=wanted),
             last=self._last.get(number),
             brings=lambda i: _may_be_at(i, number),
             is_of_a_cta=True,
@@ -435,7 +448,6 @@ class Barriers(Mechanism):
 
 
 _SECOND = "a second group comes to barrier {}: {} are the {} threads that it expects there"
-_APART = "give each group of threads a named barrier of its own"
 
 
 def _joins_or_arrives(i: Instruction) -> type[NamedBarrierEvent]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place, SimulationError
 from cutepy.sim.machine.activity import Picked
 from cutepy.sim.machine.events import RegistersBlocked, SetRegisters
@@ -118,7 +119,7 @@ class RegisterPool(Mechanism):
                 ("inc", "take any away", "more", "dec") if more else ("dec", "add any", "fewer", "inc")
             )
             said = f"the warp has {has} registers a thread, and setmaxnreg.{name} to {count} can't {cannot}"
-            fix = f"name {has} or {bound}, or use setmaxnreg.{other} (warps began with {self._at_launch})"
+            fix = Diagnosis("bound-of-setmaxnreg", held=has, bound=bound, other=other, at_launch=self._at_launch)
             error = SimulationError(said, i, g.describe(), fix=fix, kind="misused-setmaxnreg", at=Place("registers"))
             self._activity.fault(error, stops=False)
 
@@ -133,7 +134,7 @@ class RegisterPool(Mechanism):
             f"{asked}: {said}",
             Place("registers"),
             f"{asked} are asked for, and nobody gives back as many: {said}",
-            "give as many back before, by setmaxnreg.dec in all warps of other warpgroups, or ask for fewer",
+            Diagnosis("exhausted-registers"),
             "exhausted-registers",
             brings=lambda i: i.parts[:2] == ("setmaxnreg", "dec"),
             is_of_a_cta=True,

@@ -15,6 +15,7 @@ import numpy as np
 
 from cutepy.layouts.sm90 import TensorMap
 from cutepy.layouts.sm90.arch import UNIT_BYTES
+from cutepy.layouts.sm100.narrow_map import NARROW_TYPES, NarrowTensorMap
 from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.activity import Kind
 from cutepy.sim.machine.lanes import Array
@@ -34,6 +35,13 @@ class Box:
     """The box of a tensor map, with what every copy of it needs worked out once.
 
     The elements of an interleaved tensor's pixels are a mode of their own before its dimensions, copied whole.
+
+    Attributes
+    ----------
+    size_bytes, counted_bytes : int
+        Bytes of shared memory, and those that an mbarrier counts.
+    swizzle : SwizzleMode
+        Of the box in shared memory.
     """
 
     def __init__(self, tensor: TensorMap) -> None:
@@ -45,7 +53,8 @@ class Box:
         self.every = (*(1 for _ in channels), *tensor.element_strides)
         self.rank = len(self.dims)
         self.unit_elems = max(1, UNIT_BYTES // tensor.item_bytes)
-        self.size_bytes = tensor.box_bytes
+        self.size_bytes = self.counted_bytes = tensor.box_bytes
+        self.swizzle = tensor.swizzle
         self.units = self.size_bytes // UNIT_BYTES
         self.strides = (*(self.element_bytes for _ in channels), tensor.item_bytes, *tensor.strides_bytes)
         self.steps = tuple(s * n for s, n in zip(self.strides, self.every, strict=True))
@@ -83,10 +92,58 @@ class Box:
         return (first + sum(p * s for p, s in zip(positions, self.steps, strict=True))) % ADDRESSES
 
 
+class NarrowBox(Box):
+    """The box of a tensor map of elements below 8 bits: in global memory a box of bytes, in which they are packed.
+
+    Attributes
+    ----------
+    group_bytes : int
+        Bytes that 16 elements take in shared memory, where they have `packed_bytes` in global memory.
+    """
+
+    def __init__(self, tensor: NarrowTensorMap) -> None:
+        super().__init__(_in_bytes(tensor))
+        narrow = NARROW_TYPES[tensor.dtype]
+        self.bits, self.group_bytes, self.packed_bytes = narrow.bits, narrow.group_bytes, 2 * narrow.bits
+        self.counted_bytes, self.swizzle = tensor.box_bytes, tensor.swizzle
+        self.size_bytes = tensor.smem_bytes
+        self.units = self.size_bytes // UNIT_BYTES
+
+    def to_bytes(self, at: Coordinates) -> Coordinates:
+        """Return coordinates in bytes, of those in elements."""
+        return (at[0] * self.bits // 8, *at[1:])
+
+    def spread(self, units: Array) -> Array:
+        """Return a box of global memory, as 16-byte units, as it lies in shared memory."""
+        if self.group_bytes == self.packed_bytes:
+            return units
+        packed = np.ascontiguousarray(units).reshape(-1).view(np.uint8).reshape(-1, self.packed_bytes)
+        wide = np.zeros((len(packed), self.group_bytes), np.uint8)
+        wide[:, : self.packed_bytes] = packed
+        return wide.reshape(-1).view(UNIT_KIND)
+
+    def packed(self, units: Array) -> Array:
+        """Return a box of shared memory, as 16-byte units, as it lies in global memory."""
+        groups = np.ascontiguousarray(units).reshape(-1).view(np.uint8).reshape(-1, self.group_bytes)
+        return np.ascontiguousarray(groups[:, : self.packed_bytes]).reshape(-1).view(UNIT_KIND)
+
+
+def _in_bytes(tensor: NarrowTensorMap) -> TensorMap:
+    """Return the tensor map of a narrow tensor's bytes."""
+    return TensorMap(
+        "u8",
+        (tensor.dims[0] * tensor.bits // 8, *tensor.dims[1:]),
+        tensor.strides_bytes,
+        (tensor.box[0] * tensor.bits // 8, *tensor.box[1:]),
+        global_address=tensor.global_address,
+        element_strides=tensor.element_strides,
+    )
+
+
 @cache
 def box_of(tensor: TensorMap) -> Box:
     """Return the box of a tensor map."""
-    return Box(tensor)
+    return NarrowBox(tensor) if isinstance(tensor, NarrowTensorMap) else Box(tensor)
 
 
 class Boxes:

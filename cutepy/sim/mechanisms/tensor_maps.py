@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from cutepy.layouts import LayoutError, sm90
+from cutepy.layouts import LayoutError
 from cutepy.layouts.sm90 import tensor_map_bits as fields
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.layouts.sm90.tensor_map_bits import ALIGNMENT, SIZE_BYTES, USED_BYTES
+from cutepy.layouts.sm100.narrow_map import tensor_map_class
 from cutepy.sim.errors import DescriptorError, UnknownInstructionError
 from cutepy.sim.machine.events import Fence, Proxy, Space
 from cutepy.sim.machine.lanes import Array
@@ -44,8 +45,7 @@ def decode(data: bytes) -> AnyTensorMap:
     """
     # Kernels may have set fields that mean nothing: CUTLASS's grouped GEMMs set all strides, whatever the rank.
     bits = fields.of_its_rank(int.from_bytes(data[:USED_BYTES], "little"))
-    made = sm90.Im2colTensorMap if fields.IM2COL.read(bits) else sm90.TensorMap
-    return made.decode(np.frombuffer(bits.to_bytes(USED_BYTES, "little"), "<u8").tolist())
+    return tensor_map_class(bits).decode(np.frombuffer(bits.to_bytes(USED_BYTES, "little"), "<u8").tolist())
 
 
 class TensorMaps:

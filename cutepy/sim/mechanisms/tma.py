@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from cutepy.layouts import LayoutError
 from cutepy.layouts.sm90 import Im2colTensorMap
 from cutepy.layouts.sm90.arch import UNIT_BYTES, SwizzleMode, pattern_bytes
 from cutepy.layouts.sm90.gmma import byte_swizzle
 from cutepy.layouts.sm90.tensor_map import SMEM_ALIGNMENT
+from cutepy.layouts.sm100 import FourRows
 from cutepy.sim.errors import DescriptorError, MemoryAccessError
 from cutepy.sim.machine.events import Access, AsyncKind, AsyncOperation, TmaEvent
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.mechanisms.global_runs import Operation, observe_boxes
 from cutepy.sim.mechanisms.multicast import reached
-from cutepy.sim.mechanisms.tensor_boxes import Box, Boxes, box_of
+from cutepy.sim.mechanisms.tensor_boxes import Box, Boxes, NarrowBox, box_of
 from cutepy.sim.mechanisms.tensor_columns import Column, Columns, column_of
 from cutepy.sim.mechanisms.tensor_elements import UNIT_KIND, Coordinates
 
@@ -87,15 +89,18 @@ class TensorCopies:
         barriers = np.broadcast_to(memory.locate(g, i, barrier, 8, 8), shape).reshape(-1).tolist()
         masks = None if mask is None else np.broadcast_to(mask, shape).reshape(-1).tolist()
         copies, notices = [], []
-        for n, ((box, at), target) in enumerate(zip(boxes, targets, strict=True)):
+        every = len(boxes) // len(barriers)  # boxes of a lane
+        for index, ((box, at), target) in enumerate(zip(boxes, targets, strict=True)):
+            n = index // every
             if masks is None:
                 copies.append((box, at, [target]))
-                notices.append((barriers[n], box.size_bytes, n))
+                notices.append((barriers[n], box.counted_bytes, n))
             else:
                 slots = reached(g, i, target // memory.slot_bytes, masks[n])
                 offset, place = target % memory.slot_bytes, barriers[n] % memory.slot_bytes
                 copies.append((box, at, [slot * memory.slot_bytes + offset for slot in slots]))
-                notices += [(slot * memory.slot_bytes + place, box.size_bytes, n) for slot in slots]
+                signalled = self._signalled(i, slots, barriers[n] // memory.slot_bytes)
+                notices += [(slot * memory.slot_bytes + place, box.counted_bytes, n) for slot in signalled]
 
         self._notify("load", i, boxes, targets)
 
@@ -104,9 +109,9 @@ class TensorCopies:
                 self._write_shared(box, places, self._read_global(g, i, box, at))
             if self._activity.observers:
                 written = [(box, place) for box, _, places in copies for place in places]
-                issuers = [n for n, (_, _, places) in enumerate(copies) for _ in places]
+                issuers = [n // every for n, (_, _, places) in enumerate(copies) for _ in places]
                 self._observe_shared(g, i, "write", written, issuers)
-                observe_boxes(self._activity, g, i, "read", boxes, range(len(boxes)))
+                observe_boxes(self._activity, g, i, "read", boxes, [n // every for n in range(len(boxes))])
             positions, sizes, lanes = (np.array(column) for column in zip(*notices, strict=True))
             for offset in dict.fromkeys((positions % memory.slot_bytes).tolist()):
                 here = positions % memory.slot_bytes == offset
@@ -118,6 +123,16 @@ class TensorCopies:
                 self._mbarriers.deliver(g, i, offset, slots, total, brought)
 
         self._issue("tma_load", g, i, boxes, apply)
+
+    def _signalled(self, i: Instruction, slots: list[int], named: int) -> list[int]:
+        """Return the CTAs whose mbarriers copies to some CTAs are counted at, given the one that is named.
+
+        Of a pair it is the CTA whose rank has the parity of the one that is named.
+        """
+        if "cta_group::2" not in i.parts:
+            return slots
+        size = self._memory.residents.cluster_size
+        return [slot - slot % size % 2 + named % size % 2 for slot in slots]
 
     def store(
         self,
@@ -133,8 +148,9 @@ class TensorCopies:
         are_alike = reduction is None and all(x.shape[1] == 1 for x in (source, tensor, *coordinates))
         every = 1 if are_alike else g.threads.count
         boxes, sources = self._boxes(g, i, source, tensor, coordinates, offsets, every)
-        issuers = list(range(len(boxes)))
-        if reduction is None:
+        rows = len(boxes) // (g.ctas.count * every)
+        issuers = [n // rows for n in range(len(boxes))]
+        if reduction is None and rows == 1:
             issuers, which = _once(g, boxes, sources, every)
             boxes, sources = [boxes[n] for n in which], [sources[n] for n in which]
         negative = next((at for _, at in boxes if min(at) < 0), None)
@@ -204,7 +220,10 @@ class TensorCopies:
         return operation
 
     def _read_global(self, g: Group, i: Instruction, box: Box | Column, at: Coordinates) -> Array:
-        return self._columns.read(g, i, box, at) if isinstance(box, Column) else self._tiled.read(g, i, box, at)
+        if isinstance(box, Column):
+            return self._columns.read(g, i, box, at)
+        data = self._tiled.read(g, i, box, at)
+        return box.spread(data) if isinstance(box, NarrowBox) else data
 
     def _write_global(
         self, g: Group, i: Instruction, box: Box | Column, at: Coordinates, data: Array, reduction: str | None
@@ -212,6 +231,7 @@ class TensorCopies:
         if isinstance(box, Column):
             self._columns.write(g, i, box, at, data, reduction)
         else:
+            data = box.packed(data) if isinstance(box, NarrowBox) else data
             self._tiled.write(g, i, box, at, data, reduction)
 
     def _notify(
@@ -242,13 +262,15 @@ class TensorCopies:
             np.broadcast_to(memory.locate(g, i, shared, SMEM_ALIGNMENT, SMEM_ALIGNMENT), shape).reshape(-1).tolist()
         )
         self._tensormaps.use(g, i, tensor)
-        rank, im2col = len(coordinates), offsets is not None
+        is_of_rows = not {"tile::gather4", "tile::scatter4"}.isdisjoint(i.parts)
+        rank, im2col = 2 if is_of_rows else len(coordinates), offsets is not None
         known = {address: self._checked(g, i, address, rank, im2col) for address in set(tensor.reshape(-1).tolist())}
         maps = np.broadcast_to(tensor, shape).reshape(-1).tolist()
         origins = zip(
             *(np.broadcast_to(c, shape).reshape(-1).tolist() for c in (*coordinates, *(offsets or ()))), strict=True
         )
         boxes = [(known[address], at) for address, at in zip(maps, origins, strict=True)]
+        boxes = [(box, box.to_bytes(at) if isinstance(box, NarrowBox) else at) for box, at in boxes]
         for box, at in boxes:
             if at[0] % box.unit_elems:
                 raise MemoryAccessError(
@@ -257,6 +279,8 @@ class TensorCopies:
                     i,
                     g.describe(),
                 )
+        if is_of_rows:
+            boxes, places = _by_rows(g, i, boxes, places)
         largest = max(box.size_bytes for box in known.values())
         if int(max(places)) % memory.slot_bytes + largest > memory.used_bytes:
             raise MemoryAccessError(
@@ -315,7 +339,7 @@ class TensorCopies:
     def _dropped(box: Box | Column, at: Coordinates, place: int) -> Array | None:
         """Return which bytes of shared memory, from where a box begins, lie outside of the tensor, or None."""
         outside = box.outside(at)
-        order = swizzled_units(box.units, box.tensor.swizzle, place % _PERIOD // UNIT_BYTES)
+        order = swizzled_units(box.units, box.swizzle, place % _PERIOD // UNIT_BYTES)
         if outside is None or order is None:
             return outside
         dropped = np.zeros((box.units, UNIT_BYTES), bool)
@@ -328,7 +352,7 @@ class TensorCopies:
         units = memory.shared_view(UNIT_KIND, 1)
         for place in places:
             start = place // UNIT_BYTES
-            order = swizzled_units(box.units, box.tensor.swizzle, place % _PERIOD // UNIT_BYTES)
+            order = swizzled_units(box.units, box.swizzle, place % _PERIOD // UNIT_BYTES)
             if order is None:
                 units[start : start + box.units] = data.reshape(-1)
             else:
@@ -339,8 +363,21 @@ class TensorCopies:
         memory = self._memory
         units = memory.shared_view(UNIT_KIND, 1)
         start = place // UNIT_BYTES
-        order = swizzled_units(box.units, box.tensor.swizzle, place % _PERIOD // UNIT_BYTES)
+        order = swizzled_units(box.units, box.swizzle, place % _PERIOD // UNIT_BYTES)
         return units[start : start + box.units] if order is None else units[start + order]
+
+
+def _by_rows(
+    g: Group, i: Instruction, boxes: list[tuple[Box | Column, Coordinates]], places: list[int]
+) -> tuple[list[tuple[Box | Column, Coordinates]], list[int]]:
+    """Return the four boxes of each copy of four rows, which lie one behind the other in shared memory."""
+    for box, at in boxes:
+        try:
+            FourRows(box.tensor, at[0], at[1:])  # type: ignore[arg-type]
+        except LayoutError as error:
+            raise DescriptorError(str(error), i, g.describe()) from error
+    found: list[tuple[Box | Column, Coordinates]] = [(box, (at[0], row)) for box, at in boxes for row in at[1:]]
+    return found, [place + n * box.size_bytes for (box, _), place in zip(boxes, places, strict=True) for n in range(4)]
 
 
 def _once(

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
+from cutepy.sim.arithmetic import floats
 from cutepy.sim.errors import Place, SimulationError
 from cutepy.sim.machine.activity import Picked
 from cutepy.sim.machine.events import WarpSync
@@ -81,7 +83,7 @@ class Warp:
                 f"{i.opcode} by lane {lane} of warp {warp}, which is outside of its mask {named:#010x}",
                 i,
                 g.lane(row, place),
-                fix="a mask names the lanes that execute it",
+                fix=Diagnosis("mask-of-executing-lanes"),
                 kind="mismatched-mask",
                 at=Place("a mask of lanes"),
             )
@@ -98,7 +100,7 @@ class Warp:
                 f"of them names {theirs}",
                 i,
                 g.describe(),
-                fix="all lanes of a mask must name the same",
+                fix=Diagnosis("one-mask"),
                 kind="mismatched-mask",
                 at=Place("a mask of lanes"),
             )
@@ -121,7 +123,7 @@ class Warp:
                 "undefined",
                 i,
                 g.lane(row, place),
-                fix="shuffle among lanes of the mask that have not ended, or clamp it to these",
+                fix=Diagnosis("undefined-shuffle"),
                 kind="undefined-shuffle",
                 at=Place(f"lane {source} of warp {warp}"),
             )
@@ -194,6 +196,8 @@ class Warp:
     def reduce(self, g: Group, i: Instruction, operation: str, a: Array, mask: Array) -> Array:
         """Combine the values of all lanes."""
         self._check_mask(g, i, mask)
+        if a.dtype == np.float32:
+            return self._extreme(g, operation, np.abs(a) if "abs" in i.parts else a, mask, "NaN" in i.parts)
         info = np.iinfo(a.dtype)
         neutral = {"add": 0, "or": 0, "xor": 0, "and": -1, "min": info.max, "max": info.min}[operation]
         neutral_value = np.array(neutral).astype(a.dtype)
@@ -207,6 +211,17 @@ class Warp:
             "max": np.maximum,
         }[operation]
         return self._to_lanes(g, function.reduce(values, axis=3, dtype=a.dtype))
+
+    def _extreme(self, g: Group, operation: str, a: Array, mask: Array, nan_wins: bool) -> Array:
+        """Return the least or the greatest of the float32 of all lanes that a mask names."""
+        neutral = np.float32(np.nan)  # loses to a number
+        if nan_wins:
+            neutral = np.float32(-np.inf if operation == "max" else np.inf)
+        values = np.where(self._members(g, mask), g.threads.by_warp(a, neutral)[:, :, None], neutral)
+        function = floats.EXTREMES[operation, nan_wins]
+        while values.shape[3] > 1:
+            values = function(values[..., ::2], values[..., 1::2])
+        return self._to_lanes(g, values[..., 0])
 
     def active(self, g: Group) -> Array:
         """Return the mask of the lanes that run here."""

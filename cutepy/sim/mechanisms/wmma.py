@@ -83,5 +83,5 @@ class Wmma:
             raise PartOfAUnit(g, i, WARP, f"{i.opcode} needs all lanes of each warp")
         words = words_of(g, (value,))
         matrix = words.view(np.uint16).reshape(*words.shape[:2], 8, 8)
-        turned = np.ascontiguousarray(matrix.swapaxes(-1, -2)).reshape(*words.shape[:2], WARP, 2)
-        return registers_of(g, turned.view(np.uint32), "b32")[0]
+        transposed = np.ascontiguousarray(matrix.swapaxes(-1, -2)).reshape(*words.shape[:2], WARP, 2)
+        return registers_of(g, transposed.view(np.uint32), "b32")[0]

@@ -5,7 +5,6 @@ What is stored is first noted in a log, so that it can be undone: numpy then doe
 
 from __future__ import annotations
 
-from cutepy.sim.native.atomics import apply
 from cutepy.sim.native.checks import CHECK_SHARED, HERE, check_global, ways
 from cutepy.sim.native.log import LANE, ROW
 from cutepy.sim.native.snippets import (
@@ -230,7 +229,7 @@ llvm.br ^lane(%here, %logv, %zero : i32, i64, i{bits})
 %yp = llvm.getelementptr %seconds[%l] : (!llvm.ptr, i32) -> !llvm.ptr, i{bits}
 %y = llvm.load %yp : !llvm.ptr -> i{bits}
 %old = llvm.load %at : !llvm.ptr -> i{bits}
-{apply(operation, bits, signed)}
+{_combined(operation, bits, signed)}
 %r0 = llvm.inttoptr %to : i64 to !llvm.ptr
 llvm.store %old, %r0 : i{bits}, !llvm.ptr
 %r1 = llvm.getelementptr %r0[1] : (!llvm.ptr) -> !llvm.ptr, i64
@@ -259,6 +258,17 @@ llvm.return %way : i64
 """
 
 
+_RELATIVE = f"""%c24 = llvm.mlir.constant(24 : i64) : i64
+%c56 = llvm.mlir.constant(56 : i64) : i64
+%low56 = llvm.mlir.constant({(1 << 56) - 1} : i64) : i64
+%start = llvm.and %extra, %low56 : i64
+%rank = llvm.lshr %extra, %c56 : i64
+%field = llvm.shl %rank, %c24 : i64
+{spread("own", "%field")}
+%relative = llvm.sub %given, %own : {I64}"""
+"""Of shared memory `extra` is where the CTA's starts, and from bit 56 on the rank that its addresses have."""
+
+
 def source(operation: str, space: str, bits: int, count: int) -> str:
     """Return a module with the access of some elements of each lane, and with `where`, which tells its address.
 
@@ -279,9 +289,8 @@ def source(operation: str, space: str, bits: int, count: int) -> str:
     else:
         touch = _fetch(bits, count) if name == "load" else _put(bits, count, keeps)
     check = CHECK_SHARED if space == "shared" else check_global(counter, maps, cells)
-    # Of shared memory, `extra` is where the CTA's starts.
-    base = f"{spread('base', '%extra')}\n%at = llvm.add %a, %base : {I64}" if space == "shared" else ""
-    at = "%at" if space == "shared" else "%a"
+    base = f"{spread('base', '%start')}\n%at = llvm.add %a, %base : {I64}" if space == "shared" else ""
+    at, given = ("%at", "%relative") if space == "shared" else ("%a", "%given")
     return f"""module {{
 {HERE}
 {ways(bits // 8 * count)}
@@ -290,7 +299,8 @@ def source(operation: str, space: str, bits: int, count: int) -> str:
 llvm.func @access(%state: !llvm.ptr, %given: {I64}, %here: i32, %extra: i64, %values: !llvm.ptr) -> i64 {{
 {NUMBERS}
 %size = llvm.mlir.constant({bits // 8 * count} : i64) : i64
-%a = llvm.call @here(%given, %here) : ({I64}, i32) -> {I64}
+{_RELATIVE if space == "shared" else ""}
+%a = llvm.call @here({given}, %here) : ({I64}, i32) -> {I64}
 %way = llvm.call @check(%state, %a, %size, %extra) : (!llvm.ptr, {I64}, i64, i64) -> i64
 %good = llvm.icmp "ne" %way, %c0 : i64
 llvm.cond_br %good, ^go, ^bad
@@ -307,3 +317,26 @@ llvm.store %f, %out : !llvm.ptr, !llvm.ptr
 llvm.return
 }}
 }}"""
+
+
+def _combined(operation: str, bits: int, signed: bool) -> str:
+    """Compute `%new` of `%old`, the operand `%x` and, to compare and swap, the further one `%y`."""
+    kind = f"i{bits}"
+    if operation in ("add", "and", "or", "xor"):
+        return f"%new = llvm.{operation} %old, %x : {kind}"
+    if operation in ("min", "max"):
+        return f'%new = "llvm.intr.{"s" if signed else "u"}{operation}"(%old, %x) : ({kind}, {kind}) -> {kind}'
+    if operation == "exch":
+        return f"%new = llvm.or %x, %zero : {kind}"
+    if operation == "cas":
+        return f'%equal = llvm.icmp "eq" %old, %x : {kind}\n%new = llvm.select %equal, %y, %old : i1, {kind}'
+    if operation == "inc":
+        return (
+            f'%over = llvm.icmp "uge" %old, %x : {kind}\n%up = llvm.add %old, %unit : {kind}\n'
+            f"%new = llvm.select %over, %zero, %up : i1, {kind}"
+        )
+    return (
+        f'%least = llvm.icmp "eq" %old, %zero : {kind}\n%above = llvm.icmp "ugt" %old, %x : {kind}\n'
+        f"%wraps = llvm.or %least, %above : i1\n%down = llvm.sub %old, %unit : {kind}\n"
+        f"%new = llvm.select %wraps, %x, %down : i1, {kind}"
+    )

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from cutepy.sim.arithmetic.minifloat import EXPONENT_BITS, LARGEST, MANTISSA_BITS
 from cutepy.sim.native.lanes import Lanes, UnsupportedError
 from cutepy.sim.native.writer import Value
 from cutepy.sim.semantics.types import width
@@ -107,6 +108,12 @@ def extreme_float(e: Lanes, operation: str, a: Value, b: Value) -> Value:
         return canonical(e, found)
     found = w.select(w.compare_floats("uno", a, a), b, found)
     return w.select(w.compare_floats("uno", found, found), quiet(e, found), found)
+
+
+def extreme_nan(e: Lanes, operation: str, a: Value, b: Value) -> Value:
+    """Return the smaller or the larger float32; a NaN wins, canonical (.NaN)."""
+    found = extreme_float(e, operation, a, b)
+    return e.w.select(e.w.compare_floats("uno", a, b), e.w.constant(32, _CANONICAL), found)
 
 
 def widened(e: Lanes, half: Value, name: str) -> Value:
@@ -247,6 +254,54 @@ def _one_bit(e: Lanes, x: Value, operation: str) -> Value:
     return e.w.binary(operation, x, e.w.constant(x.bits, top if operation == "xor" else top - 1))
 
 
+def _from_minifloat(e: Lanes, code: Value, name: str) -> Value:
+    """Widen a float of 8, 6 or 4 bits: its exponent and mantissa are those of a small float32, scaled."""
+    w = e.w
+    if name == "ue8m0":
+        wide = w.resized(code, 32)
+        least = w.constant(32, 0x00400000)  # subnormal
+        found = w.select(w.compare("eq", wide, w.constant(32, 0)), least, w.binary("shl", wide, w.constant(32, 23)))
+        return w.select(w.compare("eq", wide, w.constant(32, 0xFF)), w.constant(32, _CANONICAL), found)
+    exponent_bits, mantissa_bits = EXPONENT_BITS[name], MANTISSA_BITS[name]
+    size_bits, bias = exponent_bits + mantissa_bits, (1 << exponent_bits - 1) - 1
+    wide = w.resized(code, 32)
+    size = w.binary("and", wide, w.constant(32, (1 << size_bits) - 1))
+    small = w.binary("shl", size, w.constant(32, 23 - mantissa_bits))
+    found = w.floats("fmul", small, w.constant(32, float_bits(2.0 ** (127 - bias), 32)))
+    if name == "e5m2":
+        found = w.select(w.compare("uge", size, w.constant(32, 0x7C)), w.constant(32, 0x7F800000), found)
+    if name in ("e4m3", "e5m2"):
+        least_nan = w.constant(32, 0x7F if name == "e4m3" else 0x7D)
+        found = w.select(w.compare("uge", size, least_nan), w.constant(32, _CANONICAL), found)
+    sign = w.binary("and", w.binary("shl", wide, w.constant(32, 31 - size_bits)), w.constant(32, 1 << 31))
+    return w.binary("or", found, sign)
+
+
+def _to_minifloat(e: Lanes, x: Value, name: str) -> Value:
+    """Round float32 to a signed float of 8, 6 or 4 bits, to nearest and clamped: see `arithmetic.minifloat`."""
+    w, exponent_bits, mantissa_bits = e.w, EXPONENT_BITS[name], MANTISSA_BITS[name]
+    size_bits, bias, cut = exponent_bits + mantissa_bits, (1 << exponent_bits - 1) - 1, 23 - mantissa_bits
+    size = w.binary("and", x, w.constant(32, 0x7FFFFFFF))
+    even = w.binary("and", w.binary("lshr", size, w.constant(32, cut)), w.constant(32, 1))
+    rounded = w.binary("add", w.binary("add", size, w.constant(32, (1 << cut - 1) - 1)), even)
+    offset = w.constant(32, 127 - bias << mantissa_bits)
+    code = w.binary("sub", w.binary("lshr", rounded, w.constant(32, cut)), offset)
+    # Of subnormals: the last bit of the sum is worth as much as theirs.
+    unit = w.constant(32, float_bits(2.0 ** (24 - bias - mantissa_bits), 32))
+    fixed = w.binary("sub", w.floats("fadd", size, unit), unit)
+    code = w.select(magnitude_below(e, x, 2.0 ** (1 - bias)), fixed, code)
+    code = w.intrinsic("umin", code, w.constant(32, LARGEST[name]))
+    sign = w.binary("and", w.binary("lshr", x, w.constant(32, 31 - size_bits)), w.constant(32, 1 << size_bits))
+    nan = w.constant(32, (1 << size_bits) - 1)
+    return w.resized(w.select(w.compare_floats("uno", x, x), nan, w.binary("or", code, sign)), 8)
+
+
+def _relu(e: Lanes, x: Value) -> Value:
+    """Clamp float32 to 0 from below; a NaN stays one, canonical (.relu)."""
+    zero = e.w.constant(32, 0)
+    return canonical(e, e.w.select(e.w.compare_floats("ole", x, zero), zero, x))
+
+
 def _to_nearest(function: Callable[..., Value], *, of_bits: int = 0, place: int = -1) -> Callable[..., Value]:
     """Return an operation of operands of some bits, whose parameter at a place is a rounding to nearest."""
 
@@ -271,6 +326,8 @@ _OPERATIONS: dict[str, Callable[[Lanes, int, Any, Any], Value]] = {
     "copysign": lambda e, bits, x, g: _signed_by(e, *x),
     "min": lambda e, bits, x, g: extreme_float(e, "min", *x),
     "max": lambda e, bits, x, g: extreme_float(e, "max", *x),
+    "min_nan": lambda e, bits, x, g: extreme_nan(e, "min", *x),
+    "max_nan": lambda e, bits, x, g: extreme_nan(e, "max", *x),
     "div_approx": lambda e, bits, x, g: _approximate_quotient(e, [*x], *g),
     "canonical": lambda e, bits, x, g: canonical(e, *x),
     "last_nan": lambda e, bits, x, g: last_nan(e, *x),
@@ -280,8 +337,11 @@ _OPERATIONS: dict[str, Callable[[Lanes, int, Any, Any], Value]] = {
     "float_to_int": lambda e, bits, x, g: _to_integer(e, *x, *g),
     "round_to_integral": lambda e, bits, x, g: e.w.floats(f"intr.{_INTEGRAL[g[0]]}", *x),
     "widen": lambda e, bits, x, g: widened(e, *x, *g),
+    "to_f32": lambda e, bits, x, g: _from_minifloat(e, *x, *g),
+    "from_f32": lambda e, bits, x, g: _to_minifloat(e, *x, *g),
     "narrow_operation": lambda e, bits, x, g: _narrow_operation(e, g[0], g[1], x),
     "flush": _to_nearest(lambda e, x, g: flushed(e, *x), of_bits=32),
+    "relu": _to_nearest(lambda e, x, g: _relu(e, *x), of_bits=32),
     "saturate": _to_nearest(lambda e, x, g: saturated_float(e, *x), of_bits=32),
     "narrow": _to_nearest(lambda e, x, g: narrowed(e, x[0], g[0]), of_bits=32, place=1),
     "flush_rounded": _to_nearest(lambda e, x, g: flushed_rounded(e, *x), of_bits=32, place=0),

@@ -9,7 +9,7 @@ from cutepy.sim.native.parting import DEPTH, go, leave, pop
 from cutepy.sim.native.regions import Region
 from cutepy.sim.native.snippets import FAILED, GIVEN_UP, put
 from cutepy.sim.native.writer import BY_CTA, BY_THREAD, LANES
-from cutepy.sim.ptx.model import Instruction, Register, Special
+from cutepy.sim.ptx.model import Instruction, Register, Special, Symbol
 from cutepy.sim.semantics.types import width
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
@@ -59,7 +59,7 @@ def _written(
     region: Region, kinds: list[str], axes: dict[str, int], full: bool, parted: set[int], of_registers: dict[int, int]
 ) -> tuple[Lanes, dict[int, int]]:
     e = Lanes(kinds, axes, full, of_registers)
-    e.constants = region.nodes.constants
+    e.constants, e.is_ranked = region.nodes.constants, region.nodes.is_ranked
     frames = e.pointer("frames") if region.barriers else ""
     for index in region.inputs:
         e.prologue(index)
@@ -100,7 +100,7 @@ def _axes(region: Region, axes: dict[str, int]) -> tuple[set[int], dict[int, int
         changed = False
         for node in region:
             for i in node.instructions:
-                now = apart.get(node.number, 0) | _differs(i, found, axes)
+                now = apart.get(node.number, 0) | _differs(i, found, axes, BY_CTA if region.nodes.is_ranked else 0)
                 for register in written(i):
                     if now & ~found[register.index]:
                         found[register.index] |= now
@@ -114,15 +114,15 @@ def _axes(region: Region, axes: dict[str, int]) -> tuple[set[int], dict[int, int
     return {n for n, by in apart.items() if by & BY_THREAD}, found
 
 
-def _differs(i: Instruction, found: dict[int, int], axes: dict[str, int]) -> int:
-    """Return along which axes an instruction's results may differ."""
+def _differs(i: Instruction, found: dict[int, int], axes: dict[str, int], of_symbols: int) -> int:
+    """Return along which axes an instruction's results may differ, given those of variables' addresses."""
     if i.parts[0] == "atom" or i.traits.exchanges:
         return EVERY
     by = 0
     for register in read(i):
         by |= found.get(register.index, EVERY)
     for operand in i.operands:
-        by |= _of_special(operand)
+        by |= _of_special(operand) | (of_symbols if isinstance(operand, Symbol) else 0)
     if i.parts[0] in ("ld", "ldu") and space_of(i) == "shared":
         by |= axes.get(SLOT_STARTS, EVERY)
     return by

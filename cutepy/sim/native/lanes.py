@@ -12,7 +12,7 @@ from cutepy.sim.native.accesses import ACCESS_TYPE
 from cutepy.sim.native.writer import BY_CTA, BY_THREAD, LANES, Value, Writer
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Negated, Operand, Register, Sink, Special, Symbol
 from cutepy.sim.semantics.types import canonical_bits, constant_bits, width
-from cutepy.sim.translate.emitter import Emitter
+from cutepy.sim.translate.emitter import Emitter, address_of_symbol
 from cutepy.sim.translate.memory import space_of
 
 _NOTHING: Any = None  # what numbers and special registers are of does not matter
@@ -21,7 +21,7 @@ FIRST_ARGUMENT = 6
 """After the numbers of CTAs, warps and threads, the table of warps, the state, and the counts of blocks."""
 
 EVERY = BY_CTA | BY_THREAD
-SLOT_STARTS = "m.memory.slot_bytes * g.ctas.column + m.memory.shared.ctypes.data"
+SLOT_STARTS = "m.memory.slot_starts(g)"
 
 
 class UnsupportedError(Exception):
@@ -65,6 +65,7 @@ class Lanes:
         self.kinds, self._axes, self.full = kinds, axes, full
         self._of_registers = of_registers
         self.constants: dict[int, Immediate] = {}
+        self.is_ranked = False
         self.inputs: dict[str, Value] = {}
         self.arguments: dict[str, int] = {}
         self.helpers: dict[tuple[str, str, int, int], str] = {}
@@ -242,7 +243,7 @@ class Lanes:
                 return self.w.compare("ne", value, self.w.constant(32, 0))
             return self.w.resized(value, width(kind))
         if isinstance(operand, Symbol):
-            value = self.input(f"m.symbols[{operand.name!r}]", 64)
+            value = self.input(address_of_symbol(operand.name, self.is_ranked), 64)
             if operand.offset:
                 value = self.w.binary("add", value, self.w.constant(64, operand.offset))
             return self.w.resized(value, width(kind))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from cutepy.sim.native.lanes import Lanes
 from cutepy.sim.native.table import need, of
-from cutepy.sim.ptx.instruction_set import REDUCTIONS
+from cutepy.sim.ptx.instruction_set import reduction_of
 from cutepy.sim.ptx.model import Address, Instruction, Symbol, Vector
 from cutepy.sim.semantics.types import is_integer, kind_of, width
 from cutepy.sim.translate.emitter import is_type
@@ -38,7 +38,7 @@ def _ld(e: Lanes, i: Instruction) -> None:
 
 @of("st")
 def _st(e: Lanes, i: Instruction) -> None:
-    need("async" not in i.parts and space_of(i) != "const")
+    need(i.parts[1] not in ("async", "bulk") and space_of(i) != "const")
     need(len(i.operands) == 2)
     address, value = i.operands
     kind = kind_of(i.parts[-1])
@@ -49,7 +49,7 @@ def _st(e: Lanes, i: Instruction) -> None:
 @of("atom", "red")
 def _atom(e: Lanes, i: Instruction) -> None:
     returns = i.parts[0] == "atom"
-    operation = next(p for p in i.parts if p in REDUCTIONS)
+    operation = reduction_of(i.parts)
     name = next(p for p in reversed(i.parts) if is_type(p))
     need(is_integer(name) or (operation == "exch" and name in ("f32", "f64")))
     need("async" not in i.parts and len(i.operands) == 2 + returns + (operation == "cas"))

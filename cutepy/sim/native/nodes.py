@@ -166,6 +166,11 @@ class Nodes:
             stack.extend(self.all[node].successors)
         return seen
 
+    @property
+    def is_ranked(self) -> bool:
+        """True if addresses of shared memory may have the rank of their CTA."""
+        return self._program.linked.is_ranked
+
     @cached_property
     def constants(self) -> dict[int, Immediate]:
         """The registers that one instruction writes, and that only with a number."""
@@ -228,7 +233,7 @@ def needs_address(i: Instruction, made: AbstractSet[int]) -> bool:
 
 
 def _gathered(kinds: list[tuple[str, Instruction]]) -> Iterator[tuple[str, Instruction]]:
-    """Let native arithmetic wait for the others behind it that need nothing of it: it becomes a longer run."""
+    """Let native arithmetic wait for the others after it that need nothing of it: it becomes a longer run."""
     waiting: list[tuple[str, Instruction]] = []
     needed: set[int] = set()
     given: set[int] = set()

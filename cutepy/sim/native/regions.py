@@ -17,7 +17,7 @@ from functools import cached_property
 
 from cutepy.sim.machine.memory import PlainLoad
 from cutepy.sim.native.nodes import Node, Nodes, needs_address, plain_load
-from cutepy.sim.ptx.instruction_set import COMMUTATIVE, REDUCTIONS
+from cutepy.sim.ptx.instruction_set import COMMUTATIVE, reduction_of
 from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.ptx.model import Instruction
 from cutepy.sim.translate.control_flow import EXIT
@@ -145,7 +145,7 @@ class _Growing:
             self._instructions += len(node.instructions)
             self._barriers -= node.kind == "barrier"
             self._atomics += len(atomics)
-            self._operations |= {_operation(i) for i in atomics}
+            self._operations |= {reduction_of(i.parts) for i in atomics}
             self._ordered += [node] * any(_is_ordered(self._nodes, node, i) for i in atomics)
             self._strong += [node] * any(
                 i.parts[0] == "ld" and strength(i.opcode).scope != WEAK for i in node.instructions
@@ -162,14 +162,10 @@ class _Growing:
         return not any(node.number in _after(self._nodes, node, self.numbers) for node in alone)
 
 
-def _operation(i: Instruction) -> str:
-    return next(p for p in i.parts if p in REDUCTIONS)
-
-
 def _is_ordered(nodes: Nodes, node: Node, i: Instruction) -> bool:
     """Tell whether it matters in which order lanes execute an atomic operation, which is alone in its node."""
     is_used = i.parts[0] == "atom" and any(r.index in nodes.live_in[node.number + 1] for r in written(i))
-    return is_used or _operation(i) not in COMMUTATIVE
+    return is_used or reduction_of(i.parts) not in COMMUTATIVE
 
 
 def _after(nodes: Nodes, node: Node, numbers: set[int]) -> set[int]:

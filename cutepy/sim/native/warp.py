@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from cutepy.sim.mechanisms.warp import source_lane
+from cutepy.sim.native.floating import extreme_float, extreme_nan
 from cutepy.sim.native.lanes import EVERY, Lanes
 from cutepy.sim.native.table import need, of
 from cutepy.sim.native.writer import BY_THREAD, LANES, Value
@@ -75,12 +76,16 @@ def _shfl(e: Lanes, i: Instruction) -> None:
 def _fixed(e: Lanes, d: Operand, p: Operand | None, value: Value, mode: str, distance: int, control: int) -> None:
     """Shuffle by numbers that are known."""
     sources, inside = source_lane(mode, np.arange(LANES), np.array(distance), np.array(control))
-    w, kind = e.w, f"vector<{LANES}xi32>"
-    whole, picks = w.spread(value, EVERY), ", ".join(map(str, sources.tolist()))
-    e.write(d, w.new(EVERY, f"llvm.shufflevector {whole}, {whole} [{picks}] : {kind}", 32))
+    e.write(d, _permuted(e, value, sources.tolist()))
     if p is not None:
         known, type_ = ", ".join(map(str, inside.tolist())).lower(), f"vector<{LANES}xi1>"
-        e.write(p, w.new(EVERY, f"llvm.mlir.constant(dense<[{known}]> : {type_}) : {type_}", 1))
+        e.write(p, e.w.new(EVERY, f"llvm.mlir.constant(dense<[{known}]> : {type_}) : {type_}", 1))
+
+
+def _permuted(e: Lanes, value: Value, sources: list[int]) -> Value:
+    """Return the value of other lanes, the same ones at any time."""
+    whole, picks = e.w.spread(value, EVERY), ", ".join(map(str, sources))
+    return e.w.new(EVERY, f"llvm.shufflevector {whole}, {whole} [{picks}] : vector<{LANES}xi32>", 32)
 
 
 def _taken(e: Lanes, value: Value, source: Value) -> Value:
@@ -124,12 +129,26 @@ def _redux(e: Lanes, i: Instruction) -> None:
     _need_all(e, mask)
     kind, operation = kind_of(i.parts[-1]), i.parts[2]
     need(width(kind) == 32)
+    if kind[0] == "f":
+        _extreme(e, i, e.read(a, kind))
+        return
     if operation in ("min", "max"):
         operation = ("s" if kind[0] == "i" else "u") + operation
     vector = f"vector<{LANES}xi32>"
     value = e.w.spread(e.read(a, kind), EVERY)
     found = e.w.new(0, f'"llvm.intr.vector.reduce.{operation}"({value}) : ({vector}) -> i32', 32)
     e.write(d, _spread(e, found))
+
+
+def _extreme(e: Lanes, i: Instruction, value: Value) -> None:
+    """Write the least or the greatest float32 of all lanes."""
+    function = extreme_nan if "NaN" in i.parts else extreme_float
+    if "abs" in i.parts:
+        value = e.w.binary("and", value, e.w.constant(32, 0x7FFFFFFF))
+    for distance in (16, 8, 4, 2, 1):
+        other = _permuted(e, value, [lane ^ distance for lane in range(LANES)])
+        value = function(e, i.parts[2], value, other)
+    e.write(i.operands[0], value)
 
 
 @of("match")

@@ -26,7 +26,7 @@ _ARRAY_RANGES = 64
 """The ranges that take as much memory as an array object does."""
 
 _UNIT_BYTES = 16
-_MARGIN = 16
+_MARGIN = 32
 _SCANNED = 1 << 16
 
 
@@ -200,7 +200,7 @@ class Footprint(Traffic):
         return {"load": [self._reads], "store": [self._writes], "atomic": [self._reads, self._writes]}[kind]
 
     def maps(self, start: int, end: int) -> tuple[Array | None, Array | None]:
-        """Return where a bit is to be set for each byte of a range that is read, and written."""
+        """Return the bits of each byte of a range: of reads, and of writes."""
         return self._reads.map(start, end), self._writes.map(start, end)
 
     def access(self, kind: Kind, g: Group, addresses: Array, size_bytes: int) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cutepy.sim.machine.launch import waits_for_others
+from cutepy.sim.machine.cluster_queue import ClusterQueue
+from cutepy.sim.machine.launch import cancels_clusters, has_tiles, waits_for_others
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
@@ -22,23 +19,13 @@ _RESIDENT_LANES, _FEW_WAVES = 1 << 16, 16
 It becomes machine code after some waves, and is spread over processes by waves; neither where something watches.
 """
 
-_HAS_TILES = re.compile(r"mma[._]|cp\.(?:reduce\.)?async\.bulk")
 
-
-def has_tiles(launch: Launch) -> bool:
-    """Tell whether a kernel has instructions on tiles, which take most of its time."""
-    return _HAS_TILES.search(launch.ptx) is not None
-
-
-def deal(launch: Launch, is_watched: bool = False) -> list[NDArray[np.intp]]:
+def deal(launch: Launch, is_watched: bool = False) -> ClusterQueue:
     """Deal the CTAs that run out to waves of those that are resident together, of about equal size.
 
-    `is_watched`: what each wave costs does not depend on how many there are.
+    Where CTAs ask for clusters that have not begun, no more than half begin at once, so that there are some.
 
-    Returns
-    -------
-    list of array
-        Linear indices of CTAs, those of a cluster next to each other.
+    `is_watched`: what each wave costs does not depend on how many there are.
     """
     order = launch.order
     cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
@@ -49,8 +36,10 @@ def deal(launch: Launch, is_watched: bool = False) -> list[NDArray[np.intp]]:
     else:
         waves = max(1, round(len(order) / _RESIDENT_CTAS))
         few = 1 if is_watched else _FEW_WAVES
-        if waves > few and not has_tiles(launch):
+        if waves > few and not has_tiles(launch.entry):
             threads = launch.block[0] * launch.block[1] * launch.block[2]
             waves = min(waves, max(few, round(len(order) * threads / _RESIDENT_LANES)))
+        if waves == 1 and cancels_clusters(launch):
+            waves = 2
         size = -(-len(order) // (waves * cluster)) * cluster
-    return [order[start : start + size] for start in range(0, len(order), size)]
+    return ClusterQueue([order[start : start + size] for start in range(0, len(order), size)], cluster)

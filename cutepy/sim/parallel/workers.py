@@ -26,18 +26,18 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cutepy.sim.machine.activity import Traffic
 from cutepy.sim.machine.lanes import Array, Residents
+from cutepy.sim.machine.launch import has_tiles
 from cutepy.sim.parallel.footprint import Footprint, Ranges, meets_others, put, take
 from cutepy.sim.parallel.mappings import any_shared
-from cutepy.sim.parallel.waves import has_tiles
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkProcess
 
     from cutepy.sim.engine import Engine
+    from cutepy.sim.machine.cluster_queue import ClusterQueue
 
 _PATIENCE_S = 0.1
 """Time that one process runs before it calls for others: about four times the cost of a fork."""
@@ -78,7 +78,7 @@ class Team:
     ----------
     make_engine : callable
         Makes an engine for the launch, without observers.
-    waves : sequence of array
+    clusters : ClusterQueue
         The CTAs of each wave.
     processes : int
         At most, with this one.
@@ -96,15 +96,16 @@ class Team:
     def __init__(
         self,
         make_engine: Callable[[], Engine],
-        waves: Sequence[NDArray[np.intp]],
+        clusters: ClusterQueue,
         processes: int,
         keep: Callable[[Engine], None],
     ) -> None:
         self.engine = make_engine()
         self.used = 1
         self._keep = keep
-        self._make_engine, self._waves, self._processes = make_engine, waves, processes
-        self._next, self._end = 0, len(waves)
+        self._make_engine, self._clusters, self._processes = make_engine, clusters, processes
+        self._waves = clusters.waves
+        self._next, self._end = 0, len(self._waves)
         self._workers: dict[Connection, ForkProcess] = {}
         self._busy: set[Connection] = set()
         self._reports: list[_Report] = []
@@ -142,8 +143,11 @@ class Team:
     def _run_next(self) -> None:
         self._next, self._is_fresh = self._next + 1, True
         self._look_ahead(self.engine, self._next, self._end, self._processes)
+        blocks = self._clusters.begin(self._next - 1)
+        if not len(blocks):  # all of its clusters are cancelled
+            return
         try:
-            self.engine.run(self._waves[self._next - 1])
+            self.engine.run(blocks)
         finally:
             self._keep(self.engine)
 
@@ -171,7 +175,7 @@ class Team:
     def _compiles_soon(self, now: float, is_fresh: bool) -> bool:
         """Tell whether what took long may soon be machine code, which workers have if they are forked after that."""
         is_early = self._next == 1 or (self._next == 2 and is_fresh)
-        return is_early and now < self._began + _LONG_WAVE_S and not has_tiles(self.engine.launch)
+        return is_early and now < self._began + _LONG_WAVE_S and not has_tiles(self.engine.launch.entry)
 
     def _fork(self, count: int) -> None:
         self.engine.activity.traffic = Footprint(self.engine.activity.stats)
@@ -255,7 +259,10 @@ class Team:
             put(report.writes, report.data)
             self.engine.absorb(report.executed, report.stats, report.text)
         launch, memory = self.engine.launch, self.engine.memory
-        memory.residents = Residents(launch.grid, launch.cluster, self._waves[-1])
+        now = memory.residents
+        memory.residents = Residents(
+            launch.grid, launch.cluster, self._waves[-1], ranked=now.ranked, sm_count=now.sm_count
+        )
         memory.shared = reports[-1].shared
         self._keep(self.engine)
         self._next = len(self._waves)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.model import SourceLine
-from cutepy.sim.ptx.places import distance, user_lines
+from cutepy.sim.ptx.source_lines import distance, user_lines
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -34,6 +34,14 @@ def barrier_name(offset: int, initialised: Mapping[int, Instruction]) -> str:
     initialised : mapping
         By address, the instruction that initialised each barrier of the CTA.
     """
+    name, place, stages = stage_of(offset, initialised)
+    if not name:
+        return f"mbarrier {offset:#x}"
+    return f"mbarrier {name}{f', stage {place}' if stages > 1 else ''} ({offset:#x})"
+
+
+def stage_of(offset: int, initialised: Mapping[int, Instruction]) -> tuple[str, int, int]:
+    """Return the source's name of a ring of barriers ("" if it has none), the index of one, and their number."""
     site = _site(initialised[offset])
     fellows = sorted(other for other, instruction in initialised.items() if _site(instruction) == site)
     place = fellows.index(offset)
@@ -43,10 +51,7 @@ def barrier_name(offset: int, initialised: Mapping[int, Instruction]) -> str:
         part, place, stages = ("full", "empty")[place // half], place % half, half
     else:
         stages = len(fellows)
-    name = ".".join(filter(None, (holder, part)))
-    if not name:
-        return f"mbarrier {offset:#x}"
-    return f"mbarrier {name}{f', stage {place}' if stages > 1 else ''} ({offset:#x})"
+    return ".".join(filter(None, (holder, part))), place, stages
 
 
 def holder_name(offset: int, initialised: Mapping[int, Instruction]) -> str:

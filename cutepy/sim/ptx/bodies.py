@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -42,9 +42,9 @@ from cutepy.sim.ptx.model import (
 from cutepy.sim.ptx.modifiers import check_modifiers
 from cutepy.sim.ptx.names import WIDE, Names, Scope
 from cutepy.sim.ptx.operands import SPECIAL_VECTORS, Operands, split
-from cutepy.sim.ptx.places import placed
 from cutepy.sim.ptx.reading import NOT_UNDERSTOOD, Reading, fail, refuse_statement
 from cutepy.sim.ptx.refusals import refusal
+from cutepy.sim.ptx.source_lines import placed
 from cutepy.sim.ptx.spelling import OPCODE, usual, without_blanks
 from cutepy.sim.ptx.tokens import PtxSyntaxError, integer_of_32
 
@@ -153,6 +153,7 @@ class Body:
         instructions = self._instructions()
         if head.kind == "entry":
             self._reading.attempt(partial(self._check_shared, head.name), at, None)
+            self._reading.attempt(partial(_check_groups, head.name, instructions), at, None)
         variables = tuple(self._names.variables)
         registers = tuple(self._names.registers)
         return Function(
@@ -193,13 +194,12 @@ class Body:
         """Read the operands of the instructions; one that can't be read is given without them."""
         found: list[Instruction] = []
         read, pending, names = self._instruction, self._pending, self._names
+        names.rewind()
         while len(found) < len(pending):
             try:
                 for index in range(len(found), len(pending)):
-                    names.index = index
                     opcode, operands, guard, negated, scope, at, source, line = pending[index]
-                    if scope is not names.scope:
-                        names.enter(scope)
+                    names.go_to(scope, index)
                     found.append(read(index, opcode, operands, guard, negated, at, source, line))
             except NOT_UNDERSTOOD as error:
                 opcode, operands, _, _, _, at, source, line = pending[len(found)]
@@ -549,7 +549,7 @@ class Body:
             self._names.add_label(f"$after{predicate[1:]}", len(self._pending))
 
     def _check_targets(self, labels: list[str], scope: Scope) -> None:
-        self._names.enter(scope)
+        self._names.go_to(scope, self._names.index)
         for label in labels:
             if self._names.label(label) is None:
                 raise PtxSyntaxError(f".branchtargets takes labels of the function, and {label} is none", label)
@@ -562,8 +562,7 @@ class Body:
             if (listed := _TARGETS.fullmatch(text)) is None:
                 raise PtxSyntaxError(f".branchtargets takes labels, got {' '.join(text.split()[1:])[:80]}")
             labels = [name for part in listed[1].split(",") for name in _numbered(part)]
-            self._names.scope.tables[self._label] = labels
-            self._names.scope.labels.pop(self._label, None)
+            self._names.add_table(self._label, labels)
             self._tables.append((labels, self._names.scope, at))
             return
         if text.startswith(".calltargets"):
@@ -576,10 +575,10 @@ class Body:
                 heads.append(known)
             if not heads:
                 raise PtxSyntaxError(".calltargets takes a function at least")
-            self._names.scope.signatures[self._label] = tuple(heads)
+            self._names.add_signatures(self._label, tuple(heads))
             return
         if (prototype := PROTOTYPE.match(text)) is not None:
-            self._names.scope.signatures[self._label] = (read_prototype(prototype),)
+            self._names.add_signatures(self._label, (read_prototype(prototype),))
             return
         if (function := HEAD.fullmatch(text)) is not None and function["kind"] == "func":
             name, names = function["name"], self._names
@@ -700,3 +699,13 @@ def _widened(opcode: str, operand: Operand) -> Operand:
 def _passes(one: str, other: str) -> bool:
     """Tell whether types of one width agree in a call: not integers with floats."""
     return "b" in (one[0], other[0]) or (one[0] == "f") == (other[0] == "f")
+
+
+def _check_groups(name: str, instructions: Sequence[Instruction]) -> None:
+    """Refuse a kernel whose tcgen05 instructions are of one CTA and of a pair, as ptxas does."""
+    of_tensor_core = (i for i in instructions if i.parts[0] == "tcgen05")
+    groups = {part: i for i in of_tensor_core for part in i.parts if part.startswith("cta_group")}
+    if len(groups) > 1:
+        one, pair = (groups[f"cta_group::{n}"].text.strip() for n in (1, 2))
+        reason = f"the tcgen05 instructions of {name} must all be of one CTA, or of a pair, got `{one}` and `{pair}`"
+        raise PtxSyntaxError(reason, name)

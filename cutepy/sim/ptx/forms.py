@@ -34,7 +34,12 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _RESULTS = (Register, Vector, Pair, Sink)
 _VALUES = (Register, Immediate, Special, Symbol, Vector, Negated, FrameSlot)
-_KINDS: dict[str, tuple[type, ...]] = {"result": _RESULTS, "address": (Address,), "target": (Label,)}
+_KINDS: dict[str, tuple[type, ...]] = {
+    "result": _RESULTS,
+    "address": (Address,),
+    "target": (Label,),
+    "matrix": (Address, *_VALUES),  # in tensor memory, or by the descriptor of shared memory
+}
 _SAID = {"result": "a register", "address": "an address in brackets", "target": "a label"}
 _MOST_KNOWN = 1 << 16
 
@@ -63,6 +68,8 @@ class Checks:
         operands = i.operands
         if limits(i.opcode):
             check_numbers(i.opcode, operands[:-1] if "red" in i.parts else operands)  # without the predicate
+        if i.opcode.startswith("tcgen05.mma.") and len(operands) > _FEWEST_OF_MMA:
+            _check_mma_of_tensor_core(i)
         shape = i.opcode, tuple([o.type if type(o) is Register else _shape_of(o) for o in operands])
         if shape in self._known:
             return
@@ -109,6 +116,9 @@ def _check_operands(opcode: str, form: Form, operands: tuple[Operand, ...]) -> N
     most, least = len(words), len(words) - form.optional
     if opcode.startswith("wgmma.mma_async"):
         most = least = _count_of_wgmma(opcode.split("."), operands)
+    if opcode.startswith(("max", "min")):
+        is_of_three = opcode.endswith(".f32") and ".xorsign" not in opcode
+        most, least = most - (not is_of_three), least + (is_of_three and ".abs" in opcode)
     if not least <= len(operands) <= most:
         count = f"{most}" if least == most else f"{least} to {most}"
         raise PtxSyntaxError(f"{opcode} takes {count} operand{'s' * (count != '1')}, got {len(operands)}")
@@ -177,7 +187,7 @@ def _check_shapes(opcode: str, words: tuple[str, ...], operands: tuple[Operand, 
     if first == "mov" and vectors and parts[-1][0] != "b" and parts[1] not in ("v2", "v4"):
         raise PtxSyntaxError(f"{opcode} takes no vector, got {spelled(vectors[0])}; mov.b32 and the like take one")
     if first == "cvt" and "pack" not in parts:
-        count = 3 if parts[-1] == "f32" and parts[-2].endswith("x2") else 2
+        count = (3 if parts[-1] == "f32" and parts[-2].endswith("x2") else 2) + ("rs" in parts)
         if len(operands) != count:
             raise PtxSyntaxError(f"{opcode} takes {count} operands, got {len(operands)}")
 
@@ -224,6 +234,8 @@ def _check_address(opcode: str, first: str, parts: list[str], operand: Address, 
 
 def _address_bits(first: str, parts: list[str], kind: str) -> frozenset[int]:
     """Return the widths of registers that an address may be in, by its type in the row of the instruction."""
+    if kind == "tensor":
+        return frozenset((32,))
     if kind == "wide":
         return frozenset((64,))
     if kind == "pointer" or (kind == "generic" and not any(_SPACE.fullmatch(part) for part in parts)):
@@ -257,11 +269,13 @@ def _check_lengths(opcode: str, form: Form, operands: tuple[Operand, ...]) -> No
         _check_wide_registers(opcode, parts[0], word, operand)
         if isinstance(operand, Address):
             dimensions = next((int(p[0]) for p in parts if re.fullmatch("[1-5]d", p)), 0)
+            if not {"tile::gather4", "tile::scatter4"}.isdisjoint(parts):
+                dimensions = 5  # a column, and four rows
             if operand.coordinates is not None and parts[0] == "cp" and len(operand.coordinates) != dimensions:
                 raise PtxSyntaxError(f"{opcode} takes {dimensions} coordinates, got {len(operand.coordinates)}")
         elif lengths is not None:
             got = len(operand.items) if isinstance(operand, Vector) else 1
-            is_vector = parts[0] in _VECTORS_ONLY or (parts[0] == "mma" and n < 4)
+            is_vector = parts[0] in _VECTORS_ONLY or (parts[0] == "mma" and n < 4) or _is_of_tensor_memory(parts, n)
             is_vector = is_vector or (parts[0] == "wmma" and word in ("result", "value"))
             if got not in lengths or (is_vector and not isinstance(operand, Vector)):
                 said = " or ".join(
@@ -271,11 +285,15 @@ def _check_lengths(opcode: str, form: Form, operands: tuple[Operand, ...]) -> No
                 raise PtxSyntaxError(f"{opcode} takes {said} there, got {found}")
 
 
+_ANSWER = ("clusterlaunchcontrol", "result")
+"""Result of an opcode that ends with the type of its operand."""
+
+
 def _check_wide_registers(opcode: str, first: str, word: str, operand: Operand) -> None:
     """Refuse a register of 128 bits for a narrower value, which loads, stores and conversions would extend or cut."""
     if not isinstance(operand, Vector):
         return
-    is_wide = opcode.endswith(".b128") and word in ("result", "value")
+    is_wide = opcode.endswith(".b128") and word in ("result", "value") and (first, word) != _ANSWER
     if is_wide and first != "mov" and not operand.is_wide:
         raise PtxSyntaxError(f"{opcode} takes a register of 128 bits there, got {spelled(operand)}")
     for one in (*(() if is_wide else (operand,)), *operand.items):
@@ -294,14 +312,20 @@ def _lengths(parts: list[str], word: str, n: int) -> tuple[int, ...] | None:
     if first in ("ld", "ldu", "st", "atom", "red", "multimem") and word in ("result", "value"):
         count = next((int(p[1]) for p in parts if p in ("v2", "v4", "v8")), 2 if last == "b128" else 1)
         return (count,)
+    if first == "clusterlaunchcontrol":
+        return (4,) if "v4" in parts and word == "result" else (1,) if word == "result" else (2,)
     if first == "mov":
         return {"b16": (1, 2), "b32": (1, 2, 4), "b64": (1, 2, 4), "b128": (2,)}.get(last, (1,))
     if first in ("ldmatrix", "stmatrix"):
-        return (next((int(p[1]) for p in parts if p in ("x1", "x2", "x4")), 1),)
+        return ((1 + ("m16n16" in parts)) * next((int(p[1]) for p in parts if p in ("x1", "x2", "x4")), 1),)
     if first == "mma":
         return _of_mma(parts, n)
     if first == "wgmma":
         return _of_wgmma(parts, word, n)
+    if first == "tcgen05":
+        return _of_tcgen05(parts, word, n)
+    if first == "cvt":
+        return (4,) if word == "value" and n == 1 and "rs" in parts and parts[-2].endswith("x4") else (1,)
     if first == "cp" and word == "mask":
         dimensions = next((int(p[0]) for p in parts if re.fullmatch("[3-5]d", p)), 0)
         return (dimensions - 2, 1) if "im2col" in parts else (1,)
@@ -318,6 +342,23 @@ def _check_wide(opcode: str, operands: tuple[Operand, ...]) -> None:
             raise PtxSyntaxError(f"{opcode} takes an integer of {width} bits there, got {typed(one)}")
 
 
+def _check_mma_of_tensor_core(i: Instruction) -> None:
+    """Refuse a shift of an A in shared memory, and a scale of D that the kind has not."""
+    if "ws" in i.parts:
+        return
+    if "ashift" in i.parts and not isinstance(i.operands[1], Address):
+        raise PtxSyntaxError(f"{i.opcode} shifts an A in tensor memory, got {spelled(i.operands[1])}")
+    scale, enables = i.operands[-1], i.operands[-2]
+    if isinstance(scale, Immediate) and isinstance(enables, Register) and enables.type == "pred":
+        if not {"kind::f16", "kind::tf32"}.intersection(i.parts):
+            raise PtxSyntaxError(
+                f"{i.opcode} has no scale of D, which kind::f16 and kind::tf32 have, got {spelled(scale)}"
+            )
+        if not 0 <= scale.value <= _MOST_SCALED:
+            raise PtxSyntaxError(f"{i.opcode} takes a scale of D from 0 to {_MOST_SCALED}, got {spelled(scale)}")
+
+
+_FEWEST_OF_MMA, _MOST_SCALED = 4, 15
 _OF_GENERIC = ("global", "shared", "local")
 """State spaces with generic addresses, which instructions take that name no state space: constants have none."""
 _OTHER_GENERIC = {
@@ -401,7 +442,7 @@ def check_spaces(opcode: str, operands: tuple[Operand, ...], spaces: Mapping[str
             )
 
 
-_REGISTER_BITS = {"policy": 64, "descriptor": 64, "mask": 16, "bytes": 32, "barrier": 32, "stride": 32}
+_REGISTER_BITS = {"policy": 64, "descriptor": 64, "matrix": 64, "mask": 16, "bytes": 32, "barrier": 32, "stride": 32}
 """Of the registers that an operand may be, by what it is for; none of these operands is a float."""
 _REGISTERS_ONLY = frozenset(("stackrestore", "stmatrix", "movmatrix"))
 """Instructions that take no numbers."""
@@ -424,7 +465,7 @@ def _check_registers(opcode: str, form: Form, operands: tuple[Operand, ...]) -> 
             is_alone = not (isinstance(one, Vector) and any(isinstance(other, Register) for other in one.items))
             if isinstance(item, Immediate) and first in _REGISTERS_ONLY and item.float_bits != 32 and is_alone:
                 raise PtxSyntaxError(f"{opcode} takes a register there, got {typed(item)}")
-            if word == "mask" and isinstance(item, Register) and (item.bits != 16 or item.type[0] == "f"):
+            if word in ("mask", "selector") and isinstance(item, Register) and (item.bits != 16 or item.type[0] == "f"):
                 raise PtxSyntaxError(f"{opcode} takes an integer of 16 bits there, got {typed(item)}")
         bits = _REGISTER_BITS.get(word, 32 if first == "nanosleep" else 0)
         if (word == "bytes" and "bulk" not in parts) or (word == "descriptor" and isinstance(one, Vector)):
@@ -473,7 +514,7 @@ def _agrees(operand: Operand, letter: str, bits: int) -> bool:
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _BITS = {"f64": 64, "f32": 32, "s32": 32, "tf32": 32, "f16": 16, "bf16": 16, "s4": 4, "u4": 4, "b1": 1}
-_BITS |= dict.fromkeys(("s8", "u8", "e4m3", "e5m2"), 8)
+_BITS |= dict.fromkeys(("s8", "u8", "e4m3", "e5m2", "e2m3", "e3m2", "e2m1"), 8)
 
 
 def _shape(parts: list[str]) -> tuple[int, int, int] | None:
@@ -486,12 +527,12 @@ def _of_mma(parts: list[str], n: int) -> tuple[int, ...] | None:
     if shape is None or len(types) != 4:
         return None
     (rows, columns, depth), sparse = shape, any(p.startswith("sp") for p in parts)
-    if n > 3:
-        return (1,)
+    if n > 3:  # metadata and a selector; scale factors, and which byte and which thread of a quad give them
+        return (2,) if n - 2 * sparse in (5, 7) else (1,)
     elements = (rows * columns, rows * depth // (1 + sparse), depth * columns, rows * columns)[n]
     if shape == (8, 8, 4) and types[1] == "f16":
         elements *= 4  # four products, one of each quad pair
-    bits = _BITS[types[n]]
+    bits = 4 if "e2m1" in types[n] and not {"kind::mxf4", "kind::mxf4nvf4"}.isdisjoint(parts) else _BITS[types[n]]
     count = max(elements * bits // (32 * max(bits, 32)), 1)
     return (count, 1) if count == 1 else (count,)
 
@@ -526,6 +567,26 @@ def _of_wgmma(parts: list[str], word: str, n: int) -> tuple[int, ...] | None:
     if word == "result":
         return (shape[1] // (4 if types[0] == "f16" else 2),)
     return (1, 4) if word == "descriptor" and n == 1 else (1,)
+
+
+_REGISTERS_OF_TENSOR_MEMORY = {"32x32b": 1, "16x64b": 1, "16x32bx2": 1, "16x128b": 2, "16x256b": 4}
+"""Registers of a thread that hold one repetition of each shape."""
+
+
+def _is_of_tensor_memory(parts: list[str], n: int) -> bool:
+    """Tell whether an operand is the registers that tensor memory is loaded to or stored from."""
+    return parts[0] == "tcgen05" and (parts[1], n) in (("ld", 0), ("st", 1 + ("16x32bx2" in parts)))
+
+
+def _of_tcgen05(parts: list[str], word: str, n: int) -> tuple[int, ...] | None:
+    if parts[1] == "mma":
+        # A vector has lanes whose output is not written.
+        return (1, 4 * (1 + ("cta_group::2" in parts))) if word == "value" else (1,)
+    if not _is_of_tensor_memory(parts, n):
+        return (1,)
+    shape = next(part for part in parts if part in _REGISTERS_OF_TENSOR_MEMORY)
+    repeated = next(int(part[1:]) for part in parts if part[0] == "x" and part[1:].isdigit())
+    return (repeated * _REGISTERS_OF_TENSOR_MEMORY[shape],)
 
 
 def spelled(operand: Operand) -> str:

@@ -11,6 +11,7 @@ PTX ISA, "PTX Module Directives", "Release Notes": the version that brought each
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from cutepy.sim.ptx.tokens import PtxSyntaxError, integer
 
@@ -21,7 +22,8 @@ _LAST_MINOR = {1: 5, 2: 3, 3: 2, 4: 3, 5: 1, 6: 5, 7: 8, 8: 8}
 _TARGETS_BY_VERSION = """
 1.0 sm_10 sm_11 | 1.2 sm_12 sm_13 | 2.0 sm_20 sm_21 | 3.0 sm_30 | 3.1 sm_35 | 4.0 sm_32 sm_50 | 4.1 sm_37 sm_52 |
 4.2 sm_53 | 5.0 sm_60 sm_61 sm_62 | 5.1 sm_70 | 6.1 sm_72 | 6.3 sm_75 | 7.0 sm_80 | 7.1 sm_86 | 7.3 sm_88 | 7.4 sm_87 |
-7.8 sm_89 sm_90 | 8.0 sm_90a
+7.8 sm_89 sm_90 | 8.0 sm_90a | 8.6 sm_100 sm_100a sm_101 sm_101a | 8.7 sm_120 sm_120a |
+8.8 sm_100f sm_101f sm_103 sm_103a sm_103f sm_120f sm_121 sm_121a sm_121f | 9.0 sm_110 sm_110a sm_110f
 """
 Version = tuple[int, int]
 TARGETS: dict[str, Version] = {
@@ -29,10 +31,10 @@ TARGETS: dict[str, Version] = {
     for version, *targets in map(str.split, _TARGETS_BY_VERSION.split("|"))
     for target in targets
 }
-"""The targets that ptxas assembles for an sm_90a, and the version that each needs."""
+"""The targets that modules may have, and the version that each needs."""
 _MODES = ("texmode_unified", "texmode_independent")
-GENERATION = 90
-"""Of the GPU that is simulated; which targets of later ones there are is not known here."""
+_NEWEST_NUMBER = 121
+"""Of the targets above; which ones later GPUs have is not known here."""
 _ADDRESS_SIZE = (2, 3)
 _BEHIND = {"version": ("target", "address_size"), "target": ("address_size",), "address_size": ()}
 """Directives of the header that each may not follow."""
@@ -72,16 +74,63 @@ def architecture(target: str) -> str:
     return f"sm_{match['number']}{match['rest'][-1:] if match['rest'].endswith(('a', 'f')) else ''}"
 
 
-def generation(target: str) -> tuple[int, bool]:
-    """Return the number of a target, and whether it is one with an ``a``: of none (0, False).
+class Target(NamedTuple):
+    """A target: its number, and the ``a`` or ``f`` behind it.
+
+    Attributes
+    ----------
+    number : int
+        0 of no target.
+    suffix : str
+        "a" has instructions that only GPUs of this number run, "f" those of its family; "" runs on later GPUs too.
+    """
+
+    number: int
+    suffix: str
+
+    @property
+    def family(self) -> int:
+        """The number of the family's first GPU: ``sm_103`` is of the family of ``sm_100``."""
+        return {103: 100, 121: 120}.get(self.number, self.number)
+
+
+def parsed_target(target: str) -> Target:
+    """Return the number of a target and what stands behind it.
 
     Examples
     --------
-    >>> generation("sm_90a"), generation("compute_80"), generation("")
-    ((90, True), (80, False), (0, False))
+    >>> parsed_target("sm_90a"), parsed_target("compute_80"), parsed_target("")
+    (Target(number=90, suffix='a'), Target(number=80, suffix=''), Target(number=0, suffix=''))
     """
     number = re.search(r"\d+", target)
-    return int(number[0]) if number is not None else 0, target.endswith("a")
+    suffix = target[-1:] if target.endswith(("a", "f")) and number is not None else ""
+    return Target(int(number[0]) if number is not None else 0, suffix)
+
+
+def has_instructions(target: str, needed: str) -> bool:
+    """Tell whether a target has the instructions that need another one, or one of several with ``/`` between.
+
+    ``sm_90`` stands for all GPUs from there on, ``sm_90a`` for this one alone, ``sm_100f`` for its family.
+
+    Examples
+    --------
+    >>> [has_instructions(target, "sm_90a/sm_100f") for target in ("sm_90", "sm_90a", "sm_103a", "sm_103", "sm_120a")]
+    [False, True, True, False, False]
+    >>> has_instructions("sm_100a", "sm_90"), has_instructions("sm_100a", "sm_90a")
+    (True, False)
+    """
+    has = parsed_target(target)
+    for one in needed.split("/"):
+        least = parsed_target(one)
+        if least.suffix == "":
+            found = has.number >= least.number
+        elif least.suffix == "a":
+            found = has == least
+        else:
+            found = has.suffix != "" and has.family == least.family and has.number >= least.number
+        if found:
+            return True
+    return False
 
 
 def shortfall(what: str, least: Version, gpu: str, version: Version | None, target: str) -> str:
@@ -91,15 +140,30 @@ def shortfall(what: str, least: Version, gpu: str, version: Version | None, targ
     ----------
     what : str
     least, gpu : tuple of (int, int), str
-        The version and the target that it needs; "" where any target will do.
+        The version and the target that it needs, as `has_instructions` has it; "" where any target will do.
     version, target : tuple of (int, int) or None, str
-        Those of the module; None and "" where it names none. Newer targets than are simulated have all.
+        Those of the module; None and "" where it names none. Targets later than all that are known have all.
     """
     if version is not None and version < least:
         return f"{what} needs .version {_said(least)} or later, got {_said(version)}"
-    if target and generation(target)[0] <= GENERATION and generation(target) < generation(gpu):
-        return f"{what} needs .target {gpu}{' or later' * (gpu[-1] != 'a')}, got {target}"
+    if target and parsed_target(target).number <= _NEWEST_NUMBER and not has_instructions(target, gpu):
+        return f"{what} needs .target {said_target(gpu)}, got {target}"
     return ""
+
+
+def said_target(needed: str) -> str:
+    """Say which targets have instructions that need one.
+
+    Examples
+    --------
+    >>> said_target("sm_90"), said_target("sm_90a"), said_target("sm_90a/sm_100f")
+    ('sm_90 or later', 'sm_90a', 'sm_90a or sm_100a or sm_100f')
+    """
+    said = []
+    for one in needed.split("/"):
+        of = parsed_target(one)
+        said += [f"{one} or later"] if of.suffix == "" else [one] if of.suffix == "a" else [f"{one[:-1]}a", one]
+    return " or ".join(said)
 
 
 class Header:
@@ -181,8 +245,8 @@ class Header:
         self._read_options(f"{target}{options}")
 
     def _set_target(self, name: str) -> None:
-        generation, real = _NAMED.fullmatch(name), architecture(name)
-        if generation is None or not (real in TARGETS or int(generation["number"]) > GENERATION):
+        named, real = _NAMED.fullmatch(name), architecture(name)
+        if named is None or not (real in TARGETS or int(named["number"]) > _NEWEST_NUMBER):
             raise PtxSyntaxError(f"no GPU is named {name}; write sm_90a", name)
         self.target = real.replace("sm_", name[: name.index("_") + 1], 1)
         self.opcodes.clear()

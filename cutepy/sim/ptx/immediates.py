@@ -92,6 +92,8 @@ _LIMITS = (
     *(Limit(_SPARSE, n, *_SIGN, is_constant=True) for n in (6, 7)),
     *(Limit(rf"{_SPARSE}.*16\.b?f16", n, *_BIT, is_constant=True) for n in (8, 9)),
     Limit(r"setmaxnreg", 0, range(24, 257, 8), "a multiple of 8 from 24 to 256", True),
+    Limit(r"st\.bulk", 1, range(0, (1 << 24) + 1, 8), "a multiple of 8 bytes up to 16777216"),
+    Limit(r"st\.bulk", 2, (0,), "0", True),
     Limit(r"(applypriority|discard)\.", 1, *_LINE, is_constant=True),
     Limit(r"fence\.proxy\.tensormap.*\.acquire", 1, *_LINE, is_constant=True),
     Limit(r"tensormap\.cp_fenceproxy", 2, *_LINE, is_constant=True, bits=32),

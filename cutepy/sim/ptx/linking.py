@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from cutepy.sim.ptx.header import parsed_target
 from cutepy.sim.ptx.model import (
     Address,
     FrameSlot,
@@ -106,6 +107,8 @@ class Linked:
         Of the entry.
     is_deep : bool
         Whether a thread may need more local memory than that.
+    is_ranked : bool
+        Whether it is for a GPU where addresses of a cluster's shared memory have the rank of a CTA.
     """
 
     function: Function
@@ -114,6 +117,7 @@ class Linked:
     sites: dict[int, CallSite]
     frame_bytes: int
     is_deep: bool
+    is_ranked: bool
 
 
 def function_addresses(module: Module) -> dict[str, int]:
@@ -147,6 +151,10 @@ def is_call(i: Instruction) -> bool:
     return i.parts[0] == "call"
 
 
+_RANKED = 100
+"""The number of the first target whose code knows ranks in addresses of its own shared memory."""
+
+
 def link(entry: Function, module: Module | None = None) -> Linked:
     """Put an entry and the functions that it may call together.
 
@@ -158,11 +166,12 @@ def link(entry: Function, module: Module | None = None) -> Linked:
     """
     module = module or Module("", {entry.name: entry}, ())
     addresses = function_addresses(module)
+    is_ranked = parsed_target(module.target).number >= _RANKED
     called = _reachable(entry, module)
     if not any(_needs_linking(i) for i in entry.instructions) and not _in_frame(entry):
-        return Linked(entry, {}, addresses, {}, 0, is_deep=False)
+        return Linked(entry, {}, addresses, {}, 0, is_deep=False, is_ranked=is_ranked)
     alignment = max([SLOT_BYTES, *(v.alignment for function in (entry, *called) for v in _in_frame(function))])
-    placing = _Placing(addresses, alignment)
+    placing = _Placing(addresses, alignment, is_ranked)
     placing.add(entry, is_entry=True)
     for function in called:
         placing.add(function, is_entry=False)
@@ -225,8 +234,8 @@ class _Frame:
 class _Placing:
     """The functions that have been put after each other so far."""
 
-    def __init__(self, addresses: dict[str, int], alignment: int) -> None:
-        self._addresses = addresses
+    def __init__(self, addresses: dict[str, int], alignment: int, is_ranked: bool) -> None:
+        self._addresses, self._is_ranked = addresses, is_ranked
         self._alignment = alignment
         self._registers: list[Register] = []
         self._instructions: list[Instruction] = []
@@ -291,7 +300,9 @@ class _Placing:
             variables=tuple(self._variables),
             callees={n: self._callees[a].start for n, a in self._addresses.items() if a in self._callees},
         )
-        return Linked(function, self._callees, self._addresses, self._sites, self._entry_bytes, self._is_deep)
+        return Linked(
+            function, self._callees, self._addresses, self._sites, self._entry_bytes, self._is_deep, self._is_ranked
+        )
 
     def _register(self, name: str) -> Register:
         register = Register(name, "b64", len(self._registers))

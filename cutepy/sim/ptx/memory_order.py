@@ -40,6 +40,10 @@ class Strength(NamedTuple):
 
 
 _NONE = Strength(WEAK, False, False)
+_TENSOR_FENCES = {
+    "fence::after_thread_sync": Strength(CLUSTER, True, False),
+    "fence::before_thread_sync": Strength(CLUSTER, False, True),
+}
 
 
 @lru_cache(maxsize=4096)
@@ -66,6 +70,8 @@ def strength(opcode: str) -> Strength:
         if order not in ("sc", "acq_rel", "acquire", "release"):
             return _NONE
         return Strength(CLUSTER if is_restricted(opcode) else named or SYS, order != "release", order != "acquire")
+    if parts[0] == "tcgen05":  # ISA, "tcgen05 Memory Consistency Model": beside relaxed arrivals and waits of clusters
+        return _TENSOR_FENCES.get(parts[1], _NONE)
     if parts[:2] == ["cp", "reduce"]:
         return Strength(GPU, False, False)
     if parts[0] in ("atom", "red"):

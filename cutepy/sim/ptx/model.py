@@ -14,7 +14,8 @@ from typing import Any
 
 from cutepy.sim.ptx.instruction_set import Traits, traits
 
-_WIDTHS = {"pred": 1}
+_WIDTHS = {"pred": 1, "e2m1x2": 8, "e2m3x2": 16, "e3m2x2": 16, "ue8m0x2": 16, "f32x2": 64}
+_WIDTHS |= {"e2m1x4": 16, "e2m3x4": 32, "e3m2x4": 32}
 
 
 @lru_cache(maxsize=1 << 10)
@@ -378,7 +379,7 @@ class Module:
         The entries.
     variables : tuple of Variable
     called : dict of str to Function
-        The functions that are no entries; of one that has an alias, by each name.
+        Functions that are not entries, by their names and aliases.
     declared : tuple of str
         The names of all functions that are no entries, with those that another module defines.
     """

@@ -5,7 +5,8 @@ modifiers into the order of the row.
 
 References
 ----------
-PTX ISA, "Instruction Set": the syntax lines of each instruction, for sm_90a; what ptxas 13.0 takes of them.
+PTX ISA, "Instruction Set": the syntax lines of each instruction, for all GPUs: which of them need a later
+one, `features` says; what ptxas 13.0 takes of them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _EXTENTS = range(8, 257, 8)
 """Of wgmma along N."""
+_COLLECTED = ("discard", "fill", "use", "lastuse")
 _EXTENTS_OF_INTEGERS = (8, 16, 24, *range(32, 257, 16))
 
 
@@ -39,7 +41,14 @@ WORDS = {
     "HALF": "f16/f16x2",
     "BRAIN": "bf16/bf16x2",
     "FLOAT8": "e4m3/e5m2",
+    "FLOAT8TO4": "e4m3/e5m2/e3m2/e2m3/e2m1",
+    "MX8": "kind::mxf8f6f4 block_scale scale_vec::1X?",
+    "MX4": "kind::mxf4 block_scale scale_vec::2X?",
+    "NV4_2X": "kind::mxf4nvf4 block_scale scale_vec::2X",
+    "NV4_4X": "kind::mxf4nvf4 block_scale scale_vec::4X",
     "FLOAT8X2": "e4m3x2/e5m2x2",
+    "FLOATX4": "e4m3x4/e5m2x4/e2m1x4/e2m3x4/e3m2x4",
+    "NARROWX2": "e2m1x2/e2m3x2/e3m2x2",
     "SCALAR": "BITS/INT/f32/f64",
     "MEMORY": "b8/INTEGER/BITS/b128/f32/f64",
     "ORDERED": "eq/ne/lt/le/gt/ge",
@@ -58,6 +67,8 @@ WORDS = {
     "HINT": "L2::cache_hint",
     "PREFETCH": "L2::64B/L2::128B/L2::256B",
     "VECTOR": "v2/v4",
+    "LONG": "v8 b32/WORD/f32",
+    "KEPT_IN_L2": "L2::evict_last/L2::evict_normal/L2::evict_first",
     "ATOM": "relaxed/acquire/release/acq_rel? SCOPE? SPACE?",
     "ATOM_GLOBAL": "relaxed/acquire/release/acq_rel? SCOPE? global?",
     "RED": "relaxed/release? SCOPE? SPACE?",
@@ -70,6 +81,15 @@ WORDS = {
     "DIMENSIONS": "1d/2d/3d/4d/5d",
     "COMPLETE": "mbarrier::complete_tx::bytes",
     "MULTICAST": "multicast::cluster",
+    "CTA_GROUP": "cta_group::1/cta_group::2",
+    "REPEATED": "x1/x2/x4/x8/x16/x32/x64/x128",
+    "REDUCED": "x2/x4/x8/x16/x32/x64/x128",
+    "REPEATED64": "x1/x2/x4/x8/x16/x32/x64",
+    "REPEATED32": "x1/x2/x4/x8/x16/x32",
+    "DECOMPRESSED": "b8x16.b6x16_p32/b8x16.b4x16_p64",
+    "MMA_KIND": "kind::f16/kind::tf32/kind::f8f6f4/kind::i8",
+    "COLLECTOR": "/".join(f"collector::a::{use}" for use in _COLLECTED),
+    "COLLECTOR_OF_B": "/".join(f"collector::b{n}::{use}" for n in range(4) for use in _COLLECTED),
     "LAYOUT": "row/col",
     "CUBES": "m16n16k16/m8n32k16/m32n8k16",
     **{f"M64K{k}": "/".join(f"m64n{n}k{k}" for n in _EXTENTS) for k in (8, 16, 32, 64)},
@@ -77,20 +97,16 @@ WORDS = {
 }
 """Words that stand for a choice of others, or for modifiers in a row."""
 
-_BLACKWELL = "{opcode} is for sm_100 and later, and Hopper's assembler refuses it; compile for sm_90a"
 _UNSYNCHRONISED = "{opcode} without .sync is for GPUs before sm_70; use {first}.sync with a mask of lanes"
+_OF_LATER_GPUS = "{opcode} is for sm_100 and later, and not simulated"
 _OF_OTHER_GPUS = [
     (r"(shfl|vote)\.(?!sync)", _UNSYNCHRONISED),
     (r"match\.(?:any|all)\.(?!sync)", _UNSYNCHRONISED),
-    (r"tcgen05|clusterlaunchcontrol|st\.bulk|ldmatrix\..*(m16n16|m8n16)|stmatrix\..*m16n8|(add|sub|mul|fma)\..*f32x2",
-     _BLACKWELL),
-    (r"(st|red)\.async\..*\bglobal\b|redux\.sync\..*f32|cvt\.rs\b|cvt\..*(e2m1|e2m3|e3m2|ue8m0)", _BLACKWELL),
-    (r".*(cp_mask|scale_vec|block_scale|tile::(gather4|scatter4)|im2col::w|cta_group)", _BLACKWELL),
-    (r"(ld|st)\..*\bv8\b|multimem\..*\bacc::f16\b", _BLACKWELL),
-    (r"(ld|st)\..*\bv4\.[busf]64\b", _BLACKWELL),
+    (r"(st|red)\.async\..*\bglobal\b|multimem\..*\bacc::f16\b", _OF_LATER_GPUS),
+    (r".*im2col::w", "{opcode} is not simulated: the ISA draws where halo pixels go, and does not say it"),
     (r"(ld|ldu|st)\..*\bv[248]\.b128\b", "{opcode} has a vector of more than 128 bits"),
 ]  # fmt: skip
-"""Patterns of opcodes of other GPUs, and why they are refused."""
+"""Patterns of opcodes that are of other GPUs, or of none, and why they are refused."""
 
 _TYPE = re.compile(r"[a-z]+\d+(x\d)?")
 SPELLINGS = {name: row.ways for name, row in ROWS.items() if row.ways}

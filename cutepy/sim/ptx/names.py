@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import merge
+from typing import Any, TypeVar, Union
 
 from cutepy.sim.ptx.declarations import read_registers
 from cutepy.sim.ptx.heads import Head
@@ -22,32 +21,39 @@ _MOST_DIGITS = 18
 """Of the number of a register in a range."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Range:
     """Registers by one stem and a number below `count`: each comes to be when it is first named.
 
-    `index` is that of the first instruction that may name one.
+    `outer` is the innermost range around it of the same stem that has more registers.
     """
 
     type: str
     elements: int
     count: int
-    index: int = 0
+    scope: Scope
+    outer: Range | None = None
 
 
-@dataclass
+Declared = Union["Scope", Range]
+"""Entry of a symbol table: a block, which has what is declared, or a range."""
+
+
+@dataclass(eq=False)
 class Scope:
     """Names that a block in braces declares: `declared` has all but those of ranges.
 
-    `late` has names that are declared behind the block's first instruction: these are unknown before an index.
-    `names` has all names and stems by which `Names` finds the block.
+    `names` has the lists of the symbol tables in which the block stands. `late` has those of ranges, and of names that
+    are declared behind the block's first instruction, each with the index of the instruction before which it is
+    unknown; of these `come` are known.
     """
 
     parent: Scope | None
     start: int = 0
     depth: int = 0
-    names: list[str] = field(default_factory=list)
-    late: dict[str, int] = field(default_factory=dict)
+    names: list[list[Scope]] = field(default_factory=list)
+    late: list[tuple[int, list[Any], Declared]] = field(default_factory=list)
+    come: int = 0
     declared: set[str] = field(default_factory=set)
     registers: dict[str, Register] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
@@ -61,9 +67,9 @@ class Scope:
 class Names:
     """Names of a function's registers, variables and labels: a symbol table.
 
-    It knows of each name the blocks around the current place that declare it, so that a lookup takes no longer in a
-    deep block. Blocks are opened and closed as they are read, and entered again, with all that they declare, when the
-    operands of their instructions are read.
+    It has a table of each kind of name: the blocks around the current place that declare it, the innermost last, so
+    that a lookup takes no longer in a deep block. Blocks are opened and closed as they are read, and entered again,
+    with what they have declared so far, when the operands of their instructions are read, in order.
 
     Parameters
     ----------
@@ -101,8 +107,15 @@ class Names:
         self.variables: list[Variable] = []
         self._numbers: dict[str, int] = {}
         self._counts: Counter[str] = Counter()
-        self._declaring: dict[str, list[Scope]] = {}
-        """By a name, or the stem of a range, the blocks around here that declare it, the innermost last."""
+        self._registers: dict[str, list[Scope]] = {}
+        self._vectors: dict[str, list[Scope]] = {}
+        self._variables: dict[str, list[Scope]] = {}
+        self._labels: dict[str, list[Scope]] = {}
+        self._tables: dict[str, list[Scope]] = {}
+        self._signatures: dict[str, list[Scope]] = {}
+        self._ranges: dict[str, list[Range]] = {}
+        """By stem: ranges of registers; and of vectors."""
+        self._vector_ranges: dict[str, list[Range]] = {}
         self._ranged: list[Scope] = []
         self._carry: Register | None = None
 
@@ -112,16 +125,55 @@ class Names:
 
     def close(self) -> None:
         """Leave the innermost block."""
+        around = self.scope.parent
+        assert around is not None
+        self._leave()
+        self.scope = around
+
+    def _leave(self) -> None:
         scope = self.scope
-        for name in scope.names:
-            self._declaring[name].pop()
+        for table in scope.names:
+            table.pop()
+        for _, table, _ in scope.late[: scope.come]:
+            table.pop()
         if scope.ranges:
             self._ranged.pop()
-        assert scope.parent is not None
-        self.scope = scope.parent
 
-    def enter(self, scope: Scope) -> None:
-        """Go to a block that was read: leave those that it is not in, and enter those around it and it."""
+    def _come(self, scope: Scope) -> None:
+        """Go into a block, with all that its first instruction knows."""
+        for table in scope.names:
+            table.append(scope)
+        if scope.ranges:
+            self._ranged.append(scope)
+        scope.come = 0
+        self.scope = scope
+        self._know_late()
+
+    def _know_late(self) -> None:
+        """Let the innermost block have what it declares before the instruction that is read."""
+        scope = self.scope
+        while scope.come < len(scope.late) and scope.late[scope.come][0] <= self.index:
+            _, table, entry = scope.late[scope.come]
+            table.append(entry)
+            scope.come += 1
+
+    def rewind(self) -> None:
+        """Go back to the function's first instruction."""
+        while self.scope.parent is not None:
+            self.close()
+        self._leave()
+        self.index = 0
+        self._come(self.scope)
+
+    def go_to(self, scope: Scope, index: int) -> None:
+        """Go on to an instruction of a block that was read: leave those that it is not in, and enter those around."""
+        self.index = index
+        if scope is not self.scope:
+            self._enter(scope)
+        elif scope.come < len(scope.late):
+            self._know_late()
+
+    def _enter(self, scope: Scope) -> None:
         entered = []
         while scope is not self.scope:
             if scope.depth >= self.scope.depth:
@@ -130,12 +182,9 @@ class Names:
                 scope = scope.parent
             else:
                 self.close()
+        self._know_late()
         for one in reversed(entered):
-            for name in one.names:
-                self._declaring.setdefault(name, []).append(one)
-            if one.ranges:
-                self._ranged.append(one)
-            self.scope = one
+            self._come(one)
 
     # Declaring.
 
@@ -144,47 +193,58 @@ class Names:
         scope = self.scope
         taken = name if name in scope.declared else None
         if count is None:
-            taken = name if _in_ranges(name, scope.ranges) is not None else taken
+            found = (_in_ranges(name, ranges) for ranges in (self._ranges, self._vector_ranges))
+            taken = name if any(one is not None and one.scope is scope for one in found) else taken
             scope.declared.add(name)
         else:
             taken = name if name in scope.ranges else None
-            alone = {name: Range("", 0, count)}
+            alone = {name: (Range("", 0, count, scope),)}
             taken = next((one for one in scope.declared if _in_ranges(one, alone) is not None), taken)
         if count is None and scope.parent is None and name in self.formals:
             taken = name
         if taken is not None:
             refuse(f"{taken} is declared twice in one scope", name)
-        self._declare(name)
 
-    def _declare(self, name: str) -> None:
-        """Note that this block declares a name, or a range by its stem."""
-        around = self._declaring.setdefault(name, [])
-        if not around or around[-1] is not self.scope:
-            around.append(self.scope)
-            self.scope.names.append(name)
+    def _declare(self, table: dict[str, list[_D]], name: str, scope: Scope, entry: _D, *, is_late: bool) -> None:
+        """Note that a block declares a name: instructions of the block before it do not know one that is late."""
+        around = table.setdefault(name, [])
+        around.append(entry)
+        if isinstance(entry, Range) or (is_late and self.index > scope.start):
+            scope.late.append((self.index, around, entry))
+            scope.come += 1
+        else:
+            scope.names.append(around)
 
     def add_register(self, name: str, kind: str) -> None:
-        """Declare a register in this scope."""
+        """Declare a register in this scope, which all of its instructions know."""
         self._claim(name)
         if kind == WIDE:
             self._add_vector(self.scope, name, kind, 2)
         else:
-            self.scope.registers[name] = self._new(name, kind)
+            self._add_register(name, kind, self.scope, is_late=False)
+
+    def _add_register(self, name: str, kind: str, scope: Scope, *, is_late: bool) -> Register:
+        register = scope.registers[name] = self._new(name, kind)
+        self._declare(self._registers, name, scope, scope, is_late=is_late)
+        return register
 
     def add_registers(self, text: str) -> None:
         """Declare what a .reg directive does."""
+        scope = self.scope
         for name, kind, elements, count in read_registers(text):
             elements = 2 if kind == WIDE else elements
             self._claim(name, count)
-            self._note_late(name)
             if count is not None:
-                if not self.scope.ranges:
-                    self._ranged.append(self.scope)
-                self.scope.ranges[name] = Range(kind, elements, count, self.index)
+                if not scope.ranges:
+                    self._ranged.append(scope)
+                table = self._vector_ranges if elements else self._ranges
+                outer = _of_more(table.get(name), count)
+                scope.ranges[name] = made = Range(kind, elements, count, scope, outer)
+                self._declare(table, name, scope, made, is_late=True)
             elif elements:
-                self._add_vector(self.scope, name, kind, elements)
+                self._add_vector(scope, name, kind, elements, is_late=True)
             else:
-                self.scope.registers[name] = self._new(name, kind)
+                self._add_register(name, kind, scope, is_late=True)
 
     def add_label(self, name: str, target: int) -> None:
         """Declare a label before an instruction of this scope."""
@@ -192,6 +252,19 @@ class Names:
             refuse(f"{name} is no name of a label; write $L or another name with a letter", name)
         self._claim(name)
         self.scope.labels[name] = target
+        self._declare(self._labels, name, self.scope, self.scope, is_late=False)
+
+    def add_table(self, name: str, labels: list[str]) -> None:
+        """Let the label that was just declared be the name of a .branchtargets directive."""
+        del self.scope.labels[name]
+        self.scope.names.pop().pop()
+        self.scope.tables[name] = labels
+        self._declare(self._tables, name, self.scope, self.scope, is_late=False)
+
+    def add_signatures(self, name: str, heads: tuple[Head, ...]) -> None:
+        """Let a label be the name of a .callprototype or .calltargets directive, too."""
+        self.scope.signatures[name] = heads
+        self._declare(self._signatures, name, self.scope, self.scope, is_late=False)
 
     @property
     def carry(self) -> Register:
@@ -209,13 +282,12 @@ class Names:
 
         Of calls, blocks that follow each other share one: as large as the largest.
         """
-        self._claim(variable.name)
-        if "." not in variable.name:
-            self._note_late(variable.name)
-        known, is_passed = self._numbers, variable.space == "param"
         name = variable.name
+        self._claim(name)
+        self._declare(self._variables, name, self.scope, self.scope, is_late="." not in name)
+        known, is_passed = self._numbers, variable.space == "param"
         self._counts[name] += not is_passed
-        number = len(self._declaring[name]) if is_passed else self._counts[name]
+        number = len(self._variables[name]) if is_passed else self._counts[name]
         unique = f"{name}'{number}" if number > 1 else name
         while unique in self.formals or unique in self.module or not self._may_share(unique, is_passed):
             unique += "'"
@@ -239,128 +311,94 @@ class Names:
         self.registers.append(register)
         return register
 
-    def _add_vector(self, scope: Scope, name: str, kind: str, elements: int) -> Vector:
+    def _add_vector(self, scope: Scope, name: str, kind: str, elements: int, *, is_late: bool = False) -> Vector:
         """Make a vector, whose elements are registers by two names each; the words of a wide register have none."""
         is_wide = kind == WIDE
         items = [self._new(f"{name}.{letter}", "b64" if is_wide else kind) for letter in "xyzw"[:elements]]
         vector = scope.vectors[name] = Vector(tuple(items), is_wide)
+        self._declare(self._vectors, name, scope, scope, is_late=is_late)
         if is_wide:
             return vector
         # ptxas takes the third and the fourth of a vector of two, too: both are one register beside its elements.
         named = items if elements == 4 else [*items, *(self._new(f"{name}.z", kind),) * 2]
         for letters in ("xyzw", "rgba"):
-            scope.registers |= {f"{name}.{x}": item for x, item in zip(letters, named, strict=True)}
+            for letter, item in zip(letters, named, strict=True):
+                scope.registers[f"{name}.{letter}"] = item
+                self._declare(self._registers, f"{name}.{letter}", scope, scope, is_late=is_late)
         return vector
 
     # Looking up.
 
-    def _around(self, name: str) -> Iterator[Scope]:
-        """Return the blocks around here that may declare a name, the innermost first.
-
-        They declare the name, its vector, or a range of its stem. A block may come more than once.
-        """
-        stem, _, element = name.partition(".")
-        stems = [name, stem] if element else [name]
-        if self._ranged and stem[-1:].isdigit():
-            start = len(stem.rstrip("0123456789"))
-            stems += [stem[:at] for at in range(max(start, len(stem) - _MOST_DIGITS), len(stem))]
-        found = [around for around in map(self._declaring.get, stems) if around]
-        if len(found) < 2:
-            return reversed(found[0]) if found else iter(())
-        return merge(*map(reversed, found), key=lambda scope: -scope.depth)
-
     def register(self, name: str) -> Register | None:
         """Return the register of a name, if it is one."""
-        declaring = self._declaring.get(name)
-        ranged = self._ranged[-1] if self._ranged else None
-        if declaring and (ranged is None or declaring[-1].depth >= ranged.depth):
-            scope = declaring[-1]
-            known = scope.registers.get(name)
-            if known is not None and (not scope.late or self._is_before(name, scope)):
-                return known
-        elif ranged is not None and not declaring and (register := self._of_range(name, ranged)) is not None:
-            return register
-        for scope in self._around(name):
-            known = scope.registers.get(name)
-            if known is not None and (not scope.late or self._is_before(name, scope)):
-                return known
-            if known is None and (register := self._of_range(name, scope)) is not None:
-                return register
-            if name[-2:-1] == "." and self._vector_of_range(name[:-2], scope) is not None:
-                return scope.registers.get(name)
-        return None
-
-    def _of_range(self, name: str, scope: Scope) -> Register | None:
-        """Make the register of a name that is in a range of a block."""
-        found = _in_ranges(name, scope.ranges) if name[-1].isdigit() else None
-        if found is None or found.elements or found.index > self.index:
-            return None
-        register = scope.registers[name] = self._new(name, found.type)
-        scope.names.append(name)
-        insort(self._declaring.setdefault(name, []), scope, key=lambda one: one.depth)
-        return register
+        around = self._registers.get(name)
+        scope = around[-1] if around else None
+        if self._ranged and (scope is None or scope.depth < self._ranged[-1].depth):
+            if name[-2:-1] == ".":
+                self.vector(name[:-2])
+                around = self._registers.get(name)
+                return around[-1].registers[name] if around else None
+            found = _in_ranges(name, self._ranges)
+            if found is not None and (scope is None or scope.depth < found.scope.depth):
+                return self._add_register(name, found.type, found.scope, is_late=False)
+        return scope.registers[name] if scope is not None else None
 
     def register_type(self, name: str) -> str:
         """Return the type of the register of a name here; empty if it is none."""
-        for scope in self._around(name):
-            known = scope.registers.get(name) or _in_ranges(name, scope.ranges)
-            if known is not None:
-                return known.type
-        return ""
-
-    def _vector_of_range(self, name: str, scope: Scope) -> Vector | None:
-        """Make the vector of a name that is in a range of them."""
-        found = _in_ranges(name, scope.ranges)
-        if found is None or not found.elements or name in scope.vectors or found.index > self.index:
-            return None
-        return self._add_vector(scope, name, found.type, found.elements)
+        around = self._registers.get(name)
+        scope = around[-1] if around else None
+        for ranges in (self._ranges, self._vector_ranges):
+            found = _in_ranges(name, ranges)
+            if found is not None and (scope is None or scope.depth < found.scope.depth):
+                return found.type
+        return scope.registers[name].type if scope is not None else ""
 
     def vector(self, name: str) -> Vector | None:
         """Return the vector of registers of a name, if it is one."""
-        for scope in self._around(name):
-            vector = scope.vectors.get(name) or self._vector_of_range(name, scope)
-            if vector is not None and self._is_before(name, scope):
-                return vector
-        return None
+        around = self._vectors.get(name)
+        scope = around[-1] if around else None
+        found = _in_ranges(name, self._vector_ranges) if self._vector_ranges else None
+        if found is not None and (scope is None or scope.depth < found.scope.depth):
+            return self._add_vector(found.scope, name, found.type, found.elements)
+        return scope.vectors[name] if scope is not None else None
 
     def variable(self, name: str) -> Variable | None:
         """Return the variable of a name, if it is one."""
-        for scope in reversed(self._declaring.get(name, ())):
-            if name in scope.variables and self._is_before(name, scope):
-                return scope.variables[name]
+        if around := self._variables.get(name):
+            return around[-1].variables[name]
         return self.formals.get(name) or self.module.get(name)
-
-    def _is_before(self, name: str, scope: Scope) -> bool:
-        """Tell whether the instruction that is read stands behind the declaration of a name, or of its vector."""
-        late = scope.late
-        if not late:
-            return True
-        return late.get(name.partition(".")[0] if "." in name else name, 0) <= self.index
-
-    def _note_late(self, name: str) -> None:
-        """Note a name that instructions of its block before it do not know."""
-        if self.index > self.scope.start:
-            self.scope.late[name] = self.index
 
     def label(self, name: str) -> int | None:
         """Return the index of the instruction behind a label, if the name is one."""
-        return next((s.labels[name] for s in reversed(self._declaring.get(name, ())) if name in s.labels), None)
+        return around[-1].labels[name] if (around := self._labels.get(name)) else None
 
     def table(self, name: str) -> list[str] | None:
         """Return the labels of a .branchtargets directive in this scope or one around it, if there is one."""
-        return next((s.tables[name] for s in reversed(self._declaring.get(name, ())) if name in s.tables), None)
+        return around[-1].tables[name] if (around := self._tables.get(name)) else None
 
     def signatures(self, name: str) -> tuple[Head, ...]:
         """Return what a .callprototype or .calltargets directive of a name says of functions; nothing without one."""
-        return next((s.signatures[name] for s in reversed(self._declaring.get(name, ())) if name in s.signatures), ())
+        return around[-1].signatures[name] if (around := self._signatures.get(name)) else ()
 
 
-def _in_ranges(name: str, ranges: Mapping[str, Range]) -> Range | None:
-    """Return the range that a name is of; names of a range have numbers without leading zeros."""
-    start = len(name.rstrip("0123456789")) if ranges else len(name)
-    for at in range(max(start, len(name) - _MOST_DIGITS), len(name)):
-        found = ranges.get(name[:at])
-        digits = name[at:]
-        if found is not None and (digits[0] != "0" or digits == "0") and int(digits) < found.count:
-            return found
-    return None
+_D = TypeVar("_D", Scope, Range)
+
+
+def _in_ranges(name: str, ranges: Mapping[str, Sequence[Range]]) -> Range | None:
+    """Return the innermost range that a name is of; names of a range have numbers without leading zeros."""
+    best, end = None, len(name)
+    for at in range(max(len(name.rstrip("0123456789")), end - _MOST_DIGITS), end):
+        around = ranges.get(name[:at])
+        if around and (name[at] != "0" or at == end - 1):
+            found = _of_more(around, int(name[at:]))
+            if found is not None and (best is None or best.scope.depth < found.scope.depth):
+                best = found
+    return best
+
+
+def _of_more(around: Sequence[Range] | None, count: int) -> Range | None:
+    """Return the innermost of the ranges of a stem that has more than so many registers."""
+    found = around[-1] if around else None
+    while found is not None and found.count <= count:
+        found = found.outer
+    return found

@@ -21,11 +21,11 @@ from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 WIDENED = frozenset(("ld", "ldu", "st", "cvt"))
 """Instructions that take registers wider than their type."""
-_NOT_WIDENED = re.compile(r"^st\.async|^cvt\..*(bf16|tf32|e[45]m[23])")
+_NOT_WIDENED = re.compile(r"^st\.async|^cvt\..*(bf16|tf32|e[2345]m[123]|ue8m0)")
 """Stores and conversions that take registers of their own widths only, as ptxas has it."""
 _PAIRED = frozenset(("setp", "shfl", "elect", "lop3", "match"))
-_UNREGISTERED = re.compile("bf16(x2)?|tf32|e[45]m[23](x2)?")
-_TYPE = re.compile(r"[bus](8|16|32|64|128)|b?f16(x2)?|[us]16x2|tf32|f32|f64|e[45]m[23](x2)?|pred")
+_UNREGISTERED = re.compile("bf16(x2)?|tf32|f32x2|e[2345]m[123](x[24])?|ue8m0x2")
+_TYPE = re.compile(r"[bus](8|16|32|64|128)|b?f16(x2)?|[us]16x2|tf32|f32(x2)?|f64|e[2345]m[123](x[24])?|ue8m0x2|pred")
 _WIDE_SPECIALS = re.compile(r"clock64|globaltimer|current_graph_exec|pm\d_64")
 
 _OF_INTEGERS = frozenset(("count", "state", "integer", "ignored", "pred"))
@@ -90,7 +90,7 @@ def check_operand_types(opcode: str, operands: tuple[Operand, ...]) -> None:
     kinds = operand_types(opcode)
     is_wide = first in WIDENED and _NOT_WIDENED.search(opcode) is None
     for kind, operand in zip(kinds, operands, strict=False):
-        if not kind:
+        if kind in ("", "tensor"):
             continue
         one = operand.first if isinstance(operand, Pair) else operand
         items = one.items if isinstance(one, Vector) else (one,)
@@ -111,7 +111,7 @@ def check_operand_types(opcode: str, operands: tuple[Operand, ...]) -> None:
                 raise PtxSyntaxError(f"{opcode} takes {said} there, got {typed(item)}", _name(item))
 
 
-_ELEMENTS = re.compile(r"f16|bf16|tf32|f32|f64|[su]32|[su][48]|b1|e[45]m[23]")
+_ELEMENTS = re.compile(r"f16|bf16|tf32|f32|f64|[su]32|[su][48]|b1|e[2345]m[123]")
 
 
 def _check_products(opcode: str, first: str, operands: tuple[Operand, ...]) -> None:

@@ -11,7 +11,12 @@ from functools import lru_cache
 
 _TEXTURES = "{opcode} is not simulated: textures and surfaces are not; read global memory with ld.global"
 _VIDEO = "{opcode} is not simulated: video instructions are not; write them as shifts, min, max and add"
+_STOCHASTIC = (
+    "{opcode} is not simulated: the ISA does not say which of the discarded bits meet the random ones, of which there "
+    "are fewer; of bf16x2 there are as many"
+)
 _REASONS = [
+    (r"cvt\.rs\b.*(\.f16x2|x4)\b", _STOCHASTIC),
     (r"(tex|tld4|txq|suq|suld|sust|sured|istypep)\b", _TEXTURES),
     (r"v(add|sub|absdiff|min|max|avrg|set|shl|shr|mad)[24]?\b", _VIDEO),
     (r"multimem\b", "multimem instructions are not simulated: they need several devices"),

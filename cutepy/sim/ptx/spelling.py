@@ -2,7 +2,7 @@
 
 ptxas takes blanks before the dots of modifiers, and modifiers in any order, as long as those of one kind, such as two
 types, keep theirs: CUDA's headers write ``max.s32.relu``, CUB ``vote.ballot.sync.b32``, CUTLASS
-``ldmatrix.sync.aligned.x4.m8n8`` in older versions.
+``ldmatrix.sync.aligned.x4.m8n8`` in older versions, Triton ``tcgen05.cp.cta_group::1.warpx4.32x128b``.
 
 References
 ----------
@@ -24,9 +24,15 @@ _KINDS = {
     "sync": "sync",
     "aligned": "aligned",
     "shape": r"m\d+n\d+(?:k\d+)?",
-    "count": "x1 x2 x4",
+    "lanes": r"\d+x\d+b(?:x2)?",
+    "warps": r"warpx[24](?:::\w+)?",
+    "count": r"x\d+",
+    "packing": "(?:un)?pack::16b",
     "transposition": "trans",
     "layout": "row col",
+    "kind": r"kind::\w+",
+    "block_scale": "block_scale",
+    "scale_vector": r"scale_vec::\w+ block16 block32",
     "access": "mmio volatile",
     "order": "weak relaxed acquire release acq_rel sc",
     "restriction": r"sync_restrict::\w+(?:::\w+)?",
@@ -36,20 +42,25 @@ _KINDS = {
     "operation": "add min max inc dec and or xor exch cas popc all any uni ballot up down bfly idx",
     "precision": r"acc::\w+",
     "noftz": "noftz",
-    "mode": "tile im2col wrap clamp trap zero shiftamt finite infinite number notanumber normal subnormal",
+    "mode": "tile(?:::gather4|::scatter4)? im2col wrap clamp trap zero shiftamt finite infinite number notanumber "
+    "normal subnormal",
     "field": "global_address rank box_dim global_dim global_stride element_stride elemtype interleave_layout "
     "swizzle_mode fill_mode",
     "query": "width height depth array_size num_mipmap_levels num_samples normalized_coords force_unnormalized_coords "
     "channel_data_type channel_order memory_layout filter_mode addr_mode_[012]",
-    "completion": "mbarrier::complete_tx::bytes bulk_group",
+    "completion": "mbarrier::complete_tx::bytes mbarrier::arrive::one bulk_group",
     "multicast": "multicast::cluster",
+    "group": "cta_group::[12]",
+    "ashift": "ashift",
+    "collector": r"collector::\w+::\w+",
     "cache": "ca cg cs lu cv wb wt",
     "nc": "nc",
     "L1": r"L1(?:::\w+)?",
     "L2": r"L2(?:::[a-z]\w+)?",
     "prefetch": r"L2::\d+B",
+    "cp_mask": "cp_mask",
     "vector": "v[248]",
-    "rounding": "r[nzmp]i? rna approx full",
+    "rounding": "r[nzmp]i? rna rs approx full",
     "ftz": "ftz",
     "NaN": "NaN",
     "xorsign": "xorsign",
@@ -62,7 +73,8 @@ _KINDS = {
     "cc": "cc",
     "scale": "shr7 shr15",
     "object": "b1024",
-    "type": r"pred [busf]\d+(?:x[24])? bf16(?:x2)? tf32 e\dm\d(?:x[24])?",
+    "type": r"pred [busf]\d+(?:x[24])? bf16(?:x2)? tf32 u?e\dm\d(?:x[24])?",
+    "decompression": r"b8x16 b[46]x16_p\d+",
     "selection": "f4e b4e rc8 ecl ecr rc16",
 }
 """The kinds of modifiers, as regular expressions, in the order of most instructions."""
@@ -77,9 +89,11 @@ _OTHER_ORDERS = {
     "cp.async.bulk.prefetch.tensor": "dimensions L2 space mode",
     "cp.reduce.async.bulk": "space completion L2 operation noftz type",
     "red.async": "order scope space completion operation type",
+    "tcgen05": "sparsity group sync aligned completion space multicast lanes warps count packing kind "
+    "block_scale scale_vector ashift collector operation type decompression",
     "tensormap.replace": "mode field space object type",
     "tensormap.cp_fenceproxy": "space variant order scope sync aligned",
-    "mma": "sparsity sync aligned shape layout rounding satfinite type operation",
+    "mma": "sparsity sync aligned shape layout kind block_scale scale_vector rounding satfinite type operation",
     "wgmma": "sparsity sync aligned shape satfinite type operation",
     "wmma": "operation sync aligned layout shape rounding space type satfinite",
 }
@@ -139,6 +153,8 @@ def usual(opcode: str) -> str:
     ('max.relu.s32', 'ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16')
     >>> usual("vote.ballot.sync.b32"), usual("match.sync.any.b32"), usual("cvt.f16.f32.rn")
     ('vote.sync.ballot.b32', 'match.any.sync.b32', 'cvt.rn.f16.f32')
+    >>> usual("tcgen05.cp.cta_group::1.warpx4.32x128b")
+    'tcgen05.cp.cta_group::1.32x128b.warpx4'
     """
     # Modifiers are sorted by their kinds; those of one kind stay in their order.
     first, *modifiers = opcode.split(".")

@@ -6,6 +6,7 @@ no time is, and with more a child plays once. What stops a child costs the reque
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import multiprocessing
 import os
@@ -20,13 +21,15 @@ import numpy as np
 
 from cutepy.sim.parallel.footprint import Ranges, take
 from cutepy.sim.replay.outcomes import Outcome, Request
-from cutepy.sim.replay.rewinding import Rewinder
 from cutepy.sim.replay.search.search import Search
 
 if TYPE_CHECKING:
+    from cutepy.sim.machine.lanes import Array
     from cutepy.sim.replay.search.search import Searched
 
 _COPIED_BYTES = 32 << 20
+_SMALL_BYTES = 1 << 20
+"""Ranges of memory that are put back whole."""
 _AT_ONCE = 16
 """Requests that one child plays."""
 
@@ -151,3 +154,31 @@ def _end(process: int, pipe: Connection) -> None:
     pipe.close()
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
+
+
+class Rewinder:
+    """Ranges of memory as they were when this was made.
+
+    Parameters
+    ----------
+    ranges : sequence of (int, int)
+        Starts and ends.
+    """
+
+    def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
+        self._kept = [(start, here := _bytes_at(start, end), here.copy()) for start, end in ranges]
+
+    def rewind(self, written: Ranges | None = None) -> None:
+        """Put memory back: all of it, or of large ranges what was written."""
+        for start, here, before in self._kept:
+            if written is None or len(here) <= _SMALL_BYTES:
+                if not np.array_equal(here, before):  # memory that is mapped for reading may not even be written so
+                    here[:] = before
+                continue
+            inside = (written.starts >= start) & (written.ends <= start + len(here))
+            for first, last in zip(written.starts[inside] - start, written.ends[inside] - start, strict=True):
+                here[first:last] = before[first:last]
+
+
+def _bytes_at(start: int, end: int) -> Array:
+    return np.frombuffer(memoryview((ctypes.c_uint8 * (end - start)).from_address(start)), np.uint8)

@@ -18,7 +18,7 @@ from cutepy.sim.replay.outcomes import Outcome, Request, outcome_of
 from cutepy.sim.replay.search.search import Search, Searched, search
 from cutepy.sim.sanitize.order.tries import tries
 from cutepy.sim.sanitize.order.uses import Uses
-from cutepy.sim.translate import Program, linked, translate
+from cutepy.sim.translate import Program
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import CompletionPolicy
@@ -106,19 +106,20 @@ class LaunchPlayer:
         return search(play, request, "mbarrier.pending_count" in self.launch.ptx, waits)
 
     def _program(self, policy: CompletionPolicy | None, stopping: Mapping[int, tuple[Observer, ...]]) -> Program:
-        text, kernel = self.launch.ptx, self.launch.kernel
-        return translate(text, kernel, frozenset(stopping), pauses(linked(text, kernel).function, policy))
+        entry = self.launch.entry
+        return entry.program(frozenset(stopping), pauses(entry.function, policy))
 
     def _engine(self, policy: CompletionPolicy | None, observers: Sequence[Observer]) -> Engine:
-        stopping = stops(linked(self.launch.ptx, self.launch.kernel).function, observers) if observers else {}
+        stopping = stops(self.launch.entry.function, observers) if observers else {}
         for observer in observers:
             observer.on_launch(self.launch)
         program = self._program(policy, stopping)
-        return Engine(program, self.launch, self.memory, observers, policy, stopping, self.exact_mma)
+        told = observers, policy, stopping, self.exact_mma
+        return Engine(program, self.launch, self.memory, *told, clusters=deal(self.launch))
 
     def _run(self, engine: Engine) -> None:
         with one_thread():
-            for blocks in deal(self.launch):
+            for blocks in engine.clusters:
                 engine.run(blocks)
 
 

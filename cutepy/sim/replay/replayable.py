@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cutepy.sim.replay.report import Report
-from cutepy.sim.sanitize.certificate.any_rounds import any_rounds
 
 if TYPE_CHECKING:
     from cutepy.sim.replay.exploring import Exploration
     from cutepy.sim.replay.replays import Replays, Schedules
     from cutepy.sim.replay.witnesses import Witness
-    from cutepy.sim.sanitize.certificate.any_rounds import AnyRounds
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.hazards import Hazard
     from cutepy.sim.sanitize.reports.collection import Hazards
@@ -38,11 +36,6 @@ class Replayable:
     def certificates(self) -> tuple[Certificate, ...]:
         """Certificates of the sanitizer, which speak of all schedules."""
         raise NotImplementedError
-
-    @property
-    def any_rounds(self) -> tuple[AnyRounds, ...]:
-        """Certificates for any number of rounds, of launches taken together, one for each remainder."""
-        return any_rounds(self.certificates)
 
     def report(self, *, replay: bool = False) -> Report:
         """Return all that is known of the run: hazards, schedules that were played, and certificates.

@@ -194,7 +194,7 @@ class Replays:
         else:
             _check_size(kept.launch, kept.memory)
             found = explore_all(*of, asked)
-        found = replace(found, uncovered=beyond_schedules(kept.launch.ptx, kept.launch.kernel))
+        found = replace(found, uncovered=beyond_schedules(kept.launch.entry))
         if found.divergences and self._sanitizer is not None:
             first, *_ = str(found.divergences[0]).splitlines()
             self._sanitizer.withdraw(kept.launch, f"it depends on the schedule: {first}")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from cutepy.sim.options import checked_script
 from cutepy.sim.replay.witnesses import Witness
-from cutepy.sim.sanitize.certificate.any_rounds import any_rounds
 from cutepy.sim.sanitize.reports import html, sarif, structured, text
 from cutepy.sim.sanitize.reports.collection import Hazards
 
@@ -111,10 +110,9 @@ class Report:
               ``hang``, ``error``, ``hazard``), ``what`` and ``hazard``; ``reordered``, policies that differ by the
               order of float sums only; ``uncovered``.
             - ``certificates``: ``is_certified``, ``kernel``, ``grid``, ``block``, ``cluster``, ``ctas``,
-              ``operations``, ``reasons``, ``assumptions``, ``uncovered``, ``extends``, and the number of ``launches``.
-            - ``any_rounds``: texts on launches that certify any number of rounds together.
+              ``operations``, ``reasons``, ``assumptions``, ``uncovered``, and the number of ``launches``.
 
-            Lists may be empty. `Hazards.to_json` has no ``schedules``, ``certificates`` and ``any_rounds``.
+            Lists may be empty. `Hazards.to_json` has no ``schedules`` and ``certificates``.
         """
         counted = Counter(self.certificates)
         return structured.encodable(
@@ -122,7 +120,6 @@ class Report:
                 **self.hazards.to_json(),
                 "schedules": [explored.to_json() for explored in self.explorations],
                 "certificates": [one.to_json() | {"launches": times} for one, times in counted.items()],
-                "any_rounds": [str(together) for together in any_rounds(self.certificates)],
             }
         )
 
@@ -138,7 +135,6 @@ class Report:
         """
         notes = [(str(explored), "error" if explored.divergences else "note") for explored in self.explorations]
         notes += [(str(certificate), "note") for certificate in dict.fromkeys(self.certificates)]
-        notes += [(str(together), "note") for together in any_rounds(self.certificates)]
         explored = (d.hazard for one in self.explorations for d in one.divergences if d.hazard is not None)
         return structured.encodable(sarif.as_sarif([*self.hazards.every, *explored], script, notes, is_whole))
 
@@ -162,11 +158,6 @@ class Report:
             yield from ([(line, "")] for line in rest)
             if times > 1:
                 yield [(f"    {times} launches", "")]
-        for together in any_rounds(self.certificates):
-            first, *rest = str(together).splitlines()
-            yield []
-            yield [(first, "bold")]
-            yield from ([(line, "")] for line in rest)
 
     def __str__(self) -> str:
         return text.plain(self.lines)

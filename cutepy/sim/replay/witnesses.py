@@ -10,7 +10,7 @@ from cutepy.sim.machine.interleaving import RandomSchedule
 from cutepy.sim.machine.policies import POISON, HoldBack, Site
 from cutepy.sim.replay.exploring import played, reference
 from cutepy.sim.replay.outcomes import Outcome, Request, difference
-from cutepy.sim.replay.sites import cta_named, site_of
+from cutepy.sim.replay.sites import site_of
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.interleaving import Interleaving
@@ -154,7 +154,7 @@ def _aimed(hazard: Hazard) -> Iterator[tuple[Interleaving, str]]:
     before, after = hazard.before, hazard.after
     if hazard.kind == "uninitialised-read":
         yield HoldBack(None, POISON), "with NaN in shared memory where a CTA begins"
-    elif hazard.kind == "unstarted-peer" and (cta := cta_named(hazard.where)) is not None:
+    elif hazard.kind == "unstarted-peer" and hazard.place is not None and (cta := hazard.place.cta) is not None:
         yield HoldBack(Site(0, cta=cta), POISON), f"holding back CTA {cta}"
     elif before is None and after.instruction is not None:
         for site in dict.fromkeys((site_of(after), replace(site_of(after), lane=None))):

@@ -46,7 +46,7 @@ class Resources(Protocol):
 
     @property
     def spill_load_bytes(self) -> int:
-        """Loaded back."""
+        """Bytes that are loaded back."""
         ...
 
 
@@ -55,17 +55,17 @@ class Spilled(Protocol):
 
     @property
     def line(self) -> int | None:
-        """Of the PTX."""
+        """Line of the PTX."""
         ...
 
     @property
     def stored_bytes(self) -> int:
-        """By a thread, each time."""
+        """Bytes that a thread stores each time."""
         ...
 
     @property
     def loaded_bytes(self) -> int:
-        """By a thread, each time."""
+        """Bytes that a thread loads each time."""
         ...
 
     @property
@@ -84,12 +84,12 @@ class Assembly(Protocol):
 
     @property
     def advice(self) -> Sequence[Remark]:
-        """Its remarks."""
+        """Remarks of the assembler."""
         ...
 
     @property
     def resources(self) -> Sequence[Resources]:
-        """Of each kernel."""
+        """Resources of each kernel."""
         ...
 
     def spills(self, kernel: str) -> Sequence[Spilled] | None:

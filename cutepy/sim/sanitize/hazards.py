@@ -7,16 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from cutepy.sim.advice import Diagnosis
+from cutepy.sim.errors import Place
+from cutepy.sim.machine.events import Barrier
+from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.model import Address, Symbol
-from cutepy.sim.ptx.places import user_lines
-from cutepy.sim.sanitize.diagnoses import Diagnosis
+from cutepy.sim.ptx.source_lines import user_lines
 from cutepy.sim.sanitize.kinds import KINDS, Severity
 
 if TYPE_CHECKING:
-    from cutepy.sim.errors import Place
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction, SourceLine
 
+Where = Barrier | Place
+"""Object that a hazard is about."""
 NEAR_MISSES = {
     "absent-peer": "a CTA of the cluster brought its part of earlier phases, and comes there no more",
     "arrives-only": "a thread arrives at the right barrier, and does not wait there",
@@ -53,7 +57,7 @@ NEAR_MISSES = {
 """Kinds of near misses, and what each is."""
 
 
-Touch = Literal["", "read", "write", "atomic"]
+AccessKind = Literal["", "read", "write", "atomic"]
 """An access to memory, or none."""
 _DONE = {"read": "reads", "write": "writes", "atomic": "updates"}
 
@@ -67,7 +71,7 @@ class Side:
     name : str
         The instruction or the copy, such as "wgmma" or "TMA store".
     who : str
-        The first of those that did, such as "warp 4, lane 0 of CTA (0, 0, 0)".
+        The first of those that did, such as "warp 4, lane 0 of CTA (0, 0, 0)": text for reports, which nothing reads.
     instruction : Instruction or None
         None for the end of a CTA.
     cta : (int, int, int) or None
@@ -86,7 +90,7 @@ class Side:
     access : "read", "write", "atomic" or ""
         The access to memory, if it is one.
     of_warps : bool
-        Whether several warps did it, of which `warp` is the first.
+        Whether several warps did it, of one CTA or of several, of which `warp` is the first.
     issuers : str
         Of a copy or an MMA with a role, the warps that issue it, and the CTA that they do it for.
     """
@@ -103,9 +107,37 @@ class Side:
     ptx_file: str = field(default="", repr=False, compare=False)
     run: int | None = field(default=None, repr=False, compare=False)
     is_async: bool = field(default=False, repr=False)
-    access: Touch = ""
+    access: AccessKind = ""
     of_warps: bool = field(default=False, repr=False, compare=False)
     issuers: str = field(default="", repr=False, compare=False)
+
+    @classmethod
+    def of_thread(
+        cls,
+        name: str,
+        cta: tuple[int, ...],
+        thread: int,
+        instruction: Instruction,
+        access: AccessKind = "",
+        launch: Launch | None = None,
+    ) -> Side:
+        """Return the operation of a thread of a CTA; a launch that is given is named."""
+        warp, lane = divmod(thread, WARP)
+        who = f"warp {warp}, lane {lane} of CTA {cta}{_of_launch(launch)}"
+        return cls(name, who, instruction, cta, warp, lane, launch=launch, access=access)
+
+    @classmethod
+    def of_proxy(
+        cls,
+        name: str,
+        cta: tuple[int, ...],
+        instruction: Instruction,
+        access: AccessKind = "",
+        launch: Launch | None = None,
+    ) -> Side:
+        """Return the operation of the async proxy for a CTA; a launch that is given is named."""
+        who = f"the async proxy for CTA {cta}{_of_launch(launch)}"
+        return cls(name, who, instruction, cta, launch=launch, is_async=True, access=access)
 
     @property
     def what(self) -> str:
@@ -145,7 +177,7 @@ class Side:
         return self.instruction.index if self.run is None else (self.run, *_shape(self.instruction))
 
     @property
-    def deed(self) -> str:
+    def operation(self) -> str:
         """Operation and lanes, such as "TMA of load_operands writes, issued by warp 4 (producer)"."""
         if self.access and self.issuers:
             return f"{self.role} {_DONE[self.access]}, issued by {self.issuers}"
@@ -153,7 +185,11 @@ class Side:
 
     def __str__(self) -> str:
         called = "".join(f", called at {caller}" for caller in self.callers)
-        return f"{self.deed} at {self.line}{called}"
+        return f"{self.operation} at {self.line}{called}"
+
+
+def _of_launch(launch: Launch | None) -> str:
+    return "" if launch is None else f" of {launch.name} in stream {launch.stream:#x}"
 
 
 def _shape(i: Instruction) -> Iterator[object]:

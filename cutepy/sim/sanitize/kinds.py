@@ -1,7 +1,7 @@
 """Kinds of hazards: the table of their names, one-line meanings, clauses and severities.
 
 Reports, the documentation and what may be allowed at a line all read this table. A new kind is an entry here, a row of
-its name in `diagnoses.py` and a page ``docs/hazards/NAME.md``. The check that finds it calls
+its name in `sim/advice.py` and a page ``docs/hazards/NAME.md``. The check that finds it calls
 ``Findings.tell(NAME, ...)``.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from cutepy.sim.sanitize.diagnoses import Diagnosis
+from cutepy.sim.advice import Diagnosis
 
 Severity = Literal["hazard", "advisory"]
 
@@ -359,6 +359,21 @@ _ENTRIES = (
         "Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group",
         "advisory",
         detail="nothing overlaps there",
+    ),
+    Kind(
+        "missing-tensor-fence",
+        "threads use tensor memory in order, without `tcgen05.fence::before_thread_sync` before the one lets the other "
+        "go on, or `::after_thread_sync` after that",
+        "TensorCore 5th Generation Family Instructions: tcgen05 Memory Consistency Model, Specialized Inter-thread "
+        "Synchronization; tcgen05.fence",
+        "advisory",
+    ),
+    Kind(
+        "unwaited-tensor-load",
+        "columns of tensor memory are written again after a `tcgen05.ld` whose registers were read, and no "
+        "`tcgen05.wait::ld` came between",
+        "TensorCore 5th Generation Family Instructions: tcgen05 Memory Consistency Model, Register dependencies",
+        "advisory",
     ),
     Kind(
         "serialised-wgmma",

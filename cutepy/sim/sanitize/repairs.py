@@ -19,9 +19,10 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
+from cutepy.sim.advice import Diagnosis
+from cutepy.sim.errors import REGISTERS, Place
 from cutepy.sim.ptx.model import Vector
 from cutepy.sim.sanitize.assembler import Remark, Spilled, assembly_of
-from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.registers import RegisterHazard
@@ -29,6 +30,7 @@ from cutepy.sim.sanitize.registers import RegisterHazard
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.assembler import Resources
+    from cutepy.sim.translate import Kernel
     from cutepy.sim.translate.control_flow import ControlFlow
 
 MADE_GOOD = "injected-wgmma-fence", "injected-wgmma-wait"
@@ -38,15 +40,15 @@ _IGNORED = "C7508"
 _ASKED_ABOUT = frozenset(("wgmma", "mma", "wmma", "setmaxnreg"))
 """First parts of opcodes for which ptxas is asked: its numbered remarks are about these, and MMAs need registers."""
 
-Advisory = tuple[str, str, None, Side, Diagnosis]
+Advisory = tuple[str, Place, None, Side, Diagnosis]
 """An advisory: its kind, where it is, nothing, the instruction, and what it costs."""
 
 
-def judged(ptx: str, kernel: str, found: Sequence[RegisterHazard], flow: ControlFlow) -> list[RegisterHazard]:
+def judged(kernel: Kernel, found: Sequence[RegisterHazard], flow: ControlFlow) -> list[RegisterHazard]:
     """Return the hazards of a kernel's registers; those that the assembler makes good by their advisory's kind."""
     if not found:
         return []
-    advice = _advice(ptx, kernel)
+    advice = _advice(kernel)
     begins = {i.index: block.instructions[0].line for block in flow.blocks for i in block.instructions}
     return [replace(hazard, kind=_kind(hazard, advice, begins)) for hazard in found]
 
@@ -72,28 +74,29 @@ def _takes_apart(i: Instruction | None) -> bool:
     return i is not None and i.parts[0] == "mov" and any(isinstance(operand, Vector) for operand in i.operands)
 
 
-def remarks(ptx: str, kernel: str, instructions: Sequence[Instruction]) -> Iterator[Advisory]:
+def remarks(kernel: Kernel) -> Iterator[Advisory]:
     """Yield what a kernel loses by ptxas, which is asked about kernels that have MMAs or `setmaxnreg`."""
+    instructions = kernel.instructions
     asked = [i for i in instructions if i.parts[0] in _ASKED_ABOUT]
-    assembly = assembly_of(ptx) if asked else None
+    assembly = assembly_of(kernel.ptx) if asked else None
     if assembly is None:
         return
     mma = next((i for i in asked if {"mma", "mma_async"} & {*i.parts[:2]}), None)
     first = mma or instructions[0]
-    for advice in _advice(ptx, kernel) or ():
+    for advice in _advice(kernel) or ():
         if _SERIALISED.fullmatch(advice.code):
             kind = "serialised-wgmma"
-            yield kind, "registers", None, Side("wgmma", "all warpgroups", first), _reason(advice, kind)
+            yield kind, REGISTERS, None, Side("wgmma", "all warpgroups", first), _reason(advice, kind)
         elif advice.code == _IGNORED:
             kind, site = "ignored-setmaxnreg", next((i for i in instructions if i.parts[0] == "setmaxnreg"), first)
-            yield kind, "registers", None, Side("setmaxnreg", "all warps", site), _reason(advice, kind)
+            yield kind, REGISTERS, None, Side("setmaxnreg", "all warps", site), _reason(advice, kind)
     for resources in assembly.resources:
-        if resources.name == kernel and resources.spill_store_bytes + resources.spill_load_bytes:
-            found = assembly.spills(kernel)
+        if resources.name == kernel.name and resources.spill_store_bytes + resources.spill_load_bytes:
+            found = assembly.spills(kernel.name)
             spills = None if found is None else _spilled_at(found, instructions, first)
             cost = _cost(resources, spills, Diagnosis("fewer-values" if mma is None else "smaller-tile"))
             site = first if spills is None else spills.site
-            yield "spilled-registers", "registers", None, Side("spill", "all warps", site), cost
+            yield "spilled-registers", REGISTERS, None, Side("spill", "all warps", site), cost
 
 
 _LINES = 3
@@ -155,8 +158,8 @@ def _reason(advice: Remark, kind: str) -> Diagnosis:
     return Diagnosis("assembler-remark", remark=text.rstrip("."), code=advice.code, otherwise=KINDS[kind].diagnosis)
 
 
-def _advice(ptx: str, kernel: str) -> tuple[Remark, ...] | None:
-    assembly = assembly_of(ptx)
+def _advice(kernel: Kernel) -> tuple[Remark, ...] | None:
+    assembly = assembly_of(kernel.ptx)
     if assembly is None:
         return None
-    return tuple(a for a in assembly.advice if a.function is None or kernel.startswith(a.function))
+    return tuple(a for a in assembly.advice if a.function is None or kernel.name.startswith(a.function))

@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import numpy as np
 
-from cutepy.sim.machine.events import BLOCKED, Fence, MbarrierTry, NamedBarrierCome
+from cutepy.sim.advice import Diagnosis
+from cutepy.sim.errors import REGISTERS, Place
+from cutepy.sim.machine.events import BLOCKED, Fence, MbarrierTry, NamedBarrierPartialArrive
 from cutepy.sim.machine.host_events import HostAccess, HostEvent, StreamEvent
+from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.ptx.memory_order import WEAK, fenced_spaces, strength
 from cutepy.sim.ptx.model import Register
-from cutepy.sim.sanitize.certificate.any_rounds import round_heads
 from cutepy.sim.sanitize.certificate.examiner import Examiner
-from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.meaning.layouts import Through, of_map
 from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
 from cutepy.sim.sanitize.memory.global_accesses import GlobalAccesses
 from cutepy.sim.sanitize.memory.shadow import granule_bytes
 from cutepy.sim.sanitize.memory.shared_accesses import SharedAccesses
+from cutepy.sim.sanitize.memory.tensor_memory import Lack, TensorRecord, TensorShadow, first_thread, place_of
 from cutepy.sim.sanitize.order.collectives import ALL_LANES, arrives_relaxed, is_collective
 from cutepy.sim.sanitize.order.ends import ends, uneven
 from cutepy.sim.sanitize.order.flags import Flags
@@ -34,7 +36,7 @@ from cutepy.sim.sanitize.order.tries import is_try
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, FAILED, MMAS, Issued, Wave
 from cutepy.sim.sanitize.registers import register_hazards
 from cutepy.sim.sanitize.repairs import MADE_GOOD, judged, remarks
-from cutepy.sim.sanitize.reports.findings import Findings, Where
+from cutepy.sim.sanitize.reports.findings import Findings
 from cutepy.sim.sanitize.reports.global_memory import GlobalFindings
 from cutepy.sim.sanitize.reports.last_writers import with_last_writer
 from cutepy.sim.sanitize.reports.mistakes import part_of_a_unit, told
@@ -46,15 +48,25 @@ from cutepy.sim.sanitize.reports.nearby import (
 )
 from cutepy.sim.sanitize.reports.reasons import reason
 from cutepy.sim.sanitize.reports.scene import Surroundings
+from cutepy.sim.sanitize.tensor_loads import ended_by_use
 from cutepy.sim.sanitize.undefined import PADDING, Lacking, Undefined, is_copied
-from cutepy.sim.translate import linked, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from cutepy.sim.errors import SimulationError
-    from cutepy.sim.machine.alignment import Apart
-    from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, LocalCopy, TmaEvent, WgmmaEvent
+    from cutepy.sim.machine.events import (
+        Access,
+        Apart,
+        AsyncOperation,
+        BarrierEvent,
+        CancelRequest,
+        LocalCopy,
+        TensorMemoryAccess,
+        TensorMemoryAllocation,
+        TmaEvent,
+        WgmmaEvent,
+    )
     from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.machine.memory import GlobalMemory
@@ -62,7 +74,7 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.certificate.violations import Violation
-    from cutepy.sim.sanitize.hazards import Hazard, NearMiss
+    from cutepy.sim.sanitize.hazards import Hazard, NearMiss, Where
     from cutepy.sim.sanitize.memory.global_access_record import GlobalConflict
     from cutepy.sim.sanitize.order.ends import End
     from cutepy.sim.sanitize.reports.collection import Hazards
@@ -72,6 +84,13 @@ if TYPE_CHECKING:
 
 _Told = ParamSpec("_Told")
 _ASSEMBLED = "ptxas puts each wgmma.fence and each wait for MMAs that is missing, as the advisories say"
+_ALLOCATED = "tcgen05.alloc gives the columns that it gave here, and comes to an end: CTAs of one SM free theirs"
+_IN_ORDER = (
+    "MMAs, copies and shifts of tensor memory take effect in the order in which a thread issues them, some pairs of "
+    "which the PTX ISA leaves open"
+)
+_COMMITS_IN_ORDER = "with a commit that is waited for those before it, and of the same operations, arrive too"
+_BY_THE_LETTER = "tensor memory needs no tcgen05.fence and tcgen05.wait::ld where the advisories miss them"
 _NO_VALUE = "it leaves bytes of global memory without a value"
 _FORGOTTEN = "64 touches of one place in memory are in no order with each other, and those before are forgotten"
 
@@ -109,9 +128,9 @@ class Sanitizer(Observer):
         self._wave: Wave | None = None
         self._through: dict[int, Through | None] = {}
         self._mistakes: set[tuple[str, str]] = set()  # of the launch, by kind and barrier
-        self._rounds: frozenset[int] = frozenset()
         self._undefined = Undefined()
         self._waits = False
+        self._ends_loads: dict[int, frozenset[int]] = {}
         self._spinning: Array = np.zeros((0, 0), bool)
         self._reasons: dict[tuple[int, int, str], tuple[Reason | None, tuple[NearMiss, ...]]] = {}
         self._near: dict[tuple[int, int, str], tuple[NearMiss, ...]] = {}  # of conflicts in global memory
@@ -172,29 +191,28 @@ class Sanitizer(Observer):
         self._launch, self._wave, self._reasons, self._near, self._polled = launch, None, {}, {}, None
         self._mistakes.clear()
         self._findings.begin(launch)
-        own = stops(linked(launch.ptx, launch.kernel).function, (self,))
-        program = translate(launch.ptx, launch.kernel, frozenset(own))
+        own = stops(launch.entry.function, (self,))
+        program = launch.entry.program(frozenset(own))
         self._examiner.begin(launch, program)
-        found = judged(launch.ptx, launch.kernel, register_hazards(program.flow), program.flow)
+        found = judged(launch.entry, register_hazards(program.flow), program.flow)
         for hazard in found:
             self._findings.registers(hazard)
             if hazard.kind in MADE_GOOD:
                 self._examiner.assume(_ASSEMBLED)
-        for remark in remarks(launch.ptx, launch.kernel, program.function.instructions):
+        for remark in remarks(launch.entry):
             self._findings.tell(*remark)
         is_alone = self._global.begin(launch, self._examiner.elections)
         self._messages.begin(self._launches.now, launch, self._launches.before, is_alone)
-        self._flags.begin(self._messages.launch, is_observed=bool(observers(launch.ptx, launch.kernel)))
+        self._flags.begin(self._messages.launch, is_observed=bool(observers(launch.entry)))
         self._of_global.begin(launch, program.function, self._examiner.is_steered)
-        self._granule, self._slot_bytes = granule_bytes(launch.ptx, launch.kernel), launch.slot_bytes
+        self._granule, self._slot_bytes = granule_bytes(launch.entry), launch.slot_bytes
 
     def _of(self, residents: Residents) -> Wave:
         wave = self._wave
         if wave is None or wave.residents is not residents:
             assert self._launch is not None
             x, y, z = self._launch.block
-            function = linked(self._launch.ptx, self._launch.kernel).function
-            instructions = function.instructions
+            instructions = self._launch.entry.instructions
             has_relaxed = any(map(arrives_relaxed, instructions))
             fences = {fenced_spaces(i.opcode) for i in instructions if "proxy" in i.parts} - {frozenset()}
             ends_mbarriers = "mbarrier.inval" in self._launch.ptx
@@ -203,6 +221,7 @@ class Sanitizer(Observer):
             more = self._forgotten, self._telling(self._filled)
             elections = self._examiner.elections
             self._shared = SharedAccesses(wave, self._granule, self._slot_bytes, elections, *told, *more)
+            self._tensor = TensorShadow(wave, self._telling(self._in_tensor_memory), self._of_tensor_order)
             self._premises = self._examiner.premises(wave)
         return wave
 
@@ -212,6 +231,8 @@ class Sanitizer(Observer):
         self._of_global.tell_held(is_over=True)
         self._examiner.leave(self._premises)
         self._tell(ends(wave, np.arange(residents.count)))
+        if wave.peers.rests_on_order:
+            self._examiner.assume(_COMMITS_IN_ORDER)
         self._tell(uneven(wave, np.ones((residents.count, wave.clocks.threads), bool)))
 
     def _tell(self, found: Iterable[End]) -> None:
@@ -329,17 +350,85 @@ class Sanitizer(Observer):
     def _tell_undefined(
         self,
         what: str,
-        who: str,
+        who: Threads,
         i: Instruction,
         diagnosis: Diagnosis,
         address: int | None = None,
         kind: str = "uninitialised-read",
     ) -> None:
         """Tell a use of what has no value; at an address of shared memory it may come to nothing: see `replay`."""
-        where = "registers" if address is None else f"shared memory at {address:#x}"
-        self._findings.tell(kind, where, None, Side(what, who, i), diagnosis, address)
+        where = REGISTERS if address is None else Place.of_shared(address)
+        warp = int(who.ids[0]) // WARP if who.count == 1 else None
+        side = Side(what, who.describe(), i, warp=warp, of_warps=True)
+        self._findings.tell(kind, where, None, side, diagnosis, address)
+
+    def on_tensor_memory(self, access: TensorMemoryAccess) -> None:
+        """Check an access to tensor memory."""
+        self._polled = None
+        self._of(access.ctas.residents)
+        self._tensor.access(access, self._undefined.lacking_columns(access))
+        if access.of_registers is not None and not access.writes:
+            self._undefined.load_columns(access, self._tensor.unwritten(access))
+
+    def on_tensor_allocation(self, allocation: TensorMemoryAllocation) -> None:
+        """Begin anew with columns of tensor memory."""
+        self._polled = None
+        self._of(allocation.ctas.residents)
+        self._premises.allocate(allocation)
+        if allocation.instruction.parts[1] == "alloc":
+            self._examiner.assume(_ALLOCATED)
+            self._tensor.allocate(allocation)
+
+    def _in_tensor_memory(self, old: TensorRecord | None, new: TensorRecord, slot: int, granule: int) -> None:
+        """Tell two accesses to tensor memory that nothing orders, or one that reads what nothing wrote."""
+        before, after = None if old is None else self._tensor_side(old), self._tensor_side(new)
+        if old is None:
+            self._findings.tell(
+                "uninitialised-read", Place(place_of(granule)), None, after, Diagnosis("unwritten-columns")
+            )
+            return
+        kind = "unordered-write" if new.writes else "unordered-read"
+        advice = Diagnosis(
+            "commit-before-use"
+            if old.is_async
+            else "allocate-before-use"
+            if old.name == "alloc"
+            else ("wait-for-stores" if old.writes else "wait-for-loads")
+            if old.is_open
+            else "release-after-use"
+        )
+        self._findings.tell(kind, Place(place_of(granule)), before, after, advice)
+
+    def _of_tensor_order(self, lack: Lack, old: TensorRecord, new: TensorRecord, granule: int) -> None:
+        """Tell what an order of tensor memory lacks by the letter of the ISA, or assume that it holds."""
+        if lack == "pipeline":
+            self._examiner.assume(_IN_ORDER)
+            return
+        self._examiner.assume(_BY_THE_LETTER)
+        kind = "unwaited-tensor-load" if lack == "wait" else "missing-tensor-fence"
+        advice = Diagnosis(
+            "tensor-memory-wait"
+            if lack == "wait"
+            else "tensor-memory-before"
+            if lack == "before"
+            else "tensor-memory-after"
+        )
+        sides = self._tensor_side(old), self._tensor_side(new)
+        self._findings.tell(kind, Place(place_of(granule)), *sides, advice)
+
+    def _tensor_side(self, record: TensorRecord) -> Side:
+        assert self._wave is not None
+        warp, lane = first_thread(record)
+        cta = self._wave.residents.coordinate(record.agent)
+        who = f"the tensor core for warp {warp} of CTA {cta}" if record.is_async else f"warp {warp} of CTA {cta}"
+        side = Side(".".join(record.instruction.parts[:2]), who, record.instruction, cta, warp, lane)
+        return replace(side, is_async=record.is_async, access="write" if record.writes else "read")
 
     # Asynchronous operations.
+
+    def on_cancel(self, request: CancelRequest) -> None:
+        """Count clusters that do not begin."""
+        self._examiner.cancel(request)
 
     def on_tma(self, event: TmaEvent) -> None:
         """Note how the tensor copy that is about to be issued orders a box, by where that is."""
@@ -359,7 +448,6 @@ class Sanitizer(Observer):
             issued.through, self._through = self._through, {}
             self._global.issue(wave, operation, issued)
         wave.clocks.tick(slots, threads)  # what the threads do from now on does not come before it
-        self._premises.notes.issue(operation)
         for election in self._examiner.elections:
             election.issue(operation)
 
@@ -368,12 +456,11 @@ class Sanitizer(Observer):
         self._polled = None
         wave = self._of(operation.ctas.residents)
         issued = wave.issued.pop(id(operation), None)
-        self._premises.notes.complete(operation)
         if issued is not None and operation.kind not in ("wgmma", "cp_async"):
             self._shared.took(operation, issued, issued.accesses)
             self._global.completed(wave, operation, issued)
 
-    # What synchronises.
+    # Synchronisation.
 
     def on_barrier(self, event: BarrierEvent) -> None:
         """Pass on what threads publish, and let them know what others have."""
@@ -393,11 +480,24 @@ class Sanitizer(Observer):
             return
         wave.steps.note(event)
         wave.passes(event)
+        is_tensor, name = event.instruction.parts[0] == "tcgen05", event.instruction.parts[1:2]
+        if is_tensor and name != ("fence::after_thread_sync",):
+            self._of_tensor_core(event)
         synchronise(wave, event, self._findings.tell)
+        if is_tensor and name == ("fence::after_thread_sync",):  # it shows what a relaxed wait before it has seen
+            self._of_tensor_core(event)
         if isinstance(event, Fence):
             self._messages.fence(wave, event)
             self._flags.fence(event)
             self._global.fence(wave, event)
+
+    def _of_tensor_core(self, event: BarrierEvent) -> None:
+        """Take waits for loads and stores, and fences of the tensor core."""
+        who, name = (event.ctas.slots, event.threads.ids), event.instruction.parts[1]
+        if name in ("wait::ld", "wait::st"):
+            self._tensor.wait(*who, name.removeprefix("wait::"))
+        elif name.startswith("fence::"):
+            self._tensor.fence(*who, is_before=name == "fence::before_thread_sync")
 
     def on_apart(self, apart: Apart) -> None:
         """Report that a part of a warp, or of a warpgroup, executed what all of it must."""
@@ -405,28 +505,26 @@ class Sanitizer(Observer):
 
     def on_begin(self, event: BarrierEvent) -> None:
         """Pass on what threads publish that come to a barrier, and the groups that they close."""
-        if not isinstance(event, NamedBarrierCome):
+        if not isinstance(event, NamedBarrierPartialArrive):
             self.on_barrier(event)
 
     def look_at(self, function: Function) -> None:
-        """Find where the rounds of loops begin, and whether there are waits whose ends are to be known."""
+        """Find whether there are waits whose ends are to be known."""
         self._waits = any(map(is_try, function.instructions))
-        self._rounds = round_heads(function.instructions)
+        self._ends_loads = ended_by_use(function)
         self._undefined.look_at(function)
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
-        """Stop where whole warps come together, which says that their waits are over, and where rounds begin."""
-        if self._waits and is_collective(instruction):
-            return True
-        return instruction.index in self._rounds or self._undefined.stops_at(instruction)
+        """Stop where whole warps come together, which says that their waits are over."""
+        waits = self._waits and is_collective(instruction)
+        return waits or instruction.index in self._ends_loads or self._undefined.stops_at(instruction)
 
     def on_instruction(self, step: Step) -> None:
-        """Note that the waits of a warp are over, that a round begins, or that something has no value."""
+        """Note that the waits of a warp are over, or that something has no value."""
         i = step.instruction
         self._tell_lacking(i, self._undefined.execute(step))
-        if step.instruction.index in self._rounds:
-            self._of(step.ctas.residents)
-            self._examiner.begin_round(self._premises, step)
+        if i.index in self._ends_loads and self._wave is not None and self._wave.residents is step.ctas.residents:
+            self._tensor.end_by_use(step.ctas.slots, step.threads.ids, self._ends_loads[i.index])
         if self._waits and is_collective(step.instruction) and self._wave is not None:
             mask = step.instruction.operands[-1]
             is_whole = not isinstance(mask, Register) or bool((step.value(mask.index) & ALL_LANES == ALL_LANES).all())
@@ -451,7 +549,7 @@ class Sanitizer(Observer):
         self._of(ctas.residents)
         return self._premises.knows_complete(address, slots, phases, ctas, threads)
 
-    # What the host does.
+    # Calls of the host.
 
     def on_host(self, event: HostEvent) -> None:
         """Take what orders launches, and memory that something else touches."""
@@ -499,7 +597,7 @@ class Sanitizer(Observer):
         assert self._launch is not None
         key = found.before.instruction.index, found.after.instruction.index, found.lacks
         if key not in self._reasons:
-            code = linked(self._launch.ptx, self._launch.kernel).function.instructions
+            code = self._launch.entry.instructions
             self._reasons[key] = reason(self._wave, self._flags, code, found), near_misses(self._wave, found)
         self._findings.conflict(found, self._wave.residents, self._granule, *self._reasons[key])
 
@@ -510,7 +608,7 @@ class Sanitizer(Observer):
     def _unwritten(self, touch: AccessRecord, row: int, granule: int, is_beside: bool) -> None:
         assert self._wave is not None
         assert self._launch is not None
-        function = linked(self._launch.ptx, self._launch.kernel).function
+        function = self._launch.entry.function
         is_padding = is_beside and is_copied(function, touch.instruction)
         self._findings.unwritten(touch, row, self._wave.residents, granule * self._granule, is_padding)
         if is_padding:

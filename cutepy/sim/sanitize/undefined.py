@@ -8,7 +8,8 @@ which bits of its bytes have none (`undefined_memory.py`), as stores leave them,
 Compilers move, shuffle, select, spill and store what is undefined where it does not matter. It is told where a lane
 without a value decides by it: an address, a branch, a guard, synchronisation; where an MMA or an atomic takes it, from
 registers or from shared memory; and where it becomes a result: a store to global memory, or a copy there from shared
-memory, of which any bit has no value.
+memory, of which any bit has no value. Columns of tensor memory that are stored from such registers count as never
+written, and a register that tcgen05.ld fills from columns that nothing wrote has no value.
 
 Accumulators are told where an MMA adds to them. Where a
 function is called, its registers lack their values again; where functions may call themselves, a stack keeps what the
@@ -27,23 +28,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.lanes import Threads
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Symbol, Vector, registers_in
-from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.givers import given_registers, givers, scale_d
 from cutepy.sim.sanitize.memory.discarded import stores_of
 from cutepy.sim.sanitize.order.uses import once, uses_of, whole_flow
-from cutepy.sim.sanitize.sums import NOT_BEGUN, begun_by_mmas
 from cutepy.sim.sanitize.undefined_bits import EXCHANGES, GATHERS, PASSES_ON, Operands, from_lanes, full
 from cutepy.sim.sanitize.undefined_memory import BESIDE_VALUES, Element, UndefinedMemory
+from cutepy.sim.sanitize.unwritten_accumulators import NOT_BEGUN, begun_by_mmas
 from cutepy.sim.translate.control_flow import EXIT
-from cutepy.sim.translate.effects import accumulators, has_destination, is_wgmma, read, written
+from cutepy.sim.translate.effects import accumulators, has_destination, is_wgmma, read, results, written
 from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from cutepy.sim.machine.events import Access, AsyncOperation, LocalCopy
+    from cutepy.sim.machine.events import Access, AsyncOperation, LocalCopy, TensorMemoryAccess
     from cutepy.sim.machine.lanes import Array, Residents
     from cutepy.sim.machine.observer import Step
     from cutepy.sim.ptx.model import Function, Operand
@@ -79,7 +80,7 @@ class Lacking(NamedTuple):
 
     Attributes
     ----------
-    who : str
+    who : Threads
         The threads that lack it.
     diagnosis : Diagnosis
         The register that has no value, the writes that these threads have not executed, and what to do.
@@ -89,7 +90,7 @@ class Lacking(NamedTuple):
         Of the hazard.
     """
 
-    who: str
+    who: Threads
     diagnosis: Diagnosis
     address: int | None = None
     kind: str = "uninitialised-read"
@@ -130,6 +131,9 @@ def _followed(function: Function) -> _Followed:
                 reach.follow(n, register)
     if any(_OF_THREADS.intersection(state_spaces(i).loads) for i in function.instructions):
         reach.keep(_OF_THREADS)
+    for i in function.instructions:
+        if i.parts[:2] == ("tcgen05", "ld"):
+            reach.begin(i)
     begins = {start: starts.get(start, frozenset()) for start in (0, *function.callees.values())}
     return _Followed(begins, frozenset(reach.registers), frozenset(reach.stops), not _calls_once(function))
 
@@ -180,10 +184,15 @@ class _Reach:
                 i = self._blocks[block].branch if user is None else user
                 assert i is not None
                 self.stops.add(i.index)
-                if i.parts[0] in _STORES and any(r.index == value for r in _values(i)):
+                if _stores_registers(i) and any(r.index == value for r in _values(i)):
                     self.keep(_KEPT_IN.intersection(state_spaces(i).stores))
                 elif i.parts[0] in PASSES_ON:
                     waiting += self._new(i)
+
+    def begin(self, i: Instruction) -> None:
+        """Follow what an instruction writes."""
+        for made in self._new(i):
+            self.follow(*made)
 
     def keep(self, spaces: Collection[str]) -> None:
         """Follow what is loaded from some state spaces."""
@@ -195,8 +204,7 @@ class _Reach:
                 loads = state_spaces(i).loads
                 if any(may_be_same(one, other) for one in loads for other in self._kept):
                     self.stops.add(i.index)
-                    for made in self._new(i):
-                        self.follow(*made)
+                    self.begin(i)
 
     def _new(self, i: Instruction) -> list[tuple[Instruction, int]]:
         """Return what an instruction writes, unless that is followed already."""
@@ -308,7 +316,7 @@ class Undefined:
         elements: list[Element] = []
         if access.part_of is not None:
             elements = self._issued.pop(id(access.part_of), [])
-        elif i.parts[0] in _STORES and is_of_lanes and access.operation == "write":
+        elif _stores_registers(i) and is_of_lanes and access.operation == "write":
             elements = self._elements(access, at)
             if access.space == "global":
                 found = [self._tell(r, access, at, np.True_, _stored_bits(i), is_result=True) for r in _values(i)]
@@ -318,6 +326,29 @@ class Undefined:
         elif access.space != "global":
             self._memory.write(access, elements)
         return wrong
+
+    def lacking_columns(self, access: TensorMemoryAccess) -> Array:
+        """Return the granules of tensor memory that a warp stores registers without a value to."""
+        if access.of_registers is None or not access.writes or not self._bits:
+            return np.zeros(0, np.int64)
+        at = self._begin(access)
+        items = _items(access.instruction.operands[1])
+        none = np.zeros((1, at[1].shape[1]), np.uint64)
+        lacks = [self._mask(x, at) if isinstance(x, Register) else none for x in items]
+        return np.unique(access.of_registers[np.stack([one[0] != 0 for one in lacks], axis=-1)])
+
+    def load_columns(self, access: TensorMemoryAccess, lacks: Array) -> None:
+        """Take from tensor memory which registers of a load have no value, (threads, registers)."""
+        assert self._function is not None
+        if not lacks.any() and not self._bits:
+            return
+        i, at = access.instruction, self._begin(access)
+        threads = np.broadcast_to(at[1], (len(at[0]), at[1].shape[1]))
+        begun = _origin(len(self._function.registers) + i.index, threads)
+        for n, register in enumerate(_items(i.operands[0])[: lacks.shape[1]]):
+            if isinstance(register, Register) and register.index in self._of.registers:
+                bits = np.where(lacks[:, n], full(register.bits), np.uint64(0))[None]
+                self._hold(register, at, np.True_, bits, begun)
 
     def copy(self, copy: LocalCopy) -> None:
         """Follow arguments or results of a call."""
@@ -361,7 +392,7 @@ class Undefined:
         block, part_of = access.threads.block, access.part_of
         is_result = part_of is not None and part_of.kind in ("tma_store", "bulk_store")
         is_result &= "reduce" not in access.instruction.parts
-        kind, who = _kind(origins, is_result), Threads(access.threads.ids, block).describe()
+        kind, who = _kind(origins, is_result), Threads(access.threads.ids, block)
         return Lacking(who, self._say("what is read", origins, block, kind), first, kind)
 
     def _call(self, step: Step, at: tuple[Array, ...]) -> None:
@@ -423,7 +454,7 @@ class Undefined:
         if not held.any():
             del self._bits[register.index], self._origins[register.index]
 
-    def _begin(self, lanes: Step | Access | AsyncOperation | LocalCopy) -> tuple[Array, ...]:
+    def _begin(self, lanes: Step | Access | AsyncOperation | LocalCopy | TensorMemoryAccess) -> tuple[Array, ...]:
         """Take lanes; those of CTAs that have just become resident lack all that begins so."""
         if lanes.ctas.residents is not self._residents:
             self._residents, self._threads = lanes.ctas.residents, math.prod(lanes.threads.block)
@@ -492,7 +523,7 @@ class Undefined:
         held[at] = np.where(lacks, np.uint64(0), held[at])
         who = Threads(lanes.threads.ids[lacks.any(axis=0)], lanes.threads.block)
         kind = _kind(origins, is_result)
-        return Lacking(who.describe(), self._say(register.name, origins, lanes.threads.block, kind), kind=kind)
+        return Lacking(who, self._say(register.name, origins, lanes.threads.block, kind), kind=kind)
 
     def _say(self, made: str, origins: Array, block: tuple[int, int, int], kind: str) -> Diagnosis:
         """Say where it began that something has no value, and in which threads; it may be that register itself."""
@@ -503,6 +534,8 @@ class Undefined:
         first = int(chosen) - 1
         if first >= len(self._function.registers):
             load = self._function.instructions[first - len(self._function.registers)]
+            if load.parts[0] == "tcgen05":
+                return Diagnosis("tensor-memory-not-written", load=_cited(load), made=made)
             if kind == PADDING:
                 return Diagnosis("local-memory-beside-values", load=_cited(load), made=made)
             return Diagnosis("local-memory-not-written", load=_cited(load), made=made)
@@ -584,6 +617,11 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
     return operand.items if isinstance(operand, Vector) else (operand,)
 
 
+def _stores_registers(i: Instruction) -> bool:
+    """Tell whether an instruction stores registers to memory: st.bulk stores zeros."""
+    return i.parts[0] in _STORES and i.parts[1] != "bulk"
+
+
 def _values(i: Instruction) -> list[Register]:
     """Return the registers that a store puts into memory."""
     return [r for x in i.operands[1:2] for r in registers_in(x)]
@@ -604,9 +642,8 @@ def _mattering(i: Instruction) -> Iterator[Register]:
         yield from registers_in(i.operands[-1])
     if i.parts[0] in GATHERS and not isinstance(i.operands[-1], Immediate):
         yield from registers_in(i.operands[-1])  # the lanes that wait for each other
-    if i.parts[0] in _STORES or (has_destination(i) and i.parts[0] not in _MATTERS):
+    if _stores_registers(i) or i.parts[:2] == ("tcgen05", "st") or (has_destination(i) and i.parts[0] not in _MATTERS):
         return
-    results = 1 if has_destination(i) or is_wgmma(i) else 0
-    for operand in i.operands[results:]:
+    for operand in i.operands[1 if is_wgmma(i) else results(i) :]:
         if not isinstance(operand, Address | Immediate):
             yield from registers_in(operand)

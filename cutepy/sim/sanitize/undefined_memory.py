@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARP
-from cutepy.sim.mechanisms.ldmatrix import fragment
+from cutepy.sim.mechanisms.ldmatrix import ROW_BYTES, fragment_of, in_bytes
 from cutepy.sim.sanitize.undefined_bits import full
 
 if TYPE_CHECKING:
@@ -195,26 +195,32 @@ class UndefinedMemory:
         if not any(element.lacks.any() for element in elements):
             self._clear("shared", at)
             return
-        order = _halves(access, len(elements))
+        kind, order = fragment_of(access.instruction, len(elements))
         words = np.stack([element.lacks.astype(np.uint32) for element in elements], axis=-1)
         rows = access.ctas.count, access.threads.count // WARP, -1
-        lacks = np.empty((*rows[:2], order.size), np.uint16)
-        lacks[:, :, order] = words.view(np.uint16).reshape(rows)
+        lacks = np.empty((*rows[:2], order.size), kind)
+        lacks[:, :, order.reshape(-1)] = words.view(kind).reshape(rows)
         origins = np.empty(lacks.shape, np.int64)
-        origins[:, :, order] = np.repeat(np.stack([e.origins for e in elements], axis=-1), 2, axis=-1).reshape(rows)
-        self._set(
-            "shared", at, lacks.view(np.uint8).reshape(at.shape), np.repeat(origins, 2, axis=-1).reshape(at.shape)
-        )
+        of_registers, size = np.stack([e.origins for e in elements], axis=-1), kind.itemsize
+        origins[:, :, order.reshape(-1)] = np.repeat(of_registers, words.itemsize // size, axis=-1).reshape(rows)
+        of_bytes = np.repeat(origins, size, axis=-1).reshape(at.shape)
+        self._set("shared", at, lacks.view(np.uint8).reshape(at.shape), of_bytes)
 
     def read_matrices(self, access: Access, count: int) -> list[Element]:
         """Return the registers that `ldmatrix` gives; nothing if shared memory lacks no bit."""
         if "shared" not in self._spaces:
             return []
         lacks, origins = self._get("shared", _places(access))
-        order, warps = _halves(access, count), (access.ctas.count, access.threads.count // WARP)
+        i = access.instruction
+        if access.size_bytes < ROW_BYTES:  # elements of 4 or 6 bits, of which each gets a byte
+            lacks, of_bytes = in_bytes(i, lacks), np.arange(ROW_BYTES) * access.size_bytes // ROW_BYTES
+            origins = origins[..., of_bytes]
+        (kind, order), warps = fragment_of(i, count), (access.ctas.count, access.threads.count // WARP)
         shape = access.ctas.count, access.threads.count, count, 4
-        lacks = np.ascontiguousarray(lacks).reshape(*warps, -1, 2)[:, :, order].reshape(shape)
-        origins = origins.reshape(*warps, -1, 2)[:, :, order].reshape(shape)
+        lacks, origins = (
+            np.ascontiguousarray(x).reshape(*warps, -1, kind.itemsize)[:, :, order.reshape(-1)].reshape(shape)
+            for x in (lacks, origins)
+        )
         return [_element(lacks[:, :, n], origins[:, :, n], is_signed=False) for n in range(count)]
 
     def copy(self, space: str, source: Array, to: Array, size_bytes: int) -> None:
@@ -240,11 +246,6 @@ class UndefinedMemory:
 def _places(access: Access) -> Array:
     places: Array = np.asarray(access.addresses).astype(np.int64)[..., None] + np.arange(access.size_bytes)
     return places
-
-
-def _halves(access: Access, count: int) -> Array:
-    """Return which 16-bit element of a warp's matrices each half of its registers is."""
-    return fragment(count, "trans" in access.instruction.parts).reshape(-1)
 
 
 def _in_bytes(lacks: Array, size: int) -> Array:

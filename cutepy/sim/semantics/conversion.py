@@ -13,8 +13,10 @@ from cutepy.sim.semantics.floating import narrow, rounding_of, widen_halves, wri
 from cutepy.sim.semantics.registry import meaning
 from cutepy.sim.semantics.types import is_integer, kind_of, width
 
-_FLOAT8 = ("e4m3x2", "e5m2x2")
+_NARROW = {"e4m3x2": 8, "e5m2x2": 8, "e2m3x2": 8, "e3m2x2": 8, "e2m1x2": 4}
+"""Pair of narrow floats -> the bits from one to the other."""
 _INTEGRAL = ("rni", "rzi", "rmi", "rpi")
+_INFINITY = 0x7F800000
 _LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38}
 
 
@@ -28,14 +30,19 @@ def _clamped(b: Builder[V], a: V, signed: bool, bits: int, to_signed: bool) -> V
     return a
 
 
-@meaning("cvt", accepts="rn rz rm rp rna rni rzi rmi rpi ftz sat satfinite relu")
+@meaning("cvt")
 def _cvt(b: Builder[V], i: Instruction) -> None:
     to, source = i.parts[-2:]
     d, s = i.operands[:2]
-    if to in _FLOAT8:
-        _to_float8(b, i, to, source)
-    elif source in _FLOAT8:
-        _from_float8(b, i, to, source)
+    if to in _NARROW:
+        _to_narrow(b, i, to, source)
+    elif source in _NARROW:
+        _from_narrow(b, i, source)
+    elif to == "ue8m0x2":
+        _to_scales(b, i, source)
+    elif source == "ue8m0x2":
+        codes = _pair(b, b.read_wide(s, "u2"), 8)
+        write_halves(b, d, [narrow(b, b.floats("to_f32", 32, x, given=("ue8m0",)), to) for x in codes])
     elif to in ("f16x2", "bf16x2"):
         high, low = (_halved(b, i, b.read_wide(x, "f4"), to) for x in i.operands[1:3])
         b.write(d, b.joined(low, high))
@@ -73,24 +80,77 @@ def _halved(b: Builder[V], i: Instruction, value: V, kind: str) -> V:
     return narrow(b, value, name, rounding_of(i))
 
 
-def _to_float8(b: Builder[V], i: Instruction, to: str, source: str) -> None:
+@meaning("cvt.rs", applies=lambda parts: "bf16x2" in parts)
+def _stochastic(b: Builder[V], i: Instruction) -> None:
+    """Round float32 to bf16 away from zero where random bits and the 16 that are cut off have a carry."""
+    high, low, random = i.operands[1:]
+    bits, codes = b.read(random, "u4"), []
+    for source, position in ((low, 0), (high, 16)):
+        value = b.read(source, "f4")
+        value = b.floats("relu", 32, value) if "relu" in i.parts else value
+        magnitude = b.and_(value, b.constant(32, 0x7FFFFFFF))
+        rounded = b.add(magnitude, b.resized(b.part(bits, position, 16), 32))
+        is_finite = b.compare("ult", magnitude, b.constant(32, _INFINITY))
+        rounded = b.select(is_finite, rounded, magnitude)
+        if "satfinite" in i.parts:
+            rounded = b.extreme("min", rounded, b.constant(32, 0x7F7FFFFF), signed=False)
+        sign = b.and_(value, b.constant(32, 0x80000000))
+        signed = b.or_(rounded, sign)
+        is_nan = b.compare("ugt", magnitude, b.constant(32, _INFINITY))
+        codes.append(b.part(b.select(is_nan, b.constant(32, 0x7FFFFFFF), signed), 16, 16))
+    b.write(i.operands[0], b.joined(*codes))
+
+
+def _sources(b: Builder[V], i: Instruction, source: str) -> list[V]:
+    """Return the float32 values of a pair: two operands of float32, the upper one first, or the halves of one."""
     if source == "f32":
-        high, low = (b.read(s, "f4") for s in i.operands[1:])
-    else:
-        low, high = widen_halves(b, i.operands[1], source)
-    if "satfinite" not in i.parts or rounding_of(i) != "rn":
-        raise b.unknown("8-bit floats are rounded to nearest, with satfinite")
+        return [b.read(s, "f4") for s in reversed(i.operands[1:])]
+    return widen_halves(b, i.operands[1], source)
+
+
+def _pair(b: Builder[V], value: V, step: int) -> tuple[V, V]:
+    """Return the 8 or 4 low bits of a value, and the next, each as 8 bits."""
+    ones = b.constant(value.bits, (1 << step) - 1)
+    high = b.lshr(value, b.constant(32, step))
+    return b.resized(b.and_(value, ones), 8), b.resized(b.and_(high, ones), 8)
+
+
+def _to_narrow(b: Builder[V], i: Instruction, to: str, source: str) -> None:
+    values = _sources(b, i, source)
     if "relu" in i.parts:
-        low, high = (b.floats("relu", 32, x) for x in (low, high))
-    low, high = (b.floats("from_f32", 8, x, given=(to.removesuffix("x2"),)) for x in (low, high))
-    b.write(i.operands[0], b.joined(low, high))
+        values = [b.floats("relu", 32, x) for x in values]
+    low, high = (b.floats("from_f32", 8, x, given=(to.removesuffix("x2"),)) for x in values)
+    if _NARROW[to] == 4:  # the upper bits are zeros
+        low, high = b.and_(low, b.constant(8, 0x0F)), b.shl(high, b.constant(32, 4))
+        b.write(i.operands[0], b.or_(low, high))
+    else:
+        b.write(i.operands[0], b.joined(low, high))
 
 
-def _from_float8(b: Builder[V], i: Instruction, to: str, source: str) -> None:
-    if to != "f16x2":
-        raise b.unknown("8-bit floats become f16x2 only")
-    bits = b.read_wide(i.operands[1], "u2")
-    codes = b.part(bits, 0, 8), b.part(bits, 8, 8)
+def _to_scales(b: Builder[V], i: Instruction, source: str) -> None:
+    """Keep exponents: of infinities and NaNs all ones, which an overflow is too, but with .satfinite.
+
+    Signs count for nothing, as in NVIDIA's cuda_fp8.hpp.
+    """
+    codes = []
+    for value in _sources(b, i, source):
+        size = b.and_(value, b.constant(32, 0x7FFFFFFF))
+        code = b.lshr(size, b.constant(32, 23))
+        is_finite = b.compare("ult", size, b.constant(32, 0x7F800000))
+        if rounding_of(i) == "rp":
+            is_between = b.invert(b.is_zero(b.and_(size, b.constant(32, 0x7FFFFF))))
+            is_above_least = b.compare("ugt", size, b.constant(32, 0x00400000))  # 2**-127 is subnormal
+            up = b.and_(b.and_(is_between, is_above_least), is_finite)
+            code = b.add(code, b.resized(up, 32))
+        if "satfinite" in i.parts:
+            is_number = b.compare("ule", size, b.constant(32, 0x7F800000))
+            code = b.select(is_number, b.extreme("min", code, b.constant(32, 0xFE), signed=False), code)
+        codes.append(b.resized(code, 8))
+    b.write(i.operands[0], b.joined(*codes))
+
+
+def _from_narrow(b: Builder[V], i: Instruction, source: str) -> None:
+    codes = _pair(b, b.read_wide(i.operands[1], kind_of(source)), _NARROW[source])
     halves = [b.floats("to_f32", 32, code, given=(source.removesuffix("x2"),)) for code in codes]
     if "relu" in i.parts:
         halves = [b.floats("relu", 32, x) for x in halves]
@@ -121,10 +181,8 @@ def _float_to_float(b: Builder[V], i: Instruction, to: str, source: str) -> None
     elif to in ("f16", "bf16"):
         code = _halved(b, i, value, to)
         b.write(i.operands[0], b.floats("keep_nan", 16, code, value, given=(to,)) if source == "f64" else code)
-    elif to in ("f32", "f64"):
-        b.write(i.operands[0], _resized(b, i, value, to, source, bool(integral)))
     else:
-        raise b.unknown()
+        b.write(i.operands[0], _resized(b, i, value, to, source, bool(integral)))
 
 
 def _resized(b: Builder[V], i: Instruction, exact: V, to: str, source: str, integral: bool) -> V:
@@ -140,12 +198,12 @@ def _resized(b: Builder[V], i: Instruction, exact: V, to: str, source: str, inte
     return b.floats("flush", 32, value) if flush else value
 
 
-@meaning("cvt.pack", accepts="sat u2 s2 u4 s4")
+@meaning("cvt.pack")
 def _cvt_pack(b: Builder[V], i: Instruction) -> None:
     d, first, second, *third = i.operands
-    to, source = i.parts[3:5]
+    to = i.parts[3]
     bits = int(to[1:])
-    if source != "s32" or (not third and bits < 16):
+    if not third and bits < 16:
         raise b.unknown("these types or operands")
 
     def packed(operand: Operand) -> V:

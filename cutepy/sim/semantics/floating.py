@@ -56,23 +56,24 @@ def write_halves(b: Builder[V], destination: Operand, results: list[V]) -> None:
     b.write(destination, b.joined(*results) if len(results) == 2 else results[0])
 
 
-@meaning("fma", accepts="rn rz rm rp ftz sat relu oob")
+@meaning("fma")
 def arithmetic(b: Builder[V], i: Instruction) -> None:
     """Compute add, sub, mul, mad, fma, div, min, max, neg or abs of floats."""
-    kind, modifiers = i.parts[-1], i.parts[1:-1]
-    if {"lo", "hi", "wide", "cc"} & {*modifiers} or i.parts[0] == "rem":
-        raise b.unknown()
+    kind = i.parts[-1]
     if kind in ("f32", "f64"):
-        if "oob" in modifiers:
-            raise b.unknown(".oob is for 16-bit floats")
         values = [b.read(s, kind_of(kind)) for s in i.operands[1:]]
         b.write(i.operands[0], _computed(b, i, values))
-    elif kind in HALVES and i.parts[0] in ("neg", "abs"):
+    elif kind == "f32x2":
+        pairs = [b.read(s, kind_of(kind)) for s in i.operands[1:]]
+        b.write(i.operands[0], b.joined(*(_computed(b, i, [b.part(p, n, 32) for p in pairs]) for n in (0, 32))))
+    elif i.parts[-2] == "f32":  # operands of 16 bits, of which all but the last are, and a result of float32
+        *halves, last = i.operands[1:]
+        values = [widen_halves(b, s, kind)[0] for s in halves]
+        b.write(i.operands[0], _computed(b, i, [*values, b.read(last, "f4")]))
+    elif i.parts[0] in ("neg", "abs"):
         _half_sign(b, i, kind)
-    elif kind in HALVES:
-        _half(b, i, kind)
     else:
-        raise b.unknown()
+        _half(b, i, kind)
 
 
 def _computed(b: Builder[V], i: Instruction, values: list[V]) -> V:
@@ -102,14 +103,12 @@ def _computed(b: Builder[V], i: Instruction, values: list[V]) -> V:
 
 
 def _extreme(b: Builder[V], operation: str, modifiers: set[str], values: list[V]) -> V:
-    if len(values) != 2:
-        raise b.unknown(f"{operation} of three values is not in sm_90")
     bits = values[0].bits
     name = operation + ("_nan" if "NaN" in modifiers else "")
-    if "xorsign" not in modifiers:
-        return b.floats(name, bits, *values)
-    sizes = (b.floats("abs", bits, x) for x in values)
-    return b.floats("xor_sign", bits, b.floats(name, bits, *sizes), *values)
+    found, *others = [b.floats("abs", bits, x) for x in values] if "abs" in modifiers else values
+    for other in others:
+        found = b.floats(name, bits, found, other)
+    return b.floats("xor_sign", bits, found, *values) if "xorsign" in modifiers else found
 
 
 def _half(b: Builder[V], i: Instruction, kind: str) -> None:
@@ -149,8 +148,7 @@ def _half_sign(b: Builder[V], i: Instruction, kind: str) -> None:
     write_halves(b, i.operands[0], results)
 
 
-@meaning("rcp", "sqrt", accepts="rn rz rm rp ftz approx")
-@meaning("ex2", "lg2", "rsqrt", "tanh", "sin", "cos", accepts="approx ftz")
+@meaning("rcp", "sqrt", "ex2", "lg2", "rsqrt", "tanh", "sin", "cos")
 def _function(b: Builder[V], i: Instruction) -> None:
     operation, kind, flush, rounding = i.parts[0], i.parts[-1], "ftz" in i.parts, rounding_of(i)
     if kind in HALVES:
@@ -160,8 +158,6 @@ def _function(b: Builder[V], i: Instruction) -> None:
             results = [b.select(b.is_zero(b.and_(r, exponent)), b.and_(r, sign), r) for r in results]
         write_halves(b, i.operands[0], results)
         return
-    if kind not in ("f32", "f64"):
-        raise b.unknown()
     x = b.read(i.operands[1], kind_of(kind))
     bits, is_single = x.bits, kind == "f32"
     flush = flush and (is_single or "approx" in i.parts)  # rcp.rn.ftz.f64 is rcp.rn.f64
@@ -184,7 +180,7 @@ def _copysign(b: Builder[V], i: Instruction) -> None:
     b.write(i.operands[0], b.floats("copysign", size.bits, size, sign))
 
 
-@meaning("testp", accepts="finite infinite number notanumber normal subnormal")
+@meaning("testp")
 def _testp(b: Builder[V], i: Instruction) -> None:
     a = b.read(i.operands[1], kind_of(i.parts[-1]))
     size = b.and_(a, b.constant(a.bits, (1 << a.bits - 1) - 1))

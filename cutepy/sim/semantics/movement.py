@@ -21,7 +21,7 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
     return operand.items if isinstance(operand, Vector) else (operand,)
 
 
-@meaning("mov", accepts="b128")
+@meaning("mov", refuses="v2 v4")
 def _mov(b: Builder[V], i: Instruction) -> None:
     d, s = i.operands
     if i.parts[-1] == "b128":  # registers of 128 bits are pairs
@@ -46,7 +46,7 @@ def _mov(b: Builder[V], i: Instruction) -> None:
         b.write(d, b.read(s, canonical_bits(s) if isinstance(s, Register) else kind))
 
 
-@meaning("cvta", accepts=f"to {SPACES}", applies=lambda parts: not any(p.startswith("param") for p in parts))
+@meaning("cvta", applies=lambda parts: not any(p.startswith("param") for p in parts))
 def _cvta(b: Builder[V], i: Instruction) -> None:
     d, s = i.operands
     value = b.read(s, kind_of(i.parts[-1]))

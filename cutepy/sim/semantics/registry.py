@@ -19,14 +19,14 @@ class Entry(NamedTuple):
     ----------
     function : callable
         ``function(builder, instruction)`` reads operands, computes and writes results on any builder.
-    accepts : frozenset of str
-        Modifiers that may follow the opcode, beside types.
+    refuses : frozenset of str
+        Modifiers that may follow the opcode, and are not simulated.
     applies : callable
         Tells of an instruction's parts whether the function computes it; others of the opcode are defined elsewhere.
     """
 
     function: Meaning
-    accepts: frozenset[str]
+    refuses: frozenset[str]
     applies: Callable[[tuple[str, ...]], bool]
 
 
@@ -35,7 +35,7 @@ MEANINGS: dict[str, Entry] = {}
 
 
 def meaning(
-    *names: str, accepts: str = "", applies: Callable[[tuple[str, ...]], bool] = lambda parts: True
+    *names: str, refuses: str = "", applies: Callable[[tuple[str, ...]], bool] = lambda parts: True
 ) -> Callable[[Meaning], Meaning]:
     """Register the meaning of instructions, by the first part of their opcode or by a longer prefix of it.
 
@@ -43,14 +43,14 @@ def meaning(
     ----------
     *names : str
         Opcodes, or their beginnings.
-    accepts : str
-        The modifiers that may follow, beside types.
+    refuses : str
+        Modifiers of theirs that are not simulated.
     applies : callable
         Tells of an instruction's parts whether the function computes it.
     """
 
     def register(function: Meaning) -> Meaning:
-        MEANINGS.update(dict.fromkeys(names, Entry(function, frozenset(accepts.split()), applies)))
+        MEANINGS.update(dict.fromkeys(names, Entry(function, frozenset(refuses.split()), applies)))
         return function
 
     return register

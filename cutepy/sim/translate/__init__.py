@@ -32,9 +32,11 @@ from cutepy.sim.semantics.types import canonical_bits, kind_of
 from cutepy.sim.translate import (  # noqa: F401  each registers its instructions
     asynchronous,
     calls,
+    launch_control,
     matrices,
     memory,
     movement,
+    tcgen05,
 )
 from cutepy.sim.translate.control_flow import EXIT, ControlFlow, analyse
 from cutepy.sim.translate.effects import accumulators, is_wgmma, read, written
@@ -46,8 +48,6 @@ BlockFunction = Callable[[Any, list[Any], Any], int]
 
 _KEPT = 64
 _modules: OrderedDict[str, Module] = OrderedDict()
-_linked: OrderedDict[tuple[str, str], Linked] = OrderedDict()
-_programs: OrderedDict[tuple[str, str, frozenset[int], frozenset[int]], Program] = OrderedDict()
 
 
 @dataclass(eq=False)
@@ -113,13 +113,9 @@ def _has_effects(i: Instruction) -> bool:
     return bool(i.traits.effects) or i.traits.threads > 1 or _writer_of(i.opcode, meaning_of(i)) is None
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
-
-
 def load_module(text: str, file: str = "") -> Module:
     """Parse a PTX module, once for the same text; errors name the file."""
-    key = _digest(text)
+    key = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
     if key not in _modules:
         _modules[key] = parse_module(text, file=file, checks=_CHECKS)
         while len(_modules) > _KEPT:
@@ -149,63 +145,82 @@ _NOTHING: Any = None
 _CHECKS = Checks(_wrong_operands)
 
 
-def linked(text: str, name: str) -> Linked:
-    """Put an entry of a PTX module together with what it may call, once for the same text.
+@dataclass(frozen=True)
+class Kernel:
+    r"""An entry of a PTX module, which travels with all that is made of it, once for the same text.
 
-    Parameters
+    Attributes
     ----------
-    text : str
+    ptx : str
         The PTX module.
     name : str
         The entry function.
+
+    Examples
+    --------
+    >>> head = ".version 8.0\n.target sm_90a\n.address_size 64\n"
+    >>> kernel = Kernel(head + ".entry k() { .reg .b32 %r<1>; mov.u32 %r0, 1; ret; }", "k")
+    >>> [i.opcode for i in kernel.instructions], len(kernel.program().blocks)
+    (['mov.u32', 'ret'], 1)
     """
-    key = _digest(text), name
-    if key not in _linked:
-        module = load_module(text)
-        if name not in module.functions:
-            raise SimulationError(f"the PTX defines no entry {name}; it has {', '.join(module.functions)}")
-        _linked[key] = link(module.functions[name], module)
-        while len(_linked) > _KEPT:
-            _linked.popitem(last=False)
-    return _linked[key]
+
+    ptx: str = field(repr=False)
+    name: str
+
+    @property
+    def module(self) -> Module:
+        """The module, parsed."""
+        return load_module(self.ptx)
+
+    @property
+    def linked(self) -> Linked:
+        """The entry, put together with what it may call."""
+        return _linked(self)
+
+    @property
+    def function(self) -> Function:
+        """The same as one function."""
+        return _linked(self).function
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """The instructions of the entry, and of what it may call."""
+        return _linked(self).function.instructions
+
+    @property
+    def flow(self) -> ControlFlow:
+        """The control flow, as `program` has it."""
+        return _flow_of(self)
+
+    def program(self, stops: frozenset[int] = frozenset(), pauses: frozenset[int] = frozenset()) -> Program:
+        """Translate it.
+
+        Parameters
+        ----------
+        stops : frozenset of int
+            Instructions, by index, before which the machine's `stop` is called.
+        pauses : frozenset of int
+            Instructions before which its `pause` is asked whether lanes go on.
+        """
+        return _program(self, stops, pauses)
 
 
-def translate(
-    text: str, name: str, stops: frozenset[int] = frozenset(), pauses: frozenset[int] = frozenset()
-) -> Program:
-    """Translate a function of a PTX module, once for the same text.
-
-    Parameters
-    ----------
-    text : str
-        The PTX module.
-    name : str
-        The entry function.
-    stops : frozenset of int
-        Instructions, by index, before which the machine's `stop` is called.
-    pauses : frozenset of int
-        Instructions before which its `pause` is asked whether lanes go on.
-    """
-    key = _digest(text), name, stops, pauses
-    if key not in _programs:
-        _programs[key] = translate_linked(linked(text, name), stops, pauses)
-        while len(_programs) > _KEPT:
-            _programs.popitem(last=False)
-    return _programs[key]
+@lru_cache(maxsize=_KEPT)
+def _linked(kernel: Kernel) -> Linked:
+    functions = kernel.module.functions
+    if kernel.name not in functions:
+        raise SimulationError(f"the PTX defines no entry {kernel.name}; it has {', '.join(functions)}")
+    return link(functions[kernel.name], kernel.module)
 
 
-@lru_cache(maxsize=64)
-def flow_of(text: str, name: str) -> ControlFlow:
-    """Return the control flow of an entry of a PTX module as `translate` has it, without translating it.
+@lru_cache(maxsize=_KEPT)
+def _program(kernel: Kernel, stops: frozenset[int], pauses: frozenset[int]) -> Program:
+    return translate_linked(kernel.linked, stops, pauses)
 
-    Parameters
-    ----------
-    text : str
-        The PTX module.
-    name : str
-        The entry function.
-    """
-    return _flow(linked(text, name), frozenset(), frozenset())
+
+@lru_cache(maxsize=_KEPT)
+def _flow_of(kernel: Kernel) -> ControlFlow:
+    return _flow(kernel.linked, frozenset(), frozenset())
 
 
 def _flow(whole: Linked, stops: frozenset[int], pauses: frozenset[int]) -> ControlFlow:
@@ -339,6 +354,8 @@ def _translate_one(e: Emitter, i: Instruction) -> None:
         refused = refused_modifier(i.opcode)
         raise UnknownInstructionError(i, "" if refused in (None, i.parts[0]) else f"modifier .{refused}")
     together = i.traits.threads
+    if i.parts[0] == "setmaxnreg" and e.linked is not None and e.linked.is_ranked:
+        together = WARP_THREADS  # warps of a warpgroup ask for as many each by its own: NVIDIA's kernels for sm_100 do
     if together > 1:
         is_part = "not g.threads.full" if together == WARP_THREADS else "g.threads.warpgroups is None"
         e.emit(f"if {is_part}: m.in_part(g, {e.site})")
@@ -363,7 +380,7 @@ def _block_source(
 ) -> str:
     block = flow.blocks[number]
     e = Emitter(kinds, constants, sets_with, whole)
-    # The branch around a guarded instruction is no instruction of its own: the stop is behind it.
+    # The branch around a guarded instruction is no instruction of its own: the stop is after it.
     first = block.instructions[0] if block.instructions else block.branch
     if first is not None and (block.instructions or first.parts[0] in ("bra", "ret", "exit")):
         stops, pauses = marked

@@ -10,6 +10,7 @@ Instructions"; "Miscellaneous Instructions": setmaxnreg, nanosleep, trap.
 from __future__ import annotations
 
 from cutepy.sim.ptx.bodies import BEYOND
+from cutepy.sim.ptx.instruction_set import reduction_of
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Operand, Register, Sink, registers_in
 from cutepy.sim.semantics.types import kind_of
 from cutepy.sim.translate.effects import accumulators
@@ -19,7 +20,7 @@ from cutepy.sim.translate.movement import gather
 PARK = "return -2"
 
 
-@instruction("bar", "barrier", accepts="cta warp aligned sync arrive red popc and or")
+@instruction("bar", "barrier")
 def _bar(e: Emitter, i: Instruction) -> None:
     operation = next(p for p in i.parts[1:] if p not in ("cta", "aligned"))
     if operation == "warp":
@@ -49,7 +50,7 @@ def _bar_red(e: Emitter, i: Instruction, d: Operand, predicate: Operand, operand
     e.write(d, result, kind_of(kind))
 
 
-@instruction("barrier.cluster", accepts="arrive wait release relaxed acquire aligned")
+@instruction("barrier.cluster")
 def _cluster_barrier(e: Emitter, i: Instruction) -> None:
     if i.parts[2] == "arrive":
         e.emit(f"m.cluster.arrive(g, {e.site})")
@@ -57,12 +58,7 @@ def _cluster_barrier(e: Emitter, i: Instruction) -> None:
         e.emit(f"if not m.cluster.wait(g, {e.site}): {PARK}")
 
 
-@instruction(
-    "fence",
-    "membar",
-    accepts="sc acq_rel acquire release cta cluster gpu sys gl proxy alias async async::generic shared::cta "
-    "shared::cluster global tensormap::generic mbarrier_init sync_restrict::shared::cta sync_restrict::shared::cluster",
-)
+@instruction("fence", "membar")
 def _fence(e: Emitter, i: Instruction) -> None:
     if "tensormap::generic" in i.parts and i.operands:
         e.emit(f"m.tensormaps.acquire(g, {e.site}, {e.address(i.operands[0])})")
@@ -70,18 +66,13 @@ def _fence(e: Emitter, i: Instruction) -> None:
         e.emit(f"m.fence(g, {e.site})")
 
 
-@instruction("griddepcontrol", accepts="wait launch_dependents")
+@instruction("griddepcontrol")
 def _griddepcontrol(e: Emitter, i: Instruction) -> None:
     """Let observers see it; launches run one after the other, so there is nothing to wait for."""
     e.emit(f"m.fence(g, {e.site})")
 
 
-@instruction(
-    "mbarrier",
-    accepts="init inval arrive arrive_drop expect_tx complete_tx try_wait test_wait pending_count parity "
-    "noComplete shared "
-    "shared::cta shared::cluster relaxed release acquire cta cluster",
-)
+@instruction("mbarrier")
 def _mbarrier(e: Emitter, i: Instruction) -> None:
     operation = i.parts[1]
     if operation in ("try_wait", "test_wait"):
@@ -96,10 +87,8 @@ def _mbarrier(e: Emitter, i: Instruction) -> None:
     elif operation in ("expect_tx", "complete_tx"):
         address, count = i.operands
         e.emit(f"m.mbarriers.{operation}(g, {e.site}, {e.address(address)}, {e.read(count, 'u4')})")
-    elif operation == "pending_count":
-        e.write(i.operands[0], f"m.mbarriers.pending_count({e.read(i.operands[1], 'u8')})", "u4")
     else:
-        raise e.unknown()
+        e.write(i.operands[0], f"m.mbarriers.pending_count({e.read(i.operands[1], 'u8')})", "u4")
 
 
 def _mbarrier_wait(e: Emitter, i: Instruction) -> None:
@@ -127,16 +116,13 @@ def _mbarrier_arrive(e: Emitter, i: Instruction) -> None:
         e.write(d, call, "u8")
 
 
-@instruction(
-    "cp.async.bulk",
-    accepts="shared::cluster shared::cta global mbarrier::complete_tx::bytes bulk_group multicast::cluster "
-    "L2::cache_hint",
-)
+@instruction("cp.async.bulk")
 def _bulk(e: Emitter, i: Instruction) -> None:
     destination = i.parts[3]
     if destination == "global":
-        to, source, size, *_ = i.operands
-        e.emit(f"m.bulk.store(g, {e.site}, {e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}, None)")
+        to, source, size, *more = i.operands
+        kept = ", " + e.read_wide(more[-1], "u2") if "cp_mask" in i.parts else ""
+        e.emit(f"m.bulk.store(g, {e.site}, {e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}, None{kept})")
         return
     to, source, size, barrier, *more = i.operands
     mask = "None"
@@ -149,23 +135,15 @@ def _bulk(e: Emitter, i: Instruction) -> None:
         e.emit(f"m.bulk.load(g, {e.site}, {arguments}, {mask})")
 
 
-@instruction(
-    "cp.reduce.async.bulk",
-    accepts="shared::cluster shared::cta global mbarrier::complete_tx::bytes bulk_group L2::cache_hint noftz "
-    "add min max inc "
-    "dec and or xor",
-)
+@instruction("cp.reduce.async.bulk")
 def _bulk_reduce(e: Emitter, i: Instruction) -> None:
     to, source, size, *more = i.operands
-    reduction = next(p for p in i.parts if p in _REDUCTIONS), i.parts[-1]
+    reduction = reduction_of(i.parts), i.parts[-1]
     arguments = f"{e.address(to)}, {e.address(source)}, {e.read(size, 'u4')}"
     if i.parts[4] == "global":
         e.emit(f"m.bulk.store(g, {e.site}, {arguments}, {reduction})")
     else:
         e.emit(f"m.bulk.to_peer(g, {e.site}, {arguments}, {e.address(more[0])}, {reduction})")
-
-
-_REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
 
 def _coordinates(e: Emitter, address: Operand) -> tuple[str, str]:
@@ -175,11 +153,7 @@ def _coordinates(e: Emitter, address: Operand) -> tuple[str, str]:
     return e.address(bare), "(" + ", ".join(e.read(c, "i4") for c in address.coordinates) + ",)"
 
 
-@instruction(
-    "cp.async.bulk.tensor",
-    accepts="1d 2d 3d 4d 5d shared::cluster shared::cta global tile im2col im2col_no_offs mbarrier::complete_tx::bytes "
-    "bulk_group multicast::cluster L2::cache_hint",
-)
+@instruction("cp.async.bulk.tensor")
 def _tensor(e: Emitter, i: Instruction) -> None:
     if i.parts[5] != "global":
         _tensor_load(e, i)
@@ -208,23 +182,16 @@ def _tensor_load(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.tma.load(g, {e.site}, {where}, {mask}, {offsets})")
 
 
-@instruction(
-    "cp.reduce.async.bulk.tensor",
-    accepts="1d 2d 3d 4d 5d shared::cta global tile im2col_no_offs bulk_group L2::cache_hint add min max inc dec and "
-    "or xor",
-)
+@instruction("cp.reduce.async.bulk.tensor")
 def _tensor_reduce(e: Emitter, i: Instruction) -> None:
     tensor, source = i.operands[:2]
     descriptor, coordinates = _coordinates(e, tensor)
-    operation = next(p for p in i.parts if p in _REDUCTIONS)
+    operation = reduction_of(i.parts)
     arguments = f"{descriptor}, {coordinates}, {e.address(source)}, {operation!r}{_no_offsets(i)}"
     e.emit(f"m.tma.store(g, {e.site}, {arguments})")
 
 
-@instruction(
-    "cp.async.bulk.prefetch",
-    accepts="tensor 1d 2d 3d 4d 5d L2 global tile im2col im2col_no_offs L2::cache_hint",
-)
+@instruction("cp.async.bulk.prefetch")
 def _bulk_prefetch(e: Emitter, i: Instruction) -> None:
     """Let observers see the tensor map; nothing is fetched, as there are no caches here."""
     if "tensor" in i.parts:
@@ -237,19 +204,14 @@ def _bulk_commit(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.bulk.commit(g, {e.site})")
 
 
-@instruction("cp.async.bulk.wait_group", accepts="read")
+@instruction("cp.async.bulk.wait_group")
 def _bulk_wait(e: Emitter, i: Instruction) -> None:
     count = i.operands[0]
     assert isinstance(count, Immediate)
     e.emit(f"m.bulk.wait(g, {e.site}, {count.value % (1 << 32)}, {'read' in i.parts})")
 
 
-@instruction(
-    "tensormap.replace.tile",
-    accepts="global_address rank box_dim global_dim global_stride element_stride elemtype interleave_layout "
-    "swizzle_mode "
-    "fill_mode global shared::cta b1024",
-)
+@instruction("tensormap.replace.tile")
 def _tensormap_replace(e: Emitter, i: Instruction) -> None:
     field = i.parts[3]
     address, *values = i.operands
@@ -261,10 +223,7 @@ def _tensormap_replace(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.tensormaps.replace(g, {e.site}, {e.address(address)}, {field!r}, {ordinal}, {e.read(values[-1], kind)})")
 
 
-@instruction(
-    "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic",
-    accepts="release acquire cta cluster gpu sys sync aligned",
-)
+@instruction("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic")
 def _tensormap_copy(e: Emitter, i: Instruction) -> None:
     to, source, _ = i.operands
     e.emit(f"m.tensormaps.copy(g, {e.site}, {e.address(to)}, {e.address(source)})")
@@ -289,13 +248,7 @@ def _wgmma_wait(e: Emitter, i: Instruction) -> None:
     e.forget(e.accumulator_registers)
 
 
-@instruction(
-    "wgmma.mma_async.sync.aligned",
-    "wgmma.mma_async.sp.sync.aligned",
-    accepts=" ".join(
-        ["satfinite and popc", *(f"m64n{n}k{k}" for n in range(8, 257, 8) for k in (8, 16, 32, 64, 128, 256))]
-    ),
-)
+@instruction("wgmma.mma_async.sync.aligned", "wgmma.mma_async.sp.sync.aligned")
 def _wgmma(e: Emitter, i: Instruction) -> None:
     _, a, b, *more = i.operands
     sparse = "sp" in i.parts
@@ -311,19 +264,12 @@ def _wgmma(e: Emitter, i: Instruction) -> None:
     e.forget(targets)
 
 
-@instruction(
-    "nanosleep",
-    "pmevent",
-    "bra",
-    "ret",
-    "exit",
-    accepts="mask uni",
-)
+@instruction("nanosleep", "pmevent", "bra", "ret", "exit")
 def _nothing(e: Emitter, i: Instruction) -> None:
     """Do nothing: time is not modelled, and branches end their blocks."""
 
 
-@instruction("setmaxnreg", accepts="inc dec sync aligned")
+@instruction("setmaxnreg")
 def _setmaxnreg(e: Emitter, i: Instruction) -> None:
     count = i.operands[0]
     assert isinstance(count, Immediate)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cutepy.sim.ptx.linking import FUNCTION_WINDOW, SLOT_BYTES, CallSite
+from cutepy.sim.ptx.linking import SLOT_BYTES, CallSite
 from cutepy.sim.ptx.model import Instruction, Operand, Register, Symbol
 from cutepy.sim.semantics.types import kind_of
 from cutepy.sim.translate.emitter import Emitter, instruction
 
 
-@instruction("call", accepts="uni")
+@instruction("call")
 def _call(e: Emitter, i: Instruction) -> None:
     site = e.linked.sites.get(i.index)
     if site is None:
@@ -109,8 +109,3 @@ def _stacksave(e: Emitter, i: Instruction) -> None:
 def _stackrestore(e: Emitter, i: Instruction) -> None:
     (taken,) = e.items(i.operands[0])
     e.write(taken, _wide(e, i.operands[1]), "u8")
-
-
-def is_function(address: int) -> bool:
-    """Tell whether an address is one of functions."""
-    return address >= FUNCTION_WINDOW

@@ -63,10 +63,6 @@ class ControlFlow:
     _touched: dict[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     _operations: dict[tuple[int, int], frozenset[str]] = field(default_factory=dict)
 
-    def with_blocks(self, blocks: list[Block]) -> ControlFlow:
-        """Return the same function with other instructions in its blocks, which are linked as they were."""
-        return ControlFlow(blocks, self.join, *_liveness(blocks))
-
     def blocks_between(self, start: int, end: int) -> set[int]:
         """Return the blocks that can run from `start` on before `end`."""
         seen: set[int] = set()
@@ -226,7 +222,7 @@ def _post_dominators(blocks: list[Block]) -> list[int]:
                 changed = True
     found = [dominator.get(index, exit_node) for index in range(exit_node)]
     only_exits = {n for n, block in enumerate(blocks) if block.successors == [EXIT] and not block.instructions}
-    # A guard of what whole warps execute is no way to the end: they meet behind it, or the guard is a mistake.
+    # A guard of what whole warps execute is no way to the end: they meet after it, or the guard is a mistake.
     guards = {n for n, block in enumerate(blocks) if block.branch is not None and block.branch.traits.threads > 1}
     return [EXIT if x == exit_node or (x in only_exits and n not in guards) else x for n, x in enumerate(found)]
 

@@ -24,13 +24,20 @@ def accumulators(instruction: Instruction) -> tuple[Register, ...]:
     return tuple(item for item in vector.items if isinstance(item, Register))
 
 
-def has_destination(instruction: Instruction) -> bool:
-    """Tell whether the first operand is written."""
+def results(instruction: Instruction) -> int:
+    """Return how many operands are written; they are the first."""
     operands = instruction.operands
     if not operands or isinstance(operands[0], Address) or is_wgmma(instruction):
-        return False
+        return 0
     form = instruction.traits.form
-    return form is None or form.words[:1] == ("result",)
+    if form is None:
+        return 1
+    return next((n for n, word in enumerate(form.words) if word != "result"), len(form.words))
+
+
+def has_destination(instruction: Instruction) -> bool:
+    """Tell whether the first operand is written."""
+    return results(instruction) > 0
 
 
 def written(instruction: Instruction) -> tuple[Register, ...]:
@@ -44,9 +51,7 @@ def written(instruction: Instruction) -> tuple[Register, ...]:
 def _written(instruction: Instruction) -> tuple[Register, ...]:
     if is_wgmma(instruction):
         return accumulators(instruction)
-    if not has_destination(instruction):
-        return ()
-    return tuple(registers_in(instruction.operands[0]))
+    return tuple([r for operand in instruction.operands[: results(instruction)] for r in registers_in(operand)])
 
 
 def read(instruction: Instruction) -> tuple[Register, ...]:
@@ -59,13 +64,10 @@ def read(instruction: Instruction) -> tuple[Register, ...]:
 
 def _read(instruction: Instruction) -> tuple[Register, ...]:
     found: list[Register] = []
-    operands = instruction.operands
-    if has_destination(instruction):
-        if instruction.predicate is not None:
-            found.extend(registers_in(operands[0]))
-        operands = operands[1:]
-    for operand in operands:
-        found.extend(registers_in(operand))
+    count = results(instruction)
+    for n, operand in enumerate(instruction.operands):
+        if n >= count or instruction.predicate is not None:
+            found.extend(registers_in(operand))
     if instruction.predicate is not None:
         found.append(instruction.predicate[0])
     return tuple(found)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cutepy.sim.errors import OperandError, UnknownInstructionError
 from cutepy.sim.ptx.forms import spelled
+from cutepy.sim.ptx.instruction_set import CLOCKS
 from cutepy.sim.ptx.linking import Linked
 from cutepy.sim.ptx.model import (
     Address,
@@ -30,6 +31,7 @@ from cutepy.sim.ptx.model import (
     Symbol,
     Vector,
 )
+from cutepy.sim.ptx.modifiers import is_spelled
 from cutepy.sim.semantics import MEANINGS
 from cutepy.sim.semantics.types import canonical_bits, constant_bits, said_of
 
@@ -42,8 +44,6 @@ UNIFORM_SPECIALS = frozenset(
 _THREAD_SPECIALS = frozenset(
     "tid.x tid.y tid.z laneid warpid lanemask_eq lanemask_lt lanemask_le lanemask_gt lanemask_ge".split()
 )
-_CLOCKS = frozenset("clock clock64 clock_hi globaltimer globaltimer_lo globaltimer_hi".split())
-
 
 _EXTENDS = frozenset(("ld", "ldu", "cvt"))
 """Opcodes whose destinations may be wider than their types (PTX ISA, "Operand Size Exceeding Type Size")."""
@@ -84,6 +84,7 @@ class Emitter:
         linked: Linked,
     ) -> None:
         self.linked = linked
+        self._is_ranked = linked is not None and linked.is_ranked  # None where an instruction is only tried
         self.ending = ""
         self.after = -1
         self.lines: list[str] = []
@@ -173,7 +174,7 @@ class Emitter:
                     f"{operand.name} is a kernel, which a kernel needs the address of to launch it; launches from the "
                     "device are not simulated, launch it from the host"
                 )
-            address = f"m.symbols[{operand.name!r}]"
+            address = address_of_symbol(operand.name, self._is_ranked)
             return (
                 f"({address} + {self.immediate(operand.offset, 'u8')}).astype({kind})"
                 if operand.offset
@@ -218,7 +219,7 @@ class Emitter:
             source = f"g.threads.special[{name!r}]"
         elif name in UNIFORM_SPECIALS:
             source = f"m.uniform[{name!r}]"
-        elif name in _CLOCKS:
+        elif name in CLOCKS:
             source = f"m.clock({name!r})"
         elif name.startswith("pm"):
             raise self.refused(f"the performance monitor %{name} is not simulated; read it on a GPU")
@@ -226,7 +227,7 @@ class Emitter:
             source = f"g.ctas.special[{name!r}]"
         if kind == "pred":
             return f"({source} != 0)"
-        return source if kind == "u4" and name not in _CLOCKS else f"{source}.astype({kind})"
+        return source if kind == "u4" and name not in CLOCKS else f"{source}.astype({kind})"
 
     def address(self, operand: Operand) -> str:
         """Return an expression of the address that an operand denotes, in its register's width."""
@@ -277,7 +278,7 @@ class Emitter:
         last = len(self.lines) - 1
         assigned: dict[int, str] = {}
         for n, (index, expression, line) in enumerate(results):
-            # Nothing is computed behind the last line, so that its destination needs no other name.
+            # Nothing is computed after the last line, so that its destination needs no other name.
             assigned[index] = f"v{index}" if line == last else f"n{n}"
             self.lines[line] = f"{assigned[index]} = {expression}"
         for index, name in assigned.items():
@@ -332,32 +333,37 @@ def _constant(value: int, kind: str, float_bits: int) -> tuple[str, NDArray[Any]
     return f"K_{kind}_{array.tobytes().hex()}", array
 
 
+def address_of_symbol(name: str, is_ranked: bool) -> str:
+    """Return an expression of a variable's address, which code may find to have the rank of its CTA."""
+    return f"m.address_of(g, {name!r})" if is_ranked else f"m.symbols[{name!r}]"
+
+
 Translator = Callable[[Emitter, Instruction], None]
 _TRANSLATORS: dict[str, Translator] = {}
 """Translations of instructions, or forms of them, that have no meaning on the builder."""
-_ACCEPTED: dict[str, frozenset[str]] = {name: meaning.accepts for name, meaning in MEANINGS.items()}
+_REFUSED: dict[str, frozenset[str]] = {name: meaning.refuses for name, meaning in MEANINGS.items()}
+"""Modifiers that are not simulated, of all that have a translation, by the beginnings of their opcodes."""
 _TYPES = frozenset(
     """pred b1 b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f16 f32 f64 bf16 tf32 f16x2 bf16x2 e4m3 e5m2 e4m3x2 e5m2x2
-    u16x2 s16x2""".split()
+    u16x2 s16x2 f32x2 e2m1x2 e2m3x2 e3m2x2 ue8m0x2""".split()
 )
 
 
-def instruction(*names: str, accepts: str = "") -> Callable[[Translator], Translator]:
+def instruction(*names: str, refuses: str = "") -> Callable[[Translator], Translator]:
     """Register the translation of instructions, by the first part of their opcode or by a longer prefix of it.
 
     Parameters
     ----------
     *names : str
         Opcodes, or their beginnings.
-    accepts : str
-        The modifiers that may follow, beside types; one that ends in ``*`` stands for all that begin so. An
-        instruction with another modifier is unknown: ignoring it could give wrong results.
+    refuses : str
+        Modifiers of theirs that are not simulated. All others that PTX has are: see `ptx.instruction_set`.
     """
 
     def register(translator: Translator) -> Translator:
         for name in names:
             _TRANSLATORS[name] = translator
-            _ACCEPTED[name] = _ACCEPTED.get(name, frozenset()) | frozenset(accepts.split())
+            _REFUSED[name] = _REFUSED.get(name, frozenset()) | frozenset(refuses.split())
         return translator
 
     return register
@@ -365,7 +371,7 @@ def instruction(*names: str, accepts: str = "") -> Callable[[Translator], Transl
 
 def provided() -> frozenset[str]:
     """Return the opcodes, and beginnings of them, that have a translation."""
-    return frozenset(_ACCEPTED)
+    return frozenset(_REFUSED)
 
 
 def registered_name(opcode: str) -> str:
@@ -377,7 +383,7 @@ def _registered(parts: Sequence[str]) -> tuple[str, int]:
     """Return the longest registered prefix of an opcode, and its number of parts; empty if there is none."""
     for length in range(len(parts), 0, -1):
         name = ".".join(parts[:length])
-        if name in _ACCEPTED:
+        if name in _REFUSED:
             return name, length
     return "", 0
 
@@ -393,18 +399,15 @@ def is_type(part: str) -> bool:
     return part in _TYPES
 
 
+@lru_cache(maxsize=1 << 12)
 def refused_modifier(opcode: str) -> str | None:
-    """Return the part of an opcode that makes it unknown; None if it is known."""
+    """Return the part of an opcode that makes it unknown; None if it is known.
+
+    An opcode that PTX doesn't have is unknown: ignoring a modifier could give wrong results.
+    """
     parts = opcode.split(".")
     name, length = _registered(parts)
     if not name:
         return parts[0]
-    accepted = _ACCEPTED[name]
-    for part in parts[length:]:
-        if (
-            part not in _TYPES
-            and part not in accepted
-            and not any(a[-1] == "*" and part.startswith(a[:-1]) for a in accepted)
-        ):
-            return part
-    return None
+    refused = next((part for part in parts[length:] if part in _REFUSED[name]), None)
+    return refused or (None if is_spelled(opcode) else parts[-1])

@@ -1,4 +1,4 @@
-"""Loads, stores and atomics, matrices of 8x8, and asynchronous copies by threads.
+"""Loads, stores and atomics, matrices, and asynchronous copies by threads.
 
 References
 ----------
@@ -10,21 +10,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cutepy.sim.ptx.instruction_set import SPACES, reduction_of
 from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Instruction, Operand, Register, Sink, Symbol, Vector
 from cutepy.sim.semantics.types import kind_of
 from cutepy.sim.translate.emitter import Emitter, instruction, is_type
-
-_SPACES = ("param", "shared", "global", "local", "const")
-_STATE_SPACES = "param param::entry param::func shared shared::cta shared::cluster global local const"
-_ORDERS = "weak volatile relaxed acquire release acq_rel mmio cta cluster gpu sys"
-_CACHES = "L1::* L2::* ca cg cs lu cv wb wt nc"
 
 
 def space_of(i: Instruction) -> str:
     """Return the state space that an opcode names; "generic" if none."""
     for part in i.parts[1:]:
         name = part.partition("::")[0]
-        if name in _SPACES:
+        if name in SPACES:
             return "shared_cluster" if part == "shared::cluster" else name
     return "generic"
 
@@ -35,7 +31,7 @@ def _check_hint(e: Emitter, i: Instruction, operands: int) -> None:
         raise e.unknown(f"{len(i.operands)} operands")
 
 
-@instruction("ld", "ldu", accepts=f"{_STATE_SPACES} {_ORDERS} {_CACHES} v2 v4 v8")
+@instruction("ld", "ldu", refuses="b128")
 def _ld(e: Emitter, i: Instruction) -> None:
     d, address = i.operands[:2]
     _check_hint(e, i, 2)
@@ -73,7 +69,7 @@ def _ld_param(e: Emitter, i: Instruction, kind: str) -> None:
         e.write(item, f"m.parameter({address.base.name!r}, {offset}, {kind!r})", kind)
 
 
-@instruction("st", accepts=f"{_STATE_SPACES} {_ORDERS} {_CACHES} v2 v4 v8")
+@instruction("st", refuses="b128")
 def _st(e: Emitter, i: Instruction) -> None:
     address, source = i.operands[:2]
     _check_hint(e, i, 2)
@@ -85,7 +81,13 @@ def _st(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.memory.store(g, {e.site}, {space!r}, {e.address(address)}, ({values},))")
 
 
-@instruction("st.async", accepts="weak shared::cluster mbarrier::complete_tx::bytes v2 v4")
+@instruction("st.bulk")
+def _st_bulk(e: Emitter, i: Instruction) -> None:
+    address, size, _ = i.operands
+    e.emit(f"m.memory.clear(g, {e.site}, {space_of(i)!r}, {e.address(address)}, {e.read(size, 'u8')})")
+
+
+@instruction("st.async")
 def _st_async(e: Emitter, i: Instruction) -> None:
     kind = kind_of(i.parts[-1])
     address, source, barrier = i.operands
@@ -93,19 +95,14 @@ def _st_async(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.cluster.store_async(g, {e.site}, {e.address(address)}, ({values},), {e.address(barrier)})")
 
 
-_ATOMICS = ("add", "and", "or", "xor", "exch", "cas", "inc", "dec", "min", "max")
-
-
-@instruction(
-    "atom", "red", accepts=f"{_STATE_SPACES} {_ORDERS} L2::cache_hint noftz v2 v4 v8 b128 {' '.join(_ATOMICS)}"
-)
+@instruction("atom", "red")
 def _atom(e: Emitter, i: Instruction) -> None:
     returns = i.parts[0] == "atom"
-    operation = next(p for p in i.parts if p in _ATOMICS)
+    operation = reduction_of(i.parts)
     _check_hint(e, i, 2 + returns + (operation == "cas"))
     operands = list(i.operands[: 2 + returns + (operation == "cas")])
     if i.parts[-1] == "b128":
-        _atom_wide(e, i, operands, operation)
+        _atom_wide(e, i, operands)
         return
     d = operands.pop(0) if returns else Sink()
     address, *values = operands
@@ -124,30 +121,28 @@ def _atom(e: Emitter, i: Instruction) -> None:
     e.write(d, call, kind) if returns else e.emit(call)
 
 
-def _atom_wide(e: Emitter, i: Instruction, operands: list[Operand], operation: str) -> None:
+def _atom_wide(e: Emitter, i: Instruction, operands: list[Operand]) -> None:
     """Write atom.exch or atom.cas of 128 bits, whose registers are pairs."""
     d, address, *values = operands
     *expected, new = (f"({', '.join(e.read(word, 'u8') for word in e.items(value))},)" for value in values)
-    if operation not in ("exch", "cas"):
-        raise e.unknown("only exch and cas")
     start = f"g, {e.site}, {space_of(i)!r}, {e.address(address)}"
     found = e.temporary(f"m.wide_atomics.apply({start}, {expected[0] if expected else '()'}, {new})")
     for position, item in enumerate(e.items(d)):
         e.write(item, f"{found}[{position}]", "u8")
 
 
-@instruction("red.async", accepts=f"relaxed cluster shared::cluster mbarrier::complete_tx::bytes {' '.join(_ATOMICS)}")
+@instruction("red.async")
 def _red_async(e: Emitter, i: Instruction) -> None:
     kind = kind_of(i.parts[-1])
     address, value, barrier = i.operands
-    operation = next(p for p in i.parts if p in _ATOMICS)
+    operation = reduction_of(i.parts)
     e.emit(
         f"m.atomics.reduce_async(g, {e.site}, {e.address(address)}, {operation!r}, {i.parts[-1]!r}, "
         f"{e.read(value, kind)}, {e.address(barrier)})"
     )
 
 
-@instruction("prefetch", "prefetchu", "applypriority", accepts="global local const param tensormap L1 L2 L2::*")
+@instruction("prefetch", "prefetchu", "applypriority")
 def _prefetch(e: Emitter, i: Instruction) -> None:
     """Do nothing: there are no caches here. Only the address of a tensor map is looked at."""
     address = e.address(i.operands[0])
@@ -155,7 +150,7 @@ def _prefetch(e: Emitter, i: Instruction) -> None:
         e.emit(f"m.tensormaps.prefetch(g, {e.site}, {address})")
 
 
-@instruction("discard", accepts="global L2")
+@instruction("discard")
 def _discard(e: Emitter, i: Instruction) -> None:
     """Leave what is there, which becomes undefined."""
     size = i.operands[1]
@@ -163,33 +158,29 @@ def _discard(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.memory.discard(g, {e.site}, {e.address(i.operands[0])}, {size.value})")
 
 
-@instruction("createpolicy", accepts="fractional range cvt L2 global L2::*")
+@instruction("createpolicy")
 def _createpolicy(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.immediate(0, "u8"), "u8")
 
 
-@instruction("ldmatrix.sync.aligned.m8n8", accepts="x1 x2 x4 trans shared shared::cta")
+@instruction("ldmatrix.sync.aligned")
 def _ldmatrix(e: Emitter, i: Instruction) -> None:
     d, address = i.operands
-    if i.parts[-1] != "b16":
-        raise e.unknown("only b16")
     items = e.items(d)
-    call = f"m.matrix.load(g, {e.site}, {e.address(address)}, {len(items)}, {'trans' in i.parts})"
+    call = f"m.matrix.load(g, {e.site}, {e.address(address)}, {len(items)})"
     values = e.temporary(call)
     for position, item in enumerate(items):
         e.write(item, f"{values}[{position}]", "u4")
 
 
-@instruction("stmatrix.sync.aligned.m8n8", accepts="x1 x2 x4 trans shared shared::cta")
+@instruction("stmatrix.sync.aligned")
 def _stmatrix(e: Emitter, i: Instruction) -> None:
     address, source = i.operands
-    if i.parts[-1] != "b16":
-        raise e.unknown("only b16")
     values = ", ".join(e.read(item, "u4") for item in e.items(source))
-    e.emit(f"m.matrix.store(g, {e.site}, {e.address(address)}, ({values},), {'trans' in i.parts})")
+    e.emit(f"m.matrix.store(g, {e.site}, {e.address(address)}, ({values},))")
 
 
-@instruction("cp.async.ca", "cp.async.cg", accepts="shared shared::cta global L2::*")
+@instruction("cp.async.ca", "cp.async.cg")
 def _cp_async(e: Emitter, i: Instruction) -> None:
     destination, source, size, *more = i.operands
     assert isinstance(size, Immediate)
@@ -212,6 +203,6 @@ def _cp_async_wait(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.copies.wait(g, {e.site}, {pending}, {i.parts[2] == 'wait_all'})")
 
 
-@instruction("cp.async.mbarrier.arrive", accepts="noinc shared shared::cta")
+@instruction("cp.async.mbarrier.arrive")
 def _cp_async_arrive(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.copies.arrive(g, {e.site}, {e.address(i.operands[0])}, {'noinc' in i.parts})")

@@ -23,7 +23,7 @@ def _cvta(e: Emitter, i: Instruction) -> None:
     e.write(d, text, kind)
 
 
-@instruction("isspacep", accepts="shared shared::cta shared::cluster global local const param param::entry")
+@instruction("isspacep")
 def _isspacep(e: Emitter, i: Instruction) -> None:
     address = i.operands[1]
     is_narrow = isinstance(address, Register) and address.bits == 32
@@ -36,7 +36,7 @@ def _space(i: Instruction) -> str:
     return i.parts[1].removesuffix("::entry")
 
 
-@instruction("mapa", accepts="shared::cluster")
+@instruction("mapa")
 def _mapa(e: Emitter, i: Instruction) -> None:
     kind = kind_of(i.parts[-1])
     d, a, rank = i.operands
@@ -46,7 +46,7 @@ def _mapa(e: Emitter, i: Instruction) -> None:
     e.write(d, f"m.memory.map_address({e.read(a, kind)}, {e.read(rank, 'u4')}, {generic})", kind)
 
 
-@instruction("getctarank", accepts="shared::cluster")
+@instruction("getctarank")
 def _getctarank(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], f"m.memory.rank_of(g, {e.read(i.operands[1], kind_of(i.parts[-1]))})", "u4")
 
@@ -56,7 +56,7 @@ def gather(e: Emitter, mask: str) -> None:
     e.emit(f"if not g.threads.full and (waits := m.gather(g, {e.site}, {mask})): return waits")
 
 
-@instruction("shfl.sync", accepts="up down bfly idx")
+@instruction("shfl.sync")
 def _shfl(e: Emitter, i: Instruction) -> None:
     d, p = split_pair(i.operands[0])
     a, b, c, mask = i.operands[1:]
@@ -72,7 +72,7 @@ def _shfl(e: Emitter, i: Instruction) -> None:
         e.write(p, f"{pair}[1]", "pred")
 
 
-@instruction("vote.sync", accepts="all any uni ballot")
+@instruction("vote.sync")
 def _vote(e: Emitter, i: Instruction) -> None:
     d, a, mask = i.operands
     members = e.read(mask, "u4")
@@ -81,7 +81,7 @@ def _vote(e: Emitter, i: Instruction) -> None:
     e.write(d, f"m.warp.vote_{i.parts[2]}({arguments})", kind_of(i.parts[-1]))
 
 
-@instruction("match", accepts="any all sync")
+@instruction("match")
 def _match(e: Emitter, i: Instruction) -> None:
     d, p = split_pair(i.operands[0])
     a, mask = i.operands[1:]
@@ -94,7 +94,7 @@ def _match(e: Emitter, i: Instruction) -> None:
         e.write(p, f"{pair}[1]", "pred")
 
 
-@instruction("redux.sync", accepts="add min max and or xor")
+@instruction("redux.sync")
 def _redux(e: Emitter, i: Instruction) -> None:
     d, a, mask = i.operands
     kind = kind_of(i.parts[-1])

@@ -12,17 +12,13 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from cutepy.layouts.sm90.arch import DTYPE_BITS
-from cutepy.sim.errors import UnknownInstructionError
 from cutepy.sim.ptx.immediates import signed
 from cutepy.sim.ptx.model import Immediate, Instruction, Register
-from cutepy.sim.translate.effects import accumulators
 
 M = 64
 Major = Literal["MN", "K"]
 BITS = DTYPE_BITS | {"b1": 1}
 """Width of the operands' elements, by PTX's names."""
-_K_BITS = 256
-"""Of the elements along K that are given of each row of A."""
 
 
 class SharedTile(NamedTuple):
@@ -122,21 +118,12 @@ def parse_shape(i: Instruction, number: int = 0) -> Shape:
     i : Instruction
     number : int
         Of its accumulators' register tuple.
-
-    Raises
-    ------
-    UnknownInstructionError
-        If it is of a form that is not simulated.
     """
     parts = i.parts
     size = next(p for p in parts if p.startswith("m64n"))
     n, k = (int(x) for x in size.removeprefix("m64n").split("k"))
     sparse = "sp" in parts
     d, a, b = [p for p in parts if p in BITS][-3:]
-    if d not in ("f16", "f32", "s32") or k * BITS[a] != _K_BITS * (1 + sparse) or BITS[a] != BITS[b]:
-        raise UnknownInstructionError(i)
-    if a == "b1" and (sparse or ("and", "popc") != parts[-2:]):
-        raise UnknownInstructionError(i)
     selector = next(op.value % (1 << 32) for op in i.operands[4:5] if isinstance(op, Immediate)) if sparse else None
     from_registers = not isinstance(i.operands[1], Register)
     immediates = [signed(op.value) for op in i.operands[6 if sparse else 4 :] if isinstance(op, Immediate)]
@@ -146,7 +133,5 @@ def parse_shape(i: Instruction, number: int = 0) -> Shape:
     if from_registers:
         transposes = [0, *transposes]
     majors: list[Major] = ["MN" if t else "K" for t in [*transposes, 0, 0][:2]]
-    if len(accumulators(i)) != n // (4 if d == "f16" else 2):
-        raise UnknownInstructionError(i, f"{len(accumulators(i))} accumulators for n = {n}")
     saturates = "satfinite" in parts
     return Shape(n, k, d, a, b, majors[0], majors[1], sign, from_registers, saturates, number, selector)

@@ -1,4 +1,4 @@
-"""Where subnormals begin, and which NaN results are."""
+"""Smallest normal numbers, and NaN results."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a GPU did, as tables of the documentation."""
+"""Results of a GPU as tables of the documentation."""
 
 from __future__ import annotations
 

@@ -23,7 +23,6 @@ from cutepy.sim.replay.reproducers import gpu_driver
 from cutepy.sim.replay.reproducers.scripts import write_script
 from cutepy.sim.sanitize import HazardError
 from cutepy.sim.sanitize.hazards import Hazard, Side
-from cutepy.sim.translate import linked
 from tests.docs.hazard_pages import mended, pages, script
 from tests.sim.confirm.mistakes import FROM_PAGES, MISTAKES, Mistake, PageMistake
 
@@ -96,7 +95,7 @@ def write_mended(hazard: Hazard, old: Episode, run: Run, path: Path) -> None:
 def _there(side: Side, old: Episode, new: Episode) -> Side:
     """Return where a side is in other launches: at the same text, or nowhere."""
     at = next((n for n, part in enumerate(old.parts) if part.launch is side.launch), -1)
-    one, other = (linked(e.parts[at].launch.ptx, e.parts[at].launch.kernel).function for e in (old, new))
+    one, other = (e.parts[at].launch.entry.function for e in (old, new))
     launch = None if side.launch is None else new.parts[at].launch
     if side.instruction is None:
         return replace(side, launch=launch)

@@ -9,7 +9,7 @@ folders, and what else they need from PYTHONPATH: FlashAttention's tests need Qu
 
 Of a test with many parameter sets, `--sets` are run, drawn at random by `--seed` from those without an integer above
 `--extent`; sets that skip themselves don't count. What scripts are called with, and what is for other hardware and not
-tried, stands in `catalogue.py`.
+tried, stands in `catalogue.py`; `--arch` names the architecture, and `blackwell.py` has the calls for Blackwell.
 
 What becomes of each case is written to `--record`, a line of JSON each, as it ends: the next run goes on from there.
 `--again wrong,refused` repeats the cases that ended so. `--write tests/sim/foreign/results.md` puts the table there.
@@ -29,6 +29,7 @@ import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +58,17 @@ def main() -> int:
     parser.add_argument("--extent", type=int, default=default.extent, help="largest integer in a set (%(default)s)")
     parser.add_argument("--seed", type=int, default=default.seed, help="of the sets that are drawn (%(default)s)")
     parser.add_argument("--schedules", type=int, help="sanitize, and play so many schedules of each kernel (0: none)")
+    parser.add_argument("--arch", choices=catalogue.ARCHS, default=default.arch, help="of the GPU (%(default)s)")
     parser.add_argument("--apart", action="store_true", help="each test function is a source of its own")
     parser.add_argument("--record", type=Path, default=Path("build/foreign.jsonl"), help="(%(default)s)")
     parser.add_argument("--again", default="", help="outcomes, parted by commas, whose cases are run once more")
     parser.add_argument("--write", type=Path, help="a page with marks, between which the table is put")
     given = parser.parse_args()
-    called = catalogue.arguments if given.schedules is None else catalogue.calls
+    called = partial(catalogue.calls, arch=given.arch)
     found = [source for text in given.sources for source in sources(text, called)]
     folders = tuple(sorted({source.root for source in found}))
     found = [one for source in found for one in (source.functions() if given.apart else [source])]
-    choice = Choice(given.sets, given.extent, given.seed, given.seconds, folders, given.schedules)
+    choice = Choice(given.sets, given.extent, given.seed, given.seconds, folders, given.schedules, given.arch)
 
     given.record.parent.mkdir(parents=True, exist_ok=True)
     again = set(given.again.split(","))

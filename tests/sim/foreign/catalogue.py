@@ -1,13 +1,18 @@
-"""What is known of others' sources: sizes that fit a CPU, what is for other hardware, what need not pass."""
+"""Catalogue of others' sources: sizes that fit a CPU, parts for other hardware, parts that need not pass."""
 
 import re
 import shlex
+
+from tests.sim.foreign import blackwell
 
 SUITES = (
     (r"/quack/tests/", "QuACK, tests"),
     (r"/quack/", "QuACK, examples"),
     (r"/flash-attention/tests/cute/", "FlashAttention, tests of its CuTe kernels"),
     (r"/flash-attention/", "FlashAttention, the rest"),
+    (r"/CuTeDSL/cute/blackwell/", "CUTLASS, CuTeDSL/cute/blackwell"),
+    (r"/CuTeDSL/cute_ext/blackwell/", "CUTLASS, CuTeDSL/cute_ext/blackwell"),
+    (r"/CuTeDSL/experimental/task_scheduling/", "CUTLASS, CuTeDSL/experimental/task_scheduling"),
     (r"/CuTeDSL/experimental/primitives/", "CUTLASS, CuTeDSL/experimental/primitives"),
     (r"/CuTeDSL/cute/hopper/", "CUTLASS, CuTeDSL/cute/hopper"),
     (r"/CuTeDSL/cute(_ext)?/ampere/", "CUTLASS, CuTeDSL/cute/ampere and cute_ext/ampere"),
@@ -24,14 +29,22 @@ SUITES = (
 )
 """Regular expression of a path -> a row of the table; others are named by the folder that was given."""
 
-_BLACKWELL, _GPUS, _ABSENT = ("other hardware", "Blackwell"), ("other hardware", "several GPUs"), "not installed"
+ARCHS = ("sm_90a", "sm_100a", "sm_103a")
+_B300 = ("sm_103a",)
+_BLACKWELL = ("sm_100a", "sm_103a")
+HARDWARE = (
+    (r"/sm103_|_sm103_", _B300, "a B300"),
+    (r"/blackwell_geforce/|_sm120|/rtx", (), "other GPUs of Blackwell"),
+    (r"/blackwell|/tcgen05/|_tmem_|_sm1[01]0|/task_scheduling/", _BLACKWELL, "Blackwell"),
+    (r"/05_minimal_tensor_mma|/10_minimal_tensor_mma_fp8|/gemm_M128_N128_Kany", _BLACKWELL, "Blackwell"),
+    (r"/fp16_gemm_4_iket|/tma_multicast|/repro_clc", _BLACKWELL, "Blackwell"),
+    (r"tour_to_sol_gemm|test_gemm_(blockscaled|quant_out|w4)|test_clc_fuzz|10-block-scaled", _BLACKWELL, "Blackwell"),
+    (r"/hopper/|_sm90", ("sm_90a",), "Hopper"),
+)
+"""Regular expression of what is tried on some architectures only, these, and what it is for."""
+
+_GPUS, _ABSENT = ("other hardware", "several GPUs"), "not installed"
 NOT_TRIED = (
-    (r"/blackwell|/tcgen05/|_tmem_|_sm1[0-2]0|/task_scheduling/|/cute_ext/blackwell/", *_BLACKWELL),
-    (
-        r"/05_minimal_tensor_mma|/10_minimal_tensor_mma_fp8|/gemm_M128_N128_Kany|/fp16_gemm_4_iket|/tma_multicast|/repro_clc",
-        *_BLACKWELL,
-    ),
-    (r"tour_to_sol_gemm|test_gemm_(blockscaled|quant_out|w4)|test_clc_fuzz|10-block-scaled", *_BLACKWELL),
     (r"/distributed/|_distributed_", *_GPUS),
     (r"/jax/|_in_jax", _ABSENT, "jax, whose device of CUDA is its own"),
     (r"/flash-attention/hopper/", _ABSENT, "FlashAttention 3, an extension in CUDA C++"),
@@ -39,8 +52,8 @@ NOT_TRIED = (
 )
 """Regular expression of what is not tried, the outcome that it is given, and what it is for."""
 
-NO_TESTS = r"/(benchmarks?|microbenchmarks|tools|scripts|helpers|utils|build)/|/benchmark_[^/]*$|/conftest.py$"
-"""What measures, or serves the rest."""
+NO_TESTS = r"/(benchmarks?|microbenchmarks|tools|scripts|helpers|utils|build)/|/bench(mark)?_[^/]*$|/conftest.py$"
+"""Files that measure, or serve the rest."""
 
 ARGUMENTS = (
     (r"/hopper/.*/dense_gemm(_persistent)?\.py$", [
@@ -172,7 +185,7 @@ CALLS = (
     (r"/11-programmatic-dependent-launch\.py$", ["validate(4000)"]),
 )  # fmt: skip
 """Regular expression of a file's path -> code, each a case of its own, that calls its functions at the smallest sizes
-that enter every loop and role; in place of what it does when it is run as a script, for schedules. Empty: run it."""
+that enter every loop and role; in place of what it does when it is run as a script. Empty: run it."""
 
 SIZES = ((r"/elementwise_add\.ipynb$", "M, N = 16384, 8192", "M, N = 512, 1024"),)
 """Regular expression of a notebook's path, a size in it, and the one that it is run with."""
@@ -187,7 +200,7 @@ RAISES = ((r"/error_reporting\.py$", "ValueError: Mismatched a.shape[0]"),)
 """Regular expression of a script's path -> how the error begins that it ends with, if all is right."""
 
 EXACT = r"/test_gemm_(transform|epilogue)\.py$"
-"""What compares the bits of products in tiles of different shapes: by default wgmma sums in numpy's order."""
+"""Tests that compare the bits of products in tiles of different shapes: by default wgmma sums in numpy's order."""
 
 _ROUNDING = "wants the bits of cuBLAS: float16 within 1e-5 of torch.einsum, which adds in another order on the CPU"
 _ULP = "allows less than one ulp of bfloat16: of the CPU's random numbers one of 55488 lies between two"
@@ -205,11 +218,11 @@ EXPLAINED = (
     (r"test_cross_entropy\[.*289-192-input_dtype0\]", _ULP),
     (r"elementwise_apply\.py --M 129", "reads out of bounds: 16 bytes a thread, of rows that are no multiple of that"),
     (r"/call_(bypass_dlpack|from_jit)\.py|/ampere_gemm_with_fake_tensor\.py", _ROUNDING),
+    *blackwell.EXPLAINED,
 )
 """Regular expression of a case -> why it doesn't pass, and need not."""
 
 SETTINGS = {
-    "CUTE_DSL_ARCH": "sm_90a",
     "MPLBACKEND": "agg",
     "QUACK_CACHE_ENABLED": "0",  # of machine code, which can't be simulated
     "PYTEST_ADDOPTS": "--simulate",  # of the pytests that tests start, too
@@ -223,20 +236,25 @@ def suite(path: str, folder: str) -> str:
     return next((name for pattern, name in SUITES if re.search(pattern, path)), folder)
 
 
-def not_tried(path: str) -> tuple[str, str]:
-    """Return the outcome and the reason of a source that is not tried; nothing if it is."""
+def not_tried(path: str, arch: str) -> tuple[str, str]:
+    """Return the outcome and the reason of a source that is not tried on an architecture; nothing if it is."""
+    for pattern, archs, name in HARDWARE:
+        if re.search(pattern, path) and arch not in archs:
+            return "other hardware", f"for {name}"
     return next(((outcome, f"for {why}") for pattern, outcome, why in NOT_TRIED if re.search(pattern, path)), ("", ""))
 
 
-def arguments(path: str) -> list[str]:
-    """Give what a script is called with, a case each."""
-    return next((calls for pattern, calls in ARGUMENTS if re.search(pattern, path)), [""])
+def arguments(path: str, arch: str = "sm_90a") -> list[str]:
+    """Give what a script is called with on an architecture, a case each."""
+    known = ARGUMENTS if arch not in _BLACKWELL else (*blackwell.ARGUMENTS, *ARGUMENTS)
+    return next((calls for pattern, calls in known if re.search(pattern, path)), [""])
 
 
-def calls(path: str) -> list[str]:
-    """Give what a file is called with to play schedules of it: code after -c, if its functions are called."""
-    found = next((calls for pattern, calls in CALLS if re.search(pattern, path)), None)
-    return arguments(path) if found is None else [shlex.join(["-c", code]) if code else "" for code in found]
+def calls(path: str, arch: str = "sm_90a") -> list[str]:
+    """Give what a file is called with on an architecture: code after -c, if its functions are called."""
+    known = CALLS if arch not in _BLACKWELL else (*blackwell.CALLS, *CALLS)
+    found = next((calls for pattern, calls in known if re.search(pattern, path)), None)
+    return arguments(path, arch) if found is None else [shlex.join(["-c", code]) if code else "" for code in found]
 
 
 def sizes(path: str) -> list[tuple[str, str]]:

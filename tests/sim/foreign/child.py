@@ -28,7 +28,7 @@ _REASON = 300
 """Characters of a reason that are kept."""
 
 _SKIPS = 40
-"""How many parameter sets of a test may skip themselves before the test as a whole does."""
+"""Most parameter sets of a test that may skip themselves before the test as a whole does."""
 
 
 class Recorder:
@@ -38,7 +38,7 @@ class Recorder:
         self._file = path.open("a", buffering=1)
         self._since = time.perf_counter()
         self.run: Any = None
-        """What the sanitizer watches, if it does."""
+        """Run that the sanitizer watches, if there is one."""
         self.facts: Callable[[Any], dict[str, Any]] = lambda run: {}
 
     def begin(self, case: str) -> None:
@@ -76,10 +76,12 @@ def served(given: Mapping[str, Any], recorder: Recorder) -> Iterator[None]:
 
 
 def judged(error: BaseException) -> tuple[str, str]:
-    """Return the outcome and the reason of what was raised: an assertion says that results are wrong."""
+    """Return the outcome and the reason of what was raised: results are wrong, or the DSL did not compile the code."""
     if isinstance(error, SystemExit):
         return ("wrong", f"exit code {error.code}") if error.code else ("passed", "")
     kind = "wrong" if isinstance(error, AssertionError) else "refused"
+    if type(error).__name__ == "DSLUserCodeError":
+        kind = "not compiled"
     outcome = "not installed" if isinstance(error, ModuleNotFoundError) else kind
     return outcome, f"{type(error).__name__}: {_first_line(error)}"[:_REASON]
 

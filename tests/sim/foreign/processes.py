@@ -23,7 +23,7 @@ _ROOT, _CHILD = Path(__file__).parents[3], Path(__file__).with_name("child.py")
 
 @dataclass(frozen=True)
 class Choice:
-    """What is run of a large suite of tests, and for how long.
+    """The part of a large test suite that is run, and its time limit.
 
     Attributes
     ----------
@@ -38,6 +38,8 @@ class Choice:
         What sources may import from, beside their own.
     schedules : int, optional
         Sanitize, and play so many seeded schedules of each kernel.
+    arch : str
+        Architecture of the simulated GPU.
     """
 
     sets: int = 2
@@ -46,12 +48,13 @@ class Choice:
     seconds: float = 300
     folders: tuple[Path, ...] = ()
     schedules: int | None = None
+    arch: str = "sm_90a"
 
     @property
     def settings(self) -> Mapping[str, str]:
         """Of the environment; what sanitizes serves the device itself."""
         sanitized = {"PYTEST_ADDOPTS": ""} if self.schedules is not None else {}
-        return {**catalogue.SETTINGS, **sanitized}
+        return {**catalogue.SETTINGS, "CUTE_DSL_ARCH": self.arch, **sanitized}
 
 
 def examine(
@@ -66,7 +69,7 @@ def examine(
     Of a file of tests, one that dies or takes too long ends the process; another one goes on with the rest.
     """
     facts = {"suite": source.suite, "source": source.name}
-    outcome, reason = catalogue.not_tried(plain(source.path))
+    outcome, reason = catalogue.not_tried(plain(source.path), choice.arch)
     if outcome:
         write({**facts, "case": source.name, "outcome": outcome, "reason": reason, "seconds": 0})
         return

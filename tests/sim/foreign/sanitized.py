@@ -1,4 +1,4 @@
-"""What the sanitizer says of a case, for the record: hazards, schedules that differ, certificates.
+"""The sanitizer's results for a case, as a record: hazards, schedules that differ, certificates.
 
 It is imported by the process of a source, by its file's name.
 """

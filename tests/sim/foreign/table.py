@@ -10,9 +10,19 @@ from typing import Any
 
 from tests.sim.foreign import catalogue
 
-OUTCOMES = ("passed", "wrong", "refused", "timed out", "explained", "skipped", "other hardware", "not installed")
+OUTCOMES = (
+    "passed",
+    "wrong",
+    "refused",
+    "timed out",
+    "explained",
+    "skipped",
+    "not compiled",
+    "other hardware",
+    "not installed",
+)
 _MARKS = "<!-- foreign: begin -->", "<!-- foreign: end -->"
-_LISTED = ("wrong", "refused", "timed out", "explained")
+_LISTED = ("wrong", "refused", "timed out", "not compiled", "explained")
 _NAMED = 3
 """Cases of one reason that are named."""
 

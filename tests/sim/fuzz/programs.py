@@ -387,7 +387,7 @@ def difference(program: Program, back_end: str = "numpy") -> str:
             with mock.patch.object(compiler, "_provided", []):
                 load_ptx(program.text).launch("k", CTAS, THREADS, (given, found))
         else:
-            translate._programs.clear()
+            translate._program.cache_clear()
             load_ptx(program.text).launch("k", CTAS, THREADS, (given, found))
     for n, words in enumerate(given.tolist()):
         thread = _Thread(words)

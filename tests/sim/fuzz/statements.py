@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+from cutepy.sim.ptx.features import lacking
 from cutepy.sim.ptx.instruction_set import ROWS, traits
 from cutepy.sim.ptx.model import type_bits
 from cutepy.sim.ptx.modifiers import WORDS
@@ -105,9 +106,12 @@ def _operand(rng: random.Random, word: str, kind: str, parts: list[str], opcode:
 
 
 def generated(rng: random.Random) -> str:
-    """Write a statement that the instruction set spells, with operands that may fit."""
-    name = rng.choice([one for one, row in ROWS.items() if row.ways and not one.startswith("%")])
-    opcode = _spelled(rng, name, rng.choice(ROWS[name].ways))
+    """Write a statement that the instruction set spells, and sm_90a has, with operands that may fit."""
+    names = [one for one, row in ROWS.items() if row.ways and not one.startswith("%")]
+    opcode = ""
+    while not opcode or lacking(opcode, (9, 0), "sm_90a"):
+        name = rng.choice(names)
+        opcode = _spelled(rng, name, rng.choice(ROWS[name].ways))
     form, kinds, parts = traits(opcode).form, operand_types(opcode), opcode.split(".")
     words = list(form.words if form is not None else ())
     if form is not None and form.optional and rng.random() < 0.5:

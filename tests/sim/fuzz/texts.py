@@ -15,7 +15,7 @@ from cutepy.binaries.ptxas import find_ptxas
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.ptx.tokens import PtxSyntaxError
-from cutepy.sim.translate import translate
+from cutepy.sim.translate import Kernel
 
 HANDWRITTEN = Path(__file__).parents[1] / "mutants" / "handwritten.ptx"
 _TOKEN = re.compile(r'"[^"\n]*"|[%$.]?\w[\w$.:]*|\s+|.', re.S)
@@ -118,7 +118,7 @@ def outcome(text: str, translates: bool = True) -> str:
         module = LoadedModule(text)
         if translates:
             for name in module.module.functions:
-                translate(text, name)
+                Kernel(text, name).program()
     except PtxSyntaxError as error:
         if not (1 <= error.line <= lines and error.column >= 1 and str(error.line) in str(error)):
             raise RawError(f"no place in {error}") from error

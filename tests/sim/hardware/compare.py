@@ -1,4 +1,4 @@
-"""How far what the simulator wrote is from what the hardware wrote."""
+"""Distance between the simulator's results and the hardware's."""
 
 from __future__ import annotations
 

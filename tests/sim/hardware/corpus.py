@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Bounds:
-    """How far a case may be from the hardware.
+    """Largest distance of a case from the hardware.
 
     Attributes
     ----------

@@ -27,7 +27,7 @@ _STICKY = range(700, 730)  # errors of a launch, after which a context is of no 
 
 @dataclass
 class Outcome:
-    """What a launch did on the GPU: the memory after it, or why there is none."""
+    """Result of a launch on the GPU: the memory after it, or the reason why there is none."""
 
     memory: list[np.ndarray[Any, Any]] = field(default_factory=list)
     error: str = ""

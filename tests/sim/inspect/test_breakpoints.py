@@ -1,4 +1,4 @@
-"""Which lines of a file a breakpoint can be at."""
+"""Lines of a file that can have a breakpoint."""
 
 from cutepy.sim.inspect.breakpoints import lines_with_code
 

@@ -30,12 +30,13 @@ $L__info_string1:
 """Names of functions that lines are inlined from."""
 
 
-def ptx_module(body: str, parameters: int) -> str:
+def ptx_module(body: str, parameters: int, target: str = "sm_90a") -> str:
     """Wrap statements into an entry `k` whose 64-bit parameters are in %rd0, %rd1 ..."""
     names = ", ".join(f".param .u64 p{n}" for n in range(parameters))
     loads = "\n".join(f"ld.param.u64 %rd{n}, [p{n}];" for n in range(parameters))
     return (
-        '.version 8.8\n.target sm_90a\n.address_size 64\n.file 1 "kernel.py"\n.extern .shared .align 1024 .b8 smem[];\n'
+        f'.version 8.8\n.target {target}\n.address_size 64\n.file 1 "kernel.py"\n'
+        ".extern .shared .align 1024 .b8 smem[];\n"
         f"{_SYSTEM}.visible .entry k({names})\n{{\n{_REGISTERS}\n.loc 1 1 0\n{loads}\n{body}\nret;\n}}\n{NAMES}"
     )
 
@@ -65,12 +66,13 @@ def launch(
     known: bool = True,
     inspect: bool = False,
     processes: int | None = None,
+    target: str = "sm_90a",
 ) -> Run:
     """Launch statements once, with the addresses of arrays as parameters."""
     run = Run(observers, policy, inspect=inspect, processes=processes)
     for array in arrays if known else ():
         run.register(array)
-    text = ptx_module(body, len(arrays))
+    text = ptx_module(body, len(arrays), target)
     run.launch(kernel_call(text, arrays, grid, block, cluster=cluster, dynamic_smem_bytes=smem))
     return run
 

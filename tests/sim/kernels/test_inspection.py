@@ -243,7 +243,7 @@ def test_a_breakpoint_names_a_line():
     from cutepy.sim import Run
 
     run = Run([], None)
-    with pytest.raises(ValueError, match=r"such as 'gemm\.py:120', got 'here'"):
+    with refuses(ValueError):
         run.breakpoint("here", print)
 
 

@@ -174,7 +174,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", ["called", *(pytest.param(way, marks=pytest.mark.integration) for way in [*WAYS][1:])])
 def test_ctrl_c_while_the_dsl_traces_is_held_until_it_has(way):
-    """Where C++ code calls Python an exception would end the process."""
+    """An exception in Python that C++ code calls would end the process."""
     a, before = np.zeros(32, np.int32), signal.getsignal(signal.SIGINT)
     traced.clear()
     with cutepy.simulate() as run:

@@ -1,4 +1,4 @@
-"""What an mbarrier counts, to its limits: phases by their parity, bytes past those announced, counts out of range.
+"""Limits of an mbarrier: phases by their parity, bytes past those announced, counts out of range.
 
 References
 ----------
@@ -122,7 +122,7 @@ def test_a_state_is_good_for_its_phase_and_the_next(wait, phases):
 
 @pytest.mark.parametrize("lanes", [1, 32])
 def test_each_lane_has_the_state_of_its_own_mbarrier(lanes):
-    """What is pending there before all that arrive together, and a wait that passes there and nowhere else."""
+    """A lane's state has the pending count before the warp's arrivals, and its wait passes at that mbarrier alone."""
     body = """mov.u32 %r10, smem; mov.u32 %r1, %tid.x; mul.wide.u32 %rd5, %r1, 4; add.u64 %rd0, %rd0, %rd5;
     shl.b32 %r2, %r1, 3; add.u32 %r10, %r10, %r2; add.u32 %r3, %r1, 1;
     mbarrier.init.shared.b64 [%r10], %r3; bar.warp.sync 0xffffffff;

@@ -1,4 +1,4 @@
-"""Where a part of a warp or warpgroup waits for ever, the deadlock is told, not that the others came without it."""
+"""A part of a warp or warpgroup that waits for ever is a deadlock, not a collective that lanes miss."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who goes on, and for how long: long loops end, spinning threads let others run, and what can't end is reported."""
+"""Forward progress: long loops end, spinning threads let others run, and a deadlock is reported."""
 
 import time
 
@@ -308,19 +308,18 @@ def test_time_passes_for_who_tries_until_some_has():
 
 
 @pytest.mark.parametrize(
-    ("does", "says"),
+    "does",
     [
-        ("", "pending at"),
-        ("mov.u64 %rd6, %clock64;", "pending at"),
-        ("add.u32 %r5, %r5, 1; mov.u64 %rd6, %clock64;", "tries have failed meanwhile"),
-        ("add.u32 %r5, %r5, 1;", "4,096 tries have failed meanwhile; what more would do is not known"),
+        "",
+        "mov.u64 %rd6, %clock64;",
+        "add.u32 %r5, %r5, 1; mov.u64 %rd6, %clock64;",
+        "add.u32 %r5, %r5, 1;",
     ],
 )
-def test_tries_that_fail_for_ever_are_deadlocks(does, says):
-    with refuses(DeadlockError) as found:
+def test_tries_that_fail_for_ever_are_deadlocks(does):
+    with refuses(DeadlockError):
         launch(
             f"{_TRIES.format(count=1)} X: {_TRY} {does} @!%p1 bra X; st.global.u32 [%rd0], %r5;",
             [np.zeros(1, "u4")],
             smem=64,
         )
-    assert ("tries have" in str(found.value)) == ("tries have" in says)

@@ -72,7 +72,7 @@ def test_lanes_that_went_ahead_wait_where_they_exchange_values():
 
 
 def test_lanes_that_went_ahead_and_took_two_paths_meet_at_a_collective():
-    """What each has in registers is its own, also where it went another way than the others."""
+    """Each lane keeps its own registers, also after another path than the others."""
     out, results = np.zeros(2, np.uint32), np.zeros(32, np.uint32)
     body = f"""{_LOCK} mov.u32 %r10, 7; and.b32 %r11, %r2, 3; setp.lt.u32 %p3, %r11, 2; @%p3 bra LOW;
         mul.lo.u32 %r10, %r2, 3; bra MEET; LOW: setp.eq.u32 %p3, %r11, 0; @%p3 bra MEET; add.u32 %r10, %r2, 50;

@@ -8,6 +8,7 @@ import torch
 
 import cutepy
 from cutepy.sim import MemoryAccessError
+from cutepy.sim.ptx import parse_module
 from tests.messages import refuses
 
 pytestmark = pytest.mark.dsl
@@ -74,8 +75,9 @@ def test_the_gmem_space_is_kept():
     a, b = torch.zeros(64), torch.zeros(64)
     with cutepy.simulate() as run:
         scale(a, b, 1.0)
-    assert "ld.global" in run.launches[0].ptx
-    assert "st.global" in run.launches[0].ptx
+    (function,) = parse_module(run.launches[0].ptx).functions.values()
+    accesses = [i.parts[:2] for i in function.instructions if i.parts[0] in ("ld", "st") and i.parts[1] != "param"]
+    assert {*accesses} == {("ld", "global"), ("st", "global")}
 
 
 @cute.kernel

@@ -1,4 +1,4 @@
-"""How fast the simulator is: the bounds that `cutepy bench sim` is to meet, on a quiet machine."""
+"""Speed of the simulator: bounds of `cutepy bench sim`, on a quiet machine."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a run counts: instructions by class, global memory traffic in sectors, MMAs, copies, waits, conflicts."""
+"""Counts of a run: instructions by class, global memory traffic in sectors, MMAs, copies, waits, conflicts."""
 
 import numpy as np
 import pytest

@@ -294,9 +294,15 @@ def test_another_thread_can_launch():
     np.testing.assert_array_equal(array, np.arange(CTAS * 32))
 
 
-@pytest.mark.parametrize(
-    ("more", "waves"), [("", 3), ("mbarrier.init.shared.b64 [%r9], 1; cp.async.bulk.commit_group;", 1)]
+PRODUCT = (
+    "{ .reg .f32 %z<4>; .reg .b32 %y<4>; mov.b32 %y0, 0; mov.b32 %y1, 0; mov.b32 %y2, 0; mov.b32 %y3, 0; "
+    "mov.b32 %z0, 0; mov.b32 %z1, 0; mov.b32 %z2, 0; mov.b32 %z3, 0; "
+    "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%z0,%z1,%z2,%z3}, {%y0,%y1,%y2,%y3}, {%y0,%y1}, "
+    "{%z0,%z1,%z2,%z3}; }"
 )
+
+
+@pytest.mark.parametrize(("more", "waves"), [("", 3), (PRODUCT, 1)], ids=["no tiles", "a product"])
 def test_workers_are_forked_once_the_second_wave_may_have_compiled(monkeypatch, more, waves):
     """Or at once, where instructions on tiles take the time."""
     begun = []
@@ -444,10 +450,11 @@ def _alive(pids):
 def test_ctrl_c_while_workers_are_waited_for_says_so(monkeypatch):
     from types import SimpleNamespace
 
+    from cutepy.sim.machine.cluster_queue import ClusterQueue
     from cutepy.sim.parallel.workers import Team
 
     engine = SimpleNamespace(launch=SimpleNamespace(name="k"), schedule=SimpleNamespace(each_round=None))
-    team = Team(lambda: engine, [], 2, lambda engine: None)
+    team = Team(lambda: engine, ClusterQueue([], 1), 2, lambda engine: None)
     team._waves, team._end = [None], 0  # workers have all of it
     team._busy.add(None)
 

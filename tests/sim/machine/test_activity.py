@@ -1,4 +1,4 @@
-"""What observers are told of barriers: who, and how much."""
+"""Events of barriers: the lanes and the amounts that observers are given."""
 
 import numpy as np
 import pytest

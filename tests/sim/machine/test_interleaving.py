@@ -221,7 +221,7 @@ END:
 
 
 def test_one_who_slept_goes_on_from_where_it_stops():
-    """What wakes as its wait is over, and stops behind it, comes there once: it does not sleep again."""
+    """A thread that wakes behind its wait arrives there once: it does not sleep again."""
 
     class UntilItSleeps(Interleaving):
         waits = sleeps = False

@@ -1,4 +1,4 @@
-"""What a launch says of itself: the CTAs that are resident, and the shared memory of each."""
+"""A launch's attributes: resident CTAs, and the shared memory of each."""
 
 import numpy as np
 import pytest
@@ -126,7 +126,7 @@ def test_clusters_are_explicit_if_they_are_asked_for(cluster):
 
 @pytest.mark.parametrize("cluster", [(2, 1, 1), (1, 2, 1), (1, 2, 4), (3,), (1, 3)])
 def test_a_kernel_may_say_its_cluster(cluster):
-    """Which then need not be asked for; extents that it leaves out are 1."""
+    """The launch then need not give the cluster; extents that it leaves out are 1."""
     names = ("x", "y", "z")
     stores = "".join(
         f"mov.u32 %r1, %cluster_nctaid.{n}; st.global.u32 [%rd1+{4 * k}], %r1;" for k, n in enumerate(names)

@@ -47,7 +47,7 @@ def test_what_comes_late_completes_in_the_order_that_the_name_says():
 
 
 def test_operations_complete_as_they_are_issued_unless_a_policy_says_otherwise():
-    """What a policy of one's own leaves out is done at once, the oldest first."""
+    """Operations that a user's policy leaves out complete at once, the oldest first."""
     assert CompletionPolicy().completes_at_issue(None)
     assert CompletionPolicy().choose(range(3)) == 0
 

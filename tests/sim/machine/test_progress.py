@@ -1,4 +1,4 @@
-"""How many threads go on together from where lanes have met."""
+"""Number of threads that go on together after lanes reconverge."""
 
 import pytest
 

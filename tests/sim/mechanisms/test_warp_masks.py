@@ -1,4 +1,4 @@
-"""What the lanes of a warp exchange, by masks that name who takes part."""
+"""Member masks of the operations that exchange values within a warp."""
 
 import pytest
 

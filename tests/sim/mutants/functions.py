@@ -1,4 +1,4 @@
-"""Which Python function and line each line of PTX came from: names of mutants that survive a change of registers."""
+"""Python functions and lines of PTX lines: names of mutants that survive a change of registers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import linecache
 from functools import cache
 from pathlib import Path
 
-from cutepy.sim.translate import linked
+from cutepy.sim.translate import Kernel
 
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -15,7 +15,7 @@ _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 def functions(ptx: str, kernel: str) -> dict[int, tuple[str, str]]:
     """Return, by line of the PTX, the innermost function of the source and its line; those without one are left out."""
     found = {}
-    for i in linked(ptx, kernel).function.instructions:
+    for i in Kernel(ptx, kernel).instructions:
         if i.source is not None:
             name = _function(i.source.file, i.source.line)
             if name:

@@ -1,4 +1,4 @@
-"""What mutants change: each operator takes a statement that synchronises, and gives other texts for it.
+"""Mutation operators: each takes a statement that synchronises, and gives other texts for it.
 
 A synchronisation is removed, made weaker in its scope, its semantics or its kind, given another count, parity, number
 of bytes or of groups, or another barrier, or exchanged with the access or synchronisation that stands next to it.
@@ -14,8 +14,9 @@ from itertools import pairwise
 from tests.sim.mutants.functions import functions
 from tests.sim.mutants.statements import Statement, Unit, sequences, statements
 
+_INLINED = re.compile(r", function_name [^\n]*")
 _GROUP = re.compile(
-    r"(mbarrier|barrier\.cluster|bar|barrier|wgmma|griddepcontrol|membar|elect)\.\w+|fence\.(proxy\.async|proxy|\w+)|setmaxnreg|"
+    r"(mbarrier|barrier\.cluster|bar|barrier|wgmma|griddepcontrol|membar|elect|tcgen05)\.\w+|fence\.(proxy\.async|proxy|\w+)|setmaxnreg|"
     r"cp\.async\.(bulk\.(commit_group|wait_group|tensor)|bulk|mbarrier|commit_group|wait_group|wait_all)|cp\.async|\w+"
 )
 _BYTES = 16
@@ -50,7 +51,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """What tells it from others, such as "count at TmaRing.fill: mbarrier.arrive.expect_tx ..."."""
+        """A name that is unique among mutants, such as "count at TmaRing.fill: mbarrier.arrive.expect_tx ..."."""
         return f"{self.operator} at {self.function or f'line {self.line}'}: {self.what}"
 
     @property
@@ -75,6 +76,8 @@ def mutants(ptx: str, kernel: str) -> list[Mutant]:
         for before, after, text in _exchanged(ptx, sequence):
             line = ptx.count("\n", 0, (before if before.key.synchronises else after).key.start) + 1
             what = f"{before.key.body} <-> {after.key.body}"
+            # A place of an inlined call is named by a .loc before it, which may have moved behind it.
+            text = _INLINED.sub("", text)
             found.setdefault(text, Mutant("moved", what, line, text))
     of_line = functions(ptx, kernel)
     named = [(m, *of_line.get(m.line, ("", ""))) for m in found.values()]

@@ -17,10 +17,16 @@ _GUARD = re.compile(r"@!?([\w$%]+)\s+")
 _REGISTER = re.compile(r"%[A-Za-z_$][\w$]*(?:\.[xyzw]\b)?|\b[pP]\d*\b|\b[A-Z]\w*\b(?=\s*[,;])")
 _SYNCHRONISES = re.compile(
     r"mbarrier\.|fence\b|membar\b|bar\.|barrier\.|wgmma\.(fence|commit_group|wait_group)|"
-    r"cp\.async\.(bulk\.)?(commit_group|wait_group|wait_all)|cp\.async\.mbarrier|griddepcontrol|setmaxnreg|elect\.sync"
+    r"cp\.async\.(bulk\.)?(commit_group|wait_group|wait_all)|cp\.async\.mbarrier|griddepcontrol|setmaxnreg|elect\.sync|"
+    r"tcgen05\.(commit|dealloc)"
 )
-_ACCESSES = re.compile(r"(ld|st|atom|red|ldmatrix|stmatrix|cp|wgmma\.mma_async|multimem|tensormap)\b(?!\.param)")
-_WRITES_NONE = re.compile(r"(st|red|bra|brx|cp|fence|membar|bar|barrier|stmatrix|prefetch|ret|exit|trap|setmaxnreg)\b")
+_ACCESSES = re.compile(
+    r"(ld|st|atom|red|ldmatrix|stmatrix|cp|wgmma\.mma_async|tcgen05\.(ld|st|mma|cp|shift)|multimem|tensormap)\b(?!\.param)"
+)
+_WRITES_NONE = re.compile(
+    r"(st|red|bra|brx|cp|fence|membar|bar|barrier|stmatrix|prefetch|ret|exit|trap|setmaxnreg|"
+    r"tcgen05\.(st|mma|cp|shift|commit|dealloc))\b"
+)
 
 
 def is_synchronisation(opcode: str) -> bool:
@@ -54,12 +60,12 @@ class Statement:
 
     @property
     def synchronises(self) -> bool:
-        """Whether it is one of those that mutants change."""
+        """True for a statement that mutants change."""
         return is_synchronisation(self.opcode)
 
     @property
     def matters(self) -> bool:
-        """Whether something may be ordered after it, or before: it synchronises, or accesses memory."""
+        """True if another statement may be ordered by it: it synchronises, or accesses memory."""
         pure = self.opcode.startswith("elect") or self.opcode.startswith("ld.param")
         return not pure and (self.synchronises or _ACCESSES.match(self.opcode) is not None)
 
@@ -93,7 +99,7 @@ class Unit:
 
     @property
     def matters(self) -> bool:
-        """Whether something may be ordered after it, or before."""
+        """True if another statement may be ordered by one of these."""
         return any(s.matters for s in self.statements)
 
     @property

@@ -37,7 +37,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant.
+    """Outcome of a mutant.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What the tests of machine code share."""
+"""Fixtures of the tests of machine code."""
 
 import pytest
 

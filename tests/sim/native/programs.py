@@ -24,7 +24,7 @@ def _run(patch, is_native, body, arrays, **shape):
         if not is_native:
             inner.setattr(compiler, "_provided", [])
         inner.setattr(machine_code._Compiled, "run", counted)
-        translate._programs.clear()
+        translate._program.cache_clear()
         before = [a.copy() for a in arrays]
         try:
             found = launch(body, arrays, **shape).launches[0].stats
@@ -196,7 +196,37 @@ def _templates():
         yield f"cvt.rn.{half}x2.f32 {{r}}, {{f}}, {{f}};"
 
 
+def _templates_of_sm100():
+    for op in ("add", "sub", "mul"):
+        yield f"{op}.f32x2 {{d}}, {{d}}, {{d}};"
+        yield f"{op}.rn.ftz.f32x2 {{d}}, {{d}}, {{d}};"
+    for ftz in ("", ".ftz"):
+        yield f"fma.rn{ftz}.f32x2 {{d}}, {{d}}, {{d}}, {{d}};"
+    for half in ("f16", "bf16"):
+        yield f"add.f32.{half} {{f}}, {{h}}, {{f}};"
+        yield f"sub.rn.sat.f32.{half} {{f}}, {{h}}, {{f}};"
+        yield f"fma.rn.f32.{half} {{f}}, {{h}}, {{h}}, {{f}};"
+    for op in ("min", "max"):
+        for modifiers in ("", ".ftz", ".NaN", ".abs", ".ftz.NaN.abs"):
+            yield f"{op}{modifiers}.f32 {{f}}, {{f}}, {{f}}, {{f}};"
+            yield f"{op}{modifiers.replace('.abs', '')}.f32 {{f}}, {{f}}, {{f}};"
+        for modifiers in ("", ".NaN", ".abs", ".abs.NaN"):
+            yield f"redux.sync.{op}{modifiers}.f32 {{f}}, {{f}}, -1;"
+    for mode in ("rz", "rp", "rz.satfinite", "rp.satfinite"):
+        yield f"cvt.{mode}.ue8m0x2.f32 {{h}}, {{f}}, {{f}};"
+        yield f"cvt.{mode}.ue8m0x2.bf16x2 {{h}}, {{r}};"
+    yield "cvt.rn.bf16x2.ue8m0x2 {r}, {h};"
+    for narrow in ("e4m3x2", "e5m2x2", "e2m3x2", "e3m2x2"):
+        yield f"cvt.rn.satfinite.{narrow}.f32 {{h}}, {{f}}, {{f}};"
+        yield f"cvt.rn.satfinite.relu.{narrow}.f32 {{h}}, {{f}}, {{f}};"
+        yield f"cvt.rn.f16x2.{narrow} {{r}}, {{h}};"
+        yield f"cvt.rn.relu.f16x2.{narrow} {{r}}, {{h}};"
+    yield "< .reg .b8 %e0; .reg .b8 %e1; mov.b16 <%e0, %e1>, {h}; cvt.rn.f16x2.e2m1x2 {r}, %e0; >"
+    yield "< .reg .b8 %e0; cvt.rn.satfinite.e2m1x2.f32 %e0, {f}, {f}; mov.b16 {h}, <%e0, %e0>; >"
+
+
 TEMPLATES = list(_templates())
+TEMPLATES_OF_SM100 = list(_templates_of_sm100())
 _COUNTS = {"r": 8, "d": 4, "f": 8, "h": 4, "p": 4}
 _NAMES = {"r": "%r", "d": "%rd2", "f": "%f", "h": "%h", "p": "%p"}
 

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cutepy.sim import Observer, translate
+from cutepy.sim.arithmetic import minifloat
 from cutepy.sim.machine.events import Access
 from cutepy.sim.native import ledger, writer
 from cutepy.sim.native.instructions import is_native
 from cutepy.sim.native.machine_code import MachineCode
 from tests.sim.kernels.launching import launch, ptx_module
-from tests.sim.native.programs import FLOATS, LOAD, TEMPLATES, filled, inputs, same
+from tests.sim.native.programs import FLOATS, LOAD, TEMPLATES, TEMPLATES_OF_SM100, filled, inputs, same
+from tests.sim.operands import aligned
 
 pytest.importorskip("cutlass")
 
@@ -47,9 +49,9 @@ _BY_NUMPY = {"ex2.approx.f32"}
 """Powers are the mathematics library's."""
 
 
-def _instructions(statements):
+def _instructions(statements, target="sm_90a"):
     """Return instructions, and the kinds of their registers."""
-    program = translate.translate(ptx_module("\n".join(statements), 0), "k")
+    program = translate.Kernel(ptx_module("\n".join(statements), 0, target), "k").program()
     return program.function.instructions, program.kinds
 
 
@@ -145,6 +147,40 @@ def test_every_instruction(patched, start):
         same(patched, body, arrays, block=(96, 1, 1))
 
 
+@pytest.mark.parametrize("start", range(0, len(TEMPLATES_OF_SM100), 15))
+def test_every_instruction_of_sm100(patched, start):
+    rng = np.random.default_rng(start)
+    chosen = [filled(template, rng) for template in TEMPLATES_OF_SM100[start : start + 15]]
+    arrays = [inputs(rng, 96), np.zeros(32 * 96, np.uint32)]
+    same(patched, _program(rng, chosen), arrays, block=(96, 1, 1), target="sm_100a")
+    instructions, kinds = _instructions(chosen, "sm_100a")
+    assert all(is_native(i, kinds) for i in instructions[:-1])
+
+
+@pytest.mark.parametrize("narrow", ["e4m3x2", "e5m2x2", "e2m3x2", "e3m2x2", "e2m1x2"])
+def test_every_number_between_narrow_ones(patched, narrow):
+    """Numbers of each format, between them, beyond the last and next to all of these, rounded and widened again."""
+    table = minifloat.table(narrow.removesuffix("x2"))
+    numbers = np.unique(np.abs(table[np.isfinite(table)]))
+    middles = (numbers[1:] + numbers[:-1]) / np.float32(2)
+    edges = np.concatenate(
+        [numbers, middles, numbers[-1:] * np.float32(1.25), np.float32([np.inf, np.nan, 1e-45, 1e-30])]
+    )
+    with np.errstate(invalid="ignore"):
+        near = np.concatenate([edges, np.nextafter(edges, np.float32(0)), np.nextafter(edges, np.float32(np.inf))])
+    values = np.concatenate([near, -near]).astype(np.float32)
+    count = -(-len(values) // 96) * 96
+    register, kind = ("%e", ".reg .b8 %e;") if narrow == "e2m1x2" else ("%h0", "")
+    bits = 8 if narrow == "e2m1x2" else 16
+    body = f"""{kind} mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mad.lo.u32 %r0, %r1, 96, %r0;
+    mul.wide.u32 %rd2, %r0, 4; add.u64 %rd3, %rd0, %rd2; ld.global.f32 %f0, [%rd3]; neg.f32 %f1, %f0;
+    mul.wide.u32 %rd2, %r0, 8; add.u64 %rd4, %rd1, %rd2; cvt.rn.satfinite.{narrow}.f32 {register}, %f1, %f0;
+    cvt.u32.u{bits} %r2, {register}; cvt.rn.f16x2.{narrow} %r3, {register};
+    st.global.u32 [%rd4], %r2; st.global.u32 [%rd4+4], %r3;"""
+    arrays = [np.resize(values, count), np.zeros(2 * count, np.uint32)]
+    same(patched, body, arrays, block=(96, 1, 1), grid=(count // 96, 1, 1), target="sm_100a")
+
+
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32), block=st.sampled_from([1, 7, 32, 40, 64]), grid=st.integers(1, 3))
 def test_random_programs(patched, seed, block, grid):
@@ -206,6 +242,23 @@ def test_loads_and_stores(patched, bits, count, pattern, block):
     same(patched, body, arrays, block=(block, 1, 1), grid=(2, 1, 1), smem=66 * size)
 
 
+@pytest.mark.parametrize("kind", ["v8.u32", "v4.u64"])
+@pytest.mark.parametrize("order", ["mov.u32 %r20, 3;", "xor.b32 %r20, %r21, 5;", "mov.u32 %r20, %r21;"])
+def test_loads_and_stores_of_256_bits(patched, kind, order):
+    """The same place, places in another order, and one after the other; by 45 lanes, and by all of two warps."""
+    items = ", ".join(f"%r{n}" for n in range(8)) if kind == "v8.u32" else ", ".join(f"%rd1{n}" for n in range(4))
+    body = f"""
+    mov.u32 %r21, %tid.x; {order} mul.wide.u32 %rd20, %r20, 32; mul.wide.u32 %rd21, %r21, 32;
+    add.u64 %rd20, %rd0, %rd20; add.u64 %rd22, %rd1, %rd21;
+    ld.global.{kind} {{{items}}}, [%rd20+32]; st.global.{kind} [%rd22], {{{items}}};
+    add.u64 %rd23, %rd1, %rd20; sub.u64 %rd23, %rd23, %rd0; st.global.{kind} [%rd23+2048], {{{items}}};
+    """
+    source, result = aligned(66 * 32), aligned(64 * 64)
+    source[:] = np.random.default_rng(0).integers(0, 256, source.size)
+    for block in (45, 64):
+        same(patched, body, [source, result], block=(block, 1, 1), target="sm_100a")
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -239,7 +292,7 @@ def test_errors_are_numpys(patched, wrong):
 
 
 def test_ranges_that_are_read_and_written_are_numpys(patched):
-    """What processes compare: each byte, of all sizes of accesses."""
+    """Recorded ranges equal numpy's: each byte, for all sizes of accesses."""
     from cutepy.sim.engine import Engine
     from cutepy.sim.parallel.footprint import Footprint
 

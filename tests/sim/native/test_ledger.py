@@ -1,4 +1,4 @@
-"""What compiling is weighed against: what numpy took, and how much of that is to come."""
+"""Costs of compiling against those of numpy: time taken so far, and time to come."""
 
 from types import SimpleNamespace
 

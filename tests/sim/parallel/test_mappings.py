@@ -1,4 +1,4 @@
-"""Which memory a fork would share."""
+"""Memory mappings that a fork would share."""
 
 import mmap
 import sys

@@ -1,13 +1,16 @@
-"""How grids are dealt out to waves."""
+"""Partition of grids into waves."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from cutepy.sim.machine.cluster_queue import ClusterQueue
+from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.lanes import cluster_order
 from cutepy.sim.machine.launch import may_run_in_any_order
 from cutepy.sim.parallel.waves import deal
+from cutepy.sim.translate import Kernel
 
 MODULE = """.version 8.7
 .target sm_90a
@@ -26,8 +29,7 @@ def launch(ctas, cluster=1, ptx="", cooperative=False, resident_ctas=132, called
         block=block,
         cluster=extents,
         order=cluster_order(grid, extents),
-        ptx=MODULE.format(body=ptx, called=called, other=other),
-        kernel="kernel",
+        entry=Kernel(MODULE.format(body=ptx, called=called, other=other), "kernel"),
         cooperative=cooperative,
         resident_ctas=resident_ctas,
     )
@@ -45,7 +47,7 @@ def launch(ctas, cluster=1, ptx="", cooperative=False, resident_ctas=132, called
     ],
 )
 def test_waves_are_of_about_equal_size_and_keep_clusters_together(ctas, cluster, sizes):
-    waves = deal(launch(ctas, cluster))
+    waves = [*deal(launch(ctas, cluster))]
     assert [len(wave) for wave in waves] == sizes
     np.testing.assert_array_equal(np.concatenate(waves), np.arange(ctas))
 
@@ -106,6 +108,7 @@ def test_ctas_that_may_wait_for_each_other_are_resident_together(options, sizes)
         ("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r0], 1, [%r1];", True),
         ("ld.volatile.shared.u32 %r0, [%r1];", True),
         ("ld.volatile.global.u32 %r0, [%rd0];", False),
+        ("ld.mmio.relaxed.sys.global.u32 %r0, [%rd0];", False),
     ],
 )
 def test_what_shows_the_order_of_ctas(ptx, expected):
@@ -117,3 +120,39 @@ def test_what_other_kernels_of_the_module_do_shows_nothing():
     waits = "ld.acquire.gpu.global.u32 %r0, [%rd0];"
     assert may_run_in_any_order(launch(1, called=waits))
     assert not may_run_in_any_order(launch(1, ptx="call.uni called;", called=waits))
+
+
+CANCEL = """.shared .align 16 .b8 s[32];
+clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [s], [s+16];"""
+
+
+@pytest.mark.parametrize(
+    ("ctas", "cluster", "sizes"), [(1, 1, [1]), (5, 1, [3, 2]), (8, 4, [4, 4]), (100, 1, [34, 34, 32])]
+)
+def test_half_of_the_clusters_wait_where_others_may_take_them(ctas, cluster, sizes):
+    asks = launch(ctas, cluster)
+    ptx = MODULE.format(body=CANCEL, called="", other="").replace("8.7\n.target sm_90a", "8.8\n.target sm_100a")
+    asks.entry = Kernel(ptx, "kernel")
+    assert [len(wave) for wave in deal(asks)] == sizes
+    assert not may_run_in_any_order(asks)
+
+
+class Granting(CompletionPolicy):
+    def grants(self, left, beyond):
+        return True
+
+
+def test_a_queue_gives_each_cluster_once():
+    """As part of a wave that begins, or to who asks; an empty wave does not begin."""
+    queue = ClusterQueue([np.arange(4), np.array([4, 5]), np.array([6, 7, 8, 9])], 2)
+    assert (queue.beyond, queue.left) == (3, 3)
+    waves = iter(queue)
+    assert next(waves).tolist() == [0, 1, 2, 3]
+    assert [queue.cancel(None), queue.cancel(None), queue.cancel(None)] == [4, 6, None]
+    assert queue.left == 1
+    assert [wave.tolist() for wave in waves] == [[8, 9]]
+    assert queue.left == 0
+    assert queue.cancel(Granting()) is None
+    queue = ClusterQueue([np.arange(2), np.array([2, 3])], 2)
+    queue.begin(0)
+    assert [queue.cancel(Granting()), queue.cancel(Granting())] == [2, None]

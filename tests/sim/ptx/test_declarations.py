@@ -1,4 +1,4 @@
-"""What PTX declares and computes before it runs: read, or refused, and never dropped."""
+"""PTX declarations and constant expressions are read or refused, and never dropped."""
 
 import re
 import struct
@@ -13,6 +13,7 @@ from cutepy.sim.ptx import Address, Immediate, Parameter, Register, Symbol, Vect
 from cutepy.sim.ptx.constants import evaluate
 from cutepy.sim.ptx.declarations import read_parameters, read_variables
 from cutepy.sim.ptx.model import Reference
+from cutepy.sim.ptx.names import Names
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 from tests.messages import refuses
 
@@ -391,3 +392,12 @@ def test_no_token_is_dropped():
             kept.append((match[0], _SAMPLE[max(0, match.start() - 20) : match.end() + 20]))
     unexpected = [one for one in kept if one[0] not in _MAY_MISS]
     assert not unexpected, "\n".join(map(str, unexpected))
+
+
+def test_a_brace_too_many_closes_nothing():
+    names = Names({}, {}, {})
+    names.add_label("L", 0)
+    with pytest.raises(AssertionError):
+        names.close()
+    names.rewind()
+    assert names.label("L") == 0

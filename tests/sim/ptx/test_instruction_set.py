@@ -2,9 +2,10 @@
 
 import pytest
 
+from cutepy.sim.ptx import features
 from cutepy.sim.ptx.instruction_set import CLASSES, EFFECTS, ROWS, traits
 from cutepy.sim.semantics import MEANINGS
-from cutepy.sim.translate.emitter import provided
+from cutepy.sim.translate.emitter import provided, refused_modifier
 
 
 def test_the_words_of_rows_are_those_that_are_explained():
@@ -27,3 +28,43 @@ def test_an_instruction_with_a_meaning_is_plain(name):
 )
 def test_state_spaces_of_opcodes_that_name_none(opcode, loads, stores):
     assert (traits(opcode).loads, traits(opcode).stores) == (loads, stores)
+
+
+@pytest.mark.parametrize(
+    ("opcode", "part"),
+    [
+        ("add.sat.s32", None),
+        ("add.sat.u32", "u32"),
+        ("ld.global.b64", None),
+        ("ld.global.b128", "b128"),
+        ("mma.sync.aligned.m8n8k4.row.col.rn.f64.f64.f64.f64", None),
+        ("mma.sync.aligned.m8n8k4.row.col.rz.f64.f64.f64.f64", "rz"),
+        ("multimem.st.weak.b32", "multimem"),
+    ],
+)
+def test_what_ptx_has_not_and_what_is_not_simulated_is_refused(opcode, part):
+    assert refused_modifier(opcode) == part
+
+
+def test_a_row_has_all_that_its_instruction_needs():
+    """The table of features names special registers, refused instructions and modifiers of any instruction."""
+    of_rows = {name.partition(".")[0] for name in ROWS}
+    assert {first for first, _ in features.listed()} & of_rows == set()
+
+
+@pytest.mark.parametrize(
+    ("opcode", "version", "least"),
+    [
+        ("szext.wrap.s32", None, ((7, 6), "sm_70")),
+        ("lop3.or.b32", None, ((8, 2), "sm_70")),
+        ("mbarrier.arrive.expect_tx.shared::cta.b64", None, ((8, 0), "sm_90")),
+        ("mbarrier.arrive.shared.b64._", None, ((7, 1), "sm_80")),
+        ("cvt.rn.satfinite.e4m3x2.f32", None, ((8, 1), "sm_89")),
+        ("cvt.rn.satfinite.e4m3x2.f32", (8, 0), ((7, 8), "sm_90")),
+        ("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16", None, ((8, 2), "sm_90a")),
+        ("add.rn.f32", None, ((1, 0), "")),
+        ("ld.global.L1::no_allocate.f32", None, ((7, 4), "sm_70")),
+    ],
+)
+def test_needs_are_those_of_all_beginnings_and_of_modifiers(opcode, version, least):
+    assert features.needs(opcode, version) == least

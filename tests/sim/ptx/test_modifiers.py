@@ -137,6 +137,7 @@ def test_each_way_is_in_the_usual_order():
         assert is_spelled(usual(opcode)), (name, way, usual(opcode))
 
 
-@pytest.mark.parametrize("opcode", ["tcgen05.mma", "st.bulk.weak", "ld.global.v8.b32", "cvt.rs.f16x2.f32"])
-def test_instructions_of_newer_gpus_are_named(opcode):
-    assert "sm_100" in refused_spelling(opcode)[0]
+def test_instructions_of_newer_gpus_that_are_not_simulated_are_named():
+    assert "sm_100" in refused_spelling("multimem.ld_reduce.relaxed.gpu.global.add.acc::f16.v2.f16")[0]
+    load = "cp.async.bulk.tensor.3d.shared::cta.global.im2col::w.mbarrier::complete_tx::bytes"
+    assert "halo" in refused_spelling(load)[0]

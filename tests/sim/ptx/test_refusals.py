@@ -265,10 +265,10 @@ def test_what_is_outside_of_functions_is_refused_with_its_place(text):
 ELSEWHERE = [
     (HEAD + "  /* never\n ends\n", 4, 3),
     (HEAD + ".entry k() {\n  mov.u32 /* a\n ret; }\n", 5, 11),
-    (HEAD.replace("sm_90a", "sm_100a"), 2, 9),
+    (HEAD.replace("sm_90a", "sm_130a"), 2, 9),
     (HEAD.replace("sm_90a", "foo"), 2, 9),
     (HEAD.replace("sm_90a", "compute_85"), 2, 9),
-    (HEAD.replace("sm_90a", "compute_100a"), 2, 9),
+    (HEAD.replace("sm_90a", "compute_130a"), 2, 9),
     (HEAD.replace("8.7", "10.0"), 1, 10),
     (HEAD.replace("8.7", "9"), 1, 10),
     (HEAD + ".shared .u64 s;\n.global .u64 a = b;", 5, 18),

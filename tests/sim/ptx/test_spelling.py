@@ -8,8 +8,15 @@ import pytest
 from cutepy import load_ptx
 from cutepy.sim.ptx.spelling import usual
 
-# The order of the ISA's syntax, and others.
+# The order of the ISA's syntax, and others; tcgen05 is assembled for sm_100a.
 _TAKEN = """
+tcgen05.cp.cta_group::1.32x128b.warpx4: tcgen05.cp.cta_group::1.warpx4.32x128b tcgen05.cp.32x128b.cta_group::1.warpx4
+tcgen05.cp.cta_group::1.64x128b.warpx2::02_13: tcgen05.cp.cta_group::1.warpx2::02_13.64x128b
+tcgen05.ld.sync.aligned.32x32b.x1.b32: tcgen05.ld.32x32b.sync.aligned.x1.b32
+tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64: \
+  tcgen05.commit.mbarrier::arrive::one.cta_group::1.shared::cluster.b64
+tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32: tcgen05.alloc.sync.aligned.cta_group::1.shared::cta.b32
+tcgen05.mma.cta_group::1.kind::f16: tcgen05.mma.kind::f16.cta_group::1
 vote.sync.ballot.b32: vote.b32.sync.ballot vote.ballot.sync.b32 vote.b32.ballot.sync
 shfl.sync.idx.b32: shfl.idx.sync.b32 shfl.sync.b32.idx shfl.b32.idx.sync
 match.any.sync.b32: match.any.b32.sync match.sync.b32.any match.sync.any.b32

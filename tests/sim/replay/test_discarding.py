@@ -63,7 +63,7 @@ VARIES = {
     "setp.ne.u32 %p3, %r6, %r7; setp.ge.u32 %p4, %r1, 32; @!%p4 st.shared.u32 [%r2+256], %r1; @%p3 bra ON; bar.sync 1; "
     "ON: mov.u32 %r8, 0; @%p4 ld.shared.u32 %r8, [%r2+128]; and.b32 %r8, %r8, 0; " + STORES,
 }
-"""What comes out alike where all words are."""
+"""Bodies with one result for all values of the words."""
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ OWN = {
     "@%p2 st.shared.u32 [%r0], 4711; @%p2 st.global.u32 [%rd1], %r9;",
     "a count": "@%p2 atom.shared.add.u32 %r8, [%r0], 1; setp.eq.u32 %p3, %r8, 1; @%p3 st.global.u32 [%rd1], 1;",
 }
-"""What no usual value is like, but what the CTA before has left."""
+"""Bodies that need a value as the CTA before leaves it, and no usual value."""
 
 
 @pytest.mark.parametrize("name", OWN)

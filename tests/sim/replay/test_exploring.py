@@ -62,7 +62,7 @@ def test_what_depends_on_the_schedule_is_told_with_its_seed():
                     f"first [{first}] of a tensor of shape (16,) and type uint32: {x[first]}, not {first - 1}"
                     in one.what
                 )
-    assert f'policy="schedule:{min(differing)}"' in str(exploration)
+    pins(str(exploration))
 
 
 def test_what_does_not_depend_on_it_is_the_same_bit_for_bit():
@@ -167,8 +167,6 @@ def test_the_command_line_prints_seeds_witnesses_and_reproducers(tmp_path):
     options = ["--schedules", "4", "--seed", "5", "--replay", "--reproducers", str(folder)]
     result = CliRunner().invoke(app, ["sanitize", *options, str(script)])
     assert result.exit_code == 1
-    assert "4 schedules, seeds 5 to 8: 4 end with another result" in result.output
+    pins(result.output)
     assert "seed 5, values:" in result.output
-    assert "= witness: holding back the st write of warp 1" in result.output
-    assert '= to play it: cutepy.simulate(policy="hold:' in result.output
     assert [path.name for path in folder.iterdir()] == ["00_unordered_read.py"]

@@ -7,7 +7,7 @@ from cutepy.binaries.ptxas import assemble, find_ptxas
 from cutepy.frontends import load_ptx
 from cutepy.sim.replay.reproducers.instrument import VARIABLE, Delay, with_delays
 from cutepy.sim.replay.reproducers.scripts import loadable
-from cutepy.sim.translate import linked
+from cutepy.sim.translate import Kernel
 from tests.messages import refuses
 from tests.sim.replay.kernels import HEADER
 
@@ -46,9 +46,9 @@ def texts(function):
 
 
 def test_each_instruction_can_be_delayed_and_nothing_else_is_changed():
-    function = linked(MANY, "k").function
+    function = Kernel(MANY, "k").function
     for i in function.instructions:
-        delayed = linked(with_delays(MANY, function, [Delay(i.index, 2, (0, 0, 0))]), "k").function
+        delayed = Kernel(with_delays(MANY, function, [Delay(i.index, 2, (0, 0, 0))]), "k").function
         own = [n for n, text in enumerate(texts(delayed)) if "%cutepy" in text]
         assert [text for n, text in enumerate(texts(delayed)) if n not in own] == texts(function)
         assert own == list(range(i.index, i.index + len(own)))
@@ -58,7 +58,7 @@ def test_each_instruction_can_be_delayed_and_nothing_else_is_changed():
 
 
 def test_delays_change_no_value():
-    function = linked(MANY, "k").function
+    function = Kernel(MANY, "k").function
     delays = [Delay(i.index, i.index % 4, None) for i in function.instructions]
     for text in (MANY, with_delays(MANY, function, delays)):
         x = np.zeros(1024, np.uint32)
@@ -77,7 +77,7 @@ def test_a_delay_is_of_one_warp_of_one_cta_and_keeps_the_guard():
         + "mov.u32 %r2, %ctaid.x; mad.lo.u32 %r0, %r2, 128, %r0; mul.wide.u32 %rd1, %r0, 4; add.u64 %rd0, %rd0, %rd1;\n"
         + "and.b32 %r3, %r0, 1; setp.eq.u32 %p0, %r3, 0;\n@!%p0 st.global.u32 [%rd0], %r0;\nret; }"
     )
-    function = linked(text, "k").function
+    function = Kernel(text, "k").function
     store = next(i.index for i in function.instructions if i.parts[0] == "st")
     # Who would sleep stores a 7 instead.
     delayed = with_delays(text, function, [Delay(store, 2, (1, 0, 0))])
@@ -102,7 +102,7 @@ def test_our_gemm_parses_and_is_right_with_delays():
 
     def edit(ptx):
         kernel = next(line.split()[2].split("(")[0] for line in ptx.splitlines() if line.startswith(".visible .entry"))
-        function = linked(ptx, kernel).function
+        function = Kernel(ptx, kernel).function
         chosen = [
             i.index for i in function.instructions if i.parts[0] in ("wgmma", "mbarrier", "cp", "stmatrix", "bar")
         ]
@@ -115,7 +115,7 @@ def test_our_gemm_parses_and_is_right_with_delays():
 
 
 def test_an_instruction_that_is_not_in_the_text_is_refused():
-    function = linked(MANY, "k").function
+    function = Kernel(MANY, "k").function
     with refuses(ValueError):
         with_delays(MANY.replace("bar.sync 1, 32;", ""), function, [Delay(function.instructions[-2].index)])
 
@@ -124,5 +124,5 @@ def test_an_instruction_that_is_not_in_the_text_is_refused():
 def test_ptxas_takes_it():
     if not find_ptxas():
         pytest.skip("there is no ptxas")
-    function = linked(MANY, "k").function
+    function = Kernel(MANY, "k").function
     assemble(loadable(with_delays(MANY, function, [Delay(i.index, 1) for i in function.instructions])))

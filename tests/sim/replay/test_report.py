@@ -1,4 +1,4 @@
-"""What is told of a run in all: hazards with their witnesses, schedules with what differs, certificates."""
+"""Reports of a run: hazards with their witnesses, schedules with their differences, certificates."""
 
 import html
 import json
@@ -12,7 +12,7 @@ from cutepy.sim import HazardError, Run
 from cutepy.sim.machine.policies import HoldBack, Site, held_of, policy_named
 from cutepy.sim.replay import Report
 from cutepy.sim.sanitize import Hazards
-from tests.messages import refuses
+from tests.messages import pins, refuses
 from tests.sim.replay.kernels import RACE, module
 from tests.sim.replay.test_witnesses import SHOWN, watched
 from tests.sim.sanitize.sarif_rules import check_sarif
@@ -55,24 +55,23 @@ def test_json_has_the_schedules_that_were_played(report):
         "unused",
         "schedules",
         "certificates",
-        "any_rounds",
     ]
     (schedules,) = told["schedules"]
     assert (schedules["kernel"], schedules["launch"], schedules["played"]) == ("k", 0, 3)
     assert schedules["seeds"] == {"first": 5, "last": 7}
     for found in schedules["differ"]:
         assert (found["policy"], found["kind"]) == (f"schedule:{found['seed']}", "values")
-        assert "bytes differ, first [" in found["what"]
+        pins(found["what"])
     assert schedules["differ"]
     assert told["certificates"][0]["launches"] == 1
 
 
 def test_json_has_the_schedule_that_plays_a_hazard(report):
-    """Which plays it in another run, by its name."""
+    """The schedule's name plays the hazard in another run."""
     (hazard,) = json.loads(json.dumps(report.to_json()))["hazards"]
     witness = hazard["witness"]
     assert witness["kind"] == "values"
-    assert witness["how"].startswith("holding back the st write of warp 1 of CTA (0, 0, 0) at ")
+    pins(witness["how"])
     element, now, before = re.search(r"first \[(\d+)\] .*: (\d+), not (\d+)", witness["what"]).groups()
     for policy, value in ((None, before), (witness["policy"], now)):
         x = np.zeros(64, np.uint32)
@@ -91,7 +90,7 @@ def test_text_notebook_and_sarif_say_it_too(report):
     notes = log["runs"][0]["invocations"][0]["toolExecutionNotifications"]
     for said in (text, result["message"]["text"]):
         assert f"itness: {hazard.witness.said}" in said
-    assert f'= to play it: cutepy.simulate(policy="{hazard.witness.schedule}")' in text
+    pins(text)
     (explored,), (certificate,) = report.explorations, report.certificates
     for said, level in ((explored, "error"), (certificate, "note")):
         assert str(said) in text
@@ -106,7 +105,7 @@ def test_a_report_needs_no_memory_but_for_witnesses():
     with refuses(RuntimeError):
         run.report(replay=True)
     (hazard,) = run.report().played().hazards
-    assert hazard.witness.said.startswith("nothing changes: not played: a hazard is replayed on memory as it was")
+    pins(hazard.witness.said)
     assert Run((), None).report().is_clean
 
 
@@ -157,7 +156,7 @@ def test_names_of_what_is_held_back():
 
 
 def test_reports_of_several_runs_are_joined():
-    """What a line allows is in vain only if no run needs it."""
+    """A line's allowance is in vain only if no run needs it."""
     text = "st.shared.u32 [%r7], %r0; // cutepy: allow[unordered-read] why not\n"
     racing = RACE.replace("st.shared.u32 [%r7], %r0;", text)
     ordered = racing.replace("xor.b32", "bar.sync 0; xor.b32", 1)

@@ -48,7 +48,7 @@ def test_tickets_are_taken_in_every_order():
 def test_reductions_that_nobody_reads_commute():
     found, _ = explored("red.relaxed.gpu.global.add.u32 [%rd0], 1;", block=128)
     assert (found.schedules, found.is_complete, found.divergences) == (1, True, ())
-    assert str(found).endswith("all 1 schedules, up to the order of steps that commute: the same, bit for bit")
+    pins(str(found))
     assert explored(COUNTS, block=96)[0].schedules == 6  # here somebody might
 
 
@@ -172,7 +172,7 @@ def test_a_schedule_that_differs_withdraws_the_certificate(asked_early):
             assert run.certificates[0].is_certified
         assert run.explore(schedules="all").divergences
         assert not run.certificates[0].is_certified
-        assert "it depends on the schedule: schedule:" in run.certificates[0].reasons[0]
+        pins(run.certificates[0].reasons[0])
         run._sanitizer.restart()
 
 
@@ -207,6 +207,6 @@ def test_the_command_line_plays_all(tmp_path):
     )
     result = CliRunner().invoke(app, ["sanitize", "--schedules", "all", "--limit", "9", str(script)])
     assert result.exit_code == 1
-    assert "all 2 schedules, up to the order of steps that commute: some end with another result" in result.output
+    pins(result.output)
     assert 'cutepy.simulate(policy="schedule:' in result.output
     assert CliRunner().invoke(app, ["sanitize", "--schedules", "some", str(script)]).exit_code != 0

@@ -1,4 +1,4 @@
-"""What SARIF 2.1.0 and GitHub's code scanning require of a log: the rules for the objects that are written.
+"""Rules of SARIF 2.1.0 and GitHub's code scanning for the objects of a log.
 
 The properties, what they must hold and which are required are those of the specification's sections on these objects
 (3.13 and on) and of GitHub's page "SARIF support for code scanning". A property that isn't here is an error, so that

@@ -1,15 +1,11 @@
 """Analyses of a function: the sanitizer makes each of them once, however long the function runs and however often."""
 
-from fractions import Fraction
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from cutepy.sim import Run
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
-from cutepy.sim.sanitize.certificate.any_rounds.extensions import Steady, _Repeating, _Together, _Use
 from cutepy.sim.sanitize.order.uses import once
 from cutepy.sim.translate import control_flow
 
@@ -98,29 +94,3 @@ def test_an_analysis_is_kept_by_function():
     assert [analysis(one) for one in others] == list(range(3, 103))
     assert analysis(others[-1]) == 102
     assert analysis(first) == 103  # given up
-
-
-def paces_compared(monkeypatch, classes):
-    """Join a loop of classes of lanes that begin it together, and return how many paces that multiplies."""
-    loop, bar = SimpleNamespace(unit=0, meets=frozenset()), ("barrier 0", 0)
-    together = object.__new__(_Together)
-    together._deeds, together._beside, together._unsteady = [[]] * classes, {}, []
-    visits = [SimpleNamespace(loop=loop, of=n, times=[5, 6, 7]) for n in range(classes)]
-    together._by_loop = {(id(loop), visit.of): [visit] for visit in visits}
-    together._users = {bar: {n: [_Use(2, 5, 6)] for n in range(classes)}}
-    steady = [Steady(visit, 0, 3, 1, {bar: 1}, {bar: (1, 4)}) for visit in visits]
-    made = []
-    for name in ("__mul__", "__rmul__"):
-        multiplied = getattr(Fraction, name)
-        monkeypatch.setattr(Fraction, name, lambda a, b, by=multiplied: (made.append(a), by(a, b))[1])
-    found = together._join(steady[0], _Repeating(steady))
-    monkeypatch.undo()
-    assert sorted(one.visit.of for one, _ in found) == [*range(classes)]
-    assert {count for _, count in found} == {1}
-    return len(made)
-
-
-def test_paces_of_lanes_that_begin_together_are_compared_once(monkeypatch):
-    """Twice as many classes take twice as many comparisons, and not four times as many."""
-    few, many = (paces_compared(monkeypatch, classes) for classes in (64, 128))
-    assert few < many < 3 * few

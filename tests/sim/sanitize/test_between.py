@@ -1,4 +1,4 @@
-"""Where what is missing belongs: in the call that both operations are part of, and of the next round in loops only."""
+"""Place of a missing instruction: in the call that both operations are part of, and of the next round in loops only."""
 
 import pytest
 

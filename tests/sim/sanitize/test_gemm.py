@@ -15,7 +15,7 @@ from cutepy.sim import HazardError, Run
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.sanitize import repairs
-from tests.messages import refuses
+from tests.messages import pins, refuses
 
 pytestmark = [pytest.mark.dsl, pytest.mark.integration]
 
@@ -97,24 +97,7 @@ def test_a_stage_of_c_that_threads_have_read_is_not_overwritten_without_a_fence(
     (hazard,) = caught.value.hazards
     assert hazard.before.what == "ldmatrix read"
     assert hazard.after.what == "TMA write"
-    assert "sC stage" in str(hazard)
-
-
-@pytest.mark.first(1)
-@pytest.mark.parametrize(
-    ("extents", "sms", "steps"),
-    [((128, 128, 64 * 30), 132, {12}), ((1024, 512, 64 * 5), 1, {12}), ((256, 256, 64 * 36), 1, {12})],
-    ids=["many k tiles", "many tiles", "many k tiles in each of four tiles"],
-)
-def test_it_is_certified_for_any_number_of_further_rounds(extents, sms, steps):
-    """Six stages in two phases: 12 k-tiles, or 12 tiles of 5 k-tiles, come back to where they were."""
-    run = gemm(sms, extents=extents)
-    with simulate(sanitize=True) as simulation:
-        assert run()
-    (certificate,) = simulation.certificates
-    (found,) = (one for one in certificate.extends if one.holds)
-    assert {count for _, count in found.loops} == steps
-    assert len(found.loops) == 2
+    pins(str(hazard))
 
 
 def _mutate(monkeypatch, start, change):

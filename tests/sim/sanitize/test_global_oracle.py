@@ -29,7 +29,7 @@ SCOPES = {"cta": 1, "cluster": 2, "gpu": 3, "sys": 4}
 
 @dataclass(frozen=True)
 class Step:
-    """What a thread does, or for "bar.sync" its CTA; `thread` is 0 to 3, of CTAs of two, or clusters."""
+    """A thread's step, or its CTA's for "bar.sync"; `thread` is 0 to 3, of CTAs of two, or clusters."""
 
     thread: int
     operation: str
@@ -47,7 +47,7 @@ class Step:
     own: bool = False
     """Of several threads, each accesses the word of its number, and else all access the same."""
     alone: bool = False
-    """Whether its thread is the only one of a CTA, and its "cta" is a cluster."""
+    """Its thread is the only one of a CTA, and its "cta" is a cluster."""
 
     @property
     def cta(self):

@@ -1,4 +1,4 @@
-"""What is read before the first write to it is told with that write, and with the wait that lets it be read so."""
+"""Early reads are told with the first write after them, and with the wait that lets the read pass."""
 
 from types import SimpleNamespace
 
@@ -49,12 +49,8 @@ def test_a_copy_that_is_never_issued_is_told_where_a_launch_hangs(waits):
     first = found[0]
     assert (first.kind, found[-1].kind) == ("unordered-read", "deadlock")
     assert (first.before.what, first.after.what) == ("bulk copy write", "ld read")
-    assert first.missing.startswith("here the read came first, and nothing had written these bytes before")
-    if waits:
-        pins(first.missing)
-        assert "wait for the parity of that phase, 0" in first.advice[1]
-    else:
-        assert "wait for the mbarrier that counts its bytes" in first.advice[1]
+    pins(first.missing)
+    pins(first.advice[1])
     assert "uninitialised-read" not in {hazard.kind for hazard in found}
 
 
@@ -63,8 +59,8 @@ def test_a_copy_that_comes_after_who_has_read_is_told():
     (found,) = run_of(INIT, SHOW, FIRST, "fence.proxy.async;\nbar.sync 0;\n", COPY, wait(0), TAKE)
     assert found.kind == "uninitialised-read"
     assert (found.before.what, found.after.what) == ("bulk copy write", "ld read")
-    assert "nothing had written these bytes before" in found.advice[0]
-    assert "wait for the mbarrier that counts its bytes" in found.advice[1]
+    pins(found.advice[0])
+    pins(found.advice[1])
 
 
 def test_threads_that_write_after_who_has_read_are_told():
@@ -77,12 +73,11 @@ def test_a_wait_for_another_phase_is_named():
     """It passes while the copy is under way, or before that was issued."""
     found, *_ = run_of(INIT, SHOW, COPY, wait(0, parity=1), TAKE, wait(1), policy="late")
     assert found.kind == "unordered-read"
-    assert "the wait at" in found.advice[0]
-    assert "the copy's bytes count in phase 0" in found.advice[0]
+    pins(found.advice[0])
     first = COPY + wait(0) + KEEP + "fence.proxy.async;\nbar.sync 0;\n"
     (found,) = run_of(INIT, SHOW, first, COPY, TAKE, wait(1, parity=1))
-    assert "passed when phase 0 was over, and the copy's bytes count in phase 1" in found.advice[0]
-    assert "the parity of that phase, 1" in found.advice[1]
+    pins(found.advice[0])
+    pins(found.advice[1])
 
 
 def reads_of(threads, counts, warps=None):

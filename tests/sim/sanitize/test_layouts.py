@@ -1,4 +1,4 @@
-"""What a TMA load wrote, and MMAs read: told where they take other elements, or other types, and only there."""
+"""Layouts of TMA loads and of MMAs: told where elements or types differ, and only there."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What the sanitizer keeps of a long kernel does not grow with its length."""
+"""The sanitizer's memory does not grow with the length of a kernel."""
 
 import numpy as np
 import pytest

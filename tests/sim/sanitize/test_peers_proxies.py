@@ -1,4 +1,4 @@
-"""What threads of one CTA of a cluster write or read, and copies of another one touch: whose proxy fence counts."""
+"""Proxy fences between threads of one CTA of a cluster and copies of another one: either CTA's may count."""
 
 import numpy as np
 import pytest
@@ -136,7 +136,7 @@ def test_of_global_memory_a_fence_of_the_peer_does_not(there, here, fence):
 
 @pytest.mark.parametrize("fence", [FENCE, ALL])
 def test_nor_does_one_of_a_third_cta(fence):
-    """What CTA 3 has written, in another cluster, CTA 1 is shown, which fences, and meets CTA 0, which copies."""
+    """CTA 3 writes, in another cluster; CTA 1 is shown the write, fences, and meets CTA 0, which copies."""
     which = "mov.u32 %r8, %ctaid.x; setp.ge.u32 %p6, %r8, 2;\n"
     there = "@!%p6 bra FIRST;\n" + FILL + RAISE + "bra MET;\nFIRST:\n" + RAISED + "{}MET:\n" + MEET
     here = MEET + "@%p6 bra END;\n{}" + MINE + LOAD

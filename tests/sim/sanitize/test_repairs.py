@@ -18,7 +18,7 @@ from cutepy.sim.ptx.model import Immediate, Instruction, Register, Vector
 from cutepy.sim.sanitize import repairs
 from cutepy.sim.sanitize.assembler import assembled_by
 from cutepy.sim.sanitize.registers import RegisterHazard, register_hazards
-from cutepy.sim.translate import linked, translate
+from cutepy.sim.translate import Kernel
 from tests.messages import pins
 
 PACKED = Instruction(
@@ -33,7 +33,7 @@ def judge(monkeypatch, hazard, *advice):
     assembly = Assembly("13.0", (), tuple(advice)) if advice != (None,) else None
     monkeypatch.setattr(repairs, "assembly_of", lambda ptx: assembly)
     block = SimpleNamespace(instructions=(replace(MMA, index=9, line=45), *(i for i in (PACKED, ADD, MMA))))
-    (found,) = repairs.judged("", "kernel", [hazard], SimpleNamespace(blocks=[block]))
+    (found,) = repairs.judged(Kernel("", "kernel"), [hazard], SimpleNamespace(blocks=[block]))
     return found.kind
 
 
@@ -68,7 +68,7 @@ def test_moves_of_halves_are_made_good_by_every_ptxas(monkeypatch):
 
 def test_without_hazards_nobody_is_asked(monkeypatch):
     monkeypatch.setattr(repairs, "assembly_of", lambda ptx: pytest.fail("ptxas was asked"))
-    assert repairs.judged("", "kernel", [], SimpleNamespace(blocks=[])) == []
+    assert repairs.judged(Kernel("", "kernel"), [], SimpleNamespace(blocks=[])) == []
 
 
 def test_kernels_with_mmas_are_asked_about():
@@ -159,9 +159,8 @@ def test_kernels_with_setmaxnreg_are_asked_about():
 def test_spills_are_told_where_they_cost_most(spills, line, said):
     asked = mock.Mock(advice=(), resources=[KernelResources("kernel", 255, 8, 0, 16, 24, None)])
     asked.spills.return_value = spills
-    instructions = linked(SUMS, "kernel").function.instructions
     with assembled_by(lambda ptx: asked):
-        ((kind, _, _, side, cost),) = repairs.remarks(SUMS, "kernel", instructions)
+        ((kind, _, _, side, cost),) = repairs.remarks(Kernel(SUMS, "kernel"))
     assert (kind, side.instruction.line) == ("spilled-registers", line)
     pins(cost.wrong)
     assert ("..." in cost.wrong) == (spills is not None and len(spills) > 3)
@@ -189,8 +188,8 @@ ret;
 def test_sums_of_16_bits_between_mmas_are_no_hazards(monkeypatch):
     """As the DSL writes them for NVIDIA's dense_gemm with --acc_dtype Float16."""
     monkeypatch.setattr(repairs, "assembly_of", lambda ptx: None)
-    flow = translate(SUMS, "kernel").flow
-    found = repairs.judged(SUMS, "kernel", register_hazards(flow), flow)
+    flow = Kernel(SUMS, "kernel").flow
+    found = repairs.judged(Kernel(SUMS, "kernel"), register_hazards(flow), flow)
     assert {hazard.kind for hazard in found} == {"injected-wgmma-wait", "injected-wgmma-fence"}
 
 
@@ -202,7 +201,7 @@ def test_a_constant_that_begins_sums_may_be_used_for_something_else(zero, kinds)
     first, second = "mov.b32 %r1, %r5;\nmov.b32 %r2, %r5;\n", "mov.b64 %rd1, {%r6, %r5};\n"
     lines = SUMS.replace("mov.b32 {%rs1, %rs2}, %r1;\nmov.b32 %r3, {%rs1, %rs2};\n", second).replace("%r3", "%r1")
     fence = "wgmma.fence.sync.aligned;\n"
-    flow = translate(lines.replace(fence, f"{fence}{zero}\n{second}{first}"), "kernel").flow
+    flow = Kernel(lines.replace(fence, f"{fence}{zero}\n{second}{first}"), "kernel").flow
     assert [hazard.kind for hazard in register_hazards(flow)] == kinds
 
 
@@ -237,7 +236,7 @@ def test_mmas_that_use_registers_of_others_differently_wait_and_have_a_fence(fir
 
     def kinds(between):
         text = SUMS.partition("wgmma")[0] + start + first + between + second + end + "ret;\n}\n"
-        return [hazard.kind for hazard in register_hazards(translate(text, "kernel").flow)]
+        return [hazard.kind for hazard in register_hazards(Kernel(text, "kernel").flow)]
 
     missing = [] if flying is None else ["missing-wgmma-fence"]
     in_flight = [] if flying is None else [flying]

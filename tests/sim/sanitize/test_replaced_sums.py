@@ -3,7 +3,7 @@
 import pytest
 
 from cutepy.sim.sanitize.registers import register_hazards
-from cutepy.sim.translate import translate
+from cutepy.sim.translate import Kernel
 
 HEAD = """.version 8.0
 .target sm_90a
@@ -37,7 +37,7 @@ def loop(body, *, before=ZERO, after=NONE):
 
 def kinds(text):
     """Return what is wrong with the registers of a kernel."""
-    return sorted({hazard.kind for hazard in register_hazards(translate(text, "kernel").flow)})
+    return sorted({hazard.kind for hazard in register_hazards(Kernel(text, "kernel").flow)})
 
 
 GUARDED = "@%p1 mov.f32 %f1, 0f42C80000;\n"

@@ -1,4 +1,4 @@
-"""Who comes after whom in shared memory, by touches and knowledge made by hand."""
+"""Happens-before in shared memory, by accesses and knowledge made by hand."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What comes of a release and an acquire with fences of two scopes, and of writes of two sizes, between two CTAs."""
+"""A release and an acquire between two CTAs, with fences of two scopes and writes of two sizes."""
 
 import numpy as np
 import pytest

@@ -85,3 +85,28 @@ def test_sums_have_values_below_the_lowest_bit_without_one(opcode):
     for _ in range(100):
         said, differing = lacking(opcode, rng)
         assert said & -said == differing & -differing, opcode
+
+
+@pytest.mark.parametrize(
+    ("opcode", "widths", "bits", "undefined", "lacks"),
+    [
+        ("add.f32x2", (64, 64), 64, 1 << 3, 0xFFFFFFFF),
+        ("fma.rn.ftz.f32x2", (64, 64, 64), 64, 1 << 40, 0xFFFFFFFF << 32),
+        ("add.f32.bf16", (16, 32), 32, 1, 0xFFFFFFFF),
+        ("max.NaN.f32", (32, 32, 32), 32, 1, 0xFFFFFFFF),
+        ("cvt.rn.satfinite.e2m1x2.f16x2", (32,), 8, 1, 0x0F),
+        ("cvt.rn.satfinite.e2m1x2.f16x2", (32,), 8, 1 << 16, 0xF0),
+        ("cvt.rn.f16x2.e2m1x2", (8,), 32, 1 << 4, 0xFFFF0000),
+        ("cvt.rn.f16x2.e3m2x2", (16,), 32, 1, 0xFFFF),
+        ("cvt.rz.ue8m0x2.f32", (32, 32), 16, 1 << 31, 0),
+        ("cvt.rz.ue8m0x2.bf16x2", (32,), 16, 1 << 23, 0xFF00),
+        ("cvt.rn.bf16x2.ue8m0x2", (16,), 32, 1, 0xFFFF),
+    ],
+)
+def test_halves_of_pairs_lack_values_by_themselves(opcode, widths, bits, undefined, lacks):
+    sources = [Register(f"%r{n}", f"b{w}", n) for n, w in enumerate(widths)]
+    target = Register("%d", f"b{bits}", 9)
+    b = Definedness(Given(dict.fromkeys(sources, 0), {r: undefined * (n == 0) for n, r in enumerate(sources)}))
+    i = Instruction(0, opcode, (target, *sources))
+    meaning_of(i)(b, i)
+    assert int(b.lacks[target].max()) == lacks

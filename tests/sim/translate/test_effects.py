@@ -1,4 +1,4 @@
-"""Which registers an instruction reads and writes."""
+"""Registers that an instruction reads and writes."""
 
 import pytest
 

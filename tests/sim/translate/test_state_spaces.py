@@ -1,4 +1,4 @@
-"""What instructions take from memory and leave there: of each that is translated."""
+"""State spaces that instructions read and write, for each translated one."""
 
 import pytest
 

@@ -37,6 +37,7 @@ from cutepy.sim.arithmetic.floats.rounding import (
     round_to as round_to,
 )
 from cutepy.sim.arithmetic.floats.special_values import (
+    EXTREMES as EXTREMES,
     canonical as canonical,
     flush as flush,
     flush_half as flush_half,

@@ -1,4 +1,4 @@
-"""Between floats and integers, and floats that are integral.
+"""Conversion between floats and integers, and rounding of floats to integral values.
 
 References
 ----------

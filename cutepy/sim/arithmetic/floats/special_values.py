@@ -113,6 +113,15 @@ def minimum_nan(a: Array, b: Array) -> Array:
     return _settled(np.minimum(a, b), a, b, False)
 
 
+EXTREMES = {
+    ("min", False): minimum,
+    ("max", False): maximum,
+    ("min", True): minimum_nan,
+    ("max", True): maximum_nan,
+}
+"""Operation, and whether a NaN wins -> its function."""
+
+
 def _number(found: Array, a: Array, b: Array) -> Array:
     """Take the number where one side is a NaN: for a signalling one C's fmin and fmax give a NaN, and numpy either."""
     nan = np.isnan(found)

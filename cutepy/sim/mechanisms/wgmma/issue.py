@@ -122,7 +122,7 @@ class Wgmma(Mechanism):
         while g.committed:
             self._activity.complete(g.committed.pop(0))
 
-    # What the schedule tells, and asks.
+    # Schedule.
 
     def awaited(self, g: Group, i: Instruction) -> list[AsyncOperation]:
         """Return the groups of MMAs that a wait completes."""

@@ -73,12 +73,12 @@ def with_delays(ptx: str, function: Function, delays: Sequence[Delay]) -> str:
 
     Examples
     --------
-    >>> from cutepy.sim.translate import linked
+    >>> from cutepy.sim.translate import Kernel
     >>> text = '''.version 8.7
     ... .target sm_90a
     ... .address_size 64
     ... .visible .entry k() { .reg .b32 %r<2>; mov.u32 %r0, 1; bar.sync 0; ret; }'''
-    >>> print(with_delays(text, linked(text, "k").function, [Delay(1, warp=2)]))  # doctest: +NORMALIZE_WHITESPACE
+    >>> print(with_delays(text, Kernel(text, "k").function, [Delay(1, warp=2)]))  # doctest: +NORMALIZE_WHITESPACE
     .version 8.7
     .target sm_90a
     .address_size 64

@@ -16,8 +16,7 @@ import numpy as np
 from cutepy.sim.replay.episodes import after
 from cutepy.sim.replay.outcomes import Request
 from cutepy.sim.replay.reproducers.instrument import VARIABLE, Delay, with_delays
-from cutepy.sim.replay.sites import cta_of, site_of
-from cutepy.sim.translate import linked, translate
+from cutepy.sim.replay.sites import site_of
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
@@ -101,7 +100,6 @@ def write_script(hazard: Hazard, episode: Episode, others: Sequence[Sequence[Out
 
 def _launch(launch: Launch, delays: Sequence[Delay]) -> tuple[dict[str, Any], tuple[str, str]]:
     """Return what a script has of a launch, and its PTX without delays and with them."""
-    function = linked(launch.ptx, launch.kernel).function
     told = {
         "kernel": launch.kernel,
         "grid": launch.grid,
@@ -114,13 +112,13 @@ def _launch(launch: Launch, delays: Sequence[Delay]) -> tuple[dict[str, Any], tu
         "parameters": [_packed(data) for data in launch.parameters.values()],
         "sides": [delay.side for delay in delays],
     }
-    return told, (launch.ptx, with_delays(launch.ptx, function, delays))
+    return told, (launch.ptx, with_delays(launch.ptx, launch.entry.function, delays))
 
 
 def _with_other_registers(episode: Episode) -> list[Outcome]:
     """Return what launches come to if registers that nothing has written hold something; nothing if none is read."""
     launches = [part.launch for part in episode.parts]
-    if not any(translate(launch.ptx, launch.kernel).flow.live_in[0] for launch in launches):
+    if not any(launch.entry.flow.live_in[0] for launch in launches):
         return []
     found = [part.played(Request(unwritten=_UNWRITTEN)) for part in episode.parts]
     return [] if any(one.error for one in found) else found
@@ -140,7 +138,7 @@ def _runs_of(mask: Array) -> list[list[int]]:
 def sides_of(hazard: Hazard, episode: Episode) -> list[list[Delay]]:
     """Return for each launch where to delay the sides of a hazard: in all CTAs, if the two are in the same one."""
     sides = [side for side in (hazard.before, hazard.after) if side is not None]
-    ctas = {cta_of(side) for side in sides} - {None}
+    ctas = {side.cta for side in sides} - {None}
     found: list[list[Delay]] = [[] for _ in episode.parts]
     for number, side in enumerate(side for side in sides if side.instruction is not None):
         site = site_of(side)
@@ -167,13 +165,16 @@ def _script(what: dict[str, Any], texts: Sequence[tuple[str, str]]) -> str:
             f"DELAYED_PTX_{number} = r'''{loadable(delayed)}'''",
             "",
         ]
+    target = re.findall(r"\.target\s+(\w+)", texts[0][0])[0]
     given = [
         f'WHAT["launches"][{number}] |= {{"ptx": PTX_{number}, "delayed_ptx": DELAYED_PTX_{number}}}'
         for number in range(len(texts))
     ]
     return "\n".join(
         [
-            '"""Look for a hazard on an H200: python THIS [LAUNCHES]. It needs an NVIDIA driver, and nothing else.',
+            f'"""Look for a hazard on a GPU of {target}: python THIS [LAUNCHES].',
+            "",
+            "It needs an NVIDIA driver, and nothing else.",
             "",
             *(line.rstrip() for line in what["hazard"].replace("\\", "/").splitlines()),
             '"""',

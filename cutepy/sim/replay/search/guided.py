@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.machine.policies import Choices
-from cutepy.sim.replay.search.touched import WRITE, Mode, Touching
-from cutepy.sim.replay.search.tree import NOBODY, Event, Tree
+from cutepy.sim.replay.search.touched import CLUSTERS, WRITE, Mode, Touching
+from cutepy.sim.replay.search.tree import ANSWERS, NOBODY, Event, Tree
 
 if TYPE_CHECKING:
     from cutepy.sim.engine import Engine
@@ -79,18 +79,34 @@ class Guided(Choices):
         if self._at > MOST_STEPS:
             raise TooLong
         self._agent = agent = agents[order[choice]]
+        self._number = agent.number
         self.note(agent)
         self._touching.begin()
         self._changes = self._engine.activity.changes
         return order[choice]
 
+    def grants(self, left: int, beyond: int) -> bool:
+        """Grant or refuse a request as the tree asks for: both are tried, each as a step that follows what was picked.
+
+        That step takes from the queue of clusters already, so that requests of others are tried before it and after.
+        """
+        self._touching.touched.add(CLUSTERS, WRITE)
+        self._tree.take(self._event())
+        choice = ANSWERS.index(self._tree.decide(ANSWERS))
+        if choice:
+            self.others[self._at] = choice
+        self._at += 1
+        self._number = ANSWERS[choice]
+        self._touching.begin()
+        return choice == 0
+
     def completes(self, operation: AsyncOperation) -> None:
-        """Refuse to complete what was not picked."""
+        """Refuse to complete an operation that was not picked."""
         if self._agent is None or operation is not self._agent.operation:
             raise Held
 
     def hold(self) -> None:
-        """Tell the tree that who was picked waits for what is pending."""
+        """Tell the tree that the picked agent cannot go on before a pending operation completes."""
         assert self._agent is not None
         self._tree.hold(self._agent.number)
 
@@ -130,7 +146,7 @@ class Guided(Choices):
     def _event(self) -> Event:
         agent, touching = self._agent, self._touching
         assert agent is not None
-        if self._engine.activity.changes == self._changes:
+        if self._engine.activity.changes == self._changes and CLUSTERS not in touching.touched.objects:
             touching.keep_reads()
         touched = touching.touched
         touched.ends |= {key for key, modes in touched.objects.items() if self._is_over(key, modes)}
@@ -147,7 +163,7 @@ class Guided(Choices):
                 for warp in warps:
                     touched.add((family, slot, warp), mode)
         if operation is None:
-            return Event(agent.number, self._lanes_of(agent.ctas, agent.threads), touched)
+            return Event(self._number, self._lanes_of(agent.ctas, agent.threads), touched)
         return Event(agent.number, 0, touched, self._issued[agent.number])
 
     def _is_over(self, key: tuple[Any, ...], modes: Set[Mode]) -> bool:

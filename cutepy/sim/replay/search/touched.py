@@ -34,13 +34,15 @@ from cutepy.sim.machine.observer import Observer
 from cutepy.sim.ptx.instruction_set import COMMUTATIVE
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Access, BarrierEvent
+    from cutepy.sim.machine.events import Access, BarrierEvent, CancelRequest
     from cutepy.sim.machine.lanes import Array
 
 Mode = tuple[Any, ...]
 
 READ: Mode = ("read",)
 WRITE: Mode = ("write",)
+CLUSTERS = ("clusters",)
+"""The queue of clusters that have not begun."""
 _SHARED = 1 << 62
 """Base address of shared memory, beside the addresses of global memory."""
 _COUNTS = frozenset(("arrive", "expect_tx", "complete_tx", "complete", "expect_arrivals"))
@@ -193,17 +195,17 @@ class Touching(Observer):
         self.touched.add_bytes(mode, ranges)
 
     def keep_reads(self) -> None:
-        """Say that the step changed nothing: its atomics found what they left."""
+        """Count the step's accesses as reads: its atomics left the values that they found."""
         spans, self.touched.spans = self.touched.spans, {}
         for span in spans.values():
             self.touched.add_bytes(READ, zip(span.starts, span.ends, strict=True))
 
     def on_begin(self, event: BarrierEvent) -> None:
-        """Note who comes to a barrier."""
+        """Record the threads that arrive at a barrier."""
         self.on_barrier(event)
 
     def on_barrier(self, event: BarrierEvent) -> None:
-        """Note an operation on a barrier."""
+        """Record an operation on a barrier."""
         slots = event.ctas.slots
         if isinstance(event, MbarrierEvent):
             self._mbarrier(event)
@@ -219,6 +221,10 @@ class Touching(Observer):
                 self.touched.add(("cluster", slot // size), (mode, generation))
         elif isinstance(event, SetRegisters):
             self.set_registers(slots)
+
+    def on_cancel(self, request: CancelRequest) -> None:
+        """Note that a cluster is taken, or none: both by all that there is."""
+        self.touched.add(CLUSTERS, WRITE)
 
     def set_registers(self, slots: Array) -> None:
         """Note that registers are given or taken."""

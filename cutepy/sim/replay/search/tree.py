@@ -23,6 +23,8 @@ from cutepy.sim.replay.search.touched import Touched
 
 NOBODY = 1 << 60
 """The number of a step that is nobody's: lanes have parted since nothing else could go on."""
+ANSWERS = (NOBODY + 1, NOBODY + 2)
+"""The numbers of steps that go on with a request of launch control granted, or refused."""
 
 
 class Redundant(Exception):
@@ -141,6 +143,12 @@ class Tree:
                 raise Redundant
         return node.choice
 
+    def decide(self, numbers: Sequence[int]) -> int:
+        """Return which of several steps comes, none of which may be left out: they are no orders of one another."""
+        if not self.is_known:
+            self.nodes[self.depth].wanted.update(numbers)
+        return self.choose(numbers)
+
     def idle(self, event: Event) -> None:
         """See that who was chosen got nowhere."""
         node = self.nodes[self.depth]
@@ -210,7 +218,7 @@ class Tree:
                 before |= earlier.before | 1 << at
                 # Who waits for a phase may have come before what let that phase begin, and gone on from an older one.
                 if earlier.touched.meets(event.touched, or_enables=False):
-                    races.append(at)
+                    races.append(at - (earlier.number in ANSWERS))  # an answer is of one step with its request
                     behind |= earlier.before
             left &= ~(behind | 1 << at)
         event.before = before

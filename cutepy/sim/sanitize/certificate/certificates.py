@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from cutepy.sim.sanitize.certificate.any_rounds import Extension
-
-
-_PLAIN = ("kernel", "grid", "block", "cluster", "ctas", "operations", "reasons", "assumptions", "uncovered")
 
 
 @dataclass(frozen=True)
@@ -33,12 +26,8 @@ class Certificate:
         What it takes for granted.
     uncovered : tuple of str
         What it does not speak of.
-    extends : tuple of Extension
-        Of its loops, whether it holds for further rounds of them.
-    program : str
-        Names the PTX, by its contents.
-    arguments : tuple of (str, bytes)
-        Of the launch, by name of the parameter.
+    memories : tuple of str
+        In which there is no race: "shared", and "tensor" if the kernel uses that.
 
     Examples
     --------
@@ -65,19 +54,16 @@ class Certificate:
     reasons: tuple[str, ...]
     assumptions: tuple[str, ...]
     uncovered: tuple[str, ...]
-    extends: tuple[Extension, ...] = ()
-    program: str = ""
-    arguments: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
+    memories: tuple[str, ...] = ("shared",)
 
     @property
     def is_certified(self) -> bool:
-        """True if every schedule synchronises as the one that ran, without races in shared memory."""
+        """True if every schedule synchronises as the one that ran, without races in shared or tensor memory."""
         return not self.reasons
 
     def to_json(self) -> dict[str, object]:
         """Return it as `json.dump` takes it."""
-        plain = {name: getattr(self, name) for name in _PLAIN}
-        return {"is_certified": self.is_certified, **plain, "extends": [str(one) for one in self.extends]}
+        return {"is_certified": self.is_certified, **asdict(self)}
 
     def __str__(self) -> str:
         cluster = f", cluster {self.cluster}" if self.cluster != (1, 1, 1) else ""
@@ -89,9 +75,8 @@ class Certificate:
         lines = [
             f"certified: {what}: every schedule synchronises as this one did, and ends",
             f"    {self.ctas} CTA{'s' * (self.ctas != 1)}, {self.operations} operations of synchronisation; "
-            "no race in shared memory",
+            f"no race in {' or '.join(self.memories)} memory",
             *(f"    assumes: {one}" for one in self.assumptions),
-            *(f"    {one}" for one in self.extends),
             *(f"    not covered: {one}" for one in self.uncovered),
         ]
         return "\n".join(lines).replace(f"{Path.cwd()}{os.sep}", "")

@@ -59,7 +59,7 @@ from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.ptx.linking import LANDING
 from cutepy.sim.ptx.memory_order import strength
 from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Register, Special, Vector, registers_in
-from cutepy.sim.ptx.places import line_of
+from cutepy.sim.ptx.source_lines import line_of
 from cutepy.sim.sanitize.certificate.dependence import Dependence
 from cutepy.sim.translate.effects import written
 from cutepy.sim.translate.state_spaces import state_spaces
@@ -726,7 +726,9 @@ def _size(threads: Threads, warp: int) -> int:
 
 
 def _groups(i: Instruction) -> str | None:
-    """Return the kind of groups of copies that an instruction is about."""
+    """Return the kind of groups of copies that an instruction is about; commits are about all of the tensor core."""
+    if i.parts[0] == "tcgen05":
+        return "tcgen05"
     if "bulk" in i.parts:
         return None if i.parts[-1].startswith("mbarrier") or "mbarrier::complete_tx::bytes" in i.parts else "bulk"
     return "copies" if i.parts[:2] == ("cp", "async") else None

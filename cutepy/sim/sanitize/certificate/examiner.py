@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cutepy.sim.machine.lanes import WARP
+from cutepy.sim.machine.launch import cancels_clusters
 from cutepy.sim.mechanisms.register_pool import held_at_launch
-from cutepy.sim.ptx.places import line_of
-from cutepy.sim.sanitize.certificate.any_rounds import LaunchRounds, arguments_of
+from cutepy.sim.ptx.source_lines import line_of
 from cutepy.sim.sanitize.certificate.certificates import Certificate
 from cutepy.sim.sanitize.certificate.elections import Elected, Elections, elected
 from cutepy.sim.sanitize.certificate.premises import Premises, announces
@@ -22,9 +21,8 @@ from cutepy.sim.sanitize.order.uses import Uses
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cutepy.sim.machine.events import Access
+    from cutepy.sim.machine.events import Access, CancelRequest
     from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.machine.observer import Step
     from cutepy.sim.sanitize.certificate.steering import Steering
     from cutepy.sim.sanitize.certificate.violations import Violation
     from cutepy.sim.sanitize.order.clocks import Clocks
@@ -79,14 +77,14 @@ class Examiner:
         """Begin with a launch."""
         found, steered, self._stores, self._may_announce, weak = _studied(program)
         chosen = _elected(program, launch.block[0] % WARP == 0 or launch.block[1:] == (1, 1))
-        self._rounds = LaunchRounds(program, launch)
         self._tries: dict[int, Try] = {one.instruction.index: one for one in found}
         self.peeks = frozenset(one.instruction.index for one in found if one.is_peek)
         self.guesses = frozenset(one.instruction.index for one in found if one.is_guess)
         instructions = program.function.instructions
         self._reasons: dict[str, None] = {}
-        self._ctas = self._operations = 0
+        self._ctas = self._operations = self._cancelled = 0
         names = {i.parts[0] for i in instructions}
+        self._memories = ("shared", "tensor") if "tcgen05" in names else ("shared",)
         asks = any(i.parts[:2] == ("setmaxnreg", "inc") for i in instructions)
         self._registers = held_at_launch(program.function) if asks else None
         self._assumptions = dict.fromkeys((_PROGRESS, _MODEL))
@@ -99,17 +97,23 @@ class Examiner:
         self.elections = tuple(Elections(one, launch.slot_bytes, self.assume) for one in chosen)
         for one in steered:
             self._refuse_steering(one)
+        if cancels_clusters(launch):
+            self._refuse("launch control decides, at each launch anew, which CTA does the work of which cluster")
         self.is_steered = bool(steered)
         self._launch = launch
 
     def access(self, clocks: Clocks, access: Access) -> None:
         """See whether an access leaves by chance what steers, and whether it writes tensor maps."""
-        self._rounds.access(access)
         for election in self.elections:
             election.access(clocks, access)
         steered = self._stores.get(access.instruction.index)
         if steered is not None and undecided(access):
             self._refuse_steering(steered)
+
+    def cancel(self, request: CancelRequest) -> None:
+        """Take the CTAs of a cluster that does not begin for such as have run."""
+        if request.first_cta is not None:
+            self._cancelled += request.ctas.residents.cluster_size
 
     def assume(self, what: str) -> None:
         """Take something for granted, beyond the PTX ISA."""
@@ -120,15 +124,9 @@ class Examiner:
         told = self._violation, self._refuse, self.assume
         return Premises(wave, self._tries, self._may_announce, self._registers, *told)
 
-    def begin_round(self, premises: Premises, step: Step) -> None:
-        """Note that a round of a loop begins."""
-        self._rounds.begin(premises.notes, step)
-
     def leave(self, premises: Premises) -> None:
         """Check what is left when CTAs have ended."""
         premises.end()
-        if not self._reasons:
-            self._rounds.end(premises.notes)
         self._ctas += premises.ctas
         self._operations += premises.operations
 
@@ -147,7 +145,7 @@ class Examiner:
             return
         if hazards:
             self._refuse("this launch has hazards, which are reported, allowed, or told as advisories")
-        if self._ctas < len(launch.order):
+        if self._ctas + self._cancelled < len(launch.order):
             self._refuse(f"{self._ctas} of {len(launch.order)} CTAs were run to their end")
         if launch.absent_ctas:
             absent = _ABSENT.format(launch.absent_ctas, launch.ctas)
@@ -165,9 +163,7 @@ class Examiner:
                 (*reasons[:_LINES], *more),
                 tuple(self._assumptions),
                 self._uncovered,
-                () if reasons else self._rounds.extensions(),
-                _name_of(launch.ptx),
-                arguments_of(launch),
+                self._memories,
             )
         )
         self._launches.append(launch)
@@ -195,11 +191,6 @@ class Examiner:
             self._refuse(f"{violation.where}, {violation.after}: {violation.diagnosis}")
         else:
             self._violated(violation)
-
-
-@lru_cache(maxsize=16)
-def _name_of(ptx: str) -> str:
-    return hashlib.sha256(ptx.encode()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=16)

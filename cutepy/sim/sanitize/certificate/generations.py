@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.lanes import WARP, values_in
 from cutepy.sim.sanitize.certificate.actors import Actors
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, named
-from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE, neighbours, rectangle
 
 if TYPE_CHECKING:

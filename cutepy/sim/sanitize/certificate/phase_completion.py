@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.events import MbarrierArrive, MbarrierBytes, MbarrierExpectArrivals, MbarrierExpectTx
 from cutepy.sim.machine.lanes import spread
 from cutepy.sim.sanitize.certificate.actors import raise_to
 from cutepy.sim.sanitize.certificate.violations import named
-from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def _kind(event: MbarrierCount) -> tuple[bool, bool]:
     parts = event.instruction.parts
     if isinstance(event, MbarrierArrive):
         if event.part_of is not None:
-            return "noinc" in parts, False
+            return not {"noinc", "commit"}.isdisjoint(parts), False
         return "noComplete" not in parts, "noComplete" in parts
     if isinstance(event, MbarrierExpectTx):
         return False, "arrive" not in parts and "arrive_drop" not in parts

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.events import (
     MbarrierCompleteTx,
     MbarrierCount,
@@ -26,7 +27,6 @@ from cutepy.sim.machine.lanes import spread
 from cutepy.sim.sanitize.certificate.actors import Actors, raise_to
 from cutepy.sim.sanitize.certificate.phase_completion import Announcing
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, named
-from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.order.clocks import alike
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Phases:
                 held = getattr(self, name)
                 setattr(self, name, np.pad(held, [(0, 0)] * (held.ndim - 1) + [(0, more)]))
 
-    # What happens.
+    # Events.
 
     def see(self, event: MbarrierEvent, is_void: bool = False) -> None:
         """Check an operation, before threads learn anything of it; a try is void if nothing depends on it."""
@@ -198,7 +198,7 @@ class Phases:
                 actors.threads[lane],
             )
 
-    # What counts.
+    # Counting.
 
     def _count(self, event: MbarrierCount) -> None:
         if isinstance(event, MbarrierCompleteTx) and event.part_of is not None:

@@ -1,8 +1,9 @@
 """The premises of the certificate, checked on the trace of a launch as it runs.
 
 `Premises` is told of what synchronises before threads learn anything by it, and passes it on: mbarriers to `phases.py`,
-named and cluster barriers to `generations.py`, setmaxnreg to `register_supply.py`. What outlives a CTA is a hazard
-(`order/ends.py`). What the code says is asked once for each launch (`steering.py`).
+named and cluster barriers to `generations.py`, setmaxnreg to `register_supply.py`, tensor memory's columns to
+`allocations.py`. What outlives a CTA is a hazard (`order/ends.py`). What the code says is asked once for each launch
+(`steering.py`).
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from cutepy.sim.machine.events import (
     RegistersBlocked,
 )
 from cutepy.sim.machine.lanes import spread
-from cutepy.sim.ptx.places import line_of
+from cutepy.sim.ptx.source_lines import line_of
 from cutepy.sim.sanitize.certificate.actors import Actors
-from cutepy.sim.sanitize.certificate.any_rounds import RoundNotes
+from cutepy.sim.sanitize.certificate.allocations import Allocations
 from cutepy.sim.sanitize.certificate.generations import Generations
 from cutepy.sim.sanitize.certificate.phases import Phases
 from cutepy.sim.sanitize.certificate.register_supply import RegisterSupply
@@ -34,7 +35,7 @@ from cutepy.sim.sanitize.certificate.violations import Violation
 from cutepy.sim.sanitize.order.clocks import rectangle
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import BarrierEvent, NamedBarrier
+    from cutepy.sim.machine.events import BarrierEvent, NamedBarrier, TensorMemoryAllocation
     from cutepy.sim.machine.lanes import Array, Ctas, Threads
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.order.tries import Try
@@ -59,11 +60,6 @@ class Premises:
     violated, refuse, assume : callable
         Called with each `Violation`, with what the certificate does not understand, in words, and with what it takes
         for granted beyond the PTX ISA.
-
-    Attributes
-    ----------
-    notes : RoundNotes
-        What is done in the rounds of loops.
     """
 
     def __init__(
@@ -80,6 +76,7 @@ class Premises:
         self._violated, self._refuse, self._assume = violated, refuse, assume
         self._phases: dict[int, Phases] = {}
         self._generations: dict[NamedBarrier | ClusterBarrier, Generations] = {}
+        self._allocations = Allocations(wave, refuse)
         self._supply = None if registers is None else RegisterSupply(wave, registers, violated, refuse)
         shape = wave.residents.count, wave.clocks.threads
         # Of each thread the last peek that no wait has followed yet: which, of what address, for which phase.
@@ -88,13 +85,11 @@ class Premises:
         # Of each thread the mbarrier and phase of its last try, if that failed and is tried again.
         self._tried = np.full(shape, _NONE)
         self._for = np.zeros(shape, np.int64)
-        self.notes = RoundNotes(*shape, wave.clocks.cluster)
         self.operations = 0
         self.ctas = wave.residents.count
 
     def see(self, event: BarrierEvent) -> None:
         """Check an operation, before threads learn anything by it."""
-        self.notes.see(event)
         if self._supply is not None:
             if isinstance(event, RegistersBlocked):
                 self._supply.block(event)
@@ -117,6 +112,10 @@ class Premises:
         elif isinstance(event, (NamedBarrierJoin, NamedBarrierArrive, ClusterArrive)):
             self.operations += 1
             self._generation(event.barrier).see(event)
+
+    def allocate(self, event: TensorMemoryAllocation) -> None:
+        """Check an allocation of tensor memory, or the end of one."""
+        self._allocations.see(event)
 
     def _of(self, address: int) -> Phases:
         if address not in self._phases:

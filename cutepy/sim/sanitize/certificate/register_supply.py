@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
+from cutepy.sim.errors import REGISTERS
 from cutepy.sim.machine.events import (
     ClusterArrive,
     ClusterWait,
@@ -30,9 +32,8 @@ from cutepy.sim.machine.events import (
 )
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.model import Immediate
-from cutepy.sim.ptx.places import line_of
+from cutepy.sim.ptx.source_lines import line_of
 from cutepy.sim.sanitize.certificate.violations import Violation
-from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import DONE
 
@@ -199,7 +200,7 @@ class RegisterSupply:
             self._when[many][slots[here][:, None], threads] = ends[here]
         self._many[slots, warp] += 1
 
-    # What comes of it.
+    # Results.
 
     def end(self) -> None:
         """Check that whoever asks finds registers, in every order."""
@@ -231,7 +232,7 @@ class RegisterSupply:
             ]
             w, n = found.waits
             late = next((i for one in by_warp for c, i in one if c.amount < 0 and c.after[w] > n), None)
-            self._violated(Violation("exhausted-registers", "registers", sides[0], sides[1], _starves(late)))
+            self._violated(Violation("exhausted-registers", REGISTERS, sides[0], sides[1], _starves(late)))
         return found is not False
 
     def _unknown(self, changes: list[Instruction]) -> str:
@@ -296,7 +297,7 @@ class Starved(NamedTuple):
     waits : (int, int)
         The warp, and which of its changes that is.
     took : (int, int)
-        The last one of the same pool that was served before.
+        The change that the same pool served last before this one.
     """
 
     waits: tuple[int, int]

@@ -151,7 +151,7 @@ class _Spread:
             taken, left = state_spaces(i)
             if any(may_be_same(one, space) for one in taken):
                 self._write(i, origin)
-                for into in left if i.parts[0] in ("cp", "tensormap") else ():
+                for into in left if i.parts[0] in ("cp", "tensormap", "tcgen05") else ():
                     self._store(into, origin)
 
 
@@ -311,7 +311,7 @@ def _depends(i: Instruction) -> bool:
 def undecided(access: Access) -> bool:
     """Tell whether what an access leaves depends on which of its lanes comes last.
 
-    Lanes access as many bytes each, at multiples of that: so they hit the same bytes, or none that is another's.
+    All lanes access one number of bytes, aligned to it: two of them overlap wholly or not at all.
     """
     if access.operation != "write":
         return False

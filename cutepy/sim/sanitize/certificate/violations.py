@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.events import MbarrierCompleteTx, MbarrierEvent, NamedBarrierJoin, part_of
-from cutepy.sim.machine.lanes import WARP
-from cutepy.sim.sanitize.diagnoses import Diagnosis
-from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.hazards import Side, Where
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import Barrier, BarrierEvent, GenerationEvent
+    from cutepy.sim.machine.events import BarrierEvent, GenerationEvent
     from cutepy.sim.machine.lanes import Array, Residents
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.sanitize.certificate.actors import Actors
@@ -32,15 +31,15 @@ class Violation(NamedTuple):
     ----------
     kind : str
         One of those that docs/certificate.md lists.
-    where : MbarrierAt, NamedBarrier, ClusterBarrier or str
-        The barrier, or "registers".
+    where : MbarrierAt, NamedBarrier, ClusterBarrier or Place
+        The barrier, or the registers.
     before : Side or None
     after : Side
     diagnosis : Diagnosis
     """
 
     kind: str
-    where: Barrier | str
+    where: Where
     before: Side | None
     after: Side
     diagnosis: Diagnosis
@@ -93,8 +92,7 @@ class History:
 
     def side(self, slot: int, thread: int, instruction: Instruction, what: str) -> Side:
         """Return a thread's part of a report."""
-        where, (warp, lane) = self._residents.coordinate(slot), divmod(thread, WARP)
-        return Side(what, f"warp {warp}, lane {lane} of CTA {where}", instruction, where, warp, lane)
+        return Side.of_thread(what, self._residents.coordinate(slot), thread, instruction)
 
     def find(self, slot: int, column: int, count: int) -> Side | None:
         """Return what was done last of what a count of a CTA's column includes, and None if that is forgotten."""

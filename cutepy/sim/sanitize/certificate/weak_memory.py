@@ -16,10 +16,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from cutepy.sim.ptx.instruction_set import OWN_SPACES
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, WEAK, is_sc, strength
 from cutepy.sim.ptx.model import Address, registers_in
-from cutepy.sim.ptx.places import line_of
-from cutepy.sim.translate import flow_of
+from cutepy.sim.ptx.source_lines import line_of
+from cutepy.sim.translate import Kernel
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import written
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate.control_flow import ControlFlow
 
-_ELSEWHERE = frozenset(("local", "param", "const"))
 _SHARED = frozenset(("shared", "shared::cta", "shared::cluster"))
 _VECTORS = frozenset(("v2", "v4", "v8"))
 
@@ -84,9 +84,9 @@ def unfenced(flow: ControlFlow) -> tuple[Instruction, Instruction] | None:
 
 
 @lru_cache(maxsize=64)
-def beyond_schedules(ptx: str, kernel: str) -> tuple[str, ...]:
+def beyond_schedules(kernel: Kernel) -> tuple[str, ...]:
     """Return what schedules of a kernel don't show, as reports say it; empty if that is nothing."""
-    return described(unfenced(flow_of(ptx, kernel)))
+    return described(unfenced(kernel.flow))
 
 
 def described(found: tuple[Instruction, Instruction] | None) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def described(found: tuple[Instruction, Instruction] | None) -> tuple[str, ...]:
 
 
 def _is_strong(i: Instruction) -> bool:
-    is_access = i.parts[0] in ("ld", "st", "atom", "red") and not _ELSEWHERE & {*i.parts}
+    is_access = i.parts[0] in ("ld", "st", "atom", "red") and not OWN_SPACES & {*i.parts}
     return is_access and strength(i.opcode).scope != WEAK
 
 

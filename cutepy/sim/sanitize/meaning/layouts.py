@@ -21,15 +21,16 @@ PTX ISA, "Tensors: Swizzling Modes"; "Asynchronous Warpgroup Level Matrix Instru
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from cutepy.layouts.sm90 import GmmaDescriptor, Im2colTensorMap, TensorMap
 from cutepy.layouts.sm90.arch import CORE_MATRIX_ROWS, DTYPE_BITS, SwizzleMode, span_bytes
 from cutepy.layouts.sm90.gmma import byte_swizzle
+from cutepy.layouts.sm100 import SmemDescriptor
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.translate.wgmma_shapes import SharedTile
 
 _TF32 = ("f32", "f32.ftz", "tf32", "tf32.ftz")
@@ -94,9 +95,23 @@ def of_map(tensor_map: TensorMap | Im2colTensorMap, start: int) -> Through | Non
 
 
 def of_descriptor(word: int, element: str, tile: SharedTile) -> Through:
-    """Return how MMAs read an operand."""
+    """Return how wgmma reads an operand."""
     descriptor = GmmaDescriptor.decode(word)
+    return _through(descriptor, descriptor.swizzle, element, tile)
+
+
+def of_umma(word: int, element: str, tile: SharedTile) -> Through | None:
+    """Return how tcgen05.mma reads an operand; None of one with the 32-byte atom, addresses as strides, or narrow."""
+    descriptor = SmemDescriptor.decode(word)
     swizzle = descriptor.swizzle
+    if swizzle == "SW128_32B" or descriptor.lbo_mode or element not in DTYPE_BITS or DTYPE_BITS[element] != tile.bits:
+        return None
+    return _through(descriptor, swizzle, element, tile)
+
+
+def _through(
+    descriptor: GmmaDescriptor | SmemDescriptor, swizzle: SwizzleMode, element: str, tile: SharedTile
+) -> Through:
     fault = None if swizzle == "INTER" else _fault(descriptor, tile)
     row_bytes, strides = span_bytes(swizzle), (descriptor.lbo, descriptor.sbo)
     is_sparse = swizzle != "INTER" and tile.major == "K" and tile.extent > 8 and descriptor.sbo > 8 * row_bytes
@@ -105,7 +120,7 @@ def of_descriptor(word: int, element: str, tile: SharedTile) -> Through:
     )
 
 
-def _fault(descriptor: GmmaDescriptor, tile: SharedTile) -> Diagnosis | None:
+def _fault(descriptor: GmmaDescriptor | SmemDescriptor, tile: SharedTile) -> Diagnosis | None:
     """Say what a descriptor with a swizzle can't mean.
 
     Examples
@@ -118,7 +133,7 @@ def _fault(descriptor: GmmaDescriptor, tile: SharedTile) -> Diagnosis | None:
     >>> print(_fault(GmmaDescriptor(0, 16, 512, layout_type=1), SharedTile("K", 64, 16, 16)))
     the descriptor strides by 512 bytes, no multiple of the 1024 of a pattern: it reads rows twice, or misses them
     """
-    row_bytes, is_k = span_bytes(descriptor.swizzle), tile.major == "K"
+    row_bytes, is_k = span_bytes(cast(SwizzleMode, descriptor.swizzle)), tile.major == "K"
     pattern_bytes = 8 * row_bytes
     run_bytes = (tile.k if is_k else tile.extent) * tile.bits // 8
     into = descriptor.start_address % row_bytes

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.layouts.sm90.arch import CORE_MATRIX_ROWS
-from cutepy.sim.sanitize.diagnoses import Diagnosis
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.sanitize.meaning.layouts import Through
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, overlap_completely
-from cutepy.sim.sanitize.hazards import Side, Touch
+from cutepy.sim.sanitize.hazards import AccessKind, Side
 from cutepy.sim.sanitize.meaning.layouts import Span
 from cutepy.sim.sanitize.order.clocks import Need, View, need
 
@@ -142,15 +142,14 @@ class AccessRecord:
     together: IssuedTogether | None = None
     warps: Array | None = None
     issuers: Warps | None = None
-    access: Touch = ""
+    access: AccessKind = ""
     heard: Array = field(init=False)
     lanes: dict[int, tuple[Array, Array]] = field(default_factory=dict)
     more: list[Array] = field(default_factory=list)
 
-    def by_proxy(self, cta: tuple[int, ...]) -> Side:
+    def of_proxy(self, cta: tuple[int, ...]) -> Side:
         """Return it as an operation of the async proxy for a CTA, by its coordinate."""
-        who = f"the async proxy for CTA {cta}"
-        return Side(self.name, who, self.instruction, cta, is_async=True, access=self.access)
+        return Side.of_proxy(self.name, cta, self.instruction, self.access)
 
     def is_heard(self, new: AccessRecord, rows: Array | None = None) -> bool:
         """Tell whether it is known that all lanes of a later touch know of this, in all CTAs or some of these."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.lanes import as_index
+from cutepy.sim.ptx.instruction_set import ROWS
 from cutepy.sim.ptx.model import Address, registers_in
 from cutepy.sim.sanitize.order.uses import uses_of
 from cutepy.sim.translate.effects import written
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict
 
+_COMPUTING = frozenset(("arithmetic", "conversion", "comparison", "move"))
 _OF_A_LANE = frozenset(
-    """abs add addc and bfe bfi clz cnot copysign cos cvt cvta div ex2 fma lg2 lop3 mad mad24 madc max min mov mul mul24
-    neg not or popc prmt rcp rem rsqrt sad selp set setp shf shl shr sin slct sqrt sub subc tanh testp xor""".split()
+    name.partition(".")[0] for name, row in ROWS.items() if row.kind in _COMPUTING and not row.effects
 )
 """Opcodes that make a lane's value of its own values only."""
 _MOST_LANES = 1 << 26

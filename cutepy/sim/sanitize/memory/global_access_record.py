@@ -18,7 +18,7 @@ from cutepy.sim.ptx.memory_order import CTA, GPU, WEAK, overlap_completely, unit
 if TYPE_CHECKING:
     from cutepy.sim.machine.address_patterns import AddressPattern
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.hazards import Touch
+    from cutepy.sim.sanitize.hazards import AccessKind
 
 
 _OFTEN = 2
@@ -124,7 +124,7 @@ class GlobalAccessRecord:
     """
 
     name: str
-    access: Touch
+    access: AccessKind
     instruction: Instruction
     writes: bool
     proxy: str

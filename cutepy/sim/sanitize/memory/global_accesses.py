@@ -122,7 +122,7 @@ class GlobalAccesses:
         )
         self.shadow.touch(touch, order)
 
-    # What kernels do.
+    # Accesses of kernels.
 
     def access(self, wave: Wave, access: Access) -> None:
         """Take an access by threads."""

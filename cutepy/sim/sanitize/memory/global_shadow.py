@@ -206,7 +206,7 @@ class GlobalShadow:
             self._history -= 0 if isinstance(before, int) else before.size
 
     def allocate(self, address: int, size: int, written: bool) -> None:
-        """Begin with memory that was allocated."""
+        """Begin to track an allocation."""
         for start, extent in list(self._extents.items()):
             if extent.start < address + size and address < extent.end:
                 del self._extents[start]
@@ -294,7 +294,7 @@ class GlobalShadow:
     def pattern(
         self, access: Access, starts: Array, lanes: Array | None, addresses: AddressPattern | None = None
     ) -> Pattern:
-        """Return the pattern of an access, the same one as the last time if it is equal: without `lanes`, of all."""
+        """Return the pattern of an access of `lanes`, or of all: the same object as last time if it is equal."""
         size = access.size_bytes
         key = access.instruction.index, len(starts)
         found = self._patterns.get(key)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.layouts.sm90.arch import UNIT_BYTES
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
-from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.meaning.layouts import Span, Through, of_descriptor
 from cutepy.sim.sanitize.meaning.straying import leaves_out, may_stray, told, told_of_rows
 

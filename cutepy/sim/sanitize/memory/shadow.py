@@ -22,16 +22,16 @@ from cutepy.sim.ptx.model import Instruction, type_bits
 from cutepy.sim.sanitize.meaning.layouts import Through, agree
 from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Lacks, are_strong, hides, needed
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, UNFENCED, Clocks, Need, View, neighbours
-from cutepy.sim.translate import linked
+from cutepy.sim.translate import Kernel
 
 _ACCESSES = ("ld", "st", "atom", "red")
 _ELSEWHERE = ("global", "local", "param", "const")
 
 
 @lru_cache(maxsize=64)
-def granule_bytes(ptx: str, kernel: str) -> int:
+def granule_bytes(kernel: Kernel) -> int:
     """Return the size of the smallest access of a kernel to shared memory, 16 at most."""
-    return min((_bytes(i) for i in linked(ptx, kernel).function.instructions if _may_be_shared(i)), default=UNIT_BYTES)
+    return min((_bytes(i) for i in kernel.instructions if _may_be_shared(i)), default=UNIT_BYTES)
 
 
 def _may_be_shared(i: Instruction) -> bool:
@@ -43,6 +43,8 @@ def _may_be_shared(i: Instruction) -> bool:
 def _bytes(i: Instruction) -> int:
     if i.parts[0] == "cp":
         return 4
+    if i.parts[1] == "bulk":
+        return 8
     vector = next((int(p[1:]) for p in i.parts if p in ("v2", "v4", "v8")), 1)
     return min(UNIT_BYTES, max(1, type_bits(i.parts[-1]) * vector // 8))
 

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
+from cutepy.sim.errors import Place
 from cutepy.sim.machine.address_patterns import InOwnCta
 from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.ptx.memory_order import WEAK, strength
-from cutepy.sim.sanitize.diagnoses import Diagnosis
-from cutepy.sim.sanitize.hazards import Side, Touch
-from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread
+from cutepy.sim.sanitize.hazards import AccessKind, Side
+from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread, of_umma
 from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Issue, IssuedTogether, Warps, needed
 from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
 from cutepy.sim.sanitize.memory.shadow import Shadow
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, View
 from cutepy.sim.sanitize.order.lane_pairs import LanePairs, candidates, mates, tell
-from cutepy.sim.sanitize.order.wave import BULK, COPIES, GENERIC, GROUP, MMAS, Issued, Wave
+from cutepy.sim.sanitize.order.wave import BULK, COPIES, GENERIC, GROUP, MMAS, TENSOR, Issued, Wave
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, WgmmaEvent
@@ -283,7 +284,7 @@ class SharedAccesses:
         places = self._places(offsets, access.size_bytes)
         i = access.instruction
         name: str = "cp.async" if copies else i.parts[0]
-        touches: Touch = "write" if copies else access.operation
+        touches: AccessKind = "write" if copies else access.operation
         if access.operation != "read" and i.parts[0] != "st":  # the simulator refuses stores
             last = int(offsets.max()) + access.size_bytes
             self._overwritten(i, name, touches, slots, int(offsets.min()), last)
@@ -310,13 +311,11 @@ class SharedAccesses:
 
     def _unstarted(self, access: Access, target: int, agent: int, threads: Array) -> None:
         coordinate = self._wave.residents.coordinate
-        warp, lane = divmod(int(threads[0]), WARP)
-        who, i = f"warp {warp}, lane {lane} of CTA {coordinate(agent)}", access.instruction
-        where = f"shared memory of CTA {coordinate(target)}"
-        side = Side(i.parts[0], who, i, coordinate(agent), warp, lane, access=access.operation)
-        self._tell("unstarted-peer", where, None, side, None)
+        i = access.instruction
+        side = Side.of_thread(i.parts[0], coordinate(agent), int(threads[0]), i, access.operation)
+        self._tell("unstarted-peer", Place.of_cta(coordinate(target)), None, side, None)
 
-    def _overwritten(self, i: Instruction, name: str, access: Touch, slots: Array, first: int, last: int) -> None:
+    def _overwritten(self, i: Instruction, name: str, access: AccessKind, slots: Array, first: int, last: int) -> None:
         """Report a write over an mbarrier."""
         objects, coordinate = self._wave.objects, self._wave.residents.coordinate
         address = objects.written(slots, first, last)
@@ -382,8 +381,8 @@ class SharedAccesses:
             return False
         coordinate = self._wave.residents.coordinate
         cta = coordinate(int(new.agents[row]))
-        before, after = old.by_proxy(cta), new.by_proxy(cta)
-        where = f"shared memory at {int(granules[0]) * self._granule:#x}"
+        before, after = old.of_proxy(cta), new.of_proxy(cta)
+        where = Place.of_shared(int(granules[0]) * self._granule)
         self._tell(kind, where, before, after, described(written, read))
         return True
 
@@ -441,13 +440,50 @@ class SharedAccesses:
         if found is not None:
             wrote, row, granule, wrong = found
             cta = self._wave.residents.coordinate(int(new.slots[row]))
-            before, after = wrote.by_proxy(cta), new.by_proxy(cta)
-            self._tell("layout-mismatch", f"shared memory at {granule * self._granule:#x}", before, after, wrong)
+            before, after = wrote.of_proxy(cta), new.of_proxy(cta)
+            self._tell("layout-mismatch", Place.of_shared(granule * self._granule), before, after, wrong)
+
+    def _tensor_core_took(self, operation: AsyncOperation, issued: Issued, access: Access) -> None:
+        """Take what an operation of the tensor core has read, of its own CTA and of the peer's."""
+        wave, agents, threads = self._wave, operation.ctas.slots, operation.threads.ids
+        thread = int(threads[0])
+        column = np.array([wave.clocks.column((TENSOR, thread), thread)])
+        through = None if access.operand is None else of_umma(*access.operand)
+        where, offsets = np.divmod(access.addresses.reshape(-1), self._slot_bytes)
+        for slot in np.unique(where).tolist():
+            places = np.unique(self._places(offsets[where == slot][None], access.size_bytes))[None, None]
+            known = issued.lanes(np.array([0]), np.array([0]))
+            view = View(known.reshape(len(known), 1, 1, *known.shape[2:]), None)
+            touch = AccessRecord(
+                ".".join(operation.instruction.parts[:2]),
+                operation.instruction,
+                False,
+                True,
+                WEAK,
+                np.array([slot]),
+                agents,
+                None,
+                column,
+                issued.count,
+                places,
+                view,
+                np.zeros(1, np.intp),
+                () if through is None else (Span(0, places.size, (through,)),),
+                when=wave.steps.number,
+                issue=Issue(agents, threads, issued.number),
+                access="read",
+            )
+            self._shadow.touch(touch)
+        wave.note(int(column[0]), operation.instruction, agents, issued.count)
 
     def took(self, operation: AsyncOperation, issued: Issued, accesses: Sequence[Access]) -> None:
         """Take what an operation has read, or written, or both."""
+        if operation.kind == "tcgen05":
+            for access in accesses:
+                self._tensor_core_took(operation, issued, access)
+            return
         of = operation.ctas.slots
-        by_place: dict[tuple[Touch, int, int, int, int, bytes], list[Array]] = {}
+        by_place: dict[tuple[AccessKind, int, int, int, int, bytes], list[Array]] = {}
         for access in accesses:
             slots, offsets = np.divmod(access.addresses.reshape(-1), self._slot_bytes)
             if (
@@ -498,8 +534,8 @@ class SharedAccesses:
         by_slot = {slot: (slot, place, phase) for slot, place, phase in signals}
         parted: dict[int, list[tuple[int, int, int]]] = {}
         for slot in slots.tolist():
-            # What a copy to a peer reads here is told there.
-            agent, place, phase = by_slot.get(slot, signals[-1])
+            # What a copy to a peer reads here is told there; of a pair of CTAs one counts the bytes of both.
+            agent, place, phase = by_slot.get(slot, by_slot.get(slot ^ 1, signals[-1]))
             parted.setdefault(place, []).append((slot, agent, phase))
         result: list[tuple[_Signal | None, Array]] = []
         for place, each in parted.items():
@@ -511,7 +547,7 @@ class SharedAccesses:
         self,
         operation: AsyncOperation,
         issued: Issued,
-        access: Touch,
+        access: AccessKind,
         offsets: Array,
         size: int,
         slots: Array,
@@ -551,7 +587,7 @@ class SharedAccesses:
         for first in offsets.ravel().tolist() if access != "read" else ():
             self._overwritten(operation.instruction, operation.kind, access, slots, first, first + size)
         through = issued.through.get(int(offsets[0, 0]))
-        name = {"tma_load": "TMA", "tma_store": "TMA store", "st_async": "st.async"}.get(operation.kind, "bulk copy")
+        name = _NAMES.get(operation.kind, "bulk copy")
         touch = AccessRecord(
             name,
             operation.instruction,
@@ -576,6 +612,10 @@ class SharedAccesses:
             channels = [clocks.column((BULK, "read", t), t) for t in every] if channel is None else []
             touch.together = IssuedTogether(issued, issuer_of, np.array(channels, np.intp))
         self._shadow.touch(touch)
+
+
+_NAMES = {"tma_load": "TMA", "tma_store": "TMA store", "st_async": "st.async", "launch_control": "launch control"}
+"""Names of asynchronous operations that are no bulk copies."""
 
 
 def _apart(slots: Array) -> list[Array]:

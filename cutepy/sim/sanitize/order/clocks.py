@@ -326,6 +326,17 @@ class Clocks:
             known[mine] = np.maximum(known[mine], self._own[plane, slots[mine], columns[mine]])
         return known
 
+    def known_to_some(self, slot: int, threads: Array, plane: int, rank: int) -> Array:
+        """Return, by column of a CTA of the cluster, how far that some of the threads of a CTA know it to have come."""
+        view, place = self.view(np.array([slot]), threads, plane + 1)
+        known: Array = view.known[plane, 0, np.unique(place), rank].max(axis=0)
+        if slot % self.cluster == rank:
+            assert view.own is not None
+            mine = self.belongs(threads)
+            own = np.where(mine, view.own[plane, 0, : len(mine)], 0)
+            known[: len(mine)] = np.maximum(known[: len(mine)], own)
+        return known
+
     def rows_know(
         self, plane: int, slots: Array, threads: Array, ranks: Array, columns: Array, joins: bool = True
     ) -> Array:
@@ -350,7 +361,7 @@ class Clocks:
         known: Array = self._known[plane][slot, :, rank].max(axis=0)
         return np.maximum(known, self._own[plane][slot]) if slot % self.cluster == rank else known
 
-    # What threads know.
+    # Knowledge of threads.
 
     def rows(self, slots: Array, threads: Array) -> Array:
         """Return the row of each thread, (CTA, thread)."""

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cutepy.sim.machine.events import Barrier, MbarrierAt
-from cutepy.sim.machine.lanes import WARP, Array
-from cutepy.sim.sanitize.diagnoses import Diagnosis
-from cutepy.sim.sanitize.hazards import Side, Touch
+from cutepy.sim.advice import Diagnosis
+from cutepy.sim.errors import SHARED_MEMORY, Place
+from cutepy.sim.machine.events import MbarrierAt
+from cutepy.sim.machine.lanes import Array
+from cutepy.sim.sanitize.hazards import Side, Where
 from cutepy.sim.sanitize.order.wave import COPIES, Wave
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class End(NamedTuple):
     """A hazard: its kind, where it is, its sides, what is missing where the kind doesn't say, and what causes it."""
 
     kind: str
-    where: Barrier | str
+    where: Where
     before: Side | None
     after: Side
     diagnosis: Diagnosis | None
@@ -42,14 +43,16 @@ def ends(wave: Wave, ended: Array) -> Iterator[End]:
     yield from _copies(wave, has_ended)
     for (slot, agent, column), (i, count) in wave.lent.items():
         if has_ended[slot] and wave.clocks.best_of(slot, agent % wave.clocks.cluster)[column] < count:
-            who = f"the async proxy for CTA {coordinate(slot)}"
-            side = Side("bulk copy", who, i, coordinate(slot), is_async=True, access="read")
+            side = Side.of_proxy("bulk copy", coordinate(slot), i, "read")
             missing = Diagnosis("copy-to-a-peer-at-exit", cta=str(coordinate(agent)))
-            yield End("in-flight-at-exit", "shared memory", side, _exit(coordinate(slot)), missing)
+            yield End("in-flight-at-exit", SHARED_MEMORY, side, _exit(coordinate(slot)), missing)
     for one in wave.peers.late(has_ended):
-        before = _by_thread(one.instruction.opcode, coordinate(one.agent), one.thread, one.instruction)
+        before = Side.of_thread(one.instruction.opcode, coordinate(one.agent), one.thread, one.instruction)
         target = coordinate(one.target)
-        yield End("exited-peer", f"shared memory of CTA {target}", before, _exit(target), None)
+        if one.target == one.agent:
+            yield _in_flight(one.instruction, one.thread, target)
+            continue
+        yield End("exited-peer", Place.of_cta(target), before, _exit(target), None)
 
 
 def uneven(wave: Wave, ended: Array) -> Iterator[End]:
@@ -81,8 +84,8 @@ def _copies(wave: Wave, has_ended: Array) -> Iterator[End]:
             if i.index not in told:
                 told.add(i.index)
                 cta = wave.residents.coordinate(slot)
-                side = _by_thread("cp.async", cta, thread, i, "write")
-                yield End("in-flight-at-exit", "shared memory", side, _exit(cta), Diagnosis("cp-async-at-exit"))
+                side = Side.of_thread("cp.async", cta, thread, i, "write")
+                yield End("in-flight-at-exit", SHARED_MEMORY, side, _exit(cta), Diagnosis("cp-async-at-exit"))
 
 
 def given_up(guess: Instruction) -> Diagnosis:
@@ -94,24 +97,25 @@ def _exit(cta: tuple[int, ...]) -> Side:
     return Side("exit", f"CTA {cta}", None, cta)
 
 
-def _by_thread(name: str, cta: tuple[int, ...], thread: int, i: Instruction, access: Touch = "") -> Side:
-    warp, lane = divmod(thread, WARP)
-    return Side(name, f"warp {warp}, lane {lane} of CTA {cta}", i, cta, warp, lane, access=access)
-
-
 def _in_flight(i: Instruction, owner: int, cta: tuple[int, ...]) -> End:
     """Say what uses shared memory of a CTA that has ended."""
     if i.parts[0] == "wgmma":
-        side = Side("wgmma", f"the async proxy for CTA {cta}", i, cta, is_async=True, access="read")
+        side = Side.of_proxy("wgmma", cta, i, "read")
         missing = Diagnosis("mmas-at-exit")
+    elif i.parts[:2] == ("tcgen05", "commit"):
+        side = Side("asynchronous arrival", f"CTA {cta}", i, cta)
+        missing = Diagnosis("commit-at-exit")
+    elif i.parts[0] == "tcgen05":
+        side = Side.of_proxy(".".join(i.parts[:2]), cta, i, "read")
+        missing = Diagnosis("commit-at-exit")
     elif owner >= 0:
-        side = _by_thread("bulk store", cta, owner, i, "read")
+        side = Side.of_thread("bulk store", cta, owner, i, "read")
         missing = Diagnosis("bulk-store-at-exit")
     else:
         arrives = i.parts[:3] == ("cp", "async", "mbarrier")
         if arrives:
             side = Side("asynchronous arrival", f"CTA {cta}", i, cta)
         else:
-            side = Side("copy", f"the async proxy for CTA {cta}", i, cta, is_async=True, access="write")
+            side = Side.of_proxy("copy", cta, i, "write")
         missing = Diagnosis("asynchronous-arrival-at-exit" if arrives else "copy-at-exit")
-    return End("in-flight-at-exit", "shared memory", side, _exit(cta), missing)
+    return End("in-flight-at-exit", SHARED_MEMORY, side, _exit(cta), missing)

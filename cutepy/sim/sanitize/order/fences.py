@@ -1,20 +1,12 @@
-"""Fences that make relaxed operations release or acquire, at barriers and between sc fences that a read value orders.
+"""Fences that make relaxed arrivals at barriers release, and relaxed waits acquire.
 
 A release pattern is a fence and then a relaxed arrival of its thread, an acquire pattern a relaxed wait and then a
 fence: what the fence's thread knew is released, and what the wait saw is acquired, in the narrower of both scopes.
 
-Two fences with .sc synchronise where a value says which was first. One fence is before a strong write, be it of another
-thread, by barriers and whatever else orders; the value is read, and the read is before another fence. Were the other
-one the first, the read would be before the write that it observed. So whoever fenced before the write has released to
-whoever fences after the read. Of fences whose order no value tells, none is taken to be the first. Looked at are fences
-and accesses of scope .gpu and wider, and the ways from a fence to the write, and from the read to a fence, within a
-cluster.
-
 References
 ----------
-PTX ISA, "Memory Consistency Model": "Release and Acquire Patterns"; "Causality", "Coherence"; "Fence-SC",
-"Synchronizes", "Observation Order", "Causality Order"; "barrier.cluster", whose example has a fence before a relaxed
-arrival.
+PTX ISA, "Memory Consistency Model": "Release and Acquire Patterns"; "barrier.cluster", whose example has a fence before
+a relaxed arrival.
 """
 
 from __future__ import annotations
@@ -26,12 +18,10 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CLUSTER, SCOPES, Strength
-from cutepy.sim.sanitize.order.clocks import DONE, SEEN, Clocks, hide, joined
-from cutepy.sim.sanitize.order.published import Observed, Snapshot
+from cutepy.sim.sanitize.order.clocks import DONE, Clocks, hide
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.order.wave import Wave
 
 
 class Wait(NamedTuple):
@@ -159,97 +149,3 @@ def scope_of(i: Instruction) -> int:
     if i.parts[0] == "barrier" and i.parts[1] == "cluster":
         return CLUSTER
     return next((SCOPES[part] for part in i.parts if part in SCOPES), SCOPES["cta"])
-
-
-_MOST_READS = 16
-"""Of a thread, how many values that it has read are kept."""
-
-
-class _Fence(NamedTuple):
-    """A fence: what its threads knew, and what counts it, (CTA, thread)."""
-
-    slots: Array
-    threads: Array
-    columns: Array
-    counts: Array
-    snapshot: Snapshot
-
-    def is_of(self, slots: Array, threads: Array) -> bool:
-        return np.array_equal(self.slots, slots) and np.array_equal(self.threads, threads)
-
-
-class _Read(NamedTuple):
-    """A read: what counts it, and what it has found."""
-
-    column: int
-    reached: int
-    found: Observed
-
-
-class Passed(Snapshot):
-    """Releases of fences that come before later writes of some threads.
-
-    Parameters
-    ----------
-    wave, launch, slots, threads
-        As of `Snapshot`.
-    fences : tuple of _Fence
-    """
-
-    def __init__(self, wave: Wave, launch: int, slots: Array, threads: Array, fences: tuple[_Fence, ...]) -> None:
-        super().__init__(wave, launch, slots, threads)
-        self._fences = fences
-
-    def known(self, row: int, columns: int | Array, besides: object = None) -> Array:
-        """Return what the fences know that threads come after: (plane, rank, column)."""
-        seen = super().known(row, columns, besides)
-        found, first = np.zeros_like(seen), int(self._slots[row]) // self._size * self._size
-        for fence in self._fences:
-            for of in np.flatnonzero(fence.slots // self._size * self._size == first).tolist():
-                rank = int(fence.slots[of]) - first
-                lanes = np.flatnonzero(seen[SEEN, rank, fence.columns] >= fence.counts[of])
-                if len(lanes):
-                    released = fence.snapshot.known(of, lanes)
-                    found = joined(found, [released])
-        return found
-
-    def thread(self, column: int) -> int:
-        """Return a number that is no thread's: what it says is not what that one releases itself."""
-        return ~super().thread(column)
-
-
-class ScFences:
-    """The fences with .sc of resident CTAs, and what their threads have read that such fences came before."""
-
-    def __init__(self) -> None:
-        self._fences: tuple[_Fence, ...] = ()
-        self._read: dict[tuple[int, int], list[_Read]] = {}
-
-    def fence(self, slots: Array, threads: Array, columns: Array, counts: Array, snapshot: Snapshot) -> None:
-        """Take a fence, and how far its threads had come."""
-        same = [f for f in self._fences if f.is_of(slots, threads)][:-1]  # who writes may know the last but one only
-        kept = (f for f in self._fences if not any(f is one for one in same))
-        self._fences = *kept, _Fence(slots, threads, columns, counts, snapshot)
-
-    def before(self, wave: Wave, launch: int, slots: Array, threads: Array) -> Passed | None:
-        """Return what fences have released that threads come after, if there may be some."""
-        return Passed(wave, launch, slots, threads, self._fences) if self._fences else None
-
-    def read(self, wave: Wave, lane: tuple[int, int], found: Observed) -> None:
-        """Take what a thread has read."""
-        mine = self._read.setdefault(lane, [])
-        if not any(r.found.sequence is found.sequence and r.found.length == found.length for r in mine):
-            at = np.array([lane[0]]), np.array([lane[1]])
-            reached = int(wave.clocks.counts(*at)[0, 0])
-            mine.append(_Read(int(wave.writes(*at)[0]), reached, found))
-            del mine[:-_MOST_READS]
-
-    def after(self, wave: Wave, slot: int, threads: Array) -> Iterator[tuple[Observed, Array]]:
-        """Yield what reads have found that some threads of a CTA come after, and which threads."""
-        size, slots = wave.clocks.cluster, np.full(len(threads), slot)
-        for (of, _), reads in self._read.items():
-            for read in reads if of // size == slot // size else ():
-                ranks, columns = np.full(len(threads), of % size), np.full(len(threads), read.column)
-                known = wave.clocks.held(SEEN, slots, threads, ranks, columns) >= read.reached
-                if known.any():
-                    yield read.found, threads[known]

@@ -109,7 +109,7 @@ class Launches:
         self._early: dict[int, list[Operation]] = {}
         self._graphs = 0  # that are being launched, one within another
 
-    # What host code does.
+    # Host code.
 
     def tell(self, event: StreamEvent) -> None:
         """Take an operation on streams and events."""

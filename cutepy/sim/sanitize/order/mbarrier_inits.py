@@ -70,12 +70,13 @@ def check_made(wave: Wave, event: MbarrierEvent) -> tuple[str, Side, Side] | Non
         fenced = np.ones_like(seen)
     else:
         seen, fenced = _by_copies(wave, event, made)
-        if event.part_of.kind in GENERIC:
+        if event.part_of.kind in (*GENERIC, "tcgen05"):  # ISA, "tcgen05.commit": by the generic proxy
             fenced = np.ones_like(seen)
     if seen.all() and fenced.all():
         made.settled[of] = _settled(wave, made, of)
         return None
-    before = Side("mbarrier.init", f"thread {int(made.threads[of[0]])}", made.instruction)
+    maker = int(made.threads[of[0]])
+    before = Side("mbarrier.init", f"thread {maker}", made.instruction, warp=maker // WARP, of_warps=True)
     # Without a fence a relaxed arrival at the cluster's barrier publishes nothing, though the barrier is there.
     unfenced = _needs_fence(event) and not made.fenced[of].all()
     return "missing-init-fence" if seen.all() or unfenced else "unpublished-mbarrier", before, side_of(wave, event)
@@ -84,7 +85,7 @@ def check_made(wave: Wave, event: MbarrierEvent) -> tuple[str, Side, Side] | Non
 def _needs_fence(event: MbarrierEvent) -> bool:
     """Tell whether a copy uses an mbarrier, or another CTA."""
     if event.part_of is not None:
-        return event.part_of.kind != "cp_async"
+        return event.part_of.kind not in ("cp_async", "tcgen05")
     assert event.slots is not None
     return bool((event.slots != event.ctas.slots[:, None]).any())
 
@@ -143,9 +144,7 @@ def _by_threads(wave: Wave, event: MbarrierEvent, made: Making) -> Array:
 
 def used_by(wave: Wave, used: Used) -> Side:
     """Return who used an mbarrier, as reports say it."""
-    warp, lane = divmod(used.thread, WARP)
-    cta = wave.residents.coordinate(used.agent)
-    return Side(used.instruction.opcode, f"warp {warp}, lane {lane} of CTA {cta}", used.instruction, cta, warp, lane)
+    return Side.of_thread(used.instruction.opcode, wave.residents.coordinate(used.agent), used.thread, used.instruction)
 
 
 def side_of(wave: Wave, event: MbarrierEvent) -> Side:
@@ -154,4 +153,4 @@ def side_of(wave: Wave, event: MbarrierEvent) -> Side:
     cta = wave.residents.coordinate(int(event.ctas.slots[0]))
     warp = int(event.threads.ids[0]) // WARP
     who = f"warp {warp} of CTA {cta}"
-    return Side(of_copy + event.operation, who, event.instruction, warp=warp)
+    return Side(of_copy + event.operation, who, event.instruction, cta, warp)

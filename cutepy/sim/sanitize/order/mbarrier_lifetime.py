@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.events import (
     MbarrierBytes,
     MbarrierCompleteTx,
@@ -21,7 +22,6 @@ from cutepy.sim.machine.events import (
     MbarrierWait,
 )
 from cutepy.sim.machine.lanes import Array
-from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.order.clocks import DONE, Clocks
 
 if TYPE_CHECKING:

@@ -34,7 +34,6 @@ import numpy as np
 from cutepy.sim.machine.lanes import WARP, Array, spread
 from cutepy.sim.ptx.memory_order import GPU, SYS, WEAK, Strength, is_sc, strength
 from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, Acquired, hide, joined, rectangle, widened
-from cutepy.sim.sanitize.order.fences import ScFences
 from cutepy.sim.sanitize.order.locations import Locations, Writes, elements, repeated
 from cutepy.sim.sanitize.order.published import (
     Cluster,
@@ -52,6 +51,7 @@ from cutepy.sim.sanitize.order.published import (
     releases_to_launches,
     widest_acquire,
 )
+from cutepy.sim.sanitize.order.sc_fences import ScFences
 from cutepy.sim.sanitize.order.wave import CHAIN
 
 if TYPE_CHECKING:
@@ -163,10 +163,10 @@ class Messages:
         if alone:
             self._forget()
         self.launch, self._before[number] = number, before
-        self._widest = widest_acquire(launch.ptx, launch.kernel)
+        self._widest = widest_acquire(launch.entry)
         # A relaxed read, too, acquires by what comes after it.
-        self._acquirers = observers(launch.ptx, launch.kernel) if self._widest else {}
-        self._is_followed = bool(self._acquirers) or not alone or releases_to_launches(launch.ptx, launch.kernel)
+        self._acquirers = observers(launch.entry) if self._widest else {}
+        self._is_followed = bool(self._acquirers) or not alone or releases_to_launches(launch.entry)
 
     @property
     def any_sent(self) -> bool:
@@ -179,7 +179,7 @@ class Messages:
         last = max(fences, key=lambda one: one.order, default=None)
         return None if last is None else last.of_thread(*lane)
 
-    # What threads do.
+    # Operations of threads.
 
     def before(self, wave: Wave, access: Access) -> None:
         """Let threads acquire what is where they read, before it is asked what orders that."""
@@ -459,7 +459,7 @@ class Messages:
             if at:
                 yield messages[at - 1].known
 
-    # What messages say.
+    # Contents of messages.
 
     def cover(
         self,

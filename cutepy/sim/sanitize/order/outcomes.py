@@ -35,7 +35,7 @@ def _known(operand: Operand, values: Mapping[int, int]) -> int | None:
     return values.get(operand.index) if isinstance(operand, Register) else None
 
 
-def deciding(i: Instruction, values: Mapping[int, int]) -> set[int]:
+def sources_of(i: Instruction, values: Mapping[int, int]) -> set[int]:
     """Return the registers that what an instruction makes depends on, by index, where the values of others are known.
 
     `or` with 0 leaves the other operand, a selection the one that is selected.

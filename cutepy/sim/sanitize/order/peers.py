@@ -8,7 +8,9 @@ References
 ----------
 PTX ISA, "State Spaces: Shared State Space", "barrier.cluster"; CUDA C++ Programming Guide, "Distributed Shared Memory":
 all thread blocks must have started before, and must exist until all accesses are over. PTX ISA, "Morally Strong
-Operations": a release of scope ``.cta`` tells threads of other CTAs nothing of what came before it, arrivals included.
+Operations": a release of scope ``.cta`` tells threads of other CTAs nothing of what came before it. Arrivals of one
+thread at mbarriers of one CTA, and its commits, are taken to count in their order: CUTLASS's pipelines wait for the
+last one alone.
 """
 
 from __future__ import annotations
@@ -51,12 +53,14 @@ class _Reached:
     """Last accesses of one CTA's threads to the shared memory of another.
 
     `counts` are those of the threads' columns at their accesses, 0 for none; arrivals are by thread and by the column
-    of the mbarrier.
+    of the mbarrier, and those by commits of the tensor core by the column of what their thread has issued, too: it says
+    how far that is complete.
     """
 
     counts: Array
     instructions: dict[int, Instruction]
     arrivals: dict[tuple[int, int], _Arrival]
+    commits: dict[tuple[int, int, int], _Arrival]
 
 
 class Peers:
@@ -67,9 +71,15 @@ class Peers:
     clocks : Clocks
     threads : int
         Of a CTA.
+
+    Attributes
+    ----------
+    rests_on_order : bool
+        Whether a commit is known to have arrived for a later one of its thread has, or one of the same operations.
     """
 
     def __init__(self, clocks: Clocks, threads: int) -> None:
+        self.rests_on_order = False
         self._clocks = clocks
         self._threads = threads
         self._reached: dict[tuple[int, int], _Reached] = {}
@@ -89,10 +99,23 @@ class Peers:
         """Take an arrival at the mbarrier of another CTA, whose channel and phase these are, and the thread's count."""
         self._of(target, agent).arrivals[thread, column] = _Arrival(count, phase, i)
 
+    def commit(
+        self, i: Instruction, target: int, agent: int, thread: int, column: int, phase: int, of_thread: int, count: int
+    ) -> None:
+        """Take an arrival by a commit of a thread at the mbarrier of a CTA, its own or another, as of `arrive`.
+
+        Its thread may know of it no more than others do.
+        """
+        commits, key = self._of(target, agent).commits, (thread, column, of_thread)
+        last = commits.get(key)
+        if last is not None:  # they may arrive in another order
+            phase, count = max(phase, last.phase), max(count, last.came)
+        commits[key] = _Arrival(count, phase, i)
+
     def _of(self, target: int, agent: int) -> _Reached:
         found = self._reached.get((target, agent))
         if found is None:
-            found = self._reached[target, agent] = _Reached(np.zeros(self._threads, np.int64), {}, {})
+            found = self._reached[target, agent] = _Reached(np.zeros(self._threads, np.int64), {}, {}, {})
         return found
 
     def late(self, has_ended: Array) -> Iterator[Late]:
@@ -103,11 +126,24 @@ class Peers:
                 continue
             seen = clocks.best_of(target, agent % clocks.cluster, SEEN)
             over = clocks.best_of(target, target % clocks.cluster)
+            # By thread, how far it had come at the last of its arrivals there that is known to have counted.
+            known: dict[int, int] = {}
+            for (thread, column), one in reached.arrivals.items():
+                if over[column] > one.phase:
+                    known[thread] = max(known.get(thread, 0), one.came)
             missed = [
                 (thread, one.instruction)
-                for (thread, column), one in reached.arrivals.items()
-                if seen[thread] < one.came and over[column] <= one.phase
+                for (thread, _), one in reached.arrivals.items()
+                if max(seen[thread], known.get(thread, 0)) < one.came
             ]
+            done = clocks.best_of(target, agent % clocks.cluster)
+            for (thread, column, of_thread), one in reached.commits.items():
+                if over[column] > one.phase:
+                    continue
+                if done[of_thread] >= one.came:
+                    self.rests_on_order = True
+                else:
+                    missed.append((thread, one.instruction))
             threads = np.flatnonzero(reached.counts > seen[: self._threads]).tolist()
             missed.extend((thread, reached.instructions[thread]) for thread in threads)
             if missed:

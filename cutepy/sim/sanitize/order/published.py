@@ -14,7 +14,7 @@ from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, WEAK, strength
 from cutepy.sim.ptx.model import Instruction, Register, Vector, registers_in
 from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, Acquired, furthest, hide, joined
-from cutepy.sim.translate import linked
+from cutepy.sim.translate import Kernel
 from cutepy.sim.translate.effects import read, written
 
 if TYPE_CHECKING:
@@ -337,7 +337,7 @@ class Location:
         The write of the value: who reads it observes what it carries if that read and this write are morally strong.
     carries : ReleaseSequence
     passed : ReleaseSequence
-        What fences with .sc say that came before the writes: see `fences.py`.
+        What fences with .sc say that came before the writes: see `sc_fences.py`.
     """
 
     size: int
@@ -347,12 +347,12 @@ class Location:
 
 
 @lru_cache(maxsize=64)
-def observers(ptx: str, kernel: str) -> dict[int, frozenset[int]]:
+def observers(kernel: Kernel) -> dict[int, frozenset[int]]:
     """Return the strong reads of a kernel, by index, each with the elements that it looks at.
 
     A value that nobody looks at tells nobody what came before it.
     """
-    instructions = linked(ptx, kernel).function.instructions
+    instructions = kernel.instructions
     used = set()
     for i in instructions:
         # What a guarded atomic leaves as it was counts as read.
@@ -362,9 +362,9 @@ def observers(ptx: str, kernel: str) -> dict[int, frozenset[int]]:
     return {index: elements for index, elements in found.items() if elements}
 
 
-def widest_acquire(ptx: str, kernel: str) -> int:
+def widest_acquire(kernel: Kernel) -> int:
     """Return the widest scope in which a kernel acquires something, up to .gpu."""
-    how = [strength(i.opcode) for i in linked(ptx, kernel).function.instructions]
+    how = [strength(i.opcode) for i in kernel.instructions]
     return min(GPU, max((one.scope for one in how if one.acquires), default=WEAK))
 
 
@@ -378,9 +378,9 @@ def _elements_in(i: Instruction, used: set[Register]) -> Iterator[int]:
 
 
 @lru_cache(maxsize=64)
-def releases_to_launches(ptx: str, kernel: str) -> bool:
+def releases_to_launches(kernel: Kernel) -> bool:
     """Tell whether a kernel may show something to another one that runs beside it: see `observers`."""
-    instructions = linked(ptx, kernel).function.instructions
+    instructions = kernel.instructions
     wide = [(i, how) for i in instructions if (how := strength(i.opcode)).scope >= GPU]
     fences = any(how.releases for i, how in wide if i.parts[0] in ("fence", "membar"))
     return any(how.releases or fences for i, how in wide if i.parts[0] in ("st", "red", "atom"))

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
+from cutepy.sim.errors import REGISTERS
 from cutepy.sim.machine.events import (
-    Barrier,
     BarrierEvent,
     ClusterArrive,
     ClusterWait,
@@ -30,19 +31,18 @@ from cutepy.sim.machine.events import (
 )
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array, spread
 from cutepy.sim.ptx.memory_order import CLUSTER, fenced_spaces, strength
-from cutepy.sim.sanitize.diagnoses import Diagnosis
-from cutepy.sim.sanitize.hazards import Side
+from cutepy.sim.sanitize.hazards import Side, Where
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, BarrierGeneration, alike, neighbours, rectangle
 from cutepy.sim.sanitize.order.fences import Wait, scope_of
 from cutepy.sim.sanitize.order.mbarrier_inits import INITS, check_made, fence_inits, side_of, used_by
 from cutepy.sim.sanitize.order.peers import BEGUN
-from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS, LastGroupWait
+from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS, TENSOR, LastGroupWait
 
 if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.wave import Wave
 
 
-Report = Callable[[str, Barrier | str, Side | None, Side, Diagnosis | None], None]
+Report = Callable[[str, Where, Side | None, Side, Diagnosis | None], None]
 """Takes the kind of a hazard, its barrier, the two sides, and what is missing where the kind doesn't say."""
 
 
@@ -112,7 +112,7 @@ def _set_registers(wave: Wave, event: SetRegisters, report: Report) -> None:
     slot, warp, other, last = found
     cta = wave.residents.coordinate(slot)
     before, after = (Side("setmaxnreg", f"warp {w} of CTA {cta}", by, cta, w) for w, by in ((other, last), (warp, i)))
-    report("misused-setmaxnreg", "registers", before, after, Diagnosis("warps-not-met"))
+    report("misused-setmaxnreg", REGISTERS, before, after, Diagnosis("warps-not-met"))
 
 
 def converge(wave: Wave, slots: Array, threads: Array) -> None:
@@ -207,7 +207,7 @@ def _mbarrier(wave: Wave, event: MbarrierEvent) -> None:
 
 
 def _copies_arrive(wave: Wave, event: MbarrierArrive, meeting: BarrierGeneration, first: Array) -> None:
-    """Publish the copies that threads had issued before they let an mbarrier track them, and what they had learned."""
+    """Publish what threads had issued before they let an mbarrier track it, and what they had learned."""
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     assert event.part_of is not None
     issued = wave.issued[id(event.part_of)]
@@ -217,12 +217,19 @@ def _copies_arrive(wave: Wave, event: MbarrierArrive, meeting: BarrierGeneration
         learned = clocks.padded(issued.lanes(rows, np.full(len(rows), thread), releases=False))
         what = np.maximum(clocks.padded(what), learned)
     for thread in threads.tolist():
-        column, at = clocks.known_column((COPIES, thread)), int(np.searchsorted(event.part_of.threads.ids, thread))
+        kind = TENSOR if event.part_of.kind == "tcgen05" else COPIES
+        column, at = clocks.known_column((kind, thread)), int(np.searchsorted(event.part_of.threads.ids, thread))
         if column is not None:
             what[: SEEN + 1, np.arange(len(slots)), slots % clocks.cluster, column] = issued.count[rows, at]
     of = slots if event.slots is None else spread(event.slots, (len(slots), len(threads)))[:, 0]
+    _hide(wave, what, of != slots)
     phases = spread(event.counted, (len(slots), len(threads)))[:, 0] + first[of]
-    wave.note(clocks.column(("mbarrier", event.state.address)), event.instruction, of, phases + 1)
+    channel = clocks.column(("mbarrier", event.state.address))
+    if event.part_of.kind != "tcgen05":
+        wave.note(channel, event.instruction, of, phases + 1)
+    else:
+        column, about = clocks.column((TENSOR, int(threads[0]))), (event.instruction, int(of[0]), int(slots[0]))
+        wave.peers.commit(*about, int(threads[0]), channel, int(phases[0]), column, int(issued.count[rows, 0][0]))
     for rank in range(clocks.cluster):
         here = slots % clocks.cluster == rank
         if here.any():

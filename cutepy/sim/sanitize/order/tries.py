@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.ptx.model import Instruction, Register, Special, registers_in
-from cutepy.sim.sanitize.order.outcomes import deciding, value_of
+from cutepy.sim.sanitize.order.outcomes import sources_of, value_of
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
 from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
@@ -286,7 +286,7 @@ def goes_on(flow: ControlFlow, i: Instruction) -> bool:
 
 
 def _after_success(flow: ControlFlow, i: Instruction) -> set[int]:
-    """Return what may run after a try has succeeded and before one of the same mbarrier and phase: tries, and deeds."""
+    """Return instructions that may run after a try has succeeded and before one of the same mbarrier and phase."""
     found: set[int] = set()
     number, place = place_of(flow, i)
     known = frozenset((r.index, 1) for r in written(i))
@@ -449,7 +449,7 @@ class _Registers:
         runs = self.runs(i)
         if runs is False:
             return
-        value, seen = value_of(i, self.values), deciding(i, self.values)
+        value, seen = value_of(i, self.values), sources_of(i, self.values)
         own = {r.index for r in written(i)}
         is_told = any(r in self._told or r in self._tied for r in seen) or self._is_of_others(i)
         judged = bool((seen - own) & self._judged)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 BULK: Final = "bulk_group"
 COPIES: Final = "cp.async group"
 MMAS: Final = "wgmma group"
+TENSOR: Final = "tcgen05 operations"
 """Kinds of groups that threads close, and wait for."""
 GENERIC = "cp_async", "st_async"
 """Operations of the generic proxy: PTX ISA, "st.async", "red.async"; and "Async proxy", which doesn't list cp.async."""
@@ -37,6 +38,7 @@ GROUP = 1 << 10
 """Steps of a count for each group that is closed; within one, each mbarrier that is let track its copies is a step."""
 _STORES = BULK, ((BULK, "read"), (BULK, "write"))
 _GROUPS = {"tma_store": _STORES, "bulk_store": _STORES, "cp_async": (COPIES, ((COPIES,),))}
+_GROUPS["tcgen05"] = TENSOR, ((TENSOR,),)
 """By kind of operation, that of its groups, and the columns of each thread that count them."""
 
 CHAIN, WRITES = "chain", "global write"
@@ -255,7 +257,10 @@ class Wave:
         slots = residents.count
         self.clocks = Clocks(slots, threads, residents.cluster_size, fences)
         self.meetings: dict[object, BarrierGeneration] = {}
-        self.closed: dict[str, Array] = {kind: np.zeros((slots, threads), np.int64) for kind in (BULK, COPIES, MMAS)}
+        self.closed: dict[str, Array] = {
+            kind: np.zeros((slots, threads), np.int64) for kind in (BULK, COPIES, MMAS, TENSOR)
+        }
+        self._is_committed = np.zeros((slots, threads), bool)  # whether a commit is the last that threads issued
         self.issued: dict[int, Issued] = {}
         self.copied = Copied(*np.zeros((2, slots, threads), np.int64))
         self.last: dict[int, tuple[Instruction, Array]] = {}
@@ -266,7 +271,7 @@ class Wave:
         self.passed: dict[tuple[int, int], tuple[Instruction, int]] = {}
         self.came: dict[tuple[NamedBarrier, int], set[int]] = {}
         self.waits: dict[tuple[str, int], LastGroupWait] = {}
-        self.issues = {kind: np.full((slots, threads), -1) for kind in (BULK, COPIES)}
+        self.issues = {kind: np.full((slots, threads), -1) for kind in (BULK, COPIES, TENSOR)}
         self.idle: dict[int, tuple[str, Instruction, Array, Array]] = {}
         self._phases: dict[int, Array] = {}
         self.apart = np.zeros((slots, -(-threads // WARP)), bool)
@@ -295,7 +300,11 @@ class Wave:
         if columns:
             self.issues[kind][at] = self.steps.number
         count: Array = self.closed[kind][at] + 1
-        if kind == COPIES and "mbarrier" in operation.instruction.parts:
+        if kind == TENSOR:  # commits with nothing between them are of one group
+            is_commit = "commit" in operation.instruction.parts
+            count = count - (is_commit & self._is_committed[at])
+            self._is_committed[at] = is_commit
+        if kind in (COPIES, TENSOR) and not {"mbarrier", "commit"}.isdisjoint(operation.instruction.parts):
             self.closed[kind][at] = count  # that mbarrier tells nothing of copies that come after
         return count
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.reports.excerpts import statements_of
-from cutepy.sim.translate import linked
+from cutepy.sim.translate import Kernel
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
@@ -222,7 +222,7 @@ class Allowances:
     def __init__(self, arguments: Mapping[str, str] | None = None) -> None:
         self._everywhere = _of_arguments({} if arguments is None else arguments)
         self._at: dict[tuple[str, int], list[Allowance]] = {}  # by the file or the PTX itself, and the line
-        self._read: set[tuple[str, str]] = set()
+        self._read: set[Kernel] = set()
         self._used: set[Allowance] = set()
 
     def read(self, launch: Launch) -> None:
@@ -233,11 +233,10 @@ class Allowances:
         AllowanceError
             If one of them can't be meant.
         """
-        kernel = launch.ptx, launch.kernel
-        if kernel in self._read:
+        if launch.entry in self._read:
             return
-        self._read.add(kernel)
-        instructions = linked(*kernel).function.instructions
+        self._read.add(launch.entry)
+        instructions = launch.entry.instructions
         sources = {i.source for i in instructions if i.source is not None}
         lines = {(line.file, line.line) for source in sources for line in source.chain()}
         lines |= {(launch.ptx, i.line) for i in instructions}

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from cutepy.sim.ptx.places import shortened
+from cutepy.sim.ptx.source_lines import shortened
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import SourceLine

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.errors import Place
-from cutepy.sim.machine.events import Barrier, MbarrierAt
+from cutepy.sim.advice import Diagnosis
+from cutepy.sim.errors import REGISTERS, Place
+from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.model import Label
-from cutepy.sim.sanitize.diagnoses import Diagnosis
-from cutepy.sim.sanitize.hazards import Hazard, Side
+from cutepy.sim.sanitize.hazards import Hazard, Side, Where
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.memory.access_record import unfenced
 from cutepy.sim.sanitize.reports.allowances import Allowances
 from cutepy.sim.sanitize.reports.between import between
 from cutepy.sim.sanitize.reports.collection import Hazards, rank
-from cutepy.sim.translate import flow_of, linked
+from cutepy.sim.translate import Kernel
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Residents
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
 
 
-Where = Place | Barrier | str
-"""Place of a hazard."""
 Key = tuple[object, ...]
 """By what hazards of one defect are known."""
 _RACES = ("unordered-read", "unordered-write")
@@ -142,7 +140,7 @@ class Findings:
         mine = self._known_as(hazard, cause)
         self._counts[mine] += cause is None or mine == hazard.key
         if mine not in self._found and self._launch is not None:
-            flow = flow_of(self._launch.ptx, self._launch.kernel)
+            flow = self._launch.entry.flow
             hazard = replace(hazard, between=between(hazard, flow))
         one = hazard, self._surroundings.scene
         if mine not in self._found:
@@ -174,7 +172,7 @@ class Findings:
         launch = side.launch or self._launch
         if side.instruction is None or launch is None:
             return side
-        run = runs(launch.ptx, launch.kernel).get(side.instruction.index)
+        run = runs(launch.entry).get(side.instruction.index)
         return replace(side, ptx=launch.ptx, ptx_file=launch.ptx_file, run=run)
 
     @property
@@ -209,7 +207,7 @@ class Findings:
     def registers(self, found: RegisterHazard) -> None:
         """Report registers that something uses beside the MMAs."""
         before = None if found.before is None else Side(found.before.parts[0], "a warpgroup", found.before)
-        self.tell(found.kind, "registers", before, Side(found.after.parts[0], "a warpgroup", found.after))
+        self.tell(found.kind, REGISTERS, before, Side(found.after.parts[0], "a warpgroup", found.after))
 
     def conflict(
         self,
@@ -242,7 +240,7 @@ class Findings:
             kind, old, new = "unordered-read", new, old
             unwritten = Hazard("uninitialised-read", self._kernel, "", None, self._written(new), _UNWRITTEN).key
         address, size = (x * granule_bytes for x in _shared_granules(found))
-        where = f"shared memory at {address:#x}"
+        where = Place.of_shared(address)
         near = () if reason is not None and diagnosis == reason.diagnosis else near  # the reason says it
         self.tell(kind, where, old, new, diagnosis, address, size, unwritten, cause, near_misses=near)
 
@@ -250,7 +248,7 @@ class Findings:
         self, touch: AccessRecord, row: int, residents: Residents, address: int, is_padding: bool = False
     ) -> None:
         """Report a touch that reads what nothing has written, and that may be padding of what it copies."""
-        reader, where = side(residents, touch, 0, row), f"shared memory at {address:#x}"
+        reader, where = side(residents, touch, 0, row), Place.of_shared(address)
         if is_padding:
             self.tell("undefined-output", where, None, reader, _PADDING)
         else:
@@ -265,7 +263,7 @@ class Findings:
         for unwritten in filter(self._found.__contains__, keys):
             otherwise = _advice(write, read, None) if write.asynchronous else _UNWRITTEN
             told = Diagnosis("read-first", otherwise=otherwise)
-            where = f"shared memory at {address:#x}"
+            where = Place.of_shared(address)
             self.tell("uninitialised-read", where, writer, reader, told, address, None, unwritten)
 
     def explain(self, read: Hazard, found: Hazard) -> None:
@@ -281,9 +279,9 @@ class Findings:
 
 
 @lru_cache(8)
-def runs(ptx: str, kernel: str) -> dict[int, int]:
+def runs(kernel: Kernel) -> dict[int, int]:
     """Tell of each instruction the first that it runs with, however often: no branch leads between them, or away."""
-    instructions = linked(ptx, kernel).function.instructions
+    instructions = kernel.instructions
     targets = {label.target for i in instructions for label in i.operands if isinstance(label, Label)}
     found, first, is_over = {}, 0, False
     for i in sorted(instructions, key=lambda i: i.index):
@@ -298,8 +296,9 @@ def _place(where: Where) -> Place:
 
     Examples
     --------
-    >>> _place(MbarrierAt(8)).name, _place(MbarrierAt(8)).mbarrier, _place("registers").name
-    ('mbarrier 0x8', 8, 'registers')
+    >>> from cutepy.sim.machine.events import ClusterBarrier
+    >>> _place(MbarrierAt(8)).name, _place(MbarrierAt(8)).mbarrier, _place(ClusterBarrier()).name
+    ('mbarrier 0x8', 8, 'barrier.cluster')
     """
     if isinstance(where, MbarrierAt):
         return Place.of_mbarrier(where.address)
@@ -330,10 +329,8 @@ def side(residents: Residents, touch: AccessRecord, lane: int, row: int) -> Side
     """Return what a lane of a touch did, of the CTA in a row of it."""
     cta = residents.coordinate(int(touch.agents[row]))
     if touch.threads is None:
-        return touch.by_proxy(cta)
-    warp, within = divmod(int(touch.threads[lane]), WARP)
-    who = f"warp {warp}, lane {within} of CTA {cta}"
-    return Side(touch.name, who, touch.instruction, cta, warp, within, access=touch.access)
+        return touch.of_proxy(cta)
+    return Side.of_thread(touch.name, cta, int(touch.threads[lane]), touch.instruction, touch.access)
 
 
 def _advice(before: AccessRecord, after: AccessRecord, mate: int | None) -> Diagnosis:

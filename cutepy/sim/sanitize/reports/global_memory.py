@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place
 from cutepy.sim.machine.host_events import REUSE
-from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.machine.launch import Launch
 from cutepy.sim.ptx.memory_order import NAMES
-from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.memory.discarded import Discarded
@@ -52,13 +51,10 @@ def side(touch: GlobalAccessRecord, lane: int, launches: Launches, named: bool =
     row, column = divmod(lane, touch.lanes)
     block = int(touch.ctas[row])
     cta = block % x, block // x % y, block // (x * y)
-    of, own = (f" of {launch.name} in stream {launch.stream:#x}", launch) if named else ("", None)
+    own = launch if named else None
     if touch.threads is None:
-        who = f"the async proxy for CTA {cta}{of}"
-        return Side(touch.name, who, touch.instruction, cta, launch=own, is_async=True, access=touch.access)
-    warp, within = divmod(int(touch.threads[column]), WARP)
-    who = f"warp {warp}, lane {within} of CTA {cta}{of}"
-    return Side(touch.name, who, touch.instruction, cta, warp, within, launch=own, access=touch.access)
+        return Side.of_proxy(touch.name, cta, touch.instruction, touch.access, own)
+    return Side.of_thread(touch.name, cta, int(touch.threads[column]), touch.instruction, touch.access, own)
 
 
 def place(address: int, known: GlobalMemory, launch: Launch | None) -> Place:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place
 from cutepy.sim.machine.lanes import WARP, listed
-from cutepy.sim.sanitize.diagnoses import Diagnosis
-from cutepy.sim.sanitize.hazards import NearMiss, Side, Touch, Waiting
+from cutepy.sim.sanitize.hazards import AccessKind, NearMiss, Side, Waiting
 from cutepy.sim.sanitize.kinds import KINDS
 
 if TYPE_CHECKING:
-    from cutepy.sim.errors import Deed, SimulationError, Wait, Who
-    from cutepy.sim.machine.alignment import Apart
+    from cutepy.sim.errors import Execution, SimulationError, Wait, Who
+    from cutepy.sim.machine.events import Apart
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction
 
@@ -59,7 +59,7 @@ def told(error: SimulationError, *, ends: bool) -> Told:
             NearMiss(
                 one.kind,
                 Diagnosis("simulator-near-miss", why=one.why),
-                None if one.deed is None else _side(one.deed.instruction, one.deed.who),
+                None if one.execution is None else _side(one.execution.instruction, one.execution.who),
             )
             for one in error.chances
         ),
@@ -70,23 +70,23 @@ def _waiting(wait: Wait) -> Waiting:
     return Waiting(
         wait.at.name,
         wait.lacks,
-        tuple(_all_of(deed) for deed in wait.deeds),
-        tuple((_all_of(one.deed), one.waits_at) for one in wait.bringers),
+        tuple(_all_of(execution) for execution in wait.executions),
+        tuple((_all_of(one.execution), one.waits_at) for one in wait.bringers),
         tuple(one.is_sure for one in wait.bringers),
         wait.at.mbarrier,
     )
 
 
-def _all_of(deed: Deed) -> Side:
+def _all_of(execution: Execution) -> Side:
     """Return a side that names all lanes, and not the first alone."""
-    return replace(_side(deed.instruction, deed.who), who=str(deed.who))
+    return replace(_side(execution.instruction, execution.who), who=str(execution.who))
 
 
 _SUBJECTS = {"invalid-access": "memory", "invalid-descriptor": "a descriptor", "misused-barrier": "a barrier"}
 """Objects of the mistakes that name none."""
 
 
-_ACCESSES: dict[str, Touch] = {
+_ACCESSES: dict[str, AccessKind] = {
     "ld": "read",
     "ldu": "read",
     "ldmatrix": "read",
@@ -110,7 +110,7 @@ def _side(i: Instruction, who: Who | None) -> Side:
 _BARRIERS = ("bar", "barrier")
 
 
-def part_of_a_unit(found: Apart) -> tuple[str, str, Side | None, Side, Diagnosis]:
+def part_of_a_unit(found: Apart) -> tuple[str, Place, Side | None, Side, Diagnosis]:
     """Return the kind of the hazard, what it is at, its two sides, and what is missing."""
     i, cta = found.instruction, found.residents.coordinate(found.slot)
     name = opcode(i.parts)
@@ -124,14 +124,14 @@ def part_of_a_unit(found: Apart) -> tuple[str, str, Side | None, Side, Diagnosis
         branch = Side(found.branch.parts[0], who, found.branch, cta, warp, of_warps=len(warps) > 1)
     if found.unit != WARP:
         diagnosis = Diagnosis("warps-left-out", threads=_threads(found.lacking), instruction=name)
-        return "partial-warpgroup", name, branch, executed, diagnosis
+        return "partial-warpgroup", Place(name), branch, executed, diagnosis
     lanes = listed("lane", found.lacking % WARP)
     if i.parts[0] in _BARRIERS:
         unaligned = name.replace("bar.", "barrier.")
         diagnosis = Diagnosis("lanes-left-out-of-barrier", lanes=lanes, instruction=name, unaligned=unaligned)
     else:
         diagnosis = Diagnosis("lanes-left-out", lanes=lanes, instruction=name)
-    return "partial-warp", name, branch, executed, diagnosis
+    return "partial-warp", Place(name), branch, executed, diagnosis
 
 
 def opcode(parts: tuple[str, ...]) -> str:

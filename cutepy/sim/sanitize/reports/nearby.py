@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.events import Barrier, ClusterWait, Fence, MbarrierAt, NamedBarrier, NamedBarrierJoin, WarpSync
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, listed
 from cutepy.sim.ptx.barrier_names import barrier_name
 from cutepy.sim.ptx.memory_order import fenced_spaces
 from cutepy.sim.ptx.model import Immediate
-from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import NearMiss, Side
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
@@ -789,13 +789,5 @@ def _name(wave: Wave, barrier: Barrier | None) -> str:
 
 
 def _side(wave: Wave, i: Instruction, slot: int, thread: int) -> Side:
-    cta = wave.residents.coordinate(slot)
-    warp, lane = divmod(thread, WARP)
-    return Side(
-        ".".join(i.parts[: 4 if i.parts[0] == "cp" else 2]),
-        f"warp {warp}, lane {lane} of CTA {cta}",
-        i,
-        cta,
-        warp,
-        lane,
-    )
+    name = ".".join(i.parts[: 4 if i.parts[0] == "cp" else 2])
+    return Side.of_thread(name, wave.residents.coordinate(slot), thread, i)

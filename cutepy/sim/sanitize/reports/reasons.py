@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.ptx.memory_order import CLUSTER
 from cutepy.sim.ptx.model import Label
-from cutepy.sim.sanitize.diagnoses import Diagnosis
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
 from cutepy.sim.sanitize.order.ends import given_up

@@ -20,7 +20,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from cutepy.sim.ptx.places import shortened
+from cutepy.sim.ptx.source_lines import shortened
 from cutepy.sim.sanitize.kinds import KINDS, Kind
 from cutepy.sim.sanitize.reports.excerpts import Excerpt, excerpt, excerpt_of
 
@@ -123,7 +123,7 @@ class _Log:
         self.artifacts: list[Json] = []
 
     def result(self, hazard: Hazard) -> Json:
-        deeds = ", then ".join(side.deed for side in hazard.sides)
+        operations = ", then ".join(side.operation for side in hazard.sides)
         witness = "" if hazard.witness is None else f" Witness: {hazard.witness.said}."
         near = "".join(f" Near miss: {one.why}." for one in hazard.near_misses)
         located = [(side, self._location(side, hazard.kernel)) for side in hazard.sides]
@@ -139,7 +139,7 @@ class _Log:
             "ruleId": hazard.kind,
             "ruleIndex": [*KINDS].index(hazard.kind),
             "level": _level(hazard.severity),
-            "message": {"text": f"{hazard.subject}: {deeds}. {_sentence(hazard.missing)}{near}{witness}"},
+            "message": {"text": f"{hazard.subject}: {operations}. {_sentence(hazard.missing)}{near}{witness}"},
             "locations": [shown[1]],
             "relatedLocations": [
                 {**location, "id": number}
@@ -168,7 +168,7 @@ class _Log:
         return {"sides/v1": found, "primaryLocationLineHash": f"{found[:16]}:{self._fingerprints[found]}"}
 
     def _location(self, side: Side, kernel: str) -> Json:
-        location: Json = {"message": {"text": side.deed}}
+        location: Json = {"message": {"text": side.operation}}
         if kernel:
             location["logicalLocations"] = [{"name": kernel, "kind": "function"}]
         found = excerpt(side)
@@ -200,7 +200,7 @@ class _Log:
 
     def _stack(self, side: Side, location: Json) -> Json:
         frames = [{"location": at} for at in (location, *_callers(side))]
-        return {"message": {"text": side.deed}, "frames": frames}
+        return {"message": {"text": side.operation}, "frames": frames}
 
 
 _LONGEST = 100

@@ -19,7 +19,6 @@ from cutepy.sim.machine.observer import Observer
 from cutepy.sim.ptx.barrier_names import barrier_name, holder_name, made_at
 from cutepy.sim.ptx.model import type_bits
 from cutepy.sim.sanitize.reports.excerpts import GLOBAL, SHARED, function_at, operand_of
-from cutepy.sim.translate import linked, load_module
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, TmaEvent, WgmmaEvent
@@ -34,8 +33,11 @@ _PARTS = {
     "bulk_store": "bulk store",
     "bulk_peer": "copy to a peer",
     "st_async": "st.async",
+    "launch_control": "launch control",
 }
 """Names of copies for which threads do not do the work themselves."""
+_WRITERS = {"st_async": ("st.async", "stores"), "launch_control": ("launch control", "answers")}
+"""Those of which a region is named otherwise than of TMA, and the verb."""
 _FILLS = ("tma_load", "bulk_load", "bulk_peer")
 _OF_COMPILERS = re.compile(r"__dynamic|\$|global_smem$|extern_shared|_\d")
 _TYPE = re.compile(r"[bfsu](?:8|16|32|64)")
@@ -76,7 +78,7 @@ class Scene:
 
     def __init__(self, launch: Launch) -> None:
         x, y, z = launch.block
-        self._launch, self._kernel, self._threads = launch, (launch.ptx, launch.kernel), x * y * z
+        self._launch, self._threads = launch, x * y * z
         self.boxes: dict[tuple[int, int], Box] = {}  # by instruction and address
         self.signals: dict[tuple[int, int], int] = {}  # the same -> the mbarrier that counts its bytes
         self.made: dict[int, Instruction] = {}  # mbarriers by address
@@ -172,9 +174,10 @@ class Scene:
             name = operand_of(source, box.loads) if source is not None else ""
             if not name:
                 function = function_at(source.file, source.line) if source is not None else ""
-                verb = "loads" if box.loads else "stores"
-                part = "st.async" if self.kinds[box.instruction.index] == "st_async" else "TMA"
-                name = f"what {part}{f' of {function}' if function else ''} {verb if part == 'TMA' else 'stores'}"
+                part, verb = _WRITERS.get(
+                    self.kinds[box.instruction.index], ("TMA", "loads" if box.loads else "stores")
+                )
+                name = f"what {part}{f' of {function}' if function else ''} {verb}"
                 name += f" at {source}" if source is not None and not function else ""
             return name + self._stage(box, fellows) + _rows(box, address, size)
         return ""
@@ -193,7 +196,7 @@ class Scene:
 
     def _variable(self, address: int, side: Side) -> str:
         """Name the variable that holds an address, where it has a name that people gave it."""
-        declared = (*load_module(self._launch.ptx).variables, *linked(*self._kernel).function.variables)
+        declared = (*self._launch.entry.module.variables, *self._launch.entry.function.variables)
         for variable in declared:
             start = self._launch.symbols.get(variable.name)
             if variable.space != "shared" or start is None or not variable.size_bytes:
@@ -245,7 +248,7 @@ def _unmangled(name: str) -> str:
 
 
 class Surroundings(Observer):
-    """Sees what tells who is who in the launch that runs.
+    """Records which threads and CTAs the launch that runs has.
 
     Attributes
     ----------

@@ -3,7 +3,7 @@
 Fields of a hazard:
 
 - ``kind``, ``severity`` (``hazard`` or ``advisory``), ``meaning``: the kind and its text.
-- ``missing``, ``diagnosis``: the advice, and its row in ``diagnoses.py``.
+- ``missing``, ``diagnosis``: the advice, and its row in ``sim/advice.py``.
 - ``kernel``, ``where``, ``buffer``, ``address``, ``size_bytes``: the bytes of both sides. An unknown name is ``""``;
   numbers are null outside of shared memory.
 - ``count``: the number of pairs of operations of these lines.

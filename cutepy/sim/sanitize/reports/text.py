@@ -117,7 +117,7 @@ def _waits(hazard: Hazard) -> Iterator[Line]:
 
 def _said(near: NearMiss) -> str:
     """Say what was done, where, by whom, and why it does not count."""
-    return near.why if near.side is None else f"{near.side.deed} at {_line(near.side)}: {near.why}"
+    return near.why if near.side is None else f"{near.side.operation} at {_line(near.side)}: {near.why}"
 
 
 def _line(side: Side) -> str:
@@ -131,7 +131,7 @@ def _allowed(hazard: Hazard) -> Iterator[Line]:
     yield [("allowed: ", "bold green"), (hazard.title, "")]
     for side in hazard.sides:
         found = excerpt(side)
-        yield [("   --> ", "blue"), (f"{found}: " if found else "", ""), (side.deed, "dim")]
+        yield [("   --> ", "blue"), (f"{found}: " if found else "", ""), (side.operation, "dim")]
     yield _note(hazard.allowed, "bold green")
 
 
@@ -150,7 +150,7 @@ def _sides(sides: tuple[Side, ...], style: str) -> Iterator[Line]:
     found = excerpt(sides[0])
     bar = (" " * _MARGIN + "| ", "blue")
     if found is None:
-        yield [("   --> ", "blue"), (sides[0].deed, "bold")]
+        yield [("   --> ", "blue"), (sides[0].operation, "bold")]
         return
     within = f" in {found.function}" if found.function else ""
     yield [("   --> ", "blue"), (f"{found}{within}", "")]
@@ -162,7 +162,7 @@ def _sides(sides: tuple[Side, ...], style: str) -> Iterator[Line]:
         marks = indent + "^" * _cells(visible(found.text[found.start : found.end])) + " "
     for number, side in enumerate(sides, 1):
         before = marks if number == 1 else " " * len(marks) + "and "
-        yield [bar, (before + side.deed + "," * (number < len(sides)), style)]
+        yield [bar, (before + side.operation + "," * (number < len(sides)), style)]
     for line in sides[0].chain[1:]:
         caller = excerpt_of(line)
         within = f" in {caller.function}" if caller.function else ""

@@ -212,7 +212,82 @@ def multicast_ring(stages, rounds, closing="tail"):
     return threads, ([1] * stages + [2] * stages) * 2
 
 
-GENERATORS = {"from nothing": from_nothing, "idioms with mistakes": with_mistakes, "clusters": of_cluster}
+def of_tensor(rng):
+    """Draw a program of the tensor core: from nothing, or an idiom with mistakes."""
+    if rng.random() < 0.6:
+        threads, counts = rng.choice(TENSOR_IDIOMS)
+        threads, counts = [list(ops) for ops in threads], list(counts)
+        for _ in range(rng.choice((0, 1, 1, 1, 2))):
+            _mistake(rng, threads, counts)
+        return threads, counts
+    barriers = rng.randint(1, 2)
+    kinds = "mma mma mma_tensor commit commit commit wait wait wait wait arrive arrive tensor_load wait_loads".split()
+    kinds += "tensor_load wait_loads tensor_store wait_stores".split()
+    threads = []
+    for _ in range(rng.choice((1, 2, 2, 3))):
+        drawn = [rng.choice(kinds) for _ in range(rng.randint(1, 6))]
+        threads.append([_draw_of_tensor(rng, kind, rng.randrange(barriers)) for kind in drawn])
+    return threads, [rng.choice((1, 1, 1, 2)) for _ in range(barriers)]
+
+
+def _draw_of_tensor(rng, kind, b):
+    if kind in ("wait_loads", "wait_stores"):
+        return (kind,)
+    if kind == "mma":
+        return (kind, rng.randrange(2), rng.choice("ab"))
+    if kind == "mma_tensor":
+        d = rng.randrange(2)
+        return (kind, d, 1 - d)
+    if kind == "wait":
+        return (kind, b, rng.randrange(2))
+    return (kind, rng.randrange(2) if kind.startswith("tensor") else b)
+
+
+def accumulators(stages, rounds, by=1):
+    """A thread multiplies into columns, from operands that a second one copies; others load what it has committed."""
+    full, empty, loaded, free = (range(n * stages, (n + 1) * stages) for n in range(4))
+    copies, multiplies, loads = [], [], [[] for _ in range(by)]
+    for n in range(rounds):
+        stage, parity = n % stages, n // stages & 1
+        copies += [("wait", free[stage], parity ^ 1)] if n >= stages else []
+        copies += [("arrive_expect", loaded[stage], 16), ("copy", loaded[stage], 16, "ab"[stage])]
+        multiplies += [("wait", loaded[stage], parity)]
+        multiplies += [("wait", empty[stage], parity ^ 1)] if n >= stages else []
+        multiplies += [("mma", stage, "ab"[stage]), ("commit", free[stage]), ("commit", full[stage])]
+        for each in loads:
+            each += [("wait", full[stage], parity), ("tensor_load", stage), ("wait_loads",), ("arrive", empty[stage])]
+    return [copies, multiplies, *loads], [1] * stages + [by] * stages + [1] * 2 * stages
+
+
+def exchanged(rounds):
+    """A thread multiplies, another one loads the sums and stores what the first one multiplies next."""
+    multiplies, softmax = [], []
+    for n in range(rounds):
+        parity = n & 1
+        multiplies += [("wait", 1, parity ^ 1)] if n else []
+        multiplies += [("mma", 0, "a"), ("commit", 0), ("wait", 1, parity), ("mma_tensor", 1, 0), ("commit", 2)]
+        softmax += [("wait", 0, parity), ("tensor_load", 0), ("wait_loads",), ("tensor_store", 0), ("wait_stores",)]
+        softmax += [("arrive", 1), ("wait", 2, parity)]
+    multiplies = [op for op in multiplies if op != ("wait", 1, 1) or rounds > 1]
+    return [multiplies, softmax], [1, 1, 1]
+
+
+TENSOR_IDIOMS = [
+    accumulators(1, 1),
+    accumulators(1, 2),
+    accumulators(2, 2),
+    accumulators(2, 3),
+    accumulators(1, 2, by=2),
+    exchanged(1),
+    exchanged(2),
+]
+
+GENERATORS = {
+    "from nothing": from_nothing,
+    "idioms with mistakes": with_mistakes,
+    "clusters": of_cluster,
+    "tensor core": of_tensor,
+}
 
 
 def draw(name, seed):

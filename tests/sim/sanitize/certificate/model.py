@@ -14,8 +14,19 @@ In a cluster each thread is one CTA's; barriers and words belong to CTAs, and th
     ("multicast", j, bytes, place)     to all CTAs, and the barrier that each has as its j-th
     ("cluster_arrive",), ("cluster_wait", generation)
 
-Asynchronous operations take effect at any time after they were issued. A program is *safe* if all schedules end,
-count each operation in the same phase, end each wait on the same phase, do nothing undefined, have no race and leave no
+Of the tensor core there are
+
+    ("mma", d, place)          writes column d of tensor memory, and reads what copies write
+    ("mma_tensor", d, a)       the same, and reads column a
+    ("commit", b)              an arrival once all MMAs that the thread issued before are complete
+    ("tensor_load", d)         ("tensor_store", d)      by a warp, of its own quarter of the lanes
+    ("wait_loads",)            ("wait_stores",)
+
+MMAs of a thread complete in order. Commits may arrive in any, but at the end one that is missing is taken to have
+arrived where another one of its thread has, of the same MMAs or more.
+
+Asynchronous operations take effect at any time after they were issued. A program is *safe* if all schedules end, count
+each operation in the same phase, end each wait on the same phase, do nothing undefined, have no race and leave no
 bytes that were announced and did not come, or came unannounced.
 """
 
@@ -24,6 +35,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LIMIT = (1 << 20) - 1
+TENSOR = ("mma", "mma_tensor", "tensor_load", "tensor_store")
 
 
 class Undefined(Exception):
@@ -37,7 +49,7 @@ def count_of(op):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What all schedules have in common.
+    """Properties that all schedules have in common.
 
     Attributes
     ----------
@@ -89,7 +101,7 @@ class _Search:
             steps = []
             self.race(state)
             done = all(pc == len(ops) for pc, ops in zip(state[0], self.threads, strict=True))
-            if done and state[2]:
+            if done and any(self.outlives(state, what) for what in state[2]):
                 self.wrong.append("asynchronous operations outlive the threads")
             if done and not state[2] and any(barrier[2] for barrier in state[3]):
                 self.wrong.append("bytes are left over")
@@ -101,7 +113,7 @@ class _Search:
                     self.wrong.append(str(error))
             for n in range(len(state[2])):
                 try:
-                    steps.append(self.effect(state, n))
+                    steps += self.effect(state, n)
                 except Undefined as error:
                     self.breaks = True
                     self.wrong.append(str(error))
@@ -143,6 +155,7 @@ class _Search:
             if pc < len(ops) and ops[pc][0] in ("store", "load"):
                 touching.append((ops[pc][1], ops[pc][0] == "store"))
         touching += [(what[3], True) for what in state[2] if what[0] == "bytes"]
+        touching += [one for what in state[2] if self.is_next(state, what) for one in _of_tensor_core(what)]
         for n, (place, writes) in enumerate(touching):
             if any(place == other and (writes or also) for other, also in touching[:n]):
                 self.wrong.append("race")
@@ -181,14 +194,34 @@ class _Search:
 
     # Steps.
 
+    @staticmethod
+    def is_next(state, what):
+        """Tell whether no MMA of the thread comes before an MMA or a commit."""
+        kind, (thread, at, *_), *_ = what
+        is_ordered = kind in ("mma", "mma_tensor", "commit")
+        before = (other[1] for other in state[2] if is_ordered and other[0] in ("mma", "mma_tensor"))
+        return all(of != thread or then >= at for of, then, *_ in before)
+
+    def outlives(self, state, what):
+        """Tell whether an operation is in flight at the end, unless a commit of as many MMAs has arrived."""
+        kind, (thread, at, *_), *_ = what
+        flying, ops = {other[1][:2] for other in state[2] if other[0] == "commit"}, self.threads[thread]
+        commits = [n for n, op in enumerate(ops) if op[0] == "commit"]
+        others = [n for n in commits if n > at or not any(op[0] in TENSOR[:2] for op in ops[n:at])]
+        return kind != "commit" or all((thread, n) in flying for n in others)
+
     def effect(self, state, n):
         kind, key, b, *more = state[2][n]
         rest = (*state[2][:n], *state[2][n + 1 :])
-        if kind == "bytes":
+        if not self.is_next(state, state[2][n]):
+            return []
+        if kind in TENSOR:
+            barriers = state[3]
+        elif kind == "bytes":
             barriers = self.changed(state, b, key, size=-more[1])
         else:
             barriers = self.changed(state, b, key, arrivals=1)
-        return (state[0], state[1], rest, barriers, state[4], state[5])
+        return [(state[0], state[1], rest, barriers, state[4], state[5])]
 
     def thread(self, state, t):
         pcs, waiting, flying, barriers, named, peeked = state
@@ -231,6 +264,14 @@ class _Search:
             for cta in range(self.ctas):
                 effect = ("bytes", (*key, cta, "later"), cta * self.share + op[1], (cta, op[3]), op[2])
                 flying = tuple(sorted((*flying, effect), key=repr))
+        elif kind in TENSOR:
+            flying = tuple(sorted((*flying, (kind, key, *op[1:])), key=repr))
+        elif kind == "commit":
+            flying = tuple(sorted((*flying, ("commit", (*key, "later"), op[1])), key=repr))
+        elif kind in ("wait_loads", "wait_stores"):
+            awaited = "tensor_load" if kind == "wait_loads" else "tensor_store"
+            if any(what[0] == awaited and what[1][0] == t for what in flying):
+                return []
         elif kind == "cluster_arrive":
             return [self.meet(state, t, ("bar_arrive", "cluster", self.ctas), key, ahead)]
         elif kind == "cluster_wait":
@@ -289,8 +330,19 @@ class _Search:
         return (*pcs[:t], pcs[t] + 1, *pcs[t + 1 :])
 
 
+def _of_tensor_core(what):
+    """Yield the places that an operation of the tensor core touches, and whether it writes them."""
+    kind, (thread, *_), *more = what
+    if kind in ("tensor_load", "tensor_store"):
+        yield ("column", more[0], thread % 4), kind == "tensor_store"
+    elif kind in ("mma", "mma_tensor"):
+        yield from ((("column", more[0], quarter), True) for quarter in range(4))
+        reads = [more[1]] if kind == "mma" else [("column", more[1], quarter) for quarter in range(4)]
+        yield from ((place, False) for place in reads if kind == "mma" or more[1] != more[0])
+
+
 def _uses(op):
     """The mbarriers that an operation uses."""
-    if op[0] in ("store", "load", "sync", "bar_arrive"):
+    if op[0] in ("store", "load", "sync", "bar_arrive", "wait_loads", "wait_stores", *TENSOR):
         return ()
     return (op[2],) if op[0] == "wait_if_not" else (op[1],)

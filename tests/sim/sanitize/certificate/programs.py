@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from cutepy.layouts.sm100 import InstrDescriptor, SmemDescriptor
 from cutepy.sim import Run
 from cutepy.sim.errors import SimulationError
 from cutepy.sim.machine.policies import policy_named
@@ -57,6 +58,71 @@ def ptx(threads, counts):
         lines.append("bra END;")
     lines.append("END:")
     return "\n".join(lines)
+
+
+def run_tensor(threads, counts, policy=None):
+    """Run a program of the tensor core, each thread a warp; returns the same as `run`."""
+    return examined(tensor_ptx(threads, counts), policy=policy, block=128, target="sm_100a")
+
+
+COLUMNS = 16
+"""Of an accumulator of 128 x 16."""
+_B = PLACES + 7 * PLACE
+"""The B of all MMAs; the A is what copies write, all of a place."""
+
+
+def tensor_ptx(threads, counts):
+    """Write a program with tensor memory: two accumulators, which begin as zeros."""
+    word, a, b = int(InstrDescriptor("f16", 128, 16)), SmemDescriptor(0, 16, 256, layout_type=6), "%rd12"
+    zeros = ", ".join(["%r5"] * 2 * COLUMNS)
+    lines = [
+        "mov.u32 %r1, smem; mov.u32 %r2, %tid.x; ld.param.u64 %rd1, [p0]; mov.u32 %r5, 0;",
+        "and.b32 %r3, %r2, 31; setp.eq.u32 %p1, %r3, 0; shr.u32 %r4, %r2, 5; setp.eq.u32 %p2, %r2, 0;",
+        f"shr.u32 %r6, %r1, 4; cvt.u64.u32 %rd10, %r6; add.u64 %rd11, %rd10, {int(a)};",
+        f"add.u64 {b}, %rd11, {_B // 16}; setp.ne.u32 %p4, %r4, 0; setp.ne.u32 %p6, %r2, %r2;",
+        f"@!%p2 bra READY; mov.u64 %rd13, {_B + 512 - WORDS}; st.bulk.weak.shared::cta [%r1+{WORDS}], %rd13, 0;",
+        *(f"mbarrier.init.shared.b64 [%r1+{8 * n}], {count};" for n, count in enumerate(counts)),
+        "fence.mbarrier_init.release.cluster; fence.proxy.async;",
+        "READY: @%p4 bra ALLOCATED;",
+        f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+{WORDS - 16}], {2 * COLUMNS};",
+        f"ALLOCATED: bar.sync 0; ld.shared.u32 %r7, [%r1+{WORDS - 16}];",
+        f"tcgen05.st.sync.aligned.32x32b.x{2 * COLUMNS}.b32 [%r7], {{{zeros}}}; tcgen05.wait::st.sync.aligned;",
+        "bar.sync 0;",
+    ]
+    lines += [f"setp.eq.u32 %p3, %r4, {n}; @%p3 bra THREAD{n};" for n in range(len(threads))]
+    lines.append("bra END;")
+    for n, ops in enumerate(threads):
+        lines.append(f"THREAD{n}:")
+        for at, op in enumerate(ops):
+            lines += _of_tensor_core(op, f"{n}_{at}", n, word)
+        lines.append("bra END;")
+    free = f"tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r7, {2 * COLUMNS};"
+    return "\n".join([*lines, "END: bar.warp.sync 0xffffffff; bar.sync 0; @%p4 bra FREED;", free, "FREED:"])
+
+
+def _of_tensor_core(op, name, thread, word):
+    kind = op[0]
+    by_warp = {
+        "tensor_load": "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r8}, [%r9];",
+        "tensor_store": "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r9], {%r5};",
+        "wait_loads": "tcgen05.wait::ld.sync.aligned;",
+        "wait_stores": "tcgen05.wait::st.sync.aligned;",
+    }
+    if kind in by_warp:
+        column = [f"add.u32 %r9, %r7, {COLUMNS * op[1]};"] if len(op) > 1 else []
+        return ["bar.warp.sync 0xffffffff;", *column, by_warp[kind]]
+    mma = "tcgen05.mma.cta_group::1.kind::f16 [%r9], {}, %rd12, {}, %p6;"
+    if kind == "mma":
+        at = f"add.u64 %rd14, %rd11, {_place(op[2]) // 16}; add.u32 %r9, %r7, {COLUMNS * op[1]};"
+        lines = [at, mma.format("%rd14", word)]
+    elif kind == "mma_tensor":
+        at = f"add.u32 %r8, %r7, {COLUMNS * op[2]}; add.u32 %r9, %r7, {COLUMNS * op[1]};"
+        lines = [at, mma.format("[%r8]", word)]
+    elif kind == "commit":
+        lines = [f"tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%r1+{8 * op[1]}];"]
+    else:
+        return _operation(op, name, True, thread)
+    return [f"@!%p1 bra ON{name};", *lines, f"ON{name}:"]
 
 
 def _places(threads):

@@ -32,12 +32,12 @@ def logs(draw):
 
 
 def _must_precede(one, other):
-    """Whether the operation that did `other` knew of `one`: each has a column of its own, that counts it."""
+    """Return True if `one` happens before `other`: each thread has a column of its own in the vector clock."""
     return one.column < other.column and bool(other.known[0, one.column])
 
 
 def in_every_order(log):
-    """Whether no order that respects what is before what completes the phase early, or breaks a count."""
+    """Return True if no order that respects happens-before completes the phase early, or breaks a count."""
     steps = log.steps
     for order in itertools.permutations(steps):
         if any(_must_precede(later, one) for n, one in enumerate(order) for later in order[n + 1 :]):

@@ -1,4 +1,4 @@
-"""What is in use is certified from one trace, whatever the schedule; what looks like it and is wrong is not."""
+"""Idioms in use are certified from one trace, whatever the schedule; wrong code that looks alike is not."""
 
 import pytest
 

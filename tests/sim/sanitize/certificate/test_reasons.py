@@ -1,4 +1,4 @@
-"""What was done to a barrier, and by whom, as the reasons of a certificate name it."""
+"""Operations on a barrier, and their threads, as the reasons of a certificate name them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is certified finds registers in every order in which warps ask for them, and only that hangs that does."""
+"""Certified kernels find registers in every order of requests; kernels that hang in some order are told."""
 
 import contextlib
 import re
@@ -72,7 +72,7 @@ PASSED = IDIOMS["passed from one to the next"]
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_each_cta_has_registers_of_its_own(fails):
-    """What holds of the first says nothing of the second."""
+    """A property of the first CTA implies nothing for the second."""
     first = [*PASSED, []]
     second = re.sub(r"\b(GROUP\w+|W\d\w+|END)\b", r"\1X", ptx(TURNS if fails else first))
     body = f"mov.u32 %r7, %ctaid.x; setp.eq.u32 %p7, %r7, 1; @%p7 bra SECOND;\n{ptx(first)}\nbra OVER;\n"

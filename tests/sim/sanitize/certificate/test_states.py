@@ -47,7 +47,7 @@ def test_a_wait_is_for_the_phase_of_its_state(wait, policy):
 
 @pytest.mark.parametrize("wait", ["test_wait", "try_wait"])
 def test_a_state_is_too_old_after_the_next_phase(wait):
-    """Who waits by it must be heard of by those who complete that phase, in time."""
+    """A thread that waits by a state must precede those that complete the next phase."""
     body = START + PASS.format(label="FIRST", wait=wait, state="%rd4")
     again = "mbarrier.arrive.shared.b64 _, [%r1+1024];\n"
     assert kinds_of(body + again) == (set(), True)

@@ -5,7 +5,7 @@ import pytest
 from cutepy.sim.sanitize.certificate.steering import steering, steering_stores
 from cutepy.sim.sanitize.order.tries import tries
 from cutepy.sim.sanitize.order.uses import Uses
-from cutepy.sim.translate import translate
+from cutepy.sim.translate import Kernel
 
 TEXT = """
 .version 8.7
@@ -26,7 +26,7 @@ ret;
 
 
 def flow_of(body):
-    return translate(TEXT.format(body=body), "kernel").flow
+    return Kernel(TEXT.format(body=body), "kernel").flow
 
 
 def found_in(body):

@@ -5,14 +5,14 @@ import pytest
 
 import cutepy
 from cutepy.sim.sanitize.certificate.weak_memory import unfenced
-from cutepy.sim.translate import translate
+from cutepy.sim.translate import Kernel
 from tests.messages import pins
 from tests.sim.replay.kernels import module
 from tests.sim.replay.test_search import explored
 
 SC = "fence.sc.gpu;"
 WEAKER = ["", "fence.acq_rel.gpu;", "fence.sc.cta;"]
-"""What does not keep a write and a later read in order, as other CTAs see them."""
+"""Fences that do not keep a write and a later read in order, as other CTAs see them."""
 
 FORK = "setp.ne.u32 %p0, %r2, 0; @%p0 bra END; setp.eq.u32 %p1, %r1, 1; @%p1 bra OTHER;\n"
 
@@ -37,7 +37,7 @@ setp.ne.u32 %p2, %r5, 0; @%p2 bra OUT{{n}};
 ld.global.u32 %r6, [%rd0+32]; add.u32 %r6, %r6, 1; st.global.u32 [%rd0+32], %r6;
 OUT{{n}}:
 """
-"""Who comes in finds that the other has not asked to."""
+"""Dekker's mutual exclusion: a thread enters if the other has not asked to."""
 
 PETERSON = """st.relaxed.gpu.global.u32 [{{me}}], 1;
 {0}
@@ -155,7 +155,7 @@ PUT, GET = "st.relaxed.gpu.global.u32 [%rd1], 1;", "ld.acquire.gpu.global.u32 %r
     ],
 )
 def test_what_interleavings_show(body):
-    assert unfenced(translate(TEXT.format(body), "k").flow) is None
+    assert unfenced(Kernel(TEXT.format(body), "k").flow) is None
 
 
 @pytest.mark.parametrize(
@@ -178,4 +178,4 @@ def test_what_interleavings_show(body):
     ],
 )
 def test_what_they_do_not_show(body):
-    assert unfenced(translate(TEXT.format(body), "k").flow) is not None
+    assert unfenced(Kernel(TEXT.format(body), "k").flow) is not None

@@ -10,10 +10,12 @@ from collections import Counter
 
 from tests.sim.sanitize.certificate.generators import GENERATORS, draw
 from tests.sim.sanitize.certificate.model import TooLarge, explore
-from tests.sim.sanitize.certificate.programs import policy_of, run, run_cluster
+from tests.sim.sanitize.certificate.programs import policy_of, run, run_cluster, run_tensor
 
+HANGS = "every schedule hangs"
+"""Words of an error about what hangs in each."""
 POLICIES = (None, None, "late", "random", "youngest", "schedule")
-"""Whose traces are examined; of seeded schedules, the program's seed says which."""
+"""Policies of the examined traces; a seeded schedule takes the program's seed."""
 
 
 def examine(name, seed):
@@ -27,12 +29,13 @@ def examine(name, seed):
     policy = random.Random(seed).choice(POLICIES)
     if policy == "schedule":
         policy = f"schedule:{seed}"
-    certificate, hazards, error = (run_cluster if clusters else run)(threads, counts, policy_of(policy))
+    runs = {"clusters": run_cluster, "tensor core": run_tensor}
+    certificate, hazards, error = runs.get(name, run)(threads, counts, policy_of(policy))
     certified = certificate is not None and certificate.is_certified and error is None
     wrong = None
     if certified and not verdict.is_safe:
         wrong = f"certified, and not safe: {verdict.why}"
-    elif error is not None and "hangs in every schedule: all" in str(error) and (verdict.may_end or verdict.may_break):
+    elif error is not None and HANGS in str(error) and (verdict.may_end or verdict.may_break):
         wrong = f"hangs in every schedule, and some ends or breaks: {error}"
     elif error is None and not (verdict.may_end or verdict.may_break):
         wrong = "ended, and no schedule does"
@@ -43,7 +46,7 @@ def examine(name, seed):
         return f"safe, not certified ({', '.join(sorted(set(reasons)))})", None
     kind = f"{'safe' if verdict.is_safe else 'unsafe'}, {'certified' if certified else 'not certified'}"
     if error is not None and not (verdict.may_end or verdict.may_break):
-        kind = "hangs in every schedule, " + ("and said so" if "schedule: all" in str(error) else "not said so")
+        kind = "hangs in every schedule, " + ("and said so" if HANGS in str(error) else "not said so")
     return kind, wrong and (wrong, threads, counts, policy)
 
 

@@ -180,7 +180,7 @@ def derives(
         thread = roles.warpgroup_thread(PRODUCERS, CONSUMERS)
         group, lane = cute.arch.make_warp_uniform(thread // 128), thread % 128
         own_ds = cute.local_tile(shared["sdS"], (64, TILE_Q, 1), (0, 0, group))
-        own_keys = cute.local_tile(staging.turned(k.staged), (HEAD, 64, 1), (0, group, 0))
+        own_keys = cute.local_tile(staging.transposed(k.staged), (HEAD, 64, 1), (0, group, 0))
         own_dq = dq.stage_slice(group, 1)
         worker = Derives(
             kv_ring,
@@ -188,9 +188,9 @@ def derives(
             do_ring,
             product.make_product(s, k.staged, q.staged, thread),
             product.make_product(s, v.staged, do.staged, thread),
-            product.make_product(kv, TILE_K, staging.turned(q.staged), thread),
-            product.make_product(kv, TILE_K, staging.turned(do.staged), thread),
-            product.make_product(own, staging.turned(own_ds), own_keys, lane),
+            product.make_product(kv, TILE_K, staging.transposed(q.staged), thread),
+            product.make_product(kv, TILE_K, staging.transposed(do.staged), thread),
+            product.make_product(own, staging.transposed(own_ds), own_keys, lane),
             epilogue.make_stage(own_s, own_ds, 1, lane, 128, BARRIERS["ds"] + group),
             epilogue.make_stage(own, own_dq.staged, 1, lane, 128, BARRIERS["dq"] + group),
             own_dq,

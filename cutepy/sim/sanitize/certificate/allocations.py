@@ -1,0 +1,92 @@
+"""Premise 8: tensor memory is allocated in one order, so that each allocation finds the same columns free.
+
+An allocation depends on those before it and on what was freed. So it must come after each of these, and
+before each later one, and before the right to allocate is given up. To free columns commutes with itself.
+
+Both CTAs of a pair allocate, free and give up together: what one of them does is known to whoever knows of the other's.
+
+References
+----------
+PTX ISA, "tcgen05.alloc, tcgen05.dealloc, tcgen05.relinquish_alloc_permit".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from cutepy.sim.ptx.source_lines import line_of
+from cutepy.sim.sanitize.order.clocks import DONE
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import TensorMemoryAllocation
+    from cutepy.sim.machine.lanes import Array
+    from cutepy.sim.ptx.model import Instruction
+    from cutepy.sim.sanitize.order.wave import Wave
+
+
+class _Done(NamedTuple):
+    """Operation of a warp, and how far its threads had come."""
+
+    agent: int
+    threads: Array
+    counts: Array
+
+
+class _Together(NamedTuple):
+    """Operation that the warps of a CTA, or of a pair, do together."""
+
+    name: str
+    columns: tuple[int, int]
+    instruction: Instruction
+    by: list[_Done]
+
+
+class Allocations:
+    """Allocations of the CTAs that are resident together.
+
+    Parameters
+    ----------
+    wave : Wave
+    refuse : callable
+        Called with what may happen in another order, in words.
+    """
+
+    def __init__(self, wave: Wave, refuse: Callable[[str], None]) -> None:
+        self._clocks, self._refuse = wave.clocks, refuse
+        self._done: dict[tuple[int, ...], list[_Together]] = {}
+
+    def see(self, event: TensorMemoryAllocation) -> None:
+        """Check that what others did in the order of the run comes before in every one."""
+        agent, threads, i = int(event.ctas.slots[0]), event.threads.ids, event.instruction
+        name, columns = i.parts[1], (event.first, event.count)
+        done = self._done.setdefault(event.members, [])
+        mine = _Done(agent, threads, self._clocks.counts(np.array([agent]), threads)[0])
+        same = next((one for one in done if (one.name, one.columns) == (name, columns) and _lacks(one, agent)), None)
+        for other in done:
+            commute = "alloc" not in (name, other.name)
+            if other is not same and not commute and not any(self._is_known(one, mine) for one in other.by):
+                first = other.instruction
+                self._refuse(
+                    f"`{_opcode(first)}` ({line_of(first)}) and `{_opcode(i)}` ({line_of(i)}) may come in either "
+                    "order, and what is allocated depends on it"
+                )
+        if same is None:
+            done.append(_Together(name, columns, i, [mine]))
+        else:
+            same.by.append(mine)
+
+    def _is_known(self, old: _Done, new: _Done) -> bool:
+        known = self._clocks.known_to_some(new.agent, new.threads, DONE, old.agent % self._clocks.cluster)
+        return bool((known[old.threads] >= old.counts).any())
+
+
+def _lacks(one: _Together, agent: int) -> bool:
+    """Tell whether the other CTA of a pair did something, and this one did not so far."""
+    return all(by.agent != agent for by in one.by)
+
+
+def _opcode(i: Instruction) -> str:
+    return ".".join(i.parts[:2])

@@ -1,0 +1,365 @@
+"""Shadow memory of tensor memory: the last write and the reads after it of each column, checked by vector clocks.
+
+A granule is a column of 16 lanes: half of what a warp reaches, as accumulators of 64 rows take every other half. An
+operation of a warp is one of all its lanes: it comes after whatever one of them knows of, and whoever knows how far one
+of them had come knows of it. MMAs, copies and shifts of one thread are in order among themselves.
+
+Loads and stores are over at their `tcgen05.wait`, loads also where one of their registers is read: ptxas waits there.
+The tcgen05 fences are asked for beside relaxed arrivals and waits only. Beside others an order without them, or by the
+registers of a load alone, is told apart: NVIDIA's own kernels mostly do without.
+
+To allocate columns is to write them, with nothing of value: all that uses them comes after. Who frees columns of a pair
+writes those of both CTAs.
+
+References
+----------
+PTX ISA, "tcgen05 Memory Consistency Model".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from cutepy.layouts.sm100.arch import TMEM_COLUMNS, TMEM_LANES
+from cutepy.sim.machine.lanes import WARP, Array
+from cutepy.sim.sanitize.order.clocks import DONE, SEEN
+from cutepy.sim.sanitize.order.wave import TENSOR, Issued, Wave
+
+if TYPE_CHECKING:
+    from cutepy.sim.machine.events import TensorMemoryAccess, TensorMemoryAllocation
+    from cutepy.sim.ptx.model import Instruction
+
+_GRANULES = TMEM_LANES // 16 * TMEM_COLUMNS
+_NEVER = np.iinfo(np.int32).max
+"""Count of a clock that none reaches: the access is not over."""
+_FENCES = 64
+"""Fences of a warp that are remembered."""
+
+Lack = Literal["before", "after", "wait", "pipeline"]
+"""Defect of an order by the letter of the ISA: a fence before, or after, the threads meet; a wait for loads; or a pair
+of operations of one thread that the ISA orders."""
+
+
+@dataclass(slots=True, eq=False)
+class TensorRecord:
+    """An access to tensor memory.
+
+    Attributes
+    ----------
+    instruction : Instruction
+    writes : bool
+    agent : int
+        The CTA that did it, or issued it.
+    threads : array of int
+        The threads that did it, or the one that issued it.
+    is_async : bool
+        Whether the tensor core did it.
+    columns, counts : array of int
+        Columns of the clocks, of which one that has come so far says that it is over.
+    awaited : array of int
+        As `counts`, of loads at their wait alone.
+    extent : (int, int)
+        The first granule, and how many there are.
+    """
+
+    instruction: Instruction
+    writes: bool
+    agent: int
+    threads: Array
+    is_async: bool
+    columns: Array
+    counts: Array
+    awaited: Array
+    extent: tuple[int, int] = (0, 0)
+
+    @property
+    def is_open(self) -> bool:
+        """True of a load or a store that has not ended."""
+        return bool((self.counts == _NEVER).any())
+
+    @property
+    def name(self) -> str:
+        """Name of the operation, such as "ld", "mma" or "alloc"."""
+        return self.instruction.parts[1]
+
+    def is_of_warp(self, other: TensorRecord) -> bool:
+        """Tell whether one warp does both, or issues them."""
+        return self.agent == other.agent and bool(self.threads[0] // WARP == other.threads[0] // WARP)
+
+
+Report = Callable[[TensorRecord | None, TensorRecord, int, int], None]
+"""Takes the older access, or None where nothing wrote, the newer one, the CTA, and the granule."""
+Remark = Callable[[Lack, TensorRecord, TensorRecord, int], None]
+"""Takes what the order of two accesses lacks, these, and the granule."""
+
+
+class TensorShadow:
+    """The tensor memory of resident CTAs.
+
+    Parameters
+    ----------
+    wave : Wave
+    report : callable
+        Takes two accesses that nothing orders, or one that reads what nothing wrote.
+    remark : callable
+        Takes two accesses that are in order, but not by the letter of the ISA; once for each line that lacks something.
+    """
+
+    def __init__(self, wave: Wave, report: Report, remark: Remark) -> None:
+        self._wave, self._report, self._remark = wave, report, remark
+        slots = wave.residents.count
+        self._written = np.full((slots, _GRANULES), -1, np.int32)
+        self._readers = np.full((slots, _GRANULES), -1, np.int32)
+        self._lacks = np.zeros((slots, _GRANULES), bool)
+        self._records: list[TensorRecord] = []
+        # By CTA and warp, loads and stores that have not ended, and loads that have, by a use of their registers alone.
+        self._open: dict[tuple[int, int], list[TensorRecord]] = {}
+        self._used: dict[tuple[int, int], list[TensorRecord]] = {}
+        self._sets: dict[tuple[int, ...], int] = {}
+        self._members: list[tuple[int, ...]] = []
+        self._of_pairs: dict[tuple[int, int], int] = {}  # by CTA and first column, who allocated them for both
+        self._twins: dict[int, TensorRecord] = {}  # by number, the other one of an allocation by a pair
+        # By CTA and warp: how far its lanes had come at each fence before, and what they knew at the last one after.
+        self._before: dict[tuple[int, int], deque[tuple[Array, Array]]] = {}
+        self._after: dict[tuple[int, int], Array] = {}
+        self._remarked: set[tuple[Lack, object]] = set()
+
+    def allocate(self, event: TensorMemoryAllocation) -> None:
+        """Take columns as written by those who allocate them; of a pair the second one names the same columns."""
+        agent, threads = int(event.ctas.slots[0]), event.threads.ids
+        counts = self._wave.clocks.counts(np.array([agent]), threads)[0]
+        new = TensorRecord(event.instruction, True, agent, threads, False, threads, counts, counts)
+        if not event.begins:
+            self._twins[self._of_pairs.pop((agent, event.first))] = new
+            return
+        self._records.append(new)
+        number = len(self._records) - 1
+        for slot in event.begins:
+            at = slice(event.first, event.first + event.count)
+            for held, value in ((self._written, number), (self._readers, -1), (self._lacks, True)):
+                held[slot].reshape(-1, TMEM_COLUMNS)[:, at] = value
+            if slot != agent:
+                self._of_pairs[slot, event.first] = number
+
+    def access(self, event: TensorMemoryAccess, lacking: Array) -> None:
+        """Check an access against those before it, and record it; `lacking` are granules that it gives no value."""
+        wave, clocks = self._wave, self._wave.clocks
+        if event.part_of is None:
+            threads, agent = event.threads.ids, int(event.ctas.slots[0])
+            counts = clocks.counts(event.ctas.slots, threads)[0]
+            is_waited_for = event.instruction.parts[1] in ("ld", "st")
+            if is_waited_for:
+                counts = np.full_like(counts, _NEVER)
+            new = TensorRecord(event.instruction, event.writes, agent, threads, False, threads, counts, counts.copy())
+            if is_waited_for:
+                self._open.setdefault((agent, int(threads[0]) // WARP), []).append(new)
+            self._touch(new, event.slot, event.granules[0], None, event.needs_value)
+            self._lacks[event.slot, lacking] = True
+            return
+        issued = wave.issued[id(event.part_of)]
+        agent, thread = int(event.part_of.ctas.slots[0]), event.part_of.threads.ids
+        column = np.array([clocks.column((TENSOR, int(thread[0])), int(thread[0]))])
+        counts = issued.count[0]
+        new = TensorRecord(event.instruction, event.writes, agent, thread, True, column, counts, counts)
+        self._touch(new, event.slot, event.granules[0], issued, event.needs_value)
+
+    def wait(self, slots: Array, threads: Array, name: str) -> None:
+        """Take note that threads have waited for all their operations of a name, "ld" or "st"."""
+        for slot in slots.tolist() if self._open or self._used else ():
+            for warp in np.unique(threads // WARP).tolist():
+                pending = self._open.pop((slot, warp), [])
+                self._open[slot, warp] = [one for one in pending if one.name != name]
+                used = self._used.pop((slot, warp), []) if name == "ld" else []
+                for one in (*pending, *used):
+                    if one.name == name:
+                        self._end(one, one.awaited)
+
+    def end_by_use(self, slots: Array, threads: Array, loads: frozenset[int]) -> None:
+        """Take note that threads read registers of loads, by the index of their instructions."""
+        for slot in slots.tolist() if self._open else ():
+            for warp in np.unique(threads // WARP).tolist():
+                pending = self._open.pop((slot, warp), [])
+                self._open[slot, warp] = [one for one in pending if one.instruction.index not in loads]
+                used = [one for one in pending if one.instruction.index in loads]
+                self._used.setdefault((slot, warp), []).extend(used)
+                for one in used:
+                    self._end(one, one.counts)
+
+    def _end(self, one: TensorRecord, which: Array) -> None:
+        """Let what says that an access is over, and all that does not say so yet, be what its threads have come to."""
+        now = self._wave.clocks.counts(np.array([one.agent]), one.threads)[0]
+        which[:] = now
+        if one.is_open:
+            one.counts[:] = now
+
+    def fence(self, slots: Array, threads: Array, *, is_before: bool) -> None:
+        """Take a tcgen05 fence, before or after the threads meet others."""
+        clocks = self._wave.clocks
+        for warp in np.unique(threads // WARP).tolist():
+            lanes = threads[threads // WARP == warp]
+            for slot in slots.tolist():
+                of = np.array([slot])
+                if is_before:
+                    clocks.tick(of, lanes)
+                    each = self._before.setdefault((slot, warp), deque(maxlen=_FENCES))
+                    each.append((lanes, clocks.counts(of, lanes)[0]))
+                else:
+                    self._after[slot, warp] = clocks.joint(of, lanes)[DONE, 0]
+
+    def unwritten(self, access: TensorMemoryAccess) -> Array:
+        """Tell which registers of a load hold what nothing has written: (threads, registers)."""
+        assert access.of_registers is not None
+        lacks: Array = self._lacks[access.slot, access.of_registers].any(axis=-1)
+        return lacks
+
+    def _touch(self, new: TensorRecord, slot: int, granules: Array, issued: Issued | None, needs_value: bool) -> None:
+        new.extent = int(granules.min()), len(granules)
+        written, readers = self._written[slot, granules], self._readers[slot, granules]
+        unwritten = (written < 0) | self._lacks[slot, granules]
+        if needs_value and unwritten.any():
+            self._report(None, new, slot, int(granules[unwritten][0]))
+        knowledge = _Knowledge(self._wave, new, issued)
+        for number in np.unique(written).tolist():
+            if number >= 0:
+                self._compare(number, new, knowledge, slot, granules, written == number)
+        self._records.append(new)
+        number = len(self._records) - 1
+        if not new.writes:
+            for before in np.unique(readers).tolist():
+                members = self._members[before] if before >= 0 else ()
+                kept = tuple(m for m in members if self._may_outlast(self._records[m], new, knowledge))
+                self._readers[slot, granules[readers == before]] = self._set((*kept, number))
+            return
+        for before in np.unique(readers).tolist():
+            for member in self._members[before] if before >= 0 else ():
+                self._compare(member, new, knowledge, slot, granules, readers == before)
+        self._written[slot, granules], self._readers[slot, granules] = number, -1
+        self._lacks[slot, granules] = False
+
+    def _compare(
+        self, number: int, new: TensorRecord, knowledge: _Knowledge, slot: int, granules: Array, where: Array
+    ) -> None:
+        """Report an access that does not come after an older one, or not by the letter."""
+        old, twin = self._records[number], self._twins.get(number)
+        if self._is_known(old, new, knowledge):
+            lack = self._lack(old, new, knowledge)
+            of = new.instruction if lack == "after" else old.instruction
+            if lack is not None and (lack, of.source or of.index) not in self._remarked:
+                self._remarked.add((lack, of.source or of.index))
+                self._remark(lack, old, new, int(granules[where][0]))
+        elif twin is None or not self._is_known(twin, new, knowledge):
+            self._report(old, new, slot, int(granules[where][0]))
+
+    def _set(self, members: tuple[int, ...]) -> int:
+        if members not in self._sets:
+            self._sets[members] = len(self._members)
+            self._members.append(members)
+        return self._sets[members]
+
+    def _may_outlast(self, old: TensorRecord, new: TensorRecord, knowledge: _Knowledge) -> bool:
+        """Tell whether somebody may know that a newer read is over and not that an older one is."""
+        is_awaited = not (old.awaited == _NEVER).any()
+        return not (is_awaited and self._is_known(old, new, knowledge))
+
+    @staticmethod
+    def _is_known(old: TensorRecord, new: TensorRecord, knowledge: _Knowledge) -> bool:
+        """Tell whether a new access comes after an old one."""
+        if old.name == new.name == "dealloc":
+            return True  # both CTAs of a pair free their columns together
+        if old.is_async and new.is_async and old.agent == new.agent and old.threads[0] == new.threads[0]:
+            return True  # in the order of issue
+        if not old.is_async and not new.is_async and old.is_of_warp(new) and not old.is_open:
+            return True
+        return bool((knowledge.of(old) >= old.counts).any())
+
+    def _lack(self, old: TensorRecord, new: TensorRecord, knowledge: _Knowledge) -> Lack | None:
+        """Return what the order of two accesses lacks by the letter of the ISA, if it does."""
+        if old.name in ("alloc", "dealloc") or new.name == "alloc":
+            return None  # allocations are synchronous
+        if old.is_async and new.is_async and old.agent == new.agent and old.threads[0] == new.threads[0]:
+            return None if _is_pipelined(old, new) else "pipeline"
+        counts = old.counts if (old.awaited == _NEVER).any() else old.awaited
+        if counts is old.counts is not old.awaited or not (
+            (not old.is_async and not new.is_async and old.is_of_warp(new)) or (knowledge.of(old) >= old.awaited).any()
+        ):
+            return "wait"
+        if new.name == "dealloc" or (not old.is_async and old.is_of_warp(new)):
+            return None
+        after = self._after.get((new.agent, int(new.threads[0]) // WARP))
+        if after is None:
+            return "after"
+        fenced = _at(after[old.agent % self._wave.clocks.cluster], old.columns)
+        if not (fenced >= counts).any():
+            return "after"
+        if old.is_async:  # a commit is a fence
+            return None
+        for lanes, came in self._before.get((old.agent, int(old.threads[0]) // WARP), ()):
+            _, mine, its = np.intersect1d(old.threads, lanes, assume_unique=True, return_indices=True)
+            if ((counts[mine] < came[its]) & (came[its] <= fenced[mine])).any():
+                return None
+        return "before"
+
+
+class _Knowledge:
+    """Knowledge of those who do an access, or issued it, of others."""
+
+    def __init__(self, wave: Wave, new: TensorRecord, issued: Issued | None) -> None:
+        self._clocks, self._new, self._issued = wave.clocks, new, issued
+        self._found: dict[tuple[int, int], Array] = {}
+
+    def of(self, old: TensorRecord) -> Array:
+        """Return how far they know the columns of an older access to have come."""
+        plane, rank = SEEN if old.writes and not self._new.writes else DONE, old.agent % self._clocks.cluster
+        if (plane, rank) not in self._found:
+            self._found[plane, rank] = self._known(plane, rank)
+        return _at(self._found[plane, rank], old.columns)
+
+    def _known(self, plane: int, rank: int) -> Array:
+        if self._issued is None:
+            return self._clocks.known_to_some(self._new.agent, self._new.threads, plane, rank)
+        issued: Array = self._issued.lanes(np.array([0]), np.array([0]))[plane, 0, rank]
+        return issued
+
+
+def _at(known: Array, columns: Array) -> Array:
+    """Return counts of columns; 0 of those that came since."""
+    if int(columns.max()) < len(known):
+        found: Array = known[columns]
+        return found
+    return np.where(columns < len(known), known[np.minimum(columns, len(known) - 1)], 0)
+
+
+def _is_pipelined(old: TensorRecord, new: TensorRecord) -> bool:
+    """Tell whether the ISA lets two operations of a thread take effect in the order of issue.
+
+    References
+    ----------
+    PTX ISA, "Pipelined tcgen05 Instructions".
+    """
+    if (old.name, new.name) == ("mma", "mma"):
+        return old.extent == new.extent  # the same accumulator
+    if (old.name, new.name) == ("shift", "cp"):
+        return "4x256b" in new.instruction.parts
+    return (old.name, new.name) in (("cp", "mma"), ("shift", "mma"), ("mma", "shift"))
+
+
+def place_of(granule: int) -> str:
+    """Name a granule of tensor memory.
+
+    Examples
+    --------
+    >>> place_of(512 + 3)
+    'tensor memory at column 3 of lanes 16-31'
+    """
+    half, column = divmod(granule, TMEM_COLUMNS)
+    return f"tensor memory at column {column} of lanes {16 * half}-{16 * half + 15}"
+
+
+def first_thread(record: TensorRecord) -> tuple[int, int]:
+    """Return the warp and the lane of the first thread of an access."""
+    return divmod(int(record.threads[0]), WARP)

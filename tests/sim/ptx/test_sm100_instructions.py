@@ -1,0 +1,22 @@
+"""Instructions of sm_100 and later are taken and refused, target by target, as ptxas 13.0 does."""
+
+import pytest
+
+from cutepy.sim.ptx.parser import parse_module
+from cutepy.sim.ptx.tokens import PtxSyntaxError
+from tests.sim.ptx.sm100_statements import TARGETS, module, recorded
+
+
+def takes(statement, target):
+    try:
+        parse_module(module(statement, target))
+    except PtxSyntaxError as error:
+        assert error.line == 6
+        return False
+    return True
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_statement_is_taken_for_the_targets_for_which_ptxas_takes_it(target):
+    wrong = [line for targets, line in recorded() if takes(line, target) != (target in targets)]
+    assert wrong == []
