@@ -1,4 +1,4 @@
-"""Hopper kernels on the CuTe DSL, one folder per family, imported as `cutepy.kernels`.
+"""Kernels on the CuTe DSL, one folder per family, imported as `cutepy.kernels`.
 
 `import cutepy.kernels` loads neither torch nor cutlass; `import cutepy.kernels.gemm` and its like do when they must.
 """

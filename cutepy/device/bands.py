@@ -61,7 +61,7 @@ class KeyTiles:
         return (self.begin == 0) & (self.whole_begin == 0) & (self.whole_end >= tiles)
 
     def behind(self, tiles) -> "KeyTiles":
-        """Return those behind the first tiles of keys, so many; where there is none, the one beyond the end.
+        """Return the tiles of keys after the first `tiles`; where there is none, the one beyond the end.
 
         Examples
         --------
@@ -91,7 +91,7 @@ class KeyTiles:
 
 @dataclass(frozen=True)
 class Band:
-    """Keys that queries see: those from `left` before a query's own position to `right` behind it.
+    """Keys that queries see: those from `left` before a query's own position to `right` after it.
 
     Positions are aligned at the end: the last query is at the last key.
 
@@ -99,9 +99,9 @@ class Band:
     ----------
     queries, keys : Int32
     left, right : Int32 or None
-        Keys before and behind a query's position that it sees; None for all. Causal: `right` is 0.
+        Keys before and after a query's position that it sees; None for all. Causal: `right` is 0.
     sharing : Int32 or None
-        Queries that share a position, one behind another, as those of heads that share keys; None for one.
+        Queries that share a position, one after another, as those of heads that share keys; None for one.
     """
 
     queries: Int32
@@ -110,7 +110,7 @@ class Band:
     right: Int32 | None = None
     sharing: Int32 | None = None
 
-    def turned(self) -> "Band":
+    def transposed(self) -> "Band":
         """Return the band of the transposed matrix: the queries that see each key."""
         return Band(self.keys, self.queries, self.right, self.left)
 
@@ -127,7 +127,7 @@ class Band:
         return cutlass.max(self.position(query) - self.left, 0)
 
     def end(self, query):
-        """Return the key behind the last that a query sees."""
+        """Return the key after the last that a query sees."""
         if self.right is None:
             return self.keys
         return cutlass.min(self.position(query) + self.right + 1, self.keys)
@@ -170,7 +170,7 @@ class Band:
 
     @cute.jit
     def ends(self, tile: AccumulatorTile, query):
-        """Return, for each row of this thread, the key behind the last that it sees; `query` is the tile's first row.
+        """Return, for each row of this thread, the key after the last that it sees; `query` is the tile's first row.
 
         Two registers, where `mask` computes them anew for each tile of keys.
         """
@@ -181,7 +181,7 @@ class Band:
 
 
 def mask_behind(scores: cute.Tensor, tile: AccumulatorTile, ends: cute.Tensor, key):
-    """Set the scores of keys behind each row's last to minus infinity.
+    """Set the scores of keys after each row's last to minus infinity.
 
     Parameters
     ----------

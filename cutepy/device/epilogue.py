@@ -46,6 +46,7 @@ def smem_to_register(tiled_mma: cute.TiledMma, sC: cute.Tensor, contiguous_mode:
 
 def _check_subtile(tiled_mma: cute.TiledMma, staged: cute.Tensor, contiguous_mode: int) -> None:
     rows, columns = cute.size(staged, mode=[0]), cute.size(staged, mode=[1])
+    rules.check_stacked("a stage of accumulators", staging.along_n(tiled_mma))
     rules.check_subtile(rows, columns, tiled_mma.size // arch.WARPGROUP_THREADS)
     rules.check_contiguous_mode(staging.contiguous_mode(staged), contiguous_mode)
 
@@ -208,14 +209,14 @@ class TileStore:
 
     @cute.jit
     def store(self, rC, buffer, places, index):
-        """Convert one subtile, write it to stage `buffer` and send it to `places`; all threads of the stage call.
+        """Convert one subtile, write it to stage `buffer`, and store it to `places` by TMA; all threads call it.
 
         Parameters
         ----------
         rC : Tensor
-            This thread's part, of `subtiles`.
+            This thread's part of a subtile, an item of `subtiles`.
         buffer : int or Int32
-            Each in turn, over all tiles of this CTA.
+            Stage to write to; each in turn, over all tiles of this CTA.
         places : TmaSubtiles
         index : int or Int32
             Index of the subtile in the tile.
@@ -223,11 +224,11 @@ class TileStore:
         Raises
         ------
         IndexError
-            If there is no such stage, or subtile.
+            If `buffer` is no stage, or `index` no subtile.
         TypeError
             If the copy of `places` loads.
         ValueError
-            If `rC` is not this thread's part of such a subtile, or it is not the stage's turn.
+            If `rC` has another shape than a thread's part of a subtile, or another stage's turn has come.
         """
         rules.check_buffer(buffer, index, places.count, self.stage.stages)
         self.stage.write(rC, buffer)

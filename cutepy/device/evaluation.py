@@ -134,7 +134,7 @@ class Evaluation:
         return primitives.FUNCTIONS[op](*given)
 
     def column_of(self, width: int) -> Any:
-        """Return the column of this thread's first register in a subtile that is narrower by `width`."""
+        """Return the column of this thread's first register in a subtile with 1/`width` of the columns."""
         if width == 1:
             return self.column
         first = self._tiles[1].of_thread(1)

@@ -5,19 +5,19 @@ sums of it, adds all in the order of their ranks, and finishes it. So the sums a
 memory beyond the cluster's is used.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import cutlass
 import cutlass.cute as cute
 from cutlass import pipeline
 
 from cutepy.device import rules
+from cutepy.device.combining import VECTOR, add
 from cutepy.device.smem import check_room
 from cutepy.dsl.traced_names import MemScopeKind
 from cutepy.layouts.sm90 import arch
-
-VECTOR = 4
-"""fp32 values of one store into a peer's shared memory."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class ClusterSums:
     fenced : bool
         Whether each thread fences what it has read (fence.proxy.async) before it calls `release`, as
         `TileStore.store` does: else the arrival itself must say so beyond this CTA, which is slower.
+    combine : callable
+        Joins a peer's values to a thread's own, as `combining.add` does, the default, or `combining.AddResults`.
     """
 
     slots: cute.Pointer
@@ -64,6 +66,7 @@ class ClusterSums:
     rank_step: int
     tidx: cutlass.Int32
     fenced: bool = False
+    combine: Callable = add
 
     def __post_init__(self) -> None:
         rules.check_exchange(self.parts, self.registers)
@@ -149,13 +152,14 @@ class ClusterSums:
             cute.arch.mbarrier_wait(self.full, state.phase)
 
     @cute.jit
-    def add_to(self, rC, index):
-        """Add the peers' sums to a subtile that this CTA owns, in the order of the parts."""
+    def join(self, rC, index):
+        """Join the peers' values to a subtile that this CTA owns, in the order of the parts."""
         for source in cutlass.range_constexpr(self.parts - 1):
-            for vector in cutlass.range_constexpr(self.registers // VECTOR):
-                line = cute.make_tensor(self._slot(index, source, vector), cute.make_layout(VECTOR)).load()
-                for v in cutlass.range_constexpr(VECTOR):
-                    rC[vector * VECTOR + v] = rC[vector * VECTOR + v] + line[v]
+            self.combine(rC, partial(self._line, index, source))
+
+    def _line(self, index, source, vector: int):
+        """Read four of this thread's values from a source."""
+        return cute.make_tensor(self._slot(index, source, vector), cute.make_layout(VECTOR)).load()
 
     @cute.jit
     def release(self):

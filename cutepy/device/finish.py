@@ -6,7 +6,6 @@ memory. Tile operands are passed as registers, in the distribution of the accumu
 column one of each 16 rows. No atomics are used, so that the sums of these are the same from run to run.
 """
 
-import functools
 from dataclasses import dataclass
 
 import cutlass
@@ -157,8 +156,8 @@ class Finish:
                 partials, [(rows, along + offset) for offset in tile.distinct(1)], totals, tile.is_first(1, lane)
             )
         else:
-            total = functools.reduce(join, [inside[v] for v in range(len(values))])
-            self._write(partials, [(rows, strip)], [reduce.warp_reduce(total, join)], lane == 0)
+            first = tile.is_first(1, lane) & tile.is_first(0, lane)
+            self._write(partials, [(rows, strip)], [reduce.reduce_block(inside, tile, join)], first)
 
     @cute.jit
     def _write(self, partials, places, totals, first):

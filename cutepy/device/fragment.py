@@ -1,7 +1,7 @@
 """Accumulator registers with their coordinates, one epilogue subtile after another (traced).
 
-Rows and columns follow from the layout of the MMA's accumulators (`sm90.AccumulatorCoordinates`): the part of the
-thread is computed from its index, and the part of the register is known while the kernel is traced.
+A coordinate is the sum of two parts, by the layout of the MMA's accumulators (`sm90.AccumulatorCoordinates`). The
+kernel computes one part from the thread index; the other depends on the register alone, and is a constant of the trace.
 """
 
 from dataclasses import dataclass, replace
@@ -103,9 +103,16 @@ class AccumulatorTile(PlacedRegisters):
     tidx: cutlass.Int32
 
     def __post_init__(self) -> None:
-        warpgroups = self.coordinates.tiling.thr_size // arch.WARPGROUP_THREADS
-        rules.check_subtile(*self.epi_tile, warpgroups)
+        along_m, along_n = self.warpgroups
+        rules.check_subtile(*self.epi_tile, along_m)
         rules.check_subtile_columns(self.coordinates.tile_mn[1], self.epi_tile[1])
+        rules.check_whole_columns(self.coordinates.tile_mn[1], self.epi_tile[1], along_n)
+
+    @property
+    def warpgroups(self) -> tuple[int, int]:
+        """Warpgroups along M and along N."""
+        along_m, along_n, _ = self.coordinates.tiling.atom_layout_mnk.shape
+        return along_m, along_n
 
     @cached_property
     def registers(self) -> tuple[tuple[int, int], ...]:
@@ -127,6 +134,10 @@ class AccumulatorTile(PlacedRegisters):
         assert columns == [n // run * lanes * run + n % run for n in range(len(columns))]
         return lanes, run
 
+    def sharing_lanes(self, mode: int) -> tuple[int, ...]:
+        """Return the bits in which the lanes of a warp differ that share a row (mode 0) or a column (mode 1)."""
+        return self.coordinates.lanes_across(1 - mode)
+
     def is_first(self, mode: int, lane):
         """Return whether a lane is the first in its warp with its rows (mode 0) or columns (mode 1)."""
         across = self.coordinates.lanes_across(1 - mode)
@@ -145,8 +156,7 @@ class AccumulatorTile(PlacedRegisters):
         """Return the tile whose subtiles have fewer columns by `width`, in the distribution of so wide an MMA."""
         if width == 1:
             return self
-        warpgroups = self.coordinates.tiling.thr_size // arch.WARPGROUP_THREADS
-        return make_subtile((self.epi_tile[0], self.epi_tile[1] // width), warpgroups, self.tidx)
+        return make_subtile((self.epi_tile[0], self.epi_tile[1] // width), self.warpgroups, self.tidx)
 
     @property
     def subtiles(self) -> int:
@@ -200,7 +210,11 @@ class OwnColumns(Registers):
         return 0
 
 
-def make_subtile(epi_tile: tuple[int, int], warpgroups: int, tidx) -> AccumulatorTile:
-    """Make the coordinates of one subtile's accumulators, the same in all tiles of its rows."""
-    tiling = rules.wgmma_tiling("float16", "float16", epi_tile[1], warpgroups)
+def make_subtile(epi_tile: tuple[int, int], warpgroups: int | tuple[int, int], tidx) -> AccumulatorTile:
+    """Make the coordinates of one subtile's accumulators, the same in all tiles of its rows.
+
+    `warpgroups` are those along M, or along M and N.
+    """
+    along_n = 1 if isinstance(warpgroups, int) else warpgroups[1]
+    tiling = rules.wgmma_tiling("float16", "float16", epi_tile[1] // along_n, warpgroups)
     return AccumulatorTile(sm90.AccumulatorCoordinates(tiling, epi_tile), epi_tile, tidx)

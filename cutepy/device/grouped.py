@@ -52,7 +52,7 @@ class Groups:
 
     @cute.jit
     def of(self, group):
-        """Read the first row of a group, and its number of rows; 0 behind the last group.
+        """Read the first row of a group, and its number of rows; 0 after the last group.
 
         Whatever the ends are, no group has rows before the first or beyond the last. Ends that descend give groups
         that share rows.

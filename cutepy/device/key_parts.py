@@ -59,7 +59,7 @@ class Piece(NamedTuple):
     ----------
     sequence : Int32
     begin, end : Int32
-        First of the tiles, and the one behind the last.
+        First of the tiles, and the one after the last.
     part : Int32
         Index of the part that it is of.
     count : Int32

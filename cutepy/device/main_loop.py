@@ -51,10 +51,10 @@ class MainLoop:
 
     @cute.jit
     def multiply(self, state, k_tiles, hand_over: Callable = nothing):
-        """Multiply `k_tiles` stages, at least one, from `state` on; return the state behind them. tCrC is valid then.
+        """Multiply `k_tiles` stages, at least one, from `state` on; return the state after them. tCrC is valid then.
 
         `hand_over` is called when the last MMAs have been issued, before they finish: from then on another warpgroup's
-        MMAs may queue up behind them.
+        MMAs may queue up after them.
         """
         self.ring.wait(state)
         self.product.issue(a=state.index, b=state.index)

@@ -16,10 +16,10 @@ def make_tiled_mma(
     a_contiguous_mode: int,
     b_contiguous_mode: int,
     tile_n: int,
-    warpgroups: int,
+    warpgroups: int | tuple[int, int],
     a_in_registers: bool = False,
 ) -> cute.TiledMma:
-    """Make the TiledMMA of `warpgroups` WGMMA atoms 64 x `tile_n` x (32 bytes of K), stacked along M.
+    """Make the TiledMMA of `warpgroups` WGMMA atoms 64 x `tile_n` x (32 bytes of K), stacked along M, or along M and N.
 
     B is read from shared memory through descriptors, and so is A (the SS form), or it comes from registers (RS), where
     it is K-major; accumulators, fp32 or, of integers, s32, stay in registers. Float32 is multiplied as tf32, and staged

@@ -63,7 +63,7 @@ class Pages:
 class PagedLoads:
     """TMA loads of tiles of a sequence's rows that lie in pages, into the stages of a ring.
 
-    Rows beyond the sequence's last are zeros, whatever the rest of its last page holds; pages behind it are not read,
+    Rows beyond the sequence's last are zeros, whatever the rest of its last page holds; pages after it are not read,
     nor are their numbers.
 
     Attributes

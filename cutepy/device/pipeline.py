@@ -17,6 +17,7 @@ from cutlass import pipeline
 from cutepy.device import rules
 from cutepy.device.smem import check_room
 from cutepy.dsl.launched import launched
+from cutepy.dsl.traced_names import MemScopeKind
 
 
 class Stage(NamedTuple):
@@ -59,13 +60,18 @@ class TmaRing:
 
     def __post_init__(self) -> None:
         self.check()
-        check_room(self.barriers, 2 * self.stages, rules.MBARRIER_BITS, f"a ring of {self.stages} stages")
+        check_room(self.barriers, self.barrier_count, rules.MBARRIER_BITS, f"a ring of {self.stages} stages")
         if math.prod(self.cluster_mn) > 1:
             rules.check_cluster("a ring", self.cluster_mn, launched().cluster)
 
     def check(self) -> None:
         """Check the attributes."""
         rules.check_ring(self.stages, self.stage_bytes, self.consumer_warps, self.cluster_mn)
+
+    @property
+    def barrier_count(self) -> int:
+        """Barriers of all stages."""
+        return 2 * self.stages
 
     @property
     def full(self) -> cute.Pointer:
@@ -81,6 +87,11 @@ class TmaRing:
     def empty(self) -> cute.Pointer:
         """Empty barriers, on which the producer waits."""
         return self.barriers + self.stages
+
+    @property
+    def release_scope(self) -> MemScopeKind | None:
+        """Scope of releases to peers; that of a CTA, None, where stages are read by the async proxy alone."""
+        return None
 
     def producer_state(self) -> pipeline.PipelineState:
         """Return the producer's state: stage 0, parity 1, so that its first round does not wait."""
@@ -139,7 +150,7 @@ class TmaRing:
             same_row = lane % cluster_m == here % cluster_m
             same_column = lane // cluster_m == here // cluster_m
             if lane < cluster_m * cluster_n and (same_row or same_column):
-                cute.arch.mbarrier_arrive(empty, rank - here + lane)
+                cute.arch.mbarrier_arrive(empty, rank - here + lane, scope=self.release_scope)
 
     @cute.jit
     def drain(self, state):
@@ -251,6 +262,71 @@ class StoredRing(TmaRing):
         cute.arch.sync_warp()
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive(full)
+
+
+@dataclass(frozen=True)
+class RewrittenRing(TmaRing):
+    """Ring of stages that TMA fills, and warps of this CTA rewrite in place, for MMAs to read.
+
+    A third mbarrier of each stage, *rewritten*, completes when each of these warps has arrived: consumers wait for it.
+    The warps wait for *full* (`wait_loaded`). Consumers release a stage to those who load it, as of any ring.
+
+    Attributes
+    ----------
+    barriers : Pointer
+        Shared memory for 3 * `stages` mbarriers: the full ones, the empty ones, then the rewritten ones.
+    warps : int
+        Warps that rewrite a stage together.
+    """
+
+    warps: int = 0
+
+    def check(self) -> None:
+        """Check the attributes."""
+        TmaRing.check(self)
+        rules.check_stored_ring(self.stages, self.warps, self.consumer_warps)
+
+    @property
+    def barrier_count(self) -> int:
+        """Barriers of all stages."""
+        return 3 * self.stages
+
+    @property
+    def rewritten(self) -> cute.Pointer:
+        """Barriers on which consumers wait."""
+        return self.barriers + 2 * self.stages
+
+    @property
+    def release_scope(self) -> MemScopeKind:
+        """Scope of releases to peers, whose TMA overwrites what threads of this CTA have stored."""
+        return MemScopeKind.CLUSTER
+
+    @cute.jit
+    def initialise(self):
+        """Set the arrival counts of all barriers; one thread of one warp calls. A fence and a barrier must follow."""
+        TmaRing.initialise(self)
+        for stage in cutlass.range_constexpr(self.stages):
+            cute.arch.mbarrier_init(self.rewritten + stage, self.warps)
+
+    @cute.jit
+    def wait_loaded(self, state):
+        """Wait until all bytes of the stage have arrived, in each warp that rewrites it."""
+        TmaRing.wait(self, state)
+
+    @cute.jit
+    def commit(self, state):
+        """Arrive once for what this warp has rewritten; all of its lanes call."""
+        # wgmma reads through the async proxy, by which TMA refills the stage too: each lane fences its own stores, and
+        # its reads. One lane arrives for all, so they meet first.
+        cute.arch.fence_proxy("async.shared", space="cta")
+        cute.arch.sync_warp()
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_arrive(self.rewritten + state.index)
+
+    @cute.jit
+    def wait(self, state):
+        """Wait until the stage has been rewritten; it is then visible to this thread and to wgmma."""
+        cute.arch.mbarrier_wait(self.rewritten + state.index, state.phase)
 
 
 @cute.jit

@@ -20,7 +20,7 @@ from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.main_loop import nothing
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.schedulers import Work
-from cutepy.device.staging import check_operands, hold_address
+from cutepy.device.staging import along_n, check_operands, hold_address
 from cutepy.dsl.atoms import a_source
 from cutepy.layouts.sm90 import arch
 
@@ -94,7 +94,7 @@ class PromotedLoop:
 
     @cute.jit
     def multiply(self, state, k_tiles, hand_over: Callable = nothing):
-        """Multiply `k_tiles` stages, at least one, from `state` on; return the state behind them. tCrC is valid then.
+        """Multiply `k_tiles` stages, at least one, from `state` on; return the state after them. tCrC is valid then.
 
         `hand_over` is called when the last MMAs have finished.
         """
@@ -139,7 +139,10 @@ class PromotedLoop:
         mma.issue_rows(self.tiled_mma, self.tCrA, self.tCrB, self.partial[block.buffer], block.rows, steps, stage)
 
     def finish(self, state, block, *in_flight):
-        """Wait for the oldest group, and promote it; release the stage with its last block."""
+        """Wait for the oldest MMA group and promote its block; release the stage instead after its last block.
+
+        `multiply` promotes the last block, once it has begun to wait for the next stage.
+        """
         if block.rows == 0:
             self.read_scales(block.k, state.index)
         warpgroup.wait_group(len(in_flight))
@@ -220,6 +223,7 @@ def make_promoted_loop(
     tile_m, tile_n, tile_k = cute.size(sA, mode=[0]), cute.size(sB, mode=[0]), cute.size(sA, mode=[1])
     warpgroups = tiled_mma.size // arch.WARPGROUP_THREADS
     rules.check_operand_source(a_source(tiled_mma), "smem")
+    rules.check_stacked("a promoted loop", along_n(tiled_mma))
     check_operands(ring, tiled_mma, sA, sB)
     rows = 0 if a_scales is None else rows[0], 0 if b_scales is None else rows[1]
     rules.check_promotion((tile_m, tile_n, tile_k), warpgroups, buffers, rows)

@@ -17,7 +17,7 @@ from cutepy.dsl.traced_names import at_the_caller
 
 
 def ragged_view(tensor: cute.Tensor, mode: int) -> cute.Tensor:
-    """View a matrix (rows, columns, batch...) with the two further modes for groups along `mode`, behind its two.
+    """View a matrix (rows, columns, batch...) with the two further modes for groups along `mode`, after its two.
 
     The other mode is contiguous, and this one's extent at most `rules.ragged.EXTENT`. Copies are made of the view
     (`cutepy.device.tma`), on the host.

@@ -4,6 +4,7 @@ Operations are ``max``, ``add`` and the like on two fp32 values, associative and
 depends on indices only, so that results are the same from run to run.
 """
 
+import functools
 from collections.abc import Callable
 
 import cutlass
@@ -65,11 +66,23 @@ def reduce_warp_columns(rC, tile: AccumulatorTile, operation: Callable):
 def _reduce_in_warp(rC, tile: AccumulatorTile, mode: int, operation: Callable):
     """Reduce over a thread's registers of each row, mode 0, or column, mode 1, then over the lanes that share it."""
     result = reduce_registers(rC, tile, mode, operation)
-    lanes = tile.coordinates.lanes_across(1 - mode)
     for place in range(cute.size(result)):
-        for bit in lanes:
-            result[place] = operation(result[place], cute.arch.shuffle_sync_bfly(result[place], offset=bit))
+        result[place] = _over_lanes(result[place], tile.sharing_lanes(mode), operation)
     return result
+
+
+def _over_lanes(value, bits, operation: Callable):
+    """Reduce a value over the lanes of a warp that differ in these bits."""
+    for bit in bits:
+        value = operation(value, cute.arch.shuffle_sync_bfly(value, offset=bit))
+    return value
+
+
+def reduce_block(rC, tile: AccumulatorTile, operation: Callable):
+    """Reduce all of a subtile over the lanes that share rows or columns; all lanes call, and get the value."""
+    tile.check(rC)
+    total = functools.reduce(operation, [rC[v] for v in range(cute.size(rC))])
+    return _over_lanes(total, (*tile.sharing_lanes(0), *tile.sharing_lanes(1)), operation)
 
 
 @cute.jit

@@ -67,7 +67,7 @@ class RegisterLoop:
 
     @cute.jit
     def multiply(self, state, k_tiles, hand_over: Callable = nothing, change: Callable = as_staged):
-        """Multiply `k_tiles` stages, at least one, from `state` on; return the state behind them. tCrC is valid then.
+        """Multiply `k_tiles` stages, at least one, from `state` on; return the state after them. tCrC is valid then.
 
         Parameters
         ----------

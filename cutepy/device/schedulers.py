@@ -49,7 +49,7 @@ class Work:
     k : KTiles
         Its part of K.
     index, first, end, step : Int32
-        Index of the tile among all; of this CTA's first; behind the last; step to the next.
+        Index of the tile among all; of this CTA's first; after the last; step to the next.
     sharing : object
         Role of the CTA in a shared tile, by schedulers that share tiles.
     """

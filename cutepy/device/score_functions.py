@@ -16,7 +16,9 @@ from cutlass import Float32, Int32
 from cutepy.device.evaluation import Evaluation
 from cutepy.device.fragment import AccumulatorTile
 from cutepy.device.primitives import constant, logistic, select, wrapping
+from cutepy.epilogues.derivatives import DERIVATIVE, GRADIENT
 from cutepy.epilogues.graph import Graph, Node
+from cutepy.epilogues.operations import joined_shape
 
 _NEVER_NEGATIVE = ("row_index", "column_index", "batch_index", "head_index")
 
@@ -75,11 +77,27 @@ class ScoreEvaluation(Evaluation):
         return super()._compute(n, slot, sources)
 
     def _gathered(self, node: Node, indices):
-        """Read a table; indices below 0 count from its end, as torch's do."""
+        """Read a table."""
+        found = cute.make_tensor(self._element(self.functions.tables, node, indices), cute.make_layout(1))[0]
+        if node.type == "bool":
+            return found != 0
+        return wrapping(found.to(Int32)) if node.type == "i32" else found.to(Float32)
+
+    def scattered(self, n: int, register: int):
+        """Return a pointer to the element of a gradient that a scatter adds to for one of the thread's registers."""
+        node = self.graph.nodes[n]
+        indices = [self.of_register(source, register) for source in node.inputs[1:]]
+        return self._element(self.functions.dtables, node, indices)
+
+    def _element(self, tensors, node: Node, indices):
+        """Return a pointer to the element of a node's table; indices below 0 count from its end, as torch's do.
+
+        `tensors` are one for each of the graph's tables.
+        """
         table = next(i for i, each in enumerate(self.graph.tables) if each.name == node.value)
-        tensor = self.functions.tables[table]
+        tensor, sources = tensors[table], node.inputs[len(node.inputs) - len(indices) :]
         base, offset = tensor.iterator, Int32(0)
-        for mode, (index, source) in enumerate(zip(indices, node.inputs, strict=True)):
+        for mode, (index, source) in enumerate(zip(indices, sources, strict=True)):
             extent, stride = Int32(cute.size(tensor, mode=[mode])), tensor.stride[mode]
             if self.graph.nodes[source].op not in _NEVER_NEGATIVE:
                 index = cutlass.max(select(index < 0, index + extent, index), 0)
@@ -89,10 +107,7 @@ class ScoreEvaluation(Evaluation):
                 base = base + cutlass.Int64(index) * stride
             else:
                 offset = offset + index * Int32(stride)
-        found = cute.make_tensor(base + offset, cute.make_layout(1))[0]
-        if node.type == "bool":
-            return found != 0
-        return wrapping(found.to(Int32)) if node.type == "i32" else found.to(Float32)
+        return base + offset
 
 
 @dataclass(frozen=True)
@@ -102,10 +117,12 @@ class ScoreFunctions:
     Attributes
     ----------
     graph : Graph
-        With results named "score", "mask", "weight" and "derivative", each of which may be missing. Rows are the
-        accumulators': keys, of a transposed graph.
+        With results named "score", "mask", "weight", "derivative" and "gradient0" and so on, each of which may be
+        missing. Rows are the accumulators': keys, of a transposed graph.
     tables : tuple of Tensor
         Of the graph's tables; truth values as uint8; of one element, (1,).
+    dtables : tuple of Tensor or None
+        Gradients of those tables that the graph scatters to, fp32; None for others.
     tile : AccumulatorTile
         Coordinates of the scores, one subtile of all columns.
     scale : Float32
@@ -114,6 +131,7 @@ class ScoreFunctions:
 
     graph: Graph
     tables: tuple
+    dtables: tuple
     tile: AccumulatorTile
     scale: Float32
 
@@ -126,6 +144,15 @@ class ScoreFunctions:
     def changes_scores(self) -> bool:
         """True if scores are other than the products: then `apply` multiplies these by the scale."""
         return "score" in self.results
+
+    @property
+    def scatters(self) -> list[int]:
+        """Nodes that scatter to gradients of tables."""
+        return [node for name, node in self.results.items() if name.startswith(GRADIENT)]
+
+    def given(self, products) -> list:
+        """List what the functions are given of a tile of products, which is scaled for the score function."""
+        return [products[v] * self.scale if self.changes_scores else products[v] for v in range(cute.size(products))]
 
     def apply(self, scores, row, column, place, hides=True, shown=None):
         """Replace a tile of products by its scores: minus infinity where the mask function says no.
@@ -145,24 +172,71 @@ class ScoreFunctions:
         Returns
         -------
         list
-            Derivative of each score by its scaled product; empty where that is 1.
+            Derivative of each score by its scaled product; empty where that is 1, and where `derive` computes it.
         """
         results, derivatives = self.results, []
         registers = range(cute.size(scores))
-        given = [scores[v] * self.scale if self.changes_scores else scores[v] for v in registers]
+        given = self.given(scores)
         origin = row + self.tile.of_thread(0), column + self.tile.of_thread(1)
         values = ScoreEvaluation(self, given, *origin, place)
         for register in registers:
             found = given[register]
             if "score" in results:
                 found = values.of_register(results["score"], register)
-            if "derivative" in results:
-                derivatives.append(values.of_register(results["derivative"], register))
+            if DERIVATIVE in results and not self.scatters:
+                derivatives.append(values.of_register(results[DERIVATIVE], register))
             if "mask" in results and hides:
                 seen = values.of_register(results["mask"], register)
                 found = select(seen if shown is None else seen | shown, found, -Float32.inf)
             scores[register] = found
         return derivatives
+
+    def derive(self, differences, given, row, column, place):
+        """Add a tile's part to the gradients of tables, and make derivatives by the scores those by scaled products.
+
+        All lanes of a warp call. What is for one element is summed in the warp, as far as it is known to be: an index
+        that varies with neither rows nor columns takes one addition, one that varies with both an addition a score.
+
+        Parameters
+        ----------
+        differences : Tensor, fp32
+            Derivatives by the scores: 0 where nothing is seen.
+        given : list
+            Of `given`, before `apply`.
+        row, column, place
+            As of `apply`.
+        """
+        origin = row + self.tile.of_thread(0), column + self.tile.of_thread(1)
+        values, nodes = ScoreEvaluation(self, given, *origin, place), self.graph.nodes
+        shapes = {n: joined_shape(*(nodes[i].shape for i in nodes[n].inputs[1:])) for n in self.scatters}
+        registers: dict[tuple[int, int], int] = {}
+        sums: dict[tuple[int, int], Any] = {}
+        # One score after another, so that few values are live.
+        for register in range(cute.size(differences)):
+            difference = differences[register]
+            for n, shape in shapes.items():
+                part = weighted(difference, values.of_register(nodes[n].inputs[0], register))
+                if shape == "tile":
+                    _add(values.scattered(n, register), part, True)
+                    continue
+                slot = n, self.tile.slots(shape)[register]
+                sums[slot] = sums[slot] + part if slot in sums else part
+                registers.setdefault(slot, register)
+            if DERIVATIVE in self.results:
+                found = values.of_register(self.results[DERIVATIVE], register)
+                differences[register] = weighted(difference, found)
+        for (n, slot), total in sums.items():
+            lanes = self._sharing(shapes[n])
+            for bit in lanes:
+                total = total + cute.arch.shuffle_sync_bfly(total, offset=bit)
+            element = values.scattered(n, registers[n, slot])
+            _add(element, total, (cute.arch.lane_idx() & sum(lanes)) == 0)
+
+    def _sharing(self, shape: str) -> tuple[int, ...]:
+        """Return the distances between lanes that share values which vary with rows, columns, or neither."""
+        if shape == "scalar":
+            return tuple(1 << bit for bit in range(5))
+        return self.tile.coordinates.lanes_across(1 if shape == "column" else 0)
 
     def weights(self, scores, row, column, place) -> "Weights | None":
         """Return the factors of a tile's probabilities; None if the functions have no weight.
@@ -219,8 +293,15 @@ def weighted(probability, derivative):
     return select(probability == 0.0, Float32(0.0), probability * derivative)
 
 
+@cute.jit
+def _add(pointer, value, is_own):
+    """Add a value to an element in global memory, where this thread is the one to do so, and it is not 0."""
+    if is_own & ~(value == 0.0):
+        cute.arch.red(pointer, value, op="add", dtype="f32", sem="relaxed", scope="gpu")
+
+
 def make_score_functions(
-    graph: Graph | None, tables: tuple, tile: AccumulatorTile, scale: Float32
+    graph: Graph | None, tables: tuple, tile: AccumulatorTile, scale: Float32, dtables: tuple | None = None
 ) -> ScoreFunctions | None:
     """Make the functions of a graph; None if there is none."""
-    return None if graph is None else ScoreFunctions(graph, tables, tile, scale)
+    return None if graph is None else ScoreFunctions(graph, tables, dtables or (), tile, scale)

@@ -16,7 +16,7 @@ from cutepy.device.schedulers import longest_first
 
 @dataclass(frozen=True)
 class Sequences:
-    """Rows of each sequence in a matrix that all share: packed behind one another, or at equal distances.
+    """Rows of each sequence in a matrix that all share: packed one after another, or at equal distances.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Sequences:
 
     @cute.jit
     def of(self, index):
-        """Read the first row of a sequence, and its number of rows; 0 behind the last sequence."""
+        """Read the first row of a sequence, and its number of rows; 0 after the last sequence."""
         if cutlass.const_expr(self.begins is None):
             pitch = self.rows if cutlass.const_expr(self.pitch is None) else self.pitch
             start, length = cutlass.min(index, self.known) * pitch, cutlass.Int32(self.rows)
@@ -83,7 +83,7 @@ class Sequences:
 
 @dataclass(frozen=True)
 class SequencesAndTail(Sequences):
-    """Sequences, of which the rows behind the last given one are one more."""
+    """Sequences, of which the rows after the last given one are one more."""
 
     @property
     def count(self):

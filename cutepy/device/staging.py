@@ -62,9 +62,8 @@ def check_factors(tiled_mma: cute.TiledMma, a: cute.Tensor | tuple[int, int], sB
     rules.check_threads(tiled_mma.size, launched().threads)
     rules.check_stages(
         extents,
-        (cute.size(sB, mode=[0]), cute.size(sB, mode=[1])),
+        (multiplied_columns(tiled_mma, sB), cute.size(sB, mode=[1])),
         tuple(tiled_mma.get_tile_size(mode) for mode in range(3)),
-        operand_majors(tiled_mma)[1],
     )
     operands = zip("AB", (a, sB), operand_types(tiled_mma), operand_majors(tiled_mma), strict=True)
     for name, staged, multiplied, major in operands:
@@ -82,11 +81,21 @@ def check_accumulators(tiled_mma: cute.TiledMma, tile_mn: tuple[int, int]) -> No
         If they can't.
     """
     warpgroups = tiled_mma.size // arch.WARPGROUP_THREADS
-    rules.check_accumulators(tile_mn, warpgroups, mma_n=tiled_mma.get_tile_size(1))
+    rules.check_accumulators(tile_mn, warpgroups, mma_n=tiled_mma.shape_mnk[1])
+
+
+def along_n(tiled_mma: cute.TiledMma) -> int:
+    """Count the warpgroups of MMAs that lie along N."""
+    return tiled_mma.get_tile_size(1) // tiled_mma.shape_mnk[1]
 
 
 def multiplied_columns(tiled_mma: cute.TiledMma, sB: cute.Tensor) -> int:
-    """Count the columns of the stages `sB` that MMAs multiply; a stage may have more (`rules.staged_columns`)."""
+    """Count the columns of the stages `sB` that MMAs multiply; a stage may have more (`rules.staged_columns`).
+
+    It may not where warpgroups lie along N, as the columns beyond are behind those of the last one only.
+    """
+    if along_n(tiled_mma) > 1:
+        return cute.size(sB, mode=[0])
     return rules.multiplied_columns(cute.size(sB, mode=[0]), tiled_mma.get_tile_size(1), operand_majors(tiled_mma)[1])
 
 
@@ -103,7 +112,7 @@ def make_fragment_b(tiled_mma: cute.TiledMma, sB: cute.Tensor, tidx: cutlass.Int
     return tiled_mma.make_fragment_B(tiled_mma.get_slice(tidx).partition_B(sB))
 
 
-def turned(staged: cute.Tensor) -> cute.Tensor:
+def transposed(staged: cute.Tensor) -> cute.Tensor:
     """View stages (rows, columns, stages) as (columns, rows, stages): the same memory as the transposed operand."""
     return cute.make_tensor(staged.iterator, cute.select(staged.layout, [1, 0, 2]))
 
@@ -113,7 +122,7 @@ def hold_address(staged: cute.Tensor) -> cute.Tensor:
 
     A value that a shuffle has added is opaque to the compiler. Otherwise the compiler, which knows where shared memory
     begins, would compute the descriptor of the first stage anew in each stage, by four dependent instructions between a
-    barrier and the first MMA behind it.
+    barrier and the first MMA after it.
     """
     zero = cute.assume(cute.arch.make_warp_uniform(cutlass.Int32(0)), divby=arch.pattern_bytes("SW128"))
     return cute.make_tensor(staged.iterator + zero, staged.layout)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import cutlass
 import cutlass.cute as cute
-from cutlass.cute.nvgpu import cpasync
+from cutlass.cute.nvgpu import cpasync, tcgen05
 
 from cutepy.device import rules
 from cutepy.device.pipeline import TmaRing
@@ -22,12 +22,14 @@ def make_load(
     tile: tuple,
     multicast: int,
     staged_type: type[cutlass.Numeric] | None = None,
+    ctas: int = 1,
 ) -> tuple[cute.CopyAtom, cute.Tensor]:
     """Make the copy atom and the coordinate tensor that load `tile` of `tensor` into one stage.
 
     Where a mode of the tensor has modes of its own, so has that of the tile.
     With `multicast` > 1, that many CTAs of the cluster each load 1/multicast of the tile and deliver it to all. A
-    `staged_type` of TFloat32 has TMA round fp32 to it, to the nearest; others are that of the tensor.
+    `staged_type` of TFloat32 has TMA round fp32 to it, to the nearest; others are that of the tensor. With `ctas` of 2,
+    on Blackwell, each CTA of a pair loads for itself and signals the even one's barrier.
 
     Raises
     ------
@@ -40,7 +42,9 @@ def make_load(
     rules.check_multicast(*_lines(staged_layout.outer, tensor.element_type.width), multicast)
     if staged_type not in (None, cutlass.TFloat32):
         rules.check_copied_type(staged_type.__name__, tensor.element_type.__name__)
-    op = cpasync.CopyBulkTensorTileG2SOp() if multicast == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp()
+    group = tcgen05.CtaGroup.ONE if ctas == 1 else tcgen05.CtaGroup.TWO
+    make = cpasync.CopyBulkTensorTileG2SOp if multicast == 1 else cpasync.CopyBulkTensorTileG2SMulticastOp
+    op = make(group)
     rounded = staged_type if staged_type is cutlass.TFloat32 else None
     one_stage = _one_stage(staged_layout)
     return cpasync.make_tiled_tma_atom(op, tensor, one_stage, tile, num_multicast=multicast, internal_type=rounded)
@@ -273,7 +277,7 @@ def make_tiles(
 ) -> TmaTiles:
     """Partition a coordinate tensor (rows, columns, batch...) of `make_load` into tiles for stages `staged`.
 
-    Tiles that are loaded may overlap: one begins `step` rows behind another.
+    Tiles that are loaded may overlap: one begins `step` rows after another.
 
     Raises
     ------

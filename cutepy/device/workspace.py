@@ -7,16 +7,15 @@ flags were 0 before the first. Launches that may run at one time need workspaces
 the sums never matter.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import cutlass
 import cutlass.cute as cute
 
 from cutepy.device import rules
+from cutepy.device.combining import VECTOR, add
 from cutepy.layouts.sm90 import arch
-
-VECTOR = 4
-"""fp32 values that a thread moves at once."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,8 @@ class WorkspaceSums:
         Consumer threads.
     tidx : Int32
         Index among these.
+    combine : callable
+        Joins another CTA's values to a thread's own, as `combining.add` does, the default.
     """
 
     flags: cute.Tensor
@@ -44,6 +45,7 @@ class WorkspaceSums:
     registers: int
     threads: int
     tidx: cutlass.Int32
+    combine: Callable = add
 
     def __post_init__(self) -> None:
         rules.check_workspace(self.registers, self.threads)
@@ -72,8 +74,8 @@ class WorkspaceSums:
             cute.arch.store(flag, cutlass.Int32(1), sem="release", scope="gpu")
 
     @cute.jit
-    def add_to(self, rC, place):
-        """Wait for the sums of the same thread of another CTA at a place, and add them; whole warps call."""
+    def join(self, rC, place):
+        """Wait for the values of the same thread of another CTA at a place, and join them; whole warps call."""
         flag = self._flag(place)
         if cute.arch.lane_idx() == 0:
             raised = cute.arch.load(flag, cutlass.Int32, sem="acquire", scope="gpu")
@@ -83,7 +85,4 @@ class WorkspaceSums:
             cute.arch.store(flag, cutlass.Int32(0), sem="relaxed", scope="gpu")
         cute.arch.sync_warp()
         lines = self._vectors(place)
-        for vector in cutlass.range_constexpr(self.registers // VECTOR):
-            line = lines[None, vector].load()
-            for v in cutlass.range_constexpr(VECTOR):
-                rC[vector * VECTOR + v] = rC[vector * VECTOR + v] + line[v]
+        self.combine(rC, lambda vector: lines[None, vector].load())

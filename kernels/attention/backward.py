@@ -14,7 +14,7 @@ from cutlass.cute.nvgpu import cpasync
 from cutepy.device import product, roles, rules, smem, staging, tma
 from cutepy.device.bands import Band
 from cutepy.device.block_lists import BlockLists, make_block_lists
-from cutepy.device.epilogue import Sink, make_stage, make_tile_store
+from cutepy.device.epilogue import make_stage, make_tile_store
 from cutepy.device.fragment import make_subtile
 from cutepy.device.ordered import Order
 from cutepy.device.pipeline import TmaRing, publish_barriers
@@ -23,8 +23,8 @@ from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
 from cutepy.kernels.attention.config import DQ_COLUMNS, L2_BYTES, PRODUCERS, VECTOR, BackwardConfig, Lengths
-from cutepy.kernels.attention.gradients import KeyGradients, SharedGradients
-from cutepy.kernels.attention.places import Batches, RaggedByKeys, keys_of, modes, queries_of, rows_first
+from cutepy.kernels.attention.gradients import DqBarriers, KeyGradients, SendsSums, SharedGradients
+from cutepy.kernels.attention.tile_coords import Batches, RaggedByKeys, keys_of, modes, queries_of, rows_first
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,7 @@ class Backward:
         stream: CUstream,
         tables: tuple | None = None,
         lists: tuple | None = None,
+        dtables: tuple | None = None,
     ):
         """Launch on tensors as of `Forward`; dq has the sums of `BackwardConfig.sums_shape`, and is added to.
 
@@ -108,7 +109,8 @@ class Backward:
         is seen, and their sums of dO * O. With `lengths` it and dq have a batch of one, and sequences in whole tiles.
         `counters` (batch, heads, parts of dq), int32, are zeros, of an ordered configuration, which takes no lists, and
         all of whose CTAs must be on the GPU at one time. `tables` are those of the score and mask functions, and lists
-        those of `BlockLists`, for rows of keys.
+        those of `BlockLists`, for rows of keys. `dtables`, fp32, are added to: the gradients of the tables, None for
+        tables that have none.
         """
         config, plan = self.config, self.config.smem
         content = {region.name: region.content for region in plan}
@@ -132,7 +134,7 @@ class Backward:
         queries_at_once = L2_BYTES // (config.width * 8)
         if cutlass.const_expr(lengths is None):
             batch, queries, keys = cute.size(q, mode=[0]), cute.size(q, mode=[1]), cute.size(k, mode=[1])
-            places = Batches(Band(queries, keys, left, right).turned())
+            places = Batches(Band(queries, keys, left, right).transposed())
             raster = cute.ceil_div(keys, config.tile_k), 1, batch, kv_heads
             count, at_once = raster[0] * raster[2] * raster[3], cutlass.max(queries_at_once // (queries * group), 1)
         else:
@@ -156,6 +158,7 @@ class Backward:
             None if counters is None else modes(counters, 2, 1, 0),
             tables,
             lists,
+            dtables,
         ).launch(
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
@@ -179,6 +182,7 @@ class Backward:
         counters: cute.Tensor | None,
         tables: tuple | None,
         lists: tuple | None,
+        dtables: tuple | None,
     ):
         """Make the blocks, and part the warps by their roles."""
         config, plan = self.config, self.config.smem
@@ -219,6 +223,7 @@ class Backward:
         blocks = None if lists is None else config.scoring.blocks[::-1]
         lists = make_block_lists(lists, blocks, (tile_k, tile_q))
         budget = rules.register_budget(config.warpgroups, producer=config.producer_registers)
+        barriers = rules.named_barriers(store=1, scores=1, own=config.warpgroups, filled=config.warpgroups)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
             if warp == 0:
@@ -240,9 +245,17 @@ class Backward:
                 kv_ring.drain(kv_state)
                 q_ring.drain(q_state.clone())
                 do_ring.drain(q_state)
+            elif cutlass.const_expr(not config.shares_keys):
+                if warp <= config.warpgroups:
+                    sender = warp - 1
+                    order = Order(counters, 0) if config.ordered else None
+                    parts = dq.stage_slice(sender, 1)
+                    meeting = DqBarriers(barriers["own"] + sender, barriers["filled"] + sender)
+                    sends = SendsSums(config, meeting, parts, order, sender, places, group, lists)
+                    scheduler.each(sends)
+                    sends.finish()
         else:
             cute.arch.setmaxregister_increase(budget.consumer)
-            barriers = rules.named_barriers(store=1, scores=1, own=config.warpgroups)
             tidx = roles.warpgroup_thread(PRODUCERS, config.consumers)
             consumer, lane = cute.arch.make_warp_uniform(tidx // 128), tidx % 128
             thread = lane if config.shares_keys else tidx
@@ -251,10 +264,10 @@ class Backward:
                 own_dq = self.own_dq(shared["sdQ"], consumer, lane)
             scores, functions = make_subtile((tile_k, config.own_queries), config.mma_warpgroups, thread), None
             if cutlass.const_expr(config.scoring.graph is not None):
-                functions = make_score_functions(config.scoring.transposed, tables, scores, scale)
+                functions = make_score_functions(config.scoring.transposed, tables, scores, scale, dtables)
             written, own_dk, own_dv, of_sums = shared["sdS"], dk, dv, tile_k
             if cutlass.const_expr(config.shares_keys):
-                written = staging.turned(self.own_rows(staging.turned(written), consumer))
+                written = staging.transposed(self.own_rows(staging.transposed(written), consumer))
                 own_dk, own_dv = (
                     keys(copies[n], _behind(tensors[n], consumer * columns), shared["sOut"], (tile_k, columns))
                     for n, columns in ((6, width // config.parts), (7, width_v // config.parts))
@@ -263,7 +276,7 @@ class Backward:
                 of_sums = shared["sdS"]
             s = product.make_product(scores_mma, k.staged, self.own_rows(q.staged, consumer), thread)
             dp = product.make_product(scores_mma, v.staged, self.own_rows(do.staged, consumer), thread)
-            columns_q, columns_do = (self.own_rows(staging.turned(each.staged), consumer) for each in (q, do))
+            columns_q, columns_do = (self.own_rows(staging.transposed(each.staged), consumer) for each in (q, do))
             sums_v_mma = sums_mma if width_v == width else to_tiled_mma(config.sums_v, "K", "MN")
             of_dv = product.make_product(sums_v_mma, of_sums, columns_do, thread)
             of_dk = product.make_product(sums_mma, of_sums, columns_q, thread)
@@ -272,7 +285,7 @@ class Backward:
             stage = make_stage(scores_mma, written, config.ds_mode, thread, scores_mma.size, barriers["scores"])
             adds, own_barrier = (tensors[5],), barriers["own"] + consumer
             if cutlass.const_expr(not config.shares_keys):
-                adds = own_dq, Sink(cute.arch.make_warp_uniform(lane // 32)), dq.stage_slice(consumer, 1)
+                adds = own_dq, DqBarriers(own_barrier, barriers["filled"] + consumer)
             order = Order(counters, cute.arch.make_warp_uniform(lane // 32)) if config.ordered else None
             barrier = own_barrier if config.shares_keys else barriers["store"]
             gradients = (SharedGradients if config.shares_keys else KeyGradients)(
@@ -314,7 +327,7 @@ class Backward:
     def operands_of_dq(self, staged_ds, staged_k, consumer):
         """Return the factors of a warpgroup's part of dQ = dS K."""
         config = self.config
-        own_ds, own_k = staging.turned(staged_ds), staging.turned(staged_k)
+        own_ds, own_k = staging.transposed(staged_ds), staging.transposed(staged_k)
         queries, columns = config.dq_part
         if queries < config.tile_q:
             return cute.local_tile(own_ds, (queries, config.tile_k, config.ds_stages), (consumer, 0, 0)), own_k
@@ -330,7 +343,7 @@ class Backward:
 
 
 def _behind(tensor: cute.Tensor, column):
-    """View a coordinate tensor from a column on, which may be behind its last."""
+    """View a coordinate tensor from a column on, which may be after its last."""
     return cute.domain_offset((0, column, *[0] * (cute.rank(tensor) - 2)), tensor)
 
 

@@ -58,7 +58,7 @@ def plan_cascade(
     q, k, v, scale, right, given, most_keys, page, sharing
         As of `plan_decode`.
     tokens : Tensor (1, batch * queries, heads, head)
-        The queries, one sequence behind another, with all heads.
+        The queries, one sequence after another, with all heads.
     keys : int
         Keys that are shared (`keys_shared`).
     pitch : int, optional

@@ -120,6 +120,7 @@ def choose_decode(
     page: int,
     is_split: bool,
     scoring: Scoring = NO_SCORING,
+    result: str = "",
 ) -> ForwardConfig:
     """Choose the tiles of a forward kernel for at most 64 rows of queries, which waits for memory.
 
@@ -148,6 +149,7 @@ def choose_decode(
             page=page,
             is_split=is_split,
             scoring=scoring,
+            result=result,
         )
         for stages in range(6, 1, -1)
     )
@@ -195,14 +197,24 @@ def splits_of(tiles: int, most_keys: int, tile_n: int, sm_count: int) -> int:
 
 
 def choose_backward(
-    dtype: str, head: int, head_v: int, *, left: bool, right: bool, is_scored: bool = False, is_ragged: bool = False
+    dtype: str,
+    head: int,
+    head_v: int,
+    *,
+    left: bool,
+    right: bool,
+    scoring: Scoring = NO_SCORING,
+    is_ragged: bool = False,
+    is_short: bool = False,
 ) -> BackwardConfig:
-    """Choose the tiles of a backward kernel.
+    """Choose the tiles of a backward kernel; `is_short` is of `is_short_triangle`.
 
     dK and dV take `head` / 2 and `head_v` / 2 registers of a consumer thread's 240, S and dP `tile_q` / 2 each.
 
     - Rows up to 64 leave room for 128 queries (an H200, 2026-11-28, bf16, 16k queries: 521 TFLOP/s, and 391 with 64),
-      wider ones for 80 (571, and 534; causal 557, and 521), and for 64 where windows' masks need registers.
+      wider ones for 80 (571, and 534; causal 557, and 521), and for 64 where windows' masks need registers. Of few
+      queries below a diagonal tiles of 64 compute fewer pairs that are masked (an H200, 2026-11-29, the kernel alone:
+      512 queries 268 us, and 305 with 80; 1,024 372, and 386).
     - Functions of the scores need more registers, and lists of blocks have tiles that divide them: 64 queries. So do
       sequences (`is_ragged`) of float16, of which ptxas spills some bytes with more. 80 queries need two parts of 64
       columns of dQ.
@@ -211,6 +223,8 @@ def choose_backward(
       V, 64 KiB, two stages of Q and of dO, 128 KiB, and 24 KiB of P and dS. There is no room for more queries, nor for
       dQ's 64 KiB: threads add it to memory by themselves. More keys would share what is loaded and added, but 128 take
       all of an SM's registers for dK and dV.
+    - So do rows beyond 64 where functions have gradients of their tables, which are computed beside all other sums: of
+      a relative bias and rows of 128 ptxas (13.0) spills 100 bytes otherwise, and within a tanh 716.
 
     Examples
     --------
@@ -218,32 +232,50 @@ def choose_backward(
     [128, 80, 64]
     """
     widest = max(head, head_v)
-    if widest > 128 or is_scored or (is_ragged and dtype == "float16"):
+    shares_keys = widest > (64 if scoring.derived else 128)
+    if shares_keys or scoring.suffix or (is_ragged and dtype == "float16"):
         tile_q = 64
     else:
-        tile_q = 128 if widest <= 64 else 64 if left or head <= 64 else 80
+        tile_q = 128 if widest <= 64 else 64 if left or is_short or head <= 64 else 80
     return BackwardConfig(
         dtype=dtype,
         head=head,
         head_v=head_v,
-        tile_k=64 if widest > 128 else 128,
+        tile_k=64 if shares_keys else 128,
         tile_q=tile_q,
-        shares_keys=widest > 128,
+        shares_keys=shares_keys,
         left=left,
         right=right,
+        scoring=scoring,
     )
 
 
-def ctas_of(queries: int, is_uneven: bool, sm_count: int) -> int:
+def is_short_triangle(queries: int, *, right: bool) -> bool:
+    """Return whether few queries see no key after their position."""
+    return right and queries <= SHORT
+
+
+def ctas_of(queries: int, is_uneven: bool, sm_count: int, gradients_of: int = 0) -> int:
     """Return how many CTAs to launch at most: one an SM, which take tiles in turn, or one a tile.
 
     Tiles below a diagonal, or of sequences, differ in length, and with a CTA each the hardware deals them out as others
     end (an H200, 2026-11-28, rows of 128, causal: 658 TFLOP/s of 16k queries, 577 with a CTA an SM). Short ones start
-    faster one after another in a CTA (512 queries: 318, and 265).
+    faster one after another in a CTA (512 queries: 318, and 265), but for gradients of rows wider than 64, which take
+    longer (2026-11-29, the kernel alone, 1,024 queries: 372 us, and 507; of rows of 64, 512 queries: 329, and 280).
+
+    Parameters
+    ----------
+    gradients_of : int
+        Width of the rows whose gradients are computed; 0 of a forward kernel.
 
     Examples
     --------
     >>> ctas_of(4096, False, 132), ctas_of(512, True, 132), ctas_of(4096, True, 132) > 10**6
     (132, 132, True)
     """
-    return 1 << 30 if is_uneven and queries > SHORT else sm_count
+    return 1 << 30 if has_cta_each(queries, is_uneven=is_uneven, gradients_of=gradients_of) else sm_count
+
+
+def has_cta_each(queries: int, *, is_uneven: bool, gradients_of: int = 0) -> bool:
+    """Return whether each tile has a CTA of its own, as `ctas_of` says."""
+    return is_uneven and (queries > SHORT or gradients_of > 64)

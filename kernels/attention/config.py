@@ -86,7 +86,7 @@ class SharedKeys:
     Attributes
     ----------
     parts : Tensor (tokens, splits * heads, head), fp32
-        O of all sequences' queries, one sequence behind another, of parts of the keys.
+        O of all sequences' queries, one sequence after another, of parts of the keys.
     lses : Tensor (splits * heads, tokens), fp32
     keys : Int32
         Keys that are shared.
@@ -136,12 +136,15 @@ class Scoring:
         True if a logit of each head joins the softmax's sum.
     blocks : (int, int) or None
         Queries and keys of a block of a block mask: kernels go through lists of blocks then.
+    derived : tuple of str
+        Names of the graph's tables that the backward kernel sums the gradients of.
     """
 
     text: str = ""
     dtypes: tuple[str, ...] = ()
     sinks: bool = False
     blocks: tuple[int, int] | None = None
+    derived: tuple[str, ...] = ()
 
     @cached_property
     def graph(self) -> Graph | None:
@@ -165,15 +168,10 @@ class Scoring:
 
     @cached_property
     def transposed(self) -> Graph | None:
-        """Graph on transposed scores, with the derivative where it is not 1; None if there are no functions."""
+        """Graph on transposed scores, with the derivatives that are not 1; None if there are no functions."""
         if self.graph is None:
             return None
-        if not self.changes:
-            return self.graph.transposed
-        graph = with_derivative(self.graph)
-        derivative = graph.nodes[graph.results[-1].node]
-        is_one = derivative.op == "const" and derivative.value == 1
-        return (self.graph if is_one else graph).transposed
+        return (with_derivative(self.graph, tables=self.derived) if self.changes else self.graph).transposed
 
     def of_packed_heads(self, group: int) -> "Scoring":
         """Return the scoring of rows that are the queries of `group` heads, a query's heads together."""
@@ -186,13 +184,15 @@ class Scoring:
         if graph is None:
             return False
         reads = any(node.op == "gather" and node.shape != "scalar" for node in graph.nodes)
-        return reads or self.weighs or graph.results[-1].name == DERIVATIVE
+        derives = any(result.name == DERIVATIVE for result in graph.results)
+        return reads or derives or self.weighs or bool(self.derived)
 
     @property
     def suffix(self) -> str:
         """Part of a kernel's name; empty without functions, sinks and lists."""
         functions = f"_scores_{sha256(self.text.encode()).hexdigest()[:12]}" if self.text else ""
-        return functions + ("_sinks" if self.sinks else "") + ("_blocks" if self.blocks else "")
+        derived = "".join(f"_d{name}" for name in self.derived)
+        return functions + derived + ("_sinks" if self.sinks else "") + ("_blocks" if self.blocks else "")
 
 
 NO_SCORING = Scoring()
@@ -217,13 +217,13 @@ class ForwardConfig:
     stages : int
         Stages of K, and of V.
     left, right : bool
-        True if keys before, or behind, a query's position are bounded.
+        True if keys before, or after, a query's position are bounded.
     ordered : bool
         True if warpgroups issue their MMAs in turns, so that one's softmax overlaps another's products.
     page : int
         Keys of a page; 0 if keys are not in pages.
     packed : int
-        Heads that share keys whose queries are rows of one tile, those of one query behind another.
+        Heads that share keys whose queries are rows of one tile, those of one query after another.
     is_split : bool
         True if several CTAs have parts of a tile's keys: then O is one of each part, in float32.
     scoring : Scoring
@@ -255,9 +255,14 @@ class ForwardConfig:
     block: int = 0
 
     @property
+    def result_dtype(self) -> str:
+        """Of O, once its parts are summed."""
+        return self.result or ("bfloat16" if self.bits == 8 else self.dtype)
+
+    @property
     def out_dtype(self) -> str:
-        """Of O: parts of it, which are summed later, are float32."""
-        return "float32" if self.is_split else self.result or ("bfloat16" if self.bits == 8 else self.dtype)
+        """Of O as this kernel stores it: parts of it are float32."""
+        return "float32" if self.is_split else self.result_dtype
 
     @property
     def bits(self) -> int:
@@ -402,7 +407,7 @@ class BackwardConfig:
     stages : int
         Stages of Q, and of dO.
     left, right : bool
-        True if keys before, or behind, a query's position are bounded.
+        True if keys before, or after, a query's position are bounded.
     ordered : bool
         True if parts of dQ are added in an order that is the same from run to run.
     scoring : Scoring

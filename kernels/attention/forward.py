@@ -34,7 +34,8 @@ from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
 from cutepy.kernels.attention.config import L2_BYTES, PRODUCERS, CachedKeys, ForwardConfig, Lengths
-from cutepy.kernels.attention.places import (
+from cutepy.kernels.attention.scales import Scales, make_scales
+from cutepy.kernels.attention.tile_coords import (
     Batches,
     Cached,
     PackedTiles,
@@ -48,7 +49,6 @@ from cutepy.kernels.attention.places import (
     queries_of,
     rows_first,
 )
-from cutepy.kernels.attention.scales import Scales, make_scales
 from cutepy.kernels.attention.transposing import TransposesValues
 
 
@@ -164,8 +164,9 @@ class Attends:
         """Return the worker with the scales of a tile of queries: those of its keys too, if all have one."""
         place = self.places.of(work)
         query = work.row * self.config.tile_m + self.turns.consumer * 64
-        factor = self.scales.of_queries(place.batch, place.head, query)
-        scales, softmax, functions = self.scales.of(place.batch, place.head), self.softmax, self.functions
+        batch = place.batch if place.queries is None else self.scales.within(place.sequence)
+        factor = self.scales.of_queries(batch, place.head, query)
+        scales, softmax, functions = self.scales.of(batch, place.head), self.softmax, self.functions
         if not self.config.block and scales.k is not None:
             factor = factor * scales.of_keys().k
         if self.config.scoring.changes:
@@ -328,7 +329,7 @@ class Attends:
             found = [self.sinks[head].to(cutlass.Float32) * LOG2_E for head in heads]
         if place.split is not None:  # of the parts of the keys the first has them
             found = [select(place.split.index == 0, each, -cutlass.Float32.inf) for each in found]
-        if place.queries is not None:  # rows behind the last sequence have none
+        if place.queries is not None:  # rows after the last sequence have none
             is_one = place.queries.group < self.places.queries.known
             found = [select(is_one, each, -cutlass.Float32.inf) for each in found]
         return found
@@ -474,7 +475,7 @@ class Forward:
             tables,
             sinks,
             lists,
-            scales,
+            None if scales is None else (*scales, heads),
         ).launch(
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
@@ -593,7 +594,7 @@ class Forward:
                 functions,
                 sinks,
                 lists,
-                make_scales(scales, cute.size(tensors[0], mode=[2]), group, config.block, tile_n),
+                make_scales(scales, group, config.block, tile_n),
             )
             scheduler.each(attends)
             attends.out.finish()

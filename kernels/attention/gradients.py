@@ -21,7 +21,25 @@ from cutepy.device.pipeline import TmaRing
 from cutepy.device.primitives import LOG2_E, select
 from cutepy.device.score_functions import ScoreFunctions, weighted
 from cutepy.kernels.attention.config import VECTOR, BackwardConfig
-from cutepy.kernels.attention.places import Batches, Place, RaggedByKeys
+from cutepy.kernels.attention.tile_coords import Batches, Place, RaggedByKeys
+
+
+def rank_of(config: BackwardConfig, key, tile, band: Band):
+    """Return how many tiles of keys add to a tile of queries before this one: those that are dealt before it.
+
+    Of the tiles of keys that a tile of queries sees the last is dealt first if queries see none behind their own
+    position, so that each tile of keys begins with queries that no other one has yet to add to.
+    """
+    tile_q, tile_k, seen = config.tile_q, config.tile_k, band.transposed()
+    if cutlass.const_expr(config.right):
+        behind = select((tile + 1) * tile_q >= seen.queries, seen.keys, seen.end((tile + 1) * tile_q - 1))
+        return (behind - 1) // tile_k - key // tile_k
+    return key // tile_k - select(tile == 0, cutlass.Int32(0), seen.begin(tile * tile_q) // tile_k)
+
+
+def row_of_dq(config: BackwardConfig, tile, place: Place, consumer):
+    """Return a warpgroup's part of a tile's dQ, among all parts of the sums in memory."""
+    return (place.first_tile(config.tile_q) + tile) * config.warpgroups + consumer
 
 
 @dataclass(frozen=True)
@@ -136,7 +154,7 @@ class Gradients:
     def derive(self, key, tile, place: Place, head, q_state, masked: cutlass.Constexpr):
         """Add a tile of queries' part to dK and dV, and this tile of keys' part to its dQ."""
         p, dp, stage = self.s.tCrC, self.dp.tCrC, q_state.index
-        weights, derivatives = self.find_probabilities(key, tile, place, head, q_state, masked)
+        weights, derivatives, given = self.find_probabilities(key, tile, place, head, q_state, masked)
         if cutlass.const_expr(self.config.keeps_p):
             self.pass_p(self.weighed(weights), q_state)
             self.derive_scores(derivatives)
@@ -147,6 +165,8 @@ class Gradients:
         else:
             warpgroup.wait_group(0)
         self.find_differences(stage, weights)
+        if cutlass.const_expr(self.config.scoring.derived):
+            self.functions.derive(dp, given, key, self.first_query(tile), place.scores(head))
         if cutlass.const_expr(not self.config.keeps_p):
             self.to_operand(p, self.dv)
         self.pass_ds()
@@ -154,7 +174,7 @@ class Gradients:
         self.write(dp, buffer)
         if cutlass.const_expr(not self.config.keeps_p):
             self.dv.issue(b=stage, accumulate=True)
-        self.stage.publish()  # its fence also orders this thread's reads of statistics before TMA overwrites them
+        self.publish()  # its fence also orders this thread's reads of statistics before TMA overwrites them
         if cutlass.const_expr(self.config.dq_is_transposed):
             self.dq.issue(b=buffer)
         else:
@@ -176,7 +196,10 @@ class Gradients:
         return tile * self.config.tile_q
 
     def find_probabilities(self, key, tile, place: Place, head, q_state, masked: bool):
-        """Replace S by P, while dP is multiplied; return the factors of P, if any, and the derivatives of scores."""
+        """Replace S by P, while dP is multiplied; return the factors of P, the derivatives, and what functions take.
+
+        There are none of what the functions don't have.
+        """
         p, stage = self.s.tCrC, q_state.index
         self.q_ring.wait(q_state)
         self.s.issue(b=stage, steps=self.config.steps(self.config.head))
@@ -188,13 +211,14 @@ class Gradients:
         else:
             self.dp.issue(b=stage, steps=self.config.steps(self.config.head_v))
             warpgroup.wait_group(1)
+        given = self.functions.given(p) if self.config.scoring.derived else []
         derivatives = self.score_tile(key, tile, place.scores(head), hides=masked or self.lists is None)
         if masked:
             place.band.mask(p, self.scores, key, self.first_query(tile), is_ragged=self.masks_rows(place))
         for registers, lse in self.by_query(0, stage):
             for register in registers:
                 p[register] = cute.math.exp2(p[register] * self.factor_log2 - lse, fastmath=True)
-        return weights, derivatives
+        return weights, derivatives, given
 
     def weighed(self, weights):
         """Return P times its factors, if there are any: the operand of dV."""
@@ -250,18 +274,6 @@ class Gradients:
             value = self.stats[self.scores.of_thread(1) + across, which, stage]
             yield [register for register, column in enumerate(places) if column == place], value
 
-    def rank(self, key, tile, band: Band):
-        """Return how many tiles of keys add to a tile of queries before this one: those that are dealt before it.
-
-        Of the tiles of keys that a tile of queries sees the last is dealt first if queries see none behind their own
-        position, so that each tile of keys begins with queries that no other one has yet to add to.
-        """
-        tile_q, tile_k, seen = self.config.tile_q, self.config.tile_k, band.turned()
-        if cutlass.const_expr(self.config.right):
-            behind = select((tile + 1) * tile_q >= seen.queries, seen.keys, seen.end((tile + 1) * tile_q - 1))
-            return (behind - 1) // tile_k - key // tile_k
-        return key // tile_k - select(tile == 0, cutlass.Int32(0), seen.begin(tile * tile_q) // tile_k)
-
     def meet(self):
         """Wait for the threads of this warpgroup."""
         cute.arch.barrier(barrier_id=self.own_barrier, number_of_threads=128)
@@ -269,10 +281,6 @@ class Gradients:
     def write(self, sums, buffer):
         """Write accumulators of a tile of scores to a stage."""
         self.stage.write(self.stage.subtiles(sums)[None, None, None, 0], buffer)
-
-    def row_of_dq(self, tile, place: Place):
-        """Return this warpgroup's part of a tile's dQ, among all parts of the sums in memory."""
-        return (place.first_tile(self.config.tile_q) + tile) * self.config.warpgroups + self.consumer
 
     def send(self, sums, to, coordinate):
         """Store a tile of sums."""
@@ -290,13 +298,12 @@ class KeyGradients(Gradients):
     ----------
     own_dq : Tensor (VECTOR, vectors), fp32
         This thread's part of dQ in shared memory.
-    dq_sink : Sink
-    dq_tiles : TmaTiles
+    dq_barriers : DqBarriers
+        Where this warpgroup meets the warp that sends its parts of dQ.
     """
 
     own_dq: cute.Tensor
-    dq_sink: Sink
-    dq_tiles: tma.TmaTiles
+    dq_barriers: "DqBarriers"
 
     def pass_p(self, p, q_state):
         """Make P the operand of dV."""
@@ -321,31 +328,28 @@ class KeyGradients(Gradients):
 
     @cute.jit
     def add_dq(self, key, tile, place: Place, head):
-        """Add this warpgroup's part of dQ, not scaled, to the sums in memory, in the order of registers."""
-        row = self.row_of_dq(tile, place)
-        places = self.dq_tiles.subtiles((row, 0, head, place.batch))
-        self.dq_sink.wait()
-        self.meet()
+        """Write this warpgroup's part of dQ, not scaled, where a warp sends it from, in the order of registers."""
+        self.dq_barriers.wait_until_free()
         for vector in cutlass.range_constexpr(cute.size(self.own_dq, mode=[1])):
             held = cute.make_rmem_tensor(VECTOR, cutlass.Float32)
             for element in cutlass.range_constexpr(VECTOR):
                 held[element] = self.dq.tCrC[vector * VECTOR + element]
             cute.autovec_copy(held, self.own_dq[None, vector])
         cute.arch.fence_proxy("async.shared", space="cta")  # TMA reads what was written
-        self.meet()
-        if cutlass.const_expr(self.order is None):
-            self.dq_sink.send(places, 0, 0, 1)
-        else:
-            counter, rank = (row, head, place.batch), self.rank(key, tile, place.band)
-            self.order.wait(counter, rank)
-            self.dq_sink.send(places, 0, 0, 1)
-            self.order.pass_on(counter, rank)
+        self.dq_barriers.hand_over()
+
+    def publish(self):
+        """Make this tile's dS visible to MMAs; all consumers meet."""
+        if self.config.overlays_out:
+            # dQ may be written behind this barrier, where dK and dV were staged: by one warp that all wait for.
+            cute.arch.cp_async_bulk_wait_group(0, read=True)
+        self.stage.publish()
 
     @cute.jit
     def store(self, coordinate):
         """Store dK and dV of a tile of keys."""
         if cutlass.const_expr(self.config.overlays_out):
-            self.dq_sink.wait()  # it has read the memory where dK and dV are staged
+            self.dq_barriers.wait_until_free()  # TMA has read the memory where dK and dV are staged
             self.out.stage.meet()
         self.send(self.dk.tCrC, self.dk_tiles, coordinate)
         self.send(self.dv.tCrC, self.dv_tiles, coordinate)
@@ -353,8 +357,101 @@ class KeyGradients(Gradients):
     def finish(self):
         """Wait until TMA has read all that was sent."""
         self.out.finish()
-        if not self.config.overlays_out:
-            self.dq_sink.wait()
+
+
+@dataclass(frozen=True)
+class DqBarriers:
+    """Named barriers at which a warpgroup and a warp hand over the memory of a part of dQ.
+
+    Attributes
+    ----------
+    free, filled : Int32
+    """
+
+    free: cutlass.Int32
+    filled: cutlass.Int32
+
+    THREADS = 128 + 32
+
+    def wait_until_free(self):
+        """Wait, in the warpgroup, until TMA has read the part before."""
+        cute.arch.barrier(barrier_id=self.free, number_of_threads=self.THREADS)
+
+    def hand_over(self):
+        """Tell the warp that a part is written."""
+        cute.arch.barrier_arrive(barrier_id=self.filled, number_of_threads=self.THREADS)
+
+    def give_back(self):
+        """Tell the warpgroup, once TMA has read all parts so far."""
+        cute.arch.cp_async_bulk_wait_group(0, read=True)
+        cute.arch.barrier_arrive(barrier_id=self.free, number_of_threads=self.THREADS)
+
+    def take(self):
+        """Wait, in the warp, until a part is written."""
+        cute.arch.barrier(barrier_id=self.filled, number_of_threads=self.THREADS)
+
+
+@dataclass(frozen=True)
+class SendsSums:
+    """The warp that adds a warpgroup's parts of dQ to the sums in memory.
+
+    Attributes
+    ----------
+    barriers : DqBarriers
+    tiles : TmaTiles
+        Of the sums.
+    consumer : Int32
+        Index of the warpgroup.
+    """
+
+    config: BackwardConfig
+    barriers: DqBarriers
+    tiles: tma.TmaTiles
+    order: Order | None
+    consumer: cutlass.Int32
+    places: Batches | RaggedByKeys
+    group: cutlass.Int32
+    lists: BlockLists | None
+
+    def first_state(self, k):
+        """Return 0: there is no state."""
+        return cutlass.Int32(0)
+
+    @cute.jit
+    def on_tile(self, work, state):
+        """Send the parts of dQ of a tile of keys."""
+        place, key = self.places.of(work), work.row * self.config.tile_k
+        tiles = None
+        if cutlass.const_expr(self.lists is None):
+            tiles = place.tiles(key, self.config.tile_k, self.config.tile_q)
+        for member in cutlass.range(self.group, unroll=1):
+            head = place.head * self.group + member
+            listed = tiles if cutlass.const_expr(self.lists is None) else self.lists.tiles(work.row, place.batch, head)
+            for done in cutlass.range(listed.count, unroll=1):
+                tile = listed.begin + done if cutlass.const_expr(self.lists is None) else listed.tile(done)
+                self.send(key, tile, place, head)
+        if cutlass.const_expr(self.config.overlays_out):
+            self.barriers.give_back()
+        return state
+
+    def finish(self):
+        """Wait until TMA has read all that was sent."""
+        Sink(0).wait()
+
+    @cute.jit
+    def send(self, key, tile, place: Place, head):
+        """Add a part, once it is there, and let the warpgroup write the next one."""
+        row = row_of_dq(self.config, tile, place, self.consumer)
+        places = self.tiles.subtiles((row, 0, head, place.batch))
+        self.barriers.give_back()
+        self.barriers.take()
+        if cutlass.const_expr(self.order is None):
+            Sink(0).send(places, 0, 0, 1)
+        else:
+            counter, turn = (row, head, place.batch), rank_of(self.config, key, tile, place.band)
+            self.order.wait(counter, turn)
+            Sink(0).send(places, 0, 0, 1)
+            self.order.pass_on(counter, turn)
 
 
 @dataclass(frozen=True)
@@ -385,21 +482,25 @@ class SharedGradients(Gradients):
         """Return the stage of dS: the other warpgroup has read it before it came to the barrier with its part of P."""
         return 0
 
+    def publish(self):
+        """Make this tile's dS visible to MMAs; all consumers meet."""
+        self.stage.publish()
+
     @cute.jit
     def add_dq(self, key, tile, place: Place, head):
         """Add this warpgroup's part of dQ, not scaled, to the sums in memory, in the order of registers.
 
         There is no shared memory to stage it in, nor time: MMAs of 64 keys wait for their operands.
         """
-        row = self.row_of_dq(tile, place)
+        row = row_of_dq(self.config, tile, place, self.consumer)
         sums = self.dq_sums[row * self.config.dq_rows, None, head, place.batch].iterator
         lane = cute.arch.thread_idx()[0] % 128
-        counter, rank = (row, head, place.batch), None
+        counter, turn = (row, head, place.batch), None
         if cutlass.const_expr(self.order is not None):
-            rank = self.rank(key, tile, place.band)
-            self.order.wait(counter, rank)
+            turn = rank_of(self.config, key, tile, place.band)
+            self.order.wait(counter, turn)
             self.meet()
-        # A block of a list may have tiles behind the last query.
+        # A block of a list may have tiles after the last query.
         if cutlass.const_expr(self.lists is None) or tile * self.config.tile_q < place.band.keys:
             for vector in cutlass.range_constexpr(self.config.dq_registers // VECTOR):
                 held = cute.make_rmem_tensor(VECTOR, cutlass.Float32)
@@ -409,7 +510,7 @@ class SharedGradients(Gradients):
                 cute.arch.red(to, held.load().ir_value(), op="add", dtype="f32", sem="relaxed", scope="gpu")
         if cutlass.const_expr(self.order is not None):
             self.meet()  # all threads have added
-            self.order.pass_on(counter, rank)
+            self.order.pass_on(counter, turn)
 
     @cute.jit
     def store(self, coordinate):

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
+from cutepy.host.many import Variant
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.attention.choice import (
     INVARIANT_SPLITS,
@@ -17,6 +18,7 @@ from cutepy.kernels.attention.choice import (
     choose_decode,
     choose_forward,
     ctas_of,
+    is_short_triangle,
     of_pages,
     splits_of,
 )
@@ -30,8 +32,10 @@ from cutepy.kernels.attention.config import (
     Scoring,
     SharedKeys,
 )
-from cutepy.kernels.gemm.gpu import gpu_of
+from cutepy.kernels.attention.tuned import Chosen, Problem, tuned
+from cutepy.kernels.gemm.gpu import HOPPER, gpu_of
 from cutepy.kernels.gemm.operands import UNIT_BYTES
+from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
 SOURCES = ("cutepy.epilogues", "cutepy.layouts", "cutepy.device", "cutepy.kernels.attention")
@@ -55,6 +59,7 @@ def plan_forward(
     block: int = 0,
     page: int = 0,
     packed: int = 1,
+    chosen: Chosen | None = None,
 ) -> Callable[..., None]:
     """Choose and compile what computes attention for tensors like these, which have elements and have been checked.
 
@@ -64,7 +69,7 @@ def plan_forward(
     scale : float
         Factor of the scores, positive.
     left, right : int or None
-        Keys before and behind a query's position that it sees; None for all.
+        Keys before and after a query's position that it sees; None for all.
     lengths : Lengths, optional
         True or None for each: those of its tensors that will be given.
     most_queries : int, optional
@@ -81,6 +86,8 @@ def plan_forward(
         Keys of a page, where `lengths` are those of sequences whose keys are in pages.
     packed : int
         Heads whose queries are rows of one tile. With `scoring`, or pages, no heads are.
+    chosen : Chosen, optional
+        Instead of what tuning found, or else the rules say; without `lengths`, `scoring` and `block`.
 
     Returns
     -------
@@ -94,17 +101,59 @@ def plan_forward(
     bounds = left is not None, right is not None
     queries = q.shape[1] if most_queries is None else most_queries
     config = choose_forward(dtype_name(q.dtype), q.shape[-1], v.shape[-1], queries, left=bounds[0], right=bounds[1])
+    is_uneven = bounds[1] or lengths is not None or scoring.blocks is not None
+    ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count)
+    if lengths is None and not scoring.suffix and not block:
+        chosen = chosen or tuned_for("forward", q, k, v, left, right)
+        if chosen is not None:
+            config, ctas = chosen.config, _ctas_of(chosen, q.device)  # type: ignore[assignment]
     config = of_pages(scored_forward(replace(config, result=result), scoring), page)
     if block:
         config = replace(config, block=block, tile_n=min(block, config.tile_n))
     config = replace(config, packed=1 if scoring.suffix or page else packed)
-    is_uneven = bounds[1] or lengths is not None or scoring.blocks is not None
-    ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count)
     function = compile_forward(config, lengths, is_paged=page > 0, scales=scales)
     rest = scale, left or 0, right or 0, ctas
     return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, table=None: function(
         q, k, v, o, lse, *rest, lengths, table, None, None, *read, None
     )
+
+
+def tuned_for(
+    kind: Literal["forward", "backward"],
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    left: int | None,
+    right: int | None,
+) -> Chosen | None:
+    """Return the winner of tuning for tensors like these, (batch, tokens, heads, head), on this kind of GPU.
+
+    None if there is no winner; also within `batch_invariant`, since the winner depends on the batch.
+    """
+    if q.device.type != "cuda" or EXECUTION.backend is not None or INVARIANCE.on:
+        return None
+    return _tuned(kind, q.device, q.dtype, q.shape, v.shape, left, right)
+
+
+@cache
+def _tuned(
+    kind: Literal["forward", "backward"],
+    device: torch.device,
+    dtype: torch.dtype,
+    of_q: torch.Size,
+    of_v: torch.Size,
+    left: int | None,
+    right: int | None,
+) -> Chosen | None:
+    """Look a winner up once: gradients ask in each call."""
+    (batch, queries, heads, head), (_, keys, kv_heads, head_v) = of_q, of_v
+    extents = batch, queries, keys, heads, kv_heads, head, head_v
+    return tuned(torch.cuda.get_device_name(device), Problem(kind, dtype_name(dtype), *extents, left, right))
+
+
+def _ctas_of(chosen: Chosen, device: torch.device) -> int:
+    """Return how many CTAs to launch at most."""
+    return gpu_of(device).sm_count if chosen.is_persistent else 1 << 30
 
 
 def plan_decode(
@@ -120,13 +169,15 @@ def plan_decode(
     sharing: int | None = None,
     scoring: Scoring = NO_SCORING,
     cached: CachedKeys | None = None,
+    result: str = "",
+    scales: tuple[bool, ...] = (),
 ) -> Callable[..., None]:
     """Choose and compile what computes attention of few queries with many keys, which other CTAs have parts of.
 
     Parameters
     ----------
     q : Tensor (batch, queries, heads, head)
-        At most 64 queries, those of heads that share keys one behind another.
+        At most 64 queries, those of heads that share keys one after another.
     k, v : Tensor (batch, keys, heads, head), or, with lengths, (keys, heads, head)
     scale, left, right
         As of `plan_forward`.
@@ -141,7 +192,9 @@ def plan_decode(
     scoring : Scoring
         Functions of the scores of these rows, and sinks.
     cached : CachedKeys, optional
-        Where keys are, if not one behind another.
+        Where keys are, if not one after another.
+    result, scales
+        As of `plan_forward`; scales are (sequences, heads, 1), of the heads of k.
 
     Returns
     -------
@@ -152,37 +205,29 @@ def plan_decode(
     bounds = left is not None, right is not None
     dtype, head, head_v = dtype_name(q.dtype), q.shape[3], v.shape[-1]
     batch, queries, heads, _ = q.shape
-    choose = partial(choose_decode, dtype, head, head_v, left=bounds[0], right=bounds[1], page=page, scoring=scoring)
+    of_page: dict[str, Any] = {
+        "left": bounds[0],
+        "right": bounds[1],
+        "page": page,
+        "scoring": scoring,
+        "result": result,
+    }
+    choose = partial(choose_decode, dtype, head, head_v, **of_page)
     config = choose(is_split=False)
     if INVARIANCE.on:
         splits = INVARIANT_SPLITS
     else:
         splits = splits_of(batch * heads, most_keys, config.tile_n, gpu_of(q.device).sm_count)
     rest = scale, left or 0, right or 0, 1 << 30
+    options: dict[str, Any] = {"is_cached": True, "is_paged": page > 0, "sharing": sharing, "scales": scales}
+    options["cached"] = None if cached is None else cached.given
     if splits == 1:
-        function = compile_forward(
-            config,
-            given,
-            is_cached=True,
-            is_paged=page > 0,
-            sharing=sharing,
-            cached=None if cached is None else cached.given,
-        )
+        function = compile_forward(config, given, **options)
         return lambda q, k, v, o, lse, lengths, table, read=NOTHING_READ: function(
             q, k, v, o, lse, *rest, lengths, table, None, sharing, *read, cached
         )
     config = choose(is_split=True)
-    function, combine = (
-        compile_forward(
-            config,
-            given,
-            is_cached=True,
-            is_paged=page > 0,
-            sharing=sharing,
-            cached=None if cached is None else cached.given,
-        ),
-        compile_combine(config),
-    )
+    function, combine = compile_forward(config, given, **options), compile_combine(config)
 
     def launch(
         q: torch.Tensor,
@@ -213,18 +258,17 @@ def plan_cached(
     page: int = 0,
     scoring: Scoring = NO_SCORING,
     cached: CachedKeys | None = None,
+    result: str = "",
+    scales: tuple[bool, ...] = (),
 ) -> Callable[..., None]:
     """Choose and compile what computes attention of many queries with cached keys, as `plan_decode` of few."""
     bounds = left is not None, right is not None
     config = choose_forward(dtype_name(q.dtype), q.shape[3], v.shape[-1], q.shape[1], left=bounds[0], right=bounds[1])
-    config = of_pages(scored_forward(config, scoring), page)
+    config = of_pages(scored_forward(replace(config, result=result), scoring), page)
     ctas = ctas_of(q.shape[1], bounds[1] or given is not None, gpu_of(q.device).sm_count)
-    function, rest = (
-        compile_forward(
-            config, given, is_cached=True, is_paged=page > 0, cached=None if cached is None else cached.given
-        ),
-        (scale, left or 0, right or 0, ctas),
-    )
+    options: dict[str, Any] = {"is_cached": True, "is_paged": page > 0, "scales": scales}
+    function = compile_forward(config, given, **options, cached=None if cached is None else cached.given)
+    rest = scale, left or 0, right or 0, ctas
     return lambda q, k, v, o, lse, lengths, table, read=NOTHING_READ: function(
         q, k, v, o, lse, *rest, lengths, table, None, None, *read, cached
     )
@@ -245,38 +289,54 @@ def launch_backward(
     lengths: Lengths | None = None,
     most_keys: int | None = None,
     scoring: Scoring = NO_SCORING,
-    read: tuple[Any, ...] = NOTHING_READ[:2],
+    read: tuple[Any, ...] = NOTHING_READ[:3],
     *,
     is_ordered: bool = False,
+    chosen: Chosen | None = None,
 ) -> torch.Tensor:
     """Compute the gradients of Q, K and V into `grads`; arguments are those of `plan_forward`, and its results.
 
     `dlse` is the gradient of the logarithms, if they have one. dQ is summed in an order that differs from run to run,
     unless `is_ordered`, which needs scores without lists of blocks.
     With `lengths`, its tensors, tiles are dealt out by the keys of the longest sequence. `read` is what the scoring
-    reads. Returns the rows' statistics, of `Backward`.
+    reads, and adds to (`backward_reads`). `chosen` is as of `plan_forward`.
+
+    Returns the rows' statistics, of `Backward`.
     """
     bounds = left is not None, right is not None
     # Where no key is seen, all is 0.
     is_ordered = is_ordered and not (left is not None and right is not None and left + right < 0)
     given = None if lengths is None else lengths.given
+    if lengths is None and not scoring.suffix:
+        chosen = chosen or tuned_for("backward", q, k, v, left, right)
+    (queries, heads, head), (dq, dk, dv) = q.shape[-3:], grads
+    longest = queries if lengths is None or most_keys is None else most_keys
     config, statistics, backward, rows_of_dq = _backward_of(
-        dtype_name(q.dtype), q.shape[-1], v.shape[-1], bounds, scoring, given, is_ordered, dlse is not None
+        dtype_name(q.dtype),
+        head,
+        v.shape[-1],
+        bounds,
+        scoring,
+        given,
+        is_ordered,
+        dlse is not None,
+        chosen,
+        is_short=is_short_triangle(longest, right=bounds[1]),
     )
-    (queries, heads, _), (dq, dk, dv) = q.shape[-3:], grads
     rows = (each if each.dim() == 4 else each[None] for each in (o, do, dq))
     if lengths is None:
-        batch, tiles, longest = q.shape[0], -(-queries // config.tile_q), queries
+        batch, tiles = q.shape[0], -(-queries // config.tile_q)
     else:
         batch, tiles = 1, queries // config.tile_q + lengths.count + 1
-        longest = queries if most_keys is None else most_keys
     stats = q.new_empty(batch, heads, 2, tiles * config.tile_q, dtype=torch.float32)
     sums = q.new_empty(batch, heads, *config.sums_shape(tiles), dtype=torch.float32)
     rows_o, rows_do, rows_dq = rows
     statistics(rows_o, rows_do, lse, dlse, stats, sums, lengths)
     # In order, CTAs wait for others: all are on the GPU at one time.
     is_uneven = (bounds[1] or lengths is not None or scoring.blocks is not None) and not config.ordered
-    ctas = ctas_of(longest, is_uneven, gpu_of(q.device).sm_count)
+    ctas = ctas_of(longest, is_uneven, gpu_of(q.device).sm_count, max(head, v.shape[-1]))
+    if chosen is not None and not config.ordered:
+        ctas = _ctas_of(chosen, q.device)
     counters = q.new_zeros(batch, heads, tiles * config.warpgroups, dtype=torch.int32) if config.ordered else None
     backward(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas, lengths, counters, *read)
     rows_of_dq(sums, rows_dq, scale, lengths)
@@ -293,14 +353,18 @@ def _backward_of(
     given: Lengths | None,
     is_ordered: bool,
     has_dlse: bool,
+    chosen: Chosen | None,
+    *,
+    is_short: bool,
 ) -> tuple[BackwardConfig, Function, Function, Function]:
     """Choose the configuration of a backward pass, and compile its kernels: statistics, gradients, rows of dQ."""
     left, right = bounds
-    is_scored = bool(scoring.suffix)
     config = choose_backward(
-        dtype, head, head_v, left=left, right=right, is_scored=is_scored, is_ragged=given is not None
+        dtype, head, head_v, left=left, right=right, scoring=scoring, is_ragged=given is not None, is_short=is_short
     )
-    config = replace(config, scoring=scoring if is_scored else config.scoring, ordered=is_ordered)
+    if chosen is not None:
+        config = chosen.config  # type: ignore[assignment]
+    config = replace(config, ordered=is_ordered)
     statistics = compile_statistics(config, given, has_dlse=has_dlse)
     return config, statistics, compile_backward(config, given), compile_rows_of_dq(config, given)
 
@@ -336,9 +400,18 @@ def forward_reads(
     return (tuple(map(_in_memory, tables)) or None, sinks, tuple(lists) or None, given)
 
 
-def backward_reads(tables: Sequence[torch.Tensor], lists: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-    """Return what a backward kernel takes."""
-    return (tuple(map(_in_memory, tables)) or None, tuple(lists) or None)
+def backward_reads(
+    tables: Sequence[torch.Tensor],
+    lists: Sequence[torch.Tensor],
+    dtables: Sequence[torch.Tensor | None] = (),
+) -> tuple[Any, ...]:
+    """Return what a backward kernel takes: `dtables` are the gradients of tables, None of those that have none."""
+    given = tuple(None if each is None else _in_memory(each) for each in dtables)
+    return (
+        tuple(map(_in_memory, tables)) or None,
+        tuple(lists) or None,
+        given if any(each is not None for each in given) else None,
+    )
 
 
 def _in_memory(table: torch.Tensor) -> torch.Tensor:
@@ -384,6 +457,17 @@ _COUNTERS = TensorSpec("int32", ("batch", "heads", "parts"), align=4)
 _LSE = TensorSpec("float32", ("batch", "heads", "queries"))
 
 
+def _dtables_specs(scoring: Scoring) -> tuple[TensorSpec | None, ...] | None:
+    """Describe the gradients of tables, contiguous; None where there are none."""
+    if scoring.graph is None or not scoring.derived:
+        return None
+    specs = []
+    for table in scoring.graph.tables:
+        shape = tuple(f"{table.name}_{mode}" for mode in range(table.rank)) or (1,)
+        specs.append(TensorSpec("float32", shape, align=4) if table.name in scoring.derived else None)
+    return tuple(specs)
+
+
 def _score_specs(scoring: Scoring, heads: str = "heads") -> dict[str, Any]:
     """Describe what the functions of scores read, tables of any strides; sinks of `heads`; and lists of blocks."""
     tables = []
@@ -423,8 +507,28 @@ def _scale_specs(given: tuple[bool, ...]) -> dict[str, Any]:
     return {"scales": tuple(spec if is_given else None for spec, is_given in zip(specs, given, strict=True))}
 
 
+def _variant(kernel: str, config: ForwardConfig | BackwardConfig, *examples: Any, **named: Any) -> Variant:  # noqa: ANN401
+    """Describe a kernel of a configuration as `cutepy.compile_many` takes it."""
+    found = Deferred(f"cutepy.kernels.attention.{kernel}", config)
+    return Variant(found, examples, named=named, name=config.name, sources=SOURCES, arch=HOPPER)
+
+
+def _compiled(variant: Variant) -> Function:
+    """Compile a variant, unless the disk has it."""
+    found = compile(variant.function, *variant.examples, arch=variant.arch, sources=variant.sources, **variant.named)
+    return found.without_lazy_check()
+
+
 @cache
-def compile_forward(
+def compile_forward(config: ForwardConfig, lengths: Lengths | None = None, **options: Any) -> Function:  # noqa: ANN401
+    """Compile the forward kernel of a configuration, unless memory or disk has it; needs no GPU.
+
+    Parameters are those of `forward_variant`.
+    """
+    return _compiled(forward_variant(config, lengths, **options)).with_smem_plan(config.smem)
+
+
+def forward_variant(
     config: ForwardConfig,
     lengths: Lengths | None = None,
     *,
@@ -433,8 +537,8 @@ def compile_forward(
     sharing: int | None = None,
     scales: tuple[bool, ...] = (),
     cached: CachedKeys | None = None,
-) -> Function:
-    """Compile the forward kernel of a configuration, unless memory or disk has it; needs no GPU.
+) -> Variant:
+    """Describe the forward kernel of a configuration.
 
     `lengths` has True for each of its tensors that will be given; `cached` has 1 for each number. Queries are in one
     matrix as keys are, unless the keys are cached. `scales` tells which of Q, K and V have scales.
@@ -453,17 +557,17 @@ def compile_forward(
     lse = TensorSpec("float32", ("batch", of_results, "queries"))
     table = TensorSpec("int32", ("sequences", "pages")) if is_paged else None
     splits = 1 if config.is_split else None
-    kernel = Deferred("cutepy.kernels.attention.forward:Forward", config)
     given = _lengths(lengths), table, splits, None if sharing is None else 1
     read = _score_specs(config.scoring, "heads" if sharing is None else "all_heads") | _scale_specs(scales)
-    found = compile(kernel, q, k, v, o, lse, 1.0, 1, 1, 1, *given, sources=SOURCES, **read, cached=cached)
-    return found.without_lazy_check().with_smem_plan(config.smem)
+    examples = q, k, v, o, lse, 1.0, 1, 1, 1, *given
+    return _variant("forward:Forward", config, *examples, **read, cached=cached)
 
 
-@cache
-def compile_backward(config: BackwardConfig, lengths: Lengths | None = None) -> Function:
-    """Compile the backward kernel of a configuration, unless memory or disk has it; needs no GPU."""
-    is_ragged = lengths is not None
+def backward_variants(
+    config: BackwardConfig, lengths: Lengths | None = None, *, has_dlse: bool = False
+) -> tuple[Variant, Variant, Variant]:
+    """Describe the kernels of the gradients: of the rows' statistics, of K, V and the sums of dQ, and of dQ's rows."""
+    is_ragged, given = lengths is not None, _lengths(lengths)
     q, do, k, v, dk, dv = (
         _rows(config.dtype, name, tokens, heads, head, is_ragged=is_ragged)
         for name, tokens, heads, head in (
@@ -475,28 +579,37 @@ def compile_backward(config: BackwardConfig, lengths: Lengths | None = None) -> 
             ("dv", "keys", "kv_heads", config.head_v),
         )
     )
-    kernel = Deferred("cutepy.kernels.attention.backward:Backward", config)
-    given = _lengths(lengths)
     read = {name: spec for name, spec in _score_specs(config.scoring).items() if name != "sinks"}
-    rest = given, _COUNTERS if config.ordered else None
-    found = compile(kernel, q, k, v, do, _STATS, _SUMS, dk, dv, 1.0, 1, 1, 1, *rest, sources=SOURCES, **read)
-    return found.without_lazy_check().with_smem_plan(config.smem)
+    read["dtables"] = _dtables_specs(config.scoring)
+    examples = q, k, v, do, _STATS, _SUMS, dk, dv, 1.0, 1, 1, 1, given, _COUNTERS if config.ordered else None
+    o, do, dq = (
+        _rows(config.dtype, name, "queries", "heads", head)
+        for name, head in (("o", config.head_v), ("do", config.head_v), ("dq", config.head))
+    )
+    dlse = _LSE if has_dlse else None
+    return (
+        _variant("rows:Statistics", config, o, do, _LSE, dlse, _STATS, _SUMS, given),
+        _variant("backward:Backward", config, *examples, **read),
+        _variant("rows:RowsOfDq", config, _SUMS, dq, 1.0, given),
+    )
+
+
+@cache
+def compile_backward(config: BackwardConfig, lengths: Lengths | None = None) -> Function:
+    """Compile the backward kernel of a configuration, unless memory or disk has it; needs no GPU."""
+    return _compiled(backward_variants(config, lengths)[1]).with_smem_plan(config.smem)
 
 
 @cache
 def compile_statistics(config: BackwardConfig, lengths: Lengths | None = None, *, has_dlse: bool = False) -> Function:
     """Compile the kernel before backward, unless memory or disk has it; needs no GPU."""
-    o, do = (_rows(config.dtype, name, "queries", "heads", config.head_v) for name in ("o", "do"))
-    kernel, dlse = Deferred("cutepy.kernels.attention.rows:Statistics", config), _LSE if has_dlse else None
-    return compile(kernel, o, do, _LSE, dlse, _STATS, _SUMS, _lengths(lengths), sources=SOURCES).without_lazy_check()
+    return _compiled(backward_variants(config, lengths, has_dlse=has_dlse)[0])
 
 
 @cache
 def compile_rows_of_dq(config: BackwardConfig, lengths: Lengths | None = None) -> Function:
     """Compile the kernel after backward, unless memory or disk has it; needs no GPU."""
-    dq = _rows(config.dtype, "dq", "queries", "heads", config.head)
-    kernel = Deferred("cutepy.kernels.attention.rows:RowsOfDq", config)
-    return compile(kernel, _SUMS, dq, 1.0, _lengths(lengths), sources=SOURCES).without_lazy_check()
+    return _compiled(backward_variants(config, lengths)[2])
 
 
 @cache
@@ -506,11 +619,11 @@ def compile_combine(config: ForwardConfig, shared: SharedKeys | None = None) -> 
     `shared` has True for lengths and for bounds that will be given, if sequences share keys.
     """
     parts = _rows("float32", "parts", "queries", "results", config.head_v)
-    o = _rows(config.dtype, "o", "queries", "heads", config.head_v)
+    o = _rows(config.result_dtype, "o", "queries", "heads", config.head_v)
     lses = TensorSpec("float32", ("batch", "results", "queries"))
     if shared is None:
         kernel = Deferred("cutepy.kernels.attention.combine:Combine", config.head_v)
-        return compile(kernel, parts, lses, o, _LSE, None, sources=SOURCES).without_lazy_check()
+        return compile(kernel, parts, lses, o, _LSE, None, arch=HOPPER, sources=SOURCES).without_lazy_check()
     kernel = Deferred("cutepy.kernels.attention.combine:Combine", config.head_v, (config.tile_m, config.tile_n))
     given = SharedKeys(
         _rows("float32", "shared_parts", "tokens", "shared_results", config.head_v, is_ragged=True),
@@ -520,4 +633,4 @@ def compile_combine(config: ForwardConfig, shared: SharedKeys | None = None) -> 
         TensorSpec("int32", ("batch",), align=4) if shared.lengths else None,
         *(1 if each else None for each in (shared.right, shared.sharing)),
     )
-    return compile(kernel, parts, lses, o, _LSE, given, sources=SOURCES).without_lazy_check()
+    return compile(kernel, parts, lses, o, _LSE, given, arch=HOPPER, sources=SOURCES).without_lazy_check()

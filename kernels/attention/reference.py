@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import torch
 
-from cutepy.epilogues.derivatives import with_derivative
+from cutepy.epilogues.derivatives import GRADIENT, with_derivative
 from cutepy.epilogues.graph import Graph
 from cutepy.epilogues.reference import compute_scores
 
 
 def hidden_by_band(scores: torch.Tensor, left: int | None, right: int | None) -> torch.Tensor:
-    """Return which keys a query does not see: those beyond `left` before its position, and `right` behind it."""
+    """Return which keys a query does not see: those beyond `left` before its position, and `right` after it."""
     queries, keys = scores.shape[-2:]
     device = scores.device
     place = torch.arange(queries, device=device)[:, None] + (keys - queries)
@@ -54,6 +54,8 @@ class Scored:
         Queries and keys of a block.
     first_batch : int
         Index of the first of the batch, as of a sequence by itself.
+    derived : sequence of int
+        Places of the tables that `backward` computes gradients of.
     """
 
     def __init__(
@@ -64,9 +66,10 @@ class Scored:
         blocks: Sequence[torch.Tensor] = (),
         block_size: Sequence[int] = (),
         first_batch: int = 0,
+        derived: Sequence[int] = (),
     ) -> None:
         self.functions, self.tables, self.sinks = functions, tables, sinks
-        self.blocks, self.block_size, self.first_batch = blocks, block_size, first_batch
+        self.blocks, self.block_size, self.first_batch, self.derived = blocks, block_size, first_batch, derived
 
     def scores(
         self, products: torch.Tensor, left: int | None, right: int | None
@@ -87,6 +90,26 @@ class Scored:
             if "mask" in results:
                 hidden = hidden | ~results["mask"]
         return found.masked_fill(hidden, -math.inf), derivative, weights
+
+    def gradients(self, products: torch.Tensor, differences: torch.Tensor) -> torch.Tensor:
+        """Compute the gradients of the derived tables, in float32, one after another, from those of the scores."""
+        sums = {n: torch.zeros_like(self.tables[n], dtype=products.dtype) for n in self.derived}
+        if sums:
+            graph = Graph.parse(self.functions)
+            places = {table.name: n for n, table in enumerate(graph.tables)}
+            graph = with_derivative(graph, tables=tuple(name for name, n in places.items() if n in sums))
+            results = compute_scores(
+                graph,
+                products,
+                self.tables,
+                products.dtype,
+                first_batch=self.first_batch,
+                differences=differences,
+            )
+            for result in graph.results:
+                if result.name.startswith(GRADIENT):
+                    sums[places[str(graph.nodes[result.node].value)]] += results[result.name]
+        return torch.cat([products.new_zeros(0), *(each.flatten() for each in sums.values())]).float()
 
     def probabilities(self, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute the probabilities of scores, and the logarithms of the rows' sums."""
@@ -121,11 +144,12 @@ class Scored:
         scale: float,
         left: int | None,
         right: int | None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Compute the gradients of Q, K, V and the sinks."""
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """Compute the gradients of Q, K, V and the sinks, and those of `gradients`."""
         wide_q, wide_k, wide_v = heads_first(q, k, v)
         (wide_do,) = heads_first(do)
-        scores, derivative, weights = self.scores(wide_q @ wide_k.mT * scale, left, right)
+        products = wide_q @ wide_k.mT * scale
+        scores, derivative, weights = self.scores(products, left, right)
         p, lse = self.probabilities(scores)
         dp = wide_do @ wide_v.mT
         weighed = p if weights is None else p * weights
@@ -134,6 +158,7 @@ class Scored:
         if dlse is not None:
             delta = delta - dlse.double()[..., None]
         ds = p * (dp - delta)
+        dtables = self.gradients(products, ds)
         if derivative is not None:
             ds = torch.where(p == 0, 0.0, ds * derivative)
         dsinks = None
@@ -141,7 +166,7 @@ class Scored:
             shares = torch.exp(self.sinks.double()[:, None] - lse.masked_fill(lse == -math.inf, math.inf))
             dsinks = -(shares * delta[..., 0]).sum((0, 2)).to(self.sinks.dtype)
         dq, dk, dv = scale * (ds @ wide_k), scale * (ds.mT @ wide_q), weighed.mT @ wide_do
-        return dq.transpose(1, 2).to(q.dtype), of_heads(dk, k), of_heads(dv, v), dsinks
+        return dq.transpose(1, 2).to(q.dtype), of_heads(dk, k), of_heads(dv, v), dsinks, dtables
 
 
 forward = Scored().forward
@@ -159,5 +184,5 @@ def backward(
     right: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Compute the gradients of Q, K and V."""
-    dq, dk, dv, _ = Scored().backward(do, q, k, v, dlse, scale, left, right)
+    dq, dk, dv, *_ = Scored().backward(do, q, k, v, dlse, scale, left, right)
     return dq, dk, dv

@@ -13,7 +13,7 @@ from cutepy.device.fragment import AccumulatorTile
 from cutepy.device.primitives import LOG2_E, select
 from cutepy.device.sequences import Sequences, first_tile
 from cutepy.kernels.attention.config import VECTOR, BackwardConfig, Lengths
-from cutepy.kernels.attention.places import queries_of
+from cutepy.kernels.attention.tile_coords import queries_of
 from cutepy.layouts import sm90
 
 WARPS = 8

@@ -26,7 +26,8 @@ class Scales:
     Attributes
     ----------
     q, k, v : Tensor (batch, heads, blocks), fp32, or None
-        Positive. Heads are those of Q or of K, and of K; one block for all tokens if `block` is 0.
+        Positive, of each of the batch or of each sequence. Heads are those of Q or of K, and of K; one block for all
+        tokens if `block` is 0.
     heads, group : Int32
         Heads of Q, and of these, those that share one of K.
     block, tile_n : int
@@ -50,6 +51,11 @@ class Scales:
     def of(self, batch, head) -> "Scales":
         """Return the scales of a head of Q."""
         return replace(self, place=(batch, head // self.group))
+
+    def within(self, batch):
+        """Return the index of a sequence, or of the last one for rows that no sequence has."""
+        given = next(each for each in (self.q, self.k, self.v) if each is not None)
+        return cutlass.min(batch, cute.size(given, mode=[0]) - 1)
 
     def of_queries(self, batch, head, query):
         """Return the scale of the queries from one on, of a head of Q: 1 if there is none."""
@@ -91,8 +97,8 @@ class Scales:
             factors[row] = factors[row] * by
 
 
-def make_scales(scales: tuple | None, heads: Int32, group: Int32, block: int, tile_n: int) -> Scales | None:
-    """Make the scales of tensors of Q, K and V, each of which may be None; None if there are none at all."""
+def make_scales(scales: tuple | None, group: Int32, block: int, tile_n: int) -> Scales | None:
+    """Make the scales of tensors of Q, K and V, each of which may be None, and the heads; None if there are none."""
     if scales is None:
         return None
-    return Scales(*scales, heads, group, block, tile_n, cute.make_rmem_tensor((1,), Float32))
+    return Scales(*scales, group, block, tile_n, cute.make_rmem_tensor((1,), Float32))

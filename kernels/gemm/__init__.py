@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from cutepy.kernels.gemm.config import GemmConfig as GemmConfig
 from cutepy.kernels.gemm.heuristic.choice import select_config as select_config
+from cutepy.kernels.gemm.heuristic.explanation import explain_choice as explain_choice
 from cutepy.kernels.gemm.signature import GemmSignature as GemmSignature
 
 if TYPE_CHECKING:
     from cutepy.kernels.gemm.compilation import compile_gemm as compile_gemm
 
-__all__ = ["GemmConfig", "GemmSignature", "compile_gemm", "select_config"]
+__all__ = ["GemmConfig", "GemmSignature", "compile_gemm", "explain_choice", "select_config"]
 
 
 def __getattr__(name: str) -> object:

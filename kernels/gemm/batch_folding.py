@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from cutepy.epilogues.graph import Graph
 from cutepy.kernels.gemm.operands import Description, Problem, matrix
-from cutepy.kernels.gemm.signature import MAX_BATCH_MODES
+from cutepy.kernels.gemm.output_signature import MAX_BATCH_MODES
 
 
 class _Mode(NamedTuple):

@@ -14,7 +14,9 @@ from cutepy.host.function import Function
 from cutepy.host.many import Variant
 from cutepy.host.specs import TensorSpec
 from cutepy.kernels.gemm.families import ProductConfig
+from cutepy.kernels.gemm.gpu import HOPPER
 from cutepy.kernels.gemm.operands import UNIT_BYTES
+from cutepy.kernels.gemm.output_signature import OutputSignature
 from cutepy.kernels.gemm.signature import GemmSignature
 
 SOURCES = ("cutepy.epilogues", "cutepy.layouts", "cutepy.device", "cutepy.kernels.gemm")
@@ -106,7 +108,7 @@ def variant(config: ProductConfig) -> Variant:
     """Return the `Variant` that `cutepy.compile_many` compiles for a configuration."""
     kernel = Deferred(config.kernels[0], config)
     named: dict[str, Any] = {**examples(config.signature), **workspace_examples(config)}
-    return Variant(kernel, named=named, name=config.name, sources=sources_of(config))
+    return Variant(kernel, named=named, name=config.name, sources=sources_of(config), arch=HOPPER)
 
 
 def check_flags(*arguments: Any) -> None:  # noqa: ANN401
@@ -150,7 +152,7 @@ def compile_gemm(config: ProductConfig) -> Function:
         If the signature has scales along K, or an epilogue whose operands have other names (`compile_fused`).
     """
     asked = variant(config)
-    return _finished(compile(asked.function, **asked.named, sources=asked.sources), config)
+    return _finished(compile(asked.function, **asked.named, arch=asked.arch, sources=asked.sources), config)
 
 
 def fused_examples(
@@ -163,8 +165,20 @@ def fused_examples(
     `modes` tells the modes of a batch, by default the signature's, of "sA", "sB", "sC" (operands that are tiles), "sD"
     (results), "row" and "column" (other operands); `free_mode` the mode of "sA" and "sB" whose extent may be 0, if any.
     """
-    graph = signature.graph
     modes = modes or (lambda _: signature.batch_modes)
+    return {
+        "a": operand_spec("a", signature.a_dtype, signature.a_major, modes("sA"), signature.a_align, free_mode("sA")),
+        "b": operand_spec("b", signature.b_dtype, signature.b_major, modes("sB"), signature.b_align, free_mode("sB")),
+        **output_examples(signature, modes),
+        "sm_count": 1,
+        "scale_a": _scales_spec("scale_a", signature, 0, modes("sA")),
+        "scale_b": _scales_spec("scale_b", signature, 1, modes("sB")),
+    }
+
+
+def output_examples(signature: OutputSignature, modes: Callable[[str], int]) -> Mapping[str, Any]:
+    """Describe an epilogue's operands and results, as `fused_examples` does."""
+    graph = signature.graph
     operands: list[Any] = []
     for operand, (dtype, major) in zip(graph.operands, signature.operand_types, strict=True):
         if not dtype:
@@ -184,15 +198,7 @@ def fused_examples(
         else:
             batch = [f"{name}_batch{mode}" for mode in range(modes("sD"))]
             results.append(TensorSpec("float32", (*batch, f"{name}_rows", f"{name}_columns"), align=4))
-    return {
-        "a": operand_spec("a", signature.a_dtype, signature.a_major, modes("sA"), signature.a_align, free_mode("sA")),
-        "b": operand_spec("b", signature.b_dtype, signature.b_major, modes("sB"), signature.b_align, free_mode("sB")),
-        "operands": tuple(operands) or None,
-        "results": tuple(results),
-        "sm_count": 1,
-        "scale_a": _scales_spec("scale_a", signature, 0, modes("sA")),
-        "scale_b": _scales_spec("scale_b", signature, 1, modes("sB")),
-    }
+    return {"operands": tuple(operands) or None, "results": tuple(results)}
 
 
 def _scales_spec(name: str, signature: GemmSignature, place: int, batch_modes: int) -> TensorSpec | None:
@@ -226,4 +232,4 @@ def compile_fused(config: ProductConfig) -> Function:
     """
     kernel = Deferred(config.kernels[1], config)
     arguments: dict[str, Any] = {**fused_examples(config.signature), **workspace_examples(config)}
-    return _finished(compile(kernel, **arguments, sources=sources_of(config)), config)
+    return _finished(compile(kernel, **arguments, arch=HOPPER, sources=sources_of(config)), config)

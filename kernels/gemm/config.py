@@ -13,7 +13,8 @@ from cutepy.device import rules
 from cutepy.kernels.gemm import limits
 from cutepy.kernels.gemm.families import WorkspaceKind
 from cutepy.kernels.gemm.loading import scale_stages, staged_columns
-from cutepy.kernels.gemm.signature import GemmSignature, StagedKind
+from cutepy.kernels.gemm.output_signature import StagedKind
+from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.layouts import ComposedLayout, sm90
 from cutepy.layouts.sm90 import arch
 from cutepy.runtime.dtypes import DTYPES

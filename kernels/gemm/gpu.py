@@ -1,10 +1,14 @@
-"""The properties of a GPU that a choice of kernel depends on, as one value."""
+"""SM count and memory bandwidth of a GPU, on which the choice of a kernel depends."""
 
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from cutepy.host.function import WrongDeviceError
 from cutepy.layouts.sm90.arch import SM_COUNT
+from cutepy.runtime.devices import DEVICES
+from cutepy.runtime.execution import EXECUTION
+from cutepy.runtime.program import HOPPER as HOPPER
 
 if TYPE_CHECKING:
     import torch
@@ -45,6 +49,7 @@ class Gpu:
 
 H200, H100 = Gpu(SM_COUNT, 4.81), Gpu(SM_COUNT, 3.35)
 """GPUs that choices were measured on; the H100 is an SXM module with HBM3."""
+_WHAT = "cutepy's operations"
 _H100_BYTES = 100e9
 """Threshold of memory size that tells an H100 from an H200."""
 
@@ -52,16 +57,19 @@ _H100_BYTES = 100e9
 def gpu_of(device: "torch.device") -> Gpu:
     """Describe a Hopper GPU, or the one that the simulator models.
 
-    The result is kept for each device. The bandwidth follows from the memory's clock and width; where torch doesn't
-    tell these, from the memory's size.
+    The result is kept for each device of this machine. The bandwidth follows from the memory's clock and width; where
+    torch doesn't tell these, from the memory's size.
 
     Raises
     ------
-    ValueError
+    WrongDeviceError
         If it is no Hopper.
     """
+    if EXECUTION.backend is not None:
+        WrongDeviceError.check_simulated(_WHAT, HOPPER)
+        return H200
     if device.type != "cuda":
-        return H200  # the GPU that the simulator stands for
+        return H200  # where kernels are only compiled
     import torch
 
     return _asked(torch.cuda.current_device() if device.index is None else device.index)
@@ -73,11 +81,8 @@ def _asked(index: int) -> Gpu:
     import torch
 
     properties = torch.cuda.get_device_properties(index)
-    if (properties.major, properties.minor) != (9, 0):
-        raise ValueError(
-            f"a must be on a Hopper GPU (compute capability 9.0), got cuda:{index} with "
-            f"{properties.major}.{properties.minor}; wgmma exists on no other"
-        )
+    if (properties.major, properties.minor) != DEVICES[HOPPER].capability:
+        WrongDeviceError.check(_WHAT, HOPPER, index)
     clock_khz, bits = (getattr(properties, name, 0) for name in ("memory_clock_rate", "memory_bus_width"))
     if clock_khz and bits:
         memory_tbs = round(2e3 * clock_khz * bits / 8 * 1e-12, 2)  # DDR: two transfers a clock

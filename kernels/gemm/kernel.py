@@ -139,7 +139,7 @@ class Gemm:
         return tensor
 
     def make_tiles(self, name, copy, tensor, shared, tile, step=None):
-        """Cut a tensor into tiles for a region of shared memory, which begin `step` rows behind each other."""
+        """Cut a tensor into tiles for a region of shared memory, which begin `step` rows after each other."""
         if copy is None:
             mode = self.config.smem[name].content.contiguous_mode
             return ThreadTiles(tensor, shared[name], mode, self.piece_bytes(name))

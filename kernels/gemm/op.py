@@ -1,7 +1,7 @@
 """From a problem to what is launched for it: one plan for every product, whatever its epilogue, scales and strides.
 
-A plan sees the tensors as matrices, or a batch of them (`joining`), decides what is copied (`copies`), chooses and
-compiles the kernel, and says how each tensor becomes what that takes (`routes`). It is made once for tensors of one
+A plan sees the tensors as matrices, or a batch of them (`batch_folding`), decides what is copied (`copies`), chooses
+and compiles the kernel, and says how each tensor becomes what that takes (`routes`). It is made once for tensors of one
 description; a launch follows it.
 """
 
@@ -73,9 +73,10 @@ def plan_gemm(problem: Problem, chosen: Chosen | None = None, *, choose: Choose 
 
     Raises
     ------
+    WrongDeviceError
+        If the GPU is no Hopper.
     ValueError
-        If the GPU is no Hopper, an extent or stride is more than TMA holds, or there are more tiles than a kernel
-        counts.
+        If an extent or stride is more than TMA holds, or there are more tiles than a kernel counts.
     """
     graph, sm_count = problem.graph, gpu_of(problem.a.device).sm_count
     conversions = [converted(*pair) for pair in zip(graph.operands, problem.operands, strict=True)]
@@ -257,7 +258,7 @@ class _Ways:
             own = None if seen[:2] == result[:2] else (seen.shape, seen.stride)
             return Written(result, own, self.copies.rest.results[place], self.of_result(place))
         final, batch = config.signature.graph, self.joined.a.shape[:-2]
-        parts = partial_description(final, place, config, batch, m, n, result.device)
+        parts = partial_description(final, place, config.epi_n, batch, m, n, result.device)
         joined = self.joined.results[place]
         own = None if joined[:2] == result[:2] else (joined.shape, joined.stride)
         reduction = final.reduction(final.results[place])
@@ -323,7 +324,7 @@ def _flattened(problem: Problem) -> Launch:
     batch, rows = (leading[:-1], leading[-1:]) if len(problem.b.shape) > 2 else ((), leading)
 
     def flat(tensor: Any, modes: tuple[int, ...], columns: tuple[int, ...]) -> Any:  # noqa: ANN401
-        """Write out the rows of a tensor as one mode behind that of the batch."""
+        """Write out the rows of a tensor as one mode after that of the batch."""
         shape = [math.prod(batch)] * bool(batch) + [math.prod(modes)] * bool(modes)
         return tensor.expand((*batch, *modes, *columns)).reshape((*shape, *columns))
 

@@ -14,7 +14,8 @@ from cutepy.device.rules import ragged as groups
 from cutepy.epilogues.graph import Graph
 from cutepy.kernels.gemm.elements import INPUTS, INTEGERS, OUTPUTS, SUMS
 from cutepy.kernels.gemm.limits import MOST_EXTENT
-from cutepy.kernels.gemm.signature import GemmSignature, OperandMajor, OutputMajor
+from cutepy.kernels.gemm.output_signature import OutputMajor
+from cutepy.kernels.gemm.signature import GemmSignature, OperandMajor
 
 OPERAND_DTYPES = tuple(getattr(torch, name) for name in INPUTS)
 INTEGER_DTYPES = tuple(getattr(torch, name) for name in INTEGERS)
@@ -58,6 +59,14 @@ class Description(NamedTuple):
         *batch, rows, columns = self.shape
         once = (extent for extent, step in zip(batch, self.stride[:-2], strict=True) if step)
         return math.prod(once) * rows * columns * self.dtype.itemsize
+
+    @property
+    def span_bytes(self) -> int:
+        """Bytes from the first element to the end of the last; 0 without elements."""
+        if 0 in self.shape:
+            return 0
+        last = sum((extent - 1) * stride for extent, stride in zip(self.shape, self.stride, strict=True))
+        return (last + 1) * self.dtype.itemsize
 
     def new(self) -> torch.Tensor:
         """Allocate a tensor of this description."""

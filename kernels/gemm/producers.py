@@ -106,13 +106,13 @@ class TileLoads:
     ring : TmaRing
         Ring whose stages all operands share.
     tiles : tuple of TmaTiles
-    schedule : Cooperative
-        Tells which subtiles this CTA finishes.
+    schedule : Cooperative, optional
+        Tells which subtiles this CTA finishes: all, if not given.
     """
 
     ring: TmaRing
     tiles: tuple
-    schedule: Cooperative
+    schedule: Cooperative | None = None
 
     def first_state(self, k: KTiles):
         """Return the position in the ring."""
@@ -122,7 +122,7 @@ class TileLoads:
     def on_tile(self, work: Work, state):
         """Load the tile operands of an output tile, one subtile after another."""
         operands = [tiles.subtiles((work.row, work.column, *work.batch)) for tiles in self.tiles]
-        own, owners = self.schedule.dealt(work)
+        own, owners = (0, 1) if self.schedule is None else self.schedule.dealt(work)
         for index in cutlass.range(own, operands[0].count, owners, unroll_full=True):
             full = self.ring.acquire(state)
             for sC in operands:  # reports name memory by this name

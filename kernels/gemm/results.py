@@ -10,7 +10,6 @@ from cutepy.device import rules
 from cutepy.epilogues.functions import identity
 from cutepy.epilogues.graph import Graph, Reduction
 from cutepy.kernels.gemm.elements import SUMS
-from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.operands import (
     INTEGER_DTYPES,
     SUMS_DTYPE,
@@ -85,12 +84,12 @@ def added_in_pairs(parts: torch.Tensor) -> torch.Tensor:
 
 
 def partial_description(
-    graph: Graph, place: int, config: ProductConfig, batch: tuple[int, ...], m: int, n: int, device: torch.device
+    graph: Graph, place: int, epi_n: int, batch: tuple[int, ...], m: int, n: int, device: torch.device
 ) -> Description:
-    """Describe the partial reductions of a result, for a kernel of M x N products."""
+    """Describe the partial reductions of a result, for a kernel of M x N products with subtiles of so many columns."""
     result = graph.results[place]
     reduction, width = graph.reduction(result), graph.width(result)
     assert reduction is not None
-    rows, columns = rules.partial_shape(reduction.dim, m, n // width, config.epi_n // width)
+    rows, columns = rules.partial_shape(reduction.dim, m, n // width, epi_n // width)
     shape = (*batch, rows, columns)
     return new_result(shape, torch.float32, "row", device)

@@ -183,7 +183,7 @@ class SplitK(Cooperative):
 
     def add_to(self, rC, index):
         """Add the peers' sums."""
-        self.sums.add_to(rC, index)
+        self.sums.join(rC, index)
 
     def after(self, work: Work):
         """Signal the peers that their sums have been read."""
@@ -215,7 +215,7 @@ class StreamKFixup(Cooperative):
         sharing = work.sharing
         if sharing.is_finished_here:
             for peer in cutlass.range(sharing.peers, unroll=1):
-                self.sums.add_to(subtiles, sharing.place + (peer + 1) * sharing.step)
+                self.sums.join(subtiles, sharing.place + (peer + 1) * sharing.step)
         else:
             self.sums.leave(subtiles, sharing.place)
         return state

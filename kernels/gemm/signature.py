@@ -2,52 +2,26 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from hashlib import sha256
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 from cutepy.device import rules
 from cutepy.epilogues.functions import identity
-from cutepy.epilogues.graph import Graph
-from cutepy.epilogues.standard import Standard, standard, standard_of
+from cutepy.epilogues.standard import standard
 from cutepy.kernels.gemm.elements import FLOAT8, INPUTS, OUTPUTS, SUMS, multipliable
+from cutepy.kernels.gemm.output_signature import OutputSignature, check_each
 from cutepy.runtime.dtypes import DTYPES
 
 OperandMajor = Literal["k", "mn"]
-OutputMajor = Literal["row", "col"]
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 ACTIVATIONS = get_args(Activation)
 
-MAX_BATCH_MODES = 3
-"""Largest number of batch modes beside the two of a matrix: TMA has five."""
 _OF_EACH = ("dtype", "major", "align")
 """Fields that describe A, and B."""
 _TURNED = {"row": "col", "col": "row", "": ""}
 
 
-class StagedKind(NamedTuple):
-    """Kind of subtile in shared memory that the epilogue reads or writes.
-
-    Attributes
-    ----------
-    name : str
-        Name of the subtiles' region.
-    place : int
-        Among the epilogue's operands or results.
-    dtype : str
-    width : int
-        The accumulators have so many times the columns.
-    major : "row" or "col"
-    """
-
-    name: str
-    place: int
-    dtype: str
-    width: int
-    major: str
-
-
 @dataclass(frozen=True, kw_only=True)
-class GemmSignature:
+class GemmSignature(OutputSignature):
     """Types, majors and epilogue of a product A B^T: one compiled kernel serves any extents.
 
     Attributes
@@ -89,15 +63,10 @@ class GemmSignature:
 
     a_dtype: str
     b_dtype: str
-    out_dtype: str
     a_major: OperandMajor = "k"
     b_major: OperandMajor = "k"
     a_align: int = rules.TMA_BYTES
     b_align: int = rules.TMA_BYTES
-    out_major: OutputMajor = "row"
-    batch_modes: int = 0
-    epilogue: str = identity.text
-    operand_types: tuple[tuple[str, str], ...] = ()
     scale_rows: tuple[int, int] | None = None
     tma_scales: tuple[bool, bool] = (False, False)
 
@@ -137,7 +106,7 @@ class GemmSignature:
           v5 = where(v4, v3, v2)
           return v5
         """
-        _check_each(
+        check_each(
             ("c_dtype", c_dtype, (*OUTPUTS, None)),
             ("c_major", c_major, ("row", "col") if c_dtype else (None,)),
             ("bias_dtype", bias_dtype, (*OUTPUTS, None)),
@@ -149,17 +118,15 @@ class GemmSignature:
 
     def __post_init__(self) -> None:
         """Refuse combinations that no wgmma instruction or epilogue has."""
-        _check_each(
+        check_each(
             ("a_dtype", self.a_dtype, INPUTS),
             ("b_dtype", self.b_dtype, INPUTS),
-            ("out_dtype", self.out_dtype, (*OUTPUTS, SUMS) if self.sum_dtype == SUMS else OUTPUTS),
             ("a_major", self.a_major, ("k", "mn")),
             ("b_major", self.b_major, ("k", "mn")),
             ("a_align", self.a_align, rules.CP_ASYNC_BYTES),
             ("b_align", self.b_align, rules.CP_ASYNC_BYTES),
-            ("out_major", self.out_major, ("row", "col")),
-            ("batch_modes", self.batch_modes, range(MAX_BATCH_MODES + 1)),
         )
+        self.check_outputs((*OUTPUTS, SUMS) if self.sum_dtype == SUMS else OUTPUTS)
         if not multipliable(self.a_dtype, self.b_dtype):
             raise ValueError(
                 f"a and b must have one dtype, or each an 8-bit float or each an 8-bit integer one, got {self.a_dtype} "
@@ -176,14 +143,13 @@ class GemmSignature:
                 f"a_align and b_align must be {rules.TMA_BYTES} for float32, which only TMA rounds to tf32, got "
                 f"{self.a_align} and {self.b_align}"
             )
-        self._check_operands()
         if self.out_dtype == SUMS and self.graph != identity.graph:
             raise ValueError(
                 f"{SUMS} results are the sums as they are, and an epilogue computes in fp32, got {self.graph}; use "
                 f"an out_dtype of {', '.join(OUTPUTS)}, or no epilogue"
             )
         if self.scale_rows is not None:
-            _check_each(
+            check_each(
                 *(
                     (f"scale_rows of {name}", rows, (0, 1, 128))
                     for name, rows in zip("ab", self.scale_rows, strict=True)
@@ -195,46 +161,6 @@ class GemmSignature:
                     "batch modes; leave out scale_rows"
                 )
         rules.check_tma_scales(self.scale_rows or (0, 0), self.tma_scales)
-
-    def _check_operands(self) -> None:
-        operands = self.graph.operands
-        if len(self.operand_types) != len(operands):
-            raise ValueError(f"operand_types must be of {len(operands)} operands, got {len(self.operand_types)}")
-        for operand, (dtype, major) in zip(operands, self.operand_types, strict=True):
-            known = dtype in DTYPES or (not dtype and operand.shape == "scalar")
-            if (operand.shape == "tile") != (major in ("row", "col")) or not known:
-                raise ValueError(f"{operand} can't be of {dtype or 'a number'} {major}")
-
-    @cached_property
-    def graph(self) -> Graph:
-        """The epilogue's graph."""
-        return Graph.parse(self.epilogue)
-
-    @cached_property
-    def stored(self) -> tuple[StagedKind, ...]:
-        """Kinds of subtiles stored through shared memory: tile results, "sD", or "sD" with a number."""
-        graph, numbered = self.graph, len(self.graph.results) > 1
-        return tuple(
-            StagedKind(
-                f"sD{n}" if numbered else "sD",
-                n,
-                graph.dtype(result) or self.out_dtype,
-                graph.width(result),
-                self.out_major,
-            )
-            for n, result in enumerate(graph.results)
-            if not graph.reduction(result)
-        )
-
-    @cached_property
-    def added(self) -> tuple[StagedKind, ...]:
-        """Kinds of subtiles read through shared memory beside A and B: tile operands, "sC", or "sC" with a number."""
-        tiles = [n for n, operand in enumerate(self.graph.operands) if operand.shape == "tile"]
-        return tuple(StagedKind(f"sC{n}" if len(tiles) > 1 else "sC", n, *self._kind(n)) for n in tiles)
-
-    def _kind(self, place: int) -> tuple[str, int, str]:
-        dtype, major = self.operand_types[place]
-        return dtype, self.graph.operands[place].width, major
 
     @cached_property
     def transposed(self) -> "GemmSignature | None":
@@ -259,18 +185,7 @@ class GemmSignature:
         types += f"_align{self.a_align}x{self.b_align}" if any(self.by_threads) else ""
         types += "" if self.scale_rows is None else "_promoted{}x{}".format(*self.scale_rows)
         types += "_tma" * any(self.tma_scales)
-        batch = f"_batch{self.batch_modes}" if self.batch_modes else ""
-        known = standard_of(self.graph)
-        if known is not None:
-            return f"{types}{self._standard_name(known)}{batch}"
-        operands = "".join("_" + (dtype or "number") + major for dtype, major in self.operand_types)
-        return f"{types}_epilogue_{sha256(self.epilogue.encode()).hexdigest()[:12]}{operands}{batch}"
-
-    def _standard_name(self, known: Standard) -> str:
-        words = {"c": "plus", "bias": "columnbias" if known.is_transposed else "bias"}
-        pairs = zip(self.graph.operands, self.operand_types, strict=True)
-        parts = ["_".join(filter(None, (words[operand.name], *kind))) for operand, kind in pairs]
-        return "".join(f"_{part}" for part in (*parts, known.activation) if part)
+        return f"{types}{self.epilogue_name}"
 
     @property
     def by_threads(self) -> tuple[bool, bool]:
@@ -286,14 +201,3 @@ class GemmSignature:
     def sum_dtype(self) -> str:
         """Type of the accumulators: "float32", or "int32" of integers."""
         return rules.accumulator_dtype(self.a_dtype)
-
-    @property
-    def out_bits(self) -> int:
-        """Width of an element of D."""
-        return DTYPES[self.out_dtype].bits
-
-
-def _check_each(*named: tuple[str, object, Any]) -> None:
-    for name, value, allowed in named:
-        if value not in allowed:
-            raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {value}")

@@ -14,7 +14,7 @@ from cutepy.host.function import Function
 from cutepy.host.launches import Launches, described
 from cutepy.host.specs import TensorSpec
 from cutepy.kernels.gemm.compilation import SOURCES as GEMM_SOURCES, fused_examples
-from cutepy.kernels.gemm.gpu import gpu_of
+from cutepy.kernels.gemm.gpu import HOPPER, gpu_of
 from cutepy.kernels.gemm.op import check_tiles
 from cutepy.kernels.gemm.operands import Description, Problem, signature_of
 from cutepy.kernels.gemm.routes import Route, Take, Written, as_vector, converted, in_turn, taking, transposed
@@ -47,9 +47,10 @@ def launch_groups(
 
     Raises
     ------
+    WrongDeviceError
+        If the GPU is no Hopper.
     ValueError
-        If the GPU is no Hopper, an extent or stride is more than TMA holds, or there are more tiles than a kernel
-        counts.
+        If an extent or stride is more than TMA holds, or there are more tiles than a kernel counts.
     """
     if not groups.shape[0] or 0 in outs[0].shape:
         return
@@ -148,5 +149,5 @@ def compile_grouped(config: GroupedConfig) -> Function:
     first = {name: named.pop(name) for name in "ab"}
     ends = TensorSpec("int32", ("groups",), align=4, nonempty=("groups",))
     kernel = Deferred("cutepy.kernels.grouped.kernel:GroupedGemm", config)
-    function = compile(kernel, **first, ends=ends, **named, sources=SOURCES)
+    function = compile(kernel, **first, ends=ends, **named, arch=HOPPER, sources=SOURCES)
     return function.without_lazy_check().with_smem_plan(config.gemm.smem).with_empty_hint(INSTEAD)

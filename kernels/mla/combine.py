@@ -5,18 +5,17 @@ import cutlass.cute as cute
 from cuda.bindings.driver import CUstream
 from cutlass import Float32
 
-from cutepy.device import reduce, smem
+from cutepy.device import smem
 from cutepy.device.bands import Band
+from cutepy.device.combining import VECTOR, CombinedRow, Parts, log_sum
 from cutepy.device.key_parts import KeysSeen, slot_of
 from cutepy.device.overlap import follow_launch
-from cutepy.device.primitives import LOG2_E, select
 from cutepy.device.sequences import Sequences
 from cutepy.kernels.mla.config import COMBINING_WARPS, LATENT, ROWS, MlaConfig
 from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
 
-_VECTOR = 4
-_VECTORS = LATENT // (_VECTOR * arch.WARP_THREADS)
+_VECTORS = LATENT // (VECTOR * arch.WARP_THREADS)
 _AT_ONCE = 4
 """Partial results that a warp reads at one time."""
 
@@ -103,38 +102,15 @@ class Combine:
         self, parts: cute.Tensor, lses: cute.Tensor, o: cute.Tensor, lse: cute.Tensor, row, share, first, count
     ):
         """Combine the `count` partial results of a row."""
-        lane = cute.arch.lane_idx()
-        largest = Float32(-Float32.inf)
-        for n in cutlass.range(lane, count, arch.WARP_THREADS, unroll=1):
-            largest = cute.arch.fmax(largest, lses[_slot(first, n), row])
-        largest = reduce.warp_reduce(largest, reduce.maximum)
-        # A row that has seen nothing would subtract infinity from infinity.
-        base = select(largest == -Float32.inf, 0.0, largest)
-        total = Float32(0.0)
-        sums = cute.make_rmem_tensor((_VECTOR, _VECTORS), Float32)
-        sums.fill(0.0)
-        for n in cutlass.range(share, count, self.sharing, unroll=_AT_ONCE):
-            slot = _slot(first, n)
-            weight = cute.math.exp2((lses[slot, row] - base) * LOG2_E, fastmath=True)
-            total = total + weight
-            for vector in cutlass.range_constexpr(_VECTORS):
-                held = cute.make_rmem_tensor(_VECTOR, Float32)
-                place = vector * arch.WARP_THREADS + lane
-                cute.autovec_copy(cute.local_tile(parts[slot, row, None], (_VECTOR,), (place,)), held)
-                for element in cutlass.range_constexpr(_VECTOR):
-                    sums[element, vector] = sums[element, vector] + weight * held[element]
+        found = Parts(count, lambda n: lses[_slot(first, n), row], lambda n: parts[_slot(first, n), row, None])
+        combined = CombinedRow((found,), LATENT, at_once=_AT_ONCE)
+        base = combined.base()
+        sums, total = combined.weighted(base, share, self.sharing)
         if cutlass.const_expr(self.sharing > 1):
             sums, total = self.summed(sums, total, share)
-        factor = select(total == 0.0, 0.0, 1.0 / total)
-        for vector in cutlass.range_constexpr(cute.size(sums, mode=[1])):
-            out = cute.make_rmem_tensor(cute.size(sums, mode=[0]), o.element_type)
-            for element in cutlass.range_constexpr(cute.size(out)):
-                out[element] = (sums[element, vector] * factor).to(o.element_type)
-            place = (share * cute.size(sums, mode=[1]) + vector) * arch.WARP_THREADS + lane
-            cute.autovec_copy(out, cute.local_tile(o, (cute.size(out),), (place,)))
-        if (lane == 0) & (share == 0):
-            log_sum = base + cute.math.log2(total, fastmath=True) / LOG2_E
-            lse[row] = select(total == 0.0, -Float32.inf, log_sum)
+        combined.store(sums, total, o, share)
+        if (cute.arch.lane_idx() == 0) & (share == 0):
+            lse[row] = log_sum(base, total)
 
     @cute.jit
     def summed(self, sums: cute.Tensor, total, share):
@@ -149,7 +125,7 @@ class Combine:
         totals = cute.make_tensor(shared["totals"], cute.make_layout(self.sharing))
         for vector in cutlass.range_constexpr(_VECTORS):
             place = vector * arch.WARP_THREADS + lane
-            cute.autovec_copy(sums[None, vector], cute.local_tile(rows[None, share], (_VECTOR,), (place,)))
+            cute.autovec_copy(sums[None, vector], cute.local_tile(rows[None, share], (VECTOR,), (place,)))
         if lane == 0:
             totals[share] = total
         cute.arch.sync_threads()  # each warp's sums are there

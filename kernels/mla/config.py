@@ -8,7 +8,7 @@ from cutepy.device import rules
 from cutepy.layouts import sm90
 
 LATENT, ROPE = 512, 64
-"""Columns of a latent row, which are its values too, and the columns behind them that carry the position."""
+"""Columns of a latent row, which are its values too, and the columns after them that carry the position."""
 HEAD = LATENT + ROPE
 ROWS = 64
 """Rows of queries of a tile: those of one warpgroup's MMA."""
@@ -18,10 +18,15 @@ KEYS = 2 * BLOCK
 """Keys of a tile."""
 HALF = LATENT // 2
 """Columns of O that a warpgroup sums: 128 registers of a thread."""
+SCALE_LINE_BYTES = 128
+"""Bytes of a quantised row, from its scales on, that TMA brings beside each half of it: a line of the swizzle."""
 LEAST_TILES = 3
 """Tiles of keys of a part, at least: fewer take less time than another partial result."""
 CONSUMERS = 256
 """Consumer threads: two warpgroups."""
+QUANTISED_BYTES = LATENT + 4 * (LATENT // rules.SCALED_COLUMNS) + 2 * ROPE
+"""Bytes of a row whose latent columns are 8-bit floats: these, their float32 scales, and the other columns, bfloat16
+(FlashMLA, "FP8 with scale")."""
 COMBINING_WARPS = 8
 """Warps of a CTA that combines partial results: each has a row, or all have one."""
 PRODUCERS = 128
@@ -37,9 +42,11 @@ class MlaConfig:
     dtype : str
         Of Q, the cache and O: "float16" or "bfloat16".
     causal : bool
-        True if a query sees no key behind its position.
+        True if a query sees no key after its position.
     page : int
         Keys of a page; 0 if keys are not in pages.
+    quantised : bool
+        True if rows of the cache are `QUANTISED_BYTES`, and warps dequantise them in shared memory.
     is_split : bool
         True if the keys of all sequences are dealt out in equal parts, and there are partial results; False if a CTA
         has all keys of a sequence, whatever else is in the batch.
@@ -50,18 +57,44 @@ class MlaConfig:
     dtype: str
     causal: bool = False
     page: int = 0
+    quantised: bool = False
     is_split: bool = True
     cluster: int = 1
 
     @cached_property
     def block_copy(self) -> sm90.StagedTile:
         """Shared memory of a copy of half a latent block: of one block, and of one page."""
-        return sm90.StagedTile((self.rows_of_copy, HALF), 1, bits=16)
+        return sm90.StagedTile((self.rows_of_copy, HALF), 1, bits=8 if self.quantised else 16)
 
     @cached_property
     def rope_copy(self) -> sm90.StagedTile:
         """Shared memory of a copy of the other columns."""
         return sm90.StagedTile((self.rows_of_copy, ROPE), 1, bits=16)
+
+    @cached_property
+    def scales_copy(self) -> sm90.StagedTile:
+        """Shared memory of a copy of lines of quantised rows that begin with their scales."""
+        return sm90.StagedTile((self.rows_of_copy, SCALE_LINE_BYTES), 1, bits=8)
+
+    @property
+    def loading(self) -> tuple[tuple[int, ...], ...]:
+        """Blocks that each warp loads, of those that load."""
+        return ((0, 1),) if self.quantised else ((0,), (1,))
+
+    @property
+    def dequantising_warps(self) -> int:
+        """Warps of the producers that dequantise: all others, if any do."""
+        return PRODUCERS // 32 - len(self.loading) if self.quantised else 0
+
+    @property
+    def producer_registers(self) -> int:
+        """Registers of a producer thread."""
+        return 40 if self.quantised else 24
+
+    @property
+    def latent_bytes(self) -> int:
+        """Bytes that TMA brings of half a latent block: of quantised rows their halves, and the lines with scales."""
+        return BLOCK * (HALF + SCALE_LINE_BYTES if self.quantised else 2 * HALF)
 
     def last_row(self, tile: int) -> int:
         """Return the last of the rows whose CTAs have the keys of a tile of rows."""
@@ -108,13 +141,16 @@ class MlaConfig:
             "sP1": sm90.StagedTile((ROWS, BLOCK), 1, bits=16),
             "sRows": sm90.SmemArray(2 * CONSUMERS, bits=32, alignment_bytes=16),
         }
-        contents |= {f"{name}_barriers": sm90.SmemArray(2, bits=64) for name in ("q", *BLOCKS)}
+        for name in ("q", *BLOCKS):
+            is_rewritten = self.quantised and name.startswith(("near", "far"))
+            contents[f"{name}_barriers"] = sm90.SmemArray(3 if is_rewritten else 2, bits=64)
         return sm90.SmemPlan.of(contents, overlays={"sP1": "sQRope"})
 
     @property
     def name(self) -> str:
         """Name of the kernel, as profilers show it."""
-        kind = ("_causal" if self.causal else "") + (f"_page{self.page}" if self.page else "")
+        kind = ("_e4m3" if self.quantised else "") + ("_causal" if self.causal else "")
+        kind += f"_page{self.page}" if self.page else ""
         kind += ("_split" if self.is_split else "") + (f"_cluster{self.cluster}" if self.cluster > 1 else "")
         return f"cutepy_mla_{self.dtype}{kind}"
 

@@ -7,6 +7,8 @@ sends it back. So the softmax of one block runs beside the products of the other
 
     warpgroup 0:  softmax of S0  O0 += P0 V0     P0 to shared memory  O0 += P1 V1  next S0
     warpgroup 1:                 softmax of S1   O1 += P1 V1          O1 += P0 V0  next S1
+
+Of a cache of 8-bit floats, one producer warp loads both blocks, and the others dequantise them in shared memory.
 """
 
 from dataclasses import dataclass, replace
@@ -20,12 +22,13 @@ from cutlass.cute.nvgpu import warpgroup
 
 from cutepy.device import operand, product, roles, rules, smem, staging, tma
 from cutepy.device.bands import Band, mask_behind
+from cutepy.device.dequantising import Dequantisation, make_dequantisation, stages_to_load
 from cutepy.device.epilogue import Stage, make_stage
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.key_parts import KeyParts, KeysSeen, Piece
 from cutepy.device.overlap import follow_launch
 from cutepy.device.pages import make_paged_loads
-from cutepy.device.pipeline import TmaRing, publish_barriers
+from cutepy.device.pipeline import RewrittenRing, TmaRing, publish_barriers
 from cutepy.device.primitives import LOG2_E
 from cutepy.device.ragged import GroupedTiles, ragged_view
 from cutepy.device.schedulers import Persistent
@@ -38,12 +41,15 @@ from cutepy.kernels.mla.config import (
     BLOCK,
     CONSUMERS,
     HALF,
+    HEAD,
     KEYS,
     LATENT,
     LEAST_TILES,
     PRODUCERS,
+    QUANTISED_BYTES,
     ROPE,
     ROWS,
+    SCALE_LINE_BYTES,
     MlaConfig,
 )
 
@@ -72,10 +78,28 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Loads:
-    """A producer warp: one block of each tile of keys, from the last to the first; the first warp loads Q too."""
+class QuantisedLoads:
+    """Loads of half a block of quantised rows: the halves, and the lines that begin with their scales."""
 
-    block: int
+    values: Any
+    lines: Any
+
+    def find(self, place):
+        """Read where the rows are."""
+        return self.values.find(place)
+
+    def load(self, place, stage, full, found):
+        """Issue the loads of both."""
+        row, _, *keys = place
+        self.values.load(place, stage, full, found)
+        self.lines.load((row, LATENT // SCALE_LINE_BYTES, *keys), stage, full, found)
+
+
+@dataclass(frozen=True)
+class Loads:
+    """A producer warp: some blocks of each tile of keys, from the last to the first; the first warp loads Q too."""
+
+    blocks: tuple
     rings: tuple
     q_ring: TmaRing | None
     sQ: tma.TmaLoads
@@ -86,7 +110,7 @@ class Loads:
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
-        return self.rings[0].producer_state(), self.rings[0].producer_state()
+        return self.rings[0][0].producer_state(), self.rings[0][0].producer_state()
 
     @cute.jit
     def load_queries(self, piece: Piece, state):
@@ -103,23 +127,50 @@ class Loads:
         if cutlass.const_expr(self.q_ring is not None):
             self.load_queries(piece, q_state)
         q_state.advance()
-        near, far, rope = self.rings
         keys = self.places.keys(piece.sequence)
         for done in cutlass.range(piece.end - piece.begin, unroll=1):
-            row = 2 * (piece.end - 1 - done) + self.block
-            near_place, rope_place, far_place = (
-                (row, column, 0, *keys) for column in (self.block, LATENT // ROPE, 1 - self.block)
-            )
-            found = self.sK.find(near_place)
-            # In the order in which the consumers release them, and need them.
-            full = near.acquire(k_state)
-            self.sK.load(near_place, 3 * self.block, full, found)
-            full = rope.acquire(k_state)
-            self.sKRope.load(rope_place, self.block, full, found)
-            full = far.acquire(k_state)
-            self.sK.load(far_place, self.block + 1, full, found)
+            self.load_tile(piece.end - 1 - done, keys, k_state)
             k_state.advance()
         return q_state, k_state
+
+    def load_tile(self, tile, keys, state):
+        """Load the blocks of a tile of keys, in the order in which the consumers release them, and need them."""
+        rows = {block: 2 * tile + block for block in self.blocks}
+        found = {block: self.sK.find((row, 0, 0, *keys)) for block, row in rows.items()}
+        for block, row in rows.items():
+            near = self.rings[block][0]
+            self.sK.load((row, block, 0, *keys), 3 * block, near.acquire(state), found[block])
+        for block, row in rows.items():
+            rope = self.rings[block][2]
+            self.sKRope.load((row, 0, 0, *keys), block, rope.acquire(state), found[block])
+        for block, row in rows.items():
+            far = self.rings[block][1]
+            self.sK.load((row, 1 - block, 0, *keys), block + 1, far.acquire(state), found[block])
+
+
+@dataclass(frozen=True)
+class Dequantises:
+    """A producer warp that dequantises halves of blocks in shared memory, in the order in which they are loaded."""
+
+    rings: tuple
+    dequantisation: Dequantisation
+
+    def first_state(self, k):
+        """Return the state of the rings at the start."""
+        return self.rings[0][0].consumer_state()
+
+    @cute.jit
+    def on_piece(self, piece: Piece, state):
+        """Dequantise what a piece needs."""
+        for _ in cutlass.range(piece.end - piece.begin, unroll=1):
+            for far in cutlass.range_constexpr(2):
+                for block in cutlass.range_constexpr(2):
+                    ring, half = self.rings[block][far], block ^ far
+                    ring.wait_loaded(state)
+                    self.dequantisation.run(2 * block + half, half * (HALF // rules.SCALED_COLUMNS))
+                    ring.commit(state)
+            state.advance()
+        return state
 
 
 @dataclass(frozen=True)
@@ -377,6 +428,7 @@ class Mla:
         count: cutlass.Int32,
         lengths: cute.Tensor | None,
         table: cute.Tensor | None,
+        pitch: Any,
         stream: CUstream,
     ):
         """Launch on q (sequences, rows, columns), cache (keys, columns), o (sequences, rows, latent columns).
@@ -385,23 +437,25 @@ class Mla:
         Where the keys are split, partial results go to parts (2 `count`, rows, latent columns) and lses (2 `count`,
         rows), fp32, and owners (tiles of rows, sequences, 2) tell the first part, and the number of parts, that a
         sequence with keys lies in; else these are None, and `count` is that of sequences. lengths (sequences,) are the
-        keys of each, all if None, and `table` (sequences, pages) has their pages.
+        keys of each, all if None, and `table` (sequences, pages) has their pages, `pitch` rows apart, as sequences are
+        without one; None for as many rows as they have.
         """
         config, plan = self.config, self.config.smem
         content = {region.name: region.content for region in plan}
         sequences, rows = cute.size(q, mode=[0]), cute.size(q, mode=[1])
         queries = cute.make_tensor(q.iterator, cute.select(_with_head(q.layout), [1, 2, 3, 0]))
-        keys = ragged_view(cute.make_tensor(cache.iterator, _with_head(cache.layout)), 0)
-        copies = (
-            tma.make_load(queries, to_cute(content["sQ"].layout), content["sQ"].tile, 1),
-            tma.make_load(queries, to_cute(content["sQRope"].layout), content["sQRope"].tile, 1),
-            *(
-                tma.make_load(keys, to_cute(staged.layout), staged.tile, config.cluster)
-                for staged in (config.block_copy, config.rope_copy)
-            ),
-        )
+        copies = [
+            tma.make_load(queries, to_cute(content[name].layout), content[name].tile, 1) for name in ("sQ", "sQRope")
+        ]
+        parts_of_rows = [(cache, config.block_copy), (_other_columns(cache), config.rope_copy)]
+        if cutlass.const_expr(config.quantised):
+            parts_of_rows.append((cache, config.scales_copy))
+        for columns, staged in parts_of_rows:
+            keys = ragged_view(cute.make_tensor(columns.iterator, _with_head(columns.layout)), 0)
+            copies.append(tma.make_load(keys, to_cute(staged.layout), staged.tile, config.cluster))
+        rows_of_cache = cute.size(cache, mode=[0])
         if cutlass.const_expr(table is None):
-            most_keys = cute.size(cache, mode=[0]) // sequences
+            most_keys = rows_of_cache // sequences if pitch is None else rows_of_cache - (sequences - 1) * pitch
         else:
             most_keys = cute.size(table, mode=[1]) * config.page
         row_tiles = cute.ceil_div(rows, ROWS)
@@ -414,7 +468,7 @@ class Mla:
             lses,
             owners,
             scale * LOG2_E,
-            Sequences(sequences, most_keys, None, lengths),
+            Sequences(sequences, most_keys, None, lengths, pitch),
             Band(rows, cutlass.Int32(0), None, cutlass.Int32(0) if config.causal else None, sharing),
             table,
             row_tiles,
@@ -456,16 +510,9 @@ class Mla:
         dtype = element_type(config.dtype)
         staged = ("sQ", "sQRope", "sK", "sKRope", "sP0", "sP1")
         shared = smem.share(plan, **dict.fromkeys(staged, dtype), sRows=Float32)
-        latent, rope = (plan[name].content.stage_bytes for name in ("sK", "sKRope"))
-        q_ring = TmaRing(shared["q_barriers"], 1, 2 * plan["sQ"].content.stage_bytes + rope, CONSUMERS // 32)
-        # A far half is read by both warpgroups.
-        rings = [
-            tuple(
-                TmaRing(shared[f"{name}{block}_barriers"], 1, size, warps, (config.cluster, 1))
-                for name, size, warps in (("near", latent, 4), ("far", latent, 8), ("rope", rope, 4))
-            )
-            for block in range(2)
-        ]
+        q_bytes = sum(plan[name].content.size_bytes for name in ("sQ", "sQRope"))
+        q_ring = TmaRing(shared["q_barriers"], 1, q_bytes, CONSUMERS // 32)
+        rings = self.rings(shared)
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         if warp == 0:
             with cute.arch.elect_one():
@@ -477,22 +524,30 @@ class Mla:
         index, _, _ = cute.arch.block_idx()
         # CTAs that have the same keys run at one time, those of a cluster together.
         row, part = index % row_tiles, index // row_tiles
+        if cutlass.const_expr(config.causal and not config.is_split):
+            # The last rows see the most keys: the longest tiles begin first.
+            row = row_tiles - 1 - row
         places = Places(row, KeysSeen(keys, band, config.last_row(row)), table)
         tiles = Persistent((1, 1), 1, (config.cluster, 1))
         schedule = KeyParts(places.seen, 1, KEYS, cutlass.Int32(1), tiles, count, LEAST_TILES)
         run = schedule.pieces if config.is_split else schedule.sequence
-        budget = rules.register_budget(2, producer=24)
+        budget = rules.register_budget(2, producer=config.producer_registers)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
-            loads = self.loads(copies, tensors, shared, table, rings[0][0])
-            for block in cutlass.range_constexpr(2):
-                if warp == block:
-                    own = Loads(block, rings[block], q_ring if block == 0 else None, *loads, places)
+            loads = self.loads(copies, tensors, shared, places, rings[0][0])
+            for index, blocks in enumerate(config.loading):
+                if warp == index:
+                    own = Loads(blocks, rings, q_ring if index == 0 else None, *loads, places)
                     q_state, k_state = run(own, part)
-                    if cutlass.const_expr(block == 0):
+                    if cutlass.const_expr(index == 0):
                         q_ring.drain(q_state)
-                    for ring in rings[block]:
-                        ring.drain(k_state.clone())
+                    for block in blocks:
+                        for ring in rings[block]:
+                            ring.drain(k_state.clone())
+            if cutlass.const_expr(config.dequantising_warps > 0):
+                if warp >= len(config.loading):
+                    share = warp - len(config.loading), config.dequantising_warps
+                    run(Dequantises(rings, make_dequantisation(shared["sK"], plan["sK"].content, *share)), part)
         else:
             cute.arch.setmaxregister_increase(budget.consumer)
             tidx = roles.warpgroup_thread(PRODUCERS, CONSUMERS)
@@ -504,7 +559,7 @@ class Mla:
                 if consumer == block:
                     of_qk = product.make_product(qk, shared["sQ"], shared["sK"], lane)
                     of_rope = product.make_product(qk_rope, ROWS, shared["sKRope"], lane)
-                    values = staging.turned(shared["sK"])
+                    values = staging.transposed(shared["sK"])
                     of_pv = product.make_product(pv, ROWS, values, lane)
                     of_far = product.make_product(pv_far, shared[f"sP{1 - block}"], values, lane)
                     attends = Attends(
@@ -533,26 +588,54 @@ class Mla:
                     )
                     run(attends, part)
 
-    def loads(self, copies: tuple, tensors: tuple, shared: dict, table: cute.Tensor | None, ring: TmaRing):
+    def rings(self, shared: dict) -> tuple:
+        """Return the rings (near, far, rope) of each block; a far half is read by both warpgroups."""
+        config = self.config
+        near_and_far, arguments = TmaRing, {}
+        if config.quantised:
+            near_and_far, arguments = RewrittenRing, {"warps": config.dequantising_warps}
+        rope_bytes, cluster = config.smem["sKRope"].content.stage_bytes, (config.cluster, 1)
+        return tuple(
+            (
+                near_and_far(shared[f"near{block}_barriers"], 1, config.latent_bytes, 4, cluster, **arguments),
+                near_and_far(shared[f"far{block}_barriers"], 1, config.latent_bytes, 8, cluster, **arguments),
+                TmaRing(shared[f"rope{block}_barriers"], 1, rope_bytes, 4, cluster),
+            )
+            for block in range(2)
+        )
+
+    def loads(self, copies: tuple, tensors: tuple, shared: dict, places: Places, ring: TmaRing):
         """Return the loads of Q, and of keys into stages of rings like this one."""
-        config, streams = self.config, self.config.is_split
+        config = self.config
         q, q_rope = (
             tma.make_tiles(copies[n], tensors[n], shared[name], (ROWS, columns)).loads()
             for n, (name, columns) in enumerate((("sQ", HALF), ("sQRope", ROPE)))
         )
-        k, k_rope = (
-            GroupedTiles(copies[n], tensors[n], shared[name], (BLOCK, columns), 0, batched=True).loads(
-                ring, 0, streams=streams
-            )
-            if table is None
-            else make_paged_loads(
-                copies[n], tensors[n], shared[name], (BLOCK, columns), table, config.page, 0, ring, 0, streams=streams
-            )
-            for n, (name, columns) in enumerate((("sK", HALF), ("sKRope", ROPE)), 2)
-        )
-        return q, q_rope, k, k_rope
+
+        def loads_of(index: int, staged: cute.Tensor):
+            """Return the loads of a part of the keys' columns."""
+            tiles = copies[index], tensors[index], staged, (BLOCK, cute.size(staged, mode=[1]))
+            if places.table is None:
+                return GroupedTiles(*tiles, 0, batched=True).loads(ring, 0, streams=config.is_split)
+            paged = places.table, config.page, 0, ring, 0
+            return make_paged_loads(*tiles, *paged, streams=config.is_split, pitch=places.seen.keys.pitch)
+
+        k_rope = loads_of(3, shared["sKRope"])
+        if not config.quantised:
+            return q, q_rope, loads_of(2, shared["sK"]), k_rope
+        values, lines = stages_to_load(shared["sK"], config.smem["sK"].content)
+        return q, q_rope, QuantisedLoads(loads_of(2, values), loads_of(4, lines)), k_rope
+
+
+def _other_columns(cache: cute.Tensor) -> cute.Tensor:
+    """View the columns of a cache behind the latent ones, and behind their scales where they have some."""
+    rows, columns = cache.shape
+    if columns == HEAD:
+        return cute.make_tensor(cache.iterator + LATENT, cute.make_layout((rows, ROPE), stride=cache.stride))
+    begin = cute.recast_ptr(cache.iterator + (QUANTISED_BYTES - 2 * ROPE), dtype=cutlass.BFloat16)
+    return cute.make_tensor(begin, cute.make_layout((rows, ROPE), stride=(cache.stride[0] // 2, 1)))
 
 
 def _with_head(layout: cute.Layout) -> cute.Layout:
-    """Add a mode of one head behind the columns."""
+    """Add a mode of one head after the columns."""
     return cute.append(layout, cute.make_layout(1, stride=0))

@@ -9,8 +9,8 @@ from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec, dtype_name
-from cutepy.kernels.gemm.gpu import gpu_of
-from cutepy.kernels.mla.config import COMBINING_WARPS, HEAD, LATENT, ROWS, MlaConfig
+from cutepy.kernels.gemm.gpu import HOPPER, gpu_of
+from cutepy.kernels.mla.config import COMBINING_WARPS, HEAD, KEYS, LATENT, QUANTISED_BYTES, ROWS, MlaConfig
 from cutepy.runtime.invariance import INVARIANCE
 
 CTAS_PER_SM = 8
@@ -19,15 +19,18 @@ SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.kernels.mla")
 """Packages whose source, with a configuration, is the key of a compiled kernel."""
 
 
-def parts_of(row_tiles: int, sm_count: int) -> int:
+def parts_of(row_tiles: int, sm_count: int, uneven: int = 0) -> int:
     """Return into how many parts the keys of all sequences are dealt, for each tile of rows: a CTA an SM.
+
+    Where tiles of rows see other numbers of keys, equal parts of a tile's keys are no equal work. There are `uneven`
+    CTAs then, if each has all keys of a sequence: enough of them fill the SMs better, the longest first.
 
     Examples
     --------
-    >>> parts_of(2, 132), parts_of(200, 132)
-    (66, 1)
+    >>> parts_of(2, 132), parts_of(200, 132), parts_of(64, 132, uneven=4 * 64)
+    (66, 1, 1)
     """
-    return max(sm_count // row_tiles, 1)
+    return 1 if uneven >= sm_count else max(sm_count // row_tiles, 1)
 
 
 def plan(
@@ -40,6 +43,7 @@ def plan(
     page: int,
     most_keys: int,
     has_lengths: bool,
+    pitch: int | None = None,
     count: int | None = None,
 ) -> Callable[..., None]:
     """Compile what computes latent attention for tensors like these, which have elements and have been checked.
@@ -48,20 +52,22 @@ def plan(
     ----------
     q : Tensor (sequences, rows, 576)
         Rows of all heads of a token adjoin.
-    cache : Tensor (keys, 576)
+    cache : Tensor (keys, 576), or, of bytes, (keys, 656)
         All sequences' keys, or all pages'.
     scale : float
         Factor of the scores, positive.
     sharing : int
         Rows of a token.
     causal : bool
-        True if a query sees no key behind its position.
+        True if a query sees no key after its position.
     page : int
         Keys of a page; 0 if keys are not in pages.
     most_keys : int
         Keys that a sequence may have.
     has_lengths : bool
         True if sequences have other numbers of keys.
+    pitch : int, optional
+        Rows of the cache from one page, or sequence, to the next; as many as it has keys if not given.
     count : int, optional
         Parts of the keys, for each tile of rows; one for each SM that these share if not given.
 
@@ -72,15 +78,24 @@ def plan(
     """
     row_tiles = -(-q.shape[1] // ROWS)
     if count is None:
-        count = parts_of(row_tiles, gpu_of(q.device).sm_count)
+        # By whole tiles of keys.
+        is_uneven = causal and q.shape[1] >= KEYS * sharing
+        count = parts_of(row_tiles, gpu_of(q.device).sm_count, row_tiles * q.shape[0] if is_uneven else 0)
     is_split = count > 1 and not INVARIANCE.on
     # The masks of a causal kernel leave no registers for what CTAs that share keys need.
     cluster = 1 if row_tiles % 2 or causal else 2
-    config = MlaConfig(dtype=dtype_name(q.dtype), causal=causal, page=page, is_split=is_split, cluster=cluster)
-    function = compile_mla(config, has_lengths=has_lengths)
+    config = MlaConfig(
+        dtype=dtype_name(q.dtype),
+        causal=causal,
+        page=page,
+        quantised=cache.dtype == torch.uint8,
+        is_split=is_split,
+        cluster=cluster,
+    )
+    function = compile_mla(config, has_lengths=has_lengths, has_pitch=pitch is not None)
     if not is_split:
         return lambda q, cache, o, lse, lengths, table: function(
-            q, cache, o, lse, None, None, None, scale, sharing, q.shape[0], lengths, table
+            q, cache, o, lse, None, None, None, scale, sharing, q.shape[0], lengths, table, pitch
         )
     # Rows of few sequences have many partial results.
     warps = COMBINING_WARPS if count >= COMBINING_WARPS * q.shape[0] else 1
@@ -99,14 +114,14 @@ def plan(
         parts = q.new_empty(slots, rows, LATENT, dtype=torch.float32)
         lses = q.new_empty(slots, rows, dtype=torch.float32)
         owners = q.new_empty(-(-rows // ROWS), sequences, 2, dtype=torch.int32)
-        function(q, cache, o, lse, parts, lses, owners, scale, sharing, count, lengths, table)
+        function(q, cache, o, lse, parts, lses, owners, scale, sharing, count, lengths, table, pitch)
         combine(parts, lses, owners, o, lse, sharing, most_keys, ctas, lengths)
 
     return launch
 
 
 @cache
-def compile_mla(config: MlaConfig, *, has_lengths: bool) -> Function:
+def compile_mla(config: MlaConfig, *, has_lengths: bool, has_pitch: bool = False) -> Function:
     """Compile the kernel of a configuration, unless memory or disk has it; needs no GPU."""
     q = TensorSpec(
         config.dtype,
@@ -115,12 +130,14 @@ def compile_mla(config: MlaConfig, *, has_lengths: bool) -> Function:
         divisibility={"q_sequence": 8, "q_row": 8},
         nonempty=("sequences", "rows"),
     )
-    cached = TensorSpec(config.dtype, ("keys", HEAD), strides=("key", 1), divisibility={"key": 8}, nonempty=("keys",))
+    element, columns, step = ("uint8", QUANTISED_BYTES, 16) if config.quantised else (config.dtype, HEAD, 8)
+    cached = TensorSpec(element, ("keys", columns), strides=("key", 1), divisibility={"key": step}, nonempty=("keys",))
     o, lse, lengths = _results(config, has_lengths=has_lengths)
     partial = _partial() if config.is_split else (None, None, None)
     table = TensorSpec("int32", ("sequences", "pages"), align=4) if config.page else None
+    pitch = 1 if has_pitch else None
     kernel = Deferred("cutepy.kernels.mla.kernel:Mla", config)
-    found = compile(kernel, q, cached, o, lse, *partial, 1.0, 1, 1, lengths, table, sources=SOURCES)
+    found = compile(kernel, q, cached, o, lse, *partial, 1.0, 1, 1, lengths, table, pitch, arch=HOPPER, sources=SOURCES)
     return found.without_lazy_check().with_smem_plan(config.smem)
 
 
@@ -129,7 +146,7 @@ def compile_combine(config: MlaConfig, warps: int, *, has_lengths: bool) -> Func
     """Compile the kernel that combines partial results, unless memory or disk has it; needs no GPU."""
     o, lse, lengths = _results(config, has_lengths=has_lengths)
     kernel = Deferred("cutepy.kernels.mla.combine:Combine", config, warps)
-    return compile(kernel, *_partial(), o, lse, 1, 1, 1, lengths, sources=SOURCES).without_lazy_check()
+    return compile(kernel, *_partial(), o, lse, 1, 1, 1, lengths, arch=HOPPER, sources=SOURCES).without_lazy_check()
 
 
 def _partial() -> tuple[TensorSpec, TensorSpec, TensorSpec]:

@@ -69,13 +69,18 @@ class Multiplies:
 
 
 class Product:
-    """D = A B^T, in fp32 or s32; CTAs take every second tile. A stage may have more columns than are multiplied."""
+    """D = A B^T, in fp32 or s32; CTAs take every second tile. A stage may have more columns than are multiplied.
+
+    Warpgroups are along M, or along M and N.
+    """
 
     consumers = Multiplies
     in_registers = False
 
     def __init__(self, tile, dtypes=(BF16, BF16), warpgroups=1, stages=3, modes=(1, 1), staged_n=None, mma_modes=None):
-        self.tile, self.dtypes, self.warpgroups, self.stages, self.modes = tile, dtypes, warpgroups, stages, modes
+        self.tile, self.dtypes, self.stages, self.modes = tile, dtypes, stages, modes
+        self.along = (warpgroups, 1) if isinstance(warpgroups, int) else warpgroups
+        self.warpgroups = self.along[0] * self.along[1]
         self.staged_n, self.mma_modes, self.multiplied = staged_n or tile[1], mma_modes or modes, dtypes
         tile_m, _, tile_k = tile
         bits = [DTYPES[dtype].bits for dtype in dtypes]
@@ -101,8 +106,8 @@ class Product:
             *map(element_type, self.multiplied),
             a_contiguous_mode=self.mma_modes[0],
             b_contiguous_mode=self.mma_modes[1],
-            tile_n=self.tile[1],
-            warpgroups=self.warpgroups,
+            tile_n=self.tile[1] // self.along[1],
+            warpgroups=self.along,
             a_in_registers=self.in_registers,
         )
 
@@ -135,7 +140,7 @@ class Product:
             tidx = cute.arch.thread_idx()[0] - 128
             loop = self.make_loop(ring, tiled_mma, a.staged, b.staged, tidx)
             coordinates = sm90.AccumulatorCoordinates(from_cute(tiled_mma), (tile_m, tile_n))
-            places = AccumulatorTile(coordinates, (64 * self.warpgroups, tile_n), tidx)
+            places = AccumulatorTile(coordinates, (64 * self.along[0], tile_n), tidx)
             scheduler.each(self.consumers(loop, places, d, scales))
 
     def make_loop(self, *arguments):

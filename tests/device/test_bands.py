@@ -22,7 +22,7 @@ def test_tiles_cover_what_is_seen_and_whole_ones_need_no_mask(queries, keys, lef
         if (left is None or j >= i + offset - left) and (right is None or j <= i + offset + right)
     }
     if turned:
-        band, seen, queries, keys = band.turned(), {(j, i) for i, j in seen}, keys, queries
+        band, seen, queries, keys = band.transposed(), {(j, i) for i, j in seen}, keys, queries
     for first in range(0, queries, rows):
         tiles = band.tiles(first, rows, width)
         assert 0 <= tiles.begin < tiles.end

@@ -1,5 +1,7 @@
 """Subtiles of accumulators reach global memory through a tile store, or are refused while the kernel is traced."""
 
+import math
+
 import pytest
 
 from tests.messages import refuses
@@ -24,7 +26,8 @@ class Store:
     def __init__(self, tile, subtile, stages=2, warpgroups=1, dtype=cutlass.Float32, contiguous_mode=1, threads=None):
         self.tile, self.subtile, self.stages, self.warpgroups = tile, subtile, stages, warpgroups
         self.dtype, self.mode = dtype, contiguous_mode
-        self.threads = threads or 128 * warpgroups
+        self.launched = 128 * (warpgroups if isinstance(warpgroups, int) else math.prod(warpgroups))
+        self.threads = threads or self.launched
 
     @cute.jit
     def __call__(self, d: cute.Tensor):
@@ -38,7 +41,7 @@ class Store:
         )
         layout = smem.staged_layout(self.dtype, self.subtile, self.mode, self.stages)
         store, mD = tma.make_store(d, layout, self.subtile)
-        self.kernel(tiled_mma, layout, store, mD).launch(grid=(1, 1, 1), block=(128 * self.warpgroups, 1, 1))
+        self.kernel(tiled_mma, layout, store, mD).launch(grid=(1, 1, 1), block=(self.launched, 1, 1))
 
     @cute.kernel
     def kernel(self, tiled_mma: cute.TiledMma, layout: cute.ComposedLayout, store: cute.CopyAtom, mD: cute.Tensor):
@@ -104,6 +107,7 @@ def test_what_is_stored_is_in_its_place(tile, subtile, warpgroups, stages, dtype
         ((128, 24), (64, 16), {}),
         ((64, 32), (64, 16), {"stages": 1}),
         ((64, 32), (64, 16), {"threads": 256}),
+        ((64, 32), (64, 32), {"warpgroups": (1, 2)}),
     ],
 )
 def test_what_it_can_not_store_is_refused(tile, subtile, options):

@@ -192,6 +192,7 @@ def test_all_registers_that_threads_are_launched_with_are_dealt_out(consumers):
         lambda: rules.check_schedule((4, 4), 2, 8),
         lambda: rules.check_schedule((1, 1), 1, 0),
         lambda: rules.check_ring_stages(4, 3, 4),
+        lambda: rules.check_whole_columns(64, 32, 2),
         lambda: rules.check_stages((64, 64), (64, 32), (64, 64, 16)),
         lambda: rules.check_stages((96, 64), (64, 64), (64, 64, 16)),
     ],

@@ -38,6 +38,20 @@ def test_sums_are_exact_whatever_the_stages_and_warpgroups(tile, warpgroups, sta
 
 
 @pytest.mark.parametrize(
+    ("tile", "warpgroups", "modes"),
+    [
+        ((64, 64, 64), (1, 2), (1, 1)),
+        ((64, 128, 32), (1, 2), (1, 0)),
+        pytest.param((64, 512, 32), (1, 2), (1, 0), marks=DEEP),
+        pytest.param((64, 144, 32), (1, 3), (0, 1), marks=DEEP),
+    ],
+    ids=str,
+)
+def test_warpgroups_may_lie_along_n(tile, warpgroups, modes):
+    check(Product(tile, (BF16, BF16), warpgroups, modes=modes), n=200)
+
+
+@pytest.mark.parametrize(
     ("dtypes", "tile_k"),
     [((F16, F16), 64), ((E4M3, E5M2), 64), (("int8", "uint8"), 64), (("float32", "float32"), 32)],
     ids=str,
@@ -106,6 +120,8 @@ class ProductOfHalfB(OfHalfB, Product):
         lambda: Product((128, 256, 64), stages=2),
         lambda: ProductOfHalfB((64, 32, 64)),
         lambda: FewerStages((64, 32, 64)),
+        lambda: Product((64, 144, 32), warpgroups=(1, 2), modes=(1, 0), staged_n=192),
+        lambda: Product((64, 768, 32), warpgroups=(1, 3), stages=2),
     ],
 )
 def test_what_can_not_be_is_refused_while_it_is_traced(make):

@@ -1,4 +1,4 @@
-"""What blocks need is checked while a kernel is traced: the kernel of `cutepy new kernel`, with an edit or two."""
+"""Preconditions of blocks are checked in the trace: the kernel of `cutepy new kernel`, with an edit or two."""
 
 import importlib.util
 import itertools

@@ -214,6 +214,14 @@ def test_stages_of_another_type_than_the_mmas_are_refused(tiling):
         kernel(a, b, torch.zeros(64, 16), *scales)
 
 
+def test_warpgroups_along_n_are_refused():
+    kernel = Promoted((64, 32, 128), 2)
+    kernel.tiling = rules.wgmma_tiling(E4M3, E4M3, 16, (1, 2))
+    a, b, scales, _ = problem(64, 32, 128, (1, 128))
+    with cutepy.simulate(), refuses(ValueError):
+        kernel(a, b, torch.zeros(64, 32), *scales)
+
+
 def check(tile, warpgroups, buffers, rows, m, n, k):
     a, b, scales, expected = problem(m, n, k, rows)
     d = torch.full((m, n), float("nan"))

@@ -58,7 +58,7 @@ def test_what_tma_cannot_hold_is_refused(arguments):
 
 @dataclass(frozen=True)
 class Shape:
-    """Which mode is in groups, whether each group has a matrix, and the tile."""
+    """A ragged tensor: the mode that is in groups, a matrix for each group or one for all, and the tile."""
 
     ragged: int
     batched: bool

@@ -81,6 +81,7 @@ class Through(Product):
         return register_loop.make_register_loop(*arguments)
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(
     ("tile", "warpgroups", "stages"),
     [((64, 32, 64), 1, 3), ((128, 16, 48), 2, 2), ((128, 16, 32), 1, 4), pytest.param((64, 64, 128), 1, 2, marks=DEEP)],
@@ -91,6 +92,7 @@ def test_a_passes_through_registers(tile, warpgroups, stages, k):
     check(Through(tile, BF16, BF16, warpgroups, stages), 200, 40, k)
 
 
+@pytest.mark.first(5)
 @pytest.mark.parametrize(
     ("staged", "multiplied", "of_b"),
     [
@@ -106,6 +108,11 @@ def test_a_passes_through_registers(tile, warpgroups, stages, k):
 )
 def test_a_is_converted_to_what_is_multiplied(staged, multiplied, of_b):
     check(Through((64, 32, 64), staged, multiplied, b_dtype=of_b), 100, 40, 208)
+
+
+@pytest.mark.parametrize("staged", [BF16, "int8"])
+def test_warpgroups_along_n_have_the_same_a(staged):
+    check(Through((64, 64, 64), staged, BF16, (1, 2)), 200, 104, 208)
 
 
 @pytest.mark.parametrize(("staged", "warpgroups"), [("int8", 2), (BF16, 1)])
@@ -165,7 +172,7 @@ def test_a_stage_that_is_released_while_mmas_read_it_is_told(monkeypatch):
 
 
 class AsMainLoop(Through):
-    """What passes A through shared memory alone is asked to do it."""
+    """A loop for A in shared memory, asked to pass A through registers."""
 
     make_loop = Product.make_loop
 

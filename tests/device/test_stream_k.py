@@ -51,7 +51,7 @@ class Summing:
         sharing = work.sharing
         if sharing.is_finished_here:
             for peer in cutlass.range(sharing.peers, unroll=1):
-                self.sums.add_to(rC, sharing.place + (peer + 1) * sharing.step)
+                self.sums.join(rC, sharing.place + (peer + 1) * sharing.step)
             for register in cutlass.range_constexpr(REGISTERS):
                 y[work.row, work.column, register, self.tidx] = rC[register]
         else:
@@ -110,7 +110,7 @@ def test_sums_that_are_fetched_before_they_were_left_are_told(monkeypatch):
         for register in range(REGISTERS):
             rC[register] = rC[register] + lines[register]
 
-    monkeypatch.setattr(WorkspaceSums, "add_to", hasty)
+    monkeypatch.setattr(WorkspaceSums, "join", hasty)
     with pytest.raises(HazardError) as caught:
         share((1, 1, 40), 3, workspace(3), sanitize=True)
     assert {hazard.kind for hazard in caught.value.hazards} == {"unordered-read"}

@@ -36,7 +36,18 @@ def test_equal_closures_are_equal():
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [(1, 1.0), (1, True), (0.0, -0.0), ("a", "b"), (TABLE, TABLE.clone()), ((1, 2), (1, 3)), (math, torch)],
+    [
+        (1, 1.0),
+        (1, True),
+        (0.0, -0.0),
+        ("a", "b"),
+        (TABLE, TABLE.clone()),
+        ((1, 2), (1, 3)),
+        (math, torch),
+        (torch.sin, torch.cos),
+        (torch.nn.functional.silu, torch.nn.functional.relu),
+        (torch.finfo, torch.iinfo),
+    ],
 )
 def test_other_closures_differ(one, other):
     assert not same(made(one), made(other))

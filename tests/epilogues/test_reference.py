@@ -274,7 +274,7 @@ def test_dropout_is_a_function_of_place_and_seed():
 
 
 SINGLE = [[1327443.0, 110803.0, 14568305.0], [6892601.0, 10036756.0, 16505605.0]]
-"""What seed 5 gives at the first places of one product, in units of 2**-24; programs that were saved rely on it."""
+"""Seed 5's numbers at the first places of one product, in units of 2**-24; programs that were saved rely on them."""
 
 
 def test_products_of_a_batch_drop_elements_of_their_own():

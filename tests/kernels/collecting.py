@@ -19,7 +19,7 @@ import numpy as np
 from cutepy.benchmark import Protocol, compare
 from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.gpu import H200, gpu_of
-from cutepy.kernels.gemm.heuristic.choice import Chosen, _straight_and_transposed, candidates, extents_of
+from cutepy.kernels.gemm.heuristic.choice import Chosen, candidates, extents_of, straight_and_transposed
 from cutepy.suites.gemm_problems import Buffers, gemm_problems, random_problems
 from cutepy.suites.gemm_tuning import GemmTrial, GemmTunable, settings_of
 from cutepy.suites.peers import cublas
@@ -31,7 +31,7 @@ FIRST = 100
 CHUNK = 36
 """Problems whose choices are compiled together."""
 CUBLAS, MEMORY = "cuBLAS", "memory"
-"""Who multiplied but our choices; and what tells how many TB/s the GPU's memory has."""
+"""Competitor of our choices; and the key of the GPU's memory bandwidth in TB/s."""
 PROTOCOL = Protocol(rounds=5, turn_us=500.0, max_launches=30)
 
 
@@ -45,7 +45,7 @@ def problems(count, seed, suites=()):
 def picks(settings, seed, gpu=H200):
     """List choices of a problem that are worth to be timed, as `cutepy tune gemm` describes them."""
     signature, (m, n, k) = tuned.signature_of(settings), (settings[extent] for extent in "mnk")
-    ways = list(_straight_and_transposed(signature, (m, n, k, 1), gpu))
+    ways = list(straight_and_transposed(signature, (m, n, k, 1), gpu))
     kinds, mns = (signature, signature.transposed), ((m, n), (n, m))
     problems = [extents_of(kinds[transposed], *mns[transposed], k, 1, bool(transposed)) for transposed in (0, 1)]
     table = candidates(problems[0].table)

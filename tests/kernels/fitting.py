@@ -44,11 +44,11 @@ TREES = {
     "random_seed": 0,
 }
 FASTER, FASTER_SAID = 5.0, 15.0
-"""How much more the fastest candidates of a problem count than slow ones; and where trees, without noise, say which."""
+"""Weight of a problem's fastest candidates against slow ones; of timings, and of older trees' times, without noise."""
 ASKED, ASKED_SEED, FRESH, FRESH_SEED = 4000, 20261201, 500, 20261202
 """Random problems that the trees there are are asked about; and such as tell afterwards how far the new ones are."""
 KNOWN = 5
-"""How many times the problems of suites count, which people look at."""
+"""Weight of the problems of suites, which people look at."""
 _SUITES = {extents for suite in ("rows", "cubes", "short") for extents in GEMM_SUITES[suite]}
 SHARE = 0.05
 """As how much of what was timed, what they say counts."""

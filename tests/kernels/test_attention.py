@@ -172,6 +172,27 @@ def test_tensors_without_elements():
     assert (lse == -math.inf).all()
 
 
+@pytest.mark.parametrize("window", [(2**31 - 1, 2**31 - 1), (5, 2**40), (2**31 - 1, 0)])
+def test_bounds_beyond_all_keys(window):
+    q, k = torch.randn(1, 70, 2, 32).bfloat16().requires_grad_(), torch.randn(1, 150, 1, 32).bfloat16()
+    narrow = tuple(min(bound, 1000) for bound in window)
+    with cutepy.simulate():
+        results = [attention(q, k, k, window=each) for each in (window, narrow)]
+        grads = [torch.autograd.grad(each.sum(), q)[0] for each in results]
+    assert torch.equal(*results)
+    assert torch.equal(*grads)
+
+
+def test_functions_compile_with_dynamic_shapes():
+    def capped(q, k):
+        return attention(q, k, k, soft_cap=20.0, score=lambda s, b, h, i, j: s + 0.1 * (j - i))
+
+    compiled = torch.compile(capped, fullgraph=True, dynamic=True, backend="eager")
+    for tokens in (7, 9):
+        q = torch.randn(1, tokens, 2, 32).bfloat16()
+        assert torch.equal(compiled(q, q), capped(q, q))
+
+
 def test_torch_compiles_and_checks_it():
     q, k, v = (each.requires_grad_() for each in tensors(torch.float16, 1, 20, 20, 2, 2, 64))
     compiled = torch.compile(lambda *given: attention(*given, causal=True), fullgraph=True, backend="aot_eager")

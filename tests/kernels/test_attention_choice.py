@@ -1,13 +1,14 @@
 """Tiles of attention: what is chosen fits, and the layouts between its kernels hold all there is."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("cutlass")
 
-from cutepy.kernels.attention.choice import choose_backward, choose_forward, ctas_of
-from cutepy.kernels.attention.config import DQ_COLUMNS, BackwardConfig, epilogue_stages
+from cutepy.kernels.attention.choice import choose_backward, choose_forward, ctas_of, is_short_triangle
+from cutepy.kernels.attention.config import DQ_COLUMNS, BackwardConfig, Scoring, epilogue_stages
 from cutepy.layouts.sm90 import arch
 
 HEADS = range(16, 257, 16)
@@ -46,23 +47,42 @@ def test_sums_of_dq_hold_every_tile_of_queries(head, queries):
     assert (rows * columns, columns) == (tiles * config.tile_q * config.width, DQ_COLUMNS)
 
 
-@pytest.mark.parametrize("is_scored", [False, True])
-def test_gradients_of_every_extent_fit(is_scored):
+SCORED = Scoring(
+    "(t0: f32[1])\n  v0 = acc()\n  v1 = head_index()\n  v2 = gather(v1, 't0')\n  v3 = add(v0, v2)\n  return score: v3"
+)
+
+
+@pytest.mark.parametrize("scoring", [Scoring(), SCORED, replace(SCORED, derived=("t0",))])
+def test_gradients_of_every_extent_fit(scoring):
     """Beside dK's and dV's accumulators, or one of them, a thread's 240 registers hold those of S and dP, or of dQ."""
     for head in HEADS:
         for head_v in HEADS:
-            config = choose_backward("float16", head, head_v, left=False, right=True, is_scored=is_scored)
+            config = choose_backward("float16", head, head_v, left=False, right=True, scoring=scoring)
             sums = config.width // 2 if config.shares_keys else config.width
             assert sums + max(config.own_queries, config.dq_registers) <= 208
             assert config.smem.fits
 
 
 @pytest.mark.parametrize(
-    ("queries", "right", "is_limited"),
-    [(1024, True, True), (1025, True, False), (1024, False, True), (4096, False, True)],
+    ("queries", "right", "gradients_of", "is_limited"),
+    [
+        (1024, True, 0, True),
+        (1025, True, 0, False),
+        (1024, False, 0, True),
+        (4096, False, 0, True),
+        (512, True, 64, True),
+        (512, True, 128, False),
+        (512, False, 128, True),
+    ],
 )
-def test_long_tiles_below_a_diagonal_have_a_cta_each(queries, right, is_limited):
-    assert (ctas_of(queries, right, 132) == 132) == is_limited
+def test_long_tiles_below_a_diagonal_have_a_cta_each(queries, right, gradients_of, is_limited):
+    assert (ctas_of(queries, right, 132, gradients_of) == 132) == is_limited
+
+
+def test_few_queries_below_a_diagonal_take_small_tiles():
+    for queries, right, tile_q in ((512, True, 64), (1025, True, 80), (512, False, 80)):
+        is_short = is_short_triangle(queries, right=right)
+        assert choose_backward("bfloat16", 128, 128, left=False, right=right, is_short=is_short).tile_q == tile_q
 
 
 @pytest.mark.parametrize(

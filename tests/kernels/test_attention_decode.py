@@ -235,7 +235,7 @@ def test_lengths_of_another_batch_are_refused_after_a_call_that_was_right():
     lengths = torch.tensor([16, 3], dtype=torch.int32)
     with cutepy.simulate():
         attention_decode(q, k, k, cache_seqlens=lengths)
-        with pytest.raises(ValueError, match="cache_seqlens must be"):
+        with refuses(ValueError):
             attention_decode(q, k, k, cache_seqlens=lengths[:1])
 
 

@@ -13,7 +13,7 @@ import cutepy  # noqa: E402
 from cutepy.kernels.attention import reference  # noqa: E402
 from cutepy.kernels.attention.choice import choose_forward  # noqa: E402
 from cutepy.kernels.attention.op import compile_forward  # noqa: E402
-from cutepy.ops import attention, attention_varlen  # noqa: E402
+from cutepy.ops import attention  # noqa: E402
 from tests.messages import refuses  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("complete_launches")
@@ -199,9 +199,6 @@ def test_arguments_that_are_refused():
         attention(q, k, v.half())
     with refuses(TypeError):
         attention(q.half(), k.half(), v.half(), k_scale=torch.ones(1, 2))
-    bounds = torch.tensor([0, 140], dtype=torch.int32)
-    with refuses(TypeError):
-        attention_varlen(q[0], k[0], v[0], cu_seqlens_q=bounds, cu_seqlens_k=bounds)
 
 
 @pytest.mark.first(3)

@@ -118,10 +118,16 @@ def test_torchs_calls_that_are_refused(shape, options, kind):
         scaled_dot_product_attention(q, q, q, **options)
 
 
-def test_a_gradient_of_a_mask_is_refused():
-    q, mask = tensors((1, 1, 4, 16))[0].requires_grad_(), torch.zeros(4, 4, requires_grad=True)
-    with refuses(NotImplementedError):
-        scaled_dot_product_attention(q, q, q, attn_mask=mask)
+def test_a_mask_that_is_added_has_a_gradient_summed_over_what_it_is_broadcast_along():
+    q, k = tensors((2, 3, 9, 64), (2, 3, 13, 64))
+    mask = torch.randn(3, 1, 13, dtype=torch.float16, requires_grad=True)
+    do = torch.randn(q.shape).half()
+    (found,) = torch.autograd.grad(scaled_dot_product_attention(q, k, k, attn_mask=mask), mask, do)
+    wide, wide_mask = [each.double() for each in (q, k, k)], mask.detach().double().requires_grad_()
+    o = torch.nn.functional.scaled_dot_product_attention(*wide, attn_mask=wide_mask)
+    (wanted,) = torch.autograd.grad(o, wide_mask, do.double())
+    assert found.dtype == mask.dtype
+    assert apart(found, wanted) < 4 * ROUNDOFF
 
 
 @pytest.mark.parametrize("window", [(None, -3), (-3, None), (4, -2), (None, None), (-1, 2)])

@@ -84,7 +84,7 @@ def test_the_compiled_code_is_what_the_configuration_means(kernel):
 
 
 def test_the_facts_are_spelled_as_expected():
-    """What is meant is written down here once more by hand, for one kernel."""
+    """The expected facts of one kernel, written once more by hand."""
     assert {fact.name: fact.meant for fact in facts(CONFIGS["half"], compiled("half"))} == {
         "wgmma": "m64n256k16.f32.f16.f16",
         "transposes of A, B": "(0, 0)",

@@ -1,4 +1,4 @@
-"""What a GEMM configuration accepts, refuses and chooses; needs neither torch nor the DSL."""
+"""GEMM configurations: accepted, refused and chosen; needs neither torch nor the DSL."""
 
 import subprocess
 import sys
@@ -9,12 +9,15 @@ from hypothesis import given, strategies as st
 
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, select_config
 from cutepy.kernels.gemm.gpu import H100, H200, Gpu
+from cutepy.kernels.gemm.heuristic.model import Choice
+from cutepy.kernels.gemm.heuristic.tiles import MORE_TILES, PROMOTED_TILES, TILES
 from cutepy.kernels.gemm.limits import MOST_EXTENT
 from cutepy.layouts.sm90 import arch
 from tests.messages import refuses
 
 HALVES = {"a_dtype": "float16", "b_dtype": "float16", "out_dtype": "float16"}
 HALF = GemmSignature(**HALVES)
+SCALED = GemmSignature(a_dtype="float8_e4m3fn", b_dtype="float8_e4m3fn", out_dtype="bfloat16", scale_rows=(1, 128))
 SIGNATURES = [
     HALF,
     GemmSignature(a_dtype="bfloat16", b_dtype="bfloat16", out_dtype="float32", a_major="mn", b_major="mn"),
@@ -186,3 +189,11 @@ def test_the_configuration_needs_neither_torch_nor_the_dsl():
     code = "import sys, cutepy.kernels.gemm; print(sorted({'torch', 'cutlass', 'numpy'} & set(sys.modules)))"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert printed.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("tiles", "signature"), [((*TILES, *MORE_TILES), HALF), (PROMOTED_TILES, SCALED)], ids=["plain", "promoted"]
+)
+def test_every_tile_of_the_heuristic_has_a_kernel(tiles, signature):
+    for tile in tiles:
+        assert Choice(tile, 1, 1).config(signature, 4096).tile_n == tile.n

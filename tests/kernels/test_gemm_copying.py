@@ -1,4 +1,4 @@
-"""When threads load operands that TMA doesn't reach, and when these are copied: a rule, and the times it goes by."""
+"""Operands that TMA can't reach, loaded by threads or copied: a rule, and the times behind it."""
 
 from dataclasses import replace
 

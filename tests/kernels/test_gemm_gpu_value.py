@@ -14,7 +14,7 @@ from cutepy.kernels.gemm.gpu import H100, H200, Gpu, gpu_of  # noqa: E402
 from cutepy.kernels.gemm.heuristic.choice import choose, chosen_us, expected_us  # noqa: E402
 from cutepy.kernels.gemv.choice import fastest  # noqa: E402
 from cutepy.kernels.grouped import select_grouped  # noqa: E402
-from cutepy.runtime import h200  # noqa: E402
+from cutepy.runtime import devices  # noqa: E402
 from cutepy.suites.gemm_problems import GemmProblem  # noqa: E402
 from cutepy.suites.gemm_tuning import GemmTunable, settings_of  # noqa: E402
 
@@ -73,7 +73,7 @@ def test_a_gpu_is_asked_once_and_the_current_one_is_meant_where_none_is_named(sa
 def test_the_simulator_stands_for_an_h200(monkeypatch, says):
     assert gpu_of(torch.device("cpu")) == H200
     says()
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: h200.Properties())
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: devices.H200.properties)
     assert gpu_of(torch.device("cuda", 0)) == H200
 
 

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.dsl
 import cutepy  # noqa: E402
 import cutepy.ops  # noqa: E402
 from cutepy.epilogues.standard import standard  # noqa: E402
+from cutepy.host.function import WrongDeviceError  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, gpu, op  # noqa: E402
 from cutepy.kernels.gemm.gpu import H100  # noqa: E402
 from cutepy.kernels.gemm.heuristic.choice import Chosen, choose, chosen_us  # noqa: E402
@@ -173,10 +174,12 @@ def test_the_tile_is_that_of_the_whole_batch(monkeypatch, batch):
 
 @pytest.mark.parametrize("capability", [(8, 0), (10, 0)])
 def test_other_gpus_are_refused(monkeypatch, capability):
-    major, minor = capability
     gpu._asked.cache_clear()
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(major=major, minor=minor))
-    with refuses(ValueError):
+    told = SimpleNamespace(major=capability[0], minor=capability[1])
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: told)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
+    with refuses(WrongDeviceError):
         plan(*(described(8, 8, device="cuda:0") for _ in range(3)))
 
 

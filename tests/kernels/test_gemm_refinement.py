@@ -1,4 +1,4 @@
-"""What refines the model's estimates: trees that are walked as they are meant, and a choice that follows them."""
+"""Refinement of the model's estimates: the walk of the trees, and a choice that follows them."""
 
 import json
 from dataclasses import replace
@@ -12,7 +12,7 @@ from cutepy import epilogues
 from cutepy.kernels.gemm import GemmSignature, tuned
 from cutepy.kernels.gemm.gpu import H100, H200
 from cutepy.kernels.gemm.heuristic.candidates import SHORTLIST, shortlist
-from cutepy.kernels.gemm.heuristic.choice import _straight_and_transposed, candidates, choose, chosen_us, select_config
+from cutepy.kernels.gemm.heuristic.choice import candidates, choose, chosen_us, select_config, straight_and_transposed
 from cutepy.kernels.gemm.heuristic.model import Extents
 from cutepy.kernels.gemm.heuristic.refinement import BLOCK, PARTS, Trees, hopper
 from cutepy.suites.gemm_tuning import settings_of
@@ -107,7 +107,7 @@ def test_both_ways_at_once_are_each_way_alone(changes):
 
 def test_the_fastest_way_is_chosen():
     for m, n in ((16, 4096), (4096, 16), (4096, 4096)):
-        ways = list(_straight_and_transposed(HALF, (m, n, 4096, 1), H200))
+        ways = list(straight_and_transposed(HALF, (m, n, 4096, 1), H200))
         assert chosen_us(HALF, m, n, 4096) == ways[0].expected_us
         assert choose(HALF, m, n, 4096) == (ways[0].transposed, ways[0].config())
         assert select_config(HALF, m, n, 4096) == next(way for way in ways if not way.transposed).config()

@@ -81,7 +81,7 @@ def test_groups_along_k():
 def test_a_stage_of_no_whole_spans_is_refused_not_multiplied_in_part():
     assert rules.multiplied_columns(128, 96, "MN") == 96
     with refuses(ValueError):
-        rules.check_stages((64, 64), (96, 64), (64, 64, 16), "MN")
+        rules.check_stages((64, 64), (rules.multiplied_columns(96, 64, "MN"), 64), (64, 64, 16))
 
 
 def test_narrow_tiles_and_multicasts_that_would_cut_spans_keep_their_own():

@@ -1,4 +1,4 @@
-"""What `cutepy tune gemm` searches, and what is computed when a winner is found."""
+"""Candidates of `cutepy tune gemm`, and the products that run a stored winner."""
 
 from dataclasses import replace
 from itertools import cycle

@@ -1,4 +1,4 @@
-"""How products of few rows are parted, what is expected of that, and how tuning finds it: no GPU, no compiler."""
+"""Partition of products of few rows, its predicted time, and its tuning: no GPU, no compiler."""
 
 from dataclasses import replace
 from functools import partial

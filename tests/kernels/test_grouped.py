@@ -159,7 +159,7 @@ def test_a_group_never_reads_what_is_not_its_own():
 
 @cutepy.epilogue
 def weighted(acc, bias: Row, weight: Column, residual: Tile, scale: Scalar):
-    """What experts do: a bias of each, a weight of each token, and a residual."""
+    """An expert's epilogue: a bias of each expert, a weight of each token, and a residual."""
     return (acc + bias) * weight + residual * scale
 
 

@@ -1,4 +1,4 @@
-"""What is chosen where sums are promoted."""
+"""Choice of tiles for products with promoted accumulators."""
 
 import json
 import lzma

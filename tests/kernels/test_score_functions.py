@@ -322,9 +322,7 @@ def test_kernels_of_soft_cap_and_slopes_do_not_spill(score, right):
     scoring = functions(score)
     for function in (
         compile_forward(replace(choose_forward("bfloat16", 128, 128, 4096, left=False, right=right), scoring=scoring)),
-        compile_backward(
-            replace(choose_backward("bfloat16", 128, 128, left=False, right=right, is_scored=True), scoring=scoring)
-        ),
+        compile_backward(choose_backward("bfloat16", 128, 128, left=False, right=right, scoring=scoring)),
     ):
         assert function.resources[0].spill_store_bytes == 0
 
@@ -344,10 +342,14 @@ def test_torch_compiles_and_checks_it():
     compiled = torch.compile(compute, fullgraph=True, backend="aot_eager")
     for bias in (SLOPES, 2 * SLOPES):
         assert torch.equal(compiled(q, k, v, bias), compute(q, k, v, bias))
+    bias = SLOPES.clone().requires_grad_()
+    grads = (torch.autograd.grad(each(q, k, v, bias).sum(), (q, bias)) for each in (compiled, compute))
+    assert all(torch.equal(one, other) for one, other in zip(*grads, strict=True))
     sinks, text = SLOPES.clone().requires_grad_(), trace_scores(relative, causal).graph.line
     turned = [each.detach().transpose(1, 2).requires_grad_() for each in (q, k, v)]
     torch.library.opcheck(
-        torch.ops.cutepy.scored_attention.default, (*turned, sinks, [TABLE], [], text, [], 0.125, None, None, False)
+        torch.ops.cutepy.scored_attention.default,
+        (*turned, sinks, [TABLE.clone().requires_grad_()], [], text, [], 0.125, None, None, False),
     )
 
 
@@ -361,7 +363,147 @@ def test_tensors_without_elements():
     assert torch.equal(lse, sinks.view(1, HEADS, 1).expand(1, HEADS, QUERIES))
 
 
+@pytest.mark.parametrize(
+    "score",
+    [
+        lambda s, b, h, i, j, bias: s * (bias * 2.0)[h],
+        lambda s, b, h, i, j, bias: s + bias[h % bias.shape[0]],
+        lambda s, b, h, i, j, bias: s + bias[0],
+    ],
+)
+def test_a_computation_of_an_operand_itself_is_refused(score):
+    """A trace serves all operands of a kind, so that it knows neither values nor extents."""
+    turned = (each.transpose(1, 2) for each in tensors())
+    with pytest.raises(EpilogueError, match="pass the result as an operand"):
+        attention(*turned, score=score, operands={"bias": SLOPES})
+
+
 LEARNED = torch.zeros(HEADS, requires_grad=True)
+
+
+def learned(s, b, h, i, j, bias, slopes, factor):
+    """Read places of each kind: of a score, a query, a key, a head, and one for all; twice, and from the end."""
+    return torch.tanh(s * factor + bias[h, i - j]) * slopes[h] + bias[h, i] - slopes[j % 2] * j * 0.01
+
+
+def check_learned(
+    options, tables, *, head=64, dtype=torch.bfloat16, queries=QUERIES, keys=KEYS, simulated=True, loose=1.0
+):
+    """Compare gradients of tables, and of q, k and v, with float64."""
+    q, k, v = tensors(dtype, queries=queries, keys=keys, head=head)
+    given = {name: each.clone().requires_grad_() for name, each in tables.items()}
+    leaves = [each.requires_grad_() for each in (q, k, v)]
+
+    def run():
+        turned = (each.transpose(1, 2) for each in leaves)
+        o = attention(*turned, operands=given, **options).transpose(1, 2)
+        do = torch.randn_like(o)
+        return do, torch.autograd.grad(o, (*leaves, *given.values()), do)
+
+    if simulated:
+        with cutepy.simulate(sanitize=True, allow={"spilled-registers": "the function has much to compute"}) as found:
+            do, grads = run()
+        assert not found.hazards
+    else:
+        do, grads = run()
+    wide = [each.detach().double().requires_grad_() for each in leaves]
+    wide_tables = {name: each.detach().double().requires_grad_() for name, each in given.items()}
+    places = torch.meshgrid(torch.arange(1), *(torch.arange(n) for n in (HEADS, queries, keys)), indexing="ij")
+    scores = wide[0] @ wide[1].repeat_interleave(HEADS, 1).mT * head**-0.5
+    score = options["score"](scores, *places, **wide_tables)
+    seen = options["mask"](*places) if "mask" in options else torch.ones(score.shape, dtype=torch.bool)
+    p = torch.nan_to_num(torch.softmax(score.masked_fill(~seen, -math.inf), -1))
+    o = p @ wide[2].repeat_interleave(HEADS, 1)
+    wanted = torch.autograd.grad(o, (*wide, *wide_tables.values()), do.double())
+    for n, (grad, want, of) in enumerate(zip(grads, wanted, (*leaves, *given.values()), strict=True)):
+        assert grad.dtype == of.dtype
+        # Sums of dS over a row cancel, and what O was rounded by stays: it is in each difference dP - sum(O * dO).
+        assert apart(grad, want) < (2 if n < 3 else 4) * ROUNDOFF[dtype] * loose
+
+
+TABLES = {
+    "bias": torch.randn(HEADS, QUERIES + KEYS, generator=torch.Generator().manual_seed(1)),
+    "slopes": torch.tensor([0.5, 0.25], dtype=torch.float64),
+    "factor": torch.tensor(0.7),
+}
+
+
+@pytest.mark.first(2)
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("head", "dtype", "extents", "mask"),
+    [
+        (64, torch.bfloat16, (QUERIES, KEYS), None),
+        (64, torch.float16, (40, 30), documents),
+        (128, torch.bfloat16, (QUERIES, KEYS), causal),
+        (192, torch.bfloat16, (QUERIES, KEYS), None),
+    ],
+)
+def test_gradients_of_tensors_that_functions_use(head, dtype, extents, mask):
+    options = {"score": learned} | ({} if mask is None else {"mask": mask})
+    check_learned(options, TABLES, head=head, dtype=dtype, queries=extents[0], keys=extents[1])
+
+
+@pytest.mark.deep
+@settings(max_examples=6, deadline=None)
+@given(st.data())
+def test_gradients_of_tensors_in_any_composition(data):
+    leaves = st.sampled_from(
+        [
+            lambda s, b, h, i, j, bias, slopes, factor: s * factor,
+            lambda s, b, h, i, j, bias, slopes, factor: s + bias[h, i - j],
+            lambda s, b, h, i, j, bias, slopes, factor: bias[h, j] * slopes[i % 2],
+            lambda s, b, h, i, j, bias, slopes, factor: s - slopes[h] * (i - j).abs() * 0.1,
+        ]
+    )
+    joins = st.sampled_from([torch.add, torch.sub, torch.maximum, lambda x, y: torch.tanh(x) * y])
+    join, one, other = data.draw(joins), data.draw(leaves), data.draw(leaves)
+
+    def score(s, b, h, i, j, bias, slopes, factor):
+        given = s, b, h, i, j, bias, slopes, factor
+        return join(one(*given), other(*given)) + s * 0.0 * factor * bias[h, i] * slopes[h]
+
+    options = {"score": score} | data.draw(st.sampled_from([{}, {"mask": documents}, {"mask": causal}]))
+    extents = {"queries": data.draw(st.integers(1, QUERIES)), "keys": data.draw(st.integers(1, KEYS))}
+    check_learned(options, TABLES, head=data.draw(st.sampled_from([64, 96, 192])), **extents, loose=2.0)
+
+
+def test_gradients_of_tensors_in_plain_torch():
+    check_learned({"score": learned, "mask": documents}, TABLES, simulated=False)
+
+
+@pytest.mark.first(1)
+@pytest.mark.integration
+@pytest.mark.parametrize("head", [64, 128, 256])
+@pytest.mark.parametrize("score", [relative, alibi(SLOPES), lambda s, b, h, i, j: s * SLOPES[h]])
+def test_kernels_of_gradients_of_tensors_do_not_spill(score, head):
+    scoring = replace(functions(score), derived=("t0",))
+    config = choose_backward("bfloat16", head, head, left=False, right=True, scoring=scoring)
+    assert compile_backward(config).resources[0].spill_store_bytes == 0
+
+
+def test_gradients_of_a_relative_bias_and_none_of_masks():
+    q, k, v = tensors(queries=40, keys=30)
+    bias, shown = torch.zeros(HEADS, 70, requires_grad=True), torch.ones(HEADS, requires_grad=True)
+    blocks = block_mask(lambda b, h, i, j: (i >= j) & (shown[h] > 0), 40, 30, heads=HEADS, device="cpu")
+
+    def run():
+        o = flex_attention(q, k, v, lambda s, b, h, i, j: s + bias[h, i - j + 30], blocks, enable_gqa=True)
+        return torch.autograd.grad(o, (bias, shown), torch.ones_like(o), allow_unused=True)
+
+    with cutepy.simulate(sanitize=True) as found:
+        of_bias, of_shown = run()
+    assert not found.hazards
+    assert of_shown is None
+    wanted, _ = run()
+    # With a dO of ones dP is the sum of V's row, and the gradient a sum of differences of that.
+    assert apart(of_bias, wanted) < 4 * ROUNDOFF[q.dtype]
+    assert not of_bias[:, :30].any()
+    turned = (each.transpose(1, 2) for each in (q, k, v))
+    with cutepy.simulate():
+        o = attention(*turned, score=lambda s, b, h, i, j: s * shown[h], deterministic=True)
+        with pytest.raises(NotImplementedError, match="score function uses are not deterministic"):
+            o.sum().backward()
 
 
 @pytest.mark.parametrize(
@@ -374,7 +516,6 @@ LEARNED = torch.zeros(HEADS, requires_grad=True)
         ({"alibi_slopes": torch.zeros(1)}, ValueError, "the head in dimension 0"),
         ({"mask": lambda b, h, i, j: i - j}, EpilogueError, "compare"),
         ({"mask": lambda b, h, i, j: DOCUMENTS[0, :9][i] > j}, ValueError, "the query in dimension 0"),
-        ({"score": lambda s, b, h, i, j: s * LEARNED[h]}, NotImplementedError, "requires grad"),
         ({"operands": {"bias": SLOPES}}, EpilogueError, "bias is read by neither"),
         ({"block_mask": block_mask(causal, 64, KEYS, device="cpu")}, ValueError, "70 queries and 130 keys"),
         ({"block_mask": block_mask(causal, QUERIES, KEYS, device="cpu"), "causal": True}, ValueError, "all that hides"),

@@ -150,6 +150,44 @@ def test_sequences(case, options, simulated):
     check_sequences(*LENGTHS, case, simulated=simulated, **options)
 
 
+def learned(s, b, h, i, j, queries, keys, bias, slopes):
+    return s * slopes[b, h] + bias[h, i - j + keys] * 0.5
+
+
+@pytest.mark.parametrize("simulated", [pytest.param(True, marks=pytest.mark.integration), False])
+def test_gradients_of_tensors_that_functions_of_sequences_use(simulated):
+    """Sequences that no query or no key has, and tokens that no sequence has, add nothing."""
+    q_lengths, k_lengths = LENGTHS
+    torch.manual_seed(3)
+    q, k = torch.randn(106, HEADS, 64).bfloat16(), torch.randn(180, KV_HEADS, 64).bfloat16()
+    bounds = bounds_of(q_lengths), bounds_of(k_lengths)
+    given = {"bias": TABLE[0].clone().requires_grad_(), "slopes": (SLOPES + 0.5).half().requires_grad_()}
+
+    def run():
+        o = attention_varlen(
+            *(q, k, k), cu_seqlens_q=bounds[0], cu_seqlens_k=bounds[1], causal=True, score=learned, operands=given
+        )
+        do = torch.randn_like(o)
+        return do, torch.autograd.grad(o, [*given.values()], do)
+
+    if simulated:
+        with cutepy.simulate(sanitize=True) as found:
+            do, grads = run()
+        assert not found.hazards
+    else:
+        do, grads = run()
+    wide = {name: each.detach().double().requires_grad_() for name, each in given.items()}
+    score, sinks = functools.partial(learned, **wide), torch.full((HEADS,), -math.inf).double()
+    total = 0.0
+    for n, (rows, keys) in enumerate(zip(*(itertools.pairwise(each.tolist()) for each in bounds), strict=True)):
+        of_each = (each[slice(*part)].double() for each, part in ((q, rows), (k, keys), (k, keys)))
+        one, _ = computed(*of_each, n, score, None, sinks, causal=True)
+        total = total + (one * do[slice(*rows)].double()).sum()
+    for grad, want, of in zip(grads, torch.autograd.grad(total, [*wide.values()]), given.values(), strict=True):
+        assert grad.dtype == of.dtype
+        assert apart(grad, want.nan_to_num()) < 4 * ROUNDOFF[q.dtype]  # of sums that cancel, as of dense scores
+
+
 @pytest.mark.deep
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
@@ -285,7 +323,8 @@ def test_torch_compiles_and_checks_them():
     table = torch.tensor([[0, 1], [1, 1]], dtype=torch.int32)
     how = sinks, [TABLE], text
     opcheck = functools.partial(torch.library.opcheck, torch.ops.cutepy.attention_varlen.default)
-    opcheck((q, k, k, bounds, of_keys, None, None, None, *how, 0, 5, 16, 0.25, None, 0, True))
+    tables = [TABLE.clone().requires_grad_()]
+    opcheck((q, k, k, bounds, of_keys, None, None, None, sinks, tables, text, 0, 5, 16, 0.25, None, 0, True))
     rows = q.detach(), k[:16], k[:16]
     opcheck((*rows, bounds, None, None, lengths, table, sinks.detach(), *how[1:], 8, 5, 16, 0.25, None, 0, False))
     torch.library.opcheck(
@@ -336,5 +375,8 @@ def test_gradients_that_are_refused():
     with refuses(NotImplementedError):
         attention_varlen(q, k, k, **PAGES, seqused_k=USED).sum().backward()
     table = torch.zeros(HEADS, requires_grad=True)
-    with refuses(NotImplementedError):
-        attention_varlen(q, q, q, cu_seqlens_q=BOUNDS, cu_seqlens_k=BOUNDS, score=lambda s, b, h, i, j: s * table[h])
+    lengths = {"cu_seqlens_q": BOUNDS, "cu_seqlens_k": BOUNDS}
+    with cutepy.simulate():
+        o = attention_varlen(q, q, q, **lengths, score=lambda s, b, h, i, j: s * table[h], deterministic=True)
+        with refuses(NotImplementedError):
+            o.sum().backward()

@@ -26,6 +26,7 @@ from cutepy.device.rules.clusters import (
     check_turns as check_turns,
     check_worker as check_worker,
 )
+from cutepy.device.rules.dequantising import SCALED_COLUMNS as SCALED_COLUMNS, quantised_tile as quantised_tile
 from cutepy.device.rules.launches import (
     check_buffer as check_buffer,
     check_cluster as check_cluster,
@@ -107,9 +108,11 @@ from cutepy.device.rules.tiles import (
     check_ring_stages as check_ring_stages,
     check_room as check_room,
     check_smem as check_smem,
+    check_stacked as check_stacked,
     check_stages as check_stages,
     check_subtile as check_subtile,
     check_subtile_columns as check_subtile_columns,
+    check_whole_columns as check_whole_columns,
     longest_sum as longest_sum,
     multiplied_columns as multiplied_columns,
     staged_columns as staged_columns,

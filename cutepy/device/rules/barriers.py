@@ -126,7 +126,7 @@ def check_slots(slots: int, count: int) -> None:
     Raises
     ------
     ValueError
-        If it is smaller: values would be written to the region behind it.
+        If it is smaller: values would be written to the region after it.
 
     Examples
     --------

@@ -96,14 +96,15 @@ def check_threads(needed: int, threads: int | None) -> None:
 
 
 def check_readers(consumer_warps: int, readers: int, threads: int | None) -> None:
-    """Check the number of consumer warps of a ring, where MMAs of `readers` threads read its stages.
+    """Check the number of consumer warps of a ring whose stages are read by an MMA of `readers` threads.
 
-    Others may read them too, as a second warpgroup that has MMAs of its own.
+    Other warps may read the stages too, such as a second warpgroup with an MMA of its own.
 
     Raises
     ------
     ValueError
-        If it waits for fewer, and TMA overwrites what is read, or for more than the CTA has, and for ever.
+        If `consumer_warps` is below the warps of the MMA, so that TMA overwrites a stage that is still read; or above
+        the warps of the CTA, so that the producer waits for ever.
 
     Examples
     --------
@@ -132,7 +133,8 @@ def check_warpgroups(first: int, count: int, threads: int | None) -> None:
     Raises
     ------
     ValueError
-        If not: an instruction of a warpgroup would wait for threads that never come, or have them of two.
+        If not: an instruction of a warpgroup would wait for threads that never come, or take threads of two
+        warpgroups.
 
     Examples
     --------

@@ -50,9 +50,10 @@ def row_offsets(tile_m: int, warpgroups: int, rows: int) -> tuple[int, ...]:
 
 
 def column_offsets(tile_n: int, rows: int) -> tuple[int, ...]:
-    """Return the columns of a tile whose scales a thread holds, relative to its first, or the tile's for blocks.
+    """Return the columns of a tile whose scales a thread holds.
 
-    `rows` of B, as of `row_offsets`.
+    `rows` is the number of rows of B, columns of the tile, that share a scale: 1, 128, or 0 where there are no scales.
+    Columns count from the thread's first; where 128 share a scale, from the tile's first.
 
     Examples
     --------

@@ -9,7 +9,7 @@ def check_tickets(slots: int, readers: int, ctas: int) -> None:
     Raises
     ------
     ValueError
-        If nothing could be handed on, nobody would free a slot, or there is no such cluster.
+        If a ticket has no slot or no reader, or there is no such cluster.
 
     Examples
     --------

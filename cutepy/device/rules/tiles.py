@@ -61,9 +61,9 @@ def longest_sum(a_dtype: str, b_dtype: str) -> int:
 
 
 def wgmma_tiling(
-    a_dtype: str, b_dtype: str, tile_n: int, warpgroups: int, *, a_in_registers: bool = False
+    a_dtype: str, b_dtype: str, tile_n: int, warpgroups: int | tuple[int, int], *, a_in_registers: bool = False
 ) -> sm90.TiledMMA:
-    """Tile wgmma atoms 64 x `tile_n` x (32 bytes of K), one for each warpgroup, above one another.
+    """Tile wgmma atoms 64 x `tile_n` x (32 bytes of K), one for each warpgroup, along M, or along M and N.
 
     They sum in fp32, and products of integers in s32, which saturates.
 
@@ -71,6 +71,8 @@ def wgmma_tiling(
     ----------
     a_dtype, b_dtype : str
         Torch's names; float32 is multiplied as tf32.
+    warpgroups : int or (int, int)
+        Along M, one above another; or along M and N. An atom has `tile_n` columns, whatever their number.
     a_in_registers : bool
         True if A comes from registers (RS), not from shared memory (SS).
 
@@ -85,6 +87,8 @@ def wgmma_tiling(
     --------
     >>> print(wgmma_tiling("float16", "float16", 256, 2))
     TiledMMA(SM90_64x256x16_F32F16F16_SS, (2,1,1):(1,0,0), <_,_,_>)
+    >>> wgmma_tiling("float16", "float16", 256, (1, 2)).tile_shape
+    (64, 512, 16)
     >>> wgmma_tiling("float32", "float32", 128, 1).traits.name, wgmma_tiling("int8", "uint8", 128, 1).traits.name
     ('SM90_64x128x8_F32TF32TF32_SS_TN', 'SM90_64x128x32_S32S8U8_SS_TN_SATURATE')
     """
@@ -97,7 +101,8 @@ def wgmma_tiling(
             (a_dtype, b_dtype),
             f"wgmma multiplies {', '.join(WGMMA_DTYPES)}, and no {refused[0]}{parts}",
         )
-    if warpgroups < 1:
+    along_m, along_n = (warpgroups, 1) if isinstance(warpgroups, int) else warpgroups
+    if min(along_m, along_n) < 1:
         raise ValueError(f"MMAs need 1 warpgroup or more, got {warpgroups}")
     bits = DTYPES[a_dtype].bits
     a, b = (_MULTIPLIED_AS.get(dtype, DTYPES[dtype].ptx).upper() for dtype in (a_dtype, b_dtype))
@@ -105,7 +110,7 @@ def wgmma_tiling(
     source, suffix = "RS" if a_in_registers else "SS", "" if bits == 16 else "_TN"
     suffix += "_SATURATE" if sums == "S32" else ""
     atom = f"SM90_{arch.WGMMA_M}x{tile_n}x{256 // bits}_{sums}{a}{b}_{source}{suffix}"
-    return sm90.TiledMMA(sm90.wgmma_traits(atom), Layout((warpgroups, 1, 1)))
+    return sm90.TiledMMA(sm90.wgmma_traits(atom), Layout((along_m, along_n, 1)))
 
 
 def staged_columns(tile_n: int, bits: int, mn_major: bool, cluster_m: int = 1) -> int:
@@ -138,8 +143,8 @@ def multiplied_columns(staged: int, mma_n: int, major: str) -> int:
     return mma_n if staged == staged_columns(mma_n, 16, major == "MN") else staged
 
 
-def check_stages(a: tuple[int, int], b: tuple[int, int], mma: tuple[int, int, int], b_major: str = "K") -> None:
-    """Check tiles (M, K) of A and (N, K) of B against MMAs of `mma` (M, N, K).
+def check_stages(a: tuple[int, int], b: tuple[int, int], mma: tuple[int, int, int]) -> None:
+    """Check tiles (M, K) of A and (N, K) of B, of the columns that are multiplied, against MMAs of `mma` (M, N, K).
 
     Raises
     ------
@@ -151,7 +156,6 @@ def check_stages(a: tuple[int, int], b: tuple[int, int], mma: tuple[int, int, in
     >>> check_stages((128, 64), (256, 64), (128, 256, 16))
     """
     (m, k), (n, b_k) = a, b
-    n = multiplied_columns(n, mma[1], b_major)
     if k != b_k:
         raise ValueError(f"a stage of A and one of B must have the same extent along K, got {k} and {b_k}")
     for name, extent, unit in (("M", m, mma[0]), ("N", n, mma[1]), ("K", k, mma[2])):
@@ -178,8 +182,44 @@ def check_ring_stages(a: int, b: int, ring: int) -> None:
         raise ValueError(f"A and B must have the {ring} stages of their ring, got {a} and {b}")
 
 
+def check_whole_columns(tile_columns: int, columns: int, along_n: int) -> None:
+    """Check subtiles of warpgroups that lie along N, so many of them: each has columns of its own of every subtile.
+
+    Raises
+    ------
+    ValueError
+        If subtiles have not all columns of the tile: one warpgroup would have none of some.
+
+    Examples
+    --------
+    >>> check_whole_columns(512, 512, 2), check_whole_columns(512, 32, 1)
+    (None, None)
+    """
+    if along_n > 1 and columns != tile_columns:
+        raise ValueError(
+            f"a subtile of accumulators of {along_n} warpgroups along N must have all {tile_columns} columns of the "
+            f"tile, got {columns}"
+        )
+
+
+def check_stacked(block: str, along_n: int) -> None:
+    """Check that a block's warpgroups lie one above another, along M.
+
+    Raises
+    ------
+    ValueError
+        If some lie along N: it would take their columns for the first ones'.
+
+    Examples
+    --------
+    >>> check_stacked("a promoted loop", 1)
+    """
+    if along_n > 1:
+        raise ValueError(f"{block} takes warpgroups along M only, got {along_n} along N; use 1 along N")
+
+
 def check_subtile(rows: int, columns: int, warpgroups: int) -> None:
-    """Check the epilogue subtiles that `warpgroups` move between accumulators and shared memory.
+    """Check the epilogue subtiles that `warpgroups`, one above another, move between accumulators and shared memory.
 
     A warpgroup holds its 64 rows of all columns, columns after one another, and moves blocks of 16 rows by 8 columns.
 

@@ -76,8 +76,7 @@ class Candidates:
         self.choices = tuple(choices)
         self._own = own = Columns.of(self.choices)
         self.estimates = Estimator(self.choices, costs)
-        self._shared_m, self._shared_n = own.m * (own.cluster_m > 1), own.n * (own.cluster_n > 1)
-        self._long_bits = 2048 * own.k_spans * np.where(own.split_k > 1, own.split_k, 0)
+        self._least = np.array([choice.least for choice in self.choices], np.float64).T
         self._allowed: dict[tuple[object, ...], NDArray[np.bool_]] = {}
         powers = own.split_k, own.cluster_m, own.cluster_n
         logs = np.log([own.m, own.n, own.m * own.n])
@@ -98,7 +97,8 @@ class Candidates:
         rows = [(each.m, each.n, each.k * each.operand_bits, max(16, each.unit, each.n)) for each in problems]
         m, n, k_bits, columns = np.array(rows, np.float64).T[:, :, None]
         suits: NDArray[np.bool_] = (self._own.m < 2 * np.maximum(64, m)) & (self._own.n < 2 * columns)
-        suits &= (self._shared_m < m) & (self._shared_n < n) & (self._long_bits <= k_bits)
+        for extent, least in zip((m, n, k_bits), self._least, strict=True):
+            suits &= least <= extent
         count = np.ceil(n / self._across_n)
         wider = count == count.take(self._narrower, axis=1)
         for row, wide, problem in zip(suits, wider, problems, strict=True):
@@ -163,7 +163,7 @@ class Candidates:
         of_problems = np.array([_facts_of(each) for each in problems]).T.take(problem, axis=1)
         elements, a_bytes, b_bytes = of_problems[:3]
         swizzles = np.minimum(self._powers_within.take(row, axis=1) * (a_bytes, b_bytes), WIDEST_SWIZZLE_BYTES)
-        sixths, clusters, waves, ctas, steps = (each.take(places) for each in estimates)
+        sixths, clusters, waves, ctas, steps = (each.take(places) for each in estimates[:5])
         of_both = (
             *(np.log(sixths) / 6, np.ceil(waves) / waves, np.minimum(waves, 20), np.log(steps)),
             *(elements / (clusters * self._area.take(row)), ctas / gpu.sm_count),

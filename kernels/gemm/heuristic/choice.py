@@ -143,7 +143,7 @@ def choose(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, 
     >>> choose(half, 16, 8192, 8192).transposed, choose(half, 8192, 16, 8192).transposed
     (True, False)
     """
-    return Chosen(*_fitting(_straight_and_transposed(signature, (m, n, k, batch), gpu)))
+    return Chosen(*_fitting(straight_and_transposed(signature, (m, n, k, batch), gpu)))
 
 
 def chosen_us(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> float:
@@ -158,10 +158,10 @@ def chosen_us(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 
     10.0 10.0
     200.0 450.0
     """
-    return next(iter(_straight_and_transposed(signature, (m, n, k, batch), gpu))).expected_us
+    return next(iter(straight_and_transposed(signature, (m, n, k, batch), gpu))).expected_us
 
 
-class _Candidate(NamedTuple):
+class Candidate(NamedTuple):
     """A candidate for the product or its transpose, with its expected time."""
 
     expected_us: float
@@ -176,27 +176,37 @@ class _Candidate(NamedTuple):
         return self.choice.config(self.signature, self.k, self.strip)
 
 
-def _straight_and_transposed(
+def straight_and_transposed(
     signature: GemmSignature, mnk_batch: tuple[int, int, int, int], gpu: Gpu
-) -> Iterator[_Candidate]:
+) -> Iterator[Candidate]:
     """Return the candidates of a product and of its transpose, by expected time."""
+    return _candidates_of(ways_of(signature), mnk_batch, gpu)
+
+
+def ways_of(signature: GemmSignature) -> tuple[GemmSignature, ...]:
+    """Return the signatures that compute a product: its own, and that of the transposed product where there is one."""
     transposed = None if INVARIANCE.on and signature.graph.reductions else signature.transposed
-    return _candidates_of((signature,) if transposed is None else (signature, transposed), mnk_batch, gpu)
+    return (signature,) if transposed is None else (signature, transposed)
 
 
 def _candidates_of(
     signatures: tuple[GemmSignature, ...], mnk_batch: tuple[int, int, int, int], gpu: Gpu
-) -> Iterator[_Candidate]:
+) -> Iterator[Candidate]:
     """Return the candidates of a product with one signature and of its transpose with another, by expected time."""
+    problems, k = problems_of(signatures, mnk_batch), mnk_batch[2]
+    for expected, transposed, choice in _ranked(problems, gpu).each():
+        yield Candidate(expected, bool(transposed), signatures[transposed], choice, k, problems[transposed].strip)
+
+
+def problems_of(signatures: tuple[GemmSignature, ...], mnk_batch: tuple[int, int, int, int]) -> tuple[Extents, ...]:
+    """Describe a product with one signature, and its transpose with another, as the model takes them."""
     m, n, k, batch = mnk_batch
     check_extents(m, n, k, batch)
     extents = zip(signatures, ((m, n), (n, m)), (False, True), strict=False)
-    problems = tuple(extents_of(signature, *mn, k, batch, transposed) for signature, mn, transposed in extents)
-    for expected, transposed, choice in _ranked(problems, gpu).each():
-        yield _Candidate(expected, bool(transposed), signatures[transposed], choice, k, problems[transposed].strip)
+    return tuple(extents_of(signature, *mn, k, batch, transposed) for signature, mn, transposed in extents)
 
 
-def _fitting(candidates: Iterable[_Candidate]) -> tuple[bool, GemmConfig]:
+def _fitting(candidates: Iterable[Candidate]) -> tuple[bool, GemmConfig]:
     """Return the first candidate that a kernel exists for, and whether it is transposed."""
     refusal = "no tile width is a multiple of the epilogue's column groups"
     for candidate in candidates:
@@ -249,4 +259,4 @@ def strip_of(signature: GemmSignature, n: int) -> int:
     unit, k_spans = epilogue_unit(signature), 1 if signature.scale_rows is None else 2
     strips = (strip for strip in _STRIPS if strip % unit == 0 and strip < 2 * max(16, unit, n))
     smallest = ((strip, Choice(OutputTile(64, strip, k_spans), 1, 1)) for strip in strips)
-    return _fitting(_Candidate(0.0, False, signature, choice, 0, strip) for strip, choice in smallest)[1].epi_n
+    return _fitting(Candidate(0.0, False, signature, choice, 0, strip) for strip, choice in smallest)[1].epi_n

@@ -1,6 +1,9 @@
-"""Evaluate the model of the kernel (`model`) for many choices and problems at once, in columns of a table."""
+"""Evaluate the model of the kernel (`model`) for many choices and problems at once, in columns of a table.
 
-from collections.abc import Sequence
+An exported library evaluates the same formula in C++: `cutepy.aot.symbols` has another `Arithmetic`.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +22,42 @@ from cutepy.kernels.gemm.heuristic.model import (
 from cutepy.layouts.sm90 import arch
 
 Array = NDArray[np.float64]
+
+
+def _sixth(times: Array) -> Array:
+    """Return sixth powers: the sixth root of their sum is a smooth maximum of times that overlap."""
+    squares = times * times
+    return squares * squares * squares
+
+
+def root(sixths: Array) -> Array:
+    """Return sixth roots."""
+    roots: Array = np.cbrt(np.sqrt(sixths))
+    return roots
+
+
+class Arithmetic(NamedTuple):
+    """Elementwise functions of the formula, beside the operators.
+
+    Attributes
+    ----------
+    dtype : type
+        Elements of arrays of extents.
+    minimum, maximum : callable
+        Of two arrays.
+    ceil, sixth, root : callable
+        The next integer; the sixth power; the sixth root.
+    """
+
+    dtype: type
+    minimum: Callable[..., Array]
+    maximum: Callable[..., Array]
+    ceil: Callable[[Array], Array]
+    sixth: Callable[[Array], Array]
+    root: Callable[[Array], Array]
+
+
+NUMPY = Arithmetic(np.float64, np.minimum, np.maximum, np.ceil, _sixth, root)
 
 
 class Columns(NamedTuple):
@@ -60,6 +99,10 @@ class Estimates(NamedTuple):
         CTAs that run at a time.
     steps : float array
         K steps of a CTA.
+    memory : float array
+        The microseconds that the device's memory takes.
+    loads : dict of str to float array
+        The microseconds of a K step's loads, by the resource.
     """
 
     sixths: Array
@@ -67,6 +110,8 @@ class Estimates(NamedTuple):
     waves: Array
     ctas: Array
     steps: Array
+    memory: Array
+    loads: dict[str, Array]
 
     @property
     def us(self) -> Array:
@@ -81,13 +126,15 @@ class Estimator:
         own = Columns.of(choices)
         self._own, self._costs = own, costs
         self._across_m, self._across_n = own.m * own.cluster_m, own.n * own.cluster_n
-        self._cluster = own.cluster_m * own.cluster_n * own.split_k
-        self._resident: dict[int, Array] = {}
+        self._cluster = (own.cluster_m * own.cluster_n * own.split_k).astype(np.int64)
+        self._fillable = np.array([rules.FILLABLE_SMS[int(size)] for size in self._cluster])
         self._step_bits = 1024 * own.k_spans * own.split_k
         self._know_steps()
         subtiles = np.array([[epilogue_columns(each.tile, k) for each in choices] for k in (SHORT_K + 1, SHORT_K)])
         self._subtiles = own.m * own.n / (64 * own.warpgroups * subtiles)
         self._stores: dict[tuple[bool, float], Array] = {}
+        elements = own.m * own.n * (1 - 1 / own.split_k)
+        self._exchange = costs.split * np.log2(own.split_k) + costs.split_element * elements
 
     def _know_steps(self) -> None:
         """Compute the parts of a K step's time that no problem changes."""
@@ -97,8 +144,9 @@ class Estimator:
         stage_bytes, exchange_bytes = span_bytes * (own.m + self._staged_n), 4 * own.m * own.n * (1 - 1 / own.split_k)
         room_bytes = arch.SMEM_BYTES_PER_CTA - EPILOGUE_BYTES - exchange_bytes
         stages = np.clip(room_bytes // stage_bytes, 2, 8)
-        spans, latency = costs.span * own.k_spans, costs.latency / (stages - 1)
-        self._least = _sixth(spans) + _sixth(latency) + self._multiplied()
+        self._spans, self._latency = costs.span * own.k_spans, costs.latency / (stages - 1)
+        self._multiply = self._multiplied()
+        self._least = _sixth(self._spans) + _sixth(self._latency) + self._multiply
         self._row_from_l2, self._column_from_l2 = (
             costs.l2_byte * span_bytes / shared for shared in (own.cluster_n, own.cluster_m)
         )
@@ -125,59 +173,75 @@ class Estimator:
             elements, in_turns = own.m * own.n, own.consumers == 2
             store = costs.store + costs.subtile * self._subtiles[int(is_short)]
             store += (costs.store_element + costs.instruction * instructions) * elements
-            exchange = costs.split * np.log2(own.split_k) + costs.split_element * elements * (1 - 1 / own.split_k)
-            beside, after = _sixth(np.where(in_turns, store / 2, 0)), exchange + np.where(in_turns, 0, store)
+            beside, after = _sixth(np.where(in_turns, store / 2, 0)), self._exchange + np.where(in_turns, 0, store)
             at_last = costs.launch + costs.fill + np.where(in_turns, store, 0)
             self._stores[kind] = np.stack([beside, after, at_last])
         return self._stores[kind]
 
     def __call__(self, problems: Sequence[Extents], gpu: Gpu) -> Estimates:
         """Estimate the time of each choice for each problem."""
+        return self.estimate(problems, gpu.sm_count, gpu.memory_tbs)
+
+    def estimate(
+        self, problems: Sequence[Extents], sm_count: int, memory_tbs: float, arithmetic: Arithmetic = NUMPY
+    ) -> Estimates:
+        """Estimate the time of each choice for each problem, in numbers, or in symbols that become C++."""
+        dtype, minimum, maximum, ceil, sixth, root = arithmetic
         rows = [(each.m, each.n, each.k * each.operand_bits, each.batch, each.moved_bytes) for each in problems]
-        m, n, k_bits, batch, moved_bytes = np.array(rows, np.float64).T[:, :, None]
-        h200_bytes = moved_bytes * H200.memory_tbs / gpu.memory_tbs  # bytes that an H200 would move in the same time
-        stores = [self._stored(each.k <= SHORT_K, each.instructions) for each in problems]
+        m, n, k_bits, batch, moved_bytes = np.array(rows, dtype).T[:, :, None]
+        h200_bytes = moved_bytes * H200.memory_tbs / memory_tbs  # bytes that an H200 would move in the same time
+        stores = [self._stored(each.is_short, each.instructions) for each in problems]
         beside, after, at_last = np.stack(stores, axis=1)
         costs = self._costs
-        clusters = np.ceil(m / self._across_m) * np.ceil(n / self._across_n) * batch
-        resident = self._resident_in(gpu.sm_count)
-        waves, ctas = clusters / resident, np.minimum(clusters, resident) * self._cluster
-        steps = np.ceil(k_bits / self._step_bits)
-        multiply = self._steps_sixths(problems, m, n, ctas) * _sixth(steps)
-        wave = root(multiply + beside) + after
-        idle = np.where(ctas >= rules.FULL * gpu.sm_count, 0, costs.idle - costs.idle / gpu.sm_count * ctas)
+        clusters = ceil(m / self._across_m) * ceil(n / self._across_n) * batch
+        filled = sm_count * self._fillable // arch.SM_COUNT
+        resident = maximum(1, filled // self._cluster)
+        waves, ctas = clusters / resident, minimum(clusters, resident) * self._cluster
+        steps = ceil(k_bits / self._step_bits)
+        step = self._least[[int(each.column_scales) for each in problems], [int(each.widens_b) for each in problems]]
+        loads = self._loads(problems, m, n, ctas, minimum)
+        for load in loads.values():
+            step = step + sixth(load)
+        wave = root(step * sixth(steps) + beside) + after
+        idle = np.where(ctas >= rules.FULL * sm_count, 0, costs.idle - costs.idle / sm_count * ctas)
         memory = costs.launch + costs.memory + costs.memory_byte * h200_bytes * (1 + idle)
-        sixths = _sixth(np.ceil(waves) * wave + at_last) + _sixth(memory)
-        return Estimates(sixths, clusters, waves, ctas, steps)
+        sixths = sixth(ceil(waves) * wave + at_last) + sixth(memory)
+        return Estimates(sixths, clusters, waves, ctas, steps, memory, loads)
 
-    def _resident_in(self, sm_count: int) -> Array:
-        """Return the number of clusters that run at a time, at least 1."""
-        if sm_count not in self._resident:
-            filled = sm_count * np.array([rules.FILLABLE_SMS[int(size)] for size in self._cluster]) // arch.SM_COUNT
-            self._resident[sm_count] = np.maximum(1, filled // self._cluster)
-        return self._resident[sm_count]
+    def parts(self, problem: Extents, gpu: Gpu) -> dict[str, Array]:
+        """Return the parts of each choice's time for a problem: what a launch takes if nothing else does.
 
-    def _steps_sixths(self, problems: Sequence[Extents], m: Array, n: Array, ctas: Array) -> Array:
-        """Estimate the time of a CTA's K step, with so many CTAs resident: the sixth power of microseconds."""
+        Loads, MMAs and the device's memory work at the same time, and so do the epilogues of ping-pong.
+
+        Returns
+        -------
+        dict of str to float array, (choices,)
+            Microseconds, by the resource or the part of the kernel.
+        """
+        estimates = self([problem], gpu)
+        rounds = np.ceil(estimates.waves[0])
+        steps = rounds * estimates.steps[0]
+        beside, after, at_last = self._stored(problem.is_short, problem.instructions)
+        return {
+            "tensor cores": steps * root(self._multiply[int(problem.column_scales), 0]),
+            "step overhead": steps * self._spans,
+            "load latency": steps * self._latency[int(problem.widens_b)],
+            **{name: steps * load[0] for name, load in estimates.loads.items()},
+            "epilogue": rounds * (root(beside) + after - self._exchange),
+            "exchange of the split K": rounds * self._exchange,
+            "launch": at_last,
+            "device memory": estimates.memory[0],
+        }
+
+    def _loads(
+        self, problems: Sequence[Extents], m: Array, n: Array, ctas: Array, minimum: Callable[..., Array]
+    ) -> dict[str, Array]:
+        """Estimate the loads of a CTA's K step, with so many CTAs resident: microseconds, by the resource."""
         kinds = [int(each.widens_b) for each in problems]
-        rows, columns = np.minimum(m, self._own.m), np.minimum(n, self._staged_n[kinds])
+        rows, columns = minimum(m, self._own.m), minimum(n, self._staged_n[kinds])
         from_l2 = ctas * (rows * self._row_from_l2 + columns * self._column_from_l2)
-        scaled = [int(each.column_scales) for each in problems]
-        filled = (rows + columns) * self._filled + self._empty[kinds]
-        sixths = self._least[scaled, kinds] + _sixth(from_l2) + _sixth(filled)
+        loads = {"L2 cache": from_l2, "shared memory": (rows + columns) * self._filled + self._empty[kinds]}
         if any(each.by_threads for each in problems):
             a_copies, b_copies = np.array([(each.a_copies, each.b_copies) for each in problems]).T[:, :, None]
-            sixths += _sixth(self._copied * (self._own.m * a_copies + self._own.n * b_copies))
-        return sixths
-
-
-def _sixth(times: Array) -> Array:
-    """Return sixth powers: the sixth root of their sum is a smooth maximum of times that overlap."""
-    squares = times * times
-    return squares * squares * squares
-
-
-def root(sixths: Array) -> Array:
-    """Return sixth roots."""
-    roots: Array = np.cbrt(np.sqrt(sixths))
-    return roots
+            loads["copies by threads"] = self._copied * (self._own.m * a_copies + self._own.n * b_copies)
+        return loads

@@ -55,7 +55,7 @@ class Costs:
         Loaded from L2 by all CTAs; into one SM; filled with zeros there, beyond the end of A or B; moved to or from
         device memory.
     memory, idle : float
-        Added to the last of these; the part of it that is lost where SMs are idle, times the part of these.
+        Latency of device memory, and the share of its time that is added where SMs are idle, by the share of these.
     store, store_element, subtile, instruction : float
         The epilogue of a tile; of each element of it; of each subtile; of an instruction for each element.
     split, split_element : float
@@ -144,6 +144,7 @@ class Extents(NamedTuple):
     loading thread for a byte of A and of B, 0 where TMA loads. `unit` is the multiple that the columns of a tile must
     be (`epilogue_unit`). `strip` is the width of subtiles where it is given, else 0. `instructions` are the epilogue's
     for each element of the accumulators. `column_scales` is True if promoted sums have a scale for each column.
+    `any_k` is True if one kernel serves each K, as of an exported library: its subtiles are those of a long K.
     """
 
     m: int
@@ -163,6 +164,12 @@ class Extents(NamedTuple):
     strip: int = 0
     instructions: float = 0.0
     column_scales: bool = False
+    any_k: bool = False
+
+    @property
+    def is_short(self) -> bool:
+        """True if the epilogue gets the shared memory that the ring doesn't need."""
+        return not self.any_k and self.k <= SHORT_K
 
     @property
     def by_threads(self) -> bool:
@@ -204,6 +211,17 @@ class Choice(NamedTuple):
     tile: OutputTile
     cluster_m: int
     cluster_n: int
+
+    @property
+    def least(self) -> tuple[int, int, int]:
+        """Smallest M, N and bits of a row of K that the choice suits.
+
+        CTAs of a cluster share an operand only where the product is larger than a tile. A split of K needs steps for
+        each part.
+        """
+        tile = self.tile
+        bits = 2048 * tile.k_spans * tile.split_k if tile.split_k > 1 else 1
+        return tile.m + 1 if self.cluster_m > 1 else 1, tile.n + 1 if self.cluster_n > 1 else 1, bits
 
     def config(self, signature: GemmSignature, k: int, strip: int = 0) -> GemmConfig:
         """Return the configuration, with subtiles of `strip` columns if that is given.

@@ -1,4 +1,4 @@
-"""What a test has called, and refusals by the name of an argument."""
+"""Recorded calls of a test, and refusals by an argument's name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Calls:
-    """How often cutepy's attention was called."""
+    """Count of the calls of cutepy's attention."""
 
     count = 0
 

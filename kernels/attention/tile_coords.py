@@ -59,13 +59,17 @@ class Place:
 
     @property
     def result(self):
-        """Head of results: those of a split come behind those of all splits before."""
+        """Head of results: those of a split come after those of all splits before."""
         return self.head if self.split is None else self.split.index * self.split.heads + self.head
+
+    @property
+    def sequence(self):
+        """Index in the batch, or of the sequence: one after the last for rows that no sequence has."""
+        return self.batch if self.queries is None else self.queries.group
 
     def scores(self, head=None) -> ScoresPlace:
         """Return the matrix of its scores, of `head` if that is another: of heads that share keys."""
-        sequence = self.batch if self.queries is None else self.queries.group
-        return ScoresPlace(sequence, self.head if head is None else head, self.band.queries, self.band.keys)
+        return ScoresPlace(self.sequence, self.head if head is None else head, self.band.queries, self.band.keys)
 
     def first_tile(self, tile: int):
         """Return the first tile of queries in tensors that have sequences in whole tiles."""
@@ -259,7 +263,7 @@ class RaggedByKeys(Ragged):
         """Return the place of a unit of work."""
         k = work.batch
         q = self.queries.of(k.group)
-        band = Band(q.length, k.length, self.left, self.right).turned()
+        band = Band(q.length, k.length, self.left, self.right).transposed()
         return Place(work.column, band, q[1:], k[1:], 0, q)
 
     @property

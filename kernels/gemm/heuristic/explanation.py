@@ -1,0 +1,171 @@
+"""Explanation of a choice: the best candidates of a problem, and the part of their time that decided."""
+
+from itertools import islice
+from typing import NamedTuple
+
+from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.gpu import H200, Gpu
+from cutepy.kernels.gemm.heuristic.choice import (
+    candidates,
+    problems_of,
+    select_config,
+    straight_and_transposed,
+    ways_of,
+)
+from cutepy.kernels.gemm.signature import GemmSignature
+
+COUNT = 10
+"""Candidates that an explanation lists."""
+_CONSIDERED = 100
+"""Candidates among which the model's own first is looked for: those that the trees correct, and some more."""
+
+
+class Explained(NamedTuple):
+    """A candidate of a problem, with its expected time.
+
+    Attributes
+    ----------
+    config : GemmConfig
+        The kernel.
+    transposed : bool
+        True if the kernel computes the transposed product.
+    expected_us : float
+        Expected microseconds, by which candidates are ordered: the model's, corrected by the trees.
+    model_us : float
+        The model's microseconds.
+    waves : float
+        Times that the clusters fill the GPU.
+    parts : dict of str to float
+        Parts of the model's time, each as if nothing else took time, in microseconds; many of them overlap.
+    """
+
+    config: GemmConfig
+    transposed: bool
+    expected_us: float
+    model_us: float
+    waves: float
+    parts: dict[str, float]
+
+    @property
+    def correction(self) -> float:
+        """The trees' correction: what they add to the model's time, as a part of it."""
+        return self.expected_us / self.model_us - 1
+
+    @property
+    def name(self) -> str:
+        """Name of the tile, such as `128x256x64 cluster 2x1`."""
+        config = self.config
+        text = f"{config.tile_m}x{config.tile_n}x{config.tile_k} cluster {config.cluster_m}x{config.cluster_n}"
+        text += " ping-pong" * (config.consumers > 1) + f" split {config.split_k}" * (config.split_k > 1)
+        return text + " transposed" * self.transposed
+
+    @property
+    def longest(self) -> str:
+        """Longest parts of the model's time, as text."""
+        ranked = sorted(self.parts.items(), key=lambda part: -part[1])[:2]
+        return ", ".join(f"{name} {us:.1f}" for name, us in ranked)
+
+
+class Explanation(NamedTuple):
+    """Why a configuration was chosen: as text, a table and a sentence.
+
+    Attributes
+    ----------
+    problem : str
+        Extents, types and SMs.
+    candidates : tuple of Explained
+        Best candidates, the chosen one first.
+    decided : str
+        The part of the model, or the trees' correction, that put the first before the others.
+    """
+
+    problem: str
+    candidates: tuple[Explained, ...]
+    decided: str
+
+    def __str__(self) -> str:
+        width = max(len(each.name) for each in self.candidates)
+        head = f"{'expected':>10}  {'model':>8}  {'trees':>6}  {'waves':>6}  {'tile':<{width}}  longest parts, us"
+        rows = [
+            f"{each.expected_us:7.1f} us  {each.model_us:8.1f}  {each.correction:+6.1%}  {each.waves:6.2f}  "
+            f"{each.name:<{width}}  {each.longest}"
+            for each in self.candidates
+        ]
+        return "\n".join([self.problem, head, *rows, f"decided by {self.decided}"])
+
+
+def explain_choice(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> Explanation:
+    """Print and return the ten best candidates of a problem, and what decided among them.
+
+    A candidate may compute the transposed product. `cutepy.ops.gemm` takes the first, but for a winner of `cutepy tune
+    gemm`, and for few rows, where `cutepy.kernels.gemv` may be faster.
+
+    Parameters
+    ----------
+    signature : GemmSignature
+        Types, majors and epilogue.
+    m, n, k : int
+        Extents, positive.
+    batch : int
+        Products of these extents.
+    gpu : Gpu
+        GPU that computes the product, an H200 by default.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `select_config` does.
+
+    Examples
+    --------
+    >>> half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+    >>> explanation = explain_choice(half, 4096, 4096, 4096)  # doctest: +ELLIPSIS
+    4096x4096x4096, float16 by float16 to float16, 132 SMs
+      expected     model   trees   waves  tile ...
+      ... us ... 128x256x64 cluster ...
+    decided by ...
+    >>> len(explanation.candidates), explanation.candidates[0].config.tile_n
+    (10, 256)
+    """
+    extents = m, n, k, batch
+    problems = problems_of(ways_of(signature), extents)
+    table = candidates(problems[0].table)
+    estimates, parts = table.estimates(problems, gpu), [table.estimates.parts(each, gpu) for each in problems]
+    found = []
+    for candidate in islice(straight_and_transposed(signature, extents, gpu), _CONSIDERED):
+        try:
+            config = candidate.config()
+        except ValueError:  # no kernel with this epilogue
+            continue
+        at = int(candidate.transposed), table.choices.index(candidate.choice)
+        of_parts = {name: float(us[at[1]]) for name, us in parts[at[0]].items() if us[at[1]] > 0}
+        model_us, waves = float(estimates.us[at]), float(estimates.waves[at])
+        found.append(Explained(config, candidate.transposed, candidate.expected_us, model_us, waves, of_parts))
+    if not found:
+        select_config(signature, m, n, k, batch=batch, gpu=gpu)  # its error tells why
+    types = f"{signature.a_dtype} by {signature.b_dtype} to {signature.out_dtype}"
+    title = f"{f'{batch} x ' * (batch > 1)}{m}x{n}x{k}, {types}, {gpu.sm_count} SMs"
+    explanation = Explanation(title, tuple(found[:COUNT]), _decided(found))
+    print(explanation)
+    return explanation
+
+
+def _decided(found: list[Explained]) -> str:
+    """Tell what put the first candidate before the others: a part of the model's time, or the trees."""
+    first, by_model = found[0], min(found, key=lambda each: each.model_us)
+    if by_model is not first:
+        ahead = first.model_us / by_model.model_us - 1
+        return (
+            f"the trees: the model alone prefers {by_model.name} by {ahead:.1%}; the trees add "
+            f"{by_model.correction:+.1%} to that, {first.correction:+.1%} to {first.name}"
+        )
+    if len(found) == 1:
+        return "the model: there is no other candidate"
+    following = found[1]
+    if following.model_us > first.model_us:
+        less = {name: us - first.parts.get(name, 0.0) for name, us in following.parts.items()}
+        name = max(less, key=less.__getitem__)
+        return f"the model: {name} {less[name]:.1f} us less than in the next candidate"
+    if following.expected_us > first.expected_us:
+        return f"the trees: to the next candidate, equal by the model, they add {following.correction:+.1%}"
+    return "the order of the table: the model expects as much of the next candidate"

@@ -1,0 +1,1 @@
+"""Kernels that compute rows: normalisations, softmax, losses; bound by the bandwidth of memory."""

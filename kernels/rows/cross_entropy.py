@@ -1,0 +1,204 @@
+"""Cross entropy of logits and labels, forward and backward (traced).
+
+Of a row x with label t, lse = log(sum(exp(x))) and weights w, of C classes:
+loss = (1 - smoothing) w_t (lse - x_t) + smoothing / C sum_c w_c (lse - x_c) + z lse^2.
+"""
+
+import math
+
+import cutlass
+import cutlass.cute as cute
+from cuda.bindings.driver import CUstream
+from cutlass import Float32, Int32, Int64
+
+from cutepy.device import reduce, rules
+from cutepy.device.global_copies import make_row_vectors
+from cutepy.device.held_rows import make_held_rows, make_parted_rows
+from cutepy.device.overlap import follow_launch
+from cutepy.device.primitives import select
+from cutepy.kernels.rows.config import CrossEntropyConfig
+from cutepy.kernels.rows.softmax import combine, exp, subtract_largest
+
+BARRIERS = rules.named_barriers(rows=1)
+
+
+@cute.jit
+def read_label(targets: cute.Tensor, row, columns, ignore_index):
+    """Return a row's label, `columns` if it is none of the classes, and whether the row counts."""
+    target = Int64(ignore_index)
+    if row < cute.size(targets):
+        target = targets[row].to(Int64)
+    counts = target != Int64(ignore_index)
+    inside = counts & (target >= 0) & (target < Int64(columns))
+    return Int32(select(inside, target.to(Int32), Int32(columns))), counts
+
+
+def element(tensor: cute.Tensor, row, column):
+    """Load one element of a row as fp32; 0 beyond the last row or column."""
+    return make_row_vectors(tensor, 1).load(row, column)[0].to(Float32)
+
+
+class CrossEntropy:
+    """Cross entropy of one configuration, forward: a callable that the DSL compiles."""
+
+    def __init__(self, config: CrossEntropyConfig):
+        self.config = config
+
+    @cute.jit
+    def __call__(
+        self,
+        logits: cute.Tensor,
+        targets: cute.Tensor,
+        weight: cute.Tensor | None,
+        losses: cute.Tensor,
+        lse: cute.Tensor,
+        ignore_index: Int32,
+        smoothing: Float32,
+        z: Float32,
+        stream: CUstream,
+    ):
+        """Launch on logits (rows, columns), targets, losses, lse (rows,) and weight (columns,)."""
+        tiling = self.config.tiling
+        name = f"cutepy_cross_entropy_{tiling.name}"
+        self.kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
+        groups = cute.ceil_div(cute.size(logits, mode=[0]), tiling.rows)
+        self.kernel(logits, targets, weight, losses, lse, ignore_index, smoothing, z).launch(
+            grid=(groups * tiling.ctas, 1, 1),
+            block=(tiling.cta, 1, 1),
+            cluster=(tiling.ctas, 1, 1) if tiling.ctas > 1 else None,
+            stream=stream,
+            use_pdl=True,
+        )
+
+    @cute.kernel
+    def kernel(
+        self,
+        logits: cute.Tensor,
+        targets: cute.Tensor,
+        weight: cute.Tensor | None,
+        losses: cute.Tensor,
+        lse: cute.Tensor,
+        ignore_index: Int32,
+        smoothing: Float32,
+        z: Float32,
+    ):
+        """Compute the losses of a CTA's rows."""
+        config, tiling = self.config, self.config.tiling
+        rows = make_held_rows(tiling, BARRIERS["rows"])
+        columns = cute.size(logits, mode=[1])
+        row = cute.arch.block_idx()[0] // tiling.ctas * tiling.rows + rows.group
+        follow_launch(True)
+        label, counts = read_label(targets, row, columns, ignore_index)
+        own = element(logits, row, label)
+        held = rows.load(make_row_vectors(logits, tiling.elems), row, streams=True)
+        factor, weights, smooth = Float32(1.0), Float32(columns), Float32(0.0)
+        if cutlass.const_expr(weight is not None):
+            factor = element(weight, 0, label)
+        if cutlass.const_expr(config.smooths):
+            if cutlass.const_expr(weight is not None):
+                each = rows.load(make_row_vectors(weight, tiling.elems), 0)
+                weights = combine(rows, lambda *at: each[at], reduce.add)
+                smooth = combine(rows, lambda *at: each[at] * held[at], reduce.add)
+            else:
+                smooth = combine(rows, lambda *at: held[at], reduce.add)
+        largest = subtract_largest(rows, held, columns)
+        total = largest + cute.math.log(combine(rows, lambda *at: exp(held[at]), reduce.add))
+        if row < cute.size(logits, mode=[0]) and rows.thread == 0 and rows.rank == 0:
+            loss = factor * (total - own)
+            if cutlass.const_expr(config.smooths):
+                loss = (1.0 - smoothing) * loss + smoothing / columns * (weights * total - smooth)
+            if cutlass.const_expr(config.adds_z):
+                loss = loss + z * total * total
+            loss = select(label < columns, loss, Float32(math.nan))
+            losses[row] = select(counts, loss, Float32(0.0))
+            lse[row] = total
+
+
+class CrossEntropyBackward:
+    """Gradient of a cross entropy of one configuration: a callable that the DSL compiles.
+
+    dx = dloss (p ((1 - smoothing) w_t + smoothing / C sum(w) + 2 z lse) - (1 - smoothing) w_t [c = t] - smoothing / C
+    w), with p = exp(x - lse); zeros for rows that don't count. Each thread reads what it writes, which may be x itself.
+    """
+
+    def __init__(self, config: CrossEntropyConfig):
+        self.config = config
+
+    @cute.jit
+    def __call__(
+        self,
+        dlosses: cute.Tensor,
+        logits: cute.Tensor,
+        targets: cute.Tensor,
+        weight: cute.Tensor | None,
+        lse: cute.Tensor,
+        dlogits: cute.Tensor,
+        ignore_index: Int32,
+        smoothing: Float32,
+        z: Float32,
+        stream: CUstream,
+    ):
+        """Launch on tensors as of `CrossEntropy`; dlogits as logits, dlosses as losses."""
+        tiling = self.config.tiling
+        name = f"cutepy_cross_entropy_backward_{tiling.name}"
+        self.kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
+        groups = cute.ceil_div(cute.size(logits, mode=[0]), tiling.rows)
+        self.kernel(dlosses, logits, targets, weight, lse, dlogits, ignore_index, smoothing, z).launch(
+            grid=(groups * tiling.ctas, 1, 1),
+            block=(tiling.cta, 1, 1),
+            cluster=(tiling.ctas, 1, 1) if self.config.smooths and weight is not None and tiling.ctas > 1 else None,
+            stream=stream,
+            use_pdl=True,
+        )
+
+    @cute.kernel
+    def kernel(
+        self,
+        dlosses: cute.Tensor,
+        logits: cute.Tensor,
+        targets: cute.Tensor,
+        weight: cute.Tensor | None,
+        lse: cute.Tensor,
+        dlogits: cute.Tensor,
+        ignore_index: Int32,
+        smoothing: Float32,
+        z: Float32,
+    ):
+        """Compute the gradients of a CTA's rows."""
+        config, tiling = self.config, self.config.tiling
+        reduces = config.smooths and weight is not None
+        rows = make_held_rows(tiling, BARRIERS["rows"]) if reduces else make_parted_rows(tiling)
+        count, columns = cute.size(logits, mode=[0]), cute.size(logits, mode=[1])
+        row = cute.arch.block_idx()[0] // tiling.ctas * tiling.rows + rows.group
+        follow_launch(True)
+        label, counts = read_label(targets, row, columns, ignore_index)
+        # Rows that don't count aren't read: their elements are zeros, and so are all factors.
+        held = rows.load(make_row_vectors(logits, tiling.elems), select(counts, row, Int32(count)), streams=True)
+        total, grad = Float32(0.0), Float32(0.0)
+        if counts:
+            total, grad = lse[row], dlosses[row]
+        of_label, of_sum = grad, grad
+        if cutlass.const_expr(weight is not None):
+            of_label = of_label * element(weight, 0, label)
+            of_sum = of_label
+        if cutlass.const_expr(config.smooths):
+            smooth = smoothing / columns * grad
+            of_label = (1.0 - smoothing) * of_label
+            of_sum = of_label + smoothing * grad
+            if cutlass.const_expr(weight is not None):
+                weights = rows.load(make_row_vectors(weight, tiling.elems), 0)
+                of_sum = of_label + smooth * rows.total(weights)
+        if cutlass.const_expr(config.adds_z):
+            of_sum = of_sum + 2.0 * z * total * grad
+        of_sum = select(counts & (label == columns), Float32(math.nan), of_sum)
+        held.store(exp(held.load() - total) * of_sum)
+        if cutlass.const_expr(config.smooths):
+            if cutlass.const_expr(weight is not None):
+                held.store(held.load() - weights.load() * smooth)
+            else:
+                held.store(held.load() - smooth)
+        for index in cutlass.range_constexpr(tiling.vectors):
+            first = rows.vector(index) * tiling.elems
+            for place in cutlass.range_constexpr(tiling.elems):
+                held[place, index] = held[place, index] - select(first + place == label, of_label, Float32(0.0))
+        rows.store(held, make_row_vectors(dlogits, tiling.elems), row)

@@ -1,0 +1,144 @@
+"""Plan launches of norms for tensors of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from cutepy.device import rules
+from cutepy.host.function import Function
+from cutepy.host.specs import TensorSpec, dtype_name
+from cutepy.kernels.gemm.gpu import gpu_of
+from cutepy.kernels.rows.compilation import (
+    Given,
+    check_rows,
+    compile_rows,
+    elems_of,
+    numbers_spec,
+    row_spec,
+    specs_of,
+)
+from cutepy.kernels.rows.tiling import HELD, MOST_THREADS, SUM_WARPS, NormConfig, tile_rows
+
+SCALES = TensorSpec("float32", ("rows", "blocks"), strides=("row", "block"), align=4)
+"""A number of each row, or of each block of it."""
+
+
+def compile_norm(config: NormConfig, elems: int, **tensors: Given) -> Function:
+    """Compile the forward kernel for x, residual, weight, bias, y, total, in vectors of `elems` elements.
+
+    Vectors have no more elements than the tiling's.
+    """
+    factors = means = scale = scales = None
+    if not config.scaled:  # else without gradients
+        factors, means = numbers_spec(), numbers_spec() if config.centres else None
+    elif config.scaled == "tensor":
+        scale = TensorSpec("float32", (1,), align=4)
+    else:
+        scales = SCALES
+    return compile_rows("norm:Norm", config, *specs_of(elems, **tensors), factors, means, scale, scales, 1.0)
+
+
+def compile_norm_backward(config: NormConfig, given: tuple[bool, bool], **tensors: Given) -> Function:
+    """Compile the backward kernel for dy, dtotal, x, weight, dx; `given` tells of sums of weight and bias."""
+    elems = config.tiling.elems
+    *inputs, dx = specs_of(elems, **tensors)
+    x = tensors["x"]
+    assert x is not None
+    sums = row_spec("sums", torch.float32, elems, is_whole=x.shape[1] % elems == 0, rows="groups")
+    means = numbers_spec() if config.centres else None
+    parts = (sums if each else None for each in given)
+    return compile_rows("norm:NormBackward", config, *inputs, numbers_spec(), means, dx, *parts, 1)
+
+
+def compile_sum(dtype: torch.dtype) -> Function:
+    """Compile the sum over rows of fp32, rounded to a dtype."""
+    x, y = TensorSpec("float32", ("rows", "columns"), align=4), TensorSpec(dtype_name(dtype), ("columns",), align=2)
+    return compile_rows("sum:SumOfRows", SUM_WARPS, x, y)
+
+
+THREADS_PER_SM = 1024
+"""Threads of an SM, at most, that sum gradients of weights: each CTA, or cluster, has a row of sums."""
+
+
+def plan_norm(
+    x: torch.Tensor,
+    residual: Given,
+    weight: Given,
+    bias: Given,
+    y: torch.Tensor,
+    total: Given,
+    *,
+    centres: bool,
+    scaled: str = "",
+) -> Callable[..., None]:
+    """Choose and compile what normalises rows like these, (rows, columns) and (columns,), of elements.
+
+    Returns
+    -------
+    callable
+        Launches: (x, residual, weight, bias, y, total, factors, means, scale, scales, eps).
+    """
+    rows, columns = x.shape
+    check_rows(rows)
+    elems = elems_of(x, residual, weight, bias, y, total)
+    if scaled:  # 8-bit floats are converted by fours, and a block has at most the lanes of a warp
+        held = max(elems, 4)
+        tiling = tile_rows(columns, held, least_threads=rules.K_BLOCK // held if scaled == "block" else 1)
+    else:
+        tiling = tile_rows(columns, elems)
+    named = {"x": x, "residual": residual, "weight": weight, "bias": bias, "y": y, "total": total}
+    return compile_norm(NormConfig(tiling, centres, scaled), elems, **named)
+
+
+def plan_norm_backward(
+    dy: torch.Tensor,
+    dtotal: Given,
+    x: torch.Tensor,
+    weight: Given,
+    dx: torch.Tensor,
+    dweight: Given,
+    dbias: Given,
+    *,
+    centres: bool,
+) -> Callable[..., None]:
+    """Choose and compile what computes gradients of rows like these.
+
+    Returns
+    -------
+    callable
+        Launches: (dy, dtotal, x, weight, factors, means, dx, dweight, dbias).
+    """
+    rows, columns = x.shape
+    check_rows(rows)
+    sums = dweight is not None, dbias is not None
+    # Sums take as many registers again as a row.
+    tiling = tile_rows(
+        columns, elems_of(dy, dtotal, x, weight, dx), HELD // 2 if any(sums) else HELD, MOST_THREADS // 2
+    )
+    groups = -(-rows // tiling.rows)
+    if any(sums):
+        per_sm = max(1, THREADS_PER_SM // tiling.cta)
+        groups = min(groups, max(1, gpu_of(x.device).sm_count * per_sm // tiling.ctas))
+    named = {"dy": dy, "dtotal": dtotal, "x": x, "weight": weight, "dx": dx}
+    function = compile_norm_backward(NormConfig(tiling, centres), sums, **named)
+    adders = [None if each is None else compile_sum(each.dtype) for each in (dweight, dbias)]
+
+    def launch(
+        dy: torch.Tensor,
+        dtotal: Given,
+        x: torch.Tensor,
+        weight: Given,
+        factors: torch.Tensor,
+        means: Given,
+        dx: torch.Tensor,
+        *results: Given,
+    ) -> None:
+        parts = [None if add is None else x.new_empty((groups, columns), dtype=torch.float32) for add in adders]
+        function(dy, dtotal, x, weight, factors, means, dx, *parts, groups)
+        for add, part, result in zip(adders, parts, results, strict=True):
+            if add is not None:
+                add(part, result)
+
+    return launch

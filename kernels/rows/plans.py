@@ -1,0 +1,175 @@
+"""Plan launches of softmax, losses and activations for tensors of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from cutepy.host.specs import TensorSpec, dtype_name
+from cutepy.kernels.rows.compilation import (
+    VECTOR_BYTES,
+    Given,
+    check_rows,
+    compile_rows,
+    elems_of,
+    numbers_spec,
+    specs_of,
+)
+from cutepy.kernels.rows.config import CrossEntropyConfig, GatedConfig, RotaryConfig, SoftmaxConfig
+from cutepy.kernels.rows.tiling import RowTiling, power_of_two, tile_rows
+
+Launch = Callable[..., None]
+
+
+def _tile(*tensors: Given) -> RowTiling:
+    """Choose the tiling of the rows of tensors (rows, columns) that are read and written together.
+
+    Raises
+    ------
+    ValueError
+        If there are more rows than a launch has indices for.
+    """
+    given = [each for each in tensors if each is not None]
+    rows, columns = given[0].shape
+    check_rows(rows)
+    return tile_rows(columns, elems_of(*given))
+
+
+def _part(threads: int, held: int, *tensors: Given) -> RowTiling:
+    """Part the rows of tensors (rows, columns) over CTAs without a cluster: nothing is reduced over a row.
+
+    Each CTA has at most so many threads, each of which holds so many elements.
+    """
+    tiling = _tile(*tensors)
+    columns = next(each.shape[1] for each in tensors if each is not None)
+    vectors = max(1, held // tiling.elems)
+    pieces = -(-columns // tiling.elems)
+    threads = min(threads, power_of_two(-(-pieces // vectors)))
+    parts = -(-pieces // (vectors * threads))
+    return RowTiling(tiling.elems, threads, vectors, power_of_two(parts))
+
+
+def plan_softmax(x: torch.Tensor, y: torch.Tensor, *, logarithm: bool) -> Launch:
+    """Choose and compile the softmax of rows like these: launches (x, y)."""
+    tiling = _tile(x, y)
+    return compile_rows("softmax:Softmax", SoftmaxConfig(tiling, logarithm), *specs_of(tiling.elems, x=x, y=y))
+
+
+def plan_softmax_backward(dy: torch.Tensor, y: torch.Tensor, dx: torch.Tensor, *, logarithm: bool) -> Launch:
+    """Choose and compile the gradient of a softmax of rows like these: launches (dy, y, dx)."""
+    tiling = _tile(dy, y, dx)
+    config = SoftmaxConfig(tiling, logarithm)
+    return compile_rows("softmax:SoftmaxBackward", config, *specs_of(tiling.elems, dy=dy, y=y, dx=dx))
+
+
+def plan_cross_entropy(
+    logits: torch.Tensor, target: torch.Tensor, weight: Given, losses: torch.Tensor, *, smooths: bool, adds_z: bool
+) -> Launch:
+    """Choose and compile the cross entropy of logits (rows, columns) like these.
+
+    Returns
+    -------
+    callable
+        Launches: (logits, target, weight, losses, lse, ignore_index, smoothing, z).
+    """
+    tiling = _tile(logits, weight)
+    config = CrossEntropyConfig(tiling, smooths, adds_z)
+    of_logits, of_weight = specs_of(tiling.elems, logits=logits, weight=weight)
+    vectors = numbers_spec(target.dtype), of_weight, *[numbers_spec(losses.dtype)] * 2
+    return compile_rows("cross_entropy:CrossEntropy", config, of_logits, *vectors, 1, 1.0, 1.0)
+
+
+def plan_cross_entropy_backward(
+    dlosses: torch.Tensor,
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: Given,
+    dlogits: torch.Tensor,
+    *,
+    smooths: bool,
+    adds_z: bool,
+) -> Launch:
+    """Choose and compile the gradient of a cross entropy of logits like these, to which dlogits may be equal.
+
+    Returns
+    -------
+    callable
+        Launches: (dlosses, logits, target, weight, lse, dlogits, ignore_index, smoothing, z).
+    """
+    # The sum of the weights takes a whole row.
+    sums = smooths and weight is not None
+    tiling = _tile(logits, dlogits, weight) if sums else _part(256, 32, logits, dlogits, weight)
+    config = CrossEntropyConfig(tiling, smooths, adds_z)
+    of_logits, of_weight, of_dlogits = specs_of(tiling.elems, logits=logits, weight=weight, dlogits=dlogits)
+    of_row, of_target = numbers_spec(dlosses.dtype), numbers_spec(target.dtype)
+    specs = of_row, of_logits, of_target, of_weight, of_row, of_dlogits, 1, 1.0, 1.0
+    return compile_rows("cross_entropy:CrossEntropyBackward", config, *specs)
+
+
+def _heads_spec(name: str, tensor: torch.Tensor, elems: int) -> TensorSpec:
+    """Describe a tensor (batch, tokens, heads, head) whose heads are any whole vectors apart."""
+    strides = tuple(f"{name}_{extent}" for extent in ("batch", "token", "head"))
+    return TensorSpec(
+        dtype_name(tensor.dtype),
+        ("batch", "tokens", "heads", tensor.shape[3]),
+        strides=(*strides, 1),
+        divisibility=dict.fromkeys(strides, elems),
+        align=elems * tensor.element_size(),
+    )
+
+
+def _table_spec(name: str, tensor: torch.Tensor, elems: int) -> TensorSpec:
+    """Describe a table of angles (rows, width), which is read in vectors of 16 bytes at most."""
+    unit = min(VECTOR_BYTES, elems * tensor.element_size())
+    strides, divisibility = (name, 1), {name: unit // tensor.element_size()}
+    return TensorSpec(
+        dtype_name(tensor.dtype), ("rows", tensor.shape[1]), strides=strides, divisibility=divisibility, align=unit
+    )
+
+
+def plan_rotary(
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: Given, y: torch.Tensor, *, interleaved: bool
+) -> Launch:
+    """Choose and compile the rotation of heads like these: x, y (batch, tokens, heads, head).
+
+    Returns
+    -------
+    callable
+        Launches: (x, cos, sin, positions, y, offset, sign).
+
+    Raises
+    ------
+    ValueError
+        If a launch has no indices for so many heads.
+    """
+    batch, tokens, heads, head = x.shape
+    width, elems = cos.shape[1], elems_of(x, y, cos, sin)
+    check_rows(batch * tokens * heads)
+    while width % elems or head % elems:
+        elems //= 2
+    config = RotaryConfig(elems, head, width, interleaved)
+    places = None
+    if positions is not None:
+        size = positions.element_size()
+        places = TensorSpec(
+            dtype_name(positions.dtype), ("batch", "tokens"), strides=("p_batch", "p_token"), align=size
+        )
+    tables = _table_spec("cos", cos, elems), _table_spec("sin", sin, elems)
+    ends = _heads_spec("x", x, elems), _heads_spec("y", y, elems)
+    return compile_rows("rotary:Rotary", config, ends[0], *tables, places, ends[1], 1, 1.0)
+
+
+def plan_gated(gate: torch.Tensor, up: torch.Tensor, y: torch.Tensor, *, activation: str) -> Launch:
+    """Choose and compile the gated activation of rows like these: launches (gate, up, y)."""
+    tiling = _part(128, 16, gate, up, y)
+    return compile_rows("gated:Gated", GatedConfig(tiling, activation), *specs_of(tiling.elems, gate=gate, up=up, y=y))
+
+
+def plan_gated_backward(
+    dy: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, dgate: torch.Tensor, dup: torch.Tensor, *, activation: str
+) -> Launch:
+    """Choose and compile gradients of a gated activation of rows like these: launches (dy, gate, up, dgate, dup)."""
+    tiling = _part(128, 16, gate, up, dy, dgate, dup)
+    specs = specs_of(tiling.elems, dy=dy, gate=gate, up=up, dgate=dgate, dup=dup)
+    return compile_rows("gated:GatedBackward", GatedConfig(tiling, activation), *specs)

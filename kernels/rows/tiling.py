@@ -1,0 +1,182 @@
+"""Tilings of rows: how many threads, CTAs and registers hold one row.
+
+A row is read once and stays in registers, so that what follows a reduction over it needs no second read. Rows that are
+too wide for the registers of a CTA are parted over a cluster, whose CTAs reduce together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from cutepy.device import rules
+from cutepy.layouts import sm90
+from cutepy.layouts.sm90 import arch
+
+MOST_COLUMNS = 262144
+"""Columns of the widest row that a cluster of `MOST_CTAS` holds."""
+MOST_CTAS = 8
+"""CTAs of the largest cluster that every Hopper GPU launches."""
+MOST_THREADS = 1024
+"""Threads of a row in a CTA: each has 64 registers then."""
+LEAST_CTA = 128
+"""Threads of a CTA, at least: narrow rows share one."""
+HELD = 32
+"""Elements that a thread holds, as long as there are more threads: 32 registers."""
+SUM_WARPS = 16
+"""Warps of a CTA that sums rows."""
+
+
+@dataclass(frozen=True)
+class RowTiling:
+    """Distribution of rows over threads: each holds `vectors` vectors of `elems` neighbouring elements.
+
+    Attributes
+    ----------
+    elems : int
+        Elements of a vector, which a thread loads at once.
+    threads : int
+        Threads of a CTA that hold a row.
+    vectors : int
+        Vectors of a thread.
+    ctas : int
+        CTAs of a cluster that hold a row.
+
+    Raises
+    ------
+    ValueError
+        If numbers that must be powers of two are none, or a cluster's CTAs have several rows at a time.
+    """
+
+    elems: int
+    threads: int
+    vectors: int
+    ctas: int = 1
+
+    def __post_init__(self) -> None:
+        for name, number in (("elems", self.elems), ("threads", self.threads), ("ctas", self.ctas)):
+            if number < 1 or number & (number - 1):
+                raise ValueError(f"{name} must be a power of 2, got {number}")
+        if self.ctas > 1 and self.rows > 1:
+            least = 2 * arch.WARP_THREADS
+            raise ValueError(f"CTAs of a cluster must have at least {least} threads, got {self.threads}: one row each")
+
+    @property
+    def columns(self) -> int:
+        """Columns of the widest row that fits."""
+        return self.elems * self.threads * self.vectors * self.ctas
+
+    @property
+    def rows(self) -> int:
+        """Rows of a CTA at a time."""
+        return max(1, LEAST_CTA // self.threads) if self.threads <= arch.WARP_THREADS else 1
+
+    @property
+    def cta(self) -> int:
+        """Threads of a CTA."""
+        return self.rows * self.threads
+
+    @property
+    def warps(self) -> int:
+        """Warps of a row in a CTA."""
+        return -(-self.threads // arch.WARP_THREADS)
+
+    @property
+    def block_lanes(self) -> int:
+        """Neighbouring threads that hold a block of 128 elements, if `holds_blocks`."""
+        return rules.K_BLOCK // self.elems
+
+    @property
+    def holds_blocks(self) -> bool:
+        """Tell whether neighbouring threads of a warp hold each block of 128 elements, a vector each."""
+        return self.block_lanes <= min(self.threads, arch.WARP_THREADS)
+
+    @property
+    def summed(self) -> int:
+        """Values of shared memory in which the rows of a CTA are summed, column by column; 0 if it has one."""
+        return self.elems * self.vectors * self.threads * (self.cta // arch.WARP_THREADS) if self.rows > 1 else 0
+
+    @cached_property
+    def smem(self) -> sm90.SmemPlan:
+        """Shared memory of a CTA: sums of its warps, and of the CTAs of a cluster."""
+        slots = {"of_warps": self.warps, "of_ctas": self.ctas} | ({"of_rows": self.summed} if self.rows > 1 else {})
+        return sm90.SmemPlan.of(
+            {
+                name: sm90.SmemArray(rules.reduction_slots(count), bits=32, alignment_bytes=16)
+                for name, count in slots.items()
+            }
+        )
+
+    @property
+    def name(self) -> str:
+        """Part of a kernel's name."""
+        return f"{self.elems}x{self.threads}x{self.vectors}" + (f"_cluster{self.ctas}" if self.ctas > 1 else "")
+
+
+@dataclass(frozen=True)
+class NormConfig:
+    """Configuration of a normalisation.
+
+    Attributes
+    ----------
+    tiling : RowTiling
+    centres : bool
+        True if the mean is subtracted: LayerNorm.
+    scaled : str
+        What shares a scale where the result has 8 bits: the "tensor", whose scale is given, or each "row", or each
+        "block" of 128 of a row, whose scales are results too. Empty if nothing is scaled.
+    """
+
+    tiling: RowTiling
+    centres: bool = False
+    scaled: str = ""
+
+    def __post_init__(self) -> None:
+        if self.scaled not in ("", "tensor", "row", "block"):
+            raise ValueError(f'scaled must be "", "tensor", "row" or "block", got {self.scaled!r}')
+        if self.scaled == "block" and not self.tiling.holds_blocks:
+            raise ValueError(f"threads of a warp must hold blocks of {rules.K_BLOCK} elements, got {self.tiling}")
+
+    @property
+    def kind(self) -> str:
+        """Name of what it computes."""
+        return ("layer_norm" if self.centres else "rms_norm") + (f"_by_{self.scaled}" if self.scaled else "")
+
+
+def tile_rows(
+    columns: int, elems: int, held: int = HELD, most_threads: int = MOST_THREADS, least_threads: int = 1
+) -> RowTiling:
+    """Choose the tiling of rows of so many columns, which are read in vectors of `elems` elements.
+
+    As few threads as hold `held` elements each: fewer threads need fewer steps to reduce a row, and more rows are under
+    way. Beyond `most_threads` a cluster parts the row, until its CTAs are `MOST_CTAS`; then each thread holds more.
+
+    Raises
+    ------
+    ValueError
+        If the row is wider than `MOST_COLUMNS`.
+
+    Examples
+    --------
+    >>> tile_rows(4096, 8)
+    RowTiling(elems=8, threads=128, vectors=4, ctas=1)
+    >>> tile_rows(128, 8).rows, tile_rows(262144, 8), tile_rows(100, 1)
+    (32, RowTiling(elems=8, threads=1024, vectors=4, ctas=8), RowTiling(elems=1, threads=4, vectors=32, ctas=1))
+    """
+    if not 1 <= columns <= MOST_COLUMNS:
+        raise ValueError(f"rows must have 1 to {MOST_COLUMNS} columns, got {columns}; part wider ones")
+    pieces, most = -(-columns // elems), max(1, held // elems)
+    threads = max(least_threads, min(most_threads, power_of_two(-(-pieces // most))))
+    ctas = min(MOST_CTAS, power_of_two(-(-pieces // (most * threads))))
+    return RowTiling(elems, threads, power_of_two(-(-pieces // (threads * ctas))), ctas)
+
+
+def power_of_two(least: int) -> int:
+    """Return the least power of two that is no less.
+
+    Examples
+    --------
+    >>> power_of_two(1), power_of_two(5)
+    (1, 8)
+    """
+    return 1 << (least - 1).bit_length()

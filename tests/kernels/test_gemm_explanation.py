@@ -1,0 +1,66 @@
+"""Explanation of a choice: its candidates are the chooser's, in its order, and a part of their time decided."""
+
+import pytest
+
+from cutepy.kernels.gemm import GemmSignature, explain_choice
+from cutepy.kernels.gemm.gpu import H100, Gpu
+from cutepy.kernels.gemm.heuristic.choice import choose, chosen_us
+from tests.messages import pins, refuses
+
+HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+UNALIGNED = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", a_align=4, b_align=4)
+
+
+@pytest.mark.parametrize(
+    ("signature", "mnk", "batch", "gpu"),
+    [
+        (HALF, (4096, 4096, 4096), 1, H100),
+        (HALF, (64, 64, 8192), 1, Gpu(78, 2.0)),
+        (HALF, (16, 8192, 8192), 1, H100),
+        (HALF, (512, 512, 512), 4, H100),
+        (UNALIGNED, (1000, 501, 802), 1, H100),
+    ],
+)
+def test_the_first_candidate_is_the_choice(capsys, signature, mnk, batch, gpu):
+    explanation = explain_choice(signature, *mnk, batch=batch, gpu=gpu)
+    assert capsys.readouterr().out == f"{explanation}\n"
+    first = explanation.candidates[0]
+    assert (first.transposed, first.config) == choose(signature, *mnk, batch=batch, gpu=gpu)
+    assert first.expected_us == chosen_us(signature, *mnk, batch=batch, gpu=gpu)
+    assert len(explanation.candidates) == 10
+    times = [each.expected_us for each in explanation.candidates]
+    assert times == sorted(times)
+    for each in explanation.candidates:
+        assert max(each.parts.values()) < each.model_us < sum(each.parts.values())
+        assert ("copies by threads" in each.parts) == (signature is UNALIGNED)
+        assert ("exchange of the split K" in each.parts) == (each.config.split_k > 1)
+        assert (each.correction == 0) == (batch > 1 or signature is UNALIGNED)
+
+
+@pytest.mark.parametrize(
+    ("mnk", "batch", "kind"),
+    [
+        ((1357, 2936, 8656), 1, "the model: "),
+        ((4096, 4096, 4096), 1, "the trees: the model alone"),
+        ((8192, 8192, 512), 1, "the trees: to the next"),
+        ((512, 512, 512), 4, "the order of the table"),
+    ],
+)
+def test_what_decided_is_told(mnk, batch, kind):
+    explanation = explain_choice(HALF, *mnk, batch=batch)
+    assert explanation.decided.startswith(kind)
+    pins(explanation.decided)
+
+
+def test_a_part_of_the_model_that_decided_is_shorter_than_in_the_next():
+    explanation = explain_choice(HALF, 1357, 2936, 8656)
+    pins(str(explanation))
+    first, following = explanation.candidates[:2]
+    less = {name: us - first.parts[name] for name, us in following.parts.items()}
+    assert max(less, key=less.get) == "L2 cache"
+    assert following.model_us - first.model_us < less["L2 cache"]
+
+
+def test_a_problem_without_a_kernel_is_refused():
+    with refuses(ValueError):
+        explain_choice(HALF, 0, 8, 8)
