@@ -9,5 +9,7 @@ require("cutepy.nn", "numpy", "torch")
 
 # ruff: noqa: E402 - a missing extra is reported before the rest is imported
 from cutepy.nn.linear import Linear as Linear, replace_linears as replace_linears
+from cutepy.nn.norms import LayerNorm as LayerNorm, RMSNorm as RMSNorm
+from cutepy.nn.replacing import Replacement as Replacement, replace as replace
 
-__all__ = ["Linear", "replace_linears"]
+__all__ = ["LayerNorm", "Linear", "RMSNorm", "Replacement", "replace", "replace_linears"]

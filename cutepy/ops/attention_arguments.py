@@ -15,10 +15,18 @@ View = Callable[[torch.Tensor], torch.Tensor]
 
 Window = tuple[int | None, int | None]
 
+Tensors = Sequence[torch.Tensor]
+
 ALL_KEYS: Window = (None, None)
 DTYPES = (torch.float16, torch.bfloat16)
 AS_THEY_ARE = (None, None, None)
 """Ways of q, k and v that need none."""
+
+
+FORWARD = "Tensor q, Tensor k, Tensor v"
+"""Arguments that schemas of attention begin with."""
+BACKWARD = "Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? dlse"
+"""Arguments that schemas of its gradients begin with."""
 
 
 def check(
@@ -65,23 +73,38 @@ def check(
         )
     if k.shape[-2] == 0 or q.shape[-2] % k.shape[-2]:
         raise ValueError(f"the heads of q must be a multiple of those of k and v, {shapes}")
-    if not (scale > 0 and math.isfinite(scale)):
-        raise ValueError(f"scale must be a positive number, got {scale}")
+    if not isinstance(scale, (int, float, torch.SymFloat)) or not (scale > 0 and math.isfinite(scale)):
+        raise ValueError(f"scale must be a positive number, got {scale!r}")
+
+
+_FURTHEST = 1 << 30
+"""Keys of the widest bound of a window: positions and tiles beside it still fit 32 bits."""
 
 
 def settings(
     q: torch.Tensor, window: Window, scale: float | None, *, causal: bool
 ) -> tuple[float, int | None, int | None]:
-    """Return the factor of the scores, and the keys before and behind a query's position that it sees; None for all.
+    """Return the factor of the scores, and the keys before and after a query's position that it sees; None for all.
 
     Examples
     --------
     >>> settings(torch.empty(64), (-1, 3), None, causal=False), settings(torch.empty(4), (None, -5), 2.0, causal=True)
     ((0.125, None, 3), (2.0, None, 0))
     """
+    if not isinstance(window, (tuple, list)) or len(window) != 2:
+        raise ValueError(f"window must be (left, right), keys before and after a query's position, got {window!r}")
     left, right = window
-    right = 0 if causal else None if right == -1 else right
-    return max(q.shape[-1], 1) ** -0.5 if scale is None else scale, None if left == -1 else left, right
+    right = 0 if causal else None if right == -1 else _bounded(right)
+    return max(q.shape[-1], 1) ** -0.5 if scale is None else scale, None if left == -1 else _bounded(left), right
+
+
+def _bounded(keys: int | None) -> int | None:
+    """Limit a bound of a window to what kernels add to positions: no matrix has as many keys."""
+    if keys is None:
+        return None
+    if isinstance(keys, float):
+        raise ValueError(f"bounds of a window must be integers, or None, got {keys!r}")
+    return max(-_FURTHEST, min(keys, _FURTHEST))
 
 
 def check_dropout(dropout_p: float) -> None:
@@ -162,8 +185,15 @@ def go(ways: Sequence[View | None], tensors: Sequence[torch.Tensor]) -> tuple[to
     return tuple(each if way is None else way(each) for each, way in zip(tensors, ways, strict=True))
 
 
-def adds_in_order(*, deterministic: bool, has_lists: bool = False) -> bool:
+def adds_in_order(*, deterministic: bool, has_lists: bool = False, has_tables: bool = False) -> bool:
     """Return whether gradients must be the same from run to run: by an argument, or for all of torch.
+
+    Parameters
+    ----------
+    has_lists : bool
+        True if a block mask's lists decide which parts are added to dQ.
+    has_tables : bool
+        True if gradients of tables are computed.
 
     Raises
     ------
@@ -172,6 +202,11 @@ def adds_in_order(*, deterministic: bool, has_lists: bool = False) -> bool:
     """
     wanted = deterministic or torch.are_deterministic_algorithms_enabled()
     only_warns = not deterministic and torch.is_deterministic_algorithms_warn_only_enabled()
+    if wanted and has_tables and not only_warns:
+        raise NotImplementedError(
+            "the gradients of tensors that a score function uses are not deterministic: scores are added in any order; "
+            "detach the tensors, or allow it by deterministic=False and torch.use_deterministic_algorithms(False)"
+        )
     if wanted and has_lists and not only_warns:
         raise NotImplementedError(
             "the gradients of a block mask are not deterministic: parts of dQ are added in any order; give the mask as "

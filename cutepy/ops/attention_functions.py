@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import torch
 
 from cutepy.epilogues import scores
+from cutepy.epilogues.derivatives import tables_derived
 from cutepy.epilogues.function_state import state_of
 from cutepy.epilogues.graph import Graph
 from cutepy.host.launches import Launches
 from cutepy.kernels.attention.config import Scoring
 from cutepy.kernels.attention.op import table_dtype
+from cutepy.ops.attention_arguments import Tensors as Tensors
 
-Tensors = Sequence[torch.Tensor]
 Read = tuple[torch.Tensor | None, list[torch.Tensor], str]
 """Sinks, tables of the graph, and its text, which is empty without functions."""
 
@@ -63,7 +64,8 @@ def traced(
     numbers = tuple((name, each) for name, each in operands.items() if name not in passed)
     kinds = tuple((name, each.dim(), str(each.dtype)) for name, each in passed.items())
     given = [*([] if slopes is None else [slopes]), *seeds]
-    found = _trace(soft_cap, None if slopes is None else slopes.dim(), score, mask, numbers, kinds, dropout_p)
+    dropped = dropout_p if dropout_p else 0.0  # a default that torch.compile has made a symbol is a constant here
+    found = _trace(soft_cap, None if slopes is None else slopes.dim(), score, mask, numbers, kinds, dropped)
     given += passed.values()
     own = iter(found.own)
     return found.text, [given[place] if place >= 0 else next(own) for place in found.places]
@@ -111,7 +113,7 @@ def _trace(
         chain.append(score)
     stand_ins = {name: torch.empty((1,) * rank, dtype=getattr(torch, dtype[6:])) for name, rank, dtype in kinds}
     standing += stand_ins.values()
-    found = scores.trace_scores(chain, mask, {**dict(numbers), **stand_ins}, weight)
+    found = scores.trace_scores(chain, mask, {**dict(numbers), **stand_ins}, weight, standing)
     places = tuple(_place(tensor, standing, -1) for tensor in found.tensors)
     own = tuple(tensor for tensor, place in zip(found.tensors, places, strict=True) if place < 0)
     result = _Traced(found.graph.line if found else "", places, own)
@@ -155,11 +157,18 @@ _graphs: Launches[_Kept] = Launches()
 _trace._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def scoring_of(functions: str, tables: Tensors, sinks: torch.Tensor | None, block_size: Sequence[int] = ()) -> Scoring:
-    """Return what a kernel is compiled for."""
+def scoring_of(
+    functions: str,
+    tables: Tensors,
+    sinks: torch.Tensor | None,
+    block_size: Sequence[int] = (),
+    derived: Sequence[int] = (),
+) -> Scoring:
+    """Return what a kernel is compiled for; `derived` are the places of the tables that it sums gradients of."""
     text = functions.replace("; ", "\n  ")
     size = (block_size[0], block_size[1]) if block_size else None
-    return Scoring(text, tuple(map(table_dtype, tables)), sinks is not None, size)
+    names = tuple(Graph.parse(functions).tables[n].name for n in derived)
+    return Scoring(text, tuple(map(table_dtype, tables)), sinks is not None, size, names)
 
 
 def check_scoring(
@@ -215,7 +224,7 @@ def check_scoring(
 
 
 def check_reach(graph: Graph | None, tables: Tensors) -> None:
-    """Check that 32 bits tell the places in tables that differ within a tile of scores.
+    """Check that 32 bits tell the places in tables, or their gradients, that differ within a tile of scores.
 
     Raises
     ------
@@ -240,20 +249,45 @@ def _uses(graph: Graph, tables: Tensors) -> list[tuple[torch.Tensor, tuple[int, 
     return [(named[str(node.value)], node.inputs) for node in graph.nodes if node.op == "gather"]
 
 
-def check_no_gradients(tables: Tensors) -> None:
-    """Check that no table requires grad.
+def derived_of(functions: str, needed: Sequence[bool] | bool) -> list[int]:
+    """Return the places of the tables that gradients are computed of: of those that need one, all that change a score.
 
-    Raises
-    ------
-    NotImplementedError
-        If one does.
+    Examples
+    --------
+    >>> slopes = torch.ones(8)
+    >>> text, _ = traced(None, None, lambda s, b, h, i, j: s * slopes[h], None, {})
+    >>> derived_of(text, [True]), derived_of(text, [False]), derived_of("", False)
+    ([0], [], [])
     """
-    for table in tables:
-        if table.requires_grad:
-            raise NotImplementedError(
-                f"no gradient is computed of tensors that a score or mask function uses, got one of shape "
-                f"{tuple(table.shape)} that requires grad; detach it, or use torch's flex_attention"
-            )
+    if isinstance(needed, bool) or not any(needed):  # of no tables
+        return []
+    graph = Graph.parse(functions)
+    floats = [table.name for table, is_needed in zip(graph.tables, needed, strict=True) if is_needed]
+    names = tables_derived(
+        graph, [table.name for table in graph.tables if table.name in floats and table.type == "f32"]
+    )
+    return [n for n, table in enumerate(graph.tables) if table.name in names]
+
+
+def dtables_like(q: torch.Tensor, tables: Tensors, derived: Sequence[int]) -> torch.Tensor:
+    """Make the zeros that the gradients of derived tables are summed in, one after another."""
+    return q.new_zeros(sum(tables[n].numel() for n in derived), dtype=torch.float32)
+
+
+def of_tables(dtables: torch.Tensor, tables: Tensors, derived: Sequence[int]) -> list[torch.Tensor | None]:
+    """View the gradient of each table; None of those that are not derived."""
+    found: list[torch.Tensor | None] = [None] * len(tables)
+    first = 0
+    for n in derived:
+        found[n] = dtables[first : first + tables[n].numel()].view(tables[n].shape)
+        first += tables[n].numel()
+    return found
+
+
+def gradients_of(dtables: torch.Tensor, tables: Tensors, derived: Sequence[int]) -> list[torch.Tensor | None] | None:
+    """Return the gradient of each table as autograd takes it, in the table's dtype and on its device."""
+    found = zip(of_tables(dtables, tables, derived), tables, strict=True)
+    return [None if each is None else each.to(table) for each, table in found] or None
 
 
 def beside(q: torch.Tensor, tables: Tensors) -> Tensors:

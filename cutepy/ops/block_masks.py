@@ -176,5 +176,5 @@ def _from_counts(counts: torch.Tensor, lengths: tuple[int, int], size: tuple[int
 
 
 def _listed(chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return how many of each row are chosen, and their columns in order, those that are not behind them."""
+    """Return how many of each row are chosen, and their columns in order, those that are not after them."""
     return chosen.sum(-1, dtype=torch.int32), (~chosen).to(torch.int8).argsort(dim=-1, stable=True).to(torch.int32)

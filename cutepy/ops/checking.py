@@ -444,10 +444,7 @@ def _same_elements(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 def span_bytes(tensor: torch.Tensor) -> int:
     """Give the bytes from a tensor's first element to the end of its last."""
-    if tensor.is_contiguous():
-        return tensor.nbytes
-    last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return (last + 1) * tensor.itemsize
+    return tensor.nbytes if tensor.is_contiguous() else Description.of(tensor).span_bytes
 
 
 _PASSED_ON = {"bias", "c", "operands"}

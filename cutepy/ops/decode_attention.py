@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,10 +15,24 @@ from cutepy.kernels.attention.cascade import keys_shared, plan_cascade
 from cutepy.kernels.attention.choice import DECODE_ROWS
 from cutepy.kernels.attention.config import CachedKeys, Lengths
 from cutepy.kernels.attention.op import forward_reads, plan_cached, plan_decode
+from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.ops import shardings
-from cutepy.ops.attention_arguments import ALL_KEYS, Window, check, go, is_reachable, results_like, settings, way_to
+from cutepy.ops.attention_arguments import (
+    ALL_KEYS,
+    DTYPES,
+    FORWARD,
+    Window,
+    check,
+    go,
+    is_reachable,
+    results_like,
+    settings,
+    way_to,
+)
 from cutepy.ops.attention_functions import Tensors, beside, check_reach, check_scoring, read_by, scoring_of
+from cutepy.ops.attention_scales import FLOAT8, Quantised, quantised, refuse_scales
 from cutepy.ops.registration import register_both
+from cutepy.ops.schemas import schema_of
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
@@ -45,6 +59,10 @@ def attention_decode(
     operands: Mapping[str, Any] | None = None,
     sinks: torch.Tensor | None = None,
     common_prefix_len: int = 0,
+    q_scale: torch.Tensor | None = None,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute softmax(scale q k^T) v of new queries with cached keys, whose numbers only the device knows.
 
@@ -56,7 +74,7 @@ def attention_decode(
     Parameters
     ----------
     q : Tensor (batch, queries, heads, head)
-        float16 or bfloat16, head a multiple of 16 up to 256.
+        float16, bfloat16 or float8_e4m3fn, head a multiple of 16 up to 256.
     k_cache : Tensor (batch, keys, kv heads, head), or, with `block_table`, (pages, keys of a page, kv heads, head)
         Any strides by which pages, or sequences, are whole steps of keys apart: also a view
         `cache.transpose(1, 2)` of (pages, kv heads, keys of a page, head).
@@ -64,12 +82,13 @@ def attention_decode(
     cache_seqlens : Tensor (batch,), int32, optional
         Keys of each sequence; all that the cache has if not given, which `block_table` needs.
     block_table : Tensor (batch, pages of a sequence), int32, optional
-        The numbers of each sequence's pages. TMA copies pages of a multiple of 8 keys, threads all others.
+        The numbers of each sequence's pages. TMA copies pages of a multiple of 8 keys, threads all others, which keys
+        of 8 bits can't be in.
     causal : bool
-        True if a query sees no key behind its position.
+        True if a query sees no key after its position.
     window : (int or None, int or None)
-        Keys before and behind a query's position that it sees; -1 or None for all. A number -n below -1 begins
-        n behind its position, or ends n before it.
+        Keys before and after a query's position that it sees; -1 or None for all. A number -n below -1 begins
+        n after its position, or ends n before it.
     scale : float, optional
         Positive factor of the scores; 1 / sqrt(head) if not given.
     return_lse : bool
@@ -79,8 +98,12 @@ def attention_decode(
     common_prefix_len : int
         Keys at the beginning that are the same for all sequences, as of a system prompt, among their lengths. Those
         of the first sequence are read once, for up to 64 queries of each sequence that has so many keys and sees all.
-        Others read their own, as all do with windows that have a beginning, with functions of the scores or sinks, and
-        within `batch_invariant`.
+        Others read their own, as all do with windows that have a beginning, with functions of the scores or sinks, of
+        8-bit floats, and within `batch_invariant`.
+    q_scale, k_scale, v_scale : Tensor, optional
+        Positive factors of float8_e4m3fn, float32: one element, or (batch, kv heads) for each sequence and head.
+    out_dtype : float16 or bfloat16, optional
+        Of the output of float8_e4m3fn; bfloat16 if not given.
 
     Returns
     -------
@@ -105,9 +128,15 @@ def attention_decode(
     torch.Size([2, 1, 8, 64])
     """
     scale, left, right = settings(q, window, scale, causal=causal)
-    read = read_by(q, (soft_cap, alibi_slopes, score, mask, operands), sinks)
-    given = q, k_cache, v_cache, cache_seqlens, block_table
-    o, lse = _attention_decode(*given, *read, scale, left, right, common_prefix_len)
+    read, scales = read_by(q, (soft_cap, alibi_slopes, score, mask, operands), sinks), (q_scale, k_scale, v_scale)
+    given = q, k_cache, v_cache, cache_seqlens, block_table, *read, scale, left, right, common_prefix_len
+    if q.dtype == FLOAT8:
+        o, lse = _attention_decode(
+            *given, *quantised((q, k_cache, v_cache), scales, out_dtype, sinks, batch=q.shape[0])
+        )
+    else:
+        refuse_scales(q, scales, out_dtype)
+        o, lse = _attention_decode(*given)
     return (o, lse) if return_lse else o
 
 
@@ -124,8 +153,14 @@ def flash_attn_with_kvcache(
     alibi_slopes: torch.Tensor | None = None,
     return_softmax_lse: bool = False,
     learnable_sink: torch.Tensor | None = None,
+    q_descale: torch.Tensor | None = None,
+    k_descale: torch.Tensor | None = None,
+    v_descale: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Compute attention with the arguments of flash-attn's `flash_attn_with_kvcache`, of keys that are in the cache."""
+    """Compute attention with the arguments of flash-attn's `flash_attn_with_kvcache`, of keys that are in the cache.
+
+    The last three are `q_scale`, `k_scale` and `v_scale` of `attention_decode`, for float8_e4m3fn.
+    """
     if isinstance(cache_seqlens, int):
         cache_seqlens = torch.full((q.shape[0],), cache_seqlens, dtype=torch.int32, device=q.device)
     return attention_decode(
@@ -141,30 +176,79 @@ def flash_attn_with_kvcache(
         soft_cap=softcap or None,
         alibi_slopes=alibi_slopes,
         sinks=learnable_sink,
+        q_scale=q_descale,
+        k_scale=k_descale,
+        v_scale=v_descale,
     )
 
 
-def _check(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    lengths: torch.Tensor | None,
-    table: torch.Tensor | None,
-    sinks: torch.Tensor | None,
-    tables: Tensors,
-    functions: str,
-    scale: float,
-    common: int,
-) -> None:
-    """Check all that can be told without data."""
-    check(q, k, v, scale, has_batch=table is None)
-    if k.shape[:2] != v.shape[:2]:
-        raise ValueError(f"k_cache and v_cache must have the same pages, got {tuple(k.shape)} and {tuple(v.shape)}")
-    check_lengths(q, k.shape[1], lengths, table)
-    check_scoring(q, sinks, tables, functions, (*q.shape[:2], k.shape[1] if lengths is None else None))
-    most = _most_keys(k, table)
-    if not 0 <= common <= most:
-        raise ValueError(f"common_prefix_len must be from 0 to the {most} keys that a sequence can have, got {common}")
+class _Given(NamedTuple):
+    """Arguments of the operation after q, k and v.
+
+    Attributes
+    ----------
+    lengths : Tensor (batch,), int32, or None
+    table : Tensor (batch, pages), int32, or None
+    sinks : Tensor (heads,), float32, or None
+    tables : list of Tensor
+    functions : str
+        As of `cutepy.ops.attention_functions`.
+    scale : float
+    left, right : int or None
+        The band's bounds.
+    common : int
+        Keys at the beginning that all sequences share.
+    q_scale, k_scale, v_scale : Tensor (batch, kv heads, 1), float32, or None
+        Of 8-bit floats.
+    out_dtype : dtype or None
+        Of their results.
+    """
+
+    lengths: torch.Tensor | None
+    table: torch.Tensor | None
+    sinks: torch.Tensor | None
+    tables: Tensors
+    functions: str
+    scale: float
+    left: int | None
+    right: int | None
+    common: int = 0
+    q_scale: torch.Tensor | None = None
+    k_scale: torch.Tensor | None = None
+    v_scale: torch.Tensor | None = None
+    out_dtype: torch.dtype | None = None
+
+    @property
+    def how(self) -> tuple[float, int | None, int | None]:
+        """Scale and bounds."""
+        return self.scale, self.left, self.right
+
+    @property
+    def quantised(self) -> Quantised | None:
+        """Scales and the dtype of results of 8-bit floats; None of others."""
+        return None if self.out_dtype is None else Quantised(*self[9:12], self.out_dtype)
+
+    def check(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Check all that can be told without data."""
+        quantised, table = self.quantised, self.table
+        check(q, k, v, self.scale, has_batch=table is None, dtypes=DTYPES if quantised is None else (FLOAT8,))
+        if k.shape[:2] != v.shape[:2]:
+            raise ValueError(f"k_cache and v_cache must have the same pages, got {tuple(k.shape)} and {tuple(v.shape)}")
+        # Threads that would copy other pages row by row transpose 8-bit values.
+        check_lengths(q, k.shape[1], self.lengths, table, unit=1 if quantised is None else ROWS_OF_COPY)
+        keys = k.shape[1] if self.lengths is None else None
+        check_scoring(q, self.sinks, self.tables, self.functions, (*q.shape[:2], keys))
+        if quantised is not None:
+            quantised.check_sequences(q.shape[0], k.shape[2])
+        most = _most_keys(k, table)
+        if not 0 <= self.common <= most:
+            raise ValueError(
+                f"common_prefix_len must be from 0 to the {most} keys that a sequence can have, got {self.common}"
+            )
+
+
+ROWS_OF_COPY = 8
+"""Keys of a page, or multiples of them, that TMA copies."""
 
 
 def _most_keys(k: torch.Tensor, table: torch.Tensor | None) -> int:
@@ -243,40 +327,18 @@ def matrix_of(cache: torch.Tensor, pitch: int) -> torch.Tensor:
     return cache.as_strided(((pages - 1) * pitch + keys, heads, head), (row_step, *steps[2:]))
 
 
-def _fake(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    lengths: torch.Tensor | None,
-    table: torch.Tensor | None,
-    sinks: torch.Tensor | None,
-    tables: Tensors,
-    functions: str,
-    scale: float,
-    left: int | None,
-    right: int | None,
-    common: int = 0,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(q, k, v, lengths, table, sinks, tables, functions, scale, common)
-    return results_like(q, v)
+def _fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
+    given = _Given(*rest)
+    given.check(q, k, v)
+    return results_like(q, v, given.out_dtype)
 
 
-def _reference(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    lengths: torch.Tensor | None,
-    table: torch.Tensor | None,
-    sinks: torch.Tensor | None,
-    tables: Tensors,
-    functions: str,
-    scale: float,
-    left: int | None,
-    right: int | None,
-    common: int = 0,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(q, k, v, lengths, table, sinks, tables, functions, scale, common)
-    return attend_each(q, k, v, lengths, table, scale, left, right, functions, tables, sinks)
+def _reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
+    given = _Given(*rest)
+    given.check(q, k, v)
+    lengths, table = given.lengths, given.table
+    functions = given.functions, given.tables, given.sinks
+    return attend_each(q, k, v, lengths, table, *given.how, *functions, quantised=given.quantised)
 
 
 def attend_each(
@@ -291,9 +353,10 @@ def attend_each(
     functions: str = "",
     tables: Tensors = (),
     sinks: torch.Tensor | None = None,
+    quantised: Quantised | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute attention of each sequence with its own keys in plain torch; arguments have been checked."""
-    o, lse = results_like(q, v)
+    o, lse = results_like(q, v, None if quantised is None else quantised.out_dtype)
     page = k.shape[1]
     for batch in range(q.shape[0]):
         count = page if lengths is None else int(lengths[batch])
@@ -304,7 +367,10 @@ def attend_each(
             pages = table[batch, : -(-count // page)].long()
             keys, values = (each[pages].flatten(0, 1)[:count] for each in (k, v))
         scored = reference.Scored(functions, tables, sinks, first_batch=batch)
-        found = scored.forward(q[batch][None], keys[None], values[None], scale, left, right)
+        of_each = q[batch][None], keys[None], values[None]
+        if quantised is not None:
+            of_each = quantised.dequantised(of_each, batch)
+        found = scored.forward(*of_each, scale, left, right)
         o[batch], lse[batch] = (each[0] for each in found)
     return o, lse
 
@@ -316,6 +382,7 @@ def _flops(
     lengths: object,
     table: tuple[int, ...] | None,
     *_: object,
+    **__: object,
 ) -> int:
     """Count the operations of both products with all keys that the cache may have.
 
@@ -329,8 +396,7 @@ def _flops(
 
 
 @register_both(
-    "cutepy::attention_decode(Tensor q, Tensor k, Tensor v, Tensor? lengths, Tensor? table, Tensor? sinks, "
-    "Tensor[] tables, str functions, float scale, int? left, int? right, int common=0) -> (Tensor, Tensor)",
+    f"cutepy::attention_decode({FORWARD}, {schema_of(_Given)}) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     sharding=shardings.of_attention_decode,
@@ -340,51 +406,32 @@ def _attention_decode(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    lengths: torch.Tensor | None,
-    table: torch.Tensor | None,
-    sinks: torch.Tensor | None,
-    tables: Tensors,
-    functions: str,
-    scale: float,
-    left: int | None,
-    right: int | None,
-    common: int = 0,
+    *rest: Any,  # noqa: ANN401
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    tables = beside(q, tables)
-    given = described(q, k, v, lengths, table, sinks, *tables)
-    key = (functions, scale, left, right, common, INVARIANCE.on, EXECUTION.backend is None, *given)
+    given = _Given(*rest)
+    lengths, table, sinks, tables, scales = *given[:3], beside(q, given.tables), given[9:12]
+    key = (*given[4:9], given.out_dtype, INVARIANCE.on, EXECUTION.backend is None)
+    key = (*key, *described(q, k, v, lengths, table, sinks, *scales, *tables))
     launch = _launches.get(key)
     if launch is None:
-        _check(q, k, v, lengths, table, sinks, tables, functions, scale, common)
-        how = sinks, tables, functions, scale, left, right, common
-        launch = _launches.keep(key, _find_launch(q, k, v, lengths, table, *how))
-    return launch(q, k, v, lengths, table, forward_reads(tables, sinks, ()))
+        given = given._replace(tables=tables)
+        given.check(q, k, v)
+        launch = _launches.keep(key, _find_launch(q, k, v, given))
+    return launch(q, k, v, lengths, table, forward_reads(tables, sinks, (), scales))
 
 
-def _find_launch(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    lengths: torch.Tensor | None,
-    table: torch.Tensor | None,
-    sinks: torch.Tensor | None,
-    tables: Tensors,
-    functions: str,
-    scale: float,
-    left: int | None,
-    right: int | None,
-    common: int,
-) -> Launch:
+def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, asked: _Given) -> Launch:
     """Decide all that is done for tensors like these, and have the kernels compiled."""
+    lengths, table, sinks, tables, functions, scale, left, right, common, *_ = asked
     batch, queries, heads, _ = q.shape
     kv_heads, head_v, group = k.shape[2], v.shape[3], heads // k.shape[2]
-    most_keys = _most_keys(k, table)
+    most_keys, dtype = _most_keys(k, table), asked.out_dtype
     if 0 in q.shape or not most_keys or 0 in k.shape:
         shape, of_rows = (batch, queries, heads, head_v), (batch, heads, queries)
 
         def of_nothing(q: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
             lse, sinks = q.new_full(of_rows, -math.inf, dtype=torch.float32), rest[-1][1]
-            return q.new_zeros(shape), lse if sinks is None else lse.copy_(sinks[:, None].expand_as(lse))
+            return q.new_zeros(shape, dtype=dtype), lse if sinks is None else lse.copy_(sinks[:, None].expand_as(lse))
 
         return of_nothing
     page = 0 if table is None else k.shape[1]
@@ -421,15 +468,20 @@ def _find_launch(
     own_pitch = None if pitch == k.shape[1] else pitch
     cached = None if own_pitch is None else CachedKeys(own_pitch)
     sharing = group if is_packed else None
-    shared = 0 if scoring.suffix else keys_shared(q, v, common, left)
+    shared = 0 if scoring.suffix or dtype is not None else keys_shared(q, v, common, left)
+    of_8_bits: dict[str, Any] = {}
+    if asked.quantised is not None and dtype is not None:
+        of_8_bits = {"result": dtype_name(dtype), "scales": asked.quantised.given}
     if shared:
         launch = plan_cascade(
             packed, in_sequence(q), *caches, shared, scale, right, given, most_keys, page, sharing, own_pitch
         )
     elif queries <= DECODE_ROWS:
-        launch = plan_decode(packed, *caches, scale, left, right, given, most_keys, page, sharing, scoring, cached)
+        launch = plan_decode(
+            packed, *caches, scale, left, right, given, most_keys, page, sharing, scoring, cached, **of_8_bits
+        )
     else:
-        launch = plan_cached(packed, *caches, scale, left, right, given, page, scoring, cached)
+        launch = plan_cached(packed, *caches, scale, left, right, given, page, scoring, cached, **of_8_bits)
     ways_beside = [way_to(q, in_sequence) or in_sequence] if shared else []
     of_o, of_lse = (batch, queries, heads, head_v), (batch, heads, queries)
     rows = queries * group
@@ -449,7 +501,7 @@ def _find_launch(
         beside_q: list[Any] = [way(q) for way in ways_beside] or [read]
         rest = None if lengths is None else Lengths(k_used=lengths), table, *beside_q
         made = go(ways, (q, k, v))
-        o, lse = q.new_empty(of_o), q.new_empty(of_lse, dtype=torch.float32)
+        o, lse = q.new_empty(of_o, dtype=dtype), q.new_empty(of_lse, dtype=torch.float32)
         if not is_packed:
             launch(*made, o, lse, *rest)
             return o, lse

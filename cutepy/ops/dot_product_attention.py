@@ -29,10 +29,12 @@ from cutepy.ops.attention_arguments import (
     settings,
     way_to,
 )
-from cutepy.ops.quantised_attention import quantised_attention, refuse_scales
+from cutepy.ops.attention_scales import refuse_scales
+from cutepy.ops.quantised_attention import quantised_attention
 from cutepy.ops.registration import register_both
 from cutepy.ops.scored_attention import scored_attention
 from cutepy.runtime.execution import EXECUTION
+from cutepy.runtime.invariance import INVARIANCE
 
 Launch = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
@@ -75,10 +77,10 @@ def attention(
     k : Tensor (batch, keys, kv heads, head)
     v : Tensor (batch, keys, kv heads, head of v)
     causal : bool
-        True if a query sees no key behind its position.
+        True if a query sees no key after its position.
     window : (int or None, int or None)
-        Keys before and behind a query's position that it sees; -1 or None for all. A number -n below -1 begins
-        n behind its position, or ends n before it.
+        Keys before and after a query's position that it sees; -1 or None for all. A number -n below -1 begins
+        n after its position, or ends n before it.
     scale : float, optional
         Positive factor of the scores; 1 / sqrt(head) if not given.
     return_lse : bool
@@ -94,16 +96,18 @@ def attention(
     mask : callable, optional
         ``mask(b, h, i, j, **operands)``, true where query i sees key j.
     operands : mapping of str to Tensor or number, optional
-        Passed to the functions that have parameters of these names.
+        Passed to the functions that have parameters of these names. Tensors that change scores are differentiable, as
+        are those that the functions use otherwise.
     block_mask : BlockMask, optional
         Blocks that are seen, of `cutepy.ops.block_mask` or torch's `create_block_mask`, in place of a mask.
     sinks : Tensor (heads,), optional
         Logits that join the sums of each head's rows, and so the logarithms. Differentiable.
     deterministic : bool
         True for gradients that are the same from run to run, as after `torch.use_deterministic_algorithms(True)`: parts
-        of dQ are added in a fixed order, for which CTAs wait. Not with a block mask.
+        of dQ are added in a fixed order, for which CTAs wait. Not with a block mask, nor for gradients of tensors that
+        functions use.
     dropout_p : float
-        Probability of each key to be dropped behind the softmax, where others have 1 / (1 - dropout_p) times theirs.
+        Probability that a key is dropped after the softmax; the others get 1 / (1 - dropout_p) times their weight.
         What is dropped follows from the place and a seed that torch's generator draws.
     q_scale, k_scale, v_scale : Tensor, optional
         Positive factors of float8_e4m3fn, float32: one element, (batch, kv heads) for heads, or
@@ -114,7 +118,7 @@ def attention(
     Returns
     -------
     Tensor (batch, queries, heads, head of v), or a pair of it and a Tensor (batch, heads, queries) of float32
-        Differentiable, where head, the same for v, is at most 128, but for float8_e4m3fn.
+        Differentiable, but for float8_e4m3fn.
 
     Raises
     ------
@@ -172,19 +176,14 @@ def scaled_dot_product_attention(
         With `enable_gqa`, heads of query may share those of key and value. Modes before the heads are broadcast;
         tensors of three modes have one head.
     attn_mask : Tensor, optional
-        Added to the scores, or of truth values: whether a query sees a key. Broadcast to (..., heads, queries, keys).
-        Or one of torch's causal biases, of which nothing is read.
+        Added to the scores, and differentiable, or of truth values: whether a query sees a key. Broadcast to
+        (..., heads, queries, keys). Or one of torch's causal biases, of which nothing is read.
     dropout_p : float
         Probability of each key to be dropped, as of `cutepy.ops.attention`.
     is_causal : bool
-        True if a query sees no key behind its own index: torch aligns the first query with the first key.
+        True if a query sees no key after its own index: torch aligns the first query with the first key.
     scale : float, optional
         Positive factor of the scores; 1 / sqrt(head) if not given.
-
-    Raises
-    ------
-    NotImplementedError
-        If the mask requires grad.
     """
     check_dropout(dropout_p)
     if min(each.dim() for each in (query, key, value)) < 3:
@@ -263,10 +262,14 @@ def flash_attn_func(
     alibi_slopes: torch.Tensor | None = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
+    q_descale: torch.Tensor | None = None,
+    k_descale: torch.Tensor | None = None,
+    v_descale: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor, None]:
     """Compute attention with the arguments of flash-attn's `flash_attn_func`.
 
-    With `return_attn_probs` the results are the output, the logarithms of the rows' sums, and None for what is dropped.
+    The scales of float8_e4m3fn are those of `attention`. With `return_attn_probs` the results are the output, the
+    logarithms of the rows' sums, and None for what is dropped.
     """
     o, lse = attention(
         q,
@@ -279,6 +282,9 @@ def flash_attn_func(
         alibi_slopes=alibi_slopes,
         deterministic=deterministic,
         dropout_p=dropout_p,
+        q_scale=q_descale,
+        k_scale=k_descale,
+        v_scale=v_descale,
         return_lse=True,
     )
     return (o, lse, None) if return_attn_probs else o
@@ -324,8 +330,7 @@ def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> t
 
 
 @register_both(
-    "cutepy::attention(Tensor q, Tensor k, Tensor v, float scale, int? left, int? right, bool deterministic) "
-    "-> (Tensor, Tensor)",
+    "cutepy::attention",
     reference=_reference,
     fake=_fake,
     setup_context=_keep,
@@ -343,7 +348,7 @@ def _attention(
     right: int | None,
     deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    key = (scale, left, right, EXECUTION.backend is None, *described(q, k, v))
+    key = (scale, left, right, EXECUTION.backend is None, INVARIANCE.on, *described(q, k, v))
     launch = _launches.get(key)
     if launch is None:
         check(q, k, v, scale)
@@ -393,8 +398,7 @@ def _reference_backward(
 
 
 @register_both(
-    "cutepy::attention_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? dlse, "
-    "float scale, int? left, int? right, bool deterministic) -> (Tensor, Tensor, Tensor)",
+    "cutepy::attention_backward",
     reference=_reference_backward,
     fake=_fake_backward,
     sharding=shardings.of_attention_backward,

@@ -24,7 +24,7 @@ def flex_attention(
 
     Functions are traced to a graph that the kernels compute, with gradients of query, key and value. They may use what
     `cutepy.epilogues` has, torch's functions and operators of the same names, and tensors, indexed by integers that
-    they compute. No gradient is computed of these tensors: those that require grad are refused.
+    they compute, of which they have gradients too; those that only decide what is seen have none.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ def grouped_gemm(
     - a (M, K), b (N, K), `offs` along K: out (G, M, N), a product of each group (gradients by the experts' weights).
     - a (G, M, K), b (G, N, K), and `counts`: out (G, M, N), only the first rows of each group, so many (masked).
 
-    Rows (or columns) of out that belong to no group, behind the last end or beyond a count, are left as they are: of a
+    Rows (or columns) of out that belong to no group, after the last end or beyond a count, are left as they are: of a
     new out they mean nothing. A group without K has a product of zeros.
 
     Ends must ascend. On the host that is checked; on the GPU nobody waits to look: rows of several groups then get
@@ -302,7 +302,7 @@ def check_ends(a: torch.Tensor, groups: torch.Tensor, along: Along, *, padded: b
     for group, (before, end) in enumerate(pairwise(ends), 1):
         if end < before:
             raise ValueError(
-                f"offs must ascend, since each group begins where the one before it ends, got {end} behind {before} "
+                f"offs must ascend, since each group begins where the one before it ends, got {end} after {before} "
                 f"for group {group}; give an empty group the end of the one before it"
             )
     for group, end in enumerate(ends):

@@ -8,11 +8,12 @@ from collections.abc import Callable
 import torch
 
 from cutepy.host.launches import Launches, described
-from cutepy.kernels.mla.config import HEAD, LATENT
+from cutepy.kernels.mla.config import HEAD, LATENT, QUANTISED_BYTES
 from cutepy.kernels.mla.op import plan
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import DTYPES, View, results_like, way_to
-from cutepy.ops.decode_attention import attend_each, check_lengths
+from cutepy.ops.decode_attention import attend_each, check_lengths, matrix_of, pitch_of
+from cutepy.ops.latent_cache import dequantise_mla_cache
 from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
@@ -45,14 +46,15 @@ def attention_mla(
     q : Tensor (batch, queries, heads, 576)
         float16 or bfloat16.
     cache : Tensor (batch, keys, 576), or, with `block_table`, (pages, keys of a page, 576)
-        A mode of one head may be before the last. The first two modes are one in memory: what follows a page, or
-        sequence, is the next one.
+        A mode of one head may be before the last. Pages, or sequences, are whole steps of rows apart. Or, for q of
+        bfloat16, rows of 656 bytes, uint8 or float8_e4m3fn, as `quantise_mla_cache` makes them: FlashMLA's format.
+        Their latent columns are dequantised to bfloat16 in shared memory.
     cache_seqlens : Tensor (batch,), int32, optional
         Keys of each sequence; all that the cache has if not given, which `block_table` needs.
     block_table : Tensor (batch, pages of a sequence), int32, optional
         The numbers of each sequence's pages, whose keys are a multiple of 8.
     causal : bool
-        True if a query sees no key behind its position.
+        True if a query sees no key after its position.
     scale : float, optional
         Positive factor of the scores; 1 / sqrt(576) if not given.
     return_lse : bool
@@ -81,6 +83,8 @@ def attention_mla(
     torch.Size([2, 1, 16, 512])
     """
     scale = HEAD**-0.5 if scale is None else float(scale)
+    if cache.dtype == torch.float8_e4m3fn:
+        cache = cache.view(torch.uint8)
     o, lse = _attention_mla(q, cache, cache_seqlens, block_table, scale, causal)
     return (o, lse) if return_lse else o
 
@@ -95,10 +99,16 @@ def flash_mla_with_kvcache(
     num_splits: object = None,
     softmax_scale: float | None = None,
     causal: bool = False,
+    is_fp8_kvcache: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute latent attention with the arguments of FlashMLA's function of this name; schedules are not read."""
     if head_dim_v != LATENT:
         raise ValueError(f"head_dim_v must be {LATENT}, got {head_dim_v}")
+    if is_fp8_kvcache != (k_cache.element_size() == 1):
+        raise ValueError(
+            f"is_fp8_kvcache must be True for a cache of bytes, and False for others, got {is_fp8_kvcache} and "
+            f"{k_cache.dtype}"
+        )
     o, lse = attention_mla(
         q,
         k_cache,
@@ -116,14 +126,17 @@ def _check(
 ) -> None:
     """Check all that can be told without data."""
     has_head = cache.dim() == 4 and cache.shape[2] == 1
-    if q.dim() != 4 or q.shape[3] != HEAD or not (has_head or cache.dim() == 3) or cache.shape[-1] != HEAD:
+    is_quantised = cache.dtype == torch.uint8
+    columns = QUANTISED_BYTES if is_quantised else HEAD
+    if q.dim() != 4 or q.shape[3] != HEAD or not (has_head or cache.dim() == 3) or cache.shape[-1] != columns:
         raise ValueError(
-            f"q must be (batch, queries, heads, {HEAD}) and the cache (batch or pages, keys, {HEAD}), got shapes "
+            f"q must be (batch, queries, heads, {HEAD}) and the cache (batch or pages, keys, {columns}), got shapes "
             f"{tuple(q.shape)} and {tuple(cache.shape)}"
         )
-    if q.dtype not in DTYPES or cache.dtype != q.dtype:
+    if q.dtype not in DTYPES or (cache.dtype != q.dtype and not (is_quantised and q.dtype == torch.bfloat16)):
         raise TypeError(
-            f"q and the cache must be both float16 or both bfloat16, got {q.dtype} and {cache.dtype}; convert them"
+            "q and the cache must be both float16 or both bfloat16, or bfloat16 and bytes, got "
+            f"{q.dtype} and {cache.dtype}; convert them"
         )
     if cache.device != q.device:
         raise ValueError(f"q and the cache must be on one device, got {q.device} and {cache.device}")
@@ -157,12 +170,18 @@ def _reference(
     causal: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check(q, cache, lengths, table, scale)
-    keys = cache.view(*cache.shape[:2], 1, HEAD)
+    rows = dequantise_mla_cache(cache) if cache.dtype == torch.uint8 else cache
+    keys = rows.view(*rows.shape[:2], 1, HEAD)
     return attend_each(q, keys, keys[..., :LATENT], lengths, table, scale, None, 0 if causal else None)
 
 
 def _flops(
-    q: tuple[int, ...], cache: tuple[int, ...], lengths: object, table: tuple[int, ...] | None, *_: object
+    q: tuple[int, ...],
+    cache: tuple[int, ...],
+    lengths: object,
+    table: tuple[int, ...] | None,
+    *_: object,
+    **__: object,
 ) -> int:
     """Count the operations of both products with all keys that the cache may have.
 
@@ -176,8 +195,7 @@ def _flops(
 
 
 @register_both(
-    "cutepy::attention_mla(Tensor q, Tensor cache, Tensor? lengths, Tensor? table, float scale, bool causal) "
-    "-> (Tensor, Tensor)",
+    "cutepy::attention_mla",
     reference=_reference,
     fake=_fake,
     sharding=shardings.of_attention_mla,
@@ -197,17 +215,6 @@ def _attention_mla(
         _check(q, cache, lengths, table, scale)
         launch = _launches.keep(key, _find_launch(q, cache, lengths, table, scale, causal=causal))
     return launch(q, cache, lengths, table)
-
-
-def _rows_of_all(cache: torch.Tensor) -> torch.Tensor:
-    """View the first two modes of a cache as one."""
-    try:
-        return cache.view(-1, *cache.shape[2:])
-    except RuntimeError:
-        raise ValueError(
-            "cache must have its first two modes as one in memory, each page or sequence behind the one before; got "
-            f"strides {cache.stride()} of shape {tuple(cache.shape)}"
-        ) from None
 
 
 def _find_launch(
@@ -232,8 +239,14 @@ def _find_launch(
         rows: torch.Tensor = q.flatten(1, 2)
         return rows
 
+    def with_head(cache: torch.Tensor) -> torch.Tensor:
+        return cache if cache.dim() == 4 else cache.unsqueeze(2)
+
+    pitch = pitch_of("the cache", with_head(cache))
+
     def all_of(cache: torch.Tensor) -> torch.Tensor:
-        return _rows_of_all(cache).view(-1, HEAD)
+        """View all pages, or sequences, as one matrix."""
+        return matrix_of(with_head(cache), pitch).squeeze(1)
 
     ways = way_to(q, rows_of), way_to(cache, all_of)
     launch = plan(
@@ -244,6 +257,7 @@ def _find_launch(
         page=page,
         most_keys=most_keys,
         has_lengths=lengths is not None,
+        pitch=None if pitch == cache.shape[1] else pitch,
     )
 
     def run(

@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 
-from cutepy.epilogues.graph import Graph
 from cutepy.epilogues.reference import compute
 from cutepy.host.launches import Launches
 from cutepy.kernels.gemm.op import plan_gemm
-from cutepy.kernels.gemm.operands import UNIT_BYTES, Description, Problem, address_bytes
+from cutepy.kernels.gemm.operands import UNIT_BYTES, Problem, address_bytes
 from cutepy.kernels.gemm.routes import Given, Launch
 from cutepy.kernels.gemm.scales import Scales
 from cutepy.ops.checking import (
@@ -26,7 +25,6 @@ from cutepy.ops.checking import (
     check_without_overlap,
     describe,
     out_name,
-    span_bytes,
     tf32_allowed,
 )
 from cutepy.ops.operands import Rows, in_double
@@ -117,7 +115,10 @@ def multiply(
     if launch is None:
         own = operands if scales is None else operands[len(scales.of_results) :]
         problem = describe(a, b, epilogue, own, out_dtype, out_major, outs, named=named)
-        launch = _launches.keep(key, _find_launch(problem, a, b, operands, outs, scales))
+        if scales is not None:
+            graph = scales.before(problem.graph)
+            problem = problem._replace(epilogue=graph.text, scale_rows=scales.rows, tma_scales=scales.by_tma)
+        launch = _launches.keep(key, _find_launch(problem.at(a, b, operands, outs), scales, into=outs[0] is not None))
     return launch(a, b, operands, outs, along_k)
 
 
@@ -132,28 +133,16 @@ def _scaled_first(scales: Scales, operands: Sequence[Any], leading: Sequence[int
     return (*of_results, *operands)
 
 
-def _find_launch(
-    problem: Problem,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    operands: Sequence[Any],
-    outs: Sequence[Given],
-    scales: Scales | None,
-) -> Launch:
-    """Find what multiplies tensors of a problem, and have its kernel compiled."""
-    graph = problem.graph
-    if scales is not None:
-        graph = scales.before(graph)
-        problem = problem._replace(epilogue=graph.text, scale_rows=scales.rows, tma_scales=scales.by_tma)
-    problem = problem.at(a, b, operands, outs)
-    on_cpu = a.device.type == "cpu" and EXECUTION.backend is None
-    if on_cpu or not math.prod(problem.leading) * b.shape[-2] * a.shape[-1]:
+def _find_launch(problem: Problem, scales: Scales | None, *, into: bool) -> Launch:
+    """Find what multiplies tensors of a problem, into given results or new ones, and have its kernel compiled."""
+    on_cpu = problem.a.device.type == "cpu" and EXECUTION.backend is None
+    if on_cpu or not math.prod(problem.leading) * problem.b.shape[-2] * problem.a.shape[-1]:
         launch = _by_reference(problem, scales)
     else:
         launch = plan_gemm(problem)
-    if outs[0] is not None:
-        launch = _checking_overlap(launch, graph, a, b, operands, outs)
-    return _checking_precision(launch) if a.dtype == torch.float32 else launch
+    if into:
+        launch = _checking_overlap(launch, problem)
+    return _checking_precision(launch) if problem.a.dtype == torch.float32 else launch
 
 
 def _checking_precision(launch: Launch) -> Launch:
@@ -167,25 +156,19 @@ def _checking_precision(launch: Launch) -> Launch:
     return checked
 
 
-def _checking_overlap(
-    launch: Launch,
-    graph: Graph,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    operands: Sequence[Any],
-    outs: Sequence[Given],
-) -> Launch:
+def _checking_overlap(launch: Launch, problem: Problem) -> Launch:
     """Check first that results are apart from the inputs, and from each other: every way through torch calls this.
 
     A tile may receive a result of its width: each element is read before it is written.
     """
+    graph, results = problem.graph, problem.results
     names = [out_name(result) for result in graph.results]
-    for name, out in zip(names, outs, strict=True):
-        if out is not None:
-            check_without_overlap(name, Description.of(out))
-    places = [n for n, value in enumerate(operands) if isinstance(value, torch.Tensor)]
-    span_a, span_b, spans = span_bytes(a), span_bytes(b), [(n, span_bytes(operands[n])) for n in places]
-    thorough, span = len(outs) > 1, 0 if outs[0] is None else span_bytes(outs[0])
+    for name, out in zip(names, results, strict=True):
+        check_without_overlap(name, out)
+    spans = [(n, each.span_bytes) for n, each in enumerate(problem.operands) if each is not None]
+    places = [n for n, _ in spans]
+    span_a, span_b = problem.a.span_bytes, problem.b.span_bytes
+    thorough, span = len(results) > 1, results[0].span_bytes
     tiles = [
         {each.name for each in graph.operands if each.shape == "tile" and each.width == graph.width(result)}
         if graph.reduction(result) is None

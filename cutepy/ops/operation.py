@@ -38,6 +38,8 @@ AUTOCAST_KEYS = {
 """The dispatcher's keys of autocast, by the devices that it serves."""
 _transform = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._is_tracing
+_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # also one that has left its transform
+_batched = torch._C._functorch.is_legacy_batchedtensor  # of autograd's is_grads_batched
 
 
 CPU, GPU, GRADIENT = 1, 2, 4
@@ -69,7 +71,7 @@ def road(arguments: tuple[object, ...]) -> int:
             continue
         if type(argument) in _PLAIN:
             tensor: torch.Tensor = argument  # type: ignore[assignment]
-            if tensor.is_neg():
+            if tensor.is_neg() or _wrapped(tensor) or _batched(tensor):
                 return 0
             if tensor.requires_grad:
                 has_gradient = True
@@ -110,8 +112,12 @@ class Operation(Generic[P, R]):
         Tells how DTensors are sharded (`shard_by`); without it, DTensor refuses them.
     lowered : callable or None
         Takes autocast's dtype and the arguments, and casts those of `lowers` (`register_autocast`).
+    gives_list : bool
+        True if the result is a list of tensors.
     differentiated : callable or None
-        Takes an implementation and the arguments, and computes so that autograd sees it (`register_derivative`).
+        Takes an implementation and all arguments, and computes past the dispatcher so that autograd sees it
+        (`register_derivative`). None if the operation writes to an argument, has arguments by keyword only, or gives
+        lists among other results.
     """
 
     def __init__(self, schema: str, kernel: Callable[P, R], reference: Callable[..., Any]) -> None:
@@ -134,6 +140,7 @@ class Operation(Generic[P, R]):
         self.differentiated: Callable[..., Any] | None = None
         self.has_lists = any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments)
         self._results = tuple(str(each.type) for each in self.op._schema.returns)
+        self.gives_list = self._results == ("List[Tensor]",)
         self._plain = {("Tensor",): torch.Tensor, (): type(None)}.get(self._results)
         self._defaults = {a.name: a.default_value for a in arguments if not a.kwarg_only}
         self._default_values = tuple(self._defaults.values())
@@ -184,7 +191,7 @@ class Operation(Generic[P, R]):
         implementation = self._direct if way & GPU else self._on_cpu
         if way > GRADIENT:
             assert self.differentiated is not None, "is asked for by __call__"
-            return self.differentiated(implementation, arguments, self._defaults_by_name)
+            return self.differentiated(implementation, arguments)
         result = implementation(*arguments)
         if self.mutated:  # afterwards, as torch does: what was refused was not written to
             self.count_writing(arguments, {})

@@ -22,9 +22,10 @@ from cutepy.epilogues.reference import compute
 from cutepy.epilogues.standard import standard, standard_of
 from cutepy.epilogues.tracing import Epilogue
 from cutepy.kernels.gemm.operands import INTEGER_DTYPES, OUTPUT_DTYPES, SUMS_DTYPE
+from cutepy.kernels.gemm.output_signature import OutputMajor
 from cutepy.kernels.gemm.reference import ACTIVATION_FUNCTIONS
 from cutepy.kernels.gemm.scales import Scales
-from cutepy.kernels.gemm.signature import ACTIVATIONS, Activation, OutputMajor
+from cutepy.kernels.gemm.signature import ACTIVATIONS, Activation
 from cutepy.ops import shardings
 from cutepy.ops.checking import (
     check_dimensions,
@@ -231,7 +232,7 @@ def apply_epilogue(
     out_major: str,
     scales: Scales | None = None,
 ) -> Any:  # noqa: ANN401
-    """Compute an epilogue of a @ b.mT, of scaled sums if there are scales: what `gemm` does with one.
+    """Compute an epilogue of a @ b.mT: the part of `gemm` with an epilogue. With `scales` the sums are scaled first.
 
     Parameters
     ----------

@@ -9,21 +9,24 @@ import torch
 
 from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention import reference
-from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.ops import shardings
-from cutepy.ops.attention_arguments import DTYPES, check, flops, results_like
+from cutepy.ops.attention_arguments import check, flops, results_like
 from cutepy.ops.attention_functions import Tensors, beside, check_scoring, scoring_of
-from cutepy.ops.registration import register_both, requires_grad
+from cutepy.ops.attention_scales import (
+    BLOCK,
+    FLOAT8,
+    NAMES,
+    Given,
+    Three,
+    check_out_dtype,
+    dequantised,
+    quantised,
+)
+from cutepy.ops.registration import register_both
+from cutepy.ops.schemas import schema_of
 from cutepy.ops.scored_attention import find_launch, prepare
 from cutepy.runtime.execution import EXECUTION
-
-FLOAT8 = torch.float8_e4m3fn
-BLOCK = 128
-"""Tokens of a block that has a scale."""
-
-Given = torch.Tensor | None
-Three = tuple[Given, Given, Given]
-"""Of Q, K and V."""
+from cutepy.runtime.invariance import INVARIANCE
 
 _launches: Launches[Any] = Launches()
 
@@ -49,60 +52,19 @@ def quantised_attention(
     NotImplementedError
         If a tensor requires grad, or there is dropout, of which e4m3 has no range.
     """
-    if dropout_p:
-        raise NotImplementedError(f"attention of float8_e4m3fn has no dropout, got dropout_p {dropout_p}; use bfloat16")
-    if torch.is_grad_enabled() and requires_grad((q, k, v, *scales, sinks)):
-        raise NotImplementedError(
-            "attention of float8_e4m3fn has no gradients, got a tensor that requires grad; use torch.no_grad(), or "
-            "float16 or bfloat16"
-        )
+    made = quantised((q, k, v), scales, out_dtype, sinks, dropout_p)
     check(q, k, v, scale, dtypes=(FLOAT8,))
-    of_q, of_k, of_v = map(_in_blocks, ("q_scale", "k_scale", "v_scale"), scales, (q, k, v))
     prepared = prepare(q, k, functions, block_mask, sinks, left, right)
-    how = scale, left, right, torch.bfloat16 if out_dtype is None else out_dtype
-    result: tuple[torch.Tensor, torch.Tensor] = _quantised(q, k, v, of_q, of_k, of_v, *prepared, *how)
+    how = scale, left, right, made.out_dtype
+    result: tuple[torch.Tensor, torch.Tensor] = _quantised(q, k, v, *made.scales, *prepared, *how)
     return result
-
-
-def refuse_scales(q: torch.Tensor, scales: Three, out_dtype: torch.dtype | None) -> None:
-    """Refuse what only 8-bit floats have.
-
-    Raises
-    ------
-    TypeError
-        If there are scales, or results are to be of another dtype than q.
-    """
-    if any(each is not None for each in scales) or out_dtype not in (None, q.dtype):
-        raise TypeError(
-            f"q_scale, k_scale, v_scale and out_dtype are for q, k and v of float8_e4m3fn, got {q.dtype}; multiply "
-            "scale, or convert the result"
-        )
-
-
-def _in_blocks(name: str, scale: Given, tensor: torch.Tensor) -> Given:
-    """View a scale as (batch, heads, blocks): one for all, for each head, or for each 128 tokens of it.
-
-    Raises
-    ------
-    TypeError
-        If it is not of float32.
-    ValueError
-        If it has none of these shapes, or is elsewhere.
-    """
-    if scale is None:
-        return None
-    if scale.dtype != torch.float32 or scale.device != tensor.device:
-        raise TypeError(f"{name} must be float32 on {tensor.device}, got {scale.dtype} on {scale.device}")
-    if not scale.dim():
-        return scale.expand(tensor.shape[0], tensor.shape[2], 1)
-    return scale if scale.dim() == 3 else scale.unsqueeze(-1)
 
 
 def _check_scales(q: torch.Tensor, k: torch.Tensor, scales: Three) -> None:
     """Check the shapes of scales (batch, heads, blocks)."""
     kv_heads = k.shape[2]
-    names = (("q_scale", q, {q.shape[2], kv_heads}), ("k_scale", k, {kv_heads}), ("v_scale", k, {kv_heads}))
-    for (name, tensor, heads), scale in zip(names, scales, strict=True):
+    of_each = zip(NAMES, (q, k, k), ({q.shape[2], kv_heads}, {kv_heads}, {kv_heads}), scales, strict=True)
+    for name, tensor, heads, scale in of_each:
         if scale is None:
             continue
         blocks = -(-tensor.shape[1] // BLOCK)
@@ -146,20 +108,7 @@ class _Asked(NamedTuple):
         check(q, k, self.v, self.scale, dtypes=(FLOAT8,))
         _check_scales(q, k, self.scales)
         check_scoring(q, self.sinks, self.tables, self.functions, (*q.shape[:2], k.shape[1]))
-        if self.out_dtype not in DTYPES:
-            wanted = " or ".join(map(dtype_name, DTYPES))
-            raise TypeError(f"out_dtype must be {wanted}, got {dtype_name(self.out_dtype)}")
-
-
-def _dequantised(tensor: torch.Tensor, scale: Given) -> torch.Tensor:
-    """Return what 8-bit floats (batch, tokens, heads, head) stand for, in float64."""
-    wide = tensor.double()
-    if scale is None or not tensor.numel():
-        return wide
-    each = scale.double().repeat_interleave(tensor.shape[2] // scale.shape[1], 1)
-    if each.shape[2] > 1:
-        each = each.repeat_interleave(BLOCK, 2)[..., : tensor.shape[1]]
-    return wide * each.transpose(1, 2)[..., None]
+        check_out_dtype(self.out_dtype)
 
 
 def _fake(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
@@ -171,16 +120,14 @@ def _fake(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
 def _reference(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
     asked = _Asked(*given)
     asked.check()
-    q, k, v = map(_dequantised, asked[:3], asked.scales)
+    q, k, v = map(dequantised, asked[:3], asked.scales)
     scored = reference.Scored(asked.functions, asked.tables, asked.sinks, asked.blocks, asked.block_size)
     o, lse = scored.forward(q, k, v, asked.scale, asked.left, asked.right)
     return o.to(asked.out_dtype).contiguous(), lse
 
 
 @register_both(
-    "cutepy::quantised_attention(Tensor q, Tensor k, Tensor v, Tensor? q_scale, Tensor? k_scale, Tensor? v_scale, "
-    "Tensor? sinks, Tensor[] tables, Tensor[] blocks, str functions, int[] block_size, float scale, int? left, "
-    "int? right, ScalarType out_dtype) -> (Tensor, Tensor)",
+    f"cutepy::quantised_attention({schema_of(_Asked)}) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     sharding=shardings.of_quantised_attention,
@@ -189,7 +136,7 @@ def _reference(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN40
 def _quantised(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
     asked = _Asked(*given)
     tables = beside(asked.q, asked.tables)
-    key = (asked.functions, *asked.block_size, *asked[11:], EXECUTION.backend is None, len(tables))
+    key = (asked.functions, *asked.block_size, *asked[11:], EXECUTION.backend is None, INVARIANCE.on, len(tables))
     key = (*key, *described(*asked[:7], *tables, *asked.blocks))
     launch = _launches.get(key)
     if launch is None:

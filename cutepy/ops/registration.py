@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from cutepy.ops.distributed import Rule, holds_distributed, tell_dtensor
 from cutepy.ops.operation import AUTOCAST_KEYS, FORMULAS, Formula, Operation, P, R
+from cutepy.ops.schemas import schema_of_function
 from cutepy.runtime.invariance import batch_invariant
 
 Arguments = Sequence[Any]
@@ -26,6 +27,9 @@ Named = Mapping[str, Any]
 
 SUFFIX = "_invariant"
 """Of the names of operations that enter `batch_invariant`."""
+
+# torch asks `inspect` where each operation is registered, which resolves the files of all modules unless this is known.
+inspect.modulesbyfile.setdefault(__file__, __name__)
 
 _registered: dict[str, Operation[Any, Any]] = {}
 
@@ -180,24 +184,30 @@ def register_both(
     *,
     sharding: Rule,
     vmap: Callable[..., Any] | None = None,
+    is_invariant: bool = False,
     **options: Any,  # noqa: ANN401
 ) -> Callable[[Callable[P, R]], Operation[P, R]]:
     """Make an operation as `register` does, and the one that stands for it where it is called within the context.
 
-    Both are sharded alike, and their results are trusted: they are operations of this package. The mode is one of the
-    process, which a traced program knows nothing of when it runs.
+    A schema without arguments is completed from the function's annotations. With `is_invariant` there is one operation:
+    its kernels are the same within the context. Both are sharded alike, and their results are trusted: they are
+    operations of this package. The mode is one of the process, which a traced program knows nothing of when it runs.
     """
 
     def decorate(kernel: Callable[P, R]) -> Operation[P, R]:
-        operation = register(schema, vmap=vmap, **options)(kernel)
-        name, _, rest = schema.partition("(")
+        written = schema if "(" in schema else schema_of_function(schema, kernel)
+        operation = register(written, vmap=vmap, **options)(kernel)
+        operation.trust()
+        if is_invariant:
+            operation.shard_by(sharding)
+            return operation
+        name, _, rest = written.partition("(")
         within = batch_invariant()
         rule = None if vmap is None else within(vmap)
         invariant = register(f"{name}{SUFFIX}({rest}", vmap=rule, **options)(within(kernel))
         operation.invariant = invariant.op
         for each in (operation, invariant):
             each.shard_by(sharding)
-        operation.trust()
         return operation
 
     return decorate
@@ -423,8 +433,8 @@ class Call:
             return tuple(values), {}
         return tuple(values[: self.positional]), dict(zip(self.names, values[self.positional :], strict=True))
 
-    def flat_gradients(self, gradients: Arguments) -> list[Any]:
-        """List gradients of the positional arguments by tensors, and None for those by name."""
+    def flat_gradients(self, op: Any, gradients: Arguments) -> list[Any]:  # noqa: ANN401
+        """List one gradient for each tensor: those of the positional arguments, and None for keyword arguments."""
         complete = [*gradients, *[None] * len(self.names)]
         flat: list[Any] = []
         for place, count in self._places:
@@ -432,7 +442,7 @@ class Call:
             if count is None:
                 flat.append(gradient)
             else:
-                flat += [None] * count if gradient is None else [*gradient]
+                flat += _of_list(op, place, gradient, count)
         return flat
 
     def flat_results(self, results: Any) -> tuple[Any, ...]:  # noqa: ANN401
@@ -462,19 +472,12 @@ def register_derivative(
 ) -> None:
     """Register the derivative, or its refusal, and what transforms of torch.func do."""
     op = operation.op
-    functions = _functions(operation, setup_context, backward, vmap)
-    transformable: Any = functions[0]
-    eager: Any = functions[1]
+    transformable: Any = _transformable(operation, setup_context, backward, vmap)
 
-    def differentiated(
-        compute: Callable[..., Any],
-        arguments: Arguments,
-        named: Named = _NONE,
-        function: Any = eager,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
+    def by_call(compute: Callable[..., Any], arguments: Arguments, named: Named) -> Any:  # noqa: ANN401
         call = Call(compute, arguments, named, has_lists=operation.has_lists)
         flat, call.flat = call.flat, []  # autograd keeps the call, and of the tensors those that the derivative needs
-        return call.nested_results(function.apply(call, *flat))
+        return call.nested_results(transformable.apply(call, *flat))
 
     def autograd(keys: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
         refuse_tangents(op, (arguments, tuple(named.values())))
@@ -487,78 +490,118 @@ def register_derivative(
                 return op.redispatch(keys & torch._C._after_autograd_keyset, *arguments, **named)
 
         if torch.is_grad_enabled() and requires_grad((arguments, tuple(named.values()))):
-            return differentiated(compute, *operation.complete(arguments, named), transformable)
+            return by_call(compute, *operation.complete(arguments, named))
         return compute(*arguments, **named)
 
     def transformed(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
         complete, by_name = operation.complete(arguments, named)
         if operation.lowers:  # transforms come before autocast
             complete, by_name = lowered_within_autocast(operation, complete, by_name)
-        return differentiated(op, complete, by_name, transformable)
+        return by_call(op, complete, by_name)
 
-    operation.differentiated = differentiated
+    if not any(each.kwarg_only for each in op._schema.arguments) and (
+        operation.gives_list or not any("List[" in str(each.type) for each in op._schema.returns)
+    ):
+        operation.differentiated = _eager(operation, setup_context, backward)
     operation.library.impl(op._opname, autograd, "Autograd", with_keyset=True)
     operation.library.impl(op._opname, transformed, "FuncTorchDynamicLayerFrontMode")
 
 
-_NONE: Named = {}
+def _no_derivative(op: Any) -> NotImplementedError:  # noqa: ANN401
+    return NotImplementedError(f"{op} has no derivative; give cutepy.ops.register a backward, or detach its arguments")
 
 
-def _functions(
+def _as_many(op: Any, given: Any, count: int) -> tuple[Any, ...]:  # noqa: ANN401
+    """Check that a backward gives a gradient, or None, for each positional argument."""
+    gradients = given if isinstance(given, tuple) else (given,)
+    if len(gradients) != count:
+        raise ValueError(
+            f"the backward of {op} must give a gradient, or None, for each of its {count} positional arguments, got "
+            f"{len(gradients)}"
+        )
+    return gradients
+
+
+def _of_list(op: Any, place: int, gradients: Any, count: int) -> Sequence[Any]:  # noqa: ANN401
+    """Check that a backward gives a gradient, or None, for each tensor of a list, or None for all."""
+    if gradients is None:
+        return [None] * count
+    if not isinstance(gradients, (list, tuple)) or len(gradients) != count:
+        got = f"{len(gradients)}" if isinstance(gradients, (list, tuple)) else type(gradients).__name__
+        raise ValueError(
+            f"the backward of {op} must give a list of {count} gradients, or None, for its list "
+            f"{op._schema.arguments[place].name}, got {got}"
+        )
+    return gradients
+
+
+def _eager(
+    operation: Operation[Any, Any],
+    setup_context: Callable[..., None] | None,
+    backward: Callable[..., Any] | None,
+) -> Callable[..., Any]:
+    """Make the function of calls past the dispatcher: of an implementation, and of all arguments by position.
+
+    It costs the host 10 us, and one that torch.func can transform 40 (torch 2.13): autograd sees the arguments as they
+    are. It does not see tensors in lists, so that these follow once more, one by one.
+    """
+    op, gives_list = operation.op, operation.gives_list
+    count = len(op._schema.arguments)
+    kinds = [str(each.type) for each in op._schema.arguments]
+    lists = [n for n, kind in enumerate(kinds) if "List[" in kind and "Tensor" in kind]
+
+    class Eager(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, compute: Callable[..., Any], *given: Any) -> Any:  # noqa: ANN401
+            arguments = given[:count]
+            results = compute(*arguments)
+            ctx.lengths = [len(arguments[n] or ()) for n in lists]
+            if setup_context is not None:
+                needed = ctx.needs_input_grad[1:]
+                if lists:
+                    values, items = [*needed[:count]], iter(needed[count:])
+                    for n, length in zip(lists, ctx.lengths, strict=True):
+                        values[n] = [next(items) for _ in range(length)]
+                    needed = tuple(values)
+                ctx.needs_input_grad = needed
+                setup_context(ctx, arguments, results)
+            return tuple(results) if isinstance(results, list) else results
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ANN401
+            if backward is None:
+                raise _no_derivative(op)
+            gradients = _as_many(op, backward(ctx, grads) if gives_list else backward(ctx, *grads), count)
+            if not lists:
+                return (None, *gradients)
+            values: list[Any] = [*gradients]
+            items: list[Any] = []
+            for n, length in zip(lists, ctx.lengths, strict=True):
+                items += _of_list(op, n, values[n], length)
+                values[n] = None
+            return (None, *values, *items)
+
+    # torch.autograd.Function's own binds defaults too, and unwraps what has left a transform of torch.func.
+    apply: Callable[..., Any] = super(torch.autograd.Function, Eager).apply
+
+    def differentiated(compute: Callable[..., Any], arguments: Arguments) -> Any:  # noqa: ANN401
+        given = (*arguments, *(tensor for n in lists for tensor in arguments[n] or ())) if lists else arguments
+        results = apply(compute, *given)
+        return [*results] if gives_list else results
+
+    return differentiated
+
+
+def _transformable(
     operation: Operation[Any, Any],
     setup_context: Callable[..., None] | None,
     backward: Callable[..., Any] | None,
     vmap: Callable[..., Any],
-) -> tuple[type, type]:
-    """Make the functions that stand for an operation, whose first argument is the call.
-
-    The first is one that torch.func can transform; the second costs 11 us less (torch 2.13), since its forward keeps
-    what backward needs.
-    """
+) -> type[torch.autograd.Function]:
+    """Make the function of calls at the dispatcher, which torch.func can transform; its first argument is the call."""
     op = operation.op
 
-    def keep(ctx: Any, call: Call, flat: Arguments, results: Any) -> None:  # noqa: ANN401
-        ctx.call = call
-        if setup_context is None:
-            return
-        arguments, named = call.nested(flat)
-        needed = ctx.needs_input_grad
-        ctx.needs_input_grad = call.nested_like(needed[1:], others=False)[0]
-        try:
-            if named:
-                setup_context(ctx=ctx, inputs=arguments, keyword_only_inputs=named, output=results)
-            else:
-                setup_context(ctx, arguments, results)
-        finally:
-            ctx.needs_input_grad = needed
-
-    class Derived(torch.autograd.Function):
-        @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ANN401
-            if backward is None:
-                raise NotImplementedError(
-                    f"{op} has no derivative; give cutepy.ops.register a backward, or detach its arguments"
-                )
-            call, needed = ctx.call, ctx.needs_input_grad
-            results = call.nested_results(grads)
-            ctx.needs_input_grad = call.nested_like(needed[1:], others=False)[0]
-            try:
-                given = backward(ctx, *(results if isinstance(results, tuple) else (results,)))
-            finally:
-                ctx.needs_input_grad = needed
-            gradients = given if isinstance(given, tuple) else (given,)
-            if len(gradients) != call.positional:
-                raise ValueError(
-                    f"the backward of {op} must give a gradient, or None, for each of its {call.positional} "
-                    f"positional arguments, got {len(gradients)}"
-                )
-            return (None, *call.flat_gradients(gradients))
-
-        @staticmethod
-        def jvp(ctx: Any, *tangents: Any) -> Any:  # noqa: ANN401
-            raise NotImplementedError(no_forward_derivative(op))
-
-    class Transformable(Derived):
+    class Transformable(torch.autograd.Function):
         @staticmethod
         def forward(call: Call, *flat: Any) -> Any:  # noqa: ANN401
             arguments, named = call.nested(flat)
@@ -566,8 +609,37 @@ def _functions(
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401
-            call, *flat = inputs
-            keep(ctx, call, flat, call.nested_results(output))
+            ctx.call, *flat = inputs
+            if setup_context is None:
+                return
+            call, needed = ctx.call, ctx.needs_input_grad
+            arguments, named = call.nested(flat)
+            results = call.nested_results(output)
+            ctx.needs_input_grad = call.nested_like(needed[1:], others=False)[0]
+            try:
+                if named:
+                    setup_context(ctx=ctx, inputs=arguments, keyword_only_inputs=named, output=results)
+                else:
+                    setup_context(ctx, arguments, results)
+            finally:
+                ctx.needs_input_grad = needed
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ANN401
+            if backward is None:
+                raise _no_derivative(op)
+            call, needed = ctx.call, ctx.needs_input_grad
+            results = call.nested_results(grads)
+            ctx.needs_input_grad = call.nested_like(needed[1:], others=False)[0]
+            try:
+                given = backward(ctx, *(results if isinstance(results, tuple) else (results,)))
+            finally:
+                ctx.needs_input_grad = needed
+            return (None, *call.flat_gradients(op, _as_many(op, given, call.positional)))
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:  # noqa: ANN401
+            raise NotImplementedError(no_forward_derivative(op))
 
         @staticmethod
         def vmap(info: Any, in_dims: tuple[Any, ...], call: Call, *flat: Any) -> Any:  # noqa: ANN401
@@ -581,12 +653,4 @@ def _functions(
             flat_dims = pytree._broadcast_to_and_flatten(out_dims, pytree.tree_structure(results))
             return call.flat_results(results), tuple(flat_dims or ())
 
-    class Eager(Derived):
-        @staticmethod
-        def forward(ctx: Any, call: Call, *flat: Any) -> Any:  # noqa: ANN401
-            arguments, named = call.nested(flat)
-            results = call.compute(*arguments, **named)
-            keep(ctx, call, flat, results)
-            return call.flat_results(results)
-
-    return Transformable, Eager
+    return Transformable

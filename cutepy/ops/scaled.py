@@ -9,8 +9,8 @@ import torch
 from cutepy.epilogues.tracing import Epilogue, Row, epilogue as make_epilogue
 from cutepy.epilogues.values import Value
 from cutepy.kernels.gemm.operands import OUTPUT_DTYPES, dtype_name
+from cutepy.kernels.gemm.output_signature import OutputMajor
 from cutepy.kernels.gemm.scales import Block, Scales
-from cutepy.kernels.gemm.signature import OutputMajor
 from cutepy.ops.checking import check_epilogue, check_tensor, refuse_operands_of_none, refusing_its_own_names
 from cutepy.ops.distributed import Sharding, compute_here, holds_distributed
 from cutepy.ops.grouped import FLOAT8, describe_groups, grouped_with, read_form

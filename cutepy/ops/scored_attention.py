@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,6 +20,8 @@ from cutepy.kernels.attention.op import backward_reads, forward_reads, launch_ba
 from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import (
+    BACKWARD,
+    FORWARD,
     adds_in_order,
     check,
     flops,
@@ -33,16 +35,21 @@ from cutepy.ops.attention_arguments import (
 from cutepy.ops.attention_functions import (
     Tensors,
     beside,
-    check_no_gradients,
     check_scoring,
+    derived_of,
     dsinks_like,
     dsinks_of,
+    dtables_like,
+    gradients_of,
+    of_tables,
     read_by,
     scoring_of,
 )
 from cutepy.ops.block_masks import lists_of
 from cutepy.ops.registration import register_both
+from cutepy.ops.schemas import schema_of
 from cutepy.runtime.execution import EXECUTION
+from cutepy.runtime.invariance import INVARIANCE
 
 _launches: Launches[Any] = Launches()
 
@@ -98,61 +105,83 @@ def prepare(
     return sinks, tables, blocks, text, size
 
 
-def _fake(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    sinks: torch.Tensor | None,
-    tables: Tensors,
-    *rest: Any,  # noqa: ANN401
-) -> tuple[torch.Tensor, torch.Tensor]:
-    _, functions, _, scale, *_ = rest
-    check(q, k, v, scale)
-    check_scoring(q, sinks, tables, functions, (*q.shape[:2], k.shape[1]))
+class _Given(NamedTuple):
+    """Arguments of the operation after q, k and v.
+
+    Attributes
+    ----------
+    sinks : Tensor (heads,), float32, or None
+    tables : list of Tensor
+    blocks : list of Tensor
+        Lists of a block mask (`cutepy.ops.block_masks`).
+    functions : str
+        As of `cutepy.ops.attention_functions`.
+    block_size : list of int
+        Queries and keys of a block.
+    scale : float
+    left, right : int or None
+        The band's bounds.
+    deterministic : bool
+    """
+
+    sinks: torch.Tensor | None
+    tables: Tensors
+    blocks: Tensors
+    functions: str
+    block_size: Sequence[int]
+    scale: float
+    left: int | None
+    right: int | None
+    deterministic: bool
+
+    @property
+    def how(self) -> tuple[float, int | None, int | None]:
+        """Scale and bounds."""
+        return self.scale, self.left, self.right
+
+    def check(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Check all that can be told without data."""
+        check(q, k, v, self.scale)
+        check_scoring(q, self.sinks, self.tables, self.functions, (*q.shape[:2], k.shape[1]))
+
+    def reference(self, derived: Sequence[int] = ()) -> reference.Scored:
+        """Return what computes it in plain torch."""
+        return reference.Scored(self.functions, self.tables, self.sinks, self.blocks, self.block_size, derived=derived)
+
+
+def _fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
+    _Given(*rest).check(q, k, v)
     return results_like(q, v)
 
 
-def _reference(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    sinks: torch.Tensor | None,
-    tables: Tensors,
-    blocks: Tensors,
-    functions: str,
-    block_size: Sequence[int],
-    scale: float,
-    left: int | None,
-    right: int | None,
-    deterministic: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    check(q, k, v, scale)
-    check_scoring(q, sinks, tables, functions, (*q.shape[:2], k.shape[1]))
-    scored = reference.Scored(functions, tables, sinks, blocks, block_size)
-    o, lse = scored.forward(q, k, v, scale, left, right)
+def _reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
+    given = _Given(*rest)
+    given.check(q, k, v)
+    o, lse = given.reference().forward(q, k, v, *given.how)
     return o.contiguous(), lse
 
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
     ctx.set_materialize_grads(False)
-    q, k, v, sinks, tables, blocks, *ctx.how = inputs
-    check_no_gradients(tables)
-    ctx.save_for_backward(q, k, v, *output, *([] if sinks is None else [sinks]), *tables, *blocks)
-    ctx.counts = int(sinks is not None), len(tables)
+    q, k, v, *rest = inputs
+    given = _Given(*rest)
+    ctx.derived, ctx.how = derived_of(given.functions, ctx.needs_input_grad[4]), rest[3:]
+    ctx.save_for_backward(q, k, v, *output, given.sinks, *given.tables, *given.blocks)
+    ctx.count = len(given.tables)
 
 
 def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
-    q, k, v, o, lse, *rest = ctx.saved_tensors
-    has_sinks, count = ctx.counts
-    sinks, tables, blocks = (rest[0] if has_sinks else None), rest[has_sinks:][:count], rest[has_sinks + count :]
+    q, k, v, o, lse, sinks, *rest = ctx.saved_tensors
+    tables, blocks, derived = rest[: ctx.count], rest[ctx.count :], ctx.derived
     do = torch.zeros_like(o) if do is None else do
-    dq, dk, dv, dsinks = _scored_backward(do, q, k, v, o, lse, dlse, sinks, tables, blocks, *ctx.how)
-    return dq, dk, dv, (dsinks if has_sinks else None), None, None, None, None, None, None, None, None
+    given = sinks, tables, blocks, *ctx.how
+    dq, dk, dv, dsinks, dtables = _scored_backward(do, q, k, v, o, lse, dlse, *given, derived)
+    grads = None if sinks is None else dsinks, gradients_of(dtables, tables, derived)
+    return dq, dk, dv, *grads, *(None,) * (len(_Given._fields) - 2)
 
 
 @register_both(
-    "cutepy::scored_attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor[] tables, Tensor[] blocks, "
-    "str functions, int[] block_size, float scale, int? left, int? right, bool deterministic) -> (Tensor, Tensor)",
+    f"cutepy::scored_attention({FORWARD}, {schema_of(_Given)}) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     setup_context=_keep,
@@ -161,29 +190,16 @@ def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> t
     sharding=shardings.of_scored_attention,
     flops=flops,
 )
-def _scored(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    sinks: torch.Tensor | None,
-    tables: Tensors,
-    blocks: Tensors,
-    functions: str,
-    block_size: Sequence[int],
-    scale: float,
-    left: int | None,
-    right: int | None,
-    deterministic: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    tables = beside(q, tables)
-    key = (functions, *block_size, scale, left, right, EXECUTION.backend is None, len(tables))
+def _scored(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
+    given = _Given(*rest)
+    sinks, blocks, tables = given.sinks, given.blocks, beside(q, given.tables)
+    key = (given.functions, *given.block_size, *given.how, EXECUTION.backend is None, INVARIANCE.on, len(tables))
     key = (*key, *described(q, k, v, sinks, *tables, *blocks))
     launch = _launches.get(key)
     if launch is None:
-        check(q, k, v, scale)
-        check_scoring(q, sinks, tables, functions, (*q.shape[:2], k.shape[1]))
-        scoring = scoring_of(functions, tables, sinks, block_size)
-        launch = _launches.keep(key, find_launch(q, k, v, scale, left, right, scoring))
+        given._replace(tables=tables).check(q, k, v)
+        scoring = scoring_of(given.functions, tables, sinks, given.block_size)
+        launch = _launches.keep(key, find_launch(q, k, v, *given.how, scoring))
     return launch((q, k, v), sinks, tables, blocks)  # type: ignore[no-any-return]
 
 
@@ -230,6 +246,10 @@ def _of_nothing(
     return o.zero_(), lse.fill_(-math.inf) if sinks is None else lse.copy_(sinks[:, None].expand_as(lse))
 
 
+Grads = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+"""Gradients of q, k, v and the sinks, and those of tables, one after another."""
+
+
 def _fake_backward(
     do: torch.Tensor,
     q: torch.Tensor,
@@ -238,10 +258,10 @@ def _fake_backward(
     o: torch.Tensor,
     lse: torch.Tensor,
     dlse: torch.Tensor | None,
-    sinks: torch.Tensor | None,
-    *_: object,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    return *grads_like(q, k, v), dsinks_like(q, sinks)
+    *rest: Any,  # noqa: ANN401
+) -> Grads:
+    *given, derived = rest
+    return *grads_like(q, k, v), dsinks_like(q, given[0]), dtables_like(q, given[1], derived)
 
 
 def _reference_backward(
@@ -252,25 +272,18 @@ def _reference_backward(
     o: torch.Tensor,
     lse: torch.Tensor,
     dlse: torch.Tensor | None,
-    sinks: torch.Tensor | None,
-    tables: Tensors,
-    blocks: Tensors,
-    functions: str,
-    block_size: Sequence[int],
-    scale: float,
-    left: int | None,
-    right: int | None,
-    deterministic: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    scored = reference.Scored(functions, tables, sinks, blocks, block_size)
-    dq, dk, dv, dsinks = scored.backward(do, q, k, v, dlse, scale, left, right)
-    return dq.contiguous(), dk.contiguous(), dv.contiguous(), dsinks_like(q, sinks) if dsinks is None else dsinks
+    *rest: Any,  # noqa: ANN401
+) -> Grads:
+    *given, derived = rest
+    asked = _Given(*given)
+    dq, dk, dv, dsinks, dtables = asked.reference(derived).backward(do, q, k, v, dlse, *asked.how)
+    dsinks = dsinks_like(q, None) if dsinks is None else dsinks
+    return dq.contiguous(), dk.contiguous(), dv.contiguous(), dsinks, dtables
 
 
 @register_both(
-    "cutepy::scored_attention_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? dlse, "
-    "Tensor? sinks, Tensor[] tables, Tensor[] blocks, str functions, int[] block_size, float scale, int? left, "
-    "int? right, bool deterministic) -> (Tensor, Tensor, Tensor, Tensor)",
+    f"cutepy::scored_attention_backward({BACKWARD}, {schema_of(_Given)}, int[] derived) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     reference=_reference_backward,
     fake=_fake_backward,
     sharding=shardings.of_scored_attention_backward,
@@ -284,28 +297,22 @@ def _scored_backward(
     o: torch.Tensor,
     lse: torch.Tensor,
     dlse: torch.Tensor | None,
-    sinks: torch.Tensor | None,
-    tables: Tensors,
-    blocks: Tensors,
-    functions: str,
-    block_size: Sequence[int],
-    scale: float,
-    left: int | None,
-    right: int | None,
-    deterministic: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    is_ordered = adds_in_order(deterministic=deterministic, has_lists=bool(blocks))
-    grads, dsinks = grads_like(q, k, v), dsinks_like(q, sinks)
-    tables = beside(q, tables)
+    *rest: Any,  # noqa: ANN401
+) -> Grads:
+    *asked, derived = rest
+    given = _Given(*asked)
+    sinks, blocks, tables = given.sinks, given.blocks, beside(q, given.tables)
+    is_ordered = adds_in_order(deterministic=given.deterministic, has_lists=bool(blocks), has_tables=bool(derived))
+    grads, dsinks, dtables = grads_like(q, k, v), dsinks_like(q, sinks), dtables_like(q, tables, derived)
     if 0 in q.shape or not k.shape[1]:
         for each in (*grads, dsinks):
             each.zero_()
         if sinks is not None and dlse is not None:
             dsinks += dlse.sum((0, 2))
-        return *grads, dsinks
-    scoring = scoring_of(functions, tables, None, block_size)
-    read = backward_reads(tables, blocks[4:])
+        return *grads, dsinks, dtables
+    scoring = scoring_of(given.functions, tables, None, given.block_size, derived)
+    read = backward_reads(tables, blocks[4:], of_tables(dtables, tables, derived))
     do, q, k, v, o = reachable(do, q, k, v, o)
-    given = do, q, k, v, o, lse, dlse, grads, scale, left, right
-    stats = launch_backward(*given, scoring=scoring, read=read, is_ordered=is_ordered)
-    return *grads, dsinks if sinks is None else dsinks_of(sinks, stats)
+    launched = do, q, k, v, o, lse, dlse, grads, *given.how
+    stats = launch_backward(*launched, scoring=scoring, read=read, is_ordered=is_ordered)
+    return *grads, dsinks if sinks is None else dsinks_of(sinks, stats), dtables

@@ -1,9 +1,9 @@
 """Shardings of operations over devices: the letters of each operation's tensors, and those that may be sharded.
 
-Rows "m", columns "n", the summed extent "k", batches "b..." counted from the last, groups "g"; of attention the batch
-"b" and the heads "h". Each function takes an
-operation's arguments. Sharded along "k", results are partial sums, which only what is linear in the product allows:
-additions, no activation. An epilogue that reads indices keeps the extent whole that it counts.
+Letters: rows "m", columns "n", the summed extent "k", batches "b..." counted from the last, groups "g"; of attention
+the batch "b" and the heads "h". Each function takes an operation's arguments. Operands that are sharded along "k" give
+partial sums, which only a linear epilogue allows: additions, no activation. An extent whose indices an epilogue reads
+is not sharded.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def of_gemm_out(
 
 
 def _written(found: Sharding, before: int) -> Sharding:
-    """Have results written to inputs, behind so many others, along what all of them have."""
+    """Have results written to inputs, after so many others, along what all of them have."""
     inputs = (*found.inputs[:before], *found.outputs, *found.inputs[before:])
     kept = [set(_names(letters)) for letters in found.outputs]
     return Sharding(inputs, (), tuple(name for name in found.along if all(name in each for each in kept)))
@@ -336,12 +336,12 @@ def of_scored_attention_backward(
     functions: str,
     *_: object,
 ) -> Sharding:
-    """Shard the gradients alike; those of the sinks are sums over the batch."""
+    """Shard the gradients alike; those of the sinks are sums over the batch, those of tables over the heads too."""
     of_q, of_k = _of_heads(q, k)
     of_rows = [letters("b", "h", None)] * (1 if dlse is None else 2)
     inputs = (of_q, of_q, of_k, of_k, of_q, *of_rows, *_of_scoring(sinks, tables, blocks))
     of_sinks = letters(None if sinks is None else "h")
-    return Sharding(inputs, (of_q, of_k, of_k, of_sinks), _apart(functions, blocks))
+    return Sharding(inputs, (of_q, of_k, of_k, of_sinks, (None,)), _apart(functions, blocks))
 
 
 def _of_scoring(sinks: Given, tables: Sequence[torch.Tensor], blocks: Sequence[torch.Tensor]) -> list[Letters]:
@@ -373,6 +373,23 @@ def of_attention_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest
     return Sharding((of_q, of_k, of_k, *of_rest), (of_q, letters("h", None)), along)
 
 
+def of_quantised_attention_varlen(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    q_scale: Given,
+    k_scale: Given,
+    v_scale: Given,
+    out_dtype: torch.dtype,
+    *rest: Any,  # noqa: ANN401
+) -> Sharding:
+    """Shard attention of packed sequences of 8-bit floats alike; scales have heads of k and v."""
+    of_q, of_k = _of_heads(q, k)
+    of_scales = [letters(None, of_k[1], None) for each in (q_scale, k_scale, v_scale) if each is not None]
+    of_rest, along = _of_sequences(*rest)
+    return Sharding((of_q, of_k, of_k, *of_scales, *of_rest), (of_q, letters("h", None)), along)
+
+
 def of_attention_varlen_backward(
     do: torch.Tensor,
     q: torch.Tensor,
@@ -388,11 +405,11 @@ def of_attention_varlen_backward(
     of_rows = [letters("h", None)] * (1 if dlse is None else 2)
     of_rest, along = _of_sequences(*rest)
     given = (of_q, of_q, of_k, of_k, of_q, *of_rows, *of_rest)
-    return Sharding(given, (of_q, of_k, of_k, letters(None if rest[5] is None else "h")), along)
+    return Sharding(given, (of_q, of_k, of_k, letters(None if rest[5] is None else "h"), (None,)), along)
 
 
 def _of_sequences(*rest: Any) -> tuple[list[Letters], tuple[str, ...]]:  # noqa: ANN401
-    """Give the letters of what is behind q, k and v, and those along which no function counts."""
+    """Give the letters of what is after q, k and v, and those along which no function counts."""
     *lengths, table, sinks, tables, functions = rest[:8]
     of_lengths: list[Letters] = [(None,) * each.dim() for each in (*lengths, table) if each is not None]
     along = tuple(name for name in _apart(functions, ()) if name == "h")
@@ -408,13 +425,14 @@ def of_attention_decode(
     sinks: Given,
     tables: Sequence[torch.Tensor],
     functions: str,
-    *_: object,
+    *rest: Any,  # noqa: ANN401
 ) -> Sharding:
     """Shard attention with cached keys along the heads, and along the batch, where no function counts these."""
     of_q, of_k = _of_heads(q, k)
+    of_scales = [letters("b", of_k[2], None) for each in rest[4:7] if each is not None]
     of_k = of_k if table is None else (None, *of_k[1:])
     of_rest = [letters("b", *(None,) * (each.dim() - 1)) for each in (lengths, table) if each is not None]
-    inputs = (of_q, of_k, of_k, *of_rest, *_of_scoring(sinks, tables, ()))
+    inputs = (of_q, of_k, of_k, *of_rest, *_of_scoring(sinks, tables, ()), *of_scales)
     return Sharding(inputs, (of_q, letters("b", "h", None)), _apart(functions, ()))
 
 
@@ -424,3 +442,114 @@ def of_attention_mla(q: torch.Tensor, cache: torch.Tensor, lengths: Given, table
     of_rest = [letters("b", *(None,) * (each.dim() - 1)) for each in (lengths, table) if each is not None]
     of_q = letters("b", None, "h", None)
     return Sharding((of_q, of_cache, *of_rest), (of_q, letters("b", "h", None)), ("b", "h"))
+
+
+def of_norm(
+    x: torch.Tensor, residual: Given, weight: Given, bias: Given, eps: float, centres: bool, *_: object
+) -> Sharding:
+    """Shard a normalisation by its rows."""
+    rows, full = _of_rows(x)
+    vectors = ((None,) for each in (weight, bias) if each is not None)
+    inputs = (full, *((full,) if residual is not None else ()), *vectors)
+    total, means = full if residual is not None else (None,), rows if centres else (None,)
+    return Sharding(inputs, (full, total, rows, means), tuple(_names(rows)))
+
+
+def of_norm_quantised(
+    x: torch.Tensor, residual: Given, weight: Given, bias: Given, scale: Given, *_: object
+) -> Sharding:
+    """Shard a normalisation to 8-bit floats by its rows, with their scales."""
+    rows, full = _of_rows(x)
+    vectors = ((None,) for each in (weight, bias, scale) if each is not None)
+    inputs = (full, *((full,) if residual is not None else ()), *vectors)
+    total, scales = full if residual is not None else (None,), full if scale is None else (None,)
+    return Sharding(inputs, (full, scales, total), tuple(_names(rows)))
+
+
+def of_norm_backward(
+    dy: torch.Tensor,
+    dtotal: Given,
+    x: torch.Tensor,
+    weight: Given,
+    factors: torch.Tensor,
+    means: torch.Tensor,
+    centres: bool,
+    *_: object,
+) -> Sharding:
+    """Shard its gradients by rows: those of weight and bias are partial sums."""
+    rows, full = _of_rows(x)
+    inputs = (
+        full,
+        *((full,) if dtotal is not None else ()),
+        full,
+        *(((None,),) if weight is not None else ()),
+        rows,
+        rows if centres else (None,),
+    )
+    return Sharding(inputs, (full, (None,), (None,)), tuple(_names(rows)))
+
+
+def _of_rows(x: torch.Tensor) -> tuple[Letters, Letters]:
+    """Give the letters of the extents of rows, and of a tensor of rows, which are whole."""
+    rows = letters(*(f"b{n}" for n in range(x.dim() - 1)))
+    return rows, (*rows, None)
+
+
+def of_softmax(x: torch.Tensor, *_: object) -> Sharding:
+    """Shard a softmax by its rows."""
+    rows, full = _of_rows(x)
+    return Sharding((full,), (full,), tuple(_names(rows)))
+
+
+def of_softmax_backward(dy: torch.Tensor, y: torch.Tensor, *_: object) -> Sharding:
+    """Shard its gradient by rows."""
+    rows, full = _of_rows(y)
+    return Sharding((full, full), (full,), tuple(_names(rows)))
+
+
+def of_cross_entropy(logits: torch.Tensor, target: torch.Tensor, weight: Given, *_: object) -> Sharding:
+    """Shard a cross entropy by its rows."""
+    rows, full = _of_rows(logits)
+    vectors = ((None,),) if weight is not None else ()
+    return Sharding((full, rows, *vectors), (rows, rows), tuple(_names(rows)))
+
+
+def of_cross_entropy_backward(
+    dloss: torch.Tensor, logits: torch.Tensor, target: torch.Tensor, weight: Given, *_: object
+) -> Sharding:
+    """Shard its gradient by rows."""
+    rows, full = _of_rows(logits)
+    vectors = ((None,),) if weight is not None else ()
+    return Sharding((rows, full, rows, *vectors, rows), (full,), tuple(_names(rows)))
+
+
+def of_cross_entropy_backward_(*arguments: Any) -> Sharding:  # noqa: ANN401
+    """Shard the gradient that takes the logits' place."""
+    return of_cross_entropy_backward(*arguments)._replace(outputs=())
+
+
+def of_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: Given, *_: object) -> Sharding:
+    """Shard a rotary embedding along the batch and the heads."""
+    of_x, whole = letters("b", None, "h", None), (None, None)
+    of_positions = () if positions is None else (letters("b", None),)
+    return Sharding((of_x, whole, whole, *of_positions), (of_x,), ("b", "h"))
+
+
+def of_gated(gate: torch.Tensor, up: Given, activation: str) -> Sharding:
+    """Shard a gated activation along all extents, but for columns that are two halves."""
+    inputs, of_y = _of_gated(gate, up)
+    return Sharding(inputs, (of_y,), tuple(_names(of_y)))
+
+
+def of_gated_backward(dy: torch.Tensor, gate: torch.Tensor, up: Given, activation: str) -> Sharding:
+    """Shard its gradients alike."""
+    inputs, of_y = _of_gated(gate, up)
+    return Sharding((of_y, *inputs), (inputs[0], of_y if up is not None else (None,)), tuple(_names(of_y)))
+
+
+def _of_gated(gate: torch.Tensor, up: Given) -> tuple[tuple[Letters, ...], Letters]:
+    rows, full = _of_rows(gate)
+    if up is None:
+        return (full,), full
+    of_y = (*rows, *letters("n"))
+    return (of_y, of_y), of_y

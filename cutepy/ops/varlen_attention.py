@@ -15,9 +15,13 @@ from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.choice import heads_packed
 from cutepy.kernels.attention.config import Lengths
 from cutepy.kernels.attention.op import backward_reads, forward_reads, launch_backward, plan_forward
+from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import (
     ALL_KEYS,
+    BACKWARD,
+    DTYPES,
+    FORWARD,
     Window,
     adds_in_order,
     check,
@@ -31,15 +35,20 @@ from cutepy.ops.attention_arguments import (
 from cutepy.ops.attention_functions import (
     Tensors,
     beside,
-    check_no_gradients,
     check_scoring,
+    derived_of,
     dsinks_like,
     dsinks_of,
+    dtables_like,
+    gradients_of,
+    of_tables,
     read_by,
     scoring_of,
 )
-from cutepy.ops.decode_attention import check_lengths
+from cutepy.ops.attention_scales import FLOAT8, Quantised, quantised, refuse_scales
+from cutepy.ops.decode_attention import ROWS_OF_COPY, check_lengths
 from cutepy.ops.registration import register_both
+from cutepy.ops.schemas import schema_of
 from cutepy.runtime.execution import EXECUTION
 
 Launch = Callable[..., tuple[torch.Tensor, torch.Tensor]]
@@ -71,10 +80,14 @@ def attention_varlen(
     sinks: torch.Tensor | None = None,
     deterministic: bool = False,
     dropout_p: float = 0.0,
+    q_scale: torch.Tensor | None = None,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute softmax(scale q k^T) v for each head of each sequence of a batch, whose lengths only the device knows.
 
-    Tensors are packed, with the tokens of one sequence behind those of another and their bounds in `cu_seqlens_q` and
+    Tensors are packed, with the tokens of one sequence after those of another and their bounds in `cu_seqlens_q` and
     `cu_seqlens_k`, or have a batch of as many rows each, of which `seqused_q` and `seqused_k` may say how many are
     used. Keys may be in pages. Tokens beyond a sequence's are not read, and their outputs are zeros. In each sequence
     the last query is at the position of the last key. A query that sees no key has an output of zeros.
@@ -82,7 +95,7 @@ def attention_varlen(
     Parameters
     ----------
     q : Tensor (queries, heads, head) with `cu_seqlens_q`, else (batch, queries, heads, head)
-        float16 or bfloat16, head a multiple of 16 up to 256.
+        float16, bfloat16 or float8_e4m3fn, head a multiple of 16 up to 256.
     k : Tensor (keys, kv heads, head) with `cu_seqlens_k`, else (batch, keys, kv heads, head)
         With `block_table` (pages, keys of a page, kv heads, head), whose first two modes are one in memory.
     v : Tensor, as k, (..., head of v)
@@ -93,13 +106,13 @@ def attention_varlen(
     max_seqlen_q, max_seqlen_k : int, optional
         Tokens of the longest sequence, by which tiles are chosen: a hint, on which no result depends.
     block_table : Tensor (batch, pages of a sequence), int32, optional
-        The numbers of each sequence's pages, of any number of keys. `seqused_k` says how many keys are used. Without
-        gradients.
+        The numbers of each sequence's pages, of any number of keys, of 8 bits of multiples of 8. `seqused_k` says how
+        many keys are used. Without gradients.
     causal : bool
-        True if a query sees no key behind its position.
+        True if a query sees no key after its position.
     window : (int or None, int or None)
-        Keys before and behind a query's position that it sees; -1 or None for all. A number -n below -1 begins
-        n behind its position, or ends n before it.
+        Keys before and after a query's position that it sees; -1 or None for all. A number -n below -1 begins
+        n after its position, or ends n before it.
     scale : float, optional
         Positive factor of the scores; 1 / sqrt(head) if not given.
     return_lse : bool
@@ -111,11 +124,15 @@ def attention_varlen(
         True for gradients that are the same from run to run, as of `cutepy.ops.attention`.
     dropout_p : float
         As of `cutepy.ops.attention`.
+    q_scale, k_scale, v_scale : Tensor, optional
+        Positive factors of float8_e4m3fn, float32: one element, or (batch, kv heads) for each sequence and head.
+    out_dtype : float16 or bfloat16, optional
+        Of the output of float8_e4m3fn; bfloat16 if not given.
 
     Returns
     -------
     Tensor, as q, (..., head of v), or a pair of it and a Tensor of float32, (heads, queries) or (batch, heads, queries)
-        Differentiable, where head, the same for v, is at most 128.
+        Differentiable, but for float8_e4m3fn.
 
     Raises
     ------
@@ -123,6 +140,8 @@ def attention_varlen(
         If the dtypes are others, or differ.
     ValueError
         If the shapes don't match, or a setting is out of range.
+    NotImplementedError
+        If a gradient, or dropout, is asked for that there isn't.
 
     Examples
     --------
@@ -146,9 +165,16 @@ def attention_varlen(
         given if given is not None else -(-tensor.shape[0] // (batch if cu is None else 1))
         for given, tensor, cu in ((max_seqlen_q, packed_q, cu_seqlens_q), (max_seqlen_k, packed_k, cu_seqlens_k))
     )
-    read = read_by(q, (soft_cap, alibi_slopes, score, mask, operands), sinks, dropout_p)
-    how = page, most_q, most_k, scale, left, right, deterministic
-    o, lse = _attention_varlen(packed_q, packed_k, packed_v, *lengths, block_table, *read, *how)
+    tensors, scales = (packed_q, packed_k, packed_v), (q_scale, k_scale, v_scale)
+    is_quantised = q.dtype == FLOAT8
+    read = read_by(q, (soft_cap, alibi_slopes, score, mask, operands), sinks, 0.0 if is_quantised else dropout_p)
+    given = *lengths, block_table, *read, page, most_q, most_k, scale, left, right, deterministic
+    if is_quantised:
+        made = quantised(tensors, scales, out_dtype, sinks, dropout_p, batch)
+        o, lse = _quantised_attention_varlen(*tensors, *made, *given)
+    else:
+        refuse_scales(q, scales, out_dtype)
+        o, lse = _attention_varlen(*tensors, *given)
     if cu_seqlens_q is None:
         o, lse = o.unflatten(0, q.shape[:2]), lse.unflatten(1, q.shape[:2]).transpose(0, 1)
     return (o, lse) if return_lse else o
@@ -172,11 +198,15 @@ def flash_attn_varlen_func(
     return_attn_probs: bool = False,
     block_table: torch.Tensor | None = None,
     learnable_sink: torch.Tensor | None = None,
+    q_descale: torch.Tensor | None = None,
+    k_descale: torch.Tensor | None = None,
+    v_descale: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor, None]:
     """Compute attention with the arguments of flash-attn's `flash_attn_varlen_func`.
 
     With `return_attn_probs` the results are the output, the logarithms of the rows' sums, and None for what is dropped.
-    With `block_table` the lengths of the keys are those of `cu_seqlens_k`.
+    With `block_table` the lengths of the keys are those of `cu_seqlens_k`. The last three are `q_scale`, `k_scale` and
+    `v_scale` of `attention_varlen`, for float8_e4m3fn.
     """
     has_pages = block_table is not None
     o, lse = attention_varlen(
@@ -198,6 +228,9 @@ def flash_attn_varlen_func(
         deterministic=deterministic,
         dropout_p=dropout_p,
         return_lse=True,
+        q_scale=q_descale,
+        k_scale=k_descale,
+        v_scale=v_descale,
     )
     return (o, lse, None) if return_attn_probs else o
 
@@ -250,13 +283,13 @@ def _rows_of_all(name: str, cache: torch.Tensor) -> torch.Tensor:
         return cache.view(-1, *cache.shape[2:])
     except RuntimeError:
         raise ValueError(
-            f"{name} must have its first two modes as one in memory, each page or sequence behind the one before; got "
+            f"{name} must have its first two modes as one in memory, each page or sequence after the one before; got "
             f"strides {cache.stride()} of shape {tuple(cache.shape)}"
         ) from None
 
 
 class _Given(NamedTuple):
-    """Arguments of the operation behind q, k and v: matrices of the tokens of all sequences.
+    """Arguments of the operation after q, k and v: matrices of the tokens of all sequences.
 
     Attributes
     ----------
@@ -304,24 +337,20 @@ class _Given(NamedTuple):
         return self.scale, self.left, self.right
 
 
-_SCHEMA = (
-    "Tensor? q_begins, Tensor? k_begins, Tensor? q_used, Tensor? k_used, Tensor? table, Tensor? sinks, "
-    "Tensor[] tables, str functions, int page, int most_queries, int most_keys, float scale, int? left, int? right, "
-    "bool deterministic"
-)
-
-
-def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given) -> None:
+def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given, scaled: Quantised | None = None) -> None:
     """Check all that can be told without data, but for the lengths."""
-    check(q, k, v, given.scale, is_packed=True)
+    check(q, k, v, given.scale, is_packed=True, dtypes=DTYPES if scaled is None else (FLOAT8,))
     if given.k_used is not None and given.table is not None:
-        check_lengths(given.k_used, given.page, given.k_used, given.table)
+        unit = 1 if scaled is None else ROWS_OF_COPY
+        check_lengths(given.k_used, given.page, given.k_used, given.table, unit)
     check_scoring(q, given.sinks, given.tables, given.functions, (given.lengths.count, None, None))
+    if scaled is not None:
+        scaled.check_sequences(given.lengths.count, k.shape[1])
 
 
-def _results(q: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _results(q: torch.Tensor, v: torch.Tensor, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     tokens, heads, _ = q.shape
-    return q.new_empty(tokens, heads, v.shape[-1]), q.new_empty(heads, tokens, dtype=torch.float32)
+    return q.new_empty(tokens, heads, v.shape[-1], dtype=dtype), q.new_empty(heads, tokens, dtype=torch.float32)
 
 
 def _fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
@@ -329,8 +358,25 @@ def _fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tupl
     return _results(q, v)
 
 
+def _fake_quantised(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *rest: Any,  # noqa: ANN401
+) -> tuple[torch.Tensor, torch.Tensor]:
+    scaled, given = _parted(rest)
+    _check(q, k, v, given, scaled)
+    return _results(q, v, scaled.out_dtype)
+
+
+def _parted(rest: Sequence[Any]) -> tuple[Quantised, _Given]:
+    """Return the arguments after q, k and v of the operation of 8-bit floats."""
+    count = len(Quantised._fields)
+    return Quantised(*rest[:count]), _Given(*rest[count:])
+
+
 def _spans(rows: int, begins: torch.Tensor | None, used: torch.Tensor | None, count: int) -> list[tuple[int, int]]:
-    """Return the first row of each sequence, and that behind its last, as the kernels read them."""
+    """Return the first row of each sequence, and that after its last, as the kernels read them."""
     first = [rows // max(count, 1) * n for n in range(count + 1)] if begins is None else begins.tolist()
     first = [min(max(n, 0), rows) for n in first]
     lengths = [end - begin for begin, end in pairwise(first)]
@@ -340,7 +386,7 @@ def _spans(rows: int, begins: torch.Tensor | None, used: torch.Tensor | None, co
 
 
 def _each_sequence(
-    q: torch.Tensor, k: torch.Tensor, given: _Given
+    q: torch.Tensor, k: torch.Tensor, given: _Given, derived: Sequence[int] = ()
 ) -> Iterator[tuple[slice, torch.Tensor, reference.Scored]]:
     """Yield the queries and the keys of each sequence, and what computes its attention."""
     lengths, table, page = given.lengths, given.table, given.page
@@ -354,18 +400,37 @@ def _each_sequence(
         _spans(held, lengths.k_begins, lengths.k_used, count),
     )
     for n, (queries, keys) in enumerate(zip(*spans, strict=True)):
-        scored = reference.Scored(given.functions, given.tables, given.sinks, first_batch=n)
+        scored = reference.Scored(given.functions, given.tables, given.sinks, first_batch=n, derived=derived)
         yield slice(*queries), rows[slice(*keys)], scored
 
 
 def _reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-    given = _Given(*rest)
-    _check(q, k, v, given)
-    o, lse = _results(q, v)
+    return _attend_each(q, k, v, _Given(*rest), None)
+
+
+def _reference_quantised(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *rest: Any,  # noqa: ANN401
+) -> tuple[torch.Tensor, torch.Tensor]:
+    scaled, given = _parted(rest)
+    return _attend_each(q, k, v, given, scaled)
+
+
+def _attend_each(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given, scaled: Quantised | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute attention of each sequence in plain torch."""
+    _check(q, k, v, given, scaled)
+    o, lse = _results(q, v, None if scaled is None else scaled.out_dtype)
     o.zero_()
     lse.fill_(-math.inf)
-    for rows, keys, scored in _each_sequence(q, k, given):
-        found = scored.forward(q[None, rows], k[None, keys], v[None, keys], *given.how)
+    for n, (rows, keys, scored) in enumerate(_each_sequence(q, k, given)):
+        of_each = q[None, rows], k[None, keys], v[None, keys]
+        if scaled is not None:
+            of_each = scaled.dequantised(of_each, n)
+        found = scored.forward(*of_each, *given.how)
         o[rows], lse[:, rows] = (each[0] for each in found)
     return o, lse
 
@@ -373,19 +438,19 @@ def _reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) ->
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
     ctx.set_materialize_grads(False)
     given = _Given(*inputs[3:])
-    check_no_gradients(given.tables)
-    ctx.how = given[7:]
+    ctx.derived, ctx.how = derived_of(given.functions, ctx.needs_input_grad[9]), given[7:]
     ctx.save_for_backward(*inputs[:3], *output, *given[:6], *given.tables)
 
 
 def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
     q, k, v, o, lse, *rest = ctx.saved_tensors
-    given = _Given._make([*rest[:6], rest[6:], *ctx.how])
+    given, derived = _Given._make([*rest[:6], rest[6:], *ctx.how]), ctx.derived
     if given.table is not None:
         raise NotImplementedError("keys in pages have no gradients; use torch.no_grad(), or give them in one matrix")
     do = torch.zeros_like(o) if do is None else do
-    dq, dk, dv, dsinks = _attention_varlen_backward(do, q, k, v, o, lse, dlse, *given)
-    return dq, dk, dv, *(None,) * 5, (None if given.sinks is None else dsinks), *(None,) * 9
+    dq, dk, dv, dsinks, dtables = _attention_varlen_backward(do, q, k, v, o, lse, dlse, *given, derived)
+    grads = None if given.sinks is None else dsinks, gradients_of(dtables, given.tables, derived)
+    return dq, dk, dv, *(None,) * 5, *grads, *(None,) * (len(_Given._fields) - 7)
 
 
 Shape = Sequence[int]
@@ -393,7 +458,7 @@ Shape = Sequence[int]
 
 def _pairs(q: Shape, k: Shape, rest: Sequence[Any]) -> int:
     """Return the pairs of queries and keys, as if all sequences had one length: only the device knows the lengths."""
-    given = _Given(*rest)
+    given = _Given(*rest[: len(_Given._fields)])
     lengths = zip(rest, (1, 1, 0, 0), strict=False)
     count = next(shape[0] - beyond for shape, beyond in lengths if shape is not None)
     keys: int = k[0] if given.table is None else math.prod(given.table) * given.page
@@ -414,7 +479,7 @@ def _flops(q: Shape, k: Shape, v: Shape, *rest: Any, **_: object) -> int:  # noq
 
 
 @register_both(
-    f"cutepy::attention_varlen(Tensor q, Tensor k, Tensor v, {_SCHEMA}) -> (Tensor, Tensor)",
+    f"cutepy::attention_varlen({FORWARD}, {schema_of(_Given)}) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     setup_context=_keep,
@@ -429,18 +494,43 @@ def _attention_varlen(
     v: torch.Tensor,
     *rest: Any,  # noqa: ANN401
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    k, v, given = _to_launch(q, k, v, _Given(*rest))
-    lengths = given.lengths
+    return _attend(q, k, v, _Given(*rest), None)
+
+
+@register_both(
+    f"cutepy::quantised_attention_varlen({FORWARD}, {schema_of(Quantised)}, {schema_of(_Given)}) -> (Tensor, Tensor)",
+    reference=_reference_quantised,
+    fake=_fake_quantised,
+    sharding=shardings.of_quantised_attention_varlen,
+    flops=lambda q, k, v, *rest, **_: _flops(q, k, v, *rest[len(Quantised._fields) :]),
+)
+def _quantised_attention_varlen(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *rest: Any,  # noqa: ANN401
+) -> tuple[torch.Tensor, torch.Tensor]:
+    scaled, given = _parted(rest)
+    return _attend(q, k, v, given, scaled)
+
+
+def _attend(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given, scaled: Quantised | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Launch what computes attention of sequences."""
+    k, v, given = _to_launch(q, k, v, given)
+    lengths, scales = given.lengths, () if scaled is None else scaled.scales
     packed = heads_packed(q.shape[1] // max(k.shape[1], 1), q.shape[0], lengths.count)
-    # A function's tables may have an element for each sequence.
-    count = lengths.count if given.tables or given.page else 0
-    key = (packed, *given[7:10], *given.how, lengths.given, count, EXECUTION.backend is None)
-    key = (*key, *described(q, k, v, given.table, given.sinks, *given.tables))
+    # A function's tables may have an element for each sequence, as scales have.
+    count = lengths.count if given.tables or given.page or scaled is not None else 0
+    dtype = None if scaled is None else scaled.out_dtype
+    key = (packed, *given[7:10], *given.how, lengths.given, count, dtype, EXECUTION.backend is None)
+    key = (*key, *described(q, k, v, given.table, given.sinks, *scales, *given.tables))
     launch = _launches.get(key)
     if launch is None:
-        _check(q, k, v, given)
-        launch = _launches.keep(key, _find_launch(q, k, v, given, packed))
-    return launch(q, k, v, given, lengths)
+        _check(q, k, v, given, scaled)
+        launch = _launches.keep(key, _find_launch(q, k, v, given, packed, scaled))
+    return launch(q, k, v, given, lengths, scales)
 
 
 def _to_launch(
@@ -456,32 +546,44 @@ def _to_launch(
     return k, v, given._replace(k_begins=begins, k_used=None, table=None, page=0)
 
 
-def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given, packed: int) -> Launch:
+def _find_launch(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given, packed: int, scaled: Quantised | None
+) -> Launch:
     """Decide all that is done for tensors like these, and have the kernel compiled."""
     tokens, heads, _ = q.shape
-    shape, rows = (tokens, heads, v.shape[-1]), (1, heads, tokens)
+    shape, rows, dtype = (tokens, heads, v.shape[-1]), (1, heads, tokens), None if scaled is None else scaled.out_dtype
     if 0 in q.shape:
-        return lambda q, k, v, *_: _results(q, v)
+        return lambda q, k, v, *_: _results(q, v, dtype)
     scoring, lengths = scoring_of(given.functions, given.tables, given.sinks), given.lengths
+    # Of no sequences there are no scales.
+    scales = () if scaled is None or not lengths.count else scaled.given
+    result = "" if dtype is None else dtype_name(dtype)
     how = lengths.given, given.most_queries, scoring
-    launch = plan_forward(q, k, v, *given.how, *how, page=given.page, packed=packed)
+    launch = plan_forward(q, k, v, *given.how, *how, result=result, scales=scales, page=given.page, packed=packed)
     ways, has_gaps = tuple(map(way_to, (q, k, v))), lengths.q_used is not None
 
     def run(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given, lengths: Lengths
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        given: _Given,
+        lengths: Lengths,
+        given_scales: Sequence[torch.Tensor | None],
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        o, lse = q.new_empty(shape), q.new_empty(rows, dtype=torch.float32)
+        o, lse = q.new_empty(shape, dtype=dtype), q.new_empty(rows, dtype=torch.float32)
         if has_gaps:
             o.zero_()
             lse.fill_(-math.inf)
         made = go(ways, (q, k, v))
-        launch(*made, o, lse, lengths, forward_reads(given.tables, given.sinks, ()), given.table)
+        read = forward_reads(given.tables, given.sinks, (), given_scales if scales else ())
+        launch(*made, o, lse, lengths, read, given.table)
         return o, lse[0]
 
     return run
 
 
-Grads = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+Grads = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+"""Gradients of q, k, v and the sinks, and those of tables, one after another."""
 
 
 def _fake_backward(
@@ -494,7 +596,9 @@ def _fake_backward(
     dlse: torch.Tensor | None,
     *rest: Any,  # noqa: ANN401
 ) -> Grads:
-    return *grads_like(q, k, v), dsinks_like(q, _Given(*rest).sinks)
+    *asked, derived = rest
+    given = _Given(*asked)
+    return *grads_like(q, k, v), dsinks_like(q, given.sinks), dtables_like(q, given.tables, derived)
 
 
 def _reference_backward(
@@ -507,11 +611,13 @@ def _reference_backward(
     dlse: torch.Tensor | None,
     *rest: Any,  # noqa: ANN401
 ) -> Grads:
-    given = _Given(*rest)
-    grads = dq, dk, dv, dsinks = *grads_like(q, k, v), dsinks_like(q, given.sinks)
+    *asked, derived = rest
+    given = _Given(*asked)
+    grads = *grads_like(q, k, v), dsinks_like(q, given.sinks), dtables_like(q, given.tables, derived)
+    dq, dk, dv, dsinks, dtables = grads
     for each in grads:
         each.zero_()
-    for rows, keys, scored in _each_sequence(q, k, given):
+    for rows, keys, scored in _each_sequence(q, k, given, derived):
         of_lse = None if dlse is None else dlse[None, :, rows]
         of_each = q[None, rows], k[None, keys], v[None, keys]
         found = scored.backward(do[None, rows], *of_each, of_lse, *given.how)
@@ -519,17 +625,28 @@ def _reference_backward(
         of_sinks = found[3]
         if of_sinks is not None:
             dsinks += of_sinks
+        dtables += found[4]
     return grads
 
 
-def _flops_backward(do: Shape, q: Shape, k: Shape, v: Shape, o: Shape, lse: Shape, dlse: Shape, *rest: Any) -> int:  # noqa: ANN401
+def _flops_backward(
+    do: Shape,
+    q: Shape,
+    k: Shape,
+    v: Shape,
+    o: Shape,
+    lse: Shape,
+    dlse: Shape,
+    *rest: Any,  # noqa: ANN401
+    **_: object,
+) -> int:
     """Count the operations of the five products, as `_flops` does."""
     return 2 * q[1] * _pairs(q, k, rest) * (3 * q[2] + 2 * v[2])
 
 
 @register_both(
-    "cutepy::attention_varlen_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor? dlse, "
-    f"{_SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor)",
+    f"cutepy::attention_varlen_backward({BACKWARD}, {schema_of(_Given)}, int[] derived) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     reference=_reference_backward,
     fake=_fake_backward,
     sharding=shardings.of_attention_varlen_backward,
@@ -545,18 +662,22 @@ def _attention_varlen_backward(
     dlse: torch.Tensor | None,
     *rest: Any,  # noqa: ANN401
 ) -> Grads:
+    *asked, derived = rest
     keys = k.shape[0]
-    k, v, given = _to_launch(q, k, v, _Given(*rest))
+    k, v, given = _to_launch(q, k, v, _Given(*asked))
     grads, dsinks, sinks = grads_like(q, k, v), dsinks_like(q, given.sinks), given.sinks
+    dtables = dtables_like(q, given.tables, derived)
     if 0 in q.shape or given.q_used is not None or given.k_used is not None:
         for each in (*grads, dsinks):
             each.zero_()
     if 0 not in q.shape:
         do, q, k, v, o = reachable(do, q, k, v, o)
         dlse = None if dlse is None else dlse.contiguous()[None]
-        scoring, read = scoring_of(given.functions, given.tables, None), backward_reads(given.tables, ())
+        scoring = scoring_of(given.functions, given.tables, None, derived=derived)
+        read = backward_reads(given.tables, (), of_tables(dtables, given.tables, derived))
         taken = do, q, k, v, o, lse[None], dlse, grads, *given.how, given.lengths, given.most_keys, scoring, read
-        stats = launch_backward(*taken, is_ordered=adds_in_order(deterministic=given.deterministic))
+        is_ordered = adds_in_order(deterministic=given.deterministic, has_tables=bool(derived))
+        stats = launch_backward(*taken, is_ordered=is_ordered)
         dsinks = dsinks if sinks is None else dsinks_of(sinks, stats)
     dq, dk, dv = grads
-    return (dq, dk, dv, dsinks) if keys else (dq, dk[:0], dv[:0], dsinks)
+    return (dq, dk, dv, dsinks, dtables) if keys else (dq, dk[:0], dv[:0], dsinks, dtables)

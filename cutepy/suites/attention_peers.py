@@ -91,15 +91,16 @@ def _either(problem: AttentionProblem, made: Buffers, attend: Callable[..., Any]
 
     if problem.suite in ("forward", "e4m3"):
         return lambda i: attend(made.q[i], made.k[i], made.v[i])
-    kept: dict[int, tuple[object, list[torch.Tensor], torch.Tensor]] = {}
+    kept: dict[tuple[int, object], tuple[list[torch.Tensor], torch.Tensor]] = {}
 
     def gradients(i: int) -> torch.Tensor:
         # Autograd computes a gradient on the stream of the result, and hands it on on that of the input's first use.
+        # Results of other streams stay: graphs that were captured there read them.
         stream = torch.cuda.current_stream() if made.q[i].is_cuda else None
-        if i not in kept or kept[i][0] != stream:
+        if (i, stream) not in kept:
             own = [each[i].detach().requires_grad_() for each in made[:3]]
-            kept[i] = stream, own, attend(*own)
-        _, inputs, result = kept[i]
+            kept[i, stream] = own, attend(*own)
+        inputs, result = kept[i, stream]
         grads = torch.autograd.grad(result, inputs, made.do[i], retain_graph=True)
         return grads if i else torch.stack(grads)  # type: ignore[return-value]
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from cutepy.device import rules
-from cutepy.host import environment
 from cutepy.host.many import Variant, compile_many
 from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.runtime.dtypes import DTYPES
+from cutepy.suites import tuning
 from cutepy.suites.gemm_problems import GemmProblem, buffers, out_dtype, poison, tf32, tolerance
-from cutepy.suites.measuring import NOT_MEASURED, require_hopper
-from cutepy.tune import Settings, Tunable, Tuning, TuningError, Winner
+from cutepy.tune import Settings, Tunable
 from cutepy.tune.timing import Note
 from cutepy.tune.winners import key_of
 
@@ -145,67 +140,6 @@ class GemmTrial:
 
 
 def run_tuning(problems: Sequence[GemmProblem], *, most: int, resume: bool, note: Note) -> int:
-    """Tune products, on all GPUs that torch sees, and print the winners.
-
-    Parameters
-    ----------
-    problems : sequence of GemmProblem
-    most : int
-        Candidates of each that are tried.
-    resume : bool
-        Whether what was timed before counts.
-    note : callable
-        Is told of the progress.
-
-    Returns
-    -------
-    int
-        Exit status: 1 where a problem has no winner, 2 where nothing could be measured.
-    """
-    if not require_hopper("tune gemm"):
-        return NOT_MEASURED
-    import torch
-
-    started = environment.torchrun()
-    if torch.cuda.device_count() > 1 and started is None:
-        return _on_every_gpu(torch.cuda.device_count())
-    tuning = Tuning(GemmTunable(problems, most), resume=resume, note=note)
-    try:
-        found = tuning.run(map(settings_of, problems))
-    except TuningError as error:
-        typer.echo(str(error), err=True)
-        return 1
-    if started is None or started.rank == 0:
-        typer.echo(table(problems, found))
-    return 0
-
-
-def _on_every_gpu(count: int) -> int:
-    """Run the same command once for each GPU."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-    return subprocess.run([*torchrun, "-m", "cutepy", *sys.argv[1:]], check=False).returncode
-
-
-def table(problems: Sequence[GemmProblem], winners: Sequence[Winner]) -> str:
-    """Format the winners, and their gain over the choice without tuning, in the geometric mean too.
-
-    Examples
-    --------
-    >>> problem = GemmProblem(512, 512, 512, "float16")
-    >>> candidate = {"transposed": False, "tile_m": 64, "tile_n": 32, "split_k": 1}
-    >>> print(table([problem], [Winner(settings_of(problem), candidate, 5.0, 5.5, 100)]))
-    float16 512x512x512: 5.0 us, 1.100 times as fast as the 5.5 us of the model's choice, of 100 candidates; tile_m=64 tile_n=32 split_k=1
-    1 problem, 1.100 times as fast in the geometric mean
-    """  # noqa: E501
-    lines = []
-    for problem, won in zip(problems, winners, strict=True):
-        chosen = " ".join(
-            name if value is True else f"{name}={value}" for name, value in won.candidate.items() if value is not False
-        )
-        lines.append(
-            f"{problem}: {won.us:.1f} us, {won.gain:.3f} times as fast as the {won.default_us or won.us:.1f} us of the "
-            f"model's choice, of {won.compared} candidates; {chosen}"
-        )
-    mean = math.exp(sum(math.log(won.gain) for won in winners) / max(len(winners), 1))
-    count = f"{len(winners)} problem{'s' if len(winners) > 1 else ''}"
-    return "\n".join([*lines, f"{count}, {mean:.3f} times as fast in the geometric mean"])
+    """Tune products; parameters, but for the candidates of each problem, and the result are those of `tuning.run`."""
+    described = [(problem, settings_of(problem)) for problem in problems]
+    return tuning.run("tune gemm", GemmTunable(problems, most), described, resume=resume, note=note)

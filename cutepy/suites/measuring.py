@@ -45,10 +45,13 @@ def has_hopper() -> bool:
 
 def require_hopper(command: str) -> bool:
     """Return whether a Hopper GPU is here, and print a message if none is."""
-    found = has_hopper()
-    if not found:
-        typer.echo(f"cutepy {command} needs a Hopper GPU (compute capability 9.0), and none is here", err=True)
-    return found
+    import torch
+
+    if has_hopper():
+        return True
+    here = f"here is {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "none is here"
+    typer.echo(f"cutepy {command} needs a Hopper GPU (compute capability 9.0), and {here}", err=True)
+    return False
 
 
 class Output(NamedTuple):
@@ -77,7 +80,17 @@ def elementwise() -> Contender:
     return lambda index: floats.mul_(1.0)
 
 
-COMPANY: dict[str, Callable[[], Contender] | None] = {"none": None, "elementwise": elementwise}
+def norm() -> Contender:
+    """Return what launches our normalisation of 16 rows, which overlaps with launches before and after it."""
+    import torch
+
+    from cutepy.ops import rms_norm
+
+    x, weight = (torch.ones(*shape, device="cuda", dtype=torch.bfloat16) for shape in ((16, 4096), (4096,)))
+    return lambda index: rms_norm(x, (4096,), weight)
+
+
+COMPANY: dict[str, Callable[[], Contender] | None] = {"none": None, "elementwise": elementwise, "norm": norm}
 """Kernels that `--between` knows."""
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 import typer
 
 from cutepy.extras import require
+from cutepy.runtime.program import HOPPER
 
 Extents = tuple[int, int, int]
 SMALL: Extents = (512, 512, 1024)
@@ -140,7 +141,7 @@ def large_product(extents: Extents = LARGE) -> list[Figure]:
 
     what = f"fp16 GEMM {'x'.join(map(str, extents))}, all cores"
     gemm = SimulatedGemm(extents)
-    with simulate() as run:
+    with simulate(arch=HOPPER) as run:
         gemm()
     right = gemm.is_right()
     launch = run.launches[-1]
@@ -161,7 +162,7 @@ def small_product(extents: Extents = SMALL, rounds: int = ROUNDS) -> list[Figure
 
     what = f"fp16 GEMM {'x'.join(map(str, extents))}, one core"
     gemm = SimulatedGemm(extents)
-    with simulate(processes=1) as run, one_core():
+    with simulate(arch=HOPPER, processes=1) as run, one_core():
         a, b = gemm.a.numpy().astype(np.float32), gemm.b.numpy().astype(np.float32).T
         contenders: dict[str, Callable[[], object]] = {
             "cutepy": gemm,
@@ -203,7 +204,7 @@ def _peak_mib(extents: Extents, sanitize: bool) -> float:
     from cutepy.frontends import simulate
 
     gemm = SimulatedGemm(extents)
-    with simulate(processes=1, sanitize=sanitize):
+    with simulate(arch=HOPPER, processes=1, sanitize=sanitize):
         gemm()
     status = Path("/proc/self/status")
     if status.exists():  # where the kernel counts what a process has inherited in the peak of `getrusage`, too
@@ -215,7 +216,7 @@ def _peak_mib(extents: Extents, sanitize: bool) -> float:
 def _sanitized(gemm: SimulatedGemm) -> None:
     from cutepy.frontends import simulate
 
-    with simulate(processes=1, sanitize=True):
+    with simulate(arch=HOPPER, processes=1, sanitize=True):
         gemm()
 
 

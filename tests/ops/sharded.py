@@ -16,7 +16,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 import cutepy
 from cutepy import ops
 from cutepy.epilogues import Column, Row, Scalar, Tile, amax
-from cutepy.nn import replace_linears
+from cutepy.nn import replace
 from cutepy.ops import quantise
 from cutepy.testing.numerics import relative_error
 from tests.ops import operations
@@ -188,13 +188,51 @@ def cases():
         q, k, v, cu_seqlens_q=a, cu_seqlens_k=b, sinks=sinks
     )
     yield "gradients of sequences", summed, (*tokens, *lengths, whole(4, dtype=torch.float32)), (0, 1, 2, 5)
+    small = [whole(*x.shape, dtype=E4M3) for x in tokens]
+    packed = lambda q, k, v, n, m, a, b, c: ops.attention_varlen(  # noqa: E731
+        q, k, v, cu_seqlens_q=n, cu_seqlens_k=m, q_scale=a, k_scale=b, v_scale=c, return_lse=True
+    )
+    yield "attention of sequences of 8 bits", packed, (*small, *lengths, *(scales(2, 2) for _ in range(3))), ()
+    cached = lambda q, k, v, n, a, b, c: ops.attention_decode(  # noqa: E731
+        q, k, v, cache_seqlens=n, q_scale=a, k_scale=b, v_scale=c, return_lse=True
+    )
+    yield "cached keys of 8 bits", cached, (*eighths, ends(3, 5), *(scales(2, 2) for _ in range(3))), ()
     cached = lambda q, k, v, n, sinks: ops.attention_decode(  # noqa: E731
         q, k, v, cache_seqlens=n, soft_cap=4.0, sinks=sinks, return_lse=True
     )
     yield "attention with cached keys", cached, (*heads, ends(3, 5), whole(4, dtype=torch.float32)), ()
     latent = lambda q, rows, n: ops.attention_mla(q, rows, cache_seqlens=n, causal=True, return_lse=True)  # noqa: E731
     yield "latent attention", latent, (whole(2, 3, 4, 576), whole(2, 5, 576, seed=1), ends(3, 5)), ()
+    rows = ops.quantise_mla_cache(whole(2, 5, 576, seed=1))
+    yield "latent attention of 8 bits", latent, (whole(2, 3, 4, 576), rows, ends(3, 5)), ()
+    # Rows of as many 1 as -1, whose norms are they, and all sums exact.
+    ones = torch.tensor([1.0, -1.0, -1.0, 1.0, 1.0, 1.0, -1.0, -1.0]).bfloat16().expand(4, 8)
+    ones = ones * torch.tensor([[1.0], [-1.0], [-1.0], [1.0]]).bfloat16()
+    rms = lambda x, weight: ops.rms_norm(x, (8,), weight, eps=0.0)  # noqa: E731
+    yield "root mean squares", rms, (ones.reshape(2, 2, 8), whole(8)), (0, 1)
+    centred = lambda x, weight, bias, residual: ops.layer_norm(  # noqa: E731
+        x, (8,), weight, bias, eps=0.0, residual=residual
+    )
+    yield "normal layers", centred, (3 * ones, whole(8), whole(8, seed=1), -2 * ones), (0, 1, 2, 3)
+    for block in ((1, 0), (1, 128)):
+        eighths = lambda x, weight, residual, block=block: ops.rms_norm(  # noqa: E731
+            x, (8,), weight, eps=0.0, residual=residual, out_dtype=E4M3, scale=block
+        )
+        yield f"norms of 8 bits {block}", eighths, (3 * ones, whole(8), -2 * ones), ()
+    divided = lambda x, scale: ops.layer_norm(x, (8,), eps=0.0, out_dtype=E4M3, scale=scale)  # noqa: E731
+    yield "norms of 8 bits", divided, (ones.reshape(2, 2, 8), scales()), ()
     yield "gradients with functions", masked, (*heads[:2], whole(2, 5, 2, 16, seed=1)), (0, 1, 2)
+    yield "softmax", ops.softmax, (whole(4, 2, dtype=torch.float32, most=0),), (0,)
+    yield "logarithm of softmax", ops.log_softmax, (whole(4, 2, dtype=torch.float32, most=0),), (0,)
+    apart = torch.tensor([[0.0, 128, 256], [256, 0, 128], [0, 256, 128], [128, 0, 256]])  # exponentials are 0 and 1
+    entropy = lambda x, labels, weight: ops.cross_entropy(x, labels, weight, reduction="none")  # noqa: E731
+    yield "cross entropy", entropy, (apart, ends(2, 1, 0, -100), whole(3, dtype=torch.float32)), (0,)
+    turned = whole(2, 3, 4, 8), whole(9, 3, dtype=torch.float32, most=1), whole(9, 3, dtype=torch.float32, seed=1)
+    yield "rotary", lambda x, cos, sin: ops.rotary(x, cos, sin, 2), turned, (0,)
+    yield "rotary with positions", ops.rotary, (*turned, torch.tensor([[0, 8, 3], [1, 1, 2]])), (0,)
+    zeros, ups = whole(2, 4, 6, most=0), whole(2, 4, 6)
+    yield "gated", ops.swiglu, (zeros, ups), (0, 1)
+    yield "gated halves", ops.geglu, (torch.cat((zeros, ups), -1),), (0,)
     for block in ((0, 0), (1, 0), (1, 128), (128, 128)):
         x = whole(256, 256, dtype=torch.float32)
         yield f"quantise {block}", lambda x, block=block: quantise(x, block), (x,), ()
@@ -317,7 +355,7 @@ def check_layers(mesh, plan):
     for replaced, parallel in ((False, False), (False, True), (True, True)):
         model = copy.deepcopy(base)
         if replaced:
-            assert replace_linears(model) == 2
+            assert len(replace(model).swapped) == 3
         given = x
         if parallel:
             model = parallelize_module(model, mesh, PLANS[plan])

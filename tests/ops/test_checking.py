@@ -85,9 +85,8 @@ UNCONVERTED = [n for n in ("float4_e2m1fn_x2", "uint4", "int4", "bits8") if hasa
 @pytest.mark.parametrize("dtype", UNCONVERTED)
 def test_types_that_torch_does_not_convert_are_not_told_to_be_converted(dtype):
     a = torch.empty(16, 16, dtype=getattr(torch, dtype))
-    with refuses(TypeError) as told:
+    with refuses(TypeError):
         gemm(a, a)
-    assert ("half of a byte" in str(told.value)) == (dtype == "float4_e2m1fn_x2")
     assert a.view(torch.uint8).shape == a.shape
 
 

@@ -1,11 +1,22 @@
-"""What `torch.utils.flop_counter` counts of operations."""
+"""Operations' counts in `torch.utils.flop_counter`."""
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from cutepy.epilogues import relu  # noqa: E402
-from cutepy.ops import gemm, grouped_gemm, quantise, register, scaled_gemm, scaled_grouped_gemm  # noqa: E402
+from cutepy.ops import (  # noqa: E402
+    attention_decode,
+    attention_mla,
+    attention_varlen,
+    gemm,
+    grouped_gemm,
+    quantise,
+    quantise_mla_cache,
+    register,
+    scaled_gemm,
+    scaled_grouped_gemm,
+)
 
 A, B, WEIGHTS = torch.ones(6, 32).bfloat16(), torch.ones(16, 32).bfloat16(), torch.ones(2, 16, 32).bfloat16()
 OFFS = torch.tensor([2, 6]).int()
@@ -44,6 +55,31 @@ def counted(function):
     ],
 )
 def test_products_are_counted(function, flops):
+    assert counted(function) == flops
+
+
+QUERIES, KEYS, LATENT = (
+    torch.ones(2, 3, 4, 16).half(),
+    torch.ones(2, 5, 2, 16).half(),
+    torch.ones(2, 3, 4, 576).bfloat16(),
+)
+ROWS, PACKED = torch.ones(2, 8, 576).bfloat16(), torch.ones(6, 4, 16).half().requires_grad_()
+BOUNDS = torch.tensor([0, 2, 6]).int()
+
+
+@pytest.mark.parametrize(
+    ("function", "flops"),
+    [
+        (lambda: attention_decode(QUERIES, KEYS, KEYS), 2 * 2 * 3 * 4 * 5 * 32),
+        (lambda: attention_mla(LATENT, ROWS), 2 * 2 * 3 * 4 * 8 * (576 + 512)),
+        (lambda: attention_mla(LATENT, quantise_mla_cache(ROWS)), 2 * 2 * 3 * 4 * 8 * (576 + 512)),
+        (
+            lambda: attention_varlen(PACKED, PACKED, PACKED, cu_seqlens_q=BOUNDS, cu_seqlens_k=BOUNDS).sum().backward(),
+            (2 + 5) * 2 * 4 * 16 * 6 * 3,  # six queries, and three keys a sequence
+        ),
+    ],
+)
+def test_attention_is_counted(function, flops):
     assert counted(function) == flops
 
 

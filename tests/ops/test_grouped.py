@@ -186,7 +186,7 @@ def test_groups_without_any_k_give_zeros():
     ],
 )
 def test_gradients(name, simulated):
-    """What belongs to no group has none, whatever is there."""
+    """Rows of no group have no gradient, for any value in them."""
     a, b, groups = FORMS[name]()
     a, b = a.requires_grad_(), b.requires_grad_()
     exact = [x.detach().float().requires_grad_() for x in (a, b)]
@@ -366,7 +366,7 @@ def test_what_is_chosen_is_chosen_for_the_gpu_of_the_tensors(monkeypatch):
 
 @cutepy.epilogue
 def experts(acc, bias: Row, weight: Column, residual: Tile, scale: Scalar):
-    """What a layer of experts does: a bias of each, a weight of each token, and a residual."""
+    """The epilogue of a layer of experts: a bias of each expert, a weight of each token, and a residual."""
     return (acc + bias) * weight + residual * scale
 
 

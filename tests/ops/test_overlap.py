@@ -1,4 +1,4 @@
-"""Which results are refused because they could be written over what is still to be read."""
+"""Results that overlap an operand are refused."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def test_blocks_of_one_matrix_are_told_apart():
 
 @pytest.mark.parametrize("dispatched", [False, True])
 def test_a_refused_result_keeps_its_version(dispatched):
-    """What autograd has saved of it is still what it was."""
+    """A tensor that autograd has saved keeps its version."""
 
     def multiply(a, b, out):
         if dispatched:

@@ -97,6 +97,31 @@ def test_autograd_alone_needs_no_dispatcher():
         assert scaled_add.scaled_add(x, x, 2.0).grad_fn is None
 
 
+def test_tensors_that_hold_others_take_the_dispatcher():
+    """Those of autograd's batched gradients, and those that have left a transform, whose gradient goes on."""
+    x, left = torch.randn(6, requires_grad=True), []
+    torch.func.grad(lambda z: (left.append(z), z.sum())[1])(x)
+    (grad,) = torch.autograd.grad(scaled_add.scaled_add(left[0], torch.ones(6), 2.0).sum(), x)
+    assert torch.equal(grad, torch.ones(6))
+    rows = torch.eye(6)[:2]
+    (grads,) = torch.autograd.grad(scaled_add.scaled_add(x, x, 2.0), x, rows, is_grads_batched=True)
+    assert torch.equal(grads, 3 * rows)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_list_has_as_many_gradients_as_tensors(count):
+    doubled = register(
+        f"cutepy_tests::doubled_{count}(Tensor[] parts) -> Tensor",
+        reference=lambda parts: 2 * sum(parts),
+        setup_context=lambda ctx, inputs, output: None,
+        backward=lambda ctx, grad: [2 * grad] * count,
+    )(lambda parts: None)
+    parts = [torch.ones(3, requires_grad=True) for _ in range(2)]
+    for call in (doubled, doubled.op):
+        with refuses(ValueError):
+            torch.autograd.grad(call(parts).sum(), parts)
+
+
 @pytest.mark.parametrize("operation", [scaled_add.scaled_add, scaled_add.scaled_add.op], ids=["short", "dispatched"])
 def test_tensors_that_the_derivative_does_not_need_are_not_kept(operation):
     x = torch.randn(6, requires_grad=True) * 2

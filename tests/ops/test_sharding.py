@@ -50,8 +50,12 @@ def test_every_operation_has_a_sharding():
 
     called = {"cutepy::gemm", "cutepy::gemm_out", "cutepy::grouped_gemm", "cutepy::grouped_gemm_out"}
     called |= {"cutepy::attention", "cutepy::attention_backward", "cutepy::attention_decode", "cutepy::attention_mla"}
-    called |= {"cutepy::attention_varlen", "cutepy::attention_varlen_backward"}
+    called |= {"cutepy::attention_varlen", "cutepy::attention_varlen_backward", "cutepy::quantised_attention_varlen"}
+    called |= {"cutepy::norm", "cutepy::norm_backward", "cutepy::norm_quantised"}
     called |= {"cutepy::scored_attention", "cutepy::scored_attention_backward", "cutepy::quantised_attention"}
+    called |= {"cutepy::softmax", "cutepy::softmax_backward", "cutepy::cross_entropy"}
+    called |= {"cutepy::cross_entropy_backward", "cutepy::cross_entropy_backward_", "cutepy::rotary"}
+    called |= {"cutepy::gated", "cutepy::gated_backward"}
     assert {name.removesuffix("_invariant") for name in own} == called, "add a case to tests/ops/sharded.py"
     assert len(list(sharded.cases())) > 40
 
@@ -145,7 +149,8 @@ def test_attention_is_sharded_along_what_no_function_counts():
     assert along(sharding, 5) == ("b", "h")
     assert sharding.inputs[3:] == (letters("b", "h", None), letters("b", Letter("h", 2), None))
     for sinks, of_sinks in ((None, (None,)), (_meta(4), letters("h"))):
-        assert of_scored_attention_backward(*backward, None, sinks, [], [], "").outputs[3] == of_sinks
+        found = of_scored_attention_backward(*backward, None, sinks, [], [], "").outputs
+        assert found[3:] == (of_sinks, (None,))
     for function, counted in ((lambda s, b, h, i, j: s * h, "h"), (lambda s, b, h, i, j: s * b + i, "b")):
         functions, free = trace_scores(function).graph.text, tuple({"b", "h"} - {counted})
         assert along(of_scored_attention(q, k, k, *none, functions), 3) == free

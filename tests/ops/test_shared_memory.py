@@ -1,4 +1,4 @@
-"""What products keep in shared memory, by the names of the plan that each was configured with."""
+"""Shared memory of products, by the names of the plan that each was configured with."""
 
 import copy
 import pickle

@@ -65,7 +65,7 @@ def test_a_warm_start_is_quick_and_leaves_the_dsl_alone(tmp_path, monkeypatch):
 
 
 def test_the_declared_sources_are_all_that_the_kernel_imports():
-    """What its modules import of ours, in a process of its own, is below the sources of its key."""
+    """Modules that the kernel imports in a process of its own are among the sources of its key."""
     from cutepy.host.declared import OWN_SOURCES
     from cutepy.kernels.gemm.compilation import SOURCES
 

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from cutepy.cli.app import app
 from cutepy.suites import sim
+from tests.messages import pins
 
 pytestmark = pytest.mark.dsl
 
@@ -64,7 +65,7 @@ def test_memory_is_that_of_the_product_alone():
 def test_a_wrong_result_fails(monkeypatch, capsys):
     monkeypatch.setattr(sim.SimulatedGemm, "is_right", lambda gemm: False)
     assert sim.run_sim((128, 128, 64), None, 1, deep=None) == 1
-    assert "WRONG: fp16 GEMM 128x128x64, one core" in capsys.readouterr().err
+    pins(capsys.readouterr().err)
 
 
 def test_the_command_measures_what_the_module_does(monkeypatch):

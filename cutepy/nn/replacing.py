@@ -1,0 +1,161 @@
+"""`replace`: swap a model's modules for cutepy's, and tell which were and which were not, and why."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from cutepy.kernels.gemm.operands import OPERAND_DTYPES
+from cutepy.kernels.rows.tiling import MOST_COLUMNS
+from cutepy.nn.linear import Linear
+from cutepy.nn.norms import LayerNorm, RMSNorm
+from cutepy.ops.normalising import DTYPES
+
+Filter = Callable[[str, torch.nn.Module], Any]
+
+
+@dataclass
+class Replacement:
+    """Modules by their names: those that were swapped, and those that were kept.
+
+    Attributes
+    ----------
+    swapped : dict of str to str
+        The class that each was of.
+    kept : dict of str to str
+        Why each, which has no modules of its own, was kept.
+    """
+
+    swapped: dict[str, str] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Give a line for each class, and for each reason, with the names."""
+        lines = []
+        for verb, found in (("swapped", self.swapped), ("kept", self.kept)):
+            by_reason: dict[str, list[str]] = {}
+            for name, reason in found.items():
+                by_reason.setdefault(reason, []).append(name or "the model")
+            for reason, names in by_reason.items():
+                few = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+                lines.append(f"{verb} {len(names)}: {few}: {reason}")
+        return "\n".join(lines)
+
+
+def replace(model: torch.nn.Module, filter: Filter | None = None) -> Replacement:
+    """Swap a model's linear layers and normalisations for cutepy's, in place.
+
+    A `torch.nn.Linear`, `RMSNorm` or `LayerNorm` becomes `cutepy.nn`'s: the same object, with its parameters, hooks and
+    names. So does a module of another class whose name has "RMSNorm" in it, such as those of Hugging Face's models, if
+    it has a weight of one dimension and nothing else, and computes what `torch.nn.functional.rms_norm` does, for which
+    a copy of it is tried. Ours rounds once, where some round before the weight, too.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        May be such a module itself.
+    filter : callable, optional
+        Tells by name, such as "layers.0.mlp.up_proj", and module whether to swap it.
+
+    Returns
+    -------
+    Replacement
+        Printed, it says what was swapped, what was kept, and why.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.RMSNorm(8), torch.nn.Linear(8, 4), torch.nn.ReLU())
+    >>> print(replace(model))
+    swapped 1: 0: torch.nn.modules.normalization.RMSNorm
+    swapped 1: 1: torch.nn.modules.linear.Linear
+    kept 1: 2: cutepy.nn has no ReLU
+    """
+    done = Replacement()
+    for name, module in list(model.named_modules()):
+        was = type(module)
+        reason = _adopt(name, module, filter)
+        if reason is None:
+            done.swapped[name] = f"{was.__module__}.{was.__qualname__}"
+        elif not any(True for _ in module.children()):
+            done.kept[name] = reason
+    return done
+
+
+def _adopt(name: str, module: torch.nn.Module, filter: Filter | None) -> str | None:
+    """Swap a module's class, or say why not."""
+    kind = type(module)
+    if kind in (Linear, RMSNorm, LayerNorm):
+        return "it is cutepy's"
+    own = _OWN.get(kind)
+    settings: dict[str, Any] | str = {}
+    if own is None and "RMSNorm" in kind.__name__:
+        own, settings = RMSNorm, _settings_of_norm(module)
+    if own is None:
+        base = next((each.__name__ for each in _OWN if isinstance(module, each)), None)
+        return f"cutepy.nn has no {kind.__name__}" + ("" if base is None else f", a class of its own made of {base}")
+    if isinstance(settings, str):
+        return settings
+    if reason := _refusal(module, own):
+        return reason
+    if filter is not None and not filter(name, module):
+        return "the filter left it out"
+    for attribute, value in settings.items():
+        setattr(module, attribute, value)
+    module.__class__ = own
+    return None
+
+
+_OWN: dict[type[torch.nn.Module], type[torch.nn.Module]] = {
+    torch.nn.Linear: Linear,
+    torch.nn.RMSNorm: RMSNorm,
+    torch.nn.LayerNorm: LayerNorm,
+}
+
+
+def _refusal(module: torch.nn.Module, own: type[torch.nn.Module]) -> str | None:
+    """Say why cutepy's class does not compute a module; None if it does."""
+    takes, verb = (OPERAND_DTYPES, "multiplies") if own is Linear else (DTYPES, "normalises")
+    for parameter in module.parameters(recurse=False):
+        if parameter.dtype not in takes:
+            return f"cutepy {verb} no {str(parameter.dtype).removeprefix('torch.')}"
+    shape = getattr(module, "normalized_shape", ())
+    if math.prod(shape) > MOST_COLUMNS:
+        return f"cutepy normalises {MOST_COLUMNS} elements at most"
+    return None
+
+
+def _settings_of_norm(module: torch.nn.Module) -> dict[str, Any] | str:
+    """Give the attributes of `RMSNorm` for a module of another class that computes it, or say why it is none."""
+    name, tensors = type(module).__name__, dict(module.state_dict(keep_vars=True))
+    weight = tensors.get("weight")
+    eps = next((found for key in _EPS if type(found := getattr(module, key, None)) is float), None)
+    if list(tensors) != ["weight"] or weight is None or weight.dim() != 1 or eps is None:
+        return f"{name} has other parameters than a weight of one dimension, or no eps"
+    if type(weight) is not torch.nn.Parameter or weight.is_meta or not weight.is_floating_point():
+        return f"the weight of {name} has no values to try it with"
+    chance, shape = torch.Generator().manual_seed(0), weight.shape
+    given, rows = torch.randn(shape, generator=chance), torch.randn(4, *shape, generator=chance)
+    rows = rows * torch.tensor([[1.0], [30.0], [1e-1], [1e-3]])
+    given, rows = given.to(weight.device), rows.to(weight.device)
+    try:
+        with torch.no_grad():
+            tried = copy.deepcopy(module).float()
+            tried.weight = torch.nn.Parameter(given)
+            found = type(tried).forward(tried, rows)
+            wanted = torch.nn.functional.rms_norm(rows, shape, given, eps)
+            is_same = torch.allclose(found, wanted, rtol=1e-3, atol=1e-6)
+    except Exception as error:  # of whatever somebody's forward does
+        return f"{name} does not take rows alone: {type(error).__name__}"
+    if not is_same:
+        return f"{name} computes something else than torch.nn.functional.rms_norm"
+    return {"normalized_shape": tuple(shape), "eps": eps, "elementwise_affine": True}
+
+
+_EPS = ("eps", "variance_epsilon", "epsilon")
+"""Names that modules have for it."""

@@ -1,0 +1,315 @@
+"""Cross entropy as an operation of PyTorch: `cross_entropy`, and its gradient, which may take the logits' place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from cutepy.host.launches import Launches, described
+from cutepy.kernels.rows.plans import plan_cross_entropy, plan_cross_entropy_backward
+from cutepy.ops import shardings
+from cutepy.ops.checking import as_tensor
+from cutepy.ops.registration import register_both
+from cutepy.ops.row_tensors import check_row_tensors
+from cutepy.runtime.execution import EXECUTION
+
+Given = torch.Tensor | None
+Options = tuple[int, float, float]
+"""ignore_index, label_smoothing, z_loss."""
+LABELS = (torch.int64, torch.int32)
+
+_launches: Launches[Callable[..., None]] = Launches()
+
+
+def cross_entropy(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    inplace_backward: bool = False,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Compute the cross entropy of logits and labels: `torch.nn.functional.cross_entropy`, and more.
+
+    Parameters
+    ----------
+    input : Tensor (classes,), (rows, classes) or (rows, classes, ...)
+        Logits: float16, bfloat16 or float32, 1 to 262,144 classes. Classes that are not contiguous are copied.
+    target : Tensor, (), (rows,) or (rows, ...), int64 or int32
+        Labels. One that is no class, nor `ignore_index`, makes the loss and the gradient of its row NaN.
+    weight : Tensor (classes,), optional
+        Factor of each class.
+    ignore_index : int
+        The label of rows that don't count: their losses and gradients are 0, whatever their logits are.
+    reduction : "mean", "sum" or "none"
+        The mean is over the rows that count, by the weights of their labels: NaN if there are none.
+    label_smoothing : float
+        From 0 to 1: that part of each label is spread over all classes.
+    z_loss : float
+        Factor of the square of the logarithm of the sum of exponentials, which is added to the loss of each row.
+    inplace_backward : bool
+        True to have the gradient overwrite the logits, so that it takes no memory: nothing may read the logits
+        afterwards, and a second backward pass is refused. Compiled programs, which plan their memory, ignore it.
+    out_dtype : dtype, optional
+        Of the result: that of the input if not given.
+
+    Returns
+    -------
+    Tensor, () or as the target
+        Differentiable with respect to the input. All is computed in fp32.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If dtypes, shapes or options are others.
+
+    Examples
+    --------
+    >>> import torch
+    >>> cross_entropy(torch.tensor([[0.0, 0.0], [1.0, 2.0]]), torch.tensor([1, -100]))
+    tensor(0.6931)
+    """
+    _check_options(reduction, ignore_index, label_smoothing, z_loss)
+    if as_tensor("input", input).dim() == 0:
+        raise ValueError("input must be (classes,), (rows, classes) or (rows, classes, ...), got shape ()")
+    shape = (*input.shape[:1], *input.shape[2:]) if input.dim() > 1 else ()
+    if as_tensor("target", target).shape != shape:
+        raise ValueError(f"target must have shape {tuple(shape)}, got {tuple(target.shape)}; it has labels, not scores")
+    classes = input.shape[1 if input.dim() > 1 else 0]
+    logits, labels = input, target
+    if input.dim() != 2:
+        logits = (input.movedim(1, -1) if input.dim() > 2 else input).reshape(-1, classes)
+        labels = target.reshape(-1)
+    if logits.stride(-1) != 1:
+        logits = logits.contiguous()
+    inplace = inplace_backward and not torch.compiler.is_compiling()
+    losses, _ = _cross_entropy(logits, labels, weight, ignore_index, label_smoothing, z_loss, inplace)
+    dtype = out_dtype or input.dtype
+    if reduction == "none":
+        return losses.to(dtype).reshape(shape)
+    if reduction == "sum":
+        return losses.sum().to(dtype)
+    counts = labels != ignore_index
+    if weight is None:
+        return (losses.sum() / counts.sum()).to(dtype)
+    counts = counts & (labels >= 0) & (labels < classes)
+    return (losses.sum() / (weight.float()[torch.where(counts, labels, 0)] * counts).sum()).to(dtype)
+
+
+def _check_options(reduction: str, ignore_index: int, label_smoothing: float, z_loss: float) -> None:
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing must be from 0 to 1, got {label_smoothing}")
+    if not z_loss >= 0:
+        raise ValueError(f"z_loss must be 0 or more, got {z_loss}")
+    if not -(2**31) <= ignore_index < 2**31:
+        raise ValueError(f"ignore_index must fit 32 bits, got {ignore_index}; give rows that don't count another label")
+
+
+def _check(logits: torch.Tensor, target: torch.Tensor, weight: Given) -> None:
+    check_row_tensors("cross_entropy", input=logits, weight=weight)
+    if target.dtype not in LABELS:
+        raise TypeError(f"target must be int64 or int32, got {target.dtype}; probabilities are not taken")
+    if target.device != logits.device:
+        raise ValueError(f"target must be on input's device {logits.device}, got {target.device}; move it")
+    if weight is not None and weight.shape != logits.shape[1:]:
+        raise ValueError(f"weight must have shape {tuple(logits.shape[1:])}, got {tuple(weight.shape)}")
+    if not logits.shape[1]:
+        raise ValueError("input must have at least one class, got none")
+
+
+def _fake(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: Given,
+    ignore_index: int,
+    label_smoothing: float,
+    z_loss: float,
+    inplace: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    _check(logits, target, weight)
+    return logits.new_empty(target.shape, dtype=torch.float32), logits.new_empty(target.shape, dtype=torch.float32)
+
+
+def _labels(logits: torch.Tensor, target: torch.Tensor, ignore_index: int) -> tuple[torch.Tensor, ...]:
+    """Give labels as indices, which rows count, and which of these have a label that is a class."""
+    counts = target != ignore_index
+    inside = counts & (target >= 0) & (target < logits.shape[1])
+    return torch.where(inside, target, 0).long()[:, None], counts, inside
+
+
+def _reference(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: Given,
+    ignore_index: int,
+    label_smoothing: float,
+    z_loss: float,
+    inplace: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    _check(logits, target, weight)
+    index, counts, inside = _labels(logits, target, ignore_index)
+    wide = logits.float()
+    largest = wide.amax(1, keepdim=True)
+    lse = largest + (wide - largest).exp().sum(1, keepdim=True).log()
+    factors = wide.new_ones(logits.shape[1]) if weight is None else weight.float()
+    loss = factors[index] * (lse - wide.gather(1, index))
+    if label_smoothing:
+        spread = (lse * factors.sum() - (wide * factors).sum(1, keepdim=True)) / logits.shape[1]
+        loss = (1 - label_smoothing) * loss + label_smoothing * spread
+    if z_loss:
+        loss = loss + z_loss * lse.square()
+    loss = loss[:, 0].masked_fill(~inside, torch.nan).masked_fill(~counts, 0.0)
+    return loss, lse[:, 0].contiguous()
+
+
+def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
+    logits, target, weight, *ctx.options, ctx.inplace = inputs
+    ctx.save_for_backward(logits, target, weight, output[1])
+    ctx.mark_non_differentiable(output[1])
+
+
+def _backward(ctx: Any, dloss: torch.Tensor, _: object) -> tuple[Any, ...]:  # noqa: ANN401
+    logits, target, weight, lse = ctx.saved_tensors
+    if ctx.inplace:
+        dlogits = logits.detach()
+        _cross_entropy_backward_(dloss, dlogits, target, weight, lse, *ctx.options)
+    else:
+        dlogits = _cross_entropy_backward(dloss, logits, target, weight, lse, *ctx.options)
+    return dlogits, None, None, None, None, None, None
+
+
+@register_both(
+    "cutepy::cross_entropy",
+    reference=_reference,
+    fake=_fake,
+    setup_context=_keep,
+    backward=_backward,
+    sharding=shardings.of_cross_entropy,
+    is_invariant=True,
+)
+def _cross_entropy(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: Given,
+    ignore_index: int,
+    label_smoothing: float,
+    z_loss: float,
+    inplace: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    options = ignore_index, label_smoothing, z_loss
+    losses, lse = _fake(logits, target, weight, *options, inplace)
+    if target.numel():
+        smooths, adds_z = label_smoothing != 0, z_loss != 0
+        given = logits, target.contiguous(), None if weight is None else weight.contiguous(), losses
+        key = ("forward", smooths, adds_z, EXECUTION.backend is None, *described(*given))
+        launch = _launches.get(key)
+        if launch is None:
+            launch = _launches.keep(key, plan_cross_entropy(*given, smooths=smooths, adds_z=adds_z))
+        launch(*given, lse, *options)
+    return losses, lse
+
+
+def _empty_gradient(
+    dloss: torch.Tensor, logits: torch.Tensor, target: torch.Tensor, weight: Given, lse: torch.Tensor, *_: object
+) -> torch.Tensor:
+    return logits.new_empty(logits.shape)
+
+
+def _reference_backward(
+    dloss: torch.Tensor,
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: Given,
+    lse: torch.Tensor,
+    ignore_index: int,
+    label_smoothing: float,
+    z_loss: float,
+) -> torch.Tensor:
+    index, counts, inside = _labels(logits, target, ignore_index)
+    lse = lse[:, None]
+    factors = lse.new_ones(logits.shape[1]) if weight is None else weight.float()
+    of_label = (1 - label_smoothing) * factors[index]
+    smooth = label_smoothing / logits.shape[1] * factors
+    of_sum = of_label + smooth.sum() + (2 * z_loss * lse if z_loss else 0)
+    grad = (logits.float() - lse).exp() * of_sum
+    grad = (grad - smooth).scatter_add(1, index, -of_label) * dloss[:, None]
+    grad = grad.masked_fill(~inside[:, None], torch.nan).masked_fill(~counts[:, None], 0.0)
+    return grad.to(logits.dtype).contiguous()
+
+
+def _write_gradient(
+    dloss: torch.Tensor,
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: Given,
+    lse: torch.Tensor,
+    options: Options,
+    dlogits: torch.Tensor,
+) -> None:
+    """Launch what writes the gradient to `dlogits`, which may be the logits."""
+    if not target.numel():
+        return
+    _, label_smoothing, z_loss = options
+    smooths, adds_z = label_smoothing != 0, z_loss != 0
+    vectors = target.contiguous(), None if weight is None else weight.contiguous()
+    given = dloss.contiguous(), logits, *vectors
+    key = ("backward", smooths, adds_z, EXECUTION.backend is None, *described(*given, dlogits))
+    launch = _launches.get(key)
+    if launch is None:
+        launch = _launches.keep(key, plan_cross_entropy_backward(*given, dlogits, smooths=smooths, adds_z=adds_z))
+    launch(*given, lse.contiguous(), dlogits, *options)
+
+
+@register_both(
+    "cutepy::cross_entropy_backward",
+    reference=_reference_backward,
+    fake=_empty_gradient,
+    sharding=shardings.of_cross_entropy_backward,
+    is_invariant=True,
+)
+def _cross_entropy_backward(
+    dloss: torch.Tensor,
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: Given,
+    lse: torch.Tensor,
+    ignore_index: int,
+    label_smoothing: float,
+    z_loss: float,
+) -> torch.Tensor:
+    dlogits = _empty_gradient(dloss, logits, target, weight, lse)
+    _write_gradient(dloss, logits, target, weight, lse, (ignore_index, label_smoothing, z_loss), dlogits)
+    return dlogits
+
+
+def _overwrite(dloss: torch.Tensor, logits: torch.Tensor, *rest: Any) -> None:  # noqa: ANN401
+    logits.copy_(_reference_backward(dloss, logits, *rest))
+
+
+@register_both(
+    "cutepy::cross_entropy_backward_(Tensor dloss, Tensor(a!) logits, Tensor target, Tensor? weight, Tensor lse, "
+    "int ignore_index, float label_smoothing, float z_loss) -> ()",
+    reference=_overwrite,
+    fake=lambda *_: None,
+    sharding=shardings.of_cross_entropy_backward_,
+    is_invariant=True,
+)
+def _cross_entropy_backward_(
+    dloss: torch.Tensor,
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: Given,
+    lse: torch.Tensor,
+    ignore_index: int,
+    label_smoothing: float,
+    z_loss: float,
+) -> None:
+    _write_gradient(dloss, logits, target, weight, lse, (ignore_index, label_smoothing, z_loss), logits)

@@ -1,0 +1,133 @@
+"""`rms_norm` and `layer_norm`: torch's normalisations, with residuals, in one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from cutepy.epilogues.operations import LARGEST
+from cutepy.host.specs import dtype_name
+from cutepy.ops.normalising import Given, check_shapes, norm
+from cutepy.ops.quantised_norms import Scale, quantised_norm
+
+Norm = torch.Tensor | tuple[torch.Tensor, ...]
+
+
+def rms_norm(
+    input: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+    *,
+    residual: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    scale: torch.Tensor | tuple[int, int] | None = None,
+) -> Norm:
+    """Compute input / sqrt(mean(input^2) + eps) * weight: `torch.nn.functional.rms_norm`, and more.
+
+    Parameters
+    ----------
+    input : Tensor (..., *normalized_shape)
+        float16, bfloat16 or float32, of any strides; rows that are not contiguous are copied.
+    normalized_shape : sequence of int
+        The last extents of the input, over which the mean is: 1 to 262,144 elements.
+    weight : Tensor (*normalized_shape), optional
+    eps : float, optional
+        The machine epsilon of float32, of 16-bit inputs too, as torch has it, if not given.
+    residual : Tensor, as input, optional
+        Is added first; the sum is returned too.
+    out_dtype : dtype, optional
+        Of the result: that of the input if not given. float8_e4m3fn and float8_e5m2 need a scale.
+    scale : Tensor of one float32, or (int, int), optional
+        What an 8-bit result is divided by; or rows and columns that share a scale, as `quantise` takes them: (1, 0)
+        or (1, 128), whose scales are computed in the same kernel and returned.
+
+    Returns
+    -------
+    Tensor, as input
+        Differentiable, but for 8 bits, which saturate. All is computed in fp32.
+    Tensor (..., 1) or (..., ceil(elements / 128)), float32
+        The scales, if they are computed; `scaled_gemm` takes both. Positive and finite, and normal numbers.
+    Tensor, as input
+        The sum with the residual, if there is one, of the dtype that torch adds them in.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If dtypes or shapes are others.
+    NotImplementedError
+        If a gradient is asked for of 8 bits.
+
+    Examples
+    --------
+    >>> import torch
+    >>> rms_norm(torch.tensor([[3.0, 4.0]]), (2,), eps=0.0, out_dtype=torch.float8_e4m3fn, scale=(1, 0))[0].float()
+    tensor([[320., 448.]])
+    >>> rms_norm(torch.tensor([[3.0, 4.0]]), (2,), eps=0.0)
+    tensor([[0.8485, 1.1314]])
+    """
+    eps = torch.finfo(torch.float32).eps if eps is None else eps
+    return _normalise("rms_norm", input, normalized_shape, weight, None, eps, residual, out_dtype, scale, centres=False)
+
+
+def layer_norm(
+    input: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    residual: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    scale: torch.Tensor | tuple[int, int] | None = None,
+) -> Norm:
+    """Compute (input - mean) / sqrt(variance + eps) * weight + bias: `torch.nn.functional.layer_norm`, and more.
+
+    Parameters and results are those of `rms_norm`; the bias is as the weight.
+
+    Examples
+    --------
+    >>> import torch
+    >>> layer_norm(torch.tensor([[1.0, 3.0]]), (2,), bias=torch.ones(2), eps=0.0)
+    tensor([[0., 2.]])
+    """
+    return _normalise(
+        "layer_norm", input, normalized_shape, weight, bias, eps, residual, out_dtype, scale, centres=True
+    )
+
+
+def _normalise(
+    name: str,
+    x: torch.Tensor,
+    shape: Sequence[int],
+    weight: Given,
+    bias: Given,
+    eps: float,
+    residual: Given,
+    out_dtype: torch.dtype | None,
+    scale: Scale,
+    *,
+    centres: bool,
+) -> Norm:
+    shape = tuple(shape)
+    if not shape or x.shape[max(0, x.dim() - len(shape)) :] != shape:
+        raise ValueError(f"the input of {name} must end with the normalized shape {shape}, got {tuple(x.shape)}")
+    if out_dtype is None and x.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
+        out_dtype = torch.float32  # torch casts all that is given
+    if len(shape) > 1:
+        check_shapes(shape, x.shape, residual, weight, bias)
+        x, residual = (None if each is None else each.flatten(-len(shape)) for each in (x, residual))  # type: ignore[assignment]
+        weight, bias = (None if each is None else each.flatten() for each in (weight, bias))
+    scales: tuple[torch.Tensor, ...] = ()
+    if out_dtype is not None and dtype_name(out_dtype) in LARGEST:
+        y, found, total = quantised_norm(x, residual, weight, bias, eps, centres, out_dtype, scale)
+        scales = () if isinstance(scale, torch.Tensor) else (found,)
+    elif scale is not None:
+        raise ValueError(f"a scale of {name} needs an out_dtype of {' or '.join(LARGEST)}, got {out_dtype}")
+    else:
+        y, total, _, _ = norm(x, residual, weight, bias, eps, centres, out_dtype)
+    if len(shape) > 1:
+        y, total = y.unflatten(-1, shape), total if residual is None else total.unflatten(-1, shape)
+    results = (y, *scales) if residual is None else (y, *scales, total)
+    return results if len(results) > 1 else y

@@ -1,0 +1,81 @@
+"""`cutepy bench rows` without a GPU."""
+
+import math
+
+import pytest
+from typer.testing import CliRunner
+
+from cutepy.cli.app import app
+from cutepy.suites import rows, rows_problems
+from cutepy.suites.rows_problems import RowsProblem
+
+
+def test_operations_and_bytes_are_counted():
+    assert RowsProblem("rms_norm", "forward", 4, 8).bytes == 2 * 2 * 32
+    assert RowsProblem("rms_norm", "backward", 4, 8).bytes == 3 * 2 * 32
+    assert RowsProblem("layer_norm", "decode", 4, 8).flops == 64
+    assert len(rows_problems.rows_problems(["rms_norm", "layer_norm"], ["forward", "decode"])) == 2 * (8 + 9)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--suite", "sideways"), "--suite must be one of forward, backward, decode, got 'sideways'"),
+        (("--norm", "batch_norm"), "--norm must be one of rms_norm, layer_norm, got 'batch_norm'"),
+        (("--peer", "Triton"), "--peer must be one of torch, torch.compile, QuACK, got 'Triton'"),
+        (("--columns", "0"), "--columns must be at least 1, got 0"),
+        (("--between", "silence"), "--between must be one of none, elementwise, norm, got 'silence'"),
+    ],
+)
+def test_refusals(options, message):
+    result = CliRunner().invoke(app, ["bench", "rows", *options])
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("norm", rows_problems.NORMS)
+@pytest.mark.parametrize("suite", rows_problems.SUITES)
+def test_all_are_measured_and_checked(monkeypatch, norm, suite):
+    """With everything but the GPU: on the CPU, and a protocol that times nothing."""
+    pytest.importorskip("torch")
+    from cutepy import benchmark
+
+    def compare(contenders, *, sets, company):
+        assert company is None
+        for run in contenders.values():
+            run(sets - 1)
+        return {name: benchmark.Timing(2.0, 3.0) for name in contenders}
+
+    def wrong(problem, made):
+        found = rows.ours(problem, made)
+
+        def last_is_wrong(index):
+            *most, last = found(index)
+            return *most, 2 * last
+
+        return last_is_wrong
+
+    def nothing(problem, made):
+        found = rows.ours(problem, made)
+        return lambda index: tuple(each * math.nan for each in found(index))
+
+    def refuses(problem, made):
+        raise NotImplementedError("no such thing")
+
+    real = rows_problems.buffers
+    monkeypatch.setattr(benchmark, "compare", compare)
+    monkeypatch.setattr(benchmark, "buffer_sets", lambda _: 2)
+    monkeypatch.setattr(rows, "buffers", lambda problem: real(problem, "cpu"))
+    monkeypatch.setattr(rows_problems, "_CHUNK_ELEMS", 3 * 48)
+    problem = RowsProblem(norm, suite, 7, 48)
+    peers = {"torch": rows.of_torch, "wrong": wrong, "nothing": nothing, "refuses": refuses, "none": lambda *_: None}
+    measured = rows._measure(peers, problem)
+    found = {row.contender: row for row in measured}
+    assert found.keys() == {"cutepy", "copy", "torch", "wrong", "nothing"}
+    assert max(found["cutepy"].error, found["torch"].error) < rows.LARGEST_ERROR
+    assert found["wrong"].error == pytest.approx(1, abs=0.01)
+    assert math.isnan(found["nothing"].error)
+    assert not found["copy"].peer
+    assert rows._complaint(problem, measured) is None
+    text = rows.bandwidths([problem], benchmark.Report(measured, {}))
+    assert text == f"{problem}: {problem.bytes / 2e6:.2f} TB/s, 1.00 of a copy's"
