@@ -1,4 +1,6 @@
-"""What tests cost: `-p tests.budget` tells it at the end, and fails a run of more than `make test` has room for.
+"""The cost of tests: `-p tests.budget` tells it at the end, and fails a run of more than `make test` has room for.
+
+With `--note-costs` it also writes which test functions are costly (`tests.tiers`), and fails nothing.
 
 Counted is the CPU's time, as others may be using the machine: of the test's process, and of those it waited for. What
 slows that too raises the budget, by as much as it slows a reference that is run every now and then.
@@ -6,27 +8,29 @@ slows that too raises the budget, by as much as it slows a reference that is run
 
 import resource
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from statistics import fmean
 from typing import Any
 
 import pytest
 
-from tests import processor_time
+from tests import processor_time, tiers
 
-# 16,445 tests took 469 s of CPU time on a machine that others slowed 1.21 times: 388 s when idle. This stops growth,
-# not bad days.
-ALL_TESTS = 500
-# The dearest, of 15 to 20 s, ends the process in which all tests of an exported extension ran, which was built there.
-# What takes longer shares what it builds with other tests, or is marked `integration` or `deep`.
-ONE_TEST = 30
+# 16,700 tests took 357 s of CPU time on a machine that others slowed 1.5 times: 237 s when idle. This stops growth, not
+# bad days.
+ALL_TESTS = 280
+# What takes longer shares what it builds with other tests, or `make costs` leaves it to `make check`. The first test of
+# a process that needs torch's compiler imports it, for 4 s.
+ONE_TEST = 10
 
 _BETWEEN_REFERENCES = 500  # tests
 
 _last = cpu = 0.0
 _seconds: Counter[str] = Counter()
 _slowed: list[float] = []
+_by_hand: set[str] = set()
+"""Tests that a marker in their file, or their folder, makes integration tests."""
 _is_worker = False
 
 
@@ -34,6 +38,11 @@ def cpu_seconds() -> float:
     """Give the CPU's time that this process has used, and those that it started and waited for."""
     waited_for = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + waited_for.ru_utime + waited_for.ru_stime
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `make costs`."""
+    parser.addoption("--note-costs", action="store_true", help="write the test functions that cost much to a list")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -44,12 +53,14 @@ def pytest_runtest_protocol() -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Note what a phase cost in its report, with which xdist's processes hand it on."""
     global _last
     report: Any = yield
     before, _last = _last, cpu_seconds()
     report.user_properties.append(("cpu", _last - before))
+    marks = sum(1 for _ in item.iter_markers("integration")) - tiers.is_integration(item.nodeid)
+    report.user_properties.append(("by hand", marks > 0 or tiers.is_compiled(item.nodeid.partition("::")[0])))
     return report
 
 
@@ -59,7 +70,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    _seconds[report.nodeid] += dict(report.user_properties).get("cpu", 0.0)  # one of a process that died has none
+    told = dict(report.user_properties)  # one of a process that died has none
+    _seconds[report.nodeid] += told.get("cpu", 0.0)
+    if told.get("by hand"):
+        _by_hand.add(report.nodeid)
     if not _is_worker and len(_seconds) >= _BETWEEN_REFERENCES * (len(_slowed) + 1):
         _slowed.append(processor_time.slowed())
 
@@ -77,9 +91,21 @@ def over_budget() -> list[str]:
     return slow + [f"all tests took {total:.0f} s, and have {all_of_them:.0f}"] * (total > all_of_them)
 
 
+def note() -> None:
+    """Write which functions are costly, of those that no mark and no folder makes integration tests."""
+    cases = defaultdict(list)
+    for name, spent in _seconds.items():
+        if name not in _by_hand:
+            cases[tiers.function_of(name)].append(spent / slowness())
+    tiers.write(cases)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if over_budget() and session.exitstatus == pytest.ExitCode.OK:
+    if session.config.option.note_costs:
+        if not _is_worker:
+            note()
+    elif over_budget() and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

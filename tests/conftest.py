@@ -1,15 +1,16 @@
-"""What every test shares: the property profiles, and the skips for hardware that is absent."""
+"""Fixtures and hooks of all tests: hypothesis profiles, and skips for absent hardware."""
 
 import gc
 import importlib.util
 import re
 import signal
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import messages
+from tests import messages, tiers
 from tests.sim import coverage
 
 # A deadline would measure the machine, not the code. `make test` runs quick, continuous integration ci.
@@ -24,9 +25,6 @@ settings.load_profile("quick")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-COMPILED = ("tests/device/", "tests/kernels/")
-"""Folders whose tests compile kernels of their own, most for a second or more: integration tests."""
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option of `make messages`."""
@@ -37,6 +35,19 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the snapshots of texts, and the report of instructions that no test of PTX executes."""
     config.pluginmanager.register(coverage.Plugin())
     config.pluginmanager.register(messages.Plugin(config))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file whose tests are all left to `make check`."""
+    is_quick = "not integration" in config.option.markexpr
+    is_test = collection_path.match("test_*.py")
+    return True if is_quick and is_test and tiers.is_integration_alone(collection_path) else None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests that their folder or their cost makes integration tests."""
+    if tiers.is_integration(item.nodeid):
+        item.add_marker(pytest.mark.integration)
 
 
 def hopper_gpus() -> int:
@@ -56,9 +67,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             "leave ids=str out, or give the parameter a name with pytest.param(..., id=...)"
         )
     leave_to_deep(items)
-    for item in items:
-        if item.nodeid.startswith(COMPILED):
-            item.add_marker(pytest.mark.integration)
     if any(item.get_closest_marker("dsl") for item in items) and importlib.util.find_spec("cutlass") is None:
         skip(items, "dsl", "needs nvidia-cutlass-dsl: pip install 'cutepy[dsl]'")
     if any(item.get_closest_marker("gpu") or item.get_closest_marker("multigpu") for item in items):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 _FEWEST_RUNS, _MOST_RUNS = 2, 16
 _REFERENCE = "import asyncio, decimal, email.mime.text, http.server, unittest.mock, xml.dom.minidom"
 _REFERENCE_SECONDS = 0.085
-"""What that takes where the limits were set, with nothing else running."""
+"""Seconds of the reference on the machine of the limits, with nothing else running."""
 
 
 def seconds(*arguments: str) -> float:

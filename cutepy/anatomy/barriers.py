@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 from cutepy.anatomy.mmas import site_of
 from cutepy.anatomy.model import Barrier, Party
 from cutepy.anatomy.values import Values
-from cutepy.anatomy.watch import CLUSTER, Key, Seen, SeenParty, thread_ranges
+from cutepy.anatomy.watch import Key, Seen, SeenParty, thread_ranges
+from cutepy.sim import ClusterBarrier, NamedBarrier
 from cutepy.sim.ptx import Address, Function, Immediate, Instruction, Operand
-from cutepy.sim.ptx.barrier_names import barrier_name
+from cutepy.sim.ptx.barrier_names import stage_of
 
-_NAME = re.compile(r"mbarrier (?P<name>.+?)(?:, stage \d+)? \(0x")
 _ORDER = ("init", "expect_tx", "arrive", "complete_tx", "sync", "wait")
 Found = dict[Key | None, dict[tuple[str, int], SeenParty]]
 """Operations by barrier (None: its address is unknown), then by action and index of the instruction."""
@@ -20,11 +19,7 @@ Found = dict[Key | None, dict[tuple[str, int], SeenParty]]
 
 def names_of(initialised: Mapping[int, Instruction]) -> dict[int, str]:
     """Name mbarriers by address: the source's name, or the address."""
-    names = {}
-    for address in initialised:
-        found = _NAME.match(barrier_name(address, initialised))
-        names[address] = found["name"] if found else f"{address:#x}"
-    return names
+    return {address: stage_of(address, initialised)[0] or f"{address:#x}" for address in initialised}
 
 
 def static_barriers(function: Function, values: Values) -> tuple[Found, dict[int, Instruction]]:
@@ -64,6 +59,8 @@ def _action(i: Instruction) -> str | None:
         if parts[1] in ("arrive", "arrive_drop", "init", "expect_tx", "complete_tx"):
             return parts[1].removesuffix("_drop")
         return None
+    if parts[:2] == ("tcgen05", "commit"):
+        return "arrive"
     if i.opcode.startswith("barrier.cluster") and len(parts) > 2:
         return parts[2]
     if parts[0] in ("bar", "barrier"):
@@ -77,10 +74,10 @@ def _operands(
 ) -> tuple[Key | None, int | None]:
     """Return the first barrier that an instruction acts on, and its count or bytes."""
     if i.opcode.startswith("barrier.cluster"):
-        return CLUSTER, None
+        return ClusterBarrier(), None
     if i.parts[0] in ("bar", "barrier"):
         number = values.always(_bar_operands(i)[0]) if _bar_operands(i) else None
-        return (None if number is None else f"bar {number}"), None
+        return (None if number is None else NamedBarrier(number)), None
     addresses = [n for n, x in enumerate(i.operands) if isinstance(x, Address) and x.coordinates is None]
     if not addresses:
         return None, None
@@ -114,7 +111,7 @@ def _alike(key: Key | None, parties: Mapping[tuple[str, int], SeenParty], names:
         return key
     name = names.get(key, "")
     amounts = frozenset(n for (action, _), p in parties.items() if action == "init" for n in p.amounts)
-    if name and not name.startswith("0x"):
+    if name and name != f"{key:#x}":
         made = next((p.instruction for (action, _), p in parties.items() if action == "init"), None)
         return name, amounts, made and site_of([made]).lines
     done = frozenset(
@@ -142,7 +139,7 @@ def _barrier(
     if first is None:
         kind = "bar" if all(p.instruction.parts[0] in ("bar", "barrier") for p in every[None].values()) else "mbarrier"
         return Barrier(kind, "", (), None, tuple(parties))
-    if first == CLUSTER:
+    if isinstance(first, ClusterBarrier):
         return Barrier("cluster", "", (), None, tuple(parties))
     expected = {counts[index] for (_, index) in every[first]}
     return Barrier("bar", str(first), (), expected.pop() if len(expected) == 1 else None, tuple(parties))

@@ -113,14 +113,11 @@ def _operation(i: Instruction) -> str:
 
 
 def _shared_operand(i: Instruction) -> Operand | None:
-    """Return the operand that addresses this CTA's shared memory."""
+    """Return the operand that addresses this CTA's shared memory: a load's destination, another copy's source."""
     addresses = [operand for operand in i.operands if isinstance(operand, Address) and operand.coordinates is None]
-    if "prefetch" in i.parts or not addresses:
+    if "prefetch" in i.parts or not addresses:  # a statement that could not be read may have none
         return None
-    tensors = [operand for operand in i.operands if isinstance(operand, Address) and operand.coordinates is not None]
-    if tensors:
-        return addresses[0]
-    return addresses[0] if _operation(i) == "load" else addresses[min(1, len(addresses) - 1)]
+    return addresses[0] if _operation(i) == "load" else addresses[:2][-1]
 
 
 def _size(i: Instruction, values: Values) -> int | None:

@@ -17,6 +17,7 @@ from cutepy.anatomy.explanation import Explanation
 from cutepy.anatomy.mmas import mmas_of
 from cutepy.anatomy.model import Dim3, Kernel, LaunchFacts, Resources
 from cutepy.anatomy.smem import seen_regions, static_regions, variables
+from cutepy.anatomy.tensor_memory import allocations_of
 from cutepy.anatomy.values import Values
 from cutepy.anatomy.watch import Seen, Watch
 from cutepy.binaries.cubin import read_resources
@@ -27,7 +28,12 @@ from cutepy.sim.ptx import Function, Module, Unread, parse_module
 from cutepy.sim.ptx.kernel_names import readable
 
 _VERSION = re.compile(r"^\s*\.version\s+([\d.]+)", re.MULTILINE)
-_EXPLAINED = ("", "sm_90", "sm_90a")
+_EXPLAINED = (
+    "",
+    "sm_90",
+    "sm_90a",
+    *(f"sm_{number}{suffix}" for number in (100, 103, 120) for suffix in ("", "a", "f")),
+)
 _ADDRESSES = "addresses of shared memory count from the CTA's first byte, after the 1024 that the system keeps"
 _SEEN = (
     "of launches in the simulator: what another launch does may differ; who had to wait is of the simulator's schedule"
@@ -55,7 +61,8 @@ def explain(source: Any, *, assembler: bool = True, name: str | None = None) -> 
     Raises
     ------
     ExplainError
-        If there is no kernel, no launch, no such file, or PTX for another architecture than sm_90.
+        If there is no kernel, no launch, no such file, or PTX for an architecture that is none of sm_90, sm_100,
+        sm_103 and sm_120.
 
     Examples
     --------
@@ -131,8 +138,8 @@ def _check_target(module: Module, name: str) -> None:
     target = module.target.partition(",")[0].strip()
     if target not in _EXPLAINED:
         raise ExplainError(
-            f"{name} is for {target}, and the instructions that are explained are those of sm_90a: compile it for "
-            "sm_90a (nvcc -arch=sm_90a -ptx, CUTE_DSL_ARCH=sm_90a)"
+            f"{name} is for {target}, and the instructions that are explained are those of sm_90a, sm_100a, "
+            "sm_103a and sm_120a: compile it for one of these (nvcc -arch=sm_90a -ptx, CUTE_DSL_ARCH=sm_90a)"
         )
 
 
@@ -184,6 +191,7 @@ def _kernel(parsed: _Parsed, function: Function, seen: Seen | None) -> Kernel:
         copies_of(function, values, seen, names),
         barriers,
         regions,
+        allocations_of(function, values, seen),
         () if seen is None else costly_accesses(seen.accesses.values()),
         tuple(f"PTX line {u.line}: {u.text} ({u.reason})" for u in parsed.unread if alone or first <= u.line <= last),
     )

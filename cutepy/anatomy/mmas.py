@@ -6,21 +6,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from cutepy.anatomy.model import Dim3, Mma, Operand, Site
+from cutepy.anatomy.operand_words import WGMMA
+from cutepy.anatomy.tensor_core import is_tensor_mma, tensor_mma
 from cutepy.anatomy.values import Values
 from cutepy.anatomy.watch import SeenMma
-from cutepy.layouts.sm90.arch import GMMA_LAYOUT_TYPE, SwizzleMode
 from cutepy.sim import UnknownInstructionError
 from cutepy.sim.ptx import Function, Instruction
-from cutepy.sim.ptx.places import lines
+from cutepy.sim.ptx.source_lines import lines
 from cutepy.sim.translate.effects import is_wgmma
 from cutepy.sim.translate.wgmma_shapes import M, Shape, parse_shape
 
-_SWIZZLES: dict[int, SwizzleMode] = {value: mode for mode, value in GMMA_LAYOUT_TYPE.items()}
-_WARPS = "an MMA of a warp, whose operands are in registers: wgmma alone is explained"
-_OTHERS = {"mma": _WARPS, "wmma": _WARPS, "tcgen05": "an MMA of Blackwell: wgmma alone is explained"}
+_WARPS = "an MMA of a warp, whose operands are in registers: those of wgmma and tcgen05 are explained"
+_OTHERS = {"mma": _WARPS, "wmma": _WARPS}
 """First parts of the opcodes of other MMAs, with the reason why they are not explained."""
-_FIELDS = {"lbo": (16, 0x3FFF, 16), "sbo": (32, 0x3FFF, 16), "base_offset": (49, 7, 1), "layout_type": (62, 3, 1)}
-"""Fields of a descriptor: lowest bit, mask, and unit in bytes."""
 
 
 def site_of(instructions: Iterable[Instruction]) -> Site:
@@ -36,6 +34,9 @@ def mmas_of(function: Function, values: Values, seen: Mapping[int, SeenMma] | No
     for i in function.instructions:
         if is_wgmma(i):
             one = _mma(i, values, seen)
+            groups.setdefault(_alike(i, one), []).append((i, one))
+        elif is_tensor_mma(i):
+            one = tensor_mma(i, values, site_of([i]), None if seen is None else seen.get(i.index, SeenMma()))
             groups.setdefault(_alike(i, one), []).append((i, one))
         elif i.parts[0] in _OTHERS and "mma" in i.parts[:2]:
             one = Mma(i.opcode, None, "", None, None, 1, None, (), site_of([i]), _OTHERS[i.parts[0]])
@@ -65,37 +66,7 @@ def _operand(i: Instruction, at: int, shape: Shape, values: Values, seen: Mappin
     known = Operand(dtype, tile.bits, tile.major, (tile.extent, tile.k), source)
     if source == "registers":
         return known
-    if seen:
-        return with_descriptors(known, tuple(seen), complete=True)
-    if seen is None and (first := values.first(i.operands[at])) is not None:
-        return with_descriptors(known, (first,), complete=values.always(i.operands[at]) is not None)
-    fields = {name: values.always(i.operands[at], _reader(name)) for name in _FIELDS}
-    return _with_fields(known, fields)
-
-
-def with_descriptors(operand: Operand, words: tuple[int, ...], *, complete: bool) -> Operand:
-    """Return an operand with descriptors; fields in which these differ are unknown."""
-    fields = {}
-    for name in _FIELDS:
-        found = {_reader(name)(word) for word in words}
-        fields[name] = found.pop() if len(found) == 1 else None
-    return replace(_with_fields(operand, fields), descriptors=words, complete=complete)
-
-
-def _reader(name: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
-    shift, mask, unit = _FIELDS[name]
-    return lambda word: (word >> shift & mask) * unit
-
-
-def _with_fields(operand: Operand, fields: Mapping[str, int | None]) -> Operand:
-    layout_type = fields["layout_type"]
-    return replace(
-        operand,
-        lbo=fields["lbo"],
-        sbo=fields["sbo"],
-        base_offset=fields["base_offset"],
-        swizzle=None if layout_type is None else _SWIZZLES[layout_type],
-    )
+    return WGMMA.operand(known, i.operands[at], values, seen)
 
 
 def _alike(i: Instruction, one: Mma) -> object:

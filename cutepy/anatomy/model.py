@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cutepy.layouts import LayoutError
+from cutepy.layouts.hardware import AnySwizzleMode
 from cutepy.layouts.sm90 import GmmaDescriptor, Im2colTensorMap, TensorMap
-from cutepy.layouts.sm90.arch import GMMA_LAYOUT_TYPE, Major, SwizzleMode
+from cutepy.layouts.sm90.arch import GMMA_LAYOUT_TYPE, Major
 
 Dim3 = tuple[int, int, int]
 
@@ -52,7 +53,7 @@ class Operand:
         each is what its instruction has when it is first reached.
     lbo, sbo : int or None
         Leading and stride byte offset.
-    swizzle : "INTER", "SW32", "SW64", "SW128" or None
+    swizzle : "INTER", "SW32", "SW64", "SW128", "SW128_32B" or None
     base_offset : int or None
     """
 
@@ -65,7 +66,7 @@ class Operand:
     complete: bool = False
     lbo: int | None = None
     sbo: int | None = None
-    swizzle: SwizzleMode | None = None
+    swizzle: AnySwizzleMode | None = None
     base_offset: int | None = None
 
     @property
@@ -79,6 +80,8 @@ class Operand:
         if self.lbo is None or self.sbo is None or self.swizzle is None or self.base_offset is None:
             return None
         start = min(self.start_addresses, default=0)
+        if self.swizzle not in GMMA_LAYOUT_TYPE:
+            return None
         try:
             return GmmaDescriptor(
                 start,
@@ -229,6 +232,11 @@ class Barrier:
     arrivals: int | None
     parties: tuple[Party, ...]
 
+    @property
+    def is_nameless(self) -> bool:
+        """True if `name` is its address, for want of a name in the source."""
+        return bool(self.addresses) and self.name == f"{self.addresses[0]:#x}"
+
     def of(self, *actions: str) -> tuple[Party, ...]:
         """List the operations with some actions."""
         return tuple(party for party in self.parties if party.action in actions)
@@ -258,6 +266,56 @@ class Region:
     readers: tuple[str, ...] = ()
     parts: tuple[int, ...] = ()
     starts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TmemPart:
+    """Block of tensor memory with one use.
+
+    Attributes
+    ----------
+    first, columns : int
+        Columns, counted from the allocation's first.
+    lanes : tuple of (int, int)
+        First and last lane of each run of lanes, in steps of 16.
+    what : str
+        Use of the block: an accumulator, an operand, block scales, data.
+    writers, readers : tuple of str
+        Who: by which instruction, where in the source, and of loads and stores by which warps.
+    """
+
+    first: int
+    columns: int
+    lanes: tuple[tuple[int, int], ...]
+    what: str
+    writers: tuple[str, ...] = ()
+    readers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TmemAllocation:
+    """Columns of tensor memory that a tcgen05.alloc gives a CTA.
+
+    Attributes
+    ----------
+    columns : int or None
+        None if the number is computed, and no launch was observed.
+    site : Site
+    ctas : 1 or 2
+        CTAs that allocate together, by `.cta_group`.
+    threads : str
+        Who allocates, such as "warp 0"; empty if only a launch tells.
+    freed : tuple of Site
+        Where the columns are freed, in observed launches.
+    parts : tuple of TmemPart
+    """
+
+    columns: int | None
+    site: Site
+    ctas: int
+    threads: str = ""
+    freed: tuple[Site, ...] = ()
+    parts: tuple[TmemPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +437,8 @@ class Kernel:
     barriers : tuple of Barrier
     regions : tuple of Region
         Shared memory's map.
+    allocations : tuple of TmemAllocation
+        Tensor memory's map.
     accesses : tuple of CostlyAccess
         Uncoalesced accesses and bank conflicts of the launches that were seen, the costliest first.
     unread : tuple of str
@@ -397,6 +457,7 @@ class Kernel:
     copies: tuple[Copy, ...] = ()
     barriers: tuple[Barrier, ...] = ()
     regions: tuple[Region, ...] = ()
+    allocations: tuple[TmemAllocation, ...] = ()
     accesses: tuple[CostlyAccess, ...] = ()
     unread: tuple[str, ...] = ()
 

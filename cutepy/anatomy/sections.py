@@ -52,6 +52,9 @@ def sections(kernel: Kernel) -> tuple[Section, ...]:
         Section("Barriers", "" if kernel.barriers else "none", tuple(_barrier(b) for b in kernel.barriers)),
         Section("Shared memory", _smem_remark(kernel), tuple(_region(r) for r in kernel.regions)),
     ]
+    if kernel.allocations:
+        remark = "" if kernel.simulated else "who writes and reads it is known at launch"
+        every.append(Section("Tensor memory", remark, tuple(_tmem(kernel))))
     if kernel.simulated:
         remark = "" if kernel.accesses else "no uncoalesced access, no bank conflict"
         every.append(Section("Costly accesses", remark, tuple(map(_access, kernel.accesses))))
@@ -249,7 +252,7 @@ def _barrier(barrier: Barrier) -> Entry:
     name = barrier.name.removeprefix("bar ")
     title = f"{kind} {name}".strip()
     facts: list[tuple[str, str]] = []
-    if len(barrier.addresses) > 1 and not name.startswith("0x"):
+    if len(barrier.addresses) > 1 and not barrier.is_nameless:
         title += f", {len(barrier.addresses)} stages"
     elif len(barrier.addresses) > 1:
         title = f"{len(barrier.addresses)} mbarriers"
@@ -292,6 +295,24 @@ def _smem_remark(kernel: Kernel) -> str:
     if kernel.simulated:
         return "" if kernel.regions else "not used"
     return "what lies in dynamic shared memory is known at launch" if kernel.launch.dynamic_smem_bytes is None else ""
+
+
+def _tmem(kernel: Kernel) -> Iterator[Entry]:
+    """Make an entry for each allocation, and one for each of its parts."""
+    for allocation in kernel.allocations:
+        title = f"{UNKNOWN if allocation.columns is None else several(allocation.columns, 'column')} of 128 lanes"
+        facts = [
+            ("allocated", f"at {place(allocation.site)}" + (f", by {allocation.threads}" * bool(allocation.threads)))
+        ]
+        if allocation.ctas == 2:
+            facts.append(("of", "both CTAs of a pair"))
+        facts += [("freed", f"at {place(site)}") for site in allocation.freed]
+        yield Entry(title, tuple(facts))
+        for part in allocation.parts:
+            lanes = ",".join(f"{first}-{last}" for first, last in part.lanes)
+            title = f"columns {part.first}-{part.first + part.columns - 1}  lanes {lanes}  {part.what}"
+            users = [("written", who) for who in part.writers] + [("read", who) for who in part.readers]
+            yield Entry(title, tuple(users))
 
 
 def _region(region: Region) -> Entry:

@@ -36,7 +36,7 @@ def seen_regions(seen: Seen, barriers: Sequence[Barrier], symbols: Mapping[str, 
     symbols : mapping of str to (int, int)
         Start and end of each variable of known size.
     """
-    called = {address: barrier.name for barrier in barriers for address in barrier.addresses}
+    called = {address: barrier.name for barrier in barriers if not barrier.is_nameless for address in barrier.addresses}
     roles: dict[object, list[Cells]] = {}
     for cells in seen.cells.values():
         name = _label(cells, called)
@@ -79,7 +79,7 @@ def static_regions(symbols: Mapping[str, tuple[int, int]], barriers: Sequence[Ba
     found = [Region(start, end - start, f"variable {name}") for name, (start, end) in symbols.items() if end > start]
     for barrier in barriers:
         for run in _neighbours(barrier.addresses):
-            name = barrier.name if len(run) > 1 or not barrier.name.startswith("0x") else f"{run[0]:#x}"
+            name = barrier.name if len(run) > 1 or not barrier.is_nameless else f"{run[0]:#x}"
             found.append(Region(run[0], run[-1] + CELL_BYTES - run[0], f"mbarrier {name}"))
     return tuple(sorted(found, key=lambda region: (region.start, -region.bytes)))
 
@@ -109,11 +109,10 @@ def variables(
 
 def _label(cells: Cells, called: Mapping[int, str]) -> object:
     """Name a range's use: an operand, a copy of one line, a barrier, threads."""
-    if cells.role == "mbarrier":
+    if cells.role.actor == "mbarrier":
         names = {called.get(start, "") for start in cells.starts}
-        name = names.pop() if len(names) == 1 else ""
-        return "mbarrier", "" if name.startswith("0x") else name
-    if cells.role.startswith("TMA"):
+        return "mbarrier", names.pop() if len(names) == 1 else ""
+    if cells.role.actor == "TMA":
         return cells.role, site_of([cells.instruction]).lines or cells.instruction.index
     return cells.role, ""
 
@@ -143,9 +142,9 @@ def _region(
 ) -> Region:
     within = slice(start // CELL_BYTES, end // CELL_BYTES)
     here = [cells for label in labels for cells in roles[label] if cells.used[within].any()]
-    copied = sorted({at for cells in here if cells.role.startswith("TMA") for at in cells.starts if start <= at < end})
-    writers = _said(here, ("TMA load", "written", "updated"))
-    readers = _said(here, ("wgmma", "TMA", "read", "updated"), ("TMA load",))
+    copied = sorted({at for cells in here if cells.role.actor == "TMA" for at in cells.starts if start <= at < end})
+    writers = _said(cells for cells in here if cells.role.writes)
+    readers = _said(cells for cells in here if cells.role.reads)
     return Region(
         start, end - start, _what(here, labels, start, symbols), writers, readers, tuple(copied[1:] and copied)
     )
@@ -153,30 +152,31 @@ def _region(
 
 def _what(here: Sequence[Cells], labels: list[object], start: int, symbols: Mapping[str, tuple[int, int]]) -> str:
     barriers = [label[1] for label in labels if isinstance(label, tuple) and label[0] == "mbarrier"]
-    operands = sorted({cells.role.removeprefix("wgmma ") for cells in here if cells.role.startswith("wgmma")})
+    operands = sorted({cells.role.action for cells in here if cells.role.actor == "wgmma"})
     words = [f"mbarrier {name}".strip() for name in barriers]
     if operands:
         words.append(f"operand {' and '.join(operands)} of wgmma")
-    elif any(cells.role.startswith("TMA") for cells in here):
+    elif any(cells.role.actor == "tensor core" for cells in here):
+        words.append("operand of the tensor core")
+    elif any(cells.role.actor == "TMA" for cells in here):
         words.append("a tensor's tile")
     names = [name for name, (first, last) in symbols.items() if first <= start < last]
     words += [f"variable {name}" for name in names]
     return ", ".join(words) or "scratch"
 
 
-def _said(here: Sequence[Cells], beginnings: tuple[str, ...], but: tuple[str, ...] = ()) -> tuple[str, ...]:
+def _said(users: Iterable[Cells]) -> tuple[str, ...]:
     """Describe a region's users, each line once."""
-    found: dict[str, None] = {}
-    for cells in here:
-        if cells.role.startswith(beginnings) and not (but and cells.role.startswith(but)):
-            found[f"{_role(cells)} at {place(site_of([cells.instruction]))}"] = None
-    return tuple(found)
+    return tuple(dict.fromkeys(f"{_role(cells)} at {place(site_of([cells.instruction]))}" for cells in users))
 
 
 def _role(cells: Cells) -> str:
     """Describe an instruction's use of shared memory."""
-    if cells.role.endswith("by bulk copies"):
+    role = cells.role
+    if role.actor == "bulk copies":
         return "bulk copy"
-    if not cells.role.endswith("by threads"):
-        return cells.role
+    if role.actor == "tensor core":
+        return ".".join(cells.instruction.parts[:2])
+    if role.actor != "threads":
+        return f"{role.actor} {role.action}"
     return "cp.async" if cells.instruction.opcode.startswith("cp.async") else cells.instruction.parts[0]

@@ -10,15 +10,21 @@ import numpy as np
 
 from cutepy.layouts import LayoutError
 from cutepy.layouts.grids.grid import ranges
+from cutepy.layouts.sm100.arch import TMEM_COLUMNS, TMEM_LANES
 from cutepy.sim import (
     Access,
     BarrierEvent,
+    ClusterArrive,
     ClusterBarrier,
+    ClusterWait,
     Launch,
     MbarrierAt,
     MbarrierInit,
     NamedBarrier,
     Observer,
+    TensorMemoryAccess,
+    TensorMemoryAllocation,
+    TensorMmaEvent,
     TmaEvent,
     WaitBegins,
     WgmmaEvent,
@@ -33,24 +39,31 @@ if TYPE_CHECKING:
 
 CELL_BYTES = 8
 """Unit of the shared-memory map: the size of the smallest object in it, an mbarrier."""
+TMEM_GRANULE_LANES = 16
+"""Lanes of a cell of the map of tensor memory."""
 _UNIT = 16
 _TENSOR_COPIES = ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "wgmma")
 """Opcodes with events of their own, beside the memory access."""
-_WAITS = ("wait", "sync", "cluster_wait")
-CLUSTER = "cluster"
+_OF_CLUSTERS: dict[type[BarrierEvent], str] = {ClusterArrive: "arrive", ClusterWait: "wait"}
+"""Actions of events whose names say more."""
 
-Key = int | str
-"""Key of a barrier: the address of an mbarrier, "bar 1", or `CLUSTER`."""
+Actor = Literal["wgmma", "tensor core", "TMA", "bulk copies", "threads", "mbarrier"]
+Key = int | NamedBarrier | ClusterBarrier
+"""Key of a barrier: the address of an mbarrier, or the barrier itself."""
 
 
 @dataclass
 class SeenMma:
-    """Record of a wgmma instruction: its descriptors, in order, and its warpgroups."""
+    """Record of an MMA instruction: its descriptors, in order, and its warpgroups.
+
+    `words` has the instruction descriptors of an MMA of the tensor core.
+    """
 
     a: dict[int, None] = field(default_factory=dict)
     b: dict[int, None] = field(default_factory=dict)
     issued: int = 0
     warpgroups: set[int] = field(default_factory=set)
+    words: set[int] = field(default_factory=set)
 
 
 @dataclass
@@ -75,14 +88,70 @@ class SeenParty:
     amounts: set[int] = field(default_factory=set)
 
 
+@dataclass(frozen=True)
+class Role:
+    """Use of shared memory by an instruction.
+
+    Attributes
+    ----------
+    actor : "wgmma", "tensor core", "TMA", "bulk copies", "threads" or "mbarrier"
+    action : str
+        Of wgmma "A" or "B", of TMA its operation ("load", "store", "add"); else "read", "written" or "updated".
+    """
+
+    actor: Actor
+    action: str = ""
+
+    @property
+    def writes(self) -> bool:
+        """True if it writes."""
+        return self.action in ("written", "updated") or (self.actor == "TMA" and self.action == "load")
+
+    @property
+    def reads(self) -> bool:
+        """True if it reads."""
+        return self.action in ("read", "updated") or self.actor == "wgmma" or (self.actor == "TMA" and not self.writes)
+
+
 @dataclass
 class Cells:
     """Record of an instruction's accesses to shared memory, by role."""
 
     instruction: Instruction
-    role: str
+    role: Role
     used: Array
     starts: set[int] = field(default_factory=set)
+
+
+@dataclass
+class TmemCells:
+    """Record of an instruction's reads of an allocation of tensor memory, or of its writes.
+
+    Attributes
+    ----------
+    instruction : Instruction
+    writes : bool
+    used : array of bool, (8, 512)
+        By 16 lanes, and by column from the allocation's first.
+    threads : set of int
+        Who loads or stores.
+    """
+
+    instruction: Instruction
+    writes: bool
+    used: Array = field(default_factory=lambda: np.zeros((TMEM_LANES // TMEM_GRANULE_LANES, TMEM_COLUMNS), bool))
+    threads: set[int] = field(default_factory=set)
+
+
+@dataclass
+class SeenTmem:
+    """Record of what one tcgen05.alloc has allocated."""
+
+    instruction: Instruction
+    columns: int = 0
+    threads: set[int] = field(default_factory=set)
+    freed: dict[int, Instruction] = field(default_factory=dict)
+    cells: dict[tuple[int, bool], TmemCells] = field(default_factory=dict)
 
 
 @dataclass
@@ -111,6 +180,8 @@ class Seen:
         Index of the initialising instruction by the address of the mbarrier.
     cells : dict
         Shared memory, by the index of the instruction and the role.
+    tensor_memory : dict
+        Allocations by the index of the instruction.
     accesses : dict
         Cost of loads and stores, by the index of the instruction and the memory.
     """
@@ -120,10 +191,11 @@ class Seen:
     copies: dict[int, SeenCopy] = field(default_factory=dict)
     barriers: dict[Key, dict[tuple[str, int], SeenParty]] = field(default_factory=dict)
     initialised: dict[int, Instruction] = field(default_factory=dict)
-    cells: dict[tuple[int, str], Cells] = field(default_factory=dict)
+    cells: dict[tuple[int, Role], Cells] = field(default_factory=dict)
+    tensor_memory: dict[int, SeenTmem] = field(default_factory=dict)
     accesses: dict[tuple[int, str], SeenAccess] = field(default_factory=dict)
 
-    def cells_of(self, i: Instruction, role: str) -> Cells:
+    def cells_of(self, i: Instruction, role: Role) -> Cells:
         """Return the cells of an instruction in a role."""
         key = i.index, role
         if key not in self.cells:
@@ -161,6 +233,7 @@ class Watch(Observer):
     def on_launch(self, launch: Launch) -> None:
         """Begin another launch."""
         self._seen = self._kernels.setdefault((launch.ptx, launch.kernel), Seen())
+        self._allocated: dict[int, dict[int, SeenTmem]] = {}  # by CTA and first column
         self._seen.launches.append(launch)
 
     def on_wgmma(self, event: WgmmaEvent) -> None:
@@ -172,8 +245,8 @@ class Watch(Observer):
         seen.issued += event.ctas.count * len(here)
         seen.warpgroups.update(here)
         for words, known, role, tile in (
-            (event.a, seen.a, "wgmma A", shape.a_tile),
-            (event.b, seen.b, "wgmma B", shape.b_tile),
+            (event.a, seen.a, Role("wgmma", "A"), shape.a_tile),
+            (event.b, seen.b, Role("wgmma", "B"), shape.b_tile),
         ):
             for word in [] if words is None else _distinct(words):
                 if word not in known:
@@ -184,6 +257,41 @@ class Watch(Observer):
                         continue
                     self._mark(i, role, units.reshape(-1) * _UNIT, _UNIT, (word & 0x3FFF) << 4)
 
+    def on_tensor_mma(self, event: TensorMmaEvent) -> None:
+        """Record the descriptors of an MMA of the tensor core."""
+        seen = self._seen.mmas.setdefault(event.instruction.index, SeenMma())
+        seen.issued += 1
+        seen.words.add(event.descriptor)
+        seen.b[event.b] = None
+        if not event.a_in_tensor_memory:
+            seen.a[event.a] = None
+
+    def on_tensor_allocation(self, allocation: TensorMemoryAllocation) -> None:
+        """Record columns of tensor memory that a CTA has allocated."""
+        i = allocation.instruction
+        if i.parts[1] != "alloc":
+            return
+        seen = self._seen.tensor_memory.setdefault(i.index, SeenTmem(i))
+        seen.columns = max(seen.columns, allocation.count)
+        seen.threads.update(allocation.threads.ids.tolist())
+        self._allocated.setdefault(int(allocation.ctas.slots[0]), {})[allocation.first] = seen
+
+    def on_tensor_memory(self, access: TensorMemoryAccess) -> None:
+        """Record which lanes and columns an instruction accesses, and where columns are freed."""
+        i = access.instruction
+        halves, columns = np.divmod(access.granules[0], TMEM_COLUMNS)
+        for first, seen in self._allocated.get(access.slot, {}).items():
+            inside = (columns >= first) & (columns < first + seen.columns)
+            if not inside.any():
+                continue
+            if i.parts[1] == "dealloc":
+                seen.freed[i.index] = i
+                continue
+            cells = seen.cells.setdefault((i.index, access.writes), TmemCells(i, access.writes))
+            cells.used[halves[inside], columns[inside] - first] = True
+            if i.parts[1] in ("ld", "st"):
+                cells.threads.update(access.threads.ids.tolist())
+
     def on_tma(self, event: TmaEvent) -> None:
         """Record the box of a tensor copy."""
         seen = self._seen.copies.setdefault(event.instruction.index, SeenCopy())
@@ -193,9 +301,14 @@ class Watch(Observer):
         seen.issued += 1
         if event.shared_address not in seen.places:
             seen.places.add(event.shared_address)
-            role = "TMA load" if event.operation == "load" else f"TMA {event.operation}"
             address = np.array([event.shared_address])
-            self._mark(event.instruction, role, address, event.tensor_map.box_bytes, event.shared_address)
+            self._mark(
+                event.instruction,
+                Role("TMA", event.operation),
+                address,
+                event.tensor_map.box_bytes,
+                event.shared_address,
+            )
 
     def on_access(self, access: Access) -> None:
         """Record the cost of an access, and the shared memory that threads and copies of plain bytes access."""
@@ -208,14 +321,15 @@ class Watch(Observer):
         if access.space != "shared" or access.instruction.opcode.startswith(_TENSOR_COPIES):
             return
         verb = {"read": "read", "write": "written", "atomic": "updated"}[access.operation]
-        role = f"{verb} by {'threads' if access.proxy == 'generic' else 'bulk copies'}"
+        actor: Actor = "threads" if access.proxy == "generic" else "bulk copies"
+        role = Role("tensor core" if access.instruction.parts[0] == "tcgen05" and verb == "read" else actor, verb)
         offsets = access.addresses.reshape(-1).astype(np.int64) % self._seen.launches[-1].slot_bytes
         self._mark(access.instruction, role, offsets, access.size_bytes, None)
 
     def on_barrier(self, event: BarrierEvent) -> None:
         """Record an operation on a barrier."""
         barrier = event.barrier
-        party = self._party(event, barrier, event.operation)
+        party = self._party(event, barrier, _OF_CLUSTERS.get(type(event), event.operation))
         if party is None:
             return
         party.times += event.ctas.count * len(event.threads.warps)
@@ -224,29 +338,24 @@ class Watch(Observer):
         if isinstance(event, MbarrierInit):
             address = event.barrier.address
             self._seen.initialised.setdefault(address, event.instruction)
-            self._mark(event.instruction, "mbarrier", np.array([address]), CELL_BYTES, address)
+            self._mark(event.instruction, Role("mbarrier"), np.array([address]), CELL_BYTES, address)
 
     def on_wait(self, event: WaitBegins) -> None:
         """Record that lanes have to wait."""
         barrier = None if event.awaited is None else event.awaited.barrier
-        operation = {NamedBarrier: "sync", ClusterBarrier: "cluster_wait"}.get(type(barrier), event.operation)
-        party = self._party(event, barrier, operation)
+        action = {NamedBarrier: "sync", ClusterBarrier: "wait"}.get(type(barrier), event.operation)
+        party = self._party(event, barrier, action)
         if party is not None:
             party.waited += event.ctas.count * len(event.threads.warps)
 
-    def _party(self, event: BarrierEvent, barrier: object, operation: str) -> SeenParty | None:
-        key: Key
-        if isinstance(barrier, MbarrierAt):
-            key = barrier.address
-        elif isinstance(barrier, (NamedBarrier, ClusterBarrier)):
-            key = CLUSTER if isinstance(barrier, ClusterBarrier) else str(barrier)
-        else:
+    def _party(self, event: BarrierEvent, barrier: object, action: str) -> SeenParty | None:
+        if not isinstance(barrier, MbarrierAt | NamedBarrier | ClusterBarrier):
             return None
+        key: Key = barrier.address if isinstance(barrier, MbarrierAt) else barrier
         parties = self._seen.barriers.setdefault(key, {})
-        action = operation.removeprefix("cluster_")
         return parties.setdefault((action, event.instruction.index), SeenParty(event.instruction))
 
-    def _mark(self, i: Instruction, role: str, addresses: Array, size_bytes: int, start: int | None) -> None:
+    def _mark(self, i: Instruction, role: Role, addresses: Array, size_bytes: int, start: int | None) -> None:
         cells = self._seen.cells_of(i, role)
         if start is not None:
             cells.starts.add(start)

@@ -1,22 +1,21 @@
-"""GEMM of cutepy as an extension: a kernel of each of nine tiles, chosen by expected cost."""
+"""GEMM of cutepy as an extension: 21 kernels, chosen by the heuristic's model."""
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import product
 
-from cutepy.aot.gemm_tiles import TILES, ExportedTile
+from cutepy.aot.gemm_tiles import EXPORTED, config_of, cost_of
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.symbols import SM_COUNT, of
 from cutepy.aot.variant import SM_COUNT_ARGUMENT, Variant
 from cutepy.host.specs import TensorSpec
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.elements import FLOAT8, INTEGERS, SUMS
-from cutepy.kernels.gemm.signature import Activation, GemmSignature, OperandMajor, OutputMajor
+from cutepy.kernels.gemm.output_signature import OutputMajor
+from cutepy.kernels.gemm.signature import Activation, GemmSignature, OperandMajor
 
 _MAJORS: dict[str, OperandMajor] = {"k": "k", "m": "mn", "n": "mn"}
 _EXTENTS = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n"), "d": ("m", "n")}
@@ -42,9 +41,9 @@ def gemm_extension(
 
     D = activation(A B^T + C + bias) with A (M, K), B (N, K), C and D (M, N), bias (N,), or batches of all but bias. The
     operation has, and its documentation names, only those of c, bias, activation and batches that are asked for here.
-    It takes what there are kernels for: 21 for each combination of what is asked for here. Of these it calls the one of
-    the least cost by a plain sum (`cutepy.aot.gemm_tiles`); `cutepy.ops.gemm` has more to choose from, such as a split
-    K, and what tuning found, which a library without a compiler can't hold all of. docs/export.md shows how to add one.
+    It takes what there are kernels for: 21 for each combination of what is asked for here. Of these it calls the one
+    that the heuristic's model expects to be fastest (`cutepy.aot.gemm_tiles`); `cutepy.ops.gemm` has more to choose
+    from, decision trees that correct the model, and what tuning found. docs/export.md shows how to add a kernel.
 
     Parameters
     ----------
@@ -67,7 +66,7 @@ def gemm_extension(
     batch_modes : sequence of int
         Dimensions of a batch: 0 for matrices, 1 to 3 for batches of them.
     tiles : sequence of (int, int), optional
-        tile_m and tile_n to choose from; by default all nine.
+        tile_m and tile_n to choose from; by default all.
     version : str
         Of the package.
 
@@ -78,12 +77,12 @@ def gemm_extension(
 
     Examples
     --------
-    >>> described = gemm_extension(dtypes=["float16"], tiles=[(128, 256), (64, 32)])
+    >>> described = gemm_extension(dtypes=["float16"], tiles=[(128, 256), (64, 112), (128, 192)])
     >>> [variant.label for variant in described.ops[0].variants]  # doctest: +NORMALIZE_WHITESPACE
-    ['float16_kk_128x256_cluster2x1', 'float16_kk_128x256_cluster1x2', 'float16_kk_128x256_cluster1x1',
-     'float16_kk_64x32_cluster1x1']
+    ['float16_kk_128x256x64_cluster2x1', 'float16_kk_128x192x64_cluster2x1_pingpong',
+     'float16_kk_64x112x64_cluster1x2_split2']
     """
-    known = {(tile.tile_m, tile.tile_n) for tile in TILES}
+    known = {(choice.tile.m, choice.tile.n) for choice in EXPORTED}
     if unknown := [tile for tile in tiles or () if tuple(tile) not in known]:
         raise ValueError(f"tiles must be of {', '.join(f'{m}x{n}' for m, n in sorted(known))}, got {unknown}")
     variants: list[Variant] = []
@@ -194,24 +193,20 @@ def _variants(
                 cost=cost,
                 requires=requires,
                 choices={"activation": activation} if activation else {},
-                label=f"{label}_{config.tile_m}x{config.tile_n}_cluster{config.cluster_m}x{config.cluster_n}",
+                label=f"{label}_{_label(config)}",
             )
+
+
+def _label(config: GemmConfig) -> str:
+    tile = f"{config.tile_m}x{config.tile_n}x{config.tile_k}_cluster{config.cluster_m}x{config.cluster_n}"
+    return tile + "_pingpong" * (config.consumers > 1) + f"_split{config.split_k}" * (config.split_k > 1)
 
 
 def candidates(signature: GemmSignature) -> Iterator[tuple[GemmConfig, Callable[..., float]]]:
     """Return the extension's candidates, each with its cost: the first one of least cost is chosen."""
-    for tile in TILES:
-        for cluster in dict.fromkeys(((tile.cluster, 1), (1, tile.cluster), (1, 1))):
-            cost = partial(_cost, tile, cluster, signature.operand_bits)
-            yield tile.config(signature, *cluster), of(("m", "n", "k", SM_COUNT, *_batch(signature)), cost)
-
-
-def _cost(
-    tile: ExportedTile, cluster: tuple[int, int], operand_bits: int, m: int, n: int, k: int, sm_count: int, *batch: int
-) -> float:
-    if tile.cluster_mn(m, n) != cluster:
-        return math.inf
-    return tile.expected_us(m, n, k, operand_bits, sm_count, math.prod(batch))
+    names = ("m", "n", "k", SM_COUNT, *_batch(signature))
+    for choice in EXPORTED:
+        yield config_of(choice, signature), of(names, cost_of(choice, signature))
 
 
 def _batch(signature: GemmSignature) -> list[str]:

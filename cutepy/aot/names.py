@@ -21,7 +21,7 @@ _RESERVED = frozenset(
     "template this throw true try typedef typeid typename union unsigned using virtual void volatile while "
     "NULL Op Tensor Text Value address below call check choices describe exit floor_div floor_mod fprintf guard "
     "guarded inputs int64_t keys names numbers on_gpu printf refuse_grad results sm_count std stderr stream tensors "
-    "text torch".split()
+    "sixth sixth_root text torch".split()
 )
 # Names of other packages and namespaces.
 _PACKAGES = frozenset("aten c10 cutepy cutlass numpy prim pytest tensor".split()) | sys.stdlib_module_names

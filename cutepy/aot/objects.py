@@ -45,7 +45,7 @@ class CompiledVariant:
 def compile_variants(
     extension: Extension, progress: Callable[[str], None] = lambda line: None
 ) -> dict[str, list[CompiledVariant]]:
-    """Compile every variant for SM90a; needs no GPU.
+    """Compile every variant for the architecture of an extension; needs no GPU.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def compile_variants(
             done += 1
             symbol = _symbol(extension, op, n)
             progress(f"{done} of {total}: {symbol}")
-            compiled[op.name].append(_compile(op, variant, symbol))
+            compiled[op.name].append(_compile(op, variant, symbol, extension.arch))
     return compiled
 
 
@@ -88,13 +88,14 @@ def _symbol(extension: Extension, op: Op, n: int) -> str:
     return f"{extension.name}_{op.name}_{op.variants[n].label or n}"
 
 
-def _compile(op: Op, variant: Variant, symbol: str) -> CompiledVariant:
+def _compile(op: Op, variant: Variant, symbol: str, arch: str) -> CompiledVariant:
     positional, named = to_dsl(variant.examples)
     try:
         program = compile_program(
             variant.function,
             positional,
             named,
+            arch=arch,
             classes=classes(variant.examples),
             options=variant.options,
             nonempty=nonempty(variant.parameters),

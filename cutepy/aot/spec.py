@@ -17,6 +17,8 @@ from cutepy.aot.names import (
     check_version,
 )
 from cutepy.aot.variant import Variant, order_of
+from cutepy.runtime.devices import checked_arch
+from cutepy.runtime.program import HOPPER
 
 _TAKEN = frozenset(("error", "dtype", "tensor", "make_tensor", "torch", "Path"))
 """Names that operations can't have: those that an exported package or header defines or imports."""
@@ -222,6 +224,9 @@ class Extension:
         Of the package.
     description : str
         One line.
+    arch : str
+        Architecture that the kernels are compiled for: "sm_90a", "sm_100a", "sm_103a" or "sm_120a". On another GPU the
+        exported library refuses calls.
     file : Path, optional
         The file that says so. No export overwrites the folder that holds it.
     """
@@ -229,13 +234,18 @@ class Extension:
     name: str
     ops: Sequence[Op]
     version: str = field(default="0.1.0", kw_only=True)
-    description: str = field(default="Hopper kernels, compiled ahead of time.", kw_only=True)
+    description: str = field(default="Kernels, compiled ahead of time.", kw_only=True)
+    arch: str = field(default=HOPPER, kw_only=True)
     file: Path | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_package(self.name)
         check_line("description", self.description)
         check_version(self.version)
+        try:
+            checked_arch(self.arch)
+        except ValueError as error:
+            raise SpecError(f"{self.name}: {error}") from None
         names = [op.name for op in self.ops]
         # The exported test's constants are in capitals.
         if not names or len({name.upper() for name in names}) != len(names):

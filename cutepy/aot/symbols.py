@@ -53,7 +53,13 @@ class Symbol:
         raise TypeError(f"{self.python} is known only when the exported library is called; round by // if need be")
 
     __hash__ = None  # type: ignore[assignment]
-    __int__ = __float__ = __round__ = __trunc__ = __floor__ = __ceil__ = __index__
+    __int__ = __float__ = __round__ = __trunc__ = __floor__ = __index__
+
+    def __ceil__(self) -> Symbol:
+        if self.kind != "double":
+            return self
+        rounded: Symbol = _called(math.ceil, "static_cast<int64_t>(std::ceil({}))", "math.ceil({})", "int", self)
+        return rounded
 
     @property
     def _number(self) -> str:
@@ -88,6 +94,41 @@ for _name, _operator in {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "fl
     setattr(Symbol, f"__r{_name}__", _operation(_operator, reflected=True))
 for _name, _operator in {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}.items():
     setattr(Symbol, f"__{_name}__", _operation(_operator))
+
+
+def minimum(left: Any, right: Any) -> Any:  # noqa: ANN401
+    """Return the smaller of two numbers without a branch."""
+    return _called(min, "std::min<{kind}>({}, {})", "min({}, {})", "", left, right)
+
+
+def maximum(left: Any, right: Any) -> Any:  # noqa: ANN401
+    """Return the larger of two numbers without a branch."""
+    return _called(max, "std::max<{kind}>({}, {})", "max({}, {})", "", left, right)
+
+
+def sixth(value: Any) -> Any:  # noqa: ANN401
+    """Return the sixth power."""
+    return _called(lambda x: x**6, "sixth({})", "({}) ** 6", "double", value)
+
+
+def sixth_root(value: Any) -> Any:  # noqa: ANN401
+    """Return the sixth root."""
+    return _called(lambda x: x ** (1 / 6), "sixth_root({})", "({}) ** (1 / 6)", "double", value)
+
+
+def _called(function: Callable[..., Any], cpp: str, python: str, kind: str, *values: Any) -> Any:  # noqa: ANN401
+    """Call a function: of symbols by its patterns in both languages, of numbers at once.
+
+    Without a kind the result is an int64_t if all operands are, else a double.
+    """
+    symbols = [value for value in values if isinstance(value, Symbol)]
+    if not symbols:
+        return function(*values)
+    decided = symbols[0].decided
+    operands = [value if isinstance(value, Symbol) else _constant(value, decided) for value in values]
+    kind = kind or ("double" if any(each._number == "double" for each in operands) else "int")
+    called = cpp.format(*(_bare(each.cpp) for each in operands), kind={"int": "int64_t"}.get(kind, kind))
+    return Symbol(called, python.format(*(_bare(each.python) for each in operands)), kind, decided)
 
 
 def _constant(value: float, decided: Mapping[str, bool]) -> Symbol:
@@ -164,7 +205,8 @@ def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
 def trace(function: Callable[..., Any], known: set[str]) -> Traced:
     """Trace a function on symbols, once for each path through it.
 
-    It may use + - * / // %, comparisons, `min`, `max`, `abs`, and anything that branches on those; what it calls, too.
+    It may use + - * / // %, comparisons, `min`, `max`, `abs`, `math.ceil`, and anything that branches on those; what it
+    calls, too.
 
     Raises
     ------

@@ -9,8 +9,8 @@ Each launch of a turn uses another set of buffers, enough sets that their bytes 
 come from device memory as they do in a model. Inputs must be random: a GPU draws less power on zeros or small
 integers and then runs faster than it will on data.
 
-A kernel that overlaps its own next launch gains less beside others. So a company may be launched behind each launch:
-its own time, from turns without contenders, is taken away.
+A kernel that overlaps its own next launch gains less beside others. So another kernel, the company, may be launched
+after each launch; its time, from turns without contenders, is subtracted.
 """
 
 import statistics
@@ -113,7 +113,7 @@ def compare(
     protocol : Protocol, optional
         How long and how often.
     company : callable, optional
-        Launches another kernel, behind each launch of a graph.
+        Launches another kernel, after each launch of a graph.
     """
     protocol = protocol or Protocol()
     turns = {name: _Turn(run, sets, protocol, company) for name, run in contenders.items()}

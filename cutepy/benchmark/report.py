@@ -21,9 +21,9 @@ class Row:
     Attributes
     ----------
     problem : str
-        What was computed, such as "float16 4096x4096x4096".
+        The problem, such as "float16 4096x4096x4096".
     contender : str
-        Who computed it; "cutepy" is ours.
+        The kernel or library that computed it; "cutepy" is ours.
     device_us, call_us : float
         As in `Timing`.
     flops : float
@@ -33,9 +33,9 @@ class Row:
     error : float
         Relative Frobenius error, taken before timing.
     noise : float, optional
-        What its device time differed by from that of the same kernel in the same run, as a part of it.
+        Relative difference of two device times of this contender, both taken in one run.
     peer : bool
-        Whether ours is compared with it; not with what is there to tell how ours comes about.
+        Whether ratios compare our time with this contender; False for one that only explains our time.
     """
 
     problem: str

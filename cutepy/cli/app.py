@@ -19,6 +19,7 @@ from cutepy.cli.script_options import (
     parse_ctas,
     parse_schedules,
     parse_seconds,
+    simulated_gpu,
 )
 from cutepy.cli.write_errors import report_write_errors
 
@@ -150,7 +151,7 @@ def show(
         str,
         typer.Argument(
             help="A layout, tensor, MMA or copy as C++ CuTe, the DSL, Triton or cutepy prints it, or an atom's name: "
-            "SM90_64x64x16_..., SM80_16x8x16_..., SM75_...; - reads standard input."
+            "SM100_MMA_..., SM90_64x64x16_..., SM80_16x8x16_..., SM75_...; - reads standard input."
         ),
     ],
     given: _Given = None,
@@ -223,19 +224,27 @@ def explore(
 
 @app.command()
 def desc(
-    value: Annotated[str, typer.Argument(help="The 64-bit descriptor, decimal or 0x-hexadecimal.")],
+    value: Annotated[str, typer.Argument(help="The descriptor, decimal or 0x-hexadecimal.")],
     major: Annotated[str | None, typer.Option(help="The operand's major, MN or K: the bits do not tell it.")] = None,
     bits: Annotated[int | None, typer.Option(help="Width of an element: the bits do not tell it.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="Kind of the tcgen05.mma, f16 or so: the value is its instruction descriptor.")
+    ] = None,
 ) -> None:
-    """Decode a 64-bit GMMA (wgmma) shared-memory descriptor, and explain it."""
-    from cutepy.layouts import sm90
+    """Decode a shared-memory descriptor of wgmma or tcgen05, or an instruction descriptor, and explain it."""
+    from cutepy.layouts import sm90, sm100
 
     try:
         word = int(value, 0)
     except ValueError:
         fail(f"the descriptor must be a decimal or 0x-hexadecimal number, got {value!r}")
     try:
-        text = sm90.GmmaDescriptor.decode(word, major=cast("sm90.Major | None", major), bits=bits).explain()
+        if kind is not None:
+            text = sm100.InstrDescriptor.decode(word, kind=kind).explain()
+        else:
+            # Only tcgen05's have a version.
+            known = sm100.SmemDescriptor if sm100.SmemDescriptor.FIELDS["version"].read(word) else sm90.GmmaDescriptor
+            text = known.decode(word, major=cast("sm90.Major | None", major), bits=bits).explain()
     except ValueError as error:
         fail(str(error))
     typer.echo(text)
@@ -243,6 +252,14 @@ def desc(
 
 _LimitSeconds = Annotated[
     float | None, typer.Option(metavar="SECONDS", help="The most that a launch may take. Default: no limit.")
+]
+_Arch = Annotated[
+    str | None,
+    typer.Option(
+        metavar="sm_90a|sm_100a|sm_103a|sm_120a",
+        help="The GPU to stand for, and what the DSL compiles for: an H200, a B200, a B300 or an RTX 5090. "
+        "Default: CUTE_DSL_ARCH.",
+    ),
 ]
 _LimitInstructions = Annotated[
     int | None, typer.Option(min=1, help="The most instructions of warps that a launch may execute.")
@@ -267,6 +284,7 @@ def simulate(
     ] = None,
     limit_seconds: _LimitSeconds = None,
     limit_instructions: _LimitInstructions = None,
+    arch: _Arch = None,
 ) -> None:
     """Run a GPU script on the CPU: device cuda is served from host memory, and every launch is simulated."""
     from cutepy.cli.simulate import run
@@ -278,16 +296,17 @@ def simulate(
             policy_named(policy)
     except ValueError as error:
         fail(str(error))
-    status = run(
-        script,
-        context.args,
-        partial(typer.echo, err=True),
-        inspect=inspect,
-        policy=policy,
-        ctas=parse_ctas(ctas),
-        limit_seconds=parse_seconds(limit_seconds),
-        limit_instructions=limit_instructions,
-    )
+    with simulated_gpu(arch):
+        status = run(
+            script,
+            context.args,
+            partial(typer.echo, err=True),
+            inspect=inspect,
+            policy=policy,
+            ctas=parse_ctas(ctas),
+            limit_seconds=parse_seconds(limit_seconds),
+            limit_instructions=limit_instructions,
+        )
     raise typer.Exit(status)
 
 
@@ -318,6 +337,7 @@ def sanitize(
     limit_seconds: _LimitSeconds = None,
     limit_instructions: _LimitInstructions = None,
     strict: Annotated[bool, typer.Option("--strict", help="Count advisories as hazards.")] = False,
+    arch: _Arch = None,
 ) -> None:
     """Simulate a GPU script, and report unordered accesses: races, missing waits and fences.
 
@@ -344,7 +364,9 @@ def sanitize(
         limit_seconds=parse_seconds(limit_seconds),
         limit_instructions=limit_instructions,
     )
-    raise typer.Exit(again(script, context.args, partial(typer.echo, err=True), form, output))
+    with simulated_gpu(arch):
+        status = again(script, context.args, partial(typer.echo, err=True), form, output)
+    raise typer.Exit(status)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -363,6 +385,7 @@ def explain(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     width: Annotated[int | None, typer.Option(min=20, help="Columns of characters. Default: the terminal's.")] = None,
     ptxas: Annotated[bool, typer.Option(help="Ask ptxas for registers, spills and advisories.")] = True,
+    arch: _Arch = None,
 ) -> None:
     """Explain kernels: MMAs, TMA copies, barriers, shared memory, registers; those of a script as simulated."""
     from cutepy.cli.explain import of_file, write
@@ -374,7 +397,8 @@ def explain(
     if file.suffix != ".py" and context.args:
         fail(f"only a script, FILE.py, takes arguments, and {file} got {' '.join(context.args)!r}")
     try:
-        explanation, code = of_file(file, context.args, lambda line: typer.echo(line, err=True), ptxas=ptxas)
+        with simulated_gpu(arch):
+            explanation, code = of_file(file, context.args, lambda line: typer.echo(line, err=True), ptxas=ptxas)
         write(explanation, html, json, width)
     except BrokenPipeError:  # the reader has closed the pipe
         raise
@@ -402,7 +426,7 @@ _Against = Annotated[
 
 
 _Between = Annotated[
-    str, typer.Option(help="Kernel between two launches, whose time is taken away: none or elementwise.")
+    str, typer.Option(help="Kernel between two launches, whose time is taken away: none, elementwise or norm.")
 ]
 
 
@@ -638,6 +662,45 @@ def bench_fused(
     raise typer.Exit(status)
 
 
+@bench.command("rows")
+def bench_rows(
+    norm: Annotated[
+        list[str] | None, typer.Option(help="rms_norm or layer_norm; may be given again. Default: both.")
+    ] = None,
+    suite: Annotated[
+        list[str] | None, typer.Option(help="forward, backward or decode; may be given again. Default: forward.")
+    ] = None,
+    columns: Annotated[
+        list[int] | None, typer.Option(help="Elements of a row; may be given again. Default: 256 to 131072.")
+    ] = None,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(help="torch, torch.compile or QuACK; may be given again. Default: the first two."),
+    ] = None,
+    between: _Between = "none",
+    json: _Json = None,
+    picture: _Picture = None,
+    against: _Against = None,
+) -> None:
+    """Time normalisations against peers and a copy of the same bytes, and check every result."""
+    from cutepy.suites.measuring import COMPANY
+    from cutepy.suites.rows import PEERS, run_rows
+    from cutepy.suites.rows_problems import NORMS, SUITES, rows_problems
+
+    norms, suites, names = norm or [*NORMS], suite or ["forward"], peer or ["torch", "torch.compile"]
+    options = ((norms, NORMS, "--norm"), (suites, SUITES, "--suite"), (names, PEERS, "--peer"))
+    _check_known(*options, ([between], COMPANY, "--between"))
+    if any(each < 1 for each in columns or ()):
+        fail(f"--columns must be at least 1, got {min(columns or ())}")
+    problems = rows_problems(cast("Any", norms), cast("Any", suites), columns or ())
+    output = _output(json, picture, against)
+    try:
+        status = run_rows(problems, {name: PEERS[name] for name in names}, output, between=between)
+    except ImportError as error:
+        fail_by(error)
+    raise typer.Exit(status)
+
+
 @bench.command("accuracy")
 def bench_accuracy(
     k: Annotated[
@@ -690,7 +753,8 @@ def kernel(
     name: Annotated[str, typer.Argument(help="A new module's name: NAME.py and test_NAME.py are written.")],
     folder: Annotated[Path, typer.Option(file_okay=False, help="Where to.")] = Path(),
     like: Annotated[
-        str, typer.Option(help="gemm (with bias and relu), attention (causal), or rows (RMS norm).")
+        str,
+        typer.Option(help="gemm (with bias and relu), attention (causal), rows (RMS norm), or blackwell (tcgen05)."),
     ] = "gemm",
 ) -> None:
     """Write a kernel made of cutepy.device's blocks, and a test that passes in the simulator."""

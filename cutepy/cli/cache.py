@@ -14,6 +14,7 @@ import typer
 
 from cutepy.cli.commands import Commands
 from cutepy.cli.failure import fail
+from cutepy.cli.script_options import simulated_gpu
 from cutepy.cli.scripts import run_as_main
 
 if TYPE_CHECKING:
@@ -127,6 +128,13 @@ def warm(
     target: Annotated[
         str, typer.Argument(metavar="FILE.py|MODULE", help="A script, with the arguments that follow, or a module.")
     ],
+    arch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="sm_90a|sm_100a|sm_103a|sm_120a",
+            help="What cutepy.compile compiles for by default. Default: CUTE_DSL_ARCH.",
+        ),
+    ] = None,
 ) -> None:
     """Run a script, or import a module, that compiles, so that its programs are in the cache."""
     from cutepy.host import environment
@@ -136,7 +144,8 @@ def warm(
             fail(f"{environment.CACHE.name} is off, and so nothing would be kept; unset it")
         store = _store()
         before = {program.key: program for program in store.entries()}
-    code = _run(target, context.args)
+    with simulated_gpu(arch):
+        code = _run(target, context.args)
     # Counted in the folder, not in this process: a script may compile in processes of its own.
     built = used = 0
     for program in store.entries():

@@ -17,6 +17,7 @@ _NEEDS = {
     "sanitize": _SIMULATES,
     "simulate": _SIMULATES,
     "tune gemm": _COMPILES,
+    "tune attention": _COMPILES,
 }
 """Command, or group of commands -> modules of extras that are named together where one of them is missing."""
 

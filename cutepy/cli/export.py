@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,6 +64,13 @@ _Heads = Annotated[
 _Tiles = Annotated[
     list[str] | None, typer.Option("--tile", help="For gemm: such as 128x256; may be given again. Default: all.")
 ]
+_Arch = Annotated[
+    str | None,
+    typer.Option(
+        metavar="sm_90a|sm_100a|sm_103a|sm_120a",
+        help="The GPU: an H200, a B200, a B300 or an RTX 5090. Default: what the description says, or sm_90a.",
+    ),
+]
 
 
 _OPTIONS = {
@@ -100,6 +108,7 @@ def _exporter(form: str) -> Callable[..., None]:
         batch: _Batches = None,
         tile: _Tiles = None,
         head: _Heads = None,
+        arch: _Arch = None,
         force: _Force = False,
     ) -> None:
         from cutepy import aot
@@ -118,7 +127,7 @@ def _exporter(form: str) -> Callable[..., None]:
             "heads": head,
         }
         try:
-            described = _describe(spec, {option: value for option, value in chosen.items() if value})
+            described = _describe(spec, {option: value for option, value in chosen.items() if value}, arch)
             folder = getattr(aot, form)(
                 described, out, overwrite=force, progress=lambda line: typer.echo(line, err=True)
             )
@@ -135,9 +144,10 @@ for _form, _help in _FORMS.items():
     app.command(_form, help=_help)(_exporter(_form))
 
 
-def _describe(spec: str, chosen: Mapping[str, Any]) -> Extension:
-    """Import a description, or describe a family by the options."""
+def _describe(spec: str, chosen: Mapping[str, Any], arch: str | None) -> Extension:
+    """Import a description, or describe a family by the options, whose kernels are for Hopper."""
     from cutepy import aot
+    from cutepy.runtime.program import HOPPER
 
     families: dict[str, Callable[..., Any]] = {"gemm": aot.gemm_extension, "attention": aot.attention_extension}
     takes = {family: signature(function).parameters for family, function in families.items()}
@@ -145,10 +155,15 @@ def _describe(spec: str, chosen: Mapping[str, Any]) -> Extension:
         names = ", ".join(f"--{_OPTIONS[option]}" for option in others)
         of = [family for family, options in takes.items() if all(option in options for option in others)]
         raise ValueError(f"{names} are for {' and '.join(of) or 'other families'}; {spec} says such things itself")
+    if spec in families and arch not in (None, HOPPER):
+        raise ValueError(
+            f"{spec} is for Hopper ({HOPPER}), got --arch {arch}; export a cutepy.aot.Extension of your own"
+        )
     if spec == "attention":
         return aot.attention_extension(**chosen)
     if spec != "gemm":
-        return aot.load(spec)
+        described = aot.load(spec)
+        return described if arch is None else replace(described, arch=arch)
     tiles = {"tiles": list(map(_tile, chosen["tiles"]))} if "tiles" in chosen else {}
     return aot.gemm_extension(**{**chosen, **tiles})
 

@@ -22,8 +22,8 @@ _LONGEST = 100
 """Largest number of characters of a name, so that file and kernel names made from it are valid on any system."""
 
 
-FAMILIES = ("gemm", "attention", "rows")
-"""Kernels to begin with: a product with a bias and relu, causal attention, an RMS norm."""
+FAMILIES = ("gemm", "attention", "rows", "blackwell")
+"""Kernels to begin with: a product with a bias and relu, causal attention, an RMS norm, a product on Blackwell."""
 
 
 def write_kernel(name: str, folder: Path, like: str = "gemm") -> list[Path]:

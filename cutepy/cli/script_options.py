@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -72,6 +73,16 @@ def parse_seconds(seconds: float | None) -> float | None:
     if seconds is not None and not 0 < seconds < math.inf:
         fail(f"--limit-seconds must be a number of seconds above 0, got {seconds:g}")
     return seconds
+
+
+def simulated_gpu(arch: str | None) -> AbstractContextManager[object]:
+    """Let simulations of the context stand for the GPU of an architecture; of None, for the default."""
+    from cutepy.frontends.chosen_device import simulating_chosen
+
+    try:
+        return simulating_chosen(arch)
+    except ValueError as error:
+        fail(str(error))
 
 
 def parse_ctas(text: str | None) -> Coordinates | None:

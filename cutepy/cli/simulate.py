@@ -223,7 +223,7 @@ def _leaving_at_once() -> Iterator[None]:
 def _traceback(error: Exception, script: str) -> str:
     """Format a script's exception, without the frames of the runner and of the simulator."""
     from cutepy.sim.errors import SimulationError
-    from cutepy.sim.ptx.places import is_of_a_library
+    from cutepy.sim.ptx.source_lines import is_of_a_library
 
     shown: traceback.TracebackException | None = traceback.TracebackException.from_exception(error)
     text = shown

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+import re
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from cutepy.cli.commands import Commands
 from cutepy.cli.failure import fail
 from cutepy.cli.products import PRODUCTS, parse_product
+
+if TYPE_CHECKING:
+    from cutepy.kernels.attention.tuned import Problem
 
 app = typer.Typer(
     cls=Commands, help="Find the fastest way to run a kernel on this GPU, and keep it.", no_args_is_help=True
@@ -53,6 +57,74 @@ def tune_gemm(
     with shown_progress(started is None or started.rank == 0) as note:
         status = run_tuning(problems, most=candidates, resume=not again, note=note)
     raise typer.Exit(status)
+
+
+ATTENTION = "[forward:|backward:][DTYPE:]BATCHxTOKENSxHEADS[/KV_HEADS]xHEAD[:causal]..."
+_ATTENTION = re.compile(r"(?:(forward|backward):)?(?:(\w+):)?(\d+)x(\d+)x(\d+)(?:/(\d+))?x(\d+)(:causal)?")
+
+
+@app.command("attention")
+def tune_attention(
+    problem: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar=ATTENTION,
+            help="Attention: 4x4096x16x128:causal of bfloat16, or backward:float16:4x4096x32/8x128 of heads that share "
+            "keys.",
+        ),
+    ] = None,
+    candidates: Annotated[int, typer.Option(min=1, help="Of each problem, those with fewest empty tiles.")] = 100,
+    again: Annotated[bool, typer.Option("--again", help="Time what was timed before, too.")] = False,
+    dry: Annotated[bool, typer.Option("--dry", help="List the candidates; needs no GPU.")] = False,
+) -> None:
+    """Tune attention: `cutepy.ops.attention` uses the winners, in processes that start afterwards.
+
+    Tiles, stages and warpgroups of the kernels are found for a batch, tokens, heads and mask, and for its gradients by
+    itself. All else is as of `cutepy tune gemm`.
+    """
+    from cutepy.host import environment
+    from cutepy.kernels.attention import tuned
+    from cutepy.suites import attention_tuning
+    from cutepy.suites.progress import shown_progress
+
+    problems = list(dict.fromkeys(parse_attention(text) for text in problem or []))
+    if not problems:
+        fail("name a problem of attention, such as 4x4096x16x128:causal")
+    if dry:
+        for each in problems:
+            found = tuned.candidates(each, candidates)
+            count = f"{len(found)} candidate{'s' if len(found) != 1 else ''}"
+            typer.echo(f"{attention_tuning.text_of(each)}: {count}")
+            first = tuned.candidate_of(tuned.rules_choice(each))
+            typer.echo(f"  {_short(first)} (without tuning)")
+            for candidate in found:
+                if candidate != first:
+                    typer.echo(f"  {_short(candidate)}")
+        return
+    started = environment.torchrun()
+    with shown_progress(started is None or started.rank == 0) as note:
+        status = attention_tuning.run_tuning(problems, most=candidates, resume=not again, note=note)
+    raise typer.Exit(status)
+
+
+def parse_attention(text: str) -> Problem:
+    """Parse a problem of attention, forward and of bfloat16 by default; refuse one that there are no kernels of."""
+    from cutepy.kernels.attention.tuned import Problem, check
+
+    match = _ATTENTION.fullmatch(text)
+    if match is None:
+        fail(
+            "a problem of attention is written [forward:|backward:][DTYPE:]BATCHxTOKENSxHEADS[/KV_HEADS]xHEAD[:causal],"
+            f" such as backward:4x4096x32/8x128:causal; got {text!r}"
+        )
+    kind, dtype, batch, tokens, heads, kv_heads, head, causal = match.groups()
+    extents = int(batch), int(tokens), int(tokens), int(heads), int(kv_heads or heads), int(head), int(head)
+    found = Problem(
+        "backward" if kind == "backward" else "forward", dtype or "bfloat16", *extents, None, 0 if causal else None
+    )
+    if complaint := check(found):
+        fail(f"{complaint}, in {text!r}")
+    return found
 
 
 @app.command("list")

@@ -9,6 +9,7 @@ from cutepy.dsl.version import require
 from cutepy.layouts import Layout, LayoutError, size, sm80, sm90, to_text
 from cutepy.layouts.sm90.arch import DTYPE_BITS
 from cutepy.layouts.sm90.gmma import check_major
+from cutepy.runtime.program import HOPPER
 
 Read = Callable[[Any], Any]
 
@@ -71,9 +72,12 @@ def to_tiled_mma(tiling: sm90.TiledMMA, a_major: sm90.Major = "K", b_major: sm90
     ------
     ValueError
         If the atom is none of wgmma's, or sums in fp16 or in integers that wrap, which the DSL has no operation for; it
-        does not take these majors, or the tiling is permuted.
+        does not take these majors, the tiling is permuted, or the function is compiled for another GPU than Hopper.
     """
     traits = tiling.traits
+    dsl = require("cutlass.cutlass_dsl", "CuTeDSL._get_dsl", "CuTeDSL.get_arch_enum").CuTeDSL._get_dsl()
+    if (arch := dsl.get_arch_enum().name) != HOPPER:
+        raise ValueError(f"{traits.name} is for Hopper ({HOPPER}), and this is compiled for {arch}")
     saturates = isinstance(traits, sm90.WgmmaTraits) and traits.saturate
     if not isinstance(traits, sm90.WgmmaTraits) or traits.c_dtype != ("s32" if saturates else "f32"):
         raise ValueError(f"to_tiled_mma takes wgmma atoms that sum in f32, or in s32 and saturate, got {traits.name}")

@@ -47,6 +47,9 @@ PRIVATE_NAMES = (
     ),
     PrivateNames("cutlass._mlir.dialects.nvvm", ("MemScopeKind",), "arrives at an mbarrier by a release for a cluster"),
     PrivateNames(
+        "cutlass._mlir.dialects.nvvm", ("tcgen05_fence", "Tcgen05FenceKind"), "fences the tensor core around arrivals"
+    ),
+    PrivateNames(
         "cutlass._mlir.execution_engine",
         ("ExecutionEngine",),
         "compiles what the simulator runs often to machine code",
@@ -116,7 +119,7 @@ PRIVATE_NAMES = (
         ("MmaF8Op._verify",),
         "lets an operation of wgmma have types that it refuses: tf32",
     ),
-    PrivateNames("cutlass.cutlass_dsl", ("CuTeDSL._get_dsl",), "the object that traces"),
+    PrivateNames("cutlass.cutlass_dsl", ("CuTeDSL._get_dsl", "CuTeDSL.get_arch_enum"), "the object that traces"),
     PrivateNames(
         "cutlass.cutlass_dsl.cuda_jit_executor",
         ("CudaDialectJitCompiledFunction.library",),

@@ -17,7 +17,7 @@ from cutepy.dsl.trace import FOLDER, Traced, trace
 from cutepy.dsl.version import require
 from cutepy.extras import require as require_packages
 from cutepy.runtime.objects import check_machine
-from cutepy.runtime.program import ARCH, Program
+from cutepy.runtime.program import HOPPER, Program
 
 ENTRY_SYMBOL = "cutepy_entry"
 
@@ -37,13 +37,14 @@ def compile_program(
     arguments: Sequence[object],
     named: Mapping[str, object] | None = None,
     *,
+    arch: str = HOPPER,
     classes: Collection[str] = (),
     options: str = "",
     nonempty: Mapping[str, Sequence[int]] | None = None,
     symbol: str = ENTRY_SYMBOL,
     line_info: bool = True,
 ) -> Program:
-    """Compile a `@cute.jit` function for SM90a; needs no GPU.
+    """Compile a `@cute.jit` function; needs no GPU.
 
     Parameters
     ----------
@@ -54,6 +55,8 @@ def compile_program(
         TVM-FFI's environment.
     named : mapping, optional
         Arguments by name.
+    arch : str
+        Architecture to compile for, such as "sm_100a".
     classes : collection of str
         Names of the parameters whose arguments are classes, which are compiled in.
     options : str
@@ -79,7 +82,8 @@ def compile_program(
         function,
         arguments,
         named or {},
-        lambda traced: to_program(traced, symbol),
+        lambda traced: to_program(traced, arch, symbol),
+        arch=arch,
         classes=classes,
         options=options,
         nonempty=nonempty,
@@ -93,13 +97,14 @@ def trace_program(
     named: Mapping[str, object],
     use: Callable[[Traced], _T],
     *,
+    arch: str = HOPPER,
     classes: Collection[str] = (),
     options: str = "",
     nonempty: Mapping[str, Sequence[int]] | None = None,
     line_info: bool = True,
     shelf: Shelf | None = None,
 ) -> _T:
-    """Trace a `@cute.jit` function for SM90a, and return the result of `use`, such as `to_program`.
+    """Trace a `@cute.jit` function for an architecture, and return the result of `use`, such as `to_program`.
 
     Parameters and errors are those of `compile_program`; `shelf` caches the functions that the DSL rewrites
     (`preprocessing`).
@@ -108,10 +113,11 @@ def trace_program(
     words = [word.partition("=")[0] for word in options.split() if word.startswith("--")]
     # The DSL accepts a prefix of an option's name for the option.
     if ours := [option for option in _OURS if any(w.startswith(option) or option.startswith(w) for w in words)]:
-        raise ValueError(f"options must leave {', '.join(ours)} to cutepy, got {options!r}")
+        remedy = "; give arch=" if "--gpu-arch" in ours else ""
+        raise ValueError(f"options must leave {', '.join(ours)} to cutepy, got {options!r}{remedy}")
     require_packages("cutepy.compile", "tvm_ffi")
     lines = " --generate-line-info" if line_info else ""
-    decided = f"--gpu-arch={ARCH} --enable-tvm-ffi --keep-ptx --keep-cubin --dump-dir={FOLDER}{lines}"
+    decided = f"--gpu-arch={arch} --enable-tvm-ffi --keep-ptx --keep-cubin --dump-dir={FOLDER}{lines}"
     tensors = tensor_names(inspect.signature(function).bind(*arguments, **named).arguments)
     return trace(
         function,
@@ -133,7 +139,7 @@ def _add_checks(module: Any, added: tuple[Sequence[str], Mapping[str, Sequence[i
     check_not_empty(module, names, nonempty)
 
 
-def to_program(traced: Traced, symbol: str = ENTRY_SYMBOL) -> Program:
+def to_program(traced: Traced, arch: str = HOPPER, symbol: str = ENTRY_SYMBOL) -> Program:
     """Compile a traced function: MLIR -> host code, PTX and ELF image.
 
     Raises
@@ -160,7 +166,7 @@ def to_program(traced: Traced, symbol: str = ENTRY_SYMBOL) -> Program:
     marks["host"] = time.time()
     spent = {"trace": traced.seconds, **_differences(marks)}
     cubin = b"".join(file.read_bytes() for file in kept["cubin"])
-    return Program(image, symbol, names, ptx, cubin, spent, launches)
+    return Program(image, symbol, names, ptx, cubin, spent, launches, arch=arch)
 
 
 def _packed_entry(module: Any) -> str | None:  # noqa: ANN401

@@ -1,19 +1,22 @@
-"""`with_derivative`: add the derivative of a score function's result to its graph, by reverse mode over primitives.
+"""`with_derivative`: add the derivatives of a score function's result to its graph, by reverse mode over primitives.
 
-The score is a function of each element by itself, so its derivative by the product is one number of each element.
+The score is a function of each element by itself, so its derivative by the product is one number of each element, and
+so is that by an element of a table that it reads.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 
 from cutepy.epilogues.graph import Attribute, Graph, Node, Result, infer
 from cutepy.epilogues.operations import LARGEST
 
 DERIVATIVE = "derivative"
-"""Name of the result that `with_derivative` adds."""
+"""Name of the result that `with_derivative` adds: the derivative by the accumulators."""
+GRADIENT = "gradient"
+"""Names of the results of elements of tables begin with it."""
 
 
 class _Nodes:
@@ -157,8 +160,11 @@ ADJOINTS: dict[str, Adjoint] = {
 
 
 @lru_cache(maxsize=1024)
-def with_derivative(graph: Graph, result: str = "score") -> Graph:
-    """Return a graph with one more result: the derivative of another by the accumulators.
+def with_derivative(graph: Graph, result: str = "score", tables: Collection[str] = ()) -> Graph:
+    """Return a graph with more results: the derivatives of another by the accumulators, and by elements of tables.
+
+    That by the accumulators is left out where it is 1. Of each read of a table that the result is derived by there is
+    one, "gradient0" and so on: a scatter, to the element that is read.
 
     Parameters
     ----------
@@ -166,6 +172,8 @@ def with_derivative(graph: Graph, result: str = "score") -> Graph:
         Without parts and reductions.
     result : str
         Name of the result to derive.
+    tables : collection of str
+        Names of the tables, of floats, to derive by: a tuple or a frozenset.
 
     Examples
     --------
@@ -179,15 +187,32 @@ def with_derivative(graph: Graph, result: str = "score") -> Graph:
       v4 = mul(v0, v1)
       v5 = add(v2, v4)
       return score: v3, derivative: v5
+    >>> import torch
+    >>> slopes = torch.ones(8)
+    >>> print(with_derivative(trace_scores(lambda s, b, h, i, j: s + slopes[h] * j).graph, tables=("t0",)))
+    (t0: f32[1])
+      v0 = acc()
+      v1 = head_index()
+      v2 = column_index()
+      v3 = gather(v1, 't0')
+      v4 = float(v2)
+      v5 = mul(v3, v4)
+      v6 = add(v0, v5)
+      v7 = scatter(v4, v1, 't0')
+      return score: v6, gradient0: v7
     """
     nodes = _Nodes(graph)
     (root,) = (each.node for each in graph.results if each.name == result)
-    depends = {n for n, node in enumerate(graph.nodes) if node.op == "acc"}
+    depends = {
+        n
+        for n, node in enumerate(graph.nodes)
+        if node.op == "acc" or (node.op == "gather" and str(node.value) in tables)
+    }
     for n, node in enumerate(graph.nodes):
         if node.type == "f32" and any(i in depends for i in node.inputs):
             depends.add(n)
     adjoints = {root: nodes.constant(1.0)} if root in depends else {}
-    derivative = nodes.constant(0.0)
+    derivative, scatters = nodes.constant(0.0), []
     for n in range(root, -1, -1):
         if n not in adjoints:
             continue
@@ -195,11 +220,34 @@ def with_derivative(graph: Graph, result: str = "score") -> Graph:
         if node.op == "acc":
             derivative = adjoints[n]
             continue
+        if node.op == "gather":
+            scatters.append(nodes.add("scatter", adjoints[n], *node.inputs, value=node.value))
+            continue
         found = ADJOINTS[node.op](nodes, node.inputs, n, adjoints[n], node)
         for i, adjoint in zip(node.inputs, found, strict=True):
             if i in depends and adjoint is not None:
                 adjoints[i] = nodes.add("add", adjoints[i], adjoint) if i in adjoints else adjoint
-    return _without_unused(graph, nodes.nodes, (*graph.results, Result(DERIVATIVE, derivative)))
+    results = [] if nodes.is_constant(derivative, 1.0) else [Result(DERIVATIVE, derivative)]
+    results += [Result(f"{GRADIENT}{n}", scatter) for n, scatter in enumerate(scatters)]
+    return _without_unused(graph, nodes.nodes, (*graph.results, *results))
+
+
+def tables_derived(graph: Graph, tables: Collection[str], result: str = "score") -> tuple[str, ...]:
+    """Return those of a graph's tables that a result has a derivative by; none where it has no such result.
+
+    Examples
+    --------
+    >>> from cutepy.epilogues.scores import trace_scores
+    >>> import torch
+    >>> slopes, allowed = torch.ones(8), torch.ones(8)
+    >>> graph = trace_scores(lambda s, b, h, i, j: s * slopes[h], lambda b, h, i, j: j < allowed[h]).graph
+    >>> tables_derived(graph, ("t0", "t1"))
+    ('t0',)
+    """
+    if not any(each.name == result for each in graph.results):
+        return ()
+    found = {node.value for node in with_derivative(graph, result, tuple(tables)).nodes if node.op == "scatter"}
+    return tuple(name for name in tables if name in found)
 
 
 def _without_unused(graph: Graph, nodes: Sequence[Node], results: Sequence[Result]) -> Graph:

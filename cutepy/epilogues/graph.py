@@ -90,7 +90,8 @@ class Node:
     ----------
     op : str
         A primitive's name, one of `operations.SOURCES`, or "where", "to", "part", "reduce", "gather": an element of a
-        table, at the place that its inputs are.
+        table, at the place that its inputs are; "scatter": its first input, which belongs to the element of a table at
+        the place that the others are.
     inputs : tuple of int
         Nodes.
     value : float, int, bool, str or None
@@ -395,6 +396,11 @@ def infer(
     width = widths.pop() if widths else width
     if op == "gather":
         return Node(op, tuple(inputs), value, _gathered(given, value, tables, line), shape, width, line)
+    if op == "scatter":
+        types = [given[0].type, _gathered(given[1:], value, tables, line)] if given else []
+        if types != ["f32", "f32"]:
+            raise EpilogueError.at(f"scatter takes a float, of a table of floats, got {', '.join(types)}", line)
+        return Node(op, tuple(inputs), value, "f32", shape, width, line)
     found = _inferred(op, given, value, operands, line)
     kind, own_shape, own_width = found
     return Node(op, tuple(inputs), value, kind, own_shape or shape, own_width or width, line)

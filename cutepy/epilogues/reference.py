@@ -107,6 +107,7 @@ def compute_scores(
     first: int = 0,
     queries: int | None = None,
     first_batch: int = 0,
+    differences: torch.Tensor | None = None,
 ) -> dict[str, torch.Tensor]:
     """Compute the results of score and mask functions, by their names.
 
@@ -124,11 +125,13 @@ def compute_scores(
         Number of queries; as many as rows if not given.
     first_batch : int
         Index of the first of the batch, as of a sequence by itself.
+    differences : Tensor, as scores, optional
+        Derivatives by the results, for graphs that scatter.
 
     Returns
     -------
     dict of str to Tensor
-        Of shapes that broadcast to that of `scores`.
+        Of shapes that broadcast to that of `scores`; of a scatter that of its table, with sums over all scores.
     """
     batch, heads, rows, keys = scores.shape
     named = {
@@ -155,6 +158,13 @@ def compute_scores(
         elif node.op == "gather":
             found = named[str(node.value)][tuple(index.long() for index in given)]
             values.append(found.to(torch.int32) if node.type == "i32" else found)
+        elif node.op == "scatter":
+            assert differences is not None
+            zeros, parts = torch.zeros_like(named[str(node.value)]), differences * given[0]
+            places = tuple(index.long().expand(parts.shape) for index in given[1:])
+            # Where nothing is seen a derivative may be infinite or NaN.
+            parts = torch.where(differences == 0, 0.0, parts)
+            values.append(zeros.index_put(places, parts, accumulate=True) if places else zeros + parts.sum())
         else:
             values.append(_value(node, given, [graph.nodes[n] for n in node.inputs], scores, {}, dtype))
     return {result.name: values[result.node] for result in graph.results}

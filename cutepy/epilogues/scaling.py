@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
 from cutepy.epilogues.graph import Graph, Node, Operand, Result, infer
 from cutepy.epilogues.operations import Shape
@@ -31,9 +32,8 @@ def scaled(graph: Graph, shapes: tuple[Shape, ...]) -> Graph:
     operands = (*scales, *graph.operands)
     nodes: list[Node] = []
 
-    def add(op: str, inputs: Iterable[int] = (), value: object = None, like: Node | None = None) -> int:
-        width, line = (1, None) if like is None else (like.width, like.line)
-        nodes.append(infer(op, tuple(inputs), value, nodes, operands, width=width, line=line))  # type: ignore[arg-type]
+    def add(op: str, inputs: Iterable[int] = (), value: object = None, **known: Any) -> int:  # noqa: ANN401
+        nodes.append(infer(op, tuple(inputs), value, nodes, operands, **known))  # type: ignore[arg-type]
         return len(nodes) - 1
 
     sums = add("acc")
@@ -42,5 +42,5 @@ def scaled(graph: Graph, shapes: tuple[Shape, ...]) -> Graph:
     moved: list[int] = []
     for node in graph.nodes:
         inputs = [moved[n] for n in node.inputs]
-        moved.append(sums if node.op == "acc" else add(node.op, inputs, node.value, node))
+        moved.append(sums if node.op == "acc" else add(node.op, inputs, node.value, width=node.width, line=node.line))
     return Graph(operands, tuple(nodes), tuple(Result(each.name, moved[each.node]) for each in graph.results))

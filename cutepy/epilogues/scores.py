@@ -32,7 +32,7 @@ MaskFunction = Callable[..., Any]
 """`mask(b, h, i, j, **operands)`: whether query i sees key j."""
 
 WeightFunction = Callable[..., Any]
-"""`weight(b, h, i, j, **operands)`: the factor of the probability of query i and key j, behind the softmax."""
+"""`weight(b, h, i, j, **operands)`: the factor of the probability of query i and key j, after the softmax."""
 
 SCORE, MASK, WEIGHT = "score", "mask", "weight"
 """Names of a graph's results; what is left as it is has none."""
@@ -78,6 +78,10 @@ class ScoreTrace(Trace):
         EpilogueError
             If its elements are of a type that no kernel computes with, or it has none.
         """
+        with torch._C.DisableTorchFunction():  # the function did not ask
+            return self._table_of(tensor)
+
+    def _table_of(self, tensor: torch.Tensor) -> Table:
         for table, known in zip(self.tables, self.tensors, strict=True):
             if known is tensor:
                 return table
@@ -165,9 +169,16 @@ class IndexedValue:
 
 
 class _Uses(TorchFunctionMode):
-    """Torch functions of values become operations; others are computed as they stand, and `computes` tells of them."""
+    """Torch functions of values become operations; others are computed as they stand, and `computes` tells of them.
+
+    Nothing is computed of `stand_ins`, nor is their shape told: of what they stand for only elements are known.
+    """
 
     computes = False
+
+    def __init__(self, stand_ins: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self.stand_ins = stand_ins
 
     def __torch_function__(
         self,
@@ -177,7 +188,14 @@ class _Uses(TorchFunctionMode):
         named: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
         named = named or {}
-        if not any(isinstance(each, (Value, IndexedValue)) for each in _flat(arguments, named)):
+        given = _flat(arguments, named)
+        if not any(isinstance(each, (Value, IndexedValue)) for each in given):
+            if function is not torch.Tensor.dim and any(each is other for each in given for other in self.stand_ins):
+                raise EpilogueError.at(
+                    "an operand's elements are read, `bias[h]`, or its only one with another value, `s * factor`; got "
+                    "a computation of the operand itself, or of its shape; pass the result as an operand",
+                    callers_line(),
+                )
             # Reading a tensor's shape or dtype is no computation.
             self.computes |= getattr(function, "__name__", "") not in ("__get__", "size", "dim")
             return function(*arguments, **named)
@@ -272,6 +290,7 @@ def trace_scores(
     mask: MaskFunction | None = None,
     operands: Mapping[str, Any] | None = None,
     weight: WeightFunction | None = None,
+    stand_ins: Sequence[torch.Tensor] = (),
 ) -> TracedScores:
     """Trace a score function, a mask function and a weight function to one graph, by one run of each.
 
@@ -285,6 +304,8 @@ def trace_scores(
         Passed by name to what has such parameters.
     weight : callable, optional
         Of the place of a probability, as `dropout`.
+    stand_ins : sequence of Tensor
+        Those that stand for others of their dtype and number of dimensions, with other extents and elements.
 
     Raises
     ------
@@ -318,7 +339,7 @@ def trace_scores(
     places = [Value(trace, trace.add(op)) for op in ("batch_index", "head_index", "row_index", "column_index")]
     counts = {"queries": "row_count", "keys": "column_count"}
     read: set[str] = set()
-    uses = _Uses()
+    uses = _Uses(stand_ins)
     found: dict[str, Value] = {SCORE: acc}
     for name, function in functions:
         arguments = [found[SCORE], *places] if name == SCORE else places

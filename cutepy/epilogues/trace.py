@@ -82,7 +82,7 @@ class Trace:
         return None
 
     def column_index(self, of: int) -> int:
-        """Return the column of each element of a value, whose width gives the number of columns."""
+        """Return a node with the column index of each element of the value `of`, as wide as that value."""
         found = self._classes[of]
         if found is None:
             raise EpilogueError.at(
@@ -116,7 +116,7 @@ class Trace:
         return one
 
     def settle(self, width_class: int) -> int:
-        """Return the width of a class; 1 if nothing has determined it."""
+        """Return the width of a class of values of equal width; fix it at 1 if nothing has determined it."""
         root = self._root(width_class)
         self._widths[root] = self._widths[root] or 1
         return self._widths[root] or 1

@@ -259,9 +259,7 @@ def _operand(parameter: inspect.Parameter, line: Line) -> Operand:
             line,
         )
     if parameter.kind == parameter.POSITIONAL_ONLY:
-        raise EpilogueError.at(
-            f"operands are passed by name, so {name} must stand behind the `/`, or without one", line
-        )
+        raise EpilogueError.at(f"operands are passed by name, so {name} must come after the `/`, or without one", line)
     if not re.fullmatch(r"[a-zA-Z]\w*", name, re.ASCII):
         raise EpilogueError.at(
             f"operands are named by ASCII letters, digits and _, and begin with a letter, got {name}", line

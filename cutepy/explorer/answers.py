@@ -9,6 +9,7 @@ from typing import Any
 from cutepy.explorer.following import follow
 from cutepy.explorer.operands import operands
 from cutepy.explorer.parameters import MAX_ELEMENTS, BadParameterError, Parameters, bounded
+from cutepy.explorer.tensor_core import tensor_core
 from cutepy.layouts import (
     Layout,
     Swizzle,
@@ -177,5 +178,6 @@ ANSWERS: dict[str, Callable[[Parameters], dict[str, Any]]] = {
     "steps": operation,
     "compare": comparison,
     "atom": operands,
+    "umma": tensor_core,
 }
 """Answer functions by name."""

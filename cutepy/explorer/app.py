@@ -13,6 +13,15 @@ from cutepy.explorer.calculator import LIMIT_S, Calculator
 from cutepy.explorer.guard import protect
 from cutepy.explorer.operands import PICTURES, SOURCES, TYPES
 from cutepy.explorer.shelf import DTYPES, MAX_FILE_BYTES, Shelf
+from cutepy.explorer.tensor_core import (
+    CTA_GROUPS,
+    LOADS,
+    UMMA_KINDS,
+    UMMA_PICTURES,
+    UMMA_SOURCES,
+    UMMA_SWIZZLES,
+    UMMA_TYPES,
+)
 from cutepy.explorer.worker import error
 from cutepy.layouts.render.palette import FILLS, INK, MARK
 from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES
@@ -112,11 +121,19 @@ def _choices() -> dict[str, Any]:
         "swizzles": SWIZZLE_MODES,
         "pictures": PICTURES,
         "dtypes": DTYPES,
+        "umma_kinds": UMMA_KINDS,
+        "umma_types": UMMA_TYPES,
+        "umma_sources": UMMA_SOURCES,
+        "umma_swizzles": UMMA_SWIZZLES,
+        "umma_pictures": UMMA_PICTURES,
+        "cta_groups": CTA_GROUPS,
+        "loads": LOADS,
         "views": (
             ("layout", "Layout"),
             ("steps", "Operations"),
             ("compare", "Compare"),
             ("atom", "SM90 atom"),
+            ("umma", "SM100 atom"),
             ("run", "Simulated run"),
         ),
     }

@@ -6,19 +6,11 @@ import re
 from typing import Any
 
 from cutepy.explorer.parameters import BadParameterError, Parameters
-from cutepy.layouts import Layout, sm90, tile_to_shape, to_text
-from cutepy.layouts.capacity import smem_overrun
+from cutepy.explorer.smem_operand import END_BYTES, Form, SmemOperand, check_room, room
+from cutepy.layouts import Layout, sm90, to_text
 from cutepy.layouts.errors import LayoutError
 from cutepy.layouts.render import picture_of, render_raw
-from cutepy.layouts.sm90.arch import (
-    GMMA_LAYOUT_TYPE,
-    MAJORS,
-    SMEM_BYTES_PER_CTA,
-    SWIZZLE_MODES,
-    UNIT_BYTES,
-    Major,
-    SwizzleMode,
-)
+from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES, UNIT_BYTES, Major, SwizzleMode
 
 TYPES = tuple(dict.fromkeys(name.split("_")[2] for name in sm90.wgmma_names()))
 """Types of accumulator, A and B together, by CuTe's names: F32F16F16."""
@@ -30,17 +22,8 @@ COPIES = ("ldmatrix_A", "stmatrix_C")
 PICTURES = ("sA", "sB", "A", "B", "C", *COPIES)
 MAX_TILE = 512
 MAX_STAGES = 16
-MAX_LISTED = 64
-"""Number of descriptors to list; of more, the first and the total."""
 
-_FIELDS = (
-    ("start address", 0, 14, "start_address"),
-    ("leading byte offset (LBO)", 16, 14, "leading_byte_offset"),
-    ("stride byte offset (SBO)", 32, 14, "stride_byte_offset"),
-    ("base offset", 49, 3, "base_offset"),
-    ("layout type", 62, 2, "layout_type"),
-)
-"""Name, first bit, bits, attribute: PTX ISA, "Matrix Descriptor Format"."""
+_WGMMA = Form(sm90.gmma_layout_atom, sm90.GmmaDescriptorIterator)
 
 
 def operands(asked: Parameters) -> dict[str, Any]:
@@ -51,9 +34,7 @@ def operands(asked: Parameters) -> dict[str, Any]:
     )  # fmt: skip
     traits = _atom(asked)
     tile = _tile(asked, traits)
-    stages, address = asked.number("stages", 1, MAX_STAGES, 1), asked.number("address", 0, (1 << 18) - 16, 0)
-    if address % UNIT_BYTES:
-        raise BadParameterError("address", f"address must be a multiple of {UNIT_BYTES} bytes, got {address}")
+    stages, address = asked.number("stages", 1, MAX_STAGES, 1), asked.number("address", 0, END_BYTES - UNIT_BYTES, 0)
     warpgroups = max(1, tile[0] // 64) if tile[0] % 64 == 0 else 1
     mma = sm90.TiledMMA(traits, Layout((min(warpgroups, 2), 1, 1)))
     answer: dict[str, Any] = {
@@ -63,31 +44,33 @@ def operands(asked: Parameters) -> dict[str, Any]:
         "mma": str(mma),
         "threads": mma.thr_size,
     }
-    smem: dict[str, _Operand] = {}
+    smem: dict[str, SmemOperand] = {}
     staged = [("A", tile[0], 64, traits.a_bits), ("B", tile[1], traits.shape_mnk[1], traits.b_bits)]
     if traits.a_source == "rmem":
         staged = staged[1:]
     size_bytes = sum(extent * tile[2] * stages * bits // 8 for _, extent, _, bits in staged)
-    if address + size_bytes > 1 << 18:  # no descriptor has such an address
-        raise BadParameterError(
-            "stages", _overrun(size_bytes, stages) or f"{size_bytes} bytes from {address} on end beyond shared memory"
-        )
+    check_room(size_bytes, address, stages)
     for name, extent, mma_extent, bits in staged:
-        smem[name] = _Operand(asked, name, (extent, tile[2], stages), (mma_extent, traits.shape_mnk[2]), bits, address)
+        smem[name] = _operand(asked, name, (extent, tile[2], stages), (mma_extent, traits.shape_mnk[2]), bits, address)
         address += smem[name].size_bytes
         answer[f"s{name}"] = smem[name].told()
     answer["partitions"] = _partitions(mma, tile)
-    answer["smem_bytes"] = sum(operand.size_bytes for operand in smem.values())
-    answer["fits"] = answer["smem_bytes"] <= SMEM_BYTES_PER_CTA
-    answer["overrun"] = "" if answer["fits"] else _overrun(answer["smem_bytes"], stages)
+    answer |= room(smem, stages)
     answer["picture"] = _picture(asked, mma, tile, smem)
     return answer
 
 
-def _overrun(smem_bytes: int, stages: int) -> str:
-    """Describe the excess of the operands over shared memory, and the stages that would fit."""
-    fitting = SMEM_BYTES_PER_CTA // (smem_bytes // stages)
-    return smem_overrun(smem_bytes, f"{fitting} of the {stages} stages fit" if fitting else "use a smaller tile")
+def _operand(
+    asked: Parameters, name: str, shape: tuple[int, int, int], mma_shape: tuple[int, int], bits: int, address: int
+) -> SmemOperand:
+    field = name.lower()
+    major: Major = asked.choice(f"major_{field}", MAJORS, "K")
+    if major == "MN" and bits != 16:
+        raise BadParameterError(
+            f"major_{field}", f"wgmma takes MN-major operands of 16-bit elements only, got {bits}-bit ones for {name}"
+        )
+    swizzle: SwizzleMode = asked.choice(f"swizzle_{field}", SWIZZLE_MODES, "SW128")
+    return SmemOperand(_WGMMA, name, shape, mma_shape, bits, address, major=major, swizzle=swizzle)
 
 
 def _atom(asked: Parameters) -> sm90.WgmmaTraits:
@@ -112,113 +95,6 @@ def _tile(asked: Parameters, traits: sm90.WgmmaTraits) -> tuple[int, int, int]:
     return tile[0], tile[1], tile[2]
 
 
-class _Operand:
-    """A or B in shared memory."""
-
-    def __init__(
-        self,
-        asked: Parameters,
-        name: str,
-        shape: tuple[int, int, int],
-        mma_shape: tuple[int, int],
-        bits: int,
-        address: int,
-    ) -> None:
-        self.name = name
-        self.mma_shape = mma_shape
-        self.bits = bits
-        field = name.lower()
-        self.major: Major = asked.choice(f"major_{field}", MAJORS, "K")
-        if self.major == "MN" and bits != 16:
-            raise BadParameterError(
-                f"major_{field}",
-                f"wgmma takes MN-major operands of 16-bit elements only, got {bits}-bit ones for {name}",
-            )
-        swizzle: SwizzleMode = asked.choice(f"swizzle_{field}", SWIZZLE_MODES, "SW128")
-        atom = sm90.gmma_layout_atom(self.major, swizzle, bits)
-        extents = shape if shape[2] > 1 else shape[:2]
-        field = f"swizzle_{field}"
-        try:
-            self.layout = tile_to_shape(atom, extents)
-            self.iterator = sm90.GmmaDescriptorIterator(
-                self.layout, major=self.major, bits=bits, mma_shape=mma_shape, base_address=address
-            )
-        except LayoutError as error:
-            raise BadParameterError(field, str(error)) from error
-        self.atom = atom
-        self.size_bytes = shape[0] * shape[1] * shape[2] * bits // 8
-        self.blocks = tuple(
-            mode if isinstance(mode, int) else Layout(mode).size() for mode in self.iterator.layout.shape[1:]
-        )
-
-    def coordinates(self) -> list[tuple[int, ...]]:
-        """List the coordinates of all descriptors, blocks along MN fastest."""
-        found: list[tuple[int, ...]] = [()]
-        for extent in self.blocks[::-1]:
-            found = [(i, *rest) for rest in found for i in range(extent)]
-        return sorted(found, key=lambda coordinate: coordinate[::-1])
-
-    def told(self) -> dict[str, Any]:
-        """Return the layout, and the descriptors with their fields."""
-        coordinates = self.coordinates()
-        return {
-            "layout": to_text(self.layout),
-            "atom": to_text(self.atom),
-            "major": self.major,
-            "bits": self.bits,
-            "bytes": self.size_bytes,
-            "start_address": self.iterator.base_address,
-            "iterator": str(self.iterator),
-            "fields": _fields(self.iterator.first),
-            "explanation": self.iterator.first.explain(),
-            "descriptors": [
-                {
-                    "coordinate": to_text(coordinate),
-                    "descriptor": f"{int(self.iterator[coordinate]):#018x}",
-                    "start_address": self.iterator[coordinate].start_address,
-                }
-                for coordinate in coordinates[:MAX_LISTED]
-            ],
-            "descriptor_count": len(coordinates),
-        }
-
-    def picture(self) -> dict[str, Any]:
-        """Draw the tile, each element with the descriptor whose MMA reads it."""
-        drawn = render_raw(picture_of(self.layout, bits=self.bits, address=self.iterator.base_address))
-        (grid,) = drawn["grids"]
-        coordinates = self.coordinates()
-        number = {coordinate: i for i, coordinate in enumerate(coordinates)}
-        mn, k = self.mma_shape
-        # Labels are those of a cell's first element, also where cells are units or tiles: MN and stage down, K across.
-        down = [tuple(map(int, label.split(","))) for label in grid["rows"]["labels"]]
-        across = [int(label) // k for label in grid["columns"]["labels"]]
-        grid["cells"]["descriptor"] = [number[(row // mn, column, *stage)] for row, *stage in down for column in across]
-        grid["descriptors"] = [
-            f"tCr{self.name}[{','.join(map(str, c))}] {int(self.iterator[c]):#018x}" for c in coordinates
-        ]
-        return drawn
-
-
-def _fields(descriptor: sm90.GmmaDescriptor) -> list[dict[str, Any]]:
-    """Explain the bit fields of a descriptor."""
-    word = int(descriptor)
-    layout_types = {value: mode for mode, value in GMMA_LAYOUT_TYPE.items()}
-    found = []
-    for name, first, bits, attribute in _FIELDS:
-        raw = word >> first & (1 << bits) - 1
-        value = getattr(descriptor, attribute)
-        if attribute == "layout_type":
-            meaning = f"swizzle {layout_types[value]}"
-        elif attribute == "base_offset":
-            meaning = (
-                "the pattern starts at a multiple of its period" if not value else f"{value} rows into the pattern"
-            )
-        else:
-            meaning = f"{value} bytes ({value:#x}), kept in units of {UNIT_BYTES}"
-        found.append({"field": name, "bits": f"{first}..{first + bits - 1}", "raw": raw, "meaning": meaning})
-    return found
-
-
 def _partitions(mma: sm90.TiledMMA, tile: tuple[int, int, int]) -> dict[str, str]:
     m, n, k = tile
     parts = {}
@@ -238,7 +114,7 @@ def _copy(chosen: str, mma: sm90.TiledMMA) -> sm90.TiledCopy:
 
 
 def _picture(
-    asked: Parameters, mma: sm90.TiledMMA, tile: tuple[int, int, int], smem: dict[str, _Operand]
+    asked: Parameters, mma: sm90.TiledMMA, tile: tuple[int, int, int], smem: dict[str, SmemOperand]
 ) -> dict[str, Any]:
     chosen = asked.choice("picture", PICTURES, "C")
     if chosen in COPIES:

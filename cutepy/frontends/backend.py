@@ -7,6 +7,7 @@ from dataclasses import replace
 from cutepy.frontends.stream_state import captures, current, handle_of, issue
 from cutepy.host.arguments import ArgumentError
 from cutepy.runtime.device_tensors import inputs_now
+from cutepy.runtime.devices import device
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.host_calls import LaunchRequest, Library
 from cutepy.sim.errors import ReadOnlyMemoryError
@@ -21,13 +22,13 @@ class ReadOnlyArgumentError(ReadOnlyMemoryError, ArgumentError):
 
     @classmethod
     def of(cls, error: ReadOnlyMemoryError) -> ReadOnlyArgumentError:
-        """Say of the function what was said of its kernel."""
+        """Report a kernel's error as an error of the function that launched it."""
         message = f"the function wrote to an array that is read-only: {error.message}"
-        return cls(message, error.instruction, error.who, fix=error.fix, at=error.at)
+        return cls(message, error.instruction, error.who, fix=error.advice, at=error.at)
 
 
 class Simulator:
-    """Takes the launches of host code to a run.
+    """Backend that simulates the launches of host code in a run.
 
     Attributes
     ----------
@@ -65,8 +66,8 @@ class Simulator:
 
 def adopt(run: Run, tensor: object) -> None:
     """Let a run know memory that a kernel is given, and let graphs keep it."""
-    run.adopt(tensor)
     captures.adopt(tensor)
+    run.adopt(tensor)
 
 
 def launch(run: Run, call: KernelCall) -> None:
@@ -108,6 +109,7 @@ def kernel_call(request: LaunchRequest) -> KernelCall:
         request.early_events,
         plan=request.plan,
         inputs=inputs_now(),
+        sm_count=device().sm_count,
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from cutepy.sim.ptx.places import is_of_a_library
+from cutepy.sim.ptx.source_lines import is_of_a_library
 from cutepy.sim.run import Run
 
 _Run = TypeVar("_Run", bound=Run)

@@ -21,12 +21,9 @@ from cutepy.layouts.sm90.arch import (
     MAX_REGISTERS_PER_THREAD,
     MAX_THREADS_PER_CTA,
     REGISTERS_PER_SM,
-    SMEM_BYTES_PER_CTA,
-    SMEM_BYTES_PER_SM,
     WARP_THREADS,
 )
-from cutepy.layouts.sm90.occupancy import occupancy
-from cutepy.runtime import h200
+from cutepy.runtime import devices
 from cutepy.sim.machine.launch import static_smem_bytes
 from cutepy.sim.machine.loaded_module import LoadedModule
 
@@ -128,7 +125,7 @@ class LoadedKernel:
     @property
     def max_dynamic_smem_bytes(self) -> int:
         """The most dynamic shared memory that a launch may have, until it is set."""
-        return self._settings.get(MAX_DYNAMIC_SMEM, max(h200.DEFAULT_SMEM_BYTES_PER_CTA - self.static_smem_bytes, 0))
+        return self._settings.get(MAX_DYNAMIC_SMEM, max(devices.DEFAULT_SMEM_BYTES_PER_CTA - self.static_smem_bytes, 0))
 
     def attribute(self, number: int) -> int:
         """Return one of `CUfunction_attribute`.
@@ -138,7 +135,7 @@ class LoadedKernel:
         HandleError
             If there is none of that number.
         """
-        generation = 10 * h200.CAPABILITY[0] + h200.CAPABILITY[1]
+        generation = 10 * devices.device().capability[0] + devices.device().capability[1]
         cluster = self.module.entry(self.name).directives.get("reqnctapercluster", ())
         width, height, depth = (*cluster, *(1,) * (3 - len(cluster))) if cluster else (0, 0, 0)
         known: dict[int, Callable[[], int]] = {
@@ -172,7 +169,7 @@ class LoadedKernel:
             If it can't be set, or to that value.
         """
         allowed = {
-            MAX_DYNAMIC_SMEM: range(SMEM_BYTES_PER_CTA - self.static_smem_bytes + 1),
+            MAX_DYNAMIC_SMEM: range(devices.device().smem_bytes_per_cta - self.static_smem_bytes + 1),
             CARVEOUT: _CARVEOUTS,
             NON_PORTABLE_CLUSTER: range(2),
             SCHEDULING_POLICY: _POLICIES,
@@ -200,14 +197,14 @@ class LoadedKernel:
             raise HandleError(INVALID_VALUE)
         if smem_bytes > self.max_dynamic_smem_bytes:
             return 0
-        return occupancy(self.registers, threads, self.static_smem_bytes + smem_bytes).ctas_per_sm
+        return devices.device().resident_ctas(self.registers, threads, self.static_smem_bytes + smem_bytes)
 
     def active_clusters(self, threads: int, smem_bytes: int, cluster_size: int) -> int:
         """Return the clusters that the GPU holds at a time, where GPCs would leave no SM over."""
         if not 1 <= cluster_size <= _MOST_CTAS:
             return 0
         ctas = min(self.ctas_per_sm(threads, smem_bytes), _CLUSTERS_PER_SM)
-        return ctas * h200.ATTRIBUTES[16] // cluster_size
+        return ctas * devices.device().attributes[16] // cluster_size
 
     def largest_cluster(self, threads: int, smem_bytes: int) -> int:
         """Return the most CTAs of a cluster."""
@@ -232,13 +229,13 @@ class LoadedKernel:
             held = self.ctas_per_sm(tried, smem_bytes(tried))
             if held * tried > blocks * threads:
                 blocks, threads = held, tried
-        return blocks * h200.ATTRIBUTES[16], threads
+        return blocks * devices.device().attributes[16], threads
 
     def available_smem_bytes(self, ctas: int, threads: int) -> int:
         """Return the dynamic shared memory that each CTA may have, for so many on an SM."""
         if ctas < 1 or threads < 1:
             raise HandleError(INVALID_VALUE)
-        each = SMEM_BYTES_PER_SM // ctas // 128 * 128 - self.static_smem_bytes
+        each = devices.device().smem_bytes_per_sm // ctas // 128 * 128 - self.static_smem_bytes
         return max(0, min(each, self.max_dynamic_smem_bytes))
 
     @property

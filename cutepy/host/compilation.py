@@ -21,6 +21,7 @@ from cutepy.dsl.locations import path_of
 from cutepy.dsl.version import installed, installed_parts
 from cutepy.extras import require
 from cutepy.host import environment
+from cutepy.host.architecture import chosen_arch
 from cutepy.host.arguments import Parameter, nonempty
 from cutepy.host.declared import OWN_SOURCES, Deferred, StaleSourcesError, declared_key, deferred
 from cutepy.host.entry import VERSION, Entry
@@ -37,13 +38,14 @@ _NEEDS = ("cutlass", "tvm_ffi")
 def compile(
     function: Callable[..., Any] | Deferred,
     *arguments: object,
+    arch: str | None = None,
     options: str = "",
     cache: bool | None = None,
     sources: Sequence[str | os.PathLike[str]] = (),
     verify: bool | None = None,
     **named: object,
 ) -> Function:
-    """Compile a `@cute.jit` function for SM90a, or find it compiled; needs no GPU.
+    """Compile a `@cute.jit` function, or find it compiled; needs no GPU.
 
     Parameters
     ----------
@@ -56,6 +58,9 @@ def compile(
         stays None; tuples, named tuples and dataclasses of these; and what is compiled in: the values of
         `cutlass.Constexpr` parameters, and classes. A parameter for a stream needs none: launches go to the stream
         that is current when they are made. (A host function without one launches on the default stream.)
+    arch : str, optional
+        The architecture to compile for: "sm_90a" (Hopper), "sm_100a" (B200), "sm_103a" (B300) or "sm_120a" (RTX 5090).
+        Default: that of the GPU that is simulated, that of the variable CUTE_DSL_ARCH, or "sm_90a".
     options : str
         Options for the DSL's compiler, such as "--opt-level 2".
     cache : bool, optional
@@ -76,6 +81,8 @@ def compile(
     ------
     TypeError
         If the examples don't fit the function's parameters, or, with `sources`, a value has no content to compare.
+    ValueError
+        If `arch` is none of these.
     StaleSourcesError
         If `verify` finds that the sources don't tell all.
 
@@ -87,7 +94,7 @@ def compile(
     >>> f(a, b)  # doctest: +SKIP
     """
     start = time.perf_counter()
-    settings = {"options": options, "cache": cache, "sources": sources, "verify": verify}
+    settings = {"arch": arch, "options": options, "cache": cache, "sources": sources, "verify": verify}
     cached = environment.cache_enabled() if cache is None else cache
     if sources and cached:
         declared = _Declared(deferred(function), arguments, named, settings)
@@ -136,6 +143,7 @@ class Call:
         self.function = function() if isinstance(function, Deferred) else function
         self.options: str = settings["options"]
         self._examples = bind(self.function, arguments, named, settings)
+        self.arch = chosen_arch(settings.get("arch"))
         self.name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
         self.parameters = parameters(self._examples.values())
 
@@ -155,13 +163,13 @@ class Call:
 
         def use_trace(traced: Any) -> Found:  # noqa: ANN401
             key, files = traced_key(traced.digest, traced.pipeline), traced.files
-            entry, built = use(key, lambda: self._to_entry(to_program(traced), key, files))
+            entry, built = use(key, lambda: self._to_entry(to_program(traced, self.arch), key, files))
             if entry:
                 entry = _as_here(Entry({**entry.metadata, "function": self.name}, entry.sections), files)
             return Found(key, entry, built, traced.seconds)
 
         examples = to_dsl(self._examples)
-        settings = {"classes": classes(self._examples), "options": self.options, "shelf": shelf}
+        settings = {"arch": self.arch, "classes": classes(self._examples), "options": self.options, "shelf": shelf}
         settings["nonempty"] = nonempty(self.parameters)
         with _untouched(self.function):
             return trace_program(self.function, *examples, use_trace, **settings)
@@ -276,7 +284,8 @@ class _Declared:
         self._function = function
         self._declared = (function.name.partition(":")[0], *map(_lasting, settings["sources"]))
         self._arguments = arguments, named, settings
-        self._key = declared_key(function, self._declared, arguments, named, settings["options"])
+        arch = chosen_arch(settings.get("arch"))
+        self._key = declared_key(function, self._declared, arguments, named, settings["options"], arch)
 
     @property
     def sources(self) -> Sources:

@@ -27,6 +27,7 @@ from cutepy.host.entry import VERSION
 from cutepy.host.inputs import compiler_digest, named_files, sources
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.runtime.packed import plain_number
+from cutepy.runtime.program import HOPPER
 
 OWN_SOURCES = ("cutepy.dsl", "cutepy.host", "cutepy.layouts", "cutepy.runtime")
 """Sources of cutepy that decide the code of any program."""
@@ -106,6 +107,7 @@ def declared_key(
     arguments: Sequence[object],
     named: Mapping[str, object],
     options: str,
+    arch: str = HOPPER,
 ) -> str:
     """Return the key of a program, a hash of files and values: SHA-256, in hexadecimal.
 
@@ -118,6 +120,7 @@ def declared_key(
     """
     parts = {
         "format": VERSION,
+        "arch": arch,
         "function": [function.name, [content(value) for value in function.arguments]],
         "arguments": [content(value) for value in arguments],
         "named": {name: content(value) for name, value in named.items()},

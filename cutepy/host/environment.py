@@ -47,7 +47,14 @@ VERIFY = Variable(
     "`1`: what is found by declared sources is traced as well, and it is an error if that gives another program.",
 )
 
-VARIABLES = (CUDA_HOME, CACHE, CACHE_DIR, CACHE_LIMIT, TUNED, VERIFY)
+ARCH = Variable(
+    "CUTE_DSL_ARCH",
+    "",
+    "The DSL's own: the architecture that kernels are compiled for, and the GPU that `simulate` stands for: `sm_90a` "
+    "(an H200, by default), `sm_100a` (a B200), `sm_103a` (a B300) or `sm_120a` (an RTX 5090).",
+)
+
+VARIABLES = (CUDA_HOME, CACHE, CACHE_DIR, CACHE_LIMIT, TUNED, VERIFY, ARCH)
 """All variables that cutepy reads."""
 
 

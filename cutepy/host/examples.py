@@ -17,6 +17,7 @@ from cutepy.host.specs import PointerSpec, TensorSpec
 from cutepy.runtime.packed import plain_number
 
 _SETTINGS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "arch": ((str, NoneType), 'a name such as "sm_100a", or None'),
     "options": ((str,), "the compiler's options in one string"),
     "cache": ((bool, NoneType), "True, False or None"),
     "sources": ((tuple, list), "a tuple of names of packages and paths"),

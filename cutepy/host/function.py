@@ -27,9 +27,10 @@ from cutepy.host.copies import HostCopies, is_host_array, mapped
 from cutepy.host.entry import Entry
 from cutepy.runtime.cuda import CudaError, CudaProgram
 from cutepy.runtime.device_tensors import as_tensor, inputs_kept, inputs_of, is_read_only
+from cutepy.runtime.devices import DEVICES, device
 from cutepy.runtime.execution import EXECUTION, Backend
 from cutepy.runtime.packed import plain_number
-from cutepy.runtime.program import ARCH, LaunchFacts, Program, ServedProgram
+from cutepy.runtime.program import LaunchFacts, Program, ServedProgram
 from cutepy.runtime.untraced import keep_untraced, untraced
 
 if TYPE_CHECKING:
@@ -38,22 +39,44 @@ if TYPE_CHECKING:
     from cutepy.host.inspection import Cost, Resources
     from cutepy.layouts.sm90 import SmemPlan
 
-_CAPABILITY = (9, 0)
-
 
 class WrongDeviceError(RuntimeError):
     """Error of a GPU that the kernels were not compiled for."""
 
+    @classmethod
+    def check(cls, what: str, arch: str, index: int) -> None:
+        """Raise unless a GPU of this machine has the compute capability of an architecture."""
+        import torch
+
+        if (found := torch.cuda.get_device_capability(index)) != DEVICES[arch].capability:
+            raise cls(
+                f"{_are_for(what, arch)}, and cuda:{index} ({torch.cuda.get_device_name(index)}) has compute "
+                f'capability {found[0]}.{found[1]}; on the CPU they run within cutepy.simulate(arch="{arch}")'
+            )
+
+    @classmethod
+    def check_simulated(cls, what: str, arch: str) -> None:
+        """Raise unless the simulated GPU is of an architecture."""
+        if (gpu := device()).arch != arch:
+            raise cls(
+                f"{_are_for(what, arch)}, and the simulated GPU is an {gpu.name} ({gpu.arch}); they run within "
+                f'cutepy.simulate(arch="{arch}")'
+            )
+
+
+def _are_for(what: str, arch: str) -> str:
+    return f"{what} are for {DEVICES[arch].family} ({arch})"
+
 
 class WrongEntryError(RuntimeError):
-    """Error of a program for another architecture than this machine's GPU."""
+    """Error of a program for an architecture that this version of cutepy doesn't know."""
 
 
 def to_entry(program: Program, described: Sequence[Parameter], known: Mapping[str, Any]) -> Entry:
     """Convert a program to an entry, with further metadata."""
     metadata = {
         **known,
-        "arch": ARCH,
+        "arch": program.arch,
         "entry": program.entry,
         "parameters": [parameter.to_json() for parameter in described],
         "seconds": dict(program.seconds),
@@ -109,10 +132,10 @@ class Function:
             If it was compiled for another architecture.
         """
         known = entry.metadata
-        if known["arch"] != ARCH:
+        if known["arch"] not in DEVICES:
             raise WrongEntryError(
-                f"{known['function']} was compiled for {known['arch']}, and this version of cutepy runs {ARCH}; "
-                "remove the entry with `cutepy cache clear`"
+                f"{known['function']} was compiled for {known['arch']}, and this version of cutepy runs "
+                f"{', '.join(DEVICES)}; remove the entry with `cutepy cache clear`"
             )
         program = Program(
             entry.sections["object"],
@@ -122,6 +145,7 @@ class Function:
             entry.sections["cubin"],
             known["seconds"],
             tuple(map(LaunchFacts.from_json, known["launches"])),
+            arch=known["arch"],
         )
         listed = [parameter.to_json() for parameter in described]
         return cls(known["function"], program, described, {**known, "parameters": listed, "spent": dict(spent)})
@@ -272,11 +296,7 @@ class Function:
         self._require_cuda()
         with self._lock:
             index = torch.cuda.current_device() if index is None else index
-            if (found := torch.cuda.get_device_capability(index)) != _CAPABILITY:
-                raise WrongDeviceError(
-                    f"{self.__name__} was compiled for {self.metadata['arch']}, a GPU of compute capability 9.0 "
-                    f"(Hopper), and device {index} ({torch.cuda.get_device_name(index)}) has {found[0]}.{found[1]}"
-                )
+            WrongDeviceError.check(f"the kernels of {self.__name__}", self.program.arch, index)
             if self._cuda is None:
                 self._cuda = CudaProgram(self.program, index)
                 self._launch = self._guarded(self._cuda)
@@ -296,15 +316,16 @@ class Function:
         self._launch(*arguments)
 
     def _simulate(self, backend: Backend, arguments: tuple[Any, ...]) -> None:
-        inputs = inputs_of(leaves(arguments))
-        if inputs:
-            backend.synchronise(backend.current_stream())  # on a GPU they are copied, for which the host waits
+        passed = [*leaves(arguments)]
         given = mapped(_as_passed, arguments)
         arguments = self._convert(given)
-        if self._check is not None:
-            self._check(*given)
         if any(map(_is_without_memory, leaves(arguments))):
             self._refuse(arguments)
+        inputs = inputs_of(passed)
+        if inputs:
+            backend.synchronise(backend.current_stream())  # on a GPU they are copied, for which the host waits
+        if self._check is not None:
+            self._check(*given)
         for argument in leaves(given) if arguments is not given else ():
             if hasattr(argument, "__dlpack__"):  # also a tensor whose address alone is passed
                 backend.adopt(argument)
@@ -317,6 +338,7 @@ class Function:
             raise self._explained(error, arguments) from None
 
     def _ready_to_simulate(self) -> ServedProgram:
+        WrongDeviceError.check_simulated(f"the kernels of {self.__name__}", self.program.arch)
         with self._lock:
             if self._served is None:
                 self._served = ServedProgram(self.program)
@@ -471,9 +493,10 @@ def _is_without_memory(argument: Any) -> bool:  # noqa: ANN401
 
 def _as_passed(argument: Any) -> Any:  # noqa: ANN401
     """Convert a foreign object with DLPack to a torch tensor, and a foreign number to Python's."""
-    if (number := plain_number(argument)) is not None:
-        return number
-    return as_tensor(argument)
+    if hasattr(argument, "data_ptr"):
+        return argument
+    number = plain_number(argument)
+    return as_tensor(argument) if number is None else number
 
 
 def _require_gpu(parameters: Sequence[Parameter], arguments: Sequence[Any]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from cutepy.binaries.cubin import KernelResources, read_resources
 from cutepy.layouts.sm90.occupancy import Occupancy, occupancy
+from cutepy.runtime.devices import DEVICES
 from cutepy.runtime.program import LaunchFacts, Program
 from cutepy.runtime.residency import max_active_clusters
 
@@ -32,6 +34,10 @@ class Resources:
         Local memory a thread: spilled registers, and arrays that are indexed at run time.
     static_smem_bytes : int
         Shared memory that the kernel declares itself.
+    tmem_columns : int or None
+        Columns of tensor memory that a CTA allocates, of the 512 of an SM; 0 if it allocates none, None if the number
+        is computed, or there are several allocations. A CTA waits at its allocation while others of the SM hold
+        columns that it needs, which `occupancy` doesn't count.
     dynamic_smem_bytes : int or None
         Shared memory that it is launched with.
     block : (int, int, int) or None
@@ -57,6 +63,7 @@ class Resources:
     cluster: tuple[int, int, int] | None
     occupancy: Occupancy | None
     max_active_clusters: int | None
+    tmem_columns: int | None = 0
 
     @property
     def threads(self) -> int | None:
@@ -115,7 +122,8 @@ def _resources(program: Program, kernel: KernelResources) -> Resources:
     if block is not None and smem is not None:
         fits = occupancy(kernel.registers, math.prod(block), kernel.static_smem_bytes + smem)
         if facts.cluster is not None:
-            active = max_active_clusters(program.cubin, kernel.name, block, facts.cluster, smem)
+            capability = DEVICES[program.arch].capability
+            active = max_active_clusters(program.cubin, kernel.name, block, facts.cluster, smem, capability)
     return Resources(
         kernel.name,
         kernel.registers,
@@ -128,7 +136,36 @@ def _resources(program: Program, kernel: KernelResources) -> Resources:
         facts.cluster,
         fits,
         active,
+        tmem_columns(program.ptx, kernel.name),
     )
+
+
+_ALLOCATIONS = re.compile(r"tcgen05\.alloc\.\S+\s+\[[^]]+\],\s*([\w%]+)\s*;")
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)")
+
+
+def tmem_columns(ptx: str, kernel: str) -> int | None:
+    """Return the columns of tensor memory that a CTA of a kernel allocates: 0 without allocation, None if unknown.
+
+    Examples
+    --------
+    >>> tmem_columns(".entry k() { tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 128; }", "k")
+    128
+    """
+    if "tcgen05.alloc" not in ptx:
+        return 0
+    parts = _ENTRY.split(ptx)
+    body = dict(zip(parts[1::2], parts[2::2], strict=True)).get(kernel, "")
+    found = _ALLOCATIONS.findall(body)
+    if len(found) != 1:
+        return None if found else 0
+    (count,) = found
+    if not count.isdecimal():
+        written = re.findall(rf"\s(\S+)\s+{re.escape(count)},\s*(\w+)\s*;", body)
+        if len(written) != 1 or not written[0][0].startswith("mov.") or not written[0][1].isdecimal():
+            return None
+        count = written[0][1]
+    return int(count)
 
 
 def _agreed(launches: list[LaunchFacts]) -> LaunchFacts:

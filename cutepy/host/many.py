@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cutepy.host import compilation, environment, workers
+from cutepy.host.architecture import chosen_arch
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.progress import Board
@@ -29,6 +30,8 @@ class Variant:
         A `@cute.jit` function, or an object whose `__call__` is one; with `sources`, one to be imported.
     examples : tuple
         An example of each argument.
+    arch : str, optional
+        The architecture to compile for, as `cutepy.compile` takes it.
     options : str
         Options for the DSL's compiler.
     named : mapping
@@ -45,6 +48,7 @@ class Variant:
     named: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
     sources: tuple[str | Path, ...] = ()
+    arch: str | None = None
 
     def __str__(self) -> str:
         if self.name:
@@ -186,6 +190,7 @@ class _Many:
             self._results[index] = compilation.compile(
                 variant.function,
                 *variant.examples,
+                arch=variant.arch,
                 options=variant.options,
                 sources=variant.sources,
                 **variant.named,
@@ -218,7 +223,8 @@ class _Many:
 
 
 def _settled(variant: Variant) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
-    return variant.examples, dict(variant.named), {"options": variant.options, "sources": variant.sources}
+    settings = {"arch": variant.arch, "options": variant.options, "sources": variant.sources}
+    return variant.examples, dict(variant.named), settings
 
 
 def _task(variant: Variant) -> bytes:
@@ -247,7 +253,7 @@ def _task(variant: Variant) -> bytes:
                 f"{what} must be such that it can be sent to the processes that compile (pickle), and is not: {error}; "
                 "define it at the top level of a module, or call compile_many with processes=1"
             ) from error
-    return pickle.dumps((light.function, *_settled(light)))
+    return pickle.dumps((chosen_arch(), light.function, *_settled(light)))
 
 
 def _described(example: Any) -> Any:  # noqa: ANN401

@@ -158,12 +158,14 @@ def _compile(task: bytes) -> bytes:
     """Compile a task into the disk cache; return its error, pickled."""
     try:
         from cutepy.host.compilation import Call, compile
+        from cutepy.runtime.devices import DEVICES, simulating
 
-        function, arguments, named, settings = pickle.loads(task)
-        if settings["sources"]:
-            compile(function, *arguments, **named, **settings)
-        else:
-            Call(function, arguments, named, settings).compile(cached=True)
+        arch, function, arguments, named, settings = pickle.loads(task)
+        with simulating(DEVICES[arch]):  # as where the task is from, which decides where the settings don't
+            if settings["sources"]:
+                compile(function, *arguments, **named, **settings)
+            else:
+                Call(function, arguments, named, settings).compile(cached=True)
     except Exception as error:
         return _pickled(error, traceback.format_exc())
     return pickle.dumps(None)

@@ -1,4 +1,4 @@
-"""Executor of compiled functions: the GPU, or a backend that takes the launches of host code."""
+"""Executor of compiled functions: the GPU, or a backend, such as the simulator, that takes the launches."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cutepy.runtime.h200 import ATTRIBUTES
+from cutepy.runtime import devices
 from cutepy.runtime.host_abi import FUNCTIONS
 from cutepy.runtime.interrupts import Interrupts, interrupts_kept
 from cutepy.runtime.tensor_maps import encode_tiled, replace_address
@@ -237,9 +237,9 @@ class HostCalls:
         return 0
 
     def _cudaDeviceGetAttribute(self, value: int, attribute: int, device: int) -> int:
-        if attribute not in ATTRIBUTES:
+        if attribute not in devices.device().attributes:
             raise NotImplementedError(f"the host code asks for device attribute {attribute}, which is not served")
-        ctypes.c_int32.from_address(value).value = ATTRIBUTES[attribute]
+        ctypes.c_int32.from_address(value).value = devices.device().attributes[attribute]
         return INVALID_DEVICE if device else 0
 
     def _cudaGetDevice(self, device: int) -> int:

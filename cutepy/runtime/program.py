@@ -20,7 +20,8 @@ from cutepy.runtime.packed import PackedArguments, call
 if TYPE_CHECKING:
     from cutepy.layouts.sm90 import SmemPlan
 
-ARCH = "sm_90a"
+HOPPER = "sm_90a"
+"""Architecture that kernels are compiled for where nothing chooses one, and that those of cutepy are for."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class Program:
         What the host code says of its launches.
     plan : SmemPlan or None
         By which its kernels share memory, where that is known.
+    arch : str
+        That its kernels are compiled for, such as "sm_90a".
     """
 
     object: bytes = field(repr=False)
@@ -88,6 +91,7 @@ class Program:
     seconds: Mapping[str, float]
     launches: tuple[LaunchFacts, ...] = ()
     plan: SmemPlan | None = None
+    arch: str = HOPPER
 
 
 class ServedProgram:
@@ -121,10 +125,11 @@ class ServedProgram:
             self._run(backend, arguments)
 
     def _run(self, backend: Backend, arguments: Sequence[object]) -> None:
+        packed = PackedArguments(arguments)
         self._adopt(backend, arguments)
         self._error = ("", "")
         with self._host.calls.launching_on(backend):
-            code = call(self._host.address, PackedArguments(arguments))
+            code = call(self._host.address, packed)
         self._host.calls.check(0)
         kind, message = self._error
         if code:

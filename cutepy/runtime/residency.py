@@ -12,7 +12,6 @@ from cutepy.runtime.execution import EXECUTION
 
 _MAX_DYNAMIC_SMEM, _NON_PORTABLE_CLUSTER = 8, 14
 _CLUSTER_ATTRIBUTE = 4
-_HOPPER = (9, 0)
 
 _Dim3 = tuple[int, int, int]
 
@@ -36,8 +35,10 @@ class _Config(ctypes.Structure):
     )
 
 
-def max_active_clusters(cubin: bytes, kernel: str, block: _Dim3, cluster: _Dim3, smem_bytes: int) -> int | None:
-    """Return the number of clusters the current GPU holds at a time; None without a Hopper, or simulated.
+def max_active_clusters(
+    cubin: bytes, kernel: str, block: _Dim3, cluster: _Dim3, smem_bytes: int, capability: tuple[int, int] = (9, 0)
+) -> int | None:
+    """Return the number of clusters the current GPU holds at a time; None without such a GPU, or simulated.
 
     Parameters
     ----------
@@ -49,6 +50,8 @@ def max_active_clusters(cubin: bytes, kernel: str, block: _Dim3, cluster: _Dim3,
         Threads of a CTA, CTAs of a cluster.
     smem_bytes : int
         Dynamic shared memory of a CTA.
+    capability : (int, int)
+        Compute capability that the ELF image is for.
 
     Raises
     ------
@@ -59,7 +62,7 @@ def max_active_clusters(cubin: bytes, kernel: str, block: _Dim3, cluster: _Dim3,
         return None
     import torch
 
-    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != _HOPPER:
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != capability:
         return None
     check(runtime().cudaSetDevice(torch.cuda.current_device()), "making the device current")
     attribute = _Attribute(_CLUSTER_ATTRIBUTE, 0, (ctypes.c_uint32 * 16)(*cluster))

@@ -16,7 +16,8 @@ from typing import Any, get_args
 from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.layouts.sm90.arch import SWIZZLE_MODES
 from cutepy.layouts.sm90.tensor_map import MAX_RANK, Interleave, L2Promotion, OobFill
-from cutepy.layouts.sm90.tensor_map_bits import ALIGNMENT, IM2COL, SIZE_BYTES
+from cutepy.layouts.sm90.tensor_map_bits import ALIGNMENT, SIZE_BYTES
+from cutepy.runtime.devices import device
 
 # CUtensorMapDataType, CUtensorMapInterleave, CUtensorMapSwizzle and so on, each in the driver's order.
 TYPES = "u8 u16 u32 s32 u64 s64 f16 f32 f64 bf16 f32.ftz tf32 tf32.ftz".split()
@@ -56,7 +57,10 @@ def encode_tiled(
         If an argument is not one of its enumeration, or the target is misaligned.
     """
     tensor = _tensor("cuTensorMapEncodeTiled", target, dtype, rank, address, dims, strides, steps, modes)
-    made = TensorMap(**tensor, box=_array(ctypes.c_uint32, box, rank))
+    from cutepy.layouts.sm100.narrow_map import NARROW_TYPES, NarrowTensorMap  # a warm start does without
+
+    kind = NarrowTensorMap if tensor["dtype"] in NARROW_TYPES else TensorMap
+    made = kind(**tensor, box=_array(ctypes.c_uint32, box, rank))
     ctypes.memmove(target, to_bytes(made), SIZE_BYTES)
 
 
@@ -114,6 +118,8 @@ def _tensor(
     modes: Sequence[int],
 ) -> dict[str, Any]:
     """Return the tensor's parameters from the arguments of a call."""
+    from cutepy.layouts.sm100.narrow_map import NARROW_TYPES
+
     _check_target(call, target)
     if not 1 <= rank <= MAX_RANK:
         raise ValueError(f"{call}: the rank must be 1 to {MAX_RANK}, got {rank}")
@@ -125,7 +131,7 @@ def _tensor(
 
     interleave, swizzle, promotion, fill = modes
     return {
-        "dtype": named("data type", TYPES, dtype),
+        "dtype": named("data type", TYPES + [*NARROW_TYPES] * (device().capability >= (10, 0)), dtype),
         "dims": _array(ctypes.c_uint64, dims, rank),
         "strides_bytes": _array(ctypes.c_uint64, strides or 0, rank - 1),
         "global_address": address or 0,
@@ -156,7 +162,9 @@ def replace_address(target: int, address: int | None) -> None:
     words = (ctypes.c_uint64 * 8).from_address(target)
     replaced = [address or 0, *words[1:]]
     bits = sum(word << 64 * n for n, word in enumerate(replaced))
-    (Im2colTensorMap if IM2COL.read(bits) else TensorMap).decode(replaced)  # encoding checks the address, too
+    from cutepy.layouts.sm100.narrow_map import tensor_map_class
+
+    tensor_map_class(bits).decode(replaced)  # encoding checks the address, too
     words[0] = replaced[0]
 
 

@@ -24,7 +24,7 @@ CONFIG = GemmConfig(signature=HALF, tile_m=64, tile_n=32, tile_k=128)
 
 
 class Counting(Observer):
-    """What happened, in plain numbers."""
+    """An observer that counts a run's events in plain numbers."""
 
     def __init__(self):
         self.words = {"a": set(), "b": set()}
@@ -169,7 +169,7 @@ def test_text_fits_and_has_the_facts(run, width):
 
 
 class Page(HTMLParser):
-    """What a page loads, its definitions, and whether its elements are closed."""
+    """A parser of a page: the files that the page loads, its definitions, and the elements that it leaves open."""
 
     def __init__(self):
         super().__init__()

@@ -1,9 +1,14 @@
 """PTX without a launch: what is constant is told, by field of a descriptor; what isn't, is known at launch."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.anatomy import ExplainError, explain
+from cutepy.anatomy.sections import sections
+from cutepy.anatomy.words import UNKNOWN
+from cutepy.layouts.sm90 import TensorMap
 from tests.anatomy.kernels import HEAD, RING, line_of
 from tests.messages import refuses
 
@@ -144,3 +149,109 @@ def test_what_has_ptx_is_explained_by_its_name():
         __name__ = "mine"
 
     assert explain(Compiled(), assembler=False).source == "mine"
+
+
+SHARED_OPERANDS = {
+    "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 64;": ("store", (256,), 64),
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 64, [%r2];": ("load", (256,), 64),
+    "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r2], [%r1], 64, [%r2];": (
+        "to a peer",
+        (256,),
+        64,
+    ),
+    "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd1], [%r1], 64;": ("add", (256,), 64),
+    "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 [%r2], [%r1], %r3, [%r2];": (
+        "add",
+        (256,),
+        None,
+    ),
+    "cp.async.bulk.prefetch.L2.global [%rd1], 64;": ("prefetch", (), None),
+    "cp.async.bulk.prefetch.tensor.1d.L2.global [%rd1, {%r1}];": ("prefetch", (), None),
+    "cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%rd1, {%r3}], [%r1];": ("store", (256,), None),
+    "cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.bulk_group [%rd1, {%r3}], [%r1];": ("add", (256,), None),
+    "cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r3}], [%r2];": (
+        "load",
+        (256,),
+        None,
+    ),
+}
+
+
+def copy_of(statement):
+    """Explain a copy whose operand in this CTA's shared memory is at 256, and its mbarrier at 1024."""
+    text = f"""{HEAD}
+.visible .entry bulk(.param .u64 p, .param .u32 n) {{
+    .reg .b32 %r<4>; .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [p]; ld.param.u32 %r3, [n]; mov.u32 %r1, 256; mov.u32 %r2, 1024;
+    mbarrier.init.shared.b64 [%r2], 1;
+    {statement}
+    ret;
+}}
+"""
+    (kernel,) = explain(text, assembler=False).kernels
+    (copied,) = kernel.copies
+    return kernel, copied
+
+
+@pytest.mark.parametrize("statement", SHARED_OPERANDS)
+def test_a_copy_has_its_address_in_this_ctas_shared_memory(statement):
+    _, copied = copy_of(statement)
+    assert (copied.operation, copied.shared_addresses, copied.bytes) == SHARED_OPERANDS[statement]
+
+
+def facts_of(kernel, *copies):
+    """Return the entries of copies in the section on copies, and the facts of each by name."""
+    made = {section.title: section for section in sections(replace(kernel, copies=copies))}
+    entries = made["Asynchronous copies"].entries
+    return entries, [dict(entry.facts) for entry in entries]
+
+
+@pytest.mark.parametrize(
+    ("statement", "title", "facts"),
+    [
+        (
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 64, [%r2];",
+            "bulk load, plain bytes",
+            {"bytes": "64", "shared memory": "0x100", "counted at": "mbarrier {}"},
+        ),
+        (
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], %r3, [%r3];",
+            "bulk load, plain bytes",
+            {"bytes": UNKNOWN, "shared memory": "0x100", "counted at": UNKNOWN},
+        ),
+        (
+            "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r3], 64;",
+            "bulk store, plain bytes",
+            {"bytes": "64", "shared memory": UNKNOWN},
+        ),
+        ("cp.async.bulk.prefetch.L2.global [%rd1], 64;", "bulk prefetch, plain bytes", {}),
+        (
+            "cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%rd1, {%r3}], [%r1];",
+            "TMA store, tensor of rank 1",
+            {"tensor map": UNKNOWN, "shared memory": "0x100"},
+        ),
+    ],
+)
+def test_a_copy_is_described_by_facts_that_it_has(statement, title, facts):
+    kernel, copied = copy_of(statement)
+    (entry,), (told,) = facts_of(kernel, copied)
+    assert entry.title == title
+    assert told.pop("at")
+    assert told.pop("count") == "1 instruction"
+    names = [barrier.name for barrier in kernel.barriers]
+    assert told == {name: text.format(*names) for name, text in facts.items()}
+
+
+def test_boxes_of_one_form_are_drawn_once_and_in_full_on_the_page():
+    kernel, copied = copy_of("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%rd1, {%r3}], [%r1];")
+    boxes = [((64, 8), "SW128"), ((64, 8), "SW128"), ((64, 16), "SW128"), ((64, 8), "INTER")]
+    drawn = [
+        replace(copied, rank=2, issued=times, tensor_maps=(TensorMap("f16", (64, 64), (128,), box, swizzle=swizzle),))
+        for times, (box, swizzle) in enumerate(boxes)
+    ]
+    entries, told = facts_of(kernel, *drawn)
+    # Rows of 64 elements are drawn, however many a box has: the third is like the first.
+    assert [entry.picture is not None for entry in entries] == [True, False, False, True]
+    assert all(entry.large is not None for entry in entries)
+    counts = ["1 instruction, not reached", *(f"1 instruction, issued {n}" for n in ("1 time", "2 times", "3 times"))]
+    assert [facts["count"] for facts in told] == counts

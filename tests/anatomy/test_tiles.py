@@ -4,8 +4,8 @@ import re
 
 from hypothesis import given, strategies as st
 
-from cutepy.anatomy.mmas import with_descriptors
 from cutepy.anatomy.model import Copy, Operand, Site
+from cutepy.anatomy.operand_words import WGMMA
 from cutepy.anatomy.tiles import box_layout, box_picture, operand_pictures, tensor_picture, tile_layout
 from cutepy.anatomy.words import addresses, progression
 from cutepy.layouts import parse
@@ -46,7 +46,7 @@ def test_a_tile_is_where_the_hardware_reads_it(bits, major, kind, start, lbo, sb
     major = "K" if bits != 16 else major
     word = start | lbo << 16 | sbo << 32 | kind << 62
     k = 256 // bits
-    operand = with_descriptors(Operand("f16", bits, major, (extent, k), "shared memory"), (word,), complete=True)
+    operand = WGMMA.described(Operand("f16", bits, major, (extent, k), "shared memory"), (word,), complete=True)
     layout = parse(str(tile_layout(operand)))
     assert f"smem_ptr[{bits}b]({16 * start:#x})" in str(layout)
     for mn in {0, 1, 7, extent // 2, extent - 1}:
@@ -65,7 +65,7 @@ def inner(layout):
 
 def test_the_small_picture_shows_core_matrices():
     word = 64 | 1 << 16 | 64 << 32 | 1 << 62
-    operand = with_descriptors(Operand("f16", 16, "K", (64, 16), "shared memory"), (word,), complete=True)
+    operand = WGMMA.described(Operand("f16", 16, "K", (64, 16), "shared memory"), (word,), complete=True)
     small, large = operand_pictures(operand, "A")
     assert "0x400" in render_text(small)
     drawn = {(int(r), int(c)): int(text, 16) for (r, c), text in read_text(render_text(large)).items()}
@@ -75,7 +75,7 @@ def test_the_small_picture_shows_core_matrices():
 def test_no_tile_where_a_field_is_not_known_or_the_base_offset_is_not_0():
     unknown = Operand("f16", 16, "K", (64, 16), "shared memory")
     assert (tile_layout(unknown), operand_pictures(unknown, "A")) == (None, None)
-    shifted = with_descriptors(unknown, (1 << 49,), complete=True)
+    shifted = WGMMA.described(unknown, (1 << 49,), complete=True)
     assert (shifted.base_offset, tile_layout(shifted), operand_pictures(shifted, "A")) == (1, None, None)
 
 

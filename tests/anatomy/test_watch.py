@@ -1,4 +1,4 @@
-"""What is seen of hand-written kernels: who is at which barrier, and which bytes threads touch."""
+"""`watch` of hand-written kernels: warps at each barrier, and bytes that threads access."""
 
 import numpy as np
 import pytest

@@ -20,9 +20,8 @@ def described():
     more = aot.gemm_extension(
         dtypes=["float16"], tiles=[(64, 32)], c=True, bias=True, activations=["relu"], batch_modes=[0, 1]
     ).ops[0]
-    some = [
-        v for v in more.variants if v.label.split("_64x32")[0] in ("float16_kk_c_bias_relu", "float16_kk_batch1_bias")
-    ]
+    kinds = ("float16_kk_c_bias_relu", "float16_kk_batch1_bias")
+    some = [v for v in more.variants if v.label in [f"{kind}_64x32x128_cluster1x1" for kind in kinds]]
     gemm = dataclasses.replace(more, variants=[*plain.variants, *some])
     return aot.Extension(
         NAME, [*example.ops, counting(), gemm], version=example.version, description=example.description

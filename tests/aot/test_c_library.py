@@ -2,12 +2,14 @@
 
 import re
 import subprocess
+from dataclasses import replace
 
 import pytest
 
-from cutepy.aot.gemm_tiles import TILES
+from cutepy import aot
+from cutepy.aot.gemm_tiles import EXPORTED, config_of
 from cutepy.kernels.gemm import GemmSignature
-from tests.aot.building import call_in_python, cuda_headers, run
+from tests.aot.building import EXAMPLE, STAND_IN, build_c_library, call_in_python, cuda_headers, run
 
 pytestmark = [pytest.mark.integration, pytest.mark.dsl]
 
@@ -21,22 +23,23 @@ def printed(code, libraries, **environment):
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "tile_mn", "cluster_mn", "grid"),
+    ("m", "n", "choice", "grid"),
     [
-        (512, 256, (64, 32), (1, 1), (64, 1, 1)),
-        (8192, 8192, (128, 128), (2, 1), (132, 1, 1)),
-        (64, 131072, (128, 128), (1, 2), (66, 2, 1)),
+        (512, 256, EXPORTED[1], (32, 2, 1)),
+        (64, 64, EXPORTED[16], (2, 1, 8)),
+        (8192, 8192, EXPORTED[10], (66, 2, 1)),
+        (64, 131072, EXPORTED[1], (66, 2, 1)),
     ],
+    ids=str,
 )
-def test_a_gemm_is_launched_once_as_its_configuration_says(libraries, m, n, tile_mn, cluster_mn, grid):
-    (tile,) = [tile for tile in TILES if (tile.tile_m, tile.tile_n) == tile_mn]
-    config = tile.config(HALF, *cluster_mn)
+def test_a_gemm_is_launched_once_as_its_configuration_says(libraries, m, n, choice, grid):
+    config = config_of(choice, HALF)
     code = f"""
 a, b, d = C.tensor(({m}, 2048)), C.tensor(({n}, 2048)), C.tensor(({m}, {n}))
 print(repr(C.gemm(a, b, d)), C.count("launches"))
 print(C.last())
 """
-    expected = (grid, (config.threads, 1, 1), (*cluster_mn, 1), config.smem_bytes, 0x57, 0)
+    expected = (grid, (config.threads, 1, 1), config.cluster, config.smem_bytes, 0x57, 0)
     assert printed(code, libraries) == ["'' 1", str(expected)]
 
 
@@ -195,6 +198,16 @@ def test_a_device_that_is_no_hopper_is_refused_by_name(libraries):
     assert printed(code, libraries) == [expected, "''"]
 
 
+def test_a_library_for_blackwell_takes_a_blackwell_alone(driver, tmp_path):
+    described = replace(aot.load(f"{EXAMPLE}/my_export.py:EXTENSION"), arch="sm_100a")
+    aot.c(described, tmp_path / "c")
+    (tmp_path / "built").mkdir()
+    build_c_library(tmp_path / "c", "example_ops", STAND_IN, tmp_path / "built")
+    code = f"print({SCALE})\nC.set_driver(major=10)\nprint(repr({SCALE}))"
+    expected = "example_ops holds kernels for sm_100a (compute capability 10.0, Blackwell), and device 0 has 9.0"
+    assert printed(code, (driver, tmp_path / "built/libexample_ops.so")) == [expected, "''"]
+
+
 def test_a_driver_that_cannot_load_is_heard_and_tried_again(libraries):
     code = f"C.set_driver(fails_to_load=1)\nprint({GEMM})\nC.set_driver(fails_to_load=0)\nprint(repr({GEMM}))"
     expected = "loading the kernels of example_ops, which are for sm_90a: CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image"
@@ -205,7 +218,7 @@ def test_a_driver_that_cannot_load_is_heard_and_tried_again(libraries):
 
 @pytest.mark.parametrize(("version", "advice"), [(11080, True), (99010, False)])
 def test_a_driver_that_may_be_too_old_is_told(libraries, version, advice):
-    """What made the kernels is known by their PTX, as NVIDIA's table of versions says."""
+    """A kernel's PTX version names the CUDA release that compiled it, by NVIDIA's table of versions."""
     (line,) = printed(f"C.set_driver(fails_to_load=1, cuda_version={version})\nprint({GEMM})", libraries)
     told = re.search(r"; CUDA (\d+) made them \(PTX ISA (\d+)\.\d+\), and the driver is for CUDA ([\d.]+)(.*)", line)
     assert told is not None, line
@@ -269,7 +282,7 @@ def test_the_header_and_the_example_are_c_and_cpp(trees, tmp_path):
 
 def test_objects_hold_no_paths_of_this_machine(trees):
     objects = sorted((trees[1] / "objects").glob("*.o"))
-    assert len(objects) == 12
+    assert len(objects) == 13
     for path in objects:
         assert b"/cutepy/" not in path.read_bytes()
         assert b"my_kernels.py" not in path.read_bytes()

@@ -1,4 +1,4 @@
-"""Which kernel an exported library launches, where."""
+"""Dispatch of an exported library: the kernel and the stream of a launch."""
 
 import pytest
 

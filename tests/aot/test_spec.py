@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.aot.building import EXAMPLE
-from tests.messages import refuses
+from tests.messages import pins, refuses
 
 pytestmark = pytest.mark.dsl
 
@@ -65,7 +65,7 @@ def test_what_lies_beside_a_file_is_imported_and_replaces_no_other(tmp_path):
     (tmp_path / "random.py").write_text("raise AssertionError('in place of the library')")
     assert aot.load(f"{tmp_path}/copy_of_test_spec.py:EXTENSION").ops[0].variants[0].file == tmp_path / "my_kernels.py"
     assert sys.modules["random"] is random
-    with pytest.raises(aot.SpecError, match=r"random.py is not what `import random` gives, which is .*; rename"):
+    with refuses(aot.SpecError):
         aot.load(f"{tmp_path}/random.py:EXTENSION")
 
 
@@ -105,7 +105,7 @@ def test_the_command_line_says_what_a_description_is():
     assert re.search(ADVICE.format("foo"), " ".join(done.output.split()))
     assert not Path("/tmp/never").exists()
     done = CliRunner().invoke(app, ["export", "c", "my:SPEC", "-o", "/tmp/never", "--bias", "--tile", "64x32"])
-    assert "--bias, --tile are for gemm; my:SPEC says such things itself" in " ".join(done.output.split())
+    pins(done.output)
 
 
 def other(op, variant=None, **fields):

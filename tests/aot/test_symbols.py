@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import cutepy.aot
+from cutepy.aot import symbols
 from cutepy.aot.names import SpecError
 from cutepy.aot.symbols import of, trace
 from tests.aot.building import run
@@ -40,6 +41,9 @@ FUNCTIONS = [
     lambda m, n: 10 * clusters(m, n)[0] + clusters(m, n)[1],
     lambda m, n: math.inf if clusters(m, n) == (1, 2) else -1,
     lambda m: m if m else -math.inf,
+    lambda m, n: math.ceil(m / 7) * math.ceil(n) - math.ceil((m - n) / 3),
+    lambda m, n: symbols.minimum(m, 5) + symbols.maximum(n, m / 2) - symbols.minimum(2, 1.5),
+    lambda m: symbols.sixth(m / 4),
     lambda: True,
     of(("n", "m"), lambda m, n: m - 2 * n),
     halves,
@@ -53,8 +57,8 @@ NAMES = ("m", "n", "k", "sm_count")
 def helpers():
     """Read the functions that the written code calls."""
     source = (Path(cutepy.aot.__file__).parent / "templates/dispatch.h.jinja").read_text()
-    found = re.findall(r"^inline int64_t floor_\w+\(.*", source, re.MULTILINE)
-    assert len(found) == 2
+    found = re.findall(r"^inline (?:int64_t floor_|double sixth)\w*\(.*", source, re.MULTILINE)
+    assert len(found) == 4
     return found
 
 
@@ -67,6 +71,8 @@ def evaluated(folder, functions, rows, names):
     call = ", ".join(f"row[{n}]" for n in range(len(names)))
     prints = "\n".join(f'    printf("%.17g ", f{n}({call}));' for n in range(len(functions)))
     (folder / "x.cpp").write_text(f"""
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
@@ -92,6 +98,10 @@ def test_cpp_and_python_agree(tmp_path):
             assert got == float(function(**{name: known[name] for name in taken})), (number, row)
 
 
+def test_the_sixth_root_of_a_number():
+    assert symbols.sixth_root(64.0) == pytest.approx(2)
+
+
 def test_a_condition_that_was_decided_is_not_asked_again():
     assert trace(halves, {"m", "k"}).lines == ["if (k > 3) {", "  return 1 + m;", "}", "return 0;"]
 
@@ -112,7 +122,7 @@ def test_ways_that_do_the_same_are_one():
         lambda m: math.sqrt(m),
         lambda m: range(m),
         lambda m: {m: 1},
-        lambda m: math.ceil(m / 2),
+        lambda m: math.floor(m / 2),
         lambda m, n: sum(m > i for i in range(300) if n > i),
     ],
 )

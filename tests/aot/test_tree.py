@@ -1,4 +1,4 @@
-"""Where exports are written to, and what they leave alone."""
+"""Files of an export: the folder they are written to, and files of others that stay as they are."""
 
 import os
 from pathlib import Path

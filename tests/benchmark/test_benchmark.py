@@ -1,11 +1,14 @@
 """The benchmark protocol's arithmetic and reports; needs no GPU."""
 
 import json
+import sys
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, strategies as st
 
-from cutepy.benchmark import Protocol, Report, Row, buffer_sets, regressions
+from cutepy.benchmark import Protocol, Report, Row, buffer_sets, compare, protocol as protocol_module, regressions
 from tests.messages import refuses
 
 
@@ -16,6 +19,81 @@ def test_a_turn_uses_every_buffer_set_equally_often(estimate_us, sets):
     assert launches >= sets
     assert launches % sets == 0
     assert launches <= max(protocol.max_launches, sets, protocol.turn_us / estimate_us + sets)
+
+
+@pytest.mark.parametrize(
+    ("estimate_us", "sets", "launches"),
+    [(21.0, 3, 192), (20.0, 3, 198), (0.0, 3, 198), (1e6, 7, 7), (1.0, 300, 300)],
+)
+def test_a_turn_has_about_the_time_that_it_aims_at(estimate_us, sets, launches):
+    assert Protocol().launches(estimate_us, sets) == launches
+
+
+class Cuda:
+    """Stand-in for `torch.cuda`: only launches advance its clock, in microseconds; one replay is slow."""
+
+    SLOW = 6
+
+    def __init__(self):
+        self.now, self.captured, self.replays, self.launches = 0.0, None, [], []
+
+    def kernel(self, name, us):
+        def launch(index):
+            self.launches.append((name, index))
+            if self.captured is None:
+                self.now += us
+            else:
+                self.captured.append((name, us))
+
+        return launch
+
+    def Stream(self):
+        return SimpleNamespace(wait_stream=lambda _: None, synchronize=lambda: None)
+
+    def current_stream(self):
+        return None
+
+    def stream(self, _):
+        return nullcontext()
+
+    def synchronize(self):
+        pass
+
+    def CUDAGraph(self):
+        nodes = []
+
+        def replay():
+            self.replays.append(nodes[0][0])
+            self.now += sum(us for _, us in nodes) * (9 if len(self.replays) == self.SLOW else 1)
+
+        return SimpleNamespace(nodes=nodes, replay=replay)
+
+    @contextmanager
+    def graph(self, graph, stream):
+        self.captured = graph.nodes
+        yield
+        self.captured = None
+
+    def Event(self, enable_timing):
+        event = SimpleNamespace(synchronize=lambda: None)
+        event.record = lambda: setattr(event, "at", self.now)
+        event.elapsed_time = lambda end: (end.at - event.at) / 1e3
+        return event
+
+
+def test_contenders_take_turns_on_all_buffers_and_company_is_subtracted(monkeypatch):
+    cuda = Cuda()
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(protocol_module, "time", SimpleNamespace(perf_counter=lambda: cuda.now / 1e6))
+    contenders = {"a": cuda.kernel("a", 10.0), "b": cuda.kernel("b", 30.0)}
+    lengths = Protocol(rounds=3, turn_us=60.0)
+
+    found = compare(contenders, sets=3, protocol=lengths, company=cuda.kernel("company", 4.0))
+
+    assert cuda.replays == ["a", "b", "company", *["company", "a", "b"] * 3]
+    for name, us in (("a", 10.0), ("b", 30.0)):
+        assert (found[name].device_us, found[name].call_us) == (pytest.approx(us), pytest.approx(us))
+    assert [index for name, index in cuda.launches if name == "a"] == [0, 1, 2] * (2 + 2 + 3 * 2)
 
 
 @given(st.integers(1, 10**9))

@@ -1,4 +1,4 @@
-"""What a cubin says of its kernels."""
+"""Attributes that a cubin states of its kernels."""
 
 import re
 import struct

@@ -1,4 +1,4 @@
-"""Where registers spill: at the PTX's lines, in a loop, and in one with MMAs."""
+"""Spills at the PTX's lines: outside loops, in a loop, and in a loop with MMAs."""
 
 import pytest
 from hypothesis import given, strategies as st

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from cutepy.cli.app import app
 from cutepy.host.store import Entry, default_store, function_store
+from tests.messages import pins
 
 PTX = ".version 8.0\n.target sm_90a\nret;\n"
 METADATA = {
@@ -196,12 +197,10 @@ def test_what_is_kept_to_trace_sooner_goes_with_the_programs(three):
 def test_a_folder_in_the_place_of_a_program_is_told(three, folder):
     (folder / "x.program" / "work").mkdir(parents=True)
     told = cache("list").output.splitlines()[-1]
-    assert told.startswith("1 program cannot be read")
-    assert told.endswith("`cutepy cache prune` removes them: x.program")
+    pins(told)
     result = cache("clear", "--yes")
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: a compiled program must be a file, got a folder that is not empty; look ")
-    assert result.stderr.endswith(f"remove it: {folder / 'x.program'}\n")
+    pins(result.stderr)
     assert three.entries() == []
     (folder / "x.program" / "work").rmdir()
     assert cache("clear", "--yes").output == "removed 1 program\n"
@@ -283,6 +282,23 @@ def test_a_script_finds_what_was_warmed(tmp_path, folder):
     sys.modules.pop("beside")
 
 
+@pytest.mark.dsl
+@pytest.mark.integration
+def test_what_is_warmed_is_for_the_architecture(tmp_path, folder):
+    script = tmp_path / "kernels.py"
+    script.write_text(COMPILES_A_KERNEL)
+    (tmp_path / "beside.py").write_text("def value():\n    return 1\n")
+    for arch in ("sm_90a", "sm_100a"):
+        assert cache("warm", "--arch", arch, str(script), "1").output.splitlines()[0] == "[False]"
+        sys.modules.pop("beside")
+    assert {line.split()[2] for line in cache("list").output.splitlines()[1:3]} == {"sm_90a", "sm_100a"}
+    refused = cache("warm", "--arch", "sm_120", str(script))
+    assert (refused.exit_code, refused.output) == (
+        2,
+        "error: the architecture must be one of sm_90a, sm_100a, sm_103a, sm_120a, got 'sm_120'\n",
+    )
+
+
 def test_warm_counts_what_was_damaged_as_built(script, folder):
     cache("warm", str(script), "a")
     damaged = bytearray((folder / "a.program").read_bytes())
@@ -311,7 +327,7 @@ def test_warm_ends_as_the_script_does(tmp_path, leaves, code, told):
     (tmp_path / "leaves.py").write_text(f"import sys\n{leaves}\n")
     result = cache("warm", str(tmp_path / "leaves.py"))
     assert (result.exit_code, result.stderr) == (code, told)
-    assert result.stdout.startswith("0 programs built, 0 already there, in ")
+    pins(result.stdout)
 
 
 def test_what_a_script_raises_passes(tmp_path):
@@ -337,4 +353,4 @@ def test_the_environments_faults_are_told(monkeypatch, folder, three, command):
     (folder / "other" / "programs").chmod(0o777)
     result = cache(*command)
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: the cache folder must be")
+    pins(result.stderr)

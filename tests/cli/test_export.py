@@ -1,3 +1,5 @@
+import json
+import re
 import sys
 
 import pytest
@@ -5,6 +7,7 @@ from typer.testing import CliRunner
 
 from cutepy.cli.app import app
 from tests.aot.building import EXAMPLE
+from tests.messages import pins
 
 pytestmark = pytest.mark.dsl
 SPEC = f"{EXAMPLE}/my_export.py:EXTENSION"
@@ -23,16 +26,33 @@ def test_a_file_is_exported(form, file, tmp_path):
     assert (tmp_path / "out" / file).is_file()
     again = invoke(form, SPEC, "-o", tmp_path / "out")
     assert (again.exit_code, again.stdout) == (2, "")
-    assert "holds an earlier export; replace that with --force" in again.stderr
+    pins(again.stderr)
     assert "overwrite" not in again.stderr
     assert invoke(form, SPEC, "-o", tmp_path / "out", "--force").exit_code == 0
 
 
+@pytest.mark.parametrize(("form", "folder"), [("extension", "csrc"), ("c", "src")])
+def test_a_file_is_exported_for_blackwell(form, folder, tmp_path):
+    result = invoke(form, SPEC, "-o", tmp_path / "out", "--arch", "sm_103a")
+    assert result.exit_code == 0, result.output
+    out = tmp_path / "out"
+    assert json.loads((out / "objects/kernels.json").read_text())["arch"] == "sm_103a"
+    runtime = (out / folder / "runtime.cpp").read_text()
+    assert "kernels for sm_103a (compute capability 10.3, Blackwell), and device" in runtime
+    assert "major == 10 && minor == 3" in runtime
+    for image in (out / "objects").glob("*.o"):
+        assert b"sm_103a" in image.read_bytes()
+        assert b"sm_90a" not in image.read_bytes()
+    for file in out.rglob("*"):
+        if file.is_file() and file.suffix != ".o":
+            assert not {"Hopper", "90a", "(9, 0)"} & set(re.findall(r"Hopper|90a|\(9, 0\)", file.read_text())), file
+
+
 def test_the_gemm_is_exported_with_options(tmp_path):
-    options = ("--name", "tiny", "--dtype", "bfloat16", "--out-dtype", "float32", "--majors", "mn", "--tile", "64x32")
+    options = ("--name", "tiny", "--dtype", "bfloat16", "--out-dtype", "float32", "--majors", "mn", "--tile", "64x112")
     result = invoke("extension", "gemm", "-o", tmp_path / "out", *options)
     assert result.exit_code == 0, result.output
-    assert result.stderr == "1 of 1: tiny_gemm_bfloat16_mn_64x32_cluster1x1\n"
+    assert result.stderr == "1 of 1: tiny_gemm_bfloat16_mn_64x112x64_cluster1x2_split2\n"
     readme = (tmp_path / "out/README.md").read_text()
     assert "d: float32 (m, n):(d_pitch, 1), n and d_pitch multiples of 4" in readme
     assert "Compute D = A B^T, fp32 inside" in readme
@@ -55,6 +75,11 @@ def test_the_gemm_is_exported_with_options(tmp_path):
             "gemm: labels of variants must differ, got float16_kk",
         ),
         (("extension", "gemm", "--majors", "xy"), "majors must be kk, kn, mk or mn, got 'xy'"),
+        (("c", "gemm", "--arch", "sm_100a"), "gemm is for Hopper (sm_90a), got --arch sm_100a; export a cutepy.aot"),
+        (
+            ("c", SPEC, "--arch", "sm_100"),
+            "example_ops: the architecture must be one of sm_90a, sm_100a, sm_103a, sm_120a, got",
+        ),
     ],
 )
 def test_what_cannot_be_exported_is_refused(arguments, message, tmp_path):

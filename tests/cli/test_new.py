@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from cutepy.cli.app import app
 from cutepy.cli.new import FAMILIES, TORCH_NAMESPACES, write_kernel
-from tests.messages import refuses
+from tests.messages import pins, refuses
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,7 +104,11 @@ def test_the_replacements_on_the_page_make_a_kernel_with_a_in_registers(tmp_path
 def test_it_is_exported(family, monkeypatch):
     (like, folder), arguments = (
         family,
-        {"gemm": "a, Tensor b, Tensor bias", "attention": "q, Tensor k, Tensor v, float scale"},
+        {
+            "gemm": "a, Tensor b, Tensor bias",
+            "attention": "q, Tensor k, Tensor v, float scale",
+            "blackwell": "a, Tensor b",
+        },
     )
     name = f"my_{like}"
     monkeypatch.chdir(folder)
@@ -127,26 +131,21 @@ def test_another_family_is_refused(tmp_path):
 def test_a_name_that_python_lacks_is_refused(name, tmp_path):
     result = invoke(name, "--folder", tmp_path)
     assert result.exit_code != 0
-    assert f"NAME must be a Python identifier in ASCII, as fused_relu, got {name!r}" in " ".join(result.output.split())
+    pins(result.output)
     assert list(tmp_path.iterdir()) == []
 
 
 IMPORTED = "torch", "cutepy", "cutlass", "json", "sys", "typer"
 USED = "cute", "sm90", "reference", "a", "bias", "PLAN"
-REFUSED = {
-    **dict.fromkeys(("range", "print", "ValueError"), "be a builtin's"),
-    **dict.fromkeys(IMPORTED, "be a module's that can be imported"),
-    **dict.fromkeys(("aten", "prim", "prims", "quantized"), "be a namespace of torch's operations"),
-    **dict.fromkeys(USED, "be one that the files use themselves"),
-    **dict.fromkeys(("test_relu", "testing", "Tests"), "begin with test"),
-}
+BUILTIN, NAMESPACES = ("range", "print", "ValueError"), ("aten", "prim", "prims", "quantized")
+TESTS = "test_relu", "testing", "Tests"
 
 
-@pytest.mark.parametrize(("name", "why"), REFUSED.items())
-def test_a_name_that_means_something_else_is_refused(name, why, tmp_path):
+@pytest.mark.parametrize("name", [*BUILTIN, *IMPORTED, *NAMESPACES, *USED, *TESTS])
+def test_a_name_that_means_something_else_is_refused(name, tmp_path):
     result = invoke(name, "--folder", tmp_path)
     assert result.exit_code != 0
-    assert f"NAME must not {why}" in " ".join(result.output.split())
+    pins(result.output)
     assert f"got {name!r}; use " in " ".join(result.output.split())
     assert list(tmp_path.iterdir()) == []
 
@@ -154,7 +153,7 @@ def test_a_name_that_means_something_else_is_refused(name, why, tmp_path):
 def test_a_name_longer_than_files_have_is_refused(tmp_path):
     result = invoke("x" * 101, "--folder", tmp_path)
     assert result.exit_code != 0
-    assert "NAME must have 100 characters at most, got 101" in " ".join(result.output.split())
+    pins(result.output)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -186,14 +185,14 @@ def test_a_folder_of_its_name_would_come_before_it(tmp_path):
     (tmp_path / "fused_relu").mkdir()
     result = invoke("fused_relu", "--folder", tmp_path)
     assert result.exit_code != 0
-    assert "fused_relu exists" in " ".join(result.output.split())
+    pins(result.output)
 
 
 def test_nothing_is_overwritten(written):
     (written / "test_fused_relu.py").unlink()
     result = invoke("fused_relu", "--folder", written)
     assert result.exit_code != 0
-    assert "fused_relu.py exists" in " ".join(result.output.split())
+    pins(result.output)
     assert not (written / "test_fused_relu.py").exists()
 
 

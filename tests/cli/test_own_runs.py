@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import signal
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cutepy.cli.app import app
+from tests.messages import pins
 
 pytest.importorskip("torch")
 pytest.importorskip("cutlass")
@@ -79,7 +81,7 @@ def test_schedules_are_played_in_own_runs(run, form):
     (played,) = json.loads(result.stdout)["schedules"]
     assert played["seeds"] == {"first": 3, "last": 10}
     assert result.exit_code == 1
-    assert "simulated 1 launches of 1 kernels" in result.stderr
+    pins(result.stderr)
     assert "end with another result" not in result.stderr  # the report is on standard output, once
 
 
@@ -110,14 +112,14 @@ def test_chosen_ctas_are_chosen_in_own_runs(run, command, form):
     result = run(command, "tickets(4)", form, "--ctas", "0 -1")
     assert "ended [8, " in result.stdout  # of two CTAs, whose tickets race
     assert result.exit_code == (command == "sanitize")
-    assert "simulated 1 launches of 1 kernels" in result.stderr
+    pins(result.stderr)
 
 
 @pytest.mark.parametrize("form", SOME)
 def test_own_runs_are_inspected(run, form):
     result = run("simulate", "tickets()", form, "--inspect")
     assert "  instructions_atomic 4\n" in result.stderr
-    assert "bank conflicts: none" in result.stderr
+    pins(result.stderr)
 
 
 @pytest.mark.parametrize("form", SOME)
@@ -127,7 +129,7 @@ def test_the_policy_is_that_of_own_runs(run, form):
     assert "ended [4, 0, 1, 2, 3]" not in result.stdout  # the order without a policy
     result = run("simulate", "tickets()", form, "--policy", "hold:1,cta=0.0.0,warp=9")
     assert result.exit_code == 2
-    assert "policy must name what a launch has" in result.stderr
+    pins(result.stderr)
     assert "ended [4, " in result.stdout
 
 
@@ -145,8 +147,8 @@ def test_own_observers_see_the_launches_too(run):
         "        print('seen', launch.kernel)\nwith cutepy.simulate(observers=[Seen()]):\n    {launch}"
     )
     result = run("explain", "tickets()", form, "--no-ptxas")
-    assert "Kernel tickets" in result.stdout
-    assert "seen tickets" in result.stderr
+    pins(result.stdout)
+    pins(result.stderr)
 
 
 @pytest.mark.parametrize(
@@ -165,10 +167,7 @@ def test_the_stated_stands_and_is_told(run, stated, options, exit_code):
     told = [line for line in result.stderr.splitlines() if line.startswith("cutepy: own.py:")]
     (line,) = (line for line in told if f"simulate({name}={value}" in line and "overrides" in line)
     assert line.partition("overrides ")[2].startswith(f"{name}=")
-    if "schedules=2" in stated:
-        assert "2 schedules, seeds 1 to 2" in result.stderr
-    if "sanitize" in stated:
-        assert "1 launches were not sanitized" in result.stderr
+    pins(result.stderr)
 
 
 def test_the_same_value_stated_is_not_told(run):
@@ -181,7 +180,7 @@ def test_a_script_goes_on_after_a_hazard_that_it_did_not_ask_for(run):
     """Launches after the first with a hazard are watched, and so are those in forked processes told of."""
     result = run("sanitize", "race()", "with cutepy.simulate():\n    {launch}\nwith cutepy.simulate():\n    tickets()")
     assert result.exit_code == 1
-    assert "simulated 2 launches of 2 kernels" in result.stderr
+    pins(result.stderr)
 
 
 FORK = """
@@ -235,7 +234,7 @@ def test_triton_kernels_of_own_runs(tmp_path, monkeypatch):
     result = CliRunner().invoke(app, ["simulate", "--ctas", "1", str(script)])
     assert "tensor(256.)" in result.stdout
     result = CliRunner().invoke(app, ["explain", "--no-ptxas", str(script)])
-    assert "Kernel add" in result.stdout
+    pins(result.stdout)
 
 
 TESTS = (
@@ -344,10 +343,14 @@ def test_what_is_no_limit_is_refused(tmp_path, arguments):
 @pytest.mark.parametrize("command", ["simulate", "sanitize", "explain"])
 def test_ctrl_c_says_where_the_lanes_were(tmp_path, command):
     script = tmp_path / "own.py"
-    press = "import signal\nsignal.setitimer(signal.ITIMER_REAL, 0.3)\n"
+    # On a busy machine the first may come before the launch, where nothing is to be told of lanes.
+    press = "import signal\nsignal.setitimer(signal.ITIMER_REAL, 0.3, 10)\n"
     handler = "signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))\n"
     script.write_text(ENDLESS + press + handler + "with cutepy.simulate():\n    endless()\n")
-    result = CliRunner().invoke(app, [command, str(script)])
+    try:
+        result = CliRunner().invoke(app, [command, str(script)])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     assert "endless was stopped; its lanes were" in result.stderr
     assert "threads 0-63 of CTA (0, 0, 0)" in result.stderr
     assert result.exit_code == {"simulate": 130, "sanitize": 2, "explain": 130}[command]
@@ -359,7 +362,8 @@ def test_after_ctrl_c_nothing_is_replayed(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Report, "played", lambda report: pytest.fail("it is replayed"))
     script = tmp_path / "own.py"
-    press = "import signal\nsignal.setitimer(signal.ITIMER_REAL, 0.3)\n"
+    # On a busy machine the first may come before the launch, where nothing is to be told of lanes.
+    press = "import signal\nsignal.setitimer(signal.ITIMER_REAL, 0.3, 10)\n"
     handler = "signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))\n"
     script.write_text(ENDLESS + press + handler + "with cutepy.simulate():\n    endless()\n")
     result = CliRunner().invoke(app, ["sanitize", "--replay", str(script)])
@@ -394,5 +398,5 @@ def test_ctas_that_no_grid_has_end_without_a_traceback(tmp_path, command):
     script.write_text(TWO_RUNS.replace("RUNS", "1"))
     done = CliRunner().invoke(app, [command, "--ctas", "9", str(script)])
     assert done.exit_code in (1, 2)
-    assert "error: k: ctas names CTA (9,), which the grid (4, 1, 1) does not have" in done.output
+    pins(done.output)
     assert "Traceback" not in done.output

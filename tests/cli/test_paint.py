@@ -1,4 +1,4 @@
-"""How drawings are painted on terminals with few colours."""
+"""Drawings on terminals with few colours."""
 
 import io
 

@@ -10,6 +10,7 @@ from cutepy.layouts import parse
 from cutepy.layouts.render import picture_of
 from tests.layouts.notation import prints
 from tests.layouts.render.readers import read_text
+from tests.messages import pins
 
 WIDTHS = pytest.mark.parametrize("width", [80, 140])
 
@@ -71,18 +72,16 @@ gD: tensor<ptr<f16, gmem> o (?{div=8},?):(?{i64 div=8},1)>
     assert "\x1b" not in result.output
     parts = sections(result.output)
     assert list(parts) == ["line 1, sA:", "line 2, gC:", "line 6, gD:", "skipped lines 3-4, a table of values"]
-    assert "16-bit elements in smem at 0x400" in parts["line 1, sA:"]
-    assert "Sw<3,4,3> acts on byte addresses" in parts["line 1, sA:"]
+    pins("\n".join(parts["line 1, sA:"].splitlines()[:4]))
     assert read_text(parts["line 2, gC:"])["1", "3"] == "7"
-    assert "skipped line 5, no value in it: kernel took" in result.output
+    pins("\n".join(line for line in result.output.splitlines() if line.startswith("skipped")))
 
 
 def test_what_a_text_leaves_open_and_its_values():
     text = "gD: tensor<ptr<f16, gmem> o (?{div=8},4):(?{i64},1)>"
     result = invoke("parse", text)
     assert result.exit_code == 0
-    assert "1. ?{div=8}, extent of mode 0: 32 bits, a multiple of 8" in result.output
-    assert "2. ?{i64}, stride of mode 0: 64 bits" in result.output
+    pins(result.output)
     assert result.output.splitlines()[-1] == "--set 8,8"
     for command in ("parse", "show"):
         given = invoke(command, text, "--set", "8,5")
@@ -153,16 +152,16 @@ def test_what_can_be_read_is_shown_beside_what_can_not():
     result = invoke("parse", "a: (2,2):(1,2)\nb: (4,8):(8,x)")
     assert result.exit_code == 2
     assert "line 1, a:" in result.stdout
-    assert result.stderr.startswith("error: expected an integer")
+    pins(result.stderr)
 
 
 def test_what_does_not_fit_together_is_told():
     result = invoke("parse", prints.CPP_LDMATRIX_A.replace("(_32,_8):(_8,_1)", "_32:_8"))
     assert result.exit_code == 2
-    assert "ValLayoutSrc must be a layout of rank 2, got 32:8" in result.stderr
+    pins(result.stderr)
     result = invoke("parse", "Sw<3,4,3> o smem_ptr[16b](unset) o (8,64):(64,1)", "--bits", "8")
     assert result.exit_code == 2
-    assert "the pointer is to 16-bit elements, not 8-bit" in result.stderr
+    pins(result.stderr)
 
 
 def test_an_atom_is_drawn_as_show_draws_it():
@@ -221,7 +220,7 @@ def test_a_shape_that_lacks_or_does_not_fit_is_told(command):
         assert message in " ".join(refused.stderr.split())
     refused = invoke(command, "(4,8):(8,1)", "--shape", "4,8")
     assert refused.exit_code == 2
-    assert "nothing in the text takes one" in " ".join(refused.stderr.split())
+    pins(refused.stderr)
 
 
 @pytest.mark.parametrize("text", ["(4,8):(8,1) + 5", "(4,8):(8,1))"])
@@ -229,7 +228,7 @@ def test_what_would_change_a_layout_is_an_error(text):
     for command in ("parse", "show"):
         result = invoke(command, text)
         assert result.exit_code == 2
-        assert "this is no part of the value" in " ".join(result.stderr.split())
+        pins(result.stderr)
 
 
 def test_types_calls_and_reprs_are_drawn():

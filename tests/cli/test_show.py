@@ -88,7 +88,7 @@ def test_wrong_input_is_told(arguments, message):
 
 
 def on_a_terminal(environment):
-    """What the command writes to a terminal."""
+    """The text that the command writes to a terminal."""
     leader, follower = pty.openpty()
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "HOME") if name in os.environ}
     command = [sys.executable, "-m", "cutepy", "show", "(2,4):(4,1)", "--bits", "32"]

@@ -4,10 +4,12 @@ import pytest
 from typer.testing import CliRunner
 
 from cutepy.cli.app import app
+from cutepy.kernels.attention.tuned import Problem
 from cutepy.kernels.gemm import GemmSignature, tuned
-from cutepy.suites import gemm_tuning
+from cutepy.suites import attention_tuning, gemm_tuning
 from cutepy.suites.gemm_problems import GemmProblem
 from cutepy.tune.winners import Winner, folder, keep
+from tests.messages import pins
 
 HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
 
@@ -86,7 +88,7 @@ def test_what_can_not_be_tuned_is_refused(asked, given, message):
 def test_without_a_gpu_nothing_is_tuned():
     result = run("gemm", "512x512x512")
     assert result.exit_code == 2
-    assert "cutepy tune gemm needs a Hopper GPU" in result.output
+    pins(result.output)
 
 
 def test_winners_are_listed_and_cleared():
@@ -94,8 +96,72 @@ def test_winners_are_listed_and_cleared():
     keep("NVIDIA H200", tuned.NAME, [Winner(problem, tuned.default(problem), 5.0, 5.5, 100)])
     (folder("NVIDIA H200") / "gemm.0.heats").write_text("")
     listed = run("list").output
-    assert "1 tuned problem, in" in listed
+    pins(listed)
     assert "nvidia-h200" in listed
     assert "1.10" in listed
     assert run("clear").output == "removed 2 files\n"
-    assert run("list").output.startswith("0 tuned problems")
+    pins(run("list").output)
+
+
+@pytest.fixture
+def attention_asked(monkeypatch):
+    """Take what attention would be tuned."""
+    found = []
+
+    def take(problems, **options):
+        options.pop("note")("heats", 1, 2)
+        found.append((problems, options))
+        return 0
+
+    monkeypatch.setattr(attention_tuning, "run_tuning", take)
+    return found
+
+
+def test_problems_of_attention_are_taken_each_once(attention_asked):
+    given = "4x4096x16x128", "forward:4x4096x16x128", "backward:float16:1x512x32/8x64:causal"
+    assert run("attention", *given, "--again", "--candidates", "7").exit_code == 0
+    ((problems, options),) = attention_asked
+    assert problems == [
+        Problem("forward", "bfloat16", 4, 4096, 4096, 16, 16, 128, 128),
+        Problem("backward", "float16", 1, 512, 512, 32, 8, 64, 64, None, 0),
+    ]
+    assert options == {"most": 7, "resume": False}
+    written = [attention_tuning.text_of(problem) for problem in problems]
+    assert run("attention", *written).exit_code == 0
+    assert attention_asked[1][0] == problems
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((), "name a problem of attention, such as 4x4096x16x128:causal"),
+        (("4x4096x128",), "a problem of attention is written"),
+        (("sideways:forward:4x4096x16x128",), "a problem of attention is written"),
+        (("float32:4x4096x16x128",), "the type must be one of float16, bfloat16, float8_e4m3fn"),
+        (("backward:float8_e4m3fn:4x4096x16x128",), "float8_e4m3fn has no gradients"),
+        (("4x0x16x128",), "extents must be positive"),
+        (("4x64x16/5x128",), "the heads of q must be a multiple of those of k and v, got 16 and 5"),
+        (("4x64x16x72",), "rows must have a multiple of 16 elements up to 256, got 72"),
+    ],
+)
+def test_attention_that_can_not_be_tuned_is_refused(attention_asked, given, message):
+    result = run("attention", *given)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+    assert not attention_asked
+
+
+def test_candidates_are_listed_without_a_gpu(attention_asked):
+    result = run("attention", "backward:4x4096x16x128", "--dry", "--candidates", "3")
+    assert result.exit_code == 0
+    first, *lines = result.output.splitlines()
+    assert first == "backward:bfloat16:4x4096x16x128: 3 candidates"
+    assert lines[0] == "  tile_k=128 tile_q=80 stages=2 is_persistent=True (without tuning)"
+    assert 3 <= len(lines) <= 4
+    assert not attention_asked
+
+
+def test_without_a_gpu_no_attention_is_tuned():
+    result = run("attention", "4x64x16x64")
+    assert result.exit_code == 2
+    assert "cutepy tune attention needs a Hopper GPU" in result.output

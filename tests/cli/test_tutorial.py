@@ -27,7 +27,7 @@ TOPICS = (
     "Composition",
     "Swizzles",
     "GMMA",
-    "Who holds",
+    "Threads",
     "TMA",
     "pipeline",
     "your own kernel",

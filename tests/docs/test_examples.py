@@ -43,7 +43,7 @@ def run(page: str, name: str) -> tuple[doctest.TestResults, str]:
 
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch, tmp_path):
-    """What a page compiles is not left in the user's cache; a terminal is as wide as a page."""
+    """Kernels of a page are cached outside the user's cache; a terminal is as wide as a page."""
     monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "80")
 

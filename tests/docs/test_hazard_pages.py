@@ -21,6 +21,7 @@ from tests.docs.hazard_pages import (
     script,
     with_table,
 )
+from tests.messages import refuses
 
 pytestmark = [pytest.mark.integration, pytest.mark.dsl]
 
@@ -29,7 +30,7 @@ PAGES = pages()
 
 @pytest.fixture(autouse=True)
 def compiled_here(monkeypatch, tmp_path):
-    """What a page compiles is not left in the user's cache."""
+    """Kernels of a page are cached outside the user's cache."""
     pytest.importorskip("torch")
     pytest.importorskip("cutlass")
     monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path))
@@ -83,7 +84,7 @@ def test_an_excerpt_is_the_first_finding_of_its_kind():
 def test_a_change_that_does_not_fit_is_refused():
     page = "```python\n# x.py\na = 1\nb = 2\n```\n```diff\n-{}\n+a = 3\n```\n"
     assert mended(page.format("a = 1")) == "# x.py\na = 3\nb = 2\n"
-    with pytest.raises(AssertionError, match="must be once in the script"):
+    with refuses(AssertionError):
         mended(page.format("c = 1"))
 
 

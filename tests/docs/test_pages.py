@@ -1,4 +1,4 @@
-"""Form of the pages: their first sentence, their headings, links to the glossary, paths of the architecture."""
+"""Form of the pages: first sentences, headings, links to the glossary, paths of the architecture, names of blocks."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 INCLUDED = ("contributing", "changelog")
 PAGES = [path for path in sorted((ROOT / "docs").glob("**/*.md")) if path.stem not in (*INCLUDED, "README")]
-GUIDES = [path for path in PAGES if path.parent.name == "docs" and path.stem != "index"]
+GUIDES = [path for path in PAGES if path.parent.name == "docs"]
 PATH = re.compile(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`")
 
 
@@ -58,6 +58,17 @@ def test_the_architecture_names_files_that_exist():
     named = set(PATH.findall((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")))
     assert len(named) > 30
     assert [each for each in sorted(named) if not any(file.endswith(f"/{each}") for file in files)] == []
+
+
+BLOCKS = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "cutepy" / "device").glob("*.py")}
+del BLOCKS["mma"]  # pages name PTX's mma.sync
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_blocks_that_a_page_names_exist(path):
+    named = set(re.findall(r"`([a-z_]+)\.([A-Za-z_]+)[`(]", path.read_text(encoding="utf-8")))
+    blocks = {(module, block) for module, block in named if module in BLOCKS and block != "py"}
+    assert [each for each in sorted(blocks) if not re.search(rf"\b{each[1]}\b", BLOCKS[each[0]])] == []
 
 
 def test_the_architecture_has_each_room():

@@ -38,7 +38,7 @@ def test_the_readme_opens_with_a_picture():
 
 
 ILLUSTRATED = (
-    "banks", "from_cuda", "from_triton", "gemm", "hopper_smem", "hopper_tma", "hopper_wgmma", "index",
+    "banks", "blackwell", "from_cuda", "from_triton", "gemm", "hopper_smem", "hopper_tma", "hopper_wgmma", "index",
     "layout_algebra", "linear_layouts", "notation", "pycute", "questions", "show",
 )  # fmt: skip
 

@@ -180,7 +180,7 @@ def test_slices_are_read_as_the_whole():
 
 
 def test_partitions_are_the_dsls():
-    """What the DSL partitions a tensor into, thread by thread, is our partition of its layout."""
+    """Our partition of a layout equals the DSL's partition of the tensor, thread by thread."""
 
     def read():
         operation, element, options = COPIES["SM75_U32x4_LDSM_N"]()

@@ -1,4 +1,4 @@
-"""What stands in for memory and numbers while a function is traced."""
+"""Fakes of memory and numbers in a trace."""
 
 import pytest
 

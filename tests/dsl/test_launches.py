@@ -1,4 +1,4 @@
-"""What host code says of its launches is what it launches."""
+"""Launches recorded by host code equal the launches that it makes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What somebody put into the preprocessor is told by all that it goes by, or not at all."""
+"""Patches of the preprocessor are identified by all that they depend on, or refused."""
 
 import copy
 import subprocess

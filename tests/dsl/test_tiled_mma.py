@@ -62,3 +62,10 @@ def test_a_tiling_is_read_back_as_itself(types, majors, warpgroups, in_registers
 def test_what_it_can_not_hold_is_refused(tiling, majors):
     with cutepy.simulate(), refuses(ValueError):
         traced(lambda: to_tiled_mma(tiling, *majors))
+
+
+@pytest.mark.parametrize("arch", ["sm_100a", "sm_103a"])
+def test_wgmma_is_refused_in_code_for_blackwell(arch):
+    tiling = wgmma_tiling("float16", "float16", 64, 1)
+    with cutepy.simulate(arch=arch), refuses(ValueError):
+        traced(lambda: to_tiled_mma(tiling))

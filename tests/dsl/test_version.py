@@ -1,4 +1,4 @@
-"""What identifies the DSL: the distributions that it is made of, each of which may be replaced."""
+"""Version of the DSL: the distributions that make it up, each of which may be replaced."""
 
 import sys
 

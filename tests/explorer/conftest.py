@@ -1,4 +1,4 @@
-"""What the explorer's tests share: a client, and a saved run."""
+"""Fixtures of the explorer's tests: a client, and a saved run."""
 
 import pytest
 

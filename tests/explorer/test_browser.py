@@ -275,6 +275,26 @@ def test_an_atom_and_its_operands(page):
     page.wait(lambda: page.facts().get("thread") == "0")
 
 
+def test_a_tensor_core_mma_and_its_operands(page):
+    page.open("?view=umma&m=64&n=8")
+    assert page.facts("#umma-facts")["atom"] == "SM100_MMA_F16BF16_SS<half_t,half_t,float,64,8,K,K>"
+    assert page.facts("#umma-facts")["instruction descriptor"] == "0x04020010"
+    assert page.facts("#umma-partitions")["D in tensor memory"] == "((16,4),8):((65536,2097152),1), 8 columns"
+    assert page.cell(33, 5).text == "(17,5)"
+    assert page.one("#umma-fields").text.startswith("bits value meaning")
+    page.point_at(page.cell(33, 5))
+    page.wait(lambda: page.facts().get("lane") == "33")
+    page.unfold()
+    Select(page.labelled("Picture")).select_by_visible_text("sA")
+    page.wait(lambda: page.facts("#umma-facts") and page.one("#umma-picture .title").text.startswith("Sw<"))
+    assert {"start", "version", "LBO"} <= {row.text.split(" ")[0] for row in page.all("#umma-sA-fields tr")}
+    page.wait(page.idle)
+    page.point_at(page.cell(20, 17))
+    page.wait(lambda: page.facts().get("descriptor", "").startswith("tCrA[0,1] 0x4000"))
+    page.type("N of the atom", "13").send_keys(Keys.ENTER)
+    page.wait(lambda: "multiple of 8" in page.one("#umma-error").text)
+
+
 @EVERY_SIZE
 def test_scrubbing_through_a_run(page, saved_run):
     page.open("?view=run")
@@ -314,7 +334,7 @@ def test_everything_has_a_name(page):
         "!(x.labels?.length || x.getAttribute('aria-label') || x.textContent.trim())).map(x => x.outerHTML)"
     )
     assert unnamed == []
-    assert [tab.get_attribute("aria-selected") for tab in page.all("[role=tab]")] == ["true"] + ["false"] * 4
+    assert [tab.get_attribute("aria-selected") for tab in page.all("[role=tab]")] == ["true"] + ["false"] * 5
     page.one("#tab-layout").send_keys(Keys.ARROW_RIGHT)
     page.wait(lambda: page.one("#view-steps").is_displayed())
     assert page.driver.switch_to.active_element.get_attribute("id") == "tab-steps"
@@ -343,7 +363,7 @@ ON_A_TELEPHONE = pytest.mark.parametrize("page", ["telephone"], indirect=True)
 
 
 @ON_A_TELEPHONE
-@pytest.mark.parametrize("view", ["layout", "steps", "compare", "atom"])
+@pytest.mark.parametrize("view", ["layout", "steps", "compare", "atom", "umma"])
 def test_the_picture_begins_on_the_first_screen(page, view):
     page.open(f"?view={view}")
     assert page.one(f"#{view}-picture table").rect["y"] < 0.75 * page.one("#inspector").rect["y"]

@@ -1,4 +1,4 @@
-"""What `simulate` leaves behind: nothing."""
+"""`simulate` leaves no state behind."""
 
 import inspect
 import sys

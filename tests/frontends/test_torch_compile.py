@@ -31,7 +31,7 @@ ret;
 
 @pytest.fixture(scope="module")
 def copies():
-    """What copies a vector of 32, by the way it is launched."""
+    """Functions that copy a vector of 32, by the way of their launch."""
     spec = cutepy.TensorSpec("float32", (32,), align=4)
     compiled, module = cutepy.compile(structures.of_tensors, spec, spec), cutepy.load_ptx(PTX)
     return {

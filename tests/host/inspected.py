@@ -56,3 +56,20 @@ def wrong(source: cute.Tensor):
 def without_kernels(a: cute.Tensor, n: cutlass.Int32):
     """Launch nothing."""
     cute.printf("n is {}", n)
+
+
+@cute.kernel
+def _in_tmem(target: cute.Tensor, columns: cutlass.Int32):
+    held = SmemAllocator().allocate_array(cutlass.Int32)
+    cute.arch.alloc_tmem(columns, held)
+    cute.arch.relinquish_tmem_alloc_permit()
+    cute.arch.sync_threads()
+    base = cute.arch.retrieve_tmem_ptr(cutlass.Float32, 16, held)
+    target[cute.arch.thread_idx()[0]] = cutlass.Float32(1.0)
+    cute.arch.dealloc_tmem(base, columns)
+
+
+@cute.jit
+def in_tmem(target: cute.Tensor, columns):
+    """Allocate columns of tensor memory, and fill a vector of 32 with ones."""
+    _in_tmem(target, columns).launch(grid=(1, 1, 1), block=(32, 1, 1))

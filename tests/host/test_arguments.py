@@ -1,4 +1,4 @@
-"""What stands for a number at a call, and which parameters are streams."""
+"""Arguments of a call: objects that stand for numbers, and parameters that are streams."""
 
 import copy
 import inspect
@@ -252,7 +252,7 @@ def test_tuples_are_simulated():
 @pytest.mark.parametrize("number", [2**64 + 5, 2**63, -(2**63) - 1])
 def test_numbers_beyond_64_bits_are_refused(number):
     fill = cutepy.compile(kernels.fill, FIXED, 1, cache=False)
-    with cutepy.simulate(), pytest.raises(ValueError, match=rf"argument value: must be from .*, got {number}"):
+    with cutepy.simulate(), refuses(ValueError):
         fill(torch.zeros(32), number)
 
 
@@ -437,3 +437,30 @@ def test_a_gpu_is_named_in_each_form_of_torch_and_by_no_other():
     for form in (True, 1.0):
         with pytest.raises(TypeError):
             _cuda_index(form)
+
+
+@pytest.mark.parametrize(
+    ("spec", "stride", "advice"),
+    [
+        (TensorSpec("float16", ("m", "k")), 60, "pad k to a multiple of 8, and declare divisibility={'k': 8}"),
+        (TensorSpec("float16", ("m", "k"), strides=("lda", 1)), 68, "pad lda to a multiple of 8, and declare"),
+        (TensorSpec("float16", ("m", "k")), 124, ""),  # apart by choice
+        (TensorSpec("float16", ("m", "k"), strides=(60, 1)), 60, ""),
+        (TensorSpec("float16", ("m", 60)), 60, ""),
+    ],
+    ids=str,
+)
+def test_a_stride_that_tma_refuses_is_padded_by_the_extent_that_decides_it(spec, stride, advice):
+    text = f"argument a: stride 0 is {stride} elements, {2 * stride} bytes, and TMA needs a multiple of 16 bytes"
+    tensor = torch.empty_strided((4, 60), (stride, 1), dtype=torch.float16)
+    error = refused_for_tma(text, [Parameter("a", "tensor", spec)], [tensor])
+    assert str(error).removeprefix(text).removeprefix("; ").startswith(advice)
+    assert bool(advice) == (str(error) != text)
+
+
+def test_a_stride_that_is_too_long_for_tma_is_not_padded():
+    stride = 2**40
+    text = f"argument a: stride 0 is {stride} elements, {2 * stride} bytes, and TMA needs a multiple of 16 bytes"
+    tensor = torch.empty_strided((4, 64), (stride, 1), dtype=torch.float16, device="meta")
+    error = refused_for_tma(text, [Parameter("a", "tensor", TensorSpec("float16", ("m", "k")))], [tensor])
+    assert str(error) == text

@@ -250,7 +250,7 @@ def test_an_entry_for_another_architecture_is_refused():
     made = cutepy.compile(kernels.add, VECTOR, VECTOR, VECTOR, 1.0, cache=False)
     sections = {"object": made.program.object, "ptx": b"", "cubin": b""}
     with refuses(WrongEntryError):
-        Function.of_entry(Entry({**made.metadata, "arch": "sm_100a"}, sections), made.parameters, {})
+        Function.of_entry(Entry({**made.metadata, "arch": "sm_80a"}, sections), made.parameters, {})
 
 
 def test_a_kernel_is_no_host_function():
@@ -333,7 +333,7 @@ def test_a_plain_function_is_not_simulated_on_other_machines(monkeypatch):
 
 
 class Foreign:
-    """What another library's array looks like: it exports its memory, and little more."""
+    """An array of another library: it exports its memory, and little more."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -368,9 +368,9 @@ def test_rows_of_a_compact_matrix_may_be_apart():
     with cutepy.simulate():
         copy(x[:, :8], y)
         assert torch.equal(x[:, :8], y)
-        with pytest.raises(ArgumentError, match=r"argument y: dim 1 is 4, must equal n = 8"):
+        with refuses(ArgumentError):
             copy(x[:, :8], y[:, :4])
-        with pytest.raises(ValueError, match="divisible by 4"):
+        with refuses(ValueError):
             copy(torch.zeros(32, 10)[:, :8], y)
 
 

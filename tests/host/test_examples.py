@@ -101,7 +101,7 @@ def test_numbers_in_tuples_are_given_at_each_call():
         assert cutepy.compile(constants.total, VECTOR, same).cost().cached
         check_arguments("total", function.parameters, (torch.zeros(32), same))
     assert not cutepy.compile(constants.total, VECTOR, (1.0, (2.5,))).cost().cached
-    with pytest.raises(TypeError, match=r"argument numbers\[1\]\[0\] must be a number, got str"):
+    with refuses(TypeError):
         check_arguments("total", function.parameters, (torch.zeros(32), (1, ("x",))))
     with refuses(TypeError):
         check_arguments("total", function.parameters, (torch.zeros(32), (1,)))

@@ -1,4 +1,4 @@
-"""What `python -m tests.host.foreign` finds out by comparing the processes of a script."""
+"""Differences between a script's processes, as `python -m tests.host.foreign` finds them."""
 
 import pytest
 

@@ -14,7 +14,7 @@ from cutepy.host.entry import DamagedEntryError, Entry
 from cutepy.host.folder import CacheFolderError, Folder
 from cutepy.host.lock import exclusive
 from cutepy.host.store import CacheWarning, Store
-from tests.messages import refuses
+from tests.messages import pins, refuses
 from tests.processor_time import is_below
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +87,7 @@ def test_what_build_raises_passes_and_frees_the_key(store, folder):
 
 
 def test_an_os_error_of_build_is_not_taken_for_the_folders(store):
-    with pytest.raises(FileNotFoundError, match="nvdisasm"):
+    with refuses(FileNotFoundError):
         store.get_or_build(KEY, lambda: Path("nvdisasm").read_text())
 
 
@@ -380,7 +380,7 @@ def test_a_folder_that_cannot_be_written_is_read_and_warned_of_once(read_only, a
     assert store.get_or_build("another", build) == (ENTRY, True)  # a second warning would be an error
     (warning,) = caught
     assert str(read_only) in str(warning.message)
-    assert "set CUTEPY_CACHE_DIR to a folder that can be written, or CUTEPY_CACHE=off" in str(warning.message)
+    pins(str(warning.message))
 
 
 def test_an_entry_that_cannot_be_read_is_built(store, folder):
@@ -419,9 +419,7 @@ def test_a_full_disk_leaves_no_part_of_an_entry(folder):
     done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
-    assert first.startswith(
-        f"True 1 compiled programs cannot all be kept in {folder}, or read from it: [Errno 27] File too large"
-    )
+    pins(first)
     assert second == "True 1"
     assert files(folder) == ["small.program"]
 

@@ -146,7 +146,7 @@ def test_a_lock_excludes(tmp_path):
 
 
 def test_a_lock_excludes_while_free_ones_are_removed(tmp_path):
-    """Who waits on a file that is removed takes the next one, as everybody else does."""
+    """A process that waits on a lock file that is removed takes the next file."""
     inside, worst, removed = 0, 0, 0
     done = threading.Event()
 

@@ -176,7 +176,7 @@ def test_tensors_of_the_dsl(examples, wrong):
 
 
 def test_strides_of_a_tensor_of_the_dsl_keep_their_divisors():
-    """What depends on them, such as copies of 16 bytes, compiles as it does for the DSL."""
+    """Code that depends on the divisors, such as copies of 16 bytes, compiles as it does for the DSL."""
     x = torch.zeros(4, 32, 8)
     tensor = from_dlpack(x, assumed_align=16).mark_layout_dynamic(2).mark_compact_shape_dynamic(2, (0, 1, 2), 4)
     made = cutepy.compile(structures.of_rows, tensor)

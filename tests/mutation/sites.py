@@ -1,4 +1,4 @@
-"""Where a module can be mutated, and how: every single change that this tool knows, one at a time."""
+"""Mutation sites of a module: every single change that this tool knows, one at a time."""
 
 from __future__ import annotations
 

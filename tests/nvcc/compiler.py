@@ -14,8 +14,8 @@ from pathlib import Path
 import cutepy
 
 FOLDER = Path(__file__).parent
-_HOST = "-shared -Xcompiler -fPIC -cudart none -gencode arch=compute_90a,code=compute_90a -O1".split()
-_DEVICE = "-ptx -arch=sm_90a".split()
+_HOST = "-shared -Xcompiler -fPIC -cudart none -gencode arch=compute_{0},code=compute_{0} -O1"
+_DEVICE = "-ptx -arch=sm_{}"
 
 
 @cache
@@ -38,16 +38,16 @@ def cutlass() -> tuple[Path, Path]:
 
 
 @cache
-def compiled(source: str, kind: str = "ptx", *options: str) -> Path:
+def compiled(source: str, kind: str = "ptx", *options: str, arch: str = "sm_90a") -> Path:
     """Compile a source, once for the same text: to PTX, or to a shared library of its host code."""
     compiler = nvcc()
     path = FOLDER / source
-    text = path.read_bytes() + repr((kind, options, compiler)).encode()
+    mode = (_DEVICE if kind == "ptx" else _HOST).format(arch.removeprefix("sm_")).split()
+    text = path.read_bytes() + repr((mode, options, compiler)).encode()
     folder = Path(tempfile.gettempdir(), f"cutepy-nvcc-{os.getuid()}")
     folder.mkdir(exist_ok=True)
     made = folder / f"{path.stem}-{hashlib.sha256(text).hexdigest()[:16]}.{kind}"
     if not made.exists():
-        mode = _DEVICE if kind == "ptx" else _HOST
         partial = made.with_suffix(".part")
         command = [compiler, *mode, "-std=c++17", *options, str(path), "-o", str(partial)]
         subprocess.run(command, check=True, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""What device code may be made of."""
+"""Features of CUDA C++ in device code."""
 
 import numpy as np
 import torch

@@ -38,6 +38,7 @@ COMMANDS = (
     "bench grouped",
     "bench scaled",
     "bench fused",
+    "bench rows",
     "bench accuracy",
     "bench sim --no-large",
     "bench launch",

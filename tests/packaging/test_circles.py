@@ -23,28 +23,8 @@ def circle(imports):
     return None
 
 
-FOR_TYPE_CHECKERS = (
-    "sim.machine.events sim.machine.wait_sources",
-    "sim.machine.activity sim.machine.alignment sim.machine.group sim.machine.observer sim.machine.progress "
-    "sim.machine.shared_memory",
-    "sim.sanitize.certificate.any_rounds sim.sanitize.certificate.any_rounds.remainders "
-    "sim.sanitize.certificate.certificates",
-    "sim.sanitize.order.fences sim.sanitize.order.published sim.sanitize.order.wave",
-)
-"""Modules that need each other's names in annotations, and nothing else of each other."""
-
-
-def test_no_module_needs_itself_when_it_runs():
-    found = circle(imports_of("cutepy", exclude_type_checking_imports=True))
-    assert found is None, " imported by ".join(found)
-
-
 def test_no_module_needs_itself():
-    known = [{f"cutepy.{name}" for name in names.split()} for names in FOR_TYPE_CHECKERS]
-    imports = {
-        module: {each for each in needed if not any({module, each} <= group for group in known)}
-        for module, needed in imports_of("cutepy").items()
-    }
+    imports = imports_of("cutepy")
     assert len(imports) > 200
     assert (found := circle(imports)) is None, " imported by ".join(found)
 

@@ -18,6 +18,7 @@ NEEDS_THE_DSL = {
     "cutepy.kernels.gemm",
     "cutepy.kernels.gemv",
     "cutepy.kernels.grouped",
+    "cutepy.kernels.sm100",
     "cutepy.nn",
     "cutepy.ops",
 }
@@ -42,3 +43,9 @@ def test_help_tells_of_every_exported_name(module):
     told = pydoc.render_doc(public, renderer=pydoc.plaintext)
     untold = [name for name in public.__all__ if not re.search(rf"^    (class )?{name}\b", told, re.MULTILINE)]
     assert [name for name in untold if name != "__version__"] == []
+
+
+@pytest.mark.parametrize("name", ["cutepy.sim", "cutepy.sim.ptx"])
+def test_all_that_inner_packages_name_is_there(name):
+    package = importlib.import_module(name)
+    assert [one for one in package.__all__ if not hasattr(package, one)] == []

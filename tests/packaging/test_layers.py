@@ -54,7 +54,9 @@ def test_relative_and_standard_imports_are_allowed():
 
 
 @pytest.mark.parametrize(
-    "path", sources("cutepy/device/*.py", "cutepy/suites/*_kernels.py", *traced_kernels()), ids=name_of
+    "path",
+    sources("cutepy/device/*.py", "cutepy/device/sm100/*.py", "cutepy/suites/*_kernels.py", *traced_kernels()),
+    ids=name_of,
 )
 def test_traced_code_keeps_its_annotations(path):
     # The DSL reads annotations as values; the future import would hand it strings.
@@ -66,7 +68,8 @@ def test_traced_code_keeps_its_annotations(path):
 def test_mypy_leaves_out_the_traced_modules_only():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
     (left_out,) = [set(entry["module"]) for entry in settings["overrides"] if entry.get("ignore_errors")]
-    rooms = {path: f"cutepy.{path.parent.name}" for path in sources("cutepy/device/*.py", "cutepy/suites/*_kernels.py")}
+    traced_rooms = sources("cutepy/device/*.py", "cutepy/device/sm100/*.py", "cutepy/suites/*_kernels.py")
+    rooms = {path: name_of(path.parent).replace("/", ".") for path in traced_rooms}
     rooms |= dict.fromkeys(sources("kernels/*/*.py"), "cutepy.kernels.*")
     traced = {
         f"{room}.{path.stem}"

@@ -1,4 +1,4 @@
-"""What is asked of CUDA's driver, and said of one that is too old; with a driver that has no GPU."""
+"""Calls of CUDA's driver, and errors about an old driver; with a driver that has no GPU."""
 
 import ctypes
 import re

@@ -1,4 +1,4 @@
-"""What the driver is asked, to tell how many clusters a GPU holds; a driver that notes it stands in for CUDA's."""
+"""Occupancy queries of clusters, recorded by a driver that stands in for CUDA's."""
 
 import ctypes
 from types import SimpleNamespace

@@ -101,7 +101,7 @@ def signs(layout):
 
 
 def is_wrapped(t):
-    """Whether a mode is a tuple of one."""
+    """Return True if a mode is a tuple of one."""
     return isinstance(t, tuple) and (len(t) == 1 or any(map(is_wrapped, t)))
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import tiers
+
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +21,8 @@ def run(tmp_path):
 
     def run(text, *options, **settings):
         folder = tmp_path / "its"  # not "tests", whose modules the conftest imports
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
+        (folder / "conftest.py").unlink(missing_ok=True)
         (folder / "conftest.py").symlink_to(ROOT / "tests/conftest.py")
         (folder / "test_it.py").write_text(text)
         config = ("-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, "-p", "no:cacheprovider")
@@ -90,3 +93,45 @@ def test_it():
     assert ("1 passed" in output, status) == (True, pytest.ExitCode.TESTS_FAILED), output
     assert "its/test_it.py::test_it took 0 s" in output
     assert "all tests took 0 s" in output
+
+
+TIERS = """
+import pytest
+
+def test_quick(): ...
+
+@pytest.mark.parametrize("case", [0, 1])
+def test_costly(case):
+    sum(range(2_000_000))
+"""
+
+
+def test_a_costly_test_is_left_to_make_check(run, tmp_path):
+    """The list is written by one run, and read by the others."""
+    (tmp_path / "costly.txt").write_text("its/test_it.py::test_quick\nits/gone.py::test_gone\n")
+    text = f"from pathlib import Path\nfrom tests import tiers\ntiers.LIST = Path({str(tmp_path / 'costly.txt')!r})\n"
+    (tmp_path / "short.py").write_text(f"{text}tiers.COSTLY, tiers.ROOT = 0.02, Path({str(tmp_path)!r})")
+    path = os.pathsep.join((str(tmp_path), *sys.path))
+    plugins, environment = ("-p", "short", "-p", "tests.budget"), os.environ | {"PYTHONPATH": path}
+    status, output = run(TIERS, *plugins, "--note-costs", "-n", "1", env=environment)
+    assert status == 0, output
+    assert (tmp_path / "costly.txt").read_text() == "its/test_it.py::test_costly\n"
+    for tier, passed in (("not integration", 1), ("integration", 2)):
+        _, output = run(TIERS, *plugins, "-m", tier, env=environment)
+        assert f"{passed} passed" in output
+
+
+def test_costly_tests_are_there():
+    gone = [
+        name
+        for name in tiers.costly()
+        for file, _, function in [name.partition("::")]
+        if not (ROOT / file).exists() or f"def {function}(" not in (ROOT / file).read_text(encoding="utf-8")
+    ]
+    assert gone == [], "rename them in tests/costly.txt, or: make costs"
+
+
+def test_a_file_of_integration_tests_is_not_imported(run):
+    text = "import nothing_of_that_name\nimport pytest\npytestmark = pytest.mark.integration"
+    assert run(text, "-m", "integration")[0] == pytest.ExitCode.INTERRUPTED
+    assert run(text, "-m", "not integration")[0] == pytest.ExitCode.NO_TESTS_COLLECTED

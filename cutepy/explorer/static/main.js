@@ -5,7 +5,7 @@ import { draw, escaped, forget, list } from "./grid.js";
 import { RunView } from "./run.js";
 
 const $ = (id) => document.getElementById(id);
-const forms = Object.fromEntries(["layout", "steps", "compare", "atom"].map((view) => [view, $(`${view}-form`)]));
+const forms = Object.fromEntries(["layout", "steps", "compare", "atom", "umma"].map((view) => [view, $(`${view}-form`)]));
 const defaults = Object.fromEntries(Object.entries(forms).map(([view, form]) => [view, values(form)]));
 const views = [...document.querySelectorAll("[role=tab]")].map((tab) => tab.dataset.view);
 let current = null;
@@ -59,22 +59,41 @@ const shown = {
       () => smem && { expression: smem.layout, bits: smem.bits, address: smem.start_address });
     $("atom-operands").innerHTML = ["sA", "sB"].filter((name) => told[name]).map((name) => operand(name, told[name])).join("");
   },
+  umma(told, asked) {
+    const { word, fields } = told.instruction_descriptor;
+    list($("umma-facts"), [["atom", told.atom], ["PTX", told.ptx], ["instruction descriptor", word],
+      ["tensor memory", `${told.columns} columns, of an allocation of ${told.allocation}`],
+      ["shared memory", told.fits ? `${told.smem_bytes} bytes` : `does not fit: ${told.overrun}`]]);
+    list($("umma-partitions"), [...Object.entries(told.tensor_memory).map(([name, { layout, columns }]) =>
+      [`${name} in tensor memory`, `${layout}, ${columns} columns`]),
+      [told.load.ptx, `${told.load.layout}, ${told.load.registers} registers of ${told.load.columns} columns`]]);
+    const smem = told[asked.picture];
+    draw($("umma-picture"), told.picture.grids,
+      () => smem && { expression: smem.layout, bits: smem.bits, address: smem.start_address });
+    $("umma-operands").innerHTML = `<h2>Instruction descriptor ${escaped(word)}</h2>
+      <div class="scroll"><table class="plain" id="umma-fields" aria-label="Fields of the instruction descriptor">
+      ${row(["bits", "value", "meaning"], "th")}${fields.map(({ bits, value, meaning }) => row([bits, value, meaning])).join("")}
+      </table></div>${["sA", "sB"].filter((name) => told[name]).map((name) => operand(name, told[name], "umma-")).join("")}`;
+  },
 };
 
-function operand(name, told) {
-  const row = (cells, tag = "td") => `<tr>${cells.map((cell) => `<${tag}>${escaped(cell)}</${tag}>`).join("")}</tr>`;
+function row(cells, tag = "td") {
+  return `<tr>${cells.map((cell) => `<${tag}>${escaped(cell)}</${tag}>`).join("")}</tr>`;
+}
+
+function operand(name, told, of = "") {
   const fields = told.fields.map(({ field, bits, raw, meaning }) => row([field, bits, raw, meaning])).join("");
   const listed = told.descriptors.map((d) => row([d.coordinate, d.descriptor, `${d.start_address} (0x${d.start_address.toString(16)})`])).join("");
   const more = told.descriptor_count - told.descriptors.length;
-  return `<h2 id="${name}-heading">${name}</h2>
-    <p class="result" id="${name}-layout">${escaped(told.layout)}</p>
+  return `<h2 id="${of}${name}-heading">${name}</h2>
+    <p class="result" id="${of}${name}-layout">${escaped(told.layout)}</p>
     <p>${told.major}-major, ${told.bits} bits, ${told.bytes} bytes from ${told.start_address}; atom <code>${escaped(told.atom)}</code></p>
     <h3>Fields of its first descriptor</h3>
-    <div class="scroll"><table class="plain" id="${name}-fields" aria-label="Fields of the first descriptor of ${name}">
+    <div class="scroll"><table class="plain" id="${of}${name}-fields" aria-label="Fields of the first descriptor of ${name}">
     ${row(["field", "bits", "raw", "meaning"], "th")}${fields}</table></div>
     <details><summary>All ${told.descriptor_count} descriptors, and what the first means</summary>
     <p><code>${escaped(told.iterator)}</code></p>
-    <div class="scroll"><table class="plain" id="${name}-descriptors" aria-label="Descriptors of ${name}">
+    <div class="scroll"><table class="plain" id="${of}${name}-descriptors" aria-label="Descriptors of ${name}">
     ${row(["block MN, block K, stage", "descriptor", "start address"], "th")}${listed}</table></div>
     ${more ? `<p>and ${more} more</p>` : ""}<pre class="explanation">${escaped(told.explanation)}</pre></details>`;
 }

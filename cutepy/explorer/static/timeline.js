@@ -6,7 +6,7 @@ import { escaped } from "./grid.js";
 const WINDOW = 72;
 const LANE = 26;
 const LEFT = 150;
-const COLOURS = new Map(Object.entries({ barrier: 3, store: 2, write: 2, wgmma: 5, tma_load: 0, tma_store: 4, bulk_load: 0,
+const COLOURS = new Map(Object.entries({ barrier: 3, store: 2, write: 2, wgmma: 5, tcgen05: 5, tma_load: 0, tma_store: 4, bulk_load: 0,
   bulk_store: 4, cp_async: 6 }));
 
 export function ranges(numbers) {

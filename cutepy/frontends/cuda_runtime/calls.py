@@ -165,7 +165,7 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
         return name, loaded.ptx, loaded.library
 
     def do_cudaFuncGetAttributes(self, attributes: int, function: int) -> int:
-        """Say what the PTX says of a kernel, and what ptxas takes for it; without one, as many registers as can be."""
+        """Report a kernel's attributes: of its PTX, and its registers by ptxas; without ptxas, as many as can be."""
         if function not in self._kernels:
             return _NO_KERNEL
         kernel = self._described(function)

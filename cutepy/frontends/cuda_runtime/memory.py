@@ -9,7 +9,7 @@ import numpy as np
 from cutepy.frontends.backend import tell
 from cutepy.frontends.cuda_runtime.streams import put
 from cutepy.frontends.stream_state import issue
-from cutepy.runtime import h200
+from cutepy.runtime import devices
 from cutepy.sim.machine.host_events import Allocation, HostAccess, StreamEvent
 from cutepy.sim.machine.lanes import Array
 
@@ -143,8 +143,8 @@ class MemoryCalls:
 
     def do_cudaMemGetInfo(self, free: int, total: int) -> int:
         """Say how much there is."""
-        put(free, h200.TOTAL_BYTES - sum(data.nbytes for data in self._memory.values()))
-        return put(total, h200.TOTAL_BYTES)
+        put(free, devices.device().total_bytes - sum(data.nbytes for data in self._memory.values()))
+        return put(total, devices.device().total_bytes)
 
     def do_cudaDeviceGetDefaultMemPool(self, pool: int, device: int) -> int:
         """Give the only one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from cutepy.frontends.cuda_runtime.streams import put
-from cutepy.runtime import h200
+from cutepy.runtime import devices
 from cutepy.runtime.host_calls import INVALID_DEVICE
 
 _PROPERTIES = (
@@ -41,9 +41,11 @@ class _Properties(ctypes.Structure):
 def device_properties() -> bytes:
     """Return a `cudaDeviceProp` with what `torch.cuda.get_device_properties` says, and what attributes do."""
     found = _Properties()
-    of = h200.ATTRIBUTES
+    device = devices.device()
+    of = device.attributes
     values = {
-        "name": h200.NAME.encode(), "uuid": h200.UUID, "totalGlobalMem": h200.TOTAL_BYTES, "sharedMemPerBlock": of[8],
+        "name": device.name.encode(), "uuid": devices.UUID, "totalGlobalMem": device.total_bytes,
+        "sharedMemPerBlock": of[8],
         "regsPerBlock": of[12], "warpSize": of[10], "memPitch": of[11], "maxThreadsPerBlock": of[1],
         "totalConstMem": of[9], "major": of[75], "minor": of[76], "textureAlignment": of[14],
         "texturePitchAlignment": of[51], "multiProcessorCount": of[16], "integrated": of[18],
@@ -82,7 +84,7 @@ class DeviceCalls:
 
     def do_cudaDriverGetVersion(self, version: int) -> int:
         """Say which CUDA it is."""
-        return put(version, h200.DRIVER_VERSION, ctypes.c_int32)
+        return put(version, devices.DRIVER_VERSION, ctypes.c_int32)
 
     do_cudaRuntimeGetVersion = do_cudaDriverGetVersion
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from cutepy.frontends.backend import Simulator, tell_of_streams
+from cutepy.frontends.chosen_device import simulating_chosen
 from cutepy.frontends.dsl.execution import executing_on
 from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.observer import Observer
@@ -33,6 +34,7 @@ def simulate(
     limit_seconds: float | None = None,
     limit_instructions: int | None = None,
     strict: bool = False,
+    arch: str | None = None,
 ) -> Iterator[Run]:
     """Run every compiled CuTe DSL function on the CPU while the context is active.
 
@@ -85,6 +87,10 @@ def simulate(
     strict : bool
         Fail by advisories as by hazards: what costs time, what ptxas repairs, and what nothing comes of. Default: warn
         of them once, at the end.
+    arch : str, optional
+        The GPU that is simulated, and what the DSL compiles for: "sm_90a" (an H200), "sm_100a" (a B200), "sm_103a" (a
+        B300) or "sm_120a" (an RTX 5090). Default: that of the context around it, the DSL's variable CUTE_DSL_ARCH, or
+        "sm_90a".
 
     Yields
     ------
@@ -131,7 +137,7 @@ def simulate(
         strict=strict,
     )
     began = time.perf_counter()
-    with run.checked(), executing_on(Simulator(run)):
+    with simulating_chosen(arch), run.checked(), executing_on(Simulator(run)):
         run.loading_seconds = time.perf_counter() - began
         tell_of_streams(run)
         yield run

@@ -33,12 +33,12 @@ from cutepy.runtime.device_tensors import (
     is_tensor,
     remember_given,
 )
+from cutepy.runtime.devices import device
 from cutepy.runtime.execution import EXECUTION, Backend, compiles_for_gpu
 from cutepy.runtime.host_calls import RUNNING
 from cutepy.runtime.interrupts import interrupts_held, interrupts_let_through
 from cutepy.runtime.untraced import keep_untraced, untraced
 
-_ARCHITECTURE = "sm_90a"
 _FIRST_CALL = "_preprocess_and_replace_code"
 """The method of the DSL that a `@cute.jit` function calls first."""
 
@@ -66,7 +66,16 @@ def executing_on(backend: Backend, *, lends: bool = False) -> Iterator[None]:
     with EXECUTION.on(backend, lends=lends) as outermost, ExitStack() as stack:
         if outermost:
             _wrap_the_dsl(stack)
+        _compile_for(stack, device().arch, is_outermost=outermost)
         yield
+
+
+def _compile_for(stack: ExitStack, arch: str, *, is_outermost: bool) -> None:
+    """Compile for an architecture until the stack is closed, with a cache of its own of compiled functions."""
+    dsl = require("cutlass.cutlass_dsl", "CuTeDSL._get_dsl").CuTeDSL._get_dsl()
+    if is_outermost or dsl.envar._arch != arch:
+        _set(stack, dsl, "jit_cache", type(dsl.jit_cache)(max_elems=None))
+        _set(stack, dsl.envar, "_arch", arch)
 
 
 def _wrap_the_dsl(stack: ExitStack) -> None:
@@ -81,11 +90,7 @@ def _wrap_the_dsl(stack: ExitStack) -> None:
     runtime = require("cutlass.cute.runtime", "_Tensor", "from_dlpack")
     views = require("cutlass._mlir.dialects.cute", "print_view")
     binary = require("cutlass.base_dsl.export.external_binary_module", "ExternalBinaryModule.__getattr__")
-    dsl_class = require("cutlass.cutlass_dsl", "CuTeDSL._get_dsl").CuTeDSL
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cutepy-sim-"))
-    dsl = dsl_class._get_dsl()
-    _set(stack, dsl, "jit_cache", type(dsl.jit_cache)(max_elems=None))
-    _set(stack, dsl.envar, "_arch", _ARCHITECTURE)
     _wrap(stack, compiler.CompileOptions, "apply_envar_settings", _keeping_ptx(compiler, folder, stack))
     _wrap(stack, executor.JitCompiledFunction, "run_compiled_program", _run)
     _wrap(stack, executor.JitCompiledFunction, "__call__", _call)
@@ -162,7 +167,7 @@ def _keeping_ptx(compiler: Any, folder: str, stack: ExitStack) -> Callable[..., 
         # File names are not unique across compilations, so each gets a folder.
         path = Path(folder) / str(next(count))
         path.mkdir()
-        keep.dump_path, keep.full_ptx_path = str(path / "kernel"), str(path / f"kernel.{_ARCHITECTURE}.ptx")
+        keep.dump_path, keep.full_ptx_path = str(path / "kernel"), str(path / f"kernel.{device().arch}.ptx")
 
     return apply
 

@@ -16,6 +16,7 @@ from cutepy.frontends.backend import active_run, adopt, launch
 from cutepy.frontends.ptx.arguments import Argument, pack_all
 from cutepy.frontends.stream_state import handle_of
 from cutepy.runtime.device_tensors import inputs_of, is_tensor
+from cutepy.runtime.devices import device
 from cutepy.runtime.host_calls import RUNNING
 from cutepy.runtime.untraced import keep_untraced, untraced
 from cutepy.sim.machine.host_memory import storage_range
@@ -39,8 +40,8 @@ def load_ptx(text: str | Path) -> PtxModule:
     Parameters
     ----------
     text : str or Path
-        A whole module for sm_90a or anything that it runs, such as nvcc's with ``-ptx -arch=sm_90a``; or the file that
-        has it, which reports then name.
+        A whole module for a GPU that is simulated, such as nvcc's with ``-ptx -arch=sm_90a`` or ``-arch=sm_100a``; or
+        the path of its file, which reports then name.
 
     Returns
     -------
@@ -240,6 +241,7 @@ class PtxModule:
             (),
             ctas,
             inputs=inputs_of(memory, storage_range),
+            sm_count=device().sm_count,
         )
         run = active_run() or Run((), None)
         with RUNNING:

@@ -23,6 +23,7 @@ from typing import Any
 from cutepy.dsl.version import require
 from cutepy.frontends import stream_state
 from cutepy.frontends.backend import Simulator, tell_of_streams
+from cutepy.frontends.chosen_device import simulating_chosen
 from cutepy.frontends.dsl.execution import executing_on
 from cutepy.frontends.torch_device.errors import NotServedError as NotServedError, refused_launch
 from cutepy.sim.errors import LaunchError
@@ -146,6 +147,7 @@ def serve_cuda(
     limit_seconds: float | None = None,
     limit_instructions: int | None = None,
     strict: bool = False,
+    arch: str | None = None,
 ) -> Iterator[ServedRun]:
     """Serve device `cuda` from host memory, and simulate every launch, while the context is active.
 
@@ -154,7 +156,7 @@ def serve_cuda(
     Parameters
     ----------
     observers, policy, inspect, exact_mma, sanitize, ctas, schedules, seed, limit, replay, allow, limit_seconds,
-    limit_instructions, strict
+    limit_instructions, strict, arch
         As for `simulate`.
 
     Yields
@@ -178,8 +180,8 @@ def serve_cuda(
             f"serving the cuda device needs torch's build for the CPU, got {torch.__version__}, whose kernels for CUDA "
             "would be called; install the CPU build in another environment"
         )
-    from cutepy.frontends.torch_device import accelerator, bindings, device_guard, operators, torch_cuda
-    from cutepy.runtime import h200
+    from cutepy.frontends.torch_device import accelerator, bindings, device_guard, operators, profiling, torch_cuda
+    from cutepy.runtime import devices
 
     device_guard.install()
     hardware = require("cutlass.utils", "HardwareInfo").HardwareInfo
@@ -199,7 +201,7 @@ def serve_cuda(
         limit_instructions=limit_instructions,
         strict=strict,
     )
-    with run.checked(), _serving, ExitStack() as stack:
+    with simulating_chosen(arch), run.checked(), _serving, ExitStack() as stack:
         stack.callback(stream_state.restart)
 
         def put(owner: Any, name: str, value: Any) -> None:  # noqa: ANN401
@@ -211,10 +213,11 @@ def serve_cuda(
 
         torch_cuda.serve(put)
         bindings.serve(put)
+        profiling.serve(put, run)
         put(
             hardware,
             "get_max_active_clusters",
-            lambda _, cluster_size, stream=None: h200.max_active_clusters(cluster_size),
+            lambda _, cluster_size, stream=None: devices.device().max_active_clusters(cluster_size),
         )
         stack.enter_context(accelerator.accelerating())
         stack.enter_context(operators.serving_operators())

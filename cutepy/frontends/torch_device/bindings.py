@@ -18,7 +18,7 @@ from cutepy.frontends.torch_device.errors import NotServedError, not_served
 from cutepy.frontends.torch_device.graphs import Graph
 from cutepy.frontends.torch_device.storage import allocations
 from cutepy.frontends.torch_device.touches import touched
-from cutepy.runtime import h200
+from cutepy.runtime import devices
 from cutepy.runtime.host_calls import INVALID_DEVICE
 from cutepy.sim.machine.host_events import StreamEvent
 
@@ -51,9 +51,9 @@ class _Api:
         return self.ok()
 
     def attribute(self, attribute: Any, device: object = 0) -> tuple[Any, ...]:  # noqa: ANN401
-        if int(attribute) not in h200.ATTRIBUTES:
+        if int(attribute) not in devices.device().attributes:
             raise HandleError(INVALID_VALUE)  # as the driver says to a number that it does not know
-        return self.ok(h200.ATTRIBUTES[int(attribute)])
+        return self.ok(devices.device().attributes[int(attribute)])
 
     # Streams and events.
 
@@ -199,11 +199,11 @@ def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
     api = _Api(module, codes, capturing, module.CUevent, module.CUstream, module.CUgraphExecUpdateResultInfo)
     context, device = module.CUcontext(1), module.CUdevice(0)
     served: dict[str, Any] = {
-        "cuDriverGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
+        "cuDriverGetVersion": lambda: api.ok(devices.DRIVER_VERSION),
         "cuDeviceGetCount": lambda: api.ok(1),
         "cuDeviceGet": lambda ordinal: api.ok(device),
-        "cuDeviceGetName": lambda length, device: api.ok(h200.NAME.encode().ljust(length, b"\0")),
-        "cuDeviceTotalMem": lambda device: api.ok(h200.TOTAL_BYTES),
+        "cuDeviceGetName": lambda length, device: api.ok(devices.device().name.encode().ljust(length, b"\0")),
+        "cuDeviceTotalMem": lambda device: api.ok(devices.device().total_bytes),
         "cuDeviceGetAttribute": api.attribute,
         "cuCtxGetCurrent": lambda: api.ok(context),
         "cuCtxGetDevice": lambda: api.ok(device),
@@ -231,7 +231,7 @@ def _driver(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cuCtxSynchronize": api.synchronize,
         "cuEventElapsedTime": api.elapsed_ms,
         "cuEventDestroy": api.destroy_event,
-        "cuMemGetInfo": lambda: api.ok(h200.TOTAL_BYTES - allocations.size_bytes, h200.TOTAL_BYTES),
+        "cuMemGetInfo": lambda: api.ok(*allocations.free_and_total()),
         "cuGetErrorName": lambda error: api.ok(error.name.encode()),
         "cuGetErrorString": lambda error: api.ok(error.name.encode()),
     }
@@ -259,8 +259,8 @@ def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
     )
     api = _Api(module, codes, capturing, module.cudaEvent_t, module.cudaStream_t, module.cudaGraphExecUpdateResultInfo)
     served: dict[str, Any] = {
-        "cudaDriverGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
-        "cudaRuntimeGetVersion": lambda: api.ok(h200.DRIVER_VERSION),
+        "cudaDriverGetVersion": lambda: api.ok(devices.DRIVER_VERSION),
+        "cudaRuntimeGetVersion": lambda: api.ok(devices.DRIVER_VERSION),
         "cudaGetDeviceCount": lambda: api.ok(1),
         "cudaGetDevice": lambda: api.ok(0),
         "cudaDeviceGetAttribute": api.attribute,
@@ -297,7 +297,7 @@ def _runtime(module: Any) -> dict[str, Any]:  # noqa: ANN401
         "cudaMemcpyAsync": api.copy(False),
         "cudaMemset": api.fill(1),
         "cudaMemsetAsync": api.fill(1, False),
-        "cudaMemGetInfo": lambda: api.ok(h200.TOTAL_BYTES - allocations.size_bytes, h200.TOTAL_BYTES),
+        "cudaMemGetInfo": lambda: api.ok(*allocations.free_and_total()),
         "cudaGetErrorName": lambda error: api.ok(error.name.encode()),
         "cudaGetErrorString": lambda error: api.ok(error.name.encode()),
     }

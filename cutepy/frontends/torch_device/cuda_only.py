@@ -12,6 +12,8 @@ from typing import Any
 
 from torch import Tensor, cat, stack, tanh
 
+from cutepy.frontends.torch_device.scaled_products import scaled_grouped_mm, scaled_mm
+
 
 def _gates(
     first: Tensor, second: Tensor, first_bias: Tensor | None, second_bias: Tensor | None
@@ -101,5 +103,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "_thnn_fused_lstm_cell_backward_impl": _lstm_cell_backward,
     "_thnn_fused_gru_cell": _gru_cell,
     "_thnn_fused_gru_cell_backward": _gru_cell_backward,
+    **dict.fromkeys(("_scaled_mm", "_scaled_mm.out"), scaled_mm),
+    "_scaled_grouped_mm_v2": scaled_grouped_mm,
     **{f"_use_{library}_ctc_loss{overload}": _no for library in ("cudnn", "miopen") for overload in ("", ".Tensor")},
 }

@@ -8,8 +8,8 @@ def index_of(device: object = None) -> int:
 
     Parameters
     ----------
-    device : torch.device, str, int or None
-        None is the current device. Torch takes a negative number for a choice of no device.
+    device : torch.device, str, int, None, or another object
+        None, or another object, is the current device. Torch takes a negative number for a choice of no device.
 
     Raises
     ------
@@ -43,4 +43,6 @@ def _ordinal(device: object) -> int:
         return device or 0
     import torch
 
-    return torch.device(device).index or 0  # type: ignore[call-overload]
+    if isinstance(device, (str, torch.device)):
+        return torch.device(device).index or 0
+    return 0  # torch takes any other object, such as a stream, for the current device

@@ -9,7 +9,7 @@ from typing import Any
 from cutepy.frontends import kernel_handles as handles
 from cutepy.frontends.cuda_runtime.properties import device_properties
 from cutepy.frontends.kernel_handles import HandleError, kernel_of, module_of
-from cutepy.runtime import h200
+from cutepy.runtime import devices
 
 _CLUSTER = 4
 """CUlaunchAttributeID of the extents of a cluster."""
@@ -24,11 +24,11 @@ def of_driver(module: Any, ok: Callable[..., tuple[Any, ...]]) -> _Answers:  # n
 
     def uuid(device: object) -> tuple[Any, ...]:
         found = module.CUuuid()
-        found.bytes = h200.UUID
+        found.bytes = devices.UUID
         return ok(found)
 
     def properties(device: object) -> tuple[Any, ...]:
-        found, of = module.CUdevprop(), h200.ATTRIBUTES
+        found, of = module.CUdevprop(), devices.device().attributes
         found.maxThreadsPerBlock, found.sharedMemPerBlock, found.totalConstantMemory = of[1], of[8], of[9]
         found.maxThreadsDim, found.maxGridSize = [of[n] for n in (2, 3, 4)], [of[n] for n in (5, 6, 7)]
         found.SIMDWidth, found.memPitch, found.regsPerBlock = of[10], of[11], of[12]
@@ -64,7 +64,7 @@ def of_driver(module: Any, ok: Callable[..., tuple[Any, ...]]) -> _Answers:  # n
             kernel_of(func).active_clusters(*_shape(config), _cluster_size(config))
         ),
         "cuOccupancyMaxPotentialClusterSize": lambda func, config: ok(kernel_of(func).largest_cluster(*_shape(config))),
-        "cuDeviceComputeCapability": lambda dev: ok(*h200.CAPABILITY),
+        "cuDeviceComputeCapability": lambda dev: ok(*devices.device().capability),
         "cuDeviceGetUuid": uuid,
         "cuDeviceGetLuid": lambda dev: ok(bytes(8), 0),
         "cuDeviceGetProperties": properties,
@@ -209,10 +209,10 @@ def _cluster_size(config: Any) -> int:  # noqa: ANN401
 
 
 def _limit(limit: object) -> int:
-    if int(limit) not in h200.LIMITS:  # type: ignore[call-overload]
+    if int(limit) not in devices.LIMITS:  # type: ignore[call-overload]
         raise HandleError(handles.UNSUPPORTED_LIMIT)
-    return h200.LIMITS[int(limit)]  # type: ignore[call-overload]
+    return devices.LIMITS[int(limit)]  # type: ignore[call-overload]
 
 
 def _padded(length: int) -> bytes:
-    return h200.PCI_BUS_ID.encode()[: length - 1].ljust(length, b"\0")
+    return devices.PCI_BUS_ID.encode()[: length - 1].ljust(length, b"\0")

@@ -22,6 +22,7 @@ from cutepy.frontends.backend import is_watched, tell
 from cutepy.frontends.torch_device import streams
 from cutepy.frontends.torch_device.errors import NotServedError
 from cutepy.frontends.torch_device.touches import touched
+from cutepy.runtime import devices
 from cutepy.sim.machine import host_memory
 from cutepy.sim.machine.host_events import REUSE, Allocation
 
@@ -100,6 +101,11 @@ class Allocations:
             for allocation in self._live:
                 if allocation.address == address and allocation.stream != beside:
                     allocation.stream = None
+
+    def free_and_total(self) -> tuple[int, int]:
+        """Return the bytes of the device that are free, and all that it has."""
+        total = devices.device().total_bytes
+        return total - self.size_bytes, total
 
     def given_away(self, size_bytes: int, stream: int) -> tuple[int, int] | None:
         """Return address and bytes of what torch's allocator would give to a new tensor of a stream: the best fit."""

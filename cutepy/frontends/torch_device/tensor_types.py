@@ -30,7 +30,7 @@ NAMES = {
 
 
 class TensorType(type):
-    """A type of dense tensors on the device; a call makes one, as that of the type on the CPU does."""
+    """Type of dense tensors on the device, such as `torch.cuda.FloatTensor`; called as the CPU's type is."""
 
     dtype: torch.dtype
 

@@ -22,7 +22,7 @@ from cutepy.frontends.torch_device import graphs, streams, tensor_types
 from cutepy.frontends.torch_device.devices import index_of, require_device
 from cutepy.frontends.torch_device.errors import NotServedError, not_served
 from cutepy.frontends.torch_device.storage import allocations, record_stream, storages_made_by
-from cutepy.runtime import h200
+from cutepy.runtime import devices
 
 
 def _nothing(*_: object, **__: object) -> None:
@@ -74,7 +74,7 @@ def _of_device(answer: Callable[[], Any]) -> Callable[..., Any]:
 
 def _memory_info(device: object = None) -> tuple[int, int]:
     index_of(device)
-    return h200.TOTAL_BYTES - allocations.size_bytes, h200.TOTAL_BYTES
+    return allocations.free_and_total()
 
 
 def _memory_stats() -> dict[str, Any]:
@@ -163,11 +163,11 @@ _SERVED: dict[str, Any] = {
     "device_count": lambda: 1,
     "current_device": lambda: 0,
     "set_device": _set_device,
-    "get_device_name": _described(lambda: h200.NAME),
-    "get_device_capability": _described(lambda: h200.CAPABILITY),
+    "get_device_name": _described(lambda: devices.device().name),
+    "get_device_capability": _described(lambda: devices.device().capability),
     "get_gencode_flags": torch.cuda.get_gencode_flags,
     "get_sync_debug_mode": lambda: 0,
-    "clock_rate": _of_device(lambda: h200.CLOCK_KHZ // 1000),
+    "clock_rate": _of_device(lambda: devices.device().clock_khz // 1000),
     # There is no chip that could be warm or busy: what is asked of one is answered as of one that is idle.
     **dict.fromkeys(("utilization", "memory_usage", "temperature", "power_draw"), _of_device(lambda: 0)),
     "check_error": _check_error,
@@ -179,8 +179,8 @@ _SERVED: dict[str, Any] = {
         _nothing,
     ),
     "cudart": lambda: _Cudart(),
-    "get_device_properties": _described(h200.Properties),
-    "get_arch_list": lambda: ["sm_90", "sm_90a"],
+    "get_device_properties": _described(lambda: devices.device().properties),
+    "get_arch_list": lambda: [devices.device().arch.rstrip("a"), devices.device().arch],
     "can_device_access_peer": _can_access_peer,
     "device": _Device,
     "device_of": _Device,
@@ -320,7 +320,7 @@ def serve(put: Callable[[Any, str, Any], None]) -> None:
             elif name not in _OF_ANY_ACCELERATOR and callable(getattr(module, name)):
                 put(module, name, not_served(f"{module.__name__}.{name}"))
     tensor_types.serve(put)
-    put(torch.version, "cuda", f"{h200.DRIVER_VERSION // 1000}.{h200.DRIVER_VERSION % 1000 // 10}")
+    put(torch.version, "cuda", f"{devices.DRIVER_VERSION // 1000}.{devices.DRIVER_VERSION % 1000 // 10}")
     put(torch.backends.cuda, "is_built", lambda: True)
     put(torch._C, "_cuda_CUDAAllocator_AllocatorState", _AllocatorState)
     for name in (name for name in _OF_THE_ALLOCATOR if hasattr(torch.cuda.memory, name)):

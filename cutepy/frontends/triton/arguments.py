@@ -14,6 +14,7 @@ from typing import Any
 
 from cutepy.layouts.sm90 import TensorMap
 from cutepy.layouts.sm90.arch import SWIZZLE_MODES
+from cutepy.layouts.sm100.narrow_map import NARROW_TYPES, NarrowTensorMap
 from cutepy.runtime.tensor_maps import TYPES, to_bytes
 
 _FLOATS = {"fp16": "<e", "fp32": "<f", "f32": "<f", "fp64": "<d"}
@@ -72,13 +73,15 @@ class Flattened:
         if metadata.get("is_im2col"):
             raise NotImplementedError("tensor copies in im2col mode are not simulated")
         address = int.from_bytes(self.pointer(value.base), "little")
-        kind = TYPES[_FP8_TYPES_OF_THE_HOST.get(metadata["elem_type"], metadata["elem_type"])]
+        number = _FP8_TYPES_OF_THE_HOST.get(metadata["elem_type"], metadata["elem_type"])
+        dtype = (*TYPES, *NARROW_TYPES)[number]
         shape = list(value.shape)
         if metadata.get("fp4_padded"):
             shape[-1] *= 2
         strides = [stride * metadata["elem_size"] for stride in value.strides[:-1]]
-        tensor_map = TensorMap(
-            "tf32" if getattr(value, "round_f32_to_tf32", False) else kind,
+        kind = NarrowTensorMap if dtype in NARROW_TYPES else TensorMap
+        tensor_map = kind(
+            "tf32" if getattr(value, "round_f32_to_tf32", False) else dtype,
             tuple(shape[::-1]),
             tuple(strides[::-1]),
             tuple(metadata["block_size"][::-1]),

@@ -1,6 +1,6 @@
 """Triton's kernels in the simulator: a driver and a backend that take the place of the GPU's while a run is active.
 
-The backend compiles for sm_90a; the driver launches the PTX. Triton is touched only if the program imports
+The backend compiles for the run's GPU; the driver launches the PTX. Triton is touched only if the program imports
 it, before the run or within it.
 
 References
@@ -28,6 +28,7 @@ from cutepy.frontends.kernel_handles import LoadedKernel, handle_of_kernel
 from cutepy.frontends.ptx.modules import PtxModule, load_ptx
 from cutepy.frontends.torch_device import streams
 from cutepy.frontends.triton.arguments import Flattened
+from cutepy.frontends.triton.cublas import CublasLt
 from cutepy.layouts.sm90.arch import (
     MAX_REGISTERS_PER_THREAD,
     MAX_THREADS_PER_CTA,
@@ -36,11 +37,10 @@ from cutepy.layouts.sm90.arch import (
     SMEM_BYTES_PER_CTA,
     WARP_THREADS,
 )
-from cutepy.runtime import h200
+from cutepy.runtime import devices
 
 _DEVICE = -1
 """No device of CUDA has this number: Triton keeps the kernels compiled for each apart."""
-_ARCHITECTURE = 90
 _PTX_FOLLOWS = b"\0cutepy: the PTX of this image\0"
 """Parts a binary from its PTX; an ELF image may have bytes behind its end."""
 _INTERFACE = SimpleNamespace(
@@ -108,6 +108,10 @@ def _install(stack: ExitStack) -> None:
         return  # a Triton without NVIDIA's backend has nothing that could be simulated
     stack.callback(setattr, config, "_active", config._active)
     config.set_active(_driver())
+    library: Any = getattr(getattr(importlib.import_module("triton._C.libtriton"), "nvidia", None), "cublas", None)
+    if library is not None:
+        stack.callback(setattr, library, "CublasLt", library.CublasLt)
+        library.CublasLt = CublasLt
     profiler: Any = getattr(importlib.import_module("triton.knobs"), "proton", None)
     if hasattr(profiler, "disable"):
         stack.enter_context(profiler.scope())
@@ -166,14 +170,14 @@ def _driver() -> Any:  # noqa: ANN401
                     "max_num_regs": REGISTERS_PER_SM,
                     "multiprocessor_count": SM_COUNT,
                     "warpSize": WARP_THREADS,
-                    "sm_clock_rate": h200.CLOCK_KHZ,
-                    "mem_clock_rate": h200.MEMORY_CLOCK_KHZ,
-                    "mem_bus_width": h200.MEMORY_BUS_BITS,
+                    "sm_clock_rate": devices.device().clock_khz,
+                    "mem_clock_rate": devices.device().memory_clock_khz,
+                    "mem_bus_width": devices.device().memory_bus_bits,
                 },
                 load_binary=_load,
                 unload_module=lambda module: None,
                 set_printf_fifo_size=lambda size: None,
-                cuOccupancyMaxActiveClusters=lambda function, shared, size: h200.max_active_clusters(size),
+                cuOccupancyMaxActiveClusters=lambda function, shared, size: devices.device().max_active_clusters(size),
             )
 
         @staticmethod
@@ -181,10 +185,11 @@ def _driver() -> Any:  # noqa: ANN401
             return True
 
         def get_current_target(self) -> Any:  # noqa: ANN401
-            return compiler.GPUTarget("cuda", _ARCHITECTURE, WARP_THREADS)
+            major, minor = devices.device().capability
+            return compiler.GPUTarget("cuda", 10 * major + minor, WARP_THREADS)
 
         def get_device_capability(self, device: object = None) -> tuple[int, int]:
-            return h200.CAPABILITY
+            return devices.device().capability
 
         def get_current_device(self) -> int:
             return _DEVICE

@@ -1,4 +1,4 @@
-"""What to export of the kernels, as people write it."""
+"""An export file as users write it: the kernels of a library."""
 
 import my_kernels
 

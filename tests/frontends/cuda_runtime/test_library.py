@@ -169,7 +169,7 @@ def library(tmp_path_factory):
 
 
 def test_a_process_with_a_library_ends_in_peace(tmp_path):
-    """What nvcc's host code calls as the process ends finds Python gone."""
+    """Calls of nvcc's host code at exit are harmless after Python has ended."""
     made = built(tmp_path, "host", _C)
     (tmp_path / "empty.ptx").write_text(_PTX)
     script = f"""

@@ -4,7 +4,8 @@ import ctypes
 
 import pytest
 
-from cutepy.frontends.cuda_runtime.properties import DeviceCalls, _Properties, h200
+from cutepy.frontends.cuda_runtime.properties import DeviceCalls, _Properties
+from cutepy.runtime import devices
 
 runtime = pytest.importorskip("cuda.bindings.runtime")
 
@@ -37,7 +38,7 @@ SUPPORTED = [
 
 
 def attribute(name):
-    return h200.ATTRIBUTES[int(getattr(runtime.cudaDeviceAttr, f"cudaDevAttr{name}"))]
+    return devices.H200.attributes[int(getattr(runtime.cudaDeviceAttr, f"cudaDevAttr{name}"))]
 
 
 def test_properties_are_what_the_attributes_say():

@@ -97,7 +97,7 @@ def test_damaged_code_is_not_run(folder):
     data = bytearray(file.read_bytes())
     data[-40] ^= 1
     file.write_bytes(data)
-    with pytest.warns(CacheWarning, match="damaged"):
+    with pytest.warns(CacheWarning):
         assert native_code.kept(SUMS) is None
     assert machine_code_store().entries() == []
 

@@ -239,7 +239,7 @@ def test_malloc_and_free():
     assert (pointers % 16 == 0).all()
     assert len(set(pointers.tolist())) == 64
     np.testing.assert_array_equal(run(module), np.arange(64))
-    with pytest.raises(MemoryAccessError, match="is not in known memory"):
+    with refuses(MemoryAccessError):
         run(module)
 
 

@@ -59,7 +59,7 @@ _CHASE = "ld.param.u64 %rd0, [pair]; ld.param.u32 %r0, [pair+8]; st.global.u32 [
 def test_memory_behind_pointers_in_structs_is_named():
     module, out = module_of(_CHASE, ".param .align 8 .b8 pair[16]"), np.zeros(1, np.uint32)
     pair = struct.pack("<QIxxxx", out.ctypes.data, 9)
-    with pytest.raises(MemoryAccessError, match="not in known memory"):
+    with refuses(MemoryAccessError):
         module.launch("k", 1, 1, (pair,))
     module.launch("k", 1, 1, (pair,), known=[out])
     assert out[0] == 9
@@ -180,7 +180,7 @@ def test_launches_are_as_the_kernel_was_compiled_for(directive, block, cluster):
     ("text", "error"),
     [
         (_HEAD.encode(), TypeError),
-        (_HEAD.replace("sm_90a", "sm_100a"), ValueError),
+        (_HEAD.replace("sm_90a", "sm_130a"), ValueError),
         (_HEAD.replace("size 64", "size 32"), ValueError),
         (_HEAD + ".visible .entry k() { ret; } .visible .entry k() { ret; }", ValueError),
     ],
@@ -266,7 +266,7 @@ def test_boxes_are_stored_to_no_array_that_is_read_only(operation):
         (matrix[8:], True),
     ):
         part.flags.writeable = False
-        with pytest.raises(MemoryAccessError, match="read-only") if is_written else nullcontext():
+        with refuses(MemoryAccessError) if is_written else nullcontext():
             launch_beside(module, tensor_map, matrix, part)
 
 
@@ -295,7 +295,7 @@ def test_machine_code_refuses_it_too(last):
     array.flags.writeable = False
     launch = partial(module.launch, "k", 1, 64)
     n = 29_990 if last else 40_000
-    with pytest.raises(MemoryAccessError, match="read-only") if last else nullcontext():
+    with refuses(MemoryAccessError) if last else nullcontext():
         launch((out, array, n), known=[tail])
     launch((array, out, 29_990), known=[memory])  # all of it is known by an array that may be written to
 
@@ -317,7 +317,7 @@ def test_memory_that_is_mapped_for_reading_is_an_input(tmp_path, step):
 
 
 def test_a_read_only_view_of_what_may_be_written_to():
-    """Who passes the array as well lets the kernel write to it."""
+    """A kernel may write to a read-only view if the launch passes the array too."""
     array = np.zeros(4, np.uint32)
     view = array[::-1]
     view.flags.writeable = False

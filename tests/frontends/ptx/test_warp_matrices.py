@@ -70,7 +70,7 @@ def extents(shape):
 
 
 def fragment_registers(operand, shape, kind):
-    """How many registers the ISA's table of fragments gives."""
+    """Registers of a fragment by the ISA's table."""
     m, n, k = extents(shape)
     if kind == "f16" and operand in "ab":
         return 8

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from cutepy.cli.app import app
 from cutepy.frontends.torch_device import serve_cuda
 from cutepy.sim import LaunchError, MemoryAccessError
-from tests.messages import refuses
+from tests.messages import pins, refuses
 
 pytestmark = [pytest.mark.integration, pytest.mark.dsl]
 
@@ -81,7 +81,7 @@ def test_a_script_runs_with_its_arguments(script):
     result = CliRunner().invoke(app, ["simulate", str(script), "--n", "300", "--code", "3"])
     assert result.exit_code == 3, result.output
     assert "passed 300 beside" in result.output
-    assert "4 launches of 1 kernels" in result.output
+    pins(result.output)
     assert (sys.argv, sys.path) == before
 
 
@@ -90,7 +90,7 @@ def test_inspect_prints_counts_and_lines(script):
     assert result.exit_code == 0, result.output
     assert "passed 100 beside" in result.output
     assert "  l2_store_bytes " in result.output
-    assert "bank conflicts: none" in result.output
+    pins(result.output)
 
 
 def test_help_after_the_script_is_the_scripts(script):
@@ -102,14 +102,14 @@ def test_help_after_the_script_is_the_scripts(script):
 def test_a_script_that_is_absent_is_said(tmp_path):
     result = CliRunner().invoke(app, ["simulate", str(tmp_path / "none.py")])
     assert result.exit_code == 2
-    assert "there is no file" in result.output
+    pins(result.output)
 
 
 def test_a_policy_that_names_what_the_script_has_not_is_said(script):
     result = CliRunner().invoke(app, ["simulate", "--policy", "hold:9999", str(script), "--n", "100"])
     assert result.exit_code == 2
     assert "passed 100 beside" in result.output
-    assert "error: policy must name what a launch has, got hold:9999: " in result.stderr
+    pins(result.stderr)
 
 
 def test_what_the_script_raises_is_shown_as_python_shows_it(script):

@@ -61,7 +61,7 @@ def _compiled():
 
 @cache
 def _packed():
-    """What the DSL compiles for TVM-FFI, with the environment's stream."""
+    """A function that the DSL compiles for TVM-FFI, with the environment's stream."""
     from cutlass.cute.runtime import make_fake_compact_tensor, make_fake_stream
 
     pytest.importorskip("tvm_ffi")

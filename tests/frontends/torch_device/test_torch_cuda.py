@@ -75,6 +75,12 @@ def test_a_device_beside_the_one_is_no_device():
         assert torch.zeros(1, device="cuda:0").device == torch.zeros(1, device=0).device == torch.device("cuda", 0)
 
 
+def test_another_object_is_the_current_device():
+    with serve_cuda():
+        torch.cuda.synchronize(torch.cuda.current_stream())
+        torch.cuda.synchronize(torch.cuda.device(0))
+
+
 def test_torch_says_that_it_is_built_for_cuda_while_the_device_is_served():
     with serve_cuda():
         major, minor = map(int, torch.version.cuda.split("."))
@@ -110,7 +116,7 @@ def test_types_of_tensors_make_tell_and_convert(name, dtype):
 
 
 def test_every_function_of_torch_cuda_without_arguments_answers_or_is_refused_by_name():
-    """What else it raises is of its signature."""
+    """Any other exception is about the function's signature."""
     modules = "cuda cuda.memory cuda.random cuda.nccl cuda.streams cuda.tunable cuda.nvtx accelerator".split()
     with serve_cuda(), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""What a launch of Triton passes for tensor descriptors: which field is where, and each flag for what it says."""
+"""Arguments of Triton's tensor descriptors: the place of each field, and the meaning of each flag."""
 
 import struct
 from types import SimpleNamespace
@@ -7,6 +7,7 @@ import pytest
 
 from cutepy.frontends.triton.arguments import Flattened
 from cutepy.layouts.sm90 import TensorMap
+from cutepy.layouts.sm100.narrow_map import NarrowTensorMap
 
 FLAGS = [(padding, rounds) for padding in ("zero", "nan") for rounds in (False, True)]
 METADATA = {"swizzle": 3, "elem_size": 4, "elem_type": 7, "block_size": [8, 32], "fp4_padded": False}
@@ -50,6 +51,16 @@ def test_a_tensor_map_of_three_dimensions_has_the_contiguous_one_first():
     )
     tensor = TensorMap.decode(struct.unpack("<8Q", found[:64]))
     assert (tensor.dims, tensor.strides_bytes, tensor.box) == ((64, 40, 5), (384, 16384), (32, 8, 2))
+
+
+def test_a_tensor_map_of_padded_fp4_counts_elements_of_four_bits():
+    """16U4_ALIGN16B, number 14: bytes of two elements each, which TMA spreads to 16 in 16 bytes."""
+    metadata = METADATA | {"elem_size": 1, "elem_type": 14, "block_size": [64, 128], "fp4_padded": True}
+    descriptor = SimpleNamespace(base=_Tensor(), shape=[40, 128], strides=[128, 1], padding="zero")
+    found, *_ = Flattened([metadata]).parameters(["tensordesc<u8[64, 64]>"], [descriptor])
+    tensor = NarrowTensorMap.decode(struct.unpack("<16Q", found))
+    assert (tensor.dtype, tensor.dims, tensor.strides_bytes) == ("b4x16_p64", (256, 40), (128,))
+    assert (tensor.box, tensor.smem_bytes) == ((128, 64), 128 * 64)
 
 
 def test_the_order_is_tritons():

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.messages import pins, refuses
+
 pytest.importorskip("triton", reason="needs triton: make check installs it, or pip install 'cutepy[triton]'")
 torch = pytest.importorskip("torch")
 
@@ -195,7 +197,7 @@ def test_what_a_kernel_does_wrong_is_an_error(run, kernels):
     from cutepy.sim import MemoryAccessError
 
     x = torch.zeros(8)
-    with pytest.raises(MemoryAccessError, match=r"kernels.py"):
+    with refuses(MemoryAccessError):
         kernels.scaled_sum[(1,)](x, x, x, 64, 1.0, BLOCK=64)
 
 
@@ -232,7 +234,7 @@ def test_a_script_that_imports_triton_itself_runs_on_the_served_device(tmp_path)
         [sys.executable, "-m", "cutepy", "simulate", str(script)], capture_output=True, text=True, check=False
     )
     assert "cuda:0 True" in done.stdout, done.stdout + done.stderr
-    assert "simulated 1 launches of 1 kernels" in done.stderr
+    pins(done.stderr)
 
 
 def test_what_a_kernel_says_of_itself(run, kernels):

@@ -1,10 +1,10 @@
-"""What is told of the H200 that stands in, against the CUDA C Programming Guide and NVIDIA's data sheet."""
+"""Attributes of the simulated H200 equal the CUDA C Programming Guide and NVIDIA's data sheet."""
 
 import ctypes
 
 import pytest
 
-from cutepy.runtime import h200
+from cutepy.runtime import devices
 from cutepy.runtime.host_calls import HostCalls
 
 
@@ -26,13 +26,13 @@ from cutepy.runtime.host_calls import HostCalls
     ],
 )
 def test_attributes_are_those_of_compute_capability_9_0(attribute, value):
-    assert h200.ATTRIBUTES[attribute] == value
+    assert devices.H200.attributes[attribute] == value
 
 
 def test_it_is_the_first_of_its_bus():
-    properties = h200.Properties()
+    properties = devices.H200.properties
     assert (properties.pci_bus_id, properties.pci_device_id, properties.pci_domain_id) == (0, 0, 0)
-    assert properties.clock_rate == h200.CLOCK_KHZ
+    assert properties.clock_rate == devices.H200.clock_khz
 
 
 def test_host_code_is_told_of_one_device_and_no_static_shared_memory():

@@ -1,0 +1,58 @@
+"""The tier of each test: `make test` runs those that cost little, `make check` the integration tests.
+
+A test is an integration test by its marker, by its folder, or by its cost: `costly.txt` lists the test functions whose
+cases take more than `COSTLY` seconds of the processor on average. `make costs` measures them and writes the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+
+COMPILED = ("tests/device/", "tests/kernels/")
+"""Folders whose tests compile kernels of their own, most for a second or more."""
+UNITS = ("*_bands.py", "*_choice.py", "*_config.py", "*_rasterise.py", "*_refinement.py", "*_rules.py", "*_shares.py")
+"""Files of these folders that compile nothing."""
+COSTLY = 0.2
+"""Seconds of an idle processor. What costs less stays in `make test`."""
+
+ROOT = Path(__file__).parent.parent
+LIST = Path(__file__).with_name("costly.txt")
+_MARKED = re.compile(r"^pytestmark = .*\bintegration\b", re.M)
+
+
+@cache
+def costly() -> frozenset[str]:
+    """Give the test functions of the list, `path::name`."""
+    return frozenset(LIST.read_text(encoding="utf-8").split())
+
+
+def function_of(test: str) -> str:
+    """Give the test function of a test's identifier, which has the case in brackets."""
+    return test.partition("[")[0]
+
+
+def is_compiled(path: str) -> bool:
+    """Tell whether the tests of a file, relative to the checkout, compile kernels of their own."""
+    return path.startswith(COMPILED) and not any(fnmatch(path, unit) for unit in UNITS)
+
+
+def is_integration(test: str) -> bool:
+    """Tell whether a test is an integration test by its folder or by its cost."""
+    return is_compiled(test.partition("::")[0]) or function_of(test) in costly()
+
+
+def is_integration_alone(file: Path) -> bool:
+    """Tell whether a file has integration tests only: `make test` need not import it."""
+    path = file.relative_to(ROOT).as_posix() if file.is_relative_to(ROOT) else ""
+    return is_compiled(path) or _MARKED.search(file.read_text(encoding="utf-8")) is not None
+
+
+def write(seconds: Mapping[str, list[float]]) -> None:
+    """Write the list, given the seconds of each measured function's cases; keep functions that were not measured."""
+    kept = {name for name in costly() - seconds.keys() if (ROOT / name.partition("::")[0]).exists()}
+    found = {name for name, cases in seconds.items() if sum(cases) > COSTLY * len(cases)}
+    LIST.write_text("".join(f"{name}\n" for name in sorted(kept | found)), encoding="utf-8")
