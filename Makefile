@@ -15,6 +15,7 @@ SHELL := bash
 
 ifdef PY
 RUN :=
+TESTS :=
 DEV :=
 TRITON :=
 ORACLE :=
@@ -22,26 +23,32 @@ NVCC ?= $(shell command -v nvcc)
 else
 PY  := $(VENV)/bin/python
 RUN := $(VENV)/.run
+TESTS := $(VENV)/.tests
 DEV := $(VENV)/.dev
 TRITON := $(VENV)/.triton
 ORACLE := $(VENV)/.oracle
 endif
 NVCC ?= $(VENV)/nvcc/nvidia/cu13/bin/nvcc
 
-DEPENDENCIES := pyproject.toml constraints.txt .ci/environment
+DEPENDENCIES := pyproject.toml constraints.txt .ci/environment .ci/requirements
 
 $(VENV)/.run: $(DEPENDENCIES)
 	PYTHON=$(PYTHON) .ci/environment $(VENV) dsl
 	touch $@
 
-$(VENV)/.dev: $(DEPENDENCIES) constraints-no-deps.txt
-	PYTHON=$(PYTHON) .ci/environment $(VENV) dev
-	$(VENV)/bin/python -m pip install -q --no-deps -r constraints-no-deps.txt
+$(VENV)/.tests: $(DEPENDENCIES) constraints-no-deps.txt
+	PYTHON=$(PYTHON) .ci/environment $(VENV) tests
+	$(VENV)/bin/python -m pip install -q --no-compile --no-deps -r constraints-no-deps.txt
 	touch $@ $(VENV)/.run
+
+# With what `make test` can do without: linters, types, the documentation's site, Jupyter, a browser's driver.
+$(VENV)/.dev: $(VENV)/.tests
+	PYTHON=$(PYTHON) .ci/environment $(VENV) dev
+	touch $@ $(VENV)/.tests $(VENV)/.run
 
 # Its wheel has 286 MB, and only the integration tests launch its kernels. A torch for CUDA brings its own.
 $(VENV)/.triton: $(DEV)
-	$(PY) -c 'import sys, torch; sys.exit(torch.version.cuda is None)' || $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt triton
+	$(PY) -c 'import sys, torch; sys.exit(torch.version.cuda is None)' || $(PY) -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt triton
 	touch $@
 
 # Beside the environment's packages, not among them: a torch for CUDA brings packages of the same names.
@@ -53,7 +60,7 @@ $(VENV)/nvcc/nvidia/cu13/bin/nvcc: constraints-nvcc.txt $(DEV)
 	$(PY) -m pip install -q --no-deps --upgrade --target $(VENV)/nvcc -r constraints-nvcc.txt
 	touch $@
 
-$(VENV)/dsl-%/.made: .ci/dsl $(DEV)
+$(VENV)/dsl-%/.made: .ci/dsl $(TESTS)
 	.ci/dsl $(VENV) $* $(@D)
 	touch $@
 
@@ -76,13 +83,17 @@ PYTEST = -m pytest -n auto --maxprocesses=8 --dist=worksteal --hypothesis-profil
 # Many processes import the same modules, so their bytecode is kept, whatever the environment says.
 .PHONY: test
 test: export PYTHONDONTWRITEBYTECODE :=
-test: $(DEV) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run the tests, on up to 8 cores; at least 200 examples a property
+test: $(TESTS) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run the quick tests of every room, on up to 8 cores; at least 200 examples a property
 	$(TEST_PY) $(PYTEST) -m "not deep and not integration" $(ARGS)
 
 .PHONY: test-integration
 test-integration: export PYTHONDONTWRITEBYTECODE :=
-test-integration: $(DEV) $(TRITON) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run the tests that compile kernels and C++, drive a browser or start many processes
+test-integration: $(DEV) $(TRITON) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run the tests that cost more: they compile kernels and C++, drive a browser or start many processes
 	$(TEST_PY) $(PYTEST) -m "not deep and integration" $(ARGS)
+
+.PHONY: costs
+costs: $(DEV) $(TRITON)  ## measure all tests, and write which ones cost so much that `make check` runs them, to tests/costly.txt
+	$(PY) $(PYTEST) -m "not deep" -p tests.budget --note-costs $(ARGS)
 
 .PHONY: messages
 messages: $(DEV)  ## write the texts that tests pin, of all folders or ARGS="tests/layouts", to the messages.txt in each folder
@@ -93,9 +104,8 @@ test-deep: $(DEV)  ## run the properties with 20,000 examples each, and the slow
 	$(PY) -m pytest -n auto --hypothesis-profile=deep -m "hypothesis or deep" -o timeout=3600 -o faulthandler_timeout=0 $(ARGS)
 
 .PHONY: certify-trial
-certify-trial: $(DEV)  ## compare certificates of random programs with exhaustive search, for 15 minutes
+certify-trial: $(DEV)  ## compare certificates of random programs with exhaustive search, for 10 minutes
 	nice -n 10 $(PY) -m tests.sim.sanitize.certificate.trial 600 $(ARGS)
-	nice -n 10 $(PY) -m tests.sim.sanitize.certificate.any_rounds.loop_trial 300 $(ARGS)
 
 .PHONY: oracle
 oracle: $(DEV) $(ORACLE)  ## draw fresh random cases and compare with C++ CuTe (needs g++)

@@ -38,6 +38,7 @@ from cutepy.layouts.sm90 import (
     stmatrix_traits,
 )
 from cutepy.layouts.sm90.arch import SWIZZLE_MODES
+from cutepy.layouts.sm100 import tmem_accumulator
 
 FOLDER = Path(__file__).with_name("pictures")
 FILL = "#eef3f8"
@@ -124,6 +125,18 @@ def atoms() -> Picture:
     return Picture(tuple(map(atom, SWIZZLE_MODES[1:])), "K-major atoms, 16 bits: a cell is a unit of 16 bytes")
 
 
+def accumulators() -> Picture:
+    """Draw where accumulators of 128 and 64 rows lie in tensor memory, of one CTA and of a pair's."""
+
+    def tensor(m: int, ctas: int, title: str) -> Grid:
+        grid = one(picture_of(tmem_accumulator(m, 32, cta_group=ctas)))
+        assert grid.coarser is not None
+        return grid.coarser().but(title=title, caption=())
+
+    grids = tensor(128, 1, "M = 128"), tensor(64, 1, "M = 64"), tensor(128, 2, "M = 128 of two CTAs")
+    return Picture(grids, "D of N = 32 in tensor memory: lanes down, columns across")
+
+
 def boxes() -> Grid:
     """Draw a tile that takes two boxes of TMA."""
     tile = tile_to_shape(gmma_layout_atom("K", "SW32", 32), (8, 16))
@@ -144,7 +157,7 @@ ROOMS = {
     "nn": "PyTorch layers",
     "ops": "PyTorch operations",
     "aot": "extensions and C libraries",
-    "kernels": "GEMM, few rows, groups",
+    "kernels": "GEMM, attention, rows, groups",
     "tune": "search for the fastest candidate",
     "benchmark": "the timing protocol",
     "anatomy": "parts of a kernel, explained",
@@ -152,11 +165,11 @@ ROOMS = {
     "sim": "simulator and sanitizer",
     "device": "blocks of kernels, traced",
     "host": "compile, cache, launch",
-    "dsl": "what depends on the DSL's version",
+    "dsl": "adapter to the CuTe DSL",
     "epilogues": "graphs of Python functions",
     "runtime": "loader of compiled programs",
-    "binaries": "PTX, cubin, SASS, read",
-    "layouts": "algebra, notation, pictures, sm90",
+    "binaries": "ptxas; cubin and SASS, read",
+    "layouts": "algebra, notation, pictures, atoms",
     "extras": "optional packages",
 }
 """A line for each room, beside its name in the picture of the floors."""
@@ -226,6 +239,7 @@ PICTURES: dict[str, Callable[[], Grid | Picture | str]] = {
     "comparison": comparison,
     "composition": lambda: steps(composition, Layout((6, 2), (8, 2)), Layout((4, 3), (3, 1))),
     "conflict": conflict,
+    "accumulators": accumulators,
     "descriptor": descriptor,
     "descriptors": descriptors,
     "divide": divide,
