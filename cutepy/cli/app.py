@@ -664,8 +664,9 @@ def bench_fused(
 
 @bench.command("rows")
 def bench_rows(
-    norm: Annotated[
-        list[str] | None, typer.Option(help="rms_norm or layer_norm; may be given again. Default: both.")
+    operation: Annotated[
+        list[str] | None,
+        typer.Option(help="rms_norm, layer_norm, softmax, cross_entropy or swiglu; may be given again. Default: all."),
     ] = None,
     suite: Annotated[
         list[str] | None, typer.Option(help="forward, backward or decode; may be given again. Default: forward.")
@@ -682,17 +683,17 @@ def bench_rows(
     picture: _Picture = None,
     against: _Against = None,
 ) -> None:
-    """Time normalisations against peers and a copy of the same bytes, and check every result."""
+    """Time operations on rows against peers and a copy of the same bytes, and check every result."""
     from cutepy.suites.measuring import COMPANY
     from cutepy.suites.rows import PEERS, run_rows
-    from cutepy.suites.rows_problems import NORMS, SUITES, rows_problems
+    from cutepy.suites.rows_problems import OPERATIONS, SUITES, rows_problems
 
-    norms, suites, names = norm or [*NORMS], suite or ["forward"], peer or ["torch", "torch.compile"]
-    options = ((norms, NORMS, "--norm"), (suites, SUITES, "--suite"), (names, PEERS, "--peer"))
+    operations, suites, names = operation or [*OPERATIONS], suite or ["forward"], peer or ["torch", "torch.compile"]
+    options = ((operations, OPERATIONS, "--operation"), (suites, SUITES, "--suite"), (names, PEERS, "--peer"))
     _check_known(*options, ([between], COMPANY, "--between"))
     if any(each < 1 for each in columns or ()):
         fail(f"--columns must be at least 1, got {min(columns or ())}")
-    problems = rows_problems(cast("Any", norms), cast("Any", suites), columns or ())
+    problems = rows_problems(cast("Any", operations), cast("Any", suites), columns or ())
     output = _output(json, picture, against)
     try:
         status = run_rows(problems, {name: PEERS[name] for name in names}, output, between=between)

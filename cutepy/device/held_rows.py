@@ -4,7 +4,7 @@ Threads of a row load vectors that are next to one another, so that a warp reads
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cutlass
@@ -13,6 +13,7 @@ from cutlass import Float32, Int32
 
 from cutepy.device import reduce, smem
 from cutepy.device.global_copies import RowVectors
+from cutepy.device.primitives import select
 from cutepy.layouts.sm90 import arch
 
 
@@ -25,7 +26,7 @@ class HeldRows:
     tiling : RowTiling
         `elems`, `threads`, `vectors`, `rows`, `ctas`.
     slots : dict of str to Tensor
-        Shared memory of reductions: `of_warps`, `of_ctas`, and `of_rows` where a CTA has several.
+        Shared memory of reductions: `of_warps`, and `of_rows` where a CTA has several rows.
     barrier : int
         Named barrier at which a CTA's threads meet.
     thread : Int32
@@ -34,6 +35,8 @@ class HeldRows:
         Which of the CTA's rows at a time this is.
     rank : Int32
         Of the CTA in its cluster.
+    first : Int32
+        Vectors of the row before this piece of it: 0 unless the row has several, of which `piece` gives each.
     """
 
     tiling: Any
@@ -42,10 +45,15 @@ class HeldRows:
     thread: Int32
     group: Int32
     rank: Int32
+    first: Any = 0
 
     def vector(self, index):
         """Return the place in a row of this thread's vector `index`."""
-        return (index * self.tiling.ctas + self.rank) * self.tiling.threads + self.thread
+        return self.first + (index * self.tiling.ctas + self.rank) * self.tiling.threads + self.thread
+
+    def piece(self, number):
+        """Return the threads that hold another piece of the row: columns from `number * tiling.columns` on."""
+        return replace(self, first=number * (self.tiling.columns // self.tiling.elems))
 
     def empty(self):
         """Return registers for a row, (elems, vectors), fp32."""
@@ -91,14 +99,14 @@ class HeldRows:
                 registers = values.iterator + (index * narrower + part) * elems
                 yield cute.make_tensor(registers, cute.make_layout(elems)), self.vector(index) * narrower + part
 
-    @cute.jit
     def fill_beyond(self, values, columns, value):
         """Replace elements beyond the last column."""
-        for index in cutlass.range_constexpr(self.tiling.vectors):
+        whole = cute.get_divisibility(columns) % self.tiling.elems == 0
+        for index in range(self.tiling.vectors):
             first = self.vector(index) * self.tiling.elems
-            for place in cutlass.range_constexpr(self.tiling.elems):
-                if first + place >= columns:
-                    values[place, index] = Float32(value)
+            for place in range(self.tiling.elems):
+                beyond = (first if whole else first + place) >= columns
+                values[place, index] = select(beyond, Float32(value), values[place, index])
 
     def fold(self, values, operation: Callable):
         """Combine the registers of this thread, pairwise."""
@@ -109,16 +117,19 @@ class HeldRows:
         return found[0]
 
     @cute.jit
-    def reduce(self, value, operation: Callable):
-        """Reduce a value of each thread over the threads of a row; all threads of a CTA call, and of a cluster."""
-        if cutlass.const_expr(self.tiling.threads <= arch.WARP_THREADS):
-            value = self.reduce_lanes(value, self.tiling.threads, operation)
-        else:
-            slots = self.slots["of_warps"]
-            value = reduce.block_reduce(value, slots, self.thread, self.tiling.threads, self.barrier, operation)
-        if cutlass.const_expr(self.tiling.ctas > 1):
-            value = reduce.cluster_reduce(value, self.slots["of_ctas"], self.tiling.ctas, self.thread, operation)
-        return value
+    def reduce(self, value, operation: Callable, turn=None):
+        """Reduce a value of each thread over the threads of a row; all threads of a CTA call, and of a cluster.
+
+        With `turn`, 0 and 1 alternately in calls that follow one another, threads meet once in a call, else twice.
+        """
+        threads, ctas = self.tiling.threads, self.tiling.ctas
+        if cutlass.const_expr(ctas > 1):
+            return reduce.cluster_reduce(value, self.slots["of_warps"], self.thread, threads, ctas, operation, turn)
+        if cutlass.const_expr(threads > arch.WARP_THREADS):
+            return reduce.block_reduce(
+                value, self.slots["of_warps"], self.thread, threads, self.barrier, operation, turn
+            )
+        return self.reduce_lanes(value, threads, operation)
 
     @cute.jit
     def reduce_lanes(self, value, lanes: cutlass.Constexpr, operation: Callable):
@@ -149,9 +160,9 @@ class HeldRows:
                     values[register] = values[register] + held[lane, register, other]
         cute.arch.sync_threads()
 
-    def total(self, values):
-        """Return the sum of a row."""
-        return self.reduce(self.fold(values, reduce.add), reduce.add)
+    def total(self, values, turn=None):
+        """Return the sum of a row; `turn` as of `reduce`."""
+        return self.reduce(self.fold(values, reduce.add), reduce.add, turn)
 
 
 def make_held_rows(tiling: Any, barrier: int) -> HeldRows:

@@ -149,21 +149,25 @@ def _select(condition, x, y):
 
 
 @cute.jit
-def block_reduce(value, slots, tidx, threads: cutlass.Constexpr, barrier: cutlass.Constexpr, operation: Callable):
-    """Reduce a value over `threads` threads, which all call, meet twice at the named barrier, and get the result.
+def block_reduce(
+    value, slots, tidx, threads: cutlass.Constexpr, barrier: cutlass.Constexpr, operation: Callable, turn=None
+):
+    """Reduce a value over `threads` threads, which all call, meet at the named barrier, and get the result.
 
     Each warp leaves its own in `slots`, waits at the barrier until all have, and reads all in the order of the warps.
-    The second barrier lets nobody write the next reduction's before all have read this one's.
+    A second barrier lets nobody write the next reduction's before all have read this one's; with `turn` there is none.
 
     Parameters
     ----------
     slots : Tensor
-        Shared memory for an fp32 value of each warp, as many as `rules.reduction_slots` says, aligned to 16 bytes:
-        `smem.as_vector` of a region of a plan.
+        Shared memory for an fp32 value of each warp, as many as `rules.reduction_slots` says, or twice as many with
+        `turn`, aligned to 16 bytes: `smem.as_vector` of a region of a plan.
     tidx : Int32
         Index among the threads.
     barrier : int
         The number of the named barrier.
+    turn : int or Int32, optional
+        0 and 1 alternately, in calls that follow one another: the half of the slots to use.
 
     Raises
     ------
@@ -175,55 +179,77 @@ def block_reduce(value, slots, tidx, threads: cutlass.Constexpr, barrier: cutlas
     rules.check_reduction(threads)
     rules.check_barrier(barrier)
     warps = threads // arch.WARP_THREADS
-    _check_slots(slots, warps)
+    shared = _half(slots, warps, turn)
     value = warp_reduce(value, operation)
-    shared = cute.make_tensor(slots.iterator, cute.make_layout(warps))
     if tidx % arch.WARP_THREADS == 0:
         shared[tidx // arch.WARP_THREADS] = value
     cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
     result = shared[0]
     for other in cutlass.range_constexpr(1, warps):
         result = operation(result, shared[other])
-    cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
+    if cutlass.const_expr(turn is None):
+        cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
     return result
 
 
-@cute.jit
-def cluster_reduce(value, slots, ctas: cutlass.Constexpr, tidx, operation: Callable):
-    """Reduce a value of all threads of a CTA over the CTAs of a cluster; all threads of all CTAs call.
+def _half(slots, count: int, turn) -> cute.Tensor:
+    """Return the slots of a reduction of `count` values: all, or those of its turn."""
+    room = rules.reduction_slots(count)
+    _check_slots(slots, count if turn is None else 2 * room)
+    start = slots.iterator if turn is None else slots.iterator + turn * room
+    return cute.make_tensor(start, cute.make_layout(count))
 
-    All CTAs must have begun: a barrier of the cluster comes before the first call, such as `publish_barriers`. Thread r
-    of each CTA leaves its CTA's value in the shared memory of the CTA of rank r, at its own rank's place. A barrier of
-    the cluster orders the writes before the reads, with release and acquire; a second one lets nobody write again, or
-    exit, before all have read.
+
+@cute.jit
+def cluster_reduce(
+    value, slots, tidx, threads: cutlass.Constexpr, ctas: cutlass.Constexpr, operation: Callable, turn=None
+):
+    """Reduce a value over all threads of a cluster, which all call, and get the result.
+
+    All CTAs must have begun: a barrier of the cluster comes before the first call, such as `publish_barriers`. Each
+    warp leaves its own in the shared memory of every CTA. A barrier of the cluster orders the writes before the reads,
+    with release and acquire. Lanes of each warp then read all, and are reduced. A second barrier lets nobody write
+    again, or exit, before all have read; with `turn` there is none.
 
     Parameters
     ----------
     slots : Tensor
-        Shared memory for an fp32 value of each CTA of the cluster; as many, and aligned, as a CTA's.
-    ctas : int
-        CTAs of the cluster.
+        Shared memory for an fp32 value of each warp of the cluster; as many, and aligned, as `block_reduce` takes.
+    tidx : Int32
+        Index of the thread in its CTA.
+    threads, ctas : int
+        Threads of a CTA, and CTAs of the cluster.
+    turn : int or Int32, optional
+        0 and 1 alternately, in calls that follow one another: the half of the slots to use.
 
     Raises
     ------
     TypeError
         If the slots are no tensor of fp32.
     ValueError
-        If they are too few, or there is no such cluster.
+        If they are too few, the threads no whole warps, there is no such cluster, or its warps are no power of 2.
     """
+    rules.check_reduction(threads)
     rules.check_schedule((1, 1), ctas, 1)
-    _check_slots(slots, ctas)
-    rank = cute.arch.block_idx_in_cluster()
-    if tidx < ctas:
-        peer = cute.arch.map_dsmem_ptr(slots.iterator + rank, tidx)
+    warps = threads // arch.WARP_THREADS
+    count = warps * ctas
+    rules.check_butterfly(count)
+    shared = _half(slots, count, turn)
+    value = warp_reduce(value, operation)
+    lane, rank = tidx % arch.WARP_THREADS, cute.arch.block_idx_in_cluster()
+    if lane < ctas:
+        peer = cute.arch.map_dsmem_ptr(shared.iterator + rank * warps + tidx // arch.WARP_THREADS, lane)
         place = cute.make_ptr(cutlass.Float32, peer.toint(), cute.AddressSpace.smem, assumed_align=4)
         cute.arch.store(place, value, ss="cluster")
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
-    shared = cute.make_tensor(slots.iterator, cute.make_layout(ctas))
-    result = shared[0]
-    for other in cutlass.range_constexpr(1, ctas):
-        result = operation(result, shared[other])
-    cute.arch.cluster_arrive()
-    cute.arch.cluster_wait()
+    lanes = min(count, arch.WARP_THREADS)
+    result = shared[lane % lanes]
+    for other in cutlass.range_constexpr(1, count // lanes):
+        result = operation(result, shared[lane + other * lanes])
+    for step in cutlass.range_constexpr(lanes.bit_length() - 1):
+        result = operation(result, cute.arch.shuffle_sync_bfly(result, offset=1 << step))
+    if cutlass.const_expr(turn is None):
+        cute.arch.cluster_arrive()
+        cute.arch.cluster_wait()
     return result

@@ -1,11 +1,11 @@
-"""`cutepy bench rows`: time normalisations against peers and a copy of the same bytes, and check every result."""
+"""`cutepy bench rows`: time operations on rows against peers and a copy of the same bytes, and check every result."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -28,60 +28,82 @@ LARGEST_ERROR = 2.0**-7
 
 
 def ours(problem: RowsProblem, made: Buffers) -> Result:
-    """Normalise by cutepy."""
+    """Compute by cutepy."""
     from cutepy import ops
 
-    return _either(problem, made, getattr(ops, problem.norm))
+    return _either(problem, made, getattr(ops, problem.operation))
 
 
 def of_torch(problem: RowsProblem, made: Buffers) -> Result:
-    """Normalise by torch's own kernels."""
-    import torch
-
-    return _either(problem, made, getattr(torch.nn.functional, problem.norm))
+    """Compute by torch's own kernels."""
+    return _either(problem, made, _function_of_torch(problem))
 
 
 def torch_compile(problem: RowsProblem, made: Buffers) -> Result:
-    """Normalise by the kernels that torch.compile makes."""
+    """Compute by the kernels that torch.compile makes."""
     import torch
 
-    function = getattr(torch.nn.functional, problem.norm)
+    function = _function_of_torch(problem)
     return _either(problem, made, torch.compile(function, dynamic=False, mode="max-autotune-no-cudagraphs"))
 
 
+def _function_of_torch(problem: RowsProblem) -> Callable[..., Any]:
+    import torch
+
+    functional = torch.nn.functional
+    if problem.operation == "swiglu":
+        return lambda gate, up: functional.silu(gate) * up
+    return (
+        functools.partial(torch.softmax, dim=-1)
+        if problem.operation == "softmax"
+        else getattr(functional, problem.operation)
+    )
+
+
 def quack(problem: RowsProblem, made: Buffers) -> Result | None:
-    """Normalise by QuACK, which must be installed; layer_norm forward only, with float32 vectors."""
-    # The package's attribute of this name is a function.
+    """Compute by QuACK, which must be installed; layer_norm forward only, with float32 vectors; no swiglu."""
+    # Attributes of the package of these names are functions.
+    if problem.operation in ("softmax", "cross_entropy"):
+        theirs = importlib.import_module(f"quack.{problem.operation}")
+        return _either(problem, made, getattr(theirs, problem.operation))
     theirs = importlib.import_module("quack.rmsnorm")
-    if problem.norm == "rms_norm":
+    if problem.operation == "rms_norm":
         return _either(problem, made, lambda x, shape, weight, eps: theirs.rmsnorm(x, weight, eps=eps))
-    if problem.suite == "backward":
+    if problem.suite == "backward" or problem.operation == "swiglu":
         return None
     weight, bias = (each.float() for each in made.vectors)
-    return lambda i: (theirs.layernorm_fwd(made.x[i], weight, bias, eps=EPS),)
+    return lambda i: (theirs.layernorm_fwd(made.inputs[i][0], weight, bias, eps=EPS),)
 
 
 PEERS: dict[str, Peer] = {"torch": of_torch, "torch.compile": torch_compile, "QuACK": quack}
 """Peers that `--peer` knows."""
 
 
-def _either(problem: RowsProblem, made: Buffers, norm: Callable[..., Any]) -> Result:
+def _either(problem: RowsProblem, made: Buffers, function: Callable[..., Any]) -> Result:
     """Return forward, or backward of results that are there."""
     import torch
 
-    shape = (problem.columns,)
+    def called(*given: torch.Tensor) -> Any:  # noqa: ANN401
+        if problem.vectors:
+            x, *vectors = given
+            return function(x, (problem.columns,), *vectors, eps=EPS)
+        if problem.operation == "cross_entropy":
+            return function(*given, made.vectors[0], reduction="none")
+        return function(*given)
+
+    vectors = made.vectors[: problem.vectors]
     if problem.suite != "backward":
-        return lambda i: (norm(made.x[i], shape, *made.vectors, eps=EPS),)
+        return lambda i: (called(*made.inputs[i], *vectors),)
     kept: dict[tuple[int, object], tuple[list[torch.Tensor], torch.Tensor]] = {}
 
     def gradients(i: int) -> Sequence[torch.Tensor]:
         # Autograd computes a gradient on the stream of the result, of which a captured graph knows its own only.
-        stream = torch.cuda.current_stream() if made.x[i].is_cuda else None
+        stream = torch.cuda.current_stream() if made.dy[i].is_cuda else None
         if (i, stream) not in kept:
-            own = [each.detach().requires_grad_() for each in (made.x[i], *made.vectors)]
-            kept[i, stream] = own, norm(own[0], shape, *own[1:], eps=EPS)
+            own = [each.detach().requires_grad_() for each in (*made.inputs[i], *vectors)]
+            kept[i, stream] = own, called(*own)
         inputs, result = kept[i, stream]
-        return torch.autograd.grad(result, inputs, made.dy[i], retain_graph=True)
+        return torch.autograd.grad(result, inputs, made.dy[i].to(result.dtype), retain_graph=True)
 
     return gradients
 
@@ -91,7 +113,7 @@ def copy(problem: RowsProblem, made: Buffers) -> Callable[[int], Any]:
     import torch
 
     elems = int(problem.bytes) // 4
-    sources = [torch.randn(elems, device=made.x[0].device, dtype=torch.bfloat16) for _ in made.x]
+    sources = [torch.randn(elems, device=made.inputs[0][0].device, dtype=torch.bfloat16) for _ in made.inputs]
     target = torch.empty_like(sources[0])
     return lambda i: target.copy_(sources[i])
 
@@ -99,7 +121,7 @@ def copy(problem: RowsProblem, made: Buffers) -> Callable[[int], Any]:
 def run_rows(
     problems: Sequence[RowsProblem], peers: Mapping[str, Peer], output: Output, *, between: str = "none"
 ) -> int:
-    """Measure our normalisations against peers, and a copy.
+    """Measure our operations on rows against peers, and a copy.
 
     Parameters
     ----------
@@ -116,8 +138,8 @@ def run_rows(
     int
         Exit status: 1 where a result is wrong or slower than it was, 2 where nothing could be measured.
     """
-    measure = partial(_measure, peers, between=between)
-    return measure_all("rows", problems, measure, _complaint, output, partial(bandwidths, problems))
+    measure = functools.partial(_measure, peers, between=between)
+    return measure_all("rows", problems, measure, _complaint, output, functools.partial(bandwidths, problems))
 
 
 def bandwidths(problems: Sequence[RowsProblem], report: Report) -> str:
@@ -155,10 +177,10 @@ def _measure(peers: Mapping[str, Peer], problem: RowsProblem, between: str = "no
             continue
         if launch is None or results is None:
             continue
-        errors[name], contenders[name] = largest_error(problem, made, results), _keeping(launch, len(made.x))
+        errors[name], contenders[name] = largest_error(problem, made, results), _keeping(launch, len(made.inputs))
         del results
     contenders[COPY], errors[COPY] = copy(problem, made), 0.0
-    rows = timed(problem, contenders, errors, sets=len(made.x), between=between)
+    rows = timed(problem, contenders, errors, sets=len(made.inputs), between=between)
     return [replace(row, peer=row.contender != COPY) for row in rows]
 
 

@@ -10,43 +10,58 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 if TYPE_CHECKING:
     import torch
 
-Norm = Literal["rms_norm", "layer_norm"]
+Operation = Literal["rms_norm", "layer_norm", "softmax", "cross_entropy", "swiglu"]
 Suite = Literal["forward", "backward", "decode"]
-NORMS, SUITES = get_args(Norm), get_args(Suite)
+OPERATIONS, SUITES = get_args(Operation), get_args(Suite)
 ROWS, COLUMNS = 16384, (256, 1024, 4096, 8192, 16384, 32768, 65536, 131072)
 DECODE_ROWS, DECODE_COLUMNS = (1, 8, 64), (4096, 8192, 16384)
 EPS = 1e-5
 _CHUNK_ELEMS = 1 << 26
 """Elements that are compared in float64 at a time."""
+_VECTORS = {"rms_norm": 1, "layer_norm": 2}
+"""Vectors of a row's extent: the weight, and the bias."""
+_READ, _WRITTEN = {"swiglu": 2}, {"cross_entropy": 0}
+"""Matrices that are read, and written, by the forward pass, if not one."""
 
 Result = Callable[[int], "Sequence[torch.Tensor]"]
-"""Function that computes the results of one set: y, or the gradients of x, the weight and the bias."""
+"""Function that computes the results of one set: y, or the gradients of the inputs, the weight and the bias."""
 
 
 @dataclass(frozen=True)
 class RowsProblem:
-    """Normalisation of bfloat16 rows with a weight, and a bias of layer_norm.
+    """Operation on bfloat16 rows: norms with a weight, and a bias of layer_norm; losses of each row.
 
     Attributes
     ----------
-    norm : str
+    operation : str
     suite : str
         "forward", "backward", or "decode": forward of few rows.
     rows, columns : int
+        Columns of the gate, and of the other factor, of swiglu.
     """
 
-    norm: Norm
+    operation: Operation
     suite: Suite
     rows: int
     columns: int
 
     def __str__(self) -> str:
-        return f"{self.norm} {self.suite} {self.rows}x{self.columns}"
+        return f"{self.operation} {self.suite} {self.rows}x{self.columns}"
 
     @property
     def vectors(self) -> int:
         """Vectors of a row's extent: the weight, and the bias."""
-        return 1 if self.norm == "rms_norm" else 2
+        return _VECTORS.get(self.operation, 0)
+
+    @property
+    def matrices(self) -> int:
+        """Matrices of rows that are inputs."""
+        return _READ.get(self.operation, 1)
+
+    @property
+    def results(self) -> int:
+        """Tensors that are computed."""
+        return self.matrices + self.vectors if self.suite == "backward" else 1
 
     @property
     def flops(self) -> float:
@@ -55,11 +70,15 @@ class RowsProblem:
 
     @property
     def bytes(self) -> float:
-        """Bytes of rows: x and y, or dy, x and dx; once each."""
-        return 2.0 * (3 if self.suite == "backward" else 2) * self.rows * self.columns
+        """Bytes of rows that must move, once each: inputs and the result; or its gradient, inputs, their gradients."""
+        written = _WRITTEN.get(self.operation, 1)
+        moved = written + self.matrices * (2 if self.suite == "backward" else 1)
+        return 2.0 * moved * self.rows * self.columns
 
 
-def rows_problems(norms: Sequence[Norm], suites: Sequence[Suite], columns: Sequence[int] = ()) -> list[RowsProblem]:
+def rows_problems(
+    operations: Sequence[Operation], suites: Sequence[Suite], columns: Sequence[int] = ()
+) -> list[RowsProblem]:
     """List problems; of each suite's own columns if none are given.
 
     Examples
@@ -68,8 +87,8 @@ def rows_problems(norms: Sequence[Norm], suites: Sequence[Suite], columns: Seque
     rms_norm decode 1x4096, rms_norm decode 8x4096, rms_norm decode 64x4096
     """
     return [
-        RowsProblem(norm, suite, rows, each)
-        for norm in norms
+        RowsProblem(operation, suite, rows, each)
+        for operation in operations
         for suite in suites
         for each in columns or (DECODE_COLUMNS if suite == "decode" else COLUMNS)
         for rows in (DECODE_ROWS if suite == "decode" else (ROWS,))
@@ -81,13 +100,15 @@ class Buffers(NamedTuple):
 
     Attributes
     ----------
-    x, dy : list of Tensor (rows, columns)
-        One of each set; `dy` of "backward" only.
-    vectors : list of Tensor (columns,)
-        The weight, and the bias of layer_norm.
+    inputs : list of tuple of Tensor (rows, columns)
+        One tuple of each set.
+    dy : list of Tensor
+        Gradients of the result, one of each set; of "backward" only.
+    vectors : list of Tensor
+        The weight, and the bias of layer_norm, (columns,); the labels of cross_entropy, (rows,).
     """
 
-    x: list[torch.Tensor]
+    inputs: list[tuple[torch.Tensor, ...]]
     dy: list[torch.Tensor]
     vectors: list[torch.Tensor]
 
@@ -101,14 +122,14 @@ def buffers(problem: RowsProblem, device: str = "cuda") -> Buffers:
     def drawn(*shape: int) -> torch.Tensor:
         return torch.randn(shape, device=device, dtype=torch.bfloat16)
 
-    shape, made = (
-        (problem.rows, problem.columns),
-        Buffers([], [], [drawn(problem.columns) for _ in range(problem.vectors)]),
-    )
+    shape = problem.rows, problem.columns
+    made = Buffers([], [], [drawn(problem.columns) for _ in range(problem.vectors)])
+    if problem.operation == "cross_entropy":
+        made.vectors.append(torch.randint(problem.columns, (problem.rows,), device=device))
     for _ in range(buffer_sets(int(problem.bytes))):
-        made.x.append(drawn(*shape))
+        made.inputs.append(tuple(drawn(*shape) for _ in range(problem.matrices)))
         if problem.suite == "backward":
-            made.dy.append(drawn(*shape))
+            made.dy.append(drawn(problem.rows) if problem.operation == "cross_entropy" else drawn(*shape))
     return made
 
 
@@ -116,29 +137,26 @@ def largest_error(problem: RowsProblem, made: Buffers, results: Sequence[torch.T
     """Return the largest relative Frobenius error of the first set's results from float64; NaN if one holds one."""
     import torch
 
-    wanted = 1 + problem.vectors if problem.suite == "backward" else 1
-    if len(results) != wanted:
-        raise ValueError(f"{problem} must have {wanted} results, got {len(results)}")
-    rows, *sums = results
-    difference = norm = 0.0
-    totals = [torch.zeros(problem.columns, device=rows.device, dtype=torch.float64) for _ in sums]
-    for chunk, found in zip(_chunks(problem, made), rows.split(_chunk_rows(problem)), strict=True):
-        want, *own = _wanted(problem, made, chunk)
-        difference += float((found.double() - want).square().sum())
-        norm += float(want.square().sum())
-        for total, each in zip(totals, own, strict=True):
+    if len(results) != problem.results:
+        raise ValueError(f"{problem} must have {problem.results} results, got {len(results)}")
+    matrices = problem.matrices if problem.suite == "backward" else 1
+    rows, sums = results[:matrices], results[matrices:]
+    differences, norms = [0.0] * matrices, [0.0] * matrices
+    totals = [torch.zeros(problem.columns, device=rows[0].device, dtype=torch.float64) for _ in sums]
+    for chunk in _chunks(problem):
+        wanted = _wanted(problem, made, chunk)
+        for number, want in enumerate(wanted[:matrices]):
+            differences[number] += float((rows[number][chunk].double() - want).square().sum())
+            norms[number] += float(want.square().sum())
+        for total, each in zip(totals, wanted[matrices:], strict=True):
             total += each
-    errors = [math.sqrt(difference / norm)]
+    errors = [math.sqrt(difference / norm) for difference, norm in zip(differences, norms, strict=True)]
     errors += [float((s.double() - t).norm() / t.norm()) for s, t in zip(sums, totals, strict=True)]
     return math.nan if any(map(math.isnan, errors)) else max(errors)
 
 
-def _chunk_rows(problem: RowsProblem) -> int:
-    return max(1, _CHUNK_ELEMS // problem.columns)
-
-
-def _chunks(problem: RowsProblem, made: Buffers) -> Iterator[slice]:
-    step = _chunk_rows(problem)
+def _chunks(problem: RowsProblem) -> Iterator[slice]:
+    step = max(1, _CHUNK_ELEMS // problem.columns)
     for first in range(0, problem.rows, step):
         yield slice(first, first + step)
 
@@ -147,17 +165,27 @@ def _wanted(problem: RowsProblem, made: Buffers, chunk: slice) -> list[torch.Ten
     """Compute results of some rows in float64, and their parts of sums."""
     import torch
 
-    x, *vectors = (each.double() for each in (made.x[0][chunk], *made.vectors))
-    centred = x - x.mean(-1, keepdim=True) if problem.norm == "layer_norm" else x
-    factors = torch.rsqrt(centred.square().mean(-1, keepdim=True) + EPS)
-    normal = centred * factors
-    if problem.suite != "backward":
-        y = normal * vectors[0]
-        return [y + vectors[1] if problem.norm == "layer_norm" else y]
-    dy = made.dy[0][chunk].double()
-    grad = dy * vectors[0]
-    dx = grad - normal * (grad * normal).mean(-1, keepdim=True)
-    if problem.norm == "layer_norm":
-        dx = dx - grad.mean(-1, keepdim=True)
-    sums = [(dy * normal).sum(0), dy.sum(0)]
-    return [dx * factors, *sums[: problem.vectors]]
+    backward = problem.suite == "backward"
+    inputs = [each[chunk].double().requires_grad_(backward) for each in made.inputs[0]]
+    if problem.operation == "cross_entropy":
+        result = torch.nn.functional.cross_entropy(inputs[0], made.vectors[0][chunk], reduction="none")
+        vectors = []
+    else:
+        vectors = [each.double().requires_grad_(backward) for each in made.vectors]
+        result = _in_float64(problem, *inputs, *vectors)
+    if not backward:
+        return [result]
+    return list(torch.autograd.grad(result, [*inputs, *vectors], made.dy[0][chunk].double()))
+
+
+def _in_float64(problem: RowsProblem, x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+    """Compute an operation by definition."""
+    import torch
+
+    if problem.operation == "softmax":
+        return torch.softmax(x, -1)
+    if problem.operation == "swiglu":
+        return torch.nn.functional.silu(x) * others[0]
+    centred = x - x.mean(-1, keepdim=True) if problem.operation == "layer_norm" else x
+    y = centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + EPS) * others[0]
+    return y + others[1] if problem.operation == "layer_norm" else y

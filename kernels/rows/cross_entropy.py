@@ -17,7 +17,7 @@ from cutepy.device.held_rows import make_held_rows, make_parted_rows
 from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import select
 from cutepy.kernels.rows.config import CrossEntropyConfig
-from cutepy.kernels.rows.softmax import combine, exp, subtract_largest
+from cutepy.kernels.rows.softmax import exp, fold
 
 BARRIERS = rules.named_barriers(rows=1)
 
@@ -63,9 +63,8 @@ class CrossEntropy:
         self.kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
         groups = cute.ceil_div(cute.size(logits, mode=[0]), tiling.rows)
         self.kernel(logits, targets, weight, losses, lse, ignore_index, smoothing, z).launch(
-            grid=(groups * tiling.ctas, 1, 1),
+            grid=(groups, 1, 1),
             block=(tiling.cta, 1, 1),
-            cluster=(tiling.ctas, 1, 1) if tiling.ctas > 1 else None,
             stream=stream,
             use_pdl=True,
         )
@@ -85,33 +84,50 @@ class CrossEntropy:
         """Compute the losses of a CTA's rows."""
         config, tiling = self.config, self.config.tiling
         rows = make_held_rows(tiling, BARRIERS["rows"])
-        columns = cute.size(logits, mode=[1])
-        row = cute.arch.block_idx()[0] // tiling.ctas * tiling.rows + rows.group
+        columns, source = cute.size(logits, mode=[1]), make_row_vectors(logits, tiling.elems)
+        row = cute.arch.block_idx()[0] * tiling.rows + rows.group
         follow_launch(True)
         label, counts = read_label(targets, row, columns, ignore_index)
-        own = element(logits, row, label)
-        held = rows.load(make_row_vectors(logits, tiling.elems), row, streams=True)
-        factor, weights, smooth = Float32(1.0), Float32(columns), Float32(0.0)
+        own, factor = element(logits, row, label), Float32(1.0)
         if cutlass.const_expr(weight is not None):
             factor = element(weight, 0, label)
-        if cutlass.const_expr(config.smooths):
-            if cutlass.const_expr(weight is not None):
-                each = rows.load(make_row_vectors(weight, tiling.elems), 0)
-                weights = combine(rows, lambda *at: each[at], reduce.add)
-                smooth = combine(rows, lambda *at: each[at] * held[at], reduce.add)
-            else:
-                smooth = combine(rows, lambda *at: held[at], reduce.add)
-        largest = subtract_largest(rows, held, columns)
-        total = largest + cute.math.log(combine(rows, lambda *at: exp(held[at]), reduce.add))
-        if row < cute.size(logits, mode=[0]) and rows.thread == 0 and rows.rank == 0:
-            loss = factor * (total - own)
+        # Online softmax: a thread's largest element so far, and the sum of exponentials of its elements less that one.
+        largest, total = Float32(-math.inf), Float32(0.0)
+        smooth, weights = Float32(0.0), Float32(0.0)
+        fetched = rows.fetch(source, row, streams=True)
+        for number in cutlass.range(cute.ceil_div(columns, tiling.columns), unroll=1):
+            piece = rows.piece(number)
+            held = piece.held(fetched)
+            # The next piece is under way while this one is summed.
+            rows.piece(number + 1).fetch_into(fetched, source, row, True)
             if cutlass.const_expr(config.smooths):
-                loss = (1.0 - smoothing) * loss + smoothing / columns * (weights * total - smooth)
+                each = held
+                if cutlass.const_expr(weight is not None):
+                    each = piece.load(make_row_vectors(weight, tiling.elems), 0)
+                    weights = weights + fold(rows, each, reduce.add)
+                    each.store(each.load() * held.load())
+                smooth = smooth + fold(rows, each, reduce.add)
+            piece.fill_beyond(held, columns, -math.inf)
+            before, largest = largest, reduce.maximum(largest, fold(rows, held, reduce.maximum))
+            base = select(largest == -math.inf, Float32(0.0), largest)
+            own_sum = fold(rows, held, reduce.add, lambda x, base=base: exp(x - base))
+            total = total * exp(before - base) + own_sum
+        if cutlass.const_expr(config.smooths):
+            smooth = rows.reduce(smooth, reduce.add, 0)
+            weights = Float32(columns) if weight is None else rows.reduce(weights, reduce.add, 1)
+        turn = int(config.smooths and weight is None)
+        base = rows.reduce(largest, reduce.maximum, turn)
+        total = rows.reduce(total * exp(largest - base), reduce.add, 1 - turn)
+        lse_of_row = base + cute.math.log(total)
+        if row < cute.size(logits, mode=[0]) and rows.thread == 0:
+            loss = factor * (lse_of_row - own)
+            if cutlass.const_expr(config.smooths):
+                loss = (1.0 - smoothing) * loss + smoothing / columns * (weights * lse_of_row - smooth)
             if cutlass.const_expr(config.adds_z):
-                loss = loss + z * total * total
+                loss = loss + z * lse_of_row * lse_of_row
             loss = select(label < columns, loss, Float32(math.nan))
             losses[row] = select(counts, loss, Float32(0.0))
-            lse[row] = total
+            lse[row] = lse_of_row
 
 
 class CrossEntropyBackward:
@@ -187,7 +203,7 @@ class CrossEntropyBackward:
             of_sum = of_label + smoothing * grad
             if cutlass.const_expr(weight is not None):
                 weights = rows.load(make_row_vectors(weight, tiling.elems), 0)
-                of_sum = of_label + smooth * rows.total(weights)
+                of_sum = of_label + smooth * rows.total(weights, 0)
         if cutlass.const_expr(config.adds_z):
             of_sum = of_sum + 2.0 * z * total * grad
         of_sum = select(counts & (label == columns), Float32(math.nan), of_sum)

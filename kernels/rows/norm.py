@@ -85,12 +85,12 @@ class Norm:
         if cutlass.const_expr(total is not None):
             rows.store(held, self.vectors(total), row)
         if cutlass.const_expr(config.centres):
-            mean = rows.total(held) / columns
+            mean = rows.total(held, 0) / columns
             held.store(held.load() - mean)
             rows.fill_beyond(held, columns, 0.0)
         squares = rows.empty()
         squares.store(held.load() * held.load())
-        factor = cute.math.rsqrt(rows.total(squares) / columns + eps)
+        factor = cute.math.rsqrt(rows.total(squares, 1) / columns + eps)
         held.store(held.load() * factor)
         if cutlass.const_expr(weight is not None):
             held.store(held.load() * rows.load(self.vectors(weight), 0).load())
@@ -119,7 +119,7 @@ class Norm:
             magnitude = cute.arch.fmax(held[place], -held[place])
             magnitudes[place] = Float32(cutlass.select_(magnitude < Float32.inf, magnitude, Float32(0.0)))
         if cutlass.const_expr(self.config.scaled == "row"):
-            scale = self.scale_of(rows.reduce(rows.fold(magnitudes, reduce.maximum), reduce.maximum), limit)
+            scale = self.scale_of(rows.reduce(rows.fold(magnitudes, reduce.maximum), reduce.maximum, 0), limit)
             held.store(held.load() * (Float32(1.0) / scale))
             if row < cute.size(scales, mode=[0]) and rows.thread == 0 and rows.rank == 0:
                 scales[row, 0] = scale
@@ -204,7 +204,7 @@ class NormBackward:
         count, columns = cute.size(x, mode=[0]), cute.size(x, mode=[1])
         group = cute.arch.block_idx()[0] // tiling.ctas
         follow_launch(True)
-        dweight, dbias, scale = rows.empty(), rows.empty(), rows.empty()
+        dweight, dbias, scale, turn = rows.empty(), rows.empty(), rows.empty(), Int32(0)
         dweight.fill(0.0)
         dbias.fill(0.0)
         if cutlass.const_expr(weight is not None):
@@ -230,9 +230,11 @@ class NormBackward:
                 grad.store(grad.load() * scale.load())
             products = rows.empty()
             products.store(grad.load() * held.load())
-            along = rows.total(products) / columns
+            along = rows.total(products, turn) / columns
+            turn = 1 - turn
             if cutlass.const_expr(config.centres):
-                grad.store(grad.load() - rows.total(grad) / columns)
+                grad.store(grad.load() - rows.total(grad, turn) / columns)
+                turn = 1 - turn
             grad.store((grad.load() - held.load() * along) * factor)
             if cutlass.const_expr(dtotal is not None):
                 grad.store(grad.load() + rows.load(self.vectors(dtotal), row).load())

@@ -19,7 +19,7 @@ from cutepy.kernels.rows.compilation import (
     row_spec,
     specs_of,
 )
-from cutepy.kernels.rows.tiling import HELD, MOST_THREADS, SUM_WARPS, NormConfig, tile_rows
+from cutepy.kernels.rows.tiling import NORM, NORM_GRADIENT, SUM_WARPS, NormConfig, tile_rows
 
 SCALES = TensorSpec("float32", ("rows", "blocks"), strides=("row", "block"), align=4)
 """A number of each row, or of each block of it."""
@@ -58,7 +58,7 @@ def compile_sum(dtype: torch.dtype) -> Function:
     return compile_rows("sum:SumOfRows", SUM_WARPS, x, y)
 
 
-THREADS_PER_SM = 1024
+THREADS_PER_SM, CLUSTERED_PER_SM = 512, 2048
 """Threads of an SM, at most, that sum gradients of weights: each CTA, or cluster, has a row of sums."""
 
 
@@ -113,13 +113,10 @@ def plan_norm_backward(
     rows, columns = x.shape
     check_rows(rows)
     sums = dweight is not None, dbias is not None
-    # Sums take as many registers again as a row.
-    tiling = tile_rows(
-        columns, elems_of(dy, dtotal, x, weight, dx), HELD // 2 if any(sums) else HELD, MOST_THREADS // 2
-    )
+    tiling = tile_rows(columns, elems_of(dy, dtotal, x, weight, dx), NORM_GRADIENT if any(sums) else NORM)
     groups = -(-rows // tiling.rows)
     if any(sums):
-        per_sm = max(1, THREADS_PER_SM // tiling.cta)
+        per_sm = max(1, (THREADS_PER_SM if tiling.ctas == 1 else CLUSTERED_PER_SM) // tiling.cta)
         groups = min(groups, max(1, gpu_of(x.device).sm_count * per_sm // tiling.ctas))
     named = {"dy": dy, "dtotal": dtotal, "x": x, "weight": weight, "dx": dx}
     function = compile_norm_backward(NormConfig(tiling, centres), sums, **named)

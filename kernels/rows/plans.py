@@ -17,12 +17,21 @@ from cutepy.kernels.rows.compilation import (
     specs_of,
 )
 from cutepy.kernels.rows.config import CrossEntropyConfig, GatedConfig, RotaryConfig, SoftmaxConfig
-from cutepy.kernels.rows.tiling import RowTiling, power_of_two, tile_rows
+from cutepy.kernels.rows.tiling import (
+    NORM,
+    SOFTMAX,
+    SOFTMAX_GRADIENT,
+    RowFit,
+    RowTiling,
+    power_of_two,
+    tile_pieces,
+    tile_rows,
+)
 
 Launch = Callable[..., None]
 
 
-def _tile(*tensors: Given) -> RowTiling:
+def _tile(*tensors: Given, fit: RowFit) -> RowTiling:
     """Choose the tiling of the rows of tensors (rows, columns) that are read and written together.
 
     Raises
@@ -33,7 +42,7 @@ def _tile(*tensors: Given) -> RowTiling:
     given = [each for each in tensors if each is not None]
     rows, columns = given[0].shape
     check_rows(rows)
-    return tile_rows(columns, elems_of(*given))
+    return tile_rows(columns, elems_of(*given), fit)
 
 
 def _part(threads: int, held: int, *tensors: Given) -> RowTiling:
@@ -41,24 +50,25 @@ def _part(threads: int, held: int, *tensors: Given) -> RowTiling:
 
     Each CTA has at most so many threads, each of which holds so many elements.
     """
-    tiling = _tile(*tensors)
-    columns = next(each.shape[1] for each in tensors if each is not None)
-    vectors = max(1, held // tiling.elems)
-    pieces = -(-columns // tiling.elems)
+    given = [each for each in tensors if each is not None]
+    rows, columns = given[0].shape
+    check_rows(rows)
+    elems = elems_of(*given)
+    vectors = max(1, held // elems)
+    pieces = -(-columns // elems)
     threads = min(threads, power_of_two(-(-pieces // vectors)))
-    parts = -(-pieces // (vectors * threads))
-    return RowTiling(tiling.elems, threads, vectors, power_of_two(parts))
+    return RowTiling(elems, threads, vectors, power_of_two(-(-pieces // (vectors * threads))))
 
 
 def plan_softmax(x: torch.Tensor, y: torch.Tensor, *, logarithm: bool) -> Launch:
     """Choose and compile the softmax of rows like these: launches (x, y)."""
-    tiling = _tile(x, y)
+    tiling = _tile(x, y, fit=SOFTMAX)
     return compile_rows("softmax:Softmax", SoftmaxConfig(tiling, logarithm), *specs_of(tiling.elems, x=x, y=y))
 
 
 def plan_softmax_backward(dy: torch.Tensor, y: torch.Tensor, dx: torch.Tensor, *, logarithm: bool) -> Launch:
     """Choose and compile the gradient of a softmax of rows like these: launches (dy, y, dx)."""
-    tiling = _tile(dy, y, dx)
+    tiling = _tile(dy, y, dx, fit=SOFTMAX_GRADIENT)
     config = SoftmaxConfig(tiling, logarithm)
     return compile_rows("softmax:SoftmaxBackward", config, *specs_of(tiling.elems, dy=dy, y=y, dx=dx))
 
@@ -73,7 +83,8 @@ def plan_cross_entropy(
     callable
         Launches: (logits, target, weight, losses, lse, ignore_index, smoothing, z).
     """
-    tiling = _tile(logits, weight)
+    check_rows(logits.shape[0])
+    tiling = tile_pieces(logits.shape[1], elems_of(logits, weight))
     config = CrossEntropyConfig(tiling, smooths, adds_z)
     of_logits, of_weight = specs_of(tiling.elems, logits=logits, weight=weight)
     vectors = numbers_spec(target.dtype), of_weight, *[numbers_spec(losses.dtype)] * 2
@@ -99,7 +110,7 @@ def plan_cross_entropy_backward(
     """
     # The sum of the weights takes a whole row.
     sums = smooths and weight is not None
-    tiling = _tile(logits, dlogits, weight) if sums else _part(256, 32, logits, dlogits, weight)
+    tiling = _tile(logits, dlogits, weight, fit=NORM) if sums else _part(256, 32, logits, dlogits, weight)
     config = CrossEntropyConfig(tiling, smooths, adds_z)
     of_logits, of_weight, of_dlogits = specs_of(tiling.elems, logits=logits, weight=weight, dlogits=dlogits)
     of_row, of_target = numbers_spec(dlosses.dtype), numbers_spec(target.dtype)

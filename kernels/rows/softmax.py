@@ -27,24 +27,30 @@ def exp(x):
     return cute.math.exp2(x * LOG2_E, fastmath=True)
 
 
-def combine(rows: HeldRows, term: Callable, operation: Callable):
-    """Combine a value of each element of a row, `term(place, vector)`: vectors in turn, in few registers."""
+def fold(rows: HeldRows, values: cute.Tensor, operation: Callable, of: Callable = lambda x: x):
+    """Combine `of` each element that a thread holds: vectors in turn, in few registers."""
     found = cute.make_rmem_tensor(rows.tiling.elems, Float32)
     for place in range(rows.tiling.elems):
-        found[place] = term(place, 0)
+        found[place] = of(values[place, 0])
         for index in range(1, rows.tiling.vectors):
-            found[place] = operation(found[place], term(place, index))
-    return rows.reduce(rows.fold(found, operation), operation)
+            found[place] = operation(found[place], of(values[place, index]))
+    return rows.fold(found, operation)
+
+
+def combine(rows: HeldRows, values: cute.Tensor, operation: Callable, turn: int, of: Callable = lambda x: x):
+    """Combine `of` each element of a row; `turn` is 0 and 1 alternately, as of `HeldRows.reduce`."""
+    return rows.reduce(fold(rows, values, operation, of), operation, turn)
 
 
 @cute.jit
 def subtract_largest(rows: HeldRows, held, columns):
     """Subtract a row's largest element from it, which is returned.
 
-    Elements beyond the last column become -inf, whose exponential is 0; in a row that is NaN they are, too.
+    Elements beyond the last column become -inf, whose exponential is 0; in a row that is NaN they are, too. The next
+    reduction has turn 1.
     """
     rows.fill_beyond(held, columns, -math.inf)
-    largest = combine(rows, lambda *at: held[at], reduce.maximum)
+    largest = combine(rows, held, reduce.maximum, 0)
     held.store(held.load() - largest)
     return largest
 
@@ -81,10 +87,10 @@ class Softmax:
         held = rows.load(make_row_vectors(x, tiling.elems), row, streams=True)
         subtract_largest(rows, held, columns)
         if cutlass.const_expr(self.config.logarithm):
-            held.store(held.load() - cute.math.log(combine(rows, lambda *at: exp(held[at]), reduce.add)))
+            held.store(held.load() - cute.math.log(combine(rows, held, reduce.add, 1, exp)))
         else:
             held.store(exp(held.load()))
-            held.store(held.load() * (Float32(1.0) / combine(rows, lambda *at: held[at], reduce.add)))
+            held.store(held.load() * (Float32(1.0) / combine(rows, held, reduce.add, 1)))
         rows.store(held, make_row_vectors(y, tiling.elems), row)
 
 
@@ -123,9 +129,11 @@ class SoftmaxBackward:
         held = rows.load(make_row_vectors(y, tiling.elems), row, streams=True)
         grad = rows.held(fetched)
         if cutlass.const_expr(self.config.logarithm):
-            total = combine(rows, lambda *at: grad[at], reduce.add)
+            total = combine(rows, grad, reduce.add, 0)
             grad.store(grad.load() - exp(held.load()) * total)
         else:
-            total = combine(rows, lambda *at: grad[at] * held[at], reduce.add)
+            products = rows.empty()
+            products.store(grad.load() * held.load())
+            total = combine(rows, products, reduce.add, 0)
             grad.store(held.load() * (grad.load() - total))
         rows.store(grad, make_row_vectors(dx, tiling.elems), row)

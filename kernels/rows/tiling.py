@@ -18,11 +18,11 @@ MOST_COLUMNS = 262144
 MOST_CTAS = 8
 """CTAs of the largest cluster that every Hopper GPU launches."""
 MOST_THREADS = 1024
-"""Threads of a row in a CTA: each has 64 registers then."""
+"""Threads of a row in a CTA."""
 LEAST_CTA = 128
 """Threads of a CTA, at least: narrow rows share one."""
-HELD = 32
-"""Elements that a thread holds, as long as there are more threads: 32 registers."""
+MOST_VECTORS = 16
+"""Vectors of a thread that are loaded at once, before a cluster parts the row."""
 SUM_WARPS = 16
 """Warps of a CTA that sums rows."""
 
@@ -98,8 +98,9 @@ class RowTiling:
 
     @cached_property
     def smem(self) -> sm90.SmemPlan:
-        """Shared memory of a CTA: sums of its warps, and of the CTAs of a cluster."""
-        slots = {"of_warps": self.warps, "of_ctas": self.ctas} | ({"of_rows": self.summed} if self.rows > 1 else {})
+        """Shared memory of a CTA: a value of each warp of the cluster, twice, and the sums of its rows."""
+        slots = {"of_warps": 2 * rules.reduction_slots(self.warps * self.ctas)}
+        slots |= {"of_rows": self.summed} if self.rows > 1 else {}
         return sm90.SmemPlan.of(
             {
                 name: sm90.SmemArray(rules.reduction_slots(count), bits=32, alignment_bytes=16)
@@ -143,13 +144,43 @@ class NormConfig:
         return ("layer_norm" if self.centres else "rms_norm") + (f"_by_{self.scaled}" if self.scaled else "")
 
 
-def tile_rows(
-    columns: int, elems: int, held: int = HELD, most_threads: int = MOST_THREADS, least_threads: int = 1
-) -> RowTiling:
+@dataclass(frozen=True)
+class RowFit:
+    """Measured choice of threads and registers of rows, by their columns (H200, 2026-11-30, `cutepy bench rows`).
+
+    Attributes
+    ----------
+    in_warp : int
+        Elements that each lane holds of a row that one warp can hold so.
+    held : int
+        Elements that each thread holds of a wider row, as long as there are more threads.
+    threads : int
+        Threads of a CTA, at most. Beyond, each holds more.
+    most_held : int
+        Elements that each thread holds, at most. Beyond, a cluster parts the row.
+    cluster_held, cluster_threads : int
+        Elements of each thread of a cluster, and threads of its CTAs, as long as there are more CTAs.
+    """
+
+    in_warp: int = 32
+    held: int = 16
+    threads: int = 512
+    most_held: int = 64
+    cluster_held: int = 32
+    cluster_threads: int = 512
+
+
+NORM = RowFit()
+NORM_GRADIENT = RowFit(most_held=16, cluster_held=16, cluster_threads=256)
+"""With sums of weights, which take as many registers again as a row."""
+SOFTMAX = RowFit(held=64, threads=256, cluster_held=128, cluster_threads=128)
+SOFTMAX_GRADIENT = RowFit(in_warp=8, held=8, threads=1024, most_held=16, cluster_held=16, cluster_threads=256)
+
+
+def tile_rows(columns: int, elems: int, fit: RowFit = NORM, least_threads: int = 1) -> RowTiling:
     """Choose the tiling of rows of so many columns, which are read in vectors of `elems` elements.
 
-    As few threads as hold `held` elements each: fewer threads need fewer steps to reduce a row, and more rows are under
-    way. Beyond `most_threads` a cluster parts the row, until its CTAs are `MOST_CTAS`; then each thread holds more.
+    The number of rows has no say, so that a row has the same bits in any batch.
 
     Raises
     ------
@@ -158,17 +189,48 @@ def tile_rows(
 
     Examples
     --------
-    >>> tile_rows(4096, 8)
-    RowTiling(elems=8, threads=128, vectors=4, ctas=1)
-    >>> tile_rows(128, 8).rows, tile_rows(262144, 8), tile_rows(100, 1)
-    (32, RowTiling(elems=8, threads=1024, vectors=4, ctas=8), RowTiling(elems=1, threads=4, vectors=32, ctas=1))
+    >>> tile_rows(4096, 8), tile_rows(32768, 8).name, tile_rows(131072, 8).name
+    (RowTiling(elems=8, threads=256, vectors=2, ctas=1), '8x512x8', '8x512x4_cluster8')
+    >>> tile_rows(128, 8).rows, tile_rows(100, 1)
+    (32, RowTiling(elems=1, threads=8, vectors=16, ctas=1))
     """
     if not 1 <= columns <= MOST_COLUMNS:
         raise ValueError(f"rows must have 1 to {MOST_COLUMNS} columns, got {columns}; part wider ones")
-    pieces, most = -(-columns // elems), max(1, held // elems)
-    threads = max(least_threads, min(most_threads, power_of_two(-(-pieces // most))))
-    ctas = min(MOST_CTAS, power_of_two(-(-pieces // (most * threads))))
-    return RowTiling(elems, threads, power_of_two(-(-pieces // (threads * ctas))), ctas)
+    pieces, ctas = -(-columns // elems), 1
+    in_warp, held, most_held, cluster_held = (
+        max(1, min(each // elems, MOST_VECTORS)) for each in (fit.in_warp, fit.held, fit.most_held, fit.cluster_held)
+    )
+    threads = power_of_two(-(-pieces // in_warp))
+    if threads > arch.WARP_THREADS:
+        threads = power_of_two(-(-pieces // held))
+        if held < most_held and pieces <= threads // 2 * (held + 1) < threads * -(-pieces // threads):
+            threads //= 2  # a vector more is better than idle threads
+        threads = max(2 * arch.WARP_THREADS, min(fit.threads, threads))
+        if pieces > threads * most_held:
+            threads = fit.cluster_threads
+            ctas = min(MOST_CTAS, power_of_two(-(-pieces // (cluster_held * threads))))
+            while threads < MOST_THREADS and pieces > threads * ctas * cluster_held:
+                threads *= 2
+    threads = max(threads, least_threads)
+    return RowTiling(elems, threads, -(-pieces // (threads * ctas)), ctas)
+
+
+PIECE_HELD, PIECES, PIECE_THREADS = 16, 16, 256
+"""Elements of a thread of a piece of a row, pieces of a row at least, threads at most; measured as `RowFit`."""
+
+
+def tile_pieces(columns: int, elems: int) -> RowTiling:
+    """Choose the tiling of pieces of rows of so many columns, through which a CTA goes one by one.
+
+    Examples
+    --------
+    >>> tile_pieces(128256, 8).name, tile_pieces(16384, 8).name, tile_pieces(200, 8).name
+    ('8x256x2', '8x64x2', '8x16x2')
+    """
+    vectors = max(1, PIECE_HELD // elems)
+    places = power_of_two(-(-columns // (elems * vectors)))
+    threads = min(PIECE_THREADS, places, max(arch.WARP_THREADS, places // PIECES))
+    return RowTiling(elems, threads, vectors)
 
 
 def power_of_two(least: int) -> int:

@@ -96,14 +96,13 @@ def test_lanes_that_share_rows_or_columns_are_those_of_the_layout(tile):
 
 
 class Sums:
-    """Sum a value over the threads of each CTA, then over the CTAs of a cluster, twice with the same slots."""
+    """Sum values over the threads of a CTA, or of a cluster, several times with the same slots."""
 
-    def __init__(self, threads, ctas, operation=reduce.add, barrier=1, slots=None, as_pointers=False):
+    def __init__(self, threads, ctas, operation=reduce.add, barrier=1, slots=None, as_pointers=False, turns=None):
         self.threads, self.ctas, self.operation, self.barrier = threads, ctas, operation, barrier
-        self.as_pointers = as_pointers
-        slots = slots or [rules.reduction_slots(count) for count in (threads // 32, ctas)]
-        arrays = (sm90.SmemArray(count, 32, 16) for count in slots)
-        self.plan = sm90.SmemPlan.of(dict(zip(("warps", "ctas"), arrays, strict=True)))
+        self.as_pointers, self.turns = as_pointers, turns
+        own = rules.reduction_slots(threads // 32 * ctas)
+        self.plan = sm90.SmemPlan.of(warps=sm90.SmemArray(slots or own * (1 if turns is None else 2), 32, 16))
 
     @cute.jit
     def __call__(self, x: cute.Tensor, y: cute.Tensor):
@@ -112,34 +111,44 @@ class Sums:
 
     @cute.kernel
     def kernel(self, x: cute.Tensor, y: cute.Tensor):
-        shared = smem.share(self.plan, warps=cutlass.Float32, ctas=cutlass.Float32)
+        shared = smem.share(self.plan, warps=cutlass.Float32)
         tidx, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
         publish_barriers((self.ctas, 1, 1))
-        warps, ctas = (smem.as_vector(shared[name], self.plan[name]) for name in ("warps", "ctas"))
-        if cutlass.const_expr(self.as_pointers):
-            warps = shared["warps"]
-        for turn in cutlass.range_constexpr(2):
-            value = x[turn, cta * self.threads + tidx]
-            value = reduce.block_reduce(value, warps, tidx, self.threads, self.barrier, self.operation)
-            value = reduce.cluster_reduce(value, ctas, self.ctas, tidx, self.operation)
-            y[turn, cta * self.threads + tidx] = value
+        slots = shared["warps"] if self.as_pointers else smem.as_vector(shared["warps"], self.plan["warps"])
+        for row in cutlass.range_constexpr(3):
+            value = x[row, cta * self.threads + tidx]
+            turn = None if self.turns is None else self.turns[row]
+            if cutlass.const_expr(self.ctas > 1):
+                value = reduce.cluster_reduce(value, slots, tidx, self.threads, self.ctas, self.operation, turn)
+            else:
+                value = reduce.block_reduce(value, slots, tidx, self.threads, self.barrier, self.operation, turn)
+            y[row, cta * self.threads + tidx] = value
 
 
 @pytest.mark.filterwarnings("ignore::cutepy.sim.AdvisoryWarning")  # slots of warps that are not there are read
-@pytest.mark.parametrize(("threads", "ctas"), [(32, 1), (96, 2), (256, 4)])
-def test_a_value_is_summed_over_ctas_and_clusters(threads, ctas):
-    x = torch.arange(2.0 * threads * ctas).reshape(2, -1)
+@pytest.mark.parametrize("turns", [None, (0, 1, 0)])
+@pytest.mark.parametrize(("threads", "ctas"), [(32, 1), (96, 1), (64, 2), (256, 4), (512, 8)])
+def test_a_value_is_summed_over_ctas_and_clusters(threads, ctas, turns):
+    x = torch.arange(3.0 * threads * ctas).reshape(3, -1)
     y = torch.zeros_like(x)
     with cutepy.simulate(sanitize=True) as run:
-        Sums(threads, ctas)(x, y)
-    assert torch.equal(y, x.sum(1, keepdim=True).expand_as(y))
+        Sums(threads, ctas, turns=turns)(x, y)
+    torch.testing.assert_close(y, x.sum(1, keepdim=True).expand_as(y))
     assert not run.hazards
+
+
+@pytest.mark.parametrize(("threads", "ctas"), [(64, 1), (64, 2)])
+def test_a_turn_that_is_taken_twice_is_a_race(threads, ctas):
+    x = torch.zeros(3, threads * ctas)
+    with cutepy.simulate(sanitize=True) as run, pytest.warns(cutepy.sim.HazardWarning):
+        Sums(threads, ctas, turns=(0, 0, 0))(x, torch.zeros_like(x))
+    assert {each.kind for each in run.hazards} == {"race"}
 
 
 @pytest.mark.parametrize(("threads", "ctas"), [(64, 1), (32, 2)])
 def test_a_nan_is_the_largest_of_a_cta_and_a_cluster(threads, ctas):
-    x = torch.randn(2, threads * ctas)
+    x = torch.randn(3, threads * ctas)
     x[0, 5] = torch.nan
     y = torch.zeros_like(x)
     with cutepy.simulate(sanitize=True):
@@ -151,17 +160,19 @@ def test_a_nan_is_the_largest_of_a_cta_and_a_cluster(threads, ctas):
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"barrier": 16}, ValueError),
-        ({"barrier": 0}, ValueError),
-        ({"slots": (1, 4)}, ValueError),
-        ({"slots": (4, 2)}, ValueError),
+        ({"ctas": 1, "barrier": 16}, ValueError),
+        ({"ctas": 1, "barrier": 0}, ValueError),
+        ({"slots": 2}, ValueError),
+        ({"slots": 4, "turns": (0, 1, 0)}, ValueError),
+        ({"threads": 96}, ValueError),
         ({"as_pointers": True}, TypeError),
     ],
 )
 def test_what_a_reduction_can_not_have_is_refused_while_it_is_traced(options, error):
-    x = torch.zeros(2, 128)
+    options = {"threads": 64, "ctas": 2} | options
+    x = torch.zeros(3, options["threads"] * options["ctas"])
     with cutepy.simulate(), refuses(error):
-        Sums(64, 2, **options)(x, x)
+        Sums(**options)(x, x)
 
 
 @pytest.mark.parametrize("consumers", [2, 3])

@@ -14,7 +14,15 @@ from hypothesis import given, settings, strategies as st  # noqa: E402
 import cutepy  # noqa: E402
 from cutepy.kernels.rows.compilation import as_rows, elems_of  # noqa: E402
 from cutepy.kernels.rows.op import compile_norm, compile_norm_backward  # noqa: E402
-from cutepy.kernels.rows.tiling import NormConfig, RowTiling, tile_rows  # noqa: E402
+from cutepy.kernels.rows.tiling import (  # noqa: E402
+    NORM,
+    NORM_GRADIENT,
+    SOFTMAX,
+    SOFTMAX_GRADIENT,
+    NormConfig,
+    RowTiling,
+    tile_rows,
+)
 from cutepy.ops import batch_invariant, layer_norm, rms_norm  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("complete_launches")
@@ -375,9 +383,13 @@ def test_rows_are_views_where_their_columns_are_contiguous():
 
 
 @settings(max_examples=50)
-@given(st.integers(1, 262144), st.sampled_from([1, 2, 4, 8]))
-def test_every_row_fits_into_its_tiling(columns, elems):
-    tiling = tile_rows(columns, elems)
+@given(
+    st.integers(1, 262144),
+    st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from([NORM, NORM_GRADIENT, SOFTMAX, SOFTMAX_GRADIENT]),
+)
+def test_every_row_fits_into_its_tiling(columns, elems, fit):
+    tiling = tile_rows(columns, elems, fit)
     assert tiling.columns >= columns
     assert tiling.columns < 2 * columns or tiling.threads * tiling.vectors * tiling.ctas == 1
     assert tiling.cta <= 1024

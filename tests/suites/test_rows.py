@@ -13,6 +13,10 @@ from cutepy.suites.rows_problems import RowsProblem
 def test_operations_and_bytes_are_counted():
     assert RowsProblem("rms_norm", "forward", 4, 8).bytes == 2 * 2 * 32
     assert RowsProblem("rms_norm", "backward", 4, 8).bytes == 3 * 2 * 32
+    assert RowsProblem("cross_entropy", "forward", 4, 8).bytes == 2 * 32
+    assert RowsProblem("cross_entropy", "backward", 4, 8).bytes == 2 * 2 * 32
+    assert RowsProblem("softmax", "backward", 4, 8).bytes == 3 * 2 * 32
+    assert RowsProblem("swiglu", "backward", 4, 8).bytes == 5 * 2 * 32
     assert RowsProblem("layer_norm", "decode", 4, 8).flops == 64
     assert len(rows_problems.rows_problems(["rms_norm", "layer_norm"], ["forward", "decode"])) == 2 * (8 + 9)
 
@@ -21,7 +25,10 @@ def test_operations_and_bytes_are_counted():
     ("options", "message"),
     [
         (("--suite", "sideways"), "--suite must be one of forward, backward, decode, got 'sideways'"),
-        (("--norm", "batch_norm"), "--norm must be one of rms_norm, layer_norm, got 'batch_norm'"),
+        (
+            ("--operation", "batch_norm"),
+            "--operation must be one of rms_norm, layer_norm, softmax, cross_entropy, swiglu, got 'batch_norm'",
+        ),
         (("--peer", "Triton"), "--peer must be one of torch, torch.compile, QuACK, got 'Triton'"),
         (("--columns", "0"), "--columns must be at least 1, got 0"),
         (("--between", "silence"), "--between must be one of none, elementwise, norm, got 'silence'"),
@@ -33,9 +40,9 @@ def test_refusals(options, message):
     assert message in " ".join(result.output.split())
 
 
-@pytest.mark.parametrize("norm", rows_problems.NORMS)
+@pytest.mark.parametrize("operation", rows_problems.OPERATIONS)
 @pytest.mark.parametrize("suite", rows_problems.SUITES)
-def test_all_are_measured_and_checked(monkeypatch, norm, suite):
+def test_all_are_measured_and_checked(monkeypatch, operation, suite):
     """With everything but the GPU: on the CPU, and a protocol that times nothing."""
     pytest.importorskip("torch")
     from cutepy import benchmark
@@ -67,7 +74,7 @@ def test_all_are_measured_and_checked(monkeypatch, norm, suite):
     monkeypatch.setattr(benchmark, "buffer_sets", lambda _: 2)
     monkeypatch.setattr(rows, "buffers", lambda problem: real(problem, "cpu"))
     monkeypatch.setattr(rows_problems, "_CHUNK_ELEMS", 3 * 48)
-    problem = RowsProblem(norm, suite, 7, 48)
+    problem = RowsProblem(operation, suite, 7, 48)
     peers = {"torch": rows.of_torch, "wrong": wrong, "nothing": nothing, "refuses": refuses, "none": lambda *_: None}
     measured = rows._measure(peers, problem)
     found = {row.contender: row for row in measured}

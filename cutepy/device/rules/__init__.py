@@ -9,6 +9,7 @@ from cutepy.device.rules import ragged as ragged
 from cutepy.device.rules.barriers import (
     NAMED_BARRIERS as NAMED_BARRIERS,
     check_barrier as check_barrier,
+    check_butterfly as check_butterfly,
     check_reduction as check_reduction,
     check_scattered as check_scattered,
     check_slots as check_slots,

@@ -107,6 +107,22 @@ def check_scattered(values: int) -> None:
         )
 
 
+def check_butterfly(warps: int) -> None:
+    """Check that the warps of a cluster can be reduced by shuffles of their values.
+
+    Raises
+    ------
+    ValueError
+        If their number is no power of 2.
+
+    Examples
+    --------
+    >>> check_butterfly(16)
+    """
+    if warps & (warps - 1):
+        raise ValueError(f"the warps of a cluster must be a power of 2, got {warps}; launch more threads")
+
+
 def reduction_slots(count: int) -> int:
     """Count the fp32 values to reserve for a reduction of `count`: whole 16 bytes.
 

@@ -1,0 +1,133 @@
+"""Softmax, losses, rotations and gated activations on a Hopper GPU: random problems against float64."""
+
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+
+from cutepy.kernels.rows.tiling import MOST_COLUMNS  # noqa: E402
+from cutepy.ops import cross_entropy, geglu, log_softmax, rotary, softmax, swiglu  # noqa: E402
+from tests.ops.rows import DTYPES, check_close  # noqa: E402
+from tests.ops.test_cross_entropy import expected as expected_loss  # noqa: E402
+from tests.ops.test_rotary import expected as expected_rotation  # noqa: E402
+
+
+class Draw:
+    """Random choices and tensors of one problem."""
+
+    def __init__(self, seed, device, most, most_elems):
+        self.chance, self.device, self.most, self.most_elems = random.Random(seed), device, most, most_elems
+        self.generator = torch.Generator(device).manual_seed(seed)
+
+    def extents(self):
+        """Draw rows and columns by their logarithms."""
+        columns = int(self.most ** self.chance.random())
+        columns = min(-(-columns // 64) * 64, self.most) if self.chance.random() < 0.5 else columns
+        return max(1, int(min(20000, self.most_elems // columns) ** self.chance.random())), columns
+
+    def tensor(self, *shape, dtype=None):
+        """Draw normal numbers, rows of which may be further apart than they are long."""
+        dtype = dtype or self.chance.choice(DTYPES)
+        room = self.chance.choice([0, 0, 1, 8])
+        whole = torch.randn(*shape[:-1], shape[-1] + room, generator=self.generator, device=self.device)
+        return whole.to(dtype)[..., : shape[-1]]
+
+
+def compare(function, reference, *inputs, draw):
+    """Compare a function's result and gradients with those of float64."""
+    own = [each.detach().requires_grad_() for each in inputs]
+    wide = [each.detach().double().requires_grad_() for each in inputs]
+    y, want = function(*own), reference(*wide)
+    check_close(y, want)
+    dy = torch.randn(y.shape, generator=draw.generator, device=draw.device).to(y.dtype)
+    grads = torch.autograd.grad(y, own, dy)
+    wanted = torch.autograd.grad(want, wide, dy.double())
+    for grad, each in zip(grads, wanted, strict=True):
+        check_close(grad, each, max((grad.dtype, y.dtype), key=lambda dtype: torch.finfo(dtype).eps))
+
+
+def check_softmax(draw):
+    rows, columns = draw.extents()
+    name = draw.chance.choice(["softmax", "log_softmax"])
+    own, theirs = {"softmax": (softmax, torch.softmax), "log_softmax": (log_softmax, torch.log_softmax)}[name]
+    compare(own, lambda x: theirs(x, -1), draw.tensor(rows, columns) * 3, draw=draw)
+
+
+def check_loss(draw):
+    rows, columns = draw.extents()
+    labels = torch.randint(columns, (rows,), generator=draw.generator, device=draw.device)
+    labels[1::3] = -100
+    options = {
+        "reduction": draw.chance.choice(["none", "mean", "sum"]),
+        "label_smoothing": draw.chance.choice([0.0, 0.1]),
+        "z_loss": draw.chance.choice([0.0, 1e-3]),
+    }
+    weight = draw.tensor(columns, dtype=torch.float32).abs() + 0.1 if draw.chance.random() < 0.3 else None
+
+    def loss(x):
+        return cross_entropy(x, labels, weight, out_dtype=torch.float32, **options)
+
+    compare(loss, lambda x: expected_loss(x, labels, weight, **options), draw.tensor(rows, columns) * 3, draw=draw)
+
+
+def check_rotary(draw):
+    batch, tokens, heads = (draw.chance.randint(1, most) for most in (4, 300, 40))
+    width = draw.chance.choice([1, 8, 16, 24, 32, 64, 128])
+    head = 2 * width + draw.chance.choice([0, 0, 1, 8, 64])
+    angles = torch.rand(500, width, generator=draw.generator, device=draw.device) * 6
+    dtype = draw.chance.choice(DTYPES)
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+    drawn = torch.randint(500, (batch, tokens), generator=draw.generator, device=draw.device)
+    positions = draw.chance.choice([None, 200, drawn, drawn[0].int()])
+    places = positions
+    if not isinstance(positions, torch.Tensor):
+        places = torch.arange(tokens, device=draw.device) + (positions or 0)
+    kind = draw.chance.random() < 0.5, draw.chance.random() < 0.5
+
+    def reference(x):
+        return expected_rotation(x, cos, sin, places.expand(batch, tokens).long(), *kind)
+
+    x = draw.tensor(batch, tokens, heads, head)
+    compare(lambda x: rotary(x, cos, sin, positions, *kind), reference, x, draw=draw)
+
+
+def check_gated(draw):
+    rows, columns = draw.extents()
+    functional = torch.nn.functional
+    own, theirs = draw.chance.choice([(swiglu, functional.silu), (geglu, functional.gelu)])
+    dtype = draw.chance.choice(DTYPES)
+    gate, up = (draw.tensor(rows, columns, dtype=dtype) for _ in range(2))
+    compare(own, lambda gate, up: theirs(gate) * up, gate, up, draw=draw)
+
+
+CHECKS = {"softmax": check_softmax, "cross_entropy": check_loss, "rotary": check_rotary, "gated": check_gated}
+
+
+def check(name, seed, device, most=MOST_COLUMNS, most_elems=1 << 24):
+    """Draw a problem of a function, and compare its result and gradients."""
+    try:
+        CHECKS[name](Draw(seed, device, most, most_elems))
+    except Exception as error:
+        error.add_note(f"{name}, seed {seed}")
+        raise
+
+
+@pytest.mark.gpu
+@pytest.mark.first(1)
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("name", CHECKS)
+def test_random_problems_are_those_of_float64(name, seed):
+    for n in range(30):
+        check(name, 1000 * seed + n, "cuda")
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("name", CHECKS)
+def test_random_problems_are_drawn_well(name):
+    """The same in the simulator, of few."""
+    import cutepy
+
+    with cutepy.simulate():
+        check(name, 3, "cpu", most=300, most_elems=1000)
