@@ -1,4 +1,31 @@
-"""Flask application of the explorer: one page, its files, and its JSON."""
+"""Flask application of the explorer: one page, its files, and its JSON.
+
+The page: the ``id`` of a field is its parameter's name, on ``view=umma`` with ``umma-`` before names that other views
+have, and Enter draws. A picture (``#layout-picture``, ``#steps-picture``, ...) is a table of ``role="grid"`` with
+``data-row`` and ``data-column``. Facts are in ``#facts`` (``data-fact``), steps in ``#chain``, errors in elements of
+``role="alert"``. ``aria-busy`` of ``body`` is ``false`` once all is drawn.
+
+The JSON takes the parameters of the page's address; ``layout``, ``atom`` and ``umma`` also ``address``. A picture is
+what `cutepy.layouts.render.render_raw` returns.
+
+=========================  =========================================================================================
+path                       answer
+=========================  =========================================================================================
+``/api/layout``            ``expression``, ``facts``, ``picture``
+``/api/follow``            by ``index`` (colexicographic): ``steps`` of ``name``, ``value``, ``how``
+``/api/steps``             ``picture`` of all steps, ``result``
+``/api/compare``           ``picture``
+``/api/atom``              ``atom``, ``ptx``, ``shape_mnk``, ``threads``, ``sA`` and ``sB``, ``partitions``,
+                           ``smem_bytes``, ``fits``, ``picture``
+``/api/umma``              ``atom``, ``ptx``, ``shape_mnk``, ``cta_group``, ``instruction_descriptor``, ``sA`` and
+                           ``sB``, ``tensor_memory``, ``columns``, ``allocation``, ``load``, ``smem_bytes``,
+                           ``fits``, ``picture``
+``/api/runs``              ``runs``: ``id``, ``name``, ``launches``
+``/api/runs/ID/timeline``  of ``launch``, ``cta``: ``events``, ``instructions``, ``barriers``, ``waits``, ``tiles``,
+                           ``smem_bytes``, ``followed``
+``/api/runs/ID/shared``    of ``launch``, ``cta``, ``at``, ``layout``, ``dtype``, ``offset``: ``picture``
+=========================  =========================================================================================
+"""
 
 from __future__ import annotations
 
