@@ -160,7 +160,7 @@ types:
 	$(PY) -m mypy
 
 doctests:
-	$(PY) -m pytest -q --doctest-modules --doctest-ignore-import-errors cutepy
+	$(PY) -m pytest -q --hypothesis-profile=ci --doctest-modules --doctest-ignore-import-errors cutepy
 
 # Not --quiet: with it MkDocs counts no warnings, and --strict finds nothing.
 site:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import cutlass
 import cutlass.cute as cute
 from cutlass import Boolean, Int64
+from cutlass.cute.nvgpu import cpasync
 
 from cutepy.device import rules
 from cutepy.dsl.version import require
@@ -112,6 +113,26 @@ class RowVectors:
                     if vector * self.elems + slot < cute.size(self.tensor, mode=[1]):
                         values[slot] = load_vector(start + slot, 1)[0]
         return values
+
+    @cute.jit
+    def stage(self, row, vector, slot):
+        """Begin to copy a vector into shared memory, (elems,), by cp.async; elements beyond the row are zero.
+
+        This thread alone may read the slot, after `cp_async_wait_group`. A slot has 4 bytes at least.
+        """
+        start, exists, whole = self._place(row, vector)
+        bits = self.elems * self.tensor.element_type.width
+        cache = cpasync.LoadCacheMode.GLOBAL if bits == 128 else cpasync.LoadCacheMode.ALWAYS
+        copy = cute.make_copy_atom(cpasync.CopyG2SOp(cache_mode=cache), slot.element_type, num_bits_per_copy=bits)
+        one = cute.make_layout(((self.elems, 1), 1))
+        source, target = cute.make_tensor(start, one), cute.make_tensor(slot.iterator, one)
+        if cutlass.const_expr(self.ragged):
+            if exists & (whole ^ True):
+                slot.store(self.load(row, vector).load())
+            else:
+                cute.copy(copy, source, target, pred=_predicate(whole))
+        else:
+            cute.copy(copy, source, target, pred=_predicate(whole))
 
     @cute.jit
     def store(self, values, row, vector):

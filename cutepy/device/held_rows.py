@@ -26,7 +26,7 @@ class HeldRows:
     tiling : RowTiling
         `elems`, `threads`, `vectors`, `rows`, `ctas`.
     slots : dict of str to Tensor
-        Shared memory of reductions: `of_warps`, and `of_rows` where a CTA has several rows.
+        Shared memory of reductions: `of_warps`, and `of_rows` where a CTA has several rows; of staged matrices.
     barrier : int
         Named barrier at which a CTA's threads meet.
     thread : Int32
@@ -59,6 +59,18 @@ class HeldRows:
         """Return registers for a row, (elems, vectors), fp32."""
         return cute.make_rmem_tensor((self.tiling.elems, self.tiling.vectors), Float32)
 
+    def empty_part(self):
+        """Return registers for a vector, (elems,), fp32."""
+        return cute.make_rmem_tensor(self.tiling.elems, Float32)
+
+    def begin(self, name: str, source: RowVectors, row, staged: bool):
+        """Begin to load this thread's part of a row into its slots of a staged matrix, or into registers."""
+        if not staged:
+            return self.fetch(source, row, streams=True)
+        slots = self.slots_of(name)
+        self.stage_into(slots, source, row)
+        return slots
+
     @cute.jit
     def load(self, source: RowVectors, row, streams: cutlass.Constexpr = False):
         """Load this thread's part of a row; elements beyond the last row or column are zero."""
@@ -73,8 +85,55 @@ class HeldRows:
     @cute.jit
     def fetch_into(self, fetched, source: RowVectors, row, streams: cutlass.Constexpr = False):
         """Begin to load this thread's part of another row into the registers of `fetch`."""
-        for part, index in self._parts(fetched, source):
-            part.store(source.load(row, index, streams).load())
+        for index in cutlass.range_constexpr(self.tiling.vectors):
+            for part, place in self._parts(fetched[None, index], source, index):
+                part.store(source.load(row, place, streams).load())
+
+    @cute.jit
+    def stage_into(self, staged, source: RowVectors, row):
+        """Begin to copy this thread's part of a row into its slots of shared memory, as of `slots_of`."""
+        for index in cutlass.range_constexpr(self.tiling.vectors):
+            for part, place in self._parts(staged[None, index], source, index):
+                source.stage(row, place, part)
+        cute.arch.cp_async_commit_group()
+
+    def slots_of(self, name: str, stage=0):
+        """Return this thread's slots of a staged matrix, (elems, vectors), which no other thread reads or writes."""
+        tiling, region = self.tiling, self.slots[name]
+        place = stage * tiling.vectors * tiling.cta + self.group * tiling.threads + self.thread
+        start = region.iterator + cute.assume(Int32(place * tiling.elems), divby=tiling.elems)
+        layout = cute.make_layout((tiling.elems, tiling.vectors), stride=(1, tiling.cta * tiling.elems))
+        return cute.make_tensor(start, layout)
+
+    def copy(self, fetched):
+        """Copy registers, so that `fetch_into` may load the next row into them."""
+        copied = cute.make_rmem_tensor((self.tiling.elems, self.tiling.vectors), fetched.element_type)
+        copied.store(fetched.load())
+        return copied
+
+    def part(self, values, index):
+        """Convert vector `index` of this thread, of registers or of slots, to fp32 registers, (elems,)."""
+        found = self.empty_part()
+        found.store(values[None, index].load().to(Float32))
+        return found
+
+    @cute.jit
+    def load_part(self, source: RowVectors, row, index):
+        """Load vector `index` of this thread as fp32 registers, (elems,)."""
+        fetched = cute.make_rmem_tensor(self.tiling.elems, source.tensor.element_type)
+        for part, place in self._parts(fetched, source, index):
+            part.store(source.load(row, place).load())
+        found = self.empty_part()
+        found.store(fetched.load().to(Float32))
+        return found
+
+    @cute.jit
+    def store_part(self, values, target: RowVectors, row, index):
+        """Store registers (elems,) as vector `index` of this thread, rounded to the tensor's type."""
+        rounded = cute.make_rmem_tensor(self.tiling.elems, target.tensor.element_type)
+        rounded.store(values.load().to(target.tensor.element_type))
+        for part, place in self._parts(rounded, target, index):
+            target.store(part, row, place)
 
     def held(self, fetched):
         """Convert what was fetched, for which it waits."""
@@ -85,28 +144,29 @@ class HeldRows:
     @cute.jit
     def store(self, values, target: RowVectors, row):
         """Store this thread's part of a row, rounded to the tensor's type."""
-        rounded = cute.make_rmem_tensor((self.tiling.elems, self.tiling.vectors), target.tensor.element_type)
-        rounded.store(values.load().to(target.tensor.element_type))
-        for part, index in self._parts(rounded, target):
-            target.store(part, row, index)
+        for index in cutlass.range_constexpr(self.tiling.vectors):
+            self.store_part(values[None, index], target, row, index)
 
-    def _parts(self, values, vectors: RowVectors):
-        """Yield this thread's registers by the vectors of a tensor, which may be narrower, and their places."""
+    def _parts(self, values, vectors: RowVectors, index):
+        """Yield the pieces of a vector by the vectors of a tensor, which may be narrower, and their places."""
         elems = vectors.elems
         narrower = self.tiling.elems // elems
-        for index in range(self.tiling.vectors):
-            for part in range(narrower):
-                registers = values.iterator + (index * narrower + part) * elems
-                yield cute.make_tensor(registers, cute.make_layout(elems)), self.vector(index) * narrower + part
+        for part in range(narrower):
+            piece = cute.make_tensor(values.iterator + part * elems, cute.make_layout(elems))
+            yield piece, self.vector(index) * narrower + part
+
+    def fill_part_beyond(self, values, index, columns, value):
+        """Replace elements of vector `index`, registers (elems,), beyond the last column."""
+        whole = cute.get_divisibility(columns) % self.tiling.elems == 0
+        first = self.vector(index) * self.tiling.elems
+        for place in range(self.tiling.elems):
+            beyond = (first if whole else first + place) >= columns
+            values[place] = select(beyond, Float32(value), values[place])
 
     def fill_beyond(self, values, columns, value):
         """Replace elements beyond the last column."""
-        whole = cute.get_divisibility(columns) % self.tiling.elems == 0
         for index in range(self.tiling.vectors):
-            first = self.vector(index) * self.tiling.elems
-            for place in range(self.tiling.elems):
-                beyond = (first if whole else first + place) >= columns
-                values[place, index] = select(beyond, Float32(value), values[place, index])
+            self.fill_part_beyond(values[None, index], index, columns, value)
 
     def fold(self, values, operation: Callable):
         """Combine the registers of this thread, pairwise."""
@@ -165,16 +225,32 @@ class HeldRows:
         return self.reduce(self.fold(values, reduce.add), reduce.add, turn)
 
 
-def make_held_rows(tiling: Any, barrier: int) -> HeldRows:
-    """Part a CTA's threads into the rows of a tiling, and reserve the shared memory of its plan."""
-    shared = smem.share(tiling.smem, **{region.name: Float32 for region in tiling.smem})
-    slots = {name: smem.as_vector(pointer, tiling.smem[name]) for name, pointer in shared.items()}
+def make_held_rows(tiling: Any, barrier: int, **staged: tuple[type[cutlass.Numeric], int]) -> HeldRows:
+    """Part a CTA's threads into the rows of a tiling, and reserve the shared memory of its plan.
+
+    Parameters
+    ----------
+    tiling : RowTiling
+    barrier : int
+        Named barrier at which a CTA's threads meet.
+    **staged : (type, int)
+        Element types of matrices whose rows are staged in shared memory, and how many rows at a time.
+    """
+    plan = tiling.plan(**{name: (kind.width, stages) for name, (kind, stages) in staged.items()})
+    kinds = {name: kind for name, (kind, _) in staged.items()}
+    shared = smem.share(plan, **{region.name: kinds.get(region.name, Float32) for region in plan})
+    slots = {name: smem.as_vector(pointer, plan[name]) for name, pointer in shared.items()}
     tidx = cute.arch.thread_idx()[0]
     rank = cute.arch.block_idx_in_cluster() if tiling.ctas > 1 else Int32(0)
     if tiling.ctas > 1:
         cute.arch.cluster_arrive_relaxed()
         cute.arch.cluster_wait()
     return HeldRows(tiling, slots, barrier, tidx % tiling.threads, tidx // tiling.threads, rank)
+
+
+def staged_rows(staged: bool, stages: int = 1, **matrices: cute.Tensor) -> dict[str, tuple[Any, int]]:
+    """Name the matrices whose rows are staged, so many at a time, as `make_held_rows` takes them; none if not."""
+    return {name: (matrix.element_type, stages) for name, matrix in matrices.items()} if staged else {}
 
 
 def make_parted_rows(tiling: Any) -> HeldRows:

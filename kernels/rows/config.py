@@ -16,10 +16,13 @@ class SoftmaxConfig:
     tiling : RowTiling
     logarithm : bool
         True if the logarithm is computed.
+    staged : bool
+        True if rows wait in shared memory, in which they take no registers.
     """
 
     tiling: RowTiling
     logarithm: bool = False
+    staged: bool = False
 
     @property
     def kind(self) -> str:

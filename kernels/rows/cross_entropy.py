@@ -87,6 +87,7 @@ class CrossEntropy:
         columns, source = cute.size(logits, mode=[1]), make_row_vectors(logits, tiling.elems)
         row = cute.arch.block_idx()[0] * tiling.rows + rows.group
         follow_launch(True)
+        fetched = rows.fetch(source, row, streams=True)
         label, counts = read_label(targets, row, columns, ignore_index)
         own, factor = element(logits, row, label), Float32(1.0)
         if cutlass.const_expr(weight is not None):
@@ -94,7 +95,6 @@ class CrossEntropy:
         # Online softmax: a thread's largest element so far, and the sum of exponentials of its elements less that one.
         largest, total = Float32(-math.inf), Float32(0.0)
         smooth, weights = Float32(0.0), Float32(0.0)
-        fetched = rows.fetch(source, row, streams=True)
         for number in cutlass.range(cute.ceil_div(columns, tiling.columns), unroll=1):
             piece = rows.piece(number)
             held = piece.held(fetched)
@@ -187,12 +187,13 @@ class CrossEntropyBackward:
         count, columns = cute.size(logits, mode=[0]), cute.size(logits, mode=[1])
         row = cute.arch.block_idx()[0] // tiling.ctas * tiling.rows + rows.group
         follow_launch(True)
+        total, grad = Float32(0.0), Float32(0.0)
+        if row < count:
+            total, grad = lse[row], dlosses[row]
         label, counts = read_label(targets, row, columns, ignore_index)
         # Rows that don't count aren't read: their elements are zeros, and so are all factors.
         held = rows.load(make_row_vectors(logits, tiling.elems), select(counts, row, Int32(count)), streams=True)
-        total, grad = Float32(0.0), Float32(0.0)
-        if counts:
-            total, grad = lse[row], dlosses[row]
+        total, grad = select(counts, total, Float32(0.0)), select(counts, grad, Float32(0.0))
         of_label, of_sum = grad, grad
         if cutlass.const_expr(weight is not None):
             of_label = of_label * element(weight, 0, label)

@@ -10,8 +10,9 @@ from cutlass import Float32, Int32
 
 from cutepy.device import reduce, rules
 from cutepy.device.global_copies import RowVectors, make_row_vectors
-from cutepy.device.held_rows import make_held_rows
+from cutepy.device.held_rows import make_held_rows, staged_rows
 from cutepy.device.overlap import follow_launch
+from cutepy.device.primitives import select
 from cutepy.dsl.element_types import dtype_of
 from cutepy.epilogues.operations import LARGEST
 from cutepy.kernels.rows.tiling import NormConfig
@@ -74,69 +75,100 @@ class Norm:
         eps: Float32,
     ):
         """Normalise the rows of a CTA."""
-        config = self.config
-        rows = make_held_rows(config.tiling, BARRIERS["rows"])
-        columns = cute.size(x, mode=[1])
-        row = cute.arch.block_idx()[0] // config.tiling.ctas * config.tiling.rows + rows.group
+        config, tiling = self.config, self.config.tiling
+        inputs = {"x": x} if residual is None else {"x": x, "residual": residual}
+        rows = make_held_rows(tiling, BARRIERS["rows"], **staged_rows(config.staged, **inputs))
+        columns, ys = cute.size(x, mode=[1]), self.vectors(y)
+        row = cute.arch.block_idx()[0] // tiling.ctas * tiling.rows + rows.group
         follow_launch(True)
-        held = rows.load(self.vectors(x), row, streams=True)
-        if cutlass.const_expr(residual is not None):
-            held.store(held.load() + rows.load(self.vectors(residual), row, streams=True).load())
+        held = [rows.begin(name, self.vectors(tensor), row, config.staged) for name, tensor in inputs.items()]
+        if cutlass.const_expr(config.staged):
+            cute.arch.cp_async_wait_group(0)
+        mean = None
         if cutlass.const_expr(total is not None):
-            rows.store(held, self.vectors(total), row)
+            for index in cutlass.range_constexpr(tiling.vectors):
+                rows.store_part(self.centred(rows, held, index, None, columns), self.vectors(total), row, index)
         if cutlass.const_expr(config.centres):
-            mean = rows.total(held, 0) / columns
-            held.store(held.load() - mean)
-            rows.fill_beyond(held, columns, 0.0)
-        squares = rows.empty()
-        squares.store(held.load() * held.load())
+            sums = self.centred(rows, held, 0, None, columns)
+            for index in cutlass.range_constexpr(1, tiling.vectors):
+                sums.store(sums.load() + self.centred(rows, held, index, None, columns).load())
+            mean = rows.total(sums, 0) / columns
+        squares = rows.empty_part()
+        squares.fill(0.0)
+        for index in cutlass.range_constexpr(tiling.vectors):
+            value = self.centred(rows, held, index, mean, columns)
+            squares.store(squares.load() + value.load() * value.load())
         factor = cute.math.rsqrt(rows.total(squares, 1) / columns + eps)
-        held.store(held.load() * factor)
-        if cutlass.const_expr(weight is not None):
-            held.store(held.load() * rows.load(self.vectors(weight), 0).load())
-        if cutlass.const_expr(bias is not None):
-            held.store(held.load() + rows.load(self.vectors(bias), 0).load())
-        if cutlass.const_expr(config.scaled == "tensor"):
-            held.store(held.load() * (Float32(1.0) / scale[0]))
-        elif cutlass.const_expr(config.scaled):
-            self.quantise(rows, held, row, scales, LARGEST[dtype_of(y.element_type)])
-        rows.store(held, self.vectors(y), row)
+        affine = factor, weight, bias
+        if cutlass.const_expr(config.scaled in ("row", "block")):
+            limit = LARGEST[dtype_of(y.element_type)]
+            largest = Float32(0.0)
+            if cutlass.const_expr(config.scaled == "row"):
+                for index in cutlass.range_constexpr(tiling.vectors):
+                    value = self.normal(rows, held, index, mean, columns, affine)
+                    largest = cute.arch.fmax(largest, self.largest(rows, value))
+                largest = rows.reduce(largest, reduce.maximum, 0)
+                if row < cute.size(scales, mode=[0]) and rows.thread == 0 and rows.rank == 0:
+                    scales[row, 0] = self.scale_of(largest, limit)
+            for index in cutlass.range_constexpr(tiling.vectors):
+                value = self.normal(rows, held, index, mean, columns, affine)
+                if cutlass.const_expr(config.scaled == "block"):
+                    largest = rows.reduce_lanes(self.largest(rows, value), tiling.block_lanes, reduce.maximum)
+                    self.store_scale(rows, row, index, scales, self.scale_of(largest, limit))
+                value.store(value.load() * (Float32(1.0) / self.scale_of(largest, limit)))
+                rows.store_part(value, ys, row, index)
+        else:
+            for index in cutlass.range_constexpr(tiling.vectors):
+                value = self.normal(rows, held, index, mean, columns, affine)
+                if cutlass.const_expr(config.scaled == "tensor"):
+                    value.store(value.load() * (Float32(1.0) / scale[0]))
+                rows.store_part(value, ys, row, index)
         if row < cute.size(x, mode=[0]) and rows.thread == 0 and rows.rank == 0:
             if cutlass.const_expr(factors is not None):
                 factors[row] = factor
             if cutlass.const_expr(means is not None):
                 means[row] = mean
 
-    @cute.jit
-    def quantise(self, rows, held, row, scales: cute.Tensor, limit: cutlass.Constexpr):
-        """Divide a row, or each of its blocks, by a scale that puts the largest finite magnitude at a limit.
+    def centred(self, rows, held, index, mean, columns):
+        """Return a vector of what is normalised, the sum of what is held, less its mean if there is one."""
+        value = rows.part(held[0], index)
+        for other in held[1:]:
+            value.store(value.load() + rows.part(other, index).load())
+        if mean is not None:
+            value.store(value.load() - mean)
+            rows.fill_part_beyond(value, index, columns, 0.0)
+        return value
 
-        Scales are normal numbers, so that their inverses are finite.
-        """
-        tiling, lanes = self.config.tiling, self.config.tiling.block_lanes
-        magnitudes = rows.empty()
-        for place in cutlass.range_constexpr(cute.size(held)):
-            magnitude = cute.arch.fmax(held[place], -held[place])
-            magnitudes[place] = Float32(cutlass.select_(magnitude < Float32.inf, magnitude, Float32(0.0)))
-        if cutlass.const_expr(self.config.scaled == "row"):
-            scale = self.scale_of(rows.reduce(rows.fold(magnitudes, reduce.maximum), reduce.maximum, 0), limit)
-            held.store(held.load() * (Float32(1.0) / scale))
-            if row < cute.size(scales, mode=[0]) and rows.thread == 0 and rows.rank == 0:
-                scales[row, 0] = scale
-        else:
-            for index in cutlass.range_constexpr(tiling.vectors):
-                own = rows.reduce_lanes(rows.fold(magnitudes[None, index], reduce.maximum), lanes, reduce.maximum)
-                scale = self.scale_of(own, limit)
-                inverse = Float32(1.0) / scale
-                for place in cutlass.range_constexpr(tiling.elems):
-                    held[place, index] = held[place, index] * inverse
-                block = rows.vector(index) // lanes
-                exists = (row < cute.size(scales, mode=[0])) & (block < cute.size(scales, mode=[1]))
-                if exists and rows.vector(index) % lanes == 0:
-                    scales[row, block] = scale
+    def normal(self, rows, held, index, mean, columns, affine):
+        """Return a vector of the result: times the row's factor and the weight, and the bias."""
+        factor, weight, bias = affine
+        value = self.centred(rows, held, index, mean, columns)
+        value.store(value.load() * factor)
+        if weight is not None:
+            value.store(value.load() * rows.load_part(self.vectors(weight), 0, index).load())
+        if bias is not None:
+            value.store(value.load() + rows.load_part(self.vectors(bias), 0, index).load())
+        return value
+
+    def largest(self, rows, value):
+        """Return the largest finite magnitude of a vector."""
+        found = rows.empty_part()
+        for place in range(self.config.tiling.elems):
+            magnitude = cute.arch.fmax(value[place], -value[place])
+            found[place] = select(magnitude < Float32.inf, magnitude, Float32(0.0))
+        return rows.fold(found, reduce.maximum)
+
+    @cute.jit
+    def store_scale(self, rows, row, index, scales: cute.Tensor, scale):
+        """Store the scale of the block that a vector is of, by the first of its lanes."""
+        lanes = self.config.tiling.block_lanes
+        block = rows.vector(index) // lanes
+        exists = (row < cute.size(scales, mode=[0])) & (block < cute.size(scales, mode=[1]))
+        if exists and rows.vector(index) % lanes == 0:
+            scales[row, block] = scale
 
     def scale_of(self, largest, limit):
-        """Return the scale of a largest magnitude: 1 if it is zero."""
+        """Return the scale that puts a largest magnitude at a limit, a normal number: 1 if it is zero."""
         scale = cute.arch.fmax(largest / Float32(limit), Float32(2.0**-126))
         return Float32(cutlass.select_(largest == Float32(0.0), Float32(1.0), scale))
 
@@ -200,7 +232,8 @@ class NormBackward:
     ):
         """Go through the rows of a CTA."""
         config, tiling = self.config, self.config.tiling
-        rows = make_held_rows(tiling, BARRIERS["rows"])
+        matrices = {"x": x, "dy": dy}
+        rows = make_held_rows(tiling, BARRIERS["rows"], **staged_rows(config.staged, 2, **matrices))
         count, columns = cute.size(x, mode=[0]), cute.size(x, mode=[1])
         group = cute.arch.block_idx()[0] // tiling.ctas
         follow_launch(True)
@@ -210,42 +243,69 @@ class NormBackward:
         if cutlass.const_expr(weight is not None):
             scale = rows.load(self.vectors(weight), 0)
         # The next row is under way while this one is reduced.
-        step, row = groups * tiling.rows, group * tiling.rows + rows.group
-        xs, dys = self.vectors(x), self.vectors(dy)
-        fetched, fetched_dy = rows.fetch(xs, row), rows.fetch(dys, row)
+        step, row, stage = groups * tiling.rows, group * tiling.rows + rows.group, Int32(0)
+        names, sources = list(matrices), [self.vectors(matrix) for matrix in matrices.values()]
+        if cutlass.const_expr(config.staged):
+            for name, source in zip(names, sources, strict=True):
+                rows.stage_into(rows.slots_of(name), source, row)
+        else:
+            following = [rows.fetch(source, row) for source in sources]
         factor, mean = self.numbers(factors, means, row, count)
         for first in cutlass.range(group * tiling.rows, count, step, unroll=1):
             row = first + rows.group
-            held, grad = rows.held(fetched), rows.held(fetched_dy)
-            rows.fetch_into(fetched, xs, row + step)
-            rows.fetch_into(fetched_dy, dys, row + step)
-            held.store((held.load() - mean) * factor)
-            if cutlass.const_expr(config.centres):
-                rows.fill_beyond(held, columns, 0.0)
-            if cutlass.const_expr(dweights is not None):
-                dweight.store(dweight.load() + grad.load() * held.load())
-            if cutlass.const_expr(dbiases is not None):
-                dbias.store(dbias.load() + grad.load())
-            if cutlass.const_expr(weight is not None):
-                grad.store(grad.load() * scale.load())
-            products = rows.empty()
-            products.store(grad.load() * held.load())
-            along = rows.total(products, turn) / columns
+            if cutlass.const_expr(config.staged):
+                for name, source in zip(names, sources, strict=True):
+                    rows.stage_into(rows.slots_of(name, 1 - stage), source, row + step)
+                cute.arch.cp_async_wait_group(len(names))
+                held, grads = (rows.slots_of(name, stage) for name in names)
+            else:
+                held, grads = (rows.copy(each) for each in following)
+                for each, source in zip(following, sources, strict=True):
+                    rows.fetch_into(each, source, row + step)
+            products, sums = rows.empty_part(), rows.empty_part()
+            products.fill(0.0)
+            sums.fill(0.0)
+            for index in cutlass.range_constexpr(tiling.vectors):
+                normal, grad = self.pair(rows, held, grads, index, columns, factor, mean)
+                if cutlass.const_expr(dweights is not None):
+                    dweight[None, index].store(dweight[None, index].load() + grad.load() * normal.load())
+                if cutlass.const_expr(dbiases is not None):
+                    dbias[None, index].store(dbias[None, index].load() + grad.load())
+                if cutlass.const_expr(weight is not None):
+                    grad.store(grad.load() * scale[None, index].load())
+                products.store(products.load() + grad.load() * normal.load())
+                sums.store(sums.load() + grad.load())
+            along, average = rows.total(products, turn) / columns, Float32(0.0)
             turn = 1 - turn
             if cutlass.const_expr(config.centres):
-                grad.store(grad.load() - rows.total(grad, turn) / columns)
+                average = rows.total(sums, turn) / columns
                 turn = 1 - turn
-            grad.store((grad.load() - held.load() * along) * factor)
-            if cutlass.const_expr(dtotal is not None):
-                grad.store(grad.load() + rows.load(self.vectors(dtotal), row).load())
-            rows.store(grad, self.vectors(dx), row)
+            for index in cutlass.range_constexpr(tiling.vectors):
+                normal, grad = self.pair(rows, held, grads, index, columns, factor, mean)
+                if cutlass.const_expr(weight is not None):
+                    grad.store(grad.load() * scale[None, index].load())
+                grad.store((grad.load() - average - normal.load() * along) * factor)
+                if cutlass.const_expr(dtotal is not None):
+                    grad.store(grad.load() + rows.load_part(self.vectors(dtotal), row, index).load())
+                rows.store_part(grad, self.vectors(dx), row, index)
             factor, mean = self.numbers(factors, means, row + step, count)
+            stage = 1 - stage
+        if cutlass.const_expr(config.staged):
+            cute.arch.cp_async_wait_group(0)
         for sums, target in ((dweight, dweights), (dbias, dbiases)):
             if cutlass.const_expr(target is not None):
                 if cutlass.const_expr(tiling.rows > 1):
                     rows.sum_rows(sums)
                 if rows.group == 0:
                     rows.store(sums, self.vectors(target), group)
+
+    def pair(self, rows, held, grads, index, columns, factor, mean):
+        """Return a vector of the normalised row, and of the result's gradient."""
+        normal = rows.part(held, index)
+        normal.store((normal.load() - mean) * factor)
+        if self.config.centres:
+            rows.fill_part_beyond(normal, index, columns, 0.0)
+        return normal, rows.part(grads, index)
 
     @cute.jit
     def numbers(self, factors: cute.Tensor, means: cute.Tensor | None, row, count):

@@ -14,7 +14,7 @@ from cutlass import Float32
 
 from cutepy.device import reduce, rules
 from cutepy.device.global_copies import make_row_vectors
-from cutepy.device.held_rows import HeldRows, make_held_rows
+from cutepy.device.held_rows import HeldRows, make_held_rows, staged_rows
 from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import LOG2_E
 from cutepy.kernels.rows.config import SoftmaxConfig
@@ -37,22 +37,11 @@ def fold(rows: HeldRows, values: cute.Tensor, operation: Callable, of: Callable 
     return rows.fold(found, operation)
 
 
-def combine(rows: HeldRows, values: cute.Tensor, operation: Callable, turn: int, of: Callable = lambda x: x):
-    """Combine `of` each element of a row; `turn` is 0 and 1 alternately, as of `HeldRows.reduce`."""
-    return rows.reduce(fold(rows, values, operation, of), operation, turn)
-
-
-@cute.jit
-def subtract_largest(rows: HeldRows, held, columns):
-    """Subtract a row's largest element from it, which is returned.
-
-    Elements beyond the last column become -inf, whose exponential is 0; in a row that is NaN they are, too. The next
-    reduction has turn 1.
-    """
-    rows.fill_beyond(held, columns, -math.inf)
-    largest = combine(rows, held, reduce.maximum, 0)
-    held.store(held.load() - largest)
-    return largest
+def part_of(rows: HeldRows, held, index, columns):
+    """Return a vector of a row; elements beyond the last column are -inf, whose exponential is 0."""
+    value = rows.part(held, index)
+    rows.fill_part_beyond(value, index, columns, -math.inf)
+    return value
 
 
 class Softmax:
@@ -79,19 +68,32 @@ class Softmax:
     @cute.kernel
     def kernel(self, x: cute.Tensor, y: cute.Tensor):
         """Compute the rows of a CTA."""
-        tiling = self.config.tiling
-        rows = make_held_rows(tiling, BARRIERS["rows"])
-        columns = cute.size(x, mode=[1])
+        config, tiling = self.config, self.config.tiling
+        rows = make_held_rows(tiling, BARRIERS["rows"], **staged_rows(config.staged, x=x))
+        columns, ys = cute.size(x, mode=[1]), make_row_vectors(y, tiling.elems)
         row = cute.arch.block_idx()[0] // tiling.ctas * tiling.rows + rows.group
         follow_launch(True)
-        held = rows.load(make_row_vectors(x, tiling.elems), row, streams=True)
-        subtract_largest(rows, held, columns)
-        if cutlass.const_expr(self.config.logarithm):
-            held.store(held.load() - cute.math.log(combine(rows, held, reduce.add, 1, exp)))
-        else:
-            held.store(exp(held.load()))
-            held.store(held.load() * (Float32(1.0) / combine(rows, held, reduce.add, 1)))
-        rows.store(held, make_row_vectors(y, tiling.elems), row)
+        held = rows.begin("x", make_row_vectors(x, tiling.elems), row, config.staged)
+        if cutlass.const_expr(config.staged):
+            cute.arch.cp_async_wait_group(0)
+        found = part_of(rows, held, 0, columns)
+        for index in cutlass.range_constexpr(1, tiling.vectors):
+            value = part_of(rows, held, index, columns)
+            for place in cutlass.range_constexpr(tiling.elems):
+                found[place] = reduce.maximum(found[place], value[place])
+        largest = rows.reduce(rows.fold(found, reduce.maximum), reduce.maximum, 0)
+        found.fill(0.0)
+        for index in cutlass.range_constexpr(tiling.vectors):
+            found.store(found.load() + exp(part_of(rows, held, index, columns).load() - largest))
+        total = rows.total(found, 1)
+        logarithm, inverse = cute.math.log(total), Float32(1.0) / total
+        for index in cutlass.range_constexpr(tiling.vectors):
+            value = part_of(rows, held, index, columns)
+            if cutlass.const_expr(config.logarithm):
+                value.store(value.load() - largest - logarithm)
+            else:
+                value.store(exp(value.load() - largest) * inverse)
+            rows.store_part(value, ys, row, index)
 
 
 class SoftmaxBackward:
@@ -121,19 +123,27 @@ class SoftmaxBackward:
     @cute.kernel
     def kernel(self, dy: cute.Tensor, y: cute.Tensor, dx: cute.Tensor):
         """Compute the rows of a CTA."""
-        tiling = self.config.tiling
-        rows = make_held_rows(tiling, BARRIERS["rows"])
+        config, tiling = self.config, self.config.tiling
+        rows = make_held_rows(tiling, BARRIERS["rows"], **staged_rows(config.staged, dy=dy, y=y))
         row = cute.arch.block_idx()[0] // tiling.ctas * tiling.rows + rows.group
         follow_launch(True)
-        fetched = rows.fetch(make_row_vectors(dy, tiling.elems), row, streams=True)
-        held = rows.load(make_row_vectors(y, tiling.elems), row, streams=True)
-        grad = rows.held(fetched)
-        if cutlass.const_expr(self.config.logarithm):
-            total = combine(rows, grad, reduce.add, 0)
-            grad.store(grad.load() - exp(held.load()) * total)
-        else:
-            products = rows.empty()
-            products.store(grad.load() * held.load())
-            total = combine(rows, products, reduce.add, 0)
-            grad.store(held.load() * (grad.load() - total))
-        rows.store(grad, make_row_vectors(dx, tiling.elems), row)
+        grads = rows.begin("dy", make_row_vectors(dy, tiling.elems), row, config.staged)
+        held = rows.begin("y", make_row_vectors(y, tiling.elems), row, config.staged)
+        if cutlass.const_expr(config.staged):
+            cute.arch.cp_async_wait_group(0)
+        sums = rows.empty_part()
+        sums.fill(0.0)
+        for index in cutlass.range_constexpr(tiling.vectors):
+            grad = rows.part(grads, index).load()
+            if cutlass.const_expr(config.logarithm):
+                sums.store(sums.load() + grad)
+            else:
+                sums.store(sums.load() + grad * rows.part(held, index).load())
+        total = rows.total(sums, 0)
+        for index in cutlass.range_constexpr(tiling.vectors):
+            value, grad = rows.part(held, index), rows.part(grads, index).load()
+            if cutlass.const_expr(config.logarithm):
+                value.store(grad - exp(value.load()) * total)
+            else:
+                value.store(value.load() * (grad - total))
+            rows.store_part(value, make_row_vectors(dx, tiling.elems), row, index)

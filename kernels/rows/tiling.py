@@ -7,7 +7,6 @@ too wide for the registers of a CTA are parted over a cluster, whose CTAs reduce
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from cutepy.device import rules
 from cutepy.layouts import sm90
@@ -96,17 +95,23 @@ class RowTiling:
         """Values of shared memory in which the rows of a CTA are summed, column by column; 0 if it has one."""
         return self.elems * self.vectors * self.threads * (self.cta // arch.WARP_THREADS) if self.rows > 1 else 0
 
-    @cached_property
-    def smem(self) -> sm90.SmemPlan:
-        """Shared memory of a CTA: a value of each warp of the cluster, twice, and the sums of its rows."""
-        slots = {"of_warps": 2 * rules.reduction_slots(self.warps * self.ctas)}
-        slots |= {"of_rows": self.summed} if self.rows > 1 else {}
-        return sm90.SmemPlan.of(
-            {
-                name: sm90.SmemArray(rules.reduction_slots(count), bits=32, alignment_bytes=16)
-                for name, count in slots.items()
-            }
-        )
+    def plan(self, **staged: tuple[int, int]) -> sm90.SmemPlan:
+        """Plan a CTA's shared memory: a value of each warp of the cluster, twice, the sums of its rows, staged rows.
+
+        `staged` names matrices, with the bits of their elements, and the rows that each thread has parts of.
+        """
+        reductions = {"of_warps": 2 * rules.reduction_slots(self.warps * self.ctas)}
+        reductions |= {"of_rows": self.summed} if self.rows > 1 else {}
+        arrays = {
+            name: sm90.SmemArray(rules.reduction_slots(count), bits=32, alignment_bytes=16)
+            for name, count in reductions.items()
+        }
+        elems = self.cta * self.vectors * self.elems
+        arrays |= {
+            name: sm90.SmemArray(stages * elems, bits=bits, alignment_bytes=16)
+            for name, (bits, stages) in staged.items()
+        }
+        return sm90.SmemPlan.of(arrays)
 
     @property
     def name(self) -> str:
@@ -126,11 +131,14 @@ class NormConfig:
     scaled : str
         What shares a scale where the result has 8 bits: the "tensor", whose scale is given, or each "row", or each
         "block" of 128 of a row, whose scales are results too. Empty if nothing is scaled.
+    staged : bool
+        True if rows wait in shared memory, in which they take no registers.
     """
 
     tiling: RowTiling
     centres: bool = False
     scaled: str = ""
+    staged: bool = False
 
     def __post_init__(self) -> None:
         if self.scaled not in ("", "tensor", "row", "block"):

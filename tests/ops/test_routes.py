@@ -109,7 +109,7 @@ def multiplied(a, b, out):
 
 
 @pytest.mark.deep
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(drawn=problems())
 def test_operands_are_copied_once_at_most(watched, drawn):
     a, b, out = drawn

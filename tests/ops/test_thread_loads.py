@@ -89,7 +89,7 @@ def loaded():
 
 
 @pytest.mark.deep
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(drawn=products(), added=st.booleans(), given_out=st.booleans())
 def test_sums_are_float64s(loaded, drawn, added, given_out):
     a, b = drawn
