@@ -19,7 +19,14 @@ ARGUMENTS = (
         "--ab_dtype Int8 --c_dtype Int32 --acc_dtype Int32 --mnkl 256,256,256,1",
         f"{_DENSE} --acc_dtype Float16 --mnkl 256,256,256,1 --use_tma_store",
     ]),
-    (r"/blackwell/.*/dense_gemm_persistent(_dynamic)?\.py$", ["", f"{_DENSE} {_PAIRS} --mnkl 512,512,256,1"]),
+    (r"/blackwell/.*/dense_gemm_persistent\.py$", [
+        "",
+        f"{_DENSE} {_PAIRS} --mnkl 512,512,256,1",
+        "--a_major m --mnkl 256,256,128,1",
+        "--b_major n --mnkl 256,256,128,1",
+        f"--a_major m --b_major n {_PAIRS} --mnkl 512,512,256,1",
+    ]),
+    (r"/blackwell/.*/dense_gemm_persistent_dynamic\.py$", ["", f"{_DENSE} {_PAIRS} --mnkl 512,512,256,1"]),
     (r"/blackwell/.*/dense_blockscaled_gemm_persistent\.py$", [
         "",
         _MX,
