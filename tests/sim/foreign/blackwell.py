@@ -27,6 +27,16 @@ ARGUMENTS = (
         f"--a_major m --b_major n {_PAIRS} --mnkl 512,512,256,1",
     ]),
     (r"/blackwell/.*/dense_gemm_persistent_dynamic\.py$", ["", f"{_DENSE} {_PAIRS} --mnkl 512,512,256,1"]),
+    (r"/blackwell_geforce/.*/dense_gemm\.py$", [
+        "--mnkl 256,256,128,1",
+        "--mnkl 256,256,128,2 --a_major m --b_major n --c_major m",
+    ]),
+    (r"/blackwell_geforce/.*/dense_blockscaled_gemm_persistent_\w+\.py$", [
+        "--mnkl 256,256,256,1",
+        "--mnkl 512,384,256,1",
+        f"--mnkl 256,256,256,1 --a_dtype Float8E4M3FN --b_dtype Float8E4M3FN {_MX}",
+        f"--mnkl 256,256,256,1 --a_dtype Float8E4M3FN --b_dtype Float4E2M1FN {_MX}",
+    ]),
     (r"/blackwell/.*/dense_blockscaled_gemm_persistent\.py$", [
         "",
         _MX,
