@@ -6,12 +6,14 @@ A value that only a launch determines is None, or an empty tuple, if no launch w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from cutepy.layouts import LayoutError
 from cutepy.layouts.hardware import AnySwizzleMode
 from cutepy.layouts.sm90 import GmmaDescriptor, Im2colTensorMap, TensorMap
 from cutepy.layouts.sm90.arch import GMMA_LAYOUT_TYPE, Major
+from cutepy.layouts.sm100 import SmemDescriptor
+from cutepy.layouts.sm100.arch import SMEM_LAYOUT_TYPE
 
 Dim3 = tuple[int, int, int]
 
@@ -75,24 +77,23 @@ class Operand:
         return tuple(sorted({(word & 0x3FFF) << 4 for word in self.descriptors}))
 
     @property
-    def descriptor(self) -> GmmaDescriptor | None:
+    def descriptor(self) -> GmmaDescriptor | SmemDescriptor | None:
         """Descriptor with the lowest start, or 0 for an unknown start; None if its other fields are unknown."""
         if self.lbo is None or self.sbo is None or self.swizzle is None or self.base_offset is None:
             return None
-        start = min(self.start_addresses, default=0)
-        if self.swizzle not in GMMA_LAYOUT_TYPE:
-            return None
+        fields: dict[str, Any] = {
+            "start_address": min(self.start_addresses, default=0),
+            "leading_byte_offset": self.lbo,
+            "stride_byte_offset": self.sbo,
+            "base_offset": self.base_offset,
+            "major": self.major,
+            "bits": self.bits,
+            "shape_mn_k": self.shape_mn_k,
+        }
         try:
-            return GmmaDescriptor(
-                start,
-                self.lbo,
-                self.sbo,
-                base_offset=self.base_offset,
-                layout_type=GMMA_LAYOUT_TYPE[self.swizzle],
-                major=self.major,
-                bits=self.bits,
-                shape_mn_k=self.shape_mn_k,
-            )
+            if self.swizzle == "SW128_32B":
+                return SmemDescriptor(layout_type=SMEM_LAYOUT_TYPE[self.swizzle], **fields)
+            return GmmaDescriptor(layout_type=GMMA_LAYOUT_TYPE[self.swizzle], **fields)
         except LayoutError:
             return None
 

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cutepy.layouts import ComposedLayout, Layout, LayoutError, SmemPtr, Swizzle
+from cutepy.layouts import ComposedLayout, Layout, LayoutError, SmemPtr
 from cutepy.layouts.grids.grid import Axis
+from cutepy.layouts.hardware import byte_swizzle, pattern_rows
 from cutepy.layouts.render import Cell, Grid, Picture, layout_grid
 from cutepy.layouts.sm90.arch import (
-    CORE_MATRIX_ROWS,
     DTYPE_BITS,
-    SWIZZLE_BASE_BYTES,
-    SWIZZLE_BITS,
-    SWIZZLE_SHIFT,
     UNIT_BITS,
-    SwizzleMode,
+    AnySwizzleMode,
     span_bytes,
 )
 from cutepy.layouts.sm90.explain import core_matrix_grid
@@ -44,7 +41,7 @@ def tile_layout(operand: Operand) -> Layout | ComposedLayout | None:
     extent, k = operand.shape_mn_k
     unit, lbo, sbo = UNIT_BITS // bits, d.lbo * 8 // bits, d.sbo * 8 // bits
     span = span_bytes(d.swizzle) * 8 // bits
-    rows = CORE_MATRIX_ROWS
+    rows = pattern_rows(d.swizzle)
     if operand.major == "K" and d.swizzle == "INTER":
         tile = _by_blocks((extent, rows, unit, sbo), (k, unit, 1, lbo))
     elif operand.major == "K":
@@ -70,9 +67,8 @@ def _by_blocks(*modes: tuple[int, int, int, int]) -> Layout:
     return Layout(tuple(shape), tuple(stride))
 
 
-def _swizzled(tile: Layout, mode: SwizzleMode, bits: int, address: int | None) -> ComposedLayout:
-    swizzle = Swizzle(SWIZZLE_BITS[mode], SWIZZLE_BASE_BYTES, SWIZZLE_SHIFT)
-    return ComposedLayout(swizzle, SmemPtr(bits, address), tile)
+def _swizzled(tile: Layout, mode: AnySwizzleMode, bits: int, address: int | None) -> ComposedLayout:
+    return ComposedLayout(byte_swizzle(mode), SmemPtr(bits, address), tile)
 
 
 def box_layout(tensor_map: TensorMap | Im2colTensorMap, address: int = 0) -> ComposedLayout:

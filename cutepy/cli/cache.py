@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+import traceback
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -144,8 +145,14 @@ def warm(
             fail(f"{environment.CACHE.name} is off, and so nothing would be kept; unset it")
         store = _store()
         before = {program.key: program for program in store.entries()}
+    no_gpu = None
     with simulated_gpu(arch):
-        code = _run(target, context.args)
+        try:
+            code = _run(target, context.args)
+        except Exception as error:
+            if not _is_of_a_missing_gpu(error):
+                raise
+            no_gpu = error
     # Counted in the folder, not in this process: a script may compile in processes of its own.
     built = used = 0
     for program in store.entries():
@@ -155,7 +162,39 @@ def warm(
         elif program.uses > earlier.uses:
             used += 1
     typer.echo(f"{_count(built)} built, {used} already there, in {store.folder}")
+    if no_gpu is not None:
+        fail(
+            f"{_place(no_gpu, target)} uses a GPU, and this machine has no driver for one; "
+            "warm a script or a module that compiles and does not launch"
+        )
     raise typer.Exit(code)
+
+
+def _is_of_a_missing_gpu(error: BaseException) -> bool:
+    """Tell whether this machine has no driver of CUDA, and an error says so, or asks for what it would serve."""
+    from cutepy.host.arguments import NotOnGpuError
+    from cutepy.runtime.cuda import CudaError, driver
+
+    try:
+        driver()
+    except CudaError:
+        pass
+    else:
+        return False
+    if isinstance(error, (CudaError, NotOnGpuError)) or type(error).__name__ == "DSLCudaRuntimeError":
+        return True
+    return any(text in str(error) for text in _TORCH_WITHOUT_GPU)
+
+
+_TORCH_WITHOUT_GPU = "Torch not compiled with CUDA enabled", "Found no NVIDIA driver on your system"
+"""Words of torch's errors where there is no GPU."""
+
+
+def _place(error: BaseException, target: str) -> str:
+    """Return a script or a module with the last of its lines that an error came through."""
+    stem = Path(target).stem if target.endswith(".py") else target.rpartition(".")[2]
+    lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if Path(one.filename).stem == stem]
+    return f"{target}:{lines[-1]}" if lines else target
 
 
 def _run(target: str, arguments: list[str]) -> int:

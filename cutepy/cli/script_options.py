@@ -22,6 +22,8 @@ def check_script(script: Path) -> None:
         fail(f"FILE.py must be a script, got {str(script)!r}, which is a folder")
     if not script.is_file():
         fail(f"there is no file {script}")
+    if script.suffix == ".ptx":
+        fail(f"FILE.py must be a script, got {script}, which is PTX; launch it in one by cutepy.load_ptx")
 
 
 def check_folder(folder: Path, option: str) -> None:

@@ -25,6 +25,10 @@ class ArgumentError(ValueError):
     """Error of an argument that a compiled function does not take."""
 
 
+class NotOnGpuError(ArgumentError):
+    """Error of a tensor in host memory, on a call that launches on a GPU."""
+
+
 class EmptyArgumentError(ArgumentError):
     """Error of a tensor that has no elements along a dimension where a compiled function needs some."""
 

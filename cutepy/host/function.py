@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from cutepy.extras import require
 from cutepy.host import environment
 from cutepy.host.arguments import (
-    ArgumentError,
     EmptyArgumentError,
+    NotOnGpuError,
     Parameter,
     check_arguments,
     conversion,
@@ -502,7 +502,7 @@ def _as_passed(argument: Any) -> Any:  # noqa: ANN401
 def _require_gpu(parameters: Sequence[Parameter], arguments: Sequence[Any]) -> None:
     for name, _, argument in flattened(parameters, arguments):
         if getattr(argument, "is_cuda", True) is False:
-            raise ArgumentError(
+            raise NotOnGpuError(
                 f"argument {name}: must be on a GPU, got {argument.device}; "
                 "on the CPU, call within `with cutepy.simulate():`"
             )

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
-from cutepy.layouts.sm90.arch import SWIZZLE_MODES
+from cutepy.layouts.sm90.arch import SWIZZLE_MODES, TMA_SWIZZLE, TMA_UNSETTLED
 from cutepy.layouts.sm90.tensor_map import MAX_RANK, Interleave, L2Promotion, OobFill
 from cutepy.layouts.sm90.tensor_map_bits import ALIGNMENT, SIZE_BYTES
 from cutepy.runtime.devices import device
@@ -130,14 +130,18 @@ def _tensor(
         return names[index]
 
     interleave, swizzle, promotion, fill = modes
+    is_blackwell = device().capability >= (10, 0)
+    if is_blackwell and 0 <= swizzle - len(TMA_SWIZZLE) < len(TMA_UNSETTLED):
+        unsettled = [*TMA_UNSETTLED.values()][swizzle - len(TMA_SWIZZLE)]
+        raise ValueError(f"{call}: no public document settles the rows that {unsettled} exchanges")
     return {
-        "dtype": named("data type", TYPES + [*NARROW_TYPES] * (device().capability >= (10, 0)), dtype),
+        "dtype": named("data type", TYPES + [*NARROW_TYPES] * is_blackwell, dtype),
         "dims": _array(ctypes.c_uint64, dims, rank),
         "strides_bytes": _array(ctypes.c_uint64, strides or 0, rank - 1),
         "global_address": address or 0,
         "element_strides": _array(ctypes.c_uint32, steps, rank),
         "interleave": named("interleave", get_args(Interleave), interleave),
-        "swizzle": named("swizzle", tuple(SWIZZLE_MODES), swizzle),
+        "swizzle": named("swizzle", tuple(TMA_SWIZZLE) if is_blackwell else SWIZZLE_MODES, swizzle),
         "l2_promotion": named("L2 promotion", get_args(L2Promotion), promotion),
         "oob_fill": named("fill", get_args(OobFill), fill),
     }

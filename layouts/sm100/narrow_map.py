@@ -62,7 +62,7 @@ class NarrowTensorMap(TensorMap):
         ``b4x16``, ``b4x16_p64`` or ``b6x16_p32``.
     dims, strides_bytes, box, global_address, element_strides, swizzle, l2_promotion, oob_fill
         As of `TensorMap`; no interleave, and out-of-bounds elements are zero. Spread types need addresses and strides
-        of 32 bytes, a dimension 0 of multiples of 128, a box of 128 along it, and no swizzle or SW128.
+        of 32 bytes, a dimension 0 of multiples of 128, a box of 128 along it, and no swizzle, SW128 or SW128_32B.
 
     Raises
     ------
@@ -108,8 +108,8 @@ class NarrowTensorMap(TensorMap):
             raise self._error(f"dimension 0 must be a multiple of {_SPREAD_ELEMS}, got {self.dims[0]}", "pad it")
         if self.box[0] != _SPREAD_ELEMS:
             raise self._error(f"the box's inner extent must be {_SPREAD_ELEMS}, got {self.box[0]}")
-        if self.swizzle not in ("INTER", "SW128"):
-            raise self._error(f"swizzle must be INTER or SW128 for {self.dtype}, got {self.swizzle}")
+        if self.swizzle not in ("INTER", "SW128", "SW128_32B"):
+            raise self._error(f"swizzle must be INTER, SW128 or SW128_32B for {self.dtype}, got {self.swizzle}")
 
     def _known_dtype(self) -> str:
         found: str = one_of("NarrowTensorMap", self._operands(), "dtype", self.dtype, NARROW_TYPES)

@@ -21,6 +21,7 @@ from ..hardware import (
     UNIT_BYTES as UNIT_BYTES,
     WARP_THREADS as WARP_THREADS,
     WARPGROUP_THREADS as WARPGROUP_THREADS,
+    AnySwizzleMode as AnySwizzleMode,
     Major as Major,
     SwizzleMode as SwizzleMode,
     pattern_bytes as pattern_bytes,
@@ -41,8 +42,16 @@ SWIZZLE_SHIFT: Final = 3
 GMMA_LAYOUT_TYPE: Final[dict[SwizzleMode, int]] = {"INTER": 0, "SW128": 1, "SW64": 2, "SW32": 3}
 """Bits 62..63 of a matrix descriptor."""
 
-TMA_SWIZZLE: Final[dict[SwizzleMode, int]] = {"INTER": 0, "SW32": 1, "SW64": 2, "SW128": 3}
-"""CUtensorMapSwizzle of the same patterns."""
+TMA_SWIZZLE: Final[dict[AnySwizzleMode, tuple[int, int]]] = {
+    "INTER": (0, 0), "SW32": (1, 0), "SW64": (2, 0), "SW128": (3, 0), "SW128_32B": (3, 1),
+}  # fmt: skip
+"""Swizzle mode and atomicity of the same patterns in a tensor map, by PTX's codes; in the order of CUtensorMapSwizzle.
+
+SW128_32B is for Blackwell's tensor maps.
+"""
+
+TMA_UNSETTLED: Final = {(3, 2): "SWIZZLE_128B_ATOM_32B_FLIP_8B", (3, 3): "SWIZZLE_128B_ATOM_64B"}
+"""Swizzles whose rows no public document settles, by the same codes; the next ones of CUtensorMapSwizzle."""
 
 DTYPE_BITS: Final[dict[str, int]] = {
     "u8": 8, "s8": 8, "e4m3": 8, "e5m2": 8, "u16": 16, "f16": 16, "bf16": 16, "u32": 32, "s32": 32, "f32": 32,

@@ -17,12 +17,12 @@ from . import tensor_map_bits as fields
 from .arch import (
     DTYPE_BITS,
     SMEM_BYTES_PER_CTA,
-    SWIZZLE_MODES,
     TMA_ALIASES,
     TMA_CODES,
     TMA_SWIZZLE,
+    TMA_UNSETTLED,
     UNIT_BYTES,
-    SwizzleMode,
+    AnySwizzleMode,
     span_bytes,
 )
 
@@ -65,7 +65,7 @@ class MappedTensor:
     strides_bytes: tuple[int, ...]
     global_address: int = field(default=0, kw_only=True)
     element_strides: tuple[int, ...] = field(default=(), kw_only=True)
-    swizzle: SwizzleMode = field(default="INTER", kw_only=True)
+    swizzle: AnySwizzleMode = field(default="INTER", kw_only=True)
     interleave: Interleave = field(default="none", kw_only=True)
     l2_promotion: L2Promotion = field(default="128B", kw_only=True)
     oob_fill: OobFill = field(default="zero", kw_only=True)
@@ -108,7 +108,8 @@ class MappedTensor:
         bits = fields.RANK.write(bits, self.rank - 1)
         bits = self._write_type(bits)
         bits = fields.INTERLEAVE.write(bits, INTERLEAVES.index(self.interleave))
-        bits = fields.SWIZZLE.write(bits, TMA_SWIZZLE[self.swizzle])
+        mode, atom = TMA_SWIZZLE[self.swizzle]
+        bits = fields.SWIZZLE_ATOM.write(fields.SWIZZLE.write(bits, mode), atom)
         bits = fields.FILL.write(bits, _FILLS.index(self.oob_fill))
         bits = fields.L2_PROMOTION.write(bits, _PROMOTIONS.index(self.l2_promotion))
         for i, stride in enumerate(self.strides_bytes):
@@ -137,7 +138,7 @@ class MappedTensor:
 
     def _check_kinds(self) -> None:
         for name, choices in (
-            ("swizzle", SWIZZLE_MODES),
+            ("swizzle", tuple(TMA_SWIZZLE)),
             ("interleave", INTERLEAVES),
             ("l2_promotion", _PROMOTIONS),
             ("oob_fill", _FILLS),
@@ -246,11 +247,23 @@ def read_tensor(operation: str, bits: int, mode: str, types: dict[int, str] | No
         "strides_bytes": tuple(fields.read_stride(bits, i) for i in range(rank - 1)),
         "global_address": fields.GLOBAL_ADDRESS.read(bits),
         "element_strides": tuple(fields.ELEMENT_STRIDE.read(bits, i) + 1 for i in range(rank)),
-        "swizzle": SWIZZLE_MODES[fields.SWIZZLE.read(bits)],
+        "swizzle": _read_swizzle(operation, bits),
         "interleave": INTERLEAVES[interleave],
         "l2_promotion": _PROMOTIONS[fields.L2_PROMOTION.read(bits)],
         "oob_fill": _FILLS[fields.FILL.read(bits)],
     }
+
+
+def _read_swizzle(operation: str, bits: int) -> AnySwizzleMode:
+    codes = fields.SWIZZLE.read(bits), fields.SWIZZLE_ATOM.read(bits)
+    found = next((name for name, known in TMA_SWIZZLE.items() if known == codes), None)
+    if found is not None:
+        return found
+    if codes in TMA_UNSETTLED:
+        condition = f"no public document settles the rows that {TMA_UNSETTLED[codes]} exchanges"
+        raise LayoutError(operation, words_of(bits), condition, "take SWIZZLE_128B or SWIZZLE_128B_ATOM_32B")
+    condition = f"the swizzle's atomicity must be 0 in mode {codes[0]}, got {codes[1]}"
+    raise LayoutError(operation, words_of(bits), condition, "only mode 3, 128 bytes, has others")
 
 
 def check_all_read(operation: str, bits: int, made: Sequence[int], mode: str) -> None:

@@ -56,8 +56,8 @@ class TensorMap(MappedTensor, Drawable):
         Bytes, a multiple of 16 (of 32 with interleave 32B).
     element_strides : tuple of int
         Every which element is taken, 1 to 8 each; dimension 0 only with interleave. Default: all.
-    swizzle : "INTER", "SW32", "SW64" or "SW128"
-        INTER is none.
+    swizzle : "INTER", "SW32", "SW64", "SW128" or "SW128_32B"
+        INTER is none; SW128_32B, the driver's SWIZZLE_128B_ATOM_32B, is for Blackwell.
     interleave : "none", "16B" or "32B"
         Channel-interleaved tensors, such as NC/8HWC8: rank >= 3; 32B goes with SW32 only. Dimension 0 counts pixels,
         each of which is a slice of 16 or 32 bytes whatever `dtype` is; dimension rank-2 counts slices, of which a copy

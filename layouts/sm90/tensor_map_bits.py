@@ -31,6 +31,8 @@ SWIZZLE: Final = Field(77, 2)
 FILL: Final = Field(79, 1)
 ROUNDS_TO_TF32: Final = Field(80, 1)
 L2_PROMOTION: Final = Field(81, 2)
+SWIZZLE_ATOM: Final = Field(83, 2)
+"""Unit that a swizzle of 128 bytes exchanges, by PTX's code of its atomicity."""
 LARGE: Final = Field(85, 1)
 """Set where a tensor has 128 KB or more."""
 _STRIDE_LOW: Final = Field(96, 32)

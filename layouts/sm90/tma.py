@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ..algebra import AnyLayout, coalesce, composition, right_inverse
 from ..arguments import integer
@@ -22,7 +22,7 @@ from ..errors import LayoutError
 from ..int_tuple import flatten_to_tuple, product_each, wrap
 from ..layout import Layout, make_identity_layout
 from ..modes import depth, rank, size
-from .arch import DTYPE_BITS, UNIT_BYTES, SwizzleMode, pattern_bytes
+from .arch import DTYPE_BITS, TMA_SWIZZLE, UNIT_BYTES, AnySwizzleMode, pattern_bytes
 from .gmma import split_swizzle
 from .tensor_map import SMEM_ALIGNMENT, TensorMap, tma_dtype
 
@@ -88,7 +88,7 @@ class TmaCopy(Drawable):
     @property
     def smem_alignment(self) -> int:
         """Bytes to which the tile must be aligned in shared memory: 128, or the swizzle pattern's period."""
-        mode: SwizzleMode = self.tensor_map.swizzle
+        mode = self.tensor_map.swizzle
         return max(SMEM_ALIGNMENT, pattern_bytes(mode)) if mode != "INTER" else SMEM_ALIGNMENT
 
     def check_smem_address(self, address: int) -> None:
@@ -157,11 +157,11 @@ def make_tma_copy(
     multicast = integer(_OPERATION, "multicast", multicast)
     _check_gmem(operands, gmem_layout)
     try:
-        parts = split_swizzle(_OPERATION, smem_layout, bits)
+        parts = split_swizzle(_OPERATION, smem_layout, bits, tuple(TMA_SWIZZLE))
     except LayoutError as error:
         raise LayoutError(_OPERATION, operands, error.condition, error.hint) from error
     tile: Layout = parts.tile
-    mode = cast(SwizzleMode, parts.mode)
+    mode = parts.mode
     if rank(tile) != rank(gmem_layout):
         raise LayoutError(
             _OPERATION,
@@ -219,7 +219,7 @@ def _box_extents(operands: tuple[object, ...], tile: Layout) -> dict[int, int]:
 
 
 def _boxes(
-    operands: tuple[object, ...], tile: Layout, mode: SwizzleMode, extents: dict[int, int], bits: int
+    operands: tuple[object, ...], tile: Layout, mode: AnySwizzleMode, extents: dict[int, int], bits: int
 ) -> tuple[TmaBox, ...]:
     starts = [range(0, size(tile, i), extents.get(i, 1)) for i in range(rank(tile))]
     tx_bytes = prod(extents.values()) * bits // 8

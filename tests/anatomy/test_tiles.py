@@ -5,7 +5,7 @@ import re
 from hypothesis import given, strategies as st
 
 from cutepy.anatomy.model import Copy, Operand, Site
-from cutepy.anatomy.operand_words import WGMMA
+from cutepy.anatomy.operand_words import TCGEN05, WGMMA
 from cutepy.anatomy.tiles import box_layout, box_picture, operand_pictures, tensor_picture, tile_layout
 from cutepy.anatomy.words import addresses, progression
 from cutepy.layouts import parse
@@ -58,6 +58,22 @@ def test_a_tile_is_where_the_hardware_reads_it(bits, major, kind, start, lbo, sb
             assert linear ^ (linear >> 3 & mask << 4) == hardware_address(word, major, bits, mn, at)
 
 
+def test_a_tile_of_32_byte_atoms_is_where_the_tensor_core_reads_it():
+    """Patterns of 4 rows of 128 bytes, in which bits 7 and 8 of an address change bits 5 and 6."""
+    word = 64 | 2048 // 16 << 16 | 512 // 16 << 32 | 1 << 46 | 1 << 61
+    operand = TCGEN05.described(Operand("tf32", 32, "MN", (64, 8), "shared memory"), (word,), complete=True)
+    layout = str(tile_layout(operand))
+    assert layout.startswith("Sw<2,5,2> o smem_ptr[32b](0x400)")
+    drawn = read_text(render_text(operand_pictures(operand, "A")[1]))
+    drawn = {(int(r), int(c)): int(text, 16) for (r, c), text in drawn.items()}
+    for mn in range(64):
+        for k in range(8):
+            place = 1024 + mn // 32 * 2048 + mn % 32 * 4 + k // 4 * 512 + k % 4 * 128
+            assert 1024 + inner(layout)(mn, k) * 4 == place
+            assert mn % 4 or drawn[mn, k] == place ^ (place >> 7 & 3) << 5
+    assert len(drawn) == 64 // 4 * 8
+
+
 def inner(layout):
     """The layout without pointer and swizzle."""
     return parse(str(layout).rpartition(" o ")[2])
@@ -83,17 +99,19 @@ def copy_of(tensor_map, coordinates=()):
     return Copy("cp.async.bulk", "load", 2, False, (tensor_map,), "", 1, 1, 1, (2048,), coordinates, (), Site())
 
 
-@given(st.sampled_from(["INTER", "SW32", "SW64", "SW128"]), st.integers(1, 9), st.integers(1, 3))
+@given(st.sampled_from(["INTER", "SW32", "SW64", "SW128", "SW128_32B"]), st.integers(1, 9), st.integers(1, 3))
 def test_a_box_is_where_tma_puts_it(swizzle, rows, planes):
-    span = {"INTER": 48, "SW32": 32, "SW64": 64, "SW128": 128}[swizzle]
+    span = {"INTER": 48, "SW32": 32, "SW64": 64}.get(swizzle, 128)
     tensor = TensorMap("f16", (64, 32, 4), (128, 4096), (span // 2, rows, planes), swizzle=swizzle)
     assert box_layout(tensor, 2048).size() == span // 2 * rows * planes
     picture = box_picture(copy_of(tensor))
-    mask = {"INTER": 0, "SW32": 1, "SW64": 3, "SW128": 7}[swizzle]
+    mask, shift, unit = {
+        "INTER": (0, 3, 4), "SW32": (1, 3, 4), "SW64": (3, 3, 4), "SW128": (7, 3, 4), "SW128_32B": (3, 2, 5)
+    }[swizzle]  # fmt: skip
     for i in range(rows * planes):
         for j in range(span // 16):
             linear = i * span + 16 * j
-            assert int(picture.cell(i, j).text) == (linear ^ (linear >> 3 & mask << 4)) // 16
+            assert int(picture.cell(i, j).text) == (linear ^ (linear >> shift & mask << unit)) // 16
 
 
 def test_the_tensor_shows_which_boxes_were_copied():

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from cutepy.cli.app import app
 from cutepy.host.store import Entry, default_store, function_store
+from cutepy.runtime.cuda import CudaError, driver
 from tests.messages import pins
 
 PTX = ".version 8.0\n.target sm_90a\nret;\n"
@@ -333,6 +335,32 @@ def test_warm_ends_as_the_script_does(tmp_path, leaves, code, told):
 def test_what_a_script_raises_passes(tmp_path):
     (tmp_path / "fails.py").write_text("1 // 0\n")
     assert isinstance(cache("warm", str(tmp_path / "fails.py")).exception, ZeroDivisionError)
+
+
+_USES = {
+    "a DSL function": "go(cute.runtime.from_dlpack(torch.zeros(32)), 1)",
+    "a compiled function": "cutepy.compile(go, cutepy.TensorSpec('float32', (32,)), 1)(torch.zeros(32))",
+    "torch": "torch.zeros(32, device='cuda')",
+}
+
+
+@pytest.mark.dsl
+@pytest.mark.integration
+@pytest.mark.parametrize("uses", _USES)
+def test_warm_says_that_a_launch_needs_a_driver(tmp_path, uses):
+    """In a process of its own: one that has simulated has another torch."""
+    with contextlib.suppress(CudaError):
+        driver()
+        pytest.skip("this machine has a driver")
+    definitions = COMPILES_A_KERNEL.partition("if __name__")[0].replace("from beside import value", "import torch")
+    text = definitions.replace(" + value()", "") + _USES[uses] + "\n"
+    (tmp_path / "launches.py").write_text(text)
+    command = [sys.executable, "-c", "from cutepy.cli.app import main; main()", "cache", "warm", "launches.py"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout[:1]) == (2, "1" if uses == "a compiled function" else "0"), done.stderr
+    assert done.stderr.startswith(f"error: launches.py:{len(text.splitlines())} uses a GPU")
+    pins(done.stderr)
 
 
 def test_warm_needs_the_cache(monkeypatch, script):

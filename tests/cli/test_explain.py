@@ -131,6 +131,7 @@ def test_the_exit_code_is_the_scripts(script):
     [
         (["nothing.ptx"], "there is no file nothing.ptx"),
         (["RING", "--html", "page.txt"], "--html takes a file that ends in .html, got 'page.txt'"),
+        (["RING", "--arch", "sm_90a"], "--arch chooses the GPU of a script"),
         (["RING", "--bogus", "3"], "only a script, FILE.py, takes arguments"),
         (["SCRIPT", "--idle"], "shift.py launched no kernel"),
         (["BROKEN"], "broken.py ended with exit code 1 before it launched a kernel"),

@@ -104,6 +104,14 @@ def test_what_cannot_be_meant_is_refused(script, arguments):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("command", ["sanitize", "simulate"])
+def test_ptx_is_no_script(script, tmp_path, command):
+    (tmp_path / "kernel.ptx").write_text(".version 8.0\n")
+    result = CliRunner().invoke(app, [command, "kernel.ptx"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    pins(result.stderr)
+
+
 @pytest.mark.parametrize(
     ("ctas", "said"),
     [

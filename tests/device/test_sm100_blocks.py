@@ -1,10 +1,15 @@
-"""Rules of Blackwell's blocks: stages, accumulators and rings that don't fit an MMA are refused in one line."""
+"""Rules of Blackwell's blocks: what doesn't fit an MMA, or its launch, is refused in one line."""
 
 import pytest
 
+import cutepy
 from cutepy.device.sm100 import rules
 from cutepy.layouts import sm100
 from tests.messages import refuses
+
+cutlass = pytest.importorskip("cutlass")
+cute = pytest.importorskip("cutlass.cute")
+from cutepy.device.sm100.accumulators import make_accumulator_load, make_row_load  # noqa: E402 - imports the DSL
 
 PAIR = sm100.umma_traits("f16", 256, 64, cta_group=2)
 
@@ -43,3 +48,30 @@ def test_subtiles_that_no_load_reads(columns, accumulators):
 def test_a_ring_without_readers():
     with refuses(ValueError):
         rules.check_accumulator_ring(2, 0, 1)
+
+
+@cute.kernel
+def _loads(rows: cutlass.Constexpr):
+    tidx = cute.arch.thread_idx()[0]
+    if cutlass.const_expr(rows):
+        stages = cute.make_layout((rules.LANES, 32, 2), stride=(32, 1, 32 * rules.LANES))
+        make_row_load(cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Float32, stages, 128), tidx)
+    else:
+        base = cute.make_ptr(cutlass.Float32, 0, cute.AddressSpace.tmem, assumed_align=16)
+        layout = cute.make_layout(((rules.LANES, 64), 1, 1, 2), stride=((1 << 16, 1), 0, 0, 64))
+        make_accumulator_load(cute.make_tensor(base, layout), 32, tidx)
+
+
+@cute.jit
+def _launch(rows: cutlass.Constexpr, threads: cutlass.Constexpr):
+    _loads(rows).launch(grid=(1, 1, 1), block=(threads, 1, 1))
+
+
+@pytest.mark.dsl
+@pytest.mark.integration
+@pytest.mark.parametrize("rows", [True, False])
+def test_rows_of_accumulators_need_a_thread_each(rows):
+    with cutepy.simulate(arch="sm_100a"):
+        cute.compile(_launch, rows, 192)
+        with refuses(ValueError):
+            cute.compile(_launch, rows, 96)

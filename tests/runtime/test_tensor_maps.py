@@ -133,6 +133,19 @@ def test_what_the_driver_refuses(change):
         encoded(**{**legal, **change})
 
 
+def test_a_b200_has_swizzles_of_larger_atoms():
+    arguments = (7, (64, 32), (256,), (32, 8), (1, 1))
+    with cutepy.simulate(arch="sm_100a"):
+        target, memory = encoded(*arguments, (0, 4, 0, 0))
+        words = ctypes.string_at(target, 64)
+        found = TensorMap.decode([int.from_bytes(words[n : n + 8], "little") for n in range(0, 64, 8)])
+        assert found.swizzle == "SW128_32B"
+        for refused in (5, 6, 7):
+            with refuses(ValueError):
+                encoded(*arguments, (0, refused, 0, 0))
+    del memory
+
+
 @pytest.mark.parametrize("address", [0x2001, 0x2004, 0x2008, 0x200F])
 def test_an_address_that_tma_can_not_take_is_not_put_into_a_map(address):
     target, memory = encoded(6, (64, 32), (128,), (64, 8), (1, 1), (0, 0, 0, 0))

@@ -231,9 +231,9 @@ def test_what_is_for_other_hardware_is_not_tried(tmp_path, monkeypatch):
     [
         ("/cute/blackwell/kernel/dense_gemm/dense_gemm.py", ["sm_100a", "sm_103a"]),
         ("/cute/blackwell/kernel/blockscaled_gemm/sm103_dense_blockscaled_gemm_persistent.py", ["sm_103a"]),
-        ("/cute/blackwell_geforce/kernel/dense_gemm.py", []),
+        ("/cute/blackwell_geforce/kernel/dense_gemm.py", ["sm_120a"]),
         ("/cute/hopper/kernel/dense_gemm/dense_gemm.py", ["sm_90a"]),
-        ("/experimental/primitives/mbarrier.py", ["sm_90a", "sm_100a", "sm_103a"]),
+        ("/experimental/primitives/mbarrier.py", ["sm_90a", "sm_100a", "sm_103a", "sm_120a"]),
         ("/cute/blackwell/kernel/distributed/all_reduce_simple.py", []),
     ],
 )

@@ -16,6 +16,7 @@ from cutepy.device.fragment import OwnColumns
 from cutepy.device.sm100 import rules as umma_rules
 from cutepy.device.staging import contiguous_mode
 from cutepy.device.tma import extents
+from cutepy.dsl.launched import launched
 
 VECTOR_BITS = 128
 
@@ -97,8 +98,9 @@ def make_accumulator_load(tCtC: cute.Tensor, columns: int, tidx: cutlass.Int32) 
     Raises
     ------
     ValueError
-        If no load reads so many columns, or they are no whole subtiles.
+        If no load reads so many columns, they are no whole subtiles, or the kernel is launched with fewer threads.
     """
+    umma_rules.check_row_threads(launched().threads)
     umma_rules.check_loaded_columns(columns, cute.size(tCtC, mode=[0]) // umma_rules.LANES)
     tile = cute.flat_divide(tCtC[((None, None), 0, 0, None)], (umma_rules.LANES, columns))
     tile = tile[(None, None, 0, None, None)]
@@ -110,7 +112,14 @@ def make_accumulator_load(tCtC: cute.Tensor, columns: int, tidx: cutlass.Int32) 
 
 
 def row_copy(staged: cute.Tensor) -> cute.TiledCopy:
-    """Make the copy between stages (128, columns, stages) and registers of one row a thread."""
+    """Make the copy between stages (128, columns, stages) and registers of one row a thread.
+
+    Raises
+    ------
+    ValueError
+        If the stages have other rows, or the kernel is launched with fewer threads.
+    """
+    umma_rules.check_row_threads(launched().threads)
     rows, columns = extents(staged)
     rules.check_copy_tile((umma_rules.LANES, columns), (rows, columns))
     dtype = staged.element_type

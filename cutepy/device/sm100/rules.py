@@ -100,6 +100,26 @@ def check_loaded_columns(columns: int, accumulators: int) -> None:
         raise ValueError(f"accumulators of {accumulators} columns must be whole subtiles, got {columns}")
 
 
+def check_row_threads(threads: int | None) -> None:
+    """Check that a CTA has the four warps that reach all lanes of tensor memory; None if its threads aren't known.
+
+    Raises
+    ------
+    ValueError
+        If it has fewer: rows of accumulators would never be loaded.
+
+    Examples
+    --------
+    >>> check_row_threads(192), check_row_threads(None)
+    (None, None)
+    """
+    if threads is not None and threads < LANES:
+        raise ValueError(
+            f"rows of accumulators need {LANES} threads, one for each lane of tensor memory, got a CTA of {threads}; "
+            f"launch it with block=({LANES}, 1, 1) or more"
+        )
+
+
 def check_accumulator_ring(stages: int, warps: int, ctas: int) -> None:
     """Check a ring of accumulators.
 

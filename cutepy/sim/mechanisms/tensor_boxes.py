@@ -40,7 +40,7 @@ class Box:
     ----------
     size_bytes, counted_bytes : int
         Bytes of shared memory, and those that an mbarrier counts.
-    swizzle : SwizzleMode
+    swizzle : AnySwizzleMode
         Of the box in shared memory.
     """
 

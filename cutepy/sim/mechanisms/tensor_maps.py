@@ -153,6 +153,7 @@ _AS_THEY_ARE = {
     "rank": fields.RANK,
     "interleave_layout": fields.INTERLEAVE,
     "swizzle_mode": fields.SWIZZLE,
+    "swizzle_atomicity": fields.SWIZZLE_ATOM,
     "fill_mode": fields.FILL,
 }
 _LESS_ONE = {"global_dim": fields.EXTENT, "box_dim": fields.BOX, "element_stride": fields.ELEMENT_STRIDE}

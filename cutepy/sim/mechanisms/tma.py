@@ -17,7 +17,7 @@ import numpy as np
 
 from cutepy.layouts import LayoutError
 from cutepy.layouts.sm90 import Im2colTensorMap
-from cutepy.layouts.sm90.arch import UNIT_BYTES, SwizzleMode, pattern_bytes
+from cutepy.layouts.sm90.arch import UNIT_BYTES, AnySwizzleMode, pattern_bytes
 from cutepy.layouts.sm90.gmma import byte_swizzle
 from cutepy.layouts.sm90.tensor_map import SMEM_ALIGNMENT
 from cutepy.layouts.sm100 import FourRows
@@ -45,7 +45,7 @@ _MODES = {True: "im2col", False: "tiled"}
 
 
 @cache
-def swizzled_units(count: int, mode: SwizzleMode, start: int) -> Array | None:
+def swizzled_units(count: int, mode: AnySwizzleMode, start: int) -> Array | None:
     """Return where the 16-byte units of a box lie in shared memory, relative to its start.
 
     `start` is the box's address modulo 1024, in units. None if they lie in order.

@@ -358,7 +358,8 @@ tensormap.cp_fenceproxy: async_copy, copies, orders, signals, serial; address ad
 tensormap.replace: async_copy, stores, orders, signals, serial; address bytes;
     tile global_address/global_stride global/shared::cta? b1024 b64 |
     tile rank/box_dim/global_dim/element_stride/elemtype/interleave_layout/swizzle_mode/fill_mode global/shared::cta?
-    b1024 b32; pointer T; 8.3 sm_90a/sm_100f/sm_101f/sm_110f/sm_120f
+    b1024 b32 | tile swizzle_atomicity global/shared::cta? b1024 b32; pointer T;
+    8.3 sm_90a/sm_100f/sm_101f/sm_110f/sm_120f | swizzle_atomicity 8.6 sm_100f/sm_101f/sm_110f/sm_120f
 tensormap.replace.tile.global_address: async_copy, stores, orders, signals, serial; address elsewhere
 tensormap.replace.tile.box_dim tensormap.replace.tile.global_dim tensormap.replace.tile.element_stride: async_copy,
     stores, orders, signals, serial; address bytes*2; ;

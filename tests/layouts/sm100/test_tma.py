@@ -69,6 +69,11 @@ def test_maps_of_hopper_are_not_narrow():
 SPREAD = {"dtype": "b4x16_p64", "dims": (256, 8), "strides_bytes": (128,), "box": (128, 8), "swizzle": "SW128"}
 
 
+def test_spread_elements_may_lie_in_atoms_of_32_bytes():
+    narrow = sm100.NarrowTensorMap(**SPREAD | {"swizzle": "SW128_32B"})
+    assert sm100.NarrowTensorMap.decode(narrow.encode()) == narrow
+
+
 @pytest.mark.parametrize(
     "call",
     [

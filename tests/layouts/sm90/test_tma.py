@@ -16,8 +16,9 @@ from cutepy.layouts import (
     take,
     tile_to_shape,
 )
-from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES, pattern_bytes
+from cutepy.layouts.sm90.arch import MAJORS, TMA_SWIZZLE, pattern_bytes
 from cutepy.layouts.sm90.gmma import byte_swizzle
+from cutepy.layouts.sm100 import umma_layout_atom
 from tests.messages import refuses
 
 DTYPES = {"e4m3": 8, "bf16": 16, "tf32": 32}
@@ -25,10 +26,11 @@ DTYPES = {"e4m3": 8, "bf16": 16, "tf32": 32}
 
 @st.composite
 def copies(draw):
-    """Draw a tile of GMMA atoms, and the copy of it from a tensor of the same major."""
-    major, mode = draw(st.sampled_from(MAJORS)), draw(st.sampled_from(SWIZZLE_MODES))
+    """Draw a tile of atoms of GMMA or UMMA, and the copy of it from a tensor of the same major."""
+    mode = draw(st.sampled_from(sorted(TMA_SWIZZLE)))
+    major = "MN" if mode == "SW128_32B" else draw(st.sampled_from(MAJORS))
     dtype = draw(st.sampled_from(sorted(DTYPES)))
-    atom = sm90.gmma_layout_atom(major, mode, DTYPES[dtype], pointer_swizzle=draw(st.booleans()))
+    atom = umma_layout_atom(major, mode, DTYPES[dtype], pointer_swizzle=draw(st.booleans()))
     shape = [draw(st.integers(1, 2)) * size(atom, i) for i in range(2)]
     smem = tile_to_shape(atom, tuple(shape), draw(st.sampled_from(((1, 2), (2, 1)))))
     mn, k = 3 * shape[0], 2 * shape[1]

@@ -19,7 +19,24 @@ ARGUMENTS = (
         "--ab_dtype Int8 --c_dtype Int32 --acc_dtype Int32 --mnkl 256,256,256,1",
         f"{_DENSE} --acc_dtype Float16 --mnkl 256,256,256,1 --use_tma_store",
     ]),
-    (r"/blackwell/.*/dense_gemm_persistent(_dynamic)?\.py$", ["", f"{_DENSE} {_PAIRS} --mnkl 512,512,256,1"]),
+    (r"/blackwell/.*/dense_gemm_persistent\.py$", [
+        "",
+        f"{_DENSE} {_PAIRS} --mnkl 512,512,256,1",
+        "--a_major m --mnkl 256,256,128,1",
+        "--b_major n --mnkl 256,256,128,1",
+        f"--a_major m --b_major n {_PAIRS} --mnkl 512,512,256,1",
+    ]),
+    (r"/blackwell/.*/dense_gemm_persistent_dynamic\.py$", ["", f"{_DENSE} {_PAIRS} --mnkl 512,512,256,1"]),
+    (r"/blackwell_geforce/.*/dense_gemm\.py$", [
+        "--mnkl 256,256,128,1",
+        "--mnkl 256,256,128,2 --a_major m --b_major n --c_major m",
+    ]),
+    (r"/blackwell_geforce/.*/dense_blockscaled_gemm_persistent_\w+\.py$", [
+        "--mnkl 256,256,256,1",
+        "--mnkl 512,384,256,1",
+        f"--mnkl 256,256,256,1 --a_dtype Float8E4M3FN --b_dtype Float8E4M3FN {_MX}",
+        f"--mnkl 256,256,256,1 --a_dtype Float8E4M3FN --b_dtype Float4E2M1FN {_MX}",
+    ]),
     (r"/blackwell/.*/dense_blockscaled_gemm_persistent\.py$", [
         "",
         _MX,

@@ -10,6 +10,7 @@ SUITES = (
     (r"/quack/", "QuACK, examples"),
     (r"/flash-attention/tests/cute/", "FlashAttention, tests of its CuTe kernels"),
     (r"/flash-attention/", "FlashAttention, the rest"),
+    (r"/CuTeDSL/cute/blackwell_geforce/", "CUTLASS, CuTeDSL/cute/blackwell_geforce"),
     (r"/CuTeDSL/cute/blackwell/", "CUTLASS, CuTeDSL/cute/blackwell"),
     (r"/CuTeDSL/cute_ext/blackwell/", "CUTLASS, CuTeDSL/cute_ext/blackwell"),
     (r"/CuTeDSL/experimental/task_scheduling/", "CUTLASS, CuTeDSL/experimental/task_scheduling"),
@@ -29,13 +30,13 @@ SUITES = (
 )
 """Regular expression of a path -> a row of the table; others are named by the folder that was given."""
 
-ARCHS = ("sm_90a", "sm_100a", "sm_103a")
-_B300 = ("sm_103a",)
+ARCHS = ("sm_90a", "sm_100a", "sm_103a", "sm_120a")
+_B300, _GEFORCE = ("sm_103a",), ("sm_120a",)
 _BLACKWELL = ("sm_100a", "sm_103a")
 HARDWARE = (
     (r"/sm103_|_sm103_", _B300, "a B300"),
-    (r"/blackwell_geforce/|_sm120|/rtx", (), "other GPUs of Blackwell"),
-    (r"/blackwell|/tcgen05/|_tmem_|_sm1[01]0|/task_scheduling/", _BLACKWELL, "Blackwell"),
+    (r"/blackwell_geforce/|_sm120|/rtx", _GEFORCE, "GPUs of GeForce"),
+    (r"/blackwell(?!_geforce)|/tcgen05/|_tmem_|_sm1[01]0|/task_scheduling/", _BLACKWELL, "Blackwell"),
     (r"/05_minimal_tensor_mma|/10_minimal_tensor_mma_fp8|/gemm_M128_N128_Kany", _BLACKWELL, "Blackwell"),
     (r"/fp16_gemm_4_iket|/tma_multicast|/repro_clc", _BLACKWELL, "Blackwell"),
     (r"tour_to_sol_gemm|test_gemm_(blockscaled|quant_out|w4)|test_clc_fuzz|10-block-scaled", _BLACKWELL, "Blackwell"),
@@ -246,13 +247,13 @@ def not_tried(path: str, arch: str) -> tuple[str, str]:
 
 def arguments(path: str, arch: str = "sm_90a") -> list[str]:
     """Give what a script is called with on an architecture, a case each."""
-    known = ARGUMENTS if arch not in _BLACKWELL else (*blackwell.ARGUMENTS, *ARGUMENTS)
+    known = ARGUMENTS if arch == "sm_90a" else (*blackwell.ARGUMENTS, *ARGUMENTS)
     return next((calls for pattern, calls in known if re.search(pattern, path)), [""])
 
 
 def calls(path: str, arch: str = "sm_90a") -> list[str]:
     """Give what a file is called with on an architecture: code after -c, if its functions are called."""
-    known = CALLS if arch not in _BLACKWELL else (*blackwell.CALLS, *CALLS)
+    known = CALLS if arch == "sm_90a" else (*blackwell.CALLS, *CALLS)
     found = next((calls for pattern, calls in known if re.search(pattern, path)), None)
     return arguments(path, arch) if found is None else [shlex.join(["-c", code]) if code else "" for code in found]
 

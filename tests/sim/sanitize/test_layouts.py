@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from cutepy.layouts.sm90 import TensorMap
+from cutepy.layouts.sm100 import SmemDescriptor
 from cutepy.sim import Run
+from cutepy.sim.sanitize.meaning.layouts import agree, misread, of_map, of_umma
+from cutepy.sim.translate.wgmma_shapes import SharedTile
 from tests.messages import pins
 from tests.sim.opcode_runner import launch
 
@@ -85,6 +88,25 @@ def test_swizzles_that_differ_are_told_where_values_are_wrong(wrote, read, sbo):
     kinds, right = run_of(wrote, read, (16, 16), sbo)
     assert right == (kinds == set())
     assert "layout-mismatch" in kinds or wrote == read
+
+
+@pytest.mark.parametrize("wrote", ["SW128_32B", "SW128", "SW64", "INTER"])
+@pytest.mark.parametrize("read", ["SW128_32B", "SW128"])
+def test_atoms_of_32_bytes_are_told_from_others(wrote, read):
+    """Of tf32 along M: 8 rows of 32 elements, which are two patterns of the one swizzle and one of the other."""
+    layout_type, sbo = {"SW128_32B": (1, 512), "SW128": (2, 1024)}[read]
+    width = {"SW64": 16}.get(wrote, 32)
+    box = of_map(TensorMap("tf32", (64, 64), (256,), (width, 16), swizzle=wrote), 0)
+    operand = of_umma(int(SmemDescriptor(0, 2048, sbo, layout_type=layout_type)), "tf32", SharedTile("MN", 32, 8, 32))
+    said = misread(box, operand, np.arange(0, 1024, 16))
+    assert said == (None if wrote == read else "layout-mismatch")
+    assert agree(box, operand) == (wrote == read)
+
+
+def test_a_stride_within_a_pattern_of_32_byte_atoms_is_told():
+    for sbo, is_fault in ((512, False), (1024, False), (256, True)):
+        word = int(SmemDescriptor(0, 2048, sbo, layout_type=1))
+        assert bool(of_umma(word, "tf32", SharedTile("MN", 32, 8, 32)).fault) == is_fault
 
 
 @pytest.mark.parametrize(

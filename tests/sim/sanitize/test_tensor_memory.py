@@ -423,6 +423,41 @@ def test_a_cta_waits_for_the_commits_of_its_peer_before_it_ends(skips, kinds):
 BEHIND = "{%v0, %v1, %v2, %v3, %v4, %v5, %v6, %v7}, [%r8]"
 
 
+_ALLOCATES = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r6], 64;\n"
+_READS = "ld.shared.u32 %r10, [base];"
+
+
+def test_the_warp_that_allocates_reads_the_address_without_a_barrier():
+    """PTX ISA, the example of tcgen05.alloc: ld.shared of the address, and its use, behind it."""
+    uses = "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r10], {%r0}; tcgen05.wait::st.sync.aligned;\n"
+    assert hazards(KERNEL.replace(_ALLOCATES, f"{_ALLOCATES}{_READS} {uses}")) == set()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_who_waits_for_one_lane_of_the_warp_that_allocates_knows_the_address(waits):
+    text = KERNEL.replace("bar[2]", "bar[3]").replace(
+        "@%p0 bra B;", "@%p1 mbarrier.init.shared.b64 [%r5+16], 1; bar.sync 0; @%p0 bra B;"
+    )
+    text = text.replace(_ALLOCATES, f"{_ALLOCATES}@%p1 mbarrier.arrive.shared.b64 _, [%r5+16];\n")
+    wait = "J: mbarrier.try_wait.parity.shared.b64 %p5, [%r5+16], 0; @!%p5 bra J;"
+    text = text.replace("B: @!%p1 bra C;", f"B: {wait if waits else ''} {_READS} @!%p1 bra C;")
+    assert hazards(text) == (set() if waits else {"unordered-read"})
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_an_address_is_written_after_its_lanes_own_stores_and_needs_a_proxy_fence(fenced):
+    """Over the first word of A, to which thread 0 has stored, and which the product reads."""
+    text = KERNEL.replace("mov.u32 %r6, base; ", "mov.u32 %r6, s; ").replace("[base]", "[%r2]")
+    text = text.replace(_ALLOCATES, f"{_ALLOCATES}{'fence.proxy.async.shared::cta;' if fenced else ''}\n")
+    assert hazards(text) == (set() if fenced else {"missing-proxy-fence"})
+
+
+def test_an_allocation_orders_nothing_else():
+    """What a lane of its warp wrote before it, other lanes do not know behind it."""
+    text = KERNEL.replace(_ALLOCATES, f"@%p1 st.shared.u32 [%r2], %r0; {_ALLOCATES}ld.shared.u32 %r10, [%r2];\n")
+    assert "unordered-read" in hazards(text)
+
+
 def test_registers_of_columns_that_nothing_wrote_have_no_value():
     assert BEHIND in KERNEL
     assert "uninitialised-read" in hazards(KERNEL.replace(BEHIND, BEHIND.replace("[%r8]", "[%r8+16]")))

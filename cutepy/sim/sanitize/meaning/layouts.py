@@ -1,18 +1,20 @@
 """Layout mismatches: a copy writes bytes by a tensor map, and MMAs or another copy read them by another layout.
 
 A tensor map and a matrix descriptor both say of each byte in which row it is, and where in that row. A copy writes the
-rows of its box one after the other, each as long as the box's inner extent; an MMA reads patterns of 8 rows as long as
-its swizzle is wide, 16 bytes without one. Both then permute the units of 16 bytes by a function of the bits of their
-address. They mean the same if within each pattern that is read, row and place in the row are those that were written,
-but for a shift: so all tiles and steps within them are right, and no two that differ in a row's length, in the swizzle,
-or in both are. What threads write may lie in any order; a box of one row has no rows to disagree on without a swizzle;
-and of a copy that reads what another has written, which may cut rows otherwise, only the swizzles are compared.
+rows of its box one after the other, each as long as the box's inner extent; an MMA reads patterns of 8 rows, or of 4
+with atoms of 32 bytes, as long as its swizzle is wide, 16 bytes without one. Both then permute the units of 16 bytes by
+a function of the bits of their address. They mean the same if within each pattern that is read, row and place in the
+row are those that were written, but for a shift: so all tiles and steps within them are right, and no two that differ
+in a row's length, in the swizzle, or in both are. What threads write may lie in any order; a box of one row has no rows
+to disagree on without a swizzle; and of a copy that reads what another has written, which may cut rows otherwise, only
+the swizzles are compared.
 
-A pattern is 8 rows of 32, 64 or 128 bytes, in which the elements along the major mode are neighbours. An MMA that
-begins within a row and reads on beyond its end has some of the next row in the place of that. So it is where an
-instruction names the other major than the tile has, and steps from one MMA to the next along the tile's own. Where it
-begins with a row it reads the tile transposed, which is right of a matrix that is meant so, as V is in attention: that
-can't be told. Strides go from pattern to pattern: if they are no multiples of its size, rows are read twice, or missed.
+A pattern is 8 rows of 32, 64 or 128 bytes, or 4 of 128, in which the elements along the major mode are neighbours. An
+MMA that begins within a row and reads on beyond its end has some of the next row in the place of that. So it is where
+an instruction names the other major than the tile has, and steps from one MMA to the next along the tile's own. Where
+it begins with a row it reads the tile transposed, which is right of a matrix that is meant so, as V is in attention:
+that can't be told. Strides go from pattern to pattern: if they are no multiples of its size, rows are read twice, or
+missed.
 
 References
 ----------
@@ -21,12 +23,13 @@ PTX ISA, "Tensors: Swizzling Modes"; "Asynchronous Warpgroup Level Matrix Instru
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from cutepy.layouts.hardware import pattern_rows
 from cutepy.layouts.sm90 import GmmaDescriptor, Im2colTensorMap, TensorMap
-from cutepy.layouts.sm90.arch import CORE_MATRIX_ROWS, DTYPE_BITS, SwizzleMode, span_bytes
+from cutepy.layouts.sm90.arch import DTYPE_BITS, AnySwizzleMode, span_bytes
 from cutepy.layouts.sm90.gmma import byte_swizzle
 from cutepy.layouts.sm100 import SmemDescriptor
 from cutepy.sim.advice import Diagnosis
@@ -42,7 +45,7 @@ class Through(NamedTuple):
 
     Attributes
     ----------
-    swizzle : "INTER", "SW32", "SW64" or "SW128"
+    swizzle : "INTER", "SW32", "SW64", "SW128" or "SW128_32B"
     element : str
         A type of PTX.
     start : int
@@ -50,7 +53,7 @@ class Through(NamedTuple):
     row_bytes : int
         From one row to the next.
     rows : int
-        Of a box; 0 of an MMA's operand, whose patterns have 8 each.
+        Of a box; 0 of an MMA's operand, whose patterns have 8 or 4 each.
     fault : Diagnosis or None
         What is wrong with a descriptor, whoever wrote what it reads; empty if nothing is.
     tensor : int
@@ -63,7 +66,7 @@ class Through(NamedTuple):
         Whether a box has rows along one mode only.
     """
 
-    swizzle: SwizzleMode
+    swizzle: AnySwizzleMode
     element: str
     start: int
     row_bytes: int
@@ -97,21 +100,19 @@ def of_map(tensor_map: TensorMap | Im2colTensorMap, start: int) -> Through | Non
 def of_descriptor(word: int, element: str, tile: SharedTile) -> Through:
     """Return how wgmma reads an operand."""
     descriptor = GmmaDescriptor.decode(word)
-    return _through(descriptor, descriptor.swizzle, element, tile)
+    return _through(descriptor, element, tile)
 
 
 def of_umma(word: int, element: str, tile: SharedTile) -> Through | None:
-    """Return how tcgen05.mma reads an operand; None of one with the 32-byte atom, addresses as strides, or narrow."""
+    """Return how tcgen05.mma reads an operand; None of one with addresses as strides, or narrow."""
     descriptor = SmemDescriptor.decode(word)
-    swizzle = descriptor.swizzle
-    if swizzle == "SW128_32B" or descriptor.lbo_mode or element not in DTYPE_BITS or DTYPE_BITS[element] != tile.bits:
+    if descriptor.lbo_mode or element not in DTYPE_BITS or DTYPE_BITS[element] != tile.bits:
         return None
-    return _through(descriptor, swizzle, element, tile)
+    return _through(descriptor, element, tile)
 
 
-def _through(
-    descriptor: GmmaDescriptor | SmemDescriptor, swizzle: SwizzleMode, element: str, tile: SharedTile
-) -> Through:
+def _through(descriptor: GmmaDescriptor | SmemDescriptor, element: str, tile: SharedTile) -> Through:
+    swizzle = descriptor.swizzle
     fault = None if swizzle == "INTER" else _fault(descriptor, tile)
     row_bytes, strides = span_bytes(swizzle), (descriptor.lbo, descriptor.sbo)
     is_sparse = swizzle != "INTER" and tile.major == "K" and tile.extent > 8 and descriptor.sbo > 8 * row_bytes
@@ -133,13 +134,14 @@ def _fault(descriptor: GmmaDescriptor | SmemDescriptor, tile: SharedTile) -> Dia
     >>> print(_fault(GmmaDescriptor(0, 16, 512, layout_type=1), SharedTile("K", 64, 16, 16)))
     the descriptor strides by 512 bytes, no multiple of the 1024 of a pattern: it reads rows twice, or misses them
     """
-    row_bytes, is_k = span_bytes(cast(SwizzleMode, descriptor.swizzle)), tile.major == "K"
-    pattern_bytes = 8 * row_bytes
+    row_bytes, is_k = span_bytes(descriptor.swizzle), tile.major == "K"
+    rows = pattern_rows(descriptor.swizzle)
+    pattern_bytes = rows * row_bytes
     run_bytes = (tile.k if is_k else tile.extent) * tile.bits // 8
     into = descriptor.start_address % row_bytes
     if into + min(run_bytes, row_bytes) > row_bytes:
         return Diagnosis("mma-crosses-rows", offset=into, row=row_bytes)
-    strides = [descriptor.sbo] if (tile.extent if is_k else tile.k) > 8 else []
+    strides = [descriptor.sbo] if (tile.extent if is_k else tile.k) > rows else []
     strides += [descriptor.lbo] if run_bytes > row_bytes else []
     for stride in strides:
         if stride % pattern_bytes or not stride:
@@ -186,7 +188,7 @@ def misread(written: Through, read: Through, addresses: Array) -> str | None:
     return None if _is_one_type(written, read) else "type-mismatch"
 
 
-def _permute_otherwise(first: SwizzleMode, second: SwizzleMode, addresses: Array) -> bool:
+def _permute_otherwise(first: AnySwizzleMode, second: AnySwizzleMode, addresses: Array) -> bool:
     by_first: Any = byte_swizzle(first)  # bit operations, which arrays have too
     by_second: Any = byte_swizzle(second)
     return bool((by_first(addresses) != by_second(addresses)).any())
@@ -198,7 +200,7 @@ def _lie_otherwise(written: Through, read: Through, addresses: Array) -> bool:
     by_reader: Any = byte_swizzle(read.swizzle)
     row, place = np.divmod(by_reader(addresses), read.row_bytes)
     written_row, written_place = np.divmod(by_writer(addresses) - written.start, written.row_bytes)
-    pattern = (row - read.start // read.row_bytes) // CORE_MATRIX_ROWS
+    pattern = (row - read.start // read.row_bytes) // pattern_rows(read.swizzle)
     _, first, of = np.unique(pattern, return_index=True, return_inverse=True)
     shifts = np.stack([written_row - row, written_place - place])
     return bool((shifts != shifts[:, first[of]]).any())

@@ -20,7 +20,7 @@ from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, stray
 from cutepy.sim.sanitize.memory.shadow import Shadow
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, View
 from cutepy.sim.sanitize.order.lane_pairs import LanePairs, candidates, mates, tell
-from cutepy.sim.sanitize.order.wave import BULK, COPIES, GENERIC, GROUP, MMAS, TENSOR, Issued, Wave
+from cutepy.sim.sanitize.order.wave import ALLOCATION, BULK, COPIES, GENERIC, GROUP, MMAS, TENSOR, Issued, Wave
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, WgmmaEvent
@@ -168,6 +168,7 @@ class SharedAccesses:
         self._wave, self._granule, self._slot_bytes, self._elections = wave, granule, slot_bytes, elections
         self._granules = granules = -(-slot_bytes // granule)
         self._last_loaded: dict[int, _Loaded] = {}  # by instruction
+        self._allocations = 0
         self._operands = ReadOperands(granule)
         callbacks = report, unwritten, self._misread, self._in_order, forgot, filled
         self._shadow = Shadow(wave.clocks, wave.residents.count, granules, *callbacks)
@@ -281,6 +282,12 @@ class SharedAccesses:
         else:
             columns, counts = threads, clocks.counts_now(agents, threads)
             view, row_of = clocks.view(agents, threads)
+        is_of_warp = access.instruction.parts[:2] == ("tcgen05", "alloc")
+        if is_of_warp:
+            self._allocations += 1
+            columns = np.full(len(threads), clocks.column((ALLOCATION, int(threads[0]) // WARP)))
+            counts = np.full((len(agents), len(threads)), self._allocations)
+            view, row_of = View(clocks.joint(agents, threads)[:, :, None], None), np.zeros(len(threads), np.intp)
         places = self._places(offsets, access.size_bytes)
         i = access.instruction
         name: str = "cp.async" if copies else i.parts[0]
@@ -308,6 +315,15 @@ class SharedAccesses:
             access=touches,
         )
         self._shadow.touch(touch)
+        if is_of_warp:
+            self._let_know(agents, threads, int(columns[0]), self._allocations)
+
+    def _let_know(self, slots: Array, threads: Array, column: int, count: int) -> None:
+        """Let threads know that a channel of their CTA has come so far, and nothing else."""
+        clocks = self._wave.clocks
+        what = clocks.nothing(len(slots), 1)
+        what[[SEEN, DONE], np.arange(len(slots))[:, None], (slots % clocks.cluster)[:, None]] = count
+        clocks.learn(slots, threads, what, first=column)
 
     def _unstarted(self, access: Access, target: int, agent: int, threads: Array) -> None:
         coordinate = self._wave.residents.coordinate

@@ -30,6 +30,8 @@ COPIES: Final = "cp.async group"
 MMAS: Final = "wgmma group"
 TENSOR: Final = "tcgen05 operations"
 """Kinds of groups that threads close, and wait for."""
+ALLOCATION: Final = "tcgen05.alloc"
+"""Channel of a warp's addresses of tensor memory: its lanes write them as one, after what each knows of."""
 GENERIC = "cp_async", "st_async"
 """Operations of the generic proxy: PTX ISA, "st.async", "red.async"; and "Async proxy", which doesn't list cp.async."""
 FAILED = -2
