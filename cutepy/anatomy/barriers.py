@@ -52,21 +52,18 @@ def barriers_of(
 
 
 def _action(i: Instruction) -> str | None:
-    parts = i.parts
-    if parts[0] == "mbarrier" and len(parts) > 1:
-        if parts[1] in ("try_wait", "test_wait"):
-            return "wait"
-        if parts[1] in ("arrive", "arrive_drop", "init", "expect_tx", "complete_tx"):
-            return parts[1].removesuffix("_drop")
+    parts, traits = i.parts, i.traits
+    if traits.kind == "async_copy" and traits.arrives:
         return None
-    if parts[:2] == ("tcgen05", "commit"):
+    if traits.arrives or parts[:2] == ("tcgen05", "commit"):
         return "arrive"
-    if i.opcode.startswith("barrier.cluster") and len(parts) > 2:
-        return parts[2]
-    if parts[0] in ("bar", "barrier"):
-        operation = next((p for p in parts[1:] if p not in ("cta", "aligned")), "")
-        return {"sync": "sync", "red": "sync", "arrive": "arrive"}.get(operation)
-    return "complete_tx" if "mbarrier::complete_tx::bytes" in i.opcode else None
+    if traits.barrier == "mbarrier":
+        return "wait" if traits.tries else next((p for p in parts if p in ("init", "expect_tx", "complete_tx")), None)
+    if traits.barrier == "cluster":
+        return "wait"
+    if traits.barrier == "named":
+        return "sync"
+    return "complete_tx" if "mbarrier::complete_tx::bytes" in parts else None
 
 
 def _operands(

@@ -141,7 +141,7 @@ class _Growing:
 
     def _admits(self, added: list[Node]) -> bool:
         for node in added:
-            atomics = [i for i in node.instructions if i.parts[0] in ("atom", "red")]
+            atomics = [i for i in node.instructions if i.traits.is_atomic]
             self._instructions += len(node.instructions)
             self._barriers -= node.kind == "barrier"
             self._atomics += len(atomics)
@@ -164,7 +164,7 @@ class _Growing:
 
 def _is_ordered(nodes: Nodes, node: Node, i: Instruction) -> bool:
     """Tell whether it matters in which order lanes execute an atomic operation, which is alone in its node."""
-    is_used = i.parts[0] == "atom" and any(r.index in nodes.live_in[node.number + 1] for r in written(i))
+    is_used = i.traits.has_result and any(r.index in nodes.live_in[node.number + 1] for r in written(i))
     return is_used or reduction_of(i.parts) not in COMMUTATIVE
 
 

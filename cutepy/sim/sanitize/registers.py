@@ -154,7 +154,7 @@ def _fragments(i: Instruction) -> tuple[Register, ...]:
 
 
 def _step(state: _State, i: Instruction, users: Mapping[int, Instruction], names: Names) -> Iterator[RegisterHazard]:
-    if i.parts[0] == "wgmma":
+    if i.traits.kind == "wgmma":
         if is_wgmma(i):
             yield from _mma(state, i, names)
         elif i.parts[1] == "fence":

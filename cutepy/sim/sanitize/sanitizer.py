@@ -245,7 +245,7 @@ class Sanitizer(Observer):
         before, i = end.before, None if end.before is None else end.before.instruction
         if end.kind != "in-flight-at-exit" or before is None or before.cta is None or i is None or self._wave is None:
             return ()
-        kind = MMAS if i.parts[0] == "wgmma" else BULK if "bulk" in i.parts else COPIES
+        kind = MMAS if i.traits.kind == "wgmma" else BULK if "bulk" in i.parts else COPIES
         slot = self._wave.residents.slot_of(before.cta)
         return () if slot is None else beside_the_end(self._wave, kind, slot, before)
 
@@ -288,7 +288,7 @@ class Sanitizer(Observer):
         self._tell_lacking(access.instruction, self._undefined.access(access))
         if access.space == "local":
             return
-        if access.instruction.parts[0] == "wgmma":
+        if access.instruction.traits.kind == "wgmma":
             return
         wave = self._of(access.ctas.residents)
         self._examiner.access(wave.clocks, access)
@@ -480,7 +480,7 @@ class Sanitizer(Observer):
             return
         wave.steps.note(event)
         wave.passes(event)
-        is_tensor, name = event.instruction.parts[0] == "tcgen05", event.instruction.parts[1:2]
+        is_tensor, name = event.instruction.traits.kind == "tcgen05", event.instruction.parts[1:2]
         if is_tensor and name != ("fence::after_thread_sync",):
             self._of_tensor_core(event)
         synchronise(wave, event, self._findings.tell)

@@ -97,7 +97,7 @@ def _st_async(e: Emitter, i: Instruction) -> None:
 
 @instruction("atom", "red")
 def _atom(e: Emitter, i: Instruction) -> None:
-    returns = i.parts[0] == "atom"
+    returns = i.traits.has_result
     operation = reduction_of(i.parts)
     _check_hint(e, i, 2 + returns + (operation == "cas"))
     operands = list(i.operands[: 2 + returns + (operation == "cas")])

@@ -3,13 +3,14 @@
 import pytest
 
 from cutepy.sim.ptx import features
-from cutepy.sim.ptx.instruction_set import CLASSES, EFFECTS, ROWS, traits
+from cutepy.sim.ptx.instruction_set import CLASSES, EFFECTS, QUALITIES, ROWS, traits
 from cutepy.sim.semantics import MEANINGS
 from cutepy.sim.translate.emitter import provided, refused_modifier
 
 
 def test_the_words_of_rows_are_those_that_are_explained():
     assert {effect for row in ROWS.values() for effect in row.effects} == set(EFFECTS)
+    assert {quality for row in ROWS.values() for quality in row.qualities} == set(QUALITIES)
     assert {row.kind for row in ROWS.values()} | {"float", "integer"} == {*CLASSES, "arithmetic"}
 
 

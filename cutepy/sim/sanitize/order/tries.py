@@ -142,7 +142,7 @@ def is_try(i: Instruction) -> bool:
 
 def is_quiet(i: Instruction) -> bool:
     """Tell whether an instruction does no more than to write registers, to wait for a while, or to try."""
-    return is_try(i) or i.parts[0] == "nanosleep" or (i.traits.is_known and not i.traits.effects)
+    return is_try(i) or i.parts[0] == "nanosleep" or i.traits.is_pure
 
 
 class _At(NamedTuple):
@@ -247,8 +247,6 @@ def _is_kept(
 
 
 _MOST_STATES = 5_000
-_ENDS = frozenset("trap exit ret".split())
-_OF_OTHERS = frozenset("call activemask".split())
 
 
 class _State(NamedTuple):
@@ -356,14 +354,14 @@ def _passed(
             if x.predicate is not None and runs is None:
                 if here.is_doubtful(x.predicate[0].index):
                     return ()
-                if x.parts[0] in _ENDS:
+                if "ends" in x.traits.qualities:
                     here.decide(x.predicate[0].index, int(x.predicate[1]))
-            elif x.parts[0] in _ENDS:
+            elif "ends" in x.traits.qualities:
                 return ()
             reached.add(x.index)
             here.has_gone_on |= x.index in wanted
             if x.index not in wanted or here.is_told(x):
-                here.stored |= {"generic"} if x.parts[0] == "call" else {*state_spaces(x).stores}
+                here.stored |= {"generic"} if x.traits.calls else {*state_spaces(x).stores}
         here.run(x)
     condition = None if block.condition is None else block.condition[0].index
     is_open = condition is not None and condition not in here.values
@@ -471,4 +469,4 @@ class _Registers:
             is_stored = any(may_be_same(space, other) for other in self.stored)
             if is_stored or space == "barrier" or (is_strong and not self.is_as_after_success):
                 return True
-        return i.parts[0] in _OF_OTHERS or is_try(i) or i.parts[:2] == ("mbarrier", "pending_count")
+        return i.traits.calls or i.parts[0] == "activemask" or is_try(i) or i.parts[:2] == ("mbarrier", "pending_count")

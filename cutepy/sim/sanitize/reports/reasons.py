@@ -221,14 +221,12 @@ def _stands_before(arrival: Instruction, access: Instruction, code: Sequence[Ins
 
 
 def _waits(i: Instruction) -> bool:
-    parts = i.parts
-    if parts[0] == "mbarrier":
-        return i.traits.tries
-    return (parts[0] in ("bar", "barrier") and "arrive" not in parts and "warp" not in parts) or parts[0] == "wgmma"
+    is_wait = i.traits.barrier in ("named", "cluster") and not i.traits.arrives
+    return is_wait or i.traits.tries or i.traits.kind == "wgmma"
 
 
 def _arrives(i: Instruction) -> bool:
-    return i.parts[0] in ("mbarrier", "bar", "barrier") and any(part.startswith("arrive") for part in i.parts)
+    return i.traits.kind == "barrier" and i.traits.arrives
 
 
 def _ends(i: Instruction) -> bool:
