@@ -158,7 +158,14 @@ class Body:
         registers = tuple(self._names.registers)
         head_at = self._reading.text.index(f".{head.kind}", at)
         return Function(
-            head.name, formals["parameter"], registers, instructions, variables, head.directives, self._results, at=head_at
+            head.name,
+            formals["parameter"],
+            registers,
+            instructions,
+            variables,
+            head.directives,
+            self._results,
+            at=head_at,
         )
 
     def _check_shared(self, name: str) -> None:
