@@ -646,8 +646,8 @@ def bench_fused(
     against: _Against = None,
 ) -> None:
     """Time products with fused epilogues against fused peers and our unfused pair, and check every result."""
-    from cutepy.suites.fused import PEERS, run_fused
-    from cutepy.suites.fused_problems import DTYPES, KINDS, TOKENS, fused_problems
+    from cutepy.suites.gemm_epilogue_problems import DTYPES, KINDS, TOKENS, fused_problems
+    from cutepy.suites.gemm_epilogues import PEERS, run_fused
 
     whats, dtypes, names = what or [*KINDS], dtype or [DTYPES[0]], peer or ["torch.compile"]
     _check_known((whats, KINDS, "--what"), (dtypes, DTYPES, "--dtype"), (names, PEERS, "--peer"))

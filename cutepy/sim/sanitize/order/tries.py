@@ -7,8 +7,8 @@ scope, is none: it matters which of them succeeds. To see a kernel as it runs wh
 unless its thread knows that the phase is complete: then it can't.
 
 A try *retries* if each path after its failure leads to it, or to another try of the same mbarrier and phase with which
-it is alike, and does nothing else before. Branches on the outcome are decided (`outcomes.py`); others may go either
-way.
+it is alike, and does nothing else before. Branches on the outcome are decided (`constant_folding.py`); others may go
+either way.
 
 A try is a *guess* if all that its success leads to is reached without one too, after so many tries, say: a thread that
 goes on knows nothing by it. To find that, the try and all others of the same mbarrier and phase are taken never to
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.ptx.model import Instruction, Register, Special, registers_in
-from cutepy.sim.sanitize.order.outcomes import sources_of, value_of
+from cutepy.sim.sanitize.order.constant_folding import sources_of, value_of
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
 from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
