@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.certificate.violations import Violation
-    from cutepy.sim.sanitize.hazards import Hazard, NearMiss, Where
+    from cutepy.sim.sanitize.hazards import Hazard, NearMiss
     from cutepy.sim.sanitize.memory.global_access_record import GlobalConflict
     from cutepy.sim.sanitize.order.ends import End
     from cutepy.sim.sanitize.reports.collection import Hazards
@@ -116,7 +116,13 @@ class Sanitizer(Observer):
         self.observers: tuple[Observer, ...] = (self._surroundings, self)
         self._findings = Findings(self._surroundings, allow)
         self._known, self._launches, self._messages, self._flags = known, Launches(), Messages(), Flags()
-        self._of_global = GlobalFindings(self._tell_one, self._launches, self._flags, known, self._near_in_global)
+        self._of_global = GlobalFindings(
+            lambda *told, **with_more: self._findings.tell(*told, **with_more),  # `restart` begins with new ones
+            self._launches,
+            self._flags,
+            known,
+            self._near_in_global,
+        )
         self._examiner = Examiner(self._violated)
         self._polled: Access | None = None  # the last event, if it is a strong read, of which there was nothing to tell
         self._has_told = False
@@ -571,17 +577,6 @@ class Sanitizer(Observer):
             if near:
                 diagnosis = Diagnosis("groups-share-a-barrier", mixed=diagnosis)
             self._findings.tell(kind, where, before, after, diagnosis, follows=has_guessed, near_misses=near)
-
-    def _tell_one(
-        self,
-        kind: str,
-        where: Where,
-        before: Side | None,
-        after: Side,
-        diagnosis: Diagnosis | None = None,
-        near_misses: Sequence[NearMiss] = (),
-    ) -> None:
-        self._findings.tell(kind, where, before, after, diagnosis, near_misses=near_misses)
 
     def _near_in_global(self, found: GlobalConflict) -> tuple[NearMiss, ...]:
         """Return the near misses of a conflict in global memory: those of the first one of two instructions."""
