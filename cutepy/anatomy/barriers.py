@@ -70,19 +70,19 @@ def _operands(
     i: Instruction, action: str, values: Values, initialised: Mapping[int, Instruction]
 ) -> tuple[Key | None, int | None]:
     """Return the first barrier that an instruction acts on, and its count or bytes."""
-    if i.opcode.startswith("barrier.cluster"):
+    if i.traits.barrier == "cluster":
         return ClusterBarrier(), None
-    if i.parts[0] in ("bar", "barrier"):
+    if i.traits.barrier == "named":
         number = values.always(_bar_operands(i)[0]) if _bar_operands(i) else None
         return (None if number is None else NamedBarrier(number)), None
     addresses = [n for n, x in enumerate(i.operands) if isinstance(x, Address) and x.coordinates is None]
     if not addresses:
         return None, None
-    at = addresses[-1] if action == "complete_tx" and i.parts[0] != "mbarrier" else addresses[0]
+    at = addresses[-1] if action == "complete_tx" and i.traits.barrier != "mbarrier" else addresses[0]
     address, stays = values.address(i.operands[at])
     amount = None
     rest = i.operands[at + 1 :]
-    if rest and i.parts[0] == "mbarrier" and action != "wait":
+    if rest and i.traits.barrier == "mbarrier" and action != "wait":
         amount = values.always(rest[0])
     return (address if stays or address in initialised else None), amount
 
@@ -93,7 +93,7 @@ def _bar_operands(i: Instruction) -> tuple[Operand, ...]:
 
 def _thread_count(i: Instruction, values: Values) -> int | None:
     """Return the number of threads that a named barrier expects, where the instruction contains it."""
-    if i.parts[0] not in ("bar", "barrier") or "cluster" in i.parts:
+    if i.traits.barrier != "named":
         return None
     operands = _bar_operands(i)
     count = operands[1:2]
@@ -134,7 +134,7 @@ def _barrier(
         name = names.get(addresses[0], "")
         return Barrier("mbarrier", name, addresses, known.pop() if len(known) == 1 else None, tuple(parties))
     if first is None:
-        kind = "bar" if all(p.instruction.parts[0] in ("bar", "barrier") for p in every[None].values()) else "mbarrier"
+        kind = "bar" if all(p.instruction.traits.meets for p in every[None].values()) else "mbarrier"
         return Barrier(kind, "", (), None, tuple(parties))
     if isinstance(first, ClusterBarrier):
         return Barrier("cluster", "", (), None, tuple(parties))

@@ -147,9 +147,8 @@ class _Growing:
             self._atomics += len(atomics)
             self._operations |= {reduction_of(i.parts) for i in atomics}
             self._ordered += [node] * any(_is_ordered(self._nodes, node, i) for i in atomics)
-            self._strong += [node] * any(
-                i.parts[0] == "ld" and strength(i.opcode).scope != WEAK for i in node.instructions
-            )
+            loads = (i for i in node.instructions if i.traits.reads_memory and not i.traits.is_atomic)
+            self._strong += [node] * any(strength(i.opcode).scope != WEAK for i in loads)
         if not all(node.is_native for node in added) or self._instructions > _MOST or self._barriers < 0:
             return False
         if self._nodes.is_watched:

@@ -52,7 +52,7 @@ def is_tensor_copy(i: Instruction) -> bool:
 
 def acquires_maps(instructions: Iterable[Instruction]) -> bool:
     """Tell whether a kernel shows tensor maps to copies that it has changed: any other change of one is a hazard."""
-    return any(i.parts[0] == "fence" and {"tensormap::generic", "acquire"} <= {*i.parts} for i in instructions)
+    return any(i.traits.fences and {"tensormap::generic", "acquire"} <= {*i.parts} for i in instructions)
 
 
 def control_operands(i: Instruction) -> Iterator[ControlOperand]:

@@ -279,7 +279,7 @@ def left_by_chance(instructions: Sequence[Instruction]) -> Iterator[tuple[Instru
             kinds.setdefault(space_of(i), set()).update(_kinds(i))
     for i in instructions:
         space = space_of(i)
-        if i.parts[0] == "st" and "async" not in i.parts and strength(i.opcode).scope != WEAK:
+        if i.traits.kind == "memory" and i.traits.stores and strength(i.opcode).scope != WEAK:
             yield i, space, "strong stores"
         elif _reduces(i):
             every = set().union(*(some for where, some in kinds.items() if may_be_same(where, space)))

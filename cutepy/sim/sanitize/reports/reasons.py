@@ -231,8 +231,8 @@ def _arrives(i: Instruction) -> bool:
 
 def _ends(i: Instruction) -> bool:
     """Tell whether the code goes on elsewhere: it ends, or begins a round anew."""
-    target = i.operands[-1] if i.parts[0] == "bra" else None
-    return i.parts[0] in ("ret", "exit") or (isinstance(target, Label) and target.target <= i.index)
+    targets = [place.target for place in i.operands if isinstance(place, Label)]
+    return "ends" in i.traits.qualities or (i.traits.branches and any(target <= i.index for target in targets))
 
 
 def _line(i: Instruction) -> str:
