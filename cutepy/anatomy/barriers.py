@@ -38,9 +38,7 @@ def static_barriers(function: Function, values: Values) -> tuple[Found, dict[int
     return found, initialised
 
 
-def barriers_of(
-    function: Function, values: Values, seen: Seen | None, names: Mapping[int, str], found: Found
-) -> tuple[Barrier, ...]:
+def barriers_of(values: Values, seen: Seen | None, names: Mapping[int, str], found: Found) -> tuple[Barrier, ...]:
     """List the barriers of a function, with equal ones as the stages of one."""
     every: Found = dict(seen.barriers.items()) if seen is not None else found
     groups: dict[object, list[Key | None]] = {}

@@ -169,7 +169,7 @@ def _kernel(parsed: _Parsed, function: Function, seen: Seen | None) -> Kernel:
     launch = _launch_facts(function, seen, max((end for _, end in symbols.values()), default=0), module)
     found, initialised = static_barriers(function, values)
     names = names_of(initialised if seen is None else seen.initialised)
-    barriers = barriers_of(function, values, seen, names, found)
+    barriers = barriers_of(values, seen, names, found)
     regions = static_regions(symbols, barriers) if seen is None else seen_regions(seen, barriers, symbols)
     assembly = parsed.assembly
     resources = parsed.resources(function.name, launch)

@@ -122,7 +122,7 @@ def largest_error(problem: RowsProblem, made: Buffers, results: Sequence[torch.T
     rows, *sums = results
     difference = norm = 0.0
     totals = [torch.zeros(problem.columns, device=rows.device, dtype=torch.float64) for _ in sums]
-    for chunk, found in zip(_chunks(problem, made), rows.split(_chunk_rows(problem)), strict=True):
+    for chunk, found in zip(_chunks(problem), rows.split(_chunk_rows(problem)), strict=True):
         want, *own = _wanted(problem, made, chunk)
         difference += float((found.double() - want).square().sum())
         norm += float(want.square().sum())
@@ -137,7 +137,7 @@ def _chunk_rows(problem: RowsProblem) -> int:
     return max(1, _CHUNK_ELEMS // problem.columns)
 
 
-def _chunks(problem: RowsProblem, made: Buffers) -> Iterator[slice]:
+def _chunks(problem: RowsProblem) -> Iterator[slice]:
     step = _chunk_rows(problem)
     for first in range(0, problem.rows, step):
         yield slice(first, first + step)

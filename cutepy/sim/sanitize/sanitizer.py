@@ -239,7 +239,7 @@ class Sanitizer(Observer):
         self._tell(ends(wave, np.arange(residents.count)))
         if wave.peers.rests_on_order:
             self._examiner.assume(_COMMITS_IN_ORDER)
-        self._tell(uneven(wave, np.ones((residents.count, wave.clocks.threads), bool)))
+        self._tell(uneven(wave))
 
     def _tell(self, found: Iterable[End]) -> None:
         for end in found:
@@ -283,7 +283,7 @@ class Sanitizer(Observer):
             self._tell(ends(self._wave, ended_ctas))
         verdict = self._examiner.verdict(self._findings.of_launch)
         if self._wave is not None:
-            self._tell(uneven(self._wave, ended))
+            self._tell(uneven(self._wave))
         return [verdict]
 
     # Accesses.

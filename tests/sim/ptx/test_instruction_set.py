@@ -14,6 +14,44 @@ def test_the_words_of_rows_are_those_that_are_explained():
     assert {row.kind for row in ROWS.values()} | {"float", "integer"} == {*CLASSES, "arithmetic"}
 
 
+@pytest.mark.parametrize(
+    ("opcode", "barrier", "arrives"),
+    [
+        ("bar.sync", "named", False),
+        ("barrier.cta.arrive.aligned", "named", True),
+        ("bar.red.popc.u32", "named", False),
+        ("bar.warp.sync", "of_warp", False),
+        ("barrier.cluster.arrive.release", "cluster", True),
+        ("barrier.cluster.wait.acquire", "cluster", False),
+        ("mbarrier.arrive.expect_tx.shared::cta.b64", "mbarrier", True),
+        ("mbarrier.try_wait.parity.shared::cta.b64", "mbarrier", False),
+        ("cp.async.mbarrier.arrive.noinc.shared.b64", "mbarrier", True),
+        ("fence.proxy.async", "", False),
+    ],
+)
+def test_barriers_of_opcodes(opcode, barrier, arrives):
+    found = traits(opcode)
+    assert (found.barrier, found.arrives) == (barrier, arrives)
+    assert found.meets == (barrier in ("named", "of_warp", "cluster"))
+
+
+@pytest.mark.parametrize(
+    ("opcode", "is_atomic", "reads_memory", "writes"),
+    [
+        ("ld.acquire.gpu.global.u32", False, True, False),
+        ("st.global.u32", False, False, True),
+        ("atom.add.u32", True, True, True),
+        ("red.add.u32", True, False, True),
+        ("cp.async.bulk.commit_group", False, False, False),
+        ("prefetch.global.L2", False, False, False),
+        ("createpolicy.fractional.L2::evict_last.b64", False, False, False),
+    ],
+)
+def test_accesses_of_opcodes(opcode, is_atomic, reads_memory, writes):
+    found = traits(opcode)
+    assert (found.is_atomic, found.reads_memory, bool(found.stores)) == (is_atomic, reads_memory, writes)
+
+
 def test_each_instruction_has_a_row():
     assert [name for name in (*provided(), *MEANINGS) if not traits(name).is_known] == []
 

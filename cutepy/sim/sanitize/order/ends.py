@@ -55,8 +55,8 @@ def ends(wave: Wave, ended: Array) -> Iterator[End]:
         yield End("exited-peer", Place.of_cta(target), before, _exit(target), None)
 
 
-def uneven(wave: Wave, ended: Array) -> Iterator[End]:
-    """Yield what does not come out even where nothing goes on; `ended` tells which threads are at their end."""
+def uneven(wave: Wave) -> Iterator[End]:
+    """Yield what does not come out even where nothing goes on."""
     coordinate = wave.residents.coordinate
     for mbarrier in wave.objects.uneven():
         pending = mbarrier.pending_bytes
