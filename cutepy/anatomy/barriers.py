@@ -53,7 +53,7 @@ def _action(i: Instruction) -> str | None:
     parts, traits = i.parts, i.traits
     if traits.kind == "async_copy" and traits.arrives:
         return None
-    if traits.arrives or parts[:2] == ("tcgen05", "commit"):
+    if traits.arrives:
         return "arrive"
     if traits.barrier == "mbarrier":
         return "wait" if traits.tries else next((p for p in parts if p in ("init", "expect_tx", "complete_tx")), None)
@@ -80,7 +80,7 @@ def _operands(
     address, stays = values.address(i.operands[at])
     amount = None
     rest = i.operands[at + 1 :]
-    if rest and i.traits.barrier == "mbarrier" and action != "wait":
+    if rest and i.traits.kind == "barrier" and action != "wait":
         amount = values.always(rest[0])
     return (address if stays or address in initialised else None), amount
 

@@ -408,7 +408,7 @@ tcgen05.cp: tcgen05, stores, tensor, tiles, orders, signals; address descriptor;
     CTA_GROUP 32x128b.warpx4 DECOMPRESSED?; tensor state; TCGEN05
 tcgen05.shift: tcgen05, updates, tensor, orders, signals; address; CTA_GROUP down; tensor;
     8.6 sm_100a/sm_101a/sm_103a/sm_110a
-tcgen05.commit: tcgen05, orders, signals; address mask@multicast::cluster;
+tcgen05.commit: tcgen05, orders, signals, mbarrier, arrives; address mask@multicast::cluster;
     CTA_GROUP mbarrier::arrive::one shared::cluster? MULTICAST? b64; pointer; TCGEN05
 tcgen05.mma tcgen05.mma.sp: tcgen05, updates, tensor, tiles, orders, signals;
     address matrix descriptor address@sp elsewhere address*2@block_scale value value? value?;

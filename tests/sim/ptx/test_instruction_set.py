@@ -26,6 +26,7 @@ def test_the_words_of_rows_are_those_that_are_explained():
         ("mbarrier.arrive.expect_tx.shared::cta.b64", "mbarrier", True),
         ("mbarrier.try_wait.parity.shared::cta.b64", "mbarrier", False),
         ("cp.async.mbarrier.arrive.noinc.shared.b64", "mbarrier", True),
+        ("tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64", "mbarrier", True),
         ("fence.proxy.async", "", False),
     ],
 )
