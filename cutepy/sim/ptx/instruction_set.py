@@ -72,7 +72,7 @@ bfi: arithmetic, moves; result value*4; b32/b64; T T T count count
 ex2: arithmetic; result value; approx ftz? f32 | approx HALF | approx ftz BRAIN; T T;
     f16/f16x2 7.0 sm_75 | bf16/bf16x2 7.8 sm_90
 lop3: arithmetic, moves; result value*4 value@and/or; and/or? b32; T T T T count; 4.3 sm_50 | and/or 8.2 sm_70
-cvt: conversion, strict; result value value?; INTEGER INTEGER | sat u8 INT/s8 | sat u16 u32/u64/s8/s16/s32/s64 |
+cvt: conversion, strict, widens; result value value?; INTEGER INTEGER | sat u8 INT/s8 | sat u16 u32/u64/s8/s16/s32/s64 |
     sat u32 u64/s8/s16/s32/s64 | sat u64 s8/s16/s32/s64 | sat s8 u8/INT | sat s16 u16/u32/u64/s32/s64 |
     sat s32 u32/u64/s64 | sat s64 u64 | ROUND sat? f16/f64 INTEGER | ROUND ftz? sat? f32 INTEGER | ROUND bf16 INT |
     INTEGRAL ftz? sat? INTEGER f32 | INTEGRAL sat? INTEGER f16/f64 | INTEGRAL INT bf16 | INTEGRAL? ftz? sat? f32 f32 |
@@ -88,9 +88,9 @@ cvt: conversion, strict; result value value?; INTEGER INTEGER | sat u8 INT/s8 | 
     bf16.bf16/ftz.f32.bf16/rn.tf32/rz.tf32/bf16.f16/f16.bf16/f64.bf16/bf16.f64 bf16.u16/bf16.s16/bf16.u32/bf16.s32
     bf16.u64/bf16.s64/u16.bf16/s16.bf16/u32.bf16/s32.bf16/u64.bf16/s64.bf16 7.8 sm_90 | satfinite.f16.f32 8.1 sm_70 |
     satfinite.bf16.f32/satfinite.bf16x2.f32/satfinite.f16x2.f32/satfinite.tf32.f32 8.1 sm_80
-cvt.rs: conversion, strict; result value*2 value@f16x2/bf16x2; satfinite? relu? f16x2/bf16x2 f32 |
+cvt.rs: conversion, strict, widens; result value*2 value@f16x2/bf16x2; satfinite? relu? f16x2/bf16x2 f32 |
     satfinite relu? FLOATX4 f32; U T T count; 8.7 sm_100a/sm_103a
-cvt.pack: conversion, strict; result value*2 value@b32; sat u16/s16 s32 | sat u8/s8/NIBBLE/u2/s2 s32 b32;
+cvt.pack: conversion, strict, widens; result value*2 value@b32; sat u16/s16 s32 | sat u8/s8/NIBBLE/u2/s2 s32 b32;
     u32 s32 s32 b32; 6.5 sm_72 | u4/s4/u2/s2 6.5 sm_75
 cvta: conversion, moves; result value; to? const/global/local/param/param::entry/SHARED/shared::cluster u64; T T;
     const 3.1 sm_20 | param 7.7 sm_70
@@ -128,7 +128,8 @@ ret: control, private, branches, ends, stack; -; uni?
 nanosleep: control, private; value; u32; count; 6.2 sm_70
 pmevent: control, private; value; mask?;; mask 3.0 sm_20
 
-ld: memory, loads, access; result address policy@L2::cache_hint; weak? LOADED_SPACE? ca/cg/cs/lu/cv? VECTOR? MEMORY |
+ld: memory, loads, access, widens; result address policy@L2::cache_hint;
+    weak? LOADED_SPACE? ca/cg/cs/lu/cv? VECTOR? MEMORY |
     weak? global? ca/cg/cs/lu/cv? HINT? PREFETCH? VECTOR? MEMORY |
     weak? global? EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY | volatile SPACE? VECTOR? MEMORY |
     volatile global? PREFETCH? VECTOR? MEMORY | relaxed/acquire SCOPE SPACE? VECTOR? MEMORY |
@@ -139,9 +140,10 @@ ld: memory, loads, access; result address policy@L2::cache_hint; weak? LOADED_SP
     global nc EVICT_L1? KEPT_IN_L2? HINT? PREFETCH? LONG; T -;
     nc 3.1 sm_32 | relaxed/acquire 6.0 sm_70 | mmio 8.2 sm_70 | b128 8.3 sm_70 |
     v8.b32/v8.u32/v8.s32/v8.f32/v4.b64/v4.u64/v4.s64/v4.f64 8.8 sm_100
-ldu: memory, loads, access; result address; global? v2? MEMORY | global? v4 b8/b16/b32/u8/u16/u32/s8/s16/s32/f32; T -;
+ldu: memory, loads, access, widens; result address; global? v2? MEMORY |
+    global? v4 b8/b16/b32/u8/u16/u32/s8/s16/s32/f32; T -;
     b128 8.3 sm_70
-st: memory, stores, access; address value policy@L2::cache_hint;
+st: memory, stores, access, widens; address value policy@L2::cache_hint;
     weak? SPACE/local/param/param::func? wb/cg/cs/wt? VECTOR? MEMORY |
     weak? global? wb/cg/cs/wt? HINT? VECTOR? MEMORY | weak? global? EVICT_L1? HINT? VECTOR? MEMORY |
     volatile SPACE? VECTOR? MEMORY | relaxed/release SCOPE SPACE? VECTOR? MEMORY |
@@ -153,7 +155,7 @@ st: memory, stores, access; address value policy@L2::cache_hint;
 st.async: memory, stores, orders, signals; address value address;
     weak? shared::cluster? COMPLETE v2? b32/b64/WIDE/f32/f64 | weak? shared::cluster? COMPLETE v4 b32/WORD/f32;
     pointer T generic; 8.1 sm_90
-st.bulk: memory, stores, access, shared; address elsewhere value; weak? SHARED?; generic state state; 8.6 sm_100
+st.bulk: memory, stores, access, shared, widens; address elsewhere value; weak? SHARED?; generic state state; 8.6 sm_100
 atom: atomic, updates, access, orders; result address value value@cas policy@L2::cache_hint;
     ATOM BOOL/exch b32/b64 | ATOM cas b16/b32/b64/b128 | ATOM exch b128 |
     ATOM add u32/s32/u64/f32/f64 | ATOM inc/dec u32 | ATOM min/max WIDE | ATOM add noftz HALF/BRAIN |
@@ -499,6 +501,7 @@ EFFECTS = {
 QUALITIES = {
     "moves": "brings bits of its operands elsewhere, and computes nothing with them",
     "strict": "its result has no value where one of its sources has none; others may use a part of the bits",
+    "widens": "takes registers that are wider than its type",
     "branches": "says where its thread goes on",
     "ends": "ends its thread, or the function that it is in",
     "calls": "runs a function",

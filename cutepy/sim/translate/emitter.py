@@ -45,8 +45,6 @@ _THREAD_SPECIALS = frozenset(
     "tid.x tid.y tid.z laneid warpid lanemask_eq lanemask_lt lanemask_le lanemask_gt lanemask_ge".split()
 )
 
-_EXTENDS = frozenset(("ld", "ldu", "cvt"))
-"""Opcodes whose destinations may be wider than their types (PTX ISA, "Operand Size Exceeding Type Size")."""
 Kinds: TypeAlias = "list[str] | dict[int, str]"
 
 
@@ -317,7 +315,7 @@ class Emitter:
         if int(kind[1:]) > int(canonical[1:]):
             raise self.mistaken(f"{register.name} of type {register.type} is too narrow for {said_of(kind)}")
         assert self.instruction is not None
-        if self.instruction.parts[0] not in _EXTENDS:
+        if "widens" not in self.instruction.traits.qualities:
             raise self.mistaken(f"{register.name} of type {register.type} is too wide for {said_of(kind)}")
         if kind[0] == "f":  # its bits are extended
             expression, kind = f"({expression}).view(u{kind[1:]})", f"u{kind[1:]}"
