@@ -38,9 +38,7 @@ def static_barriers(function: Function, values: Values) -> tuple[Found, dict[int
     return found, initialised
 
 
-def barriers_of(
-    function: Function, values: Values, seen: Seen | None, names: Mapping[int, str], found: Found
-) -> tuple[Barrier, ...]:
+def barriers_of(values: Values, seen: Seen | None, names: Mapping[int, str], found: Found) -> tuple[Barrier, ...]:
     """List the barriers of a function, with equal ones as the stages of one."""
     every: Found = dict(seen.barriers.items()) if seen is not None else found
     groups: dict[object, list[Key | None]] = {}
@@ -52,40 +50,37 @@ def barriers_of(
 
 
 def _action(i: Instruction) -> str | None:
-    parts = i.parts
-    if parts[0] == "mbarrier" and len(parts) > 1:
-        if parts[1] in ("try_wait", "test_wait"):
-            return "wait"
-        if parts[1] in ("arrive", "arrive_drop", "init", "expect_tx", "complete_tx"):
-            return parts[1].removesuffix("_drop")
+    parts, traits = i.parts, i.traits
+    if traits.kind == "async_copy" and traits.arrives:
         return None
-    if parts[:2] == ("tcgen05", "commit"):
+    if traits.arrives:
         return "arrive"
-    if i.opcode.startswith("barrier.cluster") and len(parts) > 2:
-        return parts[2]
-    if parts[0] in ("bar", "barrier"):
-        operation = next((p for p in parts[1:] if p not in ("cta", "aligned")), "")
-        return {"sync": "sync", "red": "sync", "arrive": "arrive"}.get(operation)
-    return "complete_tx" if "mbarrier::complete_tx::bytes" in i.opcode else None
+    if traits.barrier == "mbarrier":
+        return "wait" if traits.tries else next((p for p in parts if p in ("init", "expect_tx", "complete_tx")), None)
+    if traits.barrier == "cluster":
+        return "wait"
+    if traits.barrier == "named":
+        return "sync"
+    return "complete_tx" if "mbarrier::complete_tx::bytes" in parts else None
 
 
 def _operands(
     i: Instruction, action: str, values: Values, initialised: Mapping[int, Instruction]
 ) -> tuple[Key | None, int | None]:
     """Return the first barrier that an instruction acts on, and its count or bytes."""
-    if i.opcode.startswith("barrier.cluster"):
+    if i.traits.barrier == "cluster":
         return ClusterBarrier(), None
-    if i.parts[0] in ("bar", "barrier"):
+    if i.traits.barrier == "named":
         number = values.always(_bar_operands(i)[0]) if _bar_operands(i) else None
         return (None if number is None else NamedBarrier(number)), None
     addresses = [n for n, x in enumerate(i.operands) if isinstance(x, Address) and x.coordinates is None]
     if not addresses:
         return None, None
-    at = addresses[-1] if action == "complete_tx" and i.parts[0] != "mbarrier" else addresses[0]
+    at = addresses[-1] if action == "complete_tx" and i.traits.barrier != "mbarrier" else addresses[0]
     address, stays = values.address(i.operands[at])
     amount = None
     rest = i.operands[at + 1 :]
-    if rest and i.parts[0] == "mbarrier" and action != "wait":
+    if rest and i.traits.kind == "barrier" and action != "wait":
         amount = values.always(rest[0])
     return (address if stays or address in initialised else None), amount
 
@@ -96,7 +91,7 @@ def _bar_operands(i: Instruction) -> tuple[Operand, ...]:
 
 def _thread_count(i: Instruction, values: Values) -> int | None:
     """Return the number of threads that a named barrier expects, where the instruction contains it."""
-    if i.parts[0] not in ("bar", "barrier") or "cluster" in i.parts:
+    if i.traits.barrier != "named":
         return None
     operands = _bar_operands(i)
     count = operands[1:2]
@@ -137,7 +132,7 @@ def _barrier(
         name = names.get(addresses[0], "")
         return Barrier("mbarrier", name, addresses, known.pop() if len(known) == 1 else None, tuple(parties))
     if first is None:
-        kind = "bar" if all(p.instruction.parts[0] in ("bar", "barrier") for p in every[None].values()) else "mbarrier"
+        kind = "bar" if all(p.instruction.traits.meets for p in every[None].values()) else "mbarrier"
         return Barrier(kind, "", (), None, tuple(parties))
     if isinstance(first, ClusterBarrier):
         return Barrier("cluster", "", (), None, tuple(parties))

@@ -13,10 +13,8 @@ from cutepy.layouts import LayoutError
 from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.sim import Launch
 from cutepy.sim.ptx import Address, Function, Instruction, Operand
+from cutepy.sim.ptx.instruction_set import REDUCTIONS
 
-_COPIES = ("cp.async.bulk.", "cp.reduce.async.bulk.")
-_NO_COPIES = ("cp.async.bulk.commit_group", "cp.async.bulk.wait_group")
-_REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 _MAP_BYTES = 128
 
 
@@ -34,11 +32,16 @@ def copies_of(function: Function, values: Values, seen: Seen | None, barriers: M
     """
     of_lines: dict[object, list[tuple[Instruction, Copy]]] = {}
     for i in function.instructions:
-        if i.opcode.startswith(_COPIES) and not i.opcode.startswith(_NO_COPIES):
+        if _is_bulk_copy(i):
             one = _copy(i, values, seen, barriers)
             of_lines.setdefault((one.site.lines or i.index, i.opcode), []).append((i, one))
     joined = [_joined(group) for copies in of_lines.values() for group in _of_one_tensor(copies)]
     return tuple(replace(copy, tensor_maps=_shapes(copy.tensor_maps)) for copy in joined)
+
+
+def _is_bulk_copy(i: Instruction) -> bool:
+    form = i.traits.form
+    return "bulk" in i.parts and i.traits.kind == "async_copy" and form is not None and "address" in form.words
 
 
 def _shapes(tensor_maps: Sequence[TensorMap | Im2colTensorMap]) -> tuple[TensorMap | Im2colTensorMap, ...]:
@@ -104,8 +107,8 @@ def _operation(i: Instruction) -> str:
     """Name the operation of a copy, by its opcode."""
     if "prefetch" in i.parts:
         return "prefetch"
-    if i.parts[1] == "reduce" or (i.parts[0] == "cp" and "reduce" in i.parts):
-        return next((part for part in i.parts if part in _REDUCTIONS), "reduce")
+    if "reduces" in i.traits.effects:
+        return next((part for part in i.parts if part in REDUCTIONS), "reduce")
     spaces = [part for part in i.parts if part.startswith(("shared", "global"))]
     if spaces[:1] and spaces[0].startswith("shared"):
         return "to a peer" if len(spaces) > 1 and spaces[1].startswith("shared") else "load"

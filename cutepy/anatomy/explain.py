@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,6 @@ from cutepy.sim.machine.launch import place_shared
 from cutepy.sim.ptx import Function, Module, Unread, parse_module
 from cutepy.sim.ptx.kernel_names import readable
 
-_VERSION = re.compile(r"^\s*\.version\s+([\d.]+)", re.MULTILINE)
 _EXPLAINED = (
     "",
     "sm_90",
@@ -107,14 +105,14 @@ class _Parsed:
 
 
 def _parsed(text: str, module: Module, unread: list[Unread], assembler: bool, cubin: bytes = b"") -> _Parsed:
-    version = _VERSION.search(text)
     assembly, refusal = None, "ptxas was not asked"
     if assembler:
         try:
             assembly = assemble(text, module.target or "sm_90a", cuda_home())
         except AssemblyError as error:
             refusal = str(error)
-    return _Parsed(module, unread, assembly, refusal, version[1] if version else "", cubin)
+    version = "" if module.version is None else ".".join(map(str, module.version))
+    return _Parsed(module, unread, assembly, refusal, version, cubin)
 
 
 def _of_ptx(text: str, assembler: bool, name: str, cubin: bytes = b"") -> Explanation:
@@ -171,7 +169,7 @@ def _kernel(parsed: _Parsed, function: Function, seen: Seen | None) -> Kernel:
     launch = _launch_facts(function, seen, max((end for _, end in symbols.values()), default=0), module)
     found, initialised = static_barriers(function, values)
     names = names_of(initialised if seen is None else seen.initialised)
-    barriers = barriers_of(function, values, seen, names, found)
+    barriers = barriers_of(values, seen, names, found)
     regions = static_regions(symbols, barriers) if seen is None else seen_regions(seen, barriers, symbols)
     assembly = parsed.assembly
     resources = parsed.resources(function.name, launch)

@@ -17,8 +17,7 @@ from cutepy.sim.translate.effects import is_wgmma
 from cutepy.sim.translate.wgmma_shapes import M, Shape, parse_shape
 
 _WARPS = "an MMA of a warp, whose operands are in registers: those of wgmma and tcgen05 are explained"
-_OTHERS = {"mma": _WARPS, "wmma": _WARPS}
-"""First parts of the opcodes of other MMAs, with the reason why they are not explained."""
+"""The reason why other MMAs are not explained."""
 
 
 def site_of(instructions: Iterable[Instruction]) -> Site:
@@ -38,8 +37,8 @@ def mmas_of(function: Function, values: Values, seen: Mapping[int, SeenMma] | No
         elif is_tensor_mma(i):
             one = tensor_mma(i, values, site_of([i]), None if seen is None else seen.get(i.index, SeenMma()))
             groups.setdefault(_alike(i, one), []).append((i, one))
-        elif i.parts[0] in _OTHERS and "mma" in i.parts[:2]:
-            one = Mma(i.opcode, None, "", None, None, 1, None, (), site_of([i]), _OTHERS[i.parts[0]])
+        elif i.traits.kind == "matrix" and "tiles" in i.traits.effects:
+            one = Mma(i.opcode, None, "", None, None, 1, None, (), site_of([i]), _WARPS)
             groups.setdefault(_alike(i, one), []).append((i, one))
     return tuple(_joined(group) for group in groups.values())
 

@@ -322,7 +322,7 @@ class Watch(Observer):
             return
         verb = {"read": "read", "write": "written", "atomic": "updated"}[access.operation]
         actor: Actor = "threads" if access.proxy == "generic" else "bulk copies"
-        role = Role("tensor core" if access.instruction.parts[0] == "tcgen05" and verb == "read" else actor, verb)
+        role = Role("tensor core" if access.instruction.traits.kind == "tcgen05" and verb == "read" else actor, verb)
         offsets = access.addresses.reshape(-1).astype(np.int64) % self._seen.launches[-1].slot_bytes
         self._mark(access.instruction, role, offsets, access.size_bytes, None)
 

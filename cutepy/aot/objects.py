@@ -11,8 +11,9 @@ from cutepy.aot.variant import Variant
 from cutepy.dsl.program import compile_program
 from cutepy.host.arguments import nonempty
 from cutepy.host.examples import classes, to_dsl
-from cutepy.runtime.host_abi import FUNCTIONS, is_host_function, version_of_ptx
+from cutepy.runtime.host_abi import FUNCTIONS, is_host_function
 from cutepy.runtime.objects import undefined_symbols
+from cutepy.runtime.ptx_text import version_of
 
 SERVED = {name: function for name, function in FUNCTIONS.items() if function.exported}
 """Functions that `templates/runtime.cpp.jinja` defines for compiled host code."""
@@ -111,7 +112,7 @@ def _compile(op: Op, variant: Variant, symbol: str, arch: str) -> CompiledVarian
             f"{op.name}: the host code of {symbol} calls {', '.join(sorted(missing))}, which exported libraries do "
             f"not have; they serve {', '.join(sorted(SERVED))}"
         )
-    return CompiledVariant(variant, symbol, program.object, program.parameters, version_of_ptx(program.ptx))
+    return CompiledVariant(variant, symbol, program.object, program.parameters, version_of(program.ptx))
 
 
 def _in_short(error: Exception) -> str:

@@ -1,9 +1,9 @@
 """Commands of `cutepy`, each a thin wrapper of the module that does the work."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, cast
 
 import typer
 
@@ -445,6 +445,15 @@ def _output(json: Path | None, picture: Path | None, against: Path | None) -> "O
     return Output(json, picture, against)
 
 
+def _exit_with(measure: Callable[[], int]) -> NoReturn:
+    """End a command with the status of what it measures, or with the error that it lets users correct."""
+    try:
+        status = measure()
+    except (ValueError, ImportError) as error:
+        fail_by(error)
+    raise typer.Exit(status)
+
+
 def _check_known(*options: tuple[Iterable[str], Collection[str], str]) -> None:
     """End the command if an option was given a name that is not among those it takes."""
     for chosen, known, option in options:
@@ -499,12 +508,8 @@ def bench_gemm(
     else:
         problems = random_problems(sweep, seed) if sweep else gemm_problems(suite, dtype)
     output = _output(json, picture, against)
-    try:
-        peers = dict(map(find, peer or ["cuBLAS"]))
-        status = run_gemm(problems, peers, output, summed=bool(sweep), between=between)
-    except (ValueError, ImportError) as error:
-        fail_by(error)
-    raise typer.Exit(status)
+    names = peer or ["cuBLAS"]
+    _exit_with(lambda: run_gemm(problems, dict(map(find, names)), output, summed=bool(sweep), between=between))
 
 
 @bench.command("grouped")
@@ -539,12 +544,8 @@ def bench_grouped(
     if any(count < 1 for count in groups or ()):
         fail(f"--groups must be at least 1, got {min(groups or ())}")
     problems = grouped_problems(groups or [8, 64], *(cast("Any", chosen) for chosen, _, _ in options))
-    output = _output(json, picture, against)
-    try:
-        status = run_grouped(problems, {name: PEERS[name] for name in names}, output)
-    except ImportError as error:
-        fail_by(error)
-    raise typer.Exit(status)
+    chosen = {name: PEERS[name] for name in names}
+    _exit_with(lambda: run_grouped(problems, chosen, _output(json, picture, against)))
 
 
 @bench.command("attention")
@@ -591,12 +592,8 @@ def bench_attention(
             keys or ([8192, 131072] if each == "decode" else [512, 1024, 4096, 16384]),
         )
     ]
-    output = _output(json, picture, against)
-    try:
-        status = run_attention(problems, {name: PEERS[name] for name in names}, output, between=between)
-    except ImportError as error:
-        fail_by(error)
-    raise typer.Exit(status)
+    chosen = {name: PEERS[name] for name in names}
+    _exit_with(lambda: run_attention(problems, chosen, _output(json, picture, against), between=between))
 
 
 @bench.command("scaled")
@@ -620,12 +617,8 @@ def bench_scaled(
     if fast and "block" in kinds:
         fail("--fast is for tensor and row; scales of blocks are applied every 128 of K")
     problems = [ScaledProblem(*extents, each, fast) for each in kinds for extents in EXTENTS]
-    output = _output(json, picture, against)
-    try:
-        status = run_scaled(problems, {name: PEERS[name] for name in names}, output)
-    except (ValueError, ImportError) as error:
-        fail_by(error)
-    raise typer.Exit(status)
+    chosen = {name: PEERS[name] for name in names}
+    _exit_with(lambda: run_scaled(problems, chosen, _output(json, picture, against)))
 
 
 @bench.command("fused")
@@ -648,20 +641,16 @@ def bench_fused(
     against: _Against = None,
 ) -> None:
     """Time products with fused epilogues against fused peers and our unfused pair, and check every result."""
-    from cutepy.suites.fused import PEERS, run_fused
-    from cutepy.suites.fused_problems import DTYPES, KINDS, TOKENS, fused_problems
+    from cutepy.suites.gemm_epilogue_problems import DTYPES, KINDS, TOKENS, fused_problems
+    from cutepy.suites.gemm_epilogues import PEERS, run_fused
 
     whats, dtypes, names = what or [*KINDS], dtype or [DTYPES[0]], peer or ["torch.compile"]
     _check_known((whats, KINDS, "--what"), (dtypes, DTYPES, "--dtype"), (names, PEERS, "--peer"))
     if any(count < 1 for count in tokens or ()):
         fail(f"--tokens must be at least 1, got {min(tokens or ())}")
     problems = fused_problems(whats, tokens or TOKENS, dtypes)
-    output = _output(json, picture, against)
-    try:
-        status = run_fused(problems, {name: PEERS[name] for name in names}, output)
-    except (ValueError, ImportError) as error:
-        fail_by(error)
-    raise typer.Exit(status)
+    chosen = {name: PEERS[name] for name in names}
+    _exit_with(lambda: run_fused(problems, chosen, _output(json, picture, against)))
 
 
 @bench.command("rows")
@@ -696,12 +685,8 @@ def bench_rows(
     if any(each < 1 for each in columns or ()):
         fail(f"--columns must be at least 1, got {min(columns or ())}")
     problems = rows_problems(cast("Any", operations), cast("Any", suites), columns or ())
-    output = _output(json, picture, against)
-    try:
-        status = run_rows(problems, {name: PEERS[name] for name in names}, output, between=between)
-    except ImportError as error:
-        fail_by(error)
-    raise typer.Exit(status)
+    chosen = {name: PEERS[name] for name in names}
+    _exit_with(lambda: run_rows(problems, chosen, _output(json, picture, against), between=between))
 
 
 @bench.command("accuracy")

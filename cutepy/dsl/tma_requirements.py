@@ -140,6 +140,9 @@ _STRIDE = re.compile(r"argument (.+): (?:stride \d+|a stride) is (\d+) elements,
 def refused_stride(text: str) -> tuple[str, int, int] | None:
     """Parse an error of host code: the argument, its stride, and the required divisor, in elements.
 
+    Compiled code makes the check as it makes the tensor map, so that a warm call pays nothing for it: only its text
+    returns from there. It is written in this module (`Requirement.text`).
+
     Examples
     --------
     >>> refused_stride("argument a: stride 0 is 60 elements, 120 bytes, and TMA needs a multiple of 16 bytes")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -12,6 +11,7 @@ from cutepy.binaries.cubin import KernelResources, read_resources
 from cutepy.layouts.sm90.occupancy import Occupancy, occupancy
 from cutepy.runtime.devices import DEVICES
 from cutepy.runtime.program import LaunchFacts, Program
+from cutepy.runtime.ptx_text import tmem_columns
 from cutepy.runtime.residency import max_active_clusters
 
 
@@ -138,34 +138,6 @@ def _resources(program: Program, kernel: KernelResources) -> Resources:
         active,
         tmem_columns(program.ptx, kernel.name),
     )
-
-
-_ALLOCATIONS = re.compile(r"tcgen05\.alloc\.\S+\s+\[[^]]+\],\s*([\w%]+)\s*;")
-_ENTRY = re.compile(r"\.entry\s+([\w$]+)")
-
-
-def tmem_columns(ptx: str, kernel: str) -> int | None:
-    """Return the columns of tensor memory that a CTA of a kernel allocates: 0 without allocation, None if unknown.
-
-    Examples
-    --------
-    >>> tmem_columns(".entry k() { tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 128; }", "k")
-    128
-    """
-    if "tcgen05.alloc" not in ptx:
-        return 0
-    parts = _ENTRY.split(ptx)
-    body = dict(zip(parts[1::2], parts[2::2], strict=True)).get(kernel, "")
-    found = _ALLOCATIONS.findall(body)
-    if len(found) != 1:
-        return None if found else 0
-    (count,) = found
-    if not count.isdecimal():
-        written = re.findall(rf"\s(\S+)\s+{re.escape(count)},\s*(\w+)\s*;", body)
-        if len(written) != 1 or not written[0][0].startswith("mov.") or not written[0][1].isdecimal():
-            return None
-        count = written[0][1]
-    return int(count)
 
 
 def _agreed(launches: list[LaunchFacts]) -> LaunchFacts:

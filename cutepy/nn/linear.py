@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from cutepy.kernels.gemm.operands import OPERAND_DTYPES
-from cutepy.ops.products import gemm
+from cutepy.ops.dense_gemm import gemm
 
 
 class Linear(torch.nn.Linear):

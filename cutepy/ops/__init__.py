@@ -15,6 +15,7 @@ from cutepy.ops.decode_attention import (
     attention_decode as attention_decode,
     flash_attn_with_kvcache as flash_attn_with_kvcache,
 )
+from cutepy.ops.dense_gemm import gemm as gemm
 from cutepy.ops.dot_product_attention import (
     attention as attention,
     flash_attn_func as flash_attn_func,
@@ -33,7 +34,6 @@ from cutepy.ops.latent_cache import (
 )
 from cutepy.ops.norms import layer_norm as layer_norm, rms_norm as rms_norm
 from cutepy.ops.operation import Operation as Operation
-from cutepy.ops.products import gemm as gemm
 from cutepy.ops.quantising import dequantise as dequantise, quantise as quantise
 from cutepy.ops.registration import register as register
 from cutepy.ops.rotaries import rotary as rotary

@@ -119,18 +119,6 @@ def check_dropout(dropout_p: float) -> None:
         raise ValueError(f"dropout_p must be a probability, from 0 to 1, got {dropout_p}")
 
 
-def check_no_dropout(dropout_p: float) -> None:
-    """Refuse dropout, which other libraries' signatures have.
-
-    Raises
-    ------
-    NotImplementedError
-        If there is any.
-    """
-    if dropout_p:
-        raise NotImplementedError(f"attention of sequences in one matrix has no dropout, got dropout_p {dropout_p}")
-
-
 def way_to(tensor: torch.Tensor, view: View | None = None) -> View | None:
     """Return what gives TMA a tensor like this one, seen by `view`: None for itself, a view, or a copy."""
     seen = tensor if view is None else view(tensor)

@@ -12,9 +12,9 @@ from cutepy.kernels.gemm.operands import OUTPUT_DTYPES, dtype_name
 from cutepy.kernels.gemm.output_signature import OutputMajor
 from cutepy.kernels.gemm.scales import Block, Scales
 from cutepy.ops.checking import check_epilogue, check_tensor, refuse_operands_of_none, refusing_its_own_names
+from cutepy.ops.dense_gemm import apply_epilogue
 from cutepy.ops.distributed import Sharding, compute_here, holds_distributed
 from cutepy.ops.grouped import FLOAT8, describe_groups, grouped_with, read_form
-from cutepy.ops.products import apply_epilogue
 from cutepy.ops.quantising import read_group_scale, read_scale
 from cutepy.ops.shardings import of_epilogue
 

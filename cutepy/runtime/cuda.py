@@ -12,10 +12,11 @@ from functools import cache
 from typing import Any
 
 from cutepy.runtime.execution import EXECUTION
-from cutepy.runtime.host_abi import FUNCTIONS, MINIMUM_DRIVER, cuda_error_setters, error_setters, version_of_ptx
+from cutepy.runtime.host_abi import FUNCTIONS, MINIMUM_DRIVER, cuda_error_setters, error_setters
 from cutepy.runtime.host_code import load_host
 from cutepy.runtime.objects import executable
 from cutepy.runtime.program import Program
+from cutepy.runtime.ptx_text import version_of
 
 _P, _I = ctypes.c_void_p, ctypes.c_int32
 # x86-64 code. The driver's cuLaunchKernelEx has a fourth argument, `extra`, which must be null, and the host code
@@ -146,7 +147,7 @@ def _symbol(name: str) -> int:
 
 def _ages(ptx: str) -> str:
     """Describe the versions of kernels that a driver did not load, and of the driver: it may be too old."""
-    isa, (major, minor) = version_of_ptx(ptx), _version(driver())
+    isa, (major, minor) = version_of(ptx), _version(driver())
     made = isa[0] + 4
     advice = f"; update it to one for CUDA {made}.0 or newer" if major < made else ""
     return f"; CUDA {made} made them (PTX ISA {isa[0]}.{isa[1]}), and the driver is for CUDA {major}.{minor}{advice}"

@@ -206,9 +206,3 @@ def error_setters(
 
     setters = {"TVMFFIErrorSetRaisedFromCStr": text, "TVMFFIErrorSetRaisedFromCStrParts": parts}
     return {name: FUNCTIONS[name].prototype(setter) for name, setter in setters.items()}
-
-
-def version_of_ptx(ptx: str) -> tuple[int, int]:
-    """Return the PTX ISA version of kernels: 8 is CUDA 12's, 9 is CUDA 13's."""
-    found = re.search(r"\.version (\d+)\.(\d+)", ptx)
-    return (int(found[1]), int(found[2])) if found else (0, 0)

@@ -92,7 +92,7 @@ def join(problem: Problem) -> Problem | None:
         shared = (mode for mode in joined if not any(mode.steps[n] for n in fixed))
         candidates = sorted(shared, key=lambda mode: -mode.extent)
     splits = []
-    for rows in candidates or [_single_row(problem, kinds)]:
+    for rows in candidates or [_single_row(kinds)]:
         batch = [mode for mode in joined if mode is not rows]
         if len(batch) > MAX_BATCH_MODES:
             return None  # as many are left of every split
@@ -165,7 +165,7 @@ def _merged(modes: Iterable[_Mode]) -> list[_Mode]:
     return reduce(add, modes, [])
 
 
-def _single_row(problem: Problem, kinds: Sequence[_Kind | None]) -> _Mode:
+def _single_row(kinds: Sequence[_Kind | None]) -> _Mode:
     """Give the mode of one row, whose strides are never used: the columns, so that rows don't overlap."""
     return _Mode(1, tuple(max(kind.columns, 1) if kind is not None and kind.has_rows else 0 for kind in kinds))
 

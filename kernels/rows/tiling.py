@@ -20,6 +20,12 @@ MOST_THREADS = 1024
 """Threads of a row in a CTA."""
 LEAST_CTA = 128
 """Threads of a CTA, at least: narrow rows share one."""
+STAGED_BYTES = 128 << 10
+"""Bytes of staged rows of a CTA, at most."""
+LEAST_STAGED = 2048
+"""Bytes of a row that is staged, at least."""
+COPIED_BYTES = 4
+"""Bytes that cp.async copies, at least."""
 MOST_VECTORS = 16
 """Vectors of a thread that are loaded at once, before a cluster parts the row."""
 SUM_WARPS = 16
@@ -154,7 +160,7 @@ class NormConfig:
 
 @dataclass(frozen=True)
 class RowFit:
-    """Measured choice of threads and registers of rows, by their columns (H200, 2026-11-30, `cutepy bench rows`).
+    """Measured choice of threads of rows, by their columns (H200, 2026-11-30).
 
     Attributes
     ----------
@@ -174,21 +180,30 @@ class RowFit:
     held: int = 16
     threads: int = 512
     most_held: int = 64
-    cluster_held: int = 32
-    cluster_threads: int = 512
+    cluster_held: int = 64
+    cluster_threads: int = 1024
 
 
 NORM = RowFit()
-NORM_GRADIENT = RowFit(most_held=16, cluster_held=16, cluster_threads=256)
-"""With sums of weights, which take as many registers again as a row."""
-SOFTMAX = RowFit(held=64, threads=256, cluster_held=128, cluster_threads=128)
-SOFTMAX_GRADIENT = RowFit(in_warp=8, held=8, threads=1024, most_held=16, cluster_held=16, cluster_threads=256)
+NORM_GRADIENT = RowFit(held=8, threads=1024, most_held=16, cluster_held=32, cluster_threads=512)
+"""Sums of weights take registers."""
+SOFTMAX = RowFit(held=32, cluster_threads=256)
+SOFTMAX_GRADIENT = RowFit(in_warp=8, held=8, cluster_threads=512)
 
 
-def tile_rows(columns: int, elems: int, fit: RowFit = NORM, least_threads: int = 1) -> RowTiling:
+def tile_rows(columns: int, elems: int, fit: RowFit = NORM, staged: int = 0, least_threads: int = 1) -> RowTiling:
     """Choose the tiling of rows of so many columns, which are read in vectors of `elems` elements.
 
     The number of rows has no say, so that a row has the same bits in any batch.
+
+    Parameters
+    ----------
+    columns, elems : int
+    fit : RowFit
+    staged : int
+        Bytes of shared memory that each element takes; 0 if rows are held in registers.
+    least_threads : int
+        Threads that hold a row, at least.
 
     Raises
     ------
@@ -197,8 +212,8 @@ def tile_rows(columns: int, elems: int, fit: RowFit = NORM, least_threads: int =
 
     Examples
     --------
-    >>> tile_rows(4096, 8), tile_rows(32768, 8).name, tile_rows(131072, 8).name
-    (RowTiling(elems=8, threads=256, vectors=2, ctas=1), '8x512x8', '8x512x4_cluster8')
+    >>> tile_rows(4096, 8), tile_rows(32768, 8).name, tile_rows(131072, 8, staged=2).name
+    (RowTiling(elems=8, threads=256, vectors=2, ctas=1), '8x512x8', '8x1024x8_cluster2')
     >>> tile_rows(128, 8).rows, tile_rows(100, 1)
     (32, RowTiling(elems=1, threads=8, vectors=16, ctas=1))
     """
@@ -214,13 +229,29 @@ def tile_rows(columns: int, elems: int, fit: RowFit = NORM, least_threads: int =
         if held < most_held and pieces <= threads // 2 * (held + 1) < threads * -(-pieces // threads):
             threads //= 2  # a vector more is better than idle threads
         threads = max(2 * arch.WARP_THREADS, min(fit.threads, threads))
-        if pieces > threads * most_held:
+        of_cta = STAGED_BYTES // (staged * elems) if staged else MOST_COLUMNS
+        if pieces > min(threads * most_held, of_cta):
             threads = fit.cluster_threads
-            ctas = min(MOST_CTAS, power_of_two(-(-pieces // (cluster_held * threads))))
+            of_cta = min(cluster_held * threads, 1 << of_cta.bit_length() - 1)
+            ctas = min(MOST_CTAS, power_of_two(-(-pieces // of_cta)))
             while threads < MOST_THREADS and pieces > threads * ctas * cluster_held:
                 threads *= 2
     threads = max(threads, least_threads)
     return RowTiling(elems, threads, -(-pieces // (threads * ctas)), ctas)
+
+
+def may_stage(columns: int, elems: int, *sizes: int) -> bool:
+    """Tell whether rows are staged in shared memory, of matrices of elements of so many bytes.
+
+    Narrow rows are faster in registers. cp.async copies 4 bytes at least, and a cluster has so much room.
+
+    Examples
+    --------
+    >>> may_stage(4096, 8, 2), may_stage(256, 8, 2), may_stage(4096, 1, 2), may_stage(262144, 4, 4, 4)
+    (True, False, False, False)
+    """
+    fits = columns * sum(sizes) <= MOST_CTAS * STAGED_BYTES
+    return fits and elems * min(sizes) >= COPIED_BYTES and columns * min(sizes) >= LEAST_STAGED
 
 
 PIECE_HELD, PIECES, PIECE_THREADS = 16, 16, 256

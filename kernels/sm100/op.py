@@ -102,10 +102,7 @@ def gemm(
         _scales(name, scale, rows, k, batch, signature)
         for name, scale, rows in (("scale_a", scale_a, m), ("scale_b", scale_b, n))
     ]
-    passed = [
-        _operand(operand, value, (*batch, m, n), signature.operand_types[place][1])
-        for place, (operand, value) in enumerate(zip(graph.operands, given, strict=True))
-    ]
+    passed = [_operand(operand, value, (*batch, m, n)) for operand, value in zip(graph.operands, given, strict=True)]
     descriptions = result_descriptions(graph, a, b, (*batch, m), out_dtype, out_major)
     buffers = []
     for place, (result, description) in enumerate(zip(graph.results, descriptions, strict=True)):
@@ -293,7 +290,7 @@ def _contiguous_mode(name: str, tensor: torch.Tensor) -> int:
     )
 
 
-def _operand(operand: Any, value: Any, shape: tuple[int, ...], major: str) -> Any:  # noqa: ANN401
+def _operand(operand: Any, value: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401
     """Return an epilogue's operand as the kernel takes it."""
     if not isinstance(value, torch.Tensor):
         return value

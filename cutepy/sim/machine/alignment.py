@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group, Join, Roster
     from cutepy.sim.ptx.model import Instruction
 
-_BARRIERS = ("bar", "barrier")
-"""Instructions that do not wait for threads that have ended."""
-
 
 class Alignment:
     """ExecutionCounts of a launch by parts of units.
@@ -59,7 +56,7 @@ class Alignment:
         lanes = self._roster.lanes_of([g])
         for counts in self._around(g.join):
             counts.add(i, lanes)
-        if i.parts[0] in _BARRIERS:
+        if i.traits.meets:
             self._orders.add(i, lanes)
 
     def pass_by(self, join: Join, taken: Array) -> None:
@@ -71,7 +68,7 @@ class Alignment:
         roster = self._roster
         if self._whole:
             every = np.ones_like(roster.ended)
-            self._judge(self._whole, None, every, roster.ended, lambda i: i.parts[0] not in _BARRIERS)
+            self._judge(self._whole, None, every, roster.ended, lambda i: not i.traits.meets)
         for i, slot, executed, others in self._orders.different():
             if (slot, int(executed[0]) // WARP_THREADS) not in self._told:
                 self._say(self._apart(i, None, slot, executed, others))

@@ -81,7 +81,7 @@ def _polls_global(roster: Roster, g: Group) -> bool:
         return False
     flow = roster.flow
     blocks = (flow.blocks[n] for n in loop(flow, g.block))
-    read = (i for block in blocks for i in block.instructions if i.parts[0] in ("ld", "atom"))
+    read = (i for block in blocks for i in block.instructions if i.traits.reads_memory)
     return any(not {"param", "const", "local", "shared", "shared::cta", "shared::cluster"} & set(i.parts) for i in read)
 
 

@@ -335,7 +335,8 @@ def _is_met(g: Group, h: Group) -> bool:
     """Tell whether the collectives of two groups are one: at the same place, but for bar.warp.sync."""
     assert g.gathering is not None
     assert h.gathering is not None
-    return h.block == g.block or {g.gathering.instruction.parts[0], h.gathering.instruction.parts[0]} == {"bar"}
+    ours, theirs = g.gathering.instruction.traits, h.gathering.instruction.traits
+    return h.block == g.block or ours.barrier == theirs.barrier == "of_warp"
 
 
 def absent(roster: Roster, g: Group) -> str:

@@ -166,7 +166,7 @@ class Group:
         self.ctas = ctas
         self.threads = threads
         self.join = join
-        self.tiles: dict[int, Tile] = {}
+        self.tiles: dict[int, AccumulatorTile] = {}
         self.issued: list[Issued] = []
         self.committed: list[AsyncOperation] = []
         self.token: Array | None = None
@@ -319,11 +319,11 @@ class Issued:
     a: Array
     b: Array
     accumulate: Array
-    tile: Tile
+    tile: AccumulatorTile
     where: Array | None = None
 
 
-class Tile:
+class AccumulatorTile:
     """Accumulators as a matrix, (CTA, warpgroup, 64, N); None while no MMA has completed on fresh ones."""
 
     def __init__(self, shape: Shape, matrix: Array | None) -> None:

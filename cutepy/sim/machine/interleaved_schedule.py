@@ -150,7 +150,7 @@ class InterleavedSchedule(Schedule):
         self._policy.is_stuck = True
         for g in list(self.roster.groups):
             first = self._flow.blocks[g.block].instructions[:1]
-            if g.waits_for is None and first and first[0].parts[0] == "mbarrier":
+            if g.waits_for is None and first and first[0].traits.tries:
                 self._run(g)
 
     def _take_all_apart(self) -> None:

@@ -407,6 +407,6 @@ def _shows_order(kernel: Kernel) -> bool:
     return any(
         "serial" in i.traits.effects
         or any(isinstance(x, Special) and x.name in CLOCKS for x in i.operands)
-        or (i.parts[0] == "call" and Symbol("malloc") in i.operands)
+        or (i.traits.calls and Symbol("malloc") in i.operands)
         for i in kernel.instructions
     )

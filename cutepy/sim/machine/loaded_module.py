@@ -8,10 +8,9 @@ PTX ISA, "State Spaces: Global State Space, Constant State Space", "Initializers
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,10 +23,6 @@ from cutepy.sim.ptx.parser import without_comments
 from cutepy.sim.ptx.reading import Reading
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 from cutepy.sim.translate import load_module
-
-if TYPE_CHECKING:
-    pass
-
 
 _ALIGNMENT = 128
 
@@ -82,14 +77,10 @@ class LoadedModule:
         self.memory: dict[str, Any] = {}
 
     def _check_header(self) -> None:
-        text = without_comments(self.ptx)
-        at = 0
-        for name, needed in (("version", ".version 8.7"), ("target", ".target sm_90a")):
-            found = re.compile(rf"\s*\.{name}\s+[^\s,.]+(?:\.\d+)?(?:\s*,\s*\w+)*").match(text, at)
-            if found is None:
-                reason = f"a module begins with .version and .target; write {needed} here"
-                raise Reading(text, self.file).placed(PtxSyntaxError(reason), at)
-            at = found.end()
+        module = self.module
+        if module.version is None or not module.target:
+            needed, at = (".version 8.7", 0) if module.version is None else (".target sm_90a", module.version_end)
+            raise self._placed(PtxSyntaxError(f"a module begins with .version and .target; write {needed} here"), at)
 
     def _check_target(self, target: str) -> None:
         if architecture(target) in TARGETS:
@@ -98,9 +89,10 @@ class LoadedModule:
             f"PTX for {target} does not run on a GPU that is simulated; compile it for sm_90a, sm_100a, sm_103a or "
             "sm_120a"
         )
-        text = without_comments(self.ptx)
-        at = re.search(r"\.target\b", text)
-        raise Reading(text, self.file).placed(PtxSyntaxError(reason, target), 0 if at is None else at.start())
+        raise self._placed(PtxSyntaxError(reason, target), self.module.target_at)
+
+    def _placed(self, error: PtxSyntaxError, at: int) -> PtxSyntaxError:
+        return Reading(without_comments(self.ptx), self.file).placed(error, at)
 
     def entry(self, name: str) -> Function:
         """Return one of its kernels.
@@ -116,9 +108,7 @@ class LoadedModule:
 
     def place_of(self, kernel: str) -> tuple[str, str]:
         """Return where one of its kernels is declared, and how."""
-        text = without_comments(self.ptx)
-        found = re.search(rf"\.entry\s+{re.escape(kernel)}(?![\w$])", text)
-        placed = Reading(text, self.file).placed(PtxSyntaxError(""), found.start() if found is not None else 0)
+        placed = self._placed(PtxSyntaxError(""), self.entry(kernel).at)
         line, column = placed.line, placed.column
         where = f"{self.file}:{line}:{column}" if self.file else f"line {line}, column {column} of the PTX"
         return where, placed.statement

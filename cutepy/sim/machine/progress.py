@@ -44,7 +44,7 @@ def _unit(flow: ControlFlow, start: int) -> int:
     unit = 1
     for block in flow.blocks_between(start, EXIT):
         for i in flow.blocks[block].instructions:
-            if i.parts[0] == "wgmma":
+            if i.traits.kind == "wgmma":
                 return WARPGROUP
             if i.traits.kind == "matrix" or i.traits.exchanges:
                 unit = WARP

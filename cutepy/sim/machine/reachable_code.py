@@ -80,7 +80,7 @@ class Prospects:
         sure = self._surely(everything)
         self._found = [*self._list(sure)]
         self.is_complete = (g.join is None or not g.join.depth) and not any(
-            one.instruction.parts[0] == "call" for one in self._found
+            one.instruction.traits.calls for one in self._found
         )
 
     def those(self, brings: Callable[[Instruction], bool]) -> Iterator[Prospect]:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from cutepy.sim.translate.control_flow import Block, ControlFlow
 
 
-_WRITES = frozenset(("st", "atom", "red", "cp", "stmatrix"))
 _TOLD = 4
 
 
@@ -336,9 +335,7 @@ def _is_producer(thing: _Thing, g: Part, of: Mapping[Part, _Thing], ways: _Ways)
 
 def _fills(i: Instruction) -> bool:
     """Tell whether an instruction writes shared memory, by itself or as a copy."""
-    is_store = i.parts[0] in ("st", "stmatrix", "red", "atom") and any(part.startswith("shared") for part in i.parts)
-    copy = [part for part in i.parts if part.startswith(("shared", "global"))] if i.parts[:2] == ("cp", "async") else []
-    return is_store or (bool(copy) and copy[0].startswith("shared"))
+    return "shared" in i.traits.stores
 
 
 def _gone(roster: Roster, thing: _Thing, ways: _Ways) -> Iterator[Chance]:
@@ -503,7 +500,7 @@ def _looked_at(roster: Roster, g: Group) -> tuple[Awaited, Instruction | None]:
             at = Place.of_mbarrier(address & OFFSET_MASK)
             lacks = "a loop tests it again and again, and its phase is not over"
             return Awaited(said, at, lacks, Diagnosis("arrivals-and-bytes"), brings=arrives), i
-        if i.parts[0] in ("ld", "atom") and not OWN_SPACES & set(i.parts):
+        if i.traits.reads_memory and not OWN_SPACES & set(i.parts):
             at = Place("memory") if address is None else _place(g, address, i)
             lacks = "a loop reads it again and again"
             fix = Diagnosis("write-for-loop")
@@ -515,7 +512,7 @@ def _looked_at(roster: Roster, g: Group) -> tuple[Awaited, Instruction | None]:
 
 
 def _writes(i: Instruction) -> bool:
-    return i.parts[0] in _WRITES
+    return not {"barrier", "tensor"}.issuperset(i.traits.stores)
 
 
 def _place(g: Group, address: int, i: Instruction) -> Place:

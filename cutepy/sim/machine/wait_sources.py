@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def arrives(i: Instruction) -> bool:
     """Tell whether an instruction arrives at an mbarrier, by itself or behind copies."""
-    return "mbarrier" in i.parts and ("arrive" in i.parts or "arrive_drop" in i.parts)
+    return i.traits.arrives and i.traits.barrier == "mbarrier"
 
 
 def copies(i: Instruction) -> bool:

@@ -123,7 +123,7 @@ class Cluster(Mechanism):
             f"{arrived} of {expected} threads have arrived",
             Diagnosis("cluster-to-barrier"),
             last=self._last,
-            brings=lambda i: i.parts[:3] == ("barrier", "cluster", "arrive"),
+            brings=lambda i: i.traits.arrives and i.traits.barrier == "cluster",
             nobody="no other thread that still runs arrives there",
             barrier=ClusterBarrier(),
         )

@@ -452,12 +452,12 @@ _SECOND = "a second group comes to barrier {}: {} are the {} threads that it exp
 
 def _joins_or_arrives(i: Instruction) -> type[NamedBarrierEvent]:
     """Return the event of lanes that come to a barrier by an instruction."""
-    return NamedBarrierArrive if "arrive" in i.parts else NamedBarrierJoin
+    return NamedBarrierArrive if i.traits.arrives else NamedBarrierJoin
 
 
 def _may_be_at(i: Instruction, number: int) -> bool:
     """Tell whether an instruction may arrive at a barrier."""
-    if i.parts[0] not in ("bar", "barrier") or {"warp", "cluster"} & set(i.parts):
+    if i.traits.barrier != "named":
         return False
     named = i.operands["red" in i.parts]
     return not isinstance(named, Immediate) or named.value == number

@@ -116,14 +116,14 @@ def _axes(region: Region, axes: dict[str, int]) -> tuple[set[int], dict[int, int
 
 def _differs(i: Instruction, found: dict[int, int], axes: dict[str, int], of_symbols: int) -> int:
     """Return along which axes an instruction's results may differ, given those of variables' addresses."""
-    if i.parts[0] == "atom" or i.traits.exchanges:
+    if (i.traits.is_atomic and i.traits.has_result) or i.traits.exchanges:
         return EVERY
     by = 0
     for register in read(i):
         by |= found.get(register.index, EVERY)
     for operand in i.operands:
         by |= _of_special(operand) | (of_symbols if isinstance(operand, Symbol) else 0)
-    if i.parts[0] in ("ld", "ldu") and space_of(i) == "shared":
+    if i.traits.reads_memory and space_of(i) == "shared":
         by |= axes.get(SLOT_STARTS, EVERY)
     return by
 

@@ -48,7 +48,7 @@ def _st(e: Lanes, i: Instruction) -> None:
 
 @of("atom", "red")
 def _atom(e: Lanes, i: Instruction) -> None:
-    returns = i.parts[0] == "atom"
+    returns = i.traits.has_result
     operation = reduction_of(i.parts)
     name = next(p for p in reversed(i.parts) if is_type(p))
     need(is_integer(name) or (operation == "exch" and name in ("f32", "f64")))

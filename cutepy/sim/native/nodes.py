@@ -97,7 +97,7 @@ class Nodes:
         block = program.flow.blocks[number]
         instructions = block.instructions
         # A call is the end of its block, and says where that goes on.
-        if f"ERROR_{number}" in program.names or any(i.parts[0] == "call" for i in instructions):
+        if f"ERROR_{number}" in program.names or any(i.traits.calls for i in instructions):
             return [("whole", list(instructions))]
         avoided = program.sets_with
         runs: list[tuple[str, list[Instruction]]] = []
@@ -126,7 +126,7 @@ class Nodes:
 
     def _is_barrier(self, i: Instruction) -> bool:
         """Tell whether an instruction is one of the barriers that all threads of a CTA come to."""
-        if i.parts[0] not in ("bar", "barrier") or not set(i.parts[1:]) <= {"cta", "sync", "aligned"}:
+        if i.traits.barrier != "named" or not set(i.parts[1:]) <= {"cta", "sync", "aligned"}:
             return False
         (identity, *count) = i.operands
         number = self.constants.get(identity.index) if isinstance(identity, Register) else identity
@@ -254,4 +254,4 @@ def _gathered(kinds: list[tuple[str, Instruction]]) -> Iterator[tuple[str, Instr
 
 def returns_old(i: Instruction) -> bool:
     """Tell whether an instruction is an atomic operation that returns what was there."""
-    return i.parts[0] == "atom"
+    return i.traits.is_atomic and i.traits.has_result

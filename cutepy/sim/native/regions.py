@@ -141,15 +141,14 @@ class _Growing:
 
     def _admits(self, added: list[Node]) -> bool:
         for node in added:
-            atomics = [i for i in node.instructions if i.parts[0] in ("atom", "red")]
+            atomics = [i for i in node.instructions if i.traits.is_atomic]
             self._instructions += len(node.instructions)
             self._barriers -= node.kind == "barrier"
             self._atomics += len(atomics)
             self._operations |= {reduction_of(i.parts) for i in atomics}
             self._ordered += [node] * any(_is_ordered(self._nodes, node, i) for i in atomics)
-            self._strong += [node] * any(
-                i.parts[0] == "ld" and strength(i.opcode).scope != WEAK for i in node.instructions
-            )
+            loads = (i for i in node.instructions if i.traits.reads_memory and not i.traits.is_atomic)
+            self._strong += [node] * any(strength(i.opcode).scope != WEAK for i in loads)
         if not all(node.is_native for node in added) or self._instructions > _MOST or self._barriers < 0:
             return False
         if self._nodes.is_watched:
@@ -164,7 +163,7 @@ class _Growing:
 
 def _is_ordered(nodes: Nodes, node: Node, i: Instruction) -> bool:
     """Tell whether it matters in which order lanes execute an atomic operation, which is alone in its node."""
-    is_used = i.parts[0] == "atom" and any(r.index in nodes.live_in[node.number + 1] for r in written(i))
+    is_used = i.traits.has_result and any(r.index in nodes.live_in[node.number + 1] for r in written(i))
     return is_used or reduction_of(i.parts) not in COMMUTATIVE
 
 

@@ -156,8 +156,16 @@ class Body:
             self._reading.attempt(partial(_check_groups, head.name, instructions), at, None)
         variables = tuple(self._names.variables)
         registers = tuple(self._names.registers)
+        head_at = self._reading.text.index(f".{head.kind}", at)
         return Function(
-            head.name, formals["parameter"], registers, instructions, variables, head.directives, self._results
+            head.name,
+            formals["parameter"],
+            registers,
+            instructions,
+            variables,
+            head.directives,
+            self._results,
+            at=head_at,
         )
 
     def _check_shared(self, name: str) -> None:

@@ -176,6 +176,8 @@ class Header:
     target : str
     at : int
         The place of .target.
+    version_end : int
+        The place behind .version.
     debugs : bool
         Whether the module has a section for debuggers.
     opcodes : set of str
@@ -190,13 +192,14 @@ class Header:
         self.version: Version | None = None
         self.target = ""
         self.at = 0
+        self.version_end = 0
+        self._is_over = False
         self.debugs = False
         self.opcodes: set[str] = set()
         self.labels: set[str] = set()
         self.named: dict[str, int] = {}
         self._said: set[str] = set()
         self._options: set[str] = set()
-        self._is_over = False
 
     def end(self) -> None:
         """Note that the module's declarations begin."""
@@ -220,7 +223,7 @@ class Header:
             raise PtxSyntaxError(f".{name} stands before .{behind}; move it there")
         self._said.add(name)
         if match["version"]:
-            self.version = _version(match["version"])
+            self.version, self.version_end = _version(match["version"]), match.end()
         elif match["target"]:
             self.at = match.start()
             self._set_target(match["target"])

@@ -18,60 +18,61 @@ from typing import NamedTuple
 from cutepy.layouts.sm90.arch import WARP_THREADS, WARPGROUP_THREADS
 
 _TABLE = """
-abs: arithmetic; result value; s16/s32/s64 | ftz? f32/f16/f16x2 | f64 | BRAIN; T T;
+abs: arithmetic, strict; result value; s16/s32/s64 | ftz? f32/f16/f16x2 | f64 | BRAIN; T T;
     f16/f16x2 6.5 sm_53 | bf16/bf16x2 7.0 sm_80
-neg: arithmetic; result value; s16/s32/s64 | ftz? f32/f16/f16x2 | f64 | BRAIN; T T;
+neg: arithmetic, strict; result value; s16/s32/s64 | ftz? f32/f16/f16x2 | f64 | BRAIN; T T;
     f16/f16x2 6.0 sm_53 | bf16/bf16x2 7.0 sm_80
 bfind: arithmetic; result value; shiftamt? WIDE; count T
 brev: arithmetic; result value; b32/b64; T T
 clz popc: arithmetic; result value; b32/b64; count T
 cnot: arithmetic; result value; BITS; T T
 cos lg2 sin: arithmetic; result value; approx ftz? f32; T T
-not: arithmetic; result value; pred/BITS; T T
+not: arithmetic, moves; result value; pred/BITS; T T
 rcp: arithmetic; result value; approx/ROUND ftz? f32 | ROUND ftz? f64 | approx ftz f64; T T
 rsqrt: arithmetic; result value; approx ftz? f32/f64; T T; ftz.f64 4.0 sm_20
 sqrt: arithmetic; result value; approx/ROUND ftz? f32 | ROUND f64; T T
 tanh: arithmetic; result value; approx f32/HALF/BRAIN; T T; 7.0 sm_75 | bf16/bf16x2 7.8 sm_90
-add: arithmetic; result value*2; u16/u32/u64/s16/s64 | sat? s32 | cc WIDE | ROUND? ftz? sat? f32 | ROUND? f64 |
+add: arithmetic, strict; result value*2; u16/u32/u64/s16/s64 | sat? s32 | cc WIDE | ROUND? ftz? sat? f32 | ROUND? f64 |
     rn? ftz? sat? HALF | rn? BRAIN | u16x2/s16x2 | ROUND? ftz? f32x2 | ROUND? sat? f32 f16/bf16; U T U;
     f16/f16x2 4.2 sm_53 | bf16/bf16x2 7.8 sm_90 | u16x2/s16x2 8.0 sm_90 | f32.f16/f32.bf16 8.6 sm_100
-addc subc: arithmetic; result value*2; u16/s16 | cc? WIDE; T T T pred
-and or xor: arithmetic; result value*2; pred/BITS; T T T
+addc subc: arithmetic, strict; result value*2; u16/s16 | cc? WIDE; T T T pred
+and or xor: arithmetic, moves; result value*2; pred/BITS; T T T
 bmsk: arithmetic; result value*2; wrap/clamp b32; count count count; 7.6 sm_70
 copysign: arithmetic; result value*2; f32/f64; T T T
-div: arithmetic; result value*2; INT | approx/full/ROUND ftz? f32 | ROUND f64; T T T
-max min: arithmetic; result value*2 value?; u16/u32/u64/s16/s64/u16x2 | relu? s32/s16x2 |
+div: arithmetic, strict; result value*2; INT | approx/full/ROUND ftz? f32 | ROUND f64; T T T
+max min: arithmetic, strict; result value*2 value?; u16/u32/u64/s16/s64/u16x2 | relu? s32/s16x2 |
     ftz? NaN? xorsign.abs/abs? f32 |
     f64 | ftz? NaN? xorsign.abs? HALF | NaN? xorsign.abs? BRAIN; T T T T;
     f16/f16x2/bf16/bf16x2/NaN 7.0 sm_80 | u16x2/s16x2/relu.s32 8.0 sm_90 | three 8.8 sm_100
-mul: arithmetic; result value*2; hi/lo INT | wide u16/u32/s16/s32 | ROUND? ftz? sat? f32 | ROUND? f64 |
+mul: arithmetic, strict; result value*2; hi/lo INT | wide u16/u32/s16/s32 | ROUND? ftz? sat? f32 | ROUND? f64 |
     rn? ftz? sat? HALF | rn? BRAIN | ROUND? ftz? f32x2; T T T; f16/f16x2 4.2 sm_53 | bf16/bf16x2 7.8 sm_90
-mul24: arithmetic; result value*2; hi/lo WORD; T T T
-rem: arithmetic; result value*2; INT; T T T
-shl: arithmetic; result value*2; BITS; T T count
-shr: arithmetic; result value*2; BITS/INT; T T count
-sub: arithmetic; result value*2; u16/u32/u64/s16/s64 | sat? s32 | cc WIDE | ROUND? ftz? sat? f32 | ROUND? f64 |
+mul24: arithmetic, strict; result value*2; hi/lo WORD; T T T
+rem: arithmetic, strict; result value*2; INT; T T T
+shl: arithmetic, moves; result value*2; BITS; T T count
+shr: arithmetic, moves; result value*2; BITS/INT; T T count
+sub: arithmetic, strict; result value*2; u16/u32/u64/s16/s64 | sat? s32 | cc WIDE | ROUND? ftz? sat? f32 | ROUND? f64 |
     rn? ftz? sat? HALF | rn? BRAIN | ROUND? ftz? f32x2 | ROUND? sat? f32 f16/bf16; U T U;
     f16/f16x2 4.2 sm_53 | bf16/bf16x2 7.8 sm_90 | f32.f16/f32.bf16 8.6 sm_100
 szext: arithmetic; result value*2; wrap/clamp WORD; T T count; 7.6 sm_70
-bfe: arithmetic; result value*3; WIDE; T T count count
+bfe: arithmetic, moves; result value*3; WIDE; T T count count
 dp2a: arithmetic; result value*3; hi/lo WORD WORD; count u32 u32 count; 5.0 sm_61
 dp4a: arithmetic; result value*3; WORD WORD; count u32 u32 count; 5.0 sm_61
-fma: arithmetic; result value*3; ROUND ftz? sat? f32 | ROUND f64 | rn ftz? sat/relu? HALF | rn sat? oob HALF |
+fma: arithmetic, strict; result value*3; ROUND ftz? sat? f32 | ROUND f64 | rn ftz? sat/relu? HALF | rn sat? oob HALF |
     rn oob relu HALF | ROUND oob? relu? BRAIN | ROUND ftz? f32x2 | ROUND sat? f32 f16/bf16; U T T U;
     f16/f16x2 4.2 sm_53 | bf16/bf16x2 7.0 sm_80 | f32.f16/f32.bf16 8.6 sm_100
 fns: arithmetic; result value*3; b32; T T T T; 6.0 sm_30
-mad: arithmetic; result value*3; hi/lo INT | wide u16/u32/s16/s32 | hi sat s32 | hi/lo cc WIDE | ROUND ftz? sat? f32 |
+mad: arithmetic, strict; result value*3; hi/lo INT | wide u16/u32/s16/s32 | hi sat s32 | hi/lo cc WIDE |
+    ROUND ftz? sat? f32 |
     ROUND f64; T T T T; cc 3.0 sm_20
-mad24: arithmetic; result value*3; hi/lo WORD | hi sat s32; T T T T
-madc: arithmetic; result value*3; hi/lo u16/s16 | hi/lo cc? WIDE; T T T T pred; 3.0 sm_20
+mad24: arithmetic, strict; result value*3; hi/lo WORD | hi sat s32; T T T T
+madc: arithmetic, strict; result value*3; hi/lo u16/s16 | hi/lo cc? WIDE; T T T T pred; 3.0 sm_20
 sad: arithmetic; result value*3; INT; T T T T
-shf: arithmetic; result value*3; l/r wrap/clamp b32; T T T count; 3.1 sm_32
-bfi: arithmetic; result value*4; b32/b64; T T T count count
+shf: arithmetic, moves; result value*3; l/r wrap/clamp b32; T T T count; 3.1 sm_32
+bfi: arithmetic, moves; result value*4; b32/b64; T T T count count
 ex2: arithmetic; result value; approx ftz? f32 | approx HALF | approx ftz BRAIN; T T;
     f16/f16x2 7.0 sm_75 | bf16/bf16x2 7.8 sm_90
-lop3: arithmetic; result value*4 value@and/or; and/or? b32; T T T T count; 4.3 sm_50 | and/or 8.2 sm_70
-cvt: conversion; result value value?; INTEGER INTEGER | sat u8 INT/s8 | sat u16 u32/u64/s8/s16/s32/s64 |
+lop3: arithmetic, moves; result value*4 value@and/or; and/or? b32; T T T T count; 4.3 sm_50 | and/or 8.2 sm_70
+cvt: conversion, strict, widens; result value value?; INTEGER INTEGER | sat u8 INT/s8 | sat u16 u32/u64/s8/s16/s32/s64 |
     sat u32 u64/s8/s16/s32/s64 | sat u64 s8/s16/s32/s64 | sat s8 u8/INT | sat s16 u16/u32/u64/s32/s64 |
     sat s32 u32/u64/s64 | sat s64 u64 | ROUND sat? f16/f64 INTEGER | ROUND ftz? sat? f32 INTEGER | ROUND bf16 INT |
     INTEGRAL ftz? sat? INTEGER f32 | INTEGRAL sat? INTEGER f16/f64 | INTEGRAL INT bf16 | INTEGRAL? ftz? sat? f32 f32 |
@@ -87,11 +88,11 @@ cvt: conversion; result value value?; INTEGER INTEGER | sat u8 INT/s8 | sat u16 
     bf16.bf16/ftz.f32.bf16/rn.tf32/rz.tf32/bf16.f16/f16.bf16/f64.bf16/bf16.f64 bf16.u16/bf16.s16/bf16.u32/bf16.s32
     bf16.u64/bf16.s64/u16.bf16/s16.bf16/u32.bf16/s32.bf16/u64.bf16/s64.bf16 7.8 sm_90 | satfinite.f16.f32 8.1 sm_70 |
     satfinite.bf16.f32/satfinite.bf16x2.f32/satfinite.f16x2.f32/satfinite.tf32.f32 8.1 sm_80
-cvt.rs: conversion; result value*2 value@f16x2/bf16x2; satfinite? relu? f16x2/bf16x2 f32 |
+cvt.rs: conversion, strict, widens; result value*2 value@f16x2/bf16x2; satfinite? relu? f16x2/bf16x2 f32 |
     satfinite relu? FLOATX4 f32; U T T count; 8.7 sm_100a/sm_103a
-cvt.pack: conversion; result value*2 value@b32; sat u16/s16 s32 | sat u8/s8/NIBBLE/u2/s2 s32 b32;
+cvt.pack: conversion, strict, widens; result value*2 value@b32; sat u16/s16 s32 | sat u8/s8/NIBBLE/u2/s2 s32 b32;
     u32 s32 s32 b32; 6.5 sm_72 | u4/s4/u2/s2 6.5 sm_75
-cvta: conversion; result value; to? const/global/local/param/param::entry/SHARED/shared::cluster u64; T T;
+cvta: conversion, moves; result value; to? const/global/local/param/param::entry/SHARED/shared::cluster u64; T T;
     const 3.1 sm_20 | param 7.7 sm_70
 set: comparison; result value*2 value@and/or/xor; ORDERED BOOL? WORD/f32/f16/bf16 INT |
     eq/ne BOOL? WORD/f32/f16/bf16 BITS | UNSIGNED BOOL? WORD/f32/f16/bf16 u16/u32/u64 |
@@ -100,33 +101,35 @@ set: comparison; result value*2 value@and/or/xor; ORDERED BOOL? WORD/f32/f16/bf1
     ORDERED/UNORDERED BOOL? bf16 f16 | ORDERED/UNORDERED BOOL? bf16/u16/s16/u32/s32 bf16 |
     ORDERED/UNORDERED BOOL? ftz? f16x2/u32/s32 f16x2 | ORDERED/UNORDERED BOOL? bf16x2/u32/s32 bf16x2; U T T pred;
     f16/f16x2 4.2 sm_53 | u16.f16/s16.f16/u32.f16/s32.f16/u32.f16x2/s32.f16x2 6.5 sm_53 | bf16/bf16x2 7.8 sm_90
-setp: comparison; result value*2 value@and/or/xor; ORDERED BOOL? INT | eq/ne BOOL? BITS | UNSIGNED BOOL? u16/u32/u64 |
+setp: comparison, strict; result value*2 value@and/or/xor; ORDERED BOOL? INT | eq/ne BOOL? BITS |
+    UNSIGNED BOOL? u16/u32/u64 |
     ORDERED/UNORDERED BOOL? ftz? f32/HALF | ORDERED/UNORDERED BOOL? f64/BRAIN; pred T T pred;
     f16/f16x2 4.2 sm_53 | bf16/bf16x2 7.8 sm_90
-selp: comparison; result value*3; SCALAR; T T T pred
-slct: comparison; result value*3; SCALAR s32 | ftz? SCALAR f32; U U U T
+selp: comparison, moves; result value*3; SCALAR; T T T pred
+slct: comparison, moves; result value*3; SCALAR s32 | ftz? SCALAR f32; U U U T
 testp: comparison; result value; finite/infinite/number/notanumber/normal/subnormal f32/f64; pred T
-mov: move; result value; pred/b128/SCALAR | v2 SCALAR | v4 b16/b32/u16/u32/s16/s32/f32; T T; b128 8.3 sm_70
+mov: move, moves; result value; pred/b128/SCALAR | v2 SCALAR | v4 b16/b32/u16/u32/s16/s32/f32; T T; b128 8.3 sm_70
 getctarank: move; result value; shared::cluster? u32/u64; count T; 7.8 sm_90
 isspacep: move; result value; const/global/local/param/param::entry/SHARED/shared::cluster; pred integer;
     const 3.1 sm_20 | param 7.7 sm_70
 mapa: move; result value*2; shared::cluster? u32/u64; T T count; 7.8 sm_90
-prmt: move; result value*3; b32 f4e/b4e/rc8/ecl/ecr/rc16?; T T T T
+prmt: move, moves; result value*3; b32 f4e/b4e/rc8/ecl/ecr/rc16?; T T T T
 createpolicy: memory; result value?; fractional EVICT_L2 L2::evict_unchanged/L2::evict_first? b64;; 7.4 sm_80
 createpolicy.fractional: memory; result value?; ; state f32
 createpolicy.cvt.L2: memory; result value; b64; state state
 createpolicy.range: memory; result address value*2; global? EVICT_L2 L2::evict_unchanged/L2::evict_first? b64;
     state pointer count count
-alloca: arithmetic, private; result value value?; u64; T T; 7.3 sm_52
-stacksave: arithmetic, private; result; u64; T; 7.3 sm_52
-stackrestore: arithmetic, private; value; u64; T; 7.3 sm_52
-bra: control, private; target; uni?
-exit: control, private; -; -
-ret: control, private; -; uni?
+alloca: arithmetic, private, stack; result value value?; u64; T T; 7.3 sm_52
+stacksave: arithmetic, private, stack; result; u64; T; 7.3 sm_52
+stackrestore: arithmetic, private, stack; value; u64; T; 7.3 sm_52
+bra: control, private, branches; target; uni?
+exit: control, private, branches, ends; -; -
+ret: control, private, branches, ends, stack; -; uni?
 nanosleep: control, private; value; u32; count; 6.2 sm_70
 pmevent: control, private; value; mask?;; mask 3.0 sm_20
 
-ld: memory, loads, access; result address policy@L2::cache_hint; weak? LOADED_SPACE? ca/cg/cs/lu/cv? VECTOR? MEMORY |
+ld: memory, loads, access, widens; result address policy@L2::cache_hint;
+    weak? LOADED_SPACE? ca/cg/cs/lu/cv? VECTOR? MEMORY |
     weak? global? ca/cg/cs/lu/cv? HINT? PREFETCH? VECTOR? MEMORY |
     weak? global? EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY | volatile SPACE? VECTOR? MEMORY |
     volatile global? PREFETCH? VECTOR? MEMORY | relaxed/acquire SCOPE SPACE? VECTOR? MEMORY |
@@ -137,9 +140,10 @@ ld: memory, loads, access; result address policy@L2::cache_hint; weak? LOADED_SP
     global nc EVICT_L1? KEPT_IN_L2? HINT? PREFETCH? LONG; T -;
     nc 3.1 sm_32 | relaxed/acquire 6.0 sm_70 | mmio 8.2 sm_70 | b128 8.3 sm_70 |
     v8.b32/v8.u32/v8.s32/v8.f32/v4.b64/v4.u64/v4.s64/v4.f64 8.8 sm_100
-ldu: memory, loads, access; result address; global? v2? MEMORY | global? v4 b8/b16/b32/u8/u16/u32/s8/s16/s32/f32; T -;
+ldu: memory, loads, access, widens; result address; global? v2? MEMORY |
+    global? v4 b8/b16/b32/u8/u16/u32/s8/s16/s32/f32; T -;
     b128 8.3 sm_70
-st: memory, stores, access; address value policy@L2::cache_hint;
+st: memory, stores, access, widens; address value policy@L2::cache_hint;
     weak? SPACE/local/param/param::func? wb/cg/cs/wt? VECTOR? MEMORY |
     weak? global? wb/cg/cs/wt? HINT? VECTOR? MEMORY | weak? global? EVICT_L1? HINT? VECTOR? MEMORY |
     volatile SPACE? VECTOR? MEMORY | relaxed/release SCOPE SPACE? VECTOR? MEMORY |
@@ -151,7 +155,7 @@ st: memory, stores, access; address value policy@L2::cache_hint;
 st.async: memory, stores, orders, signals; address value address;
     weak? shared::cluster? COMPLETE v2? b32/b64/WIDE/f32/f64 | weak? shared::cluster? COMPLETE v4 b32/WORD/f32;
     pointer T generic; 8.1 sm_90
-st.bulk: memory, stores, access, shared; address elsewhere value; weak? SHARED?; generic state state; 8.6 sm_100
+st.bulk: memory, stores, access, shared, widens; address elsewhere value; weak? SHARED?; generic state state; 8.6 sm_100
 atom: atomic, updates, access, orders; result address value value@cas policy@L2::cache_hint;
     ATOM BOOL/exch b32/b64 | ATOM cas b16/b32/b64/b128 | ATOM exch b128 |
     ATOM add u32/s32/u64/f32/f64 | ATOM inc/dec u32 | ATOM min/max WIDE | ATOM add noftz HALF/BRAIN |
@@ -197,7 +201,7 @@ ldmatrix: matrix, loads, access, shared; result address; sync.aligned m8n8 x1/x2
     m16n16/m8n16 8.6 sm_100f/sm_101f/sm_110f/sm_120f
 stmatrix: matrix, stores, access, shared; address value; sync.aligned m8n8 x1/x2/x4 trans? SHARED? b16 |
     sync.aligned m16n8 x1/x2/x4 trans SHARED? b8; generic; 7.8 sm_90 | m16n8 8.6 sm_100f/sm_101f/sm_110f/sm_120f
-movmatrix: matrix, exchanges; result value; sync.aligned m8n8 trans b16;; 7.8 sm_75
+movmatrix: matrix, exchanges, moves; result value; sync.aligned m8n8 trans b16;; 7.8 sm_75
 mma: matrix, exchanges, tiles;
     result value*3 value@block_scale selector@block_scale value@block_scale selector@block_scale;
     sync.aligned m8n8k4 LAYOUT LAYOUT f16.f16.f16.f16 |
@@ -267,52 +271,57 @@ elect: warp, exchanges, waits; result lanes; sync; count count; 8.0 sm_90
 match: warp, exchanges, waits; result value lanes; any/all sync b32/b64; count T count; 6.0 sm_70
 redux: warp, exchanges, waits; result value lanes; sync add/min/max WORD | sync BOOL b32 |
     sync min/max NaN? abs? f32; T T count; 7.0 sm_80 | f32 8.6 sm_100f
-shfl: warp, exchanges, waits; result value lanes*2 lanes@sync; sync up/down/bfly/idx b32; T T T T count; sync 6.0 sm_30
+shfl: warp, exchanges, waits, moves; result value lanes*2 lanes@sync; sync up/down/bfly/idx b32; T T T T count;
+    sync 6.0 sm_30
 vote: warp, exchanges, waits; result value lanes@sync; sync all/any/uni pred | sync ballot b32; T pred count;
     sync 6.0 sm_30
 
-bar: barrier, waits, orders, signals; barrier barrier?; sync | red popc u32 | red and/or pred
-barrier: barrier, waits, orders, signals; barrier barrier?; cta? sync aligned? | cta? red popc aligned? u32 |
+bar: barrier, waits, orders, signals, named; barrier barrier?; sync | red popc u32 | red and/or pred
+barrier: barrier, waits, orders, signals, named; barrier barrier?; cta? sync aligned? | cta? red popc aligned? u32 |
     cta? red and/or aligned? pred;; 6.0 sm_30 | cta 7.8 sm_20
-bar.cta: barrier, waits, orders, signals; barrier barrier?; sync | red popc u32 | red and/or pred;; 7.8 sm_20
-bar.arrive bar.cta.arrive: barrier, waits, orders, signals; barrier*2; -
-barrier.arrive barrier.cta.arrive: barrier, waits, orders, signals; barrier*2; aligned?
-bar.red bar.cta.red barrier.red barrier.cta.red: barrier, waits, orders, signals, updates, votes; result barrier
+bar.cta: barrier, waits, orders, signals, named; barrier barrier?; sync | red popc u32 | red and/or pred;; 7.8 sm_20
+bar.arrive bar.cta.arrive: barrier, waits, orders, signals, named, arrives; barrier*2; -
+barrier.arrive barrier.cta.arrive: barrier, waits, orders, signals, named, arrives; barrier*2; aligned?
+bar.red bar.cta.red barrier.red barrier.cta.red: barrier, waits, orders, signals, updates, votes, named; result barrier
     barrier? value; ; T
-bar.warp: barrier, waits, orders, signals, exchanges; barrier; sync; count; 6.0 sm_30
-barrier.cluster: barrier, waits, orders, signals; -; arrive release/relaxed? aligned? |
+bar.warp: barrier, waits, orders, signals, exchanges, of_warp; barrier; sync; count; 6.0 sm_30
+barrier.cluster: barrier, waits, orders, signals, cluster; -; arrive release/relaxed? aligned? |
     arrive.aligned release/relaxed | wait acquire? aligned? | wait.aligned.acquire;;
     7.8 sm_90 | relaxed/release/acquire 8.0 sm_90
-barrier.cluster.arrive: barrier, orders, signals; -
-mbarrier: barrier, orders, signals; result address barrier? barrier?; ;;
+barrier.cluster.arrive: barrier, orders, signals, arrives, cluster; -
+mbarrier: barrier, orders, signals, mbarrier; result address barrier? barrier?; ;;
     7.0 sm_80 | release/acquire 8.0 sm_80 | relaxed 8.0 sm_90
-mbarrier.init: barrier, orders, signals; address barrier; SHARED? b64; - count
-mbarrier.inval: barrier, orders, signals; address; SHARED? b64
-mbarrier.arrive mbarrier.arrive_drop: barrier, orders, signals; result address barrier?;
+mbarrier.init: barrier, orders, signals, mbarrier; address barrier; SHARED? b64; - count
+mbarrier.inval: barrier, orders, signals, mbarrier; address; SHARED? b64
+mbarrier.arrive mbarrier.arrive_drop: barrier, orders, signals, mbarrier, arrives; result address barrier?;
     ARRIVED? SHARED/shared::cluster? b64 | noComplete release.cta? SHARED? b64; state - count;
     _ 7.1 sm_80 | count 7.8 sm_90 | relaxed 8.6 sm_90
-mbarrier.arrive.expect_tx mbarrier.arrive_drop.expect_tx: barrier, orders, signals; result address barrier;
+mbarrier.arrive.expect_tx mbarrier.arrive_drop.expect_tx: barrier, orders, signals, mbarrier, arrives;
+    result address barrier;
     ARRIVED? SHARED/shared::cluster? b64;; 8.0 sm_90
-mbarrier.arrive.noComplete mbarrier.arrive_drop.noComplete: barrier, orders, signals; result address barrier
-mbarrier.expect_tx mbarrier.complete_tx: barrier, orders, signals; address barrier;
+mbarrier.arrive.noComplete mbarrier.arrive_drop.noComplete: barrier, orders, signals, mbarrier, arrives;
+    result address barrier
+mbarrier.expect_tx mbarrier.complete_tx: barrier, orders, signals, mbarrier; address barrier;
     relaxed.cta/relaxed.cluster? SHARED/shared::cluster? b64;; 8.0 sm_90
-mbarrier.test_wait: barrier, tries, waits, orders, signals; result address barrier; parity? WAITED? SHARED? b64;
+mbarrier.test_wait: barrier, tries, waits, orders, signals, mbarrier; result address barrier;
+    parity? WAITED? SHARED? b64;
     pred - state; relaxed 8.6 sm_90
-mbarrier.try_wait: barrier, tries, waits, orders, signals; result address barrier barrier?;
+mbarrier.try_wait: barrier, tries, waits, orders, signals, mbarrier; result address barrier barrier?;
     parity? WAITED? SHARED? b64; pred - state count; 7.8 sm_90 | relaxed 8.6 sm_90
-mbarrier.test_wait.parity: barrier, tries, waits, orders, signals; result address barrier; ; pred - count; 7.1 sm_80
-mbarrier.try_wait.parity: barrier, tries, waits, orders, signals; result address barrier barrier?; ;
+mbarrier.test_wait.parity: barrier, tries, waits, orders, signals, mbarrier; result address barrier; ; pred - count;
+    7.1 sm_80
+mbarrier.try_wait.parity: barrier, tries, waits, orders, signals, mbarrier; result address barrier barrier?; ;
     pred - count count
-mbarrier.pending_count: barrier, orders, signals; result value; b64; count state
-fence: barrier, orders; -; sc/acq_rel/acquire/release? SCOPE |
+mbarrier.pending_count: barrier, orders, signals, mbarrier; result value; b64; count state
+fence: barrier, orders, fences; -; sc/acq_rel/acquire/release? SCOPE |
     acquire.sync_restrict::shared::cluster.cluster | release.sync_restrict::shared::cta.cluster |
     mbarrier_init.release.cluster;; 6.0 sm_70 | mbarrier_init 8.0 sm_90
-fence.proxy: barrier, orders; -; alias/async/async.global/async.shared::cta/async.shared::cluster |
+fence.proxy: barrier, orders, fences; -; alias/async/async.global/async.shared::cta/async.shared::cluster |
     async::generic.acquire.sync_restrict::shared::cluster.cluster |
     async::generic.release.sync_restrict::shared::cta.cluster;; 7.5 sm_60 | async 8.0 sm_90
-fence.proxy.tensormap::generic: barrier, orders, serial; address@acquire bytes@acquire; acquire/release SCOPE;;
+fence.proxy.tensormap::generic: barrier, orders, serial, fences; address@acquire bytes@acquire; acquire/release SCOPE;;
     8.3 sm_90
-membar: barrier, orders; -; cta/gl/sys | proxy.alias;; proxy 7.5 sm_60
+membar: barrier, orders, fences; -; cta/gl/sys | proxy.alias;; proxy 7.5 sm_60
 griddepcontrol: barrier, orders; -; launch_dependents/wait;; 7.8 sm_90
 
 cp.async.ca cp.async.cg: async_copy, copies, orders, signals; address address bytes bytes? policy@L2::cache_hint;
@@ -321,8 +330,8 @@ cp.async.commit_group: async_copy, orders; -; -;; 7.0 sm_80
 cp.async.wait_all: async_copy, orders, signals; -; -;; 7.0 sm_80
 cp.async.wait_group: async_copy, orders, signals; barrier; -; count; 7.0 sm_80
 cp.async.bulk.wait_group: async_copy, orders, signals; barrier; read?; count
-cp.async.mbarrier: async_copy, orders, signals; address; ;; 7.0 sm_80
-cp.async.mbarrier.arrive: async_copy, orders, signals; address; noinc? SHARED? b64; generic
+cp.async.mbarrier: async_copy, orders, signals, mbarrier; address; ;; 7.0 sm_80
+cp.async.mbarrier.arrive: async_copy, orders, signals, mbarrier, arrives; address; noinc? SHARED? b64; generic
 cp.async.bulk: async_copy, copies, orders, signals, tiles; address address bytes address@mbarrier::complete_tx::bytes
     mask@multicast::cluster policy@L2::cache_hint mask@cp_mask;
     shared::cluster global COMPLETE MULTICAST? HINT? | shared::cta global COMPLETE HINT? |
@@ -402,7 +411,7 @@ tcgen05.cp: tcgen05, stores, tensor, tiles, orders, signals; address descriptor;
     CTA_GROUP 32x128b.warpx4 DECOMPRESSED?; tensor state; TCGEN05
 tcgen05.shift: tcgen05, updates, tensor, orders, signals; address; CTA_GROUP down; tensor;
     8.6 sm_100a/sm_101a/sm_103a/sm_110a
-tcgen05.commit: tcgen05, orders, signals; address mask@multicast::cluster;
+tcgen05.commit: tcgen05, orders, signals, mbarrier, arrives; address mask@multicast::cluster;
     CTA_GROUP mbarrier::arrive::one shared::cluster? MULTICAST? b64; pointer; TCGEN05
 tcgen05.mma tcgen05.mma.sp: tcgen05, updates, tensor, tiles, orders, signals;
     address matrix descriptor address@sp elsewhere address*2@block_scale value value? value?;
@@ -426,10 +435,11 @@ wgmma.commit_group: wgmma, orders; -; sync.aligned;; 8.0 sm_90a
 wgmma.wait_group: wgmma, orders, signals; barrier; sync.aligned;; 8.0 sm_90a
 
 setmaxnreg: control, waits, signals; barrier; inc/dec sync.aligned u32;; 8.0 sm_90a/sm_100f/sm_101f/sm_110f/sm_120f
-brkpt trap: control, other; -; -
-brx: control, other; branch branch
-brx.idx: control, other; branch branch; uni?;; 6.0 sm_30
-call: control, other; branch value? value? value?; uni?
+brkpt: control, other; -; -
+trap: control, other, ends; -; -
+brx: control, other, branches; branch branch
+brx.idx: control, other, branches; branch branch; uni?;; 6.0 sm_30
+call: control, other, calls, stack; branch value? value? value?; uni?
 %beyond: control, other; branch value; -
 """
 """Rows: the beginnings of opcodes, a colon, and, between semicolons, the class with the effects of the instruction, its
@@ -438,7 +448,7 @@ the instruction needs. Modifiers and types that a row lacks are those of a short
 instruction needs too.
 
 Classes are those of `CLASSES`; "arithmetic" is "float" or "integer" by the type of the opcode. Effects are those of
-`EFFECTS`; an instruction without effects computes results from its operands.
+`EFFECTS`; an instruction without effects computes results from its operands. Words of `QUALITIES` may follow.
 
 Operands: ``result`` and ``address`` are what they say, ``policy`` is a cache policy, ``target`` a label; the others
 name what a value is for. ``value*2`` stands for two, ``value?`` for one that may be missing, ``value@and/or`` for one
@@ -489,6 +499,23 @@ EFFECTS = {
 }
 """Effects of instructions."""
 
+QUALITIES = {
+    "moves": "brings bits of its operands elsewhere, and computes nothing with them",
+    "strict": "its result has no value where one of its sources has none; others may use a part of the bits",
+    "widens": "takes registers that are wider than its type",
+    "branches": "says where its thread goes on",
+    "ends": "ends its thread, or the function that it is in",
+    "calls": "runs a function",
+    "stack": "uses the stack of its thread, of which only the whole program says where it ends",
+    "fences": "orders accesses to memory of its thread",
+    "arrives": "counts as an arrival at its barrier",
+    "named": "its barrier is one of those of a CTA that have numbers",
+    "of_warp": "its barrier is that of a warp",
+    "cluster": "its barrier is that of a cluster",
+    "mbarrier": "its barrier is an mbarrier",
+}
+"""Qualities of instructions: they tell apart instructions of the same class and effects."""
+
 CLASSES = (
     *("memory", "atomic", "async_copy", "matrix", "wgmma", "tcgen05", "barrier", "warp", "control", "conversion"),
     *("comparison", "move", "float", "integer"),
@@ -536,10 +563,11 @@ class Form(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Row of the table: class, effects, operands, ways to spell the modifiers, types of the operands, and needs."""
+    """Row of the table: class, effects, qualities, operands, ways to spell modifiers, types of operands, and needs."""
 
     kind: str
     effects: frozenset[str]
+    qualities: frozenset[str]
     operands: str
     ways: tuple[str, ...]
     types: tuple[str, ...]
@@ -555,6 +583,8 @@ class Traits(NamedTuple):
         The class, one of `CLASSES`.
     effects : frozenset of str
         What it does beside results; empty if the instruction is not known.
+    qualities : frozenset of str
+        Words of `QUALITIES`.
     form : Form or None
         Its operands; None if the instruction is not known.
     loads, stores : tuple of str
@@ -567,6 +597,7 @@ class Traits(NamedTuple):
 
     kind: str
     effects: frozenset[str]
+    qualities: frozenset[str]
     form: Form | None
     loads: tuple[str, ...]
     stores: tuple[str, ...]
@@ -583,9 +614,69 @@ class Traits(NamedTuple):
         return self.form is not None and self.effects <= _PRIVATE
 
     @property
+    def is_pure(self) -> bool:
+        """True if all it does is to compute results from its operands."""
+        return self.form is not None and not self.effects
+
+    @property
     def is_access(self) -> bool:
         """True if all it does is to access memory."""
         return "access" in self.effects
+
+    @property
+    def is_atomic(self) -> bool:
+        """True if its threads read and write memory in one step."""
+        return self.kind == "atomic"
+
+    @property
+    def has_result(self) -> bool:
+        """True if it writes a register by itself."""
+        return self.form is not None and "result" in self.form.words
+
+    @property
+    def reads_memory(self) -> bool:
+        """True if a thread gets what memory held, from a load or an atomic."""
+        return self.kind in ("memory", "atomic") and bool(self.loads) and self.has_result
+
+    @property
+    def gathers(self) -> bool:
+        """True if its results are made of values that other lanes of its warp give."""
+        return self.kind == "warp" and self.form is not None and "value" in self.form.words
+
+    @property
+    def moves(self) -> bool:
+        """True if it brings bits of its operands elsewhere, and computes nothing with them."""
+        return "moves" in self.qualities
+
+    @property
+    def branches(self) -> bool:
+        """True if it says where its thread goes on."""
+        return "branches" in self.qualities
+
+    @property
+    def calls(self) -> bool:
+        """True if it runs a function."""
+        return "calls" in self.qualities
+
+    @property
+    def fences(self) -> bool:
+        """True if it orders accesses to memory of its thread."""
+        return "fences" in self.qualities
+
+    @property
+    def arrives(self) -> bool:
+        """True if it counts as an arrival at its barrier."""
+        return "arrives" in self.qualities
+
+    @property
+    def barrier(self) -> str:
+        """The barrier that it is about: "named" of a CTA, "of_warp", "cluster", "mbarrier"; empty if there is none."""
+        return next(iter(self.qualities & _BARRIERS), "")
+
+    @property
+    def meets(self) -> bool:
+        """True if its barrier is one of the hardware, for threads of a warp, a CTA or a cluster."""
+        return self.barrier not in ("", "mbarrier")
 
     @property
     def exchanges(self) -> bool:
@@ -614,6 +705,7 @@ class Traits(NamedTuple):
 
 
 _PRIVATE = frozenset(("private",))
+_BARRIERS = frozenset(("named", "of_warp", "cluster", "mbarrier"))
 
 
 def _read(table: str) -> dict[str, Row]:
@@ -622,10 +714,12 @@ def _read(table: str) -> dict[str, Row]:
         names, _, told = entry.partition(": ")
         columns = [" ".join(column.split()) for column in told.split(";")]
         traits, operands, modifiers, types, needs = columns + [""] * (5 - len(columns))
-        kind, *effects = traits.split(", ")
+        kind, *others = traits.split(", ")
         ways = tuple(way.strip(" -") for way in modifiers.split("|")) if modifiers else ()
         of = tuple(one for need in filter(None, needs.split(" | ")) for one in NEEDS.get(need, need).split(" | "))
-        row = Row(kind, frozenset(effects), operands.strip("-"), ways, tuple(types.split()), of)
+        words = frozenset(others)
+        effects, qualities = words - QUALITIES.keys(), words & QUALITIES.keys()
+        row = Row(kind, effects, qualities, operands.strip("-"), ways, tuple(types.split()), of)
         found |= dict.fromkeys(names.split(), row)
     return found
 
@@ -683,7 +777,7 @@ def traits(opcode: str) -> Traits:
     spaces = [space for space in (part.partition("::")[0] for part in parts[1:]) if space in SPACES]
     if row is None:
         spaces = spaces[:1] or ["generic"]
-        return Traits(kind, frozenset(), None, (*spaces,), (*spaces,), _threads(parts))
+        return Traits(kind, frozenset(), frozenset(), None, (*spaces,), (*spaces,), _threads(parts))
     effects = row.effects
     spaces = spaces or [next((space for space in ("shared", "global", "tensor") if space in effects), "generic")]
     into, taken = spaces[0], spaces[-1] if effects & {"copies", "reduces"} else spaces[0]
@@ -698,7 +792,7 @@ def traits(opcode: str) -> Traits:
             stores = (into,)
         if kind == "tcgen05" and "tiles" in effects:  # operands in shared memory
             loads = (*loads, "shared")
-    return Traits(kind, effects, _form(row.operands, parts), loads, stores, _threads(parts))
+    return Traits(kind, effects, row.qualities, _form(row.operands, parts), loads, stores, _threads(parts))
 
 
 def _threads(parts: list[str]) -> int:

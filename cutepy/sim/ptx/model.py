@@ -356,6 +356,8 @@ class Function:
     ----------
     callees : dict of str to int
         Of an entry with the functions that it calls: the index of each one's first instruction, by each name.
+    at : int
+        Where the text has the .entry or .func of its head.
     """
 
     name: str
@@ -366,6 +368,7 @@ class Function:
     directives: dict[str, tuple[int, ...]] = field(default_factory=dict)
     results: tuple[Parameter, ...] = ()
     callees: dict[str, int] = field(default_factory=dict)
+    at: int = field(default=0, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -382,6 +385,10 @@ class Module:
         Functions that are not entries, by their names and aliases.
     declared : tuple of str
         The names of all functions that are no entries, with those that another module defines.
+    version : tuple of (int, int) or None
+        Version of the PTX ISA; None if the text names none.
+    target_at, version_end : int
+        Where the text has .target, and where its .version ends.
     """
 
     target: str
@@ -389,3 +396,6 @@ class Module:
     variables: tuple[Variable, ...]
     called: dict[str, Function] = field(default_factory=dict)
     declared: tuple[str, ...] = ()
+    version: tuple[int, int] | None = None
+    target_at: int = field(default=0, repr=False, compare=False)
+    version_end: int = field(default=0, repr=False, compare=False)

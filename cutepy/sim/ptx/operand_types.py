@@ -15,14 +15,12 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from cutepy.sim.ptx.instruction_set import ROWS, beginning
+from cutepy.sim.ptx.instruction_set import ROWS, beginning, traits
 from cutepy.sim.ptx.model import Immediate, Negated, Operand, Pair, Register, Sink, Special, Symbol, Vector, type_bits
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
-WIDENED = frozenset(("ld", "ldu", "st", "cvt"))
-"""Instructions that take registers wider than their type."""
-_NOT_WIDENED = re.compile(r"^st\.async|^cvt\..*(bf16|tf32|e[2345]m[123]|ue8m0)")
-"""Stores and conversions that take registers of their own widths only, as ptxas has it."""
+_NOT_WIDENED = re.compile(r"^cvt\..*(bf16|tf32|e[2345]m[123]|ue8m0)")
+"""Conversions that take registers of their own widths only, as ptxas has it."""
 _PAIRED = frozenset(("setp", "shfl", "elect", "lop3", "match"))
 _UNREGISTERED = re.compile("bf16(x2)?|tf32|f32x2|e[2345]m[123](x[24])?|ue8m0x2")
 _TYPE = re.compile(r"[bus](8|16|32|64|128)|b?f16(x2)?|[us]16x2|tf32|f32(x2)?|f64|e[2345]m[123](x[24])?|ue8m0x2|pred")
@@ -88,7 +86,7 @@ def check_operand_types(opcode: str, operands: tuple[Operand, ...]) -> None:
     if first in ("mma", "wmma", "wgmma"):
         _check_products(opcode, first, operands)
     kinds = operand_types(opcode)
-    is_wide = first in WIDENED and _NOT_WIDENED.search(opcode) is None
+    is_wide = "widens" in traits(opcode).qualities and _NOT_WIDENED.search(opcode) is None
     for kind, operand in zip(kinds, operands, strict=False):
         if kind in ("", "tensor"):
             continue

@@ -113,7 +113,17 @@ def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", 
     files = {int(number, 0): _unescaped(name) for number, name in _FILE.findall(text)}
     outside = Outside(text, reading, read_body)
     called |= {name: called[other] for name, other in outside.aliases.items() if other in called}
-    return Module(outside.target, functions, tuple(outside.variables), called, tuple(outside.called))
+    header = outside.header
+    return Module(
+        outside.target,
+        functions,
+        tuple(outside.variables),
+        called,
+        tuple(outside.called),
+        header.version,
+        header.at,
+        header.version_end,
+    )
 
 
 def without_comments(text: str) -> str:

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from cutepy.sim.ptx.model import Function, Operand
 
-_COMPUTES = frozenset("add addc sub subc mul mul24 mad mad24 madc fma div rem neg abs cvt setp min max".split())
-"""Opcodes whose result is undefined if a source is; others may use a part of the bits."""
-
 
 class _Effect(NamedTuple):
     """Transfer of definedness by an instruction: the registers that it writes, each with its sources, and how."""
@@ -63,7 +60,7 @@ def given_registers(function: Function) -> Iterator[Register]:
     for i in function.instructions:
         for operand in i.operands:
             yield from _frames_in(operand)
-        if i.parts[0] in ("call", "stacksave", "stackrestore", "alloca"):  # the stack's end, behind a frame's
+        if "stack" in i.traits.qualities:  # the stack's end, behind a frame's
             yield from (r for operand in i.operands for r in registers_in(operand) if r.name == "%stack")
 
 
@@ -79,18 +76,18 @@ def _frames_in(operand: Operand) -> Iterator[Register]:
 
 def _effect(i: Instruction) -> _Effect:
     to = tuple(r.index for r in written(i))
-    kind = i.parts[0]
+    kind, is_strict = i.parts[0], "strict" in i.traits.qualities
     if always_accumulates(i):
         return _Effect(i, to, tuple((r,) for r in to), False)
-    if kind in ("mma", "wmma") and "mma" in i.parts[:2] and len(i.operands) > 3:
+    if i.traits.kind == "matrix" and "tiles" in i.traits.effects and len(i.operands) > 3:
         sums = tuple((r.index,) for r in registers_in(i.operands[3]))
         if len(sums) == len(to):
             return _Effect(i, to, sums, True)
-    if kind in _COMPUTES or kind in ("mov", "selp"):
+    if is_strict or kind in ("mov", "selp"):
         values = [x for x in i.operands[1:] if not isinstance(x, Address)]
         registers = tuple(r.index for x in values for r in registers_in(x))
-        is_known = kind not in _COMPUTES and any(not _is_of_registers(x) for x in values)
-        return _Effect(i, to, ((() if is_known else registers),) * len(to), kind in _COMPUTES)
+        is_known = not is_strict and any(not _is_of_registers(x) for x in values)
+        return _Effect(i, to, ((() if is_known else registers),) * len(to), is_strict)
     if kind == "shfl":
         source = tuple(r.index for r in registers_in(i.operands[1]))
         return _Effect(i, to, tuple(source if r.type != "pred" else () for r in written(i)), False)

@@ -5,8 +5,9 @@ Before it, wgmma.fence must come after the last access to these registers by any
 one shape that accumulate in the same registers need neither between them, nor those that read the same A.
 
 A move gives another name to a value, or makes a constant: compilers write those where they like, after wgmma.fence too,
-and assemblers put them where they belong, but not out of the way of an MMA in flight: see `replaced`. A register that
-only ever is a constant has no place of its own: one zero may begin sums, and be half of a descriptor between MMAs.
+and assemblers put them where they belong, but not out of the way of an MMA in flight: see `accumulator_aliases`. A
+register that only ever is a constant has no place of its own: one zero may begin sums, and be half of a descriptor
+between MMAs.
 
 References
 ----------
@@ -21,7 +22,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.model import Immediate, Instruction, Register, Vector
-from cutepy.sim.sanitize.replaced import Names, Replaced, absorb, is_rename, makes_constant
+from cutepy.sim.sanitize.accumulator_aliases import AccumulatorAlias, Names, absorb, is_rename, makes_constant
 from cutepy.sim.translate.effects import accumulators, is_wgmma, read, written
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class _State:
         Register -> what accessed it after the last fence, and is no MMA; None as the kernel begins.
     used : dict of int to dict of str to Instruction
         Register -> what it was to MMAs after the last fence, or in flight: "A", or sums of some shape; and which MMA.
-    replaced : dict of int to Replaced
+    replaced : dict of int to AccumulatorAlias
         Register -> what was put there in the place of a sum in flight, and nobody has read yet.
     """
 
@@ -70,7 +71,7 @@ class _State:
     read: dict[int, int] = field(default_factory=dict)
     touched: dict[int, Instruction | None] = field(default_factory=dict)
     used: dict[int, dict[str, Instruction]] = field(default_factory=dict)
-    replaced: dict[int, Replaced] = field(default_factory=dict)
+    replaced: dict[int, AccumulatorAlias] = field(default_factory=dict)
 
     def copy(self) -> _State:
         return _State(dict(self.flying), dict(self.read), dict(self.touched), dict(self.used), dict(self.replaced))
@@ -154,7 +155,7 @@ def _fragments(i: Instruction) -> tuple[Register, ...]:
 
 
 def _step(state: _State, i: Instruction, users: Mapping[int, Instruction], names: Names) -> Iterator[RegisterHazard]:
-    if i.parts[0] == "wgmma":
+    if i.traits.kind == "wgmma":
         if is_wgmma(i):
             yield from _mma(state, i, names)
         elif i.parts[1] == "fence":
@@ -213,7 +214,7 @@ def _replace(state: _State, register: int, i: Instruction, users: Mapping[int, I
             state.replaced.pop(register, None)
         return
     is_lost = register in names.sums and register in state.flying
-    state.replaced[register] = Replaced(users[place], i, is_lost)
+    state.replaced[register] = AccumulatorAlias(users[place], i, is_lost)
     if i.predicate is None and not is_lost:
         state.flying.pop(register, None)
 

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.certificate.violations import Violation
-    from cutepy.sim.sanitize.hazards import Hazard, NearMiss, Where
+    from cutepy.sim.sanitize.hazards import Hazard, NearMiss
     from cutepy.sim.sanitize.memory.global_access_record import GlobalConflict
     from cutepy.sim.sanitize.order.ends import End
     from cutepy.sim.sanitize.reports.collection import Hazards
@@ -116,7 +116,13 @@ class Sanitizer(Observer):
         self.observers: tuple[Observer, ...] = (self._surroundings, self)
         self._findings = Findings(self._surroundings, allow)
         self._known, self._launches, self._messages, self._flags = known, Launches(), Messages(), Flags()
-        self._of_global = GlobalFindings(self._tell_one, self._launches, self._flags, known, self._near_in_global)
+        self._of_global = GlobalFindings(
+            lambda *told, **with_more: self._findings.tell(*told, **with_more),  # `restart` begins with new ones
+            self._launches,
+            self._flags,
+            known,
+            self._near_in_global,
+        )
         self._examiner = Examiner(self._violated)
         self._polled: Access | None = None  # the last event, if it is a strong read, of which there was nothing to tell
         self._has_told = False
@@ -233,7 +239,7 @@ class Sanitizer(Observer):
         self._tell(ends(wave, np.arange(residents.count)))
         if wave.peers.rests_on_order:
             self._examiner.assume(_COMMITS_IN_ORDER)
-        self._tell(uneven(wave, np.ones((residents.count, wave.clocks.threads), bool)))
+        self._tell(uneven(wave))
 
     def _tell(self, found: Iterable[End]) -> None:
         for end in found:
@@ -245,7 +251,7 @@ class Sanitizer(Observer):
         before, i = end.before, None if end.before is None else end.before.instruction
         if end.kind != "in-flight-at-exit" or before is None or before.cta is None or i is None or self._wave is None:
             return ()
-        kind = MMAS if i.parts[0] == "wgmma" else BULK if "bulk" in i.parts else COPIES
+        kind = MMAS if i.traits.kind == "wgmma" else BULK if "bulk" in i.parts else COPIES
         slot = self._wave.residents.slot_of(before.cta)
         return () if slot is None else beside_the_end(self._wave, kind, slot, before)
 
@@ -277,7 +283,7 @@ class Sanitizer(Observer):
             self._tell(ends(self._wave, ended_ctas))
         verdict = self._examiner.verdict(self._findings.of_launch)
         if self._wave is not None:
-            self._tell(uneven(self._wave, ended))
+            self._tell(uneven(self._wave))
         return [verdict]
 
     # Accesses.
@@ -288,7 +294,7 @@ class Sanitizer(Observer):
         self._tell_lacking(access.instruction, self._undefined.access(access))
         if access.space == "local":
             return
-        if access.instruction.parts[0] == "wgmma":
+        if access.instruction.traits.kind == "wgmma":
             return
         wave = self._of(access.ctas.residents)
         self._examiner.access(wave.clocks, access)
@@ -480,7 +486,7 @@ class Sanitizer(Observer):
             return
         wave.steps.note(event)
         wave.passes(event)
-        is_tensor, name = event.instruction.parts[0] == "tcgen05", event.instruction.parts[1:2]
+        is_tensor, name = event.instruction.traits.kind == "tcgen05", event.instruction.parts[1:2]
         if is_tensor and name != ("fence::after_thread_sync",):
             self._of_tensor_core(event)
         synchronise(wave, event, self._findings.tell)
@@ -571,17 +577,6 @@ class Sanitizer(Observer):
             if near:
                 diagnosis = Diagnosis("groups-share-a-barrier", mixed=diagnosis)
             self._findings.tell(kind, where, before, after, diagnosis, follows=has_guessed, near_misses=near)
-
-    def _tell_one(
-        self,
-        kind: str,
-        where: Where,
-        before: Side | None,
-        after: Side,
-        diagnosis: Diagnosis | None = None,
-        near_misses: Sequence[NearMiss] = (),
-    ) -> None:
-        self._findings.tell(kind, where, before, after, diagnosis, near_misses=near_misses)
 
     def _near_in_global(self, found: GlobalConflict) -> tuple[NearMiss, ...]:
         """Return the near misses of a conflict in global memory: those of the first one of two instructions."""

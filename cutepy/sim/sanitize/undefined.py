@@ -34,7 +34,7 @@ from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Symb
 from cutepy.sim.sanitize.givers import given_registers, givers, scale_d
 from cutepy.sim.sanitize.memory.discarded import stores_of
 from cutepy.sim.sanitize.order.uses import once, uses_of, whole_flow
-from cutepy.sim.sanitize.undefined_bits import EXCHANGES, GATHERS, PASSES_ON, Operands, from_lanes, full
+from cutepy.sim.sanitize.undefined_bits import Operands, exchanges, from_lanes, full, passes_on
 from cutepy.sim.sanitize.undefined_memory import BESIDE_VALUES, Element, UndefinedMemory
 from cutepy.sim.sanitize.unwritten_accumulators import NOT_BEGUN, begun_by_mmas
 from cutepy.sim.translate.control_flow import EXIT
@@ -49,18 +49,12 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.observer import Step
     from cutepy.sim.ptx.model import Function, Operand
 
-_MATTERS = frozenset("mma wmma mbarrier bar barrier atom alloca".split())
-"""Opcodes with results for which each source must have a value."""
-_BRANCHES = frozenset("bra ret exit".split())
 _STORES, _LOADS = ("st", "stmatrix"), ("ld", "ldmatrix")
 """Opcodes that put registers into memory, and that bring them back."""
 _KEPT_IN = frozenset("shared local frame generic".split())
 """State spaces of memory that keeps which bits have no value."""
 _OF_THREADS = frozenset(("local", "frame"))
 """State spaces of memory that has no value where a thread begins."""
-_CALLS = ("call", "ret")
-_MOVES = frozenset("mov selp slct and or xor not lop3 prmt bfi bfe shf shl shr cvta shfl movmatrix".split())
-"""Opcodes that bring bits somewhere else; others compute with them."""
 _NOTHING = np.zeros((), np.int64)
 _THREAD_BITS = 16
 """An origin is a number and the thread that lacks a value: shuffles and votes bring what other threads lack.
@@ -186,7 +180,7 @@ class _Reach:
                 self.stops.add(i.index)
                 if _stores_registers(i) and any(r.index == value for r in _values(i)):
                     self.keep(_KEPT_IN.intersection(state_spaces(i).stores))
-                elif i.parts[0] in PASSES_ON:
+                elif passes_on(i):
                     waiting += self._new(i)
 
     def begin(self, i: Instruction) -> None:
@@ -240,13 +234,13 @@ class Undefined:
 
     def stops_at(self, i: Instruction) -> bool:
         """Tell whether an instruction may read or overwrite what lacks a value, or begin it."""
-        if self._of.recurses and self._of.registers and i.parts[0] in _CALLS:
+        if self._of.recurses and self._of.registers and _calls_or_returns(i):
             return True
         return i.index in self._of.stops or bool(self._begins_at(i))
 
     def _begins_at(self, i: Instruction) -> frozenset[int]:
         """Return the registers that lack a value in a function that is called."""
-        if i.parts[0] != "call":
+        if not i.traits.calls:
             return frozenset()
         assert self._function is not None
         return frozenset[int]().union(*(self._of.begins[start] for start in _called(self._function, i)))
@@ -266,11 +260,11 @@ class Undefined:
         assert self._function is not None
         begins = self._begins_at(i)
         is_known = not self._bits and step.ctas.residents is self._residents
-        if is_known and not begins and not (self._of.recurses and i.parts[0] in _CALLS):
+        if is_known and not begins and not (self._of.recurses and _calls_or_returns(i)):
             return None  # nothing lacks a value here
         at = self._begin(step)
         wrong: Lacking | None = None
-        if i.predicate is not None and i.parts[0] in _BRANCHES and i.index not in _idle_branches(self._function):
+        if i.predicate is not None and i.traits.branches and i.index not in _idle_branches(self._function):
             wrong = self._tell(i.predicate[0], step, at, np.True_)
         for register in _mattering(i):
             wrong = wrong or self._tell(register, step, at, step.executing())
@@ -399,7 +393,7 @@ class Undefined:
         """Keep what the registers of a caller lack where a function is called, and take it up where that returns."""
         assert self._function is not None
         i, lanes = step.instruction, step.executing()
-        if i.parts[0] == "call" and _called(self._function, i):
+        if i.traits.calls and _called(self._function, i):
             depths = self._depth[at]
             for depth in np.unique(depths[lanes]).tolist():
                 here = lanes & (depths == depth)
@@ -482,7 +476,7 @@ class Undefined:
         executed = step.executing()
         none = np.zeros(executed.shape, np.uint64)
         lacking = [none] * len(written(i))
-        if sources and i.parts[0] in PASSES_ON:
+        if sources and passes_on(i):
             lacking = Operands(step, lambda r: self._mask(r, at)).of_results(i)
         guarded = none != 0 if i.predicate is None else self._mask(i.predicate[0], at) != 0
         origin = np.zeros(executed.shape, np.int64)
@@ -492,9 +486,9 @@ class Undefined:
             if register.index in own:
                 its, lacks = self._origins[register.index][at], self._bits[register.index][at] != 0
                 origin = np.where(lacks & ((origin == 0) | (its < origin)), its, origin)
-        if i.parts[0] not in _MOVES and not _widens(i):
+        if not (i.traits.moves or _widens(i)):
             origin &= ~BESIDE_VALUES
-        if i.parts[0] in EXCHANGES and origin.any():
+        if exchanges(i) and origin.any():
             origin = from_lanes(step, origin)
         for register, bits in zip(written(i), lacking, strict=True):
             if register.index not in self._of.registers:
@@ -534,7 +528,7 @@ class Undefined:
         first = int(chosen) - 1
         if first >= len(self._function.registers):
             load = self._function.instructions[first - len(self._function.registers)]
-            if load.parts[0] == "tcgen05":
+            if load.traits.kind == "tcgen05":
                 return Diagnosis("tensor-memory-not-written", load=_cited(load), made=made)
             if kind == PADDING:
                 return Diagnosis("local-memory-beside-values", load=_cited(load), made=made)
@@ -561,7 +555,7 @@ def is_copied(function: Function, load: Instruction) -> bool:
     """Tell whether what is loaded goes to global memory as it is, and nowhere else."""
     if load.parts[0] != "ld":
         return False
-    stores = stores_of(function, load, _MOVES - EXCHANGES).values()
+    stores = stores_of(function, load, lambda i: i.traits.moves and not i.traits.exchanges).values()
     return bool(stores) and all(state_spaces(i).stores[0] in ("global", "generic") for i in stores)
 
 
@@ -589,7 +583,7 @@ def _accumulates(step: Step) -> Array:
 
 def _called(function: Function, i: Instruction) -> set[int]:
     """Return where the functions begin that an instruction may call; by an address it may call any."""
-    if i.parts[0] != "call":
+    if not i.traits.calls:
         return set()
     target = i.operands[0]
     if isinstance(target, Symbol):
@@ -633,6 +627,16 @@ def _stored_bits(i: Instruction) -> int:
     return int(size) if size.isdigit() and i.parts[0] == "st" else 64
 
 
+def _needs_values(i: Instruction) -> bool:
+    """Tell whether each source of an instruction with results must have a value."""
+    of_matrices = i.traits.kind == "matrix" and not i.traits.moves
+    return of_matrices or i.traits.kind in ("barrier", "atomic") or "private" in i.traits.effects
+
+
+def _calls_or_returns(i: Instruction) -> bool:
+    return i.traits.calls or i.parts[0] == "ret"
+
+
 def _mattering(i: Instruction) -> Iterator[Register]:
     """Yield registers of which each bit must have a value."""
     for operand in i.operands:
@@ -640,9 +644,9 @@ def _mattering(i: Instruction) -> Iterator[Register]:
             yield from registers_in(operand)
     if "L2::cache_hint" in i.parts:
         yield from registers_in(i.operands[-1])
-    if i.parts[0] in GATHERS and not isinstance(i.operands[-1], Immediate):
+    if i.traits.gathers and not isinstance(i.operands[-1], Immediate):
         yield from registers_in(i.operands[-1])  # the lanes that wait for each other
-    if _stores_registers(i) or i.parts[:2] == ("tcgen05", "st") or (has_destination(i) and i.parts[0] not in _MATTERS):
+    if _stores_registers(i) or i.parts[:2] == ("tcgen05", "st") or (has_destination(i) and not _needs_values(i)):
         return
     for operand in i.operands[1 if is_wgmma(i) else results(i) :]:
         if not isinstance(operand, Address | Immediate):

@@ -22,9 +22,8 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.mechanisms.warp import source_lane
-from cutepy.sim.ptx.instruction_set import ROWS
 from cutepy.sim.ptx.model import Immediate, Negated, Pair, Register
-from cutepy.sim.semantics import MEANINGS, meaning_of
+from cutepy.sim.semantics import meaning_of
 from cutepy.sim.semantics.builder import Builder, evaluate
 from cutepy.sim.semantics.types import constant_bits, width
 from cutepy.sim.translate.effects import written
@@ -36,13 +35,6 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.observer import Step
     from cutepy.sim.ptx.model import Instruction, Operand
 
-GATHERS = frozenset(name for name, row in ROWS.items() if row.kind == "warp" and "value" in row.operands)
-"""Opcodes whose results are made of what other lanes have."""
-EXCHANGES = GATHERS | {"movmatrix"}
-"""Opcodes that bring what other lanes have."""
-PASSES_ON = EXCHANGES | {name.partition(".")[0] for name in MEANINGS}
-PASSES_ON |= frozenset("mapa getctarank isspacep createpolicy".split())
-"""Opcodes whose results have no value where their sources have none; all others give values."""
 _ONE, _NONE = np.uint64(1), np.uint64(0)
 _RELATIONS = {
     "lt": np.less,
@@ -54,6 +46,16 @@ _RELATIONS = {
 }
 _TABLES = {"and": 0b1000, "or": 0b1110, "xor": 0b0110}
 """Truth tables of two inputs: bit `2a + b` is the result for bits a and b."""
+
+
+def exchanges(i: Instruction) -> bool:
+    """Tell whether an instruction brings values that other lanes have."""
+    return i.traits.gathers or (i.traits.exchanges and i.traits.moves)
+
+
+def passes_on(i: Instruction) -> bool:
+    """Tell whether results of an instruction have no value where its sources have none; all others give values."""
+    return i.traits.is_pure or exchanges(i)
 
 
 def full(bits: int) -> np.uint64:
@@ -317,7 +319,7 @@ class Operands:
             masks = self._shuffled(i, sources, bits)
         elif i.parts[0] == "movmatrix":
             masks = (self._transposed(sources[0]),) * 2
-        elif i.parts[0] in GATHERS:
+        elif i.traits.gathers:
             masks = (self._gathered(i, sources, bits),) * 2
         else:
             masks = (_all_or_none(np.bitwise_or.reduce([self.mask(x) for x in sources]), 64),) * 2

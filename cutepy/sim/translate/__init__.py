@@ -125,7 +125,7 @@ def load_module(text: str, file: str = "") -> Module:
 
 def _wrong_operands(i: Instruction) -> str:
     """Return what is wrong with the types of an instruction's operands, as its translation finds them."""
-    if i.parts[0] in _LINKED:
+    if "stack" in i.traits.qualities:  # translated once its callees are known
         return ""
     registers = {r.index: canonical_bits(r) for r in (*read(i), *written(i))}
     e = Emitter(registers, {}, {}, _NOTHING)
@@ -139,8 +139,6 @@ def _wrong_operands(i: Instruction) -> str:
     return ""
 
 
-_LINKED = frozenset("call alloca stacksave stackrestore ret".split())
-"""Instructions that are translated once their callees are known."""
 _NOTHING: Any = None
 _CHECKS = Checks(_wrong_operands)
 
@@ -382,7 +380,7 @@ def _block_source(
     e = Emitter(kinds, constants, sets_with, whole)
     # The branch around a guarded instruction is no instruction of its own: the stop is after it.
     first = block.instructions[0] if block.instructions else block.branch
-    if first is not None and (block.instructions or first.parts[0] in ("bra", "ret", "exit")):
+    if first is not None and (block.instructions or first.traits.branches):
         stops, pauses = marked
         if first.index in pauses:
             e.emit(f"if m.pause(g, I[{first.index}]): return -4")

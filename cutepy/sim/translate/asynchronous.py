@@ -11,13 +11,26 @@ from __future__ import annotations
 
 from cutepy.sim.ptx.bodies import BEYOND
 from cutepy.sim.ptx.instruction_set import reduction_of
-from cutepy.sim.ptx.model import Address, Immediate, Instruction, Operand, Register, Sink, registers_in
+from cutepy.sim.ptx.model import Address, Immediate, Instruction, Operand, Register, Sink
 from cutepy.sim.semantics.types import kind_of
 from cutepy.sim.translate.effects import accumulators
-from cutepy.sim.translate.emitter import Emitter, instruction
+from cutepy.sim.translate.emitter import PARK, Emitter, instruction, mechanism
 from cutepy.sim.translate.movement import gather
 
-PARK = "return -2"
+mechanism("barrier.cluster.arrive", "cluster.arrive")
+mechanism("barrier.cluster.wait", "cluster.wait", parks=True)
+# Observers see fences and griddepcontrol: launches run one after the other, and there is nothing to wait for.
+mechanism("fence membar griddepcontrol", "fence")
+mechanism("fence.proxy.tensormap::generic.acquire", "tensormaps.acquire", "address -")
+mechanism("mbarrier.init", "mbarriers.init", "address u4")
+mechanism("mbarrier.inval", "mbarriers.invalidate", "address")
+mechanism("mbarrier.expect_tx", "mbarriers.expect_tx", "address u4")
+mechanism("mbarrier.complete_tx", "mbarriers.complete_tx", "address u4")
+mechanism("cp.async.bulk.commit_group", "bulk.commit")
+mechanism("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic", "tensormaps.copy", "address address -")
+mechanism("wgmma.fence.sync.aligned", "wgmma.fence")
+mechanism("wgmma.commit_group.sync.aligned", "wgmma.commit")
+mechanism("trap brkpt", "trap")
 
 
 @instruction("bar", "barrier")
@@ -50,47 +63,7 @@ def _bar_red(e: Emitter, i: Instruction, d: Operand, predicate: Operand, operand
     e.write(d, result, kind_of(kind))
 
 
-@instruction("barrier.cluster")
-def _cluster_barrier(e: Emitter, i: Instruction) -> None:
-    if i.parts[2] == "arrive":
-        e.emit(f"m.cluster.arrive(g, {e.site})")
-    else:
-        e.emit(f"if not m.cluster.wait(g, {e.site}): {PARK}")
-
-
-@instruction("fence", "membar")
-def _fence(e: Emitter, i: Instruction) -> None:
-    if "tensormap::generic" in i.parts and i.operands:
-        e.emit(f"m.tensormaps.acquire(g, {e.site}, {e.address(i.operands[0])})")
-    else:
-        e.emit(f"m.fence(g, {e.site})")
-
-
-@instruction("griddepcontrol")
-def _griddepcontrol(e: Emitter, i: Instruction) -> None:
-    """Let observers see it; launches run one after the other, so there is nothing to wait for."""
-    e.emit(f"m.fence(g, {e.site})")
-
-
-@instruction("mbarrier")
-def _mbarrier(e: Emitter, i: Instruction) -> None:
-    operation = i.parts[1]
-    if operation in ("try_wait", "test_wait"):
-        _mbarrier_wait(e, i)
-    elif operation in ("arrive", "arrive_drop"):
-        _mbarrier_arrive(e, i)
-    elif operation == "init":
-        address, count = i.operands
-        e.emit(f"m.mbarriers.init(g, {e.site}, {e.address(address)}, {e.read(count, 'u4')})")
-    elif operation == "inval":
-        e.emit(f"m.mbarriers.invalidate(g, {e.site}, {e.address(i.operands[0])})")
-    elif operation in ("expect_tx", "complete_tx"):
-        address, count = i.operands
-        e.emit(f"m.mbarriers.{operation}(g, {e.site}, {e.address(address)}, {e.read(count, 'u4')})")
-    else:
-        e.write(i.operands[0], f"m.mbarriers.pending_count({e.read(i.operands[1], 'u8')})", "u4")
-
-
+@instruction("mbarrier.try_wait", "mbarrier.test_wait")
 def _mbarrier_wait(e: Emitter, i: Instruction) -> None:
     d, address, state = i.operands[:3]
     parity = "parity" in i.parts
@@ -102,6 +75,7 @@ def _mbarrier_wait(e: Emitter, i: Instruction) -> None:
     e.write(d, done, "pred")
 
 
+@instruction("mbarrier.arrive", "mbarrier.arrive_drop")
 def _mbarrier_arrive(e: Emitter, i: Instruction) -> None:
     operands = list(i.operands)
     d: Operand = Sink() if isinstance(operands[0], Address) else operands.pop(0)
@@ -114,6 +88,11 @@ def _mbarrier_arrive(e: Emitter, i: Instruction) -> None:
         e.emit(call)
     else:
         e.write(d, call, "u8")
+
+
+@instruction("mbarrier.pending_count")
+def _mbarrier_pending(e: Emitter, i: Instruction) -> None:
+    e.write(i.operands[0], f"m.mbarriers.pending_count({e.read(i.operands[1], 'u8')})", "u4")
 
 
 @instruction("cp.async.bulk")
@@ -199,11 +178,6 @@ def _bulk_prefetch(e: Emitter, i: Instruction) -> None:
         e.emit(f"m.tensormaps.use(g, {e.site}, {descriptor})")
 
 
-@instruction("cp.async.bulk.commit_group")
-def _bulk_commit(e: Emitter, i: Instruction) -> None:
-    e.emit(f"m.bulk.commit(g, {e.site})")
-
-
 @instruction("cp.async.bulk.wait_group")
 def _bulk_wait(e: Emitter, i: Instruction) -> None:
     count = i.operands[0]
@@ -223,22 +197,6 @@ def _tensormap_replace(e: Emitter, i: Instruction) -> None:
     e.emit(f"m.tensormaps.replace(g, {e.site}, {e.address(address)}, {field!r}, {ordinal}, {e.read(values[-1], kind)})")
 
 
-@instruction("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic")
-def _tensormap_copy(e: Emitter, i: Instruction) -> None:
-    to, source, _ = i.operands
-    e.emit(f"m.tensormaps.copy(g, {e.site}, {e.address(to)}, {e.address(source)})")
-
-
-@instruction("wgmma.fence.sync.aligned")
-def _wgmma_fence(e: Emitter, i: Instruction) -> None:
-    e.emit(f"m.wgmma.fence(g, {e.site})")
-
-
-@instruction("wgmma.commit_group.sync.aligned")
-def _wgmma_commit(e: Emitter, i: Instruction) -> None:
-    e.emit(f"m.wgmma.commit(g, {e.site})")
-
-
 @instruction("wgmma.wait_group.sync.aligned")
 def _wgmma_wait(e: Emitter, i: Instruction) -> None:
     count = i.operands[0]
@@ -254,8 +212,7 @@ def _wgmma(e: Emitter, i: Instruction) -> None:
     sparse = "sp" in i.parts
     scale_d = more[2 if sparse else 0]
     targets = [r.index for r in accumulators(i)]
-    sources = [e.read(item, "u4") for item in e.items(a)] if not isinstance(a, Register) else []
-    first = f"({', '.join(sources)},)" if sources else e.read(a, "u8")
+    first = e.read(a, "u8") if isinstance(a, Register) else e.read_all(a, "u4")
     second = e.read(b, "u8")
     scale = e.read(scale_d, "pred")
     metadata = f", {e.read(more[0], 'u4')}" if sparse else ""
@@ -283,13 +240,3 @@ def _beyond(e: Emitter, i: Instruction) -> None:
     index, count = i.operands
     assert isinstance(count, Immediate)
     e.emit(f"m.beyond(g, {e.site}, {e.read(index, 'u4')}, {count.value})")
-
-
-@instruction("trap", "brkpt")
-def _trap(e: Emitter, i: Instruction) -> None:
-    e.emit(f"m.trap(g, {e.site})")
-
-
-def reads(operand: Operand) -> list[Register]:
-    """List the registers of an operand."""
-    return list(registers_in(operand))

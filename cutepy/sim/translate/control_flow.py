@@ -139,9 +139,9 @@ def _blocks(
     for i in instructions:
         if waits(i):
             leaders.add(i.index)
-        if i.parts[0] in ("bra", "ret", "exit", "call"):
+        if i.traits.branches or i.traits.calls:
             leaders.add(i.index + 1)
-        if i.parts[0] in ("bra", "ret", "exit"):
+        if i.traits.branches:
             continue
         if i.predicate is not None and has_effects(i):
             guarded.add(i.index)

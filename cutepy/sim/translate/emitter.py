@@ -45,8 +45,6 @@ _THREAD_SPECIALS = frozenset(
     "tid.x tid.y tid.z laneid warpid lanemask_eq lanemask_lt lanemask_le lanemask_gt lanemask_ge".split()
 )
 
-_EXTENDS = frozenset(("ld", "ldu", "cvt"))
-"""Opcodes whose destinations may be wider than their types (PTX ISA, "Operand Size Exceeding Type Size")."""
 Kinds: TypeAlias = "list[str] | dict[int, str]"
 
 
@@ -190,6 +188,26 @@ class Emitter:
             return low if kind[0] == "u" else f"{low}.view({kind})"
         return self.read(operand, kind)
 
+    def read_all(self, operand: Operand, kind: str, *, wide: bool = False) -> str:
+        """Read the members of an operand, as a tuple; of wider ones the low bits, if that is asked for."""
+        read = self.read_wide if wide else self.read
+        return f"({', '.join(read(item, kind) for item in self.items(operand))},)"
+
+    def write_all(self, operand: Operand, expression: str, kind: str) -> str:
+        """Write the members of an operand, of which an expression has the values; returns the name of these."""
+        values = self.temporary(expression)
+        for n, item in enumerate(self.items(operand)):
+            if not isinstance(item, Sink):
+                self.write(item, f"{values}[{n}]", kind)
+        return values
+
+    def argument(self, operand: Operand, how: str) -> str:
+        """Return an operand as `mechanism` passes it."""
+        if how == "value":
+            assert isinstance(operand, Immediate)
+            return str(operand.value)
+        return self.address(operand) if how == "address" else self.read(operand, how)
+
     def _read_register(self, register: Register, kind: str) -> str:
         index = register.index
         if index not in self._local:
@@ -297,7 +315,7 @@ class Emitter:
         if int(kind[1:]) > int(canonical[1:]):
             raise self.mistaken(f"{register.name} of type {register.type} is too narrow for {said_of(kind)}")
         assert self.instruction is not None
-        if self.instruction.parts[0] not in _EXTENDS:
+        if "widens" not in self.instruction.traits.qualities:
             raise self.mistaken(f"{register.name} of type {register.type} is too wide for {said_of(kind)}")
         if kind[0] == "f":  # its bits are extended
             expression, kind = f"({expression}).view(u{kind[1:]})", f"u{kind[1:]}"
@@ -367,6 +385,36 @@ def instruction(*names: str, refuses: str = "") -> Callable[[Translator], Transl
         return translator
 
     return register
+
+
+PARK = "return -2"
+"""Ends a block whose threads wait: it runs again."""
+
+
+def mechanism(names: str, method: str, operands: str = "", *, parks: bool = False) -> None:
+    """Register the translation of instructions that a method of a mechanism executes, given their operands.
+
+    Parameters
+    ----------
+    names : str
+        Opcodes, or their beginnings.
+    method : str
+        Of the machine: called with the group, the instruction and the operands.
+    operands : str
+        Of each operand "address", "value" for the number of an immediate, "-" for one that is not passed, or the kind
+        that it is read as, such as "u4".
+    parks : bool
+        Whether the method tells if the threads may go on. Otherwise they run the block again.
+    """
+    taken = operands.split()
+
+    def translate(e: Emitter, i: Instruction) -> None:
+        given = zip(i.operands, taken, strict=True)
+        arguments = [e.argument(operand, how) for operand, how in given if how != "-"]
+        call = f"m.{method}({', '.join(('g', e.site, *arguments))})"
+        e.emit(f"if not {call}: {PARK}" if parks else call)
+
+    instruction(*names.split())(translate)
 
 
 def provided() -> frozenset[str]:

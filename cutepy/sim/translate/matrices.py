@@ -23,10 +23,6 @@ def _shape(i: Instruction) -> tuple[int, int, int]:
     return int(m), int(n), int(k)
 
 
-def _words(e: Emitter, operand: Operand, kind: str) -> str:
-    return f"({', '.join(e.read(item, kind) for item in e.items(operand))},)"
-
-
 def _product(e: Emitter, i: Instruction, selector: int | None = None) -> Product:
     parts = i.parts
     types = [p for p in parts if p in BITS]
@@ -52,7 +48,7 @@ _SCALES = {"mxf8f6f4": 1, "mxf4": 2}
 def _multiply(e: Emitter, i: Instruction, p: Product, metadata: str = "") -> None:
     kind = "f8" if p.a == "f64" else "u4"
     d, *operands = i.operands[:4]
-    arguments = ", ".join(_words(e, operand, kind) for operand in operands)
+    arguments = ", ".join(e.read_all(operand, kind) for operand in operands)
     scales = [_scales(e, *pair) for pair in (i.operands[-4:-2], i.operands[-2:])] if p.scales else []
     more = f"{metadata or '()'}, ({', '.join(scales)})" if scales else metadata
     name = e.constant(p, f"PRODUCT_{i.index}")
@@ -91,11 +87,8 @@ def _wmma_load(e: Emitter, i: Instruction) -> None:
     fragment = _fragment(i)
     kind = "f8" if fragment.kind == "f64" else "u4"
     name = e.constant(fragment, f"FRAGMENT_{i.index}")
-    result = e.temporary(
-        f"m.wmma.load(g, {e.site}, {name}, {space_of(i)!r}, {e.address(address)}, {_stride(e, stride)})"
-    )
-    for position, item in enumerate(e.items(destination)):
-        e.write(item, f"{result}[{position}]", kind)
+    call = f"m.wmma.load(g, {e.site}, {name}, {space_of(i)!r}, {e.address(address)}, {_stride(e, stride)})"
+    e.write_all(destination, call, kind)
 
 
 @instruction("wmma.store")
@@ -103,7 +96,7 @@ def _wmma_store(e: Emitter, i: Instruction) -> None:
     address, source, *stride = i.operands
     fragment = _fragment(i)
     name = e.constant(fragment, f"FRAGMENT_{i.index}")
-    values = _words(e, source, "f8" if fragment.kind == "f64" else "u4")
+    values = e.read_all(source, "f8" if fragment.kind == "f64" else "u4")
     e.emit(f"m.wmma.store(g, {e.site}, {name}, {space_of(i)!r}, {e.address(address)}, {_stride(e, stride)}, {values})")
 
 

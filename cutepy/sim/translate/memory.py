@@ -13,7 +13,10 @@ from dataclasses import replace
 from cutepy.sim.ptx.instruction_set import SPACES, reduction_of
 from cutepy.sim.ptx.model import Address, FrameSlot, Immediate, Instruction, Operand, Register, Sink, Symbol, Vector
 from cutepy.sim.semantics.types import kind_of
-from cutepy.sim.translate.emitter import Emitter, instruction, is_type
+from cutepy.sim.translate.emitter import Emitter, instruction, is_type, mechanism
+
+mechanism("cp.async.commit_group", "copies.commit")
+mechanism("discard", "memory.discard", "address value")  # leaves what is there, which becomes undefined
 
 
 def space_of(i: Instruction) -> str:
@@ -53,10 +56,7 @@ def _ld(e: Emitter, i: Instruction) -> None:
     if len(items) == 1:
         e.write(items[0], call, kind)
         return
-    values = e.temporary(call)
-    for position, item in enumerate(items):
-        if not isinstance(item, Sink):
-            e.write(item, f"{values}[{position}]", kind)
+    e.write_all(d, call, kind)
 
 
 def _ld_param(e: Emitter, i: Instruction, kind: str) -> None:
@@ -75,10 +75,10 @@ def _st(e: Emitter, i: Instruction) -> None:
     _check_hint(e, i, 2)
     kind = kind_of(i.parts[-1])
     space = space_of(i)
-    values = ", ".join(e.read_wide(item, kind) for item in e.items(source))
+    values = e.read_all(source, kind, wide=True)
     if space == "param" and isinstance(address, Address) and isinstance(address.base, FrameSlot):
         space = "local"
-    e.emit(f"m.memory.store(g, {e.site}, {space!r}, {e.address(address)}, ({values},))")
+    e.emit(f"m.memory.store(g, {e.site}, {space!r}, {e.address(address)}, {values})")
 
 
 @instruction("st.bulk")
@@ -91,13 +91,13 @@ def _st_bulk(e: Emitter, i: Instruction) -> None:
 def _st_async(e: Emitter, i: Instruction) -> None:
     kind = kind_of(i.parts[-1])
     address, source, barrier = i.operands
-    values = ", ".join(e.read_wide(item, kind) for item in e.items(source))
-    e.emit(f"m.cluster.store_async(g, {e.site}, {e.address(address)}, ({values},), {e.address(barrier)})")
+    values = e.read_all(source, kind, wide=True)
+    e.emit(f"m.cluster.store_async(g, {e.site}, {e.address(address)}, {values}, {e.address(barrier)})")
 
 
 @instruction("atom", "red")
 def _atom(e: Emitter, i: Instruction) -> None:
-    returns = i.parts[0] == "atom"
+    returns = i.traits.has_result
     operation = reduction_of(i.parts)
     _check_hint(e, i, 2 + returns + (operation == "cas"))
     operands = list(i.operands[: 2 + returns + (operation == "cas")])
@@ -111,10 +111,8 @@ def _atom(e: Emitter, i: Instruction) -> None:
     kind = kind_of(name)
     start = f"g, {e.site}, {space_of(i)!r}, {e.address(address)}, {operation!r}, {name!r}"
     if isinstance(values[0], Vector):
-        arguments = ", ".join(e.read(v, kind) for v in values[0].items)
-        found = e.temporary(f"m.atomics.vector({start}, ({arguments},))")
-        for position, item in enumerate(e.items(d) if returns else ()):
-            e.write(item, f"{found}[{position}]", kind)
+        call = f"m.atomics.vector({start}, {e.read_all(values[0], kind)})"
+        e.write_all(d, call, kind) if returns else e.emit(call)
         return
     arguments = ", ".join(e.read_wide(v, kind) for v in values)
     call = f"m.atomics.apply({start}, ({arguments},))"
@@ -124,11 +122,9 @@ def _atom(e: Emitter, i: Instruction) -> None:
 def _atom_wide(e: Emitter, i: Instruction, operands: list[Operand]) -> None:
     """Write atom.exch or atom.cas of 128 bits, whose registers are pairs."""
     d, address, *values = operands
-    *expected, new = (f"({', '.join(e.read(word, 'u8') for word in e.items(value))},)" for value in values)
+    *expected, new = (e.read_all(value, "u8") for value in values)
     start = f"g, {e.site}, {space_of(i)!r}, {e.address(address)}"
-    found = e.temporary(f"m.wide_atomics.apply({start}, {expected[0] if expected else '()'}, {new})")
-    for position, item in enumerate(e.items(d)):
-        e.write(item, f"{found}[{position}]", "u8")
+    e.write_all(d, f"m.wide_atomics.apply({start}, {expected[0] if expected else '()'}, {new})", "u8")
 
 
 @instruction("red.async")
@@ -150,14 +146,6 @@ def _prefetch(e: Emitter, i: Instruction) -> None:
         e.emit(f"m.tensormaps.prefetch(g, {e.site}, {address})")
 
 
-@instruction("discard")
-def _discard(e: Emitter, i: Instruction) -> None:
-    """Leave what is there, which becomes undefined."""
-    size = i.operands[1]
-    assert isinstance(size, Immediate)
-    e.emit(f"m.memory.discard(g, {e.site}, {e.address(i.operands[0])}, {size.value})")
-
-
 @instruction("createpolicy")
 def _createpolicy(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.immediate(0, "u8"), "u8")
@@ -166,18 +154,14 @@ def _createpolicy(e: Emitter, i: Instruction) -> None:
 @instruction("ldmatrix.sync.aligned")
 def _ldmatrix(e: Emitter, i: Instruction) -> None:
     d, address = i.operands
-    items = e.items(d)
-    call = f"m.matrix.load(g, {e.site}, {e.address(address)}, {len(items)})"
-    values = e.temporary(call)
-    for position, item in enumerate(items):
-        e.write(item, f"{values}[{position}]", "u4")
+    e.write_all(d, f"m.matrix.load(g, {e.site}, {e.address(address)}, {len(e.items(d))})", "u4")
 
 
 @instruction("stmatrix.sync.aligned")
 def _stmatrix(e: Emitter, i: Instruction) -> None:
     address, source = i.operands
-    values = ", ".join(e.read(item, "u4") for item in e.items(source))
-    e.emit(f"m.matrix.store(g, {e.site}, {e.address(address)}, ({values},))")
+    values = e.read_all(source, "u4")
+    e.emit(f"m.matrix.store(g, {e.site}, {e.address(address)}, {values})")
 
 
 @instruction("cp.async.ca", "cp.async.cg")
@@ -190,11 +174,6 @@ def _cp_async(e: Emitter, i: Instruction) -> None:
     elif more and not (isinstance(more[0], Register) and more[0].bits == 64):
         taken = e.read(more[0], "u4")
     e.emit(f"m.copies.copy(g, {e.site}, {e.address(destination)}, {e.address(source)}, {size.value}, {taken})")
-
-
-@instruction("cp.async.commit_group")
-def _cp_async_commit(e: Emitter, i: Instruction) -> None:
-    e.emit(f"m.copies.commit(g, {e.site})")
 
 
 @instruction("cp.async.wait_group", "cp.async.wait_all")

@@ -47,12 +47,12 @@ _ROLES = {
 
 def is_tensor_copy(i: Instruction) -> bool:
     """Tell whether an instruction copies as a tensor map says."""
-    return i.parts[0] == "cp" and "tensor" in i.parts and "prefetch" not in i.parts
+    return "tensor" in i.parts and not i.traits.effects.isdisjoint(("copies", "reduces"))
 
 
 def acquires_maps(instructions: Iterable[Instruction]) -> bool:
     """Tell whether a kernel shows tensor maps to copies that it has changed: any other change of one is a hazard."""
-    return any(i.parts[0] == "fence" and {"tensormap::generic", "acquire"} <= {*i.parts} for i in instructions)
+    return any(i.traits.fences and {"tensormap::generic", "acquire"} <= {*i.parts} for i in instructions)
 
 
 def control_operands(i: Instruction) -> Iterator[ControlOperand]:
@@ -66,7 +66,7 @@ def control_operands(i: Instruction) -> Iterator[ControlOperand]:
     """
     form = i.traits.form
     words = None if form is None else [w for w in form.words if w not in ("result", "address", "policy")]
-    if words is not None and "red" in i.parts and i.parts[0] in ("bar", "barrier"):
+    if words is not None and "votes" in i.traits.effects:
         words = [*words[: len(i.operands) - 2], "value"]
     first = 1 if is_wgmma(i) else results(i)
     values = 0

@@ -8,33 +8,16 @@ PTX ISA, "TensorCore 5th Generation Family Instructions".
 from __future__ import annotations
 
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Operand, Vector
-from cutepy.sim.translate.asynchronous import PARK
-from cutepy.sim.translate.emitter import Emitter, instruction
+from cutepy.sim.translate.emitter import Emitter, instruction, mechanism
 
-
-@instruction("tcgen05.alloc")
-def _alloc(e: Emitter, i: Instruction) -> None:
-    to, count = i.operands
-    e.emit(f"if not m.tcgen05.memory.alloc(g, {e.site}, {e.address(to)}, {e.read(count, 'u4')}): {PARK}")
-
-
-@instruction("tcgen05.dealloc")
-def _dealloc(e: Emitter, i: Instruction) -> None:
-    address, count = i.operands
-    e.emit(f"m.tcgen05.memory.dealloc(g, {e.site}, {e.read(address, 'u4')}, {e.read(count, 'u4')})")
-
-
-@instruction("tcgen05.relinquish_alloc_permit")
-def _relinquish(e: Emitter, i: Instruction) -> None:
-    e.emit(f"m.tcgen05.memory.relinquish(g, {e.site})")
-
-
-@instruction(
-    "tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync", "tcgen05.wait::ld", "tcgen05.wait::st"
-)
-def _fence(e: Emitter, i: Instruction) -> None:
-    """Let observers see it: loads and stores are complete where they stand."""
-    e.emit(f"m.fence(g, {e.site})")
+mechanism("tcgen05.alloc", "tcgen05.memory.alloc", "address u4", parks=True)
+mechanism("tcgen05.dealloc", "tcgen05.memory.dealloc", "u4 u4")
+mechanism("tcgen05.relinquish_alloc_permit", "tcgen05.memory.relinquish")
+# Loads and stores are complete where they stand: observers see their fences and waits.
+mechanism("tcgen05.fence::before_thread_sync tcgen05.fence::after_thread_sync", "fence")
+mechanism("tcgen05.wait::ld tcgen05.wait::st", "fence")
+mechanism("tcgen05.cp", "tcgen05.copy", "address u8")
+mechanism("tcgen05.shift", "tcgen05.shift", "address")
 
 
 def _split(operands: list[Operand]) -> str:
@@ -49,11 +32,8 @@ def _split(operands: list[Operand]) -> str:
 @instruction("tcgen05.ld.sync.aligned")
 def _ld(e: Emitter, i: Instruction) -> None:
     d, address, *more = i.operands
-    items = e.items(d)
-    call = f"m.tcgen05.memory.load(g, {e.site}, {e.address(address)}, {len(items)}, {_split(more)})"
-    found = e.temporary(call)
-    for n, item in enumerate(items):
-        e.write(item, f"{found}[{n}]", "u4")
+    call = f"m.tcgen05.memory.load(g, {e.site}, {e.address(address)}, {len(e.items(d))}, {_split(more)})"
+    e.write_all(d, call, "u4")
 
 
 @instruction("tcgen05.ld.red.sync.aligned")
@@ -64,10 +44,8 @@ def _ld_red(e: Emitter, i: Instruction) -> None:
             "whether each gets the columns of both"
         )
     d, extreme, address = i.operands
-    items = e.items(d)
-    found = e.temporary(f"m.tcgen05.memory.load(g, {e.site}, {e.address(address)}, {len(items)}, None)")
-    for n, item in enumerate(items):
-        e.write(item, f"{found}[{n}]", "u4")
+    call = f"m.tcgen05.memory.load(g, {e.site}, {e.address(address)}, {len(e.items(d))}, None)"
+    found = e.write_all(d, call, "u4")
     e.write(extreme, f"m.tcgen05.memory.reduced({e.site}, {found})", "u4")
 
 
@@ -75,8 +53,8 @@ def _ld_red(e: Emitter, i: Instruction) -> None:
 def _st(e: Emitter, i: Instruction) -> None:
     address, *more = i.operands
     split = _split(more) if "16x32bx2" in i.parts else "None"
-    values = ", ".join(e.read(item, "u4") for item in e.items(more[0]))
-    e.emit(f"m.tcgen05.memory.store(g, {e.site}, {e.address(address)}, ({values},), {split})")
+    values = e.read_all(more[0], "u4")
+    e.emit(f"m.tcgen05.memory.store(g, {e.site}, {e.address(address)}, {values}, {split})")
 
 
 @instruction("tcgen05.commit")
@@ -84,17 +62,6 @@ def _commit(e: Emitter, i: Instruction) -> None:
     barrier, *mask = i.operands
     masks = e.read_wide(mask[0], "u2") if mask else "None"
     e.emit(f"m.tcgen05.commit(g, {e.site}, {e.address(barrier)}, {masks})")
-
-
-@instruction("tcgen05.cp")
-def _cp(e: Emitter, i: Instruction) -> None:
-    address, descriptor = i.operands
-    e.emit(f"m.tcgen05.copy(g, {e.site}, {e.address(address)}, {e.read(descriptor, 'u8')})")
-
-
-@instruction("tcgen05.shift")
-def _shift(e: Emitter, i: Instruction) -> None:
-    e.emit(f"m.tcgen05.shift(g, {e.site}, {e.address(i.operands[0])})")
 
 
 @instruction("tcgen05.mma")

@@ -3,14 +3,54 @@
 import pytest
 
 from cutepy.sim.ptx import features
-from cutepy.sim.ptx.instruction_set import CLASSES, EFFECTS, ROWS, traits
+from cutepy.sim.ptx.instruction_set import CLASSES, EFFECTS, QUALITIES, ROWS, traits
 from cutepy.sim.semantics import MEANINGS
 from cutepy.sim.translate.emitter import provided, refused_modifier
 
 
 def test_the_words_of_rows_are_those_that_are_explained():
     assert {effect for row in ROWS.values() for effect in row.effects} == set(EFFECTS)
+    assert {quality for row in ROWS.values() for quality in row.qualities} == set(QUALITIES)
     assert {row.kind for row in ROWS.values()} | {"float", "integer"} == {*CLASSES, "arithmetic"}
+
+
+@pytest.mark.parametrize(
+    ("opcode", "barrier", "arrives"),
+    [
+        ("bar.sync", "named", False),
+        ("barrier.cta.arrive.aligned", "named", True),
+        ("bar.red.popc.u32", "named", False),
+        ("bar.warp.sync", "of_warp", False),
+        ("barrier.cluster.arrive.release", "cluster", True),
+        ("barrier.cluster.wait.acquire", "cluster", False),
+        ("mbarrier.arrive.expect_tx.shared::cta.b64", "mbarrier", True),
+        ("mbarrier.try_wait.parity.shared::cta.b64", "mbarrier", False),
+        ("cp.async.mbarrier.arrive.noinc.shared.b64", "mbarrier", True),
+        ("tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64", "mbarrier", True),
+        ("fence.proxy.async", "", False),
+    ],
+)
+def test_barriers_of_opcodes(opcode, barrier, arrives):
+    found = traits(opcode)
+    assert (found.barrier, found.arrives) == (barrier, arrives)
+    assert found.meets == (barrier in ("named", "of_warp", "cluster"))
+
+
+@pytest.mark.parametrize(
+    ("opcode", "is_atomic", "reads_memory", "writes"),
+    [
+        ("ld.acquire.gpu.global.u32", False, True, False),
+        ("st.global.u32", False, False, True),
+        ("atom.add.u32", True, True, True),
+        ("red.add.u32", True, False, True),
+        ("cp.async.bulk.commit_group", False, False, False),
+        ("prefetch.global.L2", False, False, False),
+        ("createpolicy.fractional.L2::evict_last.b64", False, False, False),
+    ],
+)
+def test_accesses_of_opcodes(opcode, is_atomic, reads_memory, writes):
+    found = traits(opcode)
+    assert (found.is_atomic, found.reads_memory, bool(found.stores)) == (is_atomic, reads_memory, writes)
 
 
 def test_each_instruction_has_a_row():

@@ -80,6 +80,16 @@ def test_an_arrival_that_nobody_makes():
     assert {hazard.kind for hazard in error.mistakes} == {"deadlock"}
 
 
+def test_a_commit_of_the_tensor_core_is_an_arrival():
+    body = (
+        INIT.format(at="", count=1) + INIT.format(at="+8", count=1) + SHOW + "@!%p2 bra OTHER;\n" + wait(0)
+        + "@%p1 " + ARRIVE.format(at="+8") + "bra END;\nOTHER:\n" + wait(1, "+8") + "setp.eq.u32 %p4, %r2, 32;\n"
+        + "@%p4 tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%r8];\nEND:\n"
+    )  # fmt: skip
+    _, (hang,) = hung(body, block=64, target="sm_100a")
+    assert waits_of(hang) == [("mbarrier 0x400", ["mbarrier 0x408"]), ("mbarrier 0x408", ["mbarrier 0x400"])]
+
+
 def test_what_a_part_has_come_of_comes_before_what_waits_for_it():
     """A count too high by one: the waiters of the phase after it wait in vain as well."""
     body = (

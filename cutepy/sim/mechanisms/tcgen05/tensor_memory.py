@@ -233,7 +233,7 @@ class TensorMemory(Mechanism):
 
     def load(self, g: Group, i: Instruction, address: Array, registers: int, split: int | None) -> list[Array]:
         """Return the registers of a tcgen05.ld, (CTAs, threads) each."""
-        places = self._places(g, i, address, registers, split)
+        places = self._places(g, i, address, split)
         self._observe(g, i, places[1], places[2], writes=False, needs_value="red" in i.parts)
         value = self.words[places]
         if "pack::16b" in i.parts:
@@ -253,7 +253,7 @@ class TensorMemory(Mechanism):
 
     def store(self, g: Group, i: Instruction, address: Array, registers: tuple[Array, ...], split: int | None) -> None:
         """Store the registers of a tcgen05.st."""
-        slots, lanes, columns = self._places(g, i, address, len(registers), split)
+        slots, lanes, columns = self._places(g, i, address, split)
         self._observe(g, i, lanes, columns, writes=True)
         shape = g.ctas.count, g.threads.count
         value = np.stack([np.broadcast_to(register, shape) for register in registers], axis=-1)
@@ -295,9 +295,7 @@ class TensorMemory(Mechanism):
             for observer in self._activity.observers:
                 observer.on_tensor_memory(access)
 
-    def _places(
-        self, g: Group, i: Instruction, address: Array, registers: int, split: int | None
-    ) -> tuple[Array, Array, Array]:
+    def _places(self, g: Group, i: Instruction, address: Array, split: int | None) -> tuple[Array, Array, Array]:
         """Return slots, lanes and columns by (CTA, thread, register)."""
         is_packed = not {"pack::16b", "unpack::16b"}.isdisjoint(i.parts)
         shape, repeats = i.parts[i.parts.index("aligned") + 1 :][:2]

@@ -12,7 +12,7 @@ from cutepy.sim.errors import DescriptorError
 from cutepy.sim.machine.alignment import check_uniform
 from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.events import AsyncOperation, Fence, GroupCommit, GroupWait, WgmmaEvent
-from cutepy.sim.machine.group import Issued, Tile
+from cutepy.sim.machine.group import AccumulatorTile, Issued
 from cutepy.sim.machine.lanes import WARPGROUP, Array
 from cutepy.sim.machine.schedule import Mechanism, left_by
 from cutepy.sim.mechanisms.wgmma.products import Products
@@ -78,7 +78,7 @@ class Wgmma(Mechanism):
         if tile is None:
             registers = self._program.accumulator_sets[shape.registers]
             matrix = read_accumulators(g, shape, registers) if accumulate.any() else None
-            tile = g.tiles[shape.registers] = Tile(shape, matrix)
+            tile = g.tiles[shape.registers] = AccumulatorTile(shape, matrix)
         tile.in_flight += 1
         first = fragments(g, shape, a) if isinstance(a, tuple) else _by_warpgroup(a)
         second = _by_warpgroup(b)

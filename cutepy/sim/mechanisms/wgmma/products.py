@@ -14,7 +14,7 @@ import numpy as np
 
 from cutepy.sim.arithmetic import tensor_core
 from cutepy.sim.arithmetic.sparsity import expanded, meets_only_kept
-from cutepy.sim.machine.group import Issued, Tile
+from cutepy.sim.machine.group import AccumulatorTile, Issued
 from cutepy.sim.machine.lanes import Array, Index
 from cutepy.sim.mechanisms.wgmma.operands import Operands
 from cutepy.sim.translate.wgmma_shapes import M, Shape
@@ -121,7 +121,7 @@ def _places(run: list[Issued]) -> Array | None:
     return np.concatenate(parts, axis=-1) if parts else None
 
 
-def _accumulate(shape: Shape, tile: Tile, product: Array, accumulate: Array) -> None:
+def _accumulate(shape: Shape, tile: AccumulatorTile, product: Array, accumulate: Array) -> None:
     if shape.d == "s32":
         product = product.astype(np.int64)
     if tile.matrix is not None and accumulate.any():

@@ -191,4 +191,4 @@ def _waits_for(i: Instruction | None) -> str:
     """Return what family of operations an instruction may wait for; empty if it is none that waits."""
     if i is None or not {"wait_group", "wait_all"} & set(i.parts):
         return ""
-    return "wgmma" if i.parts[0] == "wgmma" else "bulk" if "bulk" in i.parts else "cp"
+    return "wgmma" if i.traits.kind == "wgmma" else "bulk" if "bulk" in i.parts else "cp"

@@ -187,7 +187,7 @@ class Touching(Observer):
             return
         mode = READ if access.operation == "read" else WRITE
         i = access.instruction
-        if i.parts[0] == "red" and "async" not in i.parts and i.parts[-1][0] in "sub":
+        if i.traits.is_atomic and i.traits.is_access and not i.traits.has_result and i.parts[-1][0] in "sub":
             operation = next((p for p in i.parts if p in COMMUTATIVE), None)
             mode = mode if operation is None else ("red", operation, i.parts[-1])
         base = _SHARED if access.space == "shared" else 0

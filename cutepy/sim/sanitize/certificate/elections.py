@@ -192,7 +192,7 @@ def _elected_from(
                 found.add(i.index)
             if i.traits.is_plain:
                 continue
-            if chosen.enters(block, i) or (is_elected and i.parts[0] in ("call", LANDING)):
+            if chosen.enters(block, i) or (is_elected and (i.traits.calls or i.opcode == LANDING)):
                 assumed.append(_FLAG.format(i.text.strip(), line_of(i)))
             elif is_elected and (numbered.decides(block, i) or numbered.enters(block, i)):
                 assumed.append(_NUMBER.format(i.text.strip(), line_of(i)))
@@ -327,7 +327,7 @@ def _is_uniform(code: Dependence, i: Instruction, register: int | None, has_whol
     name = i.parts[0]
     if i.predicate is not None:
         return False
-    if name in ("bar", "barrier"):
+    if i.traits.meets:
         return True
     last = i.operands[-1] if i.operands else None
     if not isinstance(last, Immediate):
@@ -497,7 +497,7 @@ class Elections:
 
     def access(self, clocks: Clocks, access: Access) -> None:
         """Take an access to memory."""
-        if self.is_told or access.instruction.parts[0] == "wgmma":
+        if self.is_told or access.instruction.traits.kind == "wgmma":
             return
         by = access if access.part_of is None else access.part_of
         self._begin(by)
@@ -602,7 +602,7 @@ class Elections:
             self._note_release(clocks, event, releases="relaxed" not in i.parts)
         if isinstance(event, MbarrierWait):
             self._hear(event)
-        if i.parts[0] in ("bar", "barrier"):
+        if i.traits.meets:
             if isinstance(event, ClusterArrive):
                 self._release(event)
             elif isinstance(event, (NamedBarrierSync, ClusterWait, WarpSync)):
@@ -727,7 +727,7 @@ def _size(threads: Threads, warp: int) -> int:
 
 def _groups(i: Instruction) -> str | None:
     """Return the kind of groups of copies that an instruction is about; commits are about all of the tensor core."""
-    if i.parts[0] == "tcgen05":
+    if i.traits.kind == "tcgen05":
         return "tcgen05"
     if "bulk" in i.parts:
         return None if i.parts[-1].startswith("mbarrier") or "mbarrier::complete_tx::bytes" in i.parts else "bulk"

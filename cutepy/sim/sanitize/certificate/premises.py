@@ -230,7 +230,7 @@ def announces(instructions: tuple[Instruction, ...]) -> bool:
     """Tell whether a kernel announces or counts apart from copies and arrivals that use up expected counts."""
     return any(
         i.parts[:2] in (("mbarrier", "expect_tx"), ("mbarrier", "complete_tx"))
-        or (i.parts[0] == "mbarrier" and "noComplete" in i.parts)
-        or (i.parts[:3] == ("cp", "async", "mbarrier") and "noinc" not in i.parts)
+        or (i.traits.barrier == "mbarrier" and "noComplete" in i.parts)
+        or (i.traits.kind == "async_copy" and i.traits.arrives and "noinc" not in i.parts)
         for i in instructions
     )

@@ -99,7 +99,7 @@ class _Spread:
         for i, space, what in left_by_chance(self._instructions):
             self._store(space, Origin(i, f"what {what} leave in memory"))
         for i in self._instructions:
-            if i.parts[0] == "call" and isinstance(i.operands[0], Symbol) and i.operands[0].name == "malloc":
+            if i.traits.calls and isinstance(i.operands[0], Symbol) and i.operands[0].name == "malloc":
                 self._store("frame", Origin(i, "what malloc gives"))
         return self.found
 
@@ -151,7 +151,7 @@ class _Spread:
             taken, left = state_spaces(i)
             if any(may_be_same(one, space) for one in taken):
                 self._write(i, origin)
-                for into in left if i.parts[0] in ("cp", "tensormap", "tcgen05") else ():
+                for into in left if i.traits.kind in ("async_copy", "tcgen05") else ():
                     self._store(into, origin)
 
 
@@ -197,7 +197,7 @@ def steering_stores(flow: ControlFlow, uses: Uses, tries: Sequence[Try]) -> dict
     spaces: dict[str, list[Instruction]] = {}
     for block in flow.blocks:
         for i in block.instructions:
-            if i.parts[0] not in ("red", "atom") and "bulk" not in i.parts:
+            if not i.traits.is_atomic and "bulk" not in i.parts:
                 for space in state_spaces(i).stores:
                     spaces.setdefault(space, []).append(i)
     found: dict[int, Steering] = {}
@@ -217,14 +217,13 @@ _TOKEN = "the state of an mbarrier"
 
 def _origin(i: Instruction, allowed: frozenset[int]) -> Origin | None:
     """Return what an instruction makes that depends on the schedule."""
-    parts = i.parts
     for operand in i.operands:
         for special in _specials(operand):
             if special.name.removeprefix("%") in _SPECIAL:
                 return Origin(i, _SPECIAL[special.name.removeprefix("%")])
-    if parts[0] == "atom":
+    if i.traits.is_atomic and i.traits.has_result:
         return Origin(i, "the result of an atomic")
-    if parts[0] == "activemask":
+    if i.parts[0] == "activemask":
         return Origin(i, "the mask of active lanes")
     if strength(i.opcode).scope != WEAK and state_spaces(i).loads and written(i):
         return Origin(i, "what a load reads that may race")
@@ -237,7 +236,7 @@ def _origin(i: Instruction, allowed: frozenset[int]) -> Origin | None:
 
 def is_arrival(i: Instruction) -> bool:
     """Tell whether an instruction arrives at an mbarrier; what it writes is a state."""
-    return i.parts[:2] in (("mbarrier", "arrive"), ("mbarrier", "arrive_drop"))
+    return i.traits.arrives and i.traits.has_result
 
 
 def _specials(operand: Operand) -> Iterator[Special]:
@@ -280,7 +279,7 @@ def left_by_chance(instructions: Sequence[Instruction]) -> Iterator[tuple[Instru
             kinds.setdefault(space_of(i), set()).update(_kinds(i))
     for i in instructions:
         space = space_of(i)
-        if i.parts[0] == "st" and "async" not in i.parts and strength(i.opcode).scope != WEAK:
+        if i.traits.kind == "memory" and i.traits.stores and strength(i.opcode).scope != WEAK:
             yield i, space, "strong stores"
         elif _reduces(i):
             every = set().union(*(some for where, some in kinds.items() if may_be_same(where, space)))
@@ -299,7 +298,7 @@ def _kinds(i: Instruction) -> Iterator[str]:
 
 
 def _reduces(i: Instruction) -> bool:
-    return i.parts[0] in ("red", "atom") or i.parts[:2] == ("cp", "reduce")
+    return i.traits.is_atomic or "reduces" in i.traits.effects
 
 
 def _depends(i: Instruction) -> bool:

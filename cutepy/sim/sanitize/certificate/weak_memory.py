@@ -57,8 +57,8 @@ def unfenced(flow: ControlFlow) -> tuple[Instruction, Instruction] | None:
     It is None too where all accesses read, or none does: then nobody can tell.
     """
     instructions = {i.index: i for block in flow.blocks for i in block.instructions}
-    names = {i.parts[0] for i in instructions.values() if _is_strong(i)}
-    if not names & {"ld", "atom"} or not names & {"st", "atom", "red"}:
+    strong = [i.traits for i in instructions.values() if _is_strong(i)]
+    if not any(one.reads_memory for one in strong) or not any(one.stores for one in strong):
         return None
     shared = CLUSTER if any("cluster" in i.opcode or i.parts[0] == "mapa" for i in instructions.values()) else CTA
     before: dict[int, _State] = {0: frozenset()}
@@ -69,7 +69,7 @@ def unfenced(flow: ControlFlow) -> tuple[Instruction, Instruction] | None:
         for i in flow.blocks[number].instructions:
             if _is_strong(i) and not _VECTORS.isdisjoint(i.parts):
                 return i, i  # each element is an access, in no order
-            if _is_strong(i) or i.parts[0] == "call":
+            if _is_strong(i) or i.traits.calls:
                 apart = [one.instruction for one in state if one.address is None or one.address != _address(i)]
                 if apart:
                     return instructions[min(apart)], i
@@ -98,7 +98,7 @@ def described(found: tuple[Instruction, Instruction] | None) -> tuple[str, ...]:
 
 
 def _is_strong(i: Instruction) -> bool:
-    is_access = i.parts[0] in ("ld", "st", "atom", "red") and not OWN_SPACES & {*i.parts}
+    is_access = i.traits.kind in ("memory", "atomic") and not OWN_SPACES & {*i.parts}
     return is_access and strength(i.opcode).scope != WEAK
 
 
@@ -114,7 +114,7 @@ def _after(state: _State, i: Instruction, shared: int) -> _State:
     changed = {register.index for register in written(i)}
     if changed:
         state = frozenset(one._replace(address=None) if _moves(one, changed) else one for one in state)
-    if not _is_strong(i) and i.parts[0] != "call":
+    if not _is_strong(i) and not i.traits.calls:
         return state
     address = _address(i)
     if address is not None and any(r.index in changed for r in registers_in(address)):

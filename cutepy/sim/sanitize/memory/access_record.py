@@ -274,6 +274,6 @@ def _overlap_completely(old: AccessRecord, new: AccessRecord) -> bool:
 def needed(old: AccessRecord, new: AccessRecord) -> Need:
     """Return how a touch must be known to who touches the same bytes after it."""
     # What is over has left its bytes: within one proxy another may write there, whoever has seen them.
-    overwrites = new.writes and new.instruction.parts[0] not in ("atom", "red")
+    overwrites = new.writes and not new.instruction.traits.is_atomic
     is_shown = old.writes and not (overwrites and old.asynchronous == new.asynchronous)
     return need(is_shown, old.asynchronous, new.asynchronous)

@@ -8,14 +8,13 @@ value that reaches no store at all is none of these: it is not known what the lo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cutepy.sim.machine.lanes import as_index
-from cutepy.sim.ptx.instruction_set import ROWS
 from cutepy.sim.ptx.model import Address, registers_in
 from cutepy.sim.sanitize.order.uses import uses_of
 from cutepy.sim.translate.effects import written
@@ -27,11 +26,6 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Function, Instruction
     from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict
 
-_COMPUTING = frozenset(("arithmetic", "conversion", "comparison", "move"))
-_OF_A_LANE = frozenset(
-    name.partition(".")[0] for name, row in ROWS.items() if row.kind in _COMPUTING and not row.effects
-)
-"""Opcodes that make a lane's value of its own values only."""
 _MOST_LANES = 1 << 26
 """Of a launch with more, nothing is held."""
 _MOST_HELD = 64
@@ -144,8 +138,8 @@ class Discarded:
     def _reached(self, load: Instruction) -> frozenset[int]:
         if load.index not in self._stores:
             assert self._function is not None
-            has_calls = any(i.parts[0] == "call" for i in self._function.instructions)  # arguments are not followed
-            stores = {} if has_calls else stores_of(self._function, load, _OF_A_LANE)
+            has_calls = any(i.traits.calls for i in self._function.instructions)  # arguments are not followed
+            stores = {} if has_calls else stores_of(self._function, load, lambda i: i.traits.is_pure)
             self._stores[load.index] = frozenset(stores)
         return self._stores[load.index]
 
@@ -170,15 +164,15 @@ def _at(held: _Held, n: int) -> GlobalConflict:
     return replace(held.conflict, before_lane=lanes[0], after_lane=lanes[1], address=int(held.addresses[n]))
 
 
-def stores_of(function: Function, load: Instruction, through: Collection[str]) -> dict[int, Instruction]:
-    """Return the stores that what is loaded reaches through some opcodes; nothing if it reaches anything else."""
+def stores_of(function: Function, load: Instruction, through: Callable[[Instruction], bool]) -> dict[int, Instruction]:
+    """Return the stores that what is loaded reaches through some instructions; nothing if it reaches anything else."""
     uses, seen, waiting = uses_of(function), set(), [(load, r.index) for r in written(load)]
     stores: dict[int, Instruction] = {}
     while waiting:
         source, value = waiting.pop()
         for use in uses.after(source, value):
             i = use.instruction
-            if i is None or _addresses(i, value) or not (i.parts[0] in through or _is_store(i)):
+            if i is None or _addresses(i, value) or not (through(i) or _is_store(i)):
                 return {}
             if (i.index, value) in seen:
                 continue

@@ -131,7 +131,7 @@ class GlobalAccesses:
                 return
             touch = self._by_threads(wave, access)
             self._maps.access(wave, access, touch)
-            if access.instruction.parts[0] != "fence":
+            if not access.instruction.traits.fences:
                 self._map_reads.use(wave, touch)
                 self.shadow.touch(touch, self._order.of(wave, held_by_threads(wave, touch)))
         elif not _READ_ONLY & {*access.instruction.parts}:

@@ -233,7 +233,7 @@ class Shadow:
         if new.writes and new.threads is not None and not new.scope:
             self._within(new, new.threads // WARP)
         self._check(new, written, flat)
-        if (new.instruction.parts[0] in ("atom", "red") or not new.writes) and not written.all():
+        if (new.instruction.traits.is_atomic or not new.writes) and not written.all():
             rows, columns = np.nonzero(written == 0)
             new.early = flat[np.minimum(rows, len(flat) - 1), columns]
             row, k = int(rows[0]), int(columns[0])

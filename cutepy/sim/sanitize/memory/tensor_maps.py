@@ -117,7 +117,7 @@ class TensorMapUses:
             lanes = np.flatnonzero(wide == address)
             number = self._shadow.last_written(address, SIZE_BYTES)
             column = wave.clocks.column((_CHANNEL, address))
-            if access.instruction.parts[0] == "fence":
+            if access.instruction.traits.fences:
                 self._acquire(wave, touch, address, lanes, number, column)
             else:
                 self._use(wave, touch, address, lanes, number, column)

@@ -27,7 +27,7 @@ ALL_LANES = 0xFFFFFFFF
 
 def arrives_relaxed(i: Instruction) -> bool:
     """Tell whether an instruction is a relaxed arrival at a barrier."""
-    return "relaxed" in i.parts and i.parts[0] in ("mbarrier", "barrier") and "arrive" in i.opcode
+    return "relaxed" in i.parts and i.traits.arrives
 
 
 def is_collective(i: Instruction) -> bool:

@@ -55,8 +55,8 @@ def ends(wave: Wave, ended: Array) -> Iterator[End]:
         yield End("exited-peer", Place.of_cta(target), before, _exit(target), None)
 
 
-def uneven(wave: Wave, ended: Array) -> Iterator[End]:
-    """Yield what does not come out even where nothing goes on; `ended` tells which threads are at their end."""
+def uneven(wave: Wave) -> Iterator[End]:
+    """Yield what does not come out even where nothing goes on."""
     coordinate = wave.residents.coordinate
     for mbarrier in wave.objects.uneven():
         pending = mbarrier.pending_bytes
@@ -99,20 +99,20 @@ def _exit(cta: tuple[int, ...]) -> Side:
 
 def _in_flight(i: Instruction, owner: int, cta: tuple[int, ...]) -> End:
     """Say what uses shared memory of a CTA that has ended."""
-    if i.parts[0] == "wgmma":
+    if i.traits.kind == "wgmma":
         side = Side.of_proxy("wgmma", cta, i, "read")
         missing = Diagnosis("mmas-at-exit")
     elif i.parts[:2] == ("tcgen05", "commit"):
         side = Side("asynchronous arrival", f"CTA {cta}", i, cta)
         missing = Diagnosis("commit-at-exit")
-    elif i.parts[0] == "tcgen05":
+    elif i.traits.kind == "tcgen05":
         side = Side.of_proxy(".".join(i.parts[:2]), cta, i, "read")
         missing = Diagnosis("commit-at-exit")
     elif owner >= 0:
         side = Side.of_thread("bulk store", cta, owner, i, "read")
         missing = Diagnosis("bulk-store-at-exit")
     else:
-        arrives = i.parts[:3] == ("cp", "async", "mbarrier")
+        arrives = i.traits.arrives
         if arrives:
             side = Side("asynchronous arrival", f"CTA {cta}", i, cta)
         else:

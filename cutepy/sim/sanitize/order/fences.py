@@ -146,6 +146,6 @@ def _same(a: Wait, b: Wait) -> bool:
 
 def scope_of(i: Instruction) -> int:
     """Return the scope of an arrival or a wait: .cta where none is named, but .cluster at the cluster's barrier."""
-    if i.parts[0] == "barrier" and i.parts[1] == "cluster":
+    if i.traits.barrier == "cluster":
         return CLUSTER
     return next((SCOPES[part] for part in i.parts if part in SCOPES), SCOPES["cta"])

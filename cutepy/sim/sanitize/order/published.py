@@ -356,8 +356,8 @@ def observers(kernel: Kernel) -> dict[int, frozenset[int]]:
     used = set()
     for i in instructions:
         # What a guarded atomic leaves as it was counts as read.
-        used |= {*read(i)} - ({*written(i)} if i.parts[0] in ("ld", "atom") else set())
-    strong = (i for i in instructions if i.parts[0] in ("ld", "atom") and strength(i.opcode).scope)
+        used |= {*read(i)} - ({*written(i)} if i.traits.reads_memory else set())
+    strong = (i for i in instructions if i.traits.reads_memory and strength(i.opcode).scope)
     found = {i.index: frozenset(_elements_in(i, used)) for i in strong}
     return {index: elements for index, elements in found.items() if elements}
 
@@ -382,5 +382,5 @@ def releases_to_launches(kernel: Kernel) -> bool:
     """Tell whether a kernel may show something to another one that runs beside it: see `observers`."""
     instructions = kernel.instructions
     wide = [(i, how) for i in instructions if (how := strength(i.opcode)).scope >= GPU]
-    fences = any(how.releases for i, how in wide if i.parts[0] in ("fence", "membar"))
-    return any(how.releases or fences for i, how in wide if i.parts[0] in ("st", "red", "atom"))
+    fences = any(how.releases for i, how in wide if i.traits.fences)
+    return any(how.releases or fences for i, how in wide if i.traits.kind in ("memory", "atomic") and i.traits.stores)

@@ -7,8 +7,8 @@ scope, is none: it matters which of them succeeds. To see a kernel as it runs wh
 unless its thread knows that the phase is complete: then it can't.
 
 A try *retries* if each path after its failure leads to it, or to another try of the same mbarrier and phase with which
-it is alike, and does nothing else before. Branches on the outcome are decided (`outcomes.py`); others may go either
-way.
+it is alike, and does nothing else before. Branches on the outcome are decided (`constant_folding.py`); others may go
+either way.
 
 A try is a *guess* if all that its success leads to is reached without one too, after so many tries, say: a thread that
 goes on knows nothing by it. To find that, the try and all others of the same mbarrier and phase are taken never to
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.ptx.model import Instruction, Register, Special, registers_in
-from cutepy.sim.sanitize.order.outcomes import sources_of, value_of
+from cutepy.sim.sanitize.order.constant_folding import sources_of, value_of
 from cutepy.sim.translate.control_flow import EXIT
 from cutepy.sim.translate.effects import read, written
 from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
@@ -142,7 +142,7 @@ def is_try(i: Instruction) -> bool:
 
 def is_quiet(i: Instruction) -> bool:
     """Tell whether an instruction does no more than to write registers, to wait for a while, or to try."""
-    return is_try(i) or i.parts[0] == "nanosleep" or (i.traits.is_known and not i.traits.effects)
+    return is_try(i) or i.parts[0] == "nanosleep" or i.traits.is_pure
 
 
 class _At(NamedTuple):
@@ -247,8 +247,6 @@ def _is_kept(
 
 
 _MOST_STATES = 5_000
-_ENDS = frozenset("trap exit ret".split())
-_OF_OTHERS = frozenset("call activemask".split())
 
 
 class _State(NamedTuple):
@@ -356,14 +354,14 @@ def _passed(
             if x.predicate is not None and runs is None:
                 if here.is_doubtful(x.predicate[0].index):
                     return ()
-                if x.parts[0] in _ENDS:
+                if "ends" in x.traits.qualities:
                     here.decide(x.predicate[0].index, int(x.predicate[1]))
-            elif x.parts[0] in _ENDS:
+            elif "ends" in x.traits.qualities:
                 return ()
             reached.add(x.index)
             here.has_gone_on |= x.index in wanted
             if x.index not in wanted or here.is_told(x):
-                here.stored |= {"generic"} if x.parts[0] == "call" else {*state_spaces(x).stores}
+                here.stored |= {"generic"} if x.traits.calls else {*state_spaces(x).stores}
         here.run(x)
     condition = None if block.condition is None else block.condition[0].index
     is_open = condition is not None and condition not in here.values
@@ -471,4 +469,4 @@ class _Registers:
             is_stored = any(may_be_same(space, other) for other in self.stored)
             if is_stored or space == "barrier" or (is_strong and not self.is_as_after_success):
                 return True
-        return i.parts[0] in _OF_OTHERS or is_try(i) or i.parts[:2] == ("mbarrier", "pending_count")
+        return i.traits.calls or i.parts[0] == "activemask" or is_try(i) or i.parts[:2] == ("mbarrier", "pending_count")

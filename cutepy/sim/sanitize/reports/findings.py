@@ -287,7 +287,7 @@ def runs(kernel: Kernel) -> dict[int, int]:
     for i in sorted(instructions, key=lambda i: i.index):
         if is_over or i.index in targets:
             first = i.index
-        found[i.index], is_over = first, i.parts[0] in ("bra", "brx", "ret", "exit")
+        found[i.index], is_over = first, i.traits.branches
     return found
 
 
@@ -341,7 +341,7 @@ def _advice(before: AccessRecord, after: AccessRecord, mate: int | None) -> Diag
         return Diagnosis("st-async-in-no-order")
     if before.threads is None and before.writes:
         return Diagnosis("copy-may-be-in-flight")
-    if before.instruction.parts[0] == "wgmma":
+    if before.instruction.traits.kind == "wgmma":
         return Diagnosis("mmas-may-be-reading")
     if before.asynchronous and "mbarrier::complete_tx::bytes" in before.instruction.parts:
         return Diagnosis("copy-may-be-reading")

@@ -126,7 +126,7 @@ def part_of_a_unit(found: Apart) -> tuple[str, Place, Side | None, Side, Diagnos
         diagnosis = Diagnosis("warps-left-out", threads=_threads(found.lacking), instruction=name)
         return "partial-warpgroup", Place(name), branch, executed, diagnosis
     lanes = listed("lane", found.lacking % WARP)
-    if i.parts[0] in _BARRIERS:
+    if i.traits.meets:
         unaligned = name.replace("bar.", "barrier.")
         diagnosis = Diagnosis("lanes-left-out-of-barrier", lanes=lanes, instruction=name, unaligned=unaligned)
     else:

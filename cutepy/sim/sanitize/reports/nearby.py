@@ -679,7 +679,7 @@ def _fences(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
         return
     thread = older.threads[:1]
     steps = [step for step in wave.steps.between(0, wave.steps.number) if step.kind is Fence]
-    fences = [step for step in steps if step.instruction.parts[0] in ("fence", "membar")]  # not of registers
+    fences = [step for step in steps if step.instruction.traits.fences]  # not of registers
     covering = [step for step in fences if pair.space in fenced_spaces(step.instruction.opcode)]
     late = [step for step in covering if step.number > older.number and len(step.by(older.slot, thread))]
     if late:

@@ -221,20 +221,18 @@ def _stands_before(arrival: Instruction, access: Instruction, code: Sequence[Ins
 
 
 def _waits(i: Instruction) -> bool:
-    parts = i.parts
-    if parts[0] == "mbarrier":
-        return i.traits.tries
-    return (parts[0] in ("bar", "barrier") and "arrive" not in parts and "warp" not in parts) or parts[0] == "wgmma"
+    is_wait = i.traits.barrier in ("named", "cluster") and not i.traits.arrives
+    return is_wait or i.traits.tries or i.traits.kind == "wgmma"
 
 
 def _arrives(i: Instruction) -> bool:
-    return i.parts[0] in ("mbarrier", "bar", "barrier") and any(part.startswith("arrive") for part in i.parts)
+    return i.traits.kind == "barrier" and i.traits.arrives
 
 
 def _ends(i: Instruction) -> bool:
     """Tell whether the code goes on elsewhere: it ends, or begins a round anew."""
-    target = i.operands[-1] if i.parts[0] == "bra" else None
-    return i.parts[0] in ("ret", "exit") or (isinstance(target, Label) and target.target <= i.index)
+    targets = [place.target for place in i.operands if isinstance(place, Label)]
+    return "ends" in i.traits.qualities or (i.traits.branches and any(target <= i.index for target in targets))
 
 
 def _line(i: Instruction) -> str:

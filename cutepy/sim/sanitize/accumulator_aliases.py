@@ -16,7 +16,7 @@ from cutepy.sim.semantics.evaluation import results_of
 from cutepy.sim.translate.effects import accumulators, is_wgmma, written
 
 
-class Replaced(NamedTuple):
+class AccumulatorAlias(NamedTuple):
     """A value in the place of a sum in flight.
 
     Attributes
@@ -135,7 +135,7 @@ def _scale_d(mma: Instruction) -> Operand:
     return mma.operands[5 if "sp" in mma.parts else 3]
 
 
-def absorb(mine: dict[int, Replaced], others: Mapping[int, Replaced]) -> bool:
+def absorb(mine: dict[int, AccumulatorAlias], others: Mapping[int, AccumulatorAlias]) -> bool:
     """Add what another path may have left; tells whether that was more."""
     changed = False
     for register, other in others.items():

@@ -17,8 +17,8 @@ import cutepy  # noqa: E402
 from cutepy import benchmark  # noqa: E402
 from cutepy.benchmark.roofline import BYTES_PER_US  # noqa: E402
 from cutepy.cli.app import app  # noqa: E402
-from cutepy.suites import fused, fused_problems, measuring  # noqa: E402
-from cutepy.suites.fused_problems import KINDS, TOKENS, FusedProblem  # noqa: E402
+from cutepy.suites import gemm_epilogue_problems, gemm_epilogues as fused, measuring  # noqa: E402
+from cutepy.suites.gemm_epilogue_problems import KINDS, TOKENS, FusedProblem  # noqa: E402
 from cutepy.testing.numerics import epilogue_tolerance, gemm_tolerance, relative_error  # noqa: E402
 
 
@@ -29,14 +29,20 @@ def small(what, dtype="bfloat16"):
 @pytest.fixture
 def on_the_cpu(monkeypatch):
     """Measure with everything but the GPU; torch.compile gives what it is given."""
-    times = {"cutepy": 10.0, "again": 10.0, fused.UNFUSED: 16.0, fused.PLAIN: 9.0, "torch.compile": 12.0}
+    times = {
+        "cutepy": 10.0,
+        "again": 10.0,
+        fused.UNFUSED: 16.0,
+        fused.PLAIN: 9.0,
+        "torch.compile": 12.0,
+    }
 
     def compare(contenders, *, sets, company):
         for launch in contenders.values():
             launch(sets - 1)
         return {name: benchmark.Timing(times.get(name, 11.0), 20.0) for name in contenders}
 
-    real = fused_problems.buffers
+    real = gemm_epilogue_problems.buffers
     monkeypatch.setattr(benchmark, "buffer_sets", lambda _: 2)
     monkeypatch.setattr(benchmark, "compare", compare)
     monkeypatch.setattr(benchmark, "environment", lambda: {"gpu": "none"})
@@ -47,7 +53,7 @@ def on_the_cpu(monkeypatch):
 
 
 def test_problems_are_the_layers_of_an_mlp():
-    problems = fused_problems.fused_problems(KINDS, TOKENS, ["bfloat16"])
+    problems = gemm_epilogue_problems.fused_problems(KINDS, TOKENS, ["bfloat16"])
     assert len(set(problems)) == len(problems) == 8
     assert [str(each) for each in problems[::2]] == [
         "bfloat16 swiglu 4096x28672x4096",
@@ -125,7 +131,11 @@ def test_ours_compute_in_the_simulator_what_torch_does(what, dtype, on_the_cpu):
     made = fused.buffers(problem)
     product = made.a[0].double() @ made.halves[0].double().mT
     reference = problem.kind.step(product, *(each.double() for each in made.operands[0]))
-    for name, make in (("cutepy", fused.ours), (fused.PLAIN, fused.plain), (fused.UNFUSED, fused.unfused)):
+    for name, make in (
+        ("cutepy", fused.ours),
+        (fused.PLAIN, fused.plain),
+        (fused.UNFUSED, fused.unfused),
+    ):
         with cutepy.simulate():
             result = make(problem, made)(0)
         error = relative_error(result, product if name == fused.PLAIN else reference)

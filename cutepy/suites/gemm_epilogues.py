@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cutepy.suites.fused_problems import Buffers, FusedProblem, buffers
+from cutepy.suites.gemm_epilogue_problems import Buffers, FusedProblem, buffers
 from cutepy.suites.measuring import Output, measure_all, timed
 
 if TYPE_CHECKING:
