@@ -19,7 +19,16 @@ from cutepy.kernels.rows.compilation import (
     row_spec,
     specs_of,
 )
-from cutepy.kernels.rows.tiling import NORM, NORM_GRADIENT, SUM_WARPS, NormConfig, tile_rows
+from cutepy.kernels.rows.tiling import (
+    NORM,
+    NORM_GRADIENT,
+    SUM_WARPS,
+    NormConfig,
+    RowTiling,
+    staged_bytes,
+    tile_rows,
+)
+from cutepy.layouts.sm90 import arch
 
 SCALES = TensorSpec("float32", ("rows", "blocks"), strides=("row", "block"), align=4)
 """A number of each row, or of each block of it."""
@@ -58,8 +67,10 @@ def compile_sum(dtype: torch.dtype) -> Function:
     return compile_rows("sum:SumOfRows", SUM_WARPS, x, y)
 
 
-THREADS_PER_SM, CLUSTERED_PER_SM = 512, 2048
-"""Threads of an SM, at most, that sum gradients of weights: each CTA, or cluster, has a row of sums."""
+def _ctas_per_sm(tiling: RowTiling) -> int:
+    """Choose the CTAs of an SM that sum gradients of weights, each, or each cluster, a row of sums (as `RowFit`)."""
+    threads = 512 if tiling.threads <= arch.WARP_THREADS or tiling.ctas == 2 else 1536 if tiling.ctas == 1 else 2048
+    return max(1, threads // tiling.cta)
 
 
 def plan_norm(
@@ -83,13 +94,15 @@ def plan_norm(
     rows, columns = x.shape
     check_rows(rows)
     elems = elems_of(x, residual, weight, bias, y, total)
+    sizes = [each.element_size() for each in (x, residual) if each is not None]
+    staged = staged_bytes(columns, elems, *sizes)
+    least, width = 1, elems
     if scaled:  # 8-bit floats are converted by fours, and a block has at most the lanes of a warp
-        held = max(elems, 4)
-        tiling = tile_rows(columns, held, least_threads=rules.K_BLOCK // held if scaled == "block" else 1)
-    else:
-        tiling = tile_rows(columns, elems)
+        width = max(elems, 4)
+        least = rules.K_BLOCK // width if scaled == "block" else 1
+    tiling = tile_rows(columns, width, NORM, staged, least)
     named = {"x": x, "residual": residual, "weight": weight, "bias": bias, "y": y, "total": total}
-    return compile_norm(NormConfig(tiling, centres, scaled), elems, **named)
+    return compile_norm(NormConfig(tiling, centres, scaled, staged > 0), elems, **named)
 
 
 def plan_norm_backward(
@@ -113,13 +126,14 @@ def plan_norm_backward(
     rows, columns = x.shape
     check_rows(rows)
     sums = dweight is not None, dbias is not None
-    tiling = tile_rows(columns, elems_of(dy, dtotal, x, weight, dx), NORM_GRADIENT if any(sums) else NORM)
+    elems = elems_of(dy, dtotal, x, weight, dx)
+    staged = staged_bytes(columns, elems, x.element_size(), dy.element_size(), stages=2)
+    tiling = tile_rows(columns, elems, NORM_GRADIENT, staged)
     groups = -(-rows // tiling.rows)
     if any(sums):
-        per_sm = max(1, (THREADS_PER_SM if tiling.ctas == 1 else CLUSTERED_PER_SM) // tiling.cta)
-        groups = min(groups, max(1, gpu_of(x.device).sm_count * per_sm // tiling.ctas))
+        groups = min(groups, max(1, gpu_of(x.device).sm_count * _ctas_per_sm(tiling) // tiling.ctas))
     named = {"dy": dy, "dtotal": dtotal, "x": x, "weight": weight, "dx": dx}
-    function = compile_norm_backward(NormConfig(tiling, centres), sums, **named)
+    function = compile_norm_backward(NormConfig(tiling, centres, staged=staged > 0), sums, **named)
     adders = [None if each is None else compile_sum(each.dtype) for each in (dweight, dbias)]
 
     def launch(

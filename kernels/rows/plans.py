@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -18,12 +18,12 @@ from cutepy.kernels.rows.compilation import (
 )
 from cutepy.kernels.rows.config import CrossEntropyConfig, GatedConfig, RotaryConfig, SoftmaxConfig
 from cutepy.kernels.rows.tiling import (
-    NORM,
     SOFTMAX,
     SOFTMAX_GRADIENT,
     RowFit,
     RowTiling,
     power_of_two,
+    staged_bytes,
     tile_pieces,
     tile_rows,
 )
@@ -31,18 +31,24 @@ from cutepy.kernels.rows.tiling import (
 Launch = Callable[..., None]
 
 
-def _tile(*tensors: Given, fit: RowFit) -> RowTiling:
+def _tile(fit: RowFit, staged: Sequence[torch.Tensor], *others: Given) -> tuple[RowTiling, bool]:
     """Choose the tiling of the rows of tensors (rows, columns) that are read and written together.
+
+    Returns
+    -------
+    RowTiling, bool
+        True if the rows of `staged` wait in shared memory.
 
     Raises
     ------
     ValueError
         If there are more rows than a launch has indices for.
     """
-    given = [each for each in tensors if each is not None]
-    rows, columns = given[0].shape
+    rows, columns = staged[0].shape
     check_rows(rows)
-    return tile_rows(columns, elems_of(*given), fit)
+    elems = elems_of(*staged, *others)
+    taken = staged_bytes(columns, elems, *(each.element_size() for each in staged))
+    return tile_rows(columns, elems, fit, taken), taken > 0
 
 
 def _part(threads: int, held: int, *tensors: Given) -> RowTiling:
@@ -62,14 +68,14 @@ def _part(threads: int, held: int, *tensors: Given) -> RowTiling:
 
 def plan_softmax(x: torch.Tensor, y: torch.Tensor, *, logarithm: bool) -> Launch:
     """Choose and compile the softmax of rows like these: launches (x, y)."""
-    tiling = _tile(x, y, fit=SOFTMAX)
-    return compile_rows("softmax:Softmax", SoftmaxConfig(tiling, logarithm), *specs_of(tiling.elems, x=x, y=y))
+    tiling, staged = _tile(SOFTMAX, [x], y)
+    return compile_rows("softmax:Softmax", SoftmaxConfig(tiling, logarithm, staged), *specs_of(tiling.elems, x=x, y=y))
 
 
 def plan_softmax_backward(dy: torch.Tensor, y: torch.Tensor, dx: torch.Tensor, *, logarithm: bool) -> Launch:
     """Choose and compile the gradient of a softmax of rows like these: launches (dy, y, dx)."""
-    tiling = _tile(dy, y, dx, fit=SOFTMAX_GRADIENT)
-    config = SoftmaxConfig(tiling, logarithm)
+    tiling, staged = _tile(SOFTMAX_GRADIENT, [dy, y], dx)
+    config = SoftmaxConfig(tiling, logarithm, staged)
     return compile_rows("softmax:SoftmaxBackward", config, *specs_of(tiling.elems, dy=dy, y=y, dx=dx))
 
 
@@ -110,7 +116,11 @@ def plan_cross_entropy_backward(
     """
     # The sum of the weights takes a whole row.
     sums = smooths and weight is not None
-    tiling = _tile(logits, dlogits, weight, fit=NORM) if sums else _part(256, 32, logits, dlogits, weight)
+    if sums:
+        check_rows(logits.shape[0])
+        tiling = tile_rows(logits.shape[1], elems_of(logits, dlogits, weight))
+    else:
+        tiling = _part(256, 32, logits, dlogits, weight)
     config = CrossEntropyConfig(tiling, smooths, adds_z)
     of_logits, of_weight, of_dlogits = specs_of(tiling.elems, logits=logits, weight=weight, dlogits=dlogits)
     of_row, of_target = numbers_spec(dlosses.dtype), numbers_spec(target.dtype)

@@ -20,6 +20,8 @@ MOST_THREADS = 1024
 """Threads of a row in a CTA."""
 LEAST_CTA = 128
 """Threads of a CTA, at least: narrow rows share one."""
+IN_REGISTERS = 32
+"""Elements that each of 1,024 threads holds in registers, at most."""
 STAGED_BYTES = 128 << 10
 """Bytes of staged rows of a CTA, at most."""
 LEAST_STAGED = 2048
@@ -223,6 +225,8 @@ def tile_rows(columns: int, elems: int, fit: RowFit = NORM, staged: int = 0, lea
     in_warp, held, most_held, cluster_held = (
         max(1, min(each // elems, MOST_VECTORS)) for each in (fit.in_warp, fit.held, fit.most_held, fit.cluster_held)
     )
+    if not staged:
+        cluster_held = min(cluster_held, max(1, IN_REGISTERS // elems))
     threads = power_of_two(-(-pieces // in_warp))
     if threads > arch.WARP_THREADS:
         threads = power_of_two(-(-pieces // held))
@@ -240,18 +244,28 @@ def tile_rows(columns: int, elems: int, fit: RowFit = NORM, staged: int = 0, lea
     return RowTiling(elems, threads, -(-pieces // (threads * ctas)), ctas)
 
 
-def may_stage(columns: int, elems: int, *sizes: int) -> bool:
-    """Tell whether rows are staged in shared memory, of matrices of elements of so many bytes.
+def staged_bytes(columns: int, elems: int, *sizes: int, stages: int = 1) -> int:
+    """Return the bytes of shared memory that an element takes if rows are staged there; 0 if registers hold them.
 
     Narrow rows are faster in registers. cp.async copies 4 bytes at least, and a cluster has so much room.
 
+    Parameters
+    ----------
+    columns, elems : int
+        As of `tile_rows`.
+    *sizes : int
+        Bytes of the elements of each matrix.
+    stages : int
+        Rows of each at a time.
+
     Examples
     --------
-    >>> may_stage(4096, 8, 2), may_stage(256, 8, 2), may_stage(4096, 1, 2), may_stage(262144, 4, 4, 4)
-    (True, False, False, False)
+    >>> staged_bytes(4096, 8, 2, 2), staged_bytes(256, 8, 2), staged_bytes(4096, 1, 2), staged_bytes(262144, 4, 4, 4)
+    (4, 0, 0, 0)
     """
-    fits = columns * sum(sizes) <= MOST_CTAS * STAGED_BYTES
-    return fits and elems * min(sizes) >= COPIED_BYTES and columns * min(sizes) >= LEAST_STAGED
+    taken = stages * sum(sizes)
+    fits = columns * taken <= MOST_CTAS * STAGED_BYTES
+    return taken if fits and elems * min(sizes) >= COPIED_BYTES and columns * min(sizes) >= LEAST_STAGED else 0
 
 
 PIECE_HELD, PIECES, PIECE_THREADS = 16, 16, 256

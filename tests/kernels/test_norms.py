@@ -21,6 +21,7 @@ from cutepy.kernels.rows.tiling import (  # noqa: E402
     SOFTMAX_GRADIENT,
     NormConfig,
     RowTiling,
+    staged_bytes,
     tile_rows,
 )
 from cutepy.ops import batch_invariant, layer_norm, rms_norm  # noqa: E402
@@ -382,15 +383,19 @@ def test_rows_are_views_where_their_columns_are_contiguous():
     assert as_rows(x[:, 1, :7]).stride() == (60, 1)
 
 
-@settings(max_examples=50)
+@settings(max_examples=200)
 @given(
     st.integers(1, 262144),
     st.sampled_from([1, 2, 4, 8]),
     st.sampled_from([NORM, NORM_GRADIENT, SOFTMAX, SOFTMAX_GRADIENT]),
+    st.sampled_from([(2,), (4,), (2, 4), (2, 2, 2, 2)]),
 )
-def test_every_row_fits_into_its_tiling(columns, elems, fit):
-    tiling = tile_rows(columns, elems, fit)
+def test_every_row_fits_into_its_tiling(columns, elems, fit, sizes):
+    staged = staged_bytes(columns, elems, *sizes)
+    tiling = tile_rows(columns, elems, fit, staged)
     assert tiling.columns >= columns
-    assert tiling.columns < 2 * columns or tiling.threads * tiling.vectors * tiling.ctas == 1
+    assert tiling.columns < 2 * columns + tiling.elems * tiling.threads * tiling.ctas
     assert tiling.cta <= 1024
     assert tiling.summed <= 8192
+    names = {f"m{n}": (8 * size, 1) for n, size in enumerate(sizes)} if staged else {}
+    assert tiling.plan(**names).fits
