@@ -18,6 +18,7 @@ from cutepy.kernels.rows.compilation import (
 )
 from cutepy.kernels.rows.config import CrossEntropyConfig, GatedConfig, RotaryConfig, SoftmaxConfig
 from cutepy.kernels.rows.tiling import (
+    LEAST_CTA,
     SOFTMAX,
     SOFTMAX_GRADIENT,
     RowFit,
@@ -27,6 +28,7 @@ from cutepy.kernels.rows.tiling import (
     tile_pieces,
     tile_rows,
 )
+from cutepy.layouts.sm90 import arch
 
 Launch = Callable[..., None]
 
@@ -51,18 +53,19 @@ def _tile(fit: RowFit, staged: Sequence[torch.Tensor], *others: Given) -> tuple[
     return tile_rows(columns, elems, fit, taken), taken > 0
 
 
-def _part(threads: int, held: int, *tensors: Given) -> RowTiling:
+def _part(*tensors: Given, held: int = 8, in_warp: int = 0) -> RowTiling:
     """Part the rows of tensors (rows, columns) over CTAs without a cluster: nothing is reduced over a row.
 
-    Each CTA has at most so many threads, each of which holds so many elements.
+    Each of 128 threads of a CTA holds `held` elements, measured as `RowFit`; or each lane `in_warp` of a row that one
+    warp can hold so.
     """
     given = [each for each in tensors if each is not None]
     rows, columns = given[0].shape
     check_rows(rows)
     elems = elems_of(*given)
-    vectors = max(1, held // elems)
     pieces = -(-columns // elems)
-    threads = min(threads, power_of_two(-(-pieces // vectors)))
+    vectors = max(1, (in_warp if columns <= in_warp * arch.WARP_THREADS else held) // elems)
+    threads = min(LEAST_CTA, power_of_two(-(-pieces // vectors)))
     return RowTiling(elems, threads, vectors, power_of_two(-(-pieces // (vectors * threads))))
 
 
@@ -120,7 +123,7 @@ def plan_cross_entropy_backward(
         check_rows(logits.shape[0])
         tiling = tile_rows(logits.shape[1], elems_of(logits, dlogits, weight))
     else:
-        tiling = _part(256, 32, logits, dlogits, weight)
+        tiling = _part(logits, dlogits, weight, held=16, in_warp=32)
     config = CrossEntropyConfig(tiling, smooths, adds_z)
     of_logits, of_weight, of_dlogits = specs_of(tiling.elems, logits=logits, weight=weight, dlogits=dlogits)
     of_row, of_target = numbers_spec(dlosses.dtype), numbers_spec(target.dtype)
@@ -183,7 +186,7 @@ def plan_rotary(
 
 def plan_gated(gate: torch.Tensor, up: torch.Tensor, y: torch.Tensor, *, activation: str) -> Launch:
     """Choose and compile the gated activation of rows like these: launches (gate, up, y)."""
-    tiling = _part(128, 16, gate, up, y)
+    tiling = _part(gate, up, y)
     return compile_rows("gated:Gated", GatedConfig(tiling, activation), *specs_of(tiling.elems, gate=gate, up=up, y=y))
 
 
@@ -191,6 +194,6 @@ def plan_gated_backward(
     dy: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, dgate: torch.Tensor, dup: torch.Tensor, *, activation: str
 ) -> Launch:
     """Choose and compile gradients of a gated activation of rows like these: launches (dy, gate, up, dgate, dup)."""
-    tiling = _part(128, 16, gate, up, dy, dgate, dup)
+    tiling = _part(gate, up, dy, dgate, dup)
     specs = specs_of(tiling.elems, dy=dy, gate=gate, up=up, dgate=dgate, dup=dup)
     return compile_rows("gated:GatedBackward", GatedConfig(tiling, activation), *specs)
