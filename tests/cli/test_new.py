@@ -27,8 +27,10 @@ def invoke(*arguments):
 
 @pytest.fixture(autouse=True)
 def path(monkeypatch):
-    """Without folders that a page, which runs in this process too, has added, with a kernel of the name in them."""
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if not Path(entry, "fused_relu.py").exists()])
+    """Leave out folders that a page, which runs in this process too, has added, with a kernel of a name in them."""
+    names = "fused_relu", *(f"my_{family}" for family in FAMILIES)
+    kept = [entry for entry in sys.path if not any(Path(entry, f"{name}.py").exists() for name in names)]
+    monkeypatch.setattr(sys, "path", kept)
 
 
 @pytest.fixture(params=FAMILIES)

@@ -141,7 +141,7 @@ def test_a_value_is_summed_over_ctas_and_clusters(threads, ctas, turns):
 @pytest.mark.parametrize(("threads", "ctas"), [(64, 1), (64, 2)])
 def test_a_turn_that_is_taken_twice_is_a_race(threads, ctas):
     x = torch.zeros(3, threads * ctas)
-    with pytest.raises(cutepy.HazardError) as found, cutepy.simulate(sanitize=True):
+    with pytest.raises(cutepy.sim.HazardError) as found, cutepy.simulate(sanitize=True):
         Sums(threads, ctas, turns=(0, 0, 0))(x, torch.zeros_like(x))
     assert {each.kind for each in found.value.hazards} == {"unordered-write"}
 
