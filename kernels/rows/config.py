@@ -117,5 +117,4 @@ class GatedConfig:
     @property
     def name(self) -> str:
         """Part of a kernel's name."""
-        tiling = self.tiling
-        return f"{self.activation}_{tiling.elems}x{tiling.threads}x{tiling.vectors}"
+        return f"{self.activation}_{self.tiling.part_name}"

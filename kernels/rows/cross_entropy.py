@@ -156,13 +156,14 @@ class CrossEntropyBackward:
     ):
         """Launch on tensors as of `CrossEntropy`; dlogits as logits, dlosses as losses."""
         tiling = self.config.tiling
-        name = f"cutepy_cross_entropy_backward_{tiling.name}"
+        reduces = self.config.smooths and weight is not None
+        name = f"cutepy_cross_entropy_backward_{tiling.name if reduces else tiling.part_name}"
         self.kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
         groups = cute.ceil_div(cute.size(logits, mode=[0]), tiling.rows)
         self.kernel(dlosses, logits, targets, weight, lse, dlogits, ignore_index, smoothing, z).launch(
             grid=(groups * tiling.ctas, 1, 1),
             block=(tiling.cta, 1, 1),
-            cluster=(tiling.ctas, 1, 1) if self.config.smooths and weight is not None and tiling.ctas > 1 else None,
+            cluster=(tiling.ctas, 1, 1) if reduces and tiling.ctas > 1 else None,
             stream=stream,
             use_pdl=True,
         )

@@ -124,7 +124,12 @@ class RowTiling:
     @property
     def name(self) -> str:
         """Part of a kernel's name."""
-        return f"{self.elems}x{self.threads}x{self.vectors}" + (f"_cluster{self.ctas}" if self.ctas > 1 else "")
+        return self.part_name + (f"_cluster{self.ctas}" if self.ctas > 1 else "")
+
+    @property
+    def part_name(self) -> str:
+        """Part of the name of a kernel whose CTAs need no cluster."""
+        return f"{self.elems}x{self.threads}x{self.vectors}"
 
 
 @dataclass(frozen=True)
