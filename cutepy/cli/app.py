@@ -552,7 +552,7 @@ def bench_grouped(
 def bench_attention(
     suite: Annotated[
         list[str] | None,
-        typer.Option(help="forward, backward, varlen, decode or e4m3; may be given again. Default: forward."),
+        typer.Option(help="forward, backward, varlen, decode, e4m3 or mla; may be given again. Default: forward."),
     ] = None,
     head: Annotated[
         list[int] | None, typer.Option(help="Extents of a row; may be given again. Default: 64, 128, 256.")
@@ -560,18 +560,20 @@ def bench_attention(
     keys: Annotated[
         list[int] | None,
         typer.Option(
-            help="Keys of a sequence; may be given again. Default: 512, 1024, 4096, 16384; to decode 8192, 131072."
+            help="Keys of a sequence; may be given again. Default: 512, 1024, 4096, 16384; to decode 8192, 131072; "
+            "mla 4096, 8192."
         ),
     ] = None,
     peer: Annotated[
-        list[str] | None, typer.Option(help="cuDNN, FA4 or FA3; may be given again. Default: cuDNN.")
+        list[str] | None,
+        typer.Option(help="cuDNN, FA4, FA3, FlashMLA or torch.compile; may be given again. Default: cuDNN."),
     ] = None,
     between: _Between = "none",
     json: _Json = None,
     picture: _Picture = None,
     against: _Against = None,
 ) -> None:
-    """Time attention against cuDNN's and FlashAttention's, and check every result."""
+    """Time attention against peers, and check every result."""
     from cutepy.suites.attention import run_attention
     from cutepy.suites.attention_peers import PEERS
     from cutepy.suites.attention_problems import SUITES, attention_problems
@@ -589,7 +591,7 @@ def bench_attention(
         for problem in attention_problems(
             cast("Any", each),
             [n for n in head or [64, 128, 256] if n <= 128 or each != "backward"],
-            keys or ([8192, 131072] if each == "decode" else [512, 1024, 4096, 16384]),
+            keys or {"decode": [8192, 131072], "mla": [4096, 8192]}.get(each, [512, 1024, 4096, 16384]),
         )
     ]
     chosen = {name: PEERS[name] for name in names}

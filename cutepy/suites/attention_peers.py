@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from cutepy.suites.attention_problems import PAGED
+
 if TYPE_CHECKING:
     import torch
 
@@ -19,7 +21,11 @@ Peer = Callable[["AttentionProblem", "Buffers"], "Result | None"]
 
 def ours(problem: AttentionProblem, made: Buffers) -> Result:
     """Compute by cutepy."""
-    from cutepy.ops import attention, attention_decode, attention_varlen
+    from cutepy.ops import attention, attention_decode, attention_mla, attention_varlen
+
+    if problem.suite == "mla":
+        pages = {"cache_seqlens": made.lengths, "block_table": made.table}
+        return lambda i: attention_mla(made.q[i], made.k[i], **pages, causal=problem.causal)  # type: ignore[return-value,arg-type]
 
     if problem.suite == "decode":
         return lambda i: attention_decode(  # type: ignore[return-value]
@@ -36,7 +42,7 @@ def cudnn(problem: AttentionProblem, made: Buffers) -> Result | None:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    if problem.suite in ("varlen", "decode", "e4m3"):
+    if problem.suite not in ("forward", "backward"):
         return None
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -48,9 +54,62 @@ def cudnn(problem: AttentionProblem, made: Buffers) -> Result | None:
     return _either(problem, made, attend)
 
 
+def torch_compile(problem: AttentionProblem, made: Buffers) -> Result | None:
+    """Compute by what torch.compile makes: of flex_attention, or of gathered pages and their products."""
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    if problem.suite not in ("forward", "backward", *PAGED):
+        return None
+    if problem.suite in PAGED:
+        products = torch.compile(paged, dynamic=False)
+        return lambda i: products(made.q[i], made.k[i], made.v[i], made.table, problem.keys, problem.causal)
+    compiled = torch.compile(flex_attention, dynamic=False)
+    mask = None
+    if problem.causal:
+        extents = None, None, problem.keys, problem.keys
+        mask = create_block_mask(lambda b, h, i, j: i >= j, *extents, device=made.q[0].device.type)
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+        o: torch.Tensor = compiled(q, k, v, block_mask=mask, enable_gqa=problem.heads != problem.kv_heads)
+        return o.transpose(1, 2)
+
+    return _either(problem, made, attend)
+
+
+def paged(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor, keys: int, causal: bool
+) -> torch.Tensor:
+    """Attend by torch's products: q (batch, queries, heads, columns), pages of k and v, table (batch, pages)."""
+    import torch
+
+    group = q.shape[2] // k.shape[2]
+    k, v = (each[table.long()].flatten(1, 2)[:, :keys].repeat_interleave(group, 2) for each in (k, v))
+    scores = torch.einsum("bqhc,bkhc->bhqk", q, k) * q.shape[-1] ** -0.5
+    if causal:
+        hidden = torch.ones(q.shape[1], keys, dtype=torch.bool, device=q.device).triu(1 + keys - q.shape[1])
+        scores = scores.masked_fill(hidden, -torch.inf)
+    return torch.einsum("bhqk,bkhc->bqhc", scores.float().softmax(-1).to(v.dtype), v)
+
+
+def flash_mla(problem: AttentionProblem, made: Buffers) -> Result | None:
+    """Compute by FlashMLA, which must be installed; of the mla suite only."""
+    import flash_mla as theirs  # type: ignore[import-not-found]
+
+    if problem.suite != "mla":
+        return None
+    schedule = theirs.get_mla_metadata(made.lengths, problem.new * problem.heads, 1)
+    rest = made.table, made.lengths, problem.value, *schedule
+    return lambda i: _first(theirs.flash_mla_with_kvcache(made.q[i], made.k[i], *rest, causal=problem.causal))
+
+
 def flash_attention_4(problem: AttentionProblem, made: Buffers) -> Result | None:
     """Compute by FlashAttention's kernels in the CuTe DSL, which must be installed."""
     from flash_attn.cute import interface  # type: ignore[import-not-found]
+
+    if problem.suite == "mla":
+        return None
 
     return _flash_attention(problem, made, interface.flash_attn_func, interface.flash_attn_varlen_func)
 
@@ -58,6 +117,9 @@ def flash_attention_4(problem: AttentionProblem, made: Buffers) -> Result | None
 def flash_attention_3(problem: AttentionProblem, made: Buffers) -> Result | None:
     """Compute by FlashAttention 3, which must be installed."""
     import flash_attn_interface as interface  # type: ignore[import-not-found]
+
+    if problem.suite == "mla":
+        return None
 
     if problem.suite == "decode":
         options = {"cache_seqlens": made.lengths, "page_table": made.table}
@@ -120,5 +182,11 @@ def available(peer: Peer, problem: AttentionProblem, made: Buffers) -> Result | 
     return found
 
 
-PEERS: dict[str, Peer] = {"cuDNN": cudnn, "FA4": flash_attention_4, "FA3": flash_attention_3}
+PEERS: dict[str, Peer] = {
+    "cuDNN": cudnn,
+    "FA4": flash_attention_4,
+    "FA3": flash_attention_3,
+    "FlashMLA": flash_mla,
+    "torch.compile": torch_compile,
+}
 """Peers that `--peer` knows."""

@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 if TYPE_CHECKING:
     import torch
 
-Suite = Literal["forward", "backward", "varlen", "decode", "e4m3"]
+Suite = Literal["forward", "backward", "varlen", "decode", "e4m3", "mla"]
 SUITES = get_args(Suite)
 _TOKENS, _COLUMNS = 16384, 2048
 """Tokens, and columns of all heads, of the problems of the first three suites."""
 _SEQUENCES = 64
 """Sequences of the varlen suite."""
+_LATENT, _LATENT_PAGE = (576, 512), 64
+"""Elements of a latent row, and those of them that are values; rows of a page."""
+_LATENT_BATCHES = ((128, 128, 1), (128, 128, 2), (128, 16, 1), (1, 128, 1))
+"""Sequences, heads and new queries of the mla suite."""
+PAGED = ("decode", "mla")
+"""Suites of new queries and of keys in pages."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +32,14 @@ class AttentionProblem:
     ----------
     suite : str
         "forward" and "backward" have one length, "varlen" packed sequences of different ones, "decode" one query a
-        sequence and pages of keys, "e4m3" one length and 8-bit inputs.
+        sequence and pages of keys, "e4m3" one length and 8-bit inputs, "mla" pages of latent rows.
     batch, keys, heads, kv_heads, head : int
         `keys` are those of each sequence, and its queries, but for decoding; with "varlen", those of all together.
     causal : bool
     page : int
         Keys of a page.
+    new : int
+        Queries of each sequence, of the suites of pages.
     """
 
     suite: Suite
@@ -42,9 +50,11 @@ class AttentionProblem:
     head: int
     causal: bool = False
     page: int = 0
+    new: int = 1
 
     def __str__(self) -> str:
         shape = f"{self.batch}x{self.keys}" + (f" pages of {self.page}" if self.page else "")
+        shape += f" {self.new} queries" if self.new > 1 else ""
         return f"{self.suite} {shape} {self.heads}:{self.kv_heads}x{self.head}{' causal' if self.causal else ''}"
 
     @property
@@ -67,20 +77,28 @@ class AttentionProblem:
     @property
     def queries(self) -> list[int]:
         """Queries of each sequence."""
-        return [1] * self.batch if self.suite == "decode" else self.lengths
+        return [self.new] * self.batch if self.suite in PAGED else self.lengths
+
+    @property
+    def value(self) -> int:
+        """Extent of a row of values."""
+        return _LATENT[1] if self.suite == "mla" else self.head
 
     @property
     def flops(self) -> float:
         """Operations of the products; of half the pairs with a causal mask, as FlashAttention counts."""
         pairs = sum(m * n for m, n in zip(self.queries, self.lengths, strict=True))
-        products = 5 if self.suite == "backward" else 2
-        return 2.0 * products * pairs * self.heads * self.head / (2 if self.causal else 1)
+        columns = 5 * self.head if self.suite == "backward" else self.head + self.value
+        hides = self.causal and self.suite not in PAGED
+        return 2.0 * columns * pairs * self.heads / (2 if hides else 1)
 
     @property
     def bytes(self) -> float:
         """Bytes of the inputs and results, once each."""
         q = 2.0 * sum(self.queries) * self.heads * self.head
         k = 2.0 * sum(self.lengths) * self.kv_heads * self.head
+        if self.suite == "mla":  # values are a part of the keys
+            return q / self.head * (self.head + self.value) + k
         if self.suite == "e4m3":
             return 1.5 * q + k
         return 4 * q + 4 * k if self.suite == "backward" else 2 * q + 2 * k
@@ -93,7 +111,7 @@ def attention_problems(suite: Suite, heads: Sequence[int], keys: Sequence[int]) 
     ----------
     suite : str
     heads : sequence of int
-        Extents of a row.
+        Extents of a row; of "mla" it is 576.
     keys : sequence of int
         Keys of a sequence, where all have as many.
 
@@ -103,7 +121,15 @@ def attention_problems(suite: Suite, heads: Sequence[int], keys: Sequence[int]) 
     forward 32x512 16:16x128, forward 32x512 16:16x128 causal
     >>> print(attention_problems("decode", [128], [8192])[0])
     decode 1x8192 pages of 16 64:8x128
+    >>> print(attention_problems("mla", [], [4096])[1])
+    mla 128x4096 pages of 64 2 queries 128:1x576 causal
     """
+    if suite == "mla":
+        return [
+            AttentionProblem(suite, batch, each, count, 1, _LATENT[0], new > 1, _LATENT_PAGE, new)
+            for each in keys
+            for batch, count, new in _LATENT_BATCHES
+        ]
     found = []
     for head in heads:
         count = _COLUMNS // head
@@ -166,14 +192,17 @@ def buffers(problem: AttentionProblem, device: str = "cuda") -> Buffers:
     pages = problem.batch * -(-problem.keys // page) if problem.page else 0
     table = torch.randperm(pages, device=device).int().view(problem.batch, -1)
     heads = {"q": problem.heads, "k": problem.kv_heads, "v": problem.kv_heads, "do": problem.heads}
-    shapes = {"varlen": ((problem.keys,),) * 2, "decode": ((problem.batch, 1), (pages, page))}.get(
-        problem.suite, ((problem.batch, problem.keys),) * 2
-    )
+    shapes = {
+        "varlen": ((problem.keys,),) * 2,
+        **dict.fromkeys(PAGED, ((problem.batch, problem.new), (pages, page))),
+    }.get(problem.suite, ((problem.batch, problem.keys),) * 2)
     dtype = torch.float8_e4m3fn if problem.suite == "e4m3" else torch.bfloat16
     sets = Buffers([], [], [], [], bounds, lengths, table)
     for _ in range(buffer_sets(int(problem.bytes))):
         for name, kept in zip(heads, sets[:4], strict=True):
-            if name != "do" or problem.suite == "backward":
+            if name == "v" and problem.suite == "mla":
+                kept.append(sets.k[-1][..., : problem.value])
+            elif name != "do" or problem.suite == "backward":
                 tokens = shapes[name in "kv"]
                 kept.append(torch.randn(*tokens, heads[name], problem.head, device=device).to(dtype))
     return sets
@@ -192,7 +221,7 @@ def wanted(problem: AttentionProblem, made: Buffers) -> torch.Tensor:
     parts = []
     for head in range(problem.heads):
         tensors = [q[..., head, :], k[..., head // group, :], v[..., head // group, :]]
-        if problem.suite == "decode":
+        if problem.suite in PAGED:
             tensors[1:] = [each[made.table.long()].flatten(1, 2)[:, : problem.keys] for each in tensors[1:]]
         rows = [each.double().requires_grad_(problem.suite == "backward") for each in tensors]
         if problem.suite == "varlen":

@@ -1,6 +1,7 @@
 """`cutepy bench attention` without a GPU."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -27,8 +28,8 @@ def test_operations_and_bytes_are_counted():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--suite", "mla"), "--suite must be one of forward, backward, varlen, decode, e4m3, got 'mla'"),
-        (("--peer", "Triton"), "--peer must be one of cuDNN, FA4, FA3, got 'Triton'"),
+        (("--suite", "mlp"), "--suite must be one of forward, backward, varlen, decode, e4m3, mla, got 'mlp'"),
+        (("--peer", "Triton"), "--peer must be one of cuDNN, FA4, FA3, FlashMLA, torch.compile, got 'Triton'"),
         (("--head", "40"), "--head must be multiples of 16 up to 256, got 40"),
         (("--keys", "0"), "--keys must be at least 1, got 0"),
     ],
@@ -47,6 +48,7 @@ def test_refusals(options, message):
         AttentionProblem("varlen", 5, 60, 2, 2, 64, causal=True),
         AttentionProblem("decode", 3, 50, 4, 2, 64, page=16),
         AttentionProblem("e4m3", 1, 40, 2, 1, 64, causal=True),
+        AttentionProblem("mla", 2, 90, 3, 1, 576, causal=True, page=64, new=2),
     ],
     ids=str,
 )
@@ -78,6 +80,43 @@ def test_all_are_measured_and_checked(monkeypatch, problem):
     assert attention._complaint(problem, list(rows.values())) is None
     if "wrong" in rows:
         assert rows["wrong"].error == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        AttentionProblem("decode", 3, 50, 4, 2, 64, page=16),
+        AttentionProblem("mla", 2, 90, 3, 1, 576, causal=True, page=64, new=2),
+    ],
+    ids=str,
+)
+def test_pages_by_products_of_torch_are_right(problem):
+    pytest.importorskip("torch")
+    made = attention_problems.buffers(problem, "cpu")
+    found = attention_peers.paged(made.q[0], made.k[0], made.v[0], made.table, problem.keys, problem.causal)
+    want = attention_problems.wanted(problem, made)
+    assert (found.double() - want).norm() / want.norm() < attention.LARGEST_ERROR
+
+
+def test_the_mla_suite_hands_its_pages_to_flashmla(monkeypatch):
+    pytest.importorskip("torch")
+    from cutepy.ops import flash_mla_with_kvcache
+
+    theirs = SimpleNamespace(
+        get_mla_metadata=lambda *given: (given, None), flash_mla_with_kvcache=flash_mla_with_kvcache
+    )
+    monkeypatch.setitem(sys.modules, "flash_mla", theirs)
+    problem = AttentionProblem("mla", 2, 90, 3, 1, 576, causal=True, page=64, new=2)
+    made = attention_problems.buffers(problem, "cpu")
+    want = attention_problems.wanted(problem, made)
+    found = attention_peers.flash_mla(problem, made)(0)
+    assert (found.double() - want).norm() / want.norm() < attention.LARGEST_ERROR
+
+
+def test_latent_rows_are_counted_once():
+    problem = AttentionProblem("mla", 128, 4096, 128, 1, 576, page=64)
+    assert problem.flops == 2 * 128 * 4096 * 128 * (576 + 512)
+    assert problem.bytes == 2 * 128 * 128 * (576 + 512) + 2 * 128 * 4096 * 576
 
 
 def test_a_peer_that_is_missing_is_named(monkeypatch):
