@@ -92,7 +92,7 @@ test-integration: $(DEV) $(TRITON) $(if $(DSL),$(VENV)/dsl-$(DSL)/.made)  ## run
 	$(TEST_PY) $(PYTEST) -m "not deep and integration" $(ARGS)
 
 .PHONY: costs
-costs: $(DEV) $(TRITON)  ## measure all tests, and write which ones cost so much that `make check` runs them, to tests/costly.txt
+costs: $(DEV) $(TRITON)  ## measure all tests, and write which ones are left to `make check`, to tests/costly.txt, and to `make test-deep`, to tests/dear.txt
 	$(PY) $(PYTEST) -m "not deep" -p tests.budget --note-costs $(ARGS)
 
 .PHONY: messages

@@ -25,6 +25,8 @@ ALL_TESTS = 280
 ONE_TEST = 10
 
 _BETWEEN_REFERENCES = 500  # tests
+_SKIPPED = 0.02
+"""Seconds: what costs less was skipped, or is no case that a file could keep."""
 
 _last = cpu = 0.0
 _seconds: Counter[str] = Counter()
@@ -92,12 +94,13 @@ def over_budget() -> list[str]:
 
 
 def note() -> None:
-    """Write which functions are costly, of those that no mark and no folder makes integration tests."""
+    """Write which functions are costly, of those that no mark or folder makes integration tests, and dear cases."""
     cases = defaultdict(list)
     for name, spent in _seconds.items():
         if name not in _by_hand:
             cases[tiers.function_of(name)].append(spent / slowness())
     tiers.write(cases)
+    tiers.write_dear({name: spent / slowness() for name, spent in _seconds.items() if spent > _SKIPPED})
 
 
 @pytest.hookimpl(trylast=True)

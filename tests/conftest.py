@@ -45,9 +45,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the tests that their folder or their cost makes integration tests."""
+    """Mark the tests that their folder or their cost makes integration tests, and the cases that are dear."""
     if tiers.is_integration(item.nodeid):
         item.add_marker(pytest.mark.integration)
+    if item.nodeid in tiers.dear() and not getattr(item.config.option, "note_costs", False):
+        item.add_marker(pytest.mark.deep)
 
 
 def hopper_gpus() -> int:

@@ -2,6 +2,8 @@
 
 A test is an integration test by its marker, by its folder, or by its cost: `costly.txt` lists the test functions whose
 cases take more than `COSTLY` seconds of the processor on average. `make costs` measures them and writes the file.
+Single cases that take more than `DEAR` seconds are listed in `dear.txt` and left to `make test-deep`, but for the
+cheapest of a file.
 """
 
 from __future__ import annotations
@@ -19,8 +21,12 @@ UNITS = ("*_bands.py", "*_choice.py", "*_config.py", "*_rasterise.py", "*_refine
 COSTLY = 0.2
 """Seconds of an idle processor. What costs less stays in `make test`."""
 
+DEAR = 1.5
+"""Seconds of an idle processor. Cases that cost more are deep."""
+
 ROOT = Path(__file__).parent.parent
 LIST = Path(__file__).with_name("costly.txt")
+DEAR_LIST = Path(__file__).with_name("dear.txt")
 _MARKED = re.compile(r"^pytestmark = .*\bintegration\b", re.M)
 
 
@@ -28,6 +34,12 @@ _MARKED = re.compile(r"^pytestmark = .*\bintegration\b", re.M)
 def costly() -> frozenset[str]:
     """Give the test functions of the list, `path::name`."""
     return frozenset(LIST.read_text(encoding="utf-8").split())
+
+
+@cache
+def dear() -> frozenset[str]:
+    """Give the cases of the list of dear ones, `path::name[case]`."""
+    return frozenset(DEAR_LIST.read_text(encoding="utf-8").splitlines())
 
 
 def function_of(test: str) -> str:
@@ -56,3 +68,13 @@ def write(seconds: Mapping[str, list[float]]) -> None:
     kept = {name for name in costly() - seconds.keys() if (ROOT / name.partition("::")[0]).exists()}
     found = {name for name, cases in seconds.items() if sum(cases) > COSTLY * len(cases)}
     LIST.write_text("".join(f"{name}\n" for name in sorted(kept | found)), encoding="utf-8")
+
+
+def write_dear(seconds: Mapping[str, float]) -> None:
+    """Write the list of dear cases, given the seconds of each; keep those that were not measured."""
+    kept = {name for name in dear() - seconds.keys() if (ROOT / name.partition("::")[0]).exists()}
+    files: dict[str, list[tuple[float, str]]] = {}
+    for name, spent in seconds.items():
+        files.setdefault(name.partition("::")[0], []).append((spent, name))
+    found = {name for cases in files.values() for spent, name in sorted(cases)[1:] if spent > DEAR}
+    DEAR_LIST.write_text("".join(f"{name}\n" for name in sorted(kept | found)), encoding="utf-8")

@@ -80,6 +80,8 @@ NOT_RECORDED: dict[str, tuple[str, int]] = {
     "memory.lanes_of_one_load_may_read_their_own_ctas_words_and_a_peers": ("newer than the recording", 1),
     "rarer_instructions.refusals": (_REFUSED, 4),
     "rarer_instructions.what_is_not_simulated_is_told_where_it_is_reached": (_REFUSED, 1),
+    "tma.swizzles": ("32-byte atoms need a Blackwell GPU", 14),
+    "tma.the_atoms_of_a_swizzle_are_replaced": ("a Blackwell GPU is needed", 2),
     "warp.unknown_forms": (_REFUSED, 2),
 }
 """Launches of opcode tests that the recording lacks: why, and how many. What is new waits here for the next one."""

@@ -453,7 +453,7 @@ def test_an_address_is_written_after_its_lanes_own_stores_and_needs_a_proxy_fenc
 
 
 def test_an_allocation_orders_nothing_else():
-    """What a lane of its warp wrote before it, other lanes do not know behind it."""
+    """A write of one lane before an allocation is unordered for the other lanes behind it."""
     text = KERNEL.replace(_ALLOCATES, f"@%p1 st.shared.u32 [%r2], %r0; {_ALLOCATES}ld.shared.u32 %r10, [%r2];\n")
     assert "unordered-read" in hazards(text)
 
