@@ -89,8 +89,9 @@ class Norm:
             for index in cutlass.range_constexpr(tiling.vectors):
                 rows.store_part(self.centred(rows, held, index, None, columns), self.vectors(total), row, index)
         if cutlass.const_expr(config.centres):
-            sums = self.centred(rows, held, 0, None, columns)
-            for index in cutlass.range_constexpr(1, tiling.vectors):
+            sums = rows.empty_part()
+            sums.fill(0.0)
+            for index in cutlass.range_constexpr(tiling.vectors):
                 sums.store(sums.load() + self.centred(rows, held, index, None, columns).load())
             mean = rows.total(sums, 0) / columns
         squares = rows.empty_part()
@@ -99,27 +100,12 @@ class Norm:
             value = self.centred(rows, held, index, mean, columns)
             squares.store(squares.load() + value.load() * value.load())
         factor = cute.math.rsqrt(rows.total(squares, 1) / columns + eps)
-        affine = factor, weight, bias
+        given = rows, held, mean, columns, factor, weight, bias
         if cutlass.const_expr(config.scaled in ("row", "block")):
-            limit = LARGEST[dtype_of(y.element_type)]
-            largest = Float32(0.0)
-            if cutlass.const_expr(config.scaled == "row"):
-                for index in cutlass.range_constexpr(tiling.vectors):
-                    value = self.normal(rows, held, index, mean, columns, affine)
-                    largest = cute.arch.fmax(largest, self.largest(rows, value))
-                largest = rows.reduce(largest, reduce.maximum, 0)
-                if row < cute.size(scales, mode=[0]) and rows.thread == 0 and rows.rank == 0:
-                    scales[row, 0] = self.scale_of(largest, limit)
-            for index in cutlass.range_constexpr(tiling.vectors):
-                value = self.normal(rows, held, index, mean, columns, affine)
-                if cutlass.const_expr(config.scaled == "block"):
-                    largest = rows.reduce_lanes(self.largest(rows, value), tiling.block_lanes, reduce.maximum)
-                    self.store_scale(rows, row, index, scales, self.scale_of(largest, limit))
-                value.store(value.load() * (Float32(1.0) / self.scale_of(largest, limit)))
-                rows.store_part(value, ys, row, index)
+            self.store_quantised(given, ys, row, scales)
         else:
             for index in cutlass.range_constexpr(tiling.vectors):
-                value = self.normal(rows, held, index, mean, columns, affine)
+                value = self.normal(index, *given)
                 if cutlass.const_expr(config.scaled == "tensor"):
                     value.store(value.load() * (Float32(1.0) / scale[0]))
                 rows.store_part(value, ys, row, index)
@@ -139,9 +125,8 @@ class Norm:
             rows.fill_part_beyond(value, index, columns, 0.0)
         return value
 
-    def normal(self, rows, held, index, mean, columns, affine):
+    def normal(self, index, rows, held, mean, columns, factor, weight, bias):
         """Return a vector of the result: times the row's factor and the weight, and the bias."""
-        factor, weight, bias = affine
         value = self.centred(rows, held, index, mean, columns)
         value.store(value.load() * factor)
         if weight is not None:
@@ -149,6 +134,28 @@ class Norm:
         if bias is not None:
             value.store(value.load() + rows.load_part(self.vectors(bias), 0, index).load())
         return value
+
+    @cute.jit
+    def store_quantised(self, given, target: RowVectors, row, scales: cute.Tensor):
+        """Divide a row, or each of its blocks, by a scale that puts the largest finite magnitude at the type's largest.
+
+        Store the row and the scales; `given` is what `normal` takes.
+        """
+        config, tiling, rows = self.config, self.config.tiling, given[0]
+        limit, largest = LARGEST[dtype_of(target.tensor.element_type)], Float32(0.0)
+        if cutlass.const_expr(config.scaled == "row"):
+            for index in cutlass.range_constexpr(tiling.vectors):
+                largest = cute.arch.fmax(largest, self.largest(rows, self.normal(index, *given)))
+            largest = rows.reduce(largest, reduce.maximum, 0)
+            if row < cute.size(scales, mode=[0]) and rows.thread == 0 and rows.rank == 0:
+                scales[row, 0] = self.scale_of(largest, limit)
+        for index in cutlass.range_constexpr(tiling.vectors):
+            value = self.normal(index, *given)
+            if cutlass.const_expr(config.scaled == "block"):
+                largest = rows.reduce_lanes(self.largest(rows, value), tiling.block_lanes, reduce.maximum)
+                self.store_scale(rows, row, index, scales, self.scale_of(largest, limit))
+            value.store(value.load() * (Float32(1.0) / self.scale_of(largest, limit)))
+            rows.store_part(value, target, row, index)
 
     def largest(self, rows, value):
         """Return the largest finite magnitude of a vector."""
@@ -170,7 +177,7 @@ class Norm:
     def scale_of(self, largest, limit):
         """Return the scale that puts a largest magnitude at a limit, a normal number: 1 if it is zero."""
         scale = cute.arch.fmax(largest / Float32(limit), Float32(2.0**-126))
-        return Float32(cutlass.select_(largest == Float32(0.0), Float32(1.0), scale))
+        return select(largest == Float32(0.0), Float32(1.0), scale)
 
     def vectors(self, tensor: cute.Tensor) -> RowVectors:
         """View a tensor as vectors of the tiling's elements."""
