@@ -222,7 +222,7 @@ def tile_rows(columns: int, elems: int, fit: RowFit = NORM, staged: int = 0, lea
     >>> tile_rows(4096, 8), tile_rows(32768, 8).name, tile_rows(131072, 8, staged=2).name
     (RowTiling(elems=8, threads=256, vectors=2, ctas=1), '8x512x8', '8x1024x8_cluster2')
     >>> tile_rows(128, 8).rows, tile_rows(100, 1)
-    (32, RowTiling(elems=1, threads=8, vectors=16, ctas=1))
+    (32, RowTiling(elems=1, threads=8, vectors=13, ctas=1))
     """
     if not 1 <= columns <= MOST_COLUMNS:
         raise ValueError(f"rows must have 1 to {MOST_COLUMNS} columns, got {columns}; part wider ones")
