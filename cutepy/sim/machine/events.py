@@ -677,12 +677,14 @@ class TensorMemoryAccess:
         The CTA whose memory is accessed; of a warp it is its own, or where a pair frees columns the peer's too.
     granules : array of int, (1, n)
         512 times a half of a warp's lanes, plus the column; each once.
+    lanes : array of uint16, (1, n)
+        Lanes of each granule that are accessed: bit n is the half's lane n.
     writes : bool
     needs_value : bool
         Whether it computes with what it reads.
     part_of : AsyncOperation or None
     of_registers : array of int, (threads, registers, columns), or None
-        Granules of each register of a warp's load or store.
+        Where each register of a warp's load or store is: 16 times the granule, plus the lane in it.
     """
 
     instruction: Instruction
@@ -690,6 +692,7 @@ class TensorMemoryAccess:
     threads: Threads
     slot: int
     granules: Array = field(repr=False)
+    lanes: Array = field(repr=False)
     writes: bool
     needs_value: bool = False
     part_of: AsyncOperation | None = None

@@ -198,18 +198,17 @@ class Products:
         lanes, columns, count = _accumulator_places(shape.m, shape.n, group, "ws" in i.parts)
         lanes, columns = lanes + (given.d >> 16), columns + (given.d & 0xFFFF)
         self._memory.check(g, i, slot, given.d & 0xFFFF, count)
+        if any(disabled):  # these lanes are neither read nor written
+            is_off = np.unpackbits(np.array(disabled, "<u4").view(np.uint8), bitorder="little").astype(bool)
+            is_on = ~is_off[lanes]
+            lanes, columns, product = lanes[is_on], columns[is_on], product[is_on]
         if given.accumulates:
             self._memory.observe_operation(g, i, slot, lanes, columns, writes=False, needs_value=True)
         self._memory.observe_operation(g, i, slot, lanes, columns, writes=True, needs_value=False)
         words = self._memory.words[slot]
-        before = words[lanes, columns]
         if given.accumulates:
-            product = product + _numbers(before, str(shape.d_dtype)) * _power(given.shift)
-        bits = _bits(product, str(shape.d_dtype), shape.saturate)
-        if any(disabled):
-            off = np.unpackbits(np.array(disabled, "<u4").view(np.uint8), bitorder="little").astype(bool)
-            bits = np.where(off[lanes], before, bits)
-        words[lanes, columns] = bits
+            product = product + _numbers(words[lanes, columns], str(shape.d_dtype)) * _power(given.shift)
+        words[lanes, columns] = _bits(product, str(shape.d_dtype), shape.saturate)
 
 
 def _times(a: Array, b: Array) -> Array:

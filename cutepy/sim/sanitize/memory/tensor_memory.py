@@ -1,8 +1,9 @@
 """Shadow memory of tensor memory: the last write and the reads after it of each column, checked by vector clocks.
 
-A granule is a column of 16 lanes: half of what a warp reaches, as accumulators of 64 rows take every other half. An
-operation of a warp is one of all its lanes: it comes after whatever one of them knows of, and whoever knows how far one
-of them had come knows of it. MMAs, copies and shifts of one thread are in order among themselves.
+A granule is a column of 16 lanes: half of what a warp reaches, as accumulators of 64 rows take every other half. Which
+of its lanes have a value is known of each: a copy may write one lane of a granule, and an MMA leaves lanes whose output
+is disabled. An operation of a warp is one of all its lanes: it comes after whatever one of them knows of, and whoever
+knows how far one of them had come knows of it. MMAs, copies and shifts of one thread are in order among themselves.
 
 Loads and stores are over at their `tcgen05.wait`, loads also where one of their registers is read: ptxas waits there.
 The tcgen05 fences are asked for beside relaxed arrivals and waits only. Beside others an order without them, or by the
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 _GRANULES = TMEM_LANES // 16 * TMEM_COLUMNS
+_EVERY_LANE = np.uint16(0xFFFF)
 _NEVER = np.iinfo(np.int32).max
 """Count of a clock that none reaches: the access is not over."""
 _FENCES = 64
@@ -115,7 +117,7 @@ class TensorShadow:
         slots = wave.residents.count
         self._written = np.full((slots, _GRANULES), -1, np.int32)
         self._readers = np.full((slots, _GRANULES), -1, np.int32)
-        self._lacks = np.zeros((slots, _GRANULES), bool)
+        self._lacks = np.full((slots, _GRANULES), _EVERY_LANE)  # lanes of each granule without a value, a bit each
         self._records: list[TensorRecord] = []
         # By CTA and warp, loads and stores that have not ended, and loads that have, by a use of their registers alone.
         self._open: dict[tuple[int, int], list[TensorRecord]] = {}
@@ -141,13 +143,16 @@ class TensorShadow:
         number = len(self._records) - 1
         for slot in event.begins:
             at = slice(event.first, event.first + event.count)
-            for held, value in ((self._written, number), (self._readers, -1), (self._lacks, True)):
+            for held, value in ((self._written, number), (self._readers, -1), (self._lacks, _EVERY_LANE)):
                 held[slot].reshape(-1, TMEM_COLUMNS)[:, at] = value
             if slot != agent:
                 self._of_pairs[slot, event.first] = number
 
     def access(self, event: TensorMemoryAccess, lacking: Array) -> None:
-        """Check an access against those before it, and record it; `lacking` are granules that it gives no value."""
+        """Check an access against those before it, and record it.
+
+        `lacking` are cells that it gives no value, as of `TensorMemoryAccess.of_registers`.
+        """
         wave, clocks = self._wave, self._wave.clocks
         if event.part_of is None:
             threads, agent = event.threads.ids, int(event.ctas.slots[0])
@@ -158,15 +163,15 @@ class TensorShadow:
             new = TensorRecord(event.instruction, event.writes, agent, threads, False, threads, counts, counts.copy())
             if is_waited_for:
                 self._open.setdefault((agent, int(threads[0]) // WARP), []).append(new)
-            self._touch(new, event.slot, event.granules[0], None, event.needs_value)
-            self._lacks[event.slot, lacking] = True
+            self._touch(new, event, None)
+            np.bitwise_or.at(self._lacks[event.slot], lacking >> 4, np.uint16(1) << (lacking & 15).astype(np.uint16))
             return
         issued = wave.issued[id(event.part_of)]
         agent, thread = int(event.part_of.ctas.slots[0]), event.part_of.threads.ids
         column = np.array([clocks.column((TENSOR, int(thread[0])), int(thread[0]))])
         counts = issued.count[0]
         new = TensorRecord(event.instruction, event.writes, agent, thread, True, column, counts, counts)
-        self._touch(new, event.slot, event.granules[0], issued, event.needs_value)
+        self._touch(new, event, issued)
 
     def wait(self, slots: Array, threads: Array, name: str) -> None:
         """Take note that threads have waited for all their operations of a name, "ld" or "st"."""
@@ -214,14 +219,16 @@ class TensorShadow:
     def unwritten(self, access: TensorMemoryAccess) -> Array:
         """Tell which registers of a load hold what nothing has written: (threads, registers)."""
         assert access.of_registers is not None
-        lacks: Array = self._lacks[access.slot, access.of_registers].any(axis=-1)
-        return lacks
+        cells = access.of_registers
+        lacks = self._lacks[access.slot, cells >> 4] >> (cells & 15).astype(np.uint16) & np.uint16(1)
+        return np.asarray(lacks.any(axis=-1))
 
-    def _touch(self, new: TensorRecord, slot: int, granules: Array, issued: Issued | None, needs_value: bool) -> None:
+    def _touch(self, new: TensorRecord, event: TensorMemoryAccess, issued: Issued | None) -> None:
+        slot, granules, lanes = event.slot, event.granules[0], event.lanes[0]
         new.extent = int(granules.min()), len(granules)
         written, readers = self._written[slot, granules], self._readers[slot, granules]
-        unwritten = (written < 0) | self._lacks[slot, granules]
-        if needs_value and unwritten.any():
+        unwritten = self._lacks[slot, granules] & lanes != 0
+        if event.needs_value and unwritten.any():
             self._report(None, new, slot, int(granules[unwritten][0]))
         knowledge = _Knowledge(self._wave, new, issued)
         for number in np.unique(written).tolist():
@@ -239,7 +246,7 @@ class TensorShadow:
             for member in self._members[before] if before >= 0 else ():
                 self._compare(member, new, knowledge, slot, granules, readers == before)
         self._written[slot, granules], self._readers[slot, granules] = number, -1
-        self._lacks[slot, granules] = False
+        self._lacks[slot, granules] &= ~lanes
 
     def _compare(
         self, number: int, new: TensorRecord, knowledge: _Knowledge, slot: int, granules: Array, where: Array
