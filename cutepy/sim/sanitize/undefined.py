@@ -329,7 +329,8 @@ class Undefined:
         items = _items(access.instruction.operands[1])
         none = np.zeros((1, at[1].shape[1]), np.uint64)
         lacks = [self._mask(x, at) if isinstance(x, Register) else none for x in items]
-        return access.of_registers[np.stack([one[0] != 0 for one in lacks], axis=-1)].reshape(-1)
+        is_lacking = np.stack([one[0] != 0 for one in lacks], axis=-1)
+        return np.asarray(access.of_registers[is_lacking].reshape(-1))
 
     def load_columns(self, access: TensorMemoryAccess, lacks: Array) -> None:
         """Take from tensor memory which registers of a load have no value, (threads, registers)."""

@@ -375,8 +375,7 @@ def _group_of(i: Instruction) -> int:
 
 def _cells(lanes: Array, columns: Array) -> Array:
     """Return, for each place, 16 times its granule, plus its lane in it."""
-    granules: Array = lanes // _GRANULE_LANES * TMEM_COLUMNS + columns
-    return granules * _GRANULE_LANES + lanes % _GRANULE_LANES
+    return np.asarray((lanes // _GRANULE_LANES * TMEM_COLUMNS + columns) * _GRANULE_LANES + lanes % _GRANULE_LANES)
 
 
 def _reached(lanes: Array, columns: Array) -> tuple[Array, Array]:
