@@ -780,3 +780,16 @@ def test_descriptors_without_meaning_are_refused():
             run(MMA.format("", "f16"), image, noise(rng), a=a, b=good, word=word)
     with refuses(MemoryAccessError):
         run(MMA.format("", "f16"), image[:2048], noise(rng), a=good, b=good, word=int(InstrDescriptor("f16", 128, 16)))
+
+
+@pytest.mark.parametrize("kind", ["mxf4", "mxf4nvf4.block_scale.block16"])
+def test_k_of_96_is_of_another_gpu(kind):
+    """Bit 31 of the descriptor: packed fp4 of sm_103 alone."""
+    name, _, scaled = kind.partition(".")
+    mma = MMA.format("", f"{name}.{scaled or 'block_scale'}").replace("%r20,", "%r20, [%r7], [%r7],")
+    given = {"a": descriptor(0, "K", 128, 48, 4, "SW64"), "b": descriptor(1 << 15, "K", 16, 48, 4, "SW64")}
+    given["word"] = int(InstrDescriptor(name, 128, 16, k=96))
+    image, before = np.zeros(1 << 16, np.uint8), np.zeros((LANES, COLUMNS), np.uint32)
+    assert not run(mma, image, before, **given)[:, :16].any()
+    with refuses(DescriptorError):
+        run(mma, image, before, target="sm_100a", **given)

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 _SCALE_VECTORS = {"mxf8f6f4": 32, "mxf4": 32}
 """Elements that share a scale factor where the opcode does not say it."""
 
+_LONG_K, _HAS_LONG_K = 96, 103
+"""Extent along K of packed fp4, and the number of the only GPU that multiplies it."""
+
 
 class Operands(NamedTuple):
     """Operands of one MMA, as a thread gives them.
@@ -82,8 +85,8 @@ class Operands(NamedTuple):
 class Products:
     """Computes MMAs."""
 
-    def __init__(self, activity: Activity, tiles: SharedTiles, tensor_memory: TensorMemory) -> None:
-        self._activity, self._tiles, self._memory = activity, tiles, tensor_memory
+    def __init__(self, activity: Activity, tiles: SharedTiles, tensor_memory: TensorMemory, target: int) -> None:
+        self._activity, self._tiles, self._memory, self._target = activity, tiles, tensor_memory, target
 
     def compute(self, g: Group, i: Instruction, slot: int, cluster_size: int, given: Operands) -> None:
         """Compute one MMA of a thread of a CTA, whose pair takes part in one of two CTAs."""
@@ -128,8 +131,7 @@ class Products:
         stats["tcgen05"] += 1
         stats["tcgen05_flops"] += 2 * shape.m * shape.n * k
 
-    @staticmethod
-    def _shape(g: Group, i: Instruction, given: Operands) -> InstrDescriptor:
+    def _shape(self, g: Group, i: Instruction, given: Operands) -> InstrDescriptor:
         name = next(part for part in i.parts if part.startswith("kind::")).removeprefix("kind::")
         group, is_ws = 2 if "cta_group::2" in i.parts else 1, "ws" in i.parts
         try:
@@ -138,6 +140,13 @@ class Products:
             shape.check(cta_group=group, ws=is_ws, scale_vector=_dense_vector(i, name))
         except LayoutError as error:
             raise DescriptorError(str(error), i, g.describe()) from error
+        if shape.k == _LONG_K and self._target != _HAS_LONG_K:
+            raise DescriptorError(
+                f"bit 31 of the instruction descriptor asks for K = {_LONG_K}, which sm_{_HAS_LONG_K} has, and the code "
+                f"is for sm_{self._target}; clear it, for K = {mma_kind(name).k}",
+                i,
+                g.describe(),
+            )
         if is_ws and given.a_in_tensor_memory and shape.m < TMEM_LANES:
             raise UnknownInstructionError(
                 i,
