@@ -358,7 +358,9 @@ def _check_mma_of_tensor_core(i: Instruction) -> None:
                 f"{i.opcode} has no scale of D, which kind::f16 and kind::tf32 have, got {spelled(scale)}"
             )
         if not isinstance(scale, Immediate) or not 0 <= scale.value <= _MOST_SCALED:
-            raise PtxSyntaxError(f"{i.opcode} takes a number for the scale of D from 0 to {_MOST_SCALED}, got {spelled(scale)}")
+            raise PtxSyntaxError(
+                f"{i.opcode} takes a number for the scale of D from 0 to {_MOST_SCALED}, got {spelled(scale)}"
+            )
 
 
 _FEWEST_OF_MMA, _MOST_SCALED = 4, 15

@@ -793,3 +793,59 @@ def test_k_of_96_is_of_another_gpu(kind):
     assert not run(mma, image, before, **given)[:, :16].any()
     with refuses(DescriptorError):
         run(mma, image, before, target="sm_100a", **given)
+
+
+_OUTSIDE = {
+    "D of 128 rows": ("add.u32 %r7, %r7, {}; tcgen05.mma.cta_group::1.kind::f16 [%r7], %d8, %d9, %r20, %p3;", (16,)),
+    "D of 64 rows": (
+        "add.u32 %r7, %r7, {}; mov.u32 %r20, M64; tcgen05.mma.cta_group::1.kind::f16 [%r7], %d8, %d9, %r20, %p3;",
+        (1, 8, 17, 32, 1 << 14),
+    ),
+    "A of 128 rows": (
+        "add.u32 %r22, %r7, {}; tcgen05.mma.cta_group::1.kind::f16 [%r7], [%r22], %d9, %r20, %p3;",
+        (32,),
+    ),
+    "the scale factors of A": (
+        "add.u32 %r22, %r7, {}; mov.u32 %r20, MX; tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale [%r7], %d8, %d9, "
+        "%r20, [%r22], [%r7], %p3;",
+        (1, 16, 32, 64),
+    ),
+    "a copy of 32x128b.warpx4": ("add.u32 %r7, %r7, {}; tcgen05.cp.cta_group::1.32x128b.warpx4 [%r7], %d8;", (32,)),
+    "a copy of 4x256b": ("add.u32 %r7, %r7, {}; tcgen05.cp.cta_group::1.4x256b [%r7], %d8;", (32,)),
+    "a shift": ("add.u32 %r7, %r7, {}; tcgen05.shift.cta_group::1.down [%r7];", (8, 128, 160)),
+}
+"""Operands, an instruction with a place for what is added to an address, and lanes that the operand cannot begin at."""
+
+
+def test_scale_factors_lie_in_columns_that_are_allocated():
+    with refuses(MemoryAccessError):
+        at_lane(_OUTSIDE["the scale factors of A"][0].replace("{}", "510"), 0)
+
+
+def at_lane(instruction, lane):
+    words = {"M64": ("f16", 64, 16), "MX": ("mxf8f6f4", 128, 16)}
+    text = instruction.format(lane << 16)
+    for name, of in words.items():
+        text = text.replace(name, str(int(InstrDescriptor(*of))))
+    given = {"a": descriptor(0, "K", 128, 32, 16, "SW32"), "b": descriptor(4096, "K", 16, 32, 16, "SW32")}
+    image, before = np.zeros(1 << 14, np.uint8), np.zeros((LANES, COLUMNS), np.uint32)
+    return run(text, image, before, word=int(InstrDescriptor("f16", 128, 16)), **given)
+
+
+@pytest.mark.parametrize(
+    ("name", "lane"), [(name, lane) for name, (_, lanes) in _OUTSIDE.items() for lane in lanes], ids=str
+)
+def test_operands_begin_at_lanes_where_their_layouts_lie(name, lane):
+    with refuses(MemoryAccessError) as told:
+        at_lane(_OUTSIDE[name][0], lane)
+    assert name in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "lane"),
+    [("D of 64 rows", 16), ("a copy of 4x256b", 31), ("a shift", 96), ("the scale factors of A", 3 << 14)],
+)
+def test_operands_that_leave_lanes_out_begin_at_others_too(name, lane):
+    """Of an address of scale factors the two highest bits are no lane."""
+    at_lane(_OUTSIDE[name][0], 0)
+    at_lane(_OUTSIDE[name][0].replace("add.u32", "or.b32"), lane)

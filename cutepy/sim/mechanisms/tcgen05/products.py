@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _SCALE_VECTORS = {"mxf8f6f4": 32, "mxf4": 32}
 """Elements that share a scale factor where the opcode does not say it."""
 
+_IN_WORD = 0x3FFFFFFF
+"""Address of a word of scale factors: CuTe's have the byte in the bits above."""
 _LONG_K, _HAS_LONG_K = 96, 103
 """Extent along K of packed fp4, and the number of the only GPU that multiplies it."""
 
@@ -101,6 +103,7 @@ class Products:
         rows = n if used is None else len(used)
         parts = [self._tiles.matrix(g, i, one, given.b, shape.b_major, (rows, k), *of_b, used) for one in members]
         b = np.concatenate(parts)[-shape.n :] * np.float32(-1 if shape.b_negate else 1)
+        self._check_lanes(g, i, shape, given, group, stored, bits[0])
         for rank, one in enumerate(members):
             words = self._memory.words[one]
             if given.a_in_tensor_memory:
@@ -119,6 +122,7 @@ class Products:
             vector = _vector(i, shape)
             for (count, start, in_halves), at in zip(of, given.scales, strict=False):
                 lanes, columns = scale_places(count, k // (vector or k), start, in_halves, at)
+                self._memory.check(g, i, one, int(columns.min()), int(np.ptp(columns)) + 1)
                 self._memory.observe_operation(g, i, one, lanes, columns, writes=False, needs_value=True)
             product = self._product(shape, vector, words, a, b, where, given.scales, group)
             self._write(g, i, one, shape, product, given, given.disabled[4 * rank : 4 * rank + 4], group)
@@ -154,6 +158,19 @@ class Products:
                 "document places them",
             )
         return shape
+
+    def _check_lanes(
+        self, g: Group, i: Instruction, shape: InstrDescriptor, given: Operands, group: int, stored: int, bits: int
+    ) -> None:
+        """Refuse operands that begin at lanes where their layouts do not lie."""
+        rows = f"{shape.m // group} rows"
+        lanes, _, _ = _accumulator_places(shape.m, shape.n, group, "ws" in i.parts)
+        self._memory.check_lane(g, i, f"D of {rows}", given.d >> 16, int(lanes.max()))
+        if given.a_in_tensor_memory:
+            lanes, _ = operand_places(shape.m, stored, bits, group, 0)
+            self._memory.check_lane(g, i, f"A of {rows}", given.a >> 16, int(lanes.max()))
+        for name, at in zip("AB", given.scales, strict=False):
+            self._memory.check_lane(g, i, f"the scale factors of {name}", (at & _IN_WORD) >> 16, TMEM_LANES - 1)
 
     def _kept(
         self, g: Group, i: Instruction, slot: int, shape: InstrDescriptor, given: Operands, a: Array, bits: int

@@ -230,6 +230,40 @@ class TensorMemory(Mechanism):
             at=Place("tensor memory"),
         )
 
+    @staticmethod
+    def check_lane(g: Group, i: Instruction, what: str, lane: int, last: int, step: int = _GRANULE_LANES) -> None:
+        """Refuse a first lane from which on an operand does not lie in tensor memory as its layout has it.
+
+        Parameters
+        ----------
+        g : Group
+        i : Instruction
+        what : str
+            The operand, such as "D of 64 rows".
+        lane : int
+            Where it begins.
+        last : int
+            Its last lane, where it begins at lane 0.
+        step : int
+            Lanes of which it begins at a multiple: those that the rows of an MMA leave out come in 16.
+
+        Raises
+        ------
+        MemoryAccessError
+            If another lane is given.
+        """
+        allowed = range(0, TMEM_LANES - last, step)
+        if lane in allowed:
+            return
+        *others, final = map(str, allowed)
+        said = f"a lane from 0 to {final}" if step == 1 < len(allowed) else f"lane {', '.join(others)} or {final}"
+        raise MemoryAccessError(
+            f"{what} must begin at {said if others else 'lane 0'} of tensor memory, got lane {lane}",
+            i,
+            g.describe(),
+            at=Place("tensor memory"),
+        )
+
     # Registers.
 
     def load(self, g: Group, i: Instruction, address: Array, registers: int, split: int | None) -> list[Array]:
