@@ -85,6 +85,7 @@ if TYPE_CHECKING:
 _Told = ParamSpec("_Told")
 _ASSEMBLED = "ptxas puts each wgmma.fence and each wait for MMAs that is missing, as the advisories say"
 _ALLOCATED = "tcgen05.alloc gives the columns that it gave here, and comes to an end: CTAs of one SM free theirs"
+_PERMIT = Place("permit to allocate tensor memory")
 _IN_ORDER = (
     "MMAs, copies and shifts of tensor memory take effect in the order in which a thread issues them, some pairs of "
     "which the PTX ISA leaves open"
@@ -384,6 +385,11 @@ class Sanitizer(Observer):
         if allocation.instruction.parts[1] == "alloc":
             self._examiner.assume(_ALLOCATED)
             self._tensor.allocate(allocation)
+        elif allocation.instruction.parts[1] == "relinquish_alloc_permit":
+            new, earlier = self._tensor.give_up(allocation)
+            for old in earlier:
+                sides = self._tensor_side(old), self._tensor_side(new)
+                self._findings.tell("unordered-write", _PERMIT, *sides, Diagnosis("allocate-before-giving-up"))
 
     def _in_tensor_memory(self, old: TensorRecord | None, new: TensorRecord, slot: int, granule: int) -> None:
         """Tell two accesses to tensor memory that nothing orders, or one that reads what nothing wrote."""

@@ -463,6 +463,16 @@ def test_both_ctas_of_a_pair_have_done_with_columns_that_they_free(wait, free, k
     assert out.tolist() == [*range(64)] * 2
 
 
+GIVES_UP = "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"
+
+
+@pytest.mark.parametrize(("barrier", "kinds"), [("bar.sync 0;", set()), ("", {"unordered-write"})])
+def test_the_permit_to_allocate_is_given_up_after_allocations(barrier, kinds):
+    """Warp 1 gives it up; without the barrier `tcgen05.alloc` of warp 0 ends in an error in some schedules."""
+    text = KERNEL.replace("B: @!%p1", f"B: {barrier} setp.ne.u32 %p5, %r1, 1; @%p5 bra B1; {GIVES_UP}\nB1: @!%p1")
+    assert hazards(text) == kinds
+
+
 OF_BOTH = """.version 8.8
 .target sm_100a
 .address_size 64

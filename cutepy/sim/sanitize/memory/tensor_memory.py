@@ -10,7 +10,7 @@ The tcgen05 fences are asked for beside relaxed arrivals and waits only. Beside 
 registers of a load alone, is told apart: NVIDIA's own kernels mostly do without.
 
 To allocate columns is to write them, with nothing of value: all that uses them comes after. Who frees columns of a pair
-writes those of both CTAs.
+writes those of both CTAs. The permit to allocate is given up after all allocations of its CTA.
 
 References
 ----------
@@ -126,6 +126,7 @@ class TensorShadow:
         self._members: list[tuple[int, ...]] = []
         self._of_pairs: dict[tuple[int, int], int] = {}  # by CTA and first column, who allocated them for both
         self._twins: dict[int, TensorRecord] = {}  # by number, the other one of an allocation by a pair
+        self._allocations: dict[int, list[TensorRecord]] = {}  # by CTA
         # By CTA and warp: how far its lanes had come at each fence before, and what they knew at the last one after.
         self._before: dict[tuple[int, int], deque[tuple[Array, Array]]] = {}
         self._after: dict[tuple[int, int], Array] = {}
@@ -133,9 +134,9 @@ class TensorShadow:
 
     def allocate(self, event: TensorMemoryAllocation) -> None:
         """Take columns as written by those who allocate them; of a pair the second one names the same columns."""
-        agent, threads = int(event.ctas.slots[0]), event.threads.ids
-        counts = self._wave.clocks.counts(np.array([agent]), threads)[0]
-        new = TensorRecord(event.instruction, True, agent, threads, False, threads, counts, counts)
+        new = self._of_warp(event)
+        agent = new.agent
+        self._allocations.setdefault(agent, []).append(new)
         if not event.begins:
             self._twins[self._of_pairs.pop((agent, event.first))] = new
             return
@@ -147,6 +148,17 @@ class TensorShadow:
                 held[slot].reshape(-1, TMEM_COLUMNS)[:, at] = value
             if slot != agent:
                 self._of_pairs[slot, event.first] = number
+
+    def give_up(self, event: TensorMemoryAllocation) -> tuple[TensorRecord, list[TensorRecord]]:
+        """Return the end of a CTA's permit to allocate, and its allocations that may come after."""
+        new = self._of_warp(event)
+        knowledge = _Knowledge(self._wave, new, None)
+        return new, [old for old in self._allocations.get(new.agent, ()) if not self._is_known(old, new, knowledge)]
+
+    def _of_warp(self, event: TensorMemoryAllocation) -> TensorRecord:
+        agent, threads = int(event.ctas.slots[0]), event.threads.ids
+        counts = self._wave.clocks.counts(np.array([agent]), threads)[0]
+        return TensorRecord(event.instruction, True, agent, threads, False, threads, counts, counts)
 
     def access(self, event: TensorMemoryAccess, lacking: Array) -> None:
         """Check an access against those before it, and record it.
