@@ -5,7 +5,7 @@ A `CompletionPolicy` decides when asynchronous operations take effect. Without o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -685,6 +685,8 @@ class TensorMemoryAccess:
     part_of : AsyncOperation or None
     of_registers : array of int, (threads, registers, columns), or None
         Where each register of a warp's load or store is: 16 times the granule, plus the lane in it.
+    accumulator : hashable, optional
+        Place and shape of the accumulator that an MMA accesses; None of what else it accesses, and of the others.
     """
 
     instruction: Instruction
@@ -697,6 +699,7 @@ class TensorMemoryAccess:
     needs_value: bool = False
     part_of: AsyncOperation | None = None
     of_registers: Array | None = field(default=None, repr=False)
+    accumulator: Hashable = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,11 @@ ORDERS = {"missing-tensor-fence", "unwaited-tensor-load"}
 
 
 def told(text, **descriptor):
+    run = sanitized(text, **descriptor)
+    return [*run.hazards, *run.advisories]
+
+
+def sanitized(text, **descriptor):
     word = int(InstrDescriptor("f16", 128, 16, **descriptor))
     a, b = (int(SmemDescriptor(start, 16, 256, layout_type=6)) for start in (0, 4096))
     if descriptor:
@@ -142,7 +147,7 @@ def told(text, **descriptor):
             load_ptx(text).launch("k", 1, 128, [out, word, a, b], smem=8192)
     except HazardError:
         pass
-    return [*run.hazards, *run.advisories]
+    return run
 
 
 def hazards(text, **descriptor):
@@ -418,6 +423,47 @@ def test_a_warp_needs_no_fence_between_its_own_operations():
     stored = "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r8], {%r0};\ntcgen05.wait::st.sync.aligned;\n"
     assert FENCED.count(loaded) == 1
     assert told(FENCED.replace(loaded, f"{_RELEASE[0]}{stored}{BEFORE}")) == []
+
+
+_OTHER = f"mov.u32 %r16, {int(InstrDescriptor('tf32', 128, 16))}; {MMA.replace('f16', 'tf32').replace('%r9', '%r16')}\n"
+_OF_64 = f"mov.u32 %r16, {int(InstrDescriptor('f16', 64, 16))}; {MMA.replace('%r9', '%r16')}\n"
+IN_ORDER = {
+    "one accumulator and shape": (f"{MMA}\n{MMA}", None),
+    "K of 8, then of 16": (f"{_OTHER}{MMA}", "writes"),
+    "64 rows, then 128": (f"{_OF_64}{MMA}", "writes"),
+    "64 rows, awaited, then 128": (
+        f"{_OF_64}tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%r5+16];\n"
+        f"Z: mbarrier.try_wait.parity.shared.b64 %p5, [%r5+16], 0; @!%p5 bra Z;\n{MMA}",
+        None,
+    ),
+    "A is the D of the first": (
+        f"{MMA}\nadd.u32 %r15, %r7, 32; {MMA.replace('[%r7], %d1', '[%r15], [%r7]')}",
+        "reads",
+    ),
+    "A is written by the next": (
+        f"{MMA}\n{MMA.replace('[%r7], %d1', '[%r15], [%r7]')}\n{MMA}".replace(MMA, f"add.u32 %r15, %r7, 32; {MMA}", 1),
+        "reads",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_the_certificate_names_pairs_that_the_isa_leaves_open(name):
+    """PTX ISA, "Pipelined tcgen05 Instructions": MMAs of one accumulator and shape are in order."""
+    text, access = IN_ORDER[name]
+    init = "mbarrier.init.shared.b64 [%r5], 1;"
+    kernel = KERNEL.replace("bar[2]", "bar[3]").replace(init, f"{init} mbarrier.init.shared.b64 [%r5+16], 1;")
+    run = sanitized(kernel.replace(MMA, text, 1))
+    assert [one.kind for one in run.hazards] == []
+    (certificate,) = run.certificates
+    assert certificate.is_certified
+    assumed = [one for one in certificate.assumptions if "the order in which a thread issues them" in one]
+    if access is None:
+        assert assumed == []
+    else:
+        assert assumed[0].endswith(
+            f"`tcgen05.mma` (line 21 of the PTX) that writes and `tcgen05.mma` (line 22 of the PTX) that {access}"
+        )
 
 
 PAIR = """.version 8.8

@@ -9,7 +9,7 @@ PTX ISA, "tcgen05.mma", "Instruction Descriptor", "Data Path Layout Organization
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -146,8 +146,8 @@ class Products:
             raise DescriptorError(str(error), i, g.describe()) from error
         if shape.k == _LONG_K and self._target != _HAS_LONG_K:
             raise DescriptorError(
-                f"bit 31 of the instruction descriptor asks for K = {_LONG_K}, which sm_{_HAS_LONG_K} has, and the code "
-                f"is for sm_{self._target}; clear it, for K = {mma_kind(name).k}",
+                f"bit 31 of the instruction descriptor asks for K = {_LONG_K}, which sm_{_HAS_LONG_K} has, and the "
+                f"code is for sm_{self._target}; clear it, for K = {mma_kind(name).k}",
                 i,
                 g.describe(),
             )
@@ -221,16 +221,20 @@ class Products:
         group: int,
     ) -> None:
         """Add a product to D, or put it there."""
-        lanes, columns, count = _accumulator_places(shape.m, shape.n, group, "ws" in i.parts)
+        is_ws = "ws" in i.parts
+        lanes, columns, count = _accumulator_places(shape.m, shape.n, group, is_ws)
         lanes, columns = lanes + (given.d >> 16), columns + (given.d & 0xFFFF)
         self._memory.check(g, i, slot, given.d & 0xFFFF, count)
         if any(disabled):  # these lanes are neither read nor written
             is_off = np.unpackbits(np.array(disabled, "<u4").view(np.uint8), bitorder="little").astype(bool)
             is_on = ~is_off[lanes]
             lanes, columns, product = lanes[is_on], columns[is_on], product[is_on]
+        tell = partial(
+            self._memory.observe_operation, accumulator=(given.d, shape.m, shape.n, shape.k, shape.d_dtype, is_ws)
+        )
         if given.accumulates:
-            self._memory.observe_operation(g, i, slot, lanes, columns, writes=False, needs_value=True)
-        self._memory.observe_operation(g, i, slot, lanes, columns, writes=True, needs_value=False)
+            tell(g, i, slot, lanes, columns, writes=False, needs_value=True)
+        tell(g, i, slot, lanes, columns, writes=True, needs_value=False)
         words = self._memory.words[slot]
         if given.accumulates:
             product = product + _numbers(words[lanes, columns], str(shape.d_dtype)) * _power(given.shift)

@@ -11,7 +11,7 @@ PTX ISA, "Tensor Memory", "tcgen05.alloc, tcgen05.dealloc, tcgen05.relinquish_al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cache, reduce
 from typing import TYPE_CHECKING
 
@@ -319,13 +319,24 @@ class TensorMemory(Mechanism):
                     observer.on_tensor_memory(access)
 
     def observe_operation(
-        self, g: Group, i: Instruction, slot: int, lanes: Array, columns: Array, *, writes: bool, needs_value: bool
+        self,
+        g: Group,
+        i: Instruction,
+        slot: int,
+        lanes: Array,
+        columns: Array,
+        *,
+        writes: bool,
+        needs_value: bool,
+        accumulator: Hashable = None,
     ) -> None:
         """Tell the observers of what an operation of the tensor core accesses, if it accesses any."""
         if self._activity.observers and lanes.size:
             part_of = self._activity.completing
             reached = _reached(lanes, columns)
-            access = TensorMemoryAccess(i, g.ctas, g.threads, slot, *reached, writes, needs_value, part_of)
+            access = TensorMemoryAccess(
+                i, g.ctas, g.threads, slot, *reached, writes, needs_value, part_of, accumulator=accumulator
+            )
             for observer in self._activity.observers:
                 observer.on_tensor_memory(access)
 

@@ -20,7 +20,7 @@ PTX ISA, "tcgen05 Memory Consistency Model".
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -32,7 +32,7 @@ from cutepy.sim.sanitize.order.clocks import DONE, SEEN
 from cutepy.sim.sanitize.order.wave import TENSOR, Issued, Wave
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import TensorMemoryAccess, TensorMemoryAllocation
+    from cutepy.sim.machine.events import AsyncOperation, TensorMemoryAccess, TensorMemoryAllocation
     from cutepy.sim.ptx.model import Instruction
 
 _GRANULES = TMEM_LANES // 16 * TMEM_COLUMNS
@@ -65,8 +65,10 @@ class TensorRecord:
         Columns of the clocks, of which one that has come so far says that it is over.
     awaited : array of int
         As `counts`, of loads at their wait alone.
-    extent : (int, int)
-        The first granule, and how many there are.
+    operation : int
+        Number of the operation of the tensor core that it is of.
+    accumulator : hashable
+        Place and shape of the accumulator that an MMA accesses, or None.
     """
 
     instruction: Instruction
@@ -77,7 +79,8 @@ class TensorRecord:
     columns: Array
     counts: Array
     awaited: Array
-    extent: tuple[int, int] = (0, 0)
+    operation: int = 0
+    accumulator: Hashable = None
 
     @property
     def is_open(self) -> bool:
@@ -109,7 +112,8 @@ class TensorShadow:
     report : callable
         Takes two accesses that nothing orders, or one that reads what nothing wrote.
     remark : callable
-        Takes two accesses that are in order, but not by the letter of the ISA; once for each line that lacks something.
+        Takes two accesses that are in order, but not by the letter of the ISA; once for each line that lacks something,
+        and of operations of one thread once for each pair of what they do.
     """
 
     def __init__(self, wave: Wave, report: Report, remark: Remark) -> None:
@@ -130,7 +134,9 @@ class TensorShadow:
         # By CTA and warp: how far its lanes had come at each fence before, and what they knew at the last one after.
         self._before: dict[tuple[int, int], deque[tuple[Array, Array]]] = {}
         self._after: dict[tuple[int, int], Array] = {}
-        self._remarked: set[tuple[Lack, object]] = set()
+        self._remarked: set[tuple[object, ...]] = set()
+        self._completing: AsyncOperation | None = None  # whose accesses come now
+        self._operations = 0
 
     def allocate(self, event: TensorMemoryAllocation) -> None:
         """Take columns as written by those who allocate them; of a pair the second one names the same columns."""
@@ -182,7 +188,10 @@ class TensorShadow:
         agent, thread = int(event.part_of.ctas.slots[0]), event.part_of.threads.ids
         column = np.array([clocks.column((TENSOR, int(thread[0])), int(thread[0]))])
         counts = issued.count[0]
-        new = TensorRecord(event.instruction, event.writes, agent, thread, True, column, counts, counts)
+        if self._completing is not event.part_of:
+            self._completing, self._operations = event.part_of, self._operations + 1
+        said = self._operations, event.accumulator
+        new = TensorRecord(event.instruction, event.writes, agent, thread, True, column, counts, counts, *said)
         self._touch(new, event, issued)
 
     def wait(self, slots: Array, threads: Array, name: str) -> None:
@@ -237,7 +246,6 @@ class TensorShadow:
 
     def _touch(self, new: TensorRecord, event: TensorMemoryAccess, issued: Issued | None) -> None:
         slot, granules, lanes = event.slot, event.granules[0], event.lanes[0]
-        new.extent = int(granules.min()), len(granules)
         written, readers = self._written[slot, granules], self._readers[slot, granules]
         unwritten = self._lacks[slot, granules] & lanes != 0
         if event.needs_value and unwritten.any():
@@ -268,8 +276,10 @@ class TensorShadow:
         if self._is_known(old, new, knowledge):
             lack = self._lack(old, new, knowledge)
             of = new.instruction if lack == "after" else old.instruction
-            if lack is not None and (lack, of.source or of.index) not in self._remarked:
-                self._remarked.add((lack, of.source or of.index))
+            kinds = old.name, old.writes, new.name, new.writes
+            key = lack, (kinds if lack == "pipeline" else of.source or of.index)
+            if lack is not None and key not in self._remarked:
+                self._remarked.add(key)
                 self._remark(lack, old, new, int(granules[where][0]))
         elif twin is None or not self._is_known(twin, new, knowledge):
             self._report(old, new, slot, int(granules[where][0]))
@@ -301,7 +311,8 @@ class TensorShadow:
         if old.name in ("alloc", "dealloc") or new.name == "alloc":
             return None  # allocations are synchronous
         if old.is_async and new.is_async and old.agent == new.agent and old.threads[0] == new.threads[0]:
-            return None if _is_pipelined(old, new) else "pipeline"
+            is_awaited = (knowledge.of(old) >= old.counts).any()  # by a commit
+            return None if is_awaited or _is_pipelined(old, new) else "pipeline"
         counts = old.counts if (old.awaited == _NEVER).any() else old.awaited
         if counts is old.counts is not old.awaited or not (
             (not old.is_async and not new.is_async and old.is_of_warp(new)) or (knowledge.of(old) >= old.awaited).any()
@@ -360,8 +371,10 @@ def _is_pipelined(old: TensorRecord, new: TensorRecord) -> bool:
     ----------
     PTX ISA, "Pipelined tcgen05 Instructions".
     """
+    if old.operation == new.operation and new.accumulator is None:
+        return True  # an MMA that shifts its own A
     if (old.name, new.name) == ("mma", "mma"):
-        return old.extent == new.extent  # the same accumulator
+        return old.accumulator is not None and old.accumulator == new.accumulator
     if (old.name, new.name) == ("shift", "cp"):
         return "4x256b" in new.instruction.parts
     return (old.name, new.name) in (("cp", "mma"), ("shift", "mma"), ("mma", "shift"))
