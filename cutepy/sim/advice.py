@@ -602,6 +602,11 @@ _TABLE: dict[str, Case | str] = {
         "the columns may not be allocated yet",
         "the address that tcgen05.alloc writes must be read after it, behind a barrier",
     ),
+    "allocate-before-giving-up": Case(
+        "the permit may be given up before, and tcgen05.alloc ends in an error then",
+        "a barrier must come between tcgen05.alloc and tcgen05.relinquish_alloc_permit of another warp, or one warp "
+        "must execute both",
+    ),
     "missing-tensor-fence": "tcgen05.fence::before_thread_sync must come before the arrival, and "
     "::after_thread_sync after the wait",
     "tensor-memory-before": Case(

@@ -133,7 +133,7 @@ class Engine:
         self.mma = WarpMma()
         self.wmma = Wmma(activity, memory)
         self.wgmma = Wgmma(activity, memory, program, exact_mma)
-        self.tcgen05 = TensorCore(activity, memory, mbarriers)
+        self.tcgen05 = TensorCore(activity, memory, mbarriers, whole.target.number)
         self.clusters = clusters or ClusterQueue((), 1)
         self.launch_control = LaunchControl(activity, memory, mbarriers, self.clusters)
         self.printing = Printing(activity, memory)

@@ -5,7 +5,7 @@ A `CompletionPolicy` decides when asynchronous operations take effect. Without o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -677,12 +677,16 @@ class TensorMemoryAccess:
         The CTA whose memory is accessed; of a warp it is its own, or where a pair frees columns the peer's too.
     granules : array of int, (1, n)
         512 times a half of a warp's lanes, plus the column; each once.
+    lanes : array of uint16, (1, n)
+        Lanes of each granule that are accessed: bit n is the half's lane n.
     writes : bool
     needs_value : bool
         Whether it computes with what it reads.
     part_of : AsyncOperation or None
     of_registers : array of int, (threads, registers, columns), or None
-        Granules of each register of a warp's load or store.
+        Where each register of a warp's load or store is: 16 times the granule, plus the lane in it.
+    accumulator : hashable, optional
+        Place and shape of the accumulator that an MMA accesses; None of what else it accesses, and of the others.
     """
 
     instruction: Instruction
@@ -690,10 +694,12 @@ class TensorMemoryAccess:
     threads: Threads
     slot: int
     granules: Array = field(repr=False)
+    lanes: Array = field(repr=False)
     writes: bool
     needs_value: bool = False
     part_of: AsyncOperation | None = None
     of_registers: Array | None = field(default=None, repr=False)
+    accumulator: Hashable = None
 
 
 @dataclass(frozen=True, slots=True)

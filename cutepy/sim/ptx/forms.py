@@ -343,19 +343,24 @@ def _check_wide(opcode: str, operands: tuple[Operand, ...]) -> None:
 
 
 def _check_mma_of_tensor_core(i: Instruction) -> None:
-    """Refuse a shift of an A in shared memory, and a scale of D that the kind has not."""
+    """Refuse lanes without output and a scale of D that the opcode has not, and a shift of an A in shared memory."""
+    lanes = next((one for one in i.operands if isinstance(one, Vector)), None)
+    if lanes is not None and not {"ws", "block_scale"}.isdisjoint(i.parts):
+        raise PtxSyntaxError(f"{i.opcode} disables the output of no lanes, got {spelled(lanes)}; leave the vector out")
     if "ws" in i.parts:
         return
     if "ashift" in i.parts and not isinstance(i.operands[1], Address):
         raise PtxSyntaxError(f"{i.opcode} shifts an A in tensor memory, got {spelled(i.operands[1])}")
     scale, enables = i.operands[-1], i.operands[-2]
-    if isinstance(scale, Immediate) and isinstance(enables, Register) and enables.type == "pred":
+    if isinstance(enables, Register) and enables.type == "pred":
         if not {"kind::f16", "kind::tf32"}.intersection(i.parts):
             raise PtxSyntaxError(
                 f"{i.opcode} has no scale of D, which kind::f16 and kind::tf32 have, got {spelled(scale)}"
             )
-        if not 0 <= scale.value <= _MOST_SCALED:
-            raise PtxSyntaxError(f"{i.opcode} takes a scale of D from 0 to {_MOST_SCALED}, got {spelled(scale)}")
+        if not isinstance(scale, Immediate) or not 0 <= scale.value <= _MOST_SCALED:
+            raise PtxSyntaxError(
+                f"{i.opcode} takes a number for the scale of D from 0 to {_MOST_SCALED}, got {spelled(scale)}"
+            )
 
 
 _FEWEST_OF_MMA, _MOST_SCALED = 4, 15

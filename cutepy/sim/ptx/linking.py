@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from cutepy.sim.ptx.header import parsed_target
+from cutepy.sim.ptx.header import Target, parsed_target
 from cutepy.sim.ptx.model import (
     Address,
     FrameSlot,
@@ -107,8 +107,8 @@ class Linked:
         Of the entry.
     is_deep : bool
         Whether a thread may need more local memory than that.
-    is_ranked : bool
-        Whether it is for a GPU where addresses of a cluster's shared memory have the rank of a CTA.
+    target : Target
+        The GPU that it is for.
     """
 
     function: Function
@@ -117,7 +117,12 @@ class Linked:
     sites: dict[int, CallSite]
     frame_bytes: int
     is_deep: bool
-    is_ranked: bool
+    target: Target
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether addresses of a cluster's shared memory have the rank of a CTA."""
+        return self.target.number >= _RANKED
 
 
 def function_addresses(module: Module) -> dict[str, int]:
@@ -166,12 +171,12 @@ def link(entry: Function, module: Module | None = None) -> Linked:
     """
     module = module or Module("", {entry.name: entry}, ())
     addresses = function_addresses(module)
-    is_ranked = parsed_target(module.target).number >= _RANKED
+    target = parsed_target(module.target)
     called = _reachable(entry, module)
     if not any(_needs_linking(i) for i in entry.instructions) and not _in_frame(entry):
-        return Linked(entry, {}, addresses, {}, 0, is_deep=False, is_ranked=is_ranked)
+        return Linked(entry, {}, addresses, {}, 0, is_deep=False, target=target)
     alignment = max([SLOT_BYTES, *(v.alignment for function in (entry, *called) for v in _in_frame(function))])
-    placing = _Placing(addresses, alignment, is_ranked)
+    placing = _Placing(addresses, alignment, target)
     placing.add(entry, is_entry=True)
     for function in called:
         placing.add(function, is_entry=False)
@@ -234,8 +239,8 @@ class _Frame:
 class _Placing:
     """The functions that have been put after each other so far."""
 
-    def __init__(self, addresses: dict[str, int], alignment: int, is_ranked: bool) -> None:
-        self._addresses, self._is_ranked = addresses, is_ranked
+    def __init__(self, addresses: dict[str, int], alignment: int, target: Target) -> None:
+        self._addresses, self._target = addresses, target
         self._alignment = alignment
         self._registers: list[Register] = []
         self._instructions: list[Instruction] = []
@@ -301,7 +306,7 @@ class _Placing:
             callees={n: self._callees[a].start for n, a in self._addresses.items() if a in self._callees},
         )
         return Linked(
-            function, self._callees, self._addresses, self._sites, self._entry_bytes, self._is_deep, self._is_ranked
+            function, self._callees, self._addresses, self._sites, self._entry_bytes, self._is_deep, self._target
         )
 
     def _register(self, name: str) -> Register:

@@ -17,6 +17,7 @@ from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.ptx.memory_order import WEAK, fenced_spaces, strength
 from cutepy.sim.ptx.model import Register
+from cutepy.sim.ptx.source_lines import line_of
 from cutepy.sim.sanitize.certificate.examiner import Examiner
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.meaning.layouts import Through, of_map
@@ -85,9 +86,10 @@ if TYPE_CHECKING:
 _Told = ParamSpec("_Told")
 _ASSEMBLED = "ptxas puts each wgmma.fence and each wait for MMAs that is missing, as the advisories say"
 _ALLOCATED = "tcgen05.alloc gives the columns that it gave here, and comes to an end: CTAs of one SM free theirs"
+_PERMIT = Place("permit to allocate tensor memory")
 _IN_ORDER = (
-    "MMAs, copies and shifts of tensor memory take effect in the order in which a thread issues them, some pairs of "
-    "which the PTX ISA leaves open"
+    "MMAs, copies and shifts of tensor memory take effect in the order in which a thread issues them, which the PTX "
+    "ISA leaves open of pairs such as"
 )
 _COMMITS_IN_ORDER = "with a commit that is waited for those before it, and of the same operations, arrive too"
 _BY_THE_LETTER = "tensor memory needs no tcgen05.fence and tcgen05.wait::ld where the advisories miss them"
@@ -384,6 +386,11 @@ class Sanitizer(Observer):
         if allocation.instruction.parts[1] == "alloc":
             self._examiner.assume(_ALLOCATED)
             self._tensor.allocate(allocation)
+        elif allocation.instruction.parts[1] == "relinquish_alloc_permit":
+            new, earlier = self._tensor.give_up(allocation)
+            for old in earlier:
+                sides = self._tensor_side(old), self._tensor_side(new)
+                self._findings.tell("unordered-write", _PERMIT, *sides, Diagnosis("allocate-before-giving-up"))
 
     def _in_tensor_memory(self, old: TensorRecord | None, new: TensorRecord, slot: int, granule: int) -> None:
         """Tell two accesses to tensor memory that nothing orders, or one that reads what nothing wrote."""
@@ -408,7 +415,12 @@ class Sanitizer(Observer):
     def _of_tensor_order(self, lack: Lack, old: TensorRecord, new: TensorRecord, granule: int) -> None:
         """Tell what an order of tensor memory lacks by the letter of the ISA, or assume that it holds."""
         if lack == "pipeline":
-            self._examiner.assume(_IN_ORDER)
+            sides = (
+                f"`{'.'.join(one.instruction.parts[:2])}` ({line_of(one.instruction)}) that "
+                f"{'writes' if one.writes else 'reads'}"
+                for one in (old, new)
+            )
+            self._examiner.assume(f"{_IN_ORDER} {' and '.join(sides)}")
             return
         self._examiner.assume(_BY_THE_LETTER)
         kind = "unwaited-tensor-load" if lack == "wait" else "missing-tensor-fence"

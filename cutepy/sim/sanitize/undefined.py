@@ -322,14 +322,15 @@ class Undefined:
         return wrong
 
     def lacking_columns(self, access: TensorMemoryAccess) -> Array:
-        """Return the granules of tensor memory that a warp stores registers without a value to."""
+        """Return the cells of tensor memory, as of its registers, to which a warp stores what has no value."""
         if access.of_registers is None or not access.writes or not self._bits:
             return np.zeros(0, np.int64)
         at = self._begin(access)
         items = _items(access.instruction.operands[1])
         none = np.zeros((1, at[1].shape[1]), np.uint64)
         lacks = [self._mask(x, at) if isinstance(x, Register) else none for x in items]
-        return np.unique(access.of_registers[np.stack([one[0] != 0 for one in lacks], axis=-1)])
+        is_lacking = np.stack([one[0] != 0 for one in lacks], axis=-1)
+        return np.asarray(access.of_registers[is_lacking].reshape(-1))
 
     def load_columns(self, access: TensorMemoryAccess, lacks: Array) -> None:
         """Take from tensor memory which registers of a load have no value, (threads, registers)."""

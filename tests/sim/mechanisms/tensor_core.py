@@ -88,17 +88,18 @@ def run_pair(instruction, image, before, *, a, b, word):
     return after
 
 
-def run(instruction, image, before, *, a=0, b=0, word=0, accumulates=False, policy=None, observers=()):
+def run(instruction, image, before, *, a=0, b=0, word=0, accumulates=False, policy=None, observers=(), target=None):
     """Return tensor memory after an instruction of thread 0, which finds its operands in registers.
 
     `%r7` is the address of all of tensor memory, which has `before`; shared memory has `image`, from whose first byte
     on the addresses of descriptors count; `%d8`, `%d9`, `%r20` and `%p3` are `a`, `b`, `word` and `accumulates`.
+    Without a target it is a GPU that has the instruction.
     """
     image = np.ascontiguousarray(image).view(np.uint8)
     after = np.zeros((LANES, COLUMNS), np.uint32)
     args = [image, np.ascontiguousarray(before, np.uint32), after, len(image), a, b, word, int(accumulates)]
     with simulate(policy=policy, observers=observers):
-        target = "sm_100a" if "kind::i8" in instruction else "sm_103a"
+        target = target or ("sm_100a" if "kind::i8" in instruction else "sm_103a")
         load_ptx(_KERNEL.format(instruction=instruction, target=target)).launch("k", 1, 128, args, smem=len(image))
     return after
 

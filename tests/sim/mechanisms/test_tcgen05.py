@@ -780,3 +780,72 @@ def test_descriptors_without_meaning_are_refused():
             run(MMA.format("", "f16"), image, noise(rng), a=a, b=good, word=word)
     with refuses(MemoryAccessError):
         run(MMA.format("", "f16"), image[:2048], noise(rng), a=good, b=good, word=int(InstrDescriptor("f16", 128, 16)))
+
+
+@pytest.mark.parametrize("kind", ["mxf4", "mxf4nvf4.block_scale.block16"])
+def test_k_of_96_is_of_another_gpu(kind):
+    """Bit 31 of the descriptor: packed fp4 of sm_103 alone."""
+    name, _, scaled = kind.partition(".")
+    mma = MMA.format("", f"{name}.{scaled or 'block_scale'}").replace("%r20,", "%r20, [%r7], [%r7],")
+    given = {"a": descriptor(0, "K", 128, 48, 4, "SW64"), "b": descriptor(1 << 15, "K", 16, 48, 4, "SW64")}
+    given["word"] = int(InstrDescriptor(name, 128, 16, k=96))
+    image, before = np.zeros(1 << 16, np.uint8), np.zeros((LANES, COLUMNS), np.uint32)
+    assert not run(mma, image, before, **given)[:, :16].any()
+    with refuses(DescriptorError):
+        run(mma, image, before, target="sm_100a", **given)
+
+
+_OUTSIDE = {
+    "D of 128 rows": ("add.u32 %r7, %r7, {}; tcgen05.mma.cta_group::1.kind::f16 [%r7], %d8, %d9, %r20, %p3;", (16,)),
+    "D of 64 rows": (
+        "add.u32 %r7, %r7, {}; mov.u32 %r20, M64; tcgen05.mma.cta_group::1.kind::f16 [%r7], %d8, %d9, %r20, %p3;",
+        (1, 8, 17, 32, 1 << 14),
+    ),
+    "A of 128 rows": (
+        "add.u32 %r22, %r7, {}; tcgen05.mma.cta_group::1.kind::f16 [%r7], [%r22], %d9, %r20, %p3;",
+        (32,),
+    ),
+    "the scale factors of A": (
+        "add.u32 %r22, %r7, {}; mov.u32 %r20, MX; tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale [%r7], %d8, %d9, "
+        "%r20, [%r22], [%r7], %p3;",
+        (1, 16, 32, 64),
+    ),
+    "a copy of 32x128b.warpx4": ("add.u32 %r7, %r7, {}; tcgen05.cp.cta_group::1.32x128b.warpx4 [%r7], %d8;", (32,)),
+    "a copy of 4x256b": ("add.u32 %r7, %r7, {}; tcgen05.cp.cta_group::1.4x256b [%r7], %d8;", (32,)),
+    "a shift": ("add.u32 %r7, %r7, {}; tcgen05.shift.cta_group::1.down [%r7];", (8, 128, 160)),
+}
+"""Operands, an instruction with a place for what is added to an address, and lanes that the operand cannot begin at."""
+
+
+def test_scale_factors_lie_in_columns_that_are_allocated():
+    with refuses(MemoryAccessError):
+        at_lane(_OUTSIDE["the scale factors of A"][0].replace("{}", "510"), 0)
+
+
+def at_lane(instruction, lane):
+    words = {"M64": ("f16", 64, 16), "MX": ("mxf8f6f4", 128, 16)}
+    text = instruction.format(lane << 16)
+    for name, of in words.items():
+        text = text.replace(name, str(int(InstrDescriptor(*of))))
+    given = {"a": descriptor(0, "K", 128, 32, 16, "SW32"), "b": descriptor(4096, "K", 16, 32, 16, "SW32")}
+    image, before = np.zeros(1 << 14, np.uint8), np.zeros((LANES, COLUMNS), np.uint32)
+    return run(text, image, before, word=int(InstrDescriptor("f16", 128, 16)), **given)
+
+
+@pytest.mark.parametrize(
+    ("name", "lane"), [(name, lane) for name, (_, lanes) in _OUTSIDE.items() for lane in lanes], ids=str
+)
+def test_operands_begin_at_lanes_where_their_layouts_lie(name, lane):
+    with refuses(MemoryAccessError) as told:
+        at_lane(_OUTSIDE[name][0], lane)
+    assert name in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "lane"),
+    [("D of 64 rows", 16), ("a copy of 4x256b", 31), ("a shift", 96), ("the scale factors of A", 3 << 14)],
+)
+def test_operands_that_leave_lanes_out_begin_at_others_too(name, lane):
+    """Of an address of scale factors the two highest bits are no lane."""
+    at_lane(_OUTSIDE[name][0], 0)
+    at_lane(_OUTSIDE[name][0].replace("add.u32", "or.b32"), lane)

@@ -64,11 +64,16 @@ def _tensor_core():
             yield f"tcgen05.mma.{group}.kind::f16.collector::a::discard [%r0], %d0, %d1, %r2, {more};"
         for scaled in ("mxf4nvf4.block_scale.scale_vec::4X", "mxf4nvf4.block_scale.block16", "mxf8f6f4.block_scale"):
             yield f"tcgen05.mma.{group}.kind::{scaled} [%r0], %d0, %d1, %r2, [%r3], [%r4], %p0;"
+            yield f"tcgen05.mma.{group}.kind::{scaled} [%r0], %d0, %d1, %r2, [%r3], [%r4], {lanes}, %p0;"
+            yield f"tcgen05.mma.{group}.kind::{scaled} [%r0], %d0, %d1, %r2, [%r3], [%r4], %p0, %d2;"
+        yield f"tcgen05.mma.{group}.kind::f16 [%r0], %d0, %d1, %r2, %p0, %d2;"
+        yield f"tcgen05.mma.sp.{group}.kind::f16 [%r0], %d0, %d1, [%r5], %r2, {lanes}, %p0;"
         yield f"tcgen05.mma.sp.{group}.kind::f16 [%r0], %d0, %d1, [%r5], %r2, %p0;"
         for use in ("", ".collector::a::fill", ".collector::a::lastuse"):
             yield f"tcgen05.mma.{group}.kind::f16.ashift{use} [%r0], [%r1], %d1, %r2, %p0;"
         yield f"tcgen05.mma.{group}.kind::f16 [%d0], %d0, %d1, %r2, %p0;"
         yield f"tcgen05.mma.ws.{group}.kind::f16.collector::b0::fill [%r0], %d0, %d1, %r2, %p0, %d2;"
+        yield f"tcgen05.mma.ws.{group}.kind::f16 [%r0], %d0, %d1, %r2, {lanes}, %p0;"
         yield f"tcgen05.mma.ws.sp.{group}.kind::f16 [%r0], %d0, %d1, [%r3], %r2, %p0;"
         load = "cp.async.bulk.tensor.2d.shared::cluster.global"
         copied = "mbarrier::complete_tx::bytes"

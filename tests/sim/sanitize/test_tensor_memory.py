@@ -132,6 +132,11 @@ ORDERS = {"missing-tensor-fence", "unwaited-tensor-load"}
 
 
 def told(text, **descriptor):
+    run = sanitized(text, **descriptor)
+    return [*run.hazards, *run.advisories]
+
+
+def sanitized(text, **descriptor):
     word = int(InstrDescriptor("f16", 128, 16, **descriptor))
     a, b = (int(SmemDescriptor(start, 16, 256, layout_type=6)) for start in (0, 4096))
     if descriptor:
@@ -142,7 +147,7 @@ def told(text, **descriptor):
             load_ptx(text).launch("k", 1, 128, [out, word, a, b], smem=8192)
     except HazardError:
         pass
-    return [*run.hazards, *run.advisories]
+    return run
 
 
 def hazards(text, **descriptor):
@@ -205,6 +210,78 @@ def test_each_mistake_is_told(mistake):
 def test_a_register_without_a_value_may_be_stored_where_nothing_computes_with_it():
     stored = "tcgen05.st.sync.aligned.32x32b.x2.b32 [%r8+32], {%r0, %r19}; tcgen05.wait::st.sync.aligned;\n@!%p1 bra D;"
     assert hazards(KERNEL.replace("@!%p1 bra D;", stored)) == set()
+
+
+MMA = "tcgen05.mma.cta_group::1.kind::f16 [%r7], %d1, %d2, %r9, %p3;"
+USES_FIRST = (
+    "tcgen05.wait::ld.sync.aligned;\nbar.sync 0;\n@!%p1 bra E;",
+    "tcgen05.wait::ld.sync.aligned;\nadd.u32 %r16, %v0, 1; mul.wide.u32 %d4, %r0, 4; add.u64 %d4, %d0, %d4;\n"
+    "st.global.u32 [%d4], %r16;\nbar.sync 0;\n@!%p1 bra E;",
+)
+"""Threads compute with what they load of the first product."""
+
+
+def disabling(*words):
+    """Return a product without output in the lanes of some words, all of whose bits are set."""
+    registers = "mov.u32 %r14, 0xffffffff; mov.u32 %r15, 0; "
+    return registers + MMA.replace("%r9,", f"%r9, {{{', '.join('%r14' if word else '%r15' for word in words)}}},")
+
+
+@pytest.mark.parametrize(
+    ("words", "kinds"),
+    [((0, 0, 0, 0), set()), *((words, {"uninitialised-read"}) for words in ((1, 0, 0, 0), (1, 1, 1, 1)))],
+)
+def test_lanes_whose_output_is_disabled_are_not_written(words, kinds):
+    found = hazards(KERNEL.replace(MMA, disabling(*words), 1).replace(*USES_FIRST))
+    assert found == kinds
+
+
+def test_lanes_of_a_pair_whose_output_is_disabled_are_not_written():
+    text = OF_BOTH.replace("MMA", "tcgen05.mma.cta_group::2.kind::f16 [%r7], %d1, %d1, %r9, {OFF}, %p2;")
+    every, none = 4 * ["%r14"], 4 * ["%r13"]
+    assert of_both(text.replace("OFF", ", ".join([*none, *none]))) == (set(), True)
+    assert of_both(text.replace("OFF", ", ".join([*none, *every]))) == ({"uninitialised-read"}, False)
+    assert of_both(text.replace("OFF", ", ".join([*every, *none]))) == ({"uninitialised-read"}, False)
+
+
+def test_lanes_whose_output_is_disabled_are_free_for_others():
+    """Warp 0 loads its lanes, which the product in flight leaves as they are."""
+    text = KERNEL.replace("@!%p1 bra E;\n", "@!%p1 bra E0;\n").replace(
+        "E: mbarrier", f"E0: @%p0 bra E; {_LOAD} tcgen05.wait::ld.sync.aligned;\nE: mbarrier"
+    )
+    first, second = text.split("// second product\n")
+    off = second.replace(MMA, disabling(1, 0, 0, 0))
+    assert hazards(f"{first}// second product\n{off}") == set()
+    assert "unordered-read" in hazards(f"{first}// second product\n{second}")
+
+
+@pytest.mark.parametrize(("words", "kinds"), [((1, 0, 0, 0), set()), ((0, 0, 0, 0), {"uninitialised-read"})])
+def test_products_accumulate_on_no_lanes_whose_output_is_disabled(words, kinds):
+    """Warp 0 stores nothing to its lanes, and loads nothing from them."""
+    text = (
+        KERNEL.replace(
+            FIRST,
+            f"@!%p0 bra D; {_STORED}".replace("bar.sync 0;\n", "D: bar.sync 0;\n").replace(
+                "@!%p1 bra D;", "@!%p1 bra D1;"
+            ),
+        )
+        .replace("D: mbar", "D1: mbar")
+        .replace("@!%p4 bra D;", "@!%p4 bra D1;")
+    )
+    text = text.replace(MMA, disabling(*words)).replace("st.global.u32 [%d4], %v0;", "@%p0 st.global.u32 [%d4], %v0;")
+    assert hazards(text) == kinds
+
+
+def test_a_copy_of_four_lanes_writes_no_others():
+    """4x256b writes lanes 0, 32, 64 and 96; a load of 16 lanes takes fifteen that nothing has written."""
+    load = f"// first epilogue\n{_LOAD}"
+    of_16_lanes = "// first epilogue\ntcgen05.ld.sync.aligned.16x64b.x1.b32 {%v0}, [%r8];"
+    text = KERNEL.replace(MMA, "tcgen05.cp.cta_group::1.4x256b [%r7], %d1;", 1).replace(*USES_FIRST)
+    text = text.replace(load, of_16_lanes)
+    assert hazards(text) == {"uninitialised-read"}
+    stored = "st.global.u32 [%d4], %r16;"
+    of_lane_0 = f"and.b32 %r17, %r0, 29; setp.eq.u32 %p5, %r17, 0;\n@%p5 {stored}"  # threads 0 and 2 of a warp have it
+    assert hazards(text.replace(stored, of_lane_0)) == set()
 
 
 WAIT = "D: mbarrier.try_wait.parity.shared.b64 %p4, [%r5], 0; @!%p4 bra D;\n"
@@ -348,6 +425,47 @@ def test_a_warp_needs_no_fence_between_its_own_operations():
     assert told(FENCED.replace(loaded, f"{_RELEASE[0]}{stored}{BEFORE}")) == []
 
 
+_OTHER = f"mov.u32 %r16, {int(InstrDescriptor('tf32', 128, 16))}; {MMA.replace('f16', 'tf32').replace('%r9', '%r16')}\n"
+_OF_64 = f"mov.u32 %r16, {int(InstrDescriptor('f16', 64, 16))}; {MMA.replace('%r9', '%r16')}\n"
+IN_ORDER = {
+    "one accumulator and shape": (f"{MMA}\n{MMA}", None),
+    "K of 8, then of 16": (f"{_OTHER}{MMA}", "writes"),
+    "64 rows, then 128": (f"{_OF_64}{MMA}", "writes"),
+    "64 rows, awaited, then 128": (
+        f"{_OF_64}tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%r5+16];\n"
+        f"Z: mbarrier.try_wait.parity.shared.b64 %p5, [%r5+16], 0; @!%p5 bra Z;\n{MMA}",
+        None,
+    ),
+    "A is the D of the first": (
+        f"{MMA}\nadd.u32 %r15, %r7, 32; {MMA.replace('[%r7], %d1', '[%r15], [%r7]')}",
+        "reads",
+    ),
+    "A is written by the next": (
+        f"{MMA}\n{MMA.replace('[%r7], %d1', '[%r15], [%r7]')}\n{MMA}".replace(MMA, f"add.u32 %r15, %r7, 32; {MMA}", 1),
+        "reads",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_the_certificate_names_pairs_that_the_isa_leaves_open(name):
+    """PTX ISA, "Pipelined tcgen05 Instructions": MMAs of one accumulator and shape are in order."""
+    text, access = IN_ORDER[name]
+    init = "mbarrier.init.shared.b64 [%r5], 1;"
+    kernel = KERNEL.replace("bar[2]", "bar[3]").replace(init, f"{init} mbarrier.init.shared.b64 [%r5+16], 1;")
+    run = sanitized(kernel.replace(MMA, text, 1))
+    assert [one.kind for one in run.hazards] == []
+    (certificate,) = run.certificates
+    assert certificate.is_certified
+    assumed = [one for one in certificate.assumptions if "the order in which a thread issues them" in one]
+    if access is None:
+        assert assumed == []
+    else:
+        assert assumed[0].endswith(
+            f"`tcgen05.mma` (line 21 of the PTX) that writes and `tcgen05.mma` (line 22 of the PTX) that {access}"
+        )
+
+
 PAIR = """.version 8.8
 .target sm_100a
 .address_size 64
@@ -389,6 +507,55 @@ def test_both_ctas_of_a_pair_have_done_with_columns_that_they_free(wait, free, k
         pass
     assert {hazard.kind for hazard in run.hazards} == kinds
     assert out.tolist() == [*range(64)] * 2
+
+
+GIVES_UP = "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"
+
+
+@pytest.mark.parametrize(("barrier", "kinds"), [("bar.sync 0;", set()), ("", {"unordered-write"})])
+def test_the_permit_to_allocate_is_given_up_after_allocations(barrier, kinds):
+    """Warp 1 gives it up; without the barrier `tcgen05.alloc` of warp 0 ends in an error in some schedules."""
+    text = KERNEL.replace("B: @!%p1", f"B: {barrier} setp.ne.u32 %p5, %r1, 1; @%p5 bra B1; {GIVES_UP}\nB1: @!%p1")
+    assert hazards(text) == kinds
+
+
+OF_BOTH = """.version 8.8
+.target sm_100a
+.address_size 64
+.extern .shared .align 1024 .b8 s[];
+.visible .entry k(.param .u64 out, .param .u32 word, .param .u64 a) .reqntid 128 .reqnctapercluster 2 {
+.reg .b32 %r<20>; .reg .b16 %h; .reg .b64 %d<6>; .reg .pred %p<5>; .shared .align 8 .b64 bar;
+.shared .align 4 .b32 base; ld.param.u64 %d0, [out]; ld.param.u32 %r9, [word]; ld.param.u64 %d1, [a];
+mov.u32 %r0, %tid.x; shr.u32 %r1, %r0, 5; setp.ne.u32 %p0, %r1, 0; setp.eq.u32 %p1, %r0, 0; mov.u32 %r5, bar;
+mov.u32 %r10, %cluster_ctarank; mov.b16 %h, 3; mov.u32 %r13, 0; mov.u32 %r14, -1; setp.ne.u32 %p2, %r0, %r0;
+mov.u32 %r2, s; shr.u32 %r3, %r2, 4; cvt.u64.u32 %d3, %r3; add.u64 %d1, %d1, %d3; mov.u64 %d2, 8192;
+@%p1 st.bulk.weak.shared::cta [%r2], %d2, 0; fence.proxy.async.shared::cta;
+@%p0 bra B; mov.u32 %r6, base; tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r6], 32;
+B: @!%p1 bra C; mbarrier.init.shared.b64 [%r5], 1; fence.mbarrier_init.release.cluster;
+C: barrier.cluster.arrive; barrier.cluster.wait; ld.shared.u32 %r7, [base]; shl.b32 %r8, %r1, 21;
+add.u32 %r8, %r7, %r8; setp.eq.and.u32 %p3, %r10, 0, %p1;
+@!%p3 bra D;
+MMA
+tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r5], %h;
+D: mbarrier.try_wait.parity.shared.b64 %p4, [%r5], 0; @!%p4 bra D; tcgen05.fence::after_thread_sync;
+tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r11}, [%r8]; tcgen05.wait::ld.sync.aligned;
+add.u32 %r11, %r11, 1; mad.lo.u32 %r12, %r10, 128, %r0; mul.wide.u32 %d4, %r12, 4; add.u64 %d4, %d0, %d4;
+st.global.u32 [%d4], %r11; tcgen05.fence::before_thread_sync; barrier.cluster.arrive; barrier.cluster.wait;
+@%p0 bra F; tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r7, 32;
+F: ret; }
+"""
+
+
+def of_both(text):
+    """Return the hazards of a product of a pair, and whether it is certified."""
+    out, word = np.zeros(256, np.uint32), int(InstrDescriptor("f16", 256, 32))
+    try:
+        with simulate(sanitize=True) as run:
+            args = [out, word, int(SmemDescriptor(0, 16, 256, layout_type=6))]
+            load_ptx(text).launch("k", 2, 128, args, cluster=2, smem=8192)
+    except HazardError:
+        pass
+    return {hazard.kind for hazard in run.hazards}, all(not one.reasons for one in run.certificates)
 
 
 COMMITTED = """.version 8.8

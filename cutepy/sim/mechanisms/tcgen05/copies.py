@@ -16,7 +16,6 @@ from cutepy.layouts.sm100 import tmem_cp_traits
 from cutepy.layouts.sm100.arch import TMEM_LANE_SHIFT, TMEM_QUARTER_LANES
 from cutepy.layouts.sm100.tmem_cp import DECOMPRESSIONS
 from cutepy.sim.arithmetic import minifloat
-from cutepy.sim.errors import MemoryAccessError
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.mechanisms.tcgen05.operands import SharedTiles
 from cutepy.sim.mechanisms.tcgen05.tensor_memory import pair_of
@@ -41,6 +40,7 @@ class Copies:
         packed = next((name for name in DECOMPRESSIONS if opcode.endswith(name)), "")
         lanes, rows, row_bits = _lanes(opcode.removesuffix(packed).rstrip("."))
         column, first = address & 0xFFFF, address >> TMEM_LANE_SHIFT
+        self._memory.check_lane(g, i, f"a copy of {opcode}", first, int(lanes.max()), step=1)
         for one in pair_of(slot, cluster_size) if "cta_group::2" in i.parts else [slot]:
             data = self._tiles.units(g, i, one, word, "K", (rows, row_bits))
             if packed:
@@ -57,10 +57,7 @@ class Copies:
     def shift(self, g: Group, i: Instruction, slot: int, cluster_size: int, address: int) -> None:
         """Let each of 32 lanes, but the last, take 32 bytes of the next."""
         column, first = address & 0xFFFF, address >> TMEM_LANE_SHIFT
-        if first % TMEM_QUARTER_LANES:
-            raise MemoryAccessError(
-                f"tcgen05.shift begins at a lane that is a multiple of 32, got lane {first}", i, g.describe()
-            )
+        self._memory.check_lane(g, i, "a shift", first, TMEM_QUARTER_LANES - 1, TMEM_QUARTER_LANES)
         for one in pair_of(slot, cluster_size) if "cta_group::2" in i.parts else [slot]:
             self._memory.check(g, i, one, column, _SHIFTED_COLUMNS)
             reached = np.arange(first, first + TMEM_QUARTER_LANES)[:, None], np.arange(_SHIFTED_COLUMNS)[None] + column

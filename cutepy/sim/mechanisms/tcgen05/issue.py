@@ -38,16 +38,25 @@ if TYPE_CHECKING:
 class TensorCore(Mechanism):
     """The tensor core of each resident CTA.
 
+    Parameters
+    ----------
+    activity : Activity
+    memory : Memory
+    mbarriers : Mbarriers
+    target : int
+        Number of the GPU that the code is for: 100 of "sm_100a".
+
     Attributes
     ----------
     memory : TensorMemory
     """
 
-    def __init__(self, activity: Activity, memory: Memory, mbarriers: Mbarriers) -> None:
+    def __init__(self, activity: Activity, memory: Memory, mbarriers: Mbarriers, target: int) -> None:
         self._activity, self._shared, self._mbarriers = activity, memory, mbarriers
         self.memory = TensorMemory(activity, memory)
         tiles = SharedTiles(activity, memory)
-        self._products, self._copies = Products(activity, tiles, self.memory), Copies(tiles, self.memory)
+        self._products = Products(activity, tiles, self.memory, target)
+        self._copies = Copies(tiles, self.memory)
 
     def start(self, residents: Residents, threads: int) -> None:
         """Begin with CTAs that become resident."""

@@ -9,7 +9,7 @@ PTX ISA, "tcgen05.mma", "Instruction Descriptor", "Data Path Layout Organization
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 
 _SCALE_VECTORS = {"mxf8f6f4": 32, "mxf4": 32}
 """Elements that share a scale factor where the opcode does not say it."""
+
+_IN_WORD = 0x3FFFFFFF
+"""Address of a word of scale factors: CuTe's have the byte in the bits above."""
+_LONG_K, _HAS_LONG_K = 96, 103
+"""Extent along K of packed fp4, and the number of the only GPU that multiplies it."""
 
 
 class Operands(NamedTuple):
@@ -82,8 +87,8 @@ class Operands(NamedTuple):
 class Products:
     """Computes MMAs."""
 
-    def __init__(self, activity: Activity, tiles: SharedTiles, tensor_memory: TensorMemory) -> None:
-        self._activity, self._tiles, self._memory = activity, tiles, tensor_memory
+    def __init__(self, activity: Activity, tiles: SharedTiles, tensor_memory: TensorMemory, target: int) -> None:
+        self._activity, self._tiles, self._memory, self._target = activity, tiles, tensor_memory, target
 
     def compute(self, g: Group, i: Instruction, slot: int, cluster_size: int, given: Operands) -> None:
         """Compute one MMA of a thread of a CTA, whose pair takes part in one of two CTAs."""
@@ -98,6 +103,7 @@ class Products:
         rows = n if used is None else len(used)
         parts = [self._tiles.matrix(g, i, one, given.b, shape.b_major, (rows, k), *of_b, used) for one in members]
         b = np.concatenate(parts)[-shape.n :] * np.float32(-1 if shape.b_negate else 1)
+        self._check_lanes(g, i, shape, given, group, stored, bits[0])
         for rank, one in enumerate(members):
             words = self._memory.words[one]
             if given.a_in_tensor_memory:
@@ -116,6 +122,7 @@ class Products:
             vector = _vector(i, shape)
             for (count, start, in_halves), at in zip(of, given.scales, strict=False):
                 lanes, columns = scale_places(count, k // (vector or k), start, in_halves, at)
+                self._memory.check(g, i, one, int(columns.min()), int(np.ptp(columns)) + 1)
                 self._memory.observe_operation(g, i, one, lanes, columns, writes=False, needs_value=True)
             product = self._product(shape, vector, words, a, b, where, given.scales, group)
             self._write(g, i, one, shape, product, given, given.disabled[4 * rank : 4 * rank + 4], group)
@@ -128,8 +135,7 @@ class Products:
         stats["tcgen05"] += 1
         stats["tcgen05_flops"] += 2 * shape.m * shape.n * k
 
-    @staticmethod
-    def _shape(g: Group, i: Instruction, given: Operands) -> InstrDescriptor:
+    def _shape(self, g: Group, i: Instruction, given: Operands) -> InstrDescriptor:
         name = next(part for part in i.parts if part.startswith("kind::")).removeprefix("kind::")
         group, is_ws = 2 if "cta_group::2" in i.parts else 1, "ws" in i.parts
         try:
@@ -138,6 +144,13 @@ class Products:
             shape.check(cta_group=group, ws=is_ws, scale_vector=_dense_vector(i, name))
         except LayoutError as error:
             raise DescriptorError(str(error), i, g.describe()) from error
+        if shape.k == _LONG_K and self._target != _HAS_LONG_K:
+            raise DescriptorError(
+                f"bit 31 of the instruction descriptor asks for K = {_LONG_K}, which sm_{_HAS_LONG_K} has, and the "
+                f"code is for sm_{self._target}; clear it, for K = {mma_kind(name).k}",
+                i,
+                g.describe(),
+            )
         if is_ws and given.a_in_tensor_memory and shape.m < TMEM_LANES:
             raise UnknownInstructionError(
                 i,
@@ -145,6 +158,19 @@ class Products:
                 "document places them",
             )
         return shape
+
+    def _check_lanes(
+        self, g: Group, i: Instruction, shape: InstrDescriptor, given: Operands, group: int, stored: int, bits: int
+    ) -> None:
+        """Refuse operands that begin at lanes where their layouts do not lie."""
+        rows = f"{shape.m // group} rows"
+        lanes, _, _ = _accumulator_places(shape.m, shape.n, group, "ws" in i.parts)
+        self._memory.check_lane(g, i, f"D of {rows}", given.d >> 16, int(lanes.max()))
+        if given.a_in_tensor_memory:
+            lanes, _ = operand_places(shape.m, stored, bits, group, 0)
+            self._memory.check_lane(g, i, f"A of {rows}", given.a >> 16, int(lanes.max()))
+        for name, at in zip("AB", given.scales, strict=False):
+            self._memory.check_lane(g, i, f"the scale factors of {name}", (at & _IN_WORD) >> 16, TMEM_LANES - 1)
 
     def _kept(
         self, g: Group, i: Instruction, slot: int, shape: InstrDescriptor, given: Operands, a: Array, bits: int
@@ -195,21 +221,24 @@ class Products:
         group: int,
     ) -> None:
         """Add a product to D, or put it there."""
-        lanes, columns, count = _accumulator_places(shape.m, shape.n, group, "ws" in i.parts)
+        is_ws = "ws" in i.parts
+        lanes, columns, count = _accumulator_places(shape.m, shape.n, group, is_ws)
         lanes, columns = lanes + (given.d >> 16), columns + (given.d & 0xFFFF)
         self._memory.check(g, i, slot, given.d & 0xFFFF, count)
+        if any(disabled):  # these lanes are neither read nor written
+            is_off = np.unpackbits(np.array(disabled, "<u4").view(np.uint8), bitorder="little").astype(bool)
+            is_on = ~is_off[lanes]
+            lanes, columns, product = lanes[is_on], columns[is_on], product[is_on]
+        tell = partial(
+            self._memory.observe_operation, accumulator=(given.d, shape.m, shape.n, shape.k, shape.d_dtype, is_ws)
+        )
         if given.accumulates:
-            self._memory.observe_operation(g, i, slot, lanes, columns, writes=False, needs_value=True)
-        self._memory.observe_operation(g, i, slot, lanes, columns, writes=True, needs_value=False)
+            tell(g, i, slot, lanes, columns, writes=False, needs_value=True)
+        tell(g, i, slot, lanes, columns, writes=True, needs_value=False)
         words = self._memory.words[slot]
-        before = words[lanes, columns]
         if given.accumulates:
-            product = product + _numbers(before, str(shape.d_dtype)) * _power(given.shift)
-        bits = _bits(product, str(shape.d_dtype), shape.saturate)
-        if any(disabled):
-            off = np.unpackbits(np.array(disabled, "<u4").view(np.uint8), bitorder="little").astype(bool)
-            bits = np.where(off[lanes], before, bits)
-        words[lanes, columns] = bits
+            product = product + _numbers(words[lanes, columns], str(shape.d_dtype)) * _power(given.shift)
+        words[lanes, columns] = _bits(product, str(shape.d_dtype), shape.saturate)
 
 
 def _times(a: Array, b: Array) -> Array:

@@ -11,7 +11,7 @@ PTX ISA, "Tensor Memory", "tcgen05.alloc, tcgen05.dealloc, tcgen05.relinquish_al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cache, reduce
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _COLUMN_MASK = (1 << TMEM_LANE_SHIFT) - 1
 _FREE = -1
+_GRANULE_LANES = 16
 _REDUCED = {"f32": np.float32, "s32": np.int32, "u32": np.uint32}
 
 
@@ -198,11 +199,11 @@ class TensorMemory(Mechanism):
                     fix=Diagnosis("free-what-was-allocated"),
                 )
             held[base : base + count] = _FREE
-            every = np.arange(base, base + count) + TMEM_COLUMNS * np.arange(TMEM_LANES // 16)[:, None]
+            every = _reached(np.arange(TMEM_LANES)[:, None], np.arange(base, base + count))
             row = Ctas(np.array([slot]), g.ctas.residents)
             for one in self._members(slot, _group_of(i)):
                 for observer in self._activity.observers:
-                    observer.on_tensor_memory(TensorMemoryAccess(i, row, g.threads, one, every.reshape(1, -1), True))
+                    observer.on_tensor_memory(TensorMemoryAccess(i, row, g.threads, one, *every, writes=True))
             self._tell(g, i, n, _group_of(i), base, count)
         self._activity.changes += 1
 
@@ -224,6 +225,40 @@ class TensorMemory(Mechanism):
             return
         raise MemoryAccessError(
             f"columns {first} to {first + count - 1} of tensor memory are not all allocated: {self._said(slot)}",
+            i,
+            g.describe(),
+            at=Place("tensor memory"),
+        )
+
+    @staticmethod
+    def check_lane(g: Group, i: Instruction, what: str, lane: int, last: int, step: int = _GRANULE_LANES) -> None:
+        """Refuse a first lane from which on an operand does not lie in tensor memory as its layout has it.
+
+        Parameters
+        ----------
+        g : Group
+        i : Instruction
+        what : str
+            The operand, such as "D of 64 rows".
+        lane : int
+            Where it begins.
+        last : int
+            Its last lane, where it begins at lane 0.
+        step : int
+            Lanes of which it begins at a multiple: those that the rows of an MMA leave out come in 16.
+
+        Raises
+        ------
+        MemoryAccessError
+            If another lane is given.
+        """
+        allowed = range(0, TMEM_LANES - last, step)
+        if lane in allowed:
+            return
+        *others, final = map(str, allowed)
+        said = f"a lane from 0 to {final}" if step == 1 < len(allowed) else f"lane {', '.join(others)} or {final}"
+        raise MemoryAccessError(
+            f"{what} must begin at {said if others else 'lane 0'} of tensor memory, got lane {lane}",
             i,
             g.describe(),
             at=Place("tensor memory"),
@@ -275,23 +310,33 @@ class TensorMemory(Mechanism):
         for warp in np.unique(warps).tolist():
             here = warps == warp
             threads = Threads(g.threads.ids[here], g.threads.block)
-            found = lanes[:, here] // 16 * TMEM_COLUMNS + columns[:, here]
             for row, slot in enumerate(g.ctas.slots.tolist()):
-                each = found[row][..., None] + np.arange(wide)
-                ctas = Ctas(np.array([slot]), g.ctas.residents)
-                granules = np.unique(each)[None]
-                access = TensorMemoryAccess(i, ctas, threads, slot, granules, writes, needs_value, of_registers=each)
+                of_lanes, of_columns = lanes[row, here][..., None], columns[row, here][..., None] + np.arange(wide)
+                each, ctas = _cells(of_lanes, of_columns), Ctas(np.array([slot]), g.ctas.residents)
+                reached = _reached(of_lanes, of_columns)
+                access = TensorMemoryAccess(i, ctas, threads, slot, *reached, writes, needs_value, of_registers=each)
                 for observer in self._activity.observers:
                     observer.on_tensor_memory(access)
 
     def observe_operation(
-        self, g: Group, i: Instruction, slot: int, lanes: Array, columns: Array, *, writes: bool, needs_value: bool
+        self,
+        g: Group,
+        i: Instruction,
+        slot: int,
+        lanes: Array,
+        columns: Array,
+        *,
+        writes: bool,
+        needs_value: bool,
+        accumulator: Hashable = None,
     ) -> None:
-        """Tell the observers of what an operation of the tensor core accesses."""
-        if self._activity.observers:
-            granules = np.unique(lanes // 16 * TMEM_COLUMNS + columns)[None]
+        """Tell the observers of what an operation of the tensor core accesses, if it accesses any."""
+        if self._activity.observers and lanes.size:
             part_of = self._activity.completing
-            access = TensorMemoryAccess(i, g.ctas, g.threads, slot, granules, writes, needs_value, part_of)
+            reached = _reached(lanes, columns)
+            access = TensorMemoryAccess(
+                i, g.ctas, g.threads, slot, *reached, writes, needs_value, part_of, accumulator=accumulator
+            )
             for observer in self._activity.observers:
                 observer.on_tensor_memory(access)
 
@@ -371,6 +416,20 @@ def check_pair(g: Group, i: Instruction, cluster_size: int) -> None:
 
 def _group_of(i: Instruction) -> int:
     return 2 if "cta_group::2" in i.parts else 1
+
+
+def _cells(lanes: Array, columns: Array) -> Array:
+    """Return, for each place, 16 times its granule, plus its lane in it."""
+    return np.asarray((lanes // _GRANULE_LANES * TMEM_COLUMNS + columns) * _GRANULE_LANES + lanes % _GRANULE_LANES)
+
+
+def _reached(lanes: Array, columns: Array) -> tuple[Array, Array]:
+    """Return the granules of places, and the lanes of each, (1, n) both: see `TensorMemoryAccess`."""
+    is_reached = np.zeros(TMEM_LANES * TMEM_COLUMNS, bool)
+    is_reached[_cells(lanes, columns)] = True
+    bits = np.packbits(is_reached, bitorder="little").view("<u2")
+    granules = np.flatnonzero(bits)
+    return granules[None], bits[granules][None]
 
 
 def _space(address: Array) -> str:

@@ -1,15 +1,16 @@
 """Shadow memory of tensor memory: the last write and the reads after it of each column, checked by vector clocks.
 
-A granule is a column of 16 lanes: half of what a warp reaches, as accumulators of 64 rows take every other half. An
-operation of a warp is one of all its lanes: it comes after whatever one of them knows of, and whoever knows how far one
-of them had come knows of it. MMAs, copies and shifts of one thread are in order among themselves.
+A granule is a column of 16 lanes: half of what a warp reaches, as accumulators of 64 rows take every other half. Which
+of its lanes have a value is known of each: a copy may write one lane of a granule, and an MMA leaves lanes whose output
+is disabled. An operation of a warp is one of all its lanes: it comes after whatever one of them knows of, and whoever
+knows how far one of them had come knows of it. MMAs, copies and shifts of one thread are in order among themselves.
 
 Loads and stores are over at their `tcgen05.wait`, loads also where one of their registers is read: ptxas waits there.
 The tcgen05 fences are asked for beside relaxed arrivals and waits only. Beside others an order without them, or by the
 registers of a load alone, is told apart: NVIDIA's own kernels mostly do without.
 
 To allocate columns is to write them, with nothing of value: all that uses them comes after. Who frees columns of a pair
-writes those of both CTAs.
+writes those of both CTAs. The permit to allocate is given up after all allocations of its CTA.
 
 References
 ----------
@@ -19,7 +20,7 @@ PTX ISA, "tcgen05 Memory Consistency Model".
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -31,10 +32,11 @@ from cutepy.sim.sanitize.order.clocks import DONE, SEEN
 from cutepy.sim.sanitize.order.wave import TENSOR, Issued, Wave
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.events import TensorMemoryAccess, TensorMemoryAllocation
+    from cutepy.sim.machine.events import AsyncOperation, TensorMemoryAccess, TensorMemoryAllocation
     from cutepy.sim.ptx.model import Instruction
 
 _GRANULES = TMEM_LANES // 16 * TMEM_COLUMNS
+_EVERY_LANE = np.uint16(0xFFFF)
 _NEVER = np.iinfo(np.int32).max
 """Count of a clock that none reaches: the access is not over."""
 _FENCES = 64
@@ -63,8 +65,10 @@ class TensorRecord:
         Columns of the clocks, of which one that has come so far says that it is over.
     awaited : array of int
         As `counts`, of loads at their wait alone.
-    extent : (int, int)
-        The first granule, and how many there are.
+    operation : int
+        Number of the operation of the tensor core that it is of.
+    accumulator : hashable
+        Place and shape of the accumulator that an MMA accesses, or None.
     """
 
     instruction: Instruction
@@ -75,7 +79,8 @@ class TensorRecord:
     columns: Array
     counts: Array
     awaited: Array
-    extent: tuple[int, int] = (0, 0)
+    operation: int = 0
+    accumulator: Hashable = None
 
     @property
     def is_open(self) -> bool:
@@ -107,7 +112,8 @@ class TensorShadow:
     report : callable
         Takes two accesses that nothing orders, or one that reads what nothing wrote.
     remark : callable
-        Takes two accesses that are in order, but not by the letter of the ISA; once for each line that lacks something.
+        Takes two accesses that are in order, but not by the letter of the ISA; once for each line that lacks something,
+        and of operations of one thread once for each pair of what they do.
     """
 
     def __init__(self, wave: Wave, report: Report, remark: Remark) -> None:
@@ -115,7 +121,7 @@ class TensorShadow:
         slots = wave.residents.count
         self._written = np.full((slots, _GRANULES), -1, np.int32)
         self._readers = np.full((slots, _GRANULES), -1, np.int32)
-        self._lacks = np.zeros((slots, _GRANULES), bool)
+        self._lacks = np.full((slots, _GRANULES), _EVERY_LANE)  # lanes of each granule without a value, a bit each
         self._records: list[TensorRecord] = []
         # By CTA and warp, loads and stores that have not ended, and loads that have, by a use of their registers alone.
         self._open: dict[tuple[int, int], list[TensorRecord]] = {}
@@ -124,16 +130,19 @@ class TensorShadow:
         self._members: list[tuple[int, ...]] = []
         self._of_pairs: dict[tuple[int, int], int] = {}  # by CTA and first column, who allocated them for both
         self._twins: dict[int, TensorRecord] = {}  # by number, the other one of an allocation by a pair
+        self._allocations: dict[int, list[TensorRecord]] = {}  # by CTA
         # By CTA and warp: how far its lanes had come at each fence before, and what they knew at the last one after.
         self._before: dict[tuple[int, int], deque[tuple[Array, Array]]] = {}
         self._after: dict[tuple[int, int], Array] = {}
-        self._remarked: set[tuple[Lack, object]] = set()
+        self._remarked: set[tuple[object, ...]] = set()
+        self._completing: AsyncOperation | None = None  # whose accesses come now
+        self._operations = 0
 
     def allocate(self, event: TensorMemoryAllocation) -> None:
         """Take columns as written by those who allocate them; of a pair the second one names the same columns."""
-        agent, threads = int(event.ctas.slots[0]), event.threads.ids
-        counts = self._wave.clocks.counts(np.array([agent]), threads)[0]
-        new = TensorRecord(event.instruction, True, agent, threads, False, threads, counts, counts)
+        new = self._of_warp(event)
+        agent = new.agent
+        self._allocations.setdefault(agent, []).append(new)
         if not event.begins:
             self._twins[self._of_pairs.pop((agent, event.first))] = new
             return
@@ -141,13 +150,27 @@ class TensorShadow:
         number = len(self._records) - 1
         for slot in event.begins:
             at = slice(event.first, event.first + event.count)
-            for held, value in ((self._written, number), (self._readers, -1), (self._lacks, True)):
+            for held, value in ((self._written, number), (self._readers, -1), (self._lacks, _EVERY_LANE)):
                 held[slot].reshape(-1, TMEM_COLUMNS)[:, at] = value
             if slot != agent:
                 self._of_pairs[slot, event.first] = number
 
+    def give_up(self, event: TensorMemoryAllocation) -> tuple[TensorRecord, list[TensorRecord]]:
+        """Return the end of a CTA's permit to allocate, and its allocations that may come after."""
+        new = self._of_warp(event)
+        knowledge = _Knowledge(self._wave, new, None)
+        return new, [old for old in self._allocations.get(new.agent, ()) if not self._is_known(old, new, knowledge)]
+
+    def _of_warp(self, event: TensorMemoryAllocation) -> TensorRecord:
+        agent, threads = int(event.ctas.slots[0]), event.threads.ids
+        counts = self._wave.clocks.counts(np.array([agent]), threads)[0]
+        return TensorRecord(event.instruction, True, agent, threads, False, threads, counts, counts)
+
     def access(self, event: TensorMemoryAccess, lacking: Array) -> None:
-        """Check an access against those before it, and record it; `lacking` are granules that it gives no value."""
+        """Check an access against those before it, and record it.
+
+        `lacking` are cells that it gives no value, as of `TensorMemoryAccess.of_registers`.
+        """
         wave, clocks = self._wave, self._wave.clocks
         if event.part_of is None:
             threads, agent = event.threads.ids, int(event.ctas.slots[0])
@@ -158,15 +181,18 @@ class TensorShadow:
             new = TensorRecord(event.instruction, event.writes, agent, threads, False, threads, counts, counts.copy())
             if is_waited_for:
                 self._open.setdefault((agent, int(threads[0]) // WARP), []).append(new)
-            self._touch(new, event.slot, event.granules[0], None, event.needs_value)
-            self._lacks[event.slot, lacking] = True
+            self._touch(new, event, None)
+            np.bitwise_or.at(self._lacks[event.slot], lacking >> 4, np.uint16(1) << (lacking & 15).astype(np.uint16))
             return
         issued = wave.issued[id(event.part_of)]
         agent, thread = int(event.part_of.ctas.slots[0]), event.part_of.threads.ids
         column = np.array([clocks.column((TENSOR, int(thread[0])), int(thread[0]))])
         counts = issued.count[0]
-        new = TensorRecord(event.instruction, event.writes, agent, thread, True, column, counts, counts)
-        self._touch(new, event.slot, event.granules[0], issued, event.needs_value)
+        if self._completing is not event.part_of:
+            self._completing, self._operations = event.part_of, self._operations + 1
+        said = self._operations, event.accumulator
+        new = TensorRecord(event.instruction, event.writes, agent, thread, True, column, counts, counts, *said)
+        self._touch(new, event, issued)
 
     def wait(self, slots: Array, threads: Array, name: str) -> None:
         """Take note that threads have waited for all their operations of a name, "ld" or "st"."""
@@ -214,14 +240,15 @@ class TensorShadow:
     def unwritten(self, access: TensorMemoryAccess) -> Array:
         """Tell which registers of a load hold what nothing has written: (threads, registers)."""
         assert access.of_registers is not None
-        lacks: Array = self._lacks[access.slot, access.of_registers].any(axis=-1)
-        return lacks
+        cells = access.of_registers
+        lacks = self._lacks[access.slot, cells >> 4] >> (cells & 15).astype(np.uint16) & np.uint16(1)
+        return np.asarray(lacks.any(axis=-1))
 
-    def _touch(self, new: TensorRecord, slot: int, granules: Array, issued: Issued | None, needs_value: bool) -> None:
-        new.extent = int(granules.min()), len(granules)
+    def _touch(self, new: TensorRecord, event: TensorMemoryAccess, issued: Issued | None) -> None:
+        slot, granules, lanes = event.slot, event.granules[0], event.lanes[0]
         written, readers = self._written[slot, granules], self._readers[slot, granules]
-        unwritten = (written < 0) | self._lacks[slot, granules]
-        if needs_value and unwritten.any():
+        unwritten = self._lacks[slot, granules] & lanes != 0
+        if event.needs_value and unwritten.any():
             self._report(None, new, slot, int(granules[unwritten][0]))
         knowledge = _Knowledge(self._wave, new, issued)
         for number in np.unique(written).tolist():
@@ -239,7 +266,7 @@ class TensorShadow:
             for member in self._members[before] if before >= 0 else ():
                 self._compare(member, new, knowledge, slot, granules, readers == before)
         self._written[slot, granules], self._readers[slot, granules] = number, -1
-        self._lacks[slot, granules] = False
+        self._lacks[slot, granules] &= ~lanes
 
     def _compare(
         self, number: int, new: TensorRecord, knowledge: _Knowledge, slot: int, granules: Array, where: Array
@@ -249,8 +276,10 @@ class TensorShadow:
         if self._is_known(old, new, knowledge):
             lack = self._lack(old, new, knowledge)
             of = new.instruction if lack == "after" else old.instruction
-            if lack is not None and (lack, of.source or of.index) not in self._remarked:
-                self._remarked.add((lack, of.source or of.index))
+            kinds = old.name, old.writes, new.name, new.writes
+            key = lack, (kinds if lack == "pipeline" else of.source or of.index)
+            if lack is not None and key not in self._remarked:
+                self._remarked.add(key)
                 self._remark(lack, old, new, int(granules[where][0]))
         elif twin is None or not self._is_known(twin, new, knowledge):
             self._report(old, new, slot, int(granules[where][0]))
@@ -282,7 +311,8 @@ class TensorShadow:
         if old.name in ("alloc", "dealloc") or new.name == "alloc":
             return None  # allocations are synchronous
         if old.is_async and new.is_async and old.agent == new.agent and old.threads[0] == new.threads[0]:
-            return None if _is_pipelined(old, new) else "pipeline"
+            is_awaited = (knowledge.of(old) >= old.counts).any()  # by a commit
+            return None if is_awaited or _is_pipelined(old, new) else "pipeline"
         counts = old.counts if (old.awaited == _NEVER).any() else old.awaited
         if counts is old.counts is not old.awaited or not (
             (not old.is_async and not new.is_async and old.is_of_warp(new)) or (knowledge.of(old) >= old.awaited).any()
@@ -341,8 +371,10 @@ def _is_pipelined(old: TensorRecord, new: TensorRecord) -> bool:
     ----------
     PTX ISA, "Pipelined tcgen05 Instructions".
     """
+    if old.operation == new.operation and new.accumulator is None:
+        return True  # an MMA that shifts its own A
     if (old.name, new.name) == ("mma", "mma"):
-        return old.extent == new.extent  # the same accumulator
+        return old.accumulator is not None and old.accumulator == new.accumulator
     if (old.name, new.name) == ("shift", "cp"):
         return "4x256b" in new.instruction.parts
     return (old.name, new.name) in (("cp", "mma"), ("shift", "mma"), ("mma", "shift"))
