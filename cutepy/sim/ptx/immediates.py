@@ -112,6 +112,22 @@ _LIMITS = (
     Limit(r"createpolicy\.fractional", 1, _Floats(2.0**-150, 1 + 2.0**-24), "a fraction above 0 and up to 1"),
     Limit(r"alloca\.", 2, _POWERS, "an alignment that is a power of two", True),
 )
+_NOT_SIMULATED = (
+    (
+        r"tensormap\.replace\.tile\.elemtype",
+        1,
+        range(13, 16),
+        "13 to 15 are elements of 4 and 6 bits of sm_100 and later, and no public document says which other fields of a "
+        "tensor map they change",
+    ),
+    (
+        r"tensormap\.replace\.tile\.swizzle_mode",
+        1,
+        (4,),
+        "4 is a swizzle of 96 bytes of sm_103a, whose code in a tensor map no public document tells",
+    ),
+)
+"""Numbers that ptxas takes of an operand, by opcode and place, and why they are refused."""
 _SELECTORS = (
     (r".*\.m16n8k64\..*\b(e4m3|e5m2|[su]8)\b", 0),
     (r".*\.m16n8k128\.", 0),
@@ -144,7 +160,7 @@ def limits(opcode: str) -> tuple[Limit, ...]:
 
 
 def check_numbers(opcode: str, operands: tuple[Operand, ...]) -> None:
-    """Refuse numbers that an instruction does not take, and registers where it takes numbers only.
+    """Refuse numbers that an instruction does not take or that are not simulated, and registers in place of numbers.
 
     Parameters
     ----------
@@ -156,6 +172,10 @@ def check_numbers(opcode: str, operands: tuple[Operand, ...]) -> None:
     ------
     PtxSyntaxError
     """
+    for pattern, place, values, reason in _NOT_SIMULATED:
+        operand = operands[place] if place < len(operands) else Sink()
+        if isinstance(operand, Immediate) and operand.value in values and re.match(pattern, opcode):
+            raise PtxSyntaxError(f"{opcode} of {operand.value} is not simulated: {reason}")
     for limit in limits(opcode):
         at = limit.place if limit.place >= 0 else len(operands) + limit.place
         operand = operands[at] if 0 <= at < len(operands) else Sink()

@@ -67,7 +67,7 @@ WORDS = {
     "HINT": "L2::cache_hint",
     "PREFETCH": "L2::64B/L2::128B/L2::256B",
     "VECTOR": "v2/v4",
-    "LONG": "v8 b32/WORD/f32",
+    "LONG": "v8.b32/v8.u32/v8.s32/v8.f32/v4.b64/v4.u64/v4.s64/v4.f64",
     "KEPT_IN_L2": "L2::evict_last/L2::evict_normal/L2::evict_first",
     "ATOM": "relaxed/acquire/release/acq_rel? SCOPE? SPACE?",
     "ATOM_GLOBAL": "relaxed/acquire/release/acq_rel? SCOPE? global?",
@@ -217,7 +217,7 @@ def _missing(opcode: str, name: str) -> list[str]:
                 without = _pattern((*slots[:n], *slots[n + 1 :]))
                 if re.compile(without).fullmatch(opcode, len(name)):
                     found += words
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(word for word in found if "." not in word or word.rpartition(".")[2] not in found))
 
 
 def _said(words: list[str]) -> str:

@@ -4,6 +4,7 @@ import pytest
 
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.ptx.tokens import PtxSyntaxError
+from tests.messages import refuses
 from tests.sim.ptx.sm100_statements import TARGETS, module, recorded
 
 
@@ -20,3 +21,9 @@ def takes(statement, target):
 def test_each_statement_is_taken_for_the_targets_for_which_ptxas_takes_it(target):
     wrong = [line for targets, line in recorded() if takes(line, target) != (target in targets)]
     assert wrong == []
+
+
+@pytest.mark.parametrize(("field", "number"), [("elemtype", 13), ("elemtype", 15), ("swizzle_mode", 4)])
+def test_what_ptxas_takes_and_no_document_settles_is_refused_by_name(field, number):
+    with refuses(PtxSyntaxError):
+        parse_module(module(f"tensormap.replace.tile.{field}.global.b1024.b32 [%d0], {number};", "sm_103a"))
