@@ -99,10 +99,15 @@ WORDS = {
 
 _UNSYNCHRONISED = "{opcode} without .sync is for GPUs before sm_70; use {first}.sync with a mask of lanes"
 _OF_LATER_GPUS = "{opcode} is for sm_100 and later, and not simulated"
+_ASYNCHRONOUS = (
+    "{opcode} is not simulated: the ISA does not say when it is over for its own thread, which nothing tells; use "
+    "{first} without .async"
+)
 _OF_OTHER_GPUS = [
     (r"(shfl|vote)\.(?!sync)", _UNSYNCHRONISED),
     (r"match\.(?:any|all)\.(?!sync)", _UNSYNCHRONISED),
-    (r"(st|red)\.async\..*\bglobal\b|multimem\..*\bacc::f16\b", _OF_LATER_GPUS),
+    (r"multimem\..*\bacc::f16\b", _OF_LATER_GPUS),
+    (r"(st|red)\.async\.(?!.*mbarrier::)(?=.*\b(global|release|gpu|sys|mmio)\b)", _ASYNCHRONOUS),
     (r".*im2col::w", "{opcode} is not simulated: the ISA draws where halo pixels go, and does not say it"),
     (r"(ld|ldu|st)\..*\bv[248]\.b128\b", "{opcode} has a vector of more than 128 bits"),
 ]  # fmt: skip

@@ -23,7 +23,19 @@ def test_each_statement_is_taken_for_the_targets_for_which_ptxas_takes_it(target
     assert wrong == []
 
 
-@pytest.mark.parametrize(("field", "number"), [("elemtype", 13), ("elemtype", 15), ("swizzle_mode", 4)])
-def test_what_ptxas_takes_and_no_document_settles_is_refused_by_name(field, number):
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "tensormap.replace.tile.elemtype.global.b1024.b32 [%d0], 13;",
+        "tensormap.replace.tile.elemtype.global.b1024.b32 [%d0], 15;",
+        "tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%d0], 4;",
+        "st.async.release.gpu.global.b32 [%d0], %r1;",
+        "st.async.mmio.release.sys.global.b64 [%d0], %d1;",
+        "st.async.release.sys.b32 [%d0], %r1;",
+        "red.async.release.gpu.global.add.u32 [%d0], %r1;",
+        "red.async.relaxed.sys.add.s64 [%d0], %d1;",
+    ],
+)
+def test_what_ptxas_takes_and_no_document_settles_is_refused_by_name(statement):
     with refuses(PtxSyntaxError):
-        parse_module(module(f"tensormap.replace.tile.{field}.global.b1024.b32 [%d0], {number};", "sm_103a"))
+        parse_module(module(statement, "sm_103a"))
