@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="cutepy",
     cls=Commands,
-    help="See, write, check and run Hopper kernels on the CuTe DSL.",
+    help="See, write, check and run Hopper and Blackwell kernels on the CuTe DSL.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -466,6 +466,8 @@ def _check_registers(opcode: str, form: Form, operands: tuple[Operand, ...]) -> 
             is_alone = not (isinstance(one, Vector) and any(isinstance(other, Register) for other in one.items))
             if isinstance(item, Immediate) and first in _REGISTERS_ONLY and item.float_bits != 32 and is_alone:
                 raise PtxSyntaxError(f"{opcode} takes a register there, got {typed(item)}")
+            if word == "mask" and first == "tcgen05" and isinstance(item, Immediate):
+                raise PtxSyntaxError(f"{opcode} takes a mask in a register of 16 bits, got {typed(item)}")
             if word in ("mask", "selector") and isinstance(item, Register) and (item.bits != 16 or item.type[0] == "f"):
                 raise PtxSyntaxError(f"{opcode} takes an integer of 16 bits there, got {typed(item)}")
         bits = _REGISTER_BITS.get(word, 32 if first == "nanosleep" else 0)

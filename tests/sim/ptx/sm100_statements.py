@@ -238,6 +238,15 @@ def _others():
         yield f"cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4{hint} [%d0, {rows}]{policy};"
         reduce = "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile::scatter4.bulk_group"
         yield f"{reduce}{hint} [%d0, {rows}], [%r3]{policy};"
+    for columns in (0, 16, 32, 48, 64, 512, 1024):
+        yield f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r0], {columns};"
+    for columns in (16, 32, 48, 96, 512):
+        yield f"tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r0, {columns};"
+    for mask in ("%h0", "%r1", "3"):
+        commit = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64"
+        yield f"{commit} [%r0], {mask};"
+    for atomicity in (0, 3, 4):
+        yield f"tensormap.replace.tile.swizzle_atomicity.global.b1024.b32 [%d0], {atomicity};"
     yield "cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4 [%d0, {%r1, %r2}];"
     yield "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile::scatter4.bulk_group [%d0, {rows}], [%r3];"
     for form in ("rn.satfinite", "rz.satfinite", "rn.relu.satfinite", "rz.satfinite.relu", "rna.satfinite", "rn.relu"):

@@ -45,6 +45,20 @@ def test_what_ptxas_takes_and_no_document_settles_is_refused_by_name(statement):
         parse_module(module(statement, "sm_103a"))
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r0], 48;",
+        "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r0, 48;",
+        "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r0], 3;",
+        "tensormap.replace.tile.swizzle_atomicity.global.b1024.b32 [%d0], 4;",
+    ],
+)
+def test_a_number_that_ptxas_refuses_is_named(statement):
+    with refuses(PtxSyntaxError):
+        parse_module(module(statement, "sm_100a"))
+
+
 @pytest.mark.parametrize("operation", ["ld", "st"])
 def test_shapes_that_reach_tensor_memory_are_those_of_the_layouts(operation):
     """A row without a layout could be read, and not executed; a layout without a row could not be read."""
