@@ -1,4 +1,4 @@
-"""cutepy: see, write, check and run Hopper kernels on NVIDIA's CuTe DSL.
+"""cutepy: see, write, check and run Hopper and Blackwell kernels on NVIDIA's CuTe DSL.
 
 `import cutepy` loads nothing else: its functions, and the package's rooms, are imported on first use.
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="cutepy",
     cls=Commands,
-    help="See, write, check and run Hopper kernels on the CuTe DSL.",
+    help="See, write, check and run Hopper and Blackwell kernels on the CuTe DSL.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -394,13 +394,13 @@ def explain(
         fail(f"there is no file {file}")
     if html is not None and html.suffix.lower() != ".html":
         fail(f"--html takes a file that ends in .html, got {str(html)!r}")
-    if file.suffix != ".py" and arch is not None:
-        fail(f"--arch chooses the GPU of a script, FILE.py; {file} names its own by .target")
     if file.suffix != ".py" and context.args:
         fail(f"only a script, FILE.py, takes arguments, and {file} got {' '.join(context.args)!r}")
     try:
         with simulated_gpu(arch):
-            explanation, code = of_file(file, context.args, lambda line: typer.echo(line, err=True), ptxas=ptxas)
+            explanation, code = of_file(
+                file, context.args, lambda line: typer.echo(line, err=True), ptxas=ptxas, arch=arch
+            )
         write(explanation, html, json, width)
     except BrokenPipeError:  # the reader has closed the pipe
         raise

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def of_file(
-    path: Path, arguments: Sequence[str], echo: Callable[[str], None], *, ptxas: bool
+    path: Path, arguments: Sequence[str], echo: Callable[[str], None], *, ptxas: bool, arch: str | None = None
 ) -> tuple[Explanation, int]:
     """Explain a file of PTX, or run a script and explain what it launched.
 
@@ -28,6 +28,8 @@ def of_file(
         Prints a line about the run.
     ptxas : bool
         Whether to ask ptxas.
+    arch : str, optional
+        The GPU that code must be for.
 
     Returns
     -------
@@ -37,12 +39,16 @@ def of_file(
     Raises
     ------
     ExplainError
-        If there is nothing to explain.
+        If there is nothing to explain, or PTX is for another GPU.
     """
     from cutepy.anatomy import ExplainError, Watch, explain
+    from cutepy.sim.ptx.header import has_instructions
 
     if path.suffix != ".py":
-        return explain(path, assembler=ptxas), 0
+        explanation = explain(path, assembler=ptxas)
+        if arch is not None and not has_instructions(arch, explanation.target):
+            raise ExplainError(f"{arch} does not run {path}, which is for .target {explanation.target}; leave out --arch")
+        return explanation, 0
     from cutepy.cli.simulate import run
 
     watch = Watch()

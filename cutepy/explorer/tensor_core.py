@@ -13,6 +13,7 @@ from cutepy.layouts.render import picture_of, render_raw
 from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.layouts.sm100.arch import SMEM_LAYOUT_TYPE
 from cutepy.layouts.sm100.kinds import KINDS
+from cutepy.layouts.sm100.tmem_copy import SHAPES
 
 UMMA_KINDS = tuple(KINDS)
 UMMA_TYPES = ("", *dict.fromkeys(dtype for kind in KINDS.values() for dtype in kind.codes))
@@ -20,7 +21,8 @@ UMMA_TYPES = ("", *dict.fromkeys(dtype for kind in KINDS.values() for dtype in k
 UMMA_SOURCES = ("SS", "TS")
 UMMA_SWIZZLES = tuple(SMEM_LAYOUT_TYPE)
 CTA_GROUPS = ("1", "2")
-LOADS = ("32x32b", "16x64b", "16x128b", "16x256b")
+LOADS = tuple(shape for shape in SHAPES if not shape.endswith("x2"))
+"""Shapes of tcgen05.ld, but for those of two halves that lie apart."""
 UMMA_PICTURES = ("D", "A", "SFA", "SFB", "sA", "sB", "load", "descriptor")
 """Tensor memory of D, A and block scales; shared memory of A and B; a tcgen05.ld; the instruction descriptor."""
 MAX_STAGES = 16

@@ -16,4 +16,4 @@ def simulating_chosen(arch: str | None) -> AbstractContextManager[Device]:
     ValueError
         If no such GPU is simulated.
     """
-    return simulating(DEVICES[chosen_arch(arch)])
+    return simulating(DEVICES[chosen_arch(arch)], arch)

@@ -189,6 +189,8 @@ DEVICES = {device.arch: device for device in (H200, B200, B300, RTX_5090)}
 """The GPUs that there are, by the target that code is compiled for."""
 
 _current: list[Device] = []
+_asked: list[str | None] = []
+"""Beside them the architecture that the innermost context was asked for, or one around it."""
 
 
 def device() -> Device:
@@ -199,6 +201,11 @@ def device() -> Device:
 def is_chosen() -> bool:
     """Tell whether a context has chosen the GPU."""
     return bool(_current)
+
+
+def asked_arch() -> str | None:
+    """Return the architecture that a context was asked for by name; None where all took the default."""
+    return _asked[-1] if _asked else None
 
 
 def checked_arch(arch: str) -> str:
@@ -222,10 +229,12 @@ def checked_arch(arch: str) -> str:
 
 
 @contextmanager
-def simulating(chosen: Device) -> Iterator[Device]:
-    """Simulate a GPU within the context."""
+def simulating(chosen: Device, asked: str | None = None) -> Iterator[Device]:
+    """Simulate a GPU within the context, whose architecture was asked for by name or taken by default."""
     _current.append(chosen)
+    _asked.append(asked or asked_arch())
     try:
         yield chosen
     finally:
         _current.pop()
+        _asked.pop()

@@ -9,6 +9,7 @@ from typing import Any
 from cutepy.device import rules
 from cutepy.kernels.gemm.elements import SUMS
 from cutepy.kernels.gemm.loading import find_loading
+from cutepy.kernels.gemm.output_signature import OutputSignature
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
@@ -103,7 +104,7 @@ def check_dynamic(dynamic: bool, stream_k: bool) -> None:
         raise ValueError("dynamic and stream_k are two schedules of the tiles, got both; use one")
 
 
-def check_depths(stages: int, epi_stages: int, c_stages: int, band_rows: int, kind: GemmSignature) -> None:
+def check_depths(stages: int, epi_stages: int, c_stages: int, band_rows: int, kind: OutputSignature) -> None:
     """Check the numbers of stages of A and B, of D and of C, where 0 means chosen automatically.
 
     Raises

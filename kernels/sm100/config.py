@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cutepy.device.sm100.rules import BLOCK_FACTORS, BLOCK_ROWS, BLOCK_WORDS, LANES
+from cutepy.kernels.gemm import limits
 from cutepy.kernels.gemm.output_signature import StagedKind, check_each
 from cutepy.kernels.sm100.signature import UmmaGemmSignature
 from cutepy.layouts import sm90, sm100
@@ -33,21 +34,24 @@ class UmmaGemmConfig:
     tile_k : int
         K extent of a stage; 128 bytes of elements if 0.
     stages : int
-        Stages of A and B; as many as fit if 0.
+        Stages of A and B, 2 at least; as many as fit if 0.
     accumulators : int
         Sets of accumulators in tensor memory; 2 if 0 and they fit, else 1.
     epi_n : int
         Columns of an epilogue subtile of 128 rows: 8, 16, 32, 64 or 128, which divide tile_n; if 0, the most of these
         up to 32.
     epi_stages, c_stages : int
-        Subtiles of D, and of tiles that the epilogue reads, in shared memory; 2 if 0.
+        Subtiles of D, 2 at least, and of tiles that the epilogue reads, in shared memory; 2 if 0.
     band_rows : int
         Cluster rows that are rasterised together (`cutepy.device.rasterise`).
 
     Raises
     ------
+    TypeError
+        If a number is no int.
     ValueError
-        If no MMA has the tile, or shared memory or tensor memory is too small.
+        If no MMA has the tile, nothing could be moved while something is used, or shared memory or tensor memory is too
+        small.
 
     Examples
     --------
@@ -70,6 +74,7 @@ class UmmaGemmConfig:
 
     def __post_init__(self) -> None:
         """Fill in the fields that are 0, then refuse a configuration that the hardware cannot run."""
+        limits.check_types(self)
         check_each(("ctas", self.ctas, (1, 2)), ("epi_n", self.epi_n, (0, 8, 16, 32, 64, 128)))
         for name in ("tile_k", "stages", "accumulators", "epi_stages", "c_stages"):
             if getattr(self, name) < 0:
@@ -79,14 +84,15 @@ class UmmaGemmConfig:
         self._fill("epi_stages", 2)
         self._fill("c_stages", 2 if self.signature.added else 0)
         self._check_tile()
+        limits.check_depths(self.stages, self.epi_stages, self.c_stages, self.band_rows, self.signature)
         fits = 2 * self.tile_n + self.scale_columns <= 512
         self._fill("accumulators", 2 if fits else 1)
         fitting = bisect_left(range(1, MOST_STAGES + 1), True, key=lambda stages: not self._plan(stages).fits)
         self._fill("stages", fitting)
-        if not 1 <= self.stages <= fitting:
+        if fitting < 2 or self.stages > fitting:
             raise ValueError(
-                f"stages of A and B must be 1 to {fitting}, which fit into shared memory beside the epilogue, got "
-                f"{self.stages}; use a smaller tile_n, tile_k, epi_n or epi_stages"
+                f"stages of A and B must be at least 2 and fit into shared memory beside the epilogue, which has room "
+                f"for {fitting}, got {self.stages}; use a smaller tile_n, tile_k, epi_n or epi_stages"
             )
         _ = self.memory
 

@@ -9,6 +9,7 @@ PTX ISA, "Data Movement Shape" of tcgen05 and the figures of its matrix fragment
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..algebra import coalesce
@@ -58,6 +59,11 @@ class _Shape(NamedTuple):
     registers: tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
     most: int
     cute: str
+
+    @property
+    def registers_of_one(self) -> int:
+        """Registers of a thread that hold one repetition."""
+        return prod(self.registers[0])
 
 
 SHAPES: Final[dict[str, _Shape]] = {

@@ -126,12 +126,17 @@ def test_the_exit_code_is_the_scripts(script):
     assert invoke(script, "--no-ptxas", "--break").exit_code == 5
 
 
+def test_ptx_is_explained_for_the_gpu_of_its_target(ring):
+    assert invoke(ring, "--no-ptxas", "--arch", "sm_90a").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["nothing.ptx"], "there is no file nothing.ptx"),
         (["RING", "--html", "page.txt"], "--html takes a file that ends in .html, got 'page.txt'"),
-        (["RING", "--arch", "sm_90a"], "--arch chooses the GPU of a script"),
+        (["RING", "--arch", "sm_100a"], "which is for .target sm_90a; leave out --arch"),
+        (["RING", "--arch", "sm_90"], "the architecture must be one of sm_90a"),
         (["RING", "--bogus", "3"], "only a script, FILE.py, takes arguments"),
         (["SCRIPT", "--idle"], "shift.py launched no kernel"),
         (["BROKEN"], "broken.py ended with exit code 1 before it launched a kernel"),

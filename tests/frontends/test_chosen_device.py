@@ -6,6 +6,7 @@ import torch
 
 import cutepy
 from cutepy.frontends import serve_cuda
+from cutepy.host.function import WrongDeviceError
 from cutepy.sim.errors import LaunchError
 from tests.messages import refuses
 
@@ -91,3 +92,25 @@ def test_shared_memory_is_that_of_the_gpu():
 def test_another_architecture_is_refused(arch):
     with refuses(ValueError), cutepy.simulate(arch=arch):
         pass
+
+
+@pytest.mark.parametrize(
+    ("arch", "target", "runs"),
+    [
+        ("sm_100a", "sm_100a", True),
+        ("sm_103a", "sm_100f", True),
+        ("sm_120a", "sm_90", True),
+        (None, "sm_100a", True),
+        ("sm_100a", "sm_90a", False),
+        ("sm_90a", "sm_100a", False),
+        ("sm_100a", "sm_103a", False),
+    ],
+)
+def test_a_module_for_another_gpu_is_refused_where_one_is_asked_for(arch, target, runs):
+    module = cutepy.load_ptx(PTX.replace(".target sm_90\n", f".target {target}\n").replace("8.7", "8.8"))
+    with cutepy.simulate(arch=arch), cutepy.simulate():
+        if runs:
+            module.launch("nothing", 1, 1)
+        else:
+            with refuses(WrongDeviceError):
+                module.launch("nothing", 1, 1)

@@ -210,6 +210,11 @@ def test_blocks_of_scale_factors():
         {"tile_k": 40},
         {"epi_n": 128, "tile_n": 192},
         {"stages": 40},
+        {"stages": 1},
+        {"tile_n": 256, "tile_k": 1024},
+        {"epi_stages": 1},
+        {"c_stages": 1},
+        {"band_rows": 0},
         {"accumulators": 5},
         {"accumulators": -1},
     ],
@@ -218,6 +223,11 @@ def test_blocks_of_scale_factors():
 def test_configurations_that_the_hardware_has_not(options):
     with refuses(ValueError):
         UmmaGemmConfig(signature=half(), **options)
+
+
+def test_a_configuration_has_ints():
+    with refuses(TypeError):
+        UmmaGemmConfig(signature=half(), stages=2.5)
 
 
 def test_a_tile_of_scaled_operands_has_whole_blocks():

@@ -105,6 +105,34 @@ def test_extremes_of_a_warp(operation, modifiers):
         assert_same_bits(masked, [expected if n else 0 for n in named.tolist()], "f32")
 
 
+@pytest.mark.parametrize("modifiers", ["rn.satfinite", "rz.satfinite", "rn.satfinite.relu"])
+def test_tf32_is_clamped(modifiers):
+    """Beyond the largest finite number comes that number, and of a NaN the NaN, as without .satfinite."""
+    largest = 0x7F7FE000
+    values = float_bits("f32", COUNT, modifiers)
+    values[:7] = 0x7F800000, 0xFF800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x7FC01234, largest, 0x7F7FF000
+    plain = modifiers.replace(".satfinite", "")
+    got = apply(f"cvt.{modifiers}.tf32.f32 %d, %a;", values.view("f4"), out="u4", target=TARGET)
+    free = apply(f"cvt.{plain}.tf32.f32 %d, %a;", values.view("f4"), out="u4", target=TARGET)
+    is_infinite = free & 0x7FFFFFFF == 0x7F800000
+    assert is_infinite[0] and (is_infinite[6] or "rz" in modifiers)
+    np.testing.assert_array_equal(got, np.where(is_infinite, free & 0x80000000 | largest, free))
+    assert got[4] & 0x7FFFFFFF > 0x7F800000
+
+
+@pytest.mark.parametrize("kept", ["L2::evict_last", "L1::no_allocate.L2::evict_last.L2::256B"])
+def test_four_words_of_64_bits_are_kept_in_l2(kept):
+    room = [np.zeros(32 * 4 + 4, np.uint64) for _ in range(2)]
+    data, out = (raw[-raw.ctypes.data % 32 // 8 :][: 32 * 4] for raw in room)
+    data[:] = np.arange(32 * 4, dtype=np.uint64) * np.uint64(0x123456789ABC)
+    body = f"""ld.param.u64 %rd1, [p0]; ld.param.u64 %rd2, [p1]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd3, %r1, 32;
+    add.u64 %rd1, %rd1, %rd3; add.u64 %rd2, %rd2, %rd3;
+    ld.global.{kept}.v4.b64 {{%rd4, %rd5, %rd6, %rd7}}, [%rd1];
+    st.global.{kept.removesuffix(".L2::256B")}.v4.b64 [%rd2], {{%rd4, %rd5, %rd6, %rd7}};"""
+    launch(body, data, out, target=TARGET)
+    np.testing.assert_array_equal(out, data)
+
+
 @pytest.mark.parametrize("modifiers", ["", ".satfinite", ".relu", ".satfinite.relu"])
 def test_stochastic_rounding_carries_random_bits_into_what_is_kept(modifiers):
     spelling = f"cvt.rs{modifiers}.bf16x2.f32"

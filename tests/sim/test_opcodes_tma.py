@@ -396,6 +396,42 @@ def test_prefetch_of_tensors():
     launch(body, tensor_map(array, (16, 8)), before=START + set_coordinates((0, 0)), run=adopted(array))
 
 
+ROWS = (8, 7, 2, 30, 2)
+"""A column and four rows, of which one comes twice, and one lies outside."""
+
+
+@pytest.mark.parametrize("hint", ["", ".L2::cache_hint"])
+def test_reduction_into_four_rows(hint):
+    """Rows are combined with those that the coordinates name, one after the other."""
+    target = aligned((19, 40), "u4")
+    expected = target.copy()
+    data = np.random.default_rng(1).integers(0, 99, (4, 16)).astype(np.uint32)
+    for row, values in zip(ROWS[1:], data, strict=True):
+        if row < len(target):
+            expected[row, 8:24] += values
+    opcode = f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile::scatter4.bulk_group{hint}"
+    launch(
+        store_body(opcode, ROWS, ", %rd8" if hint else ""),
+        tensor_map(target, (16, 1)),
+        data,
+        before=START + set_coordinates(ROWS) + fill(data.size),
+        smem_bytes=8192,
+        run=adopted(target),
+        target="sm_100a",
+    )
+    np.testing.assert_array_equal(target, expected)
+
+
+def test_prefetch_of_four_rows():
+    """Nothing is fetched; a tensor map whose box has more than a row is refused, as in a copy."""
+    array = aligned((19, 40), "u4")
+    body = f"cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4 [%rd1, {{{coordinates(ROWS)}}}];"
+    options = {"before": START + set_coordinates(ROWS), "target": "sm_100a"}
+    launch(body, tensor_map(array, (16, 1)), run=adopted(array), **options)
+    with refuses(DescriptorError):
+        launch(body, tensor_map(array, (16, 4)), run=adopted(array), **options)
+
+
 # tensormap.replace.
 
 
@@ -507,7 +543,7 @@ def test_what_a_store_reads_is_observed():
 
 def test_errors():
     array = aligned((19, 72), "u2")
-    other = aligned((19, 72), "u2")
+    other = aligned((1 << 15, 72), "u2")[-19:]  # far from the first, so that the text does not depend on places
     mapped = tensor_map(array, (16, 8))
     before = START + set_coordinates((0, 0)) + "mov.u32 %r22, 0; mov.u32 %r24, 4; mov.u32 %r25, -1; mov.u32 %r26, -8;"
     init = "@%p1 mbarrier.init.shared.b64 [%r10], 1;\nbar.sync 0;\n"

@@ -89,8 +89,8 @@ def simulate(
         of them once, at the end.
     arch : str, optional
         The GPU that is simulated, and what the DSL compiles for: "sm_90a" (an H200), "sm_100a" (a B200), "sm_103a" (a
-        B300) or "sm_120a" (an RTX 5090). Default: that of the context around it, the DSL's variable CUTE_DSL_ARCH, or
-        "sm_90a".
+        B300) or "sm_120a" (an RTX 5090). It refuses modules of `load_ptx` for another. Default: that of the context
+        around it, the DSL's variable CUTE_DSL_ARCH, or "sm_90a", and modules run as their .target says.
 
     Yields
     ------

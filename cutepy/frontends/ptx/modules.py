@@ -15,8 +15,9 @@ from numpy.typing import DTypeLike
 from cutepy.frontends.backend import active_run, adopt, launch
 from cutepy.frontends.ptx.arguments import Argument, pack_all
 from cutepy.frontends.stream_state import handle_of
+from cutepy.host.function import WrongDeviceError
 from cutepy.runtime.device_tensors import inputs_of, is_tensor
-from cutepy.runtime.devices import device
+from cutepy.runtime.devices import asked_arch, device
 from cutepy.runtime.host_calls import RUNNING
 from cutepy.runtime.untraced import keep_untraced, untraced
 from cutepy.sim.machine.host_memory import storage_range
@@ -24,6 +25,7 @@ from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.launch import KernelCall, Launch
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.machine.selected_ctas import Coordinates
+from cutepy.sim.ptx.header import has_instructions
 from cutepy.sim.ptx.model import Parameter
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 from cutepy.sim.run import Run
@@ -217,7 +219,15 @@ class PtxModule:
             If there is no such kernel, or an argument does not fit its parameter.
         SimulationError
             If the kernel does what the hardware would not.
+        WrongDeviceError
+            If `cutepy.simulate` was asked for a GPU that does not run code for the module's .target.
         """
+        asked, target = asked_arch(), self._loaded.module.target
+        if asked is not None and not has_instructions(asked, target):
+            raise WrongDeviceError(
+                f"the module is for .target {target}, which {asked} does not run; leave out arch of cutepy.simulate, or "
+                f"compile the module for {asked}"
+            )
         if kernel not in self.kernels:
             raise ValueError(f"the module has no kernel {kernel!r}; it has {', '.join(self.kernels) or 'none'}")
         known = [*known]

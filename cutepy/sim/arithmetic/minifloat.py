@@ -125,12 +125,14 @@ def f32_to_tf32(value: Array, rounding: str = "rna") -> Array:
     return np.where(np.isnan(value), (bits if rounding == "rna" else np.uint32(0x7FFFFFFF)) & _TF32, result)
 
 
-def finite_tf32(code: Array) -> Array:
-    """Return the largest finite tf32 in place of infinities (.satfinite); of a NaN, the pattern before it.
+def finite_tf32(code: Array, rounding: str = "rna") -> Array:
+    """Return the largest finite tf32 in place of infinities (.satfinite); NaNs stay, but for those rounded by "rna".
 
-    The latter is what ptxas' code for sm_90 makes of NaNs, as measured on an H200.
+    Of them the pattern before comes, as ptxas' code for sm_90 makes it on an H200.
     """
-    return np.where((code & np.uint32(0x7FFFFFFF)) >= np.uint32(0x7F800000), code - np.uint32(0x2000), code)
+    size = code & np.uint32(0x7FFFFFFF)
+    is_changed = size >= np.uint32(0x7F800000) if rounding == "rna" else size == np.uint32(0x7F800000)
+    return np.where(is_changed, code - np.uint32(0x2000), code)
 
 
 def keep_nan(code: Array, value: Array, name: str) -> Array:

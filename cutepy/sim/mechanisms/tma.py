@@ -202,6 +202,16 @@ class TensorCopies:
                 g.describe(),
             )
 
+    def prefetch(self, g: Group, i: Instruction, tensor: Array, coordinates: tuple[Array, ...]) -> None:
+        """Check the tensor map of a prefetch, and of four rows their places; nothing is fetched."""
+        self._tensormaps.use(g, i, tensor)
+        if "tile::gather4" in i.parts:
+            shape = (g.ctas.count, g.threads.count)
+            lanes = [np.broadcast_to(one, shape).reshape(-1).tolist() for one in (tensor, *coordinates)]
+            known = {address: self._checked(g, i, address, 2, im2col=False) for address in set(lanes[0])}
+            for address, *at in zip(*lanes, strict=True):
+                _check_rows(g, i, known[address], tuple(at))
+
     def _issue(
         self,
         kind: AsyncKind,
@@ -372,12 +382,16 @@ def _by_rows(
 ) -> tuple[list[tuple[Box | Column, Coordinates]], list[int]]:
     """Return the four boxes of each copy of four rows, which lie one behind the other in shared memory."""
     for box, at in boxes:
-        try:
-            FourRows(box.tensor, at[0], at[1:])  # type: ignore[arg-type]
-        except LayoutError as error:
-            raise DescriptorError(str(error), i, g.describe()) from error
+        _check_rows(g, i, box, at)
     found: list[tuple[Box | Column, Coordinates]] = [(box, (at[0], row)) for box, at in boxes for row in at[1:]]
     return found, [place + n * box.size_bytes for (box, _), place in zip(boxes, places, strict=True) for n in range(4)]
+
+
+def _check_rows(g: Group, i: Instruction, box: Box | Column, at: Coordinates) -> None:
+    try:
+        FourRows(box.tensor, at[0], at[1:])  # type: ignore[arg-type]
+    except LayoutError as error:
+        raise DescriptorError(str(error), i, g.describe()) from error
 
 
 def _once(

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 
+from cutepy.layouts.sm100.tmem_copy import SHAPES
 from cutepy.sim.ptx.immediates import check_numbers, limits
 from cutepy.sim.ptx.instruction_set import Form
 from cutepy.sim.ptx.model import (
@@ -470,6 +471,8 @@ def _check_registers(opcode: str, form: Form, operands: tuple[Operand, ...]) -> 
             is_alone = not (isinstance(one, Vector) and any(isinstance(other, Register) for other in one.items))
             if isinstance(item, Immediate) and first in _REGISTERS_ONLY and item.float_bits != 32 and is_alone:
                 raise PtxSyntaxError(f"{opcode} takes a register there, got {typed(item)}")
+            if word == "mask" and first == "tcgen05" and isinstance(item, Immediate):
+                raise PtxSyntaxError(f"{opcode} takes a mask in a register of 16 bits, got {typed(item)}")
             if word in ("mask", "selector") and isinstance(item, Register) and (item.bits != 16 or item.type[0] == "f"):
                 raise PtxSyntaxError(f"{opcode} takes an integer of 16 bits there, got {typed(item)}")
         bits = _REGISTER_BITS.get(word, 32 if first == "nanosleep" else 0)
@@ -574,10 +577,6 @@ def _of_wgmma(parts: list[str], word: str, n: int) -> tuple[int, ...] | None:
     return (1, 4) if word == "descriptor" and n == 1 else (1,)
 
 
-_REGISTERS_OF_TENSOR_MEMORY = {"32x32b": 1, "16x64b": 1, "16x32bx2": 1, "16x128b": 2, "16x256b": 4}
-"""Registers of a thread that hold one repetition of each shape."""
-
-
 def _is_of_tensor_memory(parts: list[str], n: int) -> bool:
     """Tell whether an operand is the registers that tensor memory is loaded to or stored from."""
     return parts[0] == "tcgen05" and (parts[1], n) in (("ld", 0), ("st", 1 + ("16x32bx2" in parts)))
@@ -589,9 +588,11 @@ def _of_tcgen05(parts: list[str], word: str, n: int) -> tuple[int, ...] | None:
         return (1, 4 * (1 + ("cta_group::2" in parts))) if word == "value" else (1,)
     if not _is_of_tensor_memory(parts, n):
         return (1,)
-    shape = next(part for part in parts if part in _REGISTERS_OF_TENSOR_MEMORY)
+    shape = next((part for part in parts if part in SHAPES), None)
+    if shape is None:
+        raise PtxSyntaxError(f"{'.'.join(parts)} needs the layout of its shape; add it to layouts/sm100/tmem_copy.py")
     repeated = next(int(part[1:]) for part in parts if part[0] == "x" and part[1:].isdigit())
-    return (repeated * _REGISTERS_OF_TENSOR_MEMORY[shape],)
+    return (repeated * SHAPES[shape].registers_of_one,)
 
 
 def spelled(operand: Operand) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from cutepy.layouts.sm100.arch import MIN_ALLOCATION_COLUMNS
 from cutepy.sim.ptx.model import Immediate, Operand, Sink
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
@@ -61,6 +62,7 @@ class Limit(NamedTuple):
 _BARRIER = range(16), "a barrier from 0 to 15"
 _THREADS = range(0, 1 << 32, 32), "a number of threads that is a multiple of 32"
 _SOME_THREADS = range(32, 1 << 32, 32), "a number of threads that is a multiple of 32, and not 0"
+_ALLOCATED = tuple(MIN_ALLOCATION_COLUMNS << n for n in range(5))
 _COPIED = range(0, 1 << 20, 16), "a multiple of 16 bytes, less than 1048576"
 _LINE = (128,), "128 bytes"
 _SIGN = (-1, 1), "1 or -1"
@@ -92,6 +94,8 @@ _LIMITS = (
     *(Limit(_SPARSE, n, *_SIGN, is_constant=True) for n in (6, 7)),
     *(Limit(rf"{_SPARSE}.*16\.b?f16", n, *_BIT, is_constant=True) for n in (8, 9)),
     Limit(r"setmaxnreg", 0, range(24, 257, 8), "a multiple of 8 from 24 to 256", True),
+    Limit(r"tcgen05\.alloc", 1, _ALLOCATED, "a number of columns that is a power of two from 32 to 512", bits=32),
+    Limit(r"tcgen05\.dealloc", 1, range(0, 1 << 32, 32), "a number of columns that is a multiple of 32", bits=32),
     Limit(r"st\.bulk", 1, range(0, (1 << 24) + 1, 8), "a multiple of 8 bytes up to 16777216"),
     Limit(r"st\.bulk", 2, (0,), "0", True),
     Limit(r"(applypriority|discard)\.", 1, *_LINE, is_constant=True),
@@ -103,7 +107,10 @@ _LIMITS = (
     ),
     *(
         Limit(rf"tensormap\.replace\.tile\.{field}", 1, range(most + 1), f"a number from 0 to {most}", True)
-        for field, most in (("elemtype", 12), ("swizzle_mode", 3), ("interleave_layout", 2), ("fill_mode", 1))
+        for field, most in (
+            *(("elemtype", 12), ("swizzle_mode", 3), ("swizzle_atomicity", 3), ("interleave_layout", 2)),
+            ("fill_mode", 1),
+        )
     ),
     Limit(r"pmevent\.mask", 0, range(1 << 16), "a number from 0 to 65535", True),
     Limit(r"pmevent(?!\.mask)", 0, range(16), "a number from 0 to 15", True),
@@ -112,6 +119,22 @@ _LIMITS = (
     Limit(r"createpolicy\.fractional", 1, _Floats(2.0**-150, 1 + 2.0**-24), "a fraction above 0 and up to 1"),
     Limit(r"alloca\.", 2, _POWERS, "an alignment that is a power of two", True),
 )
+_NOT_SIMULATED = (
+    (
+        r"tensormap\.replace\.tile\.elemtype",
+        1,
+        range(13, 16),
+        "13 to 15 are elements of 4 and 6 bits of sm_100 and later, and no public document says which other fields of a "
+        "tensor map they change",
+    ),
+    (
+        r"tensormap\.replace\.tile\.swizzle_mode",
+        1,
+        (4,),
+        "4 is a swizzle of 96 bytes of sm_103a, whose code in a tensor map no public document tells",
+    ),
+)
+"""Numbers that ptxas takes of an operand, by opcode and place, and why they are refused."""
 _SELECTORS = (
     (r".*\.m16n8k64\..*\b(e4m3|e5m2|[su]8)\b", 0),
     (r".*\.m16n8k128\.", 0),
@@ -144,7 +167,7 @@ def limits(opcode: str) -> tuple[Limit, ...]:
 
 
 def check_numbers(opcode: str, operands: tuple[Operand, ...]) -> None:
-    """Refuse numbers that an instruction does not take, and registers where it takes numbers only.
+    """Refuse numbers that an instruction does not take or that are not simulated, and registers in place of numbers.
 
     Parameters
     ----------
@@ -156,6 +179,10 @@ def check_numbers(opcode: str, operands: tuple[Operand, ...]) -> None:
     ------
     PtxSyntaxError
     """
+    for pattern, place, values, reason in _NOT_SIMULATED:
+        operand = operands[place] if place < len(operands) else Sink()
+        if isinstance(operand, Immediate) and operand.value in values and re.match(pattern, opcode):
+            raise PtxSyntaxError(f"{opcode} of {operand.value} is not simulated: {reason}")
     for limit in limits(opcode):
         at = limit.place if limit.place >= 0 else len(operands) + limit.place
         operand = operands[at] if 0 <= at < len(operands) else Sink()

@@ -80,14 +80,15 @@ cvt: conversion, strict, widens; result value value?; INTEGER INTEGER | sat u8 I
     ROUND ftz? sat? f16 f32 | ROUND sat? f16 f64 | ROUND ftz? sat? f32 f64 | ROUND? ftz? f32 bf16 | ROUND? f64 bf16 |
     ROUND? bf16 f16 | ROUND ftz? bf16 f32 | ROUND bf16 f64 | INTEGRAL? bf16 bf16 | ROUND? f16 bf16 |
     rn/rz satfinite? relu? f16/bf16 f32 | rn/rz satfinite? relu? f16x2/bf16x2 f32 | rna satfinite? tf32 f32 |
-    rn/rz relu? tf32 f32 | rn satfinite relu? FLOAT8X2 f32/f16x2 | rn relu? f16x2 FLOAT8X2 |
+    rn/rz satfinite? relu? tf32 f32 | rn satfinite relu? FLOAT8X2 f32/f16x2 | rn relu? f16x2 FLOAT8X2 |
     rn satfinite relu? NARROWX2 f32 | rn satfinite relu? e2m1x2 f16x2 | rn relu? f16x2 NARROWX2 |
     rz/rp satfinite? ue8m0x2 f32/bf16x2 |
     rn bf16x2 ue8m0x2; U T T;
     bf16.f32/bf16x2.f32/f16x2.f32 7.0 sm_80 | f32.bf16 7.1 sm_80 | e4m3x2/e5m2x2 8.1 sm_89, 7.8 sm_90 |
     bf16.bf16/ftz.f32.bf16/rn.tf32/rz.tf32/bf16.f16/f16.bf16/f64.bf16/bf16.f64 bf16.u16/bf16.s16/bf16.u32/bf16.s32
     bf16.u64/bf16.s64/u16.bf16/s16.bf16/u32.bf16/s32.bf16/u64.bf16/s64.bf16 7.8 sm_90 | satfinite.f16.f32 8.1 sm_70 |
-    satfinite.bf16.f32/satfinite.bf16x2.f32/satfinite.f16x2.f32/satfinite.tf32.f32 8.1 sm_80
+    satfinite.bf16.f32/satfinite.bf16x2.f32/satfinite.f16x2.f32/satfinite.tf32.f32 8.1 sm_80 |
+    rn.satfinite.tf32/rz.satfinite.tf32 8.6 sm_100
 cvt.rs: conversion, strict, widens; result value*2 value@f16x2/bf16x2; satfinite? relu? f16x2/bf16x2 f32 |
     satfinite relu? FLOATX4 f32; U T T count; 8.7 sm_100a/sm_103a
 cvt.pack: conversion, strict, widens; result value*2 value@b32; sat u16/s16 s32 | sat u8/s8/NIBBLE/u2/s2 s32 b32;
@@ -135,7 +136,7 @@ ld: memory, loads, access, widens; result address policy@L2::cache_hint;
     volatile global? PREFETCH? VECTOR? MEMORY | relaxed/acquire SCOPE SPACE? VECTOR? MEMORY |
     relaxed/acquire SCOPE global? EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY | mmio relaxed sys global? MEMORY |
     global ca/cg/cs? nc HINT? PREFETCH? VECTOR? MEMORY | global nc EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY |
-    weak? global? EVICT_L1? KEPT_IN_L2? HINT? PREFETCH? LONG | volatile global? PREFETCH? LONG |
+    weak? global? EVICT_L1? KEPT_IN_L2? HINT? PREFETCH? LONG | volatile global? KEPT_IN_L2? PREFETCH? LONG |
     relaxed/acquire SCOPE global? EVICT_L1? KEPT_IN_L2? HINT? PREFETCH? LONG |
     global nc EVICT_L1? KEPT_IN_L2? HINT? PREFETCH? LONG; T -;
     nc 3.1 sm_32 | relaxed/acquire 6.0 sm_70 | mmio 8.2 sm_70 | b128 8.3 sm_70 |
@@ -148,7 +149,7 @@ st: memory, stores, access, widens; address value policy@L2::cache_hint;
     weak? global? wb/cg/cs/wt? HINT? VECTOR? MEMORY | weak? global? EVICT_L1? HINT? VECTOR? MEMORY |
     volatile SPACE? VECTOR? MEMORY | relaxed/release SCOPE SPACE? VECTOR? MEMORY |
     relaxed/release SCOPE global? EVICT_L1? HINT? VECTOR? MEMORY | mmio relaxed sys global? MEMORY |
-    weak? global? EVICT_L1? KEPT_IN_L2? HINT? LONG | volatile global? LONG |
+    weak? global? EVICT_L1? KEPT_IN_L2? HINT? LONG | volatile global? KEPT_IN_L2? LONG |
     relaxed/release SCOPE global? EVICT_L1? KEPT_IN_L2? HINT? LONG; - T;
     relaxed/release 6.0 sm_70 | mmio 8.2 sm_70 | b128 8.3 sm_70 |
     v8.b32/v8.u32/v8.s32/v8.f32/v4.b64/v4.u64/v4.s64/v4.f64 8.8 sm_100
@@ -340,7 +341,8 @@ cp.async.bulk: async_copy, copies, orders, signals, tiles; address address bytes
 cp.async.bulk.commit_group: async_copy, orders; -; -
 cp.async.bulk.prefetch: async_copy, orders; address bytes policy@L2::cache_hint; L2 HINT? global
 cp.async.bulk.prefetch.tensor: async_copy, orders; address mask@im2col policy@L2::cache_hint;
-    DIMENSIONS L2 HINT? global tile? | 3d/4d/5d L2 HINT? global im2col
+    DIMENSIONS L2 HINT? global tile? | 3d/4d/5d L2 HINT? global im2col | 2d L2 HINT? global tile::gather4;;
+    8.0 sm_90 | tile::gather4 8.6 sm_100f/sm_101f/sm_110f
 cp.async.bulk.tensor: async_copy, copies, orders, signals, tiles; address address address@mbarrier::complete_tx::bytes
     mask@im2col mask@multicast::cluster policy@L2::cache_hint;
     DIMENSIONS shared::cluster global tile? COMPLETE MULTICAST? CTA_GROUP? HINT? |
@@ -361,7 +363,8 @@ cp.reduce.async.bulk: async_copy, reduces, orders, signals, tiles, serial; addre
     shared::cluster shared::cta COMPLETE min/max WORD;; 8.0 sm_90
 cp.reduce.async.bulk.tensor: async_copy, reduces, orders, signals, tiles, serial; address address policy@L2::cache_hint;
     DIMENSIONS global shared::cta REDUCTION tile? bulk_group HINT? |
-    3d/4d/5d global shared::cta REDUCTION im2col_no_offs bulk_group HINT?
+    3d/4d/5d global shared::cta REDUCTION im2col_no_offs bulk_group HINT? |
+    2d global shared::cta REDUCTION tile::scatter4 bulk_group HINT?
 tensormap.cp_fenceproxy: async_copy, copies, orders, signals, serial; address address bytes;
     global shared::cta tensormap::generic release SCOPE sync.aligned;; 8.3 sm_90
 tensormap.replace: async_copy, stores, orders, signals, serial; address bytes;

@@ -67,7 +67,7 @@ WORDS = {
     "HINT": "L2::cache_hint",
     "PREFETCH": "L2::64B/L2::128B/L2::256B",
     "VECTOR": "v2/v4",
-    "LONG": "v8 b32/WORD/f32",
+    "LONG": "v8.b32/v8.u32/v8.s32/v8.f32/v4.b64/v4.u64/v4.s64/v4.f64",
     "KEPT_IN_L2": "L2::evict_last/L2::evict_normal/L2::evict_first",
     "ATOM": "relaxed/acquire/release/acq_rel? SCOPE? SPACE?",
     "ATOM_GLOBAL": "relaxed/acquire/release/acq_rel? SCOPE? global?",
@@ -99,10 +99,15 @@ WORDS = {
 
 _UNSYNCHRONISED = "{opcode} without .sync is for GPUs before sm_70; use {first}.sync with a mask of lanes"
 _OF_LATER_GPUS = "{opcode} is for sm_100 and later, and not simulated"
+_ASYNCHRONOUS = (
+    "{opcode} is not simulated: the ISA does not say when it is over for its own thread, which nothing tells; use "
+    "{first} without .async"
+)
 _OF_OTHER_GPUS = [
     (r"(shfl|vote)\.(?!sync)", _UNSYNCHRONISED),
     (r"match\.(?:any|all)\.(?!sync)", _UNSYNCHRONISED),
-    (r"(st|red)\.async\..*\bglobal\b|multimem\..*\bacc::f16\b", _OF_LATER_GPUS),
+    (r"multimem\..*\bacc::f16\b", _OF_LATER_GPUS),
+    (r"(st|red)\.async\.(?!.*mbarrier::)(?=.*\b(global|release|gpu|sys|mmio)\b)", _ASYNCHRONOUS),
     (r".*im2col::w", "{opcode} is not simulated: the ISA draws where halo pixels go, and does not say it"),
     (r"(ld|ldu|st)\..*\bv[248]\.b128\b", "{opcode} has a vector of more than 128 bits"),
 ]  # fmt: skip
@@ -217,7 +222,7 @@ def _missing(opcode: str, name: str) -> list[str]:
                 without = _pattern((*slots[:n], *slots[n + 1 :]))
                 if re.compile(without).fullmatch(opcode, len(name)):
                     found += words
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(word for word in found if "." not in word or word.rpartition(".")[2] not in found))
 
 
 def _said(words: list[str]) -> str:

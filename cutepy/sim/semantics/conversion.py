@@ -176,8 +176,10 @@ def _float_to_float(b: Builder[V], i: Instruction, to: str, source: str) -> None
         value = b.floats("saturate", value.bits, value)
     if to == "tf32":
         value = b.floats("relu", 32, value) if "relu" in i.parts else value
-        value = b.floats("tf32", 32, value, given=("rna" if "rna" in i.parts else rounding,))
-        b.write(i.operands[0], b.floats("finite_tf32", 32, value) if "satfinite" in i.parts else value)
+        rounding = "rna" if "rna" in i.parts else rounding
+        value = b.floats("tf32", 32, value, given=(rounding,))
+        is_finite = "satfinite" in i.parts
+        b.write(i.operands[0], b.floats("finite_tf32", 32, value, given=(rounding,)) if is_finite else value)
     elif to in ("f16", "bf16"):
         code = _halved(b, i, value, to)
         b.write(i.operands[0], b.floats("keep_nan", 16, code, value, given=(to,)) if source == "f64" else code)

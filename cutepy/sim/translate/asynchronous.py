@@ -172,10 +172,10 @@ def _tensor_reduce(e: Emitter, i: Instruction) -> None:
 
 @instruction("cp.async.bulk.prefetch")
 def _bulk_prefetch(e: Emitter, i: Instruction) -> None:
-    """Let observers see the tensor map; nothing is fetched, as there are no caches here."""
+    """Check the tensor map, and let observers see it; nothing is fetched, as there are no caches here."""
     if "tensor" in i.parts:
-        descriptor, _ = _coordinates(e, i.operands[0])
-        e.emit(f"m.tensormaps.use(g, {e.site}, {descriptor})")
+        descriptor, coordinates = _coordinates(e, i.operands[0])
+        e.emit(f"m.tma.prefetch(g, {e.site}, {descriptor}, {coordinates})")
 
 
 @instruction("cp.async.bulk.wait_group")

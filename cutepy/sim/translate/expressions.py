@@ -47,7 +47,7 @@ _FLOATS = {
     "copysign": "copysign({all})",
     "clip": "clip({0}, -{g[0]!r}, {g[0]!r}).astype(f4)",
     "tf32": "minifloat.f32_to_tf32({0}, {g[0]!r})",
-    "finite_tf32": "minifloat.finite_tf32({0})",
+    "finite_tf32": "minifloat.finite_tf32({0}, {g[0]!r})",
     "keep_nan": "minifloat.keep_nan({all}, {g[0]!r})",
     "from_f32": "minifloat.from_f32({0}, {g[0]!r})",
     "to_f32": "minifloat.to_f32({0}, {g[0]!r})",

@@ -751,7 +751,8 @@ def test_columns_that_are_not_allocated_are_refused():
 
 def test_allocations_are_powers_of_two_and_freed_as_they_were_made():
     fails("@%p0 bra B; tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r3, 256;\nB:", SimulationError)
-    fails("@%p0 bra B; tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r2], 48;\nB:", SimulationError)
+    alloc = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32"
+    fails(f"@%p0 bra B; mov.u32 %r0, 48; {alloc} [%r2], %r0;\nB:", SimulationError)
     text = (
         "@%p0 bra B; tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n"
         "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r3, 512;\n"

@@ -239,6 +239,31 @@ def _others():
     yield f"cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%d0, {rows}], [%r3];"
     gather = "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes"
     yield f"{gather} [%r0], [%d0, {rows}], [%r3];"
+    for hint, policy in (("", ""), (".L2::cache_hint", ", %d1")):
+        yield f"cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4{hint} [%d0, {rows}]{policy};"
+        reduce = "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile::scatter4.bulk_group"
+        yield f"{reduce}{hint} [%d0, {rows}], [%r3]{policy};"
+    for columns in (0, 16, 32, 48, 64, 512, 1024):
+        yield f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r0], {columns};"
+    for columns in (16, 32, 48, 96, 512):
+        yield f"tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r0, {columns};"
+    for mask in ("%h0", "%r1", "3"):
+        commit = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64"
+        yield f"{commit} [%r0], {mask};"
+    for atomicity in (0, 3, 4):
+        yield f"tensormap.replace.tile.swizzle_atomicity.global.b1024.b32 [%d0], {atomicity};"
+    yield "cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4 [%d0, {%r1, %r2}];"
+    yield "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile::scatter4.bulk_group [%d0, {rows}], [%r3];"
+    for form in ("rn.satfinite", "rz.satfinite", "rn.relu.satfinite", "rz.satfinite.relu", "rna.satfinite", "rn.relu"):
+        yield f"cvt.{form}.tf32.f32 %r0, %f0;"
+    for order in ("", "weak.", "relaxed.gpu.", "volatile."):
+        for kept in ("L2::evict_last", "L1::no_allocate.L2::evict_last", "L1::evict_last.L2::evict_first"):
+            yield f"ld.{order}global.{kept}.v4.b64 {{%d0, %d1, %d2, %d3}}, [%d4];"
+            yield f"ld.{order}global.{kept}.v8.b32 {_vector(8)}, [%d4];"
+            yield f"st.{order}global.{kept}.v4.b64 [%d4], {{%d0, %d1, %d2, %d3}};"
+    yield "ld.global.nc.L1::no_allocate.L2::evict_last.v4.f64 {%d0, %d1, %d2, %d3}, [%d4];"
+    yield "ld.global.L2::evict_last.v2.b64 {%d0, %d1}, [%d4];"
+    yield "ld.global.L2::evict_last.v4.b32 {%r0, %r1, %r2, %r3}, [%d4];"
 
 
 def _takes(statement, target):

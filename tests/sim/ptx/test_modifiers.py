@@ -59,7 +59,7 @@ fma.rm.oob.relu.bf16x2 fma.rn.oob.sat.f16 rcp.rn.ftz.f64 addc.u16 subc.s16 madc.
 set.nan.f16.f64 set.lt.ftz.f16.f32 set.lo.bf16.u64 set.gt.bf16.f16
 mma.sync.aligned.m8n8k32.row.col.s32.s4.s4.s32.and.popc
 mma.sync.aligned.m16n8k64.row.col.s32.u4.s4.s32.or.popc""".split()
-NOT_TAKEN = """cvt.rn.bf16.bf16 cvt.rn.bf16.u8 cvt.rni.s8.bf16 cvt.rn.satfinite.tf32.f32 cvt.ftz.f64.bf16 set.lt.f32.b32
+NOT_TAKEN = """cvt.rn.bf16.bf16 cvt.rn.bf16.u8 cvt.rni.s8.bf16 cvt.ftz.f64.bf16 set.lt.f32.b32
 set.ftz.bf16.f32 fma.rz.f16 ld.weak.global.nc.b32 ldu.v4.b64 st.volatile.local.b32 ld.volatile.const.b32""".split()
 
 
