@@ -21,7 +21,7 @@ UNITS = ("*_bands.py", "*_choice.py", "*_config.py", "*_rasterise.py", "*_refine
 COSTLY = 0.2
 """Seconds of an idle processor. What costs less stays in `make test`."""
 
-DEAR = 1.0
+DEAR = 1.2
 """Seconds of an idle processor. Cases that cost more are deep."""
 
 ROOT = Path(__file__).parent.parent
