@@ -415,12 +415,12 @@ class Sanitizer(Observer):
     def _of_tensor_order(self, lack: Lack, old: TensorRecord, new: TensorRecord, granule: int) -> None:
         """Tell what an order of tensor memory lacks by the letter of the ISA, or assume that it holds."""
         if lack == "pipeline":
-            sides = (
+            said = (
                 f"`{'.'.join(one.instruction.parts[:2])}` ({line_of(one.instruction)}) that "
                 f"{'writes' if one.writes else 'reads'}"
                 for one in (old, new)
             )
-            self._examiner.assume(f"{_IN_ORDER} {' and '.join(sides)}")
+            self._examiner.assume(f"{_IN_ORDER} {' and '.join(said)}")
             return
         self._examiner.assume(_BY_THE_LETTER)
         kind = "unwaited-tensor-load" if lack == "wait" else "missing-tensor-fence"
