@@ -47,7 +47,8 @@ def of_file(
     if path.suffix != ".py":
         explanation = explain(path, assembler=ptxas)
         if arch is not None and not has_instructions(arch, explanation.target):
-            raise ExplainError(f"{arch} does not run {path}, which is for .target {explanation.target}; leave out --arch")
+            target = explanation.target
+            raise ExplainError(f"{arch} does not run {path}, which is for .target {target}; leave out --arch")
         return explanation, 0
     from cutepy.cli.simulate import run
 

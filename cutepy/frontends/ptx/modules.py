@@ -225,8 +225,8 @@ class PtxModule:
         asked, target = asked_arch(), self._loaded.module.target
         if asked is not None and not has_instructions(asked, target):
             raise WrongDeviceError(
-                f"the module is for .target {target}, which {asked} does not run; leave out arch of cutepy.simulate, or "
-                f"compile the module for {asked}"
+                f"the module is for .target {target}, which {asked} does not run; leave out arch of cutepy.simulate, "
+                f"or compile the module for {asked}"
             )
         if kernel not in self.kernels:
             raise ValueError(f"the module has no kernel {kernel!r}; it has {', '.join(self.kernels) or 'none'}")

@@ -124,8 +124,8 @@ _NOT_SIMULATED = (
         r"tensormap\.replace\.tile\.elemtype",
         1,
         range(13, 16),
-        "13 to 15 are elements of 4 and 6 bits of sm_100 and later, and no public document says which other fields of a "
-        "tensor map they change",
+        "13 to 15 are elements of 4 and 6 bits of sm_100 and later, and no public document says which other fields of "
+        "a tensor map they change",
     ),
     (
         r"tensormap\.replace\.tile\.swizzle_mode",

@@ -98,7 +98,7 @@ WORDS = {
 """Words that stand for a choice of others, or for modifiers in a row."""
 
 _UNSYNCHRONISED = "{opcode} without .sync is for GPUs before sm_70; use {first}.sync with a mask of lanes"
-_OF_LATER_GPUS = "{opcode} is for sm_100 and later, and not simulated"
+_OF_SEVERAL_DEVICES = "{opcode} is not simulated: multimem instructions need several devices"
 _ASYNCHRONOUS = (
     "{opcode} is not simulated: the ISA does not say when it is over for its own thread, which nothing tells; use "
     "{first} without .async"
@@ -106,7 +106,7 @@ _ASYNCHRONOUS = (
 _OF_OTHER_GPUS = [
     (r"(shfl|vote)\.(?!sync)", _UNSYNCHRONISED),
     (r"match\.(?:any|all)\.(?!sync)", _UNSYNCHRONISED),
-    (r"multimem\..*\bacc::f16\b", _OF_LATER_GPUS),
+    (r"multimem\..*\bacc::f16\b", _OF_SEVERAL_DEVICES),
     (r"(st|red)\.async\.(?!.*mbarrier::)(?=.*\b(global|release|gpu|sys|mmio)\b)", _ASYNCHRONOUS),
     (r".*im2col::w", "{opcode} is not simulated: the ISA draws where halo pixels go, and does not say it"),
     (r"(ld|ldu|st)\..*\bv[248]\.b128\b", "{opcode} has a vector of more than 128 bits"),
