@@ -138,6 +138,6 @@ def test_each_way_is_in_the_usual_order():
 
 
 def test_instructions_of_newer_gpus_that_are_not_simulated_are_named():
-    assert "sm_100" in refused_spelling("multimem.ld_reduce.relaxed.gpu.global.add.acc::f16.v2.f16")[0]
+    assert "devices" in refused_spelling("multimem.ld_reduce.relaxed.gpu.global.add.acc::f16.v2.f16")[0]
     load = "cp.async.bulk.tensor.3d.shared::cta.global.im2col::w.mbarrier::complete_tx::bytes"
     assert "halo" in refused_spelling(load)[0]

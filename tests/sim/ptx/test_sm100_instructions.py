@@ -5,6 +5,7 @@ import re
 import pytest
 
 from cutepy.layouts.sm100.tmem_copy import SHAPES
+from cutepy.sim.ptx import forms
 from cutepy.sim.ptx.instruction_set import ROWS
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.ptx.tokens import PtxSyntaxError
@@ -75,8 +76,9 @@ def test_a_shape_is_read_by_its_layout(monkeypatch):
     )
     wide = SHAPES["16x256b"]
     assert not takes(few, "sm_100a")
-    monkeypatch.setitem(SHAPES, "16x256b", wide._replace(registers=((4, 2), wide.registers[1])))
+    wider = SHAPES | {"16x256b": wide._replace(registers=((4, 2), wide.registers[1]))}
+    monkeypatch.setattr(forms, "SHAPES", wider)
     assert takes(many, "sm_100a")
-    monkeypatch.delitem(SHAPES, "16x256b")
+    monkeypatch.setattr(forms, "SHAPES", {name: shape for name, shape in SHAPES.items() if name != "16x256b"})
     with pytest.raises(PtxSyntaxError, match=r"layouts/sm100/tmem_copy\.py"):
         parse_module(module(some, "sm_100a"))
