@@ -89,7 +89,8 @@ def leave_to_deep(items: list[pytest.Item]) -> None:
     """Mark cases `deep` behind the first ones of a test that has as many as its mark says."""
     counts: Counter[str] = Counter()
     for item in items:
-        if (mark := item.get_closest_marker("first")) is None or item.get_closest_marker("deep"):
+        is_deep = item.get_closest_marker("deep") is not None and item.nodeid not in tiers.dear()
+        if (mark := item.get_closest_marker("first")) is None or is_deep:
             continue
         name = item.nodeid.partition("[")[0]
         counts[name] += 1

@@ -121,7 +121,7 @@ class Linked:
 
     @property
     def is_ranked(self) -> bool:
-        """Whether addresses of a cluster's shared memory have the rank of a CTA."""
+        """Tell whether addresses of a cluster's shared memory have the rank of a CTA."""
         return self.target.number >= _RANKED
 
 

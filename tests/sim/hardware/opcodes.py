@@ -70,6 +70,7 @@ DIFFERENCES: dict[str, tuple[str, int]] = {
 }
 """Opcode tests whose memory may differ from the GPU's: why, and in how many launches."""
 
+_BLACKWELL = "a Hopper GPU has no such copies"
 _REFUSED = "the PTX is wrong, and a GPU refuses it where the simulator does not reach it"
 NOT_RECORDED: dict[str, tuple[str, int]] = {
     # An H200 gave 105 of them. In fma.ftz it flushes results that are subnormal after rounding with any exponent:
@@ -80,8 +81,10 @@ NOT_RECORDED: dict[str, tuple[str, int]] = {
     "memory.lanes_of_one_load_may_read_their_own_ctas_words_and_a_peers": ("newer than the recording", 1),
     "rarer_instructions.refusals": (_REFUSED, 4),
     "rarer_instructions.what_is_not_simulated_is_told_where_it_is_reached": (_REFUSED, 1),
-    "tma.swizzles": ("32-byte atoms need a Blackwell GPU", 14),
-    "tma.the_atoms_of_a_swizzle_are_replaced": ("a Blackwell GPU is needed", 2),
+    "tma.prefetch_of_four_rows": (_BLACKWELL, 1),
+    "tma.reduction_into_four_rows": (_BLACKWELL, 2),
+    "tma.swizzles": (_BLACKWELL, 14),
+    "tma.the_atoms_of_a_swizzle_are_replaced": (_BLACKWELL, 2),
     "warp.unknown_forms": (_REFUSED, 2),
 }
 """Launches of opcode tests that the recording lacks: why, and how many. What is new waits here for the next one."""
