@@ -1,0 +1,351 @@
+"""TMA: latency, issue, bytes in flight, boxes, swizzles, multicast, stores and reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.time.instructions import clock
+from tests.time.machine import Figure, Launch, Machine, figure
+from tests.time.ptx import timed, wait
+
+_KIB = 1024
+_BARRIERS = 1024
+"""Bytes of shared memory before the slots: mbarriers, one a slot."""
+_BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r20], [%rd20], %r30, [%r21];"
+_TENSOR = (
+    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r20], [%rd31, {%r22, %r23}], [%r21];"
+)
+_BULK_PARAMETERS = ".param .u32 slots_, .param .u32 bytes_, .param .u32 mask_, .param .u32 step_"
+_TENSOR_PARAMETERS = f"{_BULK_PARAMETERS}, .param .align 64 .b8 map_[128]"
+_MAP = "mov.u64 %rd30, map_; cvta.param.u64 %rd31, %rd30;"
+
+
+def _ring(copy: str, parameters: str) -> str:
+    """Return a kernel whose first thread copies boxes to slots, each reused once its box has come.
+
+    Box i of CTA c is number (i * CTAs + c) * step of the memory, modulo a power of two.
+    """
+    tensor = copy == _TENSOR
+    where = (
+        # 64 columns of a matrix of 4096; a box of bytes / 128 rows
+        "and.b32 %r22, %r24, 63; shl.b32 %r22, %r22, 6; shr.u32 %r23, %r24, 6; mul.lo.u32 %r23, %r23, %r34;"
+        if tensor
+        else "mul.wide.u32 %rd20, %r24, %r30; add.u64 %rd20, %rd20, %data;"
+    )
+    issue = f"""mad.lo.u32 %r24, %r40, %ctas, %cta; mul.lo.u32 %r24, %r24, %r36; and.b32 %r24, %r24, %r31;
+mad.lo.u32 %r20, %r41, %r30, %r32; mad.lo.u32 %r21, %r41, 8, %base;
+{where}
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], %r30;
+{copy}"""
+    # %r40 counts boxes that were asked for, %r41 is the slot, %r42 its parity
+    body = f"""mad.lo.u32 %r21, %r41, 8, %base;
+{wait("%r21", "%r42", "WAITS")}
+{issue}
+add.u32 %r40, %r40, 1; add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
+@%p1 mov.u32 %r41, 0;
+@%p1 xor.b32 %r42, %r42, 1;"""
+    setup = f"""ld.param.u32 %r33, [slots_]; ld.param.u32 %r30, [bytes_]; ld.param.u32 %r31, [mask_];
+ld.param.u32 %r36, [step_]; {_MAP if tensor else ""}
+shr.u32 %r34, %r30, 7; add.u32 %r32, %base, {_BARRIERS}; mov.u32 %r40, 0; mov.u32 %r41, 0; mov.u32 %r42, 0;
+setp.ne.u32 %p2, %thread, 0;
+@%p2 bra READY;
+INIT:
+mad.lo.u32 %r21, %r41, 8, %base; mbarrier.init.shared::cta.b64 [%r21], 1;
+add.u32 %r41, %r41, 1; setp.lt.u32 %p1, %r41, %r33;
+@%p1 bra INIT;
+mov.u32 %r41, 0;
+fence.mbarrier_init.release.cluster; fence.proxy.async;
+FILL:
+{issue}
+add.u32 %r40, %r40, 1; add.u32 %r41, %r41, 1; setp.lt.u32 %p1, %r41, %r33;
+@%p1 bra FILL;
+mov.u32 %r41, 0;
+READY:"""
+    # what is still in flight must land before the CTA ends
+    drain = f"""mov.u32 %r43, 0;
+DRAIN:
+mad.lo.u32 %r21, %r41, 8, %base;
+{wait("%r21", "%r42", "LAST_WAITS")}
+add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
+@%p1 mov.u32 %r41, 0;
+@%p1 xor.b32 %r42, %r42, 1;
+add.u32 %r43, %r43, 1; setp.lt.u32 %p1, %r43, %r33;
+@%p1 bra DRAIN;
+"""
+    return timed(body, setup=setup, drain=drain, parameters=parameters, threads=32).replace(
+        "mov.u32 %i, 0;", "@%p2 bra IDLE;\nmov.u32 %i, 0;", 1
+    ).replace("mov.u64 %c1, %clock64;", "IDLE:\nmov.u64 %c1, %clock64;", 1)
+
+
+BULK, TENSOR = _ring(_BULK, _BULK_PARAMETERS), _ring(_TENSOR, _TENSOR_PARAMETERS)
+_COLUMNS = 4096
+
+
+class Boxes:
+    """Rings of boxes over memory of a machine.
+
+    Parameters
+    ----------
+    machine : Machine
+    footprint : int
+        Bytes, a power of two, read again and again.
+    """
+
+    def __init__(self, machine: Machine, footprint: int) -> None:
+        self.machine, self.footprint = machine, footprint
+        self.data = machine.zeros(footprint)
+        self.before: Callable[[], None] = lambda: None
+
+    def launch(
+        self, slots: int, nbytes: int, grid: int, swizzle: str | None = None, step: int = 1
+    ) -> tuple[str, Launch]:
+        """Return the kernel of 1D copies, or of boxes of 64 columns, and its launch."""
+        mask = self.footprint // nbytes - 1
+        smem = _BARRIERS + slots * nbytes
+        if swizzle is None:
+            return BULK, Launch(grid=grid, smem=smem, extra=(slots, nbytes, mask, step))
+        rows = self.footprint // (2 * _COLUMNS)
+        columns = int(swizzle) // 2 if swizzle not in ("none", "128") else 64
+        tensor_map = self.machine.tensor_map(self.data, rows, _COLUMNS, (columns, nbytes // (2 * columns)), swizzle)
+        return TENSOR, Launch(grid=grid, smem=smem, extra=(slots, nbytes, mask, step, tensor_map))
+
+    def turn(self, slots: int, nbytes: int, swizzle: str | None = None, turns: int = 0, step: int = 1) -> Figure:
+        """Return the cycles of one SM from a box to the next one."""
+        text, launch = self.launch(slots, nbytes, 1, swizzle, step)
+        turns = turns or min(400, max(40, (1 << 22) // nbytes))
+        return self.machine.slope(text, (turns, 3 * turns), launch, self.data, self.before, repetitions=5)
+
+    def rate(self, slots: int, nbytes: int, swizzle: str | None = None) -> Figure:
+        """Return the bytes a second of all SMs together."""
+        machine = self.machine
+        text, launch = self.launch(slots, nbytes, machine.sms, swizzle)
+        turns = 1 if machine.simulated else min(20_000, (16 << 20) // nbytes)
+        samples = []
+        for index in range(5):
+            seconds = [machine.seconds(text, count, launch, self.data) for count in (turns, 3 * turns)]
+            if index:
+                samples.append(2 * turns * nbytes * machine.sms / (seconds[1] - seconds[0]))
+        return figure(samples)
+
+
+def _sizes(machine: Machine, first: int, last: int) -> list[int]:
+    sizes = [first << power for power in range(20) if first << power <= last]
+    return sizes[:2] if machine.simulated else sizes
+
+
+def _footprints(machine: Machine) -> tuple[int, int]:
+    """Return bytes that stay in L2, and bytes that do not."""
+    return (1 << 20, 1 << 20) if machine.simulated else (16 << 20, 4 << 30)
+
+
+def latency(machine: Machine) -> dict[str, object]:
+    """Wait for each copy before the next: 1D copies from L2 and from DRAM, boxes from L2, with each swizzle."""
+    small, large = _footprints(machine)
+    cached, uncached = Boxes(machine, small), Boxes(machine, large)
+    uncached.before = machine.flush
+    sizes = _sizes(machine, 64, 32 * _KIB)
+    boxes = _sizes(machine, _KIB, 32 * _KIB)
+    machine.prepare([BULK, TENSOR])
+    machine.cycles(BULK, 1 if machine.simulated else small // 2048, cached.launch(4, 2048, 1)[1], cached.data)
+    swizzles = {name: cached.turn(1, 8 * _KIB, name) for name in ("none", "32", "64", "128")}
+    return {
+        "tma.latency": {
+            "l2": {str(size): cached.turn(1, size, turns=400) for size in sizes},
+            "dram": {str(size): uncached.turn(1, size, turns=200, step=4096 // size + 1) for size in sizes},
+        },
+        "tma.latency_tensor": {"l2": {str(size): cached.turn(1, size, "128") for size in boxes}},
+        "tma.latency_swizzle": swizzles,
+    }
+
+
+def flight(machine: Machine) -> dict[str, object]:
+    """Keep some copies in flight: boxes of one SM, and of all SMs."""
+    boxes = Boxes(machine, _footprints(machine)[0])
+    machine.prepare([TENSOR])
+    counts = (1, 2) if machine.simulated else (1, 2, 3, 4, 5, 6, 7, 8)
+    sizes = _sizes(machine, _KIB, 16 * _KIB)
+    alone = {count: boxes.turn(count, 8 * _KIB, "128") for count in counts}
+    hertz = clock(machine)
+    everywhere = {}
+    for count in (1, 2) if machine.simulated else (1, 2, 3, 4, 6, 8, 12):
+        everywhere[str(count)] = boxes.rate(count, 16 * _KIB, "128").times(1 / machine.sms / hertz)
+    return {
+        "tma.interval": {str(size): boxes.turn(min(8, (192 * _KIB) // size), size, "128") for size in sizes},
+        "tma.bandwidth_in_flight": {str(count): _rate(turn, 8 * _KIB) for count, turn in alone.items()},
+        "tma.bandwidth_all": everywhere,
+    }
+
+
+def _rate(turn: Figure, nbytes: int) -> Figure:
+    return Figure(nbytes / turn.value if turn.value else 0.0, turn.spread)
+
+
+def little(machine: Machine) -> dict[str, object]:
+    """Read by 1D copies with ever more bytes in flight: Little's curve of L2 and of DRAM, of one SM and of all."""
+    rings = [(8, 256), (8, 512), (8, 1024), (8, 2048), (8, 4096), (12, 4096), (8, 8192), (12, 8192), (6, 32768)]
+    rings = [(2, 64), (4, 128), *rings] if not machine.simulated else [(2, 256)]
+    table: dict[str, dict[str, Figure]] = {}
+    machine.prepare([BULK])
+    for name, footprint in zip(("l2", "dram"), _footprints(machine), strict=True):
+        boxes = Boxes(machine, footprint)
+        table[f"{name}.little"] = {str(slots * size): boxes.rate(slots, size) for slots, size in rings}
+        if name == "dram":
+            boxes.before = machine.flush
+        table[f"{name}.little_sm"] = {
+            str(slots * size): _rate(boxes.turn(slots, size), size) for slots, size in rings
+        }
+    best = {f"{name}.bandwidth_sm": max(table[f"{name}.little_sm"].values(), key=lambda f: f.value) for name in ("l2", "dram")}
+    return {**table, **best}
+
+
+def issue(machine: Machine) -> dict[str, object]:
+    """Issue 16 and 48 copies of 64 bytes or 1 KiB to one mbarrier: the clocks are read before they have come."""
+    boxes = Boxes(machine, 1 << 20)
+    made: dict[str, Figure] = {}
+    for name, copy, nbytes, parameters in (
+        ("bulk", _BULK, 64, _BULK_PARAMETERS), ("tensor", _TENSOR, 1024, _TENSOR_PARAMETERS),
+    ):  # fmt: skip
+        text = timed(
+            f"add.u32 %r23, %r23, 1; and.b32 %r23, %r23, 7;\n{copy}",
+            setup=f"""{_MAP if name == "tensor" else ""} ld.param.u32 %r30, [bytes_]; mov.u32 %r21, %base;
+add.u32 %r20, %base, 1024; mov.u64 %rd20, %data; mov.u32 %r22, 0; mov.u32 %r23, 0; setp.ne.u32 %p2, %thread, 0;
+mul.lo.u32 %r40, %r30, %n;
+@%p2 bra READY;
+mbarrier.init.shared::cta.b64 [%r21], 1; fence.mbarrier_init.release.cluster; fence.proxy.async;
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], %r40;
+READY:""",
+            finish="@%p2 bra DONE;\n" + wait("%r21", "0", "WAITS") + "\nDONE:",
+            parameters=parameters, threads=32,
+        ).replace("mov.u32 %i, 0;", "@%p2 bra IDLE;\nmov.u32 %i, 0;", 1).replace(
+            "mov.u64 %c1, %clock64;", "IDLE:\nmov.u64 %c1, %clock64;", 1
+        )  # fmt: skip
+        _, launch = boxes.launch(1, nbytes, 1, None if name == "bulk" else "128")
+        made[name] = machine.slope(text, (16, 48), launch, boxes.data)
+    return {"tma.issue": made}
+
+
+def _multicast(size: int) -> str:
+    """Return a ring in which every CTA of a cluster sends its part of each box to all."""
+    peers = "\n".join(
+        f"mapa.shared::cluster.u32 %r25, %r27, {rank}; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r25];"
+        for rank in range(size)
+    )
+    issue = f"""and.b32 %r24, %r40, %r31; mad.lo.u32 %r24, %r24, {size}, %r44; mul.wide.u32 %rd20, %r24, %r35;
+add.u64 %rd20, %rd20, %data;
+mad.lo.u32 %r20, %r41, %r30, %r32; mad.lo.u32 %r20, %r44, %r35, %r20; mad.lo.u32 %r21, %r41, 8, %base;
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], %r30;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r20], [%rd20], %r35, [%r21], %h1;"""
+    body = f"""mad.lo.u32 %r21, %r41, 8, %base; add.u32 %r27, %r21, 512;
+{wait("%r21", "%r42", "WAITS")}
+{peers}
+{wait("%r27", "%r42", "FREE", ".acquire.cluster")}
+{issue}
+add.u32 %r40, %r40, 1; add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
+@%p1 mov.u32 %r41, 0;
+@%p1 xor.b32 %r42, %r42, 1;"""
+    sync = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+    setup = f"""ld.param.u32 %r33, [slots_]; ld.param.u32 %r30, [bytes_]; ld.param.u32 %r31, [mask_];
+mov.u32 %r44, %cluster_ctarank; div.u32 %r35, %r30, {size}; mov.u16 %h1, {(1 << size) - 1};
+add.u32 %r32, %base, {_BARRIERS}; mov.u32 %r40, 0; mov.u32 %r41, 0; mov.u32 %r42, 0;
+setp.ne.u32 %p2, %thread, 0;
+@%p2 bra SET;
+INIT:
+mad.lo.u32 %r21, %r41, 8, %base; mbarrier.init.shared::cta.b64 [%r21], 1;
+add.u32 %r27, %r21, 512; mbarrier.init.shared::cta.b64 [%r27], {size};
+add.u32 %r41, %r41, 1; setp.lt.u32 %p1, %r41, %r33;
+@%p1 bra INIT;
+mov.u32 %r41, 0;
+fence.mbarrier_init.release.cluster; fence.proxy.async;
+SET:
+bar.warp.sync -1;
+{sync}
+@%p2 bra READY;
+FILL:
+{issue}
+add.u32 %r40, %r40, 1; add.u32 %r41, %r41, 1; setp.lt.u32 %p1, %r41, %r33;
+@%p1 bra FILL;
+mov.u32 %r41, 0;
+READY:
+bar.warp.sync -1;"""
+    drain = f"""mov.u32 %r43, 0;
+DRAIN:
+mad.lo.u32 %r21, %r41, 8, %base;
+{wait("%r21", "%r42", "LAST_WAITS")}
+add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
+@%p1 mov.u32 %r41, 0;
+@%p1 xor.b32 %r42, %r42, 1;
+add.u32 %r43, %r43, 1; setp.lt.u32 %p1, %r43, %r33;
+@%p1 bra DRAIN;
+"""
+    return timed(
+        body, setup=setup, drain=drain, finish=f"bar.warp.sync -1;\n{sync}", parameters=_BULK_PARAMETERS, threads=32
+    ).replace("mov.u32 %i, 0;", "@%p2 bra IDLE;\nmov.u32 %i, 0;", 1).replace(
+        "mov.u64 %c1, %clock64;", "IDLE:\nmov.u64 %c1, %clock64;", 1
+    )
+
+
+def multicast(machine: Machine) -> dict[str, object]:
+    """Share 8 KiB among the CTAs of a cluster: each sends its part to all, after all have read the slot's last."""
+    small = _footprints(machine)[0]
+    data = machine.zeros(small)
+    table: dict[str, dict[str, Figure]] = {}
+    for size in (2,) if machine.simulated else (2, 4):
+        text = _multicast(size)
+
+        def turn(slots: int, text: str = text, size: int = size) -> Figure:
+            smem = _BARRIERS + slots * 8 * _KIB
+            launch = Launch(size, 32, smem, cluster=size, extra=(slots, 8 * _KIB, small // (8 * _KIB) - 1, 1))
+            return machine.slope(text, (100, 300), launch, data)
+
+        table[str(size)] = {"latency": turn(1), "bandwidth": _rate(turn(8), 8 * _KIB)}
+    return {"tma.multicast": table}
+
+
+def _store(line: str, slots: int, waited: str) -> str:
+    return timed(f"""mad.lo.u32 %r24, %i, %ctas, %cta; and.b32 %r24, %r24, %r31;
+mul.wide.u32 %rd20, %r24, %r30; add.u64 %rd20, %rd20, %data;
+{line}
+cp.async.bulk.commit_group; cp.async.bulk.wait_group{waited} {slots};""",
+        setup="""ld.param.u32 %r30, [bytes_]; ld.param.u32 %r31, [mask_]; setp.ne.u32 %p2, %thread, 0;
+mov.u32 %r41, 0; mad.lo.u32 %r42, %thread, 4, %base; mov.u32 %r43, 0;
+CLEAR:
+st.shared.u32 [%r42], %r43; add.u32 %r41, %r41, 128; add.u32 %r42, %r42, 128; setp.lt.u32 %p1, %r41, %r30;
+@%p1 bra CLEAR;
+fence.proxy.async; bar.warp.sync -1;""",
+        drain="cp.async.bulk.wait_group 0;" if slots else "", parameters=_BULK_PARAMETERS, threads=32,
+    ).replace("mov.u32 %i, 0;", "@%p2 bra IDLE;\nmov.u32 %i, 0;", 1).replace(
+        "mov.u64 %c1, %clock64;", "IDLE:\nmov.u64 %c1, %clock64;", 1
+    )  # fmt: skip
+
+
+def stores(machine: Machine) -> dict[str, object]:
+    """Store and reduce by 1D copies: each waited for, and four in flight of one SM and of all."""
+    small = _footprints(machine)[0]
+    data = machine.zeros(small)
+    store = "cp.async.bulk.global.shared::cta.bulk_group [%rd20], [%base], %r30;"
+    add = "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd20], [%base], %r30;"
+    sizes = _sizes(machine, 512, 32 * _KIB)
+    texts = {name: _store(store, 0, waited) for name, waited in (("store_latency", ""), ("store_read_latency", ".read"))}
+    many = {"store": _store(store, 3, ".read"), "reduce": _store(add, 3, ".read")}
+    machine.prepare([*texts.values(), *many.values()])
+
+    def launch(nbytes: int, grid: int) -> Launch:
+        return Launch(grid, 32, nbytes + 1024, extra=(1, nbytes, small // nbytes - 1, 1))
+
+    made: dict[str, object] = {
+        f"tma.{name}": {str(size): machine.slope(text, (40, 120), launch(size, 1), data) for size in sizes}
+        for name, text in texts.items()
+    }
+    size = 16 * _KIB
+    for name, text in many.items():
+        made[f"tma.{name}_bandwidth"] = _rate(machine.slope(text, (100, 300), launch(size, 1), data), size)
+        turns = 1 if machine.simulated else 500
+        samples = []
+        for _ in range(machine.repetitions):
+            seconds = [machine.seconds(text, count, launch(size, machine.sms), data) for count in (turns, 3 * turns)]
+            samples.append(2 * turns * size * machine.sms / (seconds[1] - seconds[0]))
+        made[f"tma.{name}_bandwidth_all"] = figure(samples)
+    return made
+
+
+BENCHMARKS = (latency, flight, little, issue, multicast, stores)

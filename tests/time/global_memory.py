@@ -1,0 +1,304 @@
+"""Global memory: latency and bandwidth of L1, L2 and DRAM; TLB; atomics; asynchronous copies of threads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.time.machine import Figure, Launch, Machine, figure, quantiles
+from tests.time.ptx import loads, timed
+
+_LINE = 128
+# Each element of `data`, 128 bytes apart or more, is the address of the one that follows it.
+_LINK = timed("""mul.wide.u32 %rd1, %i, 8; add.u64 %rd1, %rd50, %rd1; ld.global.v2.u32 {%r0, %r1}, [%rd1];
+mul.wide.u32 %rd2, %r0, 128; mul.wide.u32 %rd3, %r1, 128; add.u64 %rd2, %data, %rd2; add.u64 %rd3, %data, %rd3;
+st.global.u64 [%rd2], %rd3;""",
+    setup="""ld.param.u64 %rd50, [links_]; cvta.to.global.u64 %rd50, %rd50;""", parameters=".param .u64 links_", threads=32,
+)  # fmt: skip
+
+
+def _linked(machine: Machine, lines: np.ndarray, lines_in_all: int) -> object:
+    """Return memory in which each of some lines holds the address of the next one, and the last that of the first."""
+    data = machine.zeros(lines_in_all * _LINE)
+    links = machine.upload(np.stack([lines, np.roll(lines, -1)], 1).astype(np.uint32).reshape(-1))
+    machine.records(_LINK, len(lines), Launch(extra=(links,)), data)
+    return data
+
+
+def _chase(load: str, unroll: int) -> str:
+    line = f"{load} %rd1, [%rd1];\n"
+    return timed(
+        line * unroll, setup="mov.u64 %rd1, %data;", threads=32, finish="cvt.u32.u64 %r0, %rd1;", kept=["%r0"]
+    )
+
+
+def _order(count: int, step_lines: int, seed: int = 1) -> np.ndarray:
+    """Return lines a step apart, in random order, beginning with the first."""
+    rest = np.random.default_rng(seed).permutation(np.arange(1, count))
+    return np.concatenate([[0], rest]) * step_lines
+
+
+def latency(machine: Machine) -> dict[str, object]:
+    """Follow addresses that hit L1, and that miss L1 and hit L2."""
+    small = _linked(machine, _order(16, 1), 16)
+    spread = _linked(machine, _order(16 if machine.simulated else 1024, 3), 4096)
+    return {
+        "l1.latency": machine.slope(_chase("ld.global.ca.u64", 16), (50, 150), data=small).times(1 / 16),
+        "l2.latency": machine.slope(_chase("ld.global.cg.u64", 16), (128, 384), data=spread).times(1 / 16),
+    }
+
+
+_SPREAD = timed("""mul.wide.u32 %rd2, %i, %r50; add.u64 %rd1, %data, %rd2; st.global.u64 [%rd1], %rd1;
+ld.global.cg.u64 %rd3, [%rd1];
+st.volatile.shared.u64 [%base], %rd3;
+membar.gl;
+mov.u64 %rd6, %clock64;
+ld.global.cg.u64 %rd3, [%rd3]; ld.global.cg.u64 %rd3, [%rd3]; ld.global.cg.u64 %rd3, [%rd3];
+ld.global.cg.u64 %rd3, [%rd3]; ld.global.cg.u64 %rd3, [%rd3]; ld.global.cg.u64 %rd3, [%rd3];
+ld.global.cg.u64 %rd3, [%rd3]; ld.global.cg.u64 %rd3, [%rd3];
+st.volatile.shared.u64 [%base], %rd3;
+mov.u64 %rd7, %clock64;
+sub.u64 %rd7, %rd7, %rd6; cvt.u32.u64 %r1, %rd7;
+mad.lo.u32 %r2, %cta, %n, %i; mul.wide.u32 %rd8, %r2, 4; add.u64 %rd8, %rd51, %rd8; st.global.u32 [%rd8], %r1;""",
+    setup="""ld.param.u64 %rd51, [cycles_]; cvta.to.global.u64 %rd51, %rd51; ld.param.u32 %r50, [step_];
+mul.lo.u32 %r51, %cta, 128; cvt.u64.u32 %rd52, %r51; add.u64 %data, %data, %rd52;""",
+    parameters=".param .u64 cycles_, .param .u32 step_", threads=32,
+)  # fmt: skip
+
+
+def distribution(machine: Machine) -> dict[str, object]:
+    """Time each of many lines of L2, from one SM and from all."""
+    count, step = (4, 4096) if machine.simulated else (512, 65536 + 4096)
+    data = machine.zeros(count * step + 128 * machine.sms)
+
+    def measured(ctas: int) -> np.ndarray:
+        cycles = machine.zeros(4 * ctas * count)
+        for _ in range(1 if machine.simulated else 3):
+            machine.records(_SPREAD, count, Launch(grid=ctas, smem=1024, extra=(cycles, step)), data)
+        return machine.download(cycles).view(np.uint32).reshape(ctas, count) / 8
+
+    return {
+        "l2.latency_distribution": quantiles(measured(1)[0]),
+        "l2.latency_by_sm": quantiles(np.median(measured(machine.sms), axis=1)),
+    }
+
+
+def dram(machine: Machine) -> dict[str, object]:
+    """Follow addresses that miss L2, each once, in 256 MiB."""
+    count = 16 if machine.simulated else 4096
+    lines = _order(count, 1 if machine.simulated else 512)
+    data = _linked(machine, lines, int(lines.max()) + 1)
+    text = _chase("ld.global.cg.u64", 16)
+    cycles, times = [], []
+    for _ in range(6):
+        spans = []
+        for turns in (1, 2) if machine.simulated else (64, 192):
+            machine.flush()
+            records = machine.records(text, turns, Launch(), data)
+            spans.append((float(records.cycles[0]), records.span_ns))
+        steps = 16 * (1 if machine.simulated else 128)
+        cycles.append((spans[1][0] - spans[0][0]) / steps)
+        times.append((spans[1][1] - spans[0][1]) / steps)
+    return {"dram.latency": figure(cycles), "dram.latency_ns": figure(times)}
+
+
+def tlb(machine: Machine) -> dict[str, object]:
+    """Follow addresses 2 MiB apart, whose lines stay in L2: page tables."""
+    table: dict[str, Figure] = {}
+    text = _chase("ld.global.cg.u64", 16)
+    for mebibytes in (1,) if machine.simulated else (32, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536):
+        step = 256 if machine.simulated else (2 << 20) // _LINE
+        count = 4 if machine.simulated else mebibytes // 2
+        lines = _order(count, step)
+        lines = lines + np.arange(count) * 5 % min(step, 1 << 12)
+        lines[0] = 0
+        data = _linked(machine, lines, int(lines.max()) + step)
+        turns = max(8, count // 16)
+        table[str(mebibytes << 20)] = machine.slope(text, (turns, 3 * turns), data=data, repetitions=3).times(1 / 16)
+        del data
+    return {"tlb.latency": table}
+
+
+_VECTOR = "{{%r{0}, %r{1}, %r{2}, %r{3}}}"
+
+
+def _stream(kind: str, unroll: int = 8) -> str:
+    """Return a kernel that passes n times over memory: each warp reads or writes 512 bytes that follow each other."""
+    lines = []
+    for index in range(unroll):
+        vector = _VECTOR.format(*range(4 * index, 4 * index + 4))
+        lines.append(f"add.u64 %rd{40 + index}, %rd1, %rd{60 + index};" if index else "mov.u64 %rd40, %rd1;")
+        if kind == "write":
+            lines.append(f"st.global.v4.u32 [%rd{40 + index}], {{%n, %i, %r90, %thread}};")
+        else:
+            lines.append(f"ld.global.cg.v4.u32 {vector}, [%rd{40 + index}];")
+    for index in range(unroll):
+        if kind == "read":
+            lines += [f"xor.b32 %r{50 + part}, %r{50 + part}, %r{4 * index + part};" for part in range(4)]
+        if kind == "copy":
+            vector = _VECTOR.format(*range(4 * index, 4 * index + 4))
+            lines.append(f"add.u64 %rd{40 + index}, %rd{40 + index}, %rd5; st.global.v4.u32 [%rd{40 + index}], {vector};")
+    body = "\n".join(lines)
+    turn = f"""add.u64 %rd1, %rd3, 0;
+INNER:
+{body}
+add.u64 %rd1, %rd1, %rd2; setp.lt.u64 %p1, %rd1, %rd4;
+@%p1 bra INNER;"""
+    strides = "\n".join(f"mul.lo.u64 %rd{60 + index}, %rd6, {index};" for index in range(1, unroll))
+    setup = f"""ld.param.u64 %rd7, [bytes_]; mad.lo.u32 %r90, %cta, %threads, %thread;
+mul.wide.u32 %rd3, %r90, 16; add.u64 %rd3, %data, %rd3; add.u64 %rd4, %data, %rd7; mov.u64 %rd5, %rd7;
+mul.lo.u32 %r91, %ctas, %threads; mul.wide.u32 %rd6, %r91, 16; mul.lo.u64 %rd2, %rd6, {unroll};
+{strides}
+mov.u32 %r50, 0; mov.u32 %r51, 0; mov.u32 %r52, 0; mov.u32 %r53, 0;"""
+    return timed(
+        turn, setup=setup, parameters=".param .u64 bytes_", kept=["%r50", "%r51", "%r52", "%r53"], threads=512
+    )
+
+
+_BLOCK = 512
+
+
+def _passes(machine: Machine, kind: str, footprint: int, unroll: int = 4, seconds: float = 2e-3) -> Figure:
+    """Return bytes a second of passes over a footprint, of whole sweeps; the launch takes about so long."""
+    ctas, block = 2 * machine.sms, _BLOCK
+    sweep = ctas * block * 16 * unroll
+    footprint = -(-footprint // sweep) * sweep
+    data = machine.zeros(footprint * (2 if kind == "copy" else 1))
+    text, launch = _stream(kind, unroll), Launch(grid=ctas, block=block, extra=(np.uint64(footprint),))
+    once = machine.seconds(text, 2, launch, data)
+    once = machine.seconds(text, 2, launch, data) / 2
+    few = 1 if machine.simulated else max(1, min(10_000, round(seconds / once)))
+    samples = []
+    for _ in range(machine.repetitions):
+        difference = machine.seconds(text, 3 * few, launch, data) - machine.seconds(text, few, launch, data)
+        samples.append(footprint * 2 * few * (2 if kind == "copy" else 1) / difference)
+    return figure(samples)
+
+
+def bandwidth(machine: Machine) -> dict[str, object]:
+    """Read, write and copy in L2 and in DRAM."""
+    small, large = (1 << 18, 1 << 19) if machine.simulated else (16 << 20, 4 << 30)
+    machine.prepare(_stream(kind, unroll) for kind in ("read", "write", "copy") for unroll in (4, 8))
+    return {
+        "l2.bandwidth": _passes(machine, "read", small),
+        "l2.write_bandwidth": _passes(machine, "write", small),
+        "dram.bandwidth": _passes(machine, "read", large, 8),
+        "dram.write_bandwidth": _passes(machine, "write", large),
+        "dram.copy_bandwidth": _passes(machine, "copy", large // 2),
+    }
+
+
+def curve(machine: Machine) -> dict[str, object]:
+    """Read footprints of one sweep of all SMs, 2 MiB or so, up to several times L2."""
+    sweep = 2 * machine.sms * _BLOCK * 16
+    sweeps = (1,) if machine.simulated else (1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 48, 64, 96, 128)
+    return {"l2.curve": {str(count * sweep): _passes(machine, "read", count * sweep, 1, 1e-3) for count in sweeps}}
+
+
+_ACCESS = {
+    "ldg32": ("ld.global.ca.u32 %r{d}, [%rd1+{o}];", 4),
+    "ldg64": ("ld.global.ca.v2.u32 {{%r{d}, %r{d1}}}, [%rd1+{o}];", 8),
+    "ldg128": ("ld.global.ca.v4.u32 {{%r{d}, %r{d1}, %r{d2}, %r{d3}}}, [%rd1+{o}];", 16),
+    "stg32": ("st.global.u32 [%rd1+{o}], %r50;", 4),
+    "stg64": ("st.global.v2.u32 [%rd1+{o}], {{%r50, %r51}};", 8),
+    "stg128": ("st.global.v4.u32 [%rd1+{o}], {{%r50, %r51, %r52, %r53}};", 16),
+}
+
+
+def _access(name: str, stride_words: int = 1) -> str:
+    line, lane_bytes = _ACCESS[name]
+    lines = ["and.b32 %r93, %i, 1; mul.wide.u32 %rd2, %r93, 8192; add.u64 %rd1, %rd3, %rd2;"]
+    for index in range(16):
+        d = 4 * (index % 8)
+        lines.append(line.format(d=d, d1=d + 1, d2=d + 2, d3=d + 3, o=512 * index))
+        if name.startswith("ldg"):
+            lines += [f"xor.b32 %r{60 + part}, %r{60 + part}, %r{d + part};" for part in range(lane_bytes // 4)]
+    warp = "mul.wide.u32 %rd4, %warp, 16384; add.u64 %rd3, %rd3, %rd4;" if name.startswith("stg") else ""
+    setup = f"{loads(60)}\nmul.wide.u32 %rd3, %lane, {lane_bytes * stride_words}; add.u64 %rd3, %data, %rd3;\n{warp}"
+    setup += "\n" + " ".join(f"mov.u32 %r{60 + part}, 0;" for part in range(4))
+    return timed("\n".join(lines), setup=setup, kept=[f"%r{60 + part}" for part in range(4)])
+
+
+def accesses(machine: Machine) -> dict[str, object]:
+    """Load what is in L1, coalesced and strided, and store, by all warps of one SM."""
+    data, launch = machine.zeros(1 << 20), Launch(block=1024)
+    strides = (1, 2, 4, 8, 16, 32)
+    machine.prepare([_access(name) for name in _ACCESS] + [_access("ldg32", stride) for stride in strides])
+    made = {name: machine.slope(_access(name), (20, 60), launch, data).times(1 / (32 * 16)) for name in _ACCESS}
+    wide = made["ldg128"].value
+    sectors = {
+        str(stride): machine.slope(_access("ldg32", stride), (10, 30), launch, data).times(1 / (32 * 16))
+        for stride in strides
+    }
+    return {"global.interval": made, "l1.bandwidth": 512 / wide if wide else 0.0, "global.sectors": sectors}
+
+
+def atomics(machine: Machine) -> dict[str, object]:
+    """Time atomics: their round trip, and how many reductions a second one SM and all SMs do."""
+    chains = {
+        "atom_add_u32": "atom.global.add.u32 %r0, [%data], %r0;\n",
+        "atom_cas": "atom.global.cas.b32 %r0, [%data], %r0, %r1;\n",
+        "atom_add_f32": "atom.global.add.f32 %r0, [%data], %r0;\n",
+    }
+    data = machine.zeros(8 << 20)
+    where = """mad.lo.u32 %r90, %cta, %threads, %thread; add.u32 %r0, %lane, 1; mov.u32 %r1, 0; mov.b32 %r3, 0x3F800000;
+mul.wide.u32 %rd1, %r90, {bytes}; add.u64 %rd1, %data, %rd1;"""
+    lines = {
+        "same": ("red.global.add.u32 [%data], %r0;\n", 4),
+        "distinct": ("red.global.add.f32 [%rd1], %r3;\n", 4),
+        "v4_f32": ("red.global.add.v4.f32 [%rd1], {%r3, %r3, %r3, %r3};\n", 16),
+    }
+    latencies = {
+        name: timed(line * 8, setup="mov.u32 %r0, %lane; mov.u32 %r1, 7;", kept=["%r0"], threads=32)
+        for name, line in chains.items()
+    }
+    texts = {name: timed(line * 8, setup=where.format(bytes=size)) for name, (line, size) in lines.items()}
+    machine.prepare([*latencies.values(), *texts.values()])
+    one, many = Launch(block=256), Launch(grid=machine.sms, block=1024)
+    few, often = (1, 2) if machine.simulated else (50, 150)
+
+    def rate(name: str) -> Figure:
+        lanes = many.grid * many.block * 8 * (often - few)
+        return figure(
+            lanes / (machine.seconds(texts[name], often, many, data) - machine.seconds(texts[name], few, many, data))
+            for _ in range(machine.repetitions)
+        )
+
+    single = Launch(block=1 if not machine.simulated else 32)
+    for text in texts.values():
+        machine.seconds(text, 1, many, data)
+    return {
+        "atomic.latency": {
+            name: machine.slope(text, (20, 60), single, data).times(1 / 8) for name, text in latencies.items()
+        },
+        "atomic.red_interval": {
+            name: machine.slope(text, (20, 60), one, data).times(1 / (8 * 8)) for name, text in texts.items()
+        },
+        "atomic.red_same": rate("same"),
+        "atomic.red_distinct": rate("distinct"),
+    }
+
+
+def copies(machine: Machine) -> dict[str, object]:
+    """Copy by cp.async from L2: one copy at a time of a warp, and many of all warps."""
+    place = """shl.b32 %r90, %thread, 4; add.u32 %r91, %base, %r90; cvt.u64.u32 %rd1, %r90; add.u64 %rd1, %data, %rd1;
+mov.u64 %rd3, %rd1;"""
+    turn = "and.b32 %r93, %i, 7; mul.wide.u32 %rd2, %r93, 65536; add.u64 %rd1, %rd3, %rd2;\n"
+    one = timed(
+        turn + "cp.async.cg.shared.global [%r91], [%rd1], 16; cp.async.commit_group; cp.async.wait_group 0;",
+        setup=place, threads=32,
+    )  # fmt: skip
+    many = timed(
+        turn + "\n".join(f"cp.async.cg.shared.global [%r91+{16384 * part}], [%rd1+{16384 * part}], 16;" for part in range(4))
+        + "\ncp.async.commit_group; cp.async.wait_group 2;",
+        setup=place, drain="cp.async.wait_group 0;",
+    )  # fmt: skip
+    data = machine.zeros(1 << 20)
+    wide = machine.slope(many, (50, 150), Launch(block=1024, smem=64 << 10), data)
+    return {
+        "cpasync.latency": machine.slope(one, (100, 300), Launch(smem=1024), data),
+        "cpasync.interval": wide.times(1 / (32 * 4)),
+        "cpasync.bandwidth": (64 << 10) / wide.value if wide.value else 0.0,
+    }
+
+
+BENCHMARKS = (latency, distribution, dram, tlb, bandwidth, curve, accesses, atomics, copies)

@@ -1,0 +1,170 @@
+"""Latency and interval of instructions, one class at a time; pairs of pipelines; straight-line code; branches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.time.machine import Figure, Launch, Machine
+from tests.time.ptx import loads, timed
+
+# Two statements each: they take turns, each needs the other's result. ptxas must find nothing to fold, so that a
+# statement stays one SASS instruction of the named opcode. %r40 to %r42 hold data, %p1 and %p2 differ between lanes.
+CLASSES: dict[str, tuple[str, str, str]] = {
+    "fadd": ("add.f32 {x}, {x}, {y};", "add.f32 {y}, {y}, {x};", "FADD"),
+    "fmul": ("mul.f32 {x}, {x}, {y};", "mul.f32 {y}, {y}, {x};", "FMUL"),
+    "ffma": ("fma.rn.f32 {x}, {x}, %r40, {y};", "fma.rn.f32 {y}, {y}, %r40, {x};", "FFMA"),
+    "fmnmx": ("max.f32 {x}, {x}, {y};", "min.f32 {y}, %r40, {x};", "FMNMX"),
+    "imad": ("mad.lo.s32 {x}, {x}, %r40, {y};", "mad.lo.s32 {y}, {y}, %r40, {x};", "IMAD"),
+    "imad_wide": (
+        "cvt.u32.u64 {x}, {wx}; mad.wide.u32 {wx}, {x}, %r40, {wy};",
+        "cvt.u32.u64 {y}, {wx}; mad.wide.u32 {wy}, {y}, %r40, {wx};",
+        "IMAD.WIDE",
+    ),
+    "iadd3": ("add.s32 {x}, {x}, {y}; add.s32 {x}, {x}, %r40;", "add.s32 {y}, {y}, {x}; add.s32 {y}, {y}, %r41;", "IADD3"),
+    "lop3": ("lop3.b32 {x}, {x}, {y}, %r40, 0xE8;", "lop3.b32 {y}, {y}, {x}, %r41, 0x96;", "LOP3"),
+    "shf": ("shf.l.wrap.b32 {x}, {x}, {y}, %r40;", "shf.l.wrap.b32 {y}, {y}, {x}, %r40;", "SHF"),
+    "prmt": ("prmt.b32 {x}, {x}, {y}, %r40;", "prmt.b32 {y}, {y}, {x}, %r40;", "PRMT"),
+    "setp_sel": (
+        "setp.gt.s32 %p3, {x}, {y}; selp.b32 {x}, %r40, {x}, %p3;",
+        "setp.gt.s32 %p4, {y}, {x}; selp.b32 {y}, %r41, {y}, %p4;",
+        "SEL",
+    ),
+    "hfma2": ("fma.rn.f16x2 {x}, {x}, %r40, {y};", "fma.rn.f16x2 {y}, {y}, %r40, {x};", "HFMA2"),
+    "hadd2": ("add.f16x2 {x}, {x}, {y};", "add.f16x2 {y}, {y}, {x};", "HADD2"),
+    "ex2": ("ex2.approx.ftz.f32 {y}, {x};", "ex2.approx.ftz.f32 {x}, {y};", "MUFU.EX2"),
+    # a reciprocal of a reciprocal is folded; the addition's latency is taken away again
+    "rcp": (
+        "rcp.approx.ftz.f32 {y}, {x}; add.f32 {y}, {y}, %r40;",
+        "rcp.approx.ftz.f32 {x}, {y}; add.f32 {x}, {x}, %r40;",
+        "MUFU.RCP",
+    ),
+    "rsqrt": ("rsqrt.approx.ftz.f32 {y}, {x};", "rsqrt.approx.ftz.f32 {x}, {y};", "MUFU.RSQ"),
+    "lg2": ("lg2.approx.ftz.f32 {y}, {x};", "lg2.approx.ftz.f32 {x}, {y};", "MUFU.LG2"),
+    "tanh": ("tanh.approx.f32 {y}, {x};", "tanh.approx.f32 {x}, {y};", "MUFU.TANH"),
+    "cvt_bf16x2": ("cvt.rn.bf16x2.f32 {x}, {x}, {y};", "cvt.rn.bf16x2.f32 {y}, {y}, {x};", "F2FP"),
+    "cvt_f16x2": ("cvt.rn.f16x2.f32 {x}, {x}, {y};", "cvt.rn.f16x2.f32 {y}, {y}, {x};", "F2FP"),
+    "cvt_e4m3x2": (
+        "cvt.rn.satfinite.e4m3x2.f32 %h0, {x}, {y}; cvt.u32.u16 {x}, %h0;",
+        "cvt.rn.satfinite.e4m3x2.f32 %h0, {y}, {x}; cvt.u32.u16 {y}, %h0;",
+        "F2FP",
+    ),
+    "f2i": ("cvt.rni.s32.f32 {y}, {x};", "cvt.rni.s32.f32 {x}, {y};", "F2I"),
+    "i2f": ("cvt.rn.f32.s32 {y}, {x};", "cvt.rn.f32.s32 {x}, {y};", "I2F"),
+    "popc": ("popc.b32 {y}, {x};", "popc.b32 {x}, {y};", "POPC"),
+    "shfl": ("shfl.sync.bfly.b32 {y}, {x}, 1, 31, -1;", "shfl.sync.bfly.b32 {x}, {y}, 1, 31, -1;", "SHFL"),
+    "redux": ("redux.sync.add.s32 {y}, {x}, -1;", "redux.sync.add.s32 {x}, {y}, -1;", "REDUX"),
+    "vote": (
+        "setp.gt.s32 %p3, {x}, %r40; vote.sync.ballot.b32 {y}, %p3, -1;",
+        "setp.gt.s32 %p4, {y}, %r41; vote.sync.ballot.b32 {x}, %p4, -1;",
+        "VOTE",
+    ),
+    "dfma": ("fma.rn.f64 {wx}, {wx}, %rd90, {wy};", "fma.rn.f64 {wy}, {wy}, %rd90, {wx};", "DFMA"),
+}
+_SETUP = (
+    loads(43)
+    + "\nsetp.gt.s32 %p1, %r41, 0; setp.gt.s32 %p2, %r42, 0; cvt.u64.u32 %rd90, %r40;\n"
+    + "\n".join(f"cvt.u64.u32 %rd{10 + index}, %r{index};" for index in range(32))
+)
+UNROLL = 64
+
+
+def statements(name: str, pairs: int, count: int, first: int = 0) -> list[str]:
+    """Return `count` statements of a class, in `pairs` independent chains."""
+    made = []
+    for index in range(count):
+        x = first + 2 * (index % pairs)
+        places = {"x": f"%r{x}", "y": f"%r{x + 1}", "wx": f"%rd{10 + x}", "wy": f"%rd{11 + x}"}
+        made.append(CLASSES[name][index // pairs % 2].format(**places))
+    return made
+
+
+def chain(name: str, pairs: int, count: int = UNROLL) -> str:
+    """Return the kernel that times a class in `pairs` independent chains."""
+    return _kernel(statements(name, pairs, count), pairs, "w" if name in ("dfma", "imad_wide") else "r")
+
+
+def _kernel(lines: list[str], pairs: int, kind: str = "r", setup: str = _SETUP) -> str:
+    kept = [f"%r{index}" for index in range(2 * pairs)]
+    if kind == "w":
+        finish = "\n".join(
+            f"mov.b64 {{%r{index}, %r60}}, %rd{10 + index}; xor.b32 %r{index}, %r{index}, %r60;"
+            for index in range(2 * pairs)
+        )
+        return timed("\n".join(lines), setup=setup, finish=finish, kept=kept)
+    return timed("\n".join(lines), setup=setup, kept=kept)
+
+
+def clock(machine: Machine) -> float:
+    """Return the SMs' clock now, in Hz."""
+    records = machine.records(chain("ffma", 4), 2 if machine.simulated else 20_000, Launch(machine.sms, 256))
+    return float(np.median(records.cycles)) / records.span_ns * 1e9
+
+
+def classes(machine: Machine) -> dict[str, object]:
+    """Time every class: a chain of one warp, chains of all warps, independent instructions of one warp."""
+    latency, interval, alone = {}, {}, {}
+    machine.prepare(chain(name, pairs) for name in CLASSES for pairs in (1, 4, 8))
+    for name in CLASSES:
+        latency[name] = machine.slope(chain(name, 1), (20, 60)).times(1 / UNROLL)
+        interval[name] = machine.slope(chain(name, 4), (20, 60), Launch(block=1024)).times(1 / (8 * UNROLL))
+        alone[name] = machine.slope(chain(name, 8), (20, 60)).times(1 / UNROLL)
+    latency["rcp"] = Figure(latency["rcp"].value - latency["fadd"].value, latency["rcp"].spread)
+    return {"instr.latency": latency, "instr.interval": interval, "instr.interval_one_warp": alone}
+
+
+def warps(machine: Machine) -> dict[str, object]:
+    """Time chains of FFMA in one and more warps of a sub-partition."""
+    text = chain("ffma", 1)
+    counts = (1,) if machine.simulated else (1, 2, 3, 4, 6, 8)
+    return {
+        "instr.chain_interval": {
+            str(count): machine.slope(text, (20, 60), Launch(block=128 * count)).times(1 / (count * UNROLL))
+            for count in counts
+        }
+    }
+
+
+def _dual(first: str, second: str) -> str:
+    lines = []
+    other = statements(second, 4, UNROLL // 2, 8) if second != "lds" else []
+    for index, line in enumerate(statements(first, 4, UNROLL // 2)):
+        lines.append(line)
+        lines.append(other[index] if other else f"ld.volatile.shared.u32 %r{20 + index % 8}, [%r61+{128 * (index % 8)}];")
+    setup = _SETUP + "\nshl.b32 %r61, %lane, 2; add.u32 %r61, %r61, %base;"
+    if not other:
+        setup += "\n" + "\n".join(f"st.shared.u32 [%r61+{128 * index}], %r0;" for index in range(8))
+    return _kernel(lines, 8, setup=setup)
+
+
+def dual(machine: Machine) -> dict[str, object]:
+    """Time instructions of two pipelines, in turns."""
+    pairs = [("ffma", "iadd3"), ("ffma", "ex2"), ("ffma", "imad"), ("ffma", "lds"), ("hfma2", "ffma")]
+    launch = Launch(block=1024, smem=4096)
+    machine.prepare(_dual(*pair) for pair in pairs)
+    return {
+        "instr.dual": {
+            f"{a}+{b}": machine.slope(_dual(a, b), (20, 60), launch).times(1 / (8 * UNROLL // 2)) for a, b in pairs
+        }
+    }
+
+
+def straight(machine: Machine) -> dict[str, object]:
+    """Time loops of growing size, one warp in each sub-partition: instruction caches."""
+    sizes = (2, 4) if machine.simulated else (2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256)
+    texts = {size: chain("ffma", 8, size * 1024 // 16) for size in sizes}
+    machine.prepare(texts.values())
+    return {
+        "icache.interval": {
+            str(size * 1024): machine.slope(text, (4, 12), Launch(block=128)).times(1 / (size * 1024 // 16))
+            for size, text in texts.items()
+        }
+    }
+
+
+def branch(machine: Machine) -> dict[str, object]:
+    """Time loops of 8 and of 16 dependent FFMAs: what is more than the FFMAs is the branch."""
+    short, long = (machine.slope(chain("ffma", 1, count), (200, 1200)) for count in (8, 16))
+    return {"branch.latency": short.value - (long.value - short.value)}
+
+
+BENCHMARKS = (classes, warps, dual, straight, branch)

@@ -1,0 +1,106 @@
+"""Launches: intervals in graphs and streams, programmatic launches, clusters; starts and successions of CTAs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.time.instructions import clock
+from tests.time.machine import Figure, Launch, Machine, figure
+from tests.time.ptx import HEADER, timed
+
+EMPTY = HEADER + ".visible .entry timed(.param .u64 out_, .param .u64 data_, .param .u32 n_) { ret; }\n"
+# The next kernel may begin at once; this one's own work waits for the kernel before it.
+PROGRAMMATIC = HEADER + """.visible .entry timed(.param .u64 out_, .param .u64 data_, .param .u32 n_) {
+griddepcontrol.launch_dependents;
+griddepcontrol.wait;
+ret;
+}
+"""
+_RECORDED = timed("", threads=1024)
+_RECORDED_PROGRAMMATIC = timed("", setup="griddepcontrol.launch_dependents;\ngriddepcontrol.wait;")
+# 2000 cycles or so
+_SPIN = timed("""mov.u64 %rd2, %clock64; sub.u64 %rd3, %rd2, %c0; setp.lt.u64 %p1, %rd3, 2000;
+@%p1 bra TURN;""")
+
+
+def _interval(machine: Machine, ptx: str, launch: Launch) -> Figure:
+    """Return nanoseconds from one launch of a graph to the next: graphs of 300 less graphs of 100."""
+    few, many = (2, 4) if machine.simulated else (100, 300)
+    samples = []
+    for _ in range(3 if not machine.simulated else 1):
+        times = [machine.graph_seconds(ptx, 1, launch, count) for count in (few, many)]
+        samples.append((times[1] - times[0]) / (many - few) * 1e9)
+    return figure(samples)
+
+
+_SHAPES = (
+    (1, 128, 0), (132, 128, 0), (132, 384, 0), (132, 1024, 0), (132, 384, 100_000), (132, 384, 200_000), (1056, 128, 0),
+)  # fmt: skip
+
+
+def intervals(machine: Machine) -> dict[str, object]:
+    """Launch empty kernels one after the other."""
+    shapes = ((1, 128, 0), (2, 128, 0)) if machine.simulated else _SHAPES
+    machine.prepare([EMPTY, PROGRAMMATIC])
+
+    def name(shape: tuple[int, int, int]) -> str:
+        return "x".join(map(str, shape))
+
+    plain = {name(shape): _interval(machine, EMPTY, Launch(*shape)) for shape in shapes}
+    grid = 4 if machine.simulated else 128
+    count = 4 if machine.simulated else 1000
+    return {
+        "launch.graph_empty": plain["1x128x0"],
+        "launch.interval": plain,
+        "launch.interval_pdl": {
+            name(shape): _interval(machine, PROGRAMMATIC, Launch(*shape, programmatic=True)) for shape in shapes
+        },
+        "launch.interval_cluster": {
+            str(size): _interval(machine, EMPTY, Launch(grid, 384, 0 if machine.simulated else 200_000, size))
+            for size in (2, 4)
+        },
+        "launch.stream": Figure(machine.stream_seconds(EMPTY, 1, Launch(1, 128), count) / count * 1e9),
+    }
+
+
+def gaps(machine: Machine) -> dict[str, object]:
+    """Read the global timer in kernels that follow each other, plain and programmatic."""
+    made: dict[str, object] = {}
+    for name, text, programmatic in (("gap", _RECORDED, False), ("gap_pdl", _RECORDED_PROGRAMMATIC, True)):
+        launch = Launch(machine.sms, 128, programmatic=programmatic)
+        words = [records.words for records in machine.sequence(text, 1, launch, 2 if machine.simulated else 40)]
+        starts = [int(word[:, :, 2].min()) for word in words]
+        ends = [int(word[:, :, 3].max()) for word in words]
+        made[f"launch.{name}"] = figure(start - end for start, end in zip(starts[1:], ends, strict=False))
+        if not programmatic:
+            made["launch.kernel"] = figure(end - start for start, end in zip(starts, ends, strict=True))
+            made["cta.start_skew"] = figure(int(np.ptp(word[:, :, 2].min(1))) for word in words)
+    return made
+
+
+def ctas(machine: Machine) -> dict[str, object]:
+    """Start many CTAs: how many a second, and how soon after the end of the CTA before."""
+    few, many = (2, 4) if machine.simulated else (132 * 100, 132 * 400)
+    machine.prepare([EMPTY, _SPIN])
+    samples = []
+    for _ in range(machine.repetitions):
+        times = [machine.seconds(EMPTY, 1, Launch(count, 32)) for count in (few, many)]
+        samples.append((many - few) / (times[1] - times[0]))
+    turnaround = {}
+    for block in (128,) if machine.simulated else (128, 384, 1024):
+        launch = Launch(machine.sms * (2 if machine.simulated else 16), block, 0 if machine.simulated else 200_000)
+        for _ in range(1 if machine.simulated else 2):
+            records = machine.records(_SPIN, 1, launch)
+        words = records.words
+        gaps_between = []
+        for sm in np.unique(words[:, 0, 4]):
+            own = words[words[:, 0, 4] == sm]
+            starts, ends = own[:, :, 0].min(1), own[:, :, 1].max(1)
+            order = np.argsort(starts)
+            gaps_between += [*(starts[order][1:] - ends[order][:-1])]
+        turnaround[f"{block}x{launch.smem}"] = figure(gaps_between or [0])
+    rate = figure(samples)
+    return {"cta.rate": rate.times(1 / clock(machine)), "cta.rate_hz": rate, "cta.turnaround": turnaround}
+
+
+BENCHMARKS = (intervals, gaps, ctas)

@@ -1,0 +1,444 @@
+"""Machines that run timed kernels: a GPU through CUDA's driver, or cutepy's simulator, which checks them."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.time.ptx import RECORD_WORDS
+
+_SMEM, _CLUSTER_LIMIT = 8, 14  # CUfunction_attribute
+_COOPERATIVE, _CLUSTER, _PROGRAMMATIC = 2, 4, 6  # CUlaunchAttributeID
+_SM_COUNT = 16  # CUdevice_attribute
+_BF16 = 9  # CUtensorMapDataType
+_SWIZZLES = {"none": 0, "32": 1, "64": 2, "128": 3}  # CUtensorMapSwizzle
+
+
+class Attribute(ctypes.Structure):
+    """CUlaunchAttribute."""
+
+    _fields_ = (("identity", ctypes.c_int32), ("pad", ctypes.c_int32), ("value", ctypes.c_uint32 * 16))
+
+
+class Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("smem_bytes", ctypes.c_uint32),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("count", ctypes.c_uint32),
+    )
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Measured number.
+
+    Attributes
+    ----------
+    value : float
+    spread : float
+        Half of the range of the middle half of repetitions, relative to the value.
+    """
+
+    value: float
+    spread: float = 0.0
+
+    def times(self, factor: float) -> Figure:
+        """Return the figure in another unit."""
+        return Figure(self.value * factor, self.spread)
+
+
+def figure(samples: Iterable[float]) -> Figure:
+    """Return the median of samples and their spread."""
+    ordered = np.sort(np.array([*samples], np.float64))
+    low, middle, high = np.percentile(ordered, [25, 50, 75])
+    return Figure(float(middle), float((high - low) / 2 / abs(middle)) if middle else 0.0)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Extents of a launch of a timed kernel, and its arguments after those that every kernel has."""
+
+    grid: int = 1
+    block: int = 32
+    smem: int = 0
+    cluster: int = 1
+    cooperative: bool = False
+    programmatic: bool = False
+    extra: tuple[Any, ...] = ()
+
+
+class Records:
+    """Records of the warps of a launch: (CTAs, warps, RECORD_WORDS) of 64 bits."""
+
+    def __init__(self, words: np.ndarray, launch: Launch) -> None:
+        self.words = words.reshape(launch.grid, -1, RECORD_WORDS).astype(np.int64)
+
+    @property
+    def cycles(self) -> np.ndarray:
+        """From the first warp's start to the last warp's end, of each CTA."""
+        return self.words[:, :, 1].max(1) - self.words[:, :, 0].min(1)
+
+    @property
+    def span_ns(self) -> int:
+        """From the first CTA's start to the last CTA's end."""
+        return int(self.words[:, :, 3].max() - self.words[:, :, 2].min())
+
+
+class Machine:
+    """What both machines do alike."""
+
+    simulated = False
+    repetitions = 7
+    sms = 132
+
+    def data(self) -> Any:  # noqa: ANN401
+        """Return 64 KiB of random words, the same for each kernel."""
+        if not hasattr(self, "_data"):
+            self._data = self.upload(np.random.default_rng(0).integers(0, 2**32, 1 << 14, np.uint32))
+        return self._data
+
+    def upload(self, values: np.ndarray) -> Any:  # noqa: ANN401
+        """Copy an array to new memory of the machine."""
+        raise NotImplementedError
+
+    def records(self, ptx: str, n: int, launch: Launch, data: Any = None) -> Records:  # noqa: ANN401
+        """Launch a timed kernel, wait, and return what its warps left."""
+        raise NotImplementedError
+
+    def cycles(self, ptx: str, n: int, launch: Launch, data: Any = None) -> float:  # noqa: ANN401
+        """Launch once, and return a CTA's cycles: the median of CTAs."""
+        return float(np.median(self.records(ptx, n, launch, data).cycles))
+
+    def slope(
+        self,
+        ptx: str,
+        counts: tuple[int, int],
+        launch: Launch = Launch(),
+        data: Any = None,  # noqa: ANN401
+        before: Callable[[], None] = lambda: None,
+        repetitions: int = 0,
+    ) -> Figure:
+        """Return the cycles that one more turn costs, by launches of two numbers of turns."""
+        few, many = (1, 2) if self.simulated else counts
+        samples = []
+        for index in range((repetitions or self.repetitions) + 1):
+            spans = []
+            for turns in (few, many):
+                before()
+                spans.append(self.cycles(ptx, turns, launch, data))
+            if index or self.simulated:  # the first launches load code and fill caches
+                samples.append((spans[1] - spans[0]) / (many - few))
+        return figure(samples)
+
+
+class Simulated(Machine):
+    """cutepy's simulator, whose times mean nothing: kernels end, and report no hazard."""
+
+    simulated = True
+    repetitions = 1
+    sms = 2
+
+    def __init__(self) -> None:
+        self.launches = 0
+
+    def upload(self, values: np.ndarray) -> Any:  # noqa: ANN401
+        return values.copy()
+
+    def zeros(self, nbytes: int) -> Any:  # noqa: ANN401
+        return np.zeros(nbytes, np.uint8)
+
+    def clear(self, buffer: Any) -> None:  # noqa: ANN401
+        buffer[...] = 0
+
+    def flush(self) -> None:
+        """Evict nothing."""
+
+    def download(self, buffer: Any) -> np.ndarray:  # noqa: ANN401
+        return buffer
+
+    def prepare(self, texts: Iterable[str]) -> None:
+        """Compile nothing."""
+
+    def records(self, ptx: str, n: int, launch: Launch, data: Any = None) -> Records:  # noqa: ANN401
+        import cutepy
+
+        out = np.zeros(launch.grid * max(1, launch.block // 32) * RECORD_WORDS, np.uint64)
+        data = self.data() if data is None else data
+        extra = [item for item in launch.extra if not isinstance(item, bytes)]
+        cutepy.load_ptx(ptx).launch(
+            "timed", launch.grid, launch.block, (out, data, n, *launch.extra), cluster=launch.cluster,
+            smem=launch.smem, cooperative=launch.cooperative, programmatic=launch.programmatic,
+            known=[data, *(item for item in extra if isinstance(item, np.ndarray))],
+        )  # fmt: skip
+        self.launches += 1
+        return Records(out, launch)
+
+    def seconds(self, ptx: str, n: int, launch: Launch, data: Any = None) -> float:  # noqa: ANN401
+        self.records(ptx, n, launch, data)
+        return 1e-3 * n * launch.grid
+
+    def graph_seconds(self, ptx: str, n: int, launch: Launch, count: int) -> float:
+        self.records(ptx, n, launch)
+        return 1e-6 * count
+
+    def sequence(self, ptx: str, n: int, launch: Launch, count: int) -> list[Records]:
+        return [self.records(ptx, n, launch) for _ in range(count)]
+
+    def stream_seconds(self, ptx: str, n: int, launch: Launch, count: int) -> float:
+        return self.graph_seconds(ptx, n, launch, count)
+
+    def tensor_map(self, buffer: Any, rows: int, columns: int, box: tuple[int, int], swizzle: str) -> bytes:  # noqa: ANN401
+        """Return a tensor map of a bf16 matrix whose rows are contiguous; the box is (columns, rows)."""
+        from cutepy.layouts.sm90 import TensorMap
+        from cutepy.runtime.tensor_maps import to_bytes
+
+        name = "INTER" if swizzle == "none" else f"SW{swizzle}"
+        return to_bytes(
+            TensorMap("bf16", (columns, rows), (2 * columns,), box, global_address=buffer.ctypes.data, swizzle=name)
+        )
+
+
+class Buffer:
+    """Memory of a GPU."""
+
+    def __init__(self, gpu: Gpu, nbytes: int) -> None:
+        self.gpu, self.nbytes, self.address = gpu, nbytes, ctypes.c_uint64()
+        gpu.call("cuMemAlloc_v2", ctypes.byref(self.address), ctypes.c_size_t(nbytes))
+
+    def __del__(self) -> None:
+        self.gpu.cuda.cuMemFree_v2(self.address)
+
+
+class Gpu(Machine):
+    """The first GPU, through CUDA's driver."""
+
+    def __init__(self) -> None:
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        self.call("cuInit", 0)
+        self.device, context = ctypes.c_int32(), ctypes.c_void_p()
+        self.call("cuDeviceGet", ctypes.byref(self.device), 0)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self.device)
+        self.call("cuCtxSetCurrent", context)
+        count = ctypes.c_int32()
+        self.call("cuDeviceGetAttribute", ctypes.byref(count), _SM_COUNT, self.device)
+        self.sms = count.value
+        self.stream, self.events = ctypes.c_void_p(), (ctypes.c_void_p(), ctypes.c_void_p())
+        self.call("cuStreamCreate", ctypes.byref(self.stream), 1)
+        for event in self.events:
+            self.call("cuEventCreate", ctypes.byref(event), 0)
+        self._images: dict[str, bytes] = {}
+        self._functions: dict[str, ctypes.c_void_p] = {}
+        self._out = Buffer(self, 1 << 24)
+
+    @property
+    def name(self) -> str:
+        """The GPU's name."""
+        text = ctypes.create_string_buffer(256)
+        self.call("cuDeviceGetName", text, 256, self.device)
+        return text.value.decode()
+
+    def call(self, name: str, *arguments: Any) -> None:  # noqa: ANN401
+        """Call the driver, and raise what it refuses."""
+        if code := getattr(self.cuda, name)(*arguments):
+            text = ctypes.c_char_p()
+            self.cuda.cuGetErrorString(code, ctypes.byref(text))
+            raise RuntimeError(f"{name}: {(text.value or b'').decode() or code}")
+
+    def upload(self, values: np.ndarray) -> Buffer:
+        values = np.ascontiguousarray(values)
+        buffer = Buffer(self, values.nbytes)
+        source = ctypes.c_void_p(values.ctypes.data)
+        self.call("cuMemcpyHtoD_v2", buffer.address, source, ctypes.c_size_t(values.nbytes))
+        return buffer
+
+    def zeros(self, nbytes: int) -> Buffer:
+        buffer = Buffer(self, nbytes)
+        self.clear(buffer)
+        return buffer
+
+    def clear(self, buffer: Buffer) -> None:
+        self.call("cuMemsetD8_v2", buffer.address, 0, ctypes.c_size_t(buffer.nbytes))
+        self.call("cuCtxSynchronize")
+
+    def download(self, buffer: Buffer) -> np.ndarray:
+        """Return the bytes of a buffer."""
+        values = np.zeros(buffer.nbytes, np.uint8)
+        self.call("cuStreamSynchronize", self.stream)
+        target = ctypes.c_void_p(values.ctypes.data)
+        self.call("cuMemcpyDtoH_v2", target, buffer.address, ctypes.c_size_t(buffer.nbytes))
+        return values
+
+    @cached_property
+    def _flushed(self) -> Buffer:
+        return Buffer(self, 512 << 20)
+
+    def flush(self) -> None:
+        """Evict from L2 what was there."""
+        self.clear(self._flushed)
+
+    def prepare(self, texts: Iterable[str]) -> None:
+        """Assemble kernels, in parallel."""
+        lacking = [text for text in dict.fromkeys(texts) if text not in self._images]
+        if shutil.which("ptxas") is None:
+            return
+        with ThreadPoolExecutor(16) as pool:
+            self._images |= zip(lacking, pool.map(_assembled, lacking), strict=True)
+
+    def function(self, ptx: str, launch: Launch) -> ctypes.c_void_p:
+        """Return a loaded kernel."""
+        if ptx not in self._functions:
+            self.prepare([ptx])
+            image, module, function = self._images.get(ptx, ptx.encode() + b"\0"), ctypes.c_void_p(), ctypes.c_void_p()
+            self.call("cuModuleLoadData", ctypes.byref(module), image)
+            self.call("cuModuleGetFunction", ctypes.byref(function), module, b"timed")
+            self._functions[ptx] = function
+        function = self._functions[ptx]
+        if launch.smem > 48 << 10:
+            self.call("cuFuncSetAttribute", function, _SMEM, launch.smem)
+        if launch.cluster > 8:
+            self.call("cuFuncSetAttribute", function, _CLUSTER_LIMIT, 1)
+        return function
+
+    def start(self, ptx: str, n: int, launch: Launch, data: Buffer | None = None, out_bytes: int = 0) -> None:
+        """Launch without waiting; its records begin so many bytes after those of other launches."""
+        function = self.function(ptx, launch)
+        attributes, count = (Attribute * 3)(), 0
+        if launch.cluster > 1:
+            attributes[count].identity = _CLUSTER
+            attributes[count].value[0:3] = (launch.cluster, 1, 1)
+            count += 1
+        for asked, identity in ((launch.cooperative, _COOPERATIVE), (launch.programmatic, _PROGRAMMATIC)):
+            if asked:
+                attributes[count].identity, attributes[count].value[0] = identity, 1
+                count += 1
+        extents = (ctypes.c_uint32 * 3)(launch.grid, 1, 1), (ctypes.c_uint32 * 3)(launch.block, 1, 1)
+        config = Config(*extents, launch.smem, self.stream, ctypes.addressof(attributes), count)
+        out = ctypes.c_uint64(self._out.address.value + out_bytes)
+        values = [out, (data or self.data()).address, ctypes.c_uint32(n), *map(_argument, launch.extra)]
+        table = (ctypes.c_void_p * len(values))(*map(_address, values))
+        self.call("cuLaunchKernelEx", ctypes.byref(config), function, table, None)
+
+    def records(self, ptx: str, n: int, launch: Launch, data: Buffer | None = None) -> Records:
+        self.start(ptx, n, launch, data)
+        return self.left(launch)
+
+    def left(self, launch: Launch, out_bytes: int = 0) -> Records:
+        """Wait, and return what the warps of a launch left."""
+        words = np.zeros(launch.grid * max(1, launch.block // 32) * RECORD_WORDS, np.uint64)
+        self.call("cuStreamSynchronize", self.stream)
+        source = ctypes.c_uint64(self._out.address.value + out_bytes)
+        self.call("cuMemcpyDtoH_v2", ctypes.c_void_p(words.ctypes.data), source, ctypes.c_size_t(words.nbytes))
+        return Records(words, launch)
+
+    def _elapsed(self, work: Callable[[], None]) -> float:
+        self.call("cuEventRecord", self.events[0], self.stream)
+        work()
+        self.call("cuEventRecord", self.events[1], self.stream)
+        self.call("cuEventSynchronize", self.events[1])
+        milliseconds = ctypes.c_float()
+        name = "cuEventElapsedTime_v2" if hasattr(self.cuda, "cuEventElapsedTime_v2") else "cuEventElapsedTime"
+        self.call(name, ctypes.byref(milliseconds), *self.events)
+        return milliseconds.value * 1e-3
+
+    def seconds(self, ptx: str, n: int, launch: Launch, data: Buffer | None = None) -> float:
+        """Launch, and return its time by events."""
+        self.function(ptx, launch)
+        return self._elapsed(lambda: self.start(ptx, n, launch, data))
+
+    def stream_seconds(self, ptx: str, n: int, launch: Launch, count: int) -> float:
+        """Return the time of so many launches in a stream."""
+        self.start(ptx, n, launch)
+        return self._elapsed(lambda: [self.start(ptx, n, launch) for _ in range(count)] and None)
+
+    def _captured(self, ptx: str, n: int, launch: Launch, count: int, out_stride: int = 0) -> ctypes.c_void_p:
+        self.function(ptx, launch)
+        self.data()
+        graph, instance = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuStreamBeginCapture_v2", self.stream, 2)
+        for index in range(count):
+            self.start(ptx, n, launch, None, index * out_stride)
+        self.call("cuStreamEndCapture", self.stream, ctypes.byref(graph))
+        self.call("cuGraphInstantiateWithFlags", ctypes.byref(instance), graph, ctypes.c_ulonglong(0))
+        return instance
+
+    def graph_seconds(self, ptx: str, n: int, launch: Launch, count: int) -> float:
+        """Return the time of a graph of so many launches, one after the other: the least of five replays."""
+        instance = self._captured(ptx, n, launch, count)
+        times = [self._elapsed(lambda: self.call("cuGraphLaunch", instance, self.stream)) for _ in range(6)]
+        self.call("cuGraphExecDestroy", instance)
+        return statistics.median(times[1:])
+
+    def sequence(self, ptx: str, n: int, launch: Launch, count: int) -> list[Records]:
+        """Return the records of launches that follow each other in a graph."""
+        stride = launch.grid * max(1, launch.block // 32) * RECORD_WORDS * 8
+        instance = self._captured(ptx, n, launch, count, stride)
+        for _ in range(3):
+            self.call("cuGraphLaunch", instance, self.stream)
+        return [self.left(launch, index * stride) for index in range(count)]
+
+    def tensor_map(self, buffer: Buffer, rows: int, columns: int, box: tuple[int, int], swizzle: str) -> bytes:
+        """Return a tensor map of a bf16 matrix whose rows are contiguous; the box is (columns, rows)."""
+        store = ctypes.create_string_buffer(256)
+        target = -(-ctypes.addressof(store) // 128) * 128
+        self.call(
+            "cuTensorMapEncodeTiled", ctypes.c_void_p(target), _BF16, 2, buffer.address,
+            (ctypes.c_uint64 * 2)(columns, rows), (ctypes.c_uint64 * 1)(2 * columns),
+            (ctypes.c_uint32 * 2)(*box), (ctypes.c_uint32 * 2)(1, 1), 0, _SWIZZLES[swizzle], 2, 0,
+        )  # fmt: skip
+        return ctypes.string_at(target, 128)
+
+    def warm(self, seconds: float = 0.1) -> None:
+        """Let the clocks rise."""
+        from tests.time.instructions import chain
+
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.records(chain("ffma", 4, 64), 20_000, Launch(self.sms, 1024))
+
+
+def _argument(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, Buffer):
+        return value.address
+    if isinstance(value, bytes):
+        store = ctypes.create_string_buffer(len(value) + 128)
+        place = -(-ctypes.addressof(store) // 128) * 128
+        ctypes.memmove(place, value, len(value))
+        return store, place
+    return ctypes.c_uint64(int(value)) if isinstance(value, np.uint64) else ctypes.c_uint32(value)
+
+
+def _address(value: Any) -> int:  # noqa: ANN401
+    return value[1] if isinstance(value, tuple) else ctypes.addressof(value)
+
+
+def _assembled(ptx: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        source, image = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source.write_text(ptx)
+        command = ["ptxas", "-arch=sm_90a", str(source), "-o", str(image)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        if done.returncode:
+            raise RuntimeError(f"ptxas: {(done.stderr or done.stdout).strip()[:300]}")
+        return image.read_bytes()
+
+
+def quantiles(values: Sequence[float] | np.ndarray) -> dict[str, float]:
+    """Return a distribution as a table."""
+    return {f"p{q}": float(np.percentile(values, q)) for q in (0, 5, 25, 50, 75, 95, 100)}

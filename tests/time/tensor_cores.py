@@ -1,0 +1,211 @@
+"""Tensor cores: wgmma by type, N and source of A, warpgroups together, chains and waits; mma; setmaxnreg."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tests.time.machine import Figure, Launch, Machine
+from tests.time.ptx import loads, timed
+
+K = {"bf16": 16, "f16": 16, "tf32": 8, "e4m3": 32, "s8": 32}
+NS = (8, 16, 32, 64, 96, 128, 192, 256)
+_A_BYTES = 8 << 10
+"""64 rows of 128 bytes, of a warpgroup; B has N such rows."""
+_SMEM = 1024 + 3 * _A_BYTES + 256 * 128
+_DESCRIPTOR = 1 << 16 | 64 << 32 | 1 << 62
+"""Rows of 128 bytes, swizzled by 128 bytes: 1024 bytes between groups of eight rows."""
+
+
+def _accumulators(n: int, first: int) -> str:
+    return "{" + ", ".join(f"%r{index}" for index in range(first, first + n // 2)) + "}"
+
+
+def wgmma(kind: str, n: int, source: str, step: int, first: int = 100) -> str:
+    """Return an instruction of m64nNk32B, whose accumulators begin at a register; `step` says which 32 bytes of K."""
+    is_integer = kind == "s8"
+    types = f"s32.{kind}.{kind}" if is_integer else f"f32.{kind}.{kind}"
+    a = f"%rd{10 + step % 4}" if source == "ss" else "{%r90, %r91, %r92, %r93}"
+    b = f"%rd{14 + step % 4}"
+    tail = "1" if is_integer else "1, 1, 1"
+    if kind in ("bf16", "f16"):
+        tail += ", 0, 0" if source == "ss" else ", 0"
+    return f"wgmma.mma_async.sync.aligned.m64n{n}k{K[kind]}.{types} {_accumulators(n, first)}, {a}, {b}, {tail};"
+
+
+def _setup(n: int, sets: int, fill: str) -> str:
+    """Return statements that fill A of each warpgroup and B, and set accumulators and descriptors."""
+    steps = "\n".join(f"add.u64 %rd{10 + k}, %rd10, {2 * k}; add.u64 %rd{14 + k}, %rd14, {2 * k};" for k in (1, 2, 3))
+    zeros = "\n".join(f"mov.b32 %r{index}, 0;" for index in range(100, 100 + n // 2 * sets))
+    return f"""{loads(0)}
+add.u64 %rd0, %data, 0; mad.lo.u32 %r0, %thread, 16, %base; mul.wide.u32 %rd1, %thread, 16; add.u64 %rd0, %rd0, %rd1;
+mad.lo.u32 %r1, %threads, 16, 0; mov.u32 %r2, {_SMEM - 1024}; add.u32 %r2, %r2, %base; cvt.u64.u32 %rd2, %r1;
+FILL:
+{fill}
+st.shared.v4.u32 [%r0], {{%r4, %r5, %r6, %r7}};
+add.u32 %r0, %r0, %r1; setp.lt.u32 %p0, %r0, %r2;
+@%p0 bra FILL;
+fence.proxy.async;
+shr.u32 %r8, %warp, 2; mad.lo.u32 %r8, %r8, {_A_BYTES}, %base; shr.u32 %r8, %r8, 4; cvt.u64.u32 %rd10, %r8;
+or.b64 %rd10, %rd10, {_DESCRIPTOR};
+add.u32 %r9, %base, {3 * _A_BYTES}; shr.u32 %r9, %r9, 4; cvt.u64.u32 %rd14, %r9; or.b64 %rd14, %rd14, {_DESCRIPTOR};
+{steps}
+{zeros}
+mov.u32 %r90, %r4; mov.u32 %r91, %r5; mov.u32 %r92, %r6; mov.u32 %r93, %r7;"""
+
+
+_ZEROS = "mov.u32 %r4, 0; mov.u32 %r5, 0; mov.u32 %r6, 0; mov.u32 %r7, 0;"
+# Random bits, of which an exponent's high ones are cleared: bf16 below 2 in size, neither infinite nor NaN.
+_RANDOM = """and.b32 %r3, %r0, 0x3FF0; cvt.u64.u32 %rd3, %r3; add.u64 %rd3, %data, %rd3;
+ld.global.v4.u32 {%r4, %r5, %r6, %r7}, [%rd3];
+and.b32 %r4, %r4, 0xBFFFBFFF; and.b32 %r5, %r5, 0xBFFFBFFF; and.b32 %r6, %r6, 0xBFFFBFFF; and.b32 %r7, %r7, 0xBFFFBFFF;
+or.b32 %r4, %r4, 0x30003000; or.b32 %r5, %r5, 0x30003000; or.b32 %r6, %r6, 0x30003000; or.b32 %r7, %r7, 0x30003000;"""
+
+
+def group(
+    kind: str, n: int, source: str = "ss", count: int = 1, *, sets: int = 1, left: int = 0, threads: int = 128,
+    random: bool = False,
+) -> str:
+    """Return a kernel whose turn is a group of `count` wgmmas, in turns on `sets` accumulators.
+
+    `left` groups may be in flight after each turn.
+    """  # fmt: skip
+    lines = [wgmma(kind, n, source, index, 100 + n // 2 * (index % sets)) for index in range(count)]
+    body = "\n".join(
+        ["wgmma.fence.sync.aligned;", *lines, "wgmma.commit_group.sync.aligned;", f"wgmma.wait_group.sync.aligned {left};"]
+    )
+    return timed(
+        body, setup=_setup(n, sets, _RANDOM if random else _ZEROS), threads=threads,
+        drain="wgmma.wait_group.sync.aligned 0;", kept=[f"%r{100 + index}" for index in range(n // 2 * sets)],
+    )  # fmt: skip
+
+
+def _launch(threads: int = 128) -> Launch:
+    return Launch(block=threads, smem=_SMEM)
+
+
+def _between(machine: Machine, kind: str, n: int, source: str, sets: int, threads: int = 128) -> Figure:
+    """Return the cycles of an instruction of a long group: 32 of a group less 16 of a group."""
+    few, many = (
+        machine.slope(group(kind, n, source, count, sets=sets, threads=threads), (20, 60), _launch(threads), repetitions=3)
+        for count in (16, 32)
+    )
+    return Figure((many.value - few.value) / 16, many.spread)
+
+
+def _sets(n: int) -> int:
+    return 2 if n <= 128 else 1
+
+
+def _cases(machine: Machine) -> list[tuple[str, int, str]]:
+    ns: Iterable[int] = (8, 64) if machine.simulated else NS
+    kinds = ("bf16", "s8") if machine.simulated else tuple(K)
+    return [
+        (kind, n, source)
+        for kind in kinds for n in ns for source in ("ss", "rs")
+        if source == "ss" or n in (64, 128, 256)
+    ]  # fmt: skip
+
+
+def rates(machine: Machine) -> dict[str, object]:
+    """Time instructions of every type, N and source of A in long groups."""
+    cases = _cases(machine)
+    machine.prepare(group(*case, count, sets=_sets(case[1])) for case in cases for count in (16, 32))
+    table: dict[str, dict[str, dict[str, Figure]]] = {}
+    for kind, n, source in cases:
+        made = _between(machine, kind, n, source, _sets(n))
+        table.setdefault(kind, {}).setdefault(str(n), {})[source] = made
+    return {"wgmma.cycles": table}
+
+
+def warpgroups(machine: Machine) -> dict[str, object]:
+    """Time one, two and three warpgroups that share an SM's tensor cores."""
+    ns = (64,) if machine.simulated else (64, 128, 192, 256)
+    counts = (1, 2) if machine.simulated else (1, 2, 3)
+    machine.prepare(
+        group("bf16", n, "ss", count, threads=128 * many) for n in ns for count in (16, 32) for many in counts
+    )
+    return {
+        "wgmma.cycles_warpgroups": {
+            str(many): {str(n): _between(machine, "bf16", n, "ss", 1, 128 * many).times(1 / many) for n in ns}
+            for many in counts
+        }
+    }
+
+
+def latency(machine: Machine) -> dict[str, object]:
+    """Time instructions that are waited for, dependent chains, groups of four, fences and waits."""
+    ns = (8, 64) if machine.simulated else (64, 128, 256)
+    kinds = ("bf16",) if machine.simulated else tuple(K)
+    every = (8,) if machine.simulated else NS
+    machine.prepare(
+        [group(kind, n) for kind in kinds for n in ns]
+        + [group("bf16", n, "ss", count) for n in every for count in (1, 16, 32)]
+        + [group("bf16", n, "ss", 4, left=1) for n in ns]
+        + [group("bf16", n, "rs", 1) for n in ns]
+    )
+
+    def turn(text: str) -> Figure:
+        return machine.slope(text, (50, 150), _launch())
+
+    empty = timed("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;\n" * 4, threads=128)
+    fence = timed("wgmma.fence.sync.aligned;\n" * 4, threads=128)
+    return {
+        "wgmma.latency": {kind: {str(n): turn(group(kind, n)) for n in ns} for kind in kinds},
+        "wgmma.latency_rs": {str(n): turn(group("bf16", n, "rs")) for n in ns},
+        "wgmma.chain": {str(n): _between(machine, "bf16", n, "ss", 1) for n in every},
+        "wgmma.serial": {str(n): turn(group("bf16", n)) for n in every},
+        "wgmma.group4": {str(n): turn(group("bf16", n, "ss", 4, left=1)).times(1 / 4) for n in ns},
+        "wgmma.fence": machine.slope(fence, (50, 150), Launch(block=128)).times(1 / 4),
+        "wgmma.commit_wait": machine.slope(empty, (50, 150), Launch(block=128)).times(1 / 4),
+    }
+
+
+_MMA = {
+    "bf16_m16n8k16": "m16n8k16.row.col.f32.bf16.bf16.f32",
+    "f16_m16n8k16": "m16n8k16.row.col.f32.f16.f16.f32",
+    "tf32_m16n8k8": "m16n8k8.row.col.f32.tf32.tf32.f32",
+    "e4m3_m16n8k32": "m16n8k32.row.col.f32.e4m3.e4m3.f32",
+    "s8_m16n8k32": "m16n8k32.row.col.s32.s8.s8.s32",
+}
+
+
+def _mma(name: str, chains: int) -> str:
+    lines = []
+    for index in range(16):
+        d = 20 + 4 * (index % chains)
+        accumulators = f"{{%r{d}, %r{d + 1}, %r{d + 2}, %r{d + 3}}}"
+        a, b = "{%r0, %r1, %r2, %r3}", "{%r4, %r5}"
+        lines.append(f"mma.sync.aligned.{_MMA[name]} {accumulators}, {a}, {b}, {accumulators};")
+    kept = [f"%r{index}" for index in range(20, 20 + 4 * chains)]
+    return timed("\n".join(lines), setup=loads(20 + 4 * chains), kept=kept)
+
+
+def mma(machine: Machine) -> dict[str, object]:
+    """Time mma.sync of warps: chains of one warp, and four chains of each of sixteen warps."""
+    machine.prepare(_mma(name, chains) for name in _MMA for chains in (1, 4))
+    return {
+        "mma.latency": {name: machine.slope(_mma(name, 1), (20, 60)).times(1 / 16) for name in _MMA},
+        "mma.cycles": {
+            name: machine.slope(_mma(name, 4), (20, 60), Launch(block=512)).times(1 / (16 * 4)) for name in _MMA
+        },
+    }
+
+
+def registers(machine: Machine) -> dict[str, object]:
+    """Give registers back and take them again, one warpgroup alone."""
+    text = timed(
+        """mov.u64 %rd1, %clock64;
+setmaxnreg.dec.sync.aligned.u32 40;
+mov.u64 %rd2, %clock64;
+setmaxnreg.inc.sync.aligned.u32 152;
+mov.u64 %rd3, %clock64;
+sub.u64 %rd4, %rd2, %rd1; add.u64 %w5, %w5, %rd4; sub.u64 %rd4, %rd3, %rd2; add.u64 %w6, %w6, %rd4;""",
+        threads=128,
+    ).replace(".maxntid 128", ".maxntid 128\n.minnctapersm 1\n.maxnreg 152")
+    turns = 2 if machine.simulated else 100
+    words = machine.records(text, turns, Launch(block=128)).words
+    words = machine.records(text, turns, Launch(block=128)).words
+    return {"setmaxnreg": {"dec": float(words[0, 0, 5]) / turns, "inc": float(words[0, 0, 6]) / turns}}
+
+
+BENCHMARKS = (rates, warpgroups, latency, mma, registers)
