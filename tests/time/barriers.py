@@ -42,9 +42,7 @@ def mbarriers(machine: Machine) -> dict[str, object]:
     """Arrive, expect bytes, test, and hand over between two warps by mbarriers."""
     one = _INIT + "setp.ne.u32 %p10, %thread, 0;"
     arrive = timed("@%p10 bra OVER;\n" + "mbarrier.arrive.shared::cta.b64 %rd0, [%base];\n" * 8, setup=one)
-    expect = timed(
-        "@%p10 bra OVER;\n" + "mbarrier.arrive.expect_tx.shared::cta.b64 %rd0, [%base], 0;\n" * 8, setup=one
-    )
+    expect = timed("@%p10 bra OVER;\n" + "mbarrier.arrive.expect_tx.shared::cta.b64 %rd0, [%base], 0;\n" * 8, setup=one)
     test = timed(
         "@%p10 bra OVER;\n"
         + "mbarrier.try_wait.parity.shared::cta.b64 %p12, [%base], 1; selp.u32 %r12, 1, 0, %p12; "
@@ -88,9 +86,9 @@ mapa.shared::cluster.u32 %r15, %base, %r14;
     sync = timed(_ALIGNED_SYNC * 4)
     sizes = (2,) if machine.simulated else (2, 4, 8)
     return {
-        "mbarrier.handover_cluster": machine.slope(
-            handover, (100, 300), Launch(grid=2, cluster=2, smem=1024)
-        ).times(1 / 2),
+        "mbarrier.handover_cluster": machine.slope(handover, (100, 300), Launch(grid=2, cluster=2, smem=1024)).times(
+            1 / 2
+        ),
         "cluster.sync": {
             str(size): machine.slope(sync, (50, 150), Launch(grid=size, cluster=size, block=128)).times(1 / 4)
             for size in sizes

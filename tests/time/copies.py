@@ -13,7 +13,8 @@ _BARRIERS = 1024
 """Bytes of shared memory before the slots: mbarriers, one a slot."""
 _BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r20], [%rd20], %r30, [%r21];"
 _TENSOR = (
-    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r20], [%rd31, {%r22, %r23}], [%r21];"
+    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+    "[%r20], [%rd31, {%r22, %r23}], [%r21];"
 )
 _BULK_PARAMETERS = ".param .u32 slots_, .param .u32 bytes_, .param .u32 mask_, .param .u32 step_"
 _TENSOR_PARAMETERS = f"{_BULK_PARAMETERS}, .param .align 64 .b8 map_[128]"
@@ -72,9 +73,7 @@ add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
 add.u32 %r43, %r43, 1; setp.lt.u32 %p1, %r43, %r33;
 @%p1 bra DRAIN;
 """
-    return timed(body, setup=setup, drain=drain, parameters=parameters, threads=32).replace(
-        "mov.u32 %i, 0;", "@%p2 bra IDLE;\nmov.u32 %i, 0;", 1
-    ).replace("mov.u64 %c1, %clock64;", "IDLE:\nmov.u64 %c1, %clock64;", 1)
+    return timed(body, setup=setup, drain=drain, parameters=parameters, threads=32, idle="%p2")
 
 
 BULK, TENSOR = _ring(_BULK, _BULK_PARAMETERS), _ring(_TENSOR, _TENSOR_PARAMETERS)
@@ -191,10 +190,11 @@ def little(machine: Machine) -> dict[str, object]:
         table[f"{name}.little"] = {str(slots * size): boxes.rate(slots, size) for slots, size in rings}
         if name == "dram":
             boxes.before = machine.flush
-        table[f"{name}.little_sm"] = {
-            str(slots * size): _rate(boxes.turn(slots, size), size) for slots, size in rings
-        }
-    best = {f"{name}.bandwidth_sm": max(table[f"{name}.little_sm"].values(), key=lambda f: f.value) for name in ("l2", "dram")}
+        table[f"{name}.little_sm"] = {str(slots * size): _rate(boxes.turn(slots, size), size) for slots, size in rings}
+    best = {
+        f"{name}.bandwidth_sm": max(table[f"{name}.little_sm"].values(), key=lambda f: f.value)
+        for name in ("l2", "dram")
+    }
     return {**table, **best}
 
 
@@ -215,9 +215,7 @@ mbarrier.init.shared::cta.b64 [%r21], 1; fence.mbarrier_init.release.cluster; fe
 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], %r40;
 READY:""",
             finish="@%p2 bra DONE;\n" + wait("%r21", "0", "WAITS") + "\nDONE:",
-            parameters=parameters, threads=32,
-        ).replace("mov.u32 %i, 0;", "@%p2 bra IDLE;\nmov.u32 %i, 0;", 1).replace(
-            "mov.u64 %c1, %clock64;", "IDLE:\nmov.u64 %c1, %clock64;", 1
+            parameters=parameters, threads=32, idle="%p2",
         )  # fmt: skip
         _, launch = boxes.launch(1, nbytes, 1, None if name == "bulk" else "128")
         made[name] = machine.slope(text, (16, 48), launch, boxes.data)
@@ -234,7 +232,8 @@ def _multicast(size: int) -> str:
 add.u64 %rd20, %rd20, %data;
 mad.lo.u32 %r20, %r41, %r30, %r32; mad.lo.u32 %r20, %r44, %r35, %r20; mad.lo.u32 %r21, %r41, 8, %base;
 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], %r30;
-cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r20], [%rd20], %r35, [%r21], %h1;"""
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
+[%r20], [%rd20], %r35, [%r21], %h1;"""
     body = f"""mad.lo.u32 %r21, %r41, 8, %base; add.u32 %r27, %r21, 512;
 {wait("%r21", "%r42", "WAITS")}
 {peers}
@@ -278,10 +277,9 @@ add.u32 %r43, %r43, 1; setp.lt.u32 %p1, %r43, %r33;
 @%p1 bra DRAIN;
 """
     return timed(
-        body, setup=setup, drain=drain, finish=f"bar.warp.sync -1;\n{sync}", parameters=_BULK_PARAMETERS, threads=32
-    ).replace("mov.u32 %i, 0;", "@%p2 bra IDLE;\nmov.u32 %i, 0;", 1).replace(
-        "mov.u64 %c1, %clock64;", "IDLE:\nmov.u64 %c1, %clock64;", 1
-    )
+        body, setup=setup, drain=drain, finish=f"bar.warp.sync -1;\n{sync}", parameters=_BULK_PARAMETERS, threads=32,
+        idle="%p2",
+    )  # fmt: skip
 
 
 def multicast(machine: Machine) -> dict[str, object]:
@@ -312,9 +310,7 @@ CLEAR:
 st.shared.u32 [%r42], %r43; add.u32 %r41, %r41, 128; add.u32 %r42, %r42, 128; setp.lt.u32 %p1, %r41, %r30;
 @%p1 bra CLEAR;
 fence.proxy.async; bar.warp.sync -1;""",
-        drain="cp.async.bulk.wait_group 0;" if slots else "", parameters=_BULK_PARAMETERS, threads=32,
-    ).replace("mov.u32 %i, 0;", "@%p2 bra IDLE;\nmov.u32 %i, 0;", 1).replace(
-        "mov.u64 %c1, %clock64;", "IDLE:\nmov.u64 %c1, %clock64;", 1
+        drain="cp.async.bulk.wait_group 0;" if slots else "", parameters=_BULK_PARAMETERS, threads=32, idle="%p2",
     )  # fmt: skip
 
 
@@ -325,7 +321,9 @@ def stores(machine: Machine) -> dict[str, object]:
     store = "cp.async.bulk.global.shared::cta.bulk_group [%rd20], [%base], %r30;"
     add = "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd20], [%base], %r30;"
     sizes = _sizes(machine, 512, 32 * _KIB)
-    texts = {name: _store(store, 0, waited) for name, waited in (("store_latency", ""), ("store_read_latency", ".read"))}
+    texts = {
+        name: _store(store, 0, waited) for name, waited in (("store_latency", ""), ("store_read_latency", ".read"))
+    }
     many = {"store": _store(store, 3, ".read"), "reduce": _store(add, 3, ".read")}
     machine.prepare([*texts.values(), *many.values()])
 

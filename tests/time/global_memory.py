@@ -12,7 +12,8 @@ _LINE = 128
 _LINK = timed("""mul.wide.u32 %rd1, %i, 8; add.u64 %rd1, %rd50, %rd1; ld.global.v2.u32 {%r0, %r1}, [%rd1];
 mul.wide.u32 %rd2, %r0, 128; mul.wide.u32 %rd3, %r1, 128; add.u64 %rd2, %data, %rd2; add.u64 %rd3, %data, %rd3;
 st.global.u64 [%rd2], %rd3;""",
-    setup="""ld.param.u64 %rd50, [links_]; cvta.to.global.u64 %rd50, %rd50;""", parameters=".param .u64 links_", threads=32,
+    setup="ld.param.u64 %rd50, [links_]; cvta.to.global.u64 %rd50, %rd50;",
+    parameters=".param .u64 links_", threads=32,
 )  # fmt: skip
 
 
@@ -26,9 +27,7 @@ def _linked(machine: Machine, lines: np.ndarray, lines_in_all: int) -> object:
 
 def _chase(load: str, unroll: int) -> str:
     line = f"{load} %rd1, [%rd1];\n"
-    return timed(
-        line * unroll, setup="mov.u64 %rd1, %data;", threads=32, finish="cvt.u32.u64 %r0, %rd1;", kept=["%r0"]
-    )
+    return timed(line * unroll, setup="mov.u64 %rd1, %data;", threads=32, finish="cvt.u32.u64 %r0, %rd1;", kept=["%r0"])
 
 
 def _order(count: int, step_lines: int, seed: int = 1) -> np.ndarray:
@@ -136,7 +135,9 @@ def _stream(kind: str, unroll: int = 8) -> str:
             lines += [f"xor.b32 %r{50 + part}, %r{50 + part}, %r{4 * index + part};" for part in range(4)]
         if kind == "copy":
             vector = _VECTOR.format(*range(4 * index, 4 * index + 4))
-            lines.append(f"add.u64 %rd{40 + index}, %rd{40 + index}, %rd5; st.global.v4.u32 [%rd{40 + index}], {vector};")
+            lines.append(
+                f"add.u64 %rd{40 + index}, %rd{40 + index}, %rd5; st.global.v4.u32 [%rd{40 + index}], {vector};"
+            )
     body = "\n".join(lines)
     turn = f"""add.u64 %rd1, %rd3, 0;
 INNER:
@@ -149,9 +150,7 @@ mul.wide.u32 %rd3, %r90, 16; add.u64 %rd3, %data, %rd3; add.u64 %rd4, %data, %rd
 mul.lo.u32 %r91, %ctas, %threads; mul.wide.u32 %rd6, %r91, 16; mul.lo.u64 %rd2, %rd6, {unroll};
 {strides}
 mov.u32 %r50, 0; mov.u32 %r51, 0; mov.u32 %r52, 0; mov.u32 %r53, 0;"""
-    return timed(
-        turn, setup=setup, parameters=".param .u64 bytes_", kept=["%r50", "%r51", "%r52", "%r53"], threads=512
-    )
+    return timed(turn, setup=setup, parameters=".param .u64 bytes_", kept=["%r50", "%r51", "%r52", "%r53"], threads=512)
 
 
 _BLOCK = 512
@@ -208,25 +207,25 @@ def _access(name: str, stride_words: int = 1) -> str:
     line, lane_bytes = _ACCESS[name]
     lines = ["and.b32 %r93, %i, 1; mul.wide.u32 %rd2, %r93, 8192; add.u64 %rd1, %rd3, %rd2;"]
     for index in range(16):
-        d = 4 * (index % 8)
+        d = 4 * (index % 4)
         lines.append(line.format(d=d, d1=d + 1, d2=d + 2, d3=d + 3, o=512 * index))
         if name.startswith("ldg"):
             lines += [f"xor.b32 %r{60 + part}, %r{60 + part}, %r{d + part};" for part in range(lane_bytes // 4)]
     warp = "mul.wide.u32 %rd4, %warp, 16384; add.u64 %rd3, %rd3, %rd4;" if name.startswith("stg") else ""
     setup = f"{loads(60)}\nmul.wide.u32 %rd3, %lane, {lane_bytes * stride_words}; add.u64 %rd3, %data, %rd3;\n{warp}"
     setup += "\n" + " ".join(f"mov.u32 %r{60 + part}, 0;" for part in range(4))
-    return timed("\n".join(lines), setup=setup, kept=[f"%r{60 + part}" for part in range(4)])
+    return timed("\n".join(lines), setup=setup, kept=[f"%r{60 + part}" for part in range(4)], threads=512)
 
 
 def accesses(machine: Machine) -> dict[str, object]:
-    """Load what is in L1, coalesced and strided, and store, by all warps of one SM."""
-    data, launch = machine.zeros(1 << 20), Launch(block=1024)
+    """Load what is in L1, coalesced and strided, and store, by sixteen warps of one SM."""
+    data, launch = machine.zeros(1 << 20), Launch(block=512)
     strides = (1, 2, 4, 8, 16, 32)
     machine.prepare([_access(name) for name in _ACCESS] + [_access("ldg32", stride) for stride in strides])
-    made = {name: machine.slope(_access(name), (20, 60), launch, data).times(1 / (32 * 16)) for name in _ACCESS}
+    made = {name: machine.slope(_access(name), (20, 60), launch, data).times(1 / (16 * 16)) for name in _ACCESS}
     wide = made["ldg128"].value
     sectors = {
-        str(stride): machine.slope(_access("ldg32", stride), (10, 30), launch, data).times(1 / (32 * 16))
+        str(stride): machine.slope(_access("ldg32", stride), (10, 30), launch, data).times(1 / (16 * 16))
         for stride in strides
     }
     return {"global.interval": made, "l1.bandwidth": 512 / wide if wide else 0.0, "global.sectors": sectors}
@@ -288,8 +287,9 @@ mov.u64 %rd3, %rd1;"""
         setup=place, threads=32,
     )  # fmt: skip
     many = timed(
-        turn + "\n".join(f"cp.async.cg.shared.global [%r91+{16384 * part}], [%rd1+{16384 * part}], 16;" for part in range(4))
-        + "\ncp.async.commit_group; cp.async.wait_group 2;",
+        turn
+        + "".join(f"cp.async.cg.shared.global [%r91+{at}], [%rd1+{at}], 16;\n" for at in (0, 16384, 32768, 49152))
+        + "cp.async.commit_group; cp.async.wait_group 2;",
         setup=place, drain="cp.async.wait_group 0;",
     )  # fmt: skip
     data = machine.zeros(1 << 20)

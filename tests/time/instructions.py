@@ -15,12 +15,17 @@ CLASSES: dict[str, tuple[str, str, str]] = {
     "ffma": ("fma.rn.f32 {x}, {x}, %r40, {y};", "fma.rn.f32 {y}, {y}, %r40, {x};", "FFMA"),
     "fmnmx": ("max.f32 {x}, {x}, {y};", "min.f32 {y}, %r40, {x};", "FMNMX"),
     "imad": ("mad.lo.s32 {x}, {x}, %r40, {y};", "mad.lo.s32 {y}, {y}, %r40, {x};", "IMAD"),
+    # the high half must be needed, too, or ptxas makes other instructions
     "imad_wide": (
-        "cvt.u32.u64 {x}, {wx}; mad.wide.u32 {wx}, {x}, %r40, {wy};",
-        "cvt.u32.u64 {y}, {wx}; mad.wide.u32 {wy}, {y}, %r40, {wx};",
+        "mul.wide.u32 {wx}, {x}, %r40; mov.b64 {{{y}, %r60}}, {wx}; xor.b32 {z}, {z}, %r60;",
+        "mul.wide.u32 {wx}, {y}, %r40; mov.b64 {{{x}, %r60}}, {wx}; xor.b32 {z}, {z}, %r60;",
         "IMAD.WIDE",
     ),
-    "iadd3": ("add.s32 {x}, {x}, {y}; add.s32 {x}, {x}, %r40;", "add.s32 {y}, {y}, {x}; add.s32 {y}, {y}, %r41;", "IADD3"),
+    "iadd3": (
+        "add.s32 {x}, {x}, {y}; add.s32 {x}, {x}, %r40;",
+        "add.s32 {y}, {y}, {x}; add.s32 {y}, {y}, %r41;",
+        "IADD3",
+    ),
     "lop3": ("lop3.b32 {x}, {x}, {y}, %r40, 0xE8;", "lop3.b32 {y}, {y}, {x}, %r41, 0x96;", "LOP3"),
     "shf": ("shf.l.wrap.b32 {x}, {x}, {y}, %r40;", "shf.l.wrap.b32 {y}, {y}, {x}, %r40;", "SHF"),
     "prmt": ("prmt.b32 {x}, {x}, {y}, %r40;", "prmt.b32 {y}, {y}, {x}, %r40;", "PRMT"),
@@ -63,6 +68,8 @@ CLASSES: dict[str, tuple[str, str, str]] = {
 _SETUP = (
     loads(43)
     + "\nsetp.gt.s32 %p1, %r41, 0; setp.gt.s32 %p2, %r42, 0; cvt.u64.u32 %rd90, %r40;\n"
+    + "\n".join(f"mov.u32 %r{64 + index}, %r{index};" for index in range(32))
+    + "\n"
     + "\n".join(f"cvt.u64.u32 %rd{10 + index}, %r{index};" for index in range(32))
 )
 UNROLL = 64
@@ -73,25 +80,26 @@ def statements(name: str, pairs: int, count: int, first: int = 0) -> list[str]:
     made = []
     for index in range(count):
         x = first + 2 * (index % pairs)
-        places = {"x": f"%r{x}", "y": f"%r{x + 1}", "wx": f"%rd{10 + x}", "wy": f"%rd{11 + x}"}
+        places = {"x": f"%r{x}", "y": f"%r{x + 1}", "z": f"%r{64 + x}", "wx": f"%rd{10 + x}", "wy": f"%rd{11 + x}"}
         made.append(CLASSES[name][index // pairs % 2].format(**places))
     return made
 
 
 def chain(name: str, pairs: int, count: int = UNROLL) -> str:
     """Return the kernel that times a class in `pairs` independent chains."""
-    return _kernel(statements(name, pairs, count), pairs, "w" if name in ("dfma", "imad_wide") else "r")
+    return _kernel(statements(name, pairs, count), pairs, {"dfma": "wide", "imad_wide": "halves"}.get(name, "word"))
 
 
-def _kernel(lines: list[str], pairs: int, kind: str = "r", setup: str = _SETUP) -> str:
-    kept = [f"%r{index}" for index in range(2 * pairs)]
-    if kind == "w":
+def _kernel(lines: list[str], pairs: int, kind: str = "word", setup: str = _SETUP) -> str:
+    finish, kept = "", [f"%r{index}" for index in range(2 * pairs)]
+    if kind == "halves":
+        kept += [f"%r{64 + index}" for index in range(0, 2 * pairs, 2)]
+    if kind == "wide":
         finish = "\n".join(
             f"mov.b64 {{%r{index}, %r60}}, %rd{10 + index}; xor.b32 %r{index}, %r{index}, %r60;"
             for index in range(2 * pairs)
         )
-        return timed("\n".join(lines), setup=setup, finish=finish, kept=kept)
-    return timed("\n".join(lines), setup=setup, kept=kept)
+    return timed("\n".join(lines), setup=setup, finish=finish, kept=kept)
 
 
 def clock(machine: Machine) -> float:
@@ -129,7 +137,9 @@ def _dual(first: str, second: str) -> str:
     other = statements(second, 4, UNROLL // 2, 8) if second != "lds" else []
     for index, line in enumerate(statements(first, 4, UNROLL // 2)):
         lines.append(line)
-        lines.append(other[index] if other else f"ld.volatile.shared.u32 %r{20 + index % 8}, [%r61+{128 * (index % 8)}];")
+        lines.append(
+            other[index] if other else f"ld.volatile.shared.u32 %r{20 + index % 8}, [%r61+{128 * (index % 8)}];"
+        )
     setup = _SETUP + "\nshl.b32 %r61, %lane, 2; add.u32 %r61, %r61, %base;"
     if not other:
         setup += "\n" + "\n".join(f"st.shared.u32 [%r61+{128 * index}], %r0;" for index in range(8))

@@ -10,12 +10,15 @@ from tests.time.ptx import HEADER, timed
 
 EMPTY = HEADER + ".visible .entry timed(.param .u64 out_, .param .u64 data_, .param .u32 n_) { ret; }\n"
 # The next kernel may begin at once; this one's own work waits for the kernel before it.
-PROGRAMMATIC = HEADER + """.visible .entry timed(.param .u64 out_, .param .u64 data_, .param .u32 n_) {
+PROGRAMMATIC = (
+    HEADER
+    + """.visible .entry timed(.param .u64 out_, .param .u64 data_, .param .u32 n_) {
 griddepcontrol.launch_dependents;
 griddepcontrol.wait;
 ret;
 }
 """
+)
 _RECORDED = timed("", threads=1024)
 _RECORDED_PROGRAMMATIC = timed("", setup="griddepcontrol.launch_dependents;\ngriddepcontrol.wait;")
 # 2000 cycles or so

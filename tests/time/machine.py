@@ -108,21 +108,21 @@ class Machine:
     repetitions = 7
     sms = 132
 
-    def data(self) -> Any:  # noqa: ANN401
+    def data(self) -> Any:
         """Return 64 KiB of random words, the same for each kernel."""
         if not hasattr(self, "_data"):
             self._data = self.upload(np.random.default_rng(0).integers(0, 2**32, 1 << 14, np.uint32))
         return self._data
 
-    def upload(self, values: np.ndarray) -> Any:  # noqa: ANN401
+    def upload(self, values: np.ndarray) -> Any:
         """Copy an array to new memory of the machine."""
         raise NotImplementedError
 
-    def records(self, ptx: str, n: int, launch: Launch, data: Any = None) -> Records:  # noqa: ANN401
+    def records(self, ptx: str, n: int, launch: Launch, data: Any = None) -> Records:
         """Launch a timed kernel, wait, and return what its warps left."""
         raise NotImplementedError
 
-    def cycles(self, ptx: str, n: int, launch: Launch, data: Any = None) -> float:  # noqa: ANN401
+    def cycles(self, ptx: str, n: int, launch: Launch, data: Any = None) -> float:
         """Launch once, and return a CTA's cycles: the median of CTAs."""
         return float(np.median(self.records(ptx, n, launch, data).cycles))
 
@@ -131,7 +131,7 @@ class Machine:
         ptx: str,
         counts: tuple[int, int],
         launch: Launch = Launch(),
-        data: Any = None,  # noqa: ANN401
+        data: Any = None,
         before: Callable[[], None] = lambda: None,
         repetitions: int = 0,
     ) -> Figure:
@@ -158,25 +158,25 @@ class Simulated(Machine):
     def __init__(self) -> None:
         self.launches = 0
 
-    def upload(self, values: np.ndarray) -> Any:  # noqa: ANN401
+    def upload(self, values: np.ndarray) -> Any:
         return values.copy()
 
-    def zeros(self, nbytes: int) -> Any:  # noqa: ANN401
+    def zeros(self, nbytes: int) -> Any:
         return np.zeros(nbytes, np.uint8)
 
-    def clear(self, buffer: Any) -> None:  # noqa: ANN401
+    def clear(self, buffer: Any) -> None:
         buffer[...] = 0
 
     def flush(self) -> None:
         """Evict nothing."""
 
-    def download(self, buffer: Any) -> np.ndarray:  # noqa: ANN401
+    def download(self, buffer: Any) -> np.ndarray:
         return buffer
 
     def prepare(self, texts: Iterable[str]) -> None:
         """Compile nothing."""
 
-    def records(self, ptx: str, n: int, launch: Launch, data: Any = None) -> Records:  # noqa: ANN401
+    def records(self, ptx: str, n: int, launch: Launch, data: Any = None) -> Records:
         import cutepy
 
         out = np.zeros(launch.grid * max(1, launch.block // 32) * RECORD_WORDS, np.uint64)
@@ -190,7 +190,7 @@ class Simulated(Machine):
         self.launches += 1
         return Records(out, launch)
 
-    def seconds(self, ptx: str, n: int, launch: Launch, data: Any = None) -> float:  # noqa: ANN401
+    def seconds(self, ptx: str, n: int, launch: Launch, data: Any = None) -> float:
         self.records(ptx, n, launch, data)
         return 1e-3 * n * launch.grid
 
@@ -204,7 +204,7 @@ class Simulated(Machine):
     def stream_seconds(self, ptx: str, n: int, launch: Launch, count: int) -> float:
         return self.graph_seconds(ptx, n, launch, count)
 
-    def tensor_map(self, buffer: Any, rows: int, columns: int, box: tuple[int, int], swizzle: str) -> bytes:  # noqa: ANN401
+    def tensor_map(self, buffer: Any, rows: int, columns: int, box: tuple[int, int], swizzle: str) -> bytes:
         """Return a tensor map of a bf16 matrix whose rows are contiguous; the box is (columns, rows)."""
         from cutepy.layouts.sm90 import TensorMap
         from cutepy.runtime.tensor_maps import to_bytes
@@ -254,7 +254,7 @@ class Gpu(Machine):
         self.call("cuDeviceGetName", text, 256, self.device)
         return text.value.decode()
 
-    def call(self, name: str, *arguments: Any) -> None:  # noqa: ANN401
+    def call(self, name: str, *arguments: Any) -> None:
         """Call the driver, and raise what it refuses."""
         if code := getattr(self.cuda, name)(*arguments):
             text = ctypes.c_char_p()
@@ -413,7 +413,7 @@ class Gpu(Machine):
             self.records(chain("ffma", 4, 64), 20_000, Launch(self.sms, 1024))
 
 
-def _argument(value: Any) -> Any:  # noqa: ANN401
+def _argument(value: Any) -> Any:
     if isinstance(value, Buffer):
         return value.address
     if isinstance(value, bytes):
@@ -424,7 +424,7 @@ def _argument(value: Any) -> Any:  # noqa: ANN401
     return ctypes.c_uint64(int(value)) if isinstance(value, np.uint64) else ctypes.c_uint32(value)
 
 
-def _address(value: Any) -> int:  # noqa: ANN401
+def _address(value: Any) -> int:
     return value[1] if isinstance(value, tuple) else ctypes.addressof(value)
 
 

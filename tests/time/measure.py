@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,20 +25,19 @@ BENCHMARKS = {
     for module in _MODULES
     for function in module.BENCHMARKS
 }
-_SECONDS = 60
-"""A benchmark that takes longer hangs."""
+_WORKER = (sys.executable, "-m", "tests.time.measure", "--work")
 
 
 def constants(benchmark: str, machine: Machine) -> dict[str, Any]:
     """Run a benchmark; return its constants as the file has them."""
-    return {key: constant(key, value, benchmark) for key, value in BENCHMARKS[benchmark](machine).items()}
+    return {key: constant(key, value) for key, value in BENCHMARKS[benchmark](machine).items()}
 
 
-def constant(key: str, value: object, benchmark: str) -> dict[str, Any]:
+def constant(key: str, value: object) -> dict[str, Any]:
     """Return a constant with its unit, its spread (the largest of a table's) and the range that a number left."""
     about = CONSTANTS[key]
     leaves = [*_leaves(value)]
-    made: dict[str, Any] = {"value": _plain(value), "unit": about.unit, "from": benchmark}
+    made: dict[str, Any] = {"value": _plain(value), "unit": about.unit, "from": about.benchmark}
     made["spread"] = round(max((leaf.spread for leaf in leaves if isinstance(leaf, Figure)), default=0.0), 4)
     numbers = [leaf.value if isinstance(leaf, Figure) else leaf for leaf in leaves]
     if any(number is not None and not about.low <= number <= about.high for number in numbers):
@@ -54,7 +53,7 @@ def _leaves(value: object) -> Iterator[Any]:
         yield value
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401
+def _plain(value: object) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     number = value.value if isinstance(value, Figure) else value
@@ -71,7 +70,7 @@ def work(names: list[str]) -> None:
         try:
             machine.warm(0.02)
             made = constants(name, machine)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
             text = f"{type(error).__name__}: {str(error)[:400]} ({Path(where.filename).name}:{where.lineno})"
             print(json.dumps({"benchmark": name, "error": text}), flush=True)
@@ -79,22 +78,27 @@ def work(names: list[str]) -> None:
         print(json.dumps({"benchmark": name, "constants": made, "seconds": time.monotonic() - begin}), flush=True)
 
 
-def run(names: list[str], out: Path) -> dict[str, Any]:
-    """Run benchmarks in processes, a new one after each error or hang; write the file after each."""
+def run(names: list[str], out: Path, worker_command: Sequence[str] = _WORKER, seconds: float = 60) -> dict[str, Any]:
+    """Run benchmarks in processes, a new one after each error or hang of so many seconds; write the file after each.
+
+    The file keeps the constants of other benchmarks. A process is given the names that are left, and prints a line of
+    JSON for the GPU and one for each benchmark.
+    """
     result: dict[str, Any] = {"gpu": "", "sms": 0, "driver": _driver(), "date": datetime.now(UTC).date().isoformat()}
-    result["constants"] = {}
-    result["seconds"] = {}
+    before = json.loads(out.read_text(encoding="utf-8"))["constants"] if out.exists() else {}
+    kept = {key: made for key, made in before.items() if key in CONSTANTS and CONSTANTS[key].benchmark not in names}
+    result |= {"constants": {key: made for key, made in kept.items() if made["value"] is not None}, "seconds": {}}
     left = [*names]
     while left:
-        command = [sys.executable, "-m", "tests.time.measure", "--work", *left]
-        worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        worker = subprocess.Popen([*worker_command, *left], stdout=subprocess.PIPE, text=True)
         lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=_read, args=(worker, lines), daemon=True).start()
+        reader = threading.Thread(target=_read, args=(worker, lines), daemon=True)
+        reader.start()
         while left:
             try:
-                line = lines.get(timeout=_SECONDS)
+                line = lines.get(timeout=seconds)
             except queue.Empty:
-                line = json.dumps({"benchmark": left[0], "error": f"no answer in {_SECONDS} s"})
+                line = json.dumps({"benchmark": left[0], "error": f"no answer in {seconds:g} s"})
             if not line:
                 line = json.dumps({"benchmark": left[0], "error": "the process ended; its errors are above"})
             said = json.loads(line)
@@ -111,8 +115,13 @@ def run(names: list[str], out: Path) -> dict[str, Any]:
             _write(result, out)
         worker.kill()
         worker.wait()
-    failed = {key: {"value": None, "unit": about.unit, "error": "its benchmark failed"} for key, about in CONSTANTS.items()}
-    result["constants"] = {key: result["constants"].get(key, failed[key]) for key in CONSTANTS}
+        reader.join()
+    for key, about in CONSTANTS.items():
+        if key not in result["constants"]:
+            error = result["seconds"].get(about.benchmark, "not measured")
+            absent = {"value": None, "unit": about.unit, "from": about.benchmark, "spread": 0.0, "error": str(error)}
+            result["constants"][key] = absent
+    result["constants"] = {key: result["constants"][key] for key in CONSTANTS}
     _derive(result)
     _write(result, out)
     return result
@@ -122,16 +131,17 @@ def _derive(result: dict[str, Any]) -> None:
     """Add what follows from other constants."""
     found = result["constants"]
     bandwidth, clock = (found[key]["value"] for key in ("l2.bandwidth", "clock.memory_hz"))
-    if bandwidth and clock:
+    if bandwidth and clock and result["sms"]:
         value = bandwidth / result["sms"] / clock
-        found["l2.bandwidth_cycle"] = constant("l2.bandwidth_cycle", value, "l2.bandwidth / sms / clock.memory_hz")
+        found["l2.bandwidth_cycle"] = constant("l2.bandwidth_cycle", value)
 
 
 def _read(worker: subprocess.Popen[str], lines: queue.Queue[str]) -> None:
     if worker.stdout is not None:
-        for line in worker.stdout:
-            if line.startswith("{"):
-                lines.put(line)
+        with worker.stdout:
+            for line in worker.stdout:
+                if line.startswith("{"):
+                    lines.put(line)
     lines.put("")
 
 
@@ -173,7 +183,7 @@ def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("constants.json"), help="the file that is written")
-    parser.add_argument("--only", nargs="*", default=[], help="benchmarks whose names begin so; all others are left out")
+    parser.add_argument("--only", nargs="*", default=[], help="beginnings of the names of benchmarks")
     parser.add_argument("--work", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work is not None:

@@ -28,8 +28,8 @@ mov.u64 %w5, 0; mov.u64 %w6, 0; mov.u64 %w7, 0;
 bar.warp.sync -1;
 bar.sync 0;
 mov.u64 %g0, %globaltimer; mov.u64 %c0, %clock64;
-{loop}
-mov.u64 %c1, %clock64; mov.u64 %g1, %globaltimer;
+{skip}{loop}
+{over}mov.u64 %c1, %clock64; mov.u64 %g1, %globaltimer;
 {finish}
 shr.u32 %t0, %threads, 5; mad.lo.u32 %t0, %cta, %t0, %warp; mul.wide.u32 %w0, %t0, 64; add.u64 %w0, %out, %w0;
 mov.u32 %t1, %smid; cvt.u64.u32 %w1, %t1; setp.eq.u32 %more, %lane, 0;
@@ -59,6 +59,7 @@ def timed(
     finish: str = "",
     threads: int = 1024,
     parameters: str = "",
+    idle: str = "",
     kept: Iterable[str] = (),
 ) -> str:
     """Return the PTX of a kernel `timed` that runs `body` n times between two readings of the clocks.
@@ -73,6 +74,8 @@ def timed(
         No CTA has more.
     parameters : str
         Declarations after those of out, data and n.
+    idle : str
+        Predicate of threads that skip all turns, of none by default.
     kept : iterable of str
         Registers of 32 bits whose values must be computed.
     """
@@ -80,7 +83,10 @@ def timed(
     parameters = f", {parameters}" if parameters else ""
     loop = _LOOP.format(body=body, drain=drain)
     finish = f"{finish}\n{kept_alive}"
-    return HEADER + _ENTRY.format(setup=setup, loop=loop, finish=finish, threads=threads, parameters=parameters)
+    return HEADER + _ENTRY.format(
+        setup=setup, loop=loop, finish=finish, threads=threads, parameters=parameters,
+        skip=f"@{idle} bra IDLE;\n" if idle else "", over="IDLE:\n" if idle else "",
+    )  # fmt: skip
 
 
 def loads(count: int) -> str:

@@ -72,17 +72,13 @@ def latency(machine: Machine) -> dict[str, object]:
     """Follow addresses in shared memory, one warp."""
     machine.prepare(map(_latency, _LATENCY))
     launch = Launch(smem=4096)
-    return {
-        "smem.latency": {name: machine.slope(_latency(name), (20, 60), launch).times(1 / 32) for name in _LATENCY}
-    }
+    return {"smem.latency": {name: machine.slope(_latency(name), (20, 60), launch).times(1 / 32) for name in _LATENCY}}
 
 
 def interval(machine: Machine) -> dict[str, object]:
     """Access shared memory by all warps of an SM, without conflicts."""
     machine.prepare(map(_interval, _INTERVAL))
-    made = {
-        name: machine.slope(_interval(name), (20, 60), _ALL).times(1 / (32 * _UNROLL)) for name in _INTERVAL
-    }
+    made = {name: machine.slope(_interval(name), (20, 60), _ALL).times(1 / (32 * _UNROLL)) for name in _INTERVAL}
     wide = made["lds128"].value
     return {"smem.interval": made, "smem.bandwidth": 512 / wide if wide else 0.0}
 

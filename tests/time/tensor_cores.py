@@ -9,6 +9,8 @@ from tests.time.ptx import loads, timed
 
 K = {"bf16": 16, "f16": 16, "tf32": 8, "e4m3": 32, "s8": 32}
 NS = (8, 16, 32, 64, 96, 128, 192, 256)
+COUNTS = {"ss": (16, 32), "rs": (4, 12)}
+"""Instructions of groups; ptxas gives each that has A in registers registers of its own."""
 _A_BYTES = 8 << 10
 """64 rows of 128 bytes, of a warpgroup; B has N such rows."""
 _SMEM = 1024 + 3 * _A_BYTES + 256 * 128
@@ -62,7 +64,14 @@ or.b32 %r4, %r4, 0x30003000; or.b32 %r5, %r5, 0x30003000; or.b32 %r6, %r6, 0x300
 
 
 def group(
-    kind: str, n: int, source: str = "ss", count: int = 1, *, sets: int = 1, left: int = 0, threads: int = 128,
+    kind: str,
+    n: int,
+    source: str = "ss",
+    count: int = 1,
+    *,
+    sets: int = 1,
+    left: int = 0,
+    threads: int = 128,
     random: bool = False,
 ) -> str:
     """Return a kernel whose turn is a group of `count` wgmmas, in turns on `sets` accumulators.
@@ -70,9 +79,8 @@ def group(
     `left` groups may be in flight after each turn.
     """  # fmt: skip
     lines = [wgmma(kind, n, source, index, 100 + n // 2 * (index % sets)) for index in range(count)]
-    body = "\n".join(
-        ["wgmma.fence.sync.aligned;", *lines, "wgmma.commit_group.sync.aligned;", f"wgmma.wait_group.sync.aligned {left};"]
-    )
+    ends = ["wgmma.commit_group.sync.aligned;", f"wgmma.wait_group.sync.aligned {left};"]
+    body = "\n".join(["wgmma.fence.sync.aligned;", *lines, *ends])
     return timed(
         body, setup=_setup(n, sets, _RANDOM if random else _ZEROS), threads=threads,
         drain="wgmma.wait_group.sync.aligned 0;", kept=[f"%r{100 + index}" for index in range(n // 2 * sets)],
@@ -84,12 +92,13 @@ def _launch(threads: int = 128) -> Launch:
 
 
 def _between(machine: Machine, kind: str, n: int, source: str, sets: int, threads: int = 128) -> Figure:
-    """Return the cycles of an instruction of a long group: 32 of a group less 16 of a group."""
+    """Return the cycles of an instruction of a long group: those of a longer group less those of a shorter one."""
+    counts = COUNTS[source]
     few, many = (
-        machine.slope(group(kind, n, source, count, sets=sets, threads=threads), (20, 60), _launch(threads), repetitions=3)
-        for count in (16, 32)
+        machine.slope(text, (20, 60), _launch(threads), repetitions=3)
+        for text in (group(kind, n, source, count, sets=sets, threads=threads) for count in counts)
     )
-    return Figure((many.value - few.value) / 16, many.spread)
+    return Figure((many.value - few.value) / (counts[1] - counts[0]), many.spread)
 
 
 def _sets(n: int) -> int:
@@ -109,7 +118,7 @@ def _cases(machine: Machine) -> list[tuple[str, int, str]]:
 def rates(machine: Machine) -> dict[str, object]:
     """Time instructions of every type, N and source of A in long groups."""
     cases = _cases(machine)
-    machine.prepare(group(*case, count, sets=_sets(case[1])) for case in cases for count in (16, 32))
+    machine.prepare(group(*case, count, sets=_sets(case[1])) for case in cases for count in COUNTS[case[2]])
     table: dict[str, dict[str, dict[str, Figure]]] = {}
     for kind, n, source in cases:
         made = _between(machine, kind, n, source, _sets(n))
