@@ -95,7 +95,7 @@ def _watts(machine: Machine, text: str, launch: Launch, turns: int) -> tuple[flo
     tool = shutil.which("nvidia-smi")
     if tool is None or machine.simulated:
         return None
-    for _ in range(200):
+    for _ in range(600):
         machine.start(text, turns, launch)
     command = [tool, "--query-gpu=power.draw,power.limit", "--format=csv,noheader,nounits", "-i", "0"]
     said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20).stdout

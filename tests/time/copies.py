@@ -206,7 +206,7 @@ def issue(machine: Machine) -> dict[str, object]:
         ("bulk", _BULK, 64, _BULK_PARAMETERS), ("tensor", _TENSOR, 1024, _TENSOR_PARAMETERS),
     ):  # fmt: skip
         text = timed(
-            f"add.u32 %r23, %r23, 1; and.b32 %r23, %r23, 7;\n{copy}",
+            f"add.u32 %r23, %r23, 1; and.b32 %r23, %r23, 7;\n{copy}\nadd.u32 %r20, %r20, %r30;",
             setup=f"""{_MAP if name == "tensor" else ""} ld.param.u32 %r30, [bytes_]; mov.u32 %r21, %base;
 add.u32 %r20, %base, 1024; mov.u64 %rd20, %data; mov.u32 %r22, 0; mov.u32 %r23, 0; setp.ne.u32 %p2, %thread, 0;
 mul.lo.u32 %r40, %r30, %n;
@@ -217,7 +217,7 @@ READY:""",
             finish="@%p2 bra DONE;\n" + wait("%r21", "0", "WAITS") + "\nDONE:",
             parameters=parameters, threads=32, idle="%p2",
         )  # fmt: skip
-        _, launch = boxes.launch(1, nbytes, 1, None if name == "bulk" else "128")
+        _, launch = boxes.launch(48, nbytes, 1, None if name == "bulk" else "128")
         made[name] = machine.slope(text, (16, 48), launch, boxes.data)
     return {"tma.issue": made}
 

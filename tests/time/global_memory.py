@@ -59,8 +59,8 @@ mov.u64 %rd7, %clock64;
 sub.u64 %rd7, %rd7, %rd6; cvt.u32.u64 %r1, %rd7;
 mad.lo.u32 %r2, %cta, %n, %i; mul.wide.u32 %rd8, %r2, 4; add.u64 %rd8, %rd51, %rd8; st.global.u32 [%rd8], %r1;""",
     setup="""ld.param.u64 %rd51, [cycles_]; cvta.to.global.u64 %rd51, %rd51; ld.param.u32 %r50, [step_];
-mul.lo.u32 %r51, %cta, 128; cvt.u64.u32 %rd52, %r51; add.u64 %data, %data, %rd52;""",
-    parameters=".param .u64 cycles_, .param .u32 step_", threads=32,
+setp.ne.u32 %p2, %thread, 0; mul.lo.u32 %r51, %cta, 128; cvt.u64.u32 %rd52, %r51; add.u64 %data, %data, %rd52;""",
+    parameters=".param .u64 cycles_, .param .u32 step_", threads=32, idle="%p2",
 )  # fmt: skip
 
 
@@ -187,10 +187,10 @@ def bandwidth(machine: Machine) -> dict[str, object]:
 
 
 def curve(machine: Machine) -> dict[str, object]:
-    """Read footprints of one sweep of all SMs, 2 MiB or so, up to several times L2."""
-    sweep = 2 * machine.sms * _BLOCK * 16
-    sweeps = (1,) if machine.simulated else (1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 48, 64, 96, 128)
-    return {"l2.curve": {str(count * sweep): _passes(machine, "read", count * sweep, 1, 1e-3) for count in sweeps}}
+    """Read footprints of one sweep of all SMs, 4 MiB or so, up to several times L2."""
+    sweep = 2 * machine.sms * _BLOCK * 16 * 2
+    sweeps = (1,) if machine.simulated else (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 24, 32, 48, 64)
+    return {"l2.curve": {str(count * sweep): _passes(machine, "read", count * sweep, 2, 1e-3) for count in sweeps}}
 
 
 _ACCESS = {
@@ -288,12 +288,13 @@ mov.u64 %rd3, %rd1;"""
     )  # fmt: skip
     many = timed(
         turn
-        + "".join(f"cp.async.cg.shared.global [%r91+{at}], [%rd1+{at}], 16;\n" for at in (0, 16384, 32768, 49152))
-        + "cp.async.commit_group; cp.async.wait_group 2;",
+        + "and.b32 %r93, %i, 1; mad.lo.u32 %r92, %r93, 65536, %r91;\n"
+        + "".join(f"cp.async.cg.shared.global [%r92+{at}], [%rd1+{at}], 16;\n" for at in (0, 16384, 32768, 49152))
+        + "cp.async.commit_group; cp.async.wait_group 1;",
         setup=place, drain="cp.async.wait_group 0;",
     )  # fmt: skip
     data = machine.zeros(1 << 20)
-    wide = machine.slope(many, (50, 150), Launch(block=1024, smem=64 << 10), data)
+    wide = machine.slope(many, (50, 150), Launch(block=1024, smem=128 << 10), data)
     return {
         "cpasync.latency": machine.slope(one, (100, 300), Launch(smem=1024), data),
         "cpasync.interval": wide.times(1 / (32 * 4)),

@@ -8,7 +8,7 @@ from tests.time.machine import Figure, Launch, Machine
 from tests.time.ptx import loads, timed
 
 # Two statements each: they take turns, each needs the other's result. ptxas must find nothing to fold, so that a
-# statement stays one SASS instruction of the named opcode. %r40 to %r42 hold data, %p1 and %p2 differ between lanes.
+# statement stays one SASS instruction of the named opcodes. %r40 to %r42 hold data, %p1 and %p2 differ between lanes.
 CLASSES: dict[str, tuple[str, str, str]] = {
     "fadd": ("add.f32 {x}, {x}, {y};", "add.f32 {y}, {y}, {x};", "FADD"),
     "fmul": ("mul.f32 {x}, {x}, {y};", "mul.f32 {y}, {y}, {x};", "FMUL"),
@@ -35,7 +35,7 @@ CLASSES: dict[str, tuple[str, str, str]] = {
         "SEL",
     ),
     "hfma2": ("fma.rn.f16x2 {x}, {x}, %r40, {y};", "fma.rn.f16x2 {y}, {y}, %r40, {x};", "HFMA2"),
-    "hadd2": ("add.f16x2 {x}, {x}, {y};", "add.f16x2 {y}, {y}, {x};", "HADD2"),
+    "hadd2": ("add.f16x2 {x}, {x}, {y};", "add.f16x2 {y}, {y}, {x};", "HADD2 HFMA2"),
     "ex2": ("ex2.approx.ftz.f32 {y}, {x};", "ex2.approx.ftz.f32 {x}, {y};", "MUFU.EX2"),
     # a reciprocal of a reciprocal is folded; the addition's latency is taken away again
     "rcp": (
@@ -142,7 +142,9 @@ def _dual(first: str, second: str) -> str:
         )
     setup = _SETUP + "\nshl.b32 %r61, %lane, 2; add.u32 %r61, %r61, %base;"
     if not other:
-        setup += "\n" + "\n".join(f"st.shared.u32 [%r61+{128 * index}], %r0;" for index in range(8))
+        setup += "\nsetp.eq.u32 %p5, %warp, 0;\n" + "\n".join(
+            f"@%p5 st.shared.u32 [%r61+{128 * index}], %r0;" for index in range(8)
+        )
     return _kernel(lines, 8, setup=setup)
 
 

@@ -8,7 +8,9 @@ from tests.time.ptx import loads, timed
 # Each word holds the address of its lane's 16 bytes, so that a loaded word is the next address; or all hold the base.
 _OWN = """and.b32 %r90, %thread, 31; mad.lo.u32 %r91, %r90, 16, %base; mov.u32 %r92, %r91;
 @%sunk mov.u32 %r92, 0;
-st.shared.v4.u32 [%r91], {%r92, %r92, %r92, %r92}; mov.u32 %r0, %r91;"""
+setp.eq.u32 %p5, %warp, 0;
+@%p5 st.shared.v4.u32 [%r91], {%r92, %r92, %r92, %r92};
+mov.u32 %r0, %r91;"""
 _BASE = """mad.lo.u32 %r91, %thread, 16, %base; mov.u32 %r92, %base;
 @%sunk mov.u32 %r92, 0;
 st.shared.v4.u32 [%r91], {%r92, %r92, %r92, %r92}; mov.u32 %r0, %base;"""
@@ -41,7 +43,7 @@ _INTERVAL = {
     "red_add": ("red.shared.add.u32 [%r91+{o}], %r50;", 4, 0),
 }  # fmt: skip
 _UNROLL = 16
-_SMEM = 48 << 10
+_SMEM = 128 << 10
 _ALL = Launch(block=1024, smem=_SMEM)
 
 
@@ -53,17 +55,21 @@ def _latency(name: str) -> str:
 def _interval(name: str, ways: int = 1) -> str:
     """Return a kernel of accesses at which `ways` groups of lanes meet in the same banks."""
     line, lane_bytes, summed = _INTERVAL[name]
+    is_store = name.startswith("st")
     lines = []
     for index in range(_UNROLL):
         d = 4 * (index % 8)
-        # red and atom of a warp hold 128 bytes; another 512 bytes each turn, so that nothing stays the same
-        lines.append(line.format(d=d, d1=d + 1, d2=d + 2, d3=d + 3, o=512 * (index % 8)))
+        lines.append(line.format(d=d, d1=d + 1, d2=d + 2, d3=d + 3, o=0 if is_store else 512 * (index % 8)))
         lines += [f"xor.b32 %r{54 + part}, %r{54 + part}, %r{d + part};" for part in range(summed)]
     setup = f"""{loads(60)}
 mad.lo.u32 %r91, %lane, {lane_bytes * ways}, %base; mad.lo.u32 %r92, %thread, 16, %base;
 st.shared.v4.u32 [%r92], {{%r0, %r1, %r2, %r3}}; st.shared.v4.u32 [%r92+16384], {{%r0, %r1, %r2, %r3}};
 mov.u32 %r94, %r91;"""
-    turn = "and.b32 %r93, %i, 1; shl.b32 %r93, %r93, 12; add.u32 %r91, %r94, %r93;"
+    if is_store:  # each warp to its own bytes
+        setup += f"\nmad.lo.u32 %r91, %warp, {32 * lane_bytes * ways}, %r91;"
+        turn = ""
+    else:  # other bytes each turn, or ptxas might load once
+        turn = "and.b32 %r93, %i, 1; shl.b32 %r93, %r93, 12; add.u32 %r91, %r94, %r93;"
     kept = [f"%r{index}" for index in range(32)] + [f"%r{54 + part}" for part in range(4)]
     return timed("\n".join([turn, *lines]), setup=setup, kept=kept)
 

@@ -206,9 +206,12 @@ def registers(machine: Machine) -> dict[str, object]:
         """mov.u64 %rd1, %clock64;
 setmaxnreg.dec.sync.aligned.u32 40;
 mov.u64 %rd2, %clock64;
-setmaxnreg.inc.sync.aligned.u32 152;
+bar.sync 0;
 mov.u64 %rd3, %clock64;
-sub.u64 %rd4, %rd2, %rd1; add.u64 %w5, %w5, %rd4; sub.u64 %rd4, %rd3, %rd2; add.u64 %w6, %w6, %rd4;""",
+setmaxnreg.inc.sync.aligned.u32 152;
+mov.u64 %rd4, %clock64;
+bar.sync 0;
+sub.u64 %rd5, %rd2, %rd1; add.u64 %w5, %w5, %rd5; sub.u64 %rd5, %rd4, %rd3; add.u64 %w6, %w6, %rd5;""",
         threads=128,
     ).replace(".maxntid 128", ".maxntid 128\n.minnctapersm 1\n.maxnreg 152")
     turns = 2 if machine.simulated else 100
