@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
+import os
 import statistics
 import subprocess
 import tempfile
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,7 @@ class Records:
 
 
 class Machine:
-    """What both machines do alike."""
+    """Common part of both machines."""
 
     simulated = False
     repetitions = 7
@@ -296,10 +296,11 @@ class Gpu(Machine):
     def prepare(self, texts: Iterable[str]) -> None:
         """Assemble kernels, in parallel."""
         lacking = [text for text in dict.fromkeys(texts) if text not in self._images]
-        if shutil.which("ptxas") is None:
+        tool = _ptxas()
+        if tool is None:  # then the driver compiles, one kernel after the other
             return
-        with ThreadPoolExecutor(16) as pool:
-            self._images |= zip(lacking, pool.map(_assembled, lacking), strict=True)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            self._images |= zip(lacking, pool.map(partial(_assembled, tool), lacking), strict=True)
 
     def function(self, ptx: str, launch: Launch) -> ctypes.c_void_p:
         """Return a loaded kernel."""
@@ -428,11 +429,21 @@ def _address(value: Any) -> int:
     return value[1] if isinstance(value, tuple) else ctypes.addressof(value)
 
 
-def _assembled(ptx: str) -> bytes:
+@cache
+def _ptxas() -> Path | None:
+    from cutepy.binaries.ptxas import AssemblyError, find_ptxas
+
+    try:
+        return find_ptxas(Path("/usr/local/cuda"))[0]
+    except AssemblyError:
+        return None
+
+
+def _assembled(tool: Path, ptx: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, image = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx)
-        command = ["ptxas", "-arch=sm_90a", str(source), "-o", str(image)]
+        command = [str(tool), "-arch=sm_90a", str(source), "-o", str(image)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
         if done.returncode:
             raise RuntimeError(f"ptxas: {(done.stderr or done.stdout).strip()[:300]}")
