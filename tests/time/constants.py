@@ -191,6 +191,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "launch.interval_cluster": (NS, 500, 10000),
         "launch.stream": (NS, 500, 20000),
     },
+    "launches.neighbours": {
+        "launch.neighbours": (NS, 1000, 20000),
+    },
     "launches.gaps": {
         "launch.gap": (NS, 200, 5000),
         "launch.gap_pdl": (NS, -3000, 5000),

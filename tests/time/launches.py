@@ -106,4 +106,37 @@ def ctas(machine: Machine) -> dict[str, object]:
     return {"cta.rate": rate.times(1 / clock(machine)), "cta.rate_hz": rate, "cta.turnaround": turnaround}
 
 
-BENCHMARKS = (intervals, gaps, ctas)
+# A turn takes 1000 cycles, without memory.
+_TURN = """mov.u64 %rd2, %clock64;
+AGAIN: mov.u64 %rd3, %clock64; sub.u64 %rd3, %rd3, %rd2; setp.lt.u64 %p1, %rd3, 1000;
+@%p1 bra AGAIN;"""
+_WAIT, _LET_BEGIN = "griddepcontrol.wait;", "griddepcontrol.launch_dependents;"
+_KINDS = {
+    "plain": ("", False),
+    "programmatic": (_WAIT, True),
+    "programmatic, lets begin": (_WAIT + _LET_BEGIN, True),
+    "lets begin": (_WAIT + _LET_BEGIN, False),
+}
+
+
+def neighbours(machine: Machine) -> dict[str, object]:
+    """Launch kernels after plain ones and after their like: what a programmatic launch costs and gains."""
+    few, many = (2, 4) if machine.simulated else (50, 150)
+    texts = {name: timed(_TURN, setup=setup) for name, (setup, _) in _KINDS.items()}
+    machine.prepare(texts.values())
+    kernels = {
+        name: (texts[name], Launch(16, 128, programmatic=programmatic)) for name, (_, programmatic) in _KINDS.items()
+    }
+    made: dict[str, dict[str, Figure]] = {"graph": {}, "stream": {}}
+    for way, found in made.items():
+        for first, second in [(name, name) for name in kernels] + [("plain", name) for name in kernels]:
+            samples = []
+            for _ in range(1 if machine.simulated else 3):
+                pair = [kernels[first], kernels[second]]
+                times = [machine.turns_seconds(pair, 1, count, way == "graph") for count in (few, many)]
+                samples.append((times[1] - times[0]) / (many - few) * 1e9)
+            found[f"{first} / {second}"] = figure(samples)
+    return {"launch.neighbours": made}
+
+
+BENCHMARKS = (intervals, gaps, ctas, neighbours)

@@ -195,7 +195,11 @@ class Simulated(Machine):
         return 1e-3 * n * launch.grid
 
     def graph_seconds(self, ptx: str, n: int, launch: Launch, count: int) -> float:
-        self.records(ptx, n, launch)
+        return self.turns_seconds([(ptx, launch)], n, count)
+
+    def turns_seconds(self, kernels: Sequence[tuple[str, Launch]], n: int, count: int, in_graph: bool = True) -> float:
+        for ptx, launch in kernels:
+            self.records(ptx, n, launch)
         return 1e-6 * count
 
     def sequence(self, ptx: str, n: int, launch: Launch, count: int) -> list[Records]:
@@ -368,20 +372,44 @@ class Gpu(Machine):
         self.start(ptx, n, launch)
         return self._elapsed(lambda: [self.start(ptx, n, launch) for _ in range(count)] and None)
 
-    def _captured(self, ptx: str, n: int, launch: Launch, count: int, out_stride: int = 0) -> ctypes.c_void_p:
-        self.function(ptx, launch)
+    def _captured(
+        self, kernels: Sequence[tuple[str, Launch]], n: int, count: int, out_stride: int = 0
+    ) -> ctypes.c_void_p:
+        for ptx, launch in kernels:
+            self.function(ptx, launch)
         self.data()
         graph, instance = ctypes.c_void_p(), ctypes.c_void_p()
         self.call("cuStreamBeginCapture_v2", self.stream, 2)
         for index in range(count):
-            self.start(ptx, n, launch, None, index * out_stride)
+            for ptx, launch in kernels:
+                self.start(ptx, n, launch, None, index * out_stride)
         self.call("cuStreamEndCapture", self.stream, ctypes.byref(graph))
         self.call("cuGraphInstantiateWithFlags", ctypes.byref(instance), graph, ctypes.c_ulonglong(0))
         return instance
 
     def graph_seconds(self, ptx: str, n: int, launch: Launch, count: int) -> float:
-        """Return the time of a graph of so many launches, one after the other: the least of five replays."""
-        instance = self._captured(ptx, n, launch, count)
+        """Return the time of a graph of so many launches, one after the other: the median of five replays."""
+        return self.turns_seconds([(ptx, launch)], n, count)
+
+    def turns_seconds(self, kernels: Sequence[tuple[str, Launch]], n: int, count: int, in_graph: bool = True) -> float:
+        """Return the time of so many turns of kernels, of a graph or launched in a stream; the median of five.
+
+        The stream's launches wait for the first kernel of the first turn, which runs 50 times as long, so that the
+        host is ahead of the GPU.
+        """
+        if not in_graph:
+            for ptx, launch in kernels:
+                self.function(ptx, launch)
+
+            def launched() -> None:
+                self.start(kernels[0][0], 50 * n * count, kernels[0][1])
+                self.call("cuEventRecord", self.events[0], self.stream)
+                for _ in range(count):
+                    for ptx, launch in kernels:
+                        self.start(ptx, n, launch)
+
+            return statistics.median([self._elapsed(launched) for _ in range(6)][1:])
+        instance = self._captured(kernels, n, count)
         times = [self._elapsed(lambda: self.call("cuGraphLaunch", instance, self.stream)) for _ in range(6)]
         self.call("cuGraphExecDestroy", instance)
         return statistics.median(times[1:])
@@ -389,7 +417,7 @@ class Gpu(Machine):
     def sequence(self, ptx: str, n: int, launch: Launch, count: int) -> list[Records]:
         """Return the records of launches that follow each other in a graph."""
         stride = launch.grid * max(1, launch.block // 32) * RECORD_WORDS * 8
-        instance = self._captured(ptx, n, launch, count, stride)
+        instance = self._captured([(ptx, launch)], n, count, stride)
         for _ in range(3):
             self.call("cuGraphLaunch", instance, self.stream)
         return [self.left(launch, index * stride) for index in range(count)]
