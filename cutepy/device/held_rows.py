@@ -191,12 +191,22 @@ class HeldRows:
             )
         return self.reduce_lanes(value, threads, operation)
 
+    def join_exponentials(self, largest, total):
+        """Join each thread's largest element, and sum of exponentials of elements less that one, over a row.
+
+        All threads of a CTA call, and of a cluster, once: both turns of `reduce` are used.
+        """
+        threads, ctas, slots = self.tiling.threads, self.tiling.ctas, self.slots["of_warps"]
+        if ctas > 1:
+            return reduce.cluster_exponentials(largest, total, slots, self.thread, threads, ctas)
+        if threads > arch.WARP_THREADS:
+            return reduce.block_exponentials(largest, total, slots, self.thread, threads, self.barrier)
+        return reduce.lanes_exponentials(largest, total, threads)
+
     @cute.jit
     def reduce_lanes(self, value, lanes: cutlass.Constexpr, operation: Callable):
         """Reduce a value over so many neighbouring lanes, a power of 2; all lanes of a warp call."""
-        for step in cutlass.range_constexpr(lanes.bit_length() - 1):
-            value = operation(value, cute.arch.shuffle_sync_bfly(value, offset=1 << step))
-        return value
+        return reduce.lanes_reduce(value, lanes, operation)
 
     @cute.jit
     def sum_rows(self, values):

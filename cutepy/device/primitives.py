@@ -17,6 +17,11 @@ def logistic(x):
     return cute.arch.rcp_approx(1.0 + cute.math.exp2(x * -LOG2_E, fastmath=True))
 
 
+def exp(x):
+    """Compute exp of a register, or of many, by the fast base-2 power."""
+    return cute.math.exp2(x * LOG2_E, fastmath=True)
+
+
 def select(condition, x, y):
     """Return x where the condition holds, else y, without a branch."""
     kind = type(x) if isinstance(x, cutlass.Numeric) else type(y)

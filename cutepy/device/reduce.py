@@ -5,6 +5,7 @@ depends on indices only, so that results are the same from run to run.
 """
 
 import functools
+import math
 from collections.abc import Callable
 
 import cutlass
@@ -13,6 +14,7 @@ from cutlass import Float32
 
 from cutepy.device import rules
 from cutepy.device.fragment import AccumulatorTile
+from cutepy.device.primitives import exp, select
 from cutepy.layouts.sm90 import arch
 
 
@@ -88,9 +90,7 @@ def reduce_block(rC, tile: AccumulatorTile, operation: Callable):
 @cute.jit
 def warp_reduce(value, operation: Callable):
     """Reduce a value over the 32 lanes of a warp; all lanes call, and get the result."""
-    for step in range(5):
-        value = operation(value, cute.arch.shuffle_sync_bfly(value, offset=1 << step))
-    return value
+    return lanes_reduce(value, arch.WARP_THREADS, operation)
 
 
 def warp_scatter_reduce(values, operation: Callable):
@@ -180,9 +180,7 @@ def block_reduce(
     rules.check_barrier(barrier)
     warps = threads // arch.WARP_THREADS
     shared = _half(slots, warps, turn)
-    value = warp_reduce(value, operation)
-    if tidx % arch.WARP_THREADS == 0:
-        shared[tidx // arch.WARP_THREADS] = value
+    _leave(warp_reduce(value, operation), shared, tidx)
     cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
     result = shared[0]
     for other in cutlass.range_constexpr(1, warps):
@@ -190,6 +188,13 @@ def block_reduce(
     if cutlass.const_expr(turn is None):
         cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
     return result
+
+
+@cute.jit
+def _leave(value, shared, tidx):
+    """Leave a warp's value in the shared memory of its CTA."""
+    if tidx % arch.WARP_THREADS == 0:
+        shared[tidx // arch.WARP_THREADS] = value
 
 
 def _half(slots, count: int, turn) -> cute.Tensor:
@@ -235,21 +240,94 @@ def cluster_reduce(
     count = warps * ctas
     rules.check_butterfly(count)
     shared = _half(slots, count, turn)
-    value = warp_reduce(value, operation)
+    _leave_in_cluster(warp_reduce(value, operation), shared, tidx, warps, ctas)
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+    lanes = min(count, arch.WARP_THREADS)
+    result = functools.reduce(operation, _values_of_lane(shared, tidx, count))
+    result = lanes_reduce(result, lanes, operation)
+    if cutlass.const_expr(turn is None):
+        cute.arch.cluster_arrive()
+        cute.arch.cluster_wait()
+    return result
+
+
+@cute.jit
+def _leave_in_cluster(value, shared, tidx, warps: cutlass.Constexpr, ctas: cutlass.Constexpr):
+    """Leave a warp's value in the shared memory of each CTA of its cluster."""
     lane, rank = tidx % arch.WARP_THREADS, cute.arch.block_idx_in_cluster()
     if lane < ctas:
         peer = cute.arch.map_dsmem_ptr(shared.iterator + rank * warps + tidx // arch.WARP_THREADS, lane)
         place = cute.make_ptr(cutlass.Float32, peer.toint(), cute.AddressSpace.smem, assumed_align=4)
         cute.arch.store(place, value, ss="cluster")
+
+
+def _values_of_lane(shared, tidx, count: int) -> list:
+    """Load the values of a cluster's warps that a lane reduces, before lanes are reduced."""
+    lane, lanes = tidx % arch.WARP_THREADS, min(count, arch.WARP_THREADS)
+    return [shared[lane % lanes + other * lanes] for other in range(count // lanes)]
+
+
+@cute.jit
+def lanes_reduce(value, lanes: cutlass.Constexpr, operation: Callable):
+    """Reduce a value over so many neighbouring lanes, a power of 2; all lanes of a warp call, and get the result."""
+    for step in cutlass.range_constexpr(lanes.bit_length() - 1):
+        value = operation(value, cute.arch.shuffle_sync_bfly(value, offset=1 << step))
+    return value
+
+
+def finite_base(largest):
+    """Return what to subtract before exp: the largest element, or 0 if that is -inf, from which -inf can't be taken."""
+    return select(largest == -math.inf, Float32(0.0), largest)
+
+
+def join_exponentials(pairs: list):
+    """Join pairs of a largest element and the sum of exponentials of elements less that one."""
+    largest = functools.reduce(maximum, [each for each, _ in pairs])
+    base = finite_base(largest)
+    return largest, functools.reduce(add, [total * exp(each - base) for each, total in pairs])
+
+
+def lanes_exponentials(largest, total, lanes: int):
+    """Join a pair, as of `join_exponentials`, of each of so many neighbouring lanes; all get the result."""
+    joined = lanes_reduce(largest, lanes, maximum)
+    return joined, lanes_reduce(total * exp(largest - finite_base(joined)), lanes, add)
+
+
+@cute.jit
+def block_exponentials(largest, total, slots, tidx, threads: cutlass.Constexpr, barrier: cutlass.Constexpr):
+    """Join a pair, as of `join_exponentials`, of each of `threads` threads, which meet once at the named barrier.
+
+    Slots are those of `block_reduce` with `turn`, both of whose halves are used; errors are its.
+    """
+    rules.check_reduction(threads)
+    rules.check_barrier(barrier)
+    warps = threads // arch.WARP_THREADS
+    largest, total = lanes_exponentials(largest, total, arch.WARP_THREADS)
+    halves = [_half(slots, warps, turn) for turn in (0, 1)]
+    _leave(largest, halves[0], tidx)
+    _leave(total, halves[1], tidx)
+    cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
+    return join_exponentials([(halves[0][warp], halves[1][warp]) for warp in range(warps)])
+
+
+@cute.jit
+def cluster_exponentials(largest, total, slots, tidx, threads: cutlass.Constexpr, ctas: cutlass.Constexpr):
+    """Join a pair, as of `join_exponentials`, of each thread of a cluster, whose CTAs have begun and meet once.
+
+    Slots are those of `cluster_reduce` with `turn`, both of whose halves are used; errors are its.
+    """
+    rules.check_reduction(threads)
+    rules.check_schedule((1, 1), ctas, 1)
+    warps = threads // arch.WARP_THREADS
+    count = warps * ctas
+    rules.check_butterfly(count)
+    largest, total = lanes_exponentials(largest, total, arch.WARP_THREADS)
+    halves = [_half(slots, count, turn) for turn in (0, 1)]
+    _leave_in_cluster(largest, halves[0], tidx, warps, ctas)
+    _leave_in_cluster(total, halves[1], tidx, warps, ctas)
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
-    lanes = min(count, arch.WARP_THREADS)
-    result = shared[lane % lanes]
-    for other in cutlass.range_constexpr(1, count // lanes):
-        result = operation(result, shared[lane + other * lanes])
-    for step in cutlass.range_constexpr(lanes.bit_length() - 1):
-        result = operation(result, cute.arch.shuffle_sync_bfly(result, offset=1 << step))
-    if cutlass.const_expr(turn is None):
-        cute.arch.cluster_arrive()
-        cute.arch.cluster_wait()
-    return result
+    pairs = zip(*(_values_of_lane(half, tidx, count) for half in halves), strict=True)
+    largest, total = join_exponentials(list(pairs))
+    return lanes_exponentials(largest, total, min(count, arch.WARP_THREADS))

@@ -15,9 +15,9 @@ from cutepy.device import reduce, rules
 from cutepy.device.global_copies import make_row_vectors
 from cutepy.device.held_rows import make_held_rows, make_parted_rows
 from cutepy.device.overlap import follow_launch
-from cutepy.device.primitives import select
+from cutepy.device.primitives import exp, select
 from cutepy.kernels.rows.config import CrossEntropyConfig
-from cutepy.kernels.rows.softmax import exp, fold
+from cutepy.kernels.rows.softmax import fold
 
 BARRIERS = rules.named_barriers(rows=1)
 
@@ -109,15 +109,13 @@ class CrossEntropy:
                 smooth = smooth + fold(rows, each, reduce.add)
             piece.fill_beyond(held, columns, -math.inf)
             before, largest = largest, reduce.maximum(largest, fold(rows, held, reduce.maximum))
-            base = select(largest == -math.inf, Float32(0.0), largest)
+            base = reduce.finite_base(largest)
             own_sum = fold(rows, held, reduce.add, lambda x, base=base: exp(x - base))
             total = total * exp(before - base) + own_sum
         if cutlass.const_expr(config.smooths):
-            smooth = rows.reduce(smooth, reduce.add, 0)
-            weights = Float32(columns) if weight is None else rows.reduce(weights, reduce.add, 1)
-        turn = int(config.smooths and weight is None)
-        base = rows.reduce(largest, reduce.maximum, turn)
-        total = rows.reduce(total * exp(largest - base), reduce.add, 1 - turn)
+            smooth = rows.reduce(smooth, reduce.add)
+            weights = Float32(columns) if weight is None else rows.reduce(weights, reduce.add)
+        base, total = rows.join_exponentials(largest, total)
         lse_of_row = base + cute.math.log(total)
         if row < cute.size(logits, mode=[0]) and rows.thread == 0:
             loss = factor * (lse_of_row - own)

@@ -18,6 +18,8 @@ from cutepy.epilogues.operations import LARGEST
 from cutepy.kernels.rows.tiling import NormConfig
 
 BARRIERS = rules.named_barriers(rows=1)
+EARLY = 32
+"""Elements of a weight that a thread loads before the reduction, at most."""
 
 
 class Norm:
@@ -82,6 +84,7 @@ class Norm:
         row = cute.arch.block_idx()[0] // tiling.ctas * tiling.rows + rows.group
         follow_launch(True)
         held = [rows.begin(name, self.vectors(tensor), row, config.staged) for name, tensor in inputs.items()]
+        weights = [self.begin(rows, vector) for vector in (weight, bias)]
         if cutlass.const_expr(config.staged):
             cute.arch.cp_async_wait_group(0)
         mean = None
@@ -100,7 +103,7 @@ class Norm:
             value = self.centred(rows, held, index, mean, columns)
             squares.store(squares.load() + value.load() * value.load())
         factor = cute.math.rsqrt(rows.total(squares, 1) / columns + eps)
-        given = rows, held, mean, columns, factor, weight, bias
+        given = rows, held, mean, columns, factor, *weights
         if cutlass.const_expr(config.scaled in ("row", "block")):
             self.store_quantised(given, ys, row, scales)
         else:
@@ -130,10 +133,22 @@ class Norm:
         value = self.centred(rows, held, index, mean, columns)
         value.store(value.load() * factor)
         if weight is not None:
-            value.store(value.load() * rows.load_part(self.vectors(weight), 0, index).load())
+            value.store(value.load() * self.part(rows, weight, index).load())
         if bias is not None:
-            value.store(value.load() + rows.load_part(self.vectors(bias), 0, index).load())
+            value.store(value.load() + self.part(rows, bias, index).load())
         return value
+
+    def begin(self, rows, vector: cute.Tensor | None):
+        """Begin to load a weight or bias, if its part of a thread is small: no latency is left after the reduction."""
+        if vector is None or self.config.tiling.elems * self.config.tiling.vectors > EARLY:
+            return None if vector is None else self.vectors(vector)
+        return rows.fetch(self.vectors(vector), 0)
+
+    def part(self, rows, begun, index):
+        """Return a vector of a weight or bias, fp32, that `begin` gave."""
+        if isinstance(begun, RowVectors):
+            return rows.load_part(begun, 0, index)
+        return rows.part(begun, index)
 
     @cute.jit
     def store_quantised(self, given, target: RowVectors, row, scales: cute.Tensor):

@@ -16,15 +16,10 @@ from cutepy.device import reduce, rules
 from cutepy.device.global_copies import make_row_vectors
 from cutepy.device.held_rows import HeldRows, make_held_rows, staged_rows
 from cutepy.device.overlap import follow_launch
-from cutepy.device.primitives import LOG2_E
+from cutepy.device.primitives import exp
 from cutepy.kernels.rows.config import SoftmaxConfig
 
 BARRIERS = rules.named_barriers(rows=1)
-
-
-def exp(x):
-    """Compute exp of a register, or of many, by the fast base-2 power."""
-    return cute.math.exp2(x * LOG2_E, fastmath=True)
 
 
 def fold(rows: HeldRows, values: cute.Tensor, operation: Callable, of: Callable = lambda x: x):
@@ -81,11 +76,12 @@ class Softmax:
             value = part_of(rows, held, index, columns)
             for place in cutlass.range_constexpr(tiling.elems):
                 found[place] = reduce.maximum(found[place], value[place])
-        largest = rows.reduce(rows.fold(found, reduce.maximum), reduce.maximum, 0)
+        own = rows.fold(found, reduce.maximum)
+        base = reduce.finite_base(own)
         found.fill(0.0)
         for index in cutlass.range_constexpr(tiling.vectors):
-            found.store(found.load() + exp(part_of(rows, held, index, columns).load() - largest))
-        total = rows.total(found, 1)
+            found.store(found.load() + exp(part_of(rows, held, index, columns).load() - base))
+        largest, total = rows.join_exponentials(own, rows.fold(found, reduce.add))
         logarithm, inverse = cute.math.log(total), Float32(1.0) / total
         for index in cutlass.range_constexpr(tiling.vectors):
             value = part_of(rows, held, index, columns)
