@@ -133,6 +133,10 @@ fuzz: $(DEV)  ## change texts of real kernels, try random statements, and make r
 mutants: $(DEV)  ## change one synchronisation of kernels at a time, ARGS="gemm handwritten", and list what the sanitizer passes over
 	$(PY) -m tests.sim.mutants $(ARGS)
 
+.PHONY: fit
+fit: $(DEV)  ## fit the choice of tiles to the journals in tests/kernels/timed (needs CatBoost), ARGS="JOURNAL ..." for more
+	$(PY) -m tests.kernels.fitting kernels/gemm/heuristic/trees.json $(ARGS)
+
 .PHONY: bench
 bench: $(RUN)  ## time the GEMM against cuBLAS on a Hopper GPU
 	$(PY) -m cutepy bench gemm $(ARGS)

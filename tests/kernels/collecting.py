@@ -4,7 +4,8 @@
 
 draws problems as `cutepy bench gemm --sweep` does, after those of suites in bfloat16, compiles some choices of each,
 and adds what they take to a journal, and what cuBLAS takes; it needs a GPU. All choices of a problem take turns: timed
-one after another, those that come first find a cool GPU.
+one after another, those that come first find a cool GPU. Each is timed twice: back to back, and with an elementwise
+kernel between two launches, whose time is subtracted.
 """
 
 import json
@@ -22,6 +23,7 @@ from cutepy.kernels.gemm.gpu import H200, gpu_of
 from cutepy.kernels.gemm.heuristic.choice import Chosen, candidates, extents_of, straight_and_transposed
 from cutepy.suites.gemm_problems import Buffers, gemm_problems, random_problems
 from cutepy.suites.gemm_tuning import GemmTrial, GemmTunable, settings_of
+from cutepy.suites.measuring import elementwise
 from cutepy.suites.peers import cublas
 from cutepy.tune.winners import key_of
 
@@ -32,6 +34,8 @@ CHUNK = 36
 """Problems whose choices are compiled together."""
 CUBLAS, MEMORY = "cuBLAS", "memory"
 """Competitor of our choices; and the key of the GPU's memory bandwidth in TB/s."""
+TURNS, COMPANY = "turns", "company"
+"""Keys of times back to back, and of times with an elementwise kernel between two launches."""
 PROTOCOL = Protocol(rounds=5, turn_us=500.0, max_launches=30)
 
 
@@ -76,7 +80,10 @@ def picks(settings, seed, gpu=H200):
 
 
 def in_turns(tunable, problem, settings, chosen):
-    """Time the choices of a problem; gives (who, candidate, microseconds) of cuBLAS and all that could be compiled."""
+    """Time the choices of a problem, both ways; gives (key, candidate, microseconds) of all that could be compiled.
+
+    The key of cuBLAS's own times is `CUBLAS`, in company `CUBLAS` and `COMPANY` with a space between.
+    """
     trial = GemmTrial(problem)
     built = tunable.compile([(settings, candidate) for candidate in chosen], progress=False)
     launches = {
@@ -85,9 +92,12 @@ def in_turns(tunable, problem, settings, chosen):
         if not isinstance(function, Exception)
     }
     launches[CUBLAS] = cublas(problem, Buffers(trial._a, trial._b, trial._out))
-    timings = compare(launches, sets=trial.sets, protocol=PROTOCOL)
-    for key, timing in timings.items():
-        yield (CUBLAS, None, timing.device_us) if key == CUBLAS else ("turns", key, timing.device_us)
+    for way, company in ((TURNS, None), (COMPANY, elementwise())):
+        timings = compare(launches, sets=trial.sets, protocol=PROTOCOL, company=company)
+        of_cublas = CUBLAS if company is None else f"{CUBLAS} {way}"
+        yield of_cublas, None, timings.pop(CUBLAS).device_us
+        for key, timing in timings.items():
+            yield way, key, timing.device_us
 
 
 def main(count, seed, journal, *suites):

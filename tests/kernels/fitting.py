@@ -30,7 +30,7 @@ from cutepy.kernels.gemm.heuristic.refinement import PARTS, Trees
 from cutepy.kernels.gemm.heuristic.tiles import OutputTile
 from cutepy.suites.gemm_problems import GEMM_SUITES
 from cutepy.suites.gemm_tuning import settings_of
-from tests.kernels.collecting import CUBLAS, MEMORY, problems
+from tests.kernels.collecting import COMPANY, CUBLAS, MEMORY, problems
 
 TIMED = Path(__file__).parent / "timed"
 FOLDS = 5
@@ -47,6 +47,8 @@ FASTER, FASTER_SAID = 5.0, 15.0
 """Weight of a problem's fastest candidates against slow ones; of timings, and of older trees' times, without noise."""
 ASKED, ASKED_SEED, FRESH, FRESH_SEED = 4000, 20261201, 500, 20261202
 """Random problems that the trees there are are asked about; and such as tell afterwards how far the new ones are."""
+LEAST_US = 0.5
+"""Time of a launch in company, at least: less is the noise of the company's own time."""
 KNOWN = 5
 """Weight of the problems of suites, which people look at."""
 _SUITES = {extents for suite in ("rows", "cubes", "short") for extents in GEMM_SUITES[suite]}
@@ -80,17 +82,26 @@ class Group(NamedTuple):
 
 
 def timed(paths):
-    """Read journals. What two of them have of a problem isn't compared: GPUs differ."""
+    """Read journals. What two of them have of a problem isn't compared: GPUs differ.
+
+    Times back to back and in company count alike: their geometric mean is what a candidate took.
+    """
     for path in paths:
-        times, gpu = defaultdict(dict), H200
+        times, gpu = defaultdict(lambda: defaultdict(dict)), H200
         read = lzma.decompress(Path(path).read_bytes()) if Path(path).suffix == ".xz" else Path(path).read_bytes()
         for line in read.splitlines():
             who, problem, candidate, us, _ = json.loads(line)
             if who == MEMORY:
                 gpu = replace(H200, memory_tbs=us)
-            elif us is not None and who != CUBLAS:
-                times[problem][candidate] = us
-        for problem, took in times.items():
+            elif us is not None and not who.startswith(CUBLAS):
+                times[problem][candidate][who == COMPANY] = max(us, LEAST_US)
+        for problem, candidates_of in times.items():
+            ways_timed = max(len(took) for took in candidates_of.values())
+            took = {
+                key: math.prod(both.values()) ** (1 / len(both))
+                for key, both in candidates_of.items()
+                if len(both) == ways_timed
+            }
             known = {json.dumps(way): us for key, us in took.items() if (way := way_of(json.loads(problem), key))}
             if len(known) > 1:
                 ways, settings = [json.loads(way) for way in known], json.loads(problem)
