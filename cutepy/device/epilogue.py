@@ -239,6 +239,28 @@ class TileStore:
         # barrier, on which the store warp arrives only after its wait.
         self.sink.send(places, buffer, index, self.stage.stages - 2)
 
+    @cute.jit
+    def store_at_once(self, tCrC, places):
+        """Write all subtiles of a tile, each to a stage of its own, and store them by TMA; all threads call it.
+
+        TMA reads them until the next tile is stored.
+
+        Parameters
+        ----------
+        tCrC : Tensor, (MMA, MMA_M, MMA_N)
+        places : TmaSubtiles
+            Destination, of as many subtiles as there are stages.
+        """
+        rules.check_number("stage", places.count - 1, self.stage.stages)
+        subtiles = self.subtiles(tCrC, places)
+        self.sink.wait()
+        self.stage.meet()
+        for index in cutlass.range_constexpr(places.count):
+            self.stage.write(subtiles[None, None, None, index], index)
+        self.stage.publish()
+        for index in cutlass.range_constexpr(places.count):
+            self.sink.send(places, index, index, places.count)
+
     def finish(self):
         """Wait until TMA has read all that was stored."""
         self.sink.wait()

@@ -234,6 +234,14 @@ class ForwardConfig:
         Stages of V as it is loaded, if it is transposed to the others.
     block : int
         Tokens that share a scale of Q, of K, and of V; 0 if those of a head do. A multiple of `tile_n`.
+    q_stages : int
+        Stages of Q: with two the next tile of queries is loaded while this one is multiplied.
+    o_stages : int
+        Stages that a warpgroup's O leaves through; 0 for two, or three. Where they have all of O it is sent at once.
+    begins_early : bool
+        True if the first product of a CTA's next tile is issued before O of this one is stored; with two stages of Q.
+    ctas_per_sm : int
+        CTAs that share an SM: 1 or 2.
     """
 
     dtype: str
@@ -253,6 +261,21 @@ class ForwardConfig:
     result: str = ""
     loaded: int = 2
     block: int = 0
+    q_stages: int = 1
+    o_stages: int = 0
+    begins_early: bool = False
+    ctas_per_sm: int = 1
+
+    @property
+    def out_stages(self) -> tuple[int, int]:
+        """Columns of a stage of a warpgroup's O, and the number of stages."""
+        columns, stages = epilogue_stages(self.head_v)
+        return columns, self.o_stages or stages
+
+    @property
+    def stores_at_once(self) -> bool:
+        """True if the stages have all of a warpgroup's O."""
+        return self.o_stages > 0 and self.o_stages * self.out_stages[0] == self.head_v
 
     @property
     def result_dtype(self) -> str:
@@ -358,7 +381,7 @@ class ForwardConfig:
     @cached_property
     def smem(self) -> sm90.SmemPlan:
         """Shared memory of a CTA."""
-        columns, epi_stages = epilogue_stages(self.head_v)
+        columns, epi_stages = self.out_stages
         v_tile, v_stages = (self.head_v, self.tile_n), self.stages
         transposed: dict[str, Any] = {}
         if self.transposes:
@@ -367,11 +390,11 @@ class ForwardConfig:
             transposed["sVt"] = sm90.StagedTile(v_tile, self.stages, bits=self.bits, swizzle="SW32")
             transposed["vt_barriers"] = sm90.SmemArray(2 * self.stages, bits=64)
         return sm90.SmemPlan.of(
-            sQ=sm90.StagedTile((self.tile_m, self.width), 1, bits=self.bits),
+            sQ=sm90.StagedTile((self.tile_m, self.width), self.q_stages, bits=self.bits),
             sK=sm90.StagedTile((self.tile_n, self.width), self.stages, bits=self.bits),
             sV=sm90.StagedTile(v_tile, v_stages, bits=self.bits, contiguous_mode=0),
             sO=sm90.StagedTile((64, columns), epi_stages * self.warpgroups, bits=32 if self.is_split else 16),
-            q_barriers=sm90.SmemArray(2, bits=64),
+            q_barriers=sm90.SmemArray(2 * self.q_stages, bits=64),
             k_barriers=sm90.SmemArray(2 * self.stages, bits=64),
             v_barriers=sm90.SmemArray(2 * v_stages, bits=64),
             **transposed,
