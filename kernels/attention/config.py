@@ -242,6 +242,10 @@ class ForwardConfig:
         True if the first product of a CTA's next tile is issued before O of this one is stored; with two stages of Q.
     ctas_per_sm : int
         CTAs that share an SM: 1 or 2.
+    divides_fast : bool
+        True if tiles are found with fast divisors; of batches of equal matrices.
+    masks_parts : bool
+        True if the first tile of keys is masked only where some query does not see all of it.
     """
 
     dtype: str
@@ -265,6 +269,8 @@ class ForwardConfig:
     o_stages: int = 0
     begins_early: bool = False
     ctas_per_sm: int = 1
+    divides_fast: bool = False
+    masks_parts: bool = False
 
     @property
     def out_stages(self) -> tuple[int, int]:

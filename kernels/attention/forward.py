@@ -18,7 +18,7 @@ import cutlass.cute as cute
 from cuda.bindings.driver import CUstream
 from cutlass.cute.nvgpu import warpgroup
 
-from cutepy.device import operand, product, roles, rules, smem, tma
+from cutepy.device import operand, product, roles, rules, schedulers, smem, tma
 from cutepy.device.bands import Band
 from cutepy.device.block_lists import BlockLists, make_block_lists
 from cutepy.device.epilogue import TileStore, make_tile_store
@@ -214,7 +214,12 @@ class Attends:
             self.k_ring.release(k_state)
             k_state.advance()
         factor = self.score_tile(place, query, tiles.first, of_keys, shown=is_whole)
-        place.band.mask(self.qk.tCrC, self.scores, query, tiles.first * self.config.tile_n)
+        if cutlass.const_expr(self.config.masks_parts and self.lists is None):
+            # Where all queries see all of its keys it needs no mask.
+            if (tiles.whole_end < tiles.end) | (tiles.whole_begin > tiles.first):
+                place.band.mask(self.qk.tCrC, self.scores, query, tiles.first * self.config.tile_n)
+        else:
+            place.band.mask(self.qk.tCrC, self.scores, query, tiles.first * self.config.tile_n)
         self.softmax.update(self.qk.tCrC, first=True, factor=factor)
         if cutlass.const_expr(self.scales is not None):
             self.scales.begin(of_keys)
@@ -491,8 +496,16 @@ class Forward:
             if cutlass.const_expr(lengths is None):
                 keys = cute.size(k, mode=[1])
                 band = Band(queries, keys, left, right, sharing)
-                places = Batches(band, None if splits is None else heads, splits, cached.shared)
                 at_once = cutlass.max(keys_at_once // keys, 1) * group
+                divisors = None
+                if cutlass.const_expr(config.divides_fast):
+                    tiles, sections = None, None
+                    if cutlass.const_expr(config.right and not config.is_split):
+                        sections = schedulers.section_divisors(raster, at_once)
+                    else:
+                        tiles = schedulers.make_divisors(raster)
+                    divisors = tiles, sections, schedulers.extent_divisors(raster[2:])
+                places = Batches(band, None if splits is None else heads, splits, cached.shared, divisors)
             else:
                 keys = cached_keys(lengths, cute.size(k, mode=[0]), table, config.page, cached)
                 band = Band(queries, cutlass.Int32(0), left, right, sharing)
@@ -527,6 +540,7 @@ class Forward:
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
             min_blocks_per_mp=config.ctas_per_sm,
+            preferred_smem_carveout=None if config.ctas_per_sm == 1 else 100,
             stream=stream,
         )
 
