@@ -441,6 +441,8 @@ class BackwardConfig:
         True if parts of dQ are added in an order that is the same from run to run.
     scoring : Scoring
         Functions of the scores, and what else decides what is seen.
+    stores_at_once : bool
+        True if dK and dV are staged where K and V were, and sent at once; else they leave through two stages.
     """
 
     dtype: str
@@ -455,6 +457,7 @@ class BackwardConfig:
     right: bool = False
     ordered: bool = False
     scoring: Scoring = NO_SCORING
+    stores_at_once: bool = False
 
     @property
     def width(self) -> int:
@@ -591,6 +594,11 @@ class BackwardConfig:
         }
         if self.shares_keys:
             del regions["sdQ"]
+        if self.stores_at_once:
+            regions["sOut"], regions["sOutV"] = (
+                sm90.StagedTile((self.tile_k, columns), width // columns, bits=16) for width in (self.width, self.width_v)
+            )
+            return sm90.SmemPlan.of(regions, overlays={"sOut": "sK", "sOutV": "sV"})
         holder = "sdS" if self.shares_keys else "sdQ"
         return sm90.SmemPlan.of(regions, overlays={"sOut": holder} if self.overlays_out else None)
 
@@ -607,6 +615,8 @@ class BackwardConfig:
     @property
     def out_stages(self) -> tuple[int, int]:
         """Columns of a stage that dK and dV leave through, and the number of stages of a store."""
+        if self.stores_at_once:
+            return 32, self.width // self.parts // 32
         return epilogue_stages(math.gcd(self.width, self.width_v) // self.parts)
 
     @property
@@ -620,6 +630,8 @@ class BackwardConfig:
     @property
     def overlays_out(self) -> bool:
         """True where dK and dV are staged in memory of dS, or of the first warpgroup's dQ, whose sends it waits for."""
+        if self.stores_at_once:
+            return False
         columns, epi_stages = self.out_stages
         fits_dq = self.tile_k * columns * epi_stages * 2 <= self.dq_registers * 128 * 4
         return self.shares_keys or (not self.keeps_p and fits_dq)
