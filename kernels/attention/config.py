@@ -246,6 +246,8 @@ class ForwardConfig:
         True if tiles are found with fast divisors; of batches of equal matrices.
     masks_parts : bool
         True if the first tile of keys is masked only where some query does not see all of it.
+    o_over_q : bool
+        True if O is staged where Q was, all of it at once; with one stage of Q.
     """
 
     dtype: str
@@ -271,6 +273,7 @@ class ForwardConfig:
     ctas_per_sm: int = 1
     divides_fast: bool = False
     masks_parts: bool = False
+    o_over_q: bool = False
 
     @property
     def out_stages(self) -> tuple[int, int]:
@@ -396,6 +399,7 @@ class ForwardConfig:
             transposed["sVt"] = sm90.StagedTile(v_tile, self.stages, bits=self.bits, swizzle="SW32")
             transposed["vt_barriers"] = sm90.SmemArray(2 * self.stages, bits=64)
         return sm90.SmemPlan.of(
+            overlays={"sO": "sQ"} if self.o_over_q else None,
             sQ=sm90.StagedTile((self.tile_m, self.width), self.q_stages, bits=self.bits),
             sK=sm90.StagedTile((self.tile_n, self.width), self.stages, bits=self.bits),
             sV=sm90.StagedTile(v_tile, v_stages, bits=self.bits, contiguous_mode=0),

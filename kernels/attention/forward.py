@@ -151,6 +151,7 @@ class Attends:
     sinks: cute.Tensor | None
     lists: BlockLists | None
     scales: Scales | None = None
+    met: cutlass.Constexpr = 0
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -230,8 +231,9 @@ class Attends:
             k_state, v_state = self.attend_band(work, place, tiles, query, q_stage, k_state, v_state)
         else:
             k_state, v_state = self.attend_lists(work, place, tiles, query, q_stage, k_state, v_state)
-        self.q_ring.release(q_state)
-        q_state.advance()
+        if cutlass.const_expr(not self.config.o_over_q):
+            self.q_ring.release(q_state)
+            q_state.advance()
         self.v_ring.wait(v_state)
         self.pv.issue(b=v_state.index, accumulate=True)
         if cutlass.const_expr(self.config.begins_early):
@@ -244,7 +246,14 @@ class Attends:
         self.v_ring.release(v_state)
         v_state.advance()
         scale_rows(self.pv.tCrC, self.sums, factors)
+        if cutlass.const_expr(self.config.o_over_q):
+            # All warpgroups have read Q.
+            cute.arch.barrier(barrier_id=self.met, number_of_threads=self.config.consumers)
         self.store(work, place)
+        if cutlass.const_expr(self.config.o_over_q):
+            self.out.finish()
+            self.q_ring.release(q_state)
+            q_state.advance()
         if cutlass.const_expr(self.config.begins_early):
             warpgroup.wait_group(0)
             if work.has_next:
@@ -630,7 +639,7 @@ class Forward:
                 scheduler.each(TransposesValues(v_ring, read_ring, transposes, places, loads.tiles_of))
         else:
             cute.arch.setmaxregister_increase(budget.consumer)
-            barriers = rules.named_barriers(turns=config.warpgroups, store=config.warpgroups)
+            barriers = rules.named_barriers(turns=config.warpgroups, store=config.warpgroups, met=1)
             tidx = roles.warpgroup_thread(PRODUCERS, config.consumers)
             consumer = cute.arch.make_warp_uniform(tidx // 128)
             scores = make_subtile((tile_m, tile_n), config.warpgroups, tidx)
@@ -658,6 +667,7 @@ class Forward:
                 sinks,
                 lists,
                 make_scales(scales, group, config.block, tile_n),
+                barriers["met"],
             )
             scheduler.each(attends)
             attends.finish()
