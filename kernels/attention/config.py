@@ -600,7 +600,8 @@ class BackwardConfig:
             del regions["sdQ"]
         if self.stores_at_once:
             regions["sOut"], regions["sOutV"] = (
-                sm90.StagedTile((self.tile_k, columns), width // columns, bits=16) for width in (self.width, self.width_v)
+                sm90.StagedTile((self.tile_k, columns), width // columns, bits=16)
+                for width in (self.width, self.width_v)
             )
             return sm90.SmemPlan.of(regions, overlays={"sOut": "sK", "sOutV": "sV"})
         holder = "sdS" if self.shares_keys else "sdQ"
