@@ -447,6 +447,8 @@ class BackwardConfig:
         Functions of the scores, and what else decides what is seen.
     stores_at_once : bool
         True if dK and dV are staged where K and V were, and sent at once; else they leave through two stages.
+    loads_vectors : bool
+        True if the kernel before reads 16 bytes a lane, of several rows a warp; else a warp has a row at a time.
     """
 
     dtype: str
@@ -462,6 +464,12 @@ class BackwardConfig:
     ordered: bool = False
     scoring: Scoring = NO_SCORING
     stores_at_once: bool = False
+    loads_vectors: bool = False
+
+    @property
+    def lanes_of_row(self) -> int:
+        """Lanes that read a row of O, in the kernel before: those of 16 bytes each, or all of a warp."""
+        return 1 << (self.head_v // 8 - 1).bit_length() if self.loads_vectors else 32
 
     @property
     def width(self) -> int:
