@@ -8,7 +8,7 @@ import cutlass.cute as cute
 from cuda.bindings.driver import CUstream
 from cutlass import Float32
 
-from cutepy.device import reduce, smem
+from cutepy.device import smem
 from cutepy.device.fragment import AccumulatorTile
 from cutepy.device.primitives import LOG2_E, select
 from cutepy.device.sequences import Sequences, first_tile
