@@ -239,6 +239,36 @@ class TileStore:
         # barrier, on which the store warp arrives only after its wait.
         self.sink.send(places, buffer, index, self.stage.stages - 2)
 
+    @cute.jit
+    def store_at_once(self, tCrC, places):
+        """Store all subtiles of a tile, which TMA reads until the next tile is stored; all threads call it.
+
+        Parameters
+        ----------
+        tCrC : Tensor, (MMA, MMA_M, MMA_N)
+        places : TmaSubtiles
+            Destination, of at most as many subtiles as there are stages.
+        """
+        self.sink.wait()
+        self.stage.meet()
+        self.write_all(tCrC, places)
+        self.stage.publish()
+        self.send_all(places)
+
+    @cute.jit
+    def write_all(self, tCrC, places):
+        """Convert all subtiles of a tile, and write each to a stage of its own, which is free; all threads call it."""
+        rules.check_number("stage", places.count - 1, self.stage.stages)
+        subtiles = self.subtiles(tCrC, places)
+        for index in cutlass.range_constexpr(places.count):
+            self.stage.write(subtiles[None, None, None, index], index)
+
+    @cute.jit
+    def send_all(self, places):
+        """Send what `write_all` wrote, after `Stage.publish`, without waiting; all threads call it."""
+        for index in cutlass.range_constexpr(places.count):
+            self.sink.send(places, index, index, places.count)
+
     def finish(self):
         """Wait until TMA has read all that was stored."""
         self.sink.wait()

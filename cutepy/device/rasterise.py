@@ -77,7 +77,7 @@ def _number(divisor: Any) -> Any:
 def coordinates_of(index: int, extents: Sequence[int]) -> tuple[int, ...]:
     """Map a linear index to coordinates, the last one fastest.
 
-    A bijection from [0, the product of `extents`).
+    A bijection from [0, the product of `extents`), which may be divisors, as those of `tile_of`.
 
     Examples
     --------

@@ -9,7 +9,7 @@ that takes its next tile from a counter (`cutepy.device.dynamic`) has another lo
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cutlass
 import cutlass.cute as cute
@@ -111,6 +111,8 @@ class Persistent:
         Rows of clusters in a band (`cutepy.device.rasterise`).
     divisors : Divisors, optional
         Divisors of `make_divisors`, for this raster and these bands: 35 instructions find a tile with them, 95 without.
+    extents : tuple, optional
+        Divisors of `extent_divisors`, of the extents of the batch.
     """
 
     raster: tuple
@@ -119,6 +121,7 @@ class Persistent:
     parts: int = 1
     band_rows: int = 8
     divisors: Divisors | None = None
+    extents: tuple | None = None
 
     def __post_init__(self) -> None:
         rules.check_schedule(self.cluster_mn, self.parts, self.band_rows)
@@ -162,6 +165,10 @@ class Persistent:
             state = worker.on_tile(Work(row, column, batch, k, index, first, end, step), state)
         return state
 
+    def of_batch(self, product):
+        """Return the batch coordinates of a product."""
+        return coordinates_of(product, self.raster[2:] if self.extents is None else self.extents)
+
     def by(self) -> Divisors:
         """Return the divisors of tile indices."""
         return Divisors.of(*self.raster[:2], self.band_rows) if self.divisors is None else self.divisors
@@ -174,9 +181,37 @@ class Persistent:
         divisors, batch = self.by(), ()
         if cutlass.const_expr(len(self.raster) > 2):
             product = index // divisors.product
-            batch, index = coordinates_of(product, self.raster[2:]), index - product * (rows * columns)
+            batch, index = self.of_batch(product), index - product * (rows * columns)
         row, column = tile_of(index, rows, self.band_rows, divisors, select)
         return row * self.cluster_mn[0] + block_m, column * self.cluster_mn[1] + block_n, batch
+
+
+def extent_divisors(extents: tuple) -> tuple:
+    """Make the fast divisors of the extents of a batch, in the function that launches the kernel."""
+    return tuple(_divisor(each) for each in extents)
+
+
+class SectionDivisors(NamedTuple):
+    """Fast divisors of sections of products.
+
+    Attributes
+    ----------
+    tiles : FastDivmodDivisorV2
+        Tiles of a section.
+    at_once, last : FastDivmodDivisorV2
+        Products of a section, and of the last one.
+    """
+
+    tiles: Any
+    at_once: Any
+    last: Any
+
+
+def section_divisors(raster: tuple, at_once) -> SectionDivisors:
+    """Make the fast divisors of `LongestFirst`, in the function that launches the kernel."""
+    rows, _, *batch = raster
+    last = (math.prod(batch) - 1) % at_once + 1
+    return SectionDivisors(_divisor(rows * at_once), _divisor(at_once), _divisor(last))
 
 
 @dataclass(frozen=True)
@@ -193,19 +228,31 @@ class LongestFirst(Persistent):
         Products of a section.
     grows : bool
         True if the last row has the most work, False if the first has.
+    sections : SectionDivisors, optional
+        Divisors of `section_divisors`.
     """
 
     at_once: cutlass.Int32 = 1
     grows: bool = True
+    sections: SectionDivisors | None = None
 
     @cute.jit
     def locate(self, index):
         """Find the row of an output tile, the longest first, and the batch coordinates of its product."""
         rules.check_rows_only(self.cluster_mn, self.parts)
         rows, _, *batch = self.raster
-        rank, product = longest_first(index, rows, math.prod(batch), self.at_once)
+        products, sections = math.prod(batch), self.sections
+        if cutlass.const_expr(sections is None):
+            rank, product = longest_first(index, rows, products, self.at_once)
+        else:
+            section = index // sections.tiles
+            first = section * self.at_once
+            within, last = index - section * (rows * self.at_once), products - first
+            is_whole = last >= self.at_once
+            rank = select(is_whole, within // sections.at_once, within // sections.last)
+            product = first + within - rank * select(is_whole, self.at_once, last)
         row = rows - 1 - rank if cutlass.const_expr(self.grows) else rank
-        return row, cutlass.Int32(0), coordinates_of(product, batch)
+        return row, cutlass.Int32(0), self.of_batch(product)
 
 
 def longest_first(index, rows, products, at_once):

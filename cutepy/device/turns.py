@@ -53,3 +53,13 @@ class Turns:
             else:
                 following = select(self.consumer == self.consumers - 1, 0, self.consumer + 1)
             cute.arch.barrier_arrive(barrier_id=self.barrier + following, number_of_threads=2 * self.threads)
+
+    @cute.jit
+    def begin(self):
+        """Let the first consumer begin, where each one always waits and hands over: see `end`."""
+        self.hand_over(self.consumer == self.consumers - 1)
+
+    @cute.jit
+    def end(self):
+        """Take the last turn that was handed over, in the first consumer."""
+        self.wait(self.consumer != 0)

@@ -234,6 +234,20 @@ class ForwardConfig:
         Stages of V as it is loaded, if it is transposed to the others.
     block : int
         Tokens that share a scale of Q, of K, and of V; 0 if those of a head do. A multiple of `tile_n`.
+    q_stages : int
+        Stages of Q: with two the next tile of queries is loaded while this one is multiplied.
+    o_stages : int
+        Stages that a warpgroup's O leaves through; 0 for two, or three. Where they have all of O it is sent at once.
+    begins_early : bool
+        True if the first product of a CTA's next tile is issued before O of this one is stored; with two stages of Q.
+    ctas_per_sm : int
+        CTAs that share an SM: 1 or 2.
+    divides_fast : bool
+        True if tiles are found with fast divisors; of batches of equal matrices.
+    masks_parts : bool
+        True if the first tile of keys is masked only where some query does not see all of it.
+    o_over_q : bool
+        True if O is staged where Q was, all of it at once; with one stage of Q.
     """
 
     dtype: str
@@ -253,6 +267,24 @@ class ForwardConfig:
     result: str = ""
     loaded: int = 2
     block: int = 0
+    q_stages: int = 1
+    o_stages: int = 0
+    begins_early: bool = False
+    ctas_per_sm: int = 1
+    divides_fast: bool = False
+    masks_parts: bool = False
+    o_over_q: bool = False
+
+    @property
+    def out_stages(self) -> tuple[int, int]:
+        """Columns of a stage of a warpgroup's O, and the number of stages."""
+        columns, stages = epilogue_stages(self.head_v)
+        return columns, self.o_stages or stages
+
+    @property
+    def stores_at_once(self) -> bool:
+        """True if the stages have all of a warpgroup's O."""
+        return self.o_stages > 0 and self.o_stages * self.out_stages[0] == self.head_v
 
     @property
     def result_dtype(self) -> str:
@@ -358,7 +390,7 @@ class ForwardConfig:
     @cached_property
     def smem(self) -> sm90.SmemPlan:
         """Shared memory of a CTA."""
-        columns, epi_stages = epilogue_stages(self.head_v)
+        columns, epi_stages = self.out_stages
         v_tile, v_stages = (self.head_v, self.tile_n), self.stages
         transposed: dict[str, Any] = {}
         if self.transposes:
@@ -367,11 +399,12 @@ class ForwardConfig:
             transposed["sVt"] = sm90.StagedTile(v_tile, self.stages, bits=self.bits, swizzle="SW32")
             transposed["vt_barriers"] = sm90.SmemArray(2 * self.stages, bits=64)
         return sm90.SmemPlan.of(
-            sQ=sm90.StagedTile((self.tile_m, self.width), 1, bits=self.bits),
+            overlays={"sO": "sQ"} if self.o_over_q else None,
+            sQ=sm90.StagedTile((self.tile_m, self.width), self.q_stages, bits=self.bits),
             sK=sm90.StagedTile((self.tile_n, self.width), self.stages, bits=self.bits),
             sV=sm90.StagedTile(v_tile, v_stages, bits=self.bits, contiguous_mode=0),
             sO=sm90.StagedTile((64, columns), epi_stages * self.warpgroups, bits=32 if self.is_split else 16),
-            q_barriers=sm90.SmemArray(2, bits=64),
+            q_barriers=sm90.SmemArray(2 * self.q_stages, bits=64),
             k_barriers=sm90.SmemArray(2 * self.stages, bits=64),
             v_barriers=sm90.SmemArray(2 * v_stages, bits=64),
             **transposed,
@@ -412,6 +445,10 @@ class BackwardConfig:
         True if parts of dQ are added in an order that is the same from run to run.
     scoring : Scoring
         Functions of the scores, and what else decides what is seen.
+    stores_at_once : bool
+        True if dK and dV are staged where K and V were, and sent at once; else they leave through two stages.
+    loads_vectors : bool
+        True if the kernel before reads 16 bytes a lane, of several rows a warp; else a warp has a row at a time.
     """
 
     dtype: str
@@ -426,6 +463,13 @@ class BackwardConfig:
     right: bool = False
     ordered: bool = False
     scoring: Scoring = NO_SCORING
+    stores_at_once: bool = False
+    loads_vectors: bool = False
+
+    @property
+    def lanes_of_row(self) -> int:
+        """Lanes that read a row of O, in the kernel before: those of 16 bytes each, or all of a warp."""
+        return 1 << (self.head_v // 8 - 1).bit_length() if self.loads_vectors else 32
 
     @property
     def width(self) -> int:
@@ -562,6 +606,12 @@ class BackwardConfig:
         }
         if self.shares_keys:
             del regions["sdQ"]
+        if self.stores_at_once:
+            regions["sOut"], regions["sOutV"] = (
+                sm90.StagedTile((self.tile_k, columns), width // columns, bits=16)
+                for width in (self.width, self.width_v)
+            )
+            return sm90.SmemPlan.of(regions, overlays={"sOut": "sK", "sOutV": "sV"})
         holder = "sdS" if self.shares_keys else "sdQ"
         return sm90.SmemPlan.of(regions, overlays={"sOut": holder} if self.overlays_out else None)
 
@@ -578,6 +628,8 @@ class BackwardConfig:
     @property
     def out_stages(self) -> tuple[int, int]:
         """Columns of a stage that dK and dV leave through, and the number of stages of a store."""
+        if self.stores_at_once:
+            return 32, self.width // self.parts // 32
         return epilogue_stages(math.gcd(self.width, self.width_v) // self.parts)
 
     @property
@@ -591,6 +643,8 @@ class BackwardConfig:
     @property
     def overlays_out(self) -> bool:
         """True where dK and dV are staged in memory of dS, or of the first warpgroup's dQ, whose sends it waits for."""
+        if self.stores_at_once:
+            return False
         columns, epi_stages = self.out_stages
         fits_dq = self.tile_k * columns * epi_stages * 2 <= self.dq_registers * 128 * 4
         return self.shares_keys or (not self.keeps_p and fits_dq)

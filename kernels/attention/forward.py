@@ -18,7 +18,7 @@ import cutlass.cute as cute
 from cuda.bindings.driver import CUstream
 from cutlass.cute.nvgpu import warpgroup
 
-from cutepy.device import operand, product, roles, rules, smem, tma
+from cutepy.device import operand, product, roles, rules, schedulers, smem, tma
 from cutepy.device.bands import Band
 from cutepy.device.block_lists import BlockLists, make_block_lists
 from cutepy.device.epilogue import TileStore, make_tile_store
@@ -151,10 +151,25 @@ class Attends:
     sinks: cute.Tensor | None
     lists: BlockLists | None
     scales: Scales | None = None
+    met: cutlass.Constexpr = 0
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
-        return self.q_ring.consumer_state(), self.k_ring.consumer_state(), self.v_ring.consumer_state()
+        q_state, k_state = self.q_ring.consumer_state(), self.k_ring.consumer_state()
+        if self.config.begins_early:
+            if self.config.ordered:
+                self.turns.begin()
+            self.wait_first(q_state, k_state)
+            self.qk.issue(a=q_state.index, b=k_state.index)
+            warpgroup.wait_group(0)
+            self.k_ring.release(k_state)
+            k_state.advance()
+        return q_state, k_state, self.v_ring.consumer_state()
+
+    def wait_first(self, q_state, k_state):
+        """Wait for a tile of queries, and the first tile of its keys."""
+        self.q_ring.wait(q_state)
+        self.k_ring.wait(k_state)
 
     def on_tile(self, work, state):
         """Compute the output of a tile of queries."""
@@ -190,16 +205,22 @@ class Attends:
             keys = select(tiles.count == 0, cutlass.Int32(0), place.band.keys)
             place = replace(place, band=Band(place.band.queries, keys))
         of_keys = self.scales_of(tiles.first)
-        self.q_ring.wait(q_state)
-        self.k_ring.wait(k_state)
-        self.begin_turn(work.is_first)
-        self.qk.issue(b=k_state.index)
-        self.end_turn(work.has_next | (tiles.count > 1))
-        warpgroup.wait_group(0)
-        self.k_ring.release(k_state)
-        k_state.advance()
+        q_stage = q_state.index if cutlass.const_expr(self.config.q_stages > 1) else 0
+        if cutlass.const_expr(not self.config.begins_early):
+            self.wait_first(q_state, k_state)
+            self.begin_turn(work.is_first)
+            self.qk.issue(a=q_stage, b=k_state.index)
+            self.end_turn(work.has_next | (tiles.count > 1))
+            warpgroup.wait_group(0)
+            self.k_ring.release(k_state)
+            k_state.advance()
         factor = self.score_tile(place, query, tiles.first, of_keys, shown=is_whole)
-        place.band.mask(self.qk.tCrC, self.scores, query, tiles.first * self.config.tile_n)
+        if cutlass.const_expr(self.config.masks_parts and self.lists is None):
+            # Where all queries see all of its keys it needs no mask.
+            if (tiles.whole_end < tiles.end) | (tiles.whole_begin > tiles.first):
+                place.band.mask(self.qk.tCrC, self.scores, query, tiles.first * self.config.tile_n)
+        else:
+            place.band.mask(self.qk.tCrC, self.scores, query, tiles.first * self.config.tile_n)
         self.softmax.update(self.qk.tCrC, first=True, factor=factor)
         if cutlass.const_expr(self.scales is not None):
             self.scales.begin(of_keys)
@@ -207,26 +228,53 @@ class Attends:
         self.keep_probabilities()
         self.pv.tCrC.fill(0.0)
         if cutlass.const_expr(self.lists is None):
-            k_state, v_state = self.attend_band(work, place, tiles, query, k_state, v_state)
+            k_state, v_state = self.attend_band(work, place, tiles, query, q_stage, k_state, v_state)
         else:
-            k_state, v_state = self.attend_lists(work, place, tiles, query, k_state, v_state)
-        self.q_ring.release(q_state)
-        q_state.advance()
+            k_state, v_state = self.attend_lists(work, place, tiles, query, q_stage, k_state, v_state)
+        if cutlass.const_expr(not self.config.o_over_q):
+            self.q_ring.release(q_state)
+            q_state.advance()
         self.v_ring.wait(v_state)
         self.pv.issue(b=v_state.index, accumulate=True)
+        if cutlass.const_expr(self.config.begins_early):
+            self.begin_next(work, q_state, k_state)
         factors, lse = self.softmax.finish(self.sinks_of(place, query))
         if cutlass.const_expr(self.scales is not None):
             self.scales.finish(factors)
         self.store_lse(place, query, lse)
-        warpgroup.wait_group(0)
+        warpgroup.wait_group(1 if self.config.begins_early else 0)
         self.v_ring.release(v_state)
         v_state.advance()
         scale_rows(self.pv.tCrC, self.sums, factors)
+        if cutlass.const_expr(self.config.o_over_q):
+            # All warpgroups have read Q.
+            cute.arch.barrier(barrier_id=self.met, number_of_threads=self.config.consumers)
         self.store(work, place)
+        if cutlass.const_expr(self.config.o_over_q):
+            self.out.finish()
+            self.q_ring.release(q_state)
+            q_state.advance()
+        if cutlass.const_expr(self.config.begins_early):
+            warpgroup.wait_group(0)
+            if work.has_next:
+                self.k_ring.release(k_state)
+            k_state.advance()
         return q_state, k_state, v_state
 
     @cute.jit
-    def attend_band(self, work, place, tiles, query, k_state, v_state):
+    def begin_next(self, work, q_state, k_state):
+        """Multiply the next tile of queries with the first tile of its keys.
+
+        After the last tile the MMAs multiply stages that have been read: a branch around them would keep the compiler
+        from leaving their sums in registers while they run.
+        """
+        if work.has_next:
+            self.wait_first(q_state, k_state)
+        stages = (select(work.has_next, state.index, 0) for state in (q_state, k_state))
+        self.qk.issue(*stages)
+
+    @cute.jit
+    def attend_band(self, work, place, tiles, query, q_stage, k_state, v_state):
         """Attend to the tiles but the last, backwards."""
         # Then the tiles that the diagonal cuts, those that every query sees, and those that the window's begin cuts.
         last = whole_end = tiles.end - 1
@@ -235,35 +283,35 @@ class Attends:
             for done in cutlass.range(last - whole_end, unroll=1):
                 tile = last - 1 - done
                 k_state, v_state = self.attend(
-                    work, place, (tile, tiles.begin), query, tile, k_state, v_state, masked=True
+                    work, place, (tile, tiles.begin), query, tile, q_stage, k_state, v_state, masked=True
                 )
         whole_begin = cutlass.min(tiles.whole_begin, whole_end)
         for done in cutlass.range(whole_end - whole_begin, unroll=1):
             tile = whole_end - 1 - done
             k_state, v_state = self.attend(
-                work, place, (tile, tiles.begin), query, tile, k_state, v_state, masked=False
+                work, place, (tile, tiles.begin), query, tile, q_stage, k_state, v_state, masked=False
             )
         if cutlass.const_expr(self.config.left):
             for done in cutlass.range(whole_begin - tiles.begin, unroll=1):
                 tile = whole_begin - 1 - done
                 k_state, v_state = self.attend(
-                    work, place, (tile, tiles.begin), query, tile, k_state, v_state, masked=True
+                    work, place, (tile, tiles.begin), query, tile, q_stage, k_state, v_state, masked=True
                 )
         return k_state, v_state
 
     @cute.jit
-    def attend_lists(self, work, place, tiles, query, k_state, v_state):
+    def attend_lists(self, work, place, tiles, query, q_stage, k_state, v_state):
         """Attend to the tiles of the lists but the first."""
         for n in cutlass.range(1, tiles.partial, unroll=1):
             tile, left = tiles.partial_tile(n), (tiles.count - n, 1)
-            k_state, v_state = self.attend(work, place, left, query, tile, k_state, v_state, masked=True)
+            k_state, v_state = self.attend(work, place, left, query, tile, q_stage, k_state, v_state, masked=True)
         for n in cutlass.range(select(tiles.partial == 0, cutlass.Int32(1), 0), tiles.whole, unroll=1):
             tile, left = tiles.whole_tile(n), (tiles.whole - n, 1)
-            k_state, v_state = self.attend(work, place, left, query, tile, k_state, v_state, masked=False)
+            k_state, v_state = self.attend(work, place, left, query, tile, q_stage, k_state, v_state, masked=False)
         return k_state, v_state
 
     @cute.jit
-    def attend(self, work, place: Place, left, query, tile, k_state, v_state, masked: cutlass.Constexpr):
+    def attend(self, work, place: Place, left, query, tile, q_stage, k_state, v_state, masked: cutlass.Constexpr):
         """Multiply Q with a tile of keys, and the probabilities of the tile before with its values.
 
         It is not the last tile if the first of the two numbers `left` is greater than the second.
@@ -271,7 +319,7 @@ class Attends:
         of_keys = self.scales_of(tile) if self.config.block else None
         self.k_ring.wait(k_state)
         self.begin_turn(False)
-        self.qk.issue(b=k_state.index)
+        self.qk.issue(a=q_stage, b=k_state.index)
         self.v_ring.wait(v_state)
         self.pv.issue(b=v_state.index, accumulate=True)
         self.end_turn(work.has_next | (left[0] > left[1]))
@@ -337,14 +385,24 @@ class Attends:
     @cute.jit
     def begin_turn(self, is_first):
         """Wait until the other warpgroups have issued their MMAs; the first one does not at the start."""
-        if cutlass.const_expr(self.config.ordered):
+        if cutlass.const_expr(self.config.ordered and self.config.begins_early):
+            self.turns.wait(False)
+        elif cutlass.const_expr(self.config.ordered):
             self.turns.wait(is_first & (self.turns.consumer == 0))
 
     @cute.jit
     def end_turn(self, goes_on):
         """Let the next warpgroup issue; the last one ends at the last tile."""
-        if cutlass.const_expr(self.config.ordered):
+        if cutlass.const_expr(self.config.ordered and self.config.begins_early):
+            self.turns.hand_over(True)
+        elif cutlass.const_expr(self.config.ordered):
             self.turns.hand_over(goes_on | (self.turns.consumer < self.config.warpgroups - 1))
+
+    def finish(self):
+        """Wait until TMA has read all that was stored."""
+        if self.config.ordered and self.config.begins_early:
+            self.turns.end()
+        self.out.finish()
 
     def keep_probabilities(self):
         """Make the exponentials the A of the next product."""
@@ -372,6 +430,9 @@ class Attends:
         """Store O, each warpgroup its own rows."""
         row = work.row * self.config.warpgroups + self.turns.consumer
         places = self.o.subtiles((row, 0, place.result, *place.q))
+        if cutlass.const_expr(self.config.stores_at_once):
+            self.out.store_at_once(self.pv.tCrC, places)
+            return
         subtiles = self.out.subtiles(self.pv.tCrC, places)
         for index in cutlass.range_constexpr(places.count):
             self.out.store(subtiles[None, None, None, index], index % self.out.stage.stages, places, index)
@@ -444,8 +505,16 @@ class Forward:
             if cutlass.const_expr(lengths is None):
                 keys = cute.size(k, mode=[1])
                 band = Band(queries, keys, left, right, sharing)
-                places = Batches(band, None if splits is None else heads, splits, cached.shared)
                 at_once = cutlass.max(keys_at_once // keys, 1) * group
+                divisors = None
+                if cutlass.const_expr(config.divides_fast):
+                    tiles, sections = None, None
+                    if cutlass.const_expr(config.right and not config.is_split):
+                        sections = schedulers.section_divisors(raster, at_once)
+                    else:
+                        tiles = schedulers.make_divisors(raster)
+                    divisors = tiles, sections, schedulers.extent_divisors(raster[2:])
+                places = Batches(band, None if splits is None else heads, splits, cached.shared, divisors)
             else:
                 keys = cached_keys(lengths, cute.size(k, mode=[0]), table, config.page, cached)
                 band = Band(queries, cutlass.Int32(0), left, right, sharing)
@@ -479,7 +548,8 @@ class Forward:
         ).launch(
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
-            min_blocks_per_mp=1,
+            min_blocks_per_mp=config.ctas_per_sm,
+            preferred_smem_carveout=None if config.ctas_per_sm == 1 else 100,
             stream=stream,
         )
 
@@ -552,7 +622,7 @@ class Forward:
         lists = make_block_lists(lists, config.scoring.blocks, (tile_m, tile_n))
         is_uneven = config.right and not config.is_split
         scheduler = places.scheduler(raster, tile_m // config.packed, at_once, group, longest_first=is_uneven)
-        budget = rules.register_budget(config.warpgroups, producer=config.producer_registers)
+        budget = rules.register_budget(config.warpgroups, producer=config.producer_registers, ctas=config.ctas_per_sm)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
             loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k_loads, v_loads, places, group, lists, warp)
@@ -567,7 +637,7 @@ class Forward:
                 scheduler.each(TransposesValues(v_ring, read_ring, transposes, places, loads.tiles_of))
         else:
             cute.arch.setmaxregister_increase(budget.consumer)
-            barriers = rules.named_barriers(turns=config.warpgroups, store=config.warpgroups)
+            barriers = rules.named_barriers(turns=config.warpgroups, store=config.warpgroups, met=1)
             tidx = roles.warpgroup_thread(PRODUCERS, config.consumers)
             consumer = cute.arch.make_warp_uniform(tidx // 128)
             scores = make_subtile((tile_m, tile_n), config.warpgroups, tidx)
@@ -595,6 +665,7 @@ class Forward:
                 sinks,
                 lists,
                 make_scales(scales, group, config.block, tile_n),
+                barriers["met"],
             )
             scheduler.each(attends)
-            attends.out.finish()
+            attends.finish()

@@ -139,12 +139,15 @@ class Batches:
         Heads of queries, and parts of the keys, which other CTAs have; None if each CTA has all keys.
     shared : Int32 or None
         As of `CachedKeys`.
+    divisors : tuple or None
+        Fast divisors of tiles, of sections, and of the extents of the batch; see `schedulers`.
     """
 
     band: Band
     heads: cutlass.Int32 | None = None
     splits: cutlass.Int32 | None = None
     shared: cutlass.Int32 | None = None
+    divisors: tuple | None = None
 
     def of(self, work) -> Place:
         """Return the place of a unit of work."""
@@ -165,9 +168,11 @@ class Batches:
 
     def scheduler(self, raster: tuple, tile: int, at_once, group, *, longest_first: bool, grows: bool = True):
         """Return the scheduler of tiles of so many rows, of which `at_once` matrices share L2."""
+        tiles, sections, extents = self.divisors or (None, None, None)
+        by = {"divisors": tiles, "extents": extents}
         if longest_first:
-            return schedulers.LongestFirst(raster, 1, at_once=at_once, grows=grows)
-        return schedulers.Persistent(raster, 1)
+            return schedulers.LongestFirst(raster, 1, at_once=at_once, grows=grows, sections=sections, **by)
+        return schedulers.Persistent(raster, 1, **by)
 
 
 @dataclass(frozen=True)
