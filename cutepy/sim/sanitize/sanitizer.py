@@ -223,7 +223,7 @@ class Sanitizer(Observer):
             instructions = self._launch.entry.instructions
             has_relaxed = any(map(arrives_relaxed, instructions))
             fences = {fenced_spaces(i.opcode) for i in instructions if "proxy" in i.parts} - {frozenset()}
-            ends_mbarriers = "mbarrier.inval" in self._launch.ptx
+            ends_mbarriers = any(i.parts[:2] == ("mbarrier", "inval") for i in instructions)
             wave = self._wave = Wave(residents, x * y * z, ends_mbarriers, has_relaxed, fences)
             told = self._telling(self._conflict), self._telling(self._unwritten), self._telling(self._findings.tell)
             more = self._forgotten, self._telling(self._filled)
