@@ -657,6 +657,11 @@ class Traits(NamedTuple):
         return self.kind == "warp" and self.form is not None and "value" in self.form.words
 
     @property
+    def is_warp_mma(self) -> bool:
+        """True if the lanes of a warp multiply tiles of their registers."""
+        return self.kind == "matrix" and "tiles" in self.effects
+
+    @property
     def moves(self) -> bool:
         """True if it brings bits of its operands elsewhere, and computes nothing with them."""
         return "moves" in self.qualities

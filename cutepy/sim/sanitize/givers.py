@@ -79,7 +79,7 @@ def _effect(i: Instruction) -> _Effect:
     kind, is_strict = i.parts[0], "strict" in i.traits.qualities
     if always_accumulates(i):
         return _Effect(i, to, tuple((r,) for r in to), False)
-    if i.traits.kind == "matrix" and "tiles" in i.traits.effects and len(i.operands) > 3:
+    if i.traits.is_warp_mma and len(i.operands) > 3:
         sums = tuple((r.index,) for r in registers_in(i.operands[3]))
         if len(sums) == len(to):
             return _Effect(i, to, sums, True)
