@@ -200,7 +200,7 @@ def _in_a_process(extents: Extents, sanitize: bool) -> float:
 
 
 def _peak_mib(extents: Extents, sanitize: bool) -> float:
-    """Return the most memory that this process has taken, once it has run a product."""
+    """Return the peak memory of this process after it ran a product."""
     from cutepy.frontends import simulate
 
     gemm = SimulatedGemm(extents)

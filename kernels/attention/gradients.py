@@ -38,7 +38,7 @@ def rank_of(config: BackwardConfig, key, tile, band: Band):
 
 
 def row_of_dq(config: BackwardConfig, tile, place: Place, consumer):
-    """Return a warpgroup's part of a tile's dQ, among all parts of the sums in memory."""
+    """Return the index of a warpgroup's part of a tile's dQ in the fp32 sums in memory."""
     return (place.first_tile(config.tile_q) + tile) * config.warpgroups + consumer
 
 
@@ -472,7 +472,7 @@ class SharedGradients(Gradients):
         self.stage.publish()
 
     def p_stage(self, q_state):
-        """Return the stage of P: the other warpgroup has read it two tiles ago, and been at the barrier since."""
+        """Return the stage of P, which the other warpgroup read two tiles ago, before the last barrier."""
         return 1 + q_state.count % 2
 
     def pass_ds(self):

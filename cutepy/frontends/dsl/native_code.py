@@ -60,7 +60,7 @@ def compiled(text: str) -> NativeCode:
 
 
 def kept(text: str) -> NativeCode | None:
-    """Return what was compiled of a text before, if it is on the disk."""
+    """Return the object that was compiled from a text before, if it is on the disk."""
     store = _store()
     try:
         entry = None if store is None else store.load(_key(text))

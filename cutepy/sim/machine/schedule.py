@@ -62,7 +62,7 @@ class Schedule:
     launch : Launch
     activity : Activity
     mechanisms : sequence of Mechanism
-        Those that are to be told of lanes that begin, part and end.
+        Mechanisms that are notified when lanes begin, split and end.
 
     Attributes
     ----------

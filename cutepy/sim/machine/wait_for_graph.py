@@ -491,7 +491,7 @@ def _after(flow: ControlFlow, block: int) -> set[int]:
 
 
 def _looked_at(roster: Roster, g: Group) -> tuple[Awaited, Instruction | None]:
-    """Return what a group that goes around a loop looks at there, and the instruction that does."""
+    """Return the value that a spinning group polls, and the instruction that reads it."""
     instructions = [i for block in loop(roster.flow, g.block) for i in roster.flow.blocks[block].instructions]
     said, nobody = "a condition in a loop", "no other thread that still runs writes to memory"
     for i in instructions:

@@ -292,7 +292,7 @@ def translate_run(program: Program, instructions: Sequence[Instruction], live: s
 
 
 def translate_end(program: Program, number: int) -> tuple[BlockFunction, set[int]]:
-    """Translate the end of a block by itself: what returns the next, and the registers that are read from there on."""
+    """Translate the end of a block by itself: the code that returns the next block, and the registers live there."""
     e = Emitter(program.kinds, program.names, program.sets_with, program.linked)
     live = _finish(e, number, program.flow)
     return _function(f"end_{number}", e, program.names), live

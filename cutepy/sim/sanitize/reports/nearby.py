@@ -491,7 +491,7 @@ def _shows(wave: Wave, pair: _Pair, step: Step) -> bool:
 
 
 def _releases(wave: Wave, pair: _Pair) -> list[Step]:
-    """List the steps of the older access's threads that tell of what came before, behind it."""
+    """List the releases by the threads of the older access, after that access."""
     older = pair.older
     steps = wave.steps.between(older.number, wave.steps.number)
     return [step for step in steps if step.is_release and len(step.by(older.slot, older.threads))]
