@@ -92,9 +92,7 @@ _Given = Annotated[
 
 _Shape = Annotated[
     str | None,
-    typer.Option(
-        "--shape", metavar="INTEGERS", help="Extents of the tensor, for an encoding of Triton: 64,64."
-    ),
+    typer.Option("--shape", metavar="INTEGERS", help="Extents of the tensor, for an encoding of Triton: 64,64."),
 ]
 
 
@@ -250,15 +248,12 @@ def desc(
     typer.echo(text)
 
 
-_LimitSeconds = Annotated[
-    float | None, typer.Option(metavar="SECONDS", help="Time limit of a launch. Default: none.")
-]
+_LimitSeconds = Annotated[float | None, typer.Option(metavar="SECONDS", help="Time limit of a launch. Default: none.")]
 _Arch = Annotated[
     str | None,
     typer.Option(
         metavar="sm_90a|sm_100a|sm_103a|sm_120a",
-        help="The GPU to simulate and to compile for: an H200, a B200, a B300 or an RTX 5090. "
-        "Default: CUTE_DSL_ARCH.",
+        help="The GPU to simulate and to compile for: an H200, a B200, a B300 or an RTX 5090. Default: CUTE_DSL_ARCH.",
     ),
 ]
 _LimitInstructions = Annotated[
@@ -328,7 +323,9 @@ def sanitize(
         typer.Option(metavar="N|all", help="Number of seeded schedules to compare each launch with, or all."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The first of N seeds. Default: 0.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="The most schedules to play of --schedules all. Default: 1000.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Schedules to play of --schedules all. Default: 1000.")
+    ] = None,
     replay: Annotated[bool, typer.Option("--replay", help="Look for a schedule that shows each hazard.")] = False,
     reproducers: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write a script for each hazard that looks for it on a GPU.")

@@ -25,7 +25,7 @@ from cutepy.kernels.attention.tile_coords import Batches, Place, RaggedByKeys
 
 
 def rank_of(config: BackwardConfig, key, tile, band: Band):
-    """Return how many tiles of keys add to a tile of queries before this one: those that are dealt before it.
+    """Return the number of tiles of keys that add to a tile of queries before this one.
 
     Of the tiles of keys that a tile of queries sees the last is dealt first if queries see none behind their own
     position, so that each tile of keys begins with queries that no other one has yet to add to.

@@ -39,7 +39,7 @@ def is_imported() -> bool:
 
 
 def compiled(text: str) -> NativeCode:
-    """Compile a module of MLIR, in its dialect of LLVM, and keep what comes of it.
+    """Compile a module of MLIR's LLVM dialect, and keep the object.
 
     Raises
     ------

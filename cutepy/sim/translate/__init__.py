@@ -145,7 +145,7 @@ _CHECKS = Checks(_wrong_operands)
 
 @dataclass(frozen=True)
 class Kernel:
-    r"""An entry of a PTX module, which travels with all that is made of it, once for the same text.
+    r"""An entry of a PTX module with its linked text and programs; one object for the same text.
 
     Attributes
     ----------

@@ -149,7 +149,7 @@ def _about_scope(found: GlobalConflict) -> Diagnosis:
 
 
 class GlobalFindings:
-    """Tells conflicts in global memory, those of loads once it is known what comes of what they loaded.
+    """Reports conflicts in global memory; those of loads once the use of the loaded values is known.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ class GlobalFindings:
         self._discarded.begin(launch, function, is_steered)
 
     def note(self, access: Access) -> None:
-        """See an access, which may store what was loaded."""
+        """Observe an access, which may store loaded values."""
         self._discarded.note(access)
 
     def conflict(self, found: GlobalConflict) -> None:
@@ -194,7 +194,7 @@ class GlobalFindings:
             self._tell(found)
 
     def tell_held(self, *, is_over: bool) -> None:
-        """Tell those that were held, when CTAs have ended, or can't go on."""
+        """Report deferred conflicts, when CTAs ended or are stuck."""
         for found, comes_to_nothing in self._discarded.decided(is_over=is_over):
             self._tell(found, comes_to_nothing)
 
