@@ -31,7 +31,7 @@ import numpy as np
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.lanes import Threads
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Symbol, Vector, registers_in
-from cutepy.sim.sanitize.givers import given_registers, givers, scale_d
+from cutepy.sim.sanitize.definitions import defining_instructions, given_registers, scale_d
 from cutepy.sim.sanitize.memory.discarded import stores_of
 from cutepy.sim.sanitize.order.uses import once, uses_of, whole_flow
 from cutepy.sim.sanitize.undefined_bits import Operands, exchanges, from_lanes, full, passes_on
@@ -537,7 +537,7 @@ class Undefined:
         begun = np.unique(origins[numbers == chosen] & (1 << _THREAD_BITS) - 1)
         who = Threads(begun.astype(np.intp), block).describe()
         name = self._function.registers[first].name
-        writes = list(map(_cited, givers(self._function, frozenset([first]))))
+        writes = list(map(_cited, defining_instructions(self._function, frozenset([first]))))
         if not writes and made == name:
             return Diagnosis("register-without-value", register=name)
         if not writes:

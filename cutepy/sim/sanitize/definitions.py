@@ -1,4 +1,4 @@
-"""Instructions that give registers values.
+"""Defining instructions of registers: the instructions that give a register a value.
 
 An instruction that reads a register which it writes gives that register no value of its own: `mul` of a sum by a
 factor, an MMA that always accumulates. Neither does a move of a register that has none.
@@ -30,7 +30,7 @@ class _Effect(NamedTuple):
     needs_all: bool
 
 
-def givers(function: Function, registers: frozenset[int]) -> list[Instruction]:
+def defining_instructions(function: Function, registers: frozenset[int]) -> list[Instruction]:
     """Return the instructions that give registers values which are not made of these registers themselves."""
     effects = [_effect(i) for i in function.instructions]
     valued = {r.index for r in given_registers(function)}
