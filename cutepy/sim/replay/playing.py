@@ -16,6 +16,7 @@ from cutepy.sim.parallel.footprint import Footprint, Ranges, put
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.replay.outcomes import Outcome, Request, outcome_of
 from cutepy.sim.replay.search.search import Search, Searched, search
+from cutepy.sim.sanitize.kinds import RACES
 from cutepy.sim.sanitize.order.tries import tries
 from cutepy.sim.sanitize.order.uses import Uses
 from cutepy.sim.translate import Program
@@ -131,5 +132,5 @@ def _told(sanitizer: Sanitizer) -> list[tuple[str, Hazard]]:
 
 def name_of(hazard: Hazard) -> str:
     """Return what a hazard has in common with others of its lines, whichever of them comes first."""
-    kind = "unordered" if hazard.kind.startswith("unordered-") else hazard.kind
+    kind = "unordered" if hazard.kind in RACES else hazard.kind
     return f"{kind}: {', '.join(sorted(side.line for side in hazard.sides))}"

@@ -400,3 +400,5 @@ _ENTRIES = (
 
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _ENTRIES}
 """By name, causes before what follows from them."""
+RACES = frozenset(("unordered-read", "unordered-write"))
+"""Kinds of two accesses without an order; the direction depends on the access that comes first."""

@@ -13,7 +13,7 @@ from cutepy.sim.machine.host_events import REUSE
 from cutepy.sim.machine.launch import Launch
 from cutepy.sim.ptx.memory_order import NAMES
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.kinds import KINDS, RACES
 from cutepy.sim.sanitize.memory.discarded import Discarded
 from cutepy.sim.sanitize.order.flags import Did
 from cutepy.sim.sanitize.reports.reasons import TOGETHER
@@ -90,7 +90,7 @@ def _pointers(launch: Launch | None) -> Iterator[tuple[int, int]]:
 def told(found: GlobalConflict, launches: Launches, flags: Flags) -> tuple[str, Diagnosis]:
     """Return the kind of hazard that two touches are, and what is missing between them."""
     why = None
-    if found.kind.startswith("unordered"):
+    if found.kind in RACES:
         old, new = found.before, found.after
         row, lane = divmod(found.before_lane, old.lanes)
         shape = len(old.ctas), old.lanes

@@ -19,6 +19,7 @@ from cutepy.sim.ptx.barrier_names import barrier_name
 from cutepy.sim.ptx.memory_order import fenced_spaces
 from cutepy.sim.ptx.model import Immediate
 from cutepy.sim.sanitize.hazards import NearMiss, Side
+from cutepy.sim.sanitize.kinds import RACES
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
 
@@ -118,7 +119,7 @@ def global_near_misses(wave: Wave, found: GlobalConflict) -> tuple[NearMiss, ...
     """Return the near misses of two touches of global memory by CTAs that are resident together."""
     old, new = found.before, found.after
     is_of_fences = found.kind in ("missing-proxy-fence", "unfenced-overwrite")
-    if old is new or old.launch != new.launch or not (is_of_fences or found.kind.startswith("unordered")):
+    if old is new or old.launch != new.launch or not (is_of_fences or found.kind in RACES):
         return ()
     older, newer = _global_actor(wave, old, found.before_lane), _global_actor(wave, new, found.after_lane)
     if older is None or newer is None:
