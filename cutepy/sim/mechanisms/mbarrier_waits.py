@@ -1,4 +1,4 @@
-"""Waits at mbarriers that do not end: what their phase lacks, what could bring it, and what was taken for that."""
+"""Unfinished waits at mbarriers: what the phase lacks, operations that could bring it, and arrivals elsewhere."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class LaunchPlayer:
     @property
     def changes_memory_only(self) -> bool:
         """True if nothing is left behind but writes: malloc keeps what it gave out."""
-        return "malloc" not in self.launch.ptx
+        return not self.launch.entry.calls("malloc")
 
     def ready(self, request: Request | Search) -> None:
         """Translate the kernel."""

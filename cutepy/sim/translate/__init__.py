@@ -23,7 +23,7 @@ from cutepy.sim.arithmetic import floats, integers as alu, minifloat
 from cutepy.sim.errors import OperandError, SimulationError, UnknownInstructionError
 from cutepy.sim.ptx.forms import Checks
 from cutepy.sim.ptx.linking import LANDING, Linked, link
-from cutepy.sim.ptx.model import Function, Instruction, Module, type_bits
+from cutepy.sim.ptx.model import Function, Instruction, Module, Symbol, type_bits
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.ptx.refusals import refusal
 from cutepy.sim.semantics import meaning_of
@@ -184,6 +184,11 @@ class Kernel:
     def instructions(self) -> tuple[Instruction, ...]:
         """The instructions of the entry, and of what it may call."""
         return _linked(self).function.instructions
+
+    def calls(self, *names: str) -> bool:
+        """Tell whether an instruction calls one of some functions by name."""
+        targets = (i.operands[0] for i in self.instructions if i.traits.calls and i.operands)
+        return any(isinstance(target, Symbol) and target.name in names for target in targets)
 
     @property
     def flow(self) -> ControlFlow:
