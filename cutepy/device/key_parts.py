@@ -74,7 +74,7 @@ class Piece(NamedTuple):
 
     @property
     def slot(self):
-        """Slot of a partial result: one for the sequence that the part continues, one for the sequence that it begins."""
+        """Slot of a partial result: one for a sequence that the part continues, one for a sequence that it begins."""
         return slot_of(self.part, cutlass.Int32(self.begin == 0))
 
 
