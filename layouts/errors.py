@@ -143,6 +143,15 @@ class ParseError(LayoutError):
         Index in `text` of the offending character (``len(text)`` at its end).
     condition : str
         Expected token and actual one.
+
+    Attributes
+    ----------
+    place : str
+        The character, counted from 0, and the line where the text has several.
+    line : str
+        The line of the character, as the message shows it.
+    column : int
+        Index of the character in `line`.
     """
 
     def __init__(self, text: str, position: int, condition: str) -> None:
@@ -152,9 +161,10 @@ class ParseError(LayoutError):
         self.origin = ""
         start = text.rfind("\n", 0, position) + 1
         where = f" of line {text.count(_NEWLINE, 0, start) + 1}" if _NEWLINE in text.strip() else ""
-        line = _one_line(text[start:].partition("\n")[0])
-        at = position - start
-        self.args = (f"{condition} at character {at}{where}:\n  {line}\n  {' ' * at}^",)
+        self.line = _one_line(text[start:].partition("\n")[0])
+        self.column = position - start
+        self.place = f"character {self.column}{where}"
+        self.args = (f"{condition} at {self.place}:\n  {self.line}\n  {' ' * self.column}^",)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.text, self.position, self.condition)

@@ -37,7 +37,7 @@ def mmas_of(function: Function, values: Values, seen: Mapping[int, SeenMma] | No
         elif is_tensor_mma(i):
             one = tensor_mma(i, values, site_of([i]), None if seen is None else seen.get(i.index, SeenMma()))
             groups.setdefault(_alike(i, one), []).append((i, one))
-        elif i.traits.kind == "matrix" and "tiles" in i.traits.effects:
+        elif i.traits.is_warp_mma:
             one = Mma(i.opcode, None, "", None, None, 1, None, (), site_of([i]), _WARPS)
             groups.setdefault(_alike(i, one), []).append((i, one))
     return tuple(_joined(group) for group in groups.values())

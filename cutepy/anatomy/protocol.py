@@ -42,8 +42,6 @@ _STEPS: dict[str, tuple[int, ...]] = {
     "cp.async.bulk.wait_group": (0,),
 }
 """Instructions of a pipeline's protocol, each with the positions of its operands: the first beginning that fits."""
-_UNIFORM = frozenset(("mapa", "cvta"))
-"""Opcodes whose result is taken for their source: the same address in a peer CTA, or in another state space."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +196,7 @@ class _Values:
     def _result(self, i: Instruction | None, register: Register) -> int:
         if i is None or (i.parts[0] in ("div", "rem") and not self(i.operands[2])):  # by what is not known
             return 0
-        if i.parts[0] in _UNIFORM:
+        if i.traits.maps:  # the addresses of the same variable are taken for equal
             return self(i.operands[1])
         found = dict(results_of(i, self)).get(register)
         return 0 if found is None or found.data is None else int(found.data)

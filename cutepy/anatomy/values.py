@@ -24,10 +24,6 @@ _SMALL = {"tid": 1024, "laneid": 32, "warpid": 32, "cluster_ctarank": 16, "clust
 _WORD = (1 << 64) - 1
 
 
-_UNIFORM = frozenset(("shfl", "mapa", "cvta"))
-"""Opcodes whose result is taken for their first source: lanes and CTAs agree on uniform values, and on addresses."""
-
-
 class Values:
     """Values of the operands of a function's instructions.
 
@@ -153,7 +149,8 @@ class _Trial:
             before = [write for write in self._writes[register] if write.index < i.index]
             if before and self._random.random() < 0.5:
                 return self._computed(before[-1], register)
-        if name in _UNIFORM and "param" not in i.parts:
+        # Lanes agree on uniform values. The addresses of one variable in all CTAs and state spaces are taken for equal.
+        if (i.traits.maps or (i.traits.gathers and i.traits.moves)) and "param" not in i.parts:
             return self.value(i.operands[1]) & mask
         found = dict(results_of(i, self.value)).get(register)
         if found is None or found.data is None:

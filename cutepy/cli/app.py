@@ -47,7 +47,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
@@ -92,9 +92,7 @@ _Given = Annotated[
 
 _Shape = Annotated[
     str | None,
-    typer.Option(
-        "--shape", metavar="INTEGERS", help="Extents of the tensor whose encoding of Triton's is read: 64,64."
-    ),
+    typer.Option("--shape", metavar="INTEGERS", help="Extents of the tensor, for an encoding of Triton: 64,64."),
 ]
 
 
@@ -202,7 +200,7 @@ def show(
 
 @app.command()
 def explore(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE.cutepy]...", help="Runs to look into.")] = None,
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE.cutepy]...", help="Saved runs to show.")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1. Default: one that is free.")] = 0,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     allow_host: Annotated[
@@ -250,19 +248,16 @@ def desc(
     typer.echo(text)
 
 
-_LimitSeconds = Annotated[
-    float | None, typer.Option(metavar="SECONDS", help="The most that a launch may take. Default: no limit.")
-]
+_LimitSeconds = Annotated[float | None, typer.Option(metavar="SECONDS", help="Time limit of a launch. Default: none.")]
 _Arch = Annotated[
     str | None,
     typer.Option(
         metavar="sm_90a|sm_100a|sm_103a|sm_120a",
-        help="The GPU to stand for, and what the DSL compiles for: an H200, a B200, a B300 or an RTX 5090. "
-        "Default: CUTE_DSL_ARCH.",
+        help="The GPU to simulate and to compile for: an H200, a B200, a B300 or an RTX 5090. Default: CUTE_DSL_ARCH.",
     ),
 ]
 _LimitInstructions = Annotated[
-    int | None, typer.Option(min=1, help="The most instructions of warps that a launch may execute.")
+    int | None, typer.Option(min=1, help="Limit of the instructions that the warps of a launch execute.")
 ]
 
 
@@ -271,7 +266,7 @@ _LimitInstructions = Annotated[
 )
 def simulate(
     context: typer.Context,
-    script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script; what follows are its arguments.")],
+    script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script, followed by its arguments.")],
     inspect: Annotated[
         bool, typer.Option("--inspect", help="Print counts, and bank conflicts and waits by line of Python.")
     ] = False,
@@ -315,20 +310,22 @@ def simulate(
 )
 def sanitize(
     context: typer.Context,
-    script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script; what follows are its arguments.")],
+    script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script, followed by its arguments.")],
     form: Annotated[
         Literal["text", "json", "sarif"] | None,
-        typer.Option("--format", help="What to write to standard output, or to --output."),
+        typer.Option("--format", help="Format of the report on standard output, or in --output."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Write a file: text, or what --format says. The text is shown too.")
+        Path | None, typer.Option(help="Also write the report into a file, as text or in --format.")
     ] = None,
     schedules: Annotated[
         str | None,
-        typer.Option(metavar="N|all", help="Seeded schedules to compare each launch with, or all there are."),
+        typer.Option(metavar="N|all", help="Number of seeded schedules to compare each launch with, or all."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The first of N seeds. Default: 0.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="How many to play of all. Default: 1000.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Schedules to play of --schedules all. Default: 1000.")
+    ] = None,
     replay: Annotated[bool, typer.Option("--replay", help="Look for a schedule that shows each hazard.")] = False,
     reproducers: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write a script for each hazard that looks for it on a GPU.")
@@ -376,7 +373,7 @@ def explain(
         Path,
         typer.Argument(
             metavar="FILE.ptx|FILE.py",
-            help="PTX, or a script, which gets the arguments that are none of these, and all that follow --.",
+            help="PTX, or a script, to which other arguments and all behind -- are passed.",
         ),
     ],
     html: Annotated[
@@ -735,7 +732,7 @@ def bench_compile(
     raise typer.Exit(run_compile(rounds, json))
 
 
-new = typer.Typer(cls=Commands, help="Write what a kernel begins with.", no_args_is_help=True)
+new = typer.Typer(cls=Commands, help="Write a template of a kernel and its test.", no_args_is_help=True)
 
 
 @new.command()

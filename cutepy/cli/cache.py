@@ -137,7 +137,7 @@ def warm(
         ),
     ] = None,
 ) -> None:
-    """Run a script, or import a module, that compiles, so that its programs are in the cache."""
+    """Compile the programs of a script or a module into the cache, by running or importing it."""
     from cutepy.host import environment
 
     with _told():

@@ -114,8 +114,7 @@ def told(error: ParseError, width: int) -> str:
       ...,2,2,2,2,2,2,2,2,x):(1,2)
                           ^
     """
-    message, line, caret = _as_options(str(error)).rsplit("\n", 2)
-    at, line = len(caret) - 3, line[2:]
+    at, line = error.column, error.line
     room = max(width - 2, 8)
     if len(line) > room:
         first = max(0, min(at - room * 2 // 3, len(line) - room))
@@ -125,7 +124,9 @@ def told(error: ParseError, width: int) -> str:
         if first + room < len(line):
             shown = shown[:-3] + "..."
         line, at = shown, at - first
-    return "\n".join((*wrapped(message, width), f"  {line}", f"  {' ' * at}^"))
+    return "\n".join(
+        (*wrapped(f"{_as_options(error.condition)} at {error.place}:", width), f"  {line}", f"  {' ' * at}^")
+    )
 
 
 def _as_options(message: str) -> str:

@@ -187,7 +187,7 @@ class Dynamic:
 
     @cute.jit
     def deal(self):
-        """Take tickets until there are no tiles left; one warp of each CTA calls, and no other takes any."""
+        """Take tickets until no tiles are left; exactly one warp of each CTA calls."""
         first, _, _ = cute.arch.cluster_idx()
         clusters, _, _ = cute.arch.cluster_dim()
         end = math.prod(self.product.raster)

@@ -17,7 +17,7 @@ from cutepy.layouts.sm90 import arch
 
 
 class Registers:
-    """Coordinates of a thread's registers of a subtile, on which an epilogue's graph is computed.
+    """Coordinates of the registers of a thread in a subtile, to which an epilogue is applied.
 
     Attributes
     ----------

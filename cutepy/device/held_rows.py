@@ -136,7 +136,7 @@ class HeldRows:
             target.store(part, row, place)
 
     def held(self, fetched):
-        """Convert what was fetched, for which it waits."""
+        """Wait for the fetched row, and convert it."""
         held = self.empty()
         held.store(fetched.load().to(Float32))
         return held

@@ -74,12 +74,12 @@ class Piece(NamedTuple):
 
     @property
     def slot(self):
-        """Slot of a partial result: each part has one for what it goes on with, and one for what it begins."""
+        """Slot of a partial result: one for a sequence that the part continues, one for a sequence that it begins."""
         return slot_of(self.part, cutlass.Int32(self.begin == 0))
 
 
 def slot_of(part, begins):
-    """Return the slot of the result of a part that begins a sequence, 1, or goes on with one, 0.
+    """Return the slot of a part's result: 1 if the part begins a sequence, 0 if it continues one.
 
     Examples
     --------

@@ -10,7 +10,7 @@ import cutlass.cute as cute
 
 @cute.jit
 def follow_launch(let_next_begin: cutlass.Boolean | bool):
-    """Wait until earlier launches have ended and their writes are visible; then let the next one begin, if so told.
+    """Wait until earlier launches have ended and their writes are visible; then let the next one begin, if asked to.
 
     All threads call, before any of them touches global memory. The next launch, which waits likewise, then takes each
     SM that this one leaves. Where this grid leaves SMs idle it had better not: the next one would find those, and then

@@ -12,12 +12,12 @@ from typing import Any
 class SharedChange:
     """Temporary replacement of attributes of modules and classes, reference-counted over threads.
 
-    The first who does makes the change, and the last to leave undoes it.
+    The first thread that enters makes the change, and the last one that leaves undoes it.
 
     Parameters
     ----------
     replacements : callable
-        Gives modules and classes, each with what its attributes become by name. Called for each first.
+        Returns modules and classes, each with the new values of its attributes by name. Called by each first thread.
     """
 
     def __init__(self, replacements: Callable[[], Sequence[tuple[ModuleType | type, Mapping[str, Any]]]]) -> None:

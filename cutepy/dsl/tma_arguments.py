@@ -84,7 +84,7 @@ _SIGNATURE = re.compile(r": \((!cute\.memref<[^\"]*, gmem[^\"]*\"[^\"]*\">).*(!c
 def _tensor_maps(function: Any) -> list[_TensorMap]:  # noqa: ANN401
     """Find the operations in host code that make tensor maps.
 
-    From its text: the DSL makes a value that is looked at an object of its own, and adds operations to do so.
+    The function reads the text, since access to a value through the DSL adds operations to the host code.
     """
     operations = [o for o in _operations(function) if _MAKES.match(o.name)]
     lines = function.get_asm(print_generic_op_form=True).splitlines() if operations else []

@@ -75,7 +75,7 @@ def _chosen(first: str) -> Adjoint:
 
 
 def _extreme(first: str) -> Adjoint:
-    """Make the rule of a maximum or minimum, which equal values share, as torch's."""
+    """Make the derivative rule of a maximum or minimum; equal values share the gradient, as in torch."""
 
     def rule(nodes: _Nodes, inputs: Sequence[int], result: int, adjoint: int, _: Node) -> list[int | None]:
         x, y = inputs

@@ -78,7 +78,7 @@ class Trace:
         return len(self.nodes) - 1
 
     def scalar_of(self, given: object) -> int | None:
-        """Return the node of the only element of what is no number of Python's; None where there is no such."""
+        """Return the node of a one-element value that is no Python number; None for others."""
         return None
 
     def column_index(self, of: int) -> int:

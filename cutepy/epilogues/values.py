@@ -369,7 +369,7 @@ class Value:
         return self._reduced("max", dim)
 
     def min(self, dim: int | None = None) -> Value:
-        """Return the least over the rows (dim 0: N values), the columns (1: M values), or all; of none inf."""
+        """Return the least over the rows (dim 0: N values), the columns (1: M values), or all; inf without elements."""
         return self._reduced("min", dim)
 
     def _reduced(self, kind: str, dim: int | None) -> Value:

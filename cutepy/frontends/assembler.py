@@ -1,4 +1,4 @@
-"""The remarks of ptxas on the kernels that are launched, if there is a ptxas: it is asked once about each module.
+"""Remarks of ptxas on launched kernels, if ptxas is installed; each module is assembled once.
 
 What it has said is kept on the disk, by the PTX and the assemblers that there are.
 """

@@ -132,7 +132,7 @@ _streams: dict[int | None, StreamEvent] = {}
 
 
 def tell_of_streams(run: Run) -> None:
-    """Tell the observers of a run that begins of the streams that there are."""
+    """Notify the observers of a new run of the existing streams."""
     for event in _streams.values():
         run.tell(event)
 

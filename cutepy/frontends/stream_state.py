@@ -161,7 +161,7 @@ _ERRORS = {
 
 @dataclass(eq=False)
 class Capture:
-    """Work that is kept for a graph, of the stream whose capture began and of those that its events made join.
+    """Captured work of a graph: of the stream whose capture began, and of the streams that joined by events.
 
     Attributes
     ----------
@@ -201,7 +201,7 @@ class Capture:
         clock[stream] = clock.get(stream, 0) + 1
 
     def clock(self, stream: int) -> dict[int, int]:
-        """Return what comes before whatever a stream does next."""
+        """Return the clock of a stream: all that happens before its next operation."""
         return dict(self._clocks[stream])
 
     def join(self, stream: int, clock: dict[int, int]) -> None:

@@ -291,7 +291,7 @@ def element_strides(tensor: Any) -> tuple[int, ...]:  # noqa: ANN401
 
 
 def described_kind(name: str, value: Any) -> str:  # noqa: ANN401
-    """Name the type of what is no tensor; where it shows its memory by another protocol, say how to make one."""
+    """Name the type of an argument that is no tensor, and the conversion of one with an array interface."""
     kind = type(value).__name__
     for protocol, remedy in (("__array_interface__", "numpy.asarray"), ("__cuda_array_interface__", "torch.as_tensor")):
         if hasattr(value, protocol) and not hasattr(value, "__dlpack__"):

@@ -250,7 +250,7 @@ def _uses(graph: Graph, tables: Tensors) -> list[tuple[torch.Tensor, tuple[int, 
 
 
 def derived_of(functions: str, needed: Sequence[bool] | bool) -> list[int]:
-    """Return the places of the tables that gradients are computed of: of those that need one, all that change a score.
+    """Return the indices of the tables that get gradients: those that need one and change a score.
 
     Examples
     --------

@@ -40,7 +40,7 @@ class Quantised(NamedTuple):
 
     @property
     def given(self) -> tuple[bool, ...]:
-        """True for each scale that there is; empty without any, as of other types."""
+        """True for each given scale; empty if no scale is given."""
         found = tuple(each is not None for each in self.scales)
         return found if any(found) else ()
 

@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 
 def untraced(function: Callable[P, R]) -> Callable[P, R]:
-    """Have a function see plain extents, and nothing that it does recorded."""
+    """Run a function with plain extents and without tracing."""
 
     @functools.wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> R:
@@ -475,7 +475,7 @@ def refusing_its_own_names(operation: Callable[P, R]) -> Callable[P, R]:
 
 
 def refuse_operands_of_none(operation: str, operands: Mapping[str, Any]) -> NoReturn:
-    """Refuse operands where there is no epilogue that they could be of.
+    """Refuse operands of an epilogue in a call without an epilogue.
 
     Raises
     ------

@@ -111,7 +111,7 @@ def tell_dtensor() -> None:
 
 
 def dtensor_class() -> Any:  # noqa: ANN401
-    """Give DTensor, or None where nobody imported it, so that there are none."""
+    """Return the class DTensor, or None if it was never imported, so no DTensor exists."""
     module = sys.modules.get("torch.distributed.tensor")
     return getattr(module, "DTensor", None)
 

@@ -265,7 +265,7 @@ class Operation(Generic[P, R]):
                     )
 
     def count_writing(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
-        """Have autograd know that the arguments that it writes to were written to."""
+        """Increment the autograd version of the arguments that the operation writes to."""
         for n, name in self.mutated:
             written = arguments[n] if n < len(arguments) else named.get(name)
             for tensor in _tensors(written):

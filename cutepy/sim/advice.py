@@ -138,10 +138,10 @@ _TABLE: dict[str, Case | str] = {
     "unpublished-mbarrier": "a barrier that both take part in must come after mbarrier.init and before it is used",
     "mixed-generation": "a thread must wait at the barrier before it arrives there again",
     "barrier-overtaken": Case(
-        "this thread may arrive here before the barrier has completed the time before",
-        "{participation} is not ordered before that, so that arrivals of two times mix: the thread must wait "
+        "this thread may arrive here before the barrier has completed its previous generation",
+        "{participation} is not ordered before that, so arrivals of two generations mix: the thread must wait "
         "there in between",
-        unknown="an arrival of that time",
+        unknown="an arrival of that generation",
     ),
     "groups-share-a-barrier": Case("{mixed.wrong}", "give each group of threads a named barrier of its own"),
     "mismatched-count": "each bar instruction must give the number of all threads that arrive at the barrier, a "
@@ -149,7 +149,7 @@ _TABLE: dict[str, Case | str] = {
     "unpaired-arrival": "each thread must alternate barrier.cluster.arrive and barrier.cluster.wait",
     "misused-barrier": "a phase of an mbarrier must get as many arrivals as mbarrier.init says",
     "mbarrier-read-as-data": Case(
-        "what an mbarrier holds is known to mbarrier operations only",
+        "only mbarrier operations know the format of an mbarrier",
         "mbarrier.test_wait says whether a phase is complete",
     ),
     "byte-count-overflow": Case("a phase announces and counts too many bytes", "use more phases"),
@@ -236,18 +236,19 @@ _TABLE: dict[str, Case | str] = {
     "unmet-warps": "a barrier of the four warps, such as a named one of 128 threads, must come between each warp's "
     "fence.proxy.async and the MMA, or A must come from registers",
     "missing-tensormap-fence": "each CTA that copies by a tensor map in global memory must acquire it first "
-    "(fence.proxy.tensormap::generic.acquire of its address, with the scope .gpu, or .sys if the host wrote it) or "
-    "take it as a `const __grid_constant__` parameter; who changes it in the kernel must release it before "
+    "(fence.proxy.tensormap::generic.acquire of its address, with the scope .gpu, or "
+    ".sys if the host wrote it) or take it as a `const __grid_constant__` parameter; "
+    "a thread that changes it in the kernel must release it before "
     "(tensormap.cp_fenceproxy, or fence.proxy.tensormap::generic.release)",
     "too-narrow-scope": Case(
         "both accesses need a scope that the other thread is in", ".cluster within a cluster, .gpu within a GPU"
     ),
     "arrival-of-one-cta": Case(
-        "the arrival at {line} is of scope .cta, and who waits for it is in another CTA",
+        "the arrival at {line} is of scope .cta, and the thread that waits for it is in another CTA",
         "it must be {arrival}.release.cluster",
     ),
     "shown-to-one-cta": Case(
-        "it is over by then, and nothing shows it to this CTA",
+        "it is complete by then, and nothing makes it visible to this CTA",
         "the arrival at another CTA's mbarrier must be mbarrier.arrive.release.cluster, and the wait "
         "there mbarrier.try_wait.acquire.cluster, which without a scope are .cta",
     ),
@@ -281,22 +282,23 @@ _TABLE: dict[str, Case | str] = {
     ),
     "early-access": "griddepcontrol.wait must come before the access, in its thread or before a barrier",
     "launch-before-end": Case(
-        "the kernel began before the one before it was over (programmatic dependent launch)",
+        "the kernel began before the previous kernel was complete (programmatic dependent launch)",
         "griddepcontrol.wait must come before this access, in its thread or before a barrier",
     ),
     "launch-shows-nothing": Case(
-        "the kernel was launched when the threads of the one before it had ended (programmatic "
-        "dependent launch), which shows it nothing of what they wrote",
+        "the kernel was launched when the threads of the previous kernel had ended (programmatic dependent "
+        "launch), which makes none of their writes visible to it",
         "griddepcontrol.wait must come before this access, in its thread or before a barrier",
     ),
     "graph-waits-for-one": Case(
-        "the kernel follows one that did not wait for those before it, and in a graph it waits for that one alone",
-        "that must execute griddepcontrol.wait, or be launched without the attribute",
+        "the previous kernel did not wait for the kernels before it, and in a graph this kernel waits for the "
+        "previous one alone",
+        "the previous kernel must execute griddepcontrol.wait, or be launched without the attribute",
     ),
     "launch-further-back": Case(
-        "griddepcontrol.wait waits for the kernel just before only, and that did not wait itself for "
-        "the ones before it",
-        "it must execute griddepcontrol.wait, or this launch must go without the attribute",
+        "griddepcontrol.wait waits for the previous kernel alone, and that kernel did not wait for the kernels "
+        "before it",
+        "the previous kernel must execute griddepcontrol.wait, or this kernel must be launched without the attribute",
     ),
     "non-coherent-read": Case(
         "ld.global.nc reads through a cache that does not see what this launch writes",
@@ -313,8 +315,8 @@ _TABLE: dict[str, Case | str] = {
     ),
     "copy-may-be-reading": Case(
         "the copy may still read it",
-        "wait where the bytes arrive for the mbarrier that counts them, and arrive from there before these bytes are "
-        "written",
+        "the CTA that receives the bytes must wait at the mbarrier that counts them, and then signal before "
+        "these bytes are written",
     ),
     "store-may-be-reading": Case(
         "the store may still read it", "cp.async.bulk.wait_group.read must come before, then a barrier"
@@ -341,14 +343,14 @@ _TABLE: dict[str, Case | str] = {
         "wait for the parity of that phase, {parity}, in the threads that go on",
     ),
     "wait-at-new-mbarrier": Case(
-        "the wait at {line} passed at once, as of a new mbarrier the phase before the first is over, "
-        "and the copy's bytes count in phase {phase}",
+        "the wait at {line} passed at once, since the phase before the first counts as complete, and the copy's "
+        "bytes count in phase {phase}",
         "wait for the parity of that phase, {parity}, in the threads that go on",
     ),
     "access-after-arrival": Case(
         "the arrival at {line} stands before the {access}, and does not order it", "it must come after"
     ),
-    "invalidated-while-used": "a barrier must come between the last use of an mbarrier, by whomever, and "
+    "invalidated-while-used": "a barrier must come between the last use of an mbarrier, by any thread, and "
     "mbarrier.inval",
     # Threads, CTAs and launches.
     "elected-lane-alone": Case(
@@ -379,7 +381,7 @@ _TABLE: dict[str, Case | str] = {
         "was made in must wait for the other one",
     ),
     # More to say of another diagnosis.
-    "race-both-ways": Case("{race.wrong}", "{race.wanted}, and again before the first comes round"),
+    "race-both-ways": Case("{race.wrong}", "{race.wanted}, and again before the first repeats"),
     "read-first": Case(_FIRST, "{otherwise.wanted}", read_first=True),
     "read-first-by-phase": Case(_FIRST + "; {otherwise.wrong}", "{otherwise.wanted}", read_first=True),
     "read-first-in-this-schedule": Case(
@@ -417,27 +419,27 @@ _TABLE: dict[str, Case | str] = {
         "write them first, such as by torch.zeros in place of torch.empty, or order this after what does",
     ),
     "local-memory-not-written": Case(
-        "the value of {made} is made of what {load} loads from local memory, where nothing has written it since the "
-        "thread began",
+        "the value of {made} depends on {load}, which loads from bytes of local memory that nothing has written "
+        "since the thread began",
         "write it before it is loaded",
     ),
     "tensor-memory-not-written": Case(
-        "the value of {made} is made of what {load} loads from columns that nothing has written since they were "
-        "allocated",
+        "the value of {made} depends on {load}, which loads from columns that nothing has written since their "
+        "allocation",
         "an MMA that does not accumulate, a tcgen05.st or a tcgen05.cp must write them first",
     ),
     "local-memory-beside-values": Case(
-        "the value of {made} is what {load} loads from local memory, where nothing has written it since the thread "
-        "began, but bytes beside it: padding of a structure, or a part that was forgotten",
+        "the value of {made} is what {load} loads from bytes of local memory that nothing has written since the "
+        "thread began, though the bytes beside them were written: padding of a structure, or a forgotten part",
         "write it before it is loaded, or copy the structure's members",
     ),
     "shared-memory-beside-values": Case(
-        "nothing has written these bytes since the CTA began, but bytes beside them, and global memory gets them as "
-        "they are: padding of a structure, or a part that was forgotten",
+        "nothing has written these bytes since the CTA began, though the bytes beside them were written, and they "
+        "are copied to global memory: padding of a structure, or a forgotten part",
         "write them before they are loaded, or copy the structure's members",
     ),
     "undefined-output": Case(
-        "bytes are stored that have no value", "write them before they are stored, or store only what has values"
+        "the stored bytes have no value", "write them before they are stored, or store only what has values"
     ),
     "sums-not-begun": Case(
         "nothing has written these sums, and the MMA adds to them",
@@ -448,7 +450,7 @@ _TABLE: dict[str, Case | str] = {
         "write {register} before it is read: sums begin with zeros",
     ),
     "register-made-without-value": Case(
-        "no instruction of the kernel gives {register} a value; the value of {made} is made of it",
+        "no instruction of the kernel gives {register} a value; the value of {made} depends on it",
         "write {register} before it is read, or store only what has values",
     ),
     "register-of-other-paths": Case(
@@ -460,19 +462,19 @@ _TABLE: dict[str, Case | str] = {
         "write {register} before the paths part",
     ),
     "register-made-of-other-paths": Case(
-        "{register} is written only by {writes}, which {threads} did not execute before; the value of "
-        "{made} is made of it",
+        "{register} is written only by {writes}, which {threads} did not execute before; the value of {made} "
+        "depends on it",
         "write {register} before the paths part",
     ),
     "register-made-of-more-paths": Case(
-        "{register} is written only by {writes} and {more} more, which {threads} did not execute "
-        "before; the value of {made} is made of it",
+        "{register} is written only by {writes} and {more} more, which {threads} did not execute before; the "
+        "value of {made} depends on it",
         "write {register} before the paths part",
     ),
     "uneven-bytes": "expect_tx must say what the copies bring",
     "bytes-never-came": Case("{count} bytes were expected and never came", "expect_tx must say what the copies bring"),
     "bytes-not-expected": Case(
-        "{count} bytes came that nobody had expected", "expect_tx must say what the copies bring"
+        "{count} bytes came that no expect_tx announced", "expect_tx must say what the copies bring"
     ),
     "bytes-of-a-deadlock": Case("{bytes.wrong}", "{deadlock.wanted}"),
     "partial-warp": "all threads of a warp must execute the same instruction that is .aligned, where they have met "
@@ -492,16 +494,16 @@ _TABLE: dict[str, Case | str] = {
         "all threads of a warpgroup must execute the same {instruction}, where they have met again",
     ),
     "mismatched-mask": "a mask must name the lanes that execute it, all of which give the same mask",
-    "undefined-shuffle": "shuffle among lanes of the mask that have not ended, or clamp it to these",
+    "undefined-shuffle": "shuffle among lanes of the mask that have not ended, or clamp the source lane to them",
     "exhausted-registers": "give as many back before, by setmaxnreg.dec in all warps of other warpgroups, or ask for "
     "fewer",
     "registers-run-out": Case(
-        "in another order the first takes the registers that the second then waits for, forever",
+        "in another order the first thread takes the registers that the second then waits for forever",
         "give back more before either of them, or ask for fewer",
     ),
     "registers-given-back-late": Case(
-        "in another order the first takes the registers that the second then waits for, forever, for "
-        "what `{instruction}` gives back ({line}) comes after that one",
+        "in another order the first thread takes the registers that the second then waits for forever, since "
+        "`{instruction}` ({line}), which gives registers back, comes after the second",
         "give back more before either of them, or ask for fewer",
     ),
     "misused-setmaxnreg": ".inc must name as many registers as a warp has or more, .dec as many or fewer, and a "
@@ -515,8 +517,8 @@ _TABLE: dict[str, Case | str] = {
     "invalid-descriptor": "the descriptor must be one that the instruction takes, and one for all that execute it",
     "unstarted-peer": "barrier.cluster.arrive and .wait must come before the first access to another CTA's shared "
     "memory",
-    "exited-peer": "barrier.cluster.arrive and .wait must come after it and before that CTA ends, or a wait there for "
-    "what it arrives in",
+    "exited-peer": "barrier.cluster.arrive and .wait must come after the access and before that CTA ends, or "
+    "that CTA must wait at the mbarrier of the arrival",
     "in-flight-at-exit": "the wait for what is in flight must come before the end",
     "mmas-at-exit": "wgmma.commit_group and wgmma.wait_group 0 must come before the end",
     "bulk-store-at-exit": "cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 must come before the end",
@@ -528,12 +530,12 @@ _TABLE: dict[str, Case | str] = {
     "barrier.cluster for example, before the end",
     "deadlock": "threads that do not wait for this one must bring what it waits for",
     "discarded-read": Case(
-        "nothing has written these bytes since the CTA began, and nothing comes of them",
+        "nothing has written these bytes since the CTA began, and no result depends on them",
         "with other values there the launch writes the same to global memory",
     ),
     "nothing-comes-of-load": Case(
-        "nothing orders these, and nothing comes of what this lane reads",
-        "the lanes that store what is made of it are others; let these alone read it, and there is no race",
+        "nothing orders these, and no result depends on the value that this lane reads",
+        "other lanes store the results of this load; if only those lanes read, there is no race",
     ),
     "type-mismatch": "the tensor map and the MMA should name one type",
     "other-element-type": "it was written as {written}, and is read as {read}",
@@ -541,9 +543,10 @@ _TABLE: dict[str, Case | str] = {
     "costs nothing more",
     "injected-wgmma-wait": Case(
         "the assembler waits here for the MMAs, which then overlap with nothing",
-        "wgmma.wait_group must come where it is meant, or the registers must not be touched until then",
+        "wgmma.wait_group must come where the wait is meant to be, or no instruction may access the registers "
+        "before it",
     ),
-    "serialised-wgmma": "registers of MMAs in flight must not be touched, and must all fit",
+    "serialised-wgmma": "no instruction may access the registers of MMAs in flight, and all of them must fit",
     "assembler-remark": Case("ptxas says {remark!r} ({code})", "{otherwise}"),
     "spilled-registers": "use a smaller tile, or give the warps more registers by setmaxnreg",
     "spills": Case(_SPILLED + "at lines that nvdisasm would name (pip install 'cutepy[inspect]')", "{remedy}"),
@@ -562,7 +565,7 @@ _TABLE: dict[str, Case | str] = {
     ),
     "inval-before-reuse": "call mbarrier.inval before its memory is used for something else",
     "one-thread-initialises": "let one thread initialise it",
-    "count-all-arrivals": "let mbarrier.init count all who arrive, or let fewer arrive",
+    "count-all-arrivals": "let mbarrier.init count all arrivals, or let fewer threads arrive",
     "leave-no-complete-out": "leave .noComplete out",
     "announce-with-arrival": "announce before, or with, an arrival",
     "state-of-last-arrival": "wait with the state that the last arrival at this mbarrier has returned",
@@ -586,9 +589,9 @@ _TABLE: dict[str, Case | str] = {
     "commit-at-exit": "tcgen05.commit, and a wait at its mbarrier or that of a later commit, must come before the end",
     "commit-before-use": Case(
         "the tensor core may not be done with it",
-        "tcgen05.commit after the operation, and a wait at its mbarrier by whoever comes next",
+        "tcgen05.commit after the operation, and a wait at its mbarrier by the next user",
     ),
-    "release-after-use": "an arrival after the access, and a wait at its mbarrier by whoever comes next, or a barrier "
+    "release-after-use": "an arrival after the access, and a wait at its mbarrier by the next user, or a barrier "
     "of both, must come between",
     "wait-for-loads": Case(
         "the load may not be done with it",
@@ -617,10 +620,11 @@ _TABLE: dict[str, Case | str] = {
         "the wait that orders them is no tcgen05 operation, and nothing orders the second one after it",
         "tcgen05.fence::after_thread_sync must come between",
     ),
-    "unwaited-tensor-load": "tcgen05.wait::ld must come before these columns are written again, and before others may",
+    "unwaited-tensor-load": "tcgen05.wait::ld must come before these columns are written again, and before "
+    "other threads may write them",
     "tensor-memory-wait": Case(
-        "to read a register of a load orders no access to memory after it",
-        "tcgen05.wait::ld must come before these columns are written again, and before others may",
+        "reading a register of a load orders no later access to memory",
+        "tcgen05.wait::ld must come before these columns are written again, and before other threads may write them",
     ),
     "unwritten-columns": "an MMA that does not accumulate, a tcgen05.st or a tcgen05.cp must write them first",
     "free-tensor-memory": "free columns by tcgen05.dealloc before, or allocate fewer",
@@ -649,7 +653,7 @@ _TABLE: dict[str, Case | str] = {
     "unit-to-instruction": "all threads that take an instruction together must come to it, and wait for nothing else "
     "before",
     "write-for-loop": "a thread that does not wait for this one must write what the loop waits for",
-    "endless-loop": "let what it looks at change, or end it",
+    "endless-loop": "change the value that the loop tests, or end the loop",
     "begin-with-parity-1": "the thread that fills an empty stage must wait for parity 1 first: this passes at once, "
     "since the phase before the first counts as complete",
     "begin-with-parity-0": "the thread that reads a stage must wait for parity 0 first, the parity of the first phase",
@@ -711,12 +715,10 @@ _TABLE: dict[str, Case | str] = {
     "no-part-in-barrier": Case("warp {warp} has no part in {barrier}"),
     # Fences.
     "fence-in-another-cta": Case(
-        "it is in CTA {cta}, and of global memory one in CTA {other} counts, which issues the copy"
+        "it is in CTA {cta}, and for global memory the fence must be in CTA {other}, which issues the copy"
     ),
     "fence-before-wait": Case("it stands before the wait for the copy that it should follow"),
-    "fence-before-access": Case(
-        "it stands before the access that it should follow, and says nothing of what comes after it"
-    ),
+    "fence-before-access": Case("it stands before the access that it should follow, and orders nothing after it"),
     "fence-behind-warp-sync": Case("it comes behind bar.warp.sync, which tells others of the access"),
     "fence-behind-arrival": Case("it comes behind the arrival at {barrier}, which tells others of the access"),
     "copy-not-after-fence": Case("nothing orders the copy after this fence"),

@@ -188,7 +188,7 @@ def small_product(extents: Extents = SMALL, rounds: int = ROUNDS) -> list[Figure
 
 
 def sanitized_memory(extents: Extents = DEEP) -> Figure:
-    """Return the most memory that a product takes under the sanitizer, beside what it takes without."""
+    """Return the peak memory of a product with and without the sanitizer."""
     plain, sanitized = (_in_a_process(extents, sanitize) for sanitize in (False, True))
     relation = f"{sanitized / plain:.2f} times the {plain:.0f} MiB of the simulator, {MOST_MEMORY} at most"
     return Figure(f"memory of {'x'.join(map(str, extents))}", SANITIZED, sanitized, "MiB", relation)
@@ -200,7 +200,7 @@ def _in_a_process(extents: Extents, sanitize: bool) -> float:
 
 
 def _peak_mib(extents: Extents, sanitize: bool) -> float:
-    """Return the most memory that this process has taken, once it has run a product."""
+    """Return the peak memory of this process after it ran a product."""
     from cutepy.frontends import simulate
 
     gemm = SimulatedGemm(extents)

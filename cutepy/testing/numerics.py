@@ -88,10 +88,10 @@ PROMOTED_STEPS = 4
 def promoted_tolerance(out_dtype: str) -> float:
     """Bound the relative Frobenius error of a product of 8-bit operands whose sums are promoted every 128 of K.
 
-    Each block of 128 of K is a sum of four steps, bounded as `gemm_tolerance` bounds it: e sqrt(4 + 2) of its norm,
-    where blocks differ in scale as they may: errors of blocks are independent as the blocks are, so that the same
-    fraction bounds their sum. Adding up in fp32 errs by less than 2**-24 sqrt(blocks), which for K below 2**20 is less
-    than 2**-17 and is bounded by that. The bound doesn't grow with K.
+    A block of 128 of K is a sum of four steps. Its error is bounded as in `gemm_tolerance`: e sqrt(4 + 2) of its norm.
+    Errors of different blocks are independent, so the same fraction bounds the sum of the blocks, whatever their
+    scales. The sum in fp32 adds an error below 2**-24 sqrt(blocks), which is below 2**-17 for K below 2**20. The bound
+    doesn't grow with K.
 
     Parameters
     ----------

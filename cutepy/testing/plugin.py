@@ -256,7 +256,7 @@ def simulated(request: pytest.FixtureRequest) -> Iterator[ServedRun]:
 
 @pytest.fixture
 def sanitized(request: pytest.FixtureRequest) -> Iterator[ServedRun]:
-    """Serve device `cuda` from host memory, simulate every launch of the test, and fail it if there are hazards.
+    """Serve device `cuda` from host memory, simulate every launch of the test, and fail it on hazards.
 
     Runs of its own, by `cutepy.simulate`, look for hazards too.
 

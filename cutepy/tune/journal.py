@@ -20,7 +20,7 @@ class Heat(NamedTuple):
     us : float
         Device time of a launch; infinite where there is none.
     failed : str
-        Why there is none: it could not be compiled or launched, or its process ended while it ran. Empty if it works.
+        Error of a candidate that could not be compiled or launched, or whose process died. Empty if it works.
     """
 
     us: float

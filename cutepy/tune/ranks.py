@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Ranks:
-    """One process among those that tune together.
+    """Rank of a process among the processes that tune together.
 
     Attributes
     ----------

@@ -345,7 +345,7 @@ class Attends:
         return None if self.scales is None else self.scales.of_keys(tile)
 
     def score_tile(self, place, query, tile, of_keys, hides=True, shown=None):
-        """Replace products by what the score and mask functions make of them, if there are any.
+        """Apply the score and mask functions, if given, to the products.
 
         Returns a factor that all of the tile's scores still lack; None if there is none.
         """
@@ -358,7 +358,7 @@ class Attends:
         return factor
 
     def weigh(self, place, query, tile):
-        """Multiply exponentials by their weights, if there are any: sums of rows are those without."""
+        """Multiply exponentials by their weights, if given; sums of rows exclude the weights."""
         if self.functions is not None:
             weights = self.functions.weights(self.qk.tCrC, query, tile * self.config.tile_n, place.scores())
             if weights is not None:

@@ -25,7 +25,7 @@ from cutepy.kernels.attention.tile_coords import Batches, Place, RaggedByKeys
 
 
 def rank_of(config: BackwardConfig, key, tile, band: Band):
-    """Return how many tiles of keys add to a tile of queries before this one: those that are dealt before it.
+    """Return the number of tiles of keys that add to a tile of queries before this one.
 
     Of the tiles of keys that a tile of queries sees the last is dealt first if queries see none behind their own
     position, so that each tile of keys begins with queries that no other one has yet to add to.
@@ -38,7 +38,7 @@ def rank_of(config: BackwardConfig, key, tile, band: Band):
 
 
 def row_of_dq(config: BackwardConfig, tile, place: Place, consumer):
-    """Return a warpgroup's part of a tile's dQ, among all parts of the sums in memory."""
+    """Return the index of a warpgroup's part of a tile's dQ in the fp32 sums in memory."""
     return (place.first_tile(config.tile_q) + tile) * config.warpgroups + consumer
 
 
@@ -499,7 +499,7 @@ class SharedGradients(Gradients):
         self.stage.publish()
 
     def p_stage(self, q_state):
-        """Return the stage of P: the other warpgroup has read it two tiles ago, and been at the barrier since."""
+        """Return the stage of P, which the other warpgroup read two tiles ago, before the last barrier."""
         return 1 + q_state.count % 2
 
     def pass_ds(self):

@@ -98,7 +98,7 @@ class Scales:
 
 
 def make_scales(scales: tuple | None, group: Int32, block: int, tile_n: int) -> Scales | None:
-    """Make the scales of tensors of Q, K and V, each of which may be None, and the heads; None if there are none."""
+    """Make the scales of Q, K and V from their tensors, each of which may be None; None without any."""
     if scales is None:
         return None
     return Scales(*scales, group, block, tile_n, cute.make_rmem_tensor((1,), Float32))

@@ -1,4 +1,4 @@
-"""From a problem to what is launched for it: one plan for every product, whatever its epilogue, scales and strides.
+"""Plan of a product: the copies and the kernel for any epilogue, scales and strides.
 
 A plan sees the tensors as matrices, or a batch of them (`batch_folding`), decides what is copied (`copies`), chooses
 and compiles the kernel, and says how each tensor becomes what that takes (`routes`). It is made once for tensors of one
@@ -179,7 +179,7 @@ class _Ways:
         self.graph, self.joined = given.graph, copies.joined
 
     def takes(self, steps: Sequence[Take | None]) -> list[Take | None]:
-        """Give what is done with A, B and each operand, after the steps that convert it."""
+        """Return the steps that prepare A, B and each operand for the kernel, after the given conversions."""
         copies = self.copies
         found = [self._take(copies.a, self.given.a, self.views.a, self.of_a)]
         found.append(self._take(copies.b, self.given.b, self.views.b, self.of_b))
@@ -236,7 +236,7 @@ class _Ways:
         return self._way(self.graph.operands[place].name, joined, given, self.is_transposed)
 
     def of_result(self, place: int) -> Way | None:
-        """Tell how the kernel sees a result that is a tile, or what it writes instead."""
+        """Return the view by which the kernel writes a tile result, or of the buffer that it writes instead."""
         written = self.copies.rest.results[place] if self.copies.results[place] else self.given.results[place]
         return self._way("out", self.joined.results[place], written, self.is_transposed)
 

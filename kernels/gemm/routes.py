@@ -69,7 +69,7 @@ def transposed(way: Way) -> Way:
 
 
 def in_turn(*takes: Take | None) -> Take | None:
-    """Do one after the other; None where there is nothing to do."""
+    """Compose steps into one; None without any step."""
     made = [take for take in takes if take is not None]
     if len(made) < 2:
         return made[0] if made else None

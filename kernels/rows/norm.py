@@ -119,7 +119,7 @@ class Norm:
                 means[row] = mean
 
     def centred(self, rows, held, index, mean, columns):
-        """Return a vector of what is normalised, the sum of what is held, less its mean if there is one."""
+        """Return a vector of the values to normalise: the sum of the held inputs, less the mean if one is taken."""
         value = rows.part(held[0], index)
         for other in held[1:]:
             value.store(value.load() + rows.part(other, index).load())

@@ -268,7 +268,7 @@ def _cga(bases: object, ctas: object = None, split: object = None, order: object
     counts = (ctas, split, order)
     if bases is not None:
         if any(count is not None for count in counts):
-            raise TypeError("the cluster is told twice: CGALayout beside CTAsPerCGA, CTASplitNum or CTAOrder")
+            raise TypeError("the cluster is given twice: CGALayout beside CTAsPerCGA, CTASplitNum or CTAOrder")
         return bases_of("CGALayout", bases)
     if all(count is None for count in counts):
         return ()

@@ -65,7 +65,7 @@ class Engine(NamedTuple):
         return ComposedLayout(Layout(extents, make_basis_like(extents)), self.start, layout)
 
     def told(self) -> str:
-        """Describe the engine's facts beside the layout; empty if there are none."""
+        """Describe the element width, memory and address beside a layout; empty without any."""
         facts = [f"{self.bits}-bit elements"] if self.bits else []
         facts += [f"in {self.memory}"] if self.memory else []
         facts += [f"at {self.address:#x}"] if self.address is not None else []

@@ -227,7 +227,7 @@ class PrintedCopy(Drawable):
         if (self.tiler_mn is None) != (self.layout_tv is None):
             raise LayoutError("PrintedCopy", (), "a TiledCopy has Tiler_MN and TiledLayout_TV, got one of them")
         if self.src_layout is None and self.layout_tv is None:
-            raise LayoutError("PrintedCopy", (), "neither an atom nor a tile is told")
+            raise LayoutError("PrintedCopy", (), "neither an atom nor a tile is given")
 
     def __str__(self) -> str:
         return "\n".join(

@@ -203,7 +203,7 @@ def _key(reader: Any) -> Token | None:  # noqa: ANN401
 
 def _check_new(reader: Any, key: Token, named: Mapping[str, Any]) -> None:  # noqa: ANN401
     if key.text in named:
-        raise reader.error(key.start, f"{key.text} is told twice")
+        raise reader.error(key.start, f"{key.text} is given twice")
 
 
 def fields(reader: Any, closing: str) -> dict[str, Any]:  # noqa: ANN401
@@ -237,7 +237,7 @@ def _attribute(reader: Any) -> Any:  # noqa: ANN401
     if reader.accept(","):
         for key, value in fields(reader, ">").items():
             if key in named:
-                raise reader.error(head.start, f"{key} is told twice")
+                raise reader.error(head.start, f"{key} is given twice")
             named[key] = value
     reader.expect(">", "',' or '>'")
     return _make(reader, head, head.text, make, [], named)
@@ -411,7 +411,7 @@ def _dictionary(reader: Any) -> dict[str, Any]:  # noqa: ANN401
         if key is None:
             raise reader.unexpected("a name in quotation marks")
         if key in named:
-            raise reader.error(start, f"{key} is told twice")
+            raise reader.error(start, f"{key} is given twice")
         reader.expect(":")
         named[key] = literal(reader)
         if not reader.accept(","):

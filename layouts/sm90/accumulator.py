@@ -166,7 +166,7 @@ class OperandCoordinates(_Coordinates):
         """
         operands = (self.tiling.traits.name, self.tile_mk, sums.tiling.traits.name, sums.tile_mn)
         if self.tile_mk != sums.tile_mn:
-            required = f"C must be A's tile, and one is {sums.tile_mn}, the other {self.tile_mk}"
+            required = f"C's tile must be A's tile {self.tile_mk}, got {sums.tile_mn}"
             raise LayoutError("from_accumulators", operands, required)
         order = operand_order(DTYPE_BITS[self.tiling.traits.a_dtype], self.tile_mk[1])
         threads = (self.tiling.thr_size, sums.tiling.thr_size)

@@ -53,7 +53,7 @@ class MappedTensor:
     ----------
     dtype : str
     dims, strides_bytes : tuple of int
-        The contiguous dimension first; its stride is not told.
+        The contiguous dimension first; its stride is left out.
     global_address : int
     element_strides : tuple of int
     swizzle, interleave, l2_promotion, oob_fill : str

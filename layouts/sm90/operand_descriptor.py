@@ -279,7 +279,7 @@ class OperandDescriptor(Drawable):
 
     @property
     def is_walked(self) -> bool:
-        """True if the address walk is defined: the base offset is 0, or there is no swizzle, which it would be of."""
+        """True if the address walk is defined: the base offset is 0, or no swizzle uses it."""
         return not self.base_offset or self.swizzle == "INTER"
 
     def _walk(self, major: Major, bits: int) -> Walk:

@@ -278,7 +278,7 @@ INT8 = [
         (
             [("consumer_warps=CONSUMERS // 32", "consumer_warps=CONSUMERS // 16")],
             ValueError,
-            "a ring must wait for warps that there are, 12 in a CTA of 384 threads, got consumer_warps=16",
+            "consumer_warps must be at most 12, the warps of a CTA of 384 threads, got 16",
         ),
         (INT8, TypeError, "registers of a subtile must be Float32, got Int32; convert them first"),
         ([('BARRIERS["store"]', "0")], ValueError, "a named barrier must be 1 to 15, 0 being .*, got 0; rules.named"),

@@ -95,7 +95,7 @@ def check_scattered(values: int) -> None:
     Raises
     ------
     ValueError
-        If they can't be halved until one is left to each lane, or there are more than lanes.
+        If the number is no power of two, or above the number of lanes.
 
     Examples
     --------

@@ -122,8 +122,8 @@ def check_readers(consumer_warps: int, readers: int, threads: int | None) -> Non
         )
     if threads is not None and consumer_warps * arch.WARP_THREADS > threads:
         raise ValueError(
-            f"a ring must wait for warps that there are, {threads // arch.WARP_THREADS} in a CTA of {threads} threads, "
-            f"got consumer_warps={consumer_warps}"
+            f"consumer_warps must be at most {threads // arch.WARP_THREADS}, the warps of a CTA of {threads} threads, "
+            f"got {consumer_warps}"
         )
 
 

@@ -114,7 +114,7 @@ class AccumulatorRing:
 
     @property
     def empty(self) -> cute.Pointer:
-        """Empty barriers, on which who issues MMAs waits."""
+        """Empty barriers, at which the warp that issues MMAs waits."""
         return self.barriers + self.stages
 
     def producer_state(self) -> pipeline.PipelineState:
@@ -151,7 +151,7 @@ class AccumulatorRing:
 
     @cute.jit
     def release(self, state):
-        """Release the set to who issues MMAs, once for this warp, whose loads have ended: their wait is the warp's."""
+        """Release the set to the warp that issues MMAs, once for this warp, after its wait for its loads."""
         before_thread_sync()
         with cute.arch.elect_one():
             if cutlass.const_expr(self.ctas == 1):

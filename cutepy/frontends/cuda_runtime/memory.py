@@ -1,4 +1,4 @@
-"""Memory of the CUDA runtime, which is the host's: what is copied or filled is so at once."""
+"""Memory of the CUDA runtime: host memory, which copies and fills write at once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class MemoryCalls:
     do_cudaFreeHost = do_cudaFree
 
     def do_cudaFreeAsync(self, pointer: int | None, stream: int | None, *_: object) -> int:
-        """Let memory go once what came before in a stream is over: what else uses it then is told of."""
+        """Free memory after the earlier work of a stream; other uses of the memory are reported."""
         if pointer and pointer in self._memory:
             self._touched("cudaFreeAsync", pointer, self._memory[pointer].nbytes, stream, True)
         return self.do_cudaFree(pointer)
@@ -142,7 +142,7 @@ class MemoryCalls:
     do_cudaMemset2DAsync = do_cudaMemset2D
 
     def do_cudaMemGetInfo(self, free: int, total: int) -> int:
-        """Say how much there is."""
+        """Return free and total memory."""
         put(free, devices.device().total_bytes - sum(data.nbytes for data in self._memory.values()))
         return put(total, devices.device().total_bytes)
 

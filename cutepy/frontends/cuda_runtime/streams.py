@@ -81,7 +81,7 @@ class StreamCalls:
         return put(least, 0, ctypes.c_int32)
 
     def do_cudaLaunchHostFunc(self, stream: int | None, function: int, data: int) -> int:
-        """Call a function of the host: what was launched before has ended."""
+        """Call a function of the host; all earlier launches have ended."""
         issue(stream or 0, lambda place: ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)(data))
         return 0
 

@@ -1,7 +1,7 @@
 """The host code of functions that the DSL compiled, run with CUDA's functions served.
 
-A compiled function keeps its host code as LLVM-dialect MLIR; what that calls of CUDA are functions without a body. An
-object of the same module, loaded with those functions served in Python, runs the real host code with no driver.
+A compiled function keeps its host code as MLIR of the LLVM dialect, where CUDA's functions are declared without a
+body. An object file of this module, loaded with Python implementations of these functions, needs no driver.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class ObjectFileError(ValueError):
 
 @dataclass(frozen=True)
 class Image:
-    """Code, and what is to be done to it where it lies.
+    """Machine code with its relocations.
 
     Attributes
     ----------

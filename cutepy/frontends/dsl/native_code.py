@@ -39,7 +39,7 @@ def is_imported() -> bool:
 
 
 def compiled(text: str) -> NativeCode:
-    """Compile a module of MLIR, in its dialect of LLVM, and keep what comes of it.
+    """Compile a module of MLIR's LLVM dialect, and keep the object.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def compiled(text: str) -> NativeCode:
 
 
 def kept(text: str) -> NativeCode | None:
-    """Return what was compiled of a text before, if it is on the disk."""
+    """Return the object that was compiled from a text before, if it is on the disk."""
     store = _store()
     try:
         entry = None if store is None else store.load(_key(text))

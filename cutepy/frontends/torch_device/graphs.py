@@ -31,7 +31,7 @@ class Graph:
 
     @classmethod
     def of(cls, capture: Capture) -> Graph:
-        """Make a graph of what was captured."""
+        """Make a graph of the captured work."""
         graph = cls()
         graph.take(capture)
         return graph
@@ -42,7 +42,7 @@ class Graph:
         return 0 if self._capture is None else self._capture.nodes
 
     def take(self, capture: Capture) -> None:
-        """Take what was captured, in place of what it had."""
+        """Replace the graph's work by the captured work."""
         self._capture = capture
         self._places = {stream: streams.Stream().cuda_stream for stream in capture.streams if stream != capture.origin}
 
@@ -58,7 +58,7 @@ class Graph:
         return graph
 
     def capture_begin(self, pool: object = None, capture_error_mode: str = "global") -> None:
-        """Keep what is issued to the current stream from now on."""
+        """Capture the work that is issued to the current stream from now on."""
         self._stream = stream_state.current()
         if self._stream == LEGACY:
             raise RuntimeError(
@@ -72,14 +72,14 @@ class Graph:
         self.take(captures.end(self._stream))
 
     def instantiate(self) -> None:
-        """Do nothing: what was kept can be replayed."""
+        """Do nothing: captured work can be replayed as it is."""
 
     def replay(self) -> None:
         """Do the work that was kept, in the current stream."""
         self.launch(stream_state.current())
 
     def launch(self, stream: int) -> None:
-        """Do the work that was kept, in a stream, once what is before it there and the launch before are over.
+        """Replay the captured work in a stream, after the stream's earlier work and the graph's previous launch.
 
         Raises
         ------

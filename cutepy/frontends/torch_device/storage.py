@@ -149,7 +149,7 @@ class Allocations:
             self._peak_bytes = self._noted_bytes = size_bytes
 
     def release_freed(self) -> None:
-        """Let go of what was freed."""
+        """Release freed memory."""
         with self._lock:
             self._sweep()
             self._freed.clear()
@@ -249,7 +249,7 @@ def _give_away(size_bytes: int) -> None:
 
 
 def record_stream(tensor: torch.Tensor, stream: streams.Stream) -> None:
-    """Let the memory of a tensor not be given away until what has been queued in a stream is complete."""
+    """Keep the memory of a tensor allocated until the work queued in a stream is complete."""
     allocations.keep(tensor.untyped_storage().data_ptr(), stream_state.handle_of(stream))
 
 

@@ -1,4 +1,4 @@
-"""Streams and events of the simulated device: everything runs at once and in order, so there is nothing to wait for.
+"""Streams and events of the simulated device: work runs synchronously and in order, so no wait blocks.
 
 Observers are told what would wait for what; who polls waits by it (`cutepy.frontends.polling`).
 

@@ -39,7 +39,7 @@ def hidden() -> Iterator[None]:
 
 
 def is_watched() -> bool:
-    """Tell whether anybody is to be told of what the calling thread reads and writes."""
+    """Tell whether an observer watches the reads and writes of the calling thread."""
     return not _thread.hidden and backend.is_watched()
 
 

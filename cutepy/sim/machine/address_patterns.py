@@ -36,7 +36,7 @@ class AddressPattern:
     offsets : array of int64, (CTA or 1, lane or 1)
     highest : int
     uses : int
-        How many accesses have had it.
+        Number of accesses that had this pattern.
     """
 
     def __init__(self, offsets: Array) -> None:

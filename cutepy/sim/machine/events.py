@@ -739,7 +739,7 @@ class WgmmaEvent:
     a, b : array of uint64, (CTAs, warpgroups)
         Descriptors; `a` is None where A comes from registers. An axis along which they are equal has extent 1.
     accumulates : array of bool, (CTAs, warpgroups)
-        Whether it adds to what is in the registers; as descriptors.
+        Whether the MMA adds to its accumulators; axes as those of the descriptors.
     instruction : Instruction
     ctas, threads : Ctas, Threads
     """
@@ -856,7 +856,7 @@ class CompletionPolicy:
     def grants(self, left: int, beyond: int) -> bool:
         """Say whether a request of launch control gets one of the clusters that have not begun.
 
-        Of those beyond the first wave half are to begin by themselves, so that kernels see both answers.
+        Half of the clusters beyond the first wave begin by themselves, so that kernels see both answers.
 
         Parameters
         ----------

@@ -199,9 +199,9 @@ def is_unchanged(part: Group, index: int) -> bool:
 
 
 def inherited(g: Group, index: int) -> Array:
-    """Return a register that a group left as it was in the group it parted from.
+    """Return a register that a group has not written since it split from its parent group.
 
-    That is asked itself, and not the copy that a part may have: accumulators come back to registers meanwhile.
+    The parent is asked, not a copy in the part, since accumulators return to registers meanwhile.
     """
     assert g.join is not None
     parent = g.join.parent
@@ -270,7 +270,7 @@ class Roster:
         self.groups = [self.group(0, list(registers), ctas, threads, None)]
 
     def group(self, block: int, registers: list[Any], ctas: Ctas, threads: Threads, join: Join | None) -> Group:
-        """Make a group, which has a number of its own."""
+        """Make a group with a new number."""
         self._numbers += 1
         return Group(self._numbers, block, registers, ctas, threads, join)
 

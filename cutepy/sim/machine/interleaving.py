@@ -152,7 +152,7 @@ class RandomSchedule(Interleaving):
         self.begin()
 
     def begin(self) -> None:
-        """Forget the agents there were."""
+        """Discard the agents of an earlier launch."""
         self._priorities: dict[int, float] = {}
         self._lowest, self._last, self._row = -2.0, -1, 0
 

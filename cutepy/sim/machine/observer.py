@@ -152,7 +152,7 @@ class Observer:
         """See the function that is launched next; called before `stops_at` for any of its instructions."""
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
-        """Say whether to call `on_instruction` for an instruction, given the one written before it."""
+        """Tell whether to call `on_instruction` for an instruction, given the previous one in the text."""
         return type(self).on_instruction is not Observer.on_instruction
 
 

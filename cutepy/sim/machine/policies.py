@@ -134,12 +134,12 @@ def _is_able(agent: Agent) -> bool:
 
 
 def choices_of(text: str) -> Choices:
-    """Make a schedule of its text.
+    """Parse a schedule of choices, such as ``3=1,17=2``.
 
     Raises
     ------
     ValueError
-        If it is none.
+        If the text is no schedule.
     """
     if not _CHOICES.fullmatch(text):
         raise ValueError(f"a schedule is a seed, or choices such as 3=1,17=2, got {text!r}")
@@ -250,7 +250,7 @@ class HoldBack(Interleaving):
         return "" if site is None or self._has_held else _absent(site, launch)
 
     def begin(self) -> None:
-        """Forget the agents there were."""
+        """Discard the agents of an earlier launch."""
         self._last, self._waited = 0, 0
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:

@@ -70,7 +70,7 @@ class Look(NamedTuple):
     values: list[Any]
 
     def is_like(self, other: Look) -> bool:
-        """Tell whether nothing that a program can see has changed between two looks at one group."""
+        """Tell whether two snapshots of a group agree in all that a program can observe."""
         return self[:3] == other[:3] and all(map(_equal, self.values, other.values))
 
 

@@ -62,7 +62,7 @@ class Schedule:
     launch : Launch
     activity : Activity
     mechanisms : sequence of Mechanism
-        Those that are to be told of lanes that begin, part and end.
+        Mechanisms that are notified when lanes begin, split and end.
 
     Attributes
     ----------
@@ -272,7 +272,7 @@ class Schedule:
         self._activity.is_stuck = True
         for g in list(self.roster.groups) if observers else ():
             first = self._flow.blocks[g.block].instructions[:1]
-            if g.waits_for is not None and first and first[0].parts[0] in ("mbarrier", "setmaxnreg"):
+            if g.waits_for is not None and first and first[0].traits.polls:
                 self._program.blocks[g.block](g, g.registers, self._m)
         self.alignment.stick(self._joins)
         spinning = self.roster.lanes_of([g for g in self.roster.groups if g.waits_for is None])

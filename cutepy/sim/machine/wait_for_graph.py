@@ -95,7 +95,7 @@ def mistake(roster: Roster, at: Mapping[Group, Instruction], said: Sequence[str]
     waits = tuple(_wait(thing, of, at, roster) for thing in order)
     root = order[0]
     chances = (*root.awaited.chances, *_firsts(order, of, ways), *_gone(roster, root, ways), *_own(root, ways))
-    chances = (*chances, *_strays(root, of, ways), *_of_the_circle(order, of))
+    chances = (*chances, *_misdirected(root, of, ways), *_of_the_circle(order, of))
     return _told(roster, root, of, said, waits, chances)
 
 
@@ -394,21 +394,21 @@ def _of_the_circle(order: Sequence[_Thing], of: Mapping[Part, _Thing]) -> Iterat
             yield from thing.awaited.chances
 
 
-def _strays(thing: _Thing, of: Mapping[Part, _Thing], ways: _Ways) -> Iterator[Chance]:
+def _misdirected(thing: _Thing, of: Mapping[Part, _Thing], ways: _Ways) -> Iterator[Chance]:
     """Yield an arrival at another mbarrier for which nothing waits, by threads that do not wait for this one."""
     awaited = thing.awaited
-    if thing.bringers or not awaited.strays or not all(ways.of(h.g).is_complete for h in of):
+    if thing.bringers or not awaited.misdirected or not all(ways.of(h.g).is_complete for h in of):
         return
     waits = [one for h in of for one in ways.those(h, _waits)]
     places = [one.address for one in waits]
     if any(place is None for place in places):
         return
     later = {int(at) for place in places if place is not None for at in np.unique(place & np.uint64(OFFSET_MASK))}
-    for stray in awaited.strays:
-        threads = stray.done.threads.ids
-        if stray.offset not in later and not any(np.isin(threads, h.threads.ids).any() for h in thing.waiters):
-            why = f"it is at {stray.name}, for which nothing waits, and {thing.name} has got no arrival"
-            yield Chance("other-arrival", why, stray.done.execution)
+    for arrival in awaited.misdirected:
+        threads = arrival.done.threads.ids
+        if arrival.offset not in later and not any(np.isin(threads, h.threads.ids).any() for h in thing.waiters):
+            why = f"it is at {arrival.name}, for which nothing waits, and {thing.name} has got no arrival"
+            yield Chance("other-arrival", why, arrival.done.execution)
             return
 
 
@@ -491,7 +491,7 @@ def _after(flow: ControlFlow, block: int) -> set[int]:
 
 
 def _looked_at(roster: Roster, g: Group) -> tuple[Awaited, Instruction | None]:
-    """Return what a group that goes around a loop looks at there, and the instruction that does."""
+    """Return the value that a spinning group polls, and the instruction that reads it."""
     instructions = [i for block in loop(roster.flow, g.block) for i in roster.flow.blocks[block].instructions]
     said, nobody = "a condition in a loop", "no other thread that still runs writes to memory"
     for i in instructions:

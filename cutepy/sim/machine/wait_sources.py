@@ -55,7 +55,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Stray:
+class MisdirectedArrival:
     """The last arrival at another mbarrier: its place, its name and the arrival."""
 
     offset: int
@@ -111,7 +111,7 @@ class Awaited:
         Whether threads of any cluster can bring it.
     fellows : str
         How far other stages of its ring have come, in words, if not all as far.
-    strays : tuple of Stray
+    misdirected : tuple of MisdirectedArrival
         Arrivals that have completed a phase of other mbarriers, for which nothing has waited; none if this one has
         got any.
     """
@@ -136,7 +136,7 @@ class Awaited:
     lanes: Array | None = field(default=None, compare=False)
     barrier: Barrier | None = None
     is_of_all: bool = False
-    strays: tuple[Stray, ...] = ()
+    misdirected: tuple[MisdirectedArrival, ...] = ()
     fellows: str = ""
 
     @property

@@ -58,17 +58,17 @@ def phases_since(state: Array, phase: Array) -> Array:
 
 
 def said_of(state: int, offset: int, names: Mapping[int, str], phase: int, since: int) -> str:
-    """Say what is wrong with a state that a wait at an object cannot take: too old, or of something else.
+    """Describe the error of a wait by a state: the state is too old, or was returned by another object.
 
     Parameters
     ----------
     state, offset : int
     names : mapping of int to str
-        Of objects, by their offsets.
+        Names of the objects, by offset.
     phase : int
-        That the object is in.
+        Current phase of the object.
     since : int
-        How many phases have completed since the state was returned; below 0 if it is not of the object.
+        Number of phases that completed since the state was returned; below 0 if another object returned it.
     """
     if since > 0:
         return (

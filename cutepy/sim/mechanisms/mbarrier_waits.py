@@ -1,4 +1,4 @@
-"""Waits at mbarriers that do not end: what their phase lacks, what could bring it, and what was taken for that."""
+"""Unfinished waits at mbarriers: what the phase lacks, operations that could bring it, and arrivals elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Chance, Place
 from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.thread_history import of_cta
-from cutepy.sim.machine.wait_sources import Awaited, Source, Stray, arrives, copies
+from cutepy.sim.machine.wait_sources import Awaited, MisdirectedArrival, Source, arrives, copies
 from cutepy.sim.mechanisms.mbarrier_objects import NEVER
 from cutepy.sim.ptx.barrier_names import barrier_name, ring
 
@@ -81,7 +81,7 @@ class MbarrierWaits:
             ceased=tuple(self._ceased(offset, slot)),
             chances=(*masks, *self._chances(offset, slot, parity)),
             fellows=self._fellows(offset, slot),
-            strays=tuple(self._strays(offset, slot)),
+            misdirected=tuple(self._misdirected(offset, slot)),
         )
 
     def _name(self, offset: int) -> str:
@@ -136,7 +136,7 @@ class MbarrierWaits:
                 why = f"its bytes count at {self._name(at)}, where nobody has announced them"
                 yield Chance("other-barrier", why, copy.execution)
 
-    def _strays(self, offset: int, slot: int) -> Iterator[Stray]:
+    def _misdirected(self, offset: int, slot: int) -> Iterator[MisdirectedArrival]:
         """Yield the arrivals that completed other mbarriers for which nothing has waited, if this one got none."""
         own = self._objects[offset]
         if own.phase[slot] or own.arrivals or own.done.get("expect_tx") is not None:
@@ -145,7 +145,7 @@ class MbarrierWaits:
             done = found.done.get("arrive")
             is_over = found.valid[slot] and found.phase[slot] and found.passed[slot] == NEVER
             if at != offset and is_over and done is not None:
-                yield Stray(at, self._name(at), done)
+                yield MisdirectedArrival(at, self._name(at), done)
 
     def _other_stages(self, offset: int, slot: int) -> Iterator[Chance]:
         """Yield the last arrival at another stage of a ring that is ahead by more than a round."""

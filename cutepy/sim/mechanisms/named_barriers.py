@@ -329,7 +329,7 @@ class Barriers(Mechanism):
     def _refuse(
         self, g: Group, i: Instruction, number: int, some: int, others: int, groups: Sequence[Chance] = ()
     ) -> None:
-        wrong = f"barrier {number} expects {some} threads for some of those who arrive, and {others} for others"
+        wrong = f"barrier {number} expects {some} threads for some of the arriving threads, and {others} for others"
         chances = [*groups] or [*self._shared(g.did(i), number, others)]
         fix = Diagnosis("barrier-of-each-group" if chances else "one-count")
         raise self._wrong(g.did(i), number, wrong, fix, self._last.get(number), chances)

@@ -1,6 +1,7 @@
 """Checked accesses of a warp's lanes to memory, in MLIR's dialect of LLVM.
 
-What is stored is first noted in a log, so that it can be undone: numpy then does all of it again, up to what fails.
+A log keeps the old value of each stored word. If a check fails, the stores are undone, and numpy executes the
+instructions again up to the failure.
 """
 
 from __future__ import annotations

@@ -422,7 +422,7 @@ def _leaves(tokens: Tokens, extents: list[int], tree: _Tree, start: int) -> Iter
 
 
 def _packed(code: str, value: float) -> bytes:
-    """Return the bytes of a float: beyond the largest of 32 bits is infinity, as ptxas rounds."""
+    """Return the bytes of a float; a value beyond the largest float32 becomes infinity, as in ptxas."""
     try:
         return struct.pack(code, value)
     except OverflowError:

@@ -149,7 +149,9 @@ def _check_complete(kind: str, results: tuple[Parameter, ...], parameters: tuple
     for formal in (*results, *(parameters if kind == "entry" else parameters[:-1])):
         if not formal.size_bytes and formal.type not in ("texref", "samplerref", "surfref"):
             what = "a kernel's parameter" if kind == "entry" else "a result, or a parameter before the last,"
-            raise PtxSyntaxError(f"{what} has an element at least, got the array {formal.name} of none", formal.name)
+            raise PtxSyntaxError(
+                f"{what} must have at least one element, got the empty array {formal.name}", formal.name
+            )
 
 
 def _directives(text: str, kind: str) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -194,13 +196,13 @@ def _numbers(name: str, text: str, known: _Directive) -> tuple[int, ...]:
 def _check_together(name: str, directives: dict[str, tuple[int, ...]], has_results: bool) -> None:
     for first, second in _CONFLICTS:
         if first in directives and second in directives:
-            raise PtxSyntaxError(f"{name} has .{first} and .{second}, of which one excludes the other", f".{second}")
+            raise PtxSyntaxError(f"{name} has .{first} and .{second}, which exclude each other", f".{second}")
     for one, needed in _NEEDED.items():
         missing = [f".{other}" for other in needed if not directives.get(other, (0,))[0]]
         if one in directives and missing:
             raise PtxSyntaxError(f".{one} needs {' and '.join(missing)} beside it", f".{one}")
     if has_results and "noreturn" in directives:
-        raise PtxSyntaxError(f"{name} has results and .noreturn, of which one excludes the other", ".noreturn")
+        raise PtxSyntaxError(f"{name} has results and .noreturn, which exclude each other", ".noreturn")
 
 
 def check_redeclared(known: Head, is_defined: bool, head: Head, is_definition: bool) -> None:

@@ -93,7 +93,7 @@ cvt.rs: conversion, strict, widens; result value*2 value@f16x2/bf16x2; satfinite
     satfinite relu? FLOATX4 f32; U T T count; 8.7 sm_100a/sm_103a
 cvt.pack: conversion, strict, widens; result value*2 value@b32; sat u16/s16 s32 | sat u8/s8/NIBBLE/u2/s2 s32 b32;
     u32 s32 s32 b32; 6.5 sm_72 | u4/s4/u2/s2 6.5 sm_75
-cvta: conversion, moves; result value; to? const/global/local/param/param::entry/SHARED/shared::cluster u64; T T;
+cvta: conversion, moves, maps; result value; to? const/global/local/param/param::entry/SHARED/shared::cluster u64; T T;
     const 3.1 sm_20 | param 7.7 sm_70
 set: comparison; result value*2 value@and/or/xor; ORDERED BOOL? WORD/f32/f16/bf16 INT |
     eq/ne BOOL? WORD/f32/f16/bf16 BITS | UNSIGNED BOOL? WORD/f32/f16/bf16 u16/u32/u64 |
@@ -113,7 +113,7 @@ mov: move, moves; result value; pred/b128/SCALAR | v2 SCALAR | v4 b16/b32/u16/u3
 getctarank: move; result value; shared::cluster? u32/u64; count T; 7.8 sm_90
 isspacep: move; result value; const/global/local/param/param::entry/SHARED/shared::cluster; pred integer;
     const 3.1 sm_20 | param 7.7 sm_70
-mapa: move; result value*2; shared::cluster? u32/u64; T T count; 7.8 sm_90
+mapa: move, maps; result value*2; shared::cluster? u32/u64; T T count; 7.8 sm_90
 prmt: move, moves; result value*3; b32 f4e/b4e/rc8/ecl/ecr/rc16?; T T T T
 createpolicy: memory; result value?; fractional EVICT_L2 L2::evict_unchanged/L2::evict_first? b64;; 7.4 sm_80
 createpolicy.fractional: memory; result value?; ; state f32
@@ -153,7 +153,7 @@ st: memory, stores, access, widens; address value policy@L2::cache_hint;
     relaxed/release SCOPE global? EVICT_L1? KEPT_IN_L2? HINT? LONG; - T;
     relaxed/release 6.0 sm_70 | mmio 8.2 sm_70 | b128 8.3 sm_70 |
     v8.b32/v8.u32/v8.s32/v8.f32/v4.b64/v4.u64/v4.s64/v4.f64 8.8 sm_100
-st.async: memory, stores, orders, signals; address value address;
+st.async: memory, stores, orders, signals, issues; address value address;
     weak? shared::cluster? COMPLETE v2? b32/b64/WIDE/f32/f64 | weak? shared::cluster? COMPLETE v4 b32/WORD/f32;
     pointer T generic; 8.1 sm_90
 st.bulk: memory, stores, access, shared, widens; address elsewhere value; weak? SHARED?; generic state state; 8.6 sm_100
@@ -176,7 +176,7 @@ red: atomic, updates, access, orders; address value policy@L2::cache_hint; RED B
     and.b64/or.b64/xor.b64/min.u64/min.s64/max.u64/max.s64 3.1 sm_32 | add.f64/cta/gpu/sys 5.0 sm_60 |
     relaxed/release 6.0 sm_70 | add.f16x2 6.2 sm_60 | add.f16 6.3 sm_70 | add.bf16/add.bf16x2 7.8 sm_90 |
     v2/v4/v8/min.f16/max.f16/min.bf16/max.bf16 8.1 sm_90
-red.async: atomic, updates, orders, signals; address value address;
+red.async: atomic, updates, orders, signals, issues; address value address;
     relaxed.cluster shared::cluster? COMPLETE and/or/xor b32 | relaxed.cluster shared::cluster? COMPLETE add WIDE |
     relaxed.cluster shared::cluster? COMPLETE inc/dec u32 | relaxed.cluster shared::cluster? COMPLETE min/max WORD;
     pointer T generic; 8.1 sm_90
@@ -304,14 +304,14 @@ mbarrier.arrive.noComplete mbarrier.arrive_drop.noComplete: barrier, orders, sig
     result address barrier
 mbarrier.expect_tx mbarrier.complete_tx: barrier, orders, signals, mbarrier; address barrier;
     relaxed.cta/relaxed.cluster? SHARED/shared::cluster? b64;; 8.0 sm_90
-mbarrier.test_wait: barrier, tries, waits, orders, signals, mbarrier; result address barrier;
+mbarrier.test_wait: barrier, tries, waits, orders, signals, mbarrier, polls; result address barrier;
     parity? WAITED? SHARED? b64;
     pred - state; relaxed 8.6 sm_90
-mbarrier.try_wait: barrier, tries, waits, orders, signals, mbarrier; result address barrier barrier?;
+mbarrier.try_wait: barrier, tries, waits, orders, signals, mbarrier, polls; result address barrier barrier?;
     parity? WAITED? SHARED? b64; pred - state count; 7.8 sm_90 | relaxed 8.6 sm_90
-mbarrier.test_wait.parity: barrier, tries, waits, orders, signals, mbarrier; result address barrier; ; pred - count;
-    7.1 sm_80
-mbarrier.try_wait.parity: barrier, tries, waits, orders, signals, mbarrier; result address barrier barrier?; ;
+mbarrier.test_wait.parity: barrier, tries, waits, orders, signals, mbarrier, polls; result address barrier; ;
+    pred - count; 7.1 sm_80
+mbarrier.try_wait.parity: barrier, tries, waits, orders, signals, mbarrier, polls; result address barrier barrier?; ;
     pred - count count
 mbarrier.pending_count: barrier, orders, signals, mbarrier; result value; b64; count state
 fence: barrier, orders, fences; -; sc/acq_rel/acquire/release? SCOPE |
@@ -325,15 +325,17 @@ fence.proxy.tensormap::generic: barrier, orders, serial, fences; address@acquire
 membar: barrier, orders, fences; -; cta/gl/sys | proxy.alias;; proxy 7.5 sm_60
 griddepcontrol: barrier, orders; -; launch_dependents/wait;; 7.8 sm_90
 
-cp.async.ca cp.async.cg: async_copy, copies, orders, signals; address address bytes bytes? policy@L2::cache_hint;
+cp.async.ca cp.async.cg: async_copy, copies, orders, signals, of_thread, issues;
+    address address bytes bytes? policy@L2::cache_hint;
     SHARED global HINT? PREFETCH?; - - - ignored; 7.0 sm_80
 cp.async.commit_group: async_copy, orders; -; -;; 7.0 sm_80
 cp.async.wait_all: async_copy, orders, signals; -; -;; 7.0 sm_80
 cp.async.wait_group: async_copy, orders, signals; barrier; -; count; 7.0 sm_80
 cp.async.bulk.wait_group: async_copy, orders, signals; barrier; read?; count
 cp.async.mbarrier: async_copy, orders, signals, mbarrier; address; ;; 7.0 sm_80
-cp.async.mbarrier.arrive: async_copy, orders, signals, mbarrier, arrives; address; noinc? SHARED? b64; generic
-cp.async.bulk: async_copy, copies, orders, signals, tiles; address address bytes address@mbarrier::complete_tx::bytes
+cp.async.mbarrier.arrive: async_copy, orders, signals, mbarrier, arrives, issues; address; noinc? SHARED? b64; generic
+cp.async.bulk: async_copy, copies, orders, signals, tiles, issues;
+    address address bytes address@mbarrier::complete_tx::bytes
     mask@multicast::cluster policy@L2::cache_hint mask@cp_mask;
     shared::cluster global COMPLETE MULTICAST? HINT? | shared::cta global COMPLETE HINT? |
     shared::cluster shared::cta COMPLETE | global shared::cta bulk_group HINT? cp_mask?;;
@@ -343,7 +345,8 @@ cp.async.bulk.prefetch: async_copy, orders; address bytes policy@L2::cache_hint;
 cp.async.bulk.prefetch.tensor: async_copy, orders; address mask@im2col policy@L2::cache_hint;
     DIMENSIONS L2 HINT? global tile? | 3d/4d/5d L2 HINT? global im2col | 2d L2 HINT? global tile::gather4;;
     8.0 sm_90 | tile::gather4 8.6 sm_100f/sm_101f/sm_110f
-cp.async.bulk.tensor: async_copy, copies, orders, signals, tiles; address address address@mbarrier::complete_tx::bytes
+cp.async.bulk.tensor: async_copy, copies, orders, signals, tiles, issues;
+    address address address@mbarrier::complete_tx::bytes
     mask@im2col mask@multicast::cluster policy@L2::cache_hint;
     DIMENSIONS shared::cluster global tile? COMPLETE MULTICAST? CTA_GROUP? HINT? |
     3d/4d/5d shared::cluster global im2col COMPLETE MULTICAST? CTA_GROUP? HINT? |
@@ -353,7 +356,7 @@ cp.async.bulk.tensor: async_copy, copies, orders, signals, tiles; address addres
     DIMENSIONS shared::cta global tile? COMPLETE CTA_GROUP? HINT? |
     3d/4d/5d shared::cta global im2col COMPLETE CTA_GROUP? HINT? |
     DIMENSIONS global shared::cta tile? bulk_group HINT? | 3d/4d/5d global shared::cta im2col_no_offs bulk_group HINT?
-cp.reduce.async.bulk: async_copy, reduces, orders, signals, tiles, serial; address address bytes
+cp.reduce.async.bulk: async_copy, reduces, orders, signals, tiles, serial, issues; address address bytes
     address@mbarrier::complete_tx::bytes policy@L2::cache_hint;
     global shared::cta bulk_group HINT? and/or/xor b32/b64 |
     global shared::cta bulk_group HINT? add WORD/u64/f32/f64 |
@@ -361,7 +364,8 @@ cp.reduce.async.bulk: async_copy, reduces, orders, signals, tiles, serial; addre
     global shared::cta bulk_group HINT? min/max WIDE/f16/bf16 | shared::cluster shared::cta COMPLETE and/or/xor b32 |
     shared::cluster shared::cta COMPLETE add WORD/u64 | shared::cluster shared::cta COMPLETE inc/dec u32 |
     shared::cluster shared::cta COMPLETE min/max WORD;; 8.0 sm_90
-cp.reduce.async.bulk.tensor: async_copy, reduces, orders, signals, tiles, serial; address address policy@L2::cache_hint;
+cp.reduce.async.bulk.tensor: async_copy, reduces, orders, signals, tiles, serial, issues;
+    address address policy@L2::cache_hint;
     DIMENSIONS global shared::cta REDUCTION tile? bulk_group HINT? |
     3d/4d/5d global shared::cta REDUCTION im2col_no_offs bulk_group HINT? |
     2d global shared::cta REDUCTION tile::scatter4 bulk_group HINT?
@@ -379,11 +383,12 @@ tensormap.replace.tile.box_dim tensormap.replace.tile.global_dim tensormap.repla
 tensormap.replace.tile.global_stride: async_copy, stores, orders, signals, serial; address bytes*2; ;
     pointer count T
 
-wgmma.mma_async: wgmma, loads, shared, other, tiles; result descriptor*2 alike value? value? value? value?;
+wgmma.mma_async: wgmma, loads, shared, other, tiles, issues; result descriptor*2 alike value? value? value? value?;
     sync.aligned M64K16 f16/f32 f16 f16 | sync.aligned M64K16 f32 bf16 bf16 | sync.aligned M64K8 f32 tf32 tf32 |
     sync.aligned M64K32 f16/f32 FLOAT8 FLOAT8 | sync.aligned M64INTK32 satfinite? s32 BYTE BYTE |
     sync.aligned M64INTK256 s32 b1 b1 and popc;; 8.0 sm_90a | s8.u8/u8.s8 8.4 sm_90a
-wgmma.mma_async.sp: wgmma, loads, shared, other, tiles; result descriptor*2 value*2 alike value? value? value? value?;
+wgmma.mma_async.sp: wgmma, loads, shared, other, tiles, issues;
+    result descriptor*2 value*2 alike value? value? value? value?;
     sync.aligned M64K32 f16/f32 f16 f16 | sync.aligned M64K32 f32 bf16 bf16 | sync.aligned M64K16 f32 tf32 tf32 |
     sync.aligned M64K64 f16/f32 FLOAT8 FLOAT8 | sync.aligned M64INTK64 satfinite? s32 BYTE BYTE;; 8.2 sm_90a
 tcgen05.alloc: tcgen05, stores, shared, waits, orders, signals; address elsewhere; CTA_GROUP sync aligned SHARED? b32;
@@ -437,7 +442,8 @@ wgmma.fence: wgmma, other; -; sync.aligned;; 8.0 sm_90a
 wgmma.commit_group: wgmma, orders; -; sync.aligned;; 8.0 sm_90a
 wgmma.wait_group: wgmma, orders, signals; barrier; sync.aligned;; 8.0 sm_90a
 
-setmaxnreg: control, waits, signals; barrier; inc/dec sync.aligned u32;; 8.0 sm_90a/sm_100f/sm_101f/sm_110f/sm_120f
+setmaxnreg: control, waits, signals, polls; barrier; inc/dec sync.aligned u32;;
+    8.0 sm_90a/sm_100f/sm_101f/sm_110f/sm_120f
 brkpt: control, other; -; -
 trap: control, other, ends; -; -
 brx: control, other, branches; branch branch
@@ -505,12 +511,16 @@ EFFECTS = {
 QUALITIES = {
     "moves": "brings bits of its operands elsewhere, and computes nothing with them",
     "strict": "its result has no value where one of its sources has none; others may use a part of the bits",
+    "maps": "gives the address of the same variable in another state space or CTA",
     "widens": "takes registers that are wider than its type",
     "branches": "says where its thread goes on",
     "ends": "ends its thread, or the function that it is in",
     "calls": "runs a function",
     "stack": "uses the stack of its thread, of which only the whole program says where it ends",
     "fences": "orders accesses to memory of its thread",
+    "polls": "asks again, while its thread waits, whether it may go on",
+    "issues": "issues what completes later: a copy, a store or an MMA",
+    "of_thread": "copies a few bytes that its thread names",
     "arrives": "counts as an arrival at its barrier",
     "named": "its barrier is one of those of a CTA that have numbers",
     "of_warp": "its barrier is that of a warp",
@@ -647,9 +657,19 @@ class Traits(NamedTuple):
         return self.kind == "warp" and self.form is not None and "value" in self.form.words
 
     @property
+    def is_warp_mma(self) -> bool:
+        """True if the lanes of a warp multiply tiles of their registers."""
+        return self.kind == "matrix" and "tiles" in self.effects
+
+    @property
     def moves(self) -> bool:
         """True if it brings bits of its operands elsewhere, and computes nothing with them."""
         return "moves" in self.qualities
+
+    @property
+    def maps(self) -> bool:
+        """True if it gives the address of the same variable in another state space or CTA."""
+        return "maps" in self.qualities
 
     @property
     def branches(self) -> bool:
@@ -665,6 +685,21 @@ class Traits(NamedTuple):
     def fences(self) -> bool:
         """True if it orders accesses to memory of its thread."""
         return "fences" in self.qualities
+
+    @property
+    def polls(self) -> bool:
+        """True if it asks again, while its thread waits, whether it may go on."""
+        return "polls" in self.qualities
+
+    @property
+    def issues(self) -> bool:
+        """True if it issues what completes later: a copy, a store or an MMA of Hopper."""
+        return "issues" in self.qualities
+
+    @property
+    def is_copy_of_thread(self) -> bool:
+        """True if it copies a few bytes that its thread names."""
+        return "of_thread" in self.qualities
 
     @property
     def arrives(self) -> bool:

@@ -357,7 +357,7 @@ class Function:
     callees : dict of str to int
         Of an entry with the functions that it calls: the index of each one's first instruction, by each name.
     at : int
-        Where the text has the .entry or .func of its head.
+        Offset of .entry or .func in the text of the module.
     """
 
     name: str

@@ -16,6 +16,7 @@ from cutepy.sim.parallel.footprint import Footprint, Ranges, put
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.replay.outcomes import Outcome, Request, outcome_of
 from cutepy.sim.replay.search.search import Search, Searched, search
+from cutepy.sim.sanitize.kinds import RACES
 from cutepy.sim.sanitize.order.tries import tries
 from cutepy.sim.sanitize.order.uses import Uses
 from cutepy.sim.translate import Program
@@ -52,7 +53,7 @@ class LaunchPlayer:
     @property
     def changes_memory_only(self) -> bool:
         """True if nothing is left behind but writes: malloc keeps what it gave out."""
-        return "malloc" not in self.launch.ptx
+        return not self.launch.entry.calls("malloc")
 
     def ready(self, request: Request | Search) -> None:
         """Translate the kernel."""
@@ -103,7 +104,8 @@ class LaunchPlayer:
 
         flow = self._program(None, {}).flow
         waits = frozenset(t.instruction.index for t in tries(flow, Uses(flow)) if t.retries and t.misuse is None)
-        return search(play, request, "mbarrier.pending_count" in self.launch.ptx, waits)
+        reads_counts = any(i.parts[:2] == ("mbarrier", "pending_count") for i in self.launch.entry.instructions)
+        return search(play, request, reads_counts, waits)
 
     def _program(self, policy: CompletionPolicy | None, stopping: Mapping[int, tuple[Observer, ...]]) -> Program:
         entry = self.launch.entry
@@ -130,5 +132,5 @@ def _told(sanitizer: Sanitizer) -> list[tuple[str, Hazard]]:
 
 def name_of(hazard: Hazard) -> str:
     """Return what a hazard has in common with others of its lines, whichever of them comes first."""
-    kind = "unordered" if hazard.kind.startswith("unordered-") else hazard.kind
+    kind = "unordered" if hazard.kind in RACES else hazard.kind
     return f"{kind}: {', '.join(sorted(side.line for side in hazard.sides))}"

@@ -166,7 +166,7 @@ class Replays:
         """Let reads of what nothing wrote in shared memory be advisories if nothing comes of them."""
         sanitizer = self._sanitizer
         reads = sanitizer.unwritten_reads if sanitizer else ()
-        if not sanitizer or not reads or any(name in launch.ptx for name in _LEAVES_MORE):
+        if not sanitizer or not reads or launch.entry.calls(*_LEAVES_MORE):
             return
         snapshot = self._snapshot(launch, memory, before)
         if snapshot is None:  # they stay hazards
@@ -259,7 +259,7 @@ def _checked(schedules: Schedules, seed: int | None, limit: int | None) -> range
 
 def _check_size(launch: Launch, memory: GlobalMemory) -> None:
     size = sum(end - start for start, end in memory.ranges())
-    if size > _SEARCHED_BYTES or "malloc" in launch.ptx:
+    if size > _SEARCHED_BYTES or launch.entry.calls("malloc"):
         what = "calls malloc" if size <= _SEARCHED_BYTES else f"may touch {size} bytes"
         raise RuntimeError(
             f"all schedules are played on memory that is put back each time, at most {_SEARCHED_BYTES} bytes and none "

@@ -15,6 +15,5 @@ def site_of(side: Side) -> Site:
     i = side.instruction
     assert i is not None
     kind = i.parts[0]
-    is_operation = kind in ("wgmma", "cp") or i.opcode.startswith(("st.async", "red.async"))
     warp = None if kind == "wgmma" else side.warp
-    return Site(i.index, kind, is_operation, side.cta, warp, None if warp is None else side.lane)
+    return Site(i.index, kind, i.traits.issues, side.cta, warp, None if warp is None else side.lane)

@@ -28,10 +28,10 @@ class Kind:
     section : str
         The clause that orders it otherwise: a section of the PTX ISA.
     severity : "hazard" or "advisory"
-        Whether a run fails by it. What costs time, what the assembler repairs, or what nothing comes of is an advisory.
+        Whether a run fails by it. An advisory costs time, is repaired by the assembler, or affects no result.
     defect : "between", "before", "either" or "place"
-        Where the mistake is: between the two operations, at the first, whatever comes after it, at one of them, in
-        whatever order they come, or at what they are at, whoever they are. One mistake is told once.
+        The place by which reports of one mistake are joined: both operations, the first operation with any second, one
+        of them in any order, or the object alone with any operations.
     detail : str
         The forms in which it comes, if there are several.
     """
@@ -91,15 +91,16 @@ _ENTRIES = (
     ),
     Kind(
         "mixed-generation",
-        "a thread may arrive at a named or cluster barrier again before the barrier has completed the time before",
+        "a thread may arrive at a named or cluster barrier again before the barrier has completed its previous "
+        "generation",
         "Parallel Synchronization and Communication Instructions: bar, barrier; barrier.cluster",
     ),
     Kind(
         "mismatched-count",
-        "a named barrier is given another number of threads than arrive at it",
+        "the thread count given to a named barrier differs from the number of threads that arrive",
         "Parallel Synchronization and Communication Instructions: bar, barrier",
         defect="either",
-        detail="others give it another one, more come, or it is no multiple of 32",
+        detail="other threads give another count, more threads arrive, or the count is no multiple of 32",
     ),
     Kind(
         "unpaired-arrival",
@@ -111,9 +112,9 @@ _ENTRIES = (
         "a barrier is used against its protocol",
         "Parallel Synchronization and Communication Instructions: mbarrier; bar, barrier; st.async; red.async",
         defect="either",
-        detail="more arrivals than a phase of an mbarrier expects, a count or a number that there "
-        "isn't, a wait by the state of a phase too far back or of another mbarrier, an mbarrier "
-        "that is loaded as data, or `st.async` with data and mbarrier in two CTAs",
+        detail="more arrivals than a phase of an mbarrier expects, a thread count or a barrier number that does "
+        "not exist, a wait by the state of a phase too far back or of another mbarrier, an mbarrier that "
+        "is loaded as data, or `st.async` with data and mbarrier in two CTAs",
     ),
     Kind(
         "byte-count-overflow",
@@ -148,24 +149,24 @@ _ENTRIES = (
     ),
     Kind(
         "accumulator-in-flight",
-        "registers are used that MMAs still write, on some path through the kernel",
+        "on some path through the kernel an instruction uses registers that MMAs still write",
         "Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group",
     ),
     Kind(
         "fragment-in-flight",
-        "registers of A are written that MMAs still read",
+        "an instruction writes registers of A that MMAs still read",
         "Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group",
     ),
     Kind(
         "missing-proxy-fence",
-        "threads wrote, and a TMA store, a bulk copy or wgmma reads, in order, but without `fence.proxy.async` "
-        "between, in the CTA of the copy",
+        "threads wrote bytes that a TMA store, a bulk copy or wgmma reads, in order, but without "
+        "`fence.proxy.async` between, in the CTA of the copy",
         "Memory Consistency Model: Proxies; Async proxy",
     ),
     Kind(
         "unfenced-overwrite",
-        "threads read, and a TMA load, a bulk copy or another write of the async proxy overwrites that, in order, but "
-        "without `fence.proxy.async` between, in the CTA that read",
+        "threads read bytes that a TMA load, a bulk copy or another write of the async proxy overwrites, in "
+        "order, but without `fence.proxy.async` between, in the CTA that read",
         "Memory Consistency Model: Proxies; Async proxy",
     ),
     Kind(
@@ -227,22 +228,22 @@ _ENTRIES = (
     ),
     Kind(
         "layout-mismatch",
-        "what a TMA load wrote is read through another swizzle, by MMAs or by a TMA store, or by "
-        "MMAs in rows of another length or across the rows of its swizzle",
+        "a TMA load wrote bytes through another swizzle than MMAs or a TMA store read them, or MMAs read them in rows "
+        "of another length or across the rows of their swizzle",
         "Asynchronous Warpgroup Level Matrix Instructions: Shared Memory Matrix Layout; Tensors: Swizzling Modes",
         detail="by the other major, or by strides that are no patterns; or MMAs walk out of a tile, "
         "into the other operand's or the next one of its tensor",
     ),
     Kind(
         "uninitialised-read",
-        "shared memory is read that nothing has written since the CTA began, or global memory that nothing has written "
-        "since it was allocated, or since `discard`; or registers and local memory of a thread that nothing has "
-        "written",
+        "a read of shared memory that nothing has written since the CTA began, of global memory that nothing has "
+        "written since it was allocated, or since `discard`, or of registers and local memory of a thread that "
+        "nothing has written",
         "State Spaces, Types, and Variables: Shared State Space, Global State Space",
     ),
     Kind(
         "uneven-bytes",
-        "a CTA ends, and an mbarrier has bytes pending that no copy brings, or got some that nobody expected",
+        "a CTA ends, and an mbarrier has bytes pending that no copy brings, or got bytes that no `expect_tx` announced",
         "Parallel Synchronization and Communication Instructions: mbarrier, Tracking asynchronous operations",
     ),
     Kind(
@@ -275,8 +276,8 @@ _ENTRIES = (
     ),
     Kind(
         "exhausted-registers",
-        "a warpgroup asks for more registers than there are, by `setmaxnreg.inc`, and nobody gives any back, or nobody "
-        "would if others were served first",
+        "a `setmaxnreg.inc` asks for more registers than are free, and no warpgroup gives any back, or none would "
+        "if others were served first",
         "Miscellaneous Instructions: setmaxnreg",
         defect="either",
     ),
@@ -297,20 +298,21 @@ _ENTRIES = (
     ),
     Kind(
         "invalid-descriptor",
-        "a tensor map or a matrix descriptor is given that the hardware refuses, or reads otherwise, or that differs "
-        "between threads of a warpgroup",
+        "the hardware refuses a tensor map or a matrix descriptor, or reads it otherwise, or it differs between "
+        "threads of a warpgroup",
         "Tensors: Tensor-map; Asynchronous Warpgroup Level Matrix Instructions: Matrix Descriptor",
         defect="either",
     ),
     Kind(
         "unstarted-peer",
-        "shared memory of another CTA is accessed, and nothing orders that after the CTA's start",
+        "a CTA accesses the shared memory of another CTA, and nothing orders that after the other CTA starts",
         "State Spaces, Types, and Variables: Shared State Space; Parallel Synchronization and Communication "
         "Instructions: barrier.cluster",
     ),
     Kind(
         "exited-peer",
-        "shared memory of another CTA is accessed, or its mbarrier arrived at, and nothing orders that before its end",
+        "a CTA accesses the shared memory of another CTA, or arrives at its mbarrier, and nothing orders that "
+        "before the other CTA ends",
         "State Spaces, Types, and Variables: Shared State Space; Parallel Synchronization and Communication "
         "Instructions: barrier.cluster",
     ),
@@ -324,46 +326,46 @@ _ENTRIES = (
         "threads wait, and nothing can end their wait",
         "Parallel Synchronization and Communication Instructions: bar, barrier; barrier.cluster; mbarrier.try_wait",
         defect="place",
-        detail="for arrivals that nobody makes, at a barrier that others do not come to, or in a loop "
-        "for memory that nobody writes any more",
+        detail="for arrivals that no thread makes, at a barrier that other threads do not reach, or in a loop on "
+        "memory that no thread writes any more",
     ),
     Kind(
         "discarded-read",
-        "shared memory is read that nothing has written, and the launch writes the same whatever is there; or a load "
-        "races, and its lane stores nothing that is made of it",
+        "a read of shared memory that nothing has written, where the launch writes the same for all values "
+        "there; or a load that races, where its lane stores nothing that depends on it",
         "State Spaces, Types, and Variables: Shared State Space",
         "advisory",
     ),
     Kind(
         "undefined-output",
-        "bytes of global memory are stored that have no value, as padding of a structure is",
+        "a kernel stores bytes without a value to global memory, such as padding of a structure",
         "State Spaces, Types, and Variables: Local State Space",
         "advisory",
     ),
     Kind(
         "type-mismatch",
-        "what a tensor map calls elements of one type, such as `f16`, is of another to the MMAs, such as `bf16`",
+        "a tensor map and the MMAs give the same elements two types, such as `f16` and `bf16`",
         "Tensors; Asynchronous Warpgroup Level Matrix Instructions: Data-types",
         "advisory",
     ),
     Kind(
         "injected-wgmma-fence",
-        "a `wgmma.fence` is missing, and the assembler puts it",
+        "a `wgmma.fence` is missing, and the assembler inserts it",
         "Asynchronous Warpgroup Level Matrix Instructions: wgmma.fence",
         "advisory",
         detail="a hazard by the ISA, not on this hardware",
     ),
     Kind(
         "injected-wgmma-wait",
-        "registers are used that MMAs still write, and the assembler puts a wait before",
+        "an instruction uses registers that MMAs still write, and the assembler inserts a wait before it",
         "Asynchronous Warpgroup Level Matrix Instructions: wgmma.wait_group",
         "advisory",
         detail="nothing overlaps there",
     ),
     Kind(
         "missing-tensor-fence",
-        "threads use tensor memory in order, without `tcgen05.fence::before_thread_sync` before the one lets the other "
-        "go on, or `::after_thread_sync` after that",
+        "two threads use tensor memory in order, without `tcgen05.fence::before_thread_sync` before the first "
+        "one's arrival, or `::after_thread_sync` after the second one's wait",
         "TensorCore 5th Generation Family Instructions: tcgen05 Memory Consistency Model, Specialized Inter-thread "
         "Synchronization; tcgen05.fence",
         "advisory",
@@ -377,7 +379,8 @@ _ENTRIES = (
     ),
     Kind(
         "serialised-wgmma",
-        "the assembler makes each MMA wait for the one before, for what is done to their registers or for want of them",
+        "the assembler makes each MMA wait for the previous one, because of accesses to their registers or a "
+        "lack of registers",
         "Asynchronous Warpgroup Level Matrix Instructions: wgmma.mma_async",
         "advisory",
     ),
@@ -397,3 +400,5 @@ _ENTRIES = (
 
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _ENTRIES}
 """By name, causes before what follows from them."""
+RACES = frozenset(("unordered-read", "unordered-write"))
+"""Kinds of two accesses without an order; the direction depends on the access that comes first."""

@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
+from cutepy.layouts.sm90.arch import WARPGROUP_THREADS
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import REGISTERS, Place
 from cutepy.sim.ptx.model import Vector
@@ -37,8 +38,6 @@ MADE_GOOD = "injected-wgmma-fence", "injected-wgmma-wait"
 _FENCE, _WAITS = "C7519", ("C7517", "C7518")
 _SERIALISED = re.compile(r"C751[0-6]")
 _IGNORED = "C7508"
-_ASKED_ABOUT = frozenset(("wgmma", "mma", "wmma", "setmaxnreg"))
-"""First parts of opcodes for which ptxas is asked: its numbered remarks are about these, and MMAs need registers."""
 
 Advisory = tuple[str, Place, None, Side, Diagnosis]
 """An advisory: its kind, where it is, nothing, the instruction, and what it costs."""
@@ -77,7 +76,8 @@ def _takes_apart(i: Instruction | None) -> bool:
 def remarks(kernel: Kernel) -> Iterator[Advisory]:
     """Yield what a kernel loses by ptxas, which is asked about kernels that have MMAs or `setmaxnreg`."""
     instructions = kernel.instructions
-    asked = [i for i in instructions if i.parts[0] in _ASKED_ABOUT]
+    # Numbered remarks of ptxas are about instructions of a warpgroup; MMAs need many registers.
+    asked = [i for i in instructions if i.traits.threads == WARPGROUP_THREADS or i.traits.is_warp_mma]
     assembly = assembly_of(kernel.ptx) if asked else None
     if assembly is None:
         return

@@ -178,7 +178,7 @@ class Sanitizer(Observer):
         self._findings.explain(read, found)
 
     def discard_unwritten(self) -> None:
-        """Say that nothing comes of what the last launch reads so."""
+        """Note that no result of the last launch depends on its unwritten reads."""
         self._findings.discard_unwritten()
 
     def _finish(self) -> None:
@@ -187,7 +187,7 @@ class Sanitizer(Observer):
         self._examiner.finish(self._findings.of_launch)
 
     def restart(self) -> None:
-        """Forget what was found, but for the certificates of what has ended."""
+        """Discard all findings except the certificates of launches that ended."""
         self._finish()
         self._findings = Findings(self._surroundings, self._allow)
 
@@ -223,7 +223,7 @@ class Sanitizer(Observer):
             instructions = self._launch.entry.instructions
             has_relaxed = any(map(arrives_relaxed, instructions))
             fences = {fenced_spaces(i.opcode) for i in instructions if "proxy" in i.parts} - {frozenset()}
-            ends_mbarriers = "mbarrier.inval" in self._launch.ptx
+            ends_mbarriers = any(i.parts[:2] == ("mbarrier", "inval") for i in instructions)
             wave = self._wave = Wave(residents, x * y * z, ends_mbarriers, has_relaxed, fences)
             told = self._telling(self._conflict), self._telling(self._unwritten), self._telling(self._findings.tell)
             more = self._forgotten, self._telling(self._filled)
@@ -234,7 +234,7 @@ class Sanitizer(Observer):
         return wave
 
     def on_end(self, residents: Residents) -> None:
-        """See whether something is in flight that uses shared memory, and what comes of loads that race."""
+        """Check operations in flight on shared memory, and the results of racing loads, when CTAs end."""
         wave = self._of(residents)
         self._of_global.tell_held(is_over=True)
         self._examiner.leave(self._premises)
@@ -527,7 +527,7 @@ class Sanitizer(Observer):
             self.on_barrier(event)
 
     def look_at(self, function: Function) -> None:
-        """Find whether there are waits whose ends are to be known."""
+        """Find the waits whose ends must be observed."""
         self._waits = any(map(is_try, function.instructions))
         self._ends_loads = ended_by_use(function)
         self._undefined.look_at(function)

@@ -31,7 +31,7 @@ import numpy as np
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.lanes import Threads
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Symbol, Vector, registers_in
-from cutepy.sim.sanitize.givers import given_registers, givers, scale_d
+from cutepy.sim.sanitize.definitions import defining_instructions, given_registers, scale_d
 from cutepy.sim.sanitize.memory.discarded import stores_of
 from cutepy.sim.sanitize.order.uses import once, uses_of, whole_flow
 from cutepy.sim.sanitize.undefined_bits import Operands, exchanges, from_lanes, full, passes_on
@@ -70,7 +70,7 @@ PADDING = "undefined-output"
 
 
 class Lacking(NamedTuple):
-    """A use of what has no value.
+    """A use of bits without a value.
 
     Attributes
     ----------
@@ -189,7 +189,7 @@ class _Reach:
             self.follow(*made)
 
     def keep(self, spaces: Collection[str]) -> None:
-        """Follow what is loaded from some state spaces."""
+        """Track definedness through loads from some state spaces."""
         if self._kept.issuperset(spaces):
             return
         self._kept.update(spaces)
@@ -246,14 +246,14 @@ class Undefined:
         return frozenset[int]().union(*(self._of.begins[start] for start in _called(self._function, i)))
 
     def guard(self, step: Step) -> Lacking | None:
-        """Say what is wrong if lanes come to the guard of an instruction, and its predicate has no value."""
+        """Return a finding if lanes evaluate the guard of an instruction, and its predicate has no value."""
         guard = step.instruction.predicate
         if guard is None or guard[0].index not in self._of.registers:
             return None
         return self._tell(guard[0], step, self._begin(step), np.True_)
 
     def execute(self, step: Step) -> Lacking | None:
-        """Follow an instruction, and say what is wrong if something comes of what has no value."""
+        """Propagate definedness through an instruction; return a finding if a bit without a value has an effect."""
         i = step.instruction
         if not self.stops_at(i):
             return None
@@ -291,7 +291,7 @@ class Undefined:
         return wrong
 
     def access(self, access: Access) -> Lacking | None:
-        """Follow an access to memory, and say what is wrong if it stores what has no value."""
+        """Propagate definedness through an access to memory; return a finding if it stores bits without a value."""
         if not self._of.registers:
             return None
         i = access.instruction
@@ -322,7 +322,7 @@ class Undefined:
         return wrong
 
     def lacking_columns(self, access: TensorMemoryAccess) -> Array:
-        """Return the cells of tensor memory, as of its registers, to which a warp stores what has no value."""
+        """Return the cells of tensor memory, in register order, to which a warp stores bits without a value."""
         if access.of_registers is None or not access.writes or not self._bits:
             return np.zeros(0, np.int64)
         at = self._begin(access)
@@ -537,7 +537,7 @@ class Undefined:
         begun = np.unique(origins[numbers == chosen] & (1 << _THREAD_BITS) - 1)
         who = Threads(begun.astype(np.intp), block).describe()
         name = self._function.registers[first].name
-        writes = list(map(_cited, givers(self._function, frozenset([first]))))
+        writes = list(map(_cited, defining_instructions(self._function, frozenset([first]))))
         if not writes and made == name:
             return Diagnosis("register-without-value", register=name)
         if not writes:
@@ -553,7 +553,7 @@ class Undefined:
 
 
 def is_copied(function: Function, load: Instruction) -> bool:
-    """Tell whether what is loaded goes to global memory as it is, and nowhere else."""
+    """Tell whether the loaded value is only stored to global memory unchanged."""
     if load.parts[0] != "ld":
         return False
     stores = stores_of(function, load, lambda i: i.traits.moves and not i.traits.exchanges).values()

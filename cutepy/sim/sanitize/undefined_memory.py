@@ -137,7 +137,7 @@ class UndefinedMemory:
         self._spaces = {"local": _Bytes(begins_undefined=True)}
 
     def write(self, access: Access, elements: Sequence[Element]) -> None:
-        """Take a write of elements that may lack bits; without elements, what it writes has values."""
+        """Record a write of elements that may lack bits; without elements, all written bits have values."""
         at = _places(access)
         if not any(element.lacks.any() for element in elements):
             self._clear(access.space, at)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.sanitize.givers import givers
+from cutepy.sim.sanitize.definitions import defining_instructions
 from cutepy.sim.sanitize.order.uses import once
 from cutepy.sim.translate.effects import accumulators, is_wgmma
 
@@ -37,6 +37,6 @@ def begun_by_mmas(function: Function) -> set[int]:
     others = {
         first
         for first, held in firsts.items()
-        if any(groups.get(i.index) != first for i in givers(function, frozenset(held)))
+        if any(groups.get(i.index) != first for i in defining_instructions(function, frozenset(held)))
     }
     return set[int]().union(*(held for first, held in firsts.items() if first not in others))

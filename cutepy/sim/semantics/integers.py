@@ -161,7 +161,7 @@ def _sad(b: Builder[V], i: Instruction) -> None:
 
 @meaning("dp4a", "dp2a")
 def _dot(b: Builder[V], i: Instruction) -> None:
-    """Add the products of four bytes and four, or of two halves and two bytes."""
+    """Add the products of four pairs of bytes, or of two pairs of a 16-bit half and a byte."""
     x, y, total = _words(b, i)
     x_signed, y_signed = (part == "s32" for part in i.parts[-2:])
     count, start = 4 if i.parts[0] == "dp4a" else 2, 16 if "hi" in i.parts else 0

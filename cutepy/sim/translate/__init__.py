@@ -23,7 +23,7 @@ from cutepy.sim.arithmetic import floats, integers as alu, minifloat
 from cutepy.sim.errors import OperandError, SimulationError, UnknownInstructionError
 from cutepy.sim.ptx.forms import Checks
 from cutepy.sim.ptx.linking import LANDING, Linked, link
-from cutepy.sim.ptx.model import Function, Instruction, Module, type_bits
+from cutepy.sim.ptx.model import Function, Instruction, Module, Symbol, type_bits
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.ptx.refusals import refusal
 from cutepy.sim.semantics import meaning_of
@@ -145,7 +145,7 @@ _CHECKS = Checks(_wrong_operands)
 
 @dataclass(frozen=True)
 class Kernel:
-    r"""An entry of a PTX module, which travels with all that is made of it, once for the same text.
+    r"""An entry of a PTX module with its linked text and programs; one object for the same text.
 
     Attributes
     ----------
@@ -184,6 +184,11 @@ class Kernel:
     def instructions(self) -> tuple[Instruction, ...]:
         """The instructions of the entry, and of what it may call."""
         return _linked(self).function.instructions
+
+    def calls(self, *names: str) -> bool:
+        """Tell whether an instruction calls one of some functions by name."""
+        targets = (i.operands[0] for i in self.instructions if i.traits.calls and i.operands)
+        return any(isinstance(target, Symbol) and target.name in names for target in targets)
 
     @property
     def flow(self) -> ControlFlow:
@@ -292,7 +297,7 @@ def translate_run(program: Program, instructions: Sequence[Instruction], live: s
 
 
 def translate_end(program: Program, number: int) -> tuple[BlockFunction, set[int]]:
-    """Translate the end of a block by itself: what returns the next, and the registers that are read from there on."""
+    """Translate the end of a block by itself: the code that returns the next block, and the registers live there."""
     e = Emitter(program.kinds, program.names, program.sets_with, program.linked)
     live = _finish(e, number, program.flow)
     return _function(f"end_{number}", e, program.names), live

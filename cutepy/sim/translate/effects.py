@@ -55,7 +55,7 @@ def _written(instruction: Instruction) -> tuple[Register, ...]:
 
 
 def read(instruction: Instruction) -> tuple[Register, ...]:
-    """Return the registers that an instruction reads; a guarded one reads what it may leave as it was."""
+    """Return the registers that an instruction reads; a guarded one also reads its destinations."""
     found: tuple[Register, ...] | None = instruction.derived.get("read")
     if found is None:
         found = instruction.derived["read"] = _read(instruction)

@@ -49,7 +49,7 @@ Kinds: TypeAlias = "list[str] | dict[int, str]"
 
 
 class Emitter:
-    """The source of one block, as it is written.
+    """Writer of the numpy source of one block.
 
     Parameters
     ----------
@@ -423,7 +423,7 @@ def provided() -> frozenset[str]:
 
 
 def registered_name(opcode: str) -> str:
-    """Return the longest of these that an opcode begins with; empty if there is none."""
+    """Return the longest registered name that an opcode begins with; empty without one."""
     return _registered(opcode.split("."))[0]
 
 

@@ -91,13 +91,10 @@ def _word(i: Instruction, words: list[str] | None, n: int, operand: Operand) -> 
         return "elsewhere"  # a descriptor, or the lanes that are left as they are
     if words[n] == "descriptor" and not isinstance(operand, Register):
         return "value"  # a fragment of A
-    if words[n] == "bytes" and i.parts[:3] in _THREADS_OWN and isinstance(operand, Register):
+    if words[n] == "bytes" and i.traits.is_copy_of_thread and isinstance(operand, Register):
+        # By its type the operand is a count of bytes, a predicate that ignores the source, or a cache policy.
         return {"pred": "elsewhere", "b64": "value"}.get(operand.type, "bytes")
     return words[n]
-
-
-_THREADS_OWN = (("cp", "async", "ca"), ("cp", "async", "cg"))
-"""Copies with an operand that is how much to take, or whether to take nothing, or a cache policy, by its type."""
 
 
 def _is_hinted(i: Instruction) -> bool:

@@ -28,7 +28,7 @@ _OWN = (*(str(Path(__file__).parents[2] / name) for name in ("sim", "layouts", "
 
 
 class InstructionNamed:
-    """A context that turns an error of Python into one of the instruction that was looked at, or executed.
+    """Context that converts an error of Python to an error of the instruction in translation or execution.
 
     Errors of cutepy that name no instruction are given the one that was executed. Errors of callers' code, such as an
     observer, pass as they are, and so do those of no instruction.

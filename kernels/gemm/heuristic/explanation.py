@@ -48,7 +48,7 @@ class Explained(NamedTuple):
 
     @property
     def correction(self) -> float:
-        """The trees' correction: what they add to the model's time, as a part of it."""
+        """The trees' correction, as a fraction of the model's time."""
         return self.expected_us / self.model_us - 1
 
     @property

@@ -53,6 +53,37 @@ def test_accesses_of_opcodes(opcode, is_atomic, reads_memory, writes):
     assert (found.is_atomic, found.reads_memory, bool(found.stores)) == (is_atomic, reads_memory, writes)
 
 
+@pytest.mark.parametrize(
+    ("opcode", "quality"),
+    [
+        ("mbarrier.try_wait.parity.shared::cta.b64", "polls"),
+        ("mbarrier.test_wait.shared.b64", "polls"),
+        ("setmaxnreg.inc.sync.aligned.u32", "polls"),
+        ("mbarrier.arrive.shared.b64", None),
+        ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32", None),
+        ("cp.async.bulk.global.shared::cta.bulk_group", "issues"),
+        ("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group", "issues"),
+        ("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16", "issues"),
+        ("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32", "issues"),
+        ("cp.async.bulk.commit_group", None),
+        ("wgmma.wait_group.sync.aligned", None),
+        ("cvta.to.shared.u64", "maps"),
+        ("mapa.shared::cluster.u32", "maps"),
+        ("mov.u32", None),
+    ],
+)
+def test_qualities_of_opcodes(opcode, quality):
+    found = traits(opcode)
+    given = {"polls": found.polls, "issues": found.issues, "maps": found.maps, "of_thread": found.is_copy_of_thread}
+    assert [name for name, has in given.items() if has] == [quality] * (quality is not None)
+
+
+def test_cp_async_issues_a_copy_of_its_thread():
+    for opcode in ("cp.async.ca.shared.global", "cp.async.cg.shared.global.L2::128B"):
+        assert traits(opcode).issues
+        assert traits(opcode).is_copy_of_thread
+
+
 def test_each_instruction_has_a_row():
     assert [name for name in (*provided(), *MEANINGS) if not traits(name).is_known] == []
 

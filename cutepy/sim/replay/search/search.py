@@ -39,16 +39,17 @@ class Searched:
     Attributes
     ----------
     schedules, redundant : int
-        Those that were played to their end, and those that were given up, as no more than another order of one.
+        Numbers of schedules that were played to their end, and of schedules that were stopped as equivalent to one of
+        these.
     is_complete : bool
-        Whether these are all.
+        Whether the search played every schedule.
     steps : int
-        Of the longest.
+        Length of the longest schedule.
     found : list of (str, Outcome)
-        What they come to, each once, with the choices of the first that does; hazards that no earlier one has are told
-        with the first that has them.
+        Each distinct outcome once, with the choices of its first schedule. A hazard is listed with the first outcome
+        that has it.
     endless : str
-        The choices of the first schedule that was stopped since it goes on and on; empty if there is none.
+        The choices of the first schedule that was stopped because it does not end; empty if there is none.
     """
 
     schedules: int = 0

@@ -221,7 +221,7 @@ class Phases:
         self._announcing.amounts(event)
 
     def _count_in(self, event: MbarrierCount, actors: Actors, target: Array, phases: Array) -> None:
-        """Check operations that count in a phase: they come after the completion of the one before."""
+        """Check operations that count in a phase: each comes after the completion of the previous phase."""
         slots, cluster = actors.slots, self._clocks.cluster
         at = phases + self._first[target]
         if (phases >= 1).any():

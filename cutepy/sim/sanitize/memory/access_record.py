@@ -40,7 +40,7 @@ class Issue(NamedTuple):
 
 
 class IssuedTogether(NamedTuple):
-    """A copy of each of several lanes, by one instruction.
+    """Asynchronous copies that one instruction issued, one a lane.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class IssuedTogether(NamedTuple):
     rows : array of int
         Positions of the CTAs that issued it, one for each CTA that it touches.
     columns : array of int, (thread,)
-        The channels that say that each thread's copy is over; empty where an mbarrier says so.
+        The channels on which the completion of each thread's copy is waited for; empty where it is an mbarrier.
     """
 
     issued: Issued

@@ -16,6 +16,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import as_index
 from cutepy.sim.ptx.model import Address, registers_in
+from cutepy.sim.sanitize.kinds import RACES
 from cutepy.sim.sanitize.order.uses import uses_of
 from cutepy.sim.translate.effects import written
 
@@ -92,12 +93,7 @@ class Discarded:
         """Take a race of one launch, and tell whether it is told later."""
         old, new = found.before, found.after
         reader = old if new.writes else new
-        if (
-            self._is_steered
-            or not found.kind.startswith("unordered")
-            or old.launch != new.launch
-            or (old.writes and new.writes)
-        ):
+        if self._is_steered or found.kind not in RACES or old.launch != new.launch or (old.writes and new.writes):
             return False
         i = reader.instruction
         if i.parts[0] != "ld" or reader.threads is None or self._shape[0] * self._shape[1] > _MOST_LANES:

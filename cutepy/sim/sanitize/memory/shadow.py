@@ -24,9 +24,6 @@ from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Lac
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, UNFENCED, Clocks, Need, View, neighbours
 from cutepy.sim.translate import Kernel
 
-_ACCESSES = ("ld", "st", "atom", "red")
-_ELSEWHERE = ("global", "local", "param", "const")
-
 
 @lru_cache(maxsize=64)
 def granule_bytes(kernel: Kernel) -> int:
@@ -35,13 +32,12 @@ def granule_bytes(kernel: Kernel) -> int:
 
 
 def _may_be_shared(i: Instruction) -> bool:
-    if i.parts[:2] == ("cp", "async") and i.parts[2] in ("ca", "cg"):
-        return True
-    return i.parts[0] in _ACCESSES and not any(p in _ELSEWHERE for p in i.parts)
+    by_thread = i.traits.kind in ("memory", "atomic") or i.traits.is_copy_of_thread
+    return by_thread and not {"shared", "generic"}.isdisjoint((*i.traits.loads, *i.traits.stores))
 
 
 def _bytes(i: Instruction) -> int:
-    if i.parts[0] == "cp":
+    if i.traits.is_copy_of_thread:
         return 4
     if i.parts[1] == "bulk":
         return 8

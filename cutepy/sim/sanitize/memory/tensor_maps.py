@@ -89,7 +89,7 @@ class TensorMapUses:
         self._windows = [*launch.windows["const"], *launch.windows["param"]]
 
     def needs_fence(self, access: Access) -> bool:
-        """Tell whether an access is to maps in memory that kernels write."""
+        """Tell whether an access reads tensor maps in memory that kernels write."""
         addresses = np.asarray(access.addresses).astype(np.int64)
         apart = np.zeros(addresses.shape, bool)
         for start, end in self._windows:

@@ -10,8 +10,6 @@ from cutepy.sim.translate.effects import read
 
 _MOST, _MOST_COUNTED = 127, 3
 """The largest number that is known, which all types have; and the largest one that is computed, so that loops end."""
-_CHOOSES = frozenset("mov cvt selp setp not and or xor".split())
-"""Opcodes whose results are bits of their operands, or predicates."""
 
 
 def value_of(i: Instruction, values: Mapping[int, int]) -> int | None:
@@ -26,7 +24,8 @@ def value_of(i: Instruction, values: Mapping[int, int]) -> int | None:
     if i.parts[0] == "vote":
         given = _known(i.operands[1], values)
         return given if ("all" in i.parts and given == 0) or ("any" in i.parts and given == 1) else None
-    most = _MOST if i.parts[0] in _CHOOSES else _MOST_COUNTED
+    counts = not i.traits.moves and i.traits.kind not in ("conversion", "comparison")
+    most = _MOST_COUNTED if counts else _MOST
     found = (result.data for to, result in results_of(i, lambda x: _known(x, values)) if to == i.operands[0])
     return next((value for value in found if value is not None and value <= most), None)
 

@@ -96,7 +96,7 @@ def function_at(file: str, line: int) -> str:
 
 
 def function_line(file: str, line: int) -> int:
-    """Return the first line of the function that a line is in, of which there may be several of one name; 0 for none.
+    """Return the first line of the function around a line, even if several functions have its name; 0 without one.
 
     Examples
     --------

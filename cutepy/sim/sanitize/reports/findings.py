@@ -16,7 +16,7 @@ from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.model import Label
 from cutepy.sim.sanitize.hazards import Hazard, Side, Where
-from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.kinds import KINDS, RACES
 from cutepy.sim.sanitize.memory.access_record import unfenced
 from cutepy.sim.sanitize.reports.allowances import Allowances
 from cutepy.sim.sanitize.reports.between import between
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 Key = tuple[object, ...]
 """By what hazards of one defect are known."""
-_RACES = ("unordered-read", "unordered-write")
-"""Two accesses that race both ways are told once."""
 _UNWRITTEN = KINDS["uninitialised-read"].diagnosis
 _PADDING = Diagnosis("shared-memory-beside-values")
 
@@ -158,7 +156,7 @@ class Findings:
         """Return the key of the hazard that is told of the same defect, or its own."""
         if cause is not None:
             return self._of_cause.setdefault((self._kernel, cause.source or cause.index), hazard.key)
-        if hazard.before is None or hazard.kind not in _RACES:
+        if hazard.before is None or hazard.kind not in RACES:
             return hazard.key
         sites = [(side.place, side.what) for side in hazard.sides]
         other = self._races.get((self._kernel, *reversed(sites)))
@@ -228,7 +226,7 @@ class Findings:
         old = side(residents, before, found.before_lane, int(np.searchsorted(before.slots, after.slots[found.row])))
         new = side(residents, after, found.after_lane, found.row)
         mate = None if _are_of_a_warp(found) else found.mate
-        diagnosis = _advice(before, after, mate) if kind.startswith("unordered") else None
+        diagnosis = _advice(before, after, mate) if kind in RACES else None
         if reason is not None and not (unfenced_only or by_warps or found.partial) and found.mate is None:
             kind, diagnosis = reason.kind or kind, reason.diagnosis
         unwritten, cause = None, reason and reason.cause

@@ -13,7 +13,7 @@ from cutepy.sim.machine.host_events import REUSE
 from cutepy.sim.machine.launch import Launch
 from cutepy.sim.ptx.memory_order import NAMES
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.kinds import KINDS, RACES
 from cutepy.sim.sanitize.memory.discarded import Discarded
 from cutepy.sim.sanitize.order.flags import Did
 from cutepy.sim.sanitize.reports.reasons import TOGETHER
@@ -90,7 +90,7 @@ def _pointers(launch: Launch | None) -> Iterator[tuple[int, int]]:
 def told(found: GlobalConflict, launches: Launches, flags: Flags) -> tuple[str, Diagnosis]:
     """Return the kind of hazard that two touches are, and what is missing between them."""
     why = None
-    if found.kind.startswith("unordered"):
+    if found.kind in RACES:
         old, new = found.before, found.after
         row, lane = divmod(found.before_lane, old.lanes)
         shape = len(old.ctas), old.lanes
@@ -149,7 +149,7 @@ def _about_scope(found: GlobalConflict) -> Diagnosis:
 
 
 class GlobalFindings:
-    """Tells conflicts in global memory, those of loads once it is known what comes of what they loaded.
+    """Reports conflicts in global memory; those of loads once the use of the loaded values is known.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ class GlobalFindings:
         self._discarded.begin(launch, function, is_steered)
 
     def note(self, access: Access) -> None:
-        """See an access, which may store what was loaded."""
+        """Observe an access, which may store loaded values."""
         self._discarded.note(access)
 
     def conflict(self, found: GlobalConflict) -> None:
@@ -194,7 +194,7 @@ class GlobalFindings:
             self._tell(found)
 
     def tell_held(self, *, is_over: bool) -> None:
-        """Tell those that were held, when CTAs have ended, or can't go on."""
+        """Report deferred conflicts, when CTAs ended or are stuck."""
         for found, comes_to_nothing in self._discarded.decided(is_over=is_over):
             self._tell(found, comes_to_nothing)
 

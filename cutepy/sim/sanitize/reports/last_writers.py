@@ -24,7 +24,7 @@ def with_last_writer(
     of_global: GlobalFindings,
     shadow: GlobalShadow,
 ) -> Told:
-    """Return a deadlock at a word in memory with who wrote it last, beside those who wait, (slot, thread)."""
+    """Return a deadlock at a polled word with the last writer of the word that is not among the waiting threads."""
     place, before = found.place, found.before
     if found.kind != "deadlock":
         return found

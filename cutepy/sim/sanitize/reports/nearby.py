@@ -19,6 +19,7 @@ from cutepy.sim.ptx.barrier_names import barrier_name
 from cutepy.sim.ptx.memory_order import fenced_spaces
 from cutepy.sim.ptx.model import Immediate
 from cutepy.sim.sanitize.hazards import NearMiss, Side
+from cutepy.sim.sanitize.kinds import RACES
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, GROUP, MMAS
 
@@ -118,7 +119,7 @@ def global_near_misses(wave: Wave, found: GlobalConflict) -> tuple[NearMiss, ...
     """Return the near misses of two touches of global memory by CTAs that are resident together."""
     old, new = found.before, found.after
     is_of_fences = found.kind in ("missing-proxy-fence", "unfenced-overwrite")
-    if old is new or old.launch != new.launch or not (is_of_fences or found.kind.startswith("unordered")):
+    if old is new or old.launch != new.launch or not (is_of_fences or found.kind in RACES):
         return ()
     older, newer = _global_actor(wave, old, found.before_lane), _global_actor(wave, new, found.after_lane)
     if older is None or newer is None:
@@ -491,7 +492,7 @@ def _shows(wave: Wave, pair: _Pair, step: Step) -> bool:
 
 
 def _releases(wave: Wave, pair: _Pair) -> list[Step]:
-    """List the steps of the older access's threads that tell of what came before, behind it."""
+    """List the releases by the threads of the older access, after that access."""
     older = pair.older
     steps = wave.steps.between(older.number, wave.steps.number)
     return [step for step in steps if step.is_release and len(step.by(older.slot, older.threads))]

@@ -88,7 +88,7 @@ class Scene:
         self.warpgroups: set[int] = set()
 
     def described(self, hazard: Hazard) -> Hazard:
-        """Return a hazard with names for what is known of it."""
+        """Return a hazard with the names of its buffers, barriers and threads."""
         before, made = None if hazard.before is None else self._side(hazard.before), None
         where, buffer = hazard.where, hazard.buffer
         place, holder = hazard.place or Place(where), ""
@@ -274,7 +274,7 @@ class Surroundings(Observer):
             self.scene.boxes[key] = Box(event.shared_address, box.box_bytes, row_bytes, event.instruction, loads)
 
     def on_issue(self, operation: AsyncOperation) -> None:
-        """Note who issues what."""
+        """Record the threads that issue an operation."""
         if operation.kind in _PARTS:
             warps = {*(operation.threads.ids // WARP).tolist()}
             scene, index = self.scene, operation.instruction.index
@@ -284,7 +284,7 @@ class Surroundings(Observer):
                 scene.producers.update(warps)
 
     def on_wgmma(self, event: WgmmaEvent) -> None:
-        """Note who issues MMAs."""
+        """Record the threads that issue MMAs."""
         warps = {*(event.threads.ids // WARP).tolist()}
         scene, index = self.scene, event.instruction.index
         scene.kinds[index] = "wgmma"

@@ -53,7 +53,7 @@ def plain(lines: Sequence[Line]) -> str:
 def lines_of(
     hazards: Sequence[Hazard], advisories: Sequence[Hazard], allowed: Sequence[Hazard], unused: Sequence[Allowance]
 ) -> list[Line]:
-    """Write a report: how many there are, each of them, and what is allowed."""
+    """Write a report: the number of hazards, each hazard, and the allowances."""
     lines: list[Line] = [[(summary(hazards, advisories, allowed), "bold red" if hazards else "bold green")]]
     for hazard in hazards:
         lines += [*_hazard(hazard, "bold red"), []]
@@ -66,7 +66,7 @@ def lines_of(
 
 
 def summary(hazards: Sequence[Hazard], advisories: Sequence[Hazard], allowed: Sequence[Hazard]) -> str:
-    """Return how many there are, in a line.
+    """Return the number of hazards, in a line.
 
     Examples
     --------

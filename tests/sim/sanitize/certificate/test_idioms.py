@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sim.sanitize.certificate.idioms import IDIOMS, pingpong_one_ring, ring
+from tests.sim.sanitize.certificate.idioms import IDIOMS, ring
 from tests.sim.sanitize.certificate.model import explore
 from tests.sim.sanitize.certificate.programs import policy_of, run
 
@@ -23,13 +23,6 @@ def test_so_is_any_other_trace_of_it(name, policy):
 @pytest.mark.parametrize("name", IDIOMS)
 def test_exhaustive_search_agrees(name):
     assert explore(*IDIOMS[name], limit=1 << 20).is_safe
-
-
-def unordered_pingpong():
-    """Two consumers that share a ring without taking turns: none waits for the other's phases."""
-    (producer, *consumers), counts = pingpong_one_ring(5)
-    turns = {4, 5}
-    return [producer, *([op for op in ops if op[1] not in turns] for ops in consumers)], counts
 
 
 def early_exit():

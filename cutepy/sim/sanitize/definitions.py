@@ -1,4 +1,4 @@
-"""Instructions that give registers values.
+"""Defining instructions of registers: the instructions that give a register a value.
 
 An instruction that reads a register which it writes gives that register no value of its own: `mul` of a sum by a
 factor, an MMA that always accumulates. Neither does a move of a register that has none.
@@ -30,7 +30,7 @@ class _Effect(NamedTuple):
     needs_all: bool
 
 
-def givers(function: Function, registers: frozenset[int]) -> list[Instruction]:
+def defining_instructions(function: Function, registers: frozenset[int]) -> list[Instruction]:
     """Return the instructions that give registers values which are not made of these registers themselves."""
     effects = [_effect(i) for i in function.instructions]
     valued = {r.index for r in given_registers(function)}
@@ -79,7 +79,7 @@ def _effect(i: Instruction) -> _Effect:
     kind, is_strict = i.parts[0], "strict" in i.traits.qualities
     if always_accumulates(i):
         return _Effect(i, to, tuple((r,) for r in to), False)
-    if i.traits.kind == "matrix" and "tiles" in i.traits.effects and len(i.operands) > 3:
+    if i.traits.is_warp_mma and len(i.operands) > 3:
         sums = tuple((r.index,) for r in registers_in(i.operands[3]))
         if len(sums) == len(to):
             return _Effect(i, to, sums, True)
