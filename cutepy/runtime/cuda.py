@@ -1,7 +1,8 @@
 """Programs on the GPU: CUDA under the names of compiled host code, and loaded kernels.
 
-Launches go to the driver with no code of ours in between but four instructions; what happens once, such as loading the
-kernels and raising their limit of shared memory, is Python.
+Launches go to the driver with no code of ours in between but some instructions, which ask whether the stream is being
+captured; what happens once, such as loading the kernels and raising their limit of shared memory, is Python, and so are
+launches into captures.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ctypes.util
 from functools import cache
 from typing import Any
 
+from cutepy.runtime.captured_launches import PROTOTYPE, CapturedLaunches, launch_code
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.host_abi import FUNCTIONS, MINIMUM_DRIVER, cuda_error_setters, error_setters
 from cutepy.runtime.host_code import load_host
@@ -19,11 +21,10 @@ from cutepy.runtime.program import Program
 from cutepy.runtime.ptx_text import version_of
 
 _P, _I = ctypes.c_void_p, ctypes.c_int32
-# x86-64 code. The driver's cuLaunchKernelEx has a fourth argument, `extra`, which must be null, and the host code
-# passes three: xor ecx, ecx; movabs rax, cuLaunchKernelEx; jmp rax. Kernels are loaded before the first call, so the
-# check in each call returns at once: xor eax, eax; ret.
-_LAUNCH = b"\x31\xc9\x48\xb8%s\xff\xe0"
+# x86-64 code. Kernels are loaded before the first call, so the check in each call returns at once: xor eax, eax; ret.
 _RETURN_0 = b"\x31\xc0\xc3"
+_KEPT: list[Any] = []
+"""Functions that machine code jumps to, which lives as long as the process."""
 
 
 class CudaError(RuntimeError):
@@ -91,6 +92,20 @@ def capture_of(stream: int) -> int:
     return number.value if status.value else 0
 
 
+def _captured_dependencies(stream: int) -> tuple[int, frozenset[int]]:
+    """Return the id of the capture that a stream takes part in, and the nodes that its next node will follow."""
+    library, status, number = driver(), ctypes.c_int(), ctypes.c_uint64()
+    nodes, count = ctypes.POINTER(_P)(), ctypes.c_size_t()
+    given = [_P(stream), *map(ctypes.byref, (status, number)), None, ctypes.byref(nodes)]
+    if hasattr(library, "cuStreamGetCaptureInfo_v3"):  # CUDA 12.3: v2 refuses edges that are programmatic
+        edges = _P()
+        code = library.cuStreamGetCaptureInfo_v3(*given, ctypes.byref(edges), ctypes.byref(count))
+    else:
+        code = library.cuStreamGetCaptureInfo_v2(*given, ctypes.byref(count))
+    check(code, "cuStreamGetCaptureInfo")
+    return number.value, frozenset(nodes[index] or 0 for index in range(count.value))
+
+
 def error_name(code: int) -> str:
     """Return CUDA's name and description of an error."""
     texts = []
@@ -104,8 +119,12 @@ def error_name(code: int) -> str:
 @cache
 def _stubs() -> dict[str, int]:
     """Write the machine code above to memory; return the address of each piece."""
-    launch = _address(driver().cuLaunchKernelEx)
-    code = {"_cudaLaunchKernelEx": _LAUNCH % launch.to_bytes(8, "little"), "cuda_dialect_init_library_once": _RETURN_0}
+    launch = driver().cuLaunchKernelEx
+    launch.argtypes = (_P, _P, _P, _P)
+    captured = PROTOTYPE(CapturedLaunches(launch, _captured_dependencies).launch)
+    _KEPT.append(captured)
+    addresses = map(_address, (driver().cuStreamIsCapturing, launch, captured))
+    code = {"_cudaLaunchKernelEx": launch_code(*addresses), "cuda_dialect_init_library_once": _RETURN_0}
     return {name: executable(piece) for name, piece in code.items()}
 
 
