@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from cutepy.host.many import compile_many as compile_many
     from cutepy.host.specs import PointerSpec as PointerSpec, TensorSpec as TensorSpec
     from cutepy.layouts.render.output import save as save, show as show
+    from cutepy.profiling.scopes import scope as scope
+    from cutepy.profiling.session import profile as profile
     from cutepy.sim import load_run as load_run
 
 __version__ = "0.1.0"
@@ -39,7 +41,9 @@ _FUNCTIONS = {
     "explain": "anatomy.explain",
     "load_ptx": "frontends",
     "load_run": "sim",
+    "profile": "profiling.session",
     "save": "layouts.render.output",
+    "scope": "profiling.scopes",
     "show": "layouts.render.output",
     "simulate": "frontends",
 }
@@ -60,7 +64,9 @@ __all__ = [
     "explain",
     "load_ptx",
     "load_run",
+    "profile",
     "save",
+    "scope",
     "show",
     "simulate",
 ]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cutepy.frontends.stream_state import captures, current, handle_of, issue
+from cutepy.frontends.stream_state import captures, current, handle_of, is_replaying, issue
 from cutepy.host.arguments import ArgumentError
 from cutepy.runtime.device_tensors import inputs_now
 from cutepy.runtime.devices import device
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.host_calls import LaunchRequest, Library
+from cutepy.runtime.launch_watch import WATCHERS
 from cutepy.sim.errors import ReadOnlyMemoryError
 from cutepy.sim.machine.host_events import HostEvent, StreamEvent
 from cutepy.sim.machine.launch import KernelCall
@@ -80,8 +81,12 @@ def launch(run: Run, call: KernelCall) -> None:
     call : KernelCall
     """
 
+    noted = [watch(call) for watch in WATCHERS]
+
     def work(stream: int) -> None:
         (active_run() or run).launch(replace(call, stream=stream))
+        for note in noted:
+            note(stream, is_replaying())
 
     issue(call.stream, work)
 
