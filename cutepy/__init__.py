@@ -52,6 +52,9 @@ _FUNCTIONS = {
 _NEEDS = {"simulate": ("numpy", "cutlass")}
 """Public function -> modules of extras that it needs once it is called, beside those that its import asks for."""
 
+_KEPT = ("scope",)
+"""Public functions whose calls are too short to look them up each time."""
+
 __all__ = [
     "Deferred",
     "PointerSpec",
@@ -158,7 +161,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
         require(f"{__name__}.{name}", *_NEEDS.get(name, ()))
         with needed_by(f"{__name__}.{name}"):
             if name in _FUNCTIONS:
-                return getattr(importlib.import_module(f"{__name__}.{_FUNCTIONS[name]}"), name)
+                found = getattr(importlib.import_module(f"{__name__}.{_FUNCTIONS[name]}"), name)
+                if name in _KEPT:
+                    globals()[name] = found
+                return found
             return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join([*_FUNCTIONS, *_rooms()])}")
 

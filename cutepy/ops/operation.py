@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from cutepy.ops.distributed import Rule, compute, register_rule, tell_dtensor
-from cutepy.profiling.scopes import STATE, Scope
+from cutepy.profiling.scopes import STATE, scope
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
@@ -248,7 +248,7 @@ class Operation(Generic[P, R]):
 
     def _in_scope(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Launch within a scope of the operation's name, which tells what a call needs."""
-        with Scope(self.op._schema.name) as entered:
+        with scope(self.op._schema.name) as entered:
             results = self.kernel(*arguments, **named)
             entered.flops, entered.bytes, entered.precision = self._needs(arguments, named, results)
         return results

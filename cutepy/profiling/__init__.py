@@ -5,7 +5,7 @@
 
 from cutepy.profiling.comparison import Slower as Slower, slower as slower
 from cutepy.profiling.recording import Record as Record, Recording as Recording, ScopeCall as ScopeCall
-from cutepy.profiling.scopes import Scope as Scope, scope as scope
+from cutepy.profiling.scopes import scope as scope
 from cutepy.profiling.session import Profile as Profile, ProfileError as ProfileError, profile as profile
 from cutepy.profiling.sources import Source as Source, SourceError as SourceError
 from cutepy.profiling.tree import Node as Node, tree as tree
@@ -16,7 +16,6 @@ __all__ = [
     "ProfileError",
     "Record",
     "Recording",
-    "Scope",
     "ScopeCall",
     "Slower",
     "Source",

@@ -10,7 +10,7 @@ from typing import Any
 
 from cutepy.profiling.backward import BackwardScopes
 from cutepy.profiling.recording import Record, Recording, ScopeCall
-from cutepy.profiling.scopes import Scope
+from cutepy.profiling.scopes import scope
 from cutepy.profiling.sources import Source
 from cutepy.runtime.launch_watch import IssuedLaunch
 
@@ -19,7 +19,7 @@ class _OfThread(threading.local):
     """Scopes that a thread is in, the innermost last, each with the object that entered it."""
 
     def __init__(self) -> None:
-        self.entered: list[tuple[Scope | None, int]] = []
+        self.entered: list[tuple[scope | None, int]] = []
 
 
 class Recorder:
@@ -45,18 +45,16 @@ class Recorder:
         entered = self._thread.entered
         return entered[-1][1] if entered else None
 
-    def enter(self, scope: Scope) -> None:
+    def enter(self, entered: scope) -> None:
         """Begin a scope in the calling thread."""
-        call = ScopeCall(scope.name, self.current, scope.flops, scope.bytes, scope.precision)
-        self.push(scope, self.new_call(call))
+        self.push(entered, self.new_call(_call(entered, self.current)))
 
-    def leave(self, scope: Scope) -> None:
+    def leave(self, left: scope) -> None:
         """End a scope in the calling thread; one that began before the profile is not known."""
         entered = self._thread.entered
-        if entered and entered[-1][0] is scope:
+        if entered and entered[-1][0] is left:
             place = entered[-1][1]
-            told = ScopeCall(scope.name, self._calls[place].parent, scope.flops, scope.bytes, scope.precision)
-            self._calls[place] = told  # what a call needs may be known at its end only
+            self._calls[place] = _call(left, self._calls[place].parent)  # what it needs may be known at its end only
             self.pop()
 
     def new_call(self, call: ScopeCall) -> int:
@@ -65,9 +63,9 @@ class Recorder:
             self._calls.append(call)
             return len(self._calls) - 1
 
-    def push(self, scope: Scope | None, place: int) -> None:
+    def push(self, entered: scope | None, place: int) -> None:
         """Let the calling thread's launches belong to a pass, until `pop`."""
-        self._thread.entered.append((scope, place))
+        self._thread.entered.append((entered, place))
         self.backward.changed(place)
         if self._source is not None:
             self._source.push(place)
@@ -82,14 +80,14 @@ class Recorder:
 
     def issued(self, launch: IssuedLaunch) -> Callable[[int, bool], None]:
         """Note where a simulated launch was issued: a watcher of `cutepy.runtime.launch_watch`."""
-        scope, runs = self.current, itertools.count()
+        place, runs = self.current, itertools.count()
 
         def ran(stream: int, is_replay: bool) -> None:
             self._simulated.append(
                 Record(
                     launch.kernel,
                     stream=stream,
-                    scope=scope,
+                    scope=place,
                     graph_launch=next(runs) if is_replay else None,
                     grid=launch.grid,
                     block=launch.block,
@@ -109,6 +107,10 @@ class Recorder:
         records.sort(key=lambda each: each.start_ns or 0)
         name = "" if self._source is None else self._source.name
         return Recording((*records, *self._simulated), tuple(self._calls), name, _gpu(), (*notes, *told))
+
+
+def _call(of: scope, parent: int | None) -> ScopeCall:
+    return ScopeCall(of.name, parent, of.flops, of.bytes, of.precision)
 
 
 def _gpu() -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cutepy.profiling.recorder import Recorder
 from cutepy.profiling.recording import Recording
-from cutepy.profiling.scopes import STATE
+from cutepy.profiling.scopes import STATE, listen
 from cutepy.profiling.sources import Source, started_source
 from cutepy.runtime.launch_watch import WATCHERS
 
@@ -124,11 +124,11 @@ def profile(*, source: Source | None = None) -> Iterator[Profile]:
     result = Profile()
     recorder.backward.start()
     WATCHERS.append(recorder.issued)
-    STATE.recorder = recorder
+    listen(recorder)
     try:
         yield result
     finally:
-        STATE.recorder = None
+        listen(None)
         WATCHERS.remove(recorder.issued)
         recorder.backward.stop()
         result._recording = recorder.recording(reasons)
