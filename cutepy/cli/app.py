@@ -369,6 +369,49 @@ def sanitize(
     raise typer.Exit(status)
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+def profile(
+    context: typer.Context,
+    script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script; what follows are its arguments.")],
+    simulated: Annotated[
+        bool, typer.Option("--simulate", help="Run it as `cutepy simulate` does: launches have no times.")
+    ] = False,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the profile here.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a trace for Perfetto or chrome://tracing.")
+    ] = None,
+    against: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Fail where a call is slower than in this saved profile.")
+    ] = None,
+    arch: _Arch = None,
+) -> None:
+    """Run a GPU script, and print where its kernels' time goes, by the scopes of cutepy.scope.
+
+    Status 1 if something is slower than in --against.
+    """
+    from cutepy.cli.profile import run
+
+    check_script(script)
+    if against is not None and not against.is_file():
+        fail(f"there is no file {against} for --against")
+    for option, path in (("--json", json), ("--trace", trace)):
+        if path is not None:
+            check_output(path, script, option)
+    with simulated_gpu(arch):
+        status = run(
+            script,
+            context.args,
+            partial(typer.echo, err=True),
+            simulate=simulated,
+            json=None if json is None else json.absolute(),
+            trace=None if trace is None else trace.absolute(),
+            against=against,
+        )
+    raise typer.Exit(status)
+
+
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def explain(
     context: typer.Context,

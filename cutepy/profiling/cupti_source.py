@@ -19,7 +19,7 @@ from typing import Any
 
 from cutepy.extras import is_installed
 from cutepy.profiling.recording import Record
-from cutepy.profiling.sources import SourceError
+from cutepy.profiling.sources import SourceError, check_driver
 
 BUFFER_BYTES = 8 << 20
 _FORCED = 1
@@ -161,10 +161,7 @@ def load_cupti() -> Any:  # noqa: ANN401
     SourceError
         If they, the driver, or CUPTI's library are missing.
     """
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        raise SourceError("there is no NVIDIA driver (libcuda.so.1) on this machine") from error
+    check_driver()
     if not is_installed("cupti"):
         raise SourceError("cupti-python is not installed: pip install 'cutepy[profile]'")
     try:

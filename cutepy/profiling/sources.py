@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import ctypes
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -56,18 +56,29 @@ def started_source() -> tuple[Source | None, list[str]]:
         Why the sources before it could not begin.
     """
     from cutepy.profiling.cupti_source import CuptiSource
+    from cutepy.profiling.torch_source import TorchSource
 
-    reasons = []
-    sources: list[Source] = [CuptiSource()]
-    if "torch" in sys.modules:  # or nothing of torch runs, and importing it takes seconds
-        from cutepy.profiling.torch_source import TorchSource
-
-        sources.append(TorchSource())
+    reasons: list[str] = []
+    sources: tuple[Source, ...] = CuptiSource(), TorchSource()
     for source in sources:
         try:
             source.start()
         except SourceError as error:
-            reasons.append(f"{source.name}: {error}")
+            if str(error) not in reasons:
+                reasons.append(str(error))
         else:
             return source, reasons
     return None, reasons
+
+
+def check_driver() -> None:
+    """Refuse a machine without a driver.
+
+    Raises
+    ------
+    SourceError
+    """
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise SourceError("GPU times need an NVIDIA driver, and there is no libcuda.so.1; simulated launches count") from error

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from cutepy.profiling.recording import Recording
 from cutepy.profiling.tree import Node, tree
 
-_COLUMNS = ("time", "share", "calls", "TFLOP/s", "TB/s", "roofline", "gaps", "overlap")
+_COLUMNS = ("time", "share", "calls", "GFLOP", "MB", "TFLOP/s", "TB/s", "roofline", "gaps", "overlap")
+_NAME = 24
+"""Fewest characters of a name, however narrow the terminal is."""
 
 
 def print_tree(recording: Recording, console: Console | None = None) -> None:
@@ -24,7 +27,7 @@ def print_tree(recording: Recording, console: Console | None = None) -> None:
     root = tree(recording)
     console.print(headline(recording, root), markup=False)
     if root.children:
-        console.print(table(root))
+        console.print(table(root, console.width))
     for note in recording.notes:
         console.print(f"note: {note}", markup=False)
 
@@ -58,17 +61,20 @@ def headline(recording: Recording, root: Node) -> str:
     )
 
 
-def table(root: Node) -> Table:
-    """Return the tree as a table of rich: a row for each scope and kernel, and columns that have a value."""
+def table(root: Node, width: int = 80) -> Table:
+    """Return the tree as a table of rich: a row for each scope and kernel, and the columns that have a value."""
     rows = [(node, values(node, root)) for node in root.walk() if node.path]
     used = [n for n in range(len(_COLUMNS)) if any(cells[n] for _, cells in rows)]
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    made.add_column("scope or kernel", no_wrap=True, overflow="ellipsis", ratio=1)
+    widths = [max(len(_COLUMNS[n]), *(len(cells[n]) for _, cells in rows)) for n in used]
+    left = max(_NAME, width - sum(widths) - 2 * len(widths))
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    made.add_column("scope or kernel", no_wrap=True)
     for n in used:
         made.add_column(_COLUMNS[n], justify="right", no_wrap=True)
     for node, cells in rows:
         name = "  " * (len(node.path) - 1) + node.name
-        made.add_row(name.replace("[", r"\["), *(cells[n] for n in used), style="bold" if node.kind == "scope" else "")
+        name = name if len(name) <= left else f"{name[: left - 3]}..."
+        made.add_row(Text(name), *(cells[n] for n in used), style="bold" if node.kind == "scope" else "")
     return made
 
 
@@ -79,6 +85,8 @@ def values(node: Node, root: Node) -> tuple[str, ...]:
         time(node.time_ns) if timed else "",
         f"{node.time_ns / root.time_ns:.1%}" if timed else "",
         str(node.calls),
+        "" if timed or not node.flops else f"{node.flops / 1e9:.3g}",
+        "" if timed or not node.bytes else f"{node.bytes / 1e6:.3g}",
         "" if node.tflops is None else f"{node.tflops:.1f}",
         "" if node.tbytes is None else f"{node.tbytes:.2f}",
         "" if node.roofline is None else f"{node.roofline:.0%}",

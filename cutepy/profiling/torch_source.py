@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cutepy.extras import is_installed
 from cutepy.profiling.recording import Extents, Record
-from cutepy.profiling.sources import SourceError
+from cutepy.profiling.sources import SourceError, check_driver
 
 _RANGE = "cutepy:"
 _KINDS = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "fill"}
@@ -39,7 +40,7 @@ class TorchSource:
     name = "torch.profiler"
 
     def __init__(self) -> None:
-        self.notes: list[str] = ["kernels of CUDA graphs are in the scope of their replay: torch's profiler tells no other"]
+        self.notes = ["kernels of CUDA graphs are in the scope of their replay: torch's profiler tells no other"]
         self._thread = _OfThread()
         self._profiler: Any = None
 
@@ -51,6 +52,9 @@ class TorchSource:
         SourceError
             If torch sees no GPU, or its profiler is active already.
         """
+        check_driver()
+        if not is_installed("torch"):
+            raise SourceError("torch is not installed: pip install 'cutepy[dsl]'")
         import torch
 
         if not torch.cuda.is_available():
