@@ -202,7 +202,10 @@ def show(
 
 @app.command()
 def explore(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE.cutepy]...", help="Runs to look into.")] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE.cutepy|FILE.json]...", help="Runs, and profiles, to look into."),
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1. Default: one that is free.")] = 0,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     allow_host: Annotated[
@@ -210,7 +213,7 @@ def explore(
         typer.Option(metavar="NAME", help="Host under which a proxy serves the page; repeatable."),
     ] = None,
 ) -> None:
-    """Serve a page on this machine: layouts, operations and atoms to type and hover over; simulated runs to scrub."""
+    """Serve a page on this machine: layouts, operations and atoms to type and hover over; runs to scrub; profiles."""
     from cutepy.cli.explore import run
 
     for file in files or ():

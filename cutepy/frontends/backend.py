@@ -80,7 +80,6 @@ def launch(run: Run, call: KernelCall) -> None:
         Takes the launch where none is active.
     call : KernelCall
     """
-
     noted = [watch(call) for watch in WATCHERS]
 
     def work(stream: int) -> None:

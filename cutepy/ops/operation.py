@@ -87,7 +87,7 @@ def road(arguments: tuple[object, ...]) -> int:
 
 
 def unobserved(arguments: tuple[object, ...]) -> bool:
-    """Tell whether nothing but the implementation would see a call with these arguments: neither a profile nor `road`."""
+    """Tell whether nothing but the implementation would see a call with these arguments: no profile, and see `road`."""
     return STATE.recorder is None and 0 < road(arguments) < GRADIENT and not _autocast()
 
 

@@ -169,7 +169,9 @@ def load_cupti() -> Any:  # noqa: ANN401
 
         cupti.get_timestamp()
     except ModuleNotFoundError as error:
-        raise SourceError(f"cupti-python needs {error.name}, which is not installed: pip install {error.name}") from error
+        raise SourceError(
+            f"cupti-python needs {error.name}, which is not installed: pip install {error.name}"
+        ) from error
     except Exception as error:  # a library that is missing is a RuntimeError, or of a class of its own
         raise SourceError(
             f"cupti-python can't load CUPTI's library ({error}): pip install nvidia-cuda-cupti, or add its folder to "

@@ -81,4 +81,6 @@ def check_driver() -> None:
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        raise SourceError("GPU times need an NVIDIA driver, and there is no libcuda.so.1; simulated launches count") from error
+        raise SourceError(
+            "GPU times need an NVIDIA driver, and there is no libcuda.so.1; simulated launches count"
+        ) from error

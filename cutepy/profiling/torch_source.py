@@ -104,7 +104,9 @@ def records_of(events: Sequence[Mapping[str, Any]]) -> list[Record]:
     for of_thread in ranges.values():
         of_thread.sort(key=lambda range_: (range_[0], -range_[1]))
     return [
-        _record(each, calls.get(each["args"].get("correlation")), ranges) for each in events if each.get("cat") in _KINDS
+        _record(each, calls.get(each["args"].get("correlation")), ranges)
+        for each in events
+        if each.get("cat") in _KINDS
     ]
 
 

@@ -39,7 +39,10 @@ def events(recording: Recording) -> list[dict[str, Any]]:
         streams["simulator", record.stream].append((float(n), n + 1.0, record))
     for (device, stream), of_stream in streams.items():
         process = "simulator (no times)" if device == "simulator" else f"GPU {device}"
-        found += [_named("process_name", device, stream, process), _named("thread_name", device, stream, f"stream {stream}")]
+        found += [
+            _named("process_name", device, stream, process),
+            _named("thread_name", device, stream, f"stream {stream}"),
+        ]
         found.append(_named("thread_name", device, _SCOPES + stream, f"scopes of stream {stream}"))
         found += [_launch(device, stream, *each) for each in of_stream]
         found += _scopes(recording, device, stream, of_stream)

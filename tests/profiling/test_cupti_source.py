@@ -27,7 +27,7 @@ class Cupti(types.ModuleType):
     CallbackIdResource = enum.IntEnum("CallbackIdResource", "GRAPHNODE_CREATED GRAPHNODE_CLONED")
     CallbackDomain = enum.IntEnum("CallbackDomain", "RESOURCE")
     ActivityMemcpyKind = enum.IntEnum("ActivityMemcpyKind", "HTOD DTOH")
-    cuptiError = CuptiError  # noqa: N815
+    cuptiError = CuptiError
     GraphData = SimpleNamespace(from_ptr=lambda data, readonly: data)
 
     def __init__(self, *, taken=()):

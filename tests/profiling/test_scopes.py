@@ -81,9 +81,14 @@ def test_threads_have_scopes_of_their_own():
 
 def test_an_error_ends_scopes_and_the_profile():
     source = fake_source()
-    with pytest.raises(ZeroDivisionError), cutepy.profile(source=source) as profile, cutepy.scope("a"):
+
+    def fail():
         source.launch("k")
-        1 / 0  # noqa: B018
+        raise ZeroDivisionError
+
+    profiling = cutepy.profile(source=source)
+    with pytest.raises(ZeroDivisionError), profiling as profile, cutepy.scope("a"):
+        fail()
     assert paths(profile) == [("k", ("a",))]
     with cutepy.profile(source=fake_source()) as again:
         pass

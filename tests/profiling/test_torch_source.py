@@ -45,5 +45,10 @@ def test_kernels_are_in_the_innermost_range_around_their_call():
 
 
 def test_kernels_of_a_graph_are_in_the_range_of_the_replay():
-    events = [annotation("cutepy:5", 0, 10), call("cudaGraphLaunch", 1, 8), kernel("a", 20, 1, 8), kernel("b", 21, 1, 8)]
+    events = [
+        annotation("cutepy:5", 0, 10),
+        call("cudaGraphLaunch", 1, 8),
+        kernel("a", 20, 1, 8),
+        kernel("b", 21, 1, 8),
+    ]
     assert [(each.scope, each.graph_launch) for each in records_of(events)] == [(5, 8), (5, 8)]

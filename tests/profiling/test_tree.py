@@ -81,7 +81,9 @@ def recordings(draw):
     records, scopes = [], st.none() | st.integers(0, len(calls) - 1) if calls else st.none()
     for _ in range(draw(st.integers(0, 8))):
         start, us = draw(st.integers(0, 50)), draw(st.integers(1, 9))
-        records.append(kernel(draw(st.sampled_from("xyz")), start, start + us, draw(scopes), stream=draw(st.integers(0, 1))))
+        records.append(
+            kernel(draw(st.sampled_from("xyz")), start, start + us, draw(scopes), stream=draw(st.integers(0, 1)))
+        )
     return Recording(tuple(records), tuple(calls))
 
 
