@@ -10,12 +10,9 @@ import sys
 import threading
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from cutepy.profiling.recording import ScopeCall
-
-if TYPE_CHECKING:
-    from cutepy.profiling.recorder import Recorder
 
 NAME = "backward"
 """Name of the scope of backward kernels, within the scope of the forward ones."""
@@ -25,15 +22,28 @@ _UNNUMBERED = 2**64 - 1
 """Number of nodes that accumulate gradients in leaves, which no forward operation made."""
 
 
+class Passes(Protocol):
+    """Recorder of passes through scopes."""
+
+    def new_call(self, call: ScopeCall) -> int:
+        """Add a pass, and return its place."""
+
+    def push(self, entered: None, place: int) -> None:
+        """Let the calling thread's launches belong to a pass, until `pop`."""
+
+    def pop(self) -> None:
+        """Let the calling thread's launches belong to the pass of before the last `push`."""
+
+
 class BackwardScopes:
     """Scopes of the nodes of autograd, for a recorder.
 
     Parameters
     ----------
-    recorder : Recorder
+    recorder : Passes
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Passes) -> None:
         self._recorder = recorder
         self._changes: dict[int, tuple[list[int], list[int | None]]] = {}
         self._replaced: list[tuple[Any, Callable[..., Any]]] = []

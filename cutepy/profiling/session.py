@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cutepy.profiling.cupti_source import CuptiSource
 from cutepy.profiling.recorder import Recorder
 from cutepy.profiling.recording import Recording
 from cutepy.profiling.scopes import STATE, listen
-from cutepy.profiling.sources import Source, started_source
+from cutepy.profiling.sources import Source, SourceError
+from cutepy.profiling.torch_source import TorchSource
 from cutepy.runtime.launch_watch import WATCHERS
 
 if TYPE_CHECKING:
@@ -132,3 +134,26 @@ def profile(*, source: Source | None = None) -> Iterator[Profile]:
         WATCHERS.remove(recorder.issued)
         recorder.backward.stop()
         result._recording = recorder.recording(reasons)
+
+
+def started_source() -> tuple[Source | None, list[str]]:
+    """Begin to record with the first source that can: CUPTI, else torch's profiler.
+
+    Returns
+    -------
+    source : Source or None
+        None if no GPU can be recorded.
+    reasons : list of str
+        Why the sources before it could not begin.
+    """
+    reasons: list[str] = []
+    sources: tuple[Source, ...] = CuptiSource(), TorchSource()
+    for source in sources:
+        try:
+            source.start()
+        except SourceError as error:
+            if str(error) not in reasons:
+                reasons.append(str(error))
+        else:
+            return source, reasons
+    return None, reasons

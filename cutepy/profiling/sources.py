@@ -1,4 +1,4 @@
-"""Sources of records: CUPTI through cupti-python, else torch's profiler."""
+"""Interface of the sources of records."""
 
 from __future__ import annotations
 
@@ -43,32 +43,6 @@ class Source(Protocol):
 
     def stop(self) -> Sequence[Record]:
         """Wait for the device, and return all records."""
-
-
-def started_source() -> tuple[Source | None, list[str]]:
-    """Begin to record with the first source that can.
-
-    Returns
-    -------
-    source : Source or None
-        None if no GPU can be recorded.
-    reasons : list of str
-        Why the sources before it could not begin.
-    """
-    from cutepy.profiling.cupti_source import CuptiSource
-    from cutepy.profiling.torch_source import TorchSource
-
-    reasons: list[str] = []
-    sources: tuple[Source, ...] = CuptiSource(), TorchSource()
-    for source in sources:
-        try:
-            source.start()
-        except SourceError as error:
-            if str(error) not in reasons:
-                reasons.append(str(error))
-        else:
-            return source, reasons
-    return None, reasons
 
 
 def check_driver() -> None:

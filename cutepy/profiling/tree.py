@@ -115,7 +115,7 @@ class _Pass:
 
     @property
     def executions(self) -> int:
-        """How often the pass was executed: once, or at each replay of the graph that captured it."""
+        """Number of times that it was executed: one, or the replays of the graph that captured it."""
         return len(self.replays) + self.eager if self.replays else 1
 
 

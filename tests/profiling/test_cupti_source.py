@@ -10,6 +10,7 @@ import pytest
 import cutepy
 from cutepy.profiling import SourceError, cupti_source, sources
 from cutepy.profiling.cupti_source import CuptiSource
+from cutepy.profiling.session import started_source
 from tests.messages import refuses
 
 NAMES = "CONCURRENT_KERNEL MEMCPY MEMSET RUNTIME DRIVER EXTERNAL_CORRELATION"
@@ -197,7 +198,7 @@ def test_a_machine_without_a_driver(monkeypatch):
         raise OSError(f"{name}: cannot open shared object file")
 
     monkeypatch.setattr(sources.ctypes, "CDLL", missing)
-    source, reasons = sources.started_source()
+    source, reasons = started_source()
     assert source is None
     assert len(reasons) == 1
     with refuses(SourceError):
