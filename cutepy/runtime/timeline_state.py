@@ -1,0 +1,68 @@
+"""State of timelines: where the probes of kernels that are compiled now write, and the names of their ranges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+HEADER_BYTES = 32
+"""Of a warp's part of the buffer: count of events (u32), SM (u32), global timer (u64) and clock (u64) at the first."""
+EVENT_BYTES = 16
+"""Clock (u64), tag (u32) and argument (u32)."""
+
+
+@dataclass
+class TimelineBuffer:
+    """Memory that probes write to: a part for each warp of the first CTAs of a launch.
+
+    Attributes
+    ----------
+    memory : Tensor
+        Of the GPU, or of the host where kernels are simulated.
+    address : int
+    ctas : int
+        CTAs of a launch that have a part; those behind them write nothing.
+    warps : int
+        Of a CTA.
+    events : int
+        That a warp may write; those behind are dropped, and counted.
+    names : list of str
+        Name of each range; a range's tag is twice the place here, and one more at the range's end.
+    """
+
+    memory: Any
+    address: int
+    ctas: int
+    warps: int
+    events: int
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def part_bytes(self) -> int:
+        """Size of a warp's part."""
+        return HEADER_BYTES + EVENT_BYTES * self.events
+
+    def tag(self, name: str) -> int:
+        """Return the tag of a range's begin."""
+        if name not in self.names:
+            self.names.append(name)
+        return 2 * self.names.index(name)
+
+
+class TimelineState:
+    """Timeline of this process, `TIMELINE`.
+
+    Attributes
+    ----------
+    buffer : TimelineBuffer or None
+        Where the probes of kernels that are compiled now write; None: these have no probes.
+    """
+
+    __slots__ = ("buffer",)
+
+    def __init__(self) -> None:
+        self.buffer: TimelineBuffer | None = None
+
+
+TIMELINE = TimelineState()
+"""Timeline of this process."""
