@@ -11,6 +11,7 @@ from cutepy.runtime.devices import device
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.host_calls import LaunchRequest, Library
 from cutepy.runtime.launch_watch import WATCHERS
+from cutepy.runtime.timeline_state import TIMELINE
 from cutepy.sim.errors import ReadOnlyMemoryError
 from cutepy.sim.machine.host_events import HostEvent, StreamEvent
 from cutepy.sim.machine.launch import KernelCall
@@ -81,6 +82,9 @@ def launch(run: Run, call: KernelCall) -> None:
     call : KernelCall
     """
     noted = [watch(call) for watch in WATCHERS]
+
+    for timeline in TIMELINE.kept:
+        adopt(run, timeline.memory)
 
     def work(stream: int) -> None:
         (active_run() or run).launch(replace(call, stream=stream))

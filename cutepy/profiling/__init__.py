@@ -8,6 +8,7 @@ from cutepy.profiling.recording import Record as Record, Recording as Recording,
 from cutepy.profiling.scopes import scope as scope
 from cutepy.profiling.session import Profile as Profile, ProfileError as ProfileError, profile as profile
 from cutepy.profiling.sources import Source as Source, SourceError as SourceError
+from cutepy.profiling.timeline import Timeline as Timeline, timeline as timeline
 from cutepy.profiling.tree import Node as Node, tree as tree
 
 __all__ = [
@@ -20,8 +21,10 @@ __all__ = [
     "Slower",
     "Source",
     "SourceError",
+    "Timeline",
     "profile",
     "scope",
     "slower",
+    "timeline",
     "tree",
 ]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-HEADER_BYTES = 32
-"""Of a warp's part of the buffer: count of events (u32), SM (u32), global timer (u64) and clock (u64) at the first."""
+HEADER_BYTES = 48
+"""Of a warp's part of the buffer: count of events (u32), grid (u32), SM (u32), 4 bytes without meaning, global timer
+(u64) and clock (u64) at the first event, and the same at the last at which the timer was read."""
 EVENT_BYTES = 16
 """Clock (u64), tag (u32) and argument (u32)."""
 
@@ -56,12 +59,24 @@ class TimelineState:
     ----------
     buffer : TimelineBuffer or None
         Where the probes of kernels that are compiled now write; None: these have no probes.
+    kept : list of TimelineBuffer
+        All that kernels of this process were compiled to write to: kernels may be launched as long as it lives.
     """
 
-    __slots__ = ("buffer",)
+    __slots__ = ("buffer", "kept")
 
     def __init__(self) -> None:
         self.buffer: TimelineBuffer | None = None
+        self.kept: list[TimelineBuffer] = []
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        """Compile without probes within the context."""
+        before, self.buffer = self.buffer, None
+        try:
+            yield
+        finally:
+            self.buffer = before
 
 
 TIMELINE = TimelineState()
