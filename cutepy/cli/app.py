@@ -388,18 +388,32 @@ def profile(
     against: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Fail where a call is slower than in this saved profile.")
     ] = None,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Have kernels of cutepy.device tell what their warps do; write a trace for Perfetto."
+        ),
+    ] = None,
+    counters: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Run it under ncu, and say what bounds each of its first N launches."),
+    ] = None,
     arch: _Arch = None,
 ) -> None:
     """Run a GPU script, and print where its kernels' time goes, by the scopes of cutepy.scope.
 
     Status 1 if something is slower than in --against.
     """
-    from cutepy.cli.profile import run
+    from cutepy.cli.profile import run, run_counters
 
     check_script(script)
+    if counters is not None:
+        if simulated or any((json, trace, against, timeline)):
+            fail("--counters runs the script under ncu, which replays its launches; give it alone")
+        raise typer.Exit(run_counters(script, context.args, counters, partial(typer.echo, err=True)))
     if against is not None and not against.is_file():
         fail(f"there is no file {against} for --against")
-    for option, path in (("--json", json), ("--trace", trace)):
+    for option, path in (("--json", json), ("--trace", trace), ("--timeline", timeline)):
         if path is not None:
             check_output(path, script, option)
     with simulated_gpu(arch):
@@ -411,6 +425,7 @@ def profile(
             json=None if json is None else json.absolute(),
             trace=None if trace is None else trace.absolute(),
             against=against,
+            timeline=None if timeline is None else timeline.absolute(),
         )
     raise typer.Exit(status)
 

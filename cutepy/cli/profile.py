@@ -9,8 +9,10 @@ from pathlib import Path
 from cutepy.cli.failure import fail
 from cutepy.cli.simulate import execute
 from cutepy.profiling.comparison import slower
+from cutepy.profiling.counters import CountersError, count
 from cutepy.profiling.recording import Recording
 from cutepy.profiling.session import Profile, profile
+from cutepy.profiling.timeline import Timeline, timeline as recorded_timeline
 
 
 def run(
@@ -22,6 +24,7 @@ def run(
     json: Path | None = None,
     trace: Path | None = None,
     against: Path | None = None,
+    timeline: Path | None = None,
 ) -> int:
     """Run a script as `__main__`, and print a tree of what it launched.
 
@@ -38,6 +41,8 @@ def run(
         Files for the recording, and for a trace of it.
     against : Path, optional
         A saved recording to compare with.
+    timeline : Path, optional
+        File for a trace of the warps of the script's kernels.
 
     Returns
     -------
@@ -45,8 +50,11 @@ def run(
         The script's exit code, or 1 if something became slower.
     """
     before = None if against is None else _load(against)
-    with _serving(simulate), profile() as result:
+    with _serving(simulate), _timeline(timeline) as warps, profile() as result:
         code = execute(script, arguments, echo)
+        if timeline is not None and warps is not None:
+            warps.print()
+            warps.save_trace(timeline)
     result.print()
     if json is not None:
         result.save(json)
@@ -57,12 +65,34 @@ def run(
     return code
 
 
+def run_counters(script: Path, arguments: Sequence[str], launches: int, echo: Callable[[str], None]) -> int:
+    """Run a script under ncu, and print what bounds each of its first launches.
+
+    Returns
+    -------
+    int
+        0, or 1 if nothing could be counted.
+    """
+    try:
+        counted = count(script, arguments, launches)
+    except CountersError as error:
+        echo(f"error: {error}")
+        return 1
+    for each in counted:
+        print(each)
+    return 0
+
+
 def _serving(simulate: bool) -> AbstractContextManager[object]:
     if not simulate:
         return nullcontext()
     from cutepy.frontends import serve_cuda
 
     return serve_cuda()
+
+
+def _timeline(path: Path | None) -> AbstractContextManager[Timeline | None]:
+    return nullcontext() if path is None else recorded_timeline()
 
 
 def _load(path: Path) -> Recording:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +216,7 @@ def probe_clocks(warps: Sequence[Warp]) -> int:
     shortest = []
     for warp in warps:
         times = sorted(clock for each in warp.ranges for clock in (each.begin, each.end))
-        shortest += [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+        shortest += [later - earlier for earlier, later in pairwise(times)]
     return min(shortest, default=0)
 
 

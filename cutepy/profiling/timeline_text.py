@@ -113,5 +113,3 @@ def print_timeline(warps: Sequence[Warp], *, simulated: bool, console: Console |
         f"{len(warps)} warps of {ctas} CTAs; a probe takes at most {probe_clocks(warps) / ghz:.0f} {unit}{lost}",
         markup=False,
     )
-
-
