@@ -33,7 +33,8 @@ def short_name(name: str) -> str:
 
 def _without_brackets(text: str) -> str:
     """Leave out what stands in brackets, and what follows the parameters."""
-    kept, depth = [], 0
+    kept: list[str] = []
+    depth = 0
     for n, character in enumerate(text):
         if character in "<(":
             if depth == 0 and character == "(" and kept:

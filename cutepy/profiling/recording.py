@@ -174,10 +174,7 @@ class Recording:
                     f"a profile must have version {VERSION}, got {plain['cutepy_profile']}; record it again"
                 )
             scopes = tuple(ScopeCall(**call) for call in plain["scopes"])
-            records = tuple(
-                Record(**{name: tuple(v) if isinstance(v, list) else v for name, v in record.items()})
-                for record in plain["records"]
-            )
+            records = tuple(Record(**_tupled(record)) for record in plain["records"])
             for n, call in enumerate(scopes):
                 if call.parent is not None and not 0 <= call.parent < n:
                     raise RecordingError(f"a scope's parent must come before it, got {call.parent} of scope {n}")
@@ -194,3 +191,8 @@ _PLAIN_CALL = asdict(ScopeCall(""))
 
 def _without_defaults(value: Record | ScopeCall, plain: Mapping[str, Any]) -> dict[str, Any]:
     return {name: each for name in plain if (each := getattr(value, name)) != plain[name] or name == "name"}
+
+
+def _tupled(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record's fields with extents as tuples, which JSON has as lists."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}

@@ -24,7 +24,10 @@ class Source(Protocol):
     """
 
     name: str
-    notes: Sequence[str]
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Limits of the records."""
 
     def start(self) -> None:
         """Begin to record.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from cutepy.profiling.timeline import Warp, clock_ghz, probe_clocks
+from cutepy.profiling.warps import Warp, clock_ghz, probe_clocks
 
 
 @dataclass
@@ -40,7 +40,7 @@ def rows(warps: Sequence[Warp]) -> list[Row]:
 
     Examples
     --------
-    >>> from cutepy.profiling.timeline import Range
+    >>> from cutepy.profiling.warps import Range
     >>> one = Warp(1, 0, 0, 0, (Range("wait", 0, 0, 30), Range("multiply", 0, 30, 40)), 0, ((0, 0), (0, 0)))
     >>> for row in rows([one]):
     ...     print(row.warps, row.name, row.calls, row.clocks, row.share)

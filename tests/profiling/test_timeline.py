@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from cutepy.profiling.timeline import NOMINAL_GHZ, Range, Warp, clock_ghz, events, probe_clocks, read
 from cutepy.profiling.timeline_text import rows
+from cutepy.profiling.warps import NOMINAL_GHZ, Range, Warp, clock_ghz, events, probe_clocks, read
 from cutepy.runtime.timeline_state import EVENT_BYTES, HEADER_BYTES, TimelineBuffer
 from tests.messages import pins
 
