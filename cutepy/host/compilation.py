@@ -102,10 +102,11 @@ def compile(
     settings = {"arch": arch, "options": options, "cache": cache, "sources": sources, "verify": verify}
     settings["timeline"] = timeline
     cached = environment.cache_enabled() if cache is None else cache
-    if timeline and TIMELINE.buffer is None:
+    if timeline is True and TIMELINE.buffer is None:
         raise ValueError("timeline=True needs a buffer for its events; compile within cutepy.profiling.timeline()")
     writes = TIMELINE.buffer is not None and timeline is not False
-    cached = cached and not writes  # the buffer's address is compiled in
+    if writes:  # the buffer's address is compiled in
+        cached = False
     if sources and cached:
         declared = _Declared(deferred(function), arguments, named, settings)
         # otherwise imported modules may have either text, and only a trace is reliable
