@@ -131,7 +131,9 @@ class CuptiSource:
         node = cupti.get_graph_node_id(graph.node)
         if event == cupti.CallbackIdResource.GRAPHNODE_CLONED:
             origin = self._nodes.get(cupti.get_graph_node_id(graph.original_node))
-            if origin is not None:
+            if origin is None:  # the clone, which was made before, is of no scope either
+                self._nodes.pop(node, None)
+            else:
                 self._nodes[node] = origin
         elif self._thread.scopes:
             self._nodes[node] = self._thread.scopes[-1]

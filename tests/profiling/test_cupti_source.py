@@ -1,8 +1,10 @@
 """The source of CUPTI's records, with a stand-in for cupti-python that calls back as it does."""
 
 import enum
+import json
 import sys
 import types
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -27,7 +29,7 @@ class Cupti(types.ModuleType):
     ExternalCorrelationKind = enum.IntEnum("ExternalCorrelationKind", "CUSTOM0 CUSTOM2")
     CallbackIdResource = enum.IntEnum("CallbackIdResource", "GRAPHNODE_CREATED GRAPHNODE_CLONED")
     CallbackDomain = enum.IntEnum("CallbackDomain", "RESOURCE")
-    ActivityMemcpyKind = enum.IntEnum("ActivityMemcpyKind", "HTOD DTOH")
+    ActivityMemcpyKind = enum.IntEnum("ActivityMemcpyKind", "HTOD DTOH HTOA ATOH ATOA ATOD DTOA DTOD")
     cuptiError = CuptiError
     GraphData = SimpleNamespace(from_ptr=lambda data, readonly: data)
 
@@ -106,11 +108,11 @@ class Cupti(types.ModuleType):
         self.buffer.append(SimpleNamespace(bytes=bytes_, **where, **times, **kinds))
 
     def node(self, node, original=None):
-        """Make a graph's node: by capturing a launch, or by instantiating a graph."""
+        """Make a graph's node: by capturing a launch, or by instantiating a graph, which makes it, then tells of whom."""
         events = self.CallbackIdResource
-        event = events.GRAPHNODE_CREATED if original is None else events.GRAPHNODE_CLONED
-        graph = SimpleNamespace(node=node, original_node=original)
-        self.subscriber(None, self.CallbackDomain.RESOURCE, event, SimpleNamespace(resource_descriptor=graph))
+        for event in (events.GRAPHNODE_CREATED, *[events.GRAPHNODE_CLONED] * (original is not None)):
+            graph = SimpleNamespace(node=node, original_node=original)
+            self.subscriber(None, self.CallbackDomain.RESOURCE, event, SimpleNamespace(resource_descriptor=graph))
 
 
 def install(monkeypatch, cupti):
@@ -150,8 +152,9 @@ def test_kernels_of_a_graph_are_in_the_scope_of_their_capture(monkeypatch):
             with cutepy.scope("inner"):
                 cupti.node(2)
         cupti.node(3)
-        for node in (1, 2, 3):
-            cupti.node(node + 10, original=node)
+        with cutepy.scope("instantiation"):
+            for node in (1, 2, 3):
+                cupti.node(node + 10, original=node)
         with cutepy.scope("replays"):
             cupti.launch(11, 12, 13)
             cupti.launch(11, 12, 13)
@@ -159,6 +162,48 @@ def test_kernels_of_a_graph_are_in_the_scope_of_their_capture(monkeypatch):
     assert (root["captured"].calls, root["captured"].launches, root["captured"].flops) == (2, 4, 20)
     assert root["captured"]["inner"].launches == 2
     assert root["replays"].launches == 2  # of the node that was captured in no scope
+
+
+def test_activities_of_an_h200(monkeypatch):
+    """A product and a Triton kernel in a scope, a graph captured in two others, and its replays in a fourth."""
+    told = json.loads(Path(__file__).with_name("h200_activities.json").read_text())
+    cupti = install(monkeypatch, Cupti())
+    kinds = cupti.ActivityKind
+    of = {"kernel": kinds.CONCURRENT_KERNEL, "copy": kinds.MEMCPY, "call": kinds.RUNTIME}
+    of["external"] = kinds.EXTERNAL_CORRELATION
+    nodes = [(node, original) for event, node, original in told["nodes"] if original or node < 2**33]
+    with cutepy.profile(source=CuptiSource()) as profile:
+        places = {7: "launches", 9: "relu", 10: "product", 11: "replays"}
+        numbers = {}
+        for place, (number, name) in enumerate(places.items()):
+            numbers[number] = place
+            with cutepy.scope(name):
+                for node, original in nodes:
+                    if original is None and {9: 0, 10: 1}.get(number) == node % 2**32:
+                        cupti.node(node)
+        for node, original in nodes:
+            if original is not None:
+                cupti.node(node, original)
+        for each in told["activities"]:
+            fields = dict(each)
+            activity = SimpleNamespace(kind=of[fields.pop("of")], **fields)
+            if activity.kind == kinds.EXTERNAL_CORRELATION:
+                activity.external_kind = cupti.ExternalCorrelationKind.CUSTOM2
+                activity.external_id = numbers[each["external_id"]]
+            cupti.buffer.append(activity)
+    root = profile.tree()
+    shown = {
+        "/".join(node.path): (node.calls, node.launches, node.time_ns) for node in root.walk() if node.kind == "scope"
+    }
+    assert shown.pop("")[1] == len(profile.recording.records)
+    assert shown == {
+        "launches": (1, 2, 25_888),
+        "product": (2, 2, 48_289),
+        "relu": (2, 2, 8256),
+        "replays": (1, 0, 0),
+    }
+    assert {record.grid for record in profile.recording.records if record.name == "add_one"} == {(1024, 1, 1)}
+    assert all(record.launched_ns < record.start_ns for record in profile.recording.records)
 
 
 def test_without_callbacks_kernels_of_a_graph_are_in_the_scope_of_their_replay(monkeypatch):
