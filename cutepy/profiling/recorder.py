@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from cutepy.profiling.backward import BackwardScopes
 from cutepy.profiling.recording import Record, Recording, ScopeCall
 from cutepy.profiling.scopes import scope
-from cutepy.profiling.sources import Source
+from cutepy.profiling.sources import Source, gpu_name
 from cutepy.runtime.launch_watch import IssuedLaunch
 
 
@@ -105,16 +103,9 @@ class Recorder:
         known = len(self._calls)
         records = [each for each in records if each.scope is None or each.scope < known]
         records.sort(key=lambda each: each.start_ns or 0)
-        name = "" if self._source is None else self._source.name
-        return Recording((*records, *self._simulated), tuple(self._calls), name, _gpu(), (*notes, *told))
+        name, gpu = ("", "") if self._source is None else (self._source.name, gpu_name())
+        return Recording((*records, *self._simulated), tuple(self._calls), name, gpu, (*notes, *told))
 
 
 def _call(of: scope, parent: int | None) -> ScopeCall:
     return ScopeCall(of.name, parent, of.flops, of.bytes, of.precision)
-
-
-def _gpu() -> str:
-    torch: Any = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
-        return ""
-    return str(torch.cuda.get_device_name())

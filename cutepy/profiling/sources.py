@@ -61,3 +61,15 @@ def check_driver() -> None:
         raise SourceError(
             "GPU times need an NVIDIA driver, and there is no libcuda.so.1; simulated launches count"
         ) from error
+
+
+def gpu_name() -> str:
+    """Return the name of the first GPU that the driver shows; "" where it shows none, or has not been used."""
+    name, device = ctypes.create_string_buffer(256), ctypes.c_int()
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return ""
+    if cuda.cuDeviceGet(ctypes.byref(device), 0) or cuda.cuDeviceGetName(name, len(name), device):
+        return ""
+    return name.value.decode()

@@ -108,7 +108,7 @@ class Cupti(types.ModuleType):
         self.buffer.append(SimpleNamespace(bytes=bytes_, **where, **times, **kinds))
 
     def node(self, node, original=None):
-        """Make a graph's node: by capturing a launch, or by instantiating a graph, which makes it, then tells of whom."""
+        """Make a graph's node: by capturing a launch, or by instantiating a graph, which tells of whom then."""
         events = self.CallbackIdResource
         for event in (events.GRAPHNODE_CREATED, *[events.GRAPHNODE_CLONED] * (original is not None)):
             graph = SimpleNamespace(node=node, original_node=original)
