@@ -84,7 +84,8 @@ def launch(run: Run, call: KernelCall) -> None:
     noted = [watch(call) for watch in WATCHERS]
 
     for timeline in TIMELINE.kept:
-        adopt(run, timeline.memory)
+        if not hasattr(timeline.memory, "is_cuda"):  # a GPU's is not there
+            adopt(run, timeline.memory)
 
     def work(stream: int) -> None:
         (active_run() or run).launch(replace(call, stream=stream))
