@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from cutepy.host.many import compile_many as compile_many
     from cutepy.host.specs import PointerSpec as PointerSpec, TensorSpec as TensorSpec
     from cutepy.layouts.render.output import save as save, show as show
+    from cutepy.profiling.scopes import scope as scope
+    from cutepy.profiling.session import profile as profile
     from cutepy.sim import load_run as load_run
 
 __version__ = "0.1.0"
@@ -39,7 +41,9 @@ _FUNCTIONS = {
     "explain": "anatomy.explain",
     "load_ptx": "frontends",
     "load_run": "sim",
+    "profile": "profiling.session",
     "save": "layouts.render.output",
+    "scope": "profiling.scopes",
     "show": "layouts.render.output",
     "simulate": "frontends",
 }
@@ -47,6 +51,9 @@ _FUNCTIONS = {
 
 _NEEDS = {"simulate": ("numpy", "cutlass")}
 """Public function -> modules of extras that it needs once it is called, beside those that its import asks for."""
+
+_KEPT = ("scope",)
+"""Public functions whose calls are too short to look them up each time."""
 
 __all__ = [
     "Deferred",
@@ -60,7 +67,9 @@ __all__ = [
     "explain",
     "load_ptx",
     "load_run",
+    "profile",
     "save",
+    "scope",
     "show",
     "simulate",
 ]
@@ -152,7 +161,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
         require(f"{__name__}.{name}", *_NEEDS.get(name, ()))
         with needed_by(f"{__name__}.{name}"):
             if name in _FUNCTIONS:
-                return getattr(importlib.import_module(f"{__name__}.{_FUNCTIONS[name]}"), name)
+                found = getattr(importlib.import_module(f"{__name__}.{_FUNCTIONS[name]}"), name)
+                if name in _KEPT:
+                    globals()[name] = found
+                return found
             return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join([*_FUNCTIONS, *_rooms()])}")
 

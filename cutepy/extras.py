@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 _DISTRIBUTIONS = {
     "cuda": ("nvidia-cutlass-dsl", "dsl"),
+    "cupti": ("cupti-python", "profile"),
     "cutlass": ("nvidia-cutlass-dsl", "dsl"),
     "flask": ("flask", "explore"),
     "hypothesis": ("hypothesis", "testing"),

@@ -159,6 +159,7 @@ ROOMS = {
     "aot": "extensions and C libraries",
     "kernels": "GEMM, attention, rows, groups",
     "tune": "search for the fastest candidate",
+    "profiling": "where the time goes",
     "benchmark": "the timing protocol",
     "anatomy": "parts of a kernel, explained",
     "frontends": "DSL, Triton, PTX, CUDA C++, torch's device",

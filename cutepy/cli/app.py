@@ -200,7 +200,10 @@ def show(
 
 @app.command()
 def explore(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE.cutepy]...", help="Saved runs to show.")] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE.cutepy|FILE.json]...", help="Saved runs and profiles to show."),
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1. Default: one that is free.")] = 0,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     allow_host: Annotated[
@@ -208,7 +211,7 @@ def explore(
         typer.Option(metavar="NAME", help="Host under which a proxy serves the page; repeatable."),
     ] = None,
 ) -> None:
-    """Serve a page on this machine: layouts, operations and atoms to type and hover over; simulated runs to scrub."""
+    """Serve a page on this machine: layouts, operations and atoms to type and hover over; runs to scrub; profiles."""
     from cutepy.cli.explore import run
 
     for file in files or ():
@@ -363,6 +366,64 @@ def sanitize(
     )
     with simulated_gpu(arch):
         status = again(script, context.args, partial(typer.echo, err=True), form, output)
+    raise typer.Exit(status)
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+def profile(
+    context: typer.Context,
+    script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script; what follows are its arguments.")],
+    simulated: Annotated[
+        bool, typer.Option("--simulate", help="Run it as `cutepy simulate` does: launches have no times.")
+    ] = False,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the profile here.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a trace for Perfetto or chrome://tracing.")
+    ] = None,
+    against: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Fail where a call is slower than in this saved profile.")
+    ] = None,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Have kernels of cutepy.device tell what their warps do; write a trace for Perfetto."
+        ),
+    ] = None,
+    counters: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Run it under ncu, and say what bounds each of its first N launches."),
+    ] = None,
+    arch: _Arch = None,
+) -> None:
+    """Run a GPU script, and print where its kernels' time goes, by the scopes of cutepy.scope.
+
+    Status 1 if something is slower than in --against.
+    """
+    from cutepy.cli.profile import run, run_counters
+
+    check_script(script)
+    if counters is not None:
+        if simulated or any((json, trace, against, timeline)):
+            fail("--counters runs the script under ncu, which replays its launches; give it alone")
+        raise typer.Exit(run_counters(script, context.args, counters, partial(typer.echo, err=True)))
+    if against is not None and not against.is_file():
+        fail(f"there is no file {against} for --against")
+    for option, path in (("--json", json), ("--trace", trace), ("--timeline", timeline)):
+        if path is not None:
+            check_output(path, script, option)
+    with simulated_gpu(arch):
+        status = run(
+            script,
+            context.args,
+            partial(typer.echo, err=True),
+            simulate=simulated,
+            json=None if json is None else json.absolute(),
+            trace=None if trace is None else trace.absolute(),
+            against=against,
+            timeline=None if timeline is None else timeline.absolute(),
+        )
     raise typer.Exit(status)
 
 

@@ -8,6 +8,7 @@ from cutlass.cute.nvgpu import CopyUniversalOp, warp
 
 from cutepy.device import rules, staging
 from cutepy.device.fragment import AccumulatorTile, make_subtile
+from cutepy.device.marks import mark
 from cutepy.device.tma import check_stores, extents
 from cutepy.layouts.sm90 import arch
 
@@ -231,13 +232,15 @@ class TileStore:
             If `rC` has another shape than a thread's part of a subtile, or another stage's turn has come.
         """
         rules.check_buffer(buffer, index, places.count, self.stage.stages)
-        self.stage.write(rC, buffer)
-        # TMA must send every thread's part, so all wait for all. The barrier also tells the threads that the next stage
-        # is free: the store warp has waited for that (below) before it arrives here.
-        self.stage.publish()
+        with mark("epilogue", index):
+            self.stage.write(rC, buffer)
+            # TMA must send every thread's part, so all wait for all. The barrier also tells the threads that the next
+            # stage is free: the store warp has waited for that (below) before it arrives here.
+            self.stage.publish()
         # At most stages - 2 stores may still be reading then, none of them from the stage that is filled after the next
         # barrier, on which the store warp arrives only after its wait.
-        self.sink.send(places, buffer, index, self.stage.stages - 2)
+        with mark("store", index):
+            self.sink.send(places, buffer, index, self.stage.stages - 2)
 
     @cute.jit
     def store_at_once(self, tCrC, places):

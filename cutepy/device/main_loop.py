@@ -8,6 +8,7 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import warpgroup
 
 from cutepy.device import rules
+from cutepy.device.marks import mark
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.product import Product, make_product
 from cutepy.device.schedulers import Work
@@ -57,21 +58,24 @@ class MainLoop:
         MMAs may queue up after them.
         """
         self.ring.wait(state)
-        self.product.issue(a=state.index, b=state.index)
+        with mark("multiply", state.index):
+            self.product.issue(a=state.index, b=state.index)
         read = state.clone()
         state.advance()
         for _ in cutlass.range(1, k_tiles, unroll=1):
             self.ring.wait(state)
-            self.product.issue(a=state.index, b=state.index, accumulate=True)
-            state.advance()
-            # All but the youngest group have finished, so the stage before has been read and may be refilled while the
-            # tensor cores work on the youngest.
-            warpgroup.wait_group(1)
+            with mark("multiply", state.index):
+                self.product.issue(a=state.index, b=state.index, accumulate=True)
+                state.advance()
+                # All but the youngest group have finished, so the stage before has been read and may be refilled while
+                # the tensor cores work on the youngest.
+                warpgroup.wait_group(1)
             self.ring.release(read)
             read.advance()
         hand_over()
         # The accumulators in registers are valid from here on.
-        warpgroup.wait_group(0)
+        with mark("multiply", read.index):
+            warpgroup.wait_group(0)
         self.ring.release(read)
         return state
 

@@ -15,6 +15,7 @@ import cutlass.cute as cute
 from cutlass import pipeline
 
 from cutepy.device import rules
+from cutepy.device.marks import mark
 from cutepy.device.smem import check_room
 from cutepy.dsl.launched import launched
 from cutepy.dsl.traced_names import MemScopeKind
@@ -113,7 +114,8 @@ class TmaRing:
     def acquire(self, state):
         """Wait until the stage is free, then expect its bytes; return the barrier that TMA completes."""
         # Without this wait TMA would overwrite a tile that wgmma is still reading.
-        cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
+        with mark("acquire", state.index):
+            cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
         full = self.full + state.index
         with cute.arch.elect_one():
             # The full phase can't complete before this arrival, so bytes from a faster peer are counted early, without
@@ -132,7 +134,8 @@ class TmaRing:
         `arrived` is the result of `has_arrived`: if true, there is nothing to wait for.
         """
         if not arrived:
-            cute.arch.mbarrier_wait(self.full + state.index, state.phase)
+            with mark("wait", state.index):
+                cute.arch.mbarrier_wait(self.full + state.index, state.phase)
 
     @cute.jit
     def release(self, state):
@@ -195,7 +198,8 @@ class MixedRing(TmaRing):
     def acquire(self, state):
         """Wait until the stage is free, in each warp that fills it; return the barrier that completes."""
         # Without this wait copies would overwrite a tile that wgmma is still reading.
-        cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
+        with mark("acquire", state.index):
+            cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
         return self.full + state.index
 
     @cute.jit
@@ -250,7 +254,8 @@ class StoredRing(TmaRing):
     def acquire(self, state):
         """Wait until the stage is free, in each warp that fills it; return the barrier that completes."""
         # Without this wait stores would overwrite a tile that wgmma is still reading.
-        cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
+        with mark("acquire", state.index):
+            cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
         return self.full + state.index
 
     @cute.jit
@@ -326,7 +331,8 @@ class RewrittenRing(TmaRing):
     @cute.jit
     def wait(self, state):
         """Wait until the stage has been rewritten; it is then visible to this thread and to wgmma."""
-        cute.arch.mbarrier_wait(self.rewritten + state.index, state.phase)
+        with mark("wait", state.index):
+            cute.arch.mbarrier_wait(self.rewritten + state.index, state.phase)
 
 
 @cute.jit

@@ -18,6 +18,7 @@ from cutepy.device import mma, rules
 from cutepy.device.block_scales import BlockScales, ColumnScales, RowScales
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.main_loop import nothing
+from cutepy.device.marks import mark
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.schedulers import Work
 from cutepy.device.staging import along_n, check_operands, hold_address
@@ -145,7 +146,8 @@ class PromotedLoop:
         """
         if block.rows == 0:
             self.read_scales(block.k, state.index)
-        warpgroup.wait_group(len(in_flight))
+        with mark("multiply"):
+            warpgroup.wait_group(len(in_flight))
         if block != self.blocks[-1]:
             self.promote(block)
             return

@@ -9,6 +9,7 @@ from cutlass.cute.nvgpu import warpgroup
 
 from cutepy.device import rules
 from cutepy.device.main_loop import nothing
+from cutepy.device.marks import mark
 from cutepy.device.operand import OperandLoad, Step, make_operand_load, put
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.product import Product, make_product
@@ -88,7 +89,8 @@ class RegisterLoop:
             self.ring.wait(state)
             for half in cutlass.range_constexpr(2):
                 # All but the youngest group have finished: also the one that read the registers to be filled.
-                warpgroup.wait_group(1)
+                with mark("multiply", read.index):
+                    warpgroup.wait_group(1)
                 if cutlass.const_expr(half == 1):
                     # That group was the last of the stage before.
                     self.release(read)
@@ -98,16 +100,18 @@ class RegisterLoop:
             state.advance()
         hand_over()
         # The accumulators in registers are valid from here on.
-        warpgroup.wait_group(0)
+        with mark("multiply", read.index):
+            warpgroup.wait_group(0)
         self.release(read)
         return state
 
     def fill(self, half: int, tile, stage, change: Callable):
         """Load A of one half of a stage into its registers, through `change`."""
         tiled_mma = self.product.tiled_mma
-        for step in rules.step_halves(self.load.steps)[half]:
-            at = Step(tile, stage, step * tiled_mma.get_tile_size(2))
-            put(change(self.load.read(at), at), self.product.tCrA[step], operand_types(tiled_mma)[0])
+        with mark("fill", stage):
+            for step in rules.step_halves(self.load.steps)[half]:
+                at = Step(tile, stage, step * tiled_mma.get_tile_size(2))
+                put(change(self.load.read(at), at), self.product.tCrA[step], operand_types(tiled_mma)[0])
 
     def issue(self, half: int, stage, accumulate: bool):
         """Issue the MMAs of one half of a stage as one group."""

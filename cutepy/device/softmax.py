@@ -8,6 +8,7 @@ from cutlass import Float32
 
 from cutepy.device import reduce
 from cutepy.device.fragment import AccumulatorTile
+from cutepy.device.marks import mark
 from cutepy.device.primitives import LOG2_E, select
 
 
@@ -54,36 +55,37 @@ class OnlineSoftmax:
         factor : Float32, optional
             Positive factor of all scores of the tile, where there is one. Then maxima are those of the products.
         """
-        row_of = self.tile.place(0)
-        # NaN, as torch: a row with one has no other.
-        found = reduce.reduce_rows(scores, self.tile, reduce.maximum)
-        factors = cute.make_rmem_tensor(self.maximum.shape, Float32)
-        base = cute.make_rmem_tensor(self.maximum.shape, Float32)
-        for row in cutlass.range_constexpr(cute.size(self.maximum)):
-            largest = found[row]
-            if cutlass.const_expr(factor is not None):
-                largest = largest * factor
-            if cutlass.const_expr(not first):
-                largest = cute.arch.fmax(largest, self.maximum[row])
-            # A row that has seen nothing would subtract infinity from infinity.
-            base[row] = select(largest == -Float32.inf, 0.0, largest) * self.scale_log2
-            if cutlass.const_expr(not first):
-                factors[row] = cute.math.exp2(self.maximum[row] * self.scale_log2 - base[row], fastmath=True)
-            else:
-                factors[row] = Float32(1.0)
-            self.maximum[row] = largest
-            if cutlass.const_expr(self.raised_by != 0):
-                base[row] = base[row] - Float32(self.raised_by)
-        scale_log2 = self.scale_log2 if cutlass.const_expr(factor is None) else self.scale_log2 * factor
-        for register, row in enumerate(row_of):
-            exponent = scores[register] * scale_log2 - base[row]
-            scores[register] = cute.math.exp2(exponent, fastmath=True)
-        added = reduce.reduce_registers(scores, self.tile, 0, reduce.add)
-        for row in cutlass.range_constexpr(cute.size(self.total)):
-            if cutlass.const_expr(first):
-                self.total[row] = added[row]
-            else:
-                self.total[row] = self.total[row] * factors[row] + added[row]
+        with mark("softmax"):
+            row_of = self.tile.place(0)
+            # NaN, as torch: a row with one has no other.
+            found = reduce.reduce_rows(scores, self.tile, reduce.maximum)
+            factors = cute.make_rmem_tensor(self.maximum.shape, Float32)
+            base = cute.make_rmem_tensor(self.maximum.shape, Float32)
+            for row in cutlass.range_constexpr(cute.size(self.maximum)):
+                largest = found[row]
+                if cutlass.const_expr(factor is not None):
+                    largest = largest * factor
+                if cutlass.const_expr(not first):
+                    largest = cute.arch.fmax(largest, self.maximum[row])
+                # A row that has seen nothing would subtract infinity from infinity.
+                base[row] = select(largest == -Float32.inf, 0.0, largest) * self.scale_log2
+                if cutlass.const_expr(not first):
+                    factors[row] = cute.math.exp2(self.maximum[row] * self.scale_log2 - base[row], fastmath=True)
+                else:
+                    factors[row] = Float32(1.0)
+                self.maximum[row] = largest
+                if cutlass.const_expr(self.raised_by != 0):
+                    base[row] = base[row] - Float32(self.raised_by)
+            scale_log2 = self.scale_log2 if cutlass.const_expr(factor is None) else self.scale_log2 * factor
+            for register, row in enumerate(row_of):
+                exponent = scores[register] * scale_log2 - base[row]
+                scores[register] = cute.math.exp2(exponent, fastmath=True)
+            added = reduce.reduce_registers(scores, self.tile, 0, reduce.add)
+            for row in cutlass.range_constexpr(cute.size(self.total)):
+                if cutlass.const_expr(first):
+                    self.total[row] = added[row]
+                else:
+                    self.total[row] = self.total[row] * factors[row] + added[row]
         return factors
 
     @cute.jit

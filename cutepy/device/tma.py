@@ -7,6 +7,7 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync, tcgen05
 
 from cutepy.device import rules
+from cutepy.device.marks import mark
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.staging import contiguous_mode
 from cutepy.dsl.launched import launched
@@ -174,7 +175,8 @@ class TmaLoads:
         rules.check_coordinate(len(coordinate), cute.rank(self.tSg) - 1, "(row, column, batch...)")
         rules.check_number("stage", stage, cute.size(self.tSs, mode=[1]))
         source, destination = self.tSg[(None, *coordinate)], self.tSs[(None, stage)]
-        cute.copy(self.copy, source, destination, tma_bar_ptr=full, mcast_mask=self.peers, loc=loc, ip=ip)
+        with mark("load", stage):
+            cute.copy(self.copy, source, destination, tma_bar_ptr=full, mcast_mask=self.peers, loc=loc, ip=ip)
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,8 @@ class TmaSubtiles:
     def load(self, index, stage, full, *, loc=None, ip=None):
         """Issue the TMA load of a subtile into a stage; barrier `full` counts the bytes; one warp calls."""
         rules.check_number("stage", stage, cute.size(self.tSs, mode=[1]))
-        cute.copy(self.copy, self.place(index), self.tSs[(None, stage)], tma_bar_ptr=full, loc=loc, ip=ip)
+        with mark("load", stage):
+            cute.copy(self.copy, self.place(index), self.tSs[(None, stage)], tma_bar_ptr=full, loc=loc, ip=ip)
 
     def origin(self, index):
         """Compute the row and column in the tile where a subtile starts."""

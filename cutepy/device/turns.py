@@ -6,6 +6,7 @@ import cutlass
 import cutlass.cute as cute
 
 from cutepy.device import rules
+from cutepy.device.marks import mark
 from cutepy.device.primitives import select
 
 
@@ -42,7 +43,8 @@ class Turns:
     def wait(self, is_first):
         """Wait until the consumer of the tile before has handed over; return at once before the first tile."""
         if not is_first:
-            cute.arch.barrier(barrier_id=self.barrier + self.consumer, number_of_threads=2 * self.threads)
+            with mark("turn"):
+                cute.arch.barrier(barrier_id=self.barrier + self.consumer, number_of_threads=2 * self.threads)
 
     @cute.jit
     def hand_over(self, has_next):
@@ -52,7 +54,8 @@ class Turns:
                 following = 1 - self.consumer
             else:
                 following = select(self.consumer == self.consumers - 1, 0, self.consumer + 1)
-            cute.arch.barrier_arrive(barrier_id=self.barrier + following, number_of_threads=2 * self.threads)
+            with mark("hand-over"):
+                cute.arch.barrier_arrive(barrier_id=self.barrier + following, number_of_threads=2 * self.threads)
 
     @cute.jit
     def begin(self):

@@ -49,6 +49,7 @@ PRIVATE_NAMES = (
     PrivateNames(
         "cutlass._mlir.dialects.nvvm", ("tcgen05_fence", "Tcgen05FenceKind"), "fences the tensor core around arrivals"
     ),
+    PrivateNames("cutlass._mlir.dialects.llvm", ("inline_asm", "AsmDialect"), "writes the probes of timelines"),
     PrivateNames(
         "cutlass._mlir.execution_engine",
         ("ExecutionEngine",),

@@ -24,6 +24,8 @@ path                       answer
 ``/api/runs/ID/timeline``  of ``launch``, ``cta``: ``events``, ``instructions``, ``barriers``, ``waits``, ``tiles``,
                            ``smem_bytes``, ``followed``
 ``/api/runs/ID/shared``    of ``launch``, ``cta``, ``at``, ``layout``, ``dtype``, ``offset``: ``picture``
+``/api/profiles``          ``profiles``: ``id``, ``name``
+``/api/profiles/ID/flame`` ``name``, ``gpu``, ``source``, ``notes``, ``unit``, ``root``
 =========================  =========================================================================================
 """
 
@@ -39,6 +41,7 @@ from cutepy.explorer.answers import OPERATIONS, PARTITIONS, SHOWN
 from cutepy.explorer.calculator import LIMIT_S, Calculator
 from cutepy.explorer.guard import protect
 from cutepy.explorer.operands import PICTURES, SOURCES, TYPES
+from cutepy.explorer.profiles import Profiles
 from cutepy.explorer.shelf import DTYPES, MAX_FILE_BYTES, Shelf
 from cutepy.explorer.tensor_core import (
     CTA_GROUPS,
@@ -54,11 +57,18 @@ from cutepy.layouts.render.palette import FILLS, INK, MARK
 from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES
 
 UPLOADS = "/api/runs"
+PROFILES = "/api/profiles"
 
 BITS = ("", "4", "8", "16", "32", "64")
 
 
-def create_app(*, hosts: tuple[str, ...] = (), runs: tuple[Path, ...] = (), limit_s: float = LIMIT_S) -> Flask:
+def create_app(
+    *,
+    hosts: tuple[str, ...] = (),
+    runs: tuple[Path, ...] = (),
+    profiles: tuple[Path, ...] = (),
+    limit_s: float = LIMIT_S,
+) -> Flask:
     """Return the explorer as a WSGI application.
 
     Parameters
@@ -67,13 +77,15 @@ def create_app(*, hosts: tuple[str, ...] = (), runs: tuple[Path, ...] = (), limi
         Names under which a forwarding proxy on this machine serves the page, beside 127.0.0.1 and localhost.
     runs : tuple of Path
         Saved runs that the page offers from the start.
+    profiles : tuple of Path
+        Saved profiles, likewise.
     limit_s : float
         Seconds that an answer may take.
 
     Raises
     ------
-    SavedRunError
-        If a file is no saved run.
+    SavedRunError, RecordingError
+        If a file is no saved run, or no saved profile.
 
     Examples
     --------
@@ -83,12 +95,15 @@ def create_app(*, hosts: tuple[str, ...] = (), runs: tuple[Path, ...] = (), limi
     """
     app = Flask("cutepy.explorer", static_url_path="/static", root_path=str(Path(__file__).parent))
     app.config["MAX_CONTENT_LENGTH"] = MAX_FILE_BYTES
-    protect(app, hosts, UPLOADS)
+    protect(app, hosts, (UPLOADS, PROFILES))
     calculator = Calculator(limit_s)
     app.extensions["calculator"] = calculator
     shelf = Shelf()
     for file in runs:
         shelf.add(file.read_bytes(), file.name, keep=True)
+    saved = Profiles()
+    for file in profiles:
+        saved.add(file.read_bytes(), file.name, keep=True)
 
     @app.get("/")
     def page() -> str:
@@ -109,9 +124,24 @@ def create_app(*, hosts: tuple[str, ...] = (), runs: tuple[Path, ...] = (), limi
 
     @app.post(UPLOADS)
     def added() -> Any:  # noqa: ANN401
+        return refused_type() or shelf.add(request.get_data(), request.args.get("name", "run.cutepy")[:200])
+
+    def refused_type() -> Any:  # noqa: ANN401
         if request.mimetype != "application/octet-stream":
             return error("UnsupportedMediaType", "send the file's bytes as application/octet-stream"), 415
-        return shelf.add(request.get_data(), request.args.get("name", "run.cutepy")[:200])
+        return None
+
+    @app.get(PROFILES)
+    def listed_profiles() -> Any:  # noqa: ANN401
+        return {"profiles": saved.listed()}
+
+    @app.post(PROFILES)
+    def added_profile() -> Any:  # noqa: ANN401
+        return refused_type() or saved.add(request.get_data(), request.args.get("name", "profile.json")[:200])
+
+    @app.get(f"{PROFILES}/<profile>/flame")
+    def flame(profile: str) -> Any:  # noqa: ANN401
+        return saved.flame(profile)
 
     @app.get(f"{UPLOADS}/<run>/<what>")
     def told(run: str, what: str) -> Any:  # noqa: ANN401
@@ -162,5 +192,6 @@ def _choices() -> dict[str, Any]:
             ("atom", "SM90 atom"),
             ("umma", "SM100 atom"),
             ("run", "Simulated run"),
+            ("profile", "Profile"),
         ),
     }

@@ -44,7 +44,7 @@ HEADERS = {
 }
 
 
-def protect(app: Flask, hosts: tuple[str, ...], uploads: str) -> None:
+def protect(app: Flask, hosts: tuple[str, ...], uploads: tuple[str, ...]) -> None:
     """Refuse requests that do not come from this machine's own pages, and bound their size.
 
     Parameters
@@ -52,8 +52,8 @@ def protect(app: Flask, hosts: tuple[str, ...], uploads: str) -> None:
     app : Flask
     hosts : tuple of str
         Names that a Host may have beside this machine's.
-    uploads : str
-        The path that takes a body.
+    uploads : tuple of str
+        The paths that take a body.
     """
 
     @app.before_request
@@ -64,7 +64,7 @@ def protect(app: Flask, hosts: tuple[str, ...], uploads: str) -> None:
             return error("Forbidden", reason), FORBIDDEN
         if len(request.query_string) > MAX_QUERY:
             return error("TooLong", f"a query may have {MAX_QUERY} bytes, got {len(request.query_string)}"), TOO_LONG
-        if request.path != uploads and (request.content_length or "Transfer-Encoding" in request.headers):
+        if request.path not in uploads and (request.content_length or "Transfer-Encoding" in request.headers):
             return error("TooLarge", "this takes no body"), TOO_LARGE
         return None
 

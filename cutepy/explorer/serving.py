@@ -25,7 +25,7 @@ class QuietHandler(WSGIRequestHandler):
 
 
 def serve(
-    port: int, runs: tuple[Path, ...], *, hosts: tuple[str, ...] = (), open_browser: bool, say: Callable[[str], None]
+    port: int, files: tuple[Path, ...], *, hosts: tuple[str, ...] = (), open_browser: bool, say: Callable[[str], None]
 ) -> None:
     """Serve the page until Ctrl-C.
 
@@ -33,8 +33,8 @@ def serve(
     ----------
     port : int
         0 takes one that is free.
-    runs : tuple of Path
-        Saved runs to offer.
+    files : tuple of Path
+        Saved runs, and saved profiles, which end in .json, to offer.
     hosts : tuple of str
         Names under which a forwarding proxy serves the page.
     open_browser : bool
@@ -46,15 +46,17 @@ def serve(
     ------
     OSError
         If the port is taken.
-    SavedRunError
-        If a file is no saved run.
+    SavedRunError, RecordingError
+        If a file is no saved run, or no saved profile.
     """
+    profiles = tuple(file for file in files if file.suffix == ".json")
+    runs = tuple(file for file in files if file not in profiles)
     # Bound here: the port is known before the application is made, and werkzeug would end the process if it is taken.
     with socket.create_server((HOST, port)) as listening:
         port = listening.getsockname()[1]
-        app = create_app(hosts=hosts, runs=runs)
+        app = create_app(hosts=hosts, runs=runs, profiles=profiles)
         server = make_server(HOST, port, app, threaded=True, request_handler=QuietHandler, fd=listening.fileno())
-        page = f"http://{HOST}:{port}/" + ("?view=run" if runs else "")
+        page = f"http://{HOST}:{port}/" + ("?view=run" if runs else "?view=profile" if profiles else "")
         say(f"cutepy explorer: {page} (Ctrl-C ends it)")
         if open_browser:
             webbrowser.open(page)

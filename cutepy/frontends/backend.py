@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cutepy.frontends.stream_state import captures, current, handle_of, issue
+from cutepy.frontends.stream_state import captures, current, handle_of, is_replaying, issue
 from cutepy.host.arguments import ArgumentError
 from cutepy.runtime.device_tensors import inputs_now
 from cutepy.runtime.devices import device
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.host_calls import LaunchRequest, Library
+from cutepy.runtime.launch_watch import WATCHERS
+from cutepy.runtime.timeline_state import TIMELINE
 from cutepy.sim.errors import ReadOnlyMemoryError
 from cutepy.sim.machine.host_events import HostEvent, StreamEvent
 from cutepy.sim.machine.launch import KernelCall
@@ -79,9 +81,16 @@ def launch(run: Run, call: KernelCall) -> None:
         Takes the launch where none is active.
     call : KernelCall
     """
+    noted = [watch(call) for watch in WATCHERS]
+
+    for timeline in TIMELINE.kept:
+        if not hasattr(timeline.memory, "is_cuda"):  # a GPU's is not there
+            adopt(run, timeline.memory)
 
     def work(stream: int) -> None:
         (active_run() or run).launch(replace(call, stream=stream))
+        for note in noted:
+            note(stream, is_replaying())
 
     issue(call.stream, work)
 

@@ -124,6 +124,11 @@ def replaying() -> Iterator[None]:
         _thread.replays -= 1
 
 
+def is_replaying() -> bool:
+    """Tell whether the calling thread does a graph's work."""
+    return _thread.replays > 0
+
+
 def allocates() -> bool:
     """Tell whether memory that is asked for now is allocated in the current stream: graphs keep theirs."""
     return not _thread.replays and captures.of(current()) is None

@@ -12,7 +12,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ from cutepy.host.folder import CacheFolderError
 from cutepy.host.function import Function, to_entry
 from cutepy.host.inputs import Sources, compiler_digest, named_files, sources as met_sources
 from cutepy.host.store import CacheWarning, NotKept, callers_level, default_store, function_store
+from cutepy.runtime.timeline_state import TIMELINE
 
 _NEEDS = ("cutlass", "tvm_ffi")
 """Modules of extras that a trace needs, named together where one is missing; the cache's is named by the cache."""
@@ -43,6 +44,7 @@ def compile(
     cache: bool | None = None,
     sources: Sequence[str | os.PathLike[str]] = (),
     verify: bool | None = None,
+    timeline: bool | None = None,
     **named: object,
 ) -> Function:
     """Compile a `@cute.jit` function, or find it compiled; needs no GPU.
@@ -71,6 +73,9 @@ def compile(
     verify : bool, optional
         With `sources`: trace all the same, and fail if that shows another program than the one found; as
         `CUTEPY_VERIFY` says if not given.
+    timeline : bool, optional
+        Whether ranges (`cutepy.device.mark`, and those of the blocks) write events; by default within
+        `cutepy.profiling.timeline()`. Such a program is compiled anew, and not kept on the disk.
 
     Returns
     -------
@@ -82,7 +87,7 @@ def compile(
     TypeError
         If the examples don't fit the function's parameters, or, with `sources`, a value has no content to compare.
     ValueError
-        If `arch` is none of these.
+        If `arch` is none of these, or `timeline` is asked for outside `cutepy.profiling.timeline()`.
     StaleSourcesError
         If `verify` finds that the sources don't tell all.
 
@@ -95,7 +100,13 @@ def compile(
     """
     start = time.perf_counter()
     settings = {"arch": arch, "options": options, "cache": cache, "sources": sources, "verify": verify}
+    settings["timeline"] = timeline
     cached = environment.cache_enabled() if cache is None else cache
+    if timeline is True and TIMELINE.buffer is None:
+        raise ValueError("timeline=True needs a buffer for its events; compile within cutepy.profiling.timeline()")
+    writes = TIMELINE.buffer is not None and timeline is not False
+    if writes:  # the buffer's address is compiled in
+        cached = False
     if sources and cached:
         declared = _Declared(deferred(function), arguments, named, settings)
         # otherwise imported modules may have either text, and only a trace is reliable
@@ -103,7 +114,8 @@ def compile(
             verify = environment.verify() if verify is None else verify
             return declared.compile(start, verify=verify)
     call = Call(function, arguments, named, settings)
-    _, entry, built, traced = call.compile(cached=cached)
+    with nullcontext() if writes else TIMELINE.off():
+        _, entry, built, traced = call.compile(cached=cached)
     if not cached:
         return Function.of_entry(entry, call.parameters, entry.metadata["seconds"])
     return opened(entry, call.parameters, time.perf_counter() - start, built=built, traced_seconds=traced)

@@ -22,6 +22,7 @@ _SETTINGS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "cache": ((bool, NoneType), "True, False or None"),
     "sources": ((tuple, list), "a tuple of names of packages and paths"),
     "verify": ((bool, NoneType), "True, False or None"),
+    "timeline": ((bool, NoneType), "True, False or None"),
 }
 
 

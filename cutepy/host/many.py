@@ -16,6 +16,7 @@ from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.progress import Board
 from cutepy.host.specs import TensorSpec
+from cutepy.runtime.timeline_state import TIMELINE
 
 _NAME_LENGTH = 60
 
@@ -141,7 +142,7 @@ class _Many:
     def compile(self, processes: int) -> list[Function | Exception]:
         """Look up variants on the disk up to the first missing one; from there on compile in processes."""
         indices = list(range(len(self._variants)))
-        if not environment.cache_enabled() or processes == 1:
+        if not environment.cache_enabled() or processes == 1 or TIMELINE.buffer is not None:
             for index in indices:
                 self._board.started(self._names[index])
                 self._compile_here(index)

@@ -401,6 +401,7 @@ def _flops(
     fake=_fake,
     sharding=shardings.of_attention_decode,
     flops=_flops,
+    touches_all=False,
 )
 def _attention_decode(
     q: torch.Tensor,

@@ -200,6 +200,7 @@ def _flops(
     fake=_fake,
     sharding=shardings.of_attention_mla,
     flops=_flops,
+    touches_all=False,
 )
 def _attention_mla(
     q: torch.Tensor,

@@ -15,9 +15,11 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import torch
 from torch.autograd import forward_ad, profiler
 from torch.overrides import has_torch_function
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from cutepy.ops.distributed import Rule, compute, register_rule, tell_dtensor
+from cutepy.profiling.scopes import STATE, scope
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
@@ -85,8 +87,8 @@ def road(arguments: tuple[object, ...]) -> int:
 
 
 def unobserved(arguments: tuple[object, ...]) -> bool:
-    """Tell whether nothing but the implementation would see a call with these arguments: see `road`."""
-    return 0 < road(arguments) < GRADIENT and not _autocast()
+    """Tell whether nothing but the implementation would see a call with these arguments: no profile, and see `road`."""
+    return STATE.recorder is None and 0 < road(arguments) < GRADIENT and not _autocast()
 
 
 class Operation(Generic[P, R]):
@@ -118,6 +120,9 @@ class Operation(Generic[P, R]):
         Takes an implementation and all arguments, and computes past the dispatcher so that autograd sees it
         (`register_derivative`). None if the operation writes to an argument, has arguments by keyword only, or gives
         lists among other results.
+    touches_all : bool
+        Whether a call needs each element of its arguments, and not some pages or rows of a cache: a profile then counts
+        their bytes.
     """
 
     def __init__(self, schema: str, kernel: Callable[P, R], reference: Callable[..., Any]) -> None:
@@ -138,6 +143,7 @@ class Operation(Generic[P, R]):
         self.sharding: Rule | None = None
         self.lowered: Callable[[torch.dtype, Sequence[Any]], tuple[Any, ...]] | None = None
         self.differentiated: Callable[..., Any] | None = None
+        self.touches_all = True
         self.has_lists = any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments)
         self._results = tuple(str(each.type) for each in self.op._schema.returns)
         self.gives_list = self._results == ("List[Tensor]",)
@@ -188,7 +194,10 @@ class Operation(Generic[P, R]):
 
     def _compute(self, way: int, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401
         """Compute past the dispatcher."""
-        implementation = self._direct if way & GPU else self._on_cpu
+        if way & GPU:
+            implementation = self._direct if STATE.recorder is None else self._launch
+        else:
+            implementation = self._on_cpu
         if way > GRADIENT:
             assert self.differentiated is not None, "is asked for by __call__"
             return self.differentiated(implementation, arguments)
@@ -225,7 +234,10 @@ class Operation(Generic[P, R]):
 
         def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
             arguments, named = self.complete(arguments, named)
-            results = function(*arguments, **named)
+            if STATE.recorder is None or function is not self.kernel:
+                results = function(*arguments, **named)
+            else:
+                results = self._in_scope(arguments, named)
             if type(results) is not self._plain:
                 self._check_results(function, results)
             if results is not None:
@@ -233,6 +245,29 @@ class Operation(Generic[P, R]):
             return results
 
         return call
+
+    def _in_scope(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Launch within a scope of the operation's name, which tells what a call needs."""
+        with scope(self.op._schema.name) as entered:
+            results = self.kernel(*arguments, **named)
+            entered.flops, entered.bytes, entered.precision = self._needs(arguments, named, results)
+        return results
+
+    def _needs(
+        self,
+        arguments: tuple[Any, ...],
+        named: Mapping[str, Any],
+        results: Any,  # noqa: ANN401
+    ) -> tuple[int | None, int | None, str]:
+        """Count the operations and bytes of a call, and tell the type of its products."""
+        formula = FORMULAS.get(self.op.overloadpacket)
+        shapes = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.shape, (arguments, dict(named), results))
+        flops = None if formula is None else formula(*shapes[0], **shapes[1], out_shape=shapes[2])
+        tensors = [each for each in pytree.tree_leaves((arguments, named)) if isinstance(each, torch.Tensor)]
+        moved = {id(each): each.numel() * each.element_size() for each in (*tensors, *_tensors(results))}
+        width = tensors[0].element_size() if tensors else 2
+        bytes_ = sum(moved.values()) if self.touches_all else None
+        return flops, bytes_, {1: "8-bit", 2: "16-bit"}.get(width, "tf32")
 
     def _check_results(self, function: Callable[..., Any], results: Any) -> None:  # noqa: ANN401
         """Refuse other results than the schema's; torch does so of calls that its dispatcher sees, by the first one."""

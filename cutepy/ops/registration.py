@@ -185,19 +185,22 @@ def register_both(
     sharding: Rule,
     vmap: Callable[..., Any] | None = None,
     is_invariant: bool = False,
+    touches_all: bool = True,
     **options: Any,  # noqa: ANN401
 ) -> Callable[[Callable[P, R]], Operation[P, R]]:
     """Make an operation as `register` does, and the one that stands for it where it is called within the context.
 
     A schema without arguments is completed from the function's annotations. With `is_invariant` there is one operation:
-    its kernels are the same within the context. Both are sharded alike, and their results are trusted: they are
-    operations of this package. The mode is one of the process, which a traced program knows nothing of when it runs.
+    its kernels are the same within the context. `touches_all` is the operation's. Both are sharded alike, and their
+    results are trusted: they are operations of this package. The mode is one of the process, which a traced program
+    knows nothing of when it runs.
     """
 
     def decorate(kernel: Callable[P, R]) -> Operation[P, R]:
         written = schema if "(" in schema else schema_of_function(schema, kernel)
         operation = register(written, vmap=vmap, **options)(kernel)
         operation.trust()
+        operation.touches_all = touches_all
         if is_invariant:
             operation.shard_by(sharding)
             return operation
@@ -205,7 +208,7 @@ def register_both(
         within = batch_invariant()
         rule = None if vmap is None else within(vmap)
         invariant = register(f"{name}{SUFFIX}({rest}", vmap=rule, **options)(within(kernel))
-        operation.invariant = invariant.op
+        operation.invariant, invariant.touches_all = invariant.op, touches_all
         for each in (operation, invariant):
             each.shard_by(sharding)
         return operation

@@ -487,6 +487,7 @@ def _flops(q: Shape, k: Shape, v: Shape, *rest: Any, **_: object) -> int:  # noq
     autocast=("q", "k", "v"),
     sharding=shardings.of_attention_varlen,
     flops=_flops,
+    touches_all=False,
 )
 def _attention_varlen(
     q: torch.Tensor,
@@ -503,6 +504,7 @@ def _attention_varlen(
     fake=_fake_quantised,
     sharding=shardings.of_quantised_attention_varlen,
     flops=lambda q, k, v, *rest, **_: _flops(q, k, v, *rest[len(Quantised._fields) :]),
+    touches_all=False,
 )
 def _quantised_attention_varlen(
     q: torch.Tensor,
@@ -651,6 +653,7 @@ def _flops_backward(
     fake=_fake_backward,
     sharding=shardings.of_attention_varlen_backward,
     flops=_flops_backward,
+    touches_all=False,
 )
 def _attention_varlen_backward(
     do: torch.Tensor,

@@ -305,7 +305,7 @@ def _uniform_registers(launch: Launch) -> dict[str, Array]:
         "is_explicit_cluster": int(cluster != (1, 1, 1)),
         "nwarpid": 64,  # of the SM, not of the CTA: PTX ISA, "Special Registers: %nwarpid"
         "nsmid": launch.sm_count,
-        "gridid": 0,
+        "gridid": launch.number,
         "dynamic_smem_size": launch.dynamic_smem_bytes,
         # As an H200 counts: the total in blocks of 128 bytes, and the aggregate with what the system reserves.
         "total_smem_size": -(-launch.smem_bytes // 128) * 128,

@@ -488,6 +488,7 @@ class Run(Replayable):
         if not isinstance(self._policy, Interleaving):
             program = replace(program, blocks=hot_blocks(program, frozenset(stopping) if self._observers else None))
         self.launches.append(launch)
+        launch.number = len(self.launches)
         with (
             _its_memory(self._memory, launch, call.loaded),
             self._replays.around(launch, self._memory, lambda: self.hazards),

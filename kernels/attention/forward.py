@@ -23,6 +23,7 @@ from cutepy.device.bands import Band
 from cutepy.device.block_lists import BlockLists, make_block_lists
 from cutepy.device.epilogue import TileStore, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
+from cutepy.device.marks import mark
 from cutepy.device.pages import make_paged_loads, make_paged_rows
 from cutepy.device.pipeline import MixedRing, StoredRing, TmaRing, publish_barriers
 from cutepy.device.primitives import LOG2_E, select
@@ -211,7 +212,8 @@ class Attends:
             self.begin_turn(work.is_first)
             self.qk.issue(a=q_stage, b=k_state.index)
             self.end_turn(work.has_next | (tiles.count > 1))
-            warpgroup.wait_group(0)
+            with mark("multiply"):
+                warpgroup.wait_group(0)
             self.k_ring.release(k_state)
             k_state.advance()
         factor = self.score_tile(place, query, tiles.first, of_keys, shown=is_whole)
@@ -242,7 +244,8 @@ class Attends:
         if cutlass.const_expr(self.scales is not None):
             self.scales.finish(factors)
         self.store_lse(place, query, lse)
-        warpgroup.wait_group(1 if self.config.begins_early else 0)
+        with mark("multiply"):
+            warpgroup.wait_group(1 if self.config.begins_early else 0)
         self.v_ring.release(v_state)
         v_state.advance()
         scale_rows(self.pv.tCrC, self.sums, factors)
@@ -323,7 +326,8 @@ class Attends:
         self.v_ring.wait(v_state)
         self.pv.issue(b=v_state.index, accumulate=True)
         self.end_turn(work.has_next | (left[0] > left[1]))
-        warpgroup.wait_group(1)
+        with mark("multiply"):
+            warpgroup.wait_group(1)
         self.k_ring.release(k_state)
         k_state.advance()
         factor = self.score_tile(place, query, tile, of_keys, hides=masked or self.lists is None)
@@ -333,7 +337,8 @@ class Attends:
         if cutlass.const_expr(self.config.block):
             self.scales.change(factors, of_keys)
         self.weigh(place, query, tile)
-        warpgroup.wait_group(0)
+        with mark("multiply"):
+            warpgroup.wait_group(0)
         self.v_ring.release(v_state)
         v_state.advance()
         scale_rows(self.pv.tCrC, self.sums, factors)

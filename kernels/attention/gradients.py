@@ -16,6 +16,7 @@ from cutepy.device.bands import Band
 from cutepy.device.block_lists import BlockLists
 from cutepy.device.epilogue import Sink, Stage, TileStore, make_tile_store
 from cutepy.device.fragment import AccumulatorTile
+from cutepy.device.marks import mark
 from cutepy.device.ordered import Order
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.primitives import LOG2_E, select
@@ -188,9 +189,11 @@ class Gradients:
             if cutlass.const_expr(self.config.delays_dp):
                 self.dp.issue(b=stage)
             self.dv.issue(a=self.p_stage(q_state), b=stage, accumulate=True)
-            warpgroup.wait_group(1)
+            with mark("multiply"):
+                warpgroup.wait_group(1)
         else:
-            warpgroup.wait_group(0)
+            with mark("multiply"):
+                warpgroup.wait_group(0)
         self.find_differences(stage, weights)
         if cutlass.const_expr(self.config.scoring.derived):
             self.functions.derive(dp, given, key, self.first_query(tile), place.scores(head))
@@ -207,10 +210,12 @@ class Gradients:
         else:
             self.dq.issue(a=buffer)
         self.dk.issue(a=buffer, b=stage, accumulate=True)
-        warpgroup.wait_group(1)
+        with mark("multiply"):
+            warpgroup.wait_group(1)
         self.do_ring.release(q_state)
         self.add_dq(key, tile, place, head)
-        warpgroup.wait_group(0)
+        with mark("multiply"):
+            warpgroup.wait_group(0)
         cute.arch.sync_warp()
         self.q_ring.release(q_state)
         q_state.advance()
@@ -234,10 +239,12 @@ class Gradients:
         self.do_ring.wait(q_state)
         # There are no registers for dP beside what the functions need: it is multiplied after them.
         if self.config.delays_dp:
-            warpgroup.wait_group(0)
+            with mark("multiply"):
+                warpgroup.wait_group(0)
         else:
             self.dp.issue(b=stage, steps=self.config.steps(self.config.head_v))
-            warpgroup.wait_group(1)
+            with mark("multiply"):
+                warpgroup.wait_group(1)
         given = self.functions.given(p) if self.config.scoring.derived else []
         derivatives = self.score_tile(key, tile, place.scores(head), hides=masked or self.lists is None)
         if masked:

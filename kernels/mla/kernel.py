@@ -26,6 +26,7 @@ from cutepy.device.dequantising import Dequantisation, make_dequantisation, stag
 from cutepy.device.epilogue import Stage, make_stage
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.key_parts import KeyParts, KeysSeen, Piece
+from cutepy.device.marks import mark
 from cutepy.device.overlap import follow_launch
 from cutepy.device.pages import make_paged_loads
 from cutepy.device.pipeline import RewrittenRing, TmaRing, publish_barriers
@@ -245,7 +246,8 @@ class Attends:
         following.advance()
         if cutlass.const_expr(self.block == 0):
             self.score_near(following)
-            warpgroup.wait_group(1)
+            with mark("multiply"):
+                warpgroup.wait_group(1)
             self.far_values.release(state)
         else:
             self.release_values(state)
@@ -267,7 +269,8 @@ class Attends:
         self.qk_rope.issue(b=self.block, accumulate=True)
         far.wait(state)
         self.qk.issue(a=1 - self.block, b=self.block + 1, accumulate=True)
-        warpgroup.wait_group(0)
+        with mark("multiply"):
+            warpgroup.wait_group(0)
         rope.release(state)
         far.release(state)
         if cutlass.const_expr(masked):
@@ -290,7 +293,8 @@ class Attends:
         self.keep_probabilities()
         scale_rows(self.pv.tCrC, self.sums, factors)
         self.pv.issue(b=0, accumulate=True)
-        warpgroup.wait_group(0)
+        with mark("multiply"):
+            warpgroup.wait_group(0)
         self.rings[0].release(state)
         factors = self.softmax.raise_to(self.hear("second"))
         scale_rows(self.qk.tCrC, self.scores, factors)
@@ -326,9 +330,11 @@ class Attends:
     def release_values(self, state):
         """Release both blocks' values once they have been multiplied; the first warpgroup has released its own."""
         if cutlass.const_expr(self.block == 1):
-            warpgroup.wait_group(1)
+            with mark("multiply"):
+                warpgroup.wait_group(1)
             self.rings[0].release(state)
-        warpgroup.wait_group(0)
+        with mark("multiply"):
+            warpgroup.wait_group(0)
         self.far_values.release(state)
 
     def keep_probabilities(self):

@@ -19,9 +19,9 @@ export async function ask(path, parameters = {}, signal = undefined) {
   return read(await fetch(`${path}?${new URLSearchParams(given)}`, { signal }));
 }
 
-export async function upload(file) {
+export async function upload(file, path = "/api/runs") {
   const options = { method: "POST", body: file, headers: { "Content-Type": "application/octet-stream" } };
-  return read(await fetch(`/api/runs?${new URLSearchParams({ name: file.name })}`, options));
+  return read(await fetch(`${path}?${new URLSearchParams({ name: file.name })}`, options));
 }
 
 export function failed(view, error, form) {

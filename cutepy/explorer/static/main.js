@@ -2,6 +2,7 @@
 
 import { ask, busy, failed } from "./api.js";
 import { draw, escaped, forget, list } from "./grid.js";
+import { ProfileView } from "./profile.js";
 import { RunView } from "./run.js";
 
 const $ = (id) => document.getElementById(id);
@@ -30,6 +31,7 @@ function remember(parameters, how = "push") {
 }
 
 const run = new RunView(remember);
+const profile = new ProfileView(remember);
 
 const shown = {
   layout(told, asked) {
@@ -174,6 +176,7 @@ function restore() {
   open(view);
   forget();
   if (view === "run") return busy(() => run.restore(given));
+  if (view === "profile") return busy(() => profile.restore(given));
   const named = Object.keys(given).some((name) => name in defaults[view]);
   const blank = Object.fromEntries(Object.keys(defaults[view]).map((name) => [name, ""]));
   fill(forms[view], { ...defaults[view], ...(named && view === "layout" ? { ...blank, show: "offsets" } : {}),

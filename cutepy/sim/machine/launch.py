@@ -135,6 +135,8 @@ class Launch:
         Instructions that warps executed, by the first part of their opcode.
     plan : SmemPlan or None
         By which the kernel shares memory, where that is known, as of cutepy's own products.
+    number : int
+        Place among the launches of the run, from 1 on: %gridid.
     sm_count : int
         SMs of the GPU.
     """
@@ -166,6 +168,7 @@ class Launch:
     instructions: Counter[str] = field(default_factory=Counter)
     plan: SmemPlan | None = None
     sm_count: int = SM_COUNT
+    number: int = 0
 
     def __repr__(self) -> str:
         clusters = f", cluster={self.cluster}" if self.cluster != (1, 1, 1) else ""

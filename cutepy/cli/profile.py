@@ -1,0 +1,111 @@
+"""`cutepy profile`: run a script and tell where its kernels' time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from cutepy.cli.failure import fail
+from cutepy.cli.simulate import execute
+from cutepy.profiling.comparison import slower
+from cutepy.profiling.counters import CountersError, count
+from cutepy.profiling.recording import Recording
+from cutepy.profiling.session import Profile, profile
+from cutepy.profiling.timeline import Timeline, timeline as recorded_timeline
+
+
+def run(
+    script: Path,
+    arguments: Sequence[str],
+    echo: Callable[[str], None],
+    *,
+    simulate: bool = False,
+    json: Path | None = None,
+    trace: Path | None = None,
+    against: Path | None = None,
+    timeline: Path | None = None,
+) -> int:
+    """Run a script as `__main__`, and print a tree of what it launched.
+
+    Parameters
+    ----------
+    script : Path
+    arguments : sequence of str
+        Its `sys.argv[1:]`.
+    echo : callable
+        Prints a line beside the tree.
+    simulate : bool
+        Whether every launch is simulated, and device `cuda` served from host memory.
+    json, trace : Path, optional
+        Files for the recording, and for a trace of it.
+    against : Path, optional
+        A saved recording to compare with.
+    timeline : Path, optional
+        File for a trace of the warps of the script's kernels.
+
+    Returns
+    -------
+    int
+        The script's exit code, or 1 if something became slower.
+    """
+    before = None if against is None else _load(against)
+    with _serving(simulate), _timeline(timeline) as warps, profile() as result:
+        code = execute(script, arguments, echo)
+        if timeline is not None and warps is not None:
+            warps.print()
+            warps.save_trace(timeline)
+    result.print()
+    if json is not None:
+        result.save(json)
+    if trace is not None:
+        result.save_trace(trace)
+    if before is not None and _tell_slower(result, before, echo):
+        return code or 1
+    return code
+
+
+def run_counters(script: Path, arguments: Sequence[str], launches: int, echo: Callable[[str], None]) -> int:
+    """Run a script under ncu, and print what bounds each of its first launches.
+
+    Returns
+    -------
+    int
+        0, or 1 if nothing could be counted.
+    """
+    try:
+        counted = count(script, arguments, launches)
+    except CountersError as error:
+        echo(f"error: {error}")
+        return 1
+    for each in counted:
+        print(each)
+    return 0
+
+
+def _serving(simulate: bool) -> AbstractContextManager[object]:
+    if not simulate:
+        return nullcontext()
+    from cutepy.frontends import serve_cuda
+
+    return serve_cuda()
+
+
+def _timeline(path: Path | None) -> AbstractContextManager[Timeline | None]:
+    return nullcontext() if path is None else recorded_timeline()
+
+
+def _load(path: Path) -> Recording:
+    try:
+        return Recording.load(path)
+    except ValueError as error:
+        fail(f"--against {error}")
+
+
+def _tell_slower(now: Profile, before: Recording, echo: Callable[[str], None]) -> bool:
+    """Print what became slower than in a saved recording."""
+    found = slower(now.recording, before)
+    echo(f"{len(found)} scopes and kernels became slower" + (":" if found else ""))
+    for each in found:
+        echo(f"  {each}")
+    return bool(found)
