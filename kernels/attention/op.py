@@ -18,6 +18,7 @@ from cutepy.kernels.attention.choice import (
     choose_decode,
     choose_forward,
     ctas_of,
+    for_batches,
     is_short_triangle,
     of_pages,
     splits_of,
@@ -102,11 +103,15 @@ def plan_forward(
     queries = q.shape[1] if most_queries is None else most_queries
     config = choose_forward(dtype_name(q.dtype), q.shape[-1], v.shape[-1], queries, left=bounds[0], right=bounds[1])
     is_uneven = bounds[1] or lengths is not None or scoring.blocks is not None
-    ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count)
-    if lengths is None and not scoring.suffix and not block:
+    of_batches = lengths is None and not scoring.suffix and not block and not page and packed == 1
+    width = max(q.shape[-1], v.shape[-1]) if of_batches else 0
+    ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count, width=width)
+    if of_batches:
         chosen = chosen or tuned_for("forward", q, k, v, left, right)
         if chosen is not None:
             config, ctas = chosen.config, _ctas_of(chosen, q.device)  # type: ignore[assignment]
+        else:
+            config = for_batches(config, queries)
     config = of_pages(scored_forward(replace(config, result=result), scoring), page)
     if block:
         config = replace(config, block=block, tile_n=min(block, config.tile_n))

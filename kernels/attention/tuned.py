@@ -1,6 +1,6 @@
 """Search space of `cutepy tune attention`, and look-up of its winners: problems and candidates as plain values."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from cutepy.kernels.attention.choice import (
@@ -8,6 +8,7 @@ from cutepy.kernels.attention.choice import (
     SHORT,
     choose_backward,
     choose_forward,
+    for_batches,
     has_cta_each,
     is_short_triangle,
 )
@@ -132,11 +133,19 @@ def problem_of(settings: Settings) -> Problem:
     return Problem(**given)
 
 
+ENDS = ("q_stages", "o_stages", "begins_early", "divides_fast", "masks_parts", "o_over_q")
+"""Fields of `ForwardConfig` that shorten the ends of tiles: described where they differ from the defaults."""
+
+
 def candidate_of(chosen: Chosen) -> dict[str, Any]:
     """Describe a choice in plain values."""
     config = chosen.config
     space = FORWARD if isinstance(config, ForwardConfig) else BACKWARD
-    return {name: getattr(config, name, chosen.is_persistent) for name in space.axes}
+    described = {name: getattr(config, name, chosen.is_persistent) for name in space.axes}
+    if isinstance(config, ForwardConfig):
+        plain = {each.name: each.default for each in fields(ForwardConfig)}
+        described |= {name: getattr(config, name) for name in ENDS if getattr(config, name) != plain[name]}
+    return described
 
 
 def chosen_of(problem: Problem, candidate: Settings) -> Chosen:
@@ -167,16 +176,29 @@ def rules_choice(problem: Problem) -> Chosen:
     left, right = problem.bounds
     config: ForwardConfig | BackwardConfig
     if problem.kind == "forward":
-        config = choose_forward(*of_all, problem.queries, left=left, right=right)
+        config = for_batches(choose_forward(*of_all, problem.queries, left=left, right=right), problem.queries)
     else:
         is_short = is_short_triangle(problem.queries, right=right)
         config = choose_backward(*of_all, left=left, right=right, is_short=is_short)
-    widest = 0 if problem.kind == "forward" else max(problem.head, problem.head_v)
-    return Chosen(config, not has_cta_each(problem.queries, is_uneven=right, gradients_of=widest))
+    width = {"width" if problem.kind == "forward" else "gradients_of": max(problem.head, problem.head_v)}
+    return Chosen(config, not has_cta_each(problem.queries, is_uneven=right, **width))
+
+
+def shortened(problem: Problem, candidate: Settings) -> dict[str, Any]:
+    """Describe a candidate of 16 bits with the shortest ends of tiles that fit into shared memory."""
+    config = chosen_of(problem, candidate).config
+    if not isinstance(config, ForwardConfig) or config.bits != 16:
+        return dict(candidate)
+    each = {"o_stages": -(-config.head_v // config.out_stages[0]), "divides_fast": True, "masks_parts": True}
+    early = {"begins_early": True} if candidate["is_persistent"] and config.head_v <= 64 else {}
+    for changes in ({**each, "q_stages": 2, **early}, each):
+        if replace(config, **changes).smem.fits:
+            return {**candidate, **changes}
+    return dict(candidate)
 
 
 def candidates(problem: Problem, most: int = MOST) -> list[dict[str, Any]]:
-    """List the candidates of a problem that there are kernels of, those that compute fewest empty pairs first."""
+    """List the choice of the rules, then other candidates, those that compute fewest empty pairs first."""
     found: list[tuple[int, int, dict[str, Any]]] = []
     rows, columns = ("tile_m", "tile_n") if problem.kind == "forward" else ("tile_q", "tile_k")
     for point in (FORWARD if problem.kind == "forward" else BACKWARD).candidates(problem.settings):
@@ -186,7 +208,9 @@ def candidates(problem: Problem, most: int = MOST) -> list[dict[str, Any]]:
         # Ten per cent are what else candidates differ by.
         found.append((10 * computed // (problem.queries * problem.keys), -tile_rows * tile_columns, candidate))
     ranked = (candidate for *_, candidate in sorted(found, key=lambda each: each[:2]))
-    return [candidate for candidate in ranked if _has_kernel(problem, candidate)][:most]
+    by_rules = candidate_of(rules_choice(problem))
+    others = (shortened(problem, candidate) for candidate in ranked if _has_kernel(problem, candidate))
+    return [by_rules, *(candidate for candidate in others if candidate != by_rules)][:most]
 
 
 def _has_kernel(problem: Problem, candidate: Settings) -> bool:
