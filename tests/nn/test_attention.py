@@ -239,6 +239,23 @@ def test_torch_compiles_and_exports_a_swapped_module():
     assert torch.equal(exported.module()(x), wanted)
 
 
+@pytest.mark.integration
+def test_graphs_of_forward_and_backward_have_both_operations():
+    from torch._functorch.aot_autograd import aot_export_module
+
+    class Loss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = Attention(64, 4, 2, dtype=BF16)
+
+        def forward(self, x):
+            return (self.layer(x).float().square().sum(),)
+
+    graph, _ = aot_export_module(Loss(), (torch.randn(2, 9, 64).to(BF16),), trace_joint=True, output_loss_index=0)
+    called = [str(node.target) for node in graph.graph.nodes if "cutepy.attention" in str(node.target)]
+    assert called == ["cutepy.attention.default", "cutepy.attention_backward.default"]
+
+
 MASKS = [
     {},
     {"key_padding_mask": torch.arange(7) > torch.tensor([[5], [3]])},
