@@ -115,7 +115,7 @@ def _of_queries(
 
 def _backward(dtypes: Sequence[str], heads: Sequence[int]) -> Op:
     """Describe the operation of the gradients."""
-    variants = []
+    variants: list[Variant] = []
     for dtype, head, mask in product(dtypes, heads, (None, "causal")):
         few, many = (
             choose_backward(dtype, head, head, left=False, right=mask == "causal", is_short=is_short)
