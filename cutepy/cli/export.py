@@ -61,6 +61,7 @@ _Heads = Annotated[
     list[int] | None,
     typer.Option("--head", help="For attention: extents of a row; may be given again. Default: 64 and 128."),
 ]
+_Backward = Annotated[bool, typer.Option("--backward", help="For attention: its gradients too.")]
 _Tiles = Annotated[
     list[str] | None, typer.Option("--tile", help="For gemm: such as 128x256; may be given again. Default: all.")
 ]
@@ -84,6 +85,7 @@ _OPTIONS = {
     "batch_modes": "batch",
     "tiles": "tile",
     "heads": "head",
+    "backward": "backward",
 }
 """Options of the families' functions, and of the command line."""
 _FORMS = {
@@ -108,6 +110,7 @@ def _exporter(form: str) -> Callable[..., None]:
         batch: _Batches = None,
         tile: _Tiles = None,
         head: _Heads = None,
+        backward: _Backward = False,
         arch: _Arch = None,
         force: _Force = False,
     ) -> None:
@@ -125,6 +128,7 @@ def _exporter(form: str) -> Callable[..., None]:
             "batch_modes": batch,
             "tiles": tile,
             "heads": head,
+            "backward": backward,
         }
         try:
             described = _describe(spec, {option: value for option, value in chosen.items() if value}, arch)

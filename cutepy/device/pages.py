@@ -12,7 +12,7 @@ from cutlass.cute.nvgpu import cpasync
 
 from cutepy.device import rules
 from cutepy.device.pipeline import TmaRing
-from cutepy.device.ragged import GroupedTiles
+from cutepy.device.ragged import GroupedLoads, GroupedTiles
 from cutepy.dsl.traced_names import at_the_caller
 from cutepy.layouts.sm90 import arch
 
@@ -69,14 +69,17 @@ class PagedLoads:
     Attributes
     ----------
     pages : Pages
-    parts : tuple of GroupedLoads
-        Of a tile's parts, each into its rows of the stages.
+    loads : GroupedLoads
+        Of a tile's parts.
+    parts : int
+        How many these are.
     mode : 0 or 1
         Mode of rows.
     """
 
     pages: Pages
-    parts: tuple
+    loads: GroupedLoads
+    parts: int
     mode: int
 
     @at_the_caller
@@ -88,15 +91,15 @@ class PagedLoads:
         """
         *tile, head, _, length = coordinate
         rows = self.rows
-        first = tile[self.mode] * (rows * len(self.parts))
+        first = tile[self.mode] * (rows * self.parts)
         starts = self.find(coordinate) if found is None else found
-        for index, part in enumerate(self.parts):
+        for index in range(self.parts):
             row = first + index * rows
             start = cute.arch.shuffle_sync(starts, index)
             within = cutlass.max(cutlass.min(length - row, rows), 0)
             place = [0, 0]
             place[1 - self.mode] = tile[1 - self.mode]
-            part.load((*place, head, start, within), stage, full, loc=loc, ip=ip)
+            self.loads.load((*place, head, start, within), stage, full, part=index, loc=loc, ip=ip)
 
     def find(self, coordinate):
         """Read the numbers of a tile's pages, which takes as long as memory does, before its stage is free.
@@ -104,14 +107,14 @@ class PagedLoads:
         They are the same for tiles of the same rows of other tensors that have the same pages.
         """
         *tile, _, sequence, length = coordinate
-        first = tile[self.mode] * (self.rows * len(self.parts))
+        first = tile[self.mode] * (self.rows * self.parts)
         # Of each lane's part, by its number.
         return self.pages.start(sequence, first + cute.arch.lane_idx() * self.rows, length)
 
     @property
     def rows(self) -> int:
         """Rows of a part."""
-        return self.parts[0].tiles.tile[self.mode]
+        return self.loads.tiles.tile[self.mode]
 
 
 def make_paged_loads(
@@ -148,15 +151,8 @@ def make_paged_loads(
         )
     small = list(tile)
     small[mode] = rows
-    parts = []
-    for index in range(count):
-        place = [0, 0, None]
-        place[mode] = index
-        own = cute.local_tile(staged, tuple(small), tuple(place))
-        parts.append(
-            GroupedTiles(copy, tensor, own, tuple(small), mode, batched=True).loads(ring, along, streams=streams)
-        )
-    return PagedLoads(Pages(table, page, pitch), tuple(parts), mode)
+    loads = GroupedTiles(copy, tensor, staged, tuple(small), mode, batched=True).loads(ring, along, streams=streams)
+    return PagedLoads(Pages(table, page, pitch), loads, count, mode)
 
 
 @dataclass(frozen=True)

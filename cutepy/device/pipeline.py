@@ -157,7 +157,10 @@ class TmaRing:
 
     @cute.jit
     def drain(self, state):
-        """Wait until every stage has been released, so that no peer arrives on a CTA that has exited."""
+        """Wait until every stage has been released, so that no peer arrives on a CTA that has exited; advance `state`.
+
+        It goes around once, which a state that is used elsewhere must not: pass `state.clone()` then.
+        """
         for _ in cutlass.range_constexpr(self.stages):
             cute.arch.mbarrier_wait(self.empty + state.index, state.phase)
             state.advance()

@@ -12,7 +12,8 @@ import cutlass.cute as cute
 
 from cutepy.device import rules
 from cutepy.device.pipeline import TmaRing
-from cutepy.device.tma import EVICT_FIRST, TmaSubtiles, check_stages, cut, extents, partition, sharing
+from cutepy.device.staging import contiguous_mode
+from cutepy.device.tma import EVICT_FIRST, TmaSubtiles, check_stages, cut, extents, partition, parts, sharing
 from cutepy.dsl.traced_names import at_the_caller
 
 
@@ -88,14 +89,15 @@ class GroupedTiles:
     def loads(self, ring: TmaRing | None = None, along=1, *, streams: bool = False):
         """Prepare this CTA's loads into a ring, of tiles that all CTAs along a mode share, as of `TmaTiles`.
 
-        L2 keeps what `streams` shortest: it is read once.
+        L2 keeps what `streams` shortest: it is read once. Tiles may be parts of a stage, as of `TmaTiles.loads`.
         """
-        rules.check_copy_tile(self.tile, extents(self.staged))
+        rules.parts_of_stage(self.tile, extents(self.staged), contiguous_mode(self.staged))
         return GroupedLoads(self, *sharing(self.copy, ring, along), streams)
 
     def subtiles(self, coordinate):
         """Cut the tile at (row, column, group, start, length) into subtiles of a stage's extents."""
         row, column, *group = coordinate
+        rules.check_tile_of_stages(self.tile, extents(self.staged))
         rows, columns = cute.size(self.staged, mode=[0]), cute.size(self.staged, mode=[1])
         tile = cute.local_tile(self.of_group(*group)[(None, None, row, column)], (rows, columns), (None, None))
         tSs, tSg = partition(self.copy, self.staged, tile)
@@ -135,11 +137,15 @@ class GroupedLoads:
         """Return nothing: tiles are where their coordinates say, unlike those of `PagedLoads`."""
 
     @at_the_caller
-    def load(self, coordinate, stage, full, found=None, *, loc=None, ip=None):
+    def load(self, coordinate, stage, full, found=None, part=None, *, loc=None, ip=None):
         """Issue TMA loads of the tile at (row, column, group, start, length) into a stage, as `TmaLoads` does."""
         row, column, *group = coordinate
         tiles = self.tiles
-        tSs, tSg = partition(tiles.copy, tiles.staged, tiles.of_group(*group), self.rank, self.sharing)
+        staged = parts(tiles.staged, tiles.tile)
+        place = rules.place_of_part(part, (cute.size(staged, mode=[2]), cute.size(staged, mode=[3])))
+        tSs, tSg = partition(
+            tiles.copy, staged[(None, None, *place, None)], tiles.of_group(*group), self.rank, self.sharing
+        )
         cute.copy(
             tiles.copy,
             tSg[(None, row, column)],

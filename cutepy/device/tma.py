@@ -155,7 +155,8 @@ class TmaLoads:
     ----------
     copy : CopyAtom
     tSs, tSg : Tensor
-        Shared memory ((TMA, iterations), stages) and global memory ((TMA, iterations), rows, columns, batch...).
+        Shared memory ((TMA, iterations), part rows, part columns, stages) and global memory ((TMA, iterations), rows,
+        columns, batch...).
     peers : Int16 or None
         The mask of the CTAs that get the slice; None where a tile is for this CTA alone.
     """
@@ -166,15 +167,17 @@ class TmaLoads:
     peers: cutlass.Int16 | None = None
 
     @at_the_caller
-    def load(self, coordinate, stage, full, *, loc=None, ip=None):
+    def load(self, coordinate, stage, full, part=None, *, loc=None, ip=None):
         """Issue TMA loads of the tile at (row, column, batch...) into a stage; barrier `full` counts the bytes.
 
         One warp calls, and has acquired the stage. Where the tile is shared, each CTA of those that share it loads a
-        slice, so all of them call with the same coordinate and stage.
+        slice, so all of them call with the same coordinate and stage. Where tiles are parts of a stage, such as pages
+        of fewer keys, `part` is the part's number, int or Int32, and the barrier counts the bytes of all.
         """
         rules.check_coordinate(len(coordinate), cute.rank(self.tSg) - 1, "(row, column, batch...)")
-        rules.check_number("stage", stage, cute.size(self.tSs, mode=[1]))
-        source, destination = self.tSg[(None, *coordinate)], self.tSs[(None, stage)]
+        rules.check_number("stage", stage, cute.size(self.tSs, mode=[3]))
+        place = rules.place_of_part(part, (cute.size(self.tSs, mode=[1]), cute.size(self.tSs, mode=[2])))
+        source, destination = self.tSg[(None, *coordinate)], self.tSs[(None, *place, stage)]
         with mark("load", stage):
             cute.copy(self.copy, source, destination, tma_bar_ptr=full, mcast_mask=self.peers, loc=loc, ip=ip)
 
@@ -249,21 +252,24 @@ class TmaTiles:
         """Make this CTA's loads into the stages of a ring, of tiles that all CTAs along a mode of its cluster share.
 
         An operand A (M, K) is shared along N, mode 1: CTAs beside each other need the same rows of it, and each loads a
-        slice for all. B, along M. The copy was made for as many (`make_load`). Without a ring no tile is shared.
+        slice for all. B, along M. The copy was made for as many (`make_load`). Without a ring no tile is shared. Tiles
+        may be parts of a stage: `TmaLoads.load` takes their numbers.
 
         Raises
         ------
         ValueError
-            If a tile is more than one stage, or the copy was made for tiles that are shared and these are not, or the
-            other way round.
+            If a tile is no stage or whole part of one, or the copy was made for tiles that are shared and these are
+            not, or the other way round.
         """
-        rules.check_copy_tile(extents(self.tiles), extents(self.staged))
+        tile = extents(self.tiles)
+        rules.parts_of_stage(tile, extents(self.staged), contiguous_mode(self.staged))
         rank, peers, mask = sharing(self.copy, ring, along)
-        tSs, tSg = partition(self.copy, self.staged, self.tiles, rank, peers)
+        tSs, tSg = partition(self.copy, parts(self.staged, tile), self.tiles, rank, peers)
         return TmaLoads(self.copy, tSs, tSg, mask)
 
     def subtiles(self, coordinate):
         """Cut the tile at (row, column, batch...) into subtiles of a stage's extents."""
+        rules.check_tile_of_stages(extents(self.tiles), extents(self.staged))
         rows, columns = cute.size(self.staged, mode=[0]), cute.size(self.staged, mode=[1])
         tile = cute.local_tile(self.tiles[(None, None, *coordinate)], (rows, columns), (None, None))
         tSs, tSg = partition(self.copy, self.staged, tile)
@@ -280,14 +286,14 @@ def make_tiles(
 ) -> TmaTiles:
     """Partition a coordinate tensor (rows, columns, batch...) of `make_load` into tiles for stages `staged`.
 
-    Tiles that are loaded may overlap: one begins `step` rows after another.
+    Tiles that are loaded may overlap: one begins `step` rows after another; and they may be parts of a stage.
 
     Raises
     ------
     TypeError
         If the stages hold another element type than the tensor that the copy was made of.
     ValueError
-        If a tile is not whole stages.
+        If a tile is neither whole stages nor a part of one.
     """
     check_stages(copy, staged, tile)
     return TmaTiles(copy, cut(tensor, tile, step), staged)
@@ -302,10 +308,15 @@ def cut(tensor: cute.Tensor, tile: tuple[int, int], step: int | None = None) -> 
     return cute.local_tile(tensor, tile, (None,) * cute.rank(tensor))
 
 
+def parts(staged: cute.Tensor, tile: tuple[int, int]) -> cute.Tensor:
+    """View stages (rows, columns, stages) as tiles that are parts: (rows, columns, part rows, part columns, stages)."""
+    return cute.local_tile(staged, tile, (None, None, None))
+
+
 def check_stages(copy: cute.CopyAtom, staged: cute.Tensor, tile: tuple[int, int]) -> None:
-    """Check that stages match a copy's tile, and that a tile is whole stages; errors are those of `make_tiles`."""
+    """Check that stages match a copy's tile; errors are those of `make_tiles`."""
     rules.check_copied_type(staged.element_type.__name__, copy.value_type.__name__)
-    rules.check_tile_of_stages(tile, extents(staged))
+    rules.check_tile_or_part(tile, extents(staged), contiguous_mode(staged))
 
 
 def extents(tensor: cute.Tensor | cute.Layout) -> tuple[int, int]:

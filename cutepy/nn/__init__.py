@@ -8,8 +8,20 @@ from cutepy.extras import require
 require("cutepy.nn", "numpy", "torch")
 
 # ruff: noqa: E402 - a missing extra is reported before the rest is imported
+from cutepy.nn.attending import MultiheadAttention as MultiheadAttention
+from cutepy.nn.attention import Attention as Attention, KeyValueCache as KeyValueCache
 from cutepy.nn.linear import Linear as Linear, replace_linears as replace_linears
 from cutepy.nn.norms import LayerNorm as LayerNorm, RMSNorm as RMSNorm
 from cutepy.nn.replacing import Replacement as Replacement, replace as replace
 
-__all__ = ["LayerNorm", "Linear", "RMSNorm", "Replacement", "replace", "replace_linears"]
+__all__ = [
+    "Attention",
+    "KeyValueCache",
+    "LayerNorm",
+    "Linear",
+    "MultiheadAttention",
+    "RMSNorm",
+    "Replacement",
+    "replace",
+    "replace_linears",
+]

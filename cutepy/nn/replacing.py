@@ -12,6 +12,7 @@ import torch
 
 from cutepy.kernels.gemm.operands import OPERAND_DTYPES
 from cutepy.kernels.rows.tiling import MOST_COLUMNS
+from cutepy.nn.attending import adopt_attention, attends
 from cutepy.nn.linear import Linear
 from cutepy.nn.norms import LayerNorm, RMSNorm
 from cutepy.ops.normalising import DTYPES
@@ -28,7 +29,7 @@ class Replacement:
     swapped : dict of str to str
         The class that each was of.
     kept : dict of str to str
-        Why each, which has no modules of its own, was kept.
+        Why each, which has no modules of its own or computes attention, was kept.
     """
 
     swapped: dict[str, str] = field(default_factory=dict)
@@ -48,12 +49,17 @@ class Replacement:
 
 
 def replace(model: torch.nn.Module, filter: Filter | None = None) -> Replacement:
-    """Swap a model's linear layers and normalisations for cutepy's, in place.
+    """Swap a model's linear layers, normalisations and attention for cutepy's, in place.
 
     A `torch.nn.Linear`, `RMSNorm` or `LayerNorm` becomes `cutepy.nn`'s: the same object, with its parameters, hooks and
     names. So does a module of another class whose name has "RMSNorm" in it, such as those of Hugging Face's models, if
     it has a weight of one dimension and nothing else, and computes what `torch.nn.functional.rms_norm` does, for which
     a copy of it is tried. Ours rounds once, where some round before the weight, too.
+
+    Attention is swapped within modules, whose projections, masks and caches stay theirs: in a
+    `torch.nn.MultiheadAttention`, in modules whose `forward` calls
+    `torch.nn.functional.scaled_dot_product_attention`, and in Hugging Face's modules of a model that was made with
+    ``attn_implementation="sdpa"``. Calls that cutepy doesn't compute, as those of float32, stay torch's.
 
     Parameters
     ----------
@@ -82,7 +88,7 @@ def replace(model: torch.nn.Module, filter: Filter | None = None) -> Replacement
         reason = _adopt(name, module, filter)
         if reason is None:
             done.swapped[name] = f"{was.__module__}.{was.__qualname__}"
-        elif not any(True for _ in module.children()):
+        elif attends(module) or not any(True for _ in module.children()):
             done.kept[name] = reason
     return done
 
@@ -92,6 +98,10 @@ def _adopt(name: str, module: torch.nn.Module, filter: Filter | None) -> str | N
     kind = type(module)
     if kind in (Linear, RMSNorm, LayerNorm):
         return "it is cutepy's"
+    if attends(module):
+        if filter is not None and not filter(name, module):
+            return "the filter left it out"
+        return adopt_attention(module)
     own = _OWN.get(kind)
     settings: dict[str, Any] | str = {}
     if own is None and "RMSNorm" in kind.__name__:

@@ -261,8 +261,8 @@ def choose_backward(
       queries below a diagonal tiles of 64 compute fewer pairs that are masked (an H200, 2026-11-29, the kernel alone:
       512 queries 268 us, and 305 with 80; 1,024 372, and 386).
     - Functions of the scores need more registers, and lists of blocks have tiles that divide them: 64 queries. So do
-      sequences (`is_ragged`) of float16, of which ptxas spills some bytes with more. 80 queries need two parts of 64
-      columns of dQ.
+      sequences (`is_ragged`) of which ptxas (13.0) spills some bytes with more: of float16 and wide rows, and of narrow
+      ones with a window that has a beginning and no end. 80 queries need two parts of 64 columns of dQ.
     - With rows beyond 128 dK and dV would take 192 registers and more: warpgroups share 64 keys. Of rows of 256 these
       take 128 registers then, S and dP of 64 queries 16 each, and dQ 64 once S and dP are gone. Shared memory has K and
       V, 64 KiB, two stages of Q and of dO, 128 KiB, and 24 KiB of P and dS. There is no room for more queries, nor for
@@ -278,7 +278,8 @@ def choose_backward(
     """
     widest = max(head, head_v)
     shares_keys = widest > (64 if scoring.derived else 128)
-    if shares_keys or scoring.suffix or (is_ragged and dtype == "float16"):
+    spills = is_ragged and (dtype == "float16" if widest > 64 else left and not right)
+    if shares_keys or scoring.suffix or spills:
         tile_q = 64
     else:
         tile_q = 128 if widest <= 64 else 64 if left or is_short or head <= 64 else 80

@@ -221,6 +221,12 @@ class Gradients:
         q_state.advance()
         return q_state
 
+    def parity(self, q_state):
+        """Return 0 and 1 in turn, tile by tile."""
+        # The index of two stages is this number, and takes no register: ptxas (13.0) spills 24 bytes for the other
+        # one, of a window on both sides of sequences' queries.
+        return q_state.index if self.config.stages == 2 else q_state.count % 2
+
     def first_query(self, tile):
         """Return the first query of a tile that this warpgroup scores."""
         if self.config.shares_keys:
@@ -353,7 +359,7 @@ class KeyGradients(Gradients):
 
     def ds_stage(self, q_state):
         """Return the stage of dS: the other warpgroup has read it two tiles ago, and been at the barrier since."""
-        return q_state.count % 2
+        return self.parity(q_state)
 
     def to_operand(self, sums, into):
         """Make accumulators the A of another product."""
@@ -507,7 +513,7 @@ class SharedGradients(Gradients):
 
     def p_stage(self, q_state):
         """Return the stage of P, which the other warpgroup read two tiles ago, before the last barrier."""
-        return 1 + q_state.count % 2
+        return 1 + self.parity(q_state)
 
     def pass_ds(self):
         """Do nothing: dS is in memory for dQ."""

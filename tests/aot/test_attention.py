@@ -29,6 +29,20 @@ def test_kernels_are_those_of_dtypes_heads_and_masks():
     assert op.variants[-1].choices == {"mask": "causal"}
 
 
+def test_gradients_have_the_kernels_of_the_rules():
+    op = aot.attention_extension(heads=[64, 128, 256], backward=True).ops[1]
+    assert [(variant.label.removeprefix("bfloat16_"), variant.function.config.tile_q) for variant in op.variants] == [
+        ("64_full", 128),
+        ("64_causal", 128),
+        ("128_full", 80),
+        ("128_causal_few", 64),
+        ("128_causal_many", 80),
+        ("256_full", 64),
+        ("256_causal", 64),
+    ]
+    assert not any(640 % variant.function.config.tile_q for variant in op.variants)
+
+
 @pytest.mark.parametrize("options", [{"dtypes": ["float32"]}, {"heads": [40]}, {"heads": [320]}])
 def test_what_no_kernel_computes_is_refused(options):
     with refuses(ValueError):
@@ -67,3 +81,39 @@ def test_a_kernel_computes_attention(mask):
     want, want_lse = reference.forward(*(each.double() for each in (q, k, v)), 0.125, None, 0 if mask else None)
     assert (o.double() - want).norm() < 2**-8 * want.norm()
     assert torch.allclose(lse, want_lse, atol=1e-4)
+
+
+GRADIENTS = [("64_full", None), ("128_causal_few", 0), ("256_full", None)]
+
+
+@pytest.mark.integration
+@pytest.mark.first(1)
+@pytest.mark.parametrize(("label", "right"), GRADIENTS)
+def test_kernels_compute_gradients(label, right):
+    op = aot.attention_extension(heads=[64, 128, 256], backward=True).ops[1]
+    variant = next(each for each in op.variants if each.label == f"bfloat16_{label}")
+    config, scale, padded = variant.function.config, 0.125, 640
+    torch.manual_seed(0)
+    q, k, v, do = (torch.randn(2, 130, heads, config.head).bfloat16() for heads in (4, 2, 2, 4))
+    wide = [each.double() for each in (do, q, k, v)]
+    o, lse = (
+        each.to(dtype)
+        for each, dtype in zip(
+            reference.forward(*wide[1:], scale, None, right), (torch.bfloat16, torch.float32), strict=True
+        )
+    )
+    wanted = reference.backward(*wide, None, scale, None, right)
+    given = {"grad_o": do, "q": q, "k": k, "v": v, "o": o, "lse": lse}
+    found = eval(op.reference, {"torch": torch, **given, "scale": scale, "mask": variant.choices.get("mask")})
+    for each, want in zip(found, wanted, strict=True):
+        assert (each - want).norm() < 1e-2 * want.norm()  # o is rounded
+    scratch = torch.full((2, 4, 2, padded), math.nan), torch.full((2, 4, padded, config.width), math.nan)
+    results = [torch.full_like(each, math.nan) for each in (q, k, v)]
+    names = [parameter.name for parameter in variant.parameters]
+    assert names == [*given, "stats", "sums", "dq", "dk", "dv", "scale", "sm_count"]
+    compiled = cutepy.compile(variant.function, *(variant.arguments[name] for name in names[:-2]), 1.0, 1)
+    with cutepy.simulate(sanitize=True) as run:
+        compiled(*given.values(), *scratch, *results, scale, 132)
+    assert not run.hazards
+    for each, want in zip(results, wanted, strict=True):
+        assert (each.double() - want).norm() < 2**-7 * want.norm()

@@ -1,21 +1,32 @@
 """The main loop whose operands stay in shared memory: exact sums however it is staged; and what it refuses."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
 
+import cutlass  # noqa: E402
 import cutlass.cute as cute  # noqa: E402
 from cutlass.cute.nvgpu import warpgroup  # noqa: E402
 
 import cutepy  # noqa: E402
+from cutepy.device import roles, rules, schedulers, smem, tma  # noqa: E402
+from cutepy.device.epilogue import TileStore, make_tile_store  # noqa: E402
+from cutepy.device.pipeline import TmaRing, publish_barriers  # noqa: E402
+from cutepy.dsl import to_cute  # noqa: E402
+from cutepy.dsl.atoms import to_tiled_mma  # noqa: E402
+from cutepy.layouts import sm90  # noqa: E402
 from cutepy.sim.sanitize.reports.collection import HazardError  # noqa: E402
 from tests.device.products import (  # noqa: E402
     BF16,
     E4M3,
     E5M2,
     F16,
+    Loads,
     OfHalfB,
     Product,
     check,
@@ -49,6 +60,82 @@ def test_sums_are_exact_whatever_the_stages_and_warpgroups(tile, warpgroups, sta
 )
 def test_warpgroups_may_lie_along_n(tile, warpgroups, modes):
     check(Product(tile, (BF16, BF16), warpgroups, modes=modes), n=200)
+
+
+@dataclass(frozen=True)
+class StoresColumns:
+    """The consumers, along N: each warpgroup stores its own columns by TMA, as those of an MMA of one warpgroup."""
+
+    loop: Any
+    d: tma.TmaTiles
+    out: TileStore
+    consumer: cutlass.Int32
+
+    def first_state(self, k):
+        return self.loop.ring.consumer_state()
+
+    @cute.jit
+    def on_tile(self, work, state):
+        state = self.loop.multiply(state, work.k.count)
+        places = self.d.subtiles((work.row, work.column * 2 + self.consumer))
+        subtiles = self.out.subtiles(self.loop.tCrC, places)
+        for index in cutlass.range_constexpr(places.count):
+            self.out.store(subtiles[None, None, None, index], index % 2, places, index)
+        return state
+
+
+class ColumnsStored(Product):
+    """Product of two warpgroups along N, stored by TMA."""
+
+    def __init__(self, tile):
+        super().__init__(tile, (BF16, BF16), (1, 2), stages=2)
+        contents = {region.name: region.content for region in self.plan}
+        self.plan = sm90.SmemPlan.of(**contents, sD=sm90.StagedTile((64, 32), 4, bits=32))
+
+    @cute.jit
+    def __call__(self, a: cute.Tensor, b: cute.Tensor, d: cute.Tensor, scales: cute.Tensor | None):
+        sA, sB, sD = (self.plan[name].content for name in ("sA", "sB", "sD"))
+        copies, tensors = zip(
+            tma.make_load(a, to_cute(sA.layout), sA.tile, 1),
+            tma.make_load(b, to_cute(sB.layout), sB.tile, 1),
+            tma.make_store(d, to_cute(sD.layout), sD.tile),
+            strict=True,
+        )
+        raster = cute.ceil_div(d.shape[0], self.tile[0]), cute.ceil_div(d.shape[1], self.tile[1])
+        own = to_tiled_mma(rules.wgmma_tiling(BF16, BF16, self.tile[1] // 2, 1))
+        self.store(copies, tensors, self.make_tiled_mma(), own, raster).launch(grid=(2, 1, 1), block=(384, 1, 1))
+
+    @cute.kernel
+    def store(self, copies: tuple, tensors: tuple, tiled_mma: cute.TiledMma, own: cute.TiledMma, raster: tuple):
+        tile_m, tile_n, tile_k = self.tile
+        shared = smem.share(self.plan, sA=self.types[0], sB=self.types[1], sD=cutlass.Float32)
+        stage_bytes = sum(self.plan[name].content.stage_bytes for name in ("sA", "sB"))
+        ring = TmaRing(shared["barriers"], 2, stage_bytes, 8)
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        if warp == 0:
+            with cute.arch.elect_one():
+                ring.initialise()
+        publish_barriers()
+        a = tma.make_tiles(copies[0], tensors[0], shared["sA"], (tile_m, tile_k))
+        b = tma.make_tiles(copies[1], tensors[1], shared["sB"], (tile_n, tile_k))
+        d = tma.make_tiles(copies[2], tensors[2], shared["sD"], (tile_m, tile_n // 2))
+        scheduler = schedulers.Persistent(raster, cute.size(a.tiles, mode=[3]))
+        if warp < 4:
+            if warp == 0:
+                ring.drain(scheduler.each(Loads(ring, a.loads(), b.loads())))
+        else:
+            tidx = roles.warpgroup_thread(128, 256)
+            consumer = cute.arch.make_warp_uniform(tidx // 128)
+            own_d = d.stage_slice(consumer, 2)
+            out = make_tile_store(own, own_d.staged, 1, tidx % 128, 128, 1 + consumer)
+            loop = self.make_loop(ring, tiled_mma, a.staged, b.staged, tidx)
+            scheduler.each(StoresColumns(loop, own_d, out, consumer))
+            out.finish()
+
+
+@pytest.mark.parametrize("tile_n", [128, pytest.param(512, marks=DEEP)])
+def test_each_warpgroup_along_n_stores_its_columns(tile_n):
+    check(ColumnsStored((64, tile_n, 32)), n=600)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,9 @@ from hypothesis import given, settings, strategies as st  # noqa: E402
 import cutepy  # noqa: E402
 from cutepy.device.sequences import tiles_of  # noqa: E402
 from cutepy.kernels.attention import reference  # noqa: E402
+from cutepy.kernels.attention.choice import choose_backward  # noqa: E402
+from cutepy.kernels.attention.config import Lengths  # noqa: E402
+from cutepy.kernels.attention.op import compile_backward  # noqa: E402
 from cutepy.ops import attention_varlen, flash_attn_varlen_func  # noqa: E402
 from tests.kernels.test_attention import ROUNDOFF, apart  # noqa: E402
 
@@ -113,6 +117,16 @@ def check(
 )
 def test_results_and_gradients_are_those_of_float64(q_lengths, k_lengths, options):
     check(q_lengths, k_lengths, **options)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("left", "right"), [(False, True), (True, False), (True, True)])
+def test_chosen_kernels_of_gradients_do_not_spill(dtype, left, right):
+    config = choose_backward(dtype, 64, 64, left=left, right=right, is_ragged=True)
+    for ordered in (False, True):
+        function = compile_backward(replace(config, ordered=ordered), Lengths(True, True))
+        assert function.resources[0].spill_store_bytes == 0
 
 
 @pytest.mark.deep

@@ -98,6 +98,9 @@ from cutepy.device.rules.staging import (
     check_registers as check_registers,
     check_sums as check_sums,
     check_tile_of_stages as check_tile_of_stages,
+    check_tile_or_part as check_tile_or_part,
+    parts_of_stage as parts_of_stage,
+    place_of_part as place_of_part,
 )
 from cutepy.device.rules.tickets import check_tickets as check_tickets, ticket_slots as ticket_slots
 from cutepy.device.rules.tiles import (

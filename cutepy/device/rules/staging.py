@@ -3,6 +3,10 @@
 Element types go by the DSL's names. Those of shared memory do not distinguish signed from unsigned integers.
 """
 
+from typing import Any
+
+from cutepy.device.rules.launches import check_number
+
 Extents = tuple[int, int]
 _MAJORS = ("MN", "K")
 
@@ -132,6 +136,81 @@ def check_tile_of_stages(tile: Extents, staged: Extents) -> None:
             f"a tile must be whole stages of {staged[0]} x {staged[1]} elements, got {tile[0]} x {tile[1]}; use a "
             "multiple of both extents, or smaller stages"
         )
+
+
+def check_tile_or_part(tile: Extents, staged: Extents, contiguous: int | None) -> None:
+    """Check that tiles of a matrix are whole stages, or parts of one, across its contiguous mode.
+
+    Raises
+    ------
+    ValueError
+        If they are neither.
+
+    Examples
+    --------
+    >>> check_tile_or_part((16, 64), (128, 64), contiguous=1)
+    """
+    if contiguous is None or tile[contiguous] != staged[contiguous] or staged[1 - contiguous] % tile[1 - contiguous]:
+        check_tile_of_stages(tile, staged)
+
+
+SWIZZLED_LINES = 8
+"""Lines of a stage, across its contiguous mode, after which a swizzle repeats."""
+
+
+def parts_of_stage(tile: Extents, staged: Extents, contiguous: int | None) -> Extents:
+    """Return how many tiles a stage has, along its rows and its columns: a TMA copy moves one of them.
+
+    Tiles are whole lines of the stage, along its contiguous mode, in whole periods of its swizzle.
+
+    Raises
+    ------
+    ValueError
+        If the stage is not whole tiles.
+
+    Examples
+    --------
+    >>> parts_of_stage((16, 64), (128, 64), contiguous=1), parts_of_stage((64, 16), (64, 128), contiguous=0)
+    ((8, 1), (1, 8))
+    >>> parts_of_stage((128, 64), (128, 64), contiguous=1)
+    (1, 1)
+    """
+    if tuple(tile) == tuple(staged):
+        return 1, 1
+    across = 0 if contiguous is None else 1 - contiguous
+    if contiguous is None or staged[across] % tile[across] or tile[contiguous] != staged[contiguous]:
+        check_copy_tile(tile, staged)
+    if tile[across] % SWIZZLED_LINES:
+        raise ValueError(
+            f"parts of a stage must have a multiple of {SWIZZLED_LINES} {('rows', 'columns')[across]}, after which its "
+            f"swizzle repeats, got {tile[across]}; copy fewer by threads"
+        )
+    count = staged[across] // tile[across]
+    return (count, 1) if across == 0 else (1, count)
+
+
+def place_of_part(part: Any, parts: Extents) -> tuple[Any, Any]:
+    """Return the row and the column of a part among those of a stage.
+
+    Raises
+    ------
+    IndexError
+        If there is no such part.
+    TypeError
+        If none is named, of several.
+
+    Examples
+    --------
+    >>> place_of_part(3, (8, 1)), place_of_part(3, (1, 8)), place_of_part(None, (1, 1))
+    ((3, 0), (0, 3), (0, 0))
+    """
+    count = parts[0] * parts[1]
+    if part is None:
+        if count > 1:
+            raise TypeError(f"a stage of {count} parts must be loaded by their numbers, got none; pass part=")
+        return 0, 0
+    check_number("part", part, count)
+    return (part, 0) if parts[1] == 1 else (0, part)
 
 
 def check_covering(tile: Extents, stored: Extents) -> None:

@@ -215,7 +215,10 @@ def check_stacked(block: str, along_n: int) -> None:
     >>> check_stacked("a promoted loop", 1)
     """
     if along_n > 1:
-        raise ValueError(f"{block} takes warpgroups along M only, got {along_n} along N; use 1 along N")
+        raise ValueError(
+            f"{block} takes warpgroups along M only, got {along_n} along N; use 1 along N, or a block for each one's "
+            "columns"
+        )
 
 
 def check_subtile(rows: int, columns: int, warpgroups: int) -> None:
