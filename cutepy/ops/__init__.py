@@ -32,6 +32,7 @@ from cutepy.ops.latent_cache import (
     dequantise_mla_cache as dequantise_mla_cache,
     quantise_mla_cache as quantise_mla_cache,
 )
+from cutepy.ops.linear_cross_entropies import linear_cross_entropy as linear_cross_entropy
 from cutepy.ops.norms import layer_norm as layer_norm, rms_norm as rms_norm
 from cutepy.ops.operation import Operation as Operation
 from cutepy.ops.quantising import dequantise as dequantise, quantise as quantise
@@ -65,6 +66,7 @@ __all__ = [
     "gemm",
     "grouped_gemm",
     "layer_norm",
+    "linear_cross_entropy",
     "log_softmax",
     "quantise",
     "quantise_mla_cache",

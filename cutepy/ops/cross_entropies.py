@@ -75,7 +75,7 @@ def cross_entropy(
     >>> cross_entropy(torch.tensor([[0.0, 0.0], [1.0, 2.0]]), torch.tensor([1, -100]))
     tensor(0.6931)
     """
-    _check_options(reduction, ignore_index, label_smoothing, z_loss)
+    check_options(reduction, ignore_index, label_smoothing, z_loss)
     if as_tensor("input", input).dim() == 0:
         raise ValueError("input must be (classes,), (rows, classes) or (rows, classes, ...), got shape ()")
     shape = (*input.shape[:1], *input.shape[2:]) if input.dim() > 1 else ()
@@ -95,14 +95,17 @@ def cross_entropy(
         return losses.to(dtype).reshape(shape)
     if reduction == "sum":
         return losses.sum().to(dtype)
-    counts = labels != ignore_index
-    if weight is None:
-        return (losses.sum() / counts.sum()).to(dtype)
-    counts = counts & (labels >= 0) & (labels < classes)
-    return (losses.sum() / (weight.float()[torch.where(counts, labels, 0)] * counts).sum()).to(dtype)
+    return (losses.sum() / counted(labels, weight, ignore_index, classes).sum()).to(dtype)
 
 
-def _check_options(reduction: str, ignore_index: int, label_smoothing: float, z_loss: float) -> None:
+def check_options(reduction: str, ignore_index: int, label_smoothing: float, z_loss: float) -> None:
+    """Check the options of a cross entropy.
+
+    Raises
+    ------
+    ValueError
+        If one has no such value.
+    """
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
     if not 0 <= label_smoothing <= 1:
@@ -111,6 +114,15 @@ def _check_options(reduction: str, ignore_index: int, label_smoothing: float, z_
         raise ValueError(f"z_loss must be 0 or more, got {z_loss}")
     if not -(2**31) <= ignore_index < 2**31:
         raise ValueError(f"ignore_index must fit 32 bits, got {ignore_index}; give rows that don't count another label")
+
+
+def counted(labels: torch.Tensor, weight: Given, ignore_index: int, classes: int) -> torch.Tensor:
+    """Give what each row adds to the divisor of a mean: whether it counts, or the weight of its label."""
+    counts = labels != ignore_index
+    if weight is None:
+        return counts
+    counts = counts & (labels >= 0) & (labels < classes)
+    return weight.float()[torch.where(counts, labels, 0)] * counts
 
 
 def _check(logits: torch.Tensor, target: torch.Tensor, weight: Given) -> None:
@@ -145,7 +157,7 @@ def _labels(logits: torch.Tensor, target: torch.Tensor, ignore_index: int) -> tu
     return torch.where(inside, target, 0).long()[:, None], counts, inside
 
 
-def _reference(
+def reference_losses(
     logits: torch.Tensor,
     target: torch.Tensor,
     weight: Given,
@@ -154,6 +166,7 @@ def _reference(
     z_loss: float,
     inplace: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute losses, and logarithms of sums of exponentials, in plain torch."""
     _check(logits, target, weight)
     index, counts, inside = _labels(logits, target, ignore_index)
     wide = logits.float()
@@ -188,7 +201,7 @@ def _backward(ctx: Any, dloss: torch.Tensor, _: object) -> tuple[Any, ...]:  # n
 
 @register_both(
     "cutepy::cross_entropy",
-    reference=_reference,
+    reference=reference_losses,
     fake=_fake,
     setup_context=_keep,
     backward=_backward,
@@ -206,15 +219,29 @@ def _cross_entropy(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     options = ignore_index, label_smoothing, z_loss
     losses, lse = _fake(logits, target, weight, *options, inplace)
-    if target.numel():
-        smooths, adds_z = label_smoothing != 0, z_loss != 0
-        given = logits, target.contiguous(), None if weight is None else weight.contiguous(), losses
-        key = ("forward", smooths, adds_z, EXECUTION.backend is None, *described(*given))
-        launch = _launches.get(key)
-        if launch is None:
-            launch = _launches.keep(key, plan_cross_entropy(*given, smooths=smooths, adds_z=adds_z))
-        launch(*given, lse, *options)
+    compute_losses(logits, target, weight, options, losses, lse)
     return losses, lse
+
+
+def compute_losses(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: Given,
+    options: Options,
+    losses: torch.Tensor,
+    lse: torch.Tensor,
+) -> None:
+    """Launch what writes the loss of each row, and the logarithm of its sum of exponentials."""
+    if not target.numel():
+        return
+    _, label_smoothing, z_loss = options
+    smooths, adds_z = label_smoothing != 0, z_loss != 0
+    given = logits, target.contiguous(), None if weight is None else weight.contiguous(), losses
+    key = ("forward", smooths, adds_z, EXECUTION.backend is None, *described(*given))
+    launch = _launches.get(key)
+    if launch is None:
+        launch = _launches.keep(key, plan_cross_entropy(*given, smooths=smooths, adds_z=adds_z))
+    launch(*given, lse, *options)
 
 
 def _empty_gradient(
@@ -223,7 +250,7 @@ def _empty_gradient(
     return logits.new_empty(logits.shape)
 
 
-def _reference_backward(
+def reference_gradient(
     dloss: torch.Tensor,
     logits: torch.Tensor,
     target: torch.Tensor,
@@ -233,6 +260,7 @@ def _reference_backward(
     label_smoothing: float,
     z_loss: float,
 ) -> torch.Tensor:
+    """Compute the gradient of the logits in plain torch."""
     index, counts, inside = _labels(logits, target, ignore_index)
     lse = lse[:, None]
     factors = lse.new_ones(logits.shape[1]) if weight is None else weight.float()
@@ -245,7 +273,7 @@ def _reference_backward(
     return grad.to(logits.dtype).contiguous()
 
 
-def _write_gradient(
+def write_gradient(
     dloss: torch.Tensor,
     logits: torch.Tensor,
     target: torch.Tensor,
@@ -270,7 +298,7 @@ def _write_gradient(
 
 @register_both(
     "cutepy::cross_entropy_backward",
-    reference=_reference_backward,
+    reference=reference_gradient,
     fake=_empty_gradient,
     sharding=shardings.of_cross_entropy_backward,
     is_invariant=True,
@@ -286,12 +314,12 @@ def _cross_entropy_backward(
     z_loss: float,
 ) -> torch.Tensor:
     dlogits = _empty_gradient(dloss, logits, target, weight, lse)
-    _write_gradient(dloss, logits, target, weight, lse, (ignore_index, label_smoothing, z_loss), dlogits)
+    write_gradient(dloss, logits, target, weight, lse, (ignore_index, label_smoothing, z_loss), dlogits)
     return dlogits
 
 
 def _overwrite(dloss: torch.Tensor, logits: torch.Tensor, *rest: Any) -> None:  # noqa: ANN401
-    logits.copy_(_reference_backward(dloss, logits, *rest))
+    logits.copy_(reference_gradient(dloss, logits, *rest))
 
 
 @register_both(
@@ -312,4 +340,4 @@ def _cross_entropy_backward_(
     label_smoothing: float,
     z_loss: float,
 ) -> None:
-    _write_gradient(dloss, logits, target, weight, lse, (ignore_index, label_smoothing, z_loss), logits)
+    write_gradient(dloss, logits, target, weight, lse, (ignore_index, label_smoothing, z_loss), logits)

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 from cutepy.kernels.rows.tiling import MOST_COLUMNS  # noqa: E402
-from cutepy.ops import cross_entropy, geglu, log_softmax, rotary, softmax, swiglu  # noqa: E402
+from cutepy.ops import cross_entropy, geglu, linear_cross_entropy, log_softmax, rotary, softmax, swiglu  # noqa: E402
 from tests.ops.rows import DTYPES, check_close  # noqa: E402
 from tests.ops.test_cross_entropy import expected as expected_loss  # noqa: E402
 from tests.ops.test_rotary import expected as expected_rotation  # noqa: E402
@@ -35,12 +35,12 @@ class Draw:
         return whole.to(dtype)[..., : shape[-1]]
 
 
-def compare(function, reference, *inputs, draw):
+def compare(function, reference, *inputs, draw, dtype=None):
     """Compare a function's result and gradients with those of float64."""
     own = [each.detach().requires_grad_() for each in inputs]
     wide = [each.detach().double().requires_grad_() for each in inputs]
     y, want = function(*own), reference(*wide)
-    check_close(y, want)
+    check_close(y, want, dtype)
     dy = torch.randn(y.shape, generator=draw.generator, device=draw.device).to(y.dtype)
     grads = torch.autograd.grad(y, own, dy)
     wanted = torch.autograd.grad(want, wide, dy.double())
@@ -70,6 +70,31 @@ def check_loss(draw):
         return cross_entropy(x, labels, weight, out_dtype=torch.float32, **options)
 
     compare(loss, lambda x: expected_loss(x, labels, weight, **options), draw.tensor(rows, columns) * 3, draw=draw)
+
+
+def check_linear_loss(draw):
+    rows, classes = draw.extents()
+    features, dtype = draw.chance.choice([8, 64, 200, 512]), draw.chance.choice([torch.float16, torch.bfloat16])
+    labels = torch.randint(classes, (rows,), generator=draw.generator, device=draw.device)
+    labels[1::3] = -100
+    options = {
+        "reduction": draw.chance.choice(["none", "mean", "sum"]),
+        "label_smoothing": draw.chance.choice([0.0, 0.1]),
+        "z_loss": draw.chance.choice([0.0, 1e-3]),
+    }
+    chunk_rows = draw.chance.choice([None, None, max(100, rows // 6), 4096])
+
+    def loss(x, matrix, bias):
+        given = {"linear_bias": bias, "chunk_rows": chunk_rows, "out_dtype": torch.float32}
+        return linear_cross_entropy(x, matrix, labels, **given, **options)
+
+    def reference(x, matrix, bias):
+        logits = torch.nn.functional.linear(x, matrix, bias)
+        logits = logits + (logits.detach().to(dtype).double() - logits.detach())  # logits are rounded
+        return expected_loss(logits, labels, None, **options)
+
+    given = draw.tensor(rows, features, dtype=dtype), draw.tensor(classes, features, dtype=dtype) / features**0.5
+    compare(loss, reference, *given, draw.tensor(classes, dtype=dtype), draw=draw, dtype=dtype)
 
 
 def check_rotary(draw):
@@ -102,7 +127,13 @@ def check_gated(draw):
     compare(own, lambda gate, up: theirs(gate) * up, gate, up, draw=draw)
 
 
-CHECKS = {"softmax": check_softmax, "cross_entropy": check_loss, "rotary": check_rotary, "gated": check_gated}
+CHECKS = {
+    "softmax": check_softmax,
+    "cross_entropy": check_loss,
+    "linear_cross_entropy": check_linear_loss,
+    "rotary": check_rotary,
+    "gated": check_gated,
+}
 
 
 def check(name, seed, device, most=MOST_COLUMNS, most_elems=1 << 24):
