@@ -548,6 +548,18 @@ def of_linear_cross_entropy(*arguments: Any) -> Sharding:  # noqa: ANN401
     return found._replace(inputs=(*found.inputs, *of_factors), outputs=((), *gradients))
 
 
+def of_topk(x: torch.Tensor, *_: object) -> Sharding:
+    """Shard a selection by its rows."""
+    rows, full = _of_rows(x)
+    return Sharding((full,), (full, full), tuple(_names(rows)))
+
+
+def of_sample(logits: torch.Tensor, seeds: Given, *_: object) -> Sharding:
+    """Shard no samples: each is drawn by the index of its row among all."""
+    whole = (None,) * logits.dim()
+    return Sharding((whole, *(((None,),) if seeds is not None else ())), (whole[1:],), ())
+
+
 def of_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: Given, *_: object) -> Sharding:
     """Shard a rotary embedding along the batch and the heads."""
     of_x, whole = letters("b", None, "h", None), (None, None)

@@ -11,6 +11,8 @@ from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.gemm.gpu import gpu_of
 from cutepy.kernels.rows.compilation import (
+    SCALE,
+    SCALES,
     Given,
     check_rows,
     compile_rows,
@@ -30,9 +32,6 @@ from cutepy.kernels.rows.tiling import (
 )
 from cutepy.layouts.sm90 import arch
 
-SCALES = TensorSpec("float32", ("rows", "blocks"), strides=("row", "block"), align=4)
-"""A number of each row, or of each block of it."""
-
 
 def compile_norm(config: NormConfig, elems: int, **tensors: Given) -> Function:
     """Compile the forward kernel for x, residual, weight, bias, y, total, in vectors of `elems` elements.
@@ -43,7 +42,7 @@ def compile_norm(config: NormConfig, elems: int, **tensors: Given) -> Function:
     if not config.scaled:  # else without gradients
         factors, means = numbers_spec(), numbers_spec() if config.centres else None
     elif config.scaled == "tensor":
-        scale = TensorSpec("float32", (1,), align=4)
+        scale = SCALE
     else:
         scales = SCALES
     return compile_rows("norm:Norm", config, *specs_of(elems, **tensors), factors, means, scale, scales, 1.0)

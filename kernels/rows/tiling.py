@@ -6,7 +6,9 @@ too wide for the registers of a CTA are parted over a cluster, whose CTAs reduce
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from cutepy.device import rules
 from cutepy.layouts import sm90
@@ -103,10 +105,11 @@ class RowTiling:
         """Values of shared memory in which the rows of a CTA are summed, column by column; 0 if it has one."""
         return self.elems * self.vectors * self.threads * (self.cta // arch.WARP_THREADS) if self.rows > 1 else 0
 
-    def plan(self, **staged: tuple[int, int]) -> sm90.SmemPlan:
+    def plan(self, kept: Mapping[str, int] = MappingProxyType({}), **staged: tuple[int, int]) -> sm90.SmemPlan:
         """Plan a CTA's shared memory: a value of each warp of the cluster, twice, the sums of its rows, staged rows.
 
-        `staged` names matrices, with the bits of their elements, and the rows that each thread has parts of.
+        `staged` names matrices, with the bits of their elements, and the rows that each thread has parts of; `kept`
+        arrays of so many numbers of 32 bits.
         """
         reductions = {"of_warps": 2 * rules.reduction_slots(self.warps * self.ctas)}
         reductions |= {"of_rows": self.summed} if self.rows > 1 else {}
@@ -119,6 +122,7 @@ class RowTiling:
             name: sm90.SmemArray(stages * elems, bits=bits, alignment_bytes=16)
             for name, (bits, stages) in staged.items()
         }
+        arrays |= {name: sm90.SmemArray(count, bits=32, alignment_bytes=16) for name, count in kept.items()}
         return sm90.SmemPlan.of(arrays)
 
     @property
@@ -196,6 +200,17 @@ NORM_GRADIENT = RowFit(held=8, threads=1024, most_held=16, cluster_held=32, clus
 """Sums of weights take registers."""
 SOFTMAX = RowFit(held=32, cluster_threads=256)
 SOFTMAX_GRADIENT = RowFit(in_warp=8, held=8, cluster_threads=512)
+
+SELECTION = RowFit(threads=512, held=16, most_held=32)
+"""Of at most `MOST_SELECTED` columns, which no cluster parts."""
+SAMPLE = RowFit(threads=512, held=16, most_held=32, cluster_held=32, cluster_threads=512)
+"""Elements are held in registers."""
+MOST_K = 1024
+"""Elements of a row that are selected, at most."""
+MOST_SELECTED = 16384
+"""Columns of a CTA that selects the largest."""
+LEAST_SELECTED, FILLING_CTAS = 2048, 128
+"""Columns of a CTA at least where a row is parted to fill the SMs; and the CTAs that fill them."""
 
 
 def tile_rows(columns: int, elems: int, fit: RowFit = NORM, staged: int = 0, least_threads: int = 1) -> RowTiling:
@@ -300,3 +315,22 @@ def power_of_two(least: int) -> int:
     (1, 8)
     """
     return 1 << (least - 1).bit_length()
+
+
+def pieces_of_selection(rows: int, columns: int, k: int) -> int:
+    """Choose in how many pieces of its row CTAs select the k largest, of which the k largest are selected then.
+
+    Examples
+    --------
+    >>> pieces_of_selection(10000, 16384, 64), pieces_of_selection(8, 128256, 64), pieces_of_selection(1, 262144, 1024)
+    (1, 16, 16)
+    """
+    piece = MOST_SELECTED
+    while (
+        columns > LEAST_SELECTED
+        and piece > max(LEAST_SELECTED, 2 * k)
+        and rows * -(-columns // piece) < FILLING_CTAS
+        and -(-2 * columns // piece) * k <= MOST_SELECTED
+    ):
+        piece //= 2
+    return -(-columns // piece)

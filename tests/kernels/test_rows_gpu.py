@@ -8,7 +8,19 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 from cutepy.kernels.rows.tiling import MOST_COLUMNS  # noqa: E402
-from cutepy.ops import cross_entropy, geglu, linear_cross_entropy, log_softmax, rotary, softmax, swiglu  # noqa: E402
+from cutepy.ops import (  # noqa: E402
+    cross_entropy,
+    geglu,
+    linear_cross_entropy,
+    log_softmax,
+    quantise,
+    rotary,
+    sample,
+    softmax,
+    swiglu,
+    topk,
+)
+from cutepy.ops.quantising import by_torch  # noqa: E402
 from tests.ops.rows import DTYPES, check_close  # noqa: E402
 from tests.ops.test_cross_entropy import expected as expected_loss  # noqa: E402
 from tests.ops.test_rotary import expected as expected_rotation  # noqa: E402
@@ -127,12 +139,55 @@ def check_gated(draw):
     compare(own, lambda gate, up: theirs(gate) * up, gate, up, draw=draw)
 
 
+def check_topk(draw):
+    rows, columns = draw.extents()
+    k, largest = max(1, int(min(1024, columns) ** draw.chance.random())), draw.chance.random() < 0.7
+    x = draw.tensor(rows, columns)
+    if draw.chance.random() < 0.3:
+        x = x.round()  # many are equal
+    values, indices = topk(x, k, largest=largest)
+    wanted = torch.sort(x, dim=-1, descending=largest, stable=True)
+    assert torch.equal(indices, wanted.indices[:, :k])
+    assert torch.equal(values, wanted.values[:, :k])
+    dy = draw.tensor(rows, k, dtype=x.dtype)
+    own, theirs = (x.detach().requires_grad_() for _ in range(2))
+    (grad,) = torch.autograd.grad(topk(own, k, largest=largest).values, own, dy)
+    (want,) = torch.autograd.grad(theirs.gather(1, indices), theirs, dy)
+    assert torch.equal(grad, want)
+
+
+def check_sample(draw):
+    rows, columns = draw.extents()
+    options = {
+        "temperature": draw.chance.choice([0.0, 0.7, 1.0]),
+        "top_k": draw.chance.choice([None, None, 1, 50]),
+        "top_p": draw.chance.choice([None, None, 0.3, 0.9]),
+        "seed": draw.chance.getrandbits(64),
+        "offset": draw.chance.getrandbits(20),
+    }
+    x = draw.tensor(rows, columns) * 3
+    found, wanted = sample(x, **options), sample(x.cpu(), **options).to(x.device)
+    # A class whose score is another's but for a rounding, or that is the last that may be drawn.
+    assert int((found != wanted).sum()) <= 1 + rows // 100
+
+
+def check_quantise(draw):
+    rows, columns = draw.extents()
+    x, block = draw.tensor(rows, columns), draw.chance.choice([(0, 0), (1, 0), (1, 128)])
+    dtype = draw.chance.choice([torch.float8_e4m3fn, torch.int8])
+    for found, wanted in zip(quantise(x, block, dtype), by_torch(x, block, dtype), strict=True):
+        assert torch.equal(found.float(), wanted.float())
+
+
 CHECKS = {
     "softmax": check_softmax,
     "cross_entropy": check_loss,
     "linear_cross_entropy": check_linear_loss,
     "rotary": check_rotary,
     "gated": check_gated,
+    "topk": check_topk,
+    "sample": check_sample,
+    "quantise": check_quantise,
 }
 
 
