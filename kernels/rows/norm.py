@@ -15,6 +15,7 @@ from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import select
 from cutepy.dsl.element_types import dtype_of
 from cutepy.epilogues.operations import LARGEST
+from cutepy.kernels.rows.launching import groups_of, launch_rows
 from cutepy.kernels.rows.scaling import largest_finite, store_block_scale, store_of_row
 from cutepy.kernels.rows.tiling import NormConfig
 
@@ -48,17 +49,9 @@ class Norm:
         y is the norm of x + residual, which is stored to `total`; `factors` get 1 / sqrt(...) of each row, fp32. A y of
         8 bits is divided by `scale` (1,), or by what `scales` (rows, 1 or blocks) get; both fp32.
         """
-        tiling = self.config.tiling
-        name = f"cutepy_{self.config.kind}_{tiling.name}"
-        self.kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        groups = cute.ceil_div(cute.size(x, mode=[0]), tiling.rows)
-        self.kernel(x, residual, weight, bias, y, total, factors, means, scale, scales, eps).launch(
-            grid=(groups * tiling.ctas, 1, 1),
-            block=(tiling.cta, 1, 1),
-            cluster=(tiling.ctas, 1, 1) if tiling.ctas > 1 else None,
-            stream=stream,
-            use_pdl=True,
-        )
+        config, tiling = self.config, self.config.tiling
+        given = x, residual, weight, bias, y, total, factors, means, scale, scales, eps
+        launch_rows(self.kernel, f"{config.kind}_{tiling.name}", tiling, groups_of(x, tiling), stream, *given)
 
     @cute.kernel
     def kernel(
@@ -195,16 +188,9 @@ class NormBackward:
 
         dweights and dbiases (groups, columns), fp32, get a row of each group; `SumOfRows` adds them up.
         """
-        tiling = self.config.tiling
-        name = f"cutepy_{self.config.kind}_backward_{tiling.name}"
-        self.kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        self.kernel(dy, dtotal, x, weight, factors, means, dx, dweights, dbiases, groups).launch(
-            grid=(groups * tiling.ctas, 1, 1),
-            block=(tiling.cta, 1, 1),
-            cluster=(tiling.ctas, 1, 1) if tiling.ctas > 1 else None,
-            stream=stream,
-            use_pdl=True,
-        )
+        tiling, name = self.config.tiling, f"{self.config.kind}_backward_{self.config.tiling.name}"
+        given = dy, dtotal, x, weight, factors, means, dx, dweights, dbiases, groups
+        launch_rows(self.kernel, name, tiling, groups, stream, *given)
 
     @cute.kernel
     def kernel(

@@ -17,6 +17,7 @@ from cutepy.device.held_rows import HeldRows, make_held_rows, staged_rows
 from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import select
 from cutepy.kernels.rows.config import DENORMAL_STEP, LIMITS, QuantiseConfig
+from cutepy.kernels.rows.launching import groups_of, launch_rows
 from cutepy.kernels.rows.scaling import largest_finite, store_block_scale, store_of_row
 
 BARRIERS = rules.named_barriers(rows=1)
@@ -66,17 +67,8 @@ class Quantise:
 
         `scale` (1,) divides all; or `scales` (rows, 1 or blocks) are computed; or `largest` (rows,), and y is left out.
         """
-        tiling = self.config.tiling
-        name = f"cutepy_{self.config.kind}_{tiling.name}"
-        self.kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        groups = cute.ceil_div(cute.size(x, mode=[0]), tiling.rows)
-        self.kernel(x, y, scale, scales, largest).launch(
-            grid=(groups * tiling.ctas, 1, 1),
-            block=(tiling.cta, 1, 1),
-            cluster=(tiling.ctas, 1, 1) if tiling.ctas > 1 else None,
-            stream=stream,
-            use_pdl=True,
-        )
+        tiling, name = self.config.tiling, f"{self.config.kind}_{self.config.tiling.name}"
+        launch_rows(self.kernel, name, tiling, groups_of(x, tiling), stream, x, y, scale, scales, largest)
 
     @cute.kernel
     def kernel(

@@ -17,6 +17,7 @@ from cutepy.device.held_rows import HeldRows, make_held_rows
 from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import select
 from cutepy.kernels.rows.config import PHILOX_FACTORS, PHILOX_STEPS, SampleConfig
+from cutepy.kernels.rows.launching import groups_of, launch_rows
 from cutepy.kernels.rows.selection import SIGN, key_of, kth_largest
 from cutepy.kernels.rows.softmax import exp
 
@@ -65,17 +66,9 @@ class Sample:
 
         The seed is a number, or that of `seeds` (1,). `inverse` is that of the temperature.
         """
-        tiling = self.config.tiling
-        name = f"cutepy_sample_{self.config.name}"
-        self.kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        groups = cute.ceil_div(cute.size(logits, mode=[0]), tiling.rows)
-        self.kernel(logits, seeds, classes, seed, offset, inverse, p).launch(
-            grid=(groups * tiling.ctas, 1, 1),
-            block=(tiling.cta, 1, 1),
-            cluster=(tiling.ctas, 1, 1) if tiling.ctas > 1 else None,
-            stream=stream,
-            use_pdl=True,
-        )
+        tiling, name = self.config.tiling, f"sample_{self.config.name}"
+        given = logits, seeds, classes, seed, offset, inverse, p
+        launch_rows(self.kernel, name, tiling, groups_of(logits, tiling), stream, *given)
 
     @cute.kernel
     def kernel(

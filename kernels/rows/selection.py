@@ -16,6 +16,7 @@ from cutepy.device.held_rows import HeldRows, make_held_rows
 from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import select
 from cutepy.kernels.rows.config import SelectionConfig
+from cutepy.kernels.rows.launching import groups_of, launch_rows
 
 BARRIERS = rules.named_barriers(rows=1)
 SIGN, ALL = 0x80000000, 0xFFFFFFFF
@@ -75,13 +76,8 @@ class TopK:
         the columns. A piece without k elements gives some that are none.
         """
         tiling = self.config.tiling
-        name = f"cutepy_{self.config.name}"
-        self.kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        groups = cute.ceil_div(cute.size(x, mode=[0]), tiling.rows)
-        pieces = cute.ceil_div(cute.size(x, mode=[1]), tiling.columns)
-        self.kernel(x, sources, y, indices).launch(
-            grid=(groups * pieces, 1, 1), block=(tiling.cta, 1, 1), stream=stream, use_pdl=True
-        )
+        groups = groups_of(x, tiling) * cute.ceil_div(cute.size(x, mode=[1]), tiling.columns)
+        launch_rows(self.kernel, self.config.name, tiling, groups, stream, x, sources, y, indices)
 
     @cute.kernel
     def kernel(self, x: cute.Tensor, sources: cute.Tensor | None, y: cute.Tensor, indices: cute.Tensor):

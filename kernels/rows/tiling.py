@@ -241,27 +241,36 @@ def tile_rows(columns: int, elems: int, fit: RowFit = NORM, staged: int = 0, lea
     """
     if not 1 <= columns <= MOST_COLUMNS:
         raise ValueError(f"rows must have 1 to {MOST_COLUMNS} columns, got {columns}; part wider ones")
-    pieces, ctas = -(-columns // elems), 1
+    pieces = -(-columns // elems)
     in_warp, held, most_held, cluster_held = (
         max(1, min(each // elems, MOST_VECTORS)) for each in (fit.in_warp, fit.held, fit.most_held, fit.cluster_held)
     )
-    if not staged:
-        cluster_held = min(cluster_held, max(1, IN_REGISTERS // elems))
-    threads = power_of_two(-(-pieces // in_warp))
+    of_cta = STAGED_BYTES // (staged * elems) if staged else MOST_COLUMNS
+    threads, ctas = power_of_two(-(-pieces // in_warp)), 1
     if threads > arch.WARP_THREADS:
-        threads = power_of_two(-(-pieces // held))
-        if held < most_held and pieces <= threads // 2 * (held + 1) < threads * -(-pieces // threads):
-            threads //= 2  # a vector more is better than idle threads
-        threads = max(2 * arch.WARP_THREADS, min(fit.threads, threads))
-        of_cta = STAGED_BYTES // (staged * elems) if staged else MOST_COLUMNS
+        threads = _threads_of_cta(pieces, held, most_held, fit.threads)
         if pieces > min(threads * most_held, of_cta):
-            threads = fit.cluster_threads
-            of_cta = min(cluster_held * threads, 1 << of_cta.bit_length() - 1)
-            ctas = min(MOST_CTAS, power_of_two(-(-pieces // of_cta)))
-            while threads < MOST_THREADS and pieces > threads * ctas * cluster_held:
-                threads *= 2
+            if not staged:
+                cluster_held = min(cluster_held, max(1, IN_REGISTERS // elems))
+            threads, ctas = _cluster(pieces, cluster_held, fit.cluster_threads, 1 << of_cta.bit_length() - 1)
     threads = max(threads, least_threads)
     return RowTiling(elems, threads, -(-pieces // (threads * ctas)), ctas)
+
+
+def _threads_of_cta(pieces: int, held: int, most_held: int, most: int) -> int:
+    """Choose the threads of a CTA, of several warps, that hold so many vectors of a row each, or a vector more."""
+    threads = power_of_two(-(-pieces // held))
+    if held < most_held and pieces <= threads // 2 * (held + 1) < threads * -(-pieces // threads):
+        threads //= 2  # a vector more is better than idle threads
+    return max(2 * arch.WARP_THREADS, min(most, threads))
+
+
+def _cluster(pieces: int, held: int, threads: int, of_cta: int) -> tuple[int, int]:
+    """Choose the threads and the CTAs of a cluster that hold so many vectors of a row each."""
+    ctas = min(MOST_CTAS, power_of_two(-(-pieces // min(held * threads, of_cta))))
+    while threads < MOST_THREADS and pieces > threads * ctas * held:
+        threads *= 2
+    return threads, ctas
 
 
 def staged_bytes(columns: int, elems: int, *sizes: int, stages: int = 1) -> int:
