@@ -9,7 +9,7 @@ import torch
 from cutepy.device import rules
 from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec, dtype_name
-from cutepy.kernels.gemm.gpu import gpu_of
+from cutepy.kernels.gemm.gpu import Gpu, gpu_of
 from cutepy.kernels.rows.compilation import (
     SCALE,
     SCALES,
@@ -72,6 +72,11 @@ def _ctas_per_sm(tiling: RowTiling) -> int:
     return max(1, threads // tiling.cta)
 
 
+def groups_of_sums(rows: int, tiling: RowTiling, gpu: Gpu) -> int:
+    """Return the CTAs, or clusters, that sum gradients of weights."""
+    return min(-(-rows // tiling.rows), max(1, gpu.sm_count * _ctas_per_sm(tiling) // tiling.ctas))
+
+
 def plan_norm(
     x: torch.Tensor,
     residual: Given,
@@ -128,9 +133,7 @@ def plan_norm_backward(
     elems = elems_of(dy, dtotal, x, weight, dx)
     staged = staged_bytes(columns, elems, x.element_size(), dy.element_size(), stages=2)
     tiling = tile_rows(columns, elems, NORM_GRADIENT, staged)
-    groups = -(-rows // tiling.rows)
-    if any(sums):
-        groups = min(groups, max(1, gpu_of(x.device).sm_count * _ctas_per_sm(tiling) // tiling.ctas))
+    groups = groups_of_sums(rows, tiling, gpu_of(x.device)) if any(sums) else -(-rows // tiling.rows)
     named = {"dy": dy, "dtotal": dtotal, "x": x, "weight": weight, "dx": dx}
     function = compile_norm_backward(NormConfig(tiling, centres, staged=staged > 0), sums, **named)
     adders = [None if each is None else compile_sum(each.dtype) for each in (dweight, dbias)]
