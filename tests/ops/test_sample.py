@@ -49,7 +49,7 @@ def test_samples_are_those_of_plain_torch(count, columns, dtype, options):
 
 
 @pytest.mark.deep
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     count=st.integers(1, 40),
     columns=WIDTHS,

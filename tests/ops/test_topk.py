@@ -59,7 +59,7 @@ def test_the_largest_are_those_of_a_stable_sort(count, columns, k, dtype, larges
 
 
 @pytest.mark.deep
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     data=st.data(),
     count=st.integers(1, 40),
