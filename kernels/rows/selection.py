@@ -166,10 +166,11 @@ class TopK:
                 key_of_other, column_of_other = Uint32(keys[first + other]), columns[first + other]
                 is_before = (key_of_other > key) | ((key_of_other == key) & (column_of_other < column))
                 before = before + select(is_before, Int32(1), Int32(0))
-            if row < cute.size(x, mode=[0]):
-                place = piece * k + before
-                source = column
-                if cutlass.const_expr(sources is not None):
-                    source = make_row_vectors(sources, 1).load(row, column)[0]
-                y[row, place] = values.load(row, column)[0]
-                indices[row, place] = select(key == Uint32(0), Int32(-1), source).to(indices.element_type)
+            source = cute.make_rmem_tensor(1, Int32)
+            source[0] = column
+            if cutlass.const_expr(sources is not None):
+                source.store(make_row_vectors(sources, 1).load(row, column).load())
+            source[0] = select(key == Uint32(0), Int32(-1), source[0])
+            place = piece * k + before
+            make_row_vectors(y, 1).store(values.load(row, column), row, place)
+            make_row_vectors(indices, 1).store(source, row, place)

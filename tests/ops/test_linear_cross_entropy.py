@@ -160,6 +160,7 @@ def test_gradients_are_scaled_in_place_once():
         assert torch.equal(linear_cross_entropy(*given, labels), loss)
 
 
+@pytest.mark.integration
 def test_shapes_and_reductions_as_torch():
     reference = torch.nn.functional.cross_entropy
     for shape in ((), (4,), (2, 3), (0,)):

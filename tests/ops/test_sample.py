@@ -79,6 +79,7 @@ def test_random_numbers_are_those_of_philox():
     assert int(words.max()) <= ONES
 
 
+@pytest.mark.integration
 def test_classes_are_drawn_with_the_probabilities_of_softmax():
     logits = torch.tensor([0.0, 1.0, 2.0, -1.0, 0.5]).expand(20000, 5)
     for options in ({}, {"temperature": 2.0}, {"top_k": 3}, {"top_p": 0.7}):
@@ -124,6 +125,7 @@ def test_seeds_come_from_generators():
     assert torch.equal(sample(x, seed=5), sample(x, seed=torch.tensor(5)))
 
 
+@pytest.mark.integration
 def test_it_is_an_operation_of_torch():
     x = rows(4, 6, torch.float32)
     torch.library.opcheck(torch.ops.cutepy.sample.default, (x, None, 3, 0, 1.0, 2, 0.5))

@@ -98,6 +98,7 @@ def test_any_dimension_and_gradients_as_torch():
     assert not run.launches
 
 
+@pytest.mark.integration
 def test_it_is_an_operation_of_torch():
     x = rows(4, 6, torch.float32).clone().requires_grad_()
     torch.library.opcheck(torch.ops.cutepy.topk.default, (x, 3, True))
