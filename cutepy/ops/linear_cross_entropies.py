@@ -48,7 +48,7 @@ def linear_cross_entropy(
     linear_bias: torch.Tensor | None = None,
     weight: torch.Tensor | None = None,
     reduction: str = "mean",
-    ignore_index: int = -100,
+    ignore_index: int | None = None,
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
     chunk_rows: int | None = None,
@@ -94,6 +94,7 @@ def linear_cross_entropy(
     >>> linear_cross_entropy(x, classes, torch.tensor([1, -100]), out_dtype=torch.float32)
     tensor(1.6094)
     """
+    ignore_index = -100 if ignore_index is None else ignore_index
     check_options(reduction, ignore_index, label_smoothing, z_loss)
     if chunk_rows is not None and chunk_rows < 1:
         raise ValueError(f"chunk_rows must be 1 or more, got {chunk_rows}")
