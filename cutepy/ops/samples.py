@@ -18,7 +18,7 @@ from cutepy.ops.row_tensors import check_row_tensors
 from cutepy.runtime.execution import EXECUTION
 
 Given = torch.Tensor | None
-_WORD = 2**32 - 1
+_WORD, _LEAST = 2**32 - 1, 2.0**-100
 
 _launches: Launches[Callable[..., None]] = Launches()
 
@@ -179,5 +179,6 @@ def _sample(
         launch = _launches.get(key)
         if launch is None:
             launch = _launches.keep(key, plan_sample(*given, **options))
-        launch(*given, seed, offset, 1 / temperature if temperature else 1.0, p)
+        # The largest class has a part of any probability above 0.
+        launch(*given, seed, offset, 1 / temperature if temperature else 1.0, max(p, _LEAST))
     return classes
