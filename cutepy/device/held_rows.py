@@ -201,7 +201,7 @@ class HeldRows:
 
     @cute.jit
     def sum_before(self, value):
-        """Sum an fp32 number over the threads of a row before this one; all threads of a CTA call, without a cluster."""
+        """Sum an fp32 number over a row's threads before this one; all threads of a CTA call, without a cluster."""
         lanes, lane = min(self.tiling.threads, arch.WARP_THREADS), self.thread % arch.WARP_THREADS
         upto = value
         for step in cutlass.range_constexpr(lanes.bit_length() - 1):

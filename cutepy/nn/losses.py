@@ -31,5 +31,11 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
         """Compute the loss: parameters and results are those of `torch.nn.CrossEntropyLoss`."""
         if target.is_floating_point():
             return super().forward(input, target)
-        options = {"ignore_index": self.ignore_index, "reduction": self.reduction}
-        return cross_entropy(input, target, self.weight, label_smoothing=self.label_smoothing, **options)
+        return cross_entropy(
+            input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )

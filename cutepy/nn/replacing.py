@@ -158,7 +158,7 @@ def _settings_of_mlp(module: torch.nn.Module) -> dict[str, Any] | str:
     if (dtype := children["gate_proj"].weight.dtype) not in DTYPES:
         return f"cutepy gates no {str(dtype).removeprefix('torch.')}"
     chance, tried = torch.Generator().manual_seed(0), copy.copy(module)
-    rows, small = torch.randn(4, 8, generator=chance), {}
+    rows, small = torch.randn(4, 8, generator=chance), dict[str, torch.nn.Linear]()
     for each in PROJECTIONS:
         shape = (8, 12) if each == "down_proj" else (12, 8)
         small[each] = torch.nn.Linear(*shape[::-1], bias=False, device="meta")
@@ -167,9 +167,9 @@ def _settings_of_mlp(module: torch.nn.Module) -> dict[str, Any] | str:
     try:
         with torch.no_grad():
             found = type(tried).forward(tried, rows)
-            gate, up = tried.gate_proj(rows), tried.up_proj(rows)
+            gate, up = small["gate_proj"](rows), small["up_proj"](rows)
             for activation, function in REFERENCES.items():
-                if torch.allclose(found, tried.down_proj(function(gate) * up), rtol=1e-4, atol=1e-6):
+                if torch.allclose(found, small["down_proj"](function(gate) * up), rtol=1e-4, atol=1e-6):
                     return {"activation": activation}
     except Exception as error:  # of whatever somebody's forward does
         return f"{name} does not take rows alone: {type(error).__name__}"

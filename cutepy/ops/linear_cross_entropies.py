@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -29,6 +29,7 @@ from cutepy.ops.cross_entropies import (
 from cutepy.ops.multiply import multiply
 from cutepy.ops.registration import register_both
 from cutepy.ops.row_tensors import check_row_tensors
+from cutepy.ops.schemas import schema_of
 
 Given = torch.Tensor | None
 Results = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
@@ -116,7 +117,8 @@ def linear_cross_entropy(
         torch.is_grad_enabled() and each is not None and each.requires_grad for each in (x, linear_weight, linear_bias)
     ]
     inplace = inplace_backward and not torch.compiler.is_compiling()
-    total = _linear_cross_entropy(x, linear_weight, labels, linear_bias, weight, None, *options, *needs, inplace)[0]
+    given = x, linear_weight, labels, linear_bias, weight, *options
+    total = _linear_cross_entropy(*given, None, *needs, inplace)[0]
     if reduction == "mean":
         # Gradients are divided afterwards: those of logits would be too small for float16 before.
         divisor = counted(labels, weight, ignore_index, classes).sum()
@@ -136,17 +138,85 @@ def rows_of_chunk(rows: int, features: int, classes: int) -> int:
     return 1 << (max(1, -(-rows // parts)) - 1).bit_length()
 
 
-def _check(x: torch.Tensor, matrix: torch.Tensor, target: torch.Tensor, bias: Given, weight: Given) -> None:
-    check_row_tensors("linear_cross_entropy", input=x, linear_weight=matrix, linear_bias=bias, weight=weight)
-    if matrix.shape[1] != x.shape[1] or matrix.dtype != x.dtype:
-        raise ValueError(
-            f"linear_weight must be (classes, {x.shape[1]}) of {x.dtype}, got {tuple(matrix.shape)} of {matrix.dtype}"
+class Asked(NamedTuple):
+    """All that `cutepy::linear_cross_entropy` is asked, as its schema has it; `cutepy::linear_losses` the first nine.
+
+    Attributes
+    ----------
+    x, matrix : Tensor (rows, features), (classes, features)
+    target : Tensor (rows,)
+    bias, weight : Tensor (classes,), or None
+    ignore_index, label_smoothing, z_loss, chunk_rows
+        As of `linear_cross_entropy`.
+    factors : Tensor (rows,), float32, or None
+        Of the losses in their sum, 1 if not given.
+    needs_x, needs_matrix, needs_bias : bool
+        Gradients of the sum that are asked for.
+    inplace : bool
+        True if the backward pass scales them in their place.
+    """
+
+    x: torch.Tensor
+    matrix: torch.Tensor
+    target: torch.Tensor
+    bias: torch.Tensor | None
+    weight: torch.Tensor | None
+    ignore_index: int
+    label_smoothing: float
+    z_loss: float
+    chunk_rows: int
+    factors: torch.Tensor | None = None
+    needs_x: bool = False
+    needs_matrix: bool = False
+    needs_bias: bool = False
+    inplace: bool = False
+
+    @property
+    def options(self) -> Options:
+        """Options of the cross entropy."""
+        return self.ignore_index, self.label_smoothing, self.z_loss
+
+    @property
+    def needs_any(self) -> bool:
+        """True if there are gradients."""
+        return self.needs_x or self.needs_matrix or self.needs_bias
+
+    def check(self) -> None:
+        """Check shapes, dtypes and devices.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If they are others.
+        """
+        x, matrix, target = self.x, self.matrix, self.target
+        given = {"linear_bias": self.bias, "weight": self.weight}
+        check_row_tensors("linear_cross_entropy", input=x, linear_weight=matrix, **given)
+        if matrix.shape[1] != x.shape[1] or matrix.dtype != x.dtype:
+            raise ValueError(
+                f"linear_weight must be (classes, {x.shape[1]}) of {x.dtype}, got {tuple(matrix.shape)} of "
+                f"{matrix.dtype}"
+            )
+        if not 1 <= matrix.shape[0] <= MOST_COLUMNS:
+            raise ValueError(f"linear_weight must have 1 to {MOST_COLUMNS} classes, got {matrix.shape[0]}")
+        _check_vectors(matrix, self.bias, self.weight)
+        if target.dtype not in LABELS or target.device != x.device:
+            raise TypeError(f"target must be int64 or int32 on {x.device}, got {target.dtype} on {target.device}")
+
+    def empty(self) -> Results:
+        """Make empty losses and gradients; those that are not asked for have no elements."""
+        x, matrix, bias = self.x, self.matrix, self.bias
+        return (
+            x.new_empty(x.shape[:1], dtype=torch.float32),
+            x.new_empty(x.shape if self.needs_x else 0),
+            x.new_empty(matrix.shape if self.needs_matrix else 0),
+            x.new_empty(matrix.shape[:1] if self.needs_bias else 0, dtype=x.dtype if bias is None else bias.dtype),
         )
-    if not 1 <= matrix.shape[0] <= MOST_COLUMNS:
-        raise ValueError(f"linear_weight must have 1 to {MOST_COLUMNS} classes, got {matrix.shape[0]}")
-    _check_vectors(matrix, bias, weight)
-    if target.dtype not in LABELS or target.device != x.device:
-        raise TypeError(f"target must be int64 or int32 on {x.device}, got {target.dtype} on {target.device}")
+
+    def total(self, results: Results) -> Results:
+        """Sum up the losses."""
+        losses, dx, dmatrix, dbias = results
+        return (losses if self.factors is None else losses * self.factors).sum(), dx, dmatrix, dbias
 
 
 def _check_vectors(matrix: torch.Tensor, bias: Given, weight: Given) -> None:
@@ -155,137 +225,73 @@ def _check_vectors(matrix: torch.Tensor, bias: Given, weight: Given) -> None:
             raise ValueError(f"{name} must have shape ({matrix.shape[0]},), got {tuple(each.shape)}")
 
 
-def _empty(
-    x: torch.Tensor, matrix: torch.Tensor, bias: Given, needs_x: bool, needs_matrix: bool, needs_bias: bool
-) -> Results:
-    """Make empty losses and gradients; those that are not asked for have no elements."""
-    return (
-        x.new_empty(x.shape[:1], dtype=torch.float32),
-        x.new_empty(x.shape if needs_x else 0),
-        x.new_empty(matrix.shape if needs_matrix else 0),
-        x.new_empty(matrix.shape[:1] if needs_bias else 0, dtype=x.dtype if bias is None else bias.dtype),
-    )
-
-
-def _chunked(
-    x: torch.Tensor,
-    matrix: torch.Tensor,
-    target: torch.Tensor,
-    bias: Given,
-    weight: Given,
-    factors: Given,
-    options: Options,
-    chunk_rows: int,
-    needs: Sequence[bool],
-) -> Results:
+def _chunked(asked: Asked) -> Results:
     """Compute losses and gradients chunk by chunk."""
-    losses, dx, dmatrix, dbias = results = _empty(x, matrix, bias, *needs)
-    needs_x, needs_matrix, needs_bias = needs
-    rows, classes = x.shape[0], matrix.shape[0]
-    factors = torch.ones_like(losses) if factors is None else factors
-    sums = x.new_zeros(classes if needs_bias else 0, dtype=torch.float32)
+    x, matrix, bias, weight, options = asked.x, asked.matrix, asked.bias, asked.weight, asked.options
+    losses, dx, dmatrix, dbias = results = asked.empty()
+    rows, classes, chunk_rows = x.shape[0], matrix.shape[0], asked.chunk_rows
+    factors = torch.ones_like(losses) if asked.factors is None else asked.factors
+    sums = x.new_zeros(dbias.shape, dtype=torch.float32)
     if not rows:
         dmatrix.zero_()
     room = x.new_empty(min(chunk_rows, rows), -(-classes // _UNIT) * _UNIT)
     for first in range(0, rows, chunk_rows):
         chunk = slice(first, min(first + chunk_rows, rows))
-        part, labels, logits = x[chunk], target[chunk], room[: chunk.stop - first, :classes]
-        added = (_PRODUCT, ()) if bias is None else (_WITH_BIAS, (bias,))
-        multiply(part, matrix, *added, outs=(logits,))
+        part, labels, logits = x[chunk], asked.target[chunk], room[: chunk.stop - first, :classes]
+        if bias is None:
+            multiply(part, matrix, _PRODUCT, outs=(logits,))
+        else:
+            multiply(part, matrix, _WITH_BIAS, (bias,), outs=(logits,))
         own, lse = losses[chunk], torch.empty_like(losses[chunk])
         compute_losses(logits, labels, weight, options, own, lse)
-        if not any(needs):
+        if not asked.needs_any:
             continue
         write_gradient(factors[chunk], logits, labels, weight, lse, options, logits)
-        if needs_x:
+        if asked.needs_x:
             multiply(logits, matrix.t(), _PRODUCT, outs=(dx[chunk],))
-        if needs_matrix:
-            added = (_ADDED, (dmatrix,)) if first else (_PRODUCT, ())
-            multiply(logits.t(), part.t(), *added, outs=(dmatrix,))
-        if needs_bias:
+        if asked.needs_matrix:
+            epilogue, operands = (_ADDED, (dmatrix,)) if first else (_PRODUCT, ())
+            multiply(logits.t(), part.t(), epilogue, operands, outs=(dmatrix,))
+        if asked.needs_bias:
             sums += logits.sum(0, dtype=torch.float32)
-    if needs_bias:
-        dbias.copy_(sums)
+    dbias.copy_(sums)
     return results
 
 
-def _by_torch(
-    x: torch.Tensor,
-    matrix: torch.Tensor,
-    target: torch.Tensor,
-    bias: Given,
-    weight: Given,
-    factors: Given,
-    options: Options,
-    needs: Sequence[bool],
-) -> Results:
+def _by_torch(asked: Asked) -> Results:
     """Compute the same in plain torch."""
-    check_precision("input", x)
-    losses, dx, dmatrix, dbias = _empty(x, matrix, bias, *needs)
-    wide, factor = x.double(), matrix.double()
-    logits = wide @ factor.t()
-    logits = (logits if bias is None else logits + bias.double()).to(x.dtype)
-    losses, lse = reference_losses(logits, target, weight, *options, False)
-    if any(needs):
-        factors = torch.ones_like(losses) if factors is None else factors
-        dlogits = reference_gradient(factors, logits, target, weight, lse, *options).double()
-        needs_x, needs_matrix, needs_bias = needs
-        dx = (dlogits @ factor).to(dx.dtype) if needs_x else dx
-        dmatrix = (dlogits.t() @ wide).to(dmatrix.dtype) if needs_matrix else dmatrix
-        dbias = dlogits.sum(0).to(dbias.dtype) if needs_bias else dbias
+    check_precision("input", asked.x)
+    _, dx, dmatrix, dbias = asked.empty()
+    x, matrix, dtype = asked.x.double(), asked.matrix.double(), asked.x.dtype
+    logits = x @ matrix.t()
+    logits = (logits if asked.bias is None else logits + asked.bias.double()).to(dtype)
+    losses, lse = reference_losses(logits, asked.target, asked.weight, *asked.options, False)
+    if asked.needs_any:
+        factors = torch.ones_like(losses) if asked.factors is None else asked.factors
+        dlogits = reference_gradient(factors, logits, asked.target, asked.weight, lse, *asked.options).double()
+        dx = (dlogits @ matrix).to(dtype) if asked.needs_x else dx
+        dmatrix = (dlogits.t() @ x).to(dtype) if asked.needs_matrix else dmatrix
+        dbias = dlogits.sum(0).to(dbias.dtype) if asked.needs_bias else dbias
     return losses, dx, dmatrix, dbias
 
 
-def _total(results: Results, factors: Given) -> Results:
-    losses, dx, dmatrix, dbias = results
-    return (losses if factors is None else losses * factors).sum(), dx, dmatrix, dbias
+def _fake(*given: Any) -> Results:  # noqa: ANN401
+    asked = Asked(*given)
+    asked.check()
+    losses, dx, dmatrix, dbias = asked.empty()
+    return losses.new_empty(()), dx, dmatrix, dbias
 
 
-def _fake(
-    x: torch.Tensor,
-    matrix: torch.Tensor,
-    target: torch.Tensor,
-    bias: Given,
-    weight: Given,
-    factors: Given,
-    ignore_index: int,
-    label_smoothing: float,
-    z_loss: float,
-    chunk_rows: int,
-    needs_x: bool,
-    needs_matrix: bool,
-    needs_bias: bool,
-    inplace: bool,
-) -> Results:
-    _check(x, matrix, target, bias, weight)
-    _, dx, dmatrix, dbias = _empty(x, matrix, bias, needs_x, needs_matrix, needs_bias)
-    return x.new_empty((), dtype=torch.float32), dx, dmatrix, dbias
-
-
-def _reference(
-    x: torch.Tensor,
-    matrix: torch.Tensor,
-    target: torch.Tensor,
-    bias: Given,
-    weight: Given,
-    factors: Given,
-    ignore_index: int,
-    label_smoothing: float,
-    z_loss: float,
-    chunk_rows: int,
-    needs_x: bool,
-    needs_matrix: bool,
-    needs_bias: bool,
-    inplace: bool,
-) -> Results:
-    _check(x, matrix, target, bias, weight)
-    options, needs = (ignore_index, label_smoothing, z_loss), (needs_x, needs_matrix, needs_bias)
-    return _total(_by_torch(x, matrix, target, bias, weight, factors, options, needs), factors)
+def _reference(*given: Any) -> Results:  # noqa: ANN401
+    asked = Asked(*given)
+    asked.check()
+    return asked.total(_by_torch(asked))
 
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
     ctx.set_materialize_grads(False)  # of the gradients, zeros for which would take their memory
-    ctx.needs, ctx.inplace = inputs[-4:-1], inputs[-1]
+    asked = Asked(*inputs)
+    ctx.needs, ctx.inplace = (asked.needs_x, asked.needs_matrix, asked.needs_bias), asked.inplace
     ctx.save_for_backward(*output[1:])
     ctx.mark_non_differentiable(*output[1:])
 
@@ -297,17 +303,19 @@ def _backward(ctx: Any, dtotal: torch.Tensor, *_: object) -> tuple[Any, ...]:  #
         None if not needed else each.detach().mul_(dtotal) if inplace else (each * dtotal).to(each.dtype)
         for each, needed in zip(ctx.saved_tensors, ctx.needs, strict=True)
     )
-    return dx, dmatrix, None, dbias, *[None] * 10
+    return dx, dmatrix, None, dbias, *[None] * (len(Asked._fields) - 4)
 
 
-def _flops(x: Sequence[int], matrix: Sequence[int], *rest: Any, **_: object) -> int:  # noqa: ANN401
+def _flops(*given: Any, **_: object) -> int:  # noqa: ANN401
     """Count the products: the logits, and the gradients of x and the matrix where they are asked for."""
-    needs_x, needs_matrix = rest[8:10]
-    return 2 * math.prod(x) * matrix[0] * (1 + needs_x + needs_matrix)
+    asked = Asked(*given)
+    x: Any = asked.x  # of a tensor its shape
+    matrix: Any = asked.matrix
+    return int(2 * math.prod(x) * matrix[0] * (1 + asked.needs_x + asked.needs_matrix))
 
 
 @register_both(
-    "cutepy::linear_cross_entropy",
+    f"cutepy::linear_cross_entropy({schema_of(Asked)}) -> (Tensor, Tensor, Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     setup_context=_keep,
@@ -316,94 +324,51 @@ def _flops(x: Sequence[int], matrix: Sequence[int], *rest: Any, **_: object) -> 
     sharding=shardings.of_linear_cross_entropy,
     flops=_flops,
 )
-def _linear_cross_entropy(
-    x: torch.Tensor,
-    matrix: torch.Tensor,
-    target: torch.Tensor,
-    bias: Given,
-    weight: Given,
-    factors: Given,
-    ignore_index: int,
-    label_smoothing: float,
-    z_loss: float,
-    chunk_rows: int,
-    needs_x: bool,
-    needs_matrix: bool,
-    needs_bias: bool,
-    inplace: bool,
-) -> Results:
+def _linear_cross_entropy(*given: Any) -> Results:  # noqa: ANN401
     """Compute sum(factors * losses), and its gradients with respect to x, the matrix and the bias."""
-    _check(x, matrix, target, bias, weight)
-    options, needs = (ignore_index, label_smoothing, z_loss), (needs_x, needs_matrix, needs_bias)
-    return _total(_chunked(x, matrix, target, bias, weight, factors, options, chunk_rows, needs), factors)
+    asked = Asked(*given)
+    asked.check()
+    return asked.total(_chunked(asked))
 
 
-_NONE = False, False, False
+def _fake_losses(*given: Any) -> torch.Tensor:  # noqa: ANN401
+    asked = Asked(*given)
+    asked.check()
+    return asked.empty()[0]
 
 
-def _fake_losses(
-    x: torch.Tensor, matrix: torch.Tensor, target: torch.Tensor, bias: Given, weight: Given, *_: object
-) -> torch.Tensor:
-    _check(x, matrix, target, bias, weight)
-    return _empty(x, matrix, bias, *_NONE)[0]
-
-
-def _reference_losses(
-    x: torch.Tensor,
-    matrix: torch.Tensor,
-    target: torch.Tensor,
-    bias: Given,
-    weight: Given,
-    ignore_index: int,
-    label_smoothing: float,
-    z_loss: float,
-    chunk_rows: int,
-) -> torch.Tensor:
-    _check(x, matrix, target, bias, weight)
-    return _by_torch(x, matrix, target, bias, weight, None, (ignore_index, label_smoothing, z_loss), _NONE)[0]
+def _reference_losses(*given: Any) -> torch.Tensor:  # noqa: ANN401
+    asked = Asked(*given)
+    asked.check()
+    return _by_torch(asked)[0]
 
 
 def _keep_inputs(ctx: Any, inputs: Sequence[Any], output: torch.Tensor) -> None:  # noqa: ANN401
-    *tensors, ctx.ignore_index, ctx.label_smoothing, ctx.z_loss, ctx.chunk_rows = inputs
-    ctx.save_for_backward(*tensors)
+    ctx.save_for_backward(*inputs[:5])
+    ctx.options = inputs[5:]
 
 
 def _backward_of_losses(ctx: Any, dlosses: torch.Tensor) -> tuple[Any, ...]:  # noqa: ANN401
-    x, matrix, target, bias, weight = ctx.saved_tensors
-    options = ctx.ignore_index, ctx.label_smoothing, ctx.z_loss, ctx.chunk_rows
+    tensors = (each if each is None else each.detach() for each in ctx.saved_tensors)
     needs = [ctx.needs_input_grad[n] for n in (0, 1, 3)]
-    given = x, matrix, target, bias, weight, dlosses.float()
-    found = _linear_cross_entropy(*(each if each is None else each.detach() for each in given), *options, *needs, False)
+    found = _linear_cross_entropy(*tensors, *ctx.options, dlosses.float(), *needs, False)
     dx, dmatrix, dbias = (each if needed else None for each, needed in zip(found[1:], needs, strict=True))
     return dx, dmatrix, None, dbias, *[None] * 5
 
 
-def _flops_of_losses(x: Sequence[int], matrix: Sequence[int], *_: object, **__: object) -> int:
-    return 2 * math.prod(x) * matrix[0]
-
-
 @register_both(
-    "cutepy::linear_losses",
+    "cutepy::linear_losses(Tensor x, Tensor matrix, Tensor target, Tensor? bias, Tensor? weight, int ignore_index, "
+    "float label_smoothing, float z_loss, int chunk_rows) -> Tensor",
     reference=_reference_losses,
     fake=_fake_losses,
     setup_context=_keep_inputs,
     backward=_backward_of_losses,
     autocast=("x", "matrix"),
     sharding=shardings.of_linear_losses,
-    flops=_flops_of_losses,
+    flops=_flops,
 )
-def _linear_losses(
-    x: torch.Tensor,
-    matrix: torch.Tensor,
-    target: torch.Tensor,
-    bias: Given,
-    weight: Given,
-    ignore_index: int,
-    label_smoothing: float,
-    z_loss: float,
-    chunk_rows: int,
-) -> torch.Tensor:
+def _linear_losses(*given: Any) -> torch.Tensor:  # noqa: ANN401
     """Compute the loss of each row."""
-    _check(x, matrix, target, bias, weight)
-    options = ignore_index, label_smoothing, z_loss
-    return _chunked(x, matrix, target, bias, weight, None, options, chunk_rows, _NONE)[0]
+    asked = Asked(*given)
+    asked.check()
+    return _chunked(asked)[0]

@@ -174,11 +174,11 @@ def _sample(
     classes = _empty(logits, seeds, seed, offset, temperature, k, p)
     if classes.numel():
         given = as_rows(logits), seeds, classes.view(-1)
-        options = {"k": k, "cuts": p < 1, "greedy": temperature == 0}
-        key = (*options.values(), EXECUTION.backend is None, *described(*given))
+        cuts, greedy = p < 1, temperature == 0
+        key = (k, cuts, greedy, EXECUTION.backend is None, *described(*given))
         launch = _launches.get(key)
         if launch is None:
-            launch = _launches.keep(key, plan_sample(*given, **options))
+            launch = _launches.keep(key, plan_sample(*given, k=k, cuts=cuts, greedy=greedy))
         # The largest class has a part of any probability above 0.
         launch(*given, seed, offset, 1 / temperature if temperature else 1.0, max(p, _LEAST))
     return classes

@@ -539,7 +539,7 @@ def of_linear_losses(
 
 def of_linear_cross_entropy(*arguments: Any) -> Sharding:  # noqa: ANN401
     """Shard their sum, and its gradients, by rows: the sum, and gradients of the matrix and the bias, are partial."""
-    factors, needs = arguments[5], arguments[-4:-1]
+    factors, needs = arguments[9], arguments[10:13]
     found = of_linear_losses(*arguments)
     (rows,), full = found.outputs, found.inputs[0]
     of_gradients = (full, (None, None), (None,))

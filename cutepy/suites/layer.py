@@ -201,7 +201,6 @@ def _error(found: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> floa
 def _profiled(run: Callable[[int], Any]) -> Gaps:
     """Replay a step in a CUDA graph, and find its launches."""
     import torch
-    from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
@@ -212,7 +211,7 @@ def _profiled(run: Callable[[int], Any]) -> Gaps:
     with profile(activities=[ProfilerActivity.CUDA]) as found:
         graph.replay()
         torch.cuda.synchronize()
-    events = [each for each in found.events() or () if each.device_type == DeviceType.CUDA]
+    events = [each for each in found.events() or () if each.device_type.name == "CUDA"]
     if not events:
         typer.echo("the profiler shows no launches", err=True)
     return gaps_of((each.time_range.start, each.time_range.end) for each in events)

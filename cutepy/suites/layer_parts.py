@@ -143,8 +143,8 @@ def kit_of_torch() -> Kit:
         return torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
 
     def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = True) -> torch.Tensor:
-        apart = (each.transpose(1, 2) for each in (q, k, v))
-        found = functional.scaled_dot_product_attention(*apart, is_causal=causal, enable_gqa=True)
+        q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+        found = functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
         return found.transpose(1, 2)
 
     def swiglu(x: torch.Tensor) -> torch.Tensor:

@@ -104,15 +104,15 @@ def torch_compile() -> Loss:
     """Compute by the kernels that torch.compile makes."""
     import torch
 
-    return torch.compile(of_torch(), dynamic=False)  # type: ignore[no-any-return]
+    return torch.compile(of_torch(), dynamic=False)
 
 
 def torch_chunked() -> Loss:
     """Compute by torch's own linear_cross_entropy, in chunks."""
     import torch
 
-    options: Any = torch.nn.LinearCrossEntropyOptions()  # type: ignore[attr-defined]
-    function: Any = torch.nn.functional.linear_cross_entropy  # type: ignore[attr-defined]
+    options: Any = torch.nn.LinearCrossEntropyOptions()
+    function: Any = torch.nn.functional.linear_cross_entropy
     return functools.partial(function, options=options)
 
 

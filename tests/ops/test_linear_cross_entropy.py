@@ -125,9 +125,9 @@ def test_it_takes_no_more_memory_than_gradients_and_the_logits_of_a_chunk():
     x, matrix, labels, _, _ = tensors(count, features, classes, BF16)
     chunk = rows_of_chunk(count, features, classes)
     assert chunk == 16
-    options = (-100, 0.0, 0.0, chunk, True, True, False, True)
+    options = (-100, 0.0, 0.0, chunk, None, True, True, False, True)
     with Allocated() as made, cutepy.simulate():
-        total, dx, dmatrix, _ = _linear_cross_entropy.kernel(x, matrix, labels, None, None, None, *options)
+        total, dx, dmatrix, _ = _linear_cross_entropy.kernel(x, matrix, labels, None, None, *options)
     whole = 2 * (dx.numel() + dmatrix.numel() + chunk * classes)
     assert made.bytes_but(x, matrix, labels) <= whole + 64 * count
     assert total.isfinite()
@@ -191,7 +191,7 @@ def test_it_compiles_and_maps_as_operations_of_torch(reduction):
     options = (-100, 0.1, 0.01, 4)
     torch.library.opcheck(
         torch.ops.cutepy.linear_cross_entropy.default,
-        (given[0], given[1], labels, given[2], None, None, *options, True, True, True, False),
+        (given[0], given[1], labels, given[2], None, *options, None, True, True, True, False),
     )
     torch.library.opcheck(torch.ops.cutepy.linear_losses.default, (*given[:2], labels, given[2], None, *options))
 

@@ -33,7 +33,7 @@ def check(x, **options):
 
 
 @pytest.mark.integration
-@pytest.mark.first(5)
+@pytest.mark.first(6)
 @pytest.mark.parametrize(
     ("count", "columns", "dtype", "options"),
     [
