@@ -73,7 +73,8 @@ def linear_cross_entropy(
     linear_bias : Tensor (classes,), optional
     chunk_rows : int, optional
         Rows whose logits are in memory at a time: by default as many as take the input's memory, rounded up to a power
-        of 2. More take less time, for the weight's gradient is read and written once for each chunk.
+        of 2. More take less time, for the weight's gradient is read and written once for each chunk. Classes or
+        features that are no multiple of 8 cost copies of a chunk's logits, or of the weight.
     inplace_backward : bool
         True to have the backward pass scale gradients in their place, which takes no memory: a second one is refused.
         Compiled programs and transforms of torch.func ignore it.

@@ -81,7 +81,7 @@ def test_losses_and_gradients_are_those_of_float64(shape, dtype, options):
 
 
 @pytest.mark.deep
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(
     count=st.integers(1, 70),
     features=st.sampled_from([8, 16, 24, 64, 100]),
