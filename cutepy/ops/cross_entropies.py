@@ -137,15 +137,7 @@ def _check(logits: torch.Tensor, target: torch.Tensor, weight: Given) -> None:
         raise ValueError("input must have at least one class, got none")
 
 
-def _fake(
-    logits: torch.Tensor,
-    target: torch.Tensor,
-    weight: Given,
-    ignore_index: int,
-    label_smoothing: float,
-    z_loss: float,
-    inplace: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _fake(logits: torch.Tensor, target: torch.Tensor, weight: Given, *_: object) -> tuple[torch.Tensor, torch.Tensor]:
     _check(logits, target, weight)
     return logits.new_empty(target.shape, dtype=torch.float32), logits.new_empty(target.shape, dtype=torch.float32)
 
@@ -164,7 +156,7 @@ def reference_losses(
     ignore_index: int,
     label_smoothing: float,
     z_loss: float,
-    inplace: bool,
+    inplace: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute losses, and logarithms of sums of exponentials, in plain torch."""
     _check(logits, target, weight)
@@ -218,7 +210,7 @@ def _cross_entropy(
     inplace: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     options = ignore_index, label_smoothing, z_loss
-    losses, lse = _fake(logits, target, weight, *options, inplace)
+    losses, lse = _fake(logits, target, weight)
     compute_losses(logits, target, weight, options, losses, lse)
     return losses, lse
 
@@ -244,9 +236,7 @@ def compute_losses(
     launch(*given, lse, *options)
 
 
-def _empty_gradient(
-    dloss: torch.Tensor, logits: torch.Tensor, target: torch.Tensor, weight: Given, lse: torch.Tensor, *_: object
-) -> torch.Tensor:
+def _empty_gradient(dloss: torch.Tensor, logits: torch.Tensor, *_: object) -> torch.Tensor:
     return logits.new_empty(logits.shape)
 
 
@@ -296,25 +286,19 @@ def write_gradient(
     launch(*given, lse.contiguous(), dlogits, *options)
 
 
+_TAKES = "Tensor target, Tensor? weight, Tensor lse, int ignore_index, float label_smoothing, float z_loss"
+
+
 @register_both(
-    "cutepy::cross_entropy_backward",
+    f"cutepy::cross_entropy_backward(Tensor dloss, Tensor logits, {_TAKES}) -> Tensor",
     reference=reference_gradient,
     fake=_empty_gradient,
     sharding=shardings.of_cross_entropy_backward,
     is_invariant=True,
 )
-def _cross_entropy_backward(
-    dloss: torch.Tensor,
-    logits: torch.Tensor,
-    target: torch.Tensor,
-    weight: Given,
-    lse: torch.Tensor,
-    ignore_index: int,
-    label_smoothing: float,
-    z_loss: float,
-) -> torch.Tensor:
-    dlogits = _empty_gradient(dloss, logits, target, weight, lse)
-    write_gradient(dloss, logits, target, weight, lse, (ignore_index, label_smoothing, z_loss), dlogits)
+def _cross_entropy_backward(dloss: torch.Tensor, logits: torch.Tensor, *rest: Any) -> torch.Tensor:  # noqa: ANN401
+    dlogits, (target, weight, lse) = _empty_gradient(dloss, logits), rest[:3]
+    write_gradient(dloss, logits, target, weight, lse, rest[3:], dlogits)
     return dlogits
 
 
@@ -323,21 +307,12 @@ def _overwrite(dloss: torch.Tensor, logits: torch.Tensor, *rest: Any) -> None:  
 
 
 @register_both(
-    "cutepy::cross_entropy_backward_(Tensor dloss, Tensor(a!) logits, Tensor target, Tensor? weight, Tensor lse, "
-    "int ignore_index, float label_smoothing, float z_loss) -> ()",
+    f"cutepy::cross_entropy_backward_(Tensor dloss, Tensor(a!) logits, {_TAKES}) -> ()",
     reference=_overwrite,
     fake=lambda *_: None,
     sharding=shardings.of_cross_entropy_backward_,
     is_invariant=True,
 )
-def _cross_entropy_backward_(
-    dloss: torch.Tensor,
-    logits: torch.Tensor,
-    target: torch.Tensor,
-    weight: Given,
-    lse: torch.Tensor,
-    ignore_index: int,
-    label_smoothing: float,
-    z_loss: float,
-) -> None:
-    write_gradient(dloss, logits, target, weight, lse, (ignore_index, label_smoothing, z_loss), logits)
+def _cross_entropy_backward_(dloss: torch.Tensor, logits: torch.Tensor, *rest: Any) -> None:  # noqa: ANN401
+    target, weight, lse = rest[:3]
+    write_gradient(dloss, logits, target, weight, lse, rest[3:], logits)

@@ -266,7 +266,7 @@ def _by_torch(asked: Asked) -> Results:
     x, matrix, dtype = asked.x.double(), asked.matrix.double(), asked.x.dtype
     logits = x @ matrix.t()
     logits = (logits if asked.bias is None else logits + asked.bias.double()).to(dtype)
-    losses, lse = reference_losses(logits, asked.target, asked.weight, *asked.options, False)
+    losses, lse = reference_losses(logits, asked.target, asked.weight, *asked.options)
     if asked.needs_any:
         factors = torch.ones_like(losses) if asked.factors is None else asked.factors
         dlogits = reference_gradient(factors, logits, asked.target, asked.weight, lse, *asked.options).double()
