@@ -749,6 +749,49 @@ def bench_rows(
     _exit_with(lambda: run_rows(problems, chosen, _output(json, picture, against), between=between))
 
 
+@bench.command("loss")
+def bench_loss(
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="torch, torch.compile, torch chunked or QuACK; may be given again. Default: the first three."
+        ),
+    ] = None,
+    json: _Json = None,
+    picture: _Picture = None,
+    against: _Against = None,
+) -> None:
+    """Time a linear layer's cross entropy with its gradients against peers, and find the peak memory."""
+    from cutepy.suites.loss import PEERS, PROBLEMS, run_loss
+
+    names = peer or ["torch", "torch.compile", "torch chunked"]
+    _check_known((names, PEERS, "--peer"))
+    chosen = {name: PEERS[name] for name in names}
+    _exit_with(lambda: run_loss(PROBLEMS, chosen, _output(json, picture, against)))
+
+
+@bench.command("layer")
+def bench_layer(
+    suite: Annotated[list[str] | None, typer.Option(help="train or decode; may be given again. Default: both.")] = None,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(help="torch, torch.compile or max-autotune; may be given again. Default: the first two."),
+    ] = None,
+    parts: Annotated[bool, typer.Option(help="Time each part of the layer too.")] = True,
+    json: _Json = None,
+    picture: _Picture = None,
+    against: _Against = None,
+) -> None:
+    """Time a decoder layer of Llama 3 8B, training and decoding, against torch's, part by part, and its launches."""
+    from cutepy.suites.layer import PEERS, PROBLEMS, run_layer
+
+    suites, names = suite or [*PROBLEMS], peer or ["torch", "torch.compile"]
+    _check_known((suites, PROBLEMS, "--suite"), (names, PEERS, "--peer"))
+    problems = [problem for each in suites for problem in PROBLEMS[each]]
+    chosen = {name: PEERS[name] for name in names}
+    _exit_with(lambda: run_layer(problems, chosen, _output(json, picture, against), parts=parts))
+
+
 @bench.command("accuracy")
 def bench_accuracy(
     k: Annotated[

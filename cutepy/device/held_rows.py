@@ -5,6 +5,7 @@ Threads of a row load vectors that are next to one another, so that a warp reads
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import cutlass
@@ -209,6 +210,26 @@ class HeldRows:
         return reduce.lanes_reduce(value, lanes, operation)
 
     @cute.jit
+    def sum_before(self, value):
+        """Sum an fp32 number over a row's threads before this one; all threads of a CTA call, without a cluster."""
+        lanes, lane = min(self.tiling.threads, arch.WARP_THREADS), self.thread % arch.WARP_THREADS
+        upto = value
+        for step in cutlass.range_constexpr(lanes.bit_length() - 1):
+            other = cute.arch.shuffle_sync_up(upto, 1 << step, mask_and_clamp=0)
+            if lane >= 1 << step:
+                upto = upto + other
+        before = upto - value
+        if cutlass.const_expr(self.tiling.threads > arch.WARP_THREADS):
+            warps, warp = self.slots["of_warps"], self.thread // arch.WARP_THREADS
+            cute.arch.sync_threads()  # the slots may hold a reduction that others still read
+            if lane == arch.WARP_THREADS - 1:
+                warps[warp] = upto
+            cute.arch.sync_threads()
+            for earlier in cutlass.range(warp):
+                before = before + warps[earlier]
+        return before
+
+    @cute.jit
     def sum_rows(self, values):
         """Sum the registers of a CTA's rows into those of the first; all threads of a CTA call."""
         size, lanes = cute.size(values), self.tiling.threads
@@ -235,7 +256,9 @@ class HeldRows:
         return self.reduce(self.fold(values, reduce.add), reduce.add, turn)
 
 
-def make_held_rows(tiling: Any, barrier: int, **staged: tuple[type[cutlass.Numeric], int]) -> HeldRows:
+def make_held_rows(
+    tiling: Any, barrier: int, kept: Any = MappingProxyType({}), **staged: tuple[type[cutlass.Numeric], int]
+) -> HeldRows:
     """Part a CTA's threads into the rows of a tiling, and reserve the shared memory of its plan.
 
     Parameters
@@ -243,11 +266,14 @@ def make_held_rows(tiling: Any, barrier: int, **staged: tuple[type[cutlass.Numer
     tiling : RowTiling
     barrier : int
         Named barrier at which a CTA's threads meet.
+    kept : dict of str to (type, int)
+        Arrays of shared memory: types of 32 bits, and how many numbers.
     **staged : (type, int)
         Element types of matrices whose rows are staged in shared memory, and how many rows at a time.
     """
-    plan = tiling.plan(**{name: (kind.width, stages) for name, (kind, stages) in staged.items()})
-    kinds = {name: kind for name, (kind, _) in staged.items()}
+    arrays = {name: count for name, (_, count) in kept.items()}
+    plan = tiling.plan(arrays, **{name: (kind.width, stages) for name, (kind, stages) in staged.items()})
+    kinds = {name: kind for name, (kind, _) in (*staged.items(), *kept.items())}
     shared = smem.share(plan, **{region.name: kinds.get(region.name, Float32) for region in plan})
     slots = {name: smem.as_vector(pointer, plan[name]) for name, pointer in shared.items()}
     tidx = cute.arch.thread_idx()[0]

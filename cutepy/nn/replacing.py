@@ -13,8 +13,11 @@ import torch
 from cutepy.kernels.gemm.operands import OPERAND_DTYPES
 from cutepy.kernels.rows.tiling import MOST_COLUMNS
 from cutepy.nn.attending import adopt_attention, attends
+from cutepy.nn.gated import GatedMLP
 from cutepy.nn.linear import Linear
+from cutepy.nn.losses import CrossEntropyLoss
 from cutepy.nn.norms import LayerNorm, RMSNorm
+from cutepy.ops.gated import REFERENCES
 from cutepy.ops.normalising import DTYPES
 
 Filter = Callable[[str, torch.nn.Module], Any]
@@ -29,7 +32,7 @@ class Replacement:
     swapped : dict of str to str
         The class that each was of.
     kept : dict of str to str
-        Why each, which has no modules of its own or computes attention, was kept.
+        Why each, which has no modules of its own, computes attention or is a gated layer, was kept.
     """
 
     swapped: dict[str, str] = field(default_factory=dict)
@@ -49,12 +52,14 @@ class Replacement:
 
 
 def replace(model: torch.nn.Module, filter: Filter | None = None) -> Replacement:
-    """Swap a model's linear layers, normalisations and attention for cutepy's, in place.
+    """Swap a model's linear layers, normalisations, attention, losses and gated activations for cutepy's, in place.
 
-    A `torch.nn.Linear`, `RMSNorm` or `LayerNorm` becomes `cutepy.nn`'s: the same object, with its parameters, hooks and
-    names. So does a module of another class whose name has "RMSNorm" in it, such as those of Hugging Face's models, if
-    it has a weight of one dimension and nothing else, and computes what `torch.nn.functional.rms_norm` does, for which
-    a copy of it is tried. Ours rounds once, where some round before the weight, too.
+    A `torch.nn.Linear`, `RMSNorm`, `LayerNorm` or `CrossEntropyLoss` becomes `cutepy.nn`'s: the same object, with its
+    parameters, hooks and names. So does a module of another class whose name has "RMSNorm" in it, such as those of
+    Hugging Face's models, if it has a weight of one dimension and nothing else, and computes what
+    `torch.nn.functional.rms_norm` does, for which a copy of it is tried. Ours rounds once, where some round before the
+    weight, too. And so does one whose name has "MLP" in it, with gate_proj, up_proj and down_proj, if a copy of it with
+    small linear layers computes what `GatedMLP` does.
 
     Attention is swapped within modules, whose projections, masks and caches stay theirs: in a
     `torch.nn.MultiheadAttention`, in modules whose `forward` calls
@@ -82,13 +87,19 @@ def replace(model: torch.nn.Module, filter: Filter | None = None) -> Replacement
     swapped 1: 1: torch.nn.modules.linear.Linear
     kept 1: 2: cutepy.nn has no ReLU
     """
-    done = Replacement()
+    done, unused = Replacement(), set[str]()
     for name, module in list(model.named_modules()):
         was = type(module)
+        if name in unused:
+            continue
         reason = _adopt(name, module, filter)
         if reason is None:
             done.swapped[name] = f"{was.__module__}.{was.__qualname__}"
-        elif attends(module) or not any(True for _ in module.children()):
+            if isinstance(module, GatedMLP):
+                unused |= {
+                    f"{name}.{own}" if name else own for own, _ in module.named_children() if own not in PROJECTIONS
+                }
+        elif attends(module) or "MLP" in was.__name__ or not any(True for _ in module.children()):
             done.kept[name] = reason
     return done
 
@@ -96,7 +107,7 @@ def replace(model: torch.nn.Module, filter: Filter | None = None) -> Replacement
 def _adopt(name: str, module: torch.nn.Module, filter: Filter | None) -> str | None:
     """Swap a module's class, or say why not."""
     kind = type(module)
-    if kind in (Linear, RMSNorm, LayerNorm):
+    if kind in (Linear, RMSNorm, LayerNorm, CrossEntropyLoss, GatedMLP):
         return "it is cutepy's"
     if attends(module):
         if filter is not None and not filter(name, module):
@@ -106,6 +117,8 @@ def _adopt(name: str, module: torch.nn.Module, filter: Filter | None) -> str | N
     settings: dict[str, Any] | str = {}
     if own is None and "RMSNorm" in kind.__name__:
         own, settings = RMSNorm, _settings_of_norm(module)
+    elif own is None and "MLP" in kind.__name__:
+        own, settings = GatedMLP, _settings_of_mlp(module)
     if own is None:
         base = next((each.__name__ for each in _OWN if isinstance(module, each)), None)
         return f"cutepy.nn has no {kind.__name__}" + ("" if base is None else f", a class of its own made of {base}")
@@ -125,7 +138,10 @@ _OWN: dict[type[torch.nn.Module], type[torch.nn.Module]] = {
     torch.nn.Linear: Linear,
     torch.nn.RMSNorm: RMSNorm,
     torch.nn.LayerNorm: LayerNorm,
+    torch.nn.CrossEntropyLoss: CrossEntropyLoss,
 }
+PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
+"""Linear layers of a gated layer."""
 
 
 def _refusal(module: torch.nn.Module, own: type[torch.nn.Module]) -> str | None:
@@ -138,6 +154,36 @@ def _refusal(module: torch.nn.Module, own: type[torch.nn.Module]) -> str | None:
     if math.prod(shape) > MOST_COLUMNS:
         return f"cutepy normalises {MOST_COLUMNS} elements at most"
     return None
+
+
+def _settings_of_mlp(module: torch.nn.Module) -> dict[str, Any] | str:
+    """Give the attributes of `GatedMLP` for a module of another class that computes it, or say why it is none."""
+    name, children = type(module).__name__, dict(module.named_children())
+    own = [key for key, _ in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))]
+    if own or not all(isinstance(children.get(each), torch.nn.Linear) for each in PROJECTIONS):
+        return f"{name} has not the linear layers {', '.join(PROJECTIONS)} alone"
+    others = [child for key, child in children.items() if key not in PROJECTIONS]
+    if any(True for child in others for _ in child.parameters()):
+        return f"{name} has other parameters than those of {', '.join(PROJECTIONS)}"
+    if (dtype := children["gate_proj"].weight.dtype) not in DTYPES:
+        return f"cutepy gates no {str(dtype).removeprefix('torch.')}"
+    chance, tried = torch.Generator().manual_seed(0), copy.copy(module)
+    rows, small = torch.randn(4, 8, generator=chance), dict[str, torch.nn.Linear]()
+    for each in PROJECTIONS:
+        shape = (8, 12) if each == "down_proj" else (12, 8)
+        small[each] = torch.nn.Linear(*shape[::-1], bias=False, device="meta")
+        small[each].weight = torch.nn.Parameter(torch.randn(shape, generator=chance))
+    tried.__dict__["_modules"] = children | small
+    try:
+        with torch.no_grad():
+            found = type(tried).forward(tried, rows)
+            gate, up = small["gate_proj"](rows), small["up_proj"](rows)
+            for activation, function in REFERENCES.items():
+                if torch.allclose(found, small["down_proj"](function(gate) * up), rtol=1e-4, atol=1e-6):
+                    return {"activation": activation}
+    except Exception as error:  # of whatever somebody's forward does
+        return f"{name} does not take rows alone: {type(error).__name__}"
+    return f"{name} computes something else than a gated activation"
 
 
 def _settings_of_norm(module: torch.nn.Module) -> dict[str, Any] | str:

@@ -32,12 +32,15 @@ from cutepy.ops.latent_cache import (
     dequantise_mla_cache as dequantise_mla_cache,
     quantise_mla_cache as quantise_mla_cache,
 )
+from cutepy.ops.linear_cross_entropies import linear_cross_entropy as linear_cross_entropy
 from cutepy.ops.norms import layer_norm as layer_norm, rms_norm as rms_norm
 from cutepy.ops.operation import Operation as Operation
 from cutepy.ops.quantising import dequantise as dequantise, quantise as quantise
 from cutepy.ops.registration import register as register
 from cutepy.ops.rotaries import rotary as rotary
+from cutepy.ops.samples import sample as sample
 from cutepy.ops.scaled import scaled_gemm as scaled_gemm, scaled_grouped_gemm as scaled_grouped_gemm
+from cutepy.ops.selections import TopK as TopK, topk as topk
 from cutepy.ops.softmaxes import log_softmax as log_softmax, softmax as softmax
 from cutepy.ops.varlen_attention import (
     attention_varlen as attention_varlen,
@@ -47,6 +50,7 @@ from cutepy.runtime.invariance import batch_invariant as batch_invariant
 
 __all__ = [
     "Operation",
+    "TopK",
     "attention",
     "attention_decode",
     "attention_mla",
@@ -65,15 +69,18 @@ __all__ = [
     "gemm",
     "grouped_gemm",
     "layer_norm",
+    "linear_cross_entropy",
     "log_softmax",
     "quantise",
     "quantise_mla_cache",
     "register",
     "rms_norm",
     "rotary",
+    "sample",
     "scaled_dot_product_attention",
     "scaled_gemm",
     "scaled_grouped_gemm",
     "softmax",
     "swiglu",
+    "topk",
 ]

@@ -75,7 +75,7 @@ def cross_entropy(
     >>> cross_entropy(torch.tensor([[0.0, 0.0], [1.0, 2.0]]), torch.tensor([1, -100]))
     tensor(0.6931)
     """
-    _check_options(reduction, ignore_index, label_smoothing, z_loss)
+    check_options(reduction, ignore_index, label_smoothing, z_loss)
     if as_tensor("input", input).dim() == 0:
         raise ValueError("input must be (classes,), (rows, classes) or (rows, classes, ...), got shape ()")
     shape = (*input.shape[:1], *input.shape[2:]) if input.dim() > 1 else ()
@@ -95,14 +95,17 @@ def cross_entropy(
         return losses.to(dtype).reshape(shape)
     if reduction == "sum":
         return losses.sum().to(dtype)
-    counts = labels != ignore_index
-    if weight is None:
-        return (losses.sum() / counts.sum()).to(dtype)
-    counts = counts & (labels >= 0) & (labels < classes)
-    return (losses.sum() / (weight.float()[torch.where(counts, labels, 0)] * counts).sum()).to(dtype)
+    return (losses.sum() / counted(labels, weight, ignore_index, classes).sum()).to(dtype)
 
 
-def _check_options(reduction: str, ignore_index: int, label_smoothing: float, z_loss: float) -> None:
+def check_options(reduction: str, ignore_index: int, label_smoothing: float, z_loss: float) -> None:
+    """Check the options of a cross entropy.
+
+    Raises
+    ------
+    ValueError
+        If one has no such value.
+    """
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
     if not 0 <= label_smoothing <= 1:
@@ -111,6 +114,15 @@ def _check_options(reduction: str, ignore_index: int, label_smoothing: float, z_
         raise ValueError(f"z_loss must be 0 or more, got {z_loss}")
     if not -(2**31) <= ignore_index < 2**31:
         raise ValueError(f"ignore_index must fit 32 bits, got {ignore_index}; give rows that don't count another label")
+
+
+def counted(labels: torch.Tensor, weight: Given, ignore_index: int, classes: int) -> torch.Tensor:
+    """Give what each row adds to the divisor of a mean: whether it counts, or the weight of its label."""
+    counts = labels != ignore_index
+    if weight is None:
+        return counts
+    counts = counts & (labels >= 0) & (labels < classes)
+    return weight.float()[torch.where(counts, labels, 0)] * counts
 
 
 def _check(logits: torch.Tensor, target: torch.Tensor, weight: Given) -> None:
@@ -125,15 +137,7 @@ def _check(logits: torch.Tensor, target: torch.Tensor, weight: Given) -> None:
         raise ValueError("input must have at least one class, got none")
 
 
-def _fake(
-    logits: torch.Tensor,
-    target: torch.Tensor,
-    weight: Given,
-    ignore_index: int,
-    label_smoothing: float,
-    z_loss: float,
-    inplace: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _fake(logits: torch.Tensor, target: torch.Tensor, weight: Given, *_: object) -> tuple[torch.Tensor, torch.Tensor]:
     _check(logits, target, weight)
     return logits.new_empty(target.shape, dtype=torch.float32), logits.new_empty(target.shape, dtype=torch.float32)
 
@@ -145,15 +149,16 @@ def _labels(logits: torch.Tensor, target: torch.Tensor, ignore_index: int) -> tu
     return torch.where(inside, target, 0).long()[:, None], counts, inside
 
 
-def _reference(
+def reference_losses(
     logits: torch.Tensor,
     target: torch.Tensor,
     weight: Given,
     ignore_index: int,
     label_smoothing: float,
     z_loss: float,
-    inplace: bool,
+    inplace: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute losses, and logarithms of sums of exponentials, in plain torch."""
     _check(logits, target, weight)
     index, counts, inside = _labels(logits, target, ignore_index)
     wide = logits.float()
@@ -188,7 +193,7 @@ def _backward(ctx: Any, dloss: torch.Tensor, _: object) -> tuple[Any, ...]:  # n
 
 @register_both(
     "cutepy::cross_entropy",
-    reference=_reference,
+    reference=reference_losses,
     fake=_fake,
     setup_context=_keep,
     backward=_backward,
@@ -205,25 +210,37 @@ def _cross_entropy(
     inplace: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     options = ignore_index, label_smoothing, z_loss
-    losses, lse = _fake(logits, target, weight, *options, inplace)
-    if target.numel():
-        smooths, adds_z = label_smoothing != 0, z_loss != 0
-        given = logits, target.contiguous(), None if weight is None else weight.contiguous(), losses
-        key = ("forward", smooths, adds_z, EXECUTION.backend is None, *described(*given))
-        launch = _launches.get(key)
-        if launch is None:
-            launch = _launches.keep(key, plan_cross_entropy(*given, smooths=smooths, adds_z=adds_z))
-        launch(*given, lse, *options)
+    losses, lse = _fake(logits, target, weight)
+    compute_losses(logits, target, weight, options, losses, lse)
     return losses, lse
 
 
-def _empty_gradient(
-    dloss: torch.Tensor, logits: torch.Tensor, target: torch.Tensor, weight: Given, lse: torch.Tensor, *_: object
-) -> torch.Tensor:
+def compute_losses(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: Given,
+    options: Options,
+    losses: torch.Tensor,
+    lse: torch.Tensor,
+) -> None:
+    """Launch what writes the loss of each row, and the logarithm of its sum of exponentials."""
+    if not target.numel():
+        return
+    _, label_smoothing, z_loss = options
+    smooths, adds_z = label_smoothing != 0, z_loss != 0
+    given = logits, target.contiguous(), None if weight is None else weight.contiguous(), losses
+    key = ("forward", smooths, adds_z, EXECUTION.backend is None, *described(*given))
+    launch = _launches.get(key)
+    if launch is None:
+        launch = _launches.keep(key, plan_cross_entropy(*given, smooths=smooths, adds_z=adds_z))
+    launch(*given, lse, *options)
+
+
+def _empty_gradient(dloss: torch.Tensor, logits: torch.Tensor, *_: object) -> torch.Tensor:
     return logits.new_empty(logits.shape)
 
 
-def _reference_backward(
+def reference_gradient(
     dloss: torch.Tensor,
     logits: torch.Tensor,
     target: torch.Tensor,
@@ -233,6 +250,7 @@ def _reference_backward(
     label_smoothing: float,
     z_loss: float,
 ) -> torch.Tensor:
+    """Compute the gradient of the logits in plain torch."""
     index, counts, inside = _labels(logits, target, ignore_index)
     lse = lse[:, None]
     factors = lse.new_ones(logits.shape[1]) if weight is None else weight.float()
@@ -245,7 +263,7 @@ def _reference_backward(
     return grad.to(logits.dtype).contiguous()
 
 
-def _write_gradient(
+def write_gradient(
     dloss: torch.Tensor,
     logits: torch.Tensor,
     target: torch.Tensor,
@@ -268,48 +286,33 @@ def _write_gradient(
     launch(*given, lse.contiguous(), dlogits, *options)
 
 
+_TAKES = "Tensor target, Tensor? weight, Tensor lse, int ignore_index, float label_smoothing, float z_loss"
+
+
 @register_both(
-    "cutepy::cross_entropy_backward",
-    reference=_reference_backward,
+    f"cutepy::cross_entropy_backward(Tensor dloss, Tensor logits, {_TAKES}) -> Tensor",
+    reference=reference_gradient,
     fake=_empty_gradient,
     sharding=shardings.of_cross_entropy_backward,
     is_invariant=True,
 )
-def _cross_entropy_backward(
-    dloss: torch.Tensor,
-    logits: torch.Tensor,
-    target: torch.Tensor,
-    weight: Given,
-    lse: torch.Tensor,
-    ignore_index: int,
-    label_smoothing: float,
-    z_loss: float,
-) -> torch.Tensor:
-    dlogits = _empty_gradient(dloss, logits, target, weight, lse)
-    _write_gradient(dloss, logits, target, weight, lse, (ignore_index, label_smoothing, z_loss), dlogits)
+def _cross_entropy_backward(dloss: torch.Tensor, logits: torch.Tensor, *rest: Any) -> torch.Tensor:  # noqa: ANN401
+    dlogits, (target, weight, lse) = _empty_gradient(dloss, logits), rest[:3]
+    write_gradient(dloss, logits, target, weight, lse, rest[3:], dlogits)
     return dlogits
 
 
 def _overwrite(dloss: torch.Tensor, logits: torch.Tensor, *rest: Any) -> None:  # noqa: ANN401
-    logits.copy_(_reference_backward(dloss, logits, *rest))
+    logits.copy_(reference_gradient(dloss, logits, *rest))
 
 
 @register_both(
-    "cutepy::cross_entropy_backward_(Tensor dloss, Tensor(a!) logits, Tensor target, Tensor? weight, Tensor lse, "
-    "int ignore_index, float label_smoothing, float z_loss) -> ()",
+    f"cutepy::cross_entropy_backward_(Tensor dloss, Tensor(a!) logits, {_TAKES}) -> ()",
     reference=_overwrite,
     fake=lambda *_: None,
     sharding=shardings.of_cross_entropy_backward_,
     is_invariant=True,
 )
-def _cross_entropy_backward_(
-    dloss: torch.Tensor,
-    logits: torch.Tensor,
-    target: torch.Tensor,
-    weight: Given,
-    lse: torch.Tensor,
-    ignore_index: int,
-    label_smoothing: float,
-    z_loss: float,
-) -> None:
-    _write_gradient(dloss, logits, target, weight, lse, (ignore_index, label_smoothing, z_loss), logits)
+def _cross_entropy_backward_(dloss: torch.Tensor, logits: torch.Tensor, *rest: Any) -> None:  # noqa: ANN401
+    target, weight, lse = rest[:3]
+    write_gradient(dloss, logits, target, weight, lse, rest[3:], logits)

@@ -6,7 +6,7 @@ Rows are those of the last extent. Results that are not asked for have no elemen
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,6 +16,7 @@ from cutepy.kernels.rows.op import plan_norm, plan_norm_backward
 from cutepy.kernels.rows.tiling import MOST_COLUMNS
 from cutepy.ops import shardings
 from cutepy.ops.registration import one_by_one, register_both
+from cutepy.ops.schemas import schema_of
 from cutepy.runtime.execution import EXECUTION
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -98,15 +99,8 @@ def _empty(x: torch.Tensor, residual: Given, centres: bool, out_dtype: torch.dty
     )
 
 
-def _fake(
-    x: torch.Tensor,
-    residual: Given,
-    weight: Given,
-    bias: Given,
-    eps: float,
-    centres: bool,
-    out_dtype: torch.dtype | None,
-) -> Results:
+def _fake(*given: Any) -> Results:  # noqa: ANN401
+    x, residual, weight, bias, _, centres, out_dtype = given
     check(x, residual, weight, bias, out_dtype)
     return _empty(x, residual, centres, out_dtype)
 
@@ -126,15 +120,8 @@ def normalised(
     return y, total, factors, means
 
 
-def _reference(
-    x: torch.Tensor,
-    residual: Given,
-    weight: Given,
-    bias: Given,
-    eps: float,
-    centres: bool,
-    out_dtype: torch.dtype | None,
-) -> Results:
+def _reference(*given: Any) -> Results:  # noqa: ANN401
+    x, residual, weight, bias, eps, centres, out_dtype = given
     check(x, residual, weight, bias, out_dtype)
     y, total, factors, means = normalised(x, residual, weight, bias, eps, centres)
     return y.to(out_dtype or x.dtype).contiguous(), total, factors.contiguous(), means.contiguous()
@@ -243,48 +230,57 @@ def _find_launch(
     return run
 
 
-def _fake_backward(
-    dy: torch.Tensor,
-    dtotal: Given,
-    x: torch.Tensor,
-    weight: Given,
-    factors: torch.Tensor,
-    means: torch.Tensor,
-    centres: bool,
-    needs_weight: bool,
-    of_bias: torch.dtype | None,
-) -> Gradients:
-    columns = x.shape[-1]
-    return (
-        x.new_empty(x.shape),
-        x.new_empty(columns if needs_weight else 0, dtype=x.dtype if weight is None else weight.dtype),
-        x.new_empty(0 if of_bias is None else columns, dtype=of_bias or x.dtype),
-    )
+class Backward(NamedTuple):
+    """All that `cutepy::norm_backward` is asked, as its schema has it.
+
+    Attributes
+    ----------
+    dy, dtotal, x : Tensor (..., columns)
+        Gradients of the norm and of the sum, which may be None, and what was normalised.
+    weight : Tensor (columns,), or None
+    factors, means : Tensor (...)
+        As of `norm`.
+    centres, needs_weight : bool
+    of_bias : dtype or None
+        Of the gradient of the bias, if there is one.
+    """
+
+    dy: torch.Tensor
+    dtotal: torch.Tensor | None
+    x: torch.Tensor
+    weight: torch.Tensor | None
+    factors: torch.Tensor
+    means: torch.Tensor
+    centres: bool
+    needs_weight: bool
+    of_bias: torch.dtype | None
+
+    def empty(self) -> Gradients:
+        """Make empty gradients."""
+        x, weight, columns = self.x, self.weight, self.x.shape[-1]
+        return (
+            x.new_empty(x.shape),
+            x.new_empty(columns if self.needs_weight else 0, dtype=x.dtype if weight is None else weight.dtype),
+            x.new_empty(0 if self.of_bias is None else columns, dtype=self.of_bias or x.dtype),
+        )
 
 
-def _reference_backward(
-    dy: torch.Tensor,
-    dtotal: Given,
-    x: torch.Tensor,
-    weight: Given,
-    factors: torch.Tensor,
-    means: torch.Tensor,
-    centres: bool,
-    needs_weight: bool,
-    of_bias: torch.dtype | None,
-) -> Gradients:
-    dx, dweight, dbias = _fake_backward(dy, dtotal, x, weight, factors, means, centres, needs_weight, of_bias)
-    wide, grad = x.float(), dy.float()
-    normal = (wide - means[..., None] if centres else wide) * factors[..., None]
-    if needs_weight:
-        dweight = (grad * normal).reshape(-1, x.shape[-1]).sum(0).to(dweight.dtype)
-    if of_bias is not None:
-        dbias = grad.reshape(-1, x.shape[-1]).sum(0).to(of_bias)
-    grad = grad if weight is None else grad * weight.float()
+def _reference_backward(*given: Any) -> Gradients:  # noqa: ANN401
+    asked = Backward(*given)
+    dx, dweight, dbias = asked.empty()
+    columns, wide, grad = asked.x.shape[-1], asked.x.float(), asked.dy.float()
+    factors = asked.factors[..., None]
+    normal = (wide - asked.means[..., None] if asked.centres else wide) * factors
+    if asked.needs_weight:
+        dweight = (grad * normal).reshape(-1, columns).sum(0).to(dweight.dtype)
+    if asked.of_bias is not None:
+        dbias = grad.reshape(-1, columns).sum(0).to(asked.of_bias)
+    grad = grad if asked.weight is None else grad * asked.weight.float()
     along = (grad * normal).mean(-1, keepdim=True)
-    grad = grad - grad.mean(-1, keepdim=True) if centres else grad
-    grad = (grad - normal * along) * factors[..., None]
-    return (grad if dtotal is None else grad + dtotal.float()).to(dx.dtype).contiguous(), dweight, dbias
+    grad = grad - grad.mean(-1, keepdim=True) if asked.centres else grad
+    grad = (grad - normal * along) * factors
+    grad = grad if asked.dtotal is None else grad + asked.dtotal.float()
+    return grad.to(dx.dtype).contiguous(), dweight, dbias
 
 
 def _vmap_backward(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:  # noqa: ANN401
@@ -299,69 +295,47 @@ def _vmap_backward(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tupl
 
 
 @register_both(
-    "cutepy::norm_backward",
+    f"cutepy::norm_backward({schema_of(Backward)}) -> (Tensor, Tensor, Tensor)",
     reference=_reference_backward,
-    fake=_fake_backward,
+    fake=lambda *given: Backward(*given).empty(),
     vmap=_vmap_backward,
     sharding=shardings.of_norm_backward,
     is_invariant=True,
 )
-def _norm_backward(
-    dy: torch.Tensor,
-    dtotal: Given,
-    x: torch.Tensor,
-    weight: Given,
-    factors: torch.Tensor,
-    means: torch.Tensor,
-    centres: bool,
-    needs_weight: bool,
-    of_bias: torch.dtype | None,
-) -> Gradients:
-    key = (centres, needs_weight, of_bias, EXECUTION.backend is None, *described(dy, dtotal, x, weight, factors))
+def _norm_backward(*given: Any) -> Gradients:  # noqa: ANN401
+    asked = Backward(*given)
+    tensors, how = given[:5], given[6:]
+    key = (*how, EXECUTION.backend is None, *described(*tensors))
     launch = _backward_launches.get(key)
     if launch is None:
-        given = (dy, dtotal, x, weight, factors, means, centres, needs_weight, of_bias)
-        launch = _backward_launches.keep(key, _find_backward_launch(*given))
-    return launch(dy, dtotal, x, weight, factors, means)
+        launch = _backward_launches.keep(key, _find_backward_launch(asked))
+    return launch(*given)
 
 
-def _find_backward_launch(
-    dy: torch.Tensor,
-    dtotal: Given,
-    x: torch.Tensor,
-    weight: Given,
-    factors: torch.Tensor,
-    means: torch.Tensor,
-    centres: bool,
-    needs_weight: bool,
-    of_bias: torch.dtype | None,
-) -> Callable[..., Gradients]:
+def _find_backward_launch(like: Backward) -> Callable[..., Gradients]:
     """Decide all that is done for gradients of tensors like these, and have the kernels compiled."""
-    how = centres, needs_weight, of_bias
-    if not x.numel():
+    if not like.x.numel():
 
         def zeros(*given: Any) -> Gradients:  # noqa: ANN401
-            dx, dweight, dbias = _fake_backward(*(*given, *how))
+            dx, dweight, dbias = Backward(*given).empty()
             return dx, dweight.zero_(), dbias.zero_()
 
         return zeros
 
-    def seen(dy: torch.Tensor, dtotal: Given, x: torch.Tensor, weight: Given) -> tuple[Any, ...]:
-        return as_rows(dy), rows_of(dtotal), as_rows(x), vector_of(weight)
+    def seen(asked: Backward) -> tuple[Any, ...]:
+        return as_rows(asked.dy), rows_of(asked.dtotal), as_rows(asked.x), vector_of(asked.weight)
 
     def made(results: Gradients) -> tuple[Any, ...]:
         dx, dweight, dbias = results
-        return as_rows(dx), dweight if needs_weight else None, None if of_bias is None else dbias
+        return as_rows(dx), dweight if like.needs_weight else None, None if like.of_bias is None else dbias
 
-    results = _fake_backward(dy, dtotal, x, weight, factors, means, *how)
-    function = plan_norm_backward(*seen(dy, dtotal, x, weight), *made(results), centres=centres)
+    function = plan_norm_backward(*seen(like), *made(like.empty()), centres=like.centres)
 
-    def run(
-        dy: torch.Tensor, dtotal: Given, x: torch.Tensor, weight: Given, factors: torch.Tensor, means: torch.Tensor
-    ) -> Gradients:
-        results = _fake_backward(dy, dtotal, x, weight, factors, means, *how)
-        numbers = factors.reshape(-1), means.reshape(-1) if centres else None
-        function(*seen(dy, dtotal, x, weight), *numbers, *made(results))
+    def run(*given: Any) -> Gradients:  # noqa: ANN401
+        asked = Backward(*given)
+        results = asked.empty()
+        numbers = asked.factors.reshape(-1), asked.means.reshape(-1) if asked.centres else None
+        function(*seen(asked), *numbers, *made(results))
         return results
 
     return run

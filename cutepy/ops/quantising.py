@@ -1,4 +1,4 @@
-"""8-bit floats with scales: `quantise` makes them, `dequantise` gives what they stand for, in plain torch.
+"""8-bit numbers with scales: `quantise` makes them, `dequantise` gives what they stand for.
 
 A scale's shape tells what one of its numbers stands for: it has the matrix's extents in blocks, all of it, rows, 128 of
 a row, or 128 x 128.
@@ -7,35 +7,50 @@ a row, or 128 x 128.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import eq
+from typing import Any
 
 import torch
 
 from cutepy.device.rules import K_BLOCK
-from cutepy.epilogues.operations import LARGEST
 from cutepy.epilogues.reference import same_shape, surely_same_shape
 from cutepy.epilogues.symbols import are_known, by_hint, surely
+from cutepy.host.launches import Launches, described
 from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.kernels.gemm.scales import ROW, TENSOR, Block
+from cutepy.kernels.rows.compilation import as_rows
+from cutepy.kernels.rows.config import LIMITS
+from cutepy.kernels.rows.plans import plan_quantise
+from cutepy.kernels.rows.tiling import MOST_COLUMNS
 from cutepy.ops.checking import as_tensor
 from cutepy.ops.distributed import Sharding, compute_here, holds_distributed, removable
+from cutepy.ops.registration import one_by_one, register_both
+from cutepy.ops.row_tensors import ROW_DTYPES
 from cutepy.ops.shardings import of_dequantise, of_quantise
+from cutepy.runtime.execution import EXECUTION
 
+KERNEL_DTYPES = (torch.float8_e4m3fn, torch.int8)
 ROW_BLOCK, SQUARE = Block(1, K_BLOCK), Block(K_BLOCK, K_BLOCK)
 """One scale for each 128 of a row, and for each 128 x 128."""
+
+_launches: Launches[Callable[..., None]] = Launches()
 
 
 def quantise(
     x: torch.Tensor, block: tuple[int, int] = ROW_BLOCK, dtype: torch.dtype = torch.float8_e4m3fn
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Quantise to 8-bit floats: (..., K) -> (x / scale, scale), the largest of each block at the dtype's largest.
+    """Quantise to 8 bits: (..., K) -> (x / scale, scale), the largest of each block at the dtype's largest.
+
+    A kernel quantises float16, bfloat16 and float32 to float8_e4m3fn and int8, but for blocks of 128 x 128; plain torch
+    computes the same of all else, and where a gradient is asked for.
 
     For every finite x of at most 32 bits, `dequantise` gives x within 2**-4 |x| + 2**-10 scale for float8_e4m3fn, and
-    within 2**-3 |x| + 2**-17 scale for float8_e5m2: half of the last bit of a number, or of the smallest one. Scales of
-    denormal floats are rounded up, never to zero. Inf and NaN have no part in their block's scale, so that the block's
-    other elements keep their values: NaN stays NaN, and inf stays inf in float8_e5m2 and becomes NaN in float8_e4m3fn,
-    which has no inf. A float64 beyond the range of float32 counts as inf.
+    within 2**-3 |x| + 2**-17 scale for float8_e5m2: half of the last bit of a number, or of the smallest one; of int8
+    within half a scale. Scales of denormal floats are rounded up, never to zero. Inf and NaN have no part in their
+    block's scale, so that the block's other elements keep their values: NaN stays NaN, and inf stays inf in
+    float8_e5m2 and becomes NaN in float8_e4m3fn, which has no inf; int8 has 0 for NaN, and its largest for inf. A
+    float64 beyond the range of float32 counts as inf.
 
     Parameters
     ----------
@@ -43,7 +58,8 @@ def quantise(
         Leading dimensions are rows.
     block : (int, int)
         Rows and columns that share a scale; 0 for all: (0, 0), (1, 0), (1, 128) or (128, 128).
-    dtype : float8_e4m3fn or float8_e5m2
+    dtype : float8_e4m3fn, float8_e5m2 or int8
+        int8 is from -127 to 127.
 
     Returns
     -------
@@ -68,15 +84,23 @@ def quantise(
     as_tensor("x", x)
     if block not in (TENSOR, ROW, ROW_BLOCK, SQUARE) or not all(type(extent) is int for extent in block):
         raise ValueError(f"block must be (0, 0), (1, 0), (1, {K_BLOCK}) or ({K_BLOCK}, {K_BLOCK}), got {block}")
-    limit = LARGEST.get(dtype_name(dtype))
-    if limit is None or not x.is_floating_point() or x.dim() < 1:
+    if dtype_name(dtype) not in LIMITS or not x.is_floating_point() or x.dim() < 1:
         raise TypeError(
-            f"a tensor (..., K) of floats is quantised to {' or '.join(LARGEST)}, got shape {tuple(x.shape)} of "
+            f"a tensor (..., K) of floats is quantised to {' or '.join(LIMITS)}, got shape {tuple(x.shape)} of "
             f"{dtype_name(x.dtype)} and {dtype_name(dtype)}"
         )
     if holds_distributed((x,)):
         return compute_here(quantise, _sharding_of_quantise, (x, tuple(block), dtype))  # type: ignore[no-any-return]
-    block, flat = Block(*block), x.float().reshape(_count(x.shape[:-1]), x.shape[-1])
+    has_gradient = torch.is_grad_enabled() and x.requires_grad
+    if block == SQUARE or dtype not in KERNEL_DTYPES or x.dtype not in ROW_DTYPES or has_gradient:
+        return by_torch(x, block, dtype)
+    return by_torch(x, block, dtype) if x.shape[-1] > MOST_COLUMNS else _quantised(x, *block, dtype)
+
+
+def by_torch(x: torch.Tensor, block: tuple[int, int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Quantise in plain torch."""
+    block, limit = Block(*block), LIMITS[dtype_name(dtype)]
+    flat = x.float().reshape(_count(x.shape[:-1]), x.shape[-1])
     m, k = flat.shape
     rows, columns = block.rows or max(m, 1), block.k or max(k, 1)
     down, along = max(1, -(-m // rows)), max(1, -(-k // columns))
@@ -91,9 +115,65 @@ def quantise(
     elif block == ROW_BLOCK:
         scale = scale.t().contiguous().t()
     within = (flat / expanded(scale, block, flat.shape)).clamp(-limit, limit)
-    infinite = flat if dtype == torch.float8_e5m2 else math.nan
-    quantised = torch.where(flat.isinf(), infinite, within).to(dtype).view(x.shape)
+    if dtype == torch.int8:
+        within = within.nan_to_num(nan=0.0).round()
+    else:
+        within = torch.where(flat.isinf(), flat if dtype == torch.float8_e5m2 else math.nan, within)
+    quantised = within.to(dtype).view(x.shape)
     return quantised, scale[:m].unflatten(0, x.shape[:-1]) if block.rows == 1 and x.dim() > 1 else scale
+
+
+def _sharding_of_quantise(x: torch.Tensor, block: tuple[int, int], dtype: torch.dtype) -> Sharding:
+    return of_quantise(x, block, by_torch(x, block, dtype)[1])
+
+
+def _sharding_of_quantised(x: torch.Tensor, rows: int, columns: int, dtype: torch.dtype) -> Sharding:
+    return _sharding_of_quantise(x, (rows, columns), dtype)
+
+
+def _empty(x: torch.Tensor, rows: int, columns: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Make empty results; scales of blocks have the rows' extent contiguous."""
+    y, leading = x.new_empty(x.shape, dtype=dtype), x.shape[:-1]
+    if not rows:
+        return y, x.new_empty((), dtype=torch.float32)
+    if not columns:
+        return y, x.new_empty((*leading, 1), dtype=torch.float32)
+    blocks = max(1, -(-x.shape[-1] // columns))
+    scales = x.new_empty((blocks, _count(leading)), dtype=torch.float32).t()
+    return y, scales.view(*leading, blocks) if len(leading) != 1 else scales
+
+
+def _reference(x: torch.Tensor, rows: int, columns: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    return by_torch(x, (rows, columns), dtype)
+
+
+def _vmap(info: Any, in_dims: tuple[Any, ...], x: torch.Tensor, rows: int, *rest: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """Make the rows of all examples one tensor's; one by one where each example has one scale."""
+    if not rows:
+        return one_by_one(_quantised)(info, in_dims, x, rows, *rest)  # type: ignore[no-any-return]
+    return _quantised(x.movedim(in_dims[0], 0), rows, *rest), (0, 0)
+
+
+@register_both(
+    "cutepy::quantise",
+    reference=_reference,
+    fake=_empty,
+    vmap=_vmap,
+    sharding=_sharding_of_quantised,
+    is_invariant=True,
+)
+def _quantised(x: torch.Tensor, rows: int, columns: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    if not x.numel():
+        return by_torch(x, (rows, columns), dtype)
+    y, scales = _empty(x, rows, columns, dtype)
+    scaled = "block" if columns else "row" if rows else "tensor"
+    given = as_rows(x), as_rows(y), scales.view(-1, scales.shape[-1]) if rows else scales.view(1)
+    key = (scaled, EXECUTION.backend is None, *described(*given))
+    launch = _launches.get(key)
+    if launch is None:
+        launch = _launches.keep(key, plan_quantise(given[0], given[1], scaled=scaled))
+    launch(*given)
+    return y, scales
 
 
 def _rounded_up(scale: torch.Tensor) -> torch.Tensor:
@@ -144,10 +224,6 @@ def dequantise(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype = torch.
     wide = torch.promote_types(dtype, torch.float32)
     flat = x.reshape(_count(x.shape[:-1]), x.shape[-1]).to(wide)
     return (flat * expanded(scale.to(wide), block, flat.shape)).to(dtype).view(x.shape)
-
-
-def _sharding_of_quantise(x: torch.Tensor, block: tuple[int, int], dtype: torch.dtype) -> Sharding:
-    return of_quantise(x, block, quantise(x, block, dtype)[1])
 
 
 def _sharding_of_dequantise(x: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> Sharding:

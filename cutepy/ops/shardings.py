@@ -528,6 +528,38 @@ def of_cross_entropy_backward_(*arguments: Any) -> Sharding:  # noqa: ANN401
     return of_cross_entropy_backward(*arguments)._replace(outputs=())
 
 
+def of_linear_losses(
+    x: torch.Tensor, matrix: torch.Tensor, target: torch.Tensor, bias: Given, weight: Given, *_: object
+) -> Sharding:
+    """Shard losses of a linear layer's results by their rows."""
+    rows, full = _of_rows(x)
+    vectors = ((None,),) * sum(each is not None for each in (bias, weight))
+    return Sharding((full, (None, None), rows, *vectors), (rows,), tuple(_names(rows)))
+
+
+def of_linear_cross_entropy(*arguments: Any) -> Sharding:  # noqa: ANN401
+    """Shard their sum, and its gradients, by rows: the sum, and gradients of the matrix and the bias, are partial."""
+    factors, needs = arguments[9], arguments[10:13]
+    found = of_linear_losses(*arguments)
+    (rows,), full = found.outputs, found.inputs[0]
+    of_gradients = (full, (None, None), (None,))
+    gradients = (letters if needed else (None,) for letters, needed in zip(of_gradients, needs, strict=True))
+    of_factors = () if factors is None else (rows,)
+    return found._replace(inputs=(*found.inputs, *of_factors), outputs=((), *gradients))
+
+
+def of_topk(x: torch.Tensor, *_: object) -> Sharding:
+    """Shard a selection by its rows."""
+    rows, full = _of_rows(x)
+    return Sharding((full,), (full, full), tuple(_names(rows)))
+
+
+def of_sample(logits: torch.Tensor, seeds: Given, *_: object) -> Sharding:
+    """Shard no samples: each is drawn by the index of its row among all."""
+    whole = (None,) * logits.dim()
+    return Sharding((whole, *(((None,),) if seeds is not None else ())), (whole[1:],), ())
+
+
 def of_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: Given, *_: object) -> Sharding:
     """Shard a rotary embedding along the batch and the heads."""
     of_x, whole = letters("b", None, "h", None), (None, None)

@@ -17,6 +17,9 @@ SOURCES = ("cutepy.layouts", "cutepy.device", "cutepy.epilogues", "cutepy.kernel
 VECTOR_BYTES = 16
 MOST_ROWS = 2**30
 """Rows of a launch, whose indices have 32 bits."""
+SCALE = TensorSpec("float32", (1,), align=4)
+SCALES = TensorSpec("float32", ("rows", "blocks"), strides=("row", "block"), align=4)
+"""A number of each row, or of each block of it."""
 
 Given = torch.Tensor | None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutepy.epilogues.operations import LARGEST
 from cutepy.kernels.rows.tiling import LEAST_CTA, RowTiling, power_of_two
 
 
@@ -48,6 +49,99 @@ class CrossEntropyConfig:
     adds_z: bool = False
 
 
+LIMITS = {**LARGEST, "int8": 127.0}
+"""Largest magnitudes of results that rows are quantised to."""
+DENORMAL_STEP = 2.0**-149
+"""Is added to scales, so that denormal ones are rounded up."""
+
+
+@dataclass(frozen=True)
+class QuantiseConfig:
+    """Configuration of a quantisation.
+
+    Attributes
+    ----------
+    tiling : RowTiling
+    dtype : str
+        Of the results; "" if only the largest magnitude of each row is found.
+    scaled : str
+        What shares a scale: the "tensor", whose scale is given, each "row", or each "block" of 128 of a row.
+    staged : bool
+        True if rows wait in shared memory, in which they take no registers.
+    """
+
+    tiling: RowTiling
+    dtype: str = ""
+    scaled: str = ""
+    staged: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Name of what it computes."""
+        return f"quantise_by_{self.scaled}_{self.dtype}" if self.dtype else "largest"
+
+
+@dataclass(frozen=True)
+class SelectionConfig:
+    """Configuration of a selection of the largest elements.
+
+    Attributes
+    ----------
+    tiling : RowTiling
+        Of pieces of rows, of k columns at least, without a cluster.
+    k : int
+        How many are selected.
+    bits : int
+        High bits of the order of the elements' type: see `selection.key_of`.
+    largest : bool
+        False if the smallest are selected.
+    """
+
+    tiling: RowTiling
+    k: int
+    bits: int
+    largest: bool = True
+
+    @property
+    def name(self) -> str:
+        """Part of a kernel's name."""
+        return f"{'top' if self.largest else 'bottom'}{self.k}_{self.tiling.part_name}"
+
+
+@dataclass(frozen=True)
+class SampleConfig:
+    """Configuration of a sample of each row.
+
+    Attributes
+    ----------
+    tiling : RowTiling
+    bits : int
+        As of `SelectionConfig`.
+    k : int
+        How many of the largest classes may be drawn, and those that equal the last of them; 0 for all.
+    cuts : bool
+        True if no more classes may be drawn than have a probability in all.
+    greedy : bool
+        True if the largest is drawn.
+    """
+
+    tiling: RowTiling
+    bits: int
+    k: int = 0
+    cuts: bool = False
+    greedy: bool = False
+
+    @property
+    def name(self) -> str:
+        """Part of a kernel's name."""
+        kind = "greedy_" if self.greedy else f"top{self.k}_" if self.k else ""
+        return f"{kind}{'cut_' if self.cuts else ''}{self.tiling.name}"
+
+
+PHILOX_FACTORS, PHILOX_STEPS = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
+"""Constants of Philox4x32 (Salmon et al., 2011)."""
+KEY_BITS = {"bfloat16": 16, "float16": 19, "float32": 32}
+"""High bits of an fp32 number that tell those of each type apart."""
 HEADS = 4
 """Heads that a thread rotates by the same cosines and sines."""
 

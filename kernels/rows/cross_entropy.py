@@ -17,6 +17,7 @@ from cutepy.device.held_rows import make_held_rows, make_parted_rows
 from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import exp, select
 from cutepy.kernels.rows.config import CrossEntropyConfig
+from cutepy.kernels.rows.launching import groups_of, launch_rows
 from cutepy.kernels.rows.softmax import fold
 
 BARRIERS = rules.named_barriers(rows=1)
@@ -58,16 +59,9 @@ class CrossEntropy:
         stream: CUstream,
     ):
         """Launch on logits (rows, columns), targets, losses, lse (rows,) and weight (columns,)."""
-        tiling = self.config.tiling
-        name = f"cutepy_cross_entropy_{tiling.name}"
-        self.kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        groups = cute.ceil_div(cute.size(logits, mode=[0]), tiling.rows)
-        self.kernel(logits, targets, weight, losses, lse, ignore_index, smoothing, z).launch(
-            grid=(groups, 1, 1),
-            block=(tiling.cta, 1, 1),
-            stream=stream,
-            use_pdl=True,
-        )
+        tiling, name = self.config.tiling, f"cross_entropy_{self.config.tiling.name}"
+        given = logits, targets, weight, losses, lse, ignore_index, smoothing, z
+        launch_rows(self.kernel, name, tiling, groups_of(logits, tiling), stream, *given)
 
     @cute.kernel
     def kernel(
@@ -155,16 +149,9 @@ class CrossEntropyBackward:
         """Launch on tensors as of `CrossEntropy`; dlogits as logits, dlosses as losses."""
         tiling = self.config.tiling
         reduces = self.config.smooths and weight is not None
-        name = f"cutepy_cross_entropy_backward_{tiling.name if reduces else tiling.part_name}"
-        self.kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        groups = cute.ceil_div(cute.size(logits, mode=[0]), tiling.rows)
-        self.kernel(dlosses, logits, targets, weight, lse, dlogits, ignore_index, smoothing, z).launch(
-            grid=(groups * tiling.ctas, 1, 1),
-            block=(tiling.cta, 1, 1),
-            cluster=(tiling.ctas, 1, 1) if reduces and tiling.ctas > 1 else None,
-            stream=stream,
-            use_pdl=True,
-        )
+        name = f"cross_entropy_backward_{tiling.name if reduces else tiling.part_name}"
+        given = dlosses, logits, targets, weight, lse, dlogits, ignore_index, smoothing, z
+        launch_rows(self.kernel, name, tiling, groups_of(logits, tiling), stream, *given, is_cluster=reduces)
 
     @cute.kernel
     def kernel(

@@ -14,6 +14,7 @@ from cutepy.device.held_rows import make_parted_rows
 from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import LOG2_E, logistic
 from cutepy.kernels.rows.config import GatedConfig
+from cutepy.kernels.rows.launching import groups_of, launch_rows
 
 TANH_SCALE, TANH_CUBE = math.sqrt(2 / math.pi), 0.044715
 
@@ -50,13 +51,8 @@ class Gated:
     @cute.jit
     def __call__(self, gate: cute.Tensor, up: cute.Tensor, y: cute.Tensor, stream: CUstream):
         """Launch on gate, up and y, (rows, columns)."""
-        tiling = self.config.tiling
-        name = f"cutepy_gated_{self.config.name}"
-        self.kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        groups = cute.ceil_div(cute.size(gate, mode=[0]), tiling.rows)
-        self.kernel(gate, up, y).launch(
-            grid=(groups * tiling.ctas, 1, 1), block=(tiling.cta, 1, 1), stream=stream, use_pdl=True
-        )
+        tiling, name = self.config.tiling, f"gated_{self.config.name}"
+        launch_rows(self.kernel, name, tiling, groups_of(gate, tiling), stream, gate, up, y, is_cluster=False)
 
     @cute.kernel
     def kernel(self, gate: cute.Tensor, up: cute.Tensor, y: cute.Tensor):
@@ -90,13 +86,9 @@ class GatedBackward:
         stream: CUstream,
     ):
         """Launch on tensors (rows, columns)."""
-        tiling = self.config.tiling
-        name = f"cutepy_gated_backward_{self.config.name}"
-        self.kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        groups = cute.ceil_div(cute.size(gate, mode=[0]), tiling.rows)
-        self.kernel(dy, gate, up, dgate, dup).launch(
-            grid=(groups * tiling.ctas, 1, 1), block=(tiling.cta, 1, 1), stream=stream, use_pdl=True
-        )
+        tiling, name = self.config.tiling, f"gated_backward_{self.config.name}"
+        given = dy, gate, up, dgate, dup
+        launch_rows(self.kernel, name, tiling, groups_of(gate, tiling), stream, *given, is_cluster=False)
 
     @cute.kernel
     def kernel(self, dy: cute.Tensor, gate: cute.Tensor, up: cute.Tensor, dgate: cute.Tensor, dup: cute.Tensor):

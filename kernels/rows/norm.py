@@ -15,6 +15,8 @@ from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import select
 from cutepy.dsl.element_types import dtype_of
 from cutepy.epilogues.operations import LARGEST
+from cutepy.kernels.rows.launching import groups_of, launch_rows
+from cutepy.kernels.rows.scaling import largest_finite, store_block_scale, store_of_row
 from cutepy.kernels.rows.tiling import NormConfig
 
 BARRIERS = rules.named_barriers(rows=1)
@@ -49,17 +51,9 @@ class Norm:
         y is the norm of x + residual, which is stored to `total`; `factors` get 1 / sqrt(...) of each row, fp32. A y of
         8 bits is divided by `scale` (1,), or by what `scales` (rows, 1 or blocks) get; both fp32.
         """
-        tiling = self.config.tiling
-        name = f"cutepy_{self.config.kind}_{tiling.name}"
-        self.kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        groups = cute.ceil_div(cute.size(x, mode=[0]), tiling.rows)
-        self.kernel(x, residual, weight, bias, y, total, factors, means, scale, scales, eps).launch(
-            grid=(groups * tiling.ctas, 1, 1),
-            block=(tiling.cta, 1, 1),
-            cluster=(tiling.ctas, 1, 1) if tiling.ctas > 1 else None,
-            stream=stream,
-            use_pdl=True,
-        )
+        config, tiling = self.config, self.config.tiling
+        given = x, residual, weight, bias, y, total, factors, means, scale, scales, eps
+        launch_rows(self.kernel, f"{config.kind}_{tiling.name}", tiling, groups_of(x, tiling), stream, *given)
 
     @cute.kernel
     def kernel(
@@ -160,34 +154,16 @@ class Norm:
         limit, largest = LARGEST[dtype_of(target.tensor.element_type)], Float32(0.0)
         if cutlass.const_expr(config.scaled == "row"):
             for index in cutlass.range_constexpr(tiling.vectors):
-                largest = cute.arch.fmax(largest, self.largest(rows, self.normal(index, *given)))
+                largest = cute.arch.fmax(largest, largest_finite(rows, self.normal(index, *given)))
             largest = rows.reduce(largest, reduce.maximum, 0)
-            if row < cute.size(scales, mode=[0]) and rows.thread == 0 and rows.rank == 0:
-                scales[row, 0] = self.scale_of(largest, limit)
+            store_of_row(rows, row, scales, self.scale_of(largest, limit))
         for index in cutlass.range_constexpr(tiling.vectors):
             value = self.normal(index, *given)
             if cutlass.const_expr(config.scaled == "block"):
-                largest = rows.reduce_lanes(self.largest(rows, value), tiling.block_lanes, reduce.maximum)
-                self.store_scale(rows, row, index, scales, self.scale_of(largest, limit))
+                largest = rows.reduce_lanes(largest_finite(rows, value), tiling.block_lanes, reduce.maximum)
+                store_block_scale(rows, row, index, scales, self.scale_of(largest, limit))
             value.store(value.load() * (Float32(1.0) / self.scale_of(largest, limit)))
             rows.store_part(value, target, row, index)
-
-    def largest(self, rows, value):
-        """Return the largest finite magnitude of a vector."""
-        found = rows.empty_part()
-        for place in range(self.config.tiling.elems):
-            magnitude = cute.arch.fmax(value[place], -value[place])
-            found[place] = select(magnitude < Float32.inf, magnitude, Float32(0.0))
-        return rows.fold(found, reduce.maximum)
-
-    @cute.jit
-    def store_scale(self, rows, row, index, scales: cute.Tensor, scale):
-        """Store the scale of the block that a vector is of, by the first of its lanes."""
-        lanes = self.config.tiling.block_lanes
-        block = rows.vector(index) // lanes
-        exists = (row < cute.size(scales, mode=[0])) & (block < cute.size(scales, mode=[1]))
-        if exists and rows.vector(index) % lanes == 0:
-            scales[row, block] = scale
 
     def scale_of(self, largest, limit):
         """Return the scale that puts a largest magnitude at a limit, a normal number: 1 if it is zero."""
@@ -227,16 +203,9 @@ class NormBackward:
 
         dweights and dbiases (groups, columns), fp32, get a row of each group; `SumOfRows` adds them up.
         """
-        tiling = self.config.tiling
-        name = f"cutepy_{self.config.kind}_backward_{tiling.name}"
-        self.kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        self.kernel(dy, dtotal, x, weight, factors, means, dx, dweights, dbiases, groups).launch(
-            grid=(groups * tiling.ctas, 1, 1),
-            block=(tiling.cta, 1, 1),
-            cluster=(tiling.ctas, 1, 1) if tiling.ctas > 1 else None,
-            stream=stream,
-            use_pdl=True,
-        )
+        tiling, name = self.config.tiling, f"{self.config.kind}_backward_{self.config.tiling.name}"
+        given = dy, dtotal, x, weight, factors, means, dx, dweights, dbiases, groups
+        launch_rows(self.kernel, name, tiling, groups, stream, *given)
 
     @cute.kernel
     def kernel(

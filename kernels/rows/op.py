@@ -9,8 +9,10 @@ import torch
 from cutepy.device import rules
 from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec, dtype_name
-from cutepy.kernels.gemm.gpu import gpu_of
+from cutepy.kernels.gemm.gpu import Gpu, gpu_of
 from cutepy.kernels.rows.compilation import (
+    SCALE,
+    SCALES,
     Given,
     check_rows,
     compile_rows,
@@ -30,9 +32,6 @@ from cutepy.kernels.rows.tiling import (
 )
 from cutepy.layouts.sm90 import arch
 
-SCALES = TensorSpec("float32", ("rows", "blocks"), strides=("row", "block"), align=4)
-"""A number of each row, or of each block of it."""
-
 
 def compile_norm(config: NormConfig, elems: int, **tensors: Given) -> Function:
     """Compile the forward kernel for x, residual, weight, bias, y, total, in vectors of `elems` elements.
@@ -43,7 +42,7 @@ def compile_norm(config: NormConfig, elems: int, **tensors: Given) -> Function:
     if not config.scaled:  # else without gradients
         factors, means = numbers_spec(), numbers_spec() if config.centres else None
     elif config.scaled == "tensor":
-        scale = TensorSpec("float32", (1,), align=4)
+        scale = SCALE
     else:
         scales = SCALES
     return compile_rows("norm:Norm", config, *specs_of(elems, **tensors), factors, means, scale, scales, 1.0)
@@ -71,6 +70,11 @@ def _ctas_per_sm(tiling: RowTiling) -> int:
     """Choose the CTAs of an SM that sum gradients of weights, each, or each cluster, a row of sums (as `RowFit`)."""
     threads = 512 if tiling.threads <= arch.WARP_THREADS or tiling.ctas == 2 else 1536 if tiling.ctas == 1 else 2048
     return max(1, threads // tiling.cta)
+
+
+def groups_of_sums(rows: int, tiling: RowTiling, gpu: Gpu) -> int:
+    """Return the CTAs, or clusters, that sum gradients of weights."""
+    return min(-(-rows // tiling.rows), max(1, gpu.sm_count * _ctas_per_sm(tiling) // tiling.ctas))
 
 
 def plan_norm(
@@ -129,9 +133,7 @@ def plan_norm_backward(
     elems = elems_of(dy, dtotal, x, weight, dx)
     staged = staged_bytes(columns, elems, x.element_size(), dy.element_size(), stages=2)
     tiling = tile_rows(columns, elems, NORM_GRADIENT, staged)
-    groups = -(-rows // tiling.rows)
-    if any(sums):
-        groups = min(groups, max(1, gpu_of(x.device).sm_count * _ctas_per_sm(tiling) // tiling.ctas))
+    groups = groups_of_sums(rows, tiling, gpu_of(x.device)) if any(sums) else -(-rows // tiling.rows)
     named = {"dy": dy, "dtotal": dtotal, "x": x, "weight": weight, "dx": dx}
     function = compile_norm_backward(NormConfig(tiling, centres, staged=staged > 0), sums, **named)
     adders = [None if each is None else compile_sum(each.dtype) for each in (dweight, dbias)]

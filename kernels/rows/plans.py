@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from cutepy.device import rules
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.rows.compilation import (
+    SCALE,
+    SCALES,
     VECTOR_BYTES,
     Given,
     check_rows,
@@ -16,13 +19,28 @@ from cutepy.kernels.rows.compilation import (
     numbers_spec,
     specs_of,
 )
-from cutepy.kernels.rows.config import CrossEntropyConfig, GatedConfig, RotaryConfig, SoftmaxConfig
+from cutepy.kernels.rows.config import (
+    DENORMAL_STEP,
+    KEY_BITS,
+    LIMITS,
+    CrossEntropyConfig,
+    GatedConfig,
+    QuantiseConfig,
+    RotaryConfig,
+    SampleConfig,
+    SelectionConfig,
+    SoftmaxConfig,
+)
 from cutepy.kernels.rows.tiling import (
     LEAST_CTA,
+    NORM,
+    SAMPLE,
+    SELECTION,
     SOFTMAX,
     SOFTMAX_GRADIENT,
     RowFit,
     RowTiling,
+    pieces_of_selection,
     power_of_two,
     staged_bytes,
     tile_pieces,
@@ -67,6 +85,40 @@ def _part(*tensors: Given, held: int = 8, in_warp: int = 0) -> RowTiling:
     vectors = max(1, (in_warp if columns <= in_warp * arch.WARP_THREADS else held) // elems)
     threads = min(LEAST_CTA, power_of_two(-(-pieces // vectors)))
     return RowTiling(elems, threads, vectors, power_of_two(-(-pieces // (vectors * threads))))
+
+
+def plan_quantise(x: torch.Tensor, y: torch.Tensor, *, scaled: str) -> Launch:
+    """Choose and compile the quantisation of rows like these, with the scale of a "tensor", each "row" or "block".
+
+    Returns
+    -------
+    callable
+        Launches (x, y, scales): of a tensor (1,), else (rows, 1 or blocks), fp32, which it computes.
+    """
+    rows, columns = x.shape
+    check_rows(rows)
+    elems = elems_of(x, y)
+    width = max(elems, 4)  # 8-bit floats are converted by fours
+    taken = staged_bytes(columns, elems, x.element_size())
+    least = rules.K_BLOCK // width if scaled == "block" else 1
+    tiling, staged = tile_rows(columns, width, NORM, taken, least), taken > 0
+    of_x, of_y = specs_of(elems, x=x, y=y)
+    config = QuantiseConfig(tiling, dtype_name(y.dtype), scaled, staged)
+    if scaled != "tensor":
+        found = compile_rows("quantise:Quantise", config, of_x, of_y, None, SCALES, None)
+        return lambda x, y, scales: found(x, y, None, scales, None)
+    find = compile_rows("quantise:Quantise", QuantiseConfig(tiling, staged=staged), of_x, None, None, None, SCALES)
+    divide = compile_rows("quantise:Quantise", config, of_x, of_y, SCALE, None, None)
+    limit = LIMITS[config.dtype]
+
+    def launch(x: torch.Tensor, y: torch.Tensor, scale: torch.Tensor) -> None:
+        largest = x.new_empty((rows, 1), dtype=torch.float32)
+        find(x, None, None, None, largest)
+        most = largest.amax()
+        scale.copy_(torch.where(most == 0, 1.0, most / limit + DENORMAL_STEP))
+        divide(x, y, scale, None, None)
+
+    return launch
 
 
 def plan_softmax(x: torch.Tensor, y: torch.Tensor, *, logarithm: bool) -> Launch:
@@ -197,3 +249,67 @@ def plan_gated_backward(
     tiling = _part(gate, up, dy, dgate, dup)
     specs = specs_of(tiling.elems, dy=dy, gate=gate, up=up, dgate=dgate, dup=dup)
     return compile_rows("gated:GatedBackward", GatedConfig(tiling, activation), *specs)
+
+
+def plan_topk(x: torch.Tensor, y: torch.Tensor, indices: torch.Tensor, *, largest: bool) -> Launch:
+    """Choose and compile the selection of the largest elements of rows like these.
+
+    Returns
+    -------
+    callable
+        Launches (x, y, indices): y, indices (rows, k).
+    """
+    (rows, columns), k = x.shape, y.shape[1]
+    check_rows(rows)
+    tiling = tile_rows(-(-columns // pieces_of_selection(rows, columns, k)), elems_of(x), SELECTION)
+    pieces = -(-columns // tiling.columns)
+    if pieces == 1:
+        select = _compile_selection(tiling, k, largest, x, None, y, indices)
+        return lambda x, y, indices: select(x, None, y, indices)
+    found, sources = _candidates(x, pieces * k)
+    first = _compile_selection(tiling, k, largest, x, None, found, sources)
+    tiling = tile_rows(pieces * k, elems_of(found, sources), SELECTION)
+    second = _compile_selection(tiling, k, largest, found, sources, y, indices)
+
+    def launch(x: torch.Tensor, y: torch.Tensor, indices: torch.Tensor) -> None:
+        found, sources = _candidates(x, pieces * k)
+        first(x, None, found, sources)
+        second(found, sources, y, indices)
+
+    return launch
+
+
+def _candidates(x: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Make empty candidates of each row, and their indices, rows of whole vectors apart."""
+    room = x.shape[0], -(-count // VECTOR_BYTES) * VECTOR_BYTES
+    return x.new_empty(room)[:, :count], x.new_empty(room, dtype=torch.int32)[:, :count]
+
+
+def _compile_selection(
+    tiling: RowTiling, k: int, largest: bool, x: torch.Tensor, sources: Given, y: torch.Tensor, indices: torch.Tensor
+) -> Launch:
+    config = SelectionConfig(tiling, k, KEY_BITS[dtype_name(x.dtype)], largest)
+    specs = specs_of(tiling.elems, x=x, sources=sources)
+    results = [
+        TensorSpec(dtype_name(each.dtype), ("rows", "selected"), strides=(name, 1), align=each.element_size())
+        for name, each in (("y", y), ("indices", indices))
+    ]
+    return compile_rows("selection:TopK", config, *specs, *results)
+
+
+def plan_sample(
+    logits: torch.Tensor, seeds: Given, classes: torch.Tensor, *, k: int, cuts: bool, greedy: bool
+) -> Launch:
+    """Choose and compile the samples of rows like these.
+
+    Returns
+    -------
+    callable
+        Launches (logits, seeds, classes, seed, offset, inverse, p).
+    """
+    check_rows(logits.shape[0])
+    tiling = tile_rows(logits.shape[1], elems_of(logits), SAMPLE)
+    config = SampleConfig(tiling, KEY_BITS[dtype_name(logits.dtype)], k, cuts, greedy)
+    of_seeds = None if seeds is None else TensorSpec("int64", (1,), align=8)
+    specs = *specs_of(tiling.elems, logits=logits), of_seeds, numbers_spec(classes.dtype)
+    return compile_rows("sampling:Sample", config, *specs, 1, 1, 1.0, 1.0)

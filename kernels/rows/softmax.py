@@ -18,6 +18,7 @@ from cutepy.device.held_rows import HeldRows, make_held_rows, staged_rows
 from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import exp
 from cutepy.kernels.rows.config import SoftmaxConfig
+from cutepy.kernels.rows.launching import groups_of, launch_rows
 
 BARRIERS = rules.named_barriers(rows=1)
 
@@ -48,17 +49,8 @@ class Softmax:
     @cute.jit
     def __call__(self, x: cute.Tensor, y: cute.Tensor, stream: CUstream):
         """Launch on x and y, (rows, columns)."""
-        tiling = self.config.tiling
-        name = f"cutepy_{self.config.kind}_{tiling.name}"
-        self.kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        groups = cute.ceil_div(cute.size(x, mode=[0]), tiling.rows)
-        self.kernel(x, y).launch(
-            grid=(groups * tiling.ctas, 1, 1),
-            block=(tiling.cta, 1, 1),
-            cluster=(tiling.ctas, 1, 1) if tiling.ctas > 1 else None,
-            stream=stream,
-            use_pdl=True,
-        )
+        tiling, name = self.config.tiling, f"{self.config.kind}_{self.config.tiling.name}"
+        launch_rows(self.kernel, name, tiling, groups_of(x, tiling), stream, x, y)
 
     @cute.kernel
     def kernel(self, x: cute.Tensor, y: cute.Tensor):
@@ -84,7 +76,7 @@ class Softmax:
         largest, total = rows.join_exponentials(own, rows.fold(found, reduce.add))
         logarithm, inverse = cute.math.log(total), Float32(1.0) / total
         for index in cutlass.range_constexpr(tiling.vectors):
-            value = part_of(rows, held, index, columns)
+            value = rows.part(held, index)
             if cutlass.const_expr(config.logarithm):
                 value.store(value.load() - largest - logarithm)
             else:
@@ -104,17 +96,8 @@ class SoftmaxBackward:
     @cute.jit
     def __call__(self, dy: cute.Tensor, y: cute.Tensor, dx: cute.Tensor, stream: CUstream):
         """Launch on dy, y and dx, (rows, columns)."""
-        tiling = self.config.tiling
-        name = f"cutepy_{self.config.kind}_backward_{tiling.name}"
-        self.kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
-        groups = cute.ceil_div(cute.size(y, mode=[0]), tiling.rows)
-        self.kernel(dy, y, dx).launch(
-            grid=(groups * tiling.ctas, 1, 1),
-            block=(tiling.cta, 1, 1),
-            cluster=(tiling.ctas, 1, 1) if tiling.ctas > 1 else None,
-            stream=stream,
-            use_pdl=True,
-        )
+        tiling, name = self.config.tiling, f"{self.config.kind}_backward_{self.config.tiling.name}"
+        launch_rows(self.kernel, name, tiling, groups_of(y, tiling), stream, dy, y, dx)
 
     @cute.kernel
     def kernel(self, dy: cute.Tensor, y: cute.Tensor, dx: cute.Tensor):

@@ -6,7 +6,9 @@ too wide for the registers of a CTA are parted over a cluster, whose CTAs reduce
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from cutepy.device import rules
 from cutepy.layouts import sm90
@@ -103,10 +105,11 @@ class RowTiling:
         """Values of shared memory in which the rows of a CTA are summed, column by column; 0 if it has one."""
         return self.elems * self.vectors * self.threads * (self.cta // arch.WARP_THREADS) if self.rows > 1 else 0
 
-    def plan(self, **staged: tuple[int, int]) -> sm90.SmemPlan:
+    def plan(self, kept: Mapping[str, int] = MappingProxyType({}), **staged: tuple[int, int]) -> sm90.SmemPlan:
         """Plan a CTA's shared memory: a value of each warp of the cluster, twice, the sums of its rows, staged rows.
 
-        `staged` names matrices, with the bits of their elements, and the rows that each thread has parts of.
+        `staged` names matrices, with the bits of their elements, and the rows that each thread has parts of; `kept`
+        arrays of so many numbers of 32 bits.
         """
         reductions = {"of_warps": 2 * rules.reduction_slots(self.warps * self.ctas)}
         reductions |= {"of_rows": self.summed} if self.rows > 1 else {}
@@ -119,6 +122,7 @@ class RowTiling:
             name: sm90.SmemArray(stages * elems, bits=bits, alignment_bytes=16)
             for name, (bits, stages) in staged.items()
         }
+        arrays |= {name: sm90.SmemArray(count, bits=32, alignment_bytes=16) for name, count in kept.items()}
         return sm90.SmemPlan.of(arrays)
 
     @property
@@ -197,6 +201,17 @@ NORM_GRADIENT = RowFit(held=8, threads=1024, most_held=16, cluster_held=32, clus
 SOFTMAX = RowFit(held=32, cluster_threads=256)
 SOFTMAX_GRADIENT = RowFit(in_warp=8, held=8, cluster_threads=512)
 
+SELECTION = RowFit(threads=512, held=16, most_held=32)
+"""Of at most `MOST_SELECTED` columns, which no cluster parts."""
+SAMPLE = RowFit(threads=512, held=16, most_held=32, cluster_held=32, cluster_threads=512)
+"""Elements are held in registers."""
+MOST_K = 1024
+"""Elements of a row that are selected, at most."""
+MOST_SELECTED = 16384
+"""Columns of a CTA that selects the largest."""
+LEAST_SELECTED, FILLING_CTAS = 2048, 128
+"""Columns of a CTA at least where a row is parted to fill the SMs; and the CTAs that fill them."""
+
 
 def tile_rows(columns: int, elems: int, fit: RowFit = NORM, staged: int = 0, least_threads: int = 1) -> RowTiling:
     """Choose the tiling of rows of so many columns, which are read in vectors of `elems` elements.
@@ -226,27 +241,36 @@ def tile_rows(columns: int, elems: int, fit: RowFit = NORM, staged: int = 0, lea
     """
     if not 1 <= columns <= MOST_COLUMNS:
         raise ValueError(f"rows must have 1 to {MOST_COLUMNS} columns, got {columns}; part wider ones")
-    pieces, ctas = -(-columns // elems), 1
+    pieces = -(-columns // elems)
     in_warp, held, most_held, cluster_held = (
         max(1, min(each // elems, MOST_VECTORS)) for each in (fit.in_warp, fit.held, fit.most_held, fit.cluster_held)
     )
-    if not staged:
-        cluster_held = min(cluster_held, max(1, IN_REGISTERS // elems))
-    threads = power_of_two(-(-pieces // in_warp))
+    of_cta = STAGED_BYTES // (staged * elems) if staged else MOST_COLUMNS
+    threads, ctas = power_of_two(-(-pieces // in_warp)), 1
     if threads > arch.WARP_THREADS:
-        threads = power_of_two(-(-pieces // held))
-        if held < most_held and pieces <= threads // 2 * (held + 1) < threads * -(-pieces // threads):
-            threads //= 2  # a vector more is better than idle threads
-        threads = max(2 * arch.WARP_THREADS, min(fit.threads, threads))
-        of_cta = STAGED_BYTES // (staged * elems) if staged else MOST_COLUMNS
+        threads = _threads_of_cta(pieces, held, most_held, fit.threads)
         if pieces > min(threads * most_held, of_cta):
-            threads = fit.cluster_threads
-            of_cta = min(cluster_held * threads, 1 << of_cta.bit_length() - 1)
-            ctas = min(MOST_CTAS, power_of_two(-(-pieces // of_cta)))
-            while threads < MOST_THREADS and pieces > threads * ctas * cluster_held:
-                threads *= 2
+            if not staged:
+                cluster_held = min(cluster_held, max(1, IN_REGISTERS // elems))
+            threads, ctas = _cluster(pieces, cluster_held, fit.cluster_threads, 1 << of_cta.bit_length() - 1)
     threads = max(threads, least_threads)
     return RowTiling(elems, threads, -(-pieces // (threads * ctas)), ctas)
+
+
+def _threads_of_cta(pieces: int, held: int, most_held: int, most: int) -> int:
+    """Choose the threads of a CTA, of several warps, that hold so many vectors of a row each, or a vector more."""
+    threads = power_of_two(-(-pieces // held))
+    if held < most_held and pieces <= threads // 2 * (held + 1) < threads * -(-pieces // threads):
+        threads //= 2  # a vector more is better than idle threads
+    return max(2 * arch.WARP_THREADS, min(most, threads))
+
+
+def _cluster(pieces: int, held: int, threads: int, of_cta: int) -> tuple[int, int]:
+    """Choose the threads and the CTAs of a cluster that hold so many vectors of a row each."""
+    ctas = min(MOST_CTAS, power_of_two(-(-pieces // min(held * threads, of_cta))))
+    while threads < MOST_THREADS and pieces > threads * ctas * held:
+        threads *= 2
+    return threads, ctas
 
 
 def staged_bytes(columns: int, elems: int, *sizes: int, stages: int = 1) -> int:
@@ -300,3 +324,22 @@ def power_of_two(least: int) -> int:
     (1, 8)
     """
     return 1 << (least - 1).bit_length()
+
+
+def pieces_of_selection(rows: int, columns: int, k: int) -> int:
+    """Choose in how many pieces of its row CTAs select the k largest, of which the k largest are selected then.
+
+    Examples
+    --------
+    >>> pieces_of_selection(10000, 16384, 64), pieces_of_selection(8, 128256, 64), pieces_of_selection(1, 262144, 1024)
+    (1, 16, 16)
+    """
+    piece = MOST_SELECTED
+    while (
+        columns > LEAST_SELECTED
+        and piece > max(LEAST_SELECTED, 2 * k)
+        and rows * -(-columns // piece) < FILLING_CTAS
+        and -(-2 * columns // piece) * k <= MOST_SELECTED
+    ):
+        piece //= 2
+    return -(-columns // piece)

@@ -86,3 +86,42 @@ def test_rows_are_reduced_by_all_that_hold_them(tiling, columns):
     torch.testing.assert_close(sums, wide.sum(1))
     parts = torch.stack([part.sum(0) for part in wide.split(tiling.rows)])
     torch.testing.assert_close(by_column, parts)
+
+
+class Before:
+    """The sum of the numbers of a row's threads before each, and the row, which one of them leaves to all."""
+
+    def __init__(self, tiling):
+        self.tiling = tiling
+
+    @cute.jit
+    def __call__(self, sums: cute.Tensor, stream: CUstream):
+        grid = (cute.ceil_div(cute.size(sums, mode=[0]), self.tiling.rows), 1, 1)
+        self.kernel(sums).launch(grid=grid, block=(self.tiling.cta, 1, 1), stream=stream)
+
+    @cute.kernel
+    def kernel(self, sums: cute.Tensor):
+        rows = make_held_rows(self.tiling, 3, {"row": (cutlass.Int32, self.tiling.rows)})
+        row = cute.arch.block_idx()[0] * self.tiling.rows + rows.group
+        kept = rows.slots["row"]
+        if rows.thread == 0:
+            kept[rows.group] = row
+        rows.reduce(cutlass.Float32(0.0), reduce.add)  # whose slots are free afterwards
+        before = rows.sum_before(cutlass.Float32(rows.thread + row))
+        cute.arch.sync_threads()
+        if row < cute.size(sums, mode=[0]):
+            sums[row, rows.thread] = before + 1000 * kept[rows.group]
+
+
+@pytest.mark.first(2)
+@pytest.mark.parametrize(
+    "tiling", [RowTiling(8, 4, 3), RowTiling(4, 128, 2), RowTiling(2, 32, 1), RowTiling(1, 1, 5)], ids=lambda t: t.name
+)
+def test_sums_before_a_thread(tiling):
+    sums = torch.empty(tiling.rows + 3, tiling.threads)
+    function = cutepy.compile(Before(tiling), cutepy.TensorSpec("float32", ("r", "c")))
+    with cutepy.simulate(sanitize=True) as run:
+        function(sums)
+    assert not run.hazards
+    rows, threads = torch.arange(tiling.rows + 3.0)[:, None], torch.arange(float(tiling.threads))
+    assert torch.equal(sums, (rows + threads).cumsum(1) - (rows + threads) + 1000 * rows)

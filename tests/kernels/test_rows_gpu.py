@@ -8,7 +8,21 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 from cutepy.kernels.rows.tiling import MOST_COLUMNS  # noqa: E402
-from cutepy.ops import cross_entropy, geglu, log_softmax, rotary, softmax, swiglu  # noqa: E402
+from cutepy.ops import (  # noqa: E402
+    cross_entropy,
+    geglu,
+    linear_cross_entropy,
+    log_softmax,
+    quantise,
+    rotary,
+    sample,
+    softmax,
+    swiglu,
+    topk,
+)
+from cutepy.ops.linear_cross_entropies import rows_of_chunk  # noqa: E402
+from cutepy.ops.quantising import by_torch  # noqa: E402
+from cutepy.ops.samples import _reference as plain_samples, _signed  # noqa: E402
 from tests.ops.rows import DTYPES, check_close  # noqa: E402
 from tests.ops.test_cross_entropy import expected as expected_loss  # noqa: E402
 from tests.ops.test_rotary import expected as expected_rotation  # noqa: E402
@@ -35,17 +49,17 @@ class Draw:
         return whole.to(dtype)[..., : shape[-1]]
 
 
-def compare(function, reference, *inputs, draw):
+def compare(function, reference, *inputs, draw, dtype=None, roundings=1):
     """Compare a function's result and gradients with those of float64."""
     own = [each.detach().requires_grad_() for each in inputs]
     wide = [each.detach().double().requires_grad_() for each in inputs]
     y, want = function(*own), reference(*wide)
-    check_close(y, want)
+    check_close(y, want, dtype)
     dy = torch.randn(y.shape, generator=draw.generator, device=draw.device).to(y.dtype)
     grads = torch.autograd.grad(y, own, dy)
     wanted = torch.autograd.grad(want, wide, dy.double())
     for grad, each in zip(grads, wanted, strict=True):
-        check_close(grad, each, max((grad.dtype, y.dtype), key=lambda dtype: torch.finfo(dtype).eps))
+        check_close(grad, each, max((grad.dtype, y.dtype), key=lambda dtype: torch.finfo(dtype).eps), roundings)
 
 
 def check_softmax(draw):
@@ -70,6 +84,32 @@ def check_loss(draw):
         return cross_entropy(x, labels, weight, out_dtype=torch.float32, **options)
 
     compare(loss, lambda x: expected_loss(x, labels, weight, **options), draw.tensor(rows, columns) * 3, draw=draw)
+
+
+def check_linear_loss(draw):
+    rows, classes = draw.extents()
+    features, dtype = draw.chance.choice([64, 200, 512, 1000]), draw.chance.choice([torch.float16, torch.bfloat16])
+    labels = torch.randint(classes, (rows,), generator=draw.generator, device=draw.device)
+    labels[1::3] = -100
+    options = {
+        "reduction": draw.chance.choice(["none", "mean", "sum"]),
+        "label_smoothing": draw.chance.choice([0.0, 0.1]),
+        "z_loss": draw.chance.choice([0.0, 1e-3]),
+    }
+    chunk_rows = draw.chance.choice([None, None, max(100, rows // 6), 4096])
+
+    def loss(x, matrix, bias):
+        given = {"linear_bias": bias, "chunk_rows": chunk_rows, "out_dtype": torch.float32}
+        return linear_cross_entropy(x, matrix, labels, **given, **options)
+
+    def reference(x, matrix, bias):
+        logits = torch.nn.functional.linear(x, matrix, bias)
+        logits = logits + (logits.detach().to(dtype).double() - logits.detach())  # logits are rounded
+        return expected_loss(logits, labels, None, **options)
+
+    given = draw.tensor(rows, features, dtype=dtype), draw.tensor(classes, features, dtype=dtype) / features**0.5
+    chunks = -(-rows // (chunk_rows or rows_of_chunk(rows, features, classes)))
+    compare(loss, reference, *given, draw.tensor(classes, dtype=dtype), draw=draw, dtype=dtype, roundings=chunks)
 
 
 def check_rotary(draw):
@@ -102,7 +142,59 @@ def check_gated(draw):
     compare(own, lambda gate, up: theirs(gate) * up, gate, up, draw=draw)
 
 
-CHECKS = {"softmax": check_softmax, "cross_entropy": check_loss, "rotary": check_rotary, "gated": check_gated}
+def check_topk(draw):
+    rows, columns = draw.extents()
+    k, largest = max(1, int(min(1024, columns) ** draw.chance.random())), draw.chance.random() < 0.7
+    x = draw.tensor(rows, columns)
+    if draw.chance.random() < 0.3:
+        x = x.round()  # many are equal
+    values, indices = topk(x, k, largest=largest)
+    wanted = torch.sort(x, dim=-1, descending=largest, stable=True)
+    assert torch.equal(indices, wanted.indices[:, :k])
+    assert torch.equal(values, wanted.values[:, :k])
+    dy = draw.tensor(rows, k, dtype=x.dtype)
+    own, theirs = (x.detach().requires_grad_() for _ in range(2))
+    (grad,) = torch.autograd.grad(topk(own, k, largest=largest).values, own, dy)
+    (want,) = torch.autograd.grad(theirs.gather(1, indices), theirs, dy)
+    assert torch.equal(grad, want)
+
+
+def check_sample(draw):
+    rows, columns = draw.extents()
+    options = {
+        "temperature": draw.chance.choice([0.0, 0.7, 1.0]),
+        "top_k": draw.chance.choice([None, None, 1, 50]),
+        "top_p": draw.chance.choice([None, None, 0.3, 0.9]),
+        "seed": draw.chance.getrandbits(64),
+        "offset": draw.chance.getrandbits(20),
+    }
+    x = draw.tensor(rows, columns) * 3
+    found = sample(x, **options)
+    given = (_signed(options["seed"]), options["offset"], options["temperature"], options["top_k"] or 0)
+    k = given[3] if given[3] < columns else 0
+    wanted = plain_samples(x, None, *given[:3], k, 1.0 if options["top_p"] is None else options["top_p"])
+    # A class whose score is another's but for a rounding, or that is the last that may be drawn.
+    assert int((found != wanted).sum()) <= 1 + rows // 100
+
+
+def check_quantise(draw):
+    rows, columns = draw.extents()
+    x, block = draw.tensor(rows, columns), draw.chance.choice([(0, 0), (1, 0), (1, 128)])
+    dtype = draw.chance.choice([torch.float8_e4m3fn, torch.int8])
+    for found, wanted in zip(quantise(x, block, dtype), by_torch(x, block, dtype), strict=True):
+        assert torch.equal(found.float(), wanted.float())
+
+
+CHECKS = {
+    "softmax": check_softmax,
+    "cross_entropy": check_loss,
+    "linear_cross_entropy": check_linear_loss,
+    "rotary": check_rotary,
+    "gated": check_gated,
+    "topk": check_topk,
+    "sample": check_sample,
+    "quantise": check_quantise,
+}
 
 
 def check(name, seed, device, most=MOST_COLUMNS, most_elems=1 << 24):

@@ -227,6 +227,14 @@ def cases():
     apart = torch.tensor([[0.0, 128, 256], [256, 0, 128], [0, 256, 128], [128, 0, 256]])  # exponentials are 0 and 1
     entropy = lambda x, labels, weight: ops.cross_entropy(x, labels, weight, reduction="none")  # noqa: E731
     yield "cross entropy", entropy, (apart, ends(2, 1, 0, -100), whole(3, dtype=torch.float32)), (0,)
+    linear = lambda x, matrix, labels, **named: ops.linear_cross_entropy(  # noqa: E731
+        x, matrix, labels, out_dtype=torch.float32, **named
+    )
+    scores = torch.eye(4).repeat(1, 2).bfloat16(), 128 * torch.eye(3, 8).bfloat16(), ends(2, 1, 0, -100)
+    for reduction in ("sum", "none"):
+        yield f"linear {reduction}", lambda *given, r=reduction: linear(*given, reduction=r), scores, (0, 1)
+    yield "topk", lambda x: ops.topk(x, 3)[0], (torch.arange(32.0).reshape(4, 8).cos(),), (0,)
+    yield "sample", lambda x: ops.sample(x, seed=1), (whole(4, 8, dtype=torch.float32),), ()
     turned = whole(2, 3, 4, 8), whole(9, 3, dtype=torch.float32, most=1), whole(9, 3, dtype=torch.float32, seed=1)
     yield "rotary", lambda x, cos, sin: ops.rotary(x, cos, sin, 2), turned, (0,)
     yield "rotary with positions", ops.rotary, (*turned, torch.tensor([[0, 8, 3], [1, 1, 2]])), (0,)

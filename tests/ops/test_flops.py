@@ -11,6 +11,7 @@ from cutepy.ops import (  # noqa: E402
     attention_varlen,
     gemm,
     grouped_gemm,
+    linear_cross_entropy,
     quantise,
     quantise_mla_cache,
     register,
@@ -19,6 +20,7 @@ from cutepy.ops import (  # noqa: E402
 )
 
 A, B, WEIGHTS = torch.ones(6, 32).bfloat16(), torch.ones(16, 32).bfloat16(), torch.ones(2, 16, 32).bfloat16()
+LABELS = torch.arange(6)
 OFFS = torch.tensor([2, 6]).int()
 OF_TOKENS = *quantise(A, block=(1, 128)), *quantise(WEIGHTS[0], block=(128, 128))
 EACH = 2 * 6 * 16 * 32
@@ -52,6 +54,12 @@ def counted(function):
         (lambda: grouped_gemm(A.expand(2, 6, 32), WEIGHTS, counts=OFFS), 2 * EACH),
         (lambda: scaled_gemm(OF_TOKENS[0], OF_TOKENS[2], OF_TOKENS[1], OF_TOKENS[3]), EACH),
         (of_scaled_groups, EACH),
+        (lambda: linear_cross_entropy(A, B, LABELS), EACH),
+        (lambda: linear_cross_entropy(A, B.clone().requires_grad_(), LABELS).backward(), 2 * EACH),
+        (
+            lambda: linear_cross_entropy(A, B.clone().requires_grad_(), LABELS, reduction="none").sum().backward(),
+            3 * EACH,
+        ),
     ],
 )
 def test_products_are_counted(function, flops):

@@ -8,9 +8,12 @@ from tests.messages import refuses
 
 torch = pytest.importorskip("torch")
 
-from hypothesis import example, given, strategies as st  # noqa: E402
+from hypothesis import example, given, settings, strategies as st  # noqa: E402
 
+import cutepy  # noqa: E402
 from cutepy.ops import dequantise, quantise  # noqa: E402
+from cutepy.ops.quantising import by_torch  # noqa: E402
+from tests.ops.rows import DTYPES, WIDTHS, rows  # noqa: E402
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 BLOCKS = {"tensor": (0, 0), "row": (1, 0), "1x128": (1, 128), "128x128": (128, 128)}
@@ -144,3 +147,89 @@ def test_what_is_no_tensor_or_block_is_refused():
     for block in ((1.0, 128), (True, 0)):
         with refuses(ValueError):
             quantise(x, block)
+
+
+def equal_bits(found, wanted):
+    # NaN has two signs, which nobody asks for.
+    found, wanted = (each.float().masked_fill(each.float().isnan(), 1000).view(torch.int32) for each in (found, wanted))
+    return torch.equal(found, wanted)
+
+
+def check_kernel(x, block, dtype):
+    """Compare the kernel with plain torch, bit by bit."""
+    with cutepy.simulate(sanitize=True) as run:
+        q, scale = quantise(x, block, dtype)
+    want, want_scale = by_torch(x, block, dtype)
+    assert not run.hazards
+    assert all(each.is_certified for each in run.certificates)
+    assert len(run.launches) == (1 if block[0] else 2)
+    assert equal_bits(q, want)
+    assert torch.equal(scale, want_scale)
+    assert scale.stride() == want_scale.stride()
+
+
+@pytest.mark.integration
+@pytest.mark.first(2)
+@pytest.mark.parametrize("dtype", [E4M3, torch.int8])
+@pytest.mark.parametrize(
+    ("kind", "shape", "given_in"),
+    [
+        ("row", (2, 3, 300), torch.bfloat16),
+        ("1x128", (5, 1000), torch.float16),
+        ("tensor", (3, 77), torch.float32),
+        ("row", (1, 33000), torch.bfloat16),
+    ],
+)
+def test_the_kernel_computes_the_same_bits(kind, shape, given_in, dtype):
+    x = rows(math.prod(shape[:-1]), shape[-1], torch.float32).clone()
+    x[-1, :5] = torch.tensor([INF, -INF, NAN, 1e-42, 3e38])
+    x[0] *= 2.0**-140
+    check_kernel(x.to(given_in).view(shape), BLOCKS[kind], dtype)
+
+
+@pytest.mark.deep
+@settings(max_examples=20, deadline=None)
+@given(
+    kind=st.sampled_from(["tensor", "row", "1x128"]),
+    count=st.integers(1, 40),
+    columns=WIDTHS,
+    given_in=st.sampled_from(DTYPES),
+    dtype=st.sampled_from([E4M3, torch.int8]),
+    apart=st.sampled_from([0, 1, 4, 8]),
+    shift=st.sampled_from([0, 1, 8]),
+)
+def test_any_rows(kind, count, columns, given_in, dtype, apart, shift):
+    check_kernel(rows(count, columns, given_in, apart=apart, shift=shift), BLOCKS[kind], dtype)
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_integers_are_within_half_a_scale(kind):
+    x = rows(130, 132, torch.float32)
+    q, scale = quantise(x, BLOCKS[kind], torch.int8)
+    assert q.dtype == torch.int8
+    assert int(q.abs().max()) == 127
+    error = (dequantise(q, scale) - x).abs()
+    assert (error <= spread(scale, kind, x.shape) * (0.5 + 2.0**-16)).all()
+    nothing, _ = quantise(torch.tensor([[INF, -INF, NAN, 2.0]]), (1, 0), torch.int8)
+    assert nothing.tolist() == [[127, -127, 0, 127]]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("block", [(0, 0), (1, 0), (1, 128)])
+def test_it_is_an_operation_of_torch(block):
+    x = rows(6, 200, torch.float32).reshape(2, 3, 200)
+    torch.library.opcheck(torch.ops.cutepy.quantise.default, (x, *block, E4M3))
+    torch.library.opcheck(torch.ops.cutepy.quantise.default, (x[0], *block, torch.int8))
+    torch.compiler.reset()  # a block of another case would be taken for extents that change
+    compiled = torch.compile(lambda x: quantise(x * 2, block), backend="aot_eager", fullgraph=True)(x)
+    for found, wanted in zip(compiled, quantise(x * 2, block), strict=True):
+        assert equal_bits(found.contiguous(), wanted.contiguous())
+    mapped = torch.func.vmap(lambda x: quantise(x, block))(x)
+    for n in range(2):
+        for found, wanted in zip(mapped, quantise(x[n], block), strict=True):
+            assert equal_bits(found[n].contiguous(), wanted.contiguous())
+
+
+def test_gradients_pass_through_plain_torch():
+    x = rows(2, 8, torch.float32).clone().requires_grad_()
+    assert quantise(x)[1].requires_grad

@@ -297,4 +297,4 @@ def test_quantise_refuses_what_it_cannot():
     with refuses(ValueError):
         quantise(torch.ones(4, 4), (2, 2))
     with refuses(TypeError):
-        quantise(torch.ones(4, 4), (1, 128), torch.int8)
+        quantise(torch.ones(4, 4), (1, 128), torch.int16)

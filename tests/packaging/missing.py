@@ -39,6 +39,8 @@ COMMANDS = (
     "bench scaled",
     "bench fused",
     "bench rows",
+    "bench loss",
+    "bench layer",
     "bench accuracy",
     "bench sim --no-large",
     "bench launch",
