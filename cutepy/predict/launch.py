@@ -34,6 +34,8 @@ _ROUNDS = 4
 """Rounds of resident clusters that are simulated; further ones follow."""
 _MOST_STEPS = 400_000
 """Steps after which no further round is simulated."""
+_CREDIT = 20_000.0
+"""Cycles that an SM may catch up on where CTAs come and go: while it computes, others load."""
 _ALIKE = 0.02
 _SATURATED = 0.8
 """Share of its peak from which a resource is what bounds a kernel."""
@@ -235,7 +237,7 @@ class Predictor:
             tuple(out.events),
         )
 
-    def _machine(self, clock_hz: float, keeps_events: bool) -> Machine:
+    def _machine(self, keeps_events: bool) -> Machine:
         trace = self._trace
         return Machine(
             self._gpu,
@@ -243,7 +245,7 @@ class Predictor:
             trace.needed,
             trace.barriers,
             self._traffic,
-            clock_hz,
+            credit=_CREDIT if self._clusters > self._groups * self._resident else 0.0,
             keeps_events=keeps_events,
         )
 
@@ -272,7 +274,7 @@ class Predictor:
         order = [(samples[n % len(samples)], rates) for n in range(simulated)]
         if simulated == count and rest and each:
             order[-1] = order[-1][0], last
-        out = self._machine(clock_hz, keeps_events).run(order, self._resident, self._turnaround(clock_hz))
+        out = self._machine(keeps_events).run(order, self._resident, self._turnaround(clock_hz))
         cycles, error = out.cycles, 0.0
         ends = sorted(end for _, end in out.spans)
         if simulated < count:
@@ -292,7 +294,7 @@ class Predictor:
         resident = min(self._resident, -(-self._clusters // self._groups))
         times, longest = [], None
         for sample in self._trace.clusters:
-            out = self._machine(clock_hz, keeps_events).run([(sample, rates)] * resident, resident, turnaround)
+            out = self._machine(keeps_events).run([(sample, rates)] * resident, resident, turnaround)
             times.append((sample[0].block / self._size, out.cycles + turnaround))
             if longest is None or out.cycles > longest.cycles:
                 longest = out
@@ -354,10 +356,8 @@ class Predictor:
 
     @staticmethod
     def _critical(out: Outcome) -> dict[str, float]:
-        total: Counter[str] = Counter()
-        for what, cycles in out.path:
-            total["warps at work" if what.startswith("warp ") else what] += cycles  # type: ignore[assignment]
-        return {what: cycles / max(out.cycles, 1.0) for what, cycles in total.most_common() if cycles > 0}
+        whole = sum(out.path.values()) or 1.0
+        return {what: cycles / whole for what, cycles in out.path.most_common() if cycles > 0.001 * whole}
 
     def _stalls(self, out: Outcome, clock_hz: float) -> tuple[Stall, ...]:
         everything = sum(out.causes.values()) or 1.0

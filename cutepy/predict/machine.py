@@ -12,7 +12,7 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from cutepy.predict.code import LSU, Step, Variants
 from cutepy.predict.gpu import Gpu
@@ -36,10 +36,10 @@ from cutepy.predict.trace import (
 SCHEDULERS = 4
 _QUEUE_CYCLES = 64
 """Work of the LSU that may be ahead of a warp that issues an access; beyond, the warp waits."""
-CAUSES = ("instructions", "issue slots", "pipes", "registers", "shared memory", "global memory", "copies", "barriers",
+CAUSES = ("instructions", "dependencies", "issue slots", "pipes", "registers", "shared memory", "global memory", "copies", "barriers",
           "tensor cores", "stores", "fences")  # fmt: skip
 """Causes of a warp's time: it executes, or waits for one of these."""
-(WORK, ISSUE, PIPE, REGISTERS, SHARED, GLOBAL, COPIES, BARRIERS, TENSOR, STORES, FENCES) = range(len(CAUSES))
+(WORK, DEPENDENCIES, ISSUE, PIPE, REGISTERS, SHARED, GLOBAL, COPIES, BARRIERS, TENSOR, STORES, FENCES) = range(len(CAUSES))
 
 
 @dataclass(frozen=True)
@@ -103,25 +103,41 @@ class Event:
     end: float
 
 
+class Late(NamedTuple):
+    """Latest contribution to a phase: when it counts, who made it and when, and the cause of waits for it."""
+
+    time: float
+    by: _Warp
+    acted: float
+    node: Node | None
+    causes: list[float]
+    cause: int
+
+
 @dataclass(eq=False)
 class Node:
-    """Wait of a warp that ended late: who ended it, and when that one acted."""
+    """Wait of a warp that ended late: when, for what, by whom, its wait before, and its cycles by cause until then."""
 
     released: float
     what: str
-    by: _Warp | None
-    acted: float
-    by_node: Node | None
+    late: Late
     before: Node | None
+    causes: list[float]
+
+
+def _served(free: float, time: float, work: float, fastest: float, credit: float) -> tuple[float, float]:
+    """Serve work of a shared resource: returns when the SM's share of it is free again, and when the work is done."""
+    free = max(free, time - credit) + work
+    return free, max(free, time + fastest)
 
 
 class _Cluster:
     """CTAs of a cluster that run: barriers of their phases, by key."""
 
-    def __init__(self, traces: Sequence[CtaTrace], first_sm: int, rates: Rates) -> None:
-        self.traces, self.first_sm, self.rates = traces, first_sm, rates
+    def __init__(self, traces: Sequence[CtaTrace], rates: Rates, start: float) -> None:
+        self.traces, self.rates, self.start = traces, rates, start
         self.left: dict[int, int] = {}
-        self.late: dict[int, tuple[float, _Warp | None, float, Node | None, int]] = {}
+        self.late: dict[int, Late] = {}
         self.done: dict[int, float] = {}
         self.waiting: defaultdict[int, list[_Warp]] = defaultdict(list)
         self.running = 0
@@ -174,8 +190,8 @@ class Outcome:
         Cycles of warps by cause, summed.
     stalls : Counter
         Cycles that warps waited by (instruction's index, cause).
-    path : list of (str, float)
-        The critical path from its end: what it was, and cycles.
+    path : Counter
+        Cycles of the critical path by what they are.
     events : list of Event
     steps : int
         Steps that were executed.
@@ -186,7 +202,7 @@ class Outcome:
     sms: list[Sm] = field(default_factory=list)
     causes: Counter[str] = field(default_factory=Counter)
     stalls: Counter[tuple[int, str]] = field(default_factory=Counter)
-    path: list[tuple[str, float]] = field(default_factory=list)
+    path: Counter[str] = field(default_factory=Counter)
     events: list[Event] = field(default_factory=list)
     steps: int = 0
 
@@ -204,7 +220,9 @@ class Machine:
     barriers : mapping of int to Barrier
     traffic : sequence of Traffic
         By region.
-    clock_hz : float
+    credit : float
+        Cycles in which an SM has asked for less than its share of L2 and of device memory that it may catch up on:
+        others have asked for less at other times.
     keeps_events : bool
         Whether to keep the timeline.
     """
@@ -216,19 +234,16 @@ class Machine:
         needed: dict[int, int],
         barriers: dict[int, Barrier],
         traffic: Sequence[Traffic],
-        clock_hz: float,
         *,
+        credit: float = 0.0,
         keeps_events: bool = False,
     ) -> None:
         self._gpu, self._steps, self._needed, self._barriers = gpu, steps, needed, barriers
         self._miss = [each.miss for each in traffic]
         late = gpu.value("dram.latency") - gpu.value("l2.latency")
         self._late = [each.late * late for each in traffic]
-        self._keeps = keeps_events
-        self._constants(clock_hz)
-
-    def _constants(self, clock_hz: float) -> None:
-        gpu = self._gpu
+        self._in_l1 = [each.in_l1 for each in traffic]
+        self._keeps, self._credit = keeps_events, credit
         self._wave = gpu.value("smem.wavefront")
         self._handover = gpu.value("mbarrier.handover"), gpu.value("mbarrier.handover_cluster")
         self._named = gpu.value("barrier.named_handover")
@@ -280,7 +295,6 @@ class Machine:
         self._heap: list[tuple[float, int, _Warp]] = []
         self._count = 0
         queue = list(clusters)[::-1]
-        self._ends: dict[int, tuple[float, float]] = {}
         self._last: _Warp | None = None
         for _ in range(min(resident, len(queue))):
             self._begin(*queue.pop(), 0.0)
@@ -296,24 +310,23 @@ class Machine:
             if self._last is None or warp.time >= self._last.time:
                 self._last = warp
             if cluster.running == 0:
-                start = self._ends[id(cluster)][0]
-                out.spans.append((start, warp.time))
+                out.spans.append((cluster.start, warp.time))
                 if queue:
-                    self._begin(*queue.pop(), warp.time + turnaround)
+                    after = Late(warp.time, warp, warp.time, warp.node, warp.causes[:], WORK)
+                    self._begin(*queue.pop(), warp.time + turnaround, after)
         out.cycles = max((end for _, end in out.spans), default=0.0)
-        out.path = _critical_path(self._last, out.cycles)
+        out.path = _critical_path(self._last)
         return out
 
-    def _begin(self, traces: Sequence[CtaTrace], rates: Rates, time: float) -> None:
-        cluster = _Cluster(traces, 0, rates)
-        self._ends[id(cluster)] = time, time
+    def _begin(self, traces: Sequence[CtaTrace], rates: Rates, time: float, after: Late | None = None) -> None:
+        cluster = _Cluster(traces, rates, time)
         for sm, cta in enumerate(traces):
             for number, trace in enumerate(cta.warps):
                 warp = _Warp(trace, cta, number, cluster, sm, number % SCHEDULERS, time)
+                if after is not None:
+                    warp.node = Node(time, "start of a CTA", after, None, warp.causes[:])
                 cluster.running += 1
                 self._push(warp)
-        self._alive = getattr(self, "_alive", [])
-        self._alive.append(cluster)
 
     def _push(self, warp: _Warp) -> None:
         self._count += 1
@@ -360,7 +373,8 @@ class Machine:
                         if free > end:
                             causes[PIPE] += free - end
                             end = free
-                    causes[WORK] += alone - time
+                    causes[WORK] += step.slots
+                    causes[DEPENDENCIES] += alone - time - step.slots
                     time = end
                     for n, cycles in step.sets:
                         score[n] = time + cycles
@@ -424,11 +438,12 @@ class Machine:
         """Let a warp go on from a barrier whose phase is complete."""
         warp.before = warp.time
         if ready > warp.time:
-            _, by, acted, node, cause = warp.cluster.late[key]
+            late = warp.cluster.late[key]
+            cause = late.cause
             self._stalled(warp, cause, ready - warp.time, line)
             if self._keeps:
                 self.out.events.append(Event(warp.sm, warp.name, f"wait: {CAUSES[cause]}", warp.time, ready))
-            warp.node = Node(ready, CAUSES[cause], by, acted, node, warp.node)
+            warp.node = Node(ready, CAUSES[cause], late, warp.node, warp.causes[:])
             warp.time = ready
 
     def _contribute(self, cluster: _Cluster, key: int, time: float, warp: _Warp, cause: int) -> None:
@@ -436,10 +451,10 @@ class Machine:
         left = (self._needed[key] if left is None else left) - 1
         cluster.left[key] = left
         late = cluster.late.get(key)
-        if late is None or time > late[0]:
-            cluster.late[key] = time, warp, warp.time, warp.node, cause
+        if late is None or time > late.time:
+            cluster.late[key] = Late(time, warp, warp.time, warp.node, warp.causes[:], cause)
         if left <= 0:
-            cluster.done[key] = cluster.late[key][0]
+            cluster.done[key] = cluster.late[key].time
             for waiter in cluster.waiting.pop(key, ()):
                 self._push(waiter)
 
@@ -479,13 +494,11 @@ class Machine:
             return self._access(warp, sm, fact, kind)
         if isinstance(fact, Store):
             rates = warp.cluster.rates
-            sm.store = max(sm.store, time) + fact.size_bytes * self._store_rate
-            sm.l2 = max(sm.l2, time) + fact.size_bytes * rates.l2_write
-            sm.l2_work += fact.size_bytes * rates.l2_write
-            sm.dram = max(sm.dram, time) + fact.size_bytes * rates.dram_write
-            sm.dram_work += fact.size_bytes * rates.dram_write
+            size = fact.size_bytes
+            sm.store = max(sm.store, time) + size * self._store_rate
+            moved = self._move(sm, time, size * rates.l2_write, size * rates.dram_write, size * rates.port)
             read, whole = self._store
-            end = max(sm.store, sm.l2, sm.dram - _QUEUE_CYCLES) + whole
+            end = max(sm.store, moved) + whole
             old = warp.bulk_open
             warp.bulk_open = max(old[0], sm.store + read), max(old[1], end)
             warp.time = time + self._tma_issue
@@ -551,7 +564,6 @@ class Machine:
                 self._stalled(warp, cause, ready - warp.time, line)
                 if self._keeps:
                     self.out.events.append(Event(warp.sm, warp.name, f"wait: {CAUSES[cause]}", warp.time, ready))
-                warp.node = Node(ready, CAUSES[cause], None, warp.time, None, warp.node)
                 warp.time = ready
         return warp.time
 
@@ -560,11 +572,7 @@ class Machine:
         each = size / max(fact.boxes, 1)
         sm.tma = max(sm.tma, time) + fact.boxes * self._gpu.at("tma.interval", each)
         l2, dram = size * rates.l2, size * rates.dram * self._miss[fact.region]
-        sm.l2 = max(sm.l2, time) + l2
-        sm.l2_work += l2
-        sm.dram = max(sm.dram, time) + dram
-        sm.dram_work += dram
-        arrival = max(sm.tma, sm.l2, sm.dram)
+        arrival = max(sm.tma, self._move(sm, time, l2, dram, size * rates.port))
         latency = self._tma_latency + self._late[fact.region]
         for rank, key, part in fact.to:
             to = self.out.sms[warp.sm if len(warp.cluster.traces) == 1 else rank]
@@ -580,7 +588,8 @@ class Machine:
 
     def _access(self, warp: _Warp, sm: Sm, fact: Global, kind: str) -> float:
         time, rates = warp.time, warp.cluster.rates
-        size = 32.0 * fact.new_sectors
+        new_sectors = 0.0 if self._in_l1[fact.region] and fact.kind == "load" else fact.new_sectors
+        size = 32.0 * new_sectors
         interval = self._gpu.constants["global.interval"].get(kind) or 1.0
         cost = max(interval, fact.sectors / 4)
         if fact.kind == "cp_async":
@@ -597,14 +606,11 @@ class Machine:
             l2, dram = 32.0 * fact.sectors * rates.l2_write, 32.0 * fact.sectors * rates.dram_write
             if fact.kind == "atomic":
                 dram = 0.0
-        sm.l2 = max(sm.l2, time) + l2
-        sm.dram = max(sm.dram, time) + dram
-        sm.l2_work += l2
-        sm.dram_work += dram
+        moved = self._move(sm, time, l2, dram, size * rates.port) if l2 else 0.0
         latency = self._l1
-        if fact.new_sectors:
+        if new_sectors:
             latency = self._l2 + self._late[fact.region] if fact.kind != "atomic" else self._atomic
-        end = max(sm.lsu, sm.l2, sm.dram) + latency
+        end = max(sm.lsu, moved) + latency
         warp.reason[:] = [GLOBAL] * 6
         if fact.kind == "cp_async":
             end += self._cp_async[0]
@@ -612,6 +618,14 @@ class Machine:
         if fact.kind in ("load", "cp_async"):
             sm.flight += size * (end - time)
         return end
+
+    def _move(self, sm: Sm, time: float, l2: float, dram: float, fastest: float) -> float:
+        """Take an SM's share of L2 and of device memory for some work; returns when that is done."""
+        sm.l2_work += l2
+        sm.dram_work += dram
+        sm.l2, by_l2 = _served(sm.l2, time, l2, fastest, self._credit)
+        sm.dram, by_dram = _served(sm.dram, time, dram, fastest, self._credit)
+        return max(by_l2, by_dram)
 
     def _fence(self, opcode: str) -> float:
         gpu, parts = self._gpu, opcode.split(".")
@@ -629,18 +643,18 @@ class Machine:
         return gpu.at("fence", f"acq_rel_{scope}")
 
 
-def _critical_path(last: _Warp | None, end: float) -> list[tuple[str, float]]:
-    """Walk back from the last warp's end: its own work, then whoever ended its latest wait, and so on."""
-    found: list[tuple[str, float]] = []
-    warp, node, time = last, None if last is None else last.node, end
-    while warp is not None and len(found) < 100_000:
-        while node is not None and node.released > time:
-            node = node.before
+def _critical_path(last: _Warp | None) -> Counter[str]:
+    """Walk back from the last warp's end: its own time by cause, then whoever ended its latest wait, and so on."""
+    found: Counter[str] = Counter()
+    if last is None:
+        return found
+    node, upper = last.node, last.causes
+    while True:
+        lower = [0.0] * len(CAUSES) if node is None else node.causes
+        for cause, more, less in zip(CAUSES, upper, lower, strict=True):
+            found[cause] += more - less  # type: ignore[assignment]
         if node is None:
-            found.append((f"warp {warp.number}", time))
-            break
-        found.append((f"warp {warp.number}", time - node.released))
-        found.append((node.what, node.released - min(node.acted, node.released)))
-        time = min(node.acted, node.released)
-        warp, node = (node.by, node.by_node) if node.by is not None else (warp, node.before)
-    return found
+            return found
+        late = node.late
+        found[node.what] += node.released - late.acted  # type: ignore[assignment]
+        node, upper = late.node, late.causes

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cutepy.predict.trace import LINE_BYTES
+
 if TYPE_CHECKING:
     from cutepy.predict.trace import Region
 
@@ -32,6 +34,8 @@ class Traffic:
         Moved from and to device memory.
     late : float
         Share of the requests that wait for device memory: all CTAs that share a part wait for the first.
+    in_l1 : bool
+        Whether threads of all CTAs read the same few bytes, which stay in L1.
     """
 
     name: str
@@ -40,11 +44,16 @@ class Traffic:
     dram_read_bytes: float
     dram_write_bytes: float
     late: float
+    in_l1: bool = False
 
     @property
     def miss(self) -> float:
         """Bytes of device memory for each byte that is read from L2."""
         return self.dram_read_bytes / self.l2_read_bytes if self.l2_read_bytes else 0.0
+
+
+_L1_BYTES = 100e3
+"""Bytes that all CTAs read and that stay in L1 from one CTA to the next."""
 
 
 def traffic_of(
@@ -66,7 +75,8 @@ def traffic_of(
     scale = ctas / sampled
     units = ctas * tiles
     waves = max(1.0, units / concurrent)
-    reads = [region.read_bytes * scale for region in regions]
+    kept = [_stays_in_l1(region, sampled) for region in regions]
+    reads = [region.read_bytes * scale * (not in_l1) for region, in_l1 in zip(regions, kept, strict=True)]
     # All CTAs together touch no more than the allocation, and no less than one does.
     whole = [min(region.size_bytes, total) for region, total in zip(regions, reads, strict=True)]
     own = [region.touched_bytes() / sampled / tiles for region in regions]
@@ -76,13 +86,24 @@ def traffic_of(
     footprint = sum(whole) + sum(min(region.size_bytes, region.written_bytes * scale) for region in regions)
     evicted = max(0.0, 1.0 - _KEPT * L2_BYTES / footprint) if footprint else 0.0
     found = []
-    for region, total, w, o, n in zip(regions, reads, whole, own, in_wave, strict=True):
+    for region, total, w, o, n, in_l1 in zip(regions, reads, whole, own, in_wave, kept, strict=True):
         by_waves = max(w, min(total, waves * n * o))
         dram = w + (by_waves - w) * evicted
         written = region.written_bytes * scale
         late = min(1.0, dram / by_waves) if by_waves else 0.0
-        found.append(Traffic(region.name, total, written, dram, min(written, region.size_bytes), late))
+        found.append(Traffic(region.name, total, written, dram, min(written, region.size_bytes), late, in_l1))
     return found
+
+
+def _stays_in_l1(region: Region, sampled: int) -> bool:
+    """Tell whether all CTAs' threads read the same few bytes, which L1 has after the first CTA of an SM."""
+    touched = region.touched_bytes()
+    return (
+        sampled > 1
+        and region.by_threads
+        and touched <= _L1_BYTES
+        and touched <= 1.5 * region.read_bytes / sampled + LINE_BYTES
+    )
 
 
 def _distinct_in_wave(parts: Sequence[float], uses: Sequence[float], concurrent: float) -> list[float]:

@@ -180,6 +180,8 @@ class Region:
         Of the allocation.
     read_bytes, written_bytes : int
         Asked of the L2 cache by the sampled CTAs, without what their L1 caches hold.
+    by_threads : bool
+        Whether threads load from it, through L1.
     read_lines, written_lines : list of array
         Lines that these are, with repetitions.
     """
@@ -188,6 +190,7 @@ class Region:
     size_bytes: int
     read_bytes: int = 0
     written_bytes: int = 0
+    by_threads: bool = False
     read_lines: list[Array] = field(default_factory=list)
     written_lines: list[Array] = field(default_factory=list)
 
@@ -446,6 +449,7 @@ class Tracer(Observer):
                 seen = self._seen.setdefault(cta.block, {}).setdefault(region, set())
                 new = np.array([s for s in sectors.tolist() if s not in seen], np.int64)
                 seen.update(new.tolist())
+                self.trace.regions[region].by_threads = True
             self._touch(region, new * SECTOR_BYTES, SECTOR_BYTES, kind == "load")
             warp.facts[index].append(Global(len(warp.path), kind, each, each * len(new) / max(len(sectors), 1), region))
 
