@@ -1,4 +1,4 @@
-"""Timers of runs by the name of a GPU: `time` of `cutepy.simulate`."""
+"""Timers of runs: `time` of `cutepy.simulate`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ if TYPE_CHECKING:
     from cutepy.predict.timer import Timer
 
 
-def timer_of(gpu: str | bool, *, keeps_events: bool = False) -> Timer | None:
-    """Return the timer that an option names; None where nothing is to be timed.
+def timer_of(time: str | bool | Timer) -> Timer | None:
+    """Return the timer that is given, or that of a GPU's name; None where nothing is to be timed.
 
     Raises
     ------
     TypeError, ConstantError
         If it names no GPU.
     """
-    if gpu is False:
+    if time is False:
         return None
     from cutepy.predict.timer import Timer
 
-    if gpu is not True and not isinstance(gpu, str):
-        raise TypeError(f"time must be the name of a GPU, True or False, got {gpu!r}")
-    return Timer("h200" if gpu is True else gpu, keeps_events=keeps_events)
+    if isinstance(time, Timer):
+        return time
+    if time is not True and not isinstance(time, str):
+        raise TypeError(f"time must be the name of a GPU, True or False, got {time!r}")
+    return Timer("h200" if time is True else time)

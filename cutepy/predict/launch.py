@@ -182,19 +182,15 @@ class Predictor:
         """Return the prediction."""
         began = time.perf_counter()
         gpu = self._gpu
-        fast, slow = gpu.value("clock.memory_hz"), gpu.value("clock.tensor_hz")
-        clock = fast
-        found = self._schedule(clock)
-        busy = self._tensor_use(found)
-        if busy > 0.05:
-            clock = fast + (slow - fast) * min(1.0, busy / 0.9)
-            found = self._schedule(clock, keeps_events=keeps_events)
-        elif keeps_events:
-            found = self._schedule(clock, keeps_events=True)
+        fast, slow, idle_hz = (gpu.value(f"clock.{name}_hz") for name in ("memory", "tensor", "idle"))
+        busy = self._expected_tensor_use(fast)
+        clock = fast + (slow - fast) * busy
+        found = self._schedule(clock, keeps_events=keeps_events)
         launch_us = gpu.value("launch.gap_pdl" if self._launch.programmatic else "launch.gap") / 1e3
         kernel_us = self._bounded_us(found.cycles / clock * 1e6)
-        quick = self._schedule(gpu.value("clock.idle_hz")).cycles / gpu.value("clock.idle_hz") * 1e6
-        tardy = self._schedule(slow).cycles / slow * 1e6 if busy > 0.05 else kernel_us
+        # What the clock changes is told by the longest sample.
+        longest = self._alone(clock).cycles / clock if busy else 1.0
+        quick, tardy = (kernel_us * self._alone(hz).cycles / hz / longest if busy else kernel_us for hz in (idle_hz, slow))
         margin = found.error
         out = found.outcome
         sm = max(out.sms, key=lambda each: each.slots)
@@ -250,7 +246,7 @@ class Predictor:
         )
 
     def _schedule(self, clock_hz: float, *, keeps_events: bool = False) -> _Schedule:
-        lengths = [sum(len(warp.path) for cta in cluster for warp in cta.warps) for cluster in self._trace.clusters]
+        lengths = [_length(cluster) for cluster in self._trace.clusters]
         if max(lengths) - min(lengths) <= _ALIKE * max(lengths):
             return self._rounds(self._trace.clusters, clock_hz, keeps_events)
         return self._dealt(clock_hz, keeps_events)
@@ -268,7 +264,7 @@ class Predictor:
         active = min(self._clusters, self._groups) * self._size
         rates = Rates.of(self._gpu, active, clock_hz)
         last = Rates.of(self._gpu, rest * self._size, clock_hz) if rest and each else rates
-        length = sum(len(warp.path) for cta in samples[0] for warp in cta.warps)
+        length = _length(samples[0])
         most = max(2 * self._resident, min(_ROUNDS * self._resident, _MOST_STEPS // max(length, 1)))
         simulated = min(count, most)
         order = [(samples[n % len(samples)], rates) for n in range(simulated)]
@@ -294,6 +290,8 @@ class Predictor:
         resident = min(self._resident, -(-self._clusters // self._groups))
         times, longest = [], None
         for sample in self._trace.clusters:
+            if self._clusters <= self._groups * self._resident and sample is not self._longest:
+                continue  # all begin at once, and the longest ends last
             out = self._machine(keeps_events).run([(sample, rates)] * resident, resident, turnaround)
             times.append((sample[0].block / self._size, out.cycles + turnaround))
             if longest is None or out.cycles > longest.cycles:
@@ -307,6 +305,9 @@ class Predictor:
             total += cycles
             heapq.heapreplace(slots, slots[0] + cycles)
         cycles = max(slots) - turnaround
+        if len(times) == 1:
+            total = cycles * self._clusters * sum(map(_length, self._trace.clusters)) / len(self._trace.clusters)
+            total /= _length(self._longest)
         tail = max(0.0, 1.0 - total / len(slots) / cycles)
         # How far each inner sample is from the line between its neighbours.
         misses = [
@@ -323,8 +324,27 @@ class Predictor:
         asked = sum(t.l2_read_bytes for t in self._traffic) / gpu.value("l2.bandwidth")
         return max(us, 1e6 * (read + written), 1e6 * asked)
 
-    def _tensor_use(self, found: _Schedule) -> float:
-        return max(sm.tensor_work for sm in found.outcome.sms) / 4 / max(found.outcome.cycles, 1.0)
+    def _expected_tensor_use(self, clock_hz: float) -> float:
+        """Return how busy tensor cores are if nothing but they and memory took time: the clock depends on it."""
+        sample = self._longest
+        rates = Rates.of(self._gpu, min(self._launch.ctas, self._groups * self._size), clock_hz)
+        machine, cta = self._machine(False), sample[0]
+        tensor = sum(machine.tensor_cycles(warp) for warp in cta.warps) / 4
+        share = len(sample) / max(self._launch.ctas, 1)
+        l2 = sum(t.l2_read_bytes for t in self._traffic) * share * rates.l2 / len(sample)
+        dram = sum(t.dram_read_bytes + t.dram_write_bytes for t in self._traffic) * share * rates.dram / len(sample)
+        return tensor / max(tensor, l2, dram, 1.0) if tensor else 0.0
+
+    @property
+    def _longest(self) -> list[CtaTrace]:
+        return max(self._trace.clusters, key=_length)
+
+    def _alone(self, clock_hz: float) -> Outcome:
+        """Simulate the longest sample among its like."""
+        active = min(self._clusters, self._groups) * self._size
+        resident = min(self._resident, -(-self._clusters // self._groups))
+        rates, turnaround = Rates.of(self._gpu, active, clock_hz), self._turnaround(clock_hz)
+        return self._machine(False).run([(self._longest, rates)] * resident, resident, turnaround)
 
     def _use(self, sm: object, cycles: float, found: _Schedule) -> dict[str, float]:
         from cutepy.predict.machine import SCHEDULERS, Sm
@@ -368,6 +388,10 @@ class Predictor:
             where = line_of(i) if i is not None else "machine code"
             found.append(Stall(where, cause, cycles / everything, cycles / warps / clock_hz * 1e6))
         return tuple(found)
+
+
+def _length(cluster: Sequence[CtaTrace]) -> int:
+    return sum(len(warp.path) for cta in cluster for warp in cta.warps)
 
 
 def _between(times: Sequence[tuple[float, float]], at: float) -> float:

@@ -36,6 +36,8 @@ from cutepy.predict.trace import (
 SCHEDULERS = 4
 _QUEUE_CYCLES = 64
 """Work of the LSU that may be ahead of a warp that issues an access; beyond, the warp waits."""
+_SLACK = 16.0
+"""Cycles that a warp may be ahead of the others when it goes on: fewer turns, at the cost of their exact order."""
 CAUSES = ("instructions", "dependencies", "issue slots", "pipes", "registers", "shared memory", "global memory", "copies", "barriers",
           "tensor cores", "stores", "fences")  # fmt: skip
 """Causes of a warp's time: it executes, or waits for one of these."""
@@ -257,6 +259,7 @@ class Machine:
         self._try = gpu.value("mbarrier.try_wait")
         self._mma: dict[tuple[str, int, str], tuple[float, float]] = {}
         self._kinds: dict[str, tuple[float, float]] = {}
+        self._interval: dict[float, float] = {}
         self.branch = gpu.value("branch.latency")
 
     def _mma_cost(self, fact: Mma) -> tuple[float, float]:
@@ -269,6 +272,10 @@ class Machine:
             drain = gpu.at("wgmma.latency", base, fact.n) - gpu.at("wgmma.cycles", base, fact.n, "ss")
             self._mma[key] = cycles, max(drain, 0.0)
         return self._mma[key]
+
+    def tensor_cycles(self, warp: WarpTrace) -> float:
+        """Return the cycles of tensor cores that a warp's wgmmas take."""
+        return sum(self._mma_cost(fact)[0] for facts in warp.facts.values() for fact in facts if isinstance(fact, Mma))
 
     def _kind_cost(self, kind: str) -> tuple[float, float]:
         """Return the interval and the latency of a class of accesses to shared memory."""
@@ -345,7 +352,7 @@ class Machine:
                 continue
             step = warp.steps[warp.step]
             if not warp.in_action:
-                if time > until:
+                if time > until + _SLACK:
                     warp.time = time
                     self._push(warp)
                     return True
@@ -462,7 +469,7 @@ class Machine:
         """Do what a fact says, which is no wait for a barrier; returns when its result is there."""
         time, gpu = warp.time, self._gpu
         if isinstance(fact, Mma):
-            return self._multiply(warp, sm, fact)
+            return self._multiply(warp, sm, fact, line)
         if isinstance(fact, Shared):
             interval, latency = self._kind_cost(kind)
             start = sm.lsu if sm.lsu > time else time
@@ -491,7 +498,7 @@ class Machine:
         if isinstance(fact, Load):
             return self._load(warp, sm, fact)
         if isinstance(fact, Global):
-            return self._access(warp, sm, fact, kind)
+            return self._access(warp, sm, fact, kind, line)
         if isinstance(fact, Store):
             rates = warp.cluster.rates
             size = fact.size_bytes
@@ -522,7 +529,7 @@ class Machine:
             return warp.time
         raise AssertionError(fact)
 
-    def _multiply(self, warp: _Warp, sm: Sm, fact: Mma) -> float:
+    def _multiply(self, warp: _Warp, sm: Sm, fact: Mma, line: int) -> float:
         cycles, drain = self._mma_cost(fact)
         free, time = sm.tensor[warp.smsp], warp.time
         start = free if free > time else time
@@ -534,7 +541,7 @@ class Machine:
             if waited < time - free:
                 sm.idle[CAUSES[WORK]] += time - free - waited  # type: ignore[assignment]
         elif free > time:
-            self._stalled(warp, TENSOR, start - time, 0)
+            self._stalled(warp, TENSOR, start - time, line)
         warp.since = [0.0] * len(CAUSES)
         sm.tensor[warp.smsp] = start + cycles
         sm.tensor_work += cycles
@@ -570,7 +577,9 @@ class Machine:
     def _load(self, warp: _Warp, sm: Sm, fact: Load) -> float:
         time, rates, size = warp.time, warp.cluster.rates, fact.size_bytes
         each = size / max(fact.boxes, 1)
-        sm.tma = max(sm.tma, time) + fact.boxes * self._gpu.at("tma.interval", each)
+        if each not in self._interval:
+            self._interval[each] = self._gpu.at("tma.interval", each)
+        sm.tma = max(sm.tma, time) + fact.boxes * self._interval[each]
         l2, dram = size * rates.l2, size * rates.dram * self._miss[fact.region]
         arrival = max(sm.tma, self._move(sm, time, l2, dram, size * rates.port))
         latency = self._tma_latency + self._late[fact.region]
@@ -586,7 +595,7 @@ class Machine:
         warp.time = time + self._tma_issue
         return warp.time
 
-    def _access(self, warp: _Warp, sm: Sm, fact: Global, kind: str) -> float:
+    def _access(self, warp: _Warp, sm: Sm, fact: Global, kind: str, line: int) -> float:
         time, rates = warp.time, warp.cluster.rates
         new_sectors = 0.0 if self._in_l1[fact.region] and fact.kind == "load" else fact.new_sectors
         size = 32.0 * new_sectors
@@ -598,7 +607,7 @@ class Machine:
         sm.lsu = start + cost
         sm.pipe_work[LSU] += cost
         if start - time > _QUEUE_CYCLES:
-            self._stalled(warp, GLOBAL, start - time - _QUEUE_CYCLES, 0)
+            self._stalled(warp, GLOBAL, start - time - _QUEUE_CYCLES, line)
             warp.time = time = start - _QUEUE_CYCLES
         if fact.kind in ("load", "cp_async"):
             l2, dram = size * rates.l2, size * rates.dram * self._miss[fact.region]

@@ -28,6 +28,7 @@ from cutepy.frontends.dsl.execution import executing_on
 from cutepy.frontends.torch_device.errors import NotServedError as NotServedError, refused_launch
 from cutepy.sim.errors import LaunchError
 from cutepy.frontends.timing import timer_of
+from cutepy.predict.timer import Timer
 from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.host_memory import storage_range
 from cutepy.sim.machine.launch import KernelCall
@@ -149,7 +150,7 @@ def serve_cuda(
     limit_instructions: int | None = None,
     strict: bool = False,
     arch: str | None = None,
-    time: str | bool = False,
+    time: str | bool | Timer = False,
 ) -> Iterator[ServedRun]:
     """Serve device `cuda` from host memory, and simulate every launch, while the context is active.
 
