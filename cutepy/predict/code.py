@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.predict.gpu import Gpu
@@ -30,6 +31,7 @@ _ANCHORS = frozenset(
     USETMAXREG FENCE MEMBAR ARRIVES NANOSLEEP HMMA IMMA QMMA""".split()
 )
 """Instructions that stay between the branches that are around them."""
+_MMAS = frozenset("HGMMA QGMMA IGMMA BGMMA".split())
 _ENDS = frozenset("BRA BRX JMP JMX EXIT RET CALL BSYNC BREAK YIELD KILL".split())
 _CLASSES = {
     "FFMA": (FMA, "ffma"), "FMUL": (FMA, "fmul"), "FADD": (FMA, "fadd"), "IMAD": (FMA, "imad"), "HFMA2": (FMA, "hfma2"),
@@ -104,7 +106,7 @@ def block_steps(
     homes = _homes(blocks)
     placed: list[dict[int, list[MachineInstruction]]] = []
     for part in _basic_blocks(code):
-        placed.append(_place(part, homes))
+        placed.append(_place(_with_mma_lines(part, homes, blocks), homes))
     found: list[Variants] = []
     for number, block in enumerate(blocks):
         parts = [by_block[number] for by_block in placed if number in by_block]
@@ -131,6 +133,23 @@ def _basic_blocks(code: Sequence[MachineInstruction]) -> Iterator[Sequence[Machi
     starts = sorted(n for n in leaders if n < len(code))
     for start, end in zip(starts, [*starts[1:], len(code)], strict=True):
         yield code[start:end]
+
+
+def _with_mma_lines(
+    part: Sequence[MachineInstruction], homes: dict[int, tuple[int, int]], blocks: Sequence[Block]
+) -> Sequence[MachineInstruction]:
+    """Give wgmmas their lines by their order: the assembler names the same line for several of them."""
+    mmas = [n for n, i in enumerate(part) if i.verb in _MMAS and not i.operands.startswith("RZ")]
+    if not mmas:
+        return part
+    near = sorted({homes[i.line][0] for i in part if i.line in homes})
+    lines = [i.line for number in near for i in blocks[number].instructions if i.parts[:2] == ("wgmma", "mma_async")]
+    if not lines or len(mmas) % len(lines):
+        return part
+    found = list(part)
+    for n, at in enumerate(mmas):
+        found[at] = replace(part[at], line=lines[n % len(lines)])
+    return found
 
 
 def _place(
@@ -177,12 +196,12 @@ def _variants(parts: Sequence[list[MachineInstruction]]) -> list[list[MachineIns
     whole = [i for part in order for i in part]
     # A wait for a phase is tried again under a guard, which is no copy.
     marks = [i for i in whole if i.verb in _ANCHORS and not i.is_guarded] or whole
-    counts = Counter(i.line for i in marks)
-    line, copies = min(counts.items(), key=lambda item: item[1])
+    counts = Counter(i.line or 0 for i in marks)
+    copies, line = min((count, line) for line, count in counts.items())
     if copies == 1:
         return [whole]
     chosen = {id(i) for i in marks if i.line == line}
-    starts = [0, *(n + 1 for n, i in enumerate(whole) if id(i) in chosen)][:copies]
+    starts = [0, *[n for n, i in enumerate(whole) if id(i) in chosen][1:]]
     return [whole[start:end] for start, end in zip(starts, [*starts[1:], len(whole)], strict=True)]
 
 
