@@ -23,7 +23,7 @@ _SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+)")
 _LABEL = re.compile(r"^(\.L\w+):")
 _LINE = re.compile(r'^\s*//## File "\.nv_debug_ptx_txt", line (\d+)')
 _INSTRUCTION = re.compile(
-    r"^\s*/\*(?P<at>[0-9a-f]+)\*/\s+(?P<guard>@!?U?P\w+\s+)?(?P<opcode>[\w.]+)(?P<rest>.*?);\s*/\* 0x(?P<low>[0-9a-f]+) \*/"
+    r"^\s*/\*[0-9a-f]+\*/\s+(?P<guard>@!?U?P\w+\s+)?(?P<opcode>[\w.]+)(?P<rest>.*?);\s*/\* 0x[0-9a-f]+ \*/"
 )
 _HIGH = re.compile(r"^\s*/\* 0x([0-9a-f]+) \*/")
 _TARGET = re.compile(r"`\((\.L\w+)\)")

@@ -42,7 +42,16 @@ _CLASSES = {
     "SHFL": (LSU, "shfl"), "REDUX": (XU, "redux"), "VOTE": (ALU, "vote"), "S2R": (XU, "s2r"),
 }  # fmt: skip
 """Opcode -> pipe, and the class that the GPU's constants have an interval and a latency of."""
-_MUFU = {"EX2": "ex2", "RCP": "rcp", "RSQ": "rsqrt", "LG2": "lg2", "TANH": "tanh", "SQRT": "rsqrt", "SIN": "ex2", "COS": "ex2"}
+_MUFU = {
+    "EX2": "ex2",
+    "RCP": "rcp",
+    "RSQ": "rsqrt",
+    "LG2": "lg2",
+    "TANH": "tanh",
+    "SQRT": "rsqrt",
+    "SIN": "ex2",
+    "COS": "ex2",
+}
 _NO_PIPE = frozenset("NOP BSSY BSYNC WARPSYNC R2UR NANOSLEEP CS2R ELECT PLOP3 ACQBULK PREEXIT DEPBAR ERRBAR".split())
 
 
@@ -305,7 +314,12 @@ class _Compiler:
 
 
 def _mma(i: MachineInstruction) -> str:
-    for part, name in (("BF16", "bf16_m16n8k16"), ("TF32", "tf32_m16n8k8"), ("E4M3", "e4m3_m16n8k32"), ("E5M2", "e4m3_m16n8k32")):
+    for part, name in (
+        ("BF16", "bf16_m16n8k16"),
+        ("TF32", "tf32_m16n8k8"),
+        ("E4M3", "e4m3_m16n8k32"),
+        ("E5M2", "e4m3_m16n8k32"),
+    ):
         if part in i.opcode:
             return name
     return "s8_m16n8k32" if i.verb == "IMMA" else "f16_m16n8k16"

@@ -9,8 +9,8 @@ all are dealt out to the SMs in order.
 from __future__ import annotations
 
 import heapq
+import itertools
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -188,9 +188,6 @@ class Predictor:
         found = self._schedule(clock, keeps_events=keeps_events)
         launch_us = gpu.value("launch.gap_pdl" if self._launch.programmatic else "launch.gap") / 1e3
         kernel_us = self._bounded_us(found.cycles / clock * 1e6)
-        # What the clock changes is told by the longest sample.
-        longest = self._alone(clock).cycles / clock if busy else 1.0
-        quick, tardy = (kernel_us * self._alone(hz).cycles / hz / longest if busy else kernel_us for hz in (idle_hz, slow))
         margin = found.error
         out = found.outcome
         sm = max(out.sms, key=lambda each: each.slots)
@@ -198,6 +195,14 @@ class Predictor:
         use = self._use(sm, cycles, found)
         idle = {cause: share / 4 / cycles for cause, share in sm.idle.most_common() if share / 4 / cycles > 0.001}
         us = kernel_us + launch_us
+        # Memory has a clock of its own: the critical path's share of it stays as it is.
+        by_memory = found.outcome.path["copies"] + found.outcome.path["global memory"]
+        fixed = (
+            by_memory / max(sum(found.outcome.path.values()), 1.0)
+            if max(use["L2"], use["device memory"]) > 0.8
+            else 0.0
+        )
+        quick, tardy = (kernel_us * (fixed + (1 - fixed) * clock / hz) for hz in (idle_hz, slow if busy else clock))
         rates = Rates.of(gpu, min(gpu.sms, self._launch.ctas), clock)
         latency = gpu.at("tma.latency_tensor", "l2", 1024)
         latency += max((t.late for t in self._traffic if t.l2_read_bytes), default=0.0) * (
@@ -311,7 +316,113 @@ class Predictor:
         tail = max(0.0, 1.0 - total / len(slots) / cycles)
         # How far each inner sample is from the line between its neighbours.
         misses = [
-            abs(_between([*times[: n], *times[n + 1 :]], times[n][0]) - times[n][1]) / times[n][1]
+            abs(_between([*times[:n], *times[n + 1 :]], times[n][0]) - times[n][1]) / times[n][1]
+            for n in range(1, len(times) - 1)
+        ]
+        return _Schedule(cycles, tail, min(0.5, max(misses, default=0.1)) / 2, longest)
+
+    def _bounded_us(self, us: float) -> float:
+        """Return a time that is not below what moving the launch's bytes takes."""
+        gpu = self._gpu
+        read = sum(t.dram_read_bytes for t in self._traffic) / gpu.value("dram.bandwidth")
+        written = sum(t.dram_write_bytes for t in self._traffic) / gpu.value("dram.write_bandwidth")
+        asked = sum(t.l2_read_bytes for t in self._traffic) / gpu.value("l2.bandwidth")
+        return max(us, 1e6 * (read + written), 1e6 * asked)
+
+    def _expected_tensor_use(self, clock_hz: float) -> float:
+        """Return how busy tensor cores are if nothing but they and memory took time: the clock depends on it."""
+        sample = self._longest
+        rates = Rates.of(self._gpu, min(self._launch.ctas, self._groups * self._size), clock_hz)
+        machine, cta = self._machine(False), sample[0]
+        tensor = sum(machine.tensor_cycles(warp) for warp in cta.warps) / 4
+        share = len(sample) / max(self._launch.ctas, 1)
+        l2 = sum(t.l2_read_bytes for t in self._traffic) * share * rates.l2 / len(sample)
+        dram = sum(t.dram_read_bytes + t.dram_write_bytes for t in self._traffic) * share * rates.dram / len(sample)
+        return tensor / max(tensor, l2, dram, 1.0) if tensor else 0.0
+
+    @property
+    def _longest(self) -> list[CtaTrace]:
+        return max(self._trace.clusters, key=_length)
+
+    def _machine(self, keeps_events: bool) -> Machine:
+        trace = self._trace
+        return Machine(
+            self._gpu,
+            self._steps,
+            trace.needed,
+            trace.barriers,
+            self._traffic,
+            credit=_CREDIT if self._clusters > self._groups * self._resident else 0.0,
+            keeps_events=keeps_events,
+        )
+
+    def _schedule(self, clock_hz: float, *, keeps_events: bool = False) -> _Schedule:
+        lengths = [_length(cluster) for cluster in self._trace.clusters]
+        if max(lengths) - min(lengths) <= _ALIKE * max(lengths):
+            return self._rounds(self._trace.clusters, clock_hz, keeps_events)
+        return self._dealt(clock_hz, keeps_events)
+
+    def _turnaround(self, clock_hz: float) -> float:
+        table = self._gpu.constants["cta.turnaround"]
+        large = self._launch.smem_bytes > 64 * 1024
+        name = "384x200000" if large else "1024x0" if self._launch.block[0] > 512 else "128x0"
+        return float(table.get(name) or table["128x0"])
+
+    def _rounds(self, samples: Sequence[Sequence[CtaTrace]], clock_hz: float, keeps_events: bool) -> _Schedule:
+        """Simulate what one SM runs, where all CTAs have about as much to do."""
+        each, rest = divmod(self._clusters, self._groups)
+        count = each + (rest > 0)
+        active = min(self._clusters, self._groups) * self._size
+        rates = Rates.of(self._gpu, active, clock_hz)
+        last = Rates.of(self._gpu, rest * self._size, clock_hz) if rest and each else rates
+        length = _length(samples[0])
+        most = max(2 * self._resident, min(_ROUNDS * self._resident, _MOST_STEPS // max(length, 1)))
+        simulated = min(count, most)
+        order = [(samples[n % len(samples)], rates) for n in range(simulated)]
+        if simulated == count and rest and each:
+            order[-1] = order[-1][0], last
+        out = self._machine(keeps_events).run(order, self._resident, self._turnaround(clock_hz))
+        cycles, error = out.cycles, 0.0
+        ends = sorted(end for _, end in out.spans)
+        if simulated < count:
+            half = len(ends) // 2
+            pace = (ends[-1] - ends[half - 1]) / (len(ends) - half)
+            early = (ends[half - 1] - ends[0]) / max(half - 1, 1)
+            further = self._clusters / self._groups - simulated
+            cycles += further * pace
+            error = min(0.5, abs(pace - early) * further / cycles) / 4
+        work = self._clusters / self._groups / count
+        return _Schedule(cycles, max(0.0, 1.0 - work) if count <= most else 0.0, error, out)
+
+    def _dealt(self, clock_hz: float, keeps_events: bool) -> _Schedule:
+        """Simulate each sampled cluster among others like it, and deal the whole grid out to the SMs."""
+        active = min(self._clusters, self._groups) * self._size
+        rates, turnaround = Rates.of(self._gpu, active, clock_hz), self._turnaround(clock_hz)
+        resident = min(self._resident, -(-self._clusters // self._groups))
+        times, longest = [], None
+        for sample in self._trace.clusters:
+            if self._clusters <= self._groups * self._resident and sample is not self._longest:
+                continue  # all begin at once, and the longest ends last
+            out = self._machine(keeps_events).run([(sample, rates)] * resident, resident, turnaround)
+            times.append((sample[0].block / self._size, out.cycles + turnaround))
+            if longest is None or out.cycles > longest.cycles:
+                longest = out
+        assert longest is not None
+        slots = [0.0] * (self._groups * resident)
+        heapq.heapify(slots)
+        total = 0.0
+        for n in range(self._clusters):
+            cycles = _between(times, n)
+            total += cycles
+            heapq.heapreplace(slots, slots[0] + cycles)
+        cycles = max(slots) - turnaround
+        if len(times) == 1:
+            total = cycles * self._clusters * sum(map(_length, self._trace.clusters)) / len(self._trace.clusters)
+            total /= _length(self._longest)
+        tail = max(0.0, 1.0 - total / len(slots) / cycles)
+        # How far each inner sample is from the line between its neighbours.
+        misses = [
+            abs(_between([*times[:n], *times[n + 1 :]], times[n][0]) - times[n][1]) / times[n][1]
             for n in range(1, len(times) - 1)
         ]
         return _Schedule(cycles, tail, min(0.5, max(misses, default=0.1)) / 2, longest)
@@ -398,7 +509,7 @@ def _between(times: Sequence[tuple[float, float]], at: float) -> float:
     """Interpolate between samples that are in order."""
     if at <= times[0][0]:
         return times[0][1]
-    for (x0, y0), (x1, y1) in zip(times, times[1:], strict=False):
+    for (x0, y0), (x1, y1) in itertools.pairwise(times):
         if at <= x1:
             return y0 + (y1 - y0) * (at - x0) / max(x1 - x0, 1e-9)
     return times[-1][1]

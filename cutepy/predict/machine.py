@@ -38,10 +38,14 @@ _QUEUE_CYCLES = 64
 """Work of the LSU that may be ahead of a warp that issues an access; beyond, the warp waits."""
 _SLACK = 16.0
 """Cycles that a warp may be ahead of the others when it goes on: fewer turns, at the cost of their exact order."""
-CAUSES = ("instructions", "dependencies", "issue slots", "pipes", "registers", "shared memory", "global memory", "copies", "barriers",
-          "tensor cores", "stores", "fences")  # fmt: skip
+CAUSES = (
+    "instructions", "dependencies", "issue slots", "pipes", "registers", "shared memory", "global memory", "copies",
+    "barriers", "tensor cores", "stores", "fences",
+)  # fmt: skip
 """Causes of a warp's time: it executes, or waits for one of these."""
-(WORK, DEPENDENCIES, ISSUE, PIPE, REGISTERS, SHARED, GLOBAL, COPIES, BARRIERS, TENSOR, STORES, FENCES) = range(len(CAUSES))
+(WORK, DEPENDENCIES, ISSUE, PIPE, REGISTERS, SHARED, GLOBAL, COPIES, BARRIERS, TENSOR, STORES, FENCES) = range(
+    len(CAUSES)
+)
 
 
 @dataclass(frozen=True)
@@ -143,18 +147,47 @@ class _Cluster:
         self.done: dict[int, float] = {}
         self.waiting: defaultdict[int, list[_Warp]] = defaultdict(list)
         self.running = 0
+        self.last: _Warp | None = None
 
 
 class _Warp:
     """State of a warp."""
 
     __slots__ = (
-        "async_time", "before", "bulk", "bulk_open", "causes", "cluster", "copies", "copies_open", "cta", "facts",
-        "in_action", "mma_open", "mmas", "name", "node", "number", "path", "position", "readable", "reason", "score",
-        "seen", "since", "smsp", "sm", "step", "steps", "time", "turns",
+        "async_time",
+        "before",
+        "bulk",
+        "bulk_open",
+        "causes",
+        "cluster",
+        "copies",
+        "copies_open",
+        "cta",
+        "facts",
+        "in_action",
+        "mma_open",
+        "mmas",
+        "name",
+        "node",
+        "number",
+        "path",
+        "position",
+        "readable",
+        "reason",
+        "score",
+        "seen",
+        "since",
+        "sm",
+        "smsp",
+        "step",
+        "steps",
+        "time",
+        "turns",
     )  # fmt: skip
 
-    def __init__(self, trace: WarpTrace, cta: CtaTrace, number: int, cluster: _Cluster, sm: int, smsp: int, time: float) -> None:
+    def __init__(
+        self, trace: WarpTrace, cta: CtaTrace, number: int, cluster: _Cluster, sm: int, smsp: int, time: float
+    ) -> None:
         self.path, self.facts, self.cta, self.number = trace.path, trace.facts, cta, number
         self.cluster, self.sm, self.smsp, self.time = cluster, sm, smsp, time
         self.name = f"CTA {cta.block} warp {number}"
@@ -179,7 +212,7 @@ class _Warp:
 
 @dataclass
 class Outcome:
-    """What a simulation of SMs found.
+    """Result of a simulation of SMs.
 
     Attributes
     ----------
@@ -306,7 +339,7 @@ class Machine:
         for _ in range(min(resident, len(queue))):
             self._begin(*queue.pop(), 0.0)
         while self._heap:
-            time, _, warp = heapq.heappop(self._heap)
+            _time, _, warp = heapq.heappop(self._heap)
             until = self._heap[0][0] if self._heap else float("inf")
             if self._advance(warp, until):
                 continue
@@ -314,13 +347,16 @@ class Machine:
             for n, cause in enumerate(CAUSES):
                 out.causes[cause] += warp.causes[n]  # type: ignore[assignment]
             cluster.running -= 1
-            if self._last is None or warp.time >= self._last.time:
-                self._last = warp
+            if cluster.last is None or warp.time > cluster.last.time:
+                cluster.last = warp
             if cluster.running == 0:
-                out.spans.append((cluster.start, warp.time))
+                last = cluster.last
+                if self._last is None or last.time > self._last.time:
+                    self._last = last
+                out.spans.append((cluster.start, last.time))
                 if queue:
-                    after = Late(warp.time, warp, warp.time, warp.node, warp.causes[:], WORK)
-                    self._begin(*queue.pop(), warp.time + turnaround, after)
+                    after = Late(last.time, last, last.time, last.node, last.causes[:], WORK)
+                    self._begin(*queue.pop(), last.time + turnaround, after)
         out.cycles = max((end for _, end in out.spans), default=0.0)
         out.path = _critical_path(self._last)
         return out

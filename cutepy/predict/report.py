@@ -102,7 +102,7 @@ def as_json(predictions: Iterable[Prediction]) -> list[dict[str, Any]]:
 
 
 def timeline(predictions: Sequence[Prediction]) -> dict[str, Any]:
-    """Return the timelines as a Chrome trace, for Perfetto: a process for each SM of a launch, tracks for warps and units.
+    """Return the timelines as a Chrome trace, for Perfetto: a process for each SM of a launch, a track for each warp.
 
     Of each launch the SMs of one cluster are shown; times are in microseconds.
     """

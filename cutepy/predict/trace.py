@@ -369,8 +369,14 @@ class Tracer(Observer):
         address, operation = event.state.address, event.part_of
         shape = event.state.slots.shape
         sizes = np.broadcast_to(np.array(event.size_bytes), shape).tolist()
-        phases = np.broadcast_to(event.counted, shape) if event.slots is None else np.broadcast_to(event.counted.flat[0], shape)
-        of_slot = {s: (size, int(p)) for s, size, p in zip(event.state.slots.tolist(), sizes, phases.tolist(), strict=True)}
+        phases = (
+            np.broadcast_to(event.counted, shape)
+            if event.slots is None
+            else np.broadcast_to(event.counted.flat[0], shape)
+        )
+        of_slot = {
+            s: (size, int(p)) for s, size, p in zip(event.state.slots.tolist(), sizes, phases.tolist(), strict=True)
+        }
         if operation is None or event.deliveries is None or id(operation) not in self._operations:
             for *_, warp in list(self._each(event.ctas, event.threads))[:1]:
                 keys = tuple(self._mbarrier(s, address, p) for s, (_, p) in of_slot.items() if s in self._slots)
@@ -381,7 +387,9 @@ class Tracer(Observer):
             if slot in self._slots:
                 size, phase = of_slot[slot]
                 key = self._mbarrier(slot, address, phase)
-                self._operations[id(operation)].to[row, column].append((self._slots[slot].rank, key, size // copies[slot]))
+                self._operations[id(operation)].to[row, column].append(
+                    (self._slots[slot].rank, key, size // copies[slot])
+                )
 
     def on_issue(self, operation: AsyncOperation) -> None:
         """Note that a copy begins; its facts are known once it is complete."""
@@ -396,7 +404,9 @@ class Tracer(Observer):
         index, ids = operation.instruction.index, operation.threads.ids
         rows = {slot: row for row, slot in enumerate(operation.ctas.slots.tolist())}
         leader = int(operation.threads.warps[0])
-        for slot, _cta, number, warp in ((s, c, n, w) for _, s, c, n, w in self._each(operation.ctas, operation.threads)):
+        for slot, _cta, number, warp in (
+            (s, c, n, w) for _, s, c, n, w in self._each(operation.ctas, operation.threads)
+        ):
             row, at = rows[slot], len(warp.path)
             if operation.kind == "cp_async":
                 share = copy.size_bytes[row] / len(operation.threads.warps)
@@ -426,7 +436,7 @@ class Tracer(Observer):
         """Record an access by threads, and the addresses of copies."""
         if access.space == "local" or access.proxy == "tensormap":
             return
-        if access.part_of is not None and access.proxy != "generic" or id(access.part_of) in self._operations:
+        if (access.part_of is not None and access.proxy != "generic") or id(access.part_of) in self._operations:
             self._copied(access)
             return
         cost = cost_of(access)

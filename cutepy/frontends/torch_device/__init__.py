@@ -17,18 +17,18 @@ import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
 from time import perf_counter
+from typing import Any
 
 from cutepy.dsl.version import require
 from cutepy.frontends import stream_state
 from cutepy.frontends.backend import Simulator, tell_of_streams
 from cutepy.frontends.chosen_device import simulating_chosen
 from cutepy.frontends.dsl.execution import executing_on
-from cutepy.frontends.torch_device.errors import NotServedError as NotServedError, refused_launch
-from cutepy.sim.errors import LaunchError
 from cutepy.frontends.timing import timer_of
+from cutepy.frontends.torch_device.errors import NotServedError as NotServedError, refused_launch
 from cutepy.predict.timer import Timer
+from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.host_memory import storage_range
 from cutepy.sim.machine.launch import KernelCall
