@@ -21,7 +21,7 @@ from cutepy.binaries.ptxas import assemble
 from cutepy.layouts.sm90.occupancy import Occupancy, occupancy
 from cutepy.predict.code import LSU, PIPES, Variants, block_steps
 from cutepy.predict.gpu import Gpu
-from cutepy.predict.machine import Event, Machine, Outcome, Rates
+from cutepy.predict.machine import SCHEDULERS, Event, Machine, Outcome, Rates, Sm
 from cutepy.predict.memory import Traffic, traffic_of
 from cutepy.sim.ptx.source_lines import line_of
 
@@ -186,13 +186,13 @@ class Predictor:
         busy = self._expected_tensor_use(fast)
         clock = fast + (slow - fast) * busy
         found = self._schedule(clock, keeps_events=keeps_events)
-        launch_us = gpu.value("launch.gap_pdl" if self._launch.programmatic else "launch.gap") / 1e3
+        launch_us = self._launch_us()
         kernel_us = self._bounded_us(found.cycles / clock * 1e6)
         margin = found.error
         out = found.outcome
         sm = max(out.sms, key=lambda each: each.slots)
         cycles = max(out.cycles, 1.0)
-        use = self._use(sm, cycles, found)
+        use = self._use(sm, cycles)
         idle = {cause: share / 4 / cycles for cause, share in sm.idle.most_common() if share / 4 / cycles > 0.001}
         us = kernel_us + launch_us
         # Memory has a clock of its own: the critical path's share of it stays as it is.
@@ -208,7 +208,7 @@ class Predictor:
         latency += max((t.late for t in self._traffic if t.l2_read_bytes), default=0.0) * (
             gpu.value("dram.latency") - gpu.value("l2.latency")
         )
-        slowest = max([rates.l2, *(rates.dram * t.miss for t in self._traffic)])
+        slowest = max([rates.tma, *(rates.dram * t.miss for t in self._traffic)])
         return Prediction(
             self._launch.name,
             gpu.name,
@@ -319,15 +319,30 @@ class Predictor:
             abs(_between([*times[:n], *times[n + 1 :]], times[n][0]) - times[n][1]) / times[n][1]
             for n in range(1, len(times) - 1)
         ]
-        return _Schedule(cycles, tail, min(0.5, max(misses, default=0.1)) / 2, longest)
+        return _Schedule(cycles, tail, min(0.5, max(misses, default=0.0)) / 2, longest)
+
+    def _launch_us(self) -> float:
+        """Return how much longer than its CTAs a launch takes, back to back with others."""
+        launch, gpu = self._launch, self._gpu
+        key = "launch.interval_pdl" if launch.programmatic else "launch.interval"
+        if launch.smem_bytes > 64 * 1024:
+            name = "132x384x200000"
+        else:
+            name = "132x1024x0" if launch.block[0] > 512 else "132x128x0" if launch.ctas > 1 else "1x128x0"
+        ns = gpu.at(key, name) - gpu.value("launch.kernel")
+        if self._size > 1:
+            ns += gpu.at("launch.interval_cluster", self._size) - gpu.at("launch.interval", "132x384x200000")
+        return ns / 1e3
 
     def _bounded_us(self, us: float) -> float:
         """Return a time that is not below what moving the launch's bytes takes."""
         gpu = self._gpu
         read = sum(t.dram_read_bytes for t in self._traffic) / gpu.value("dram.bandwidth")
         written = sum(t.dram_write_bytes for t in self._traffic) / gpu.value("dram.write_bandwidth")
-        asked = sum(t.l2_read_bytes for t in self._traffic) / gpu.value("l2.bandwidth")
-        return max(us, 1e6 * (read + written), 1e6 * asked)
+        by_tma = gpu.at("tma.bandwidth_all", 8) * gpu.sms * gpu.value("clock.idle_hz")
+        asked = sum(t.l2_read_bytes for t in self._traffic) / max(gpu.value("l2.bandwidth"), by_tma)
+        begun = self._launch.ctas / gpu.value("cta.rate_hz")
+        return 1e6 * max(us / 1e6, read + written, asked, begun)
 
     def _expected_tensor_use(self, clock_hz: float) -> float:
         """Return how busy tensor cores are if nothing but they and memory took time: the clock depends on it."""
@@ -344,123 +359,7 @@ class Predictor:
     def _longest(self) -> list[CtaTrace]:
         return max(self._trace.clusters, key=_length)
 
-    def _machine(self, keeps_events: bool) -> Machine:
-        trace = self._trace
-        return Machine(
-            self._gpu,
-            self._steps,
-            trace.needed,
-            trace.barriers,
-            self._traffic,
-            credit=_CREDIT if self._clusters > self._groups * self._resident else 0.0,
-            keeps_events=keeps_events,
-        )
-
-    def _schedule(self, clock_hz: float, *, keeps_events: bool = False) -> _Schedule:
-        lengths = [_length(cluster) for cluster in self._trace.clusters]
-        if max(lengths) - min(lengths) <= _ALIKE * max(lengths):
-            return self._rounds(self._trace.clusters, clock_hz, keeps_events)
-        return self._dealt(clock_hz, keeps_events)
-
-    def _turnaround(self, clock_hz: float) -> float:
-        table = self._gpu.constants["cta.turnaround"]
-        large = self._launch.smem_bytes > 64 * 1024
-        name = "384x200000" if large else "1024x0" if self._launch.block[0] > 512 else "128x0"
-        return float(table.get(name) or table["128x0"])
-
-    def _rounds(self, samples: Sequence[Sequence[CtaTrace]], clock_hz: float, keeps_events: bool) -> _Schedule:
-        """Simulate what one SM runs, where all CTAs have about as much to do."""
-        each, rest = divmod(self._clusters, self._groups)
-        count = each + (rest > 0)
-        active = min(self._clusters, self._groups) * self._size
-        rates = Rates.of(self._gpu, active, clock_hz)
-        last = Rates.of(self._gpu, rest * self._size, clock_hz) if rest and each else rates
-        length = _length(samples[0])
-        most = max(2 * self._resident, min(_ROUNDS * self._resident, _MOST_STEPS // max(length, 1)))
-        simulated = min(count, most)
-        order = [(samples[n % len(samples)], rates) for n in range(simulated)]
-        if simulated == count and rest and each:
-            order[-1] = order[-1][0], last
-        out = self._machine(keeps_events).run(order, self._resident, self._turnaround(clock_hz))
-        cycles, error = out.cycles, 0.0
-        ends = sorted(end for _, end in out.spans)
-        if simulated < count:
-            half = len(ends) // 2
-            pace = (ends[-1] - ends[half - 1]) / (len(ends) - half)
-            early = (ends[half - 1] - ends[0]) / max(half - 1, 1)
-            further = self._clusters / self._groups - simulated
-            cycles += further * pace
-            error = min(0.5, abs(pace - early) * further / cycles) / 4
-        work = self._clusters / self._groups / count
-        return _Schedule(cycles, max(0.0, 1.0 - work) if count <= most else 0.0, error, out)
-
-    def _dealt(self, clock_hz: float, keeps_events: bool) -> _Schedule:
-        """Simulate each sampled cluster among others like it, and deal the whole grid out to the SMs."""
-        active = min(self._clusters, self._groups) * self._size
-        rates, turnaround = Rates.of(self._gpu, active, clock_hz), self._turnaround(clock_hz)
-        resident = min(self._resident, -(-self._clusters // self._groups))
-        times, longest = [], None
-        for sample in self._trace.clusters:
-            if self._clusters <= self._groups * self._resident and sample is not self._longest:
-                continue  # all begin at once, and the longest ends last
-            out = self._machine(keeps_events).run([(sample, rates)] * resident, resident, turnaround)
-            times.append((sample[0].block / self._size, out.cycles + turnaround))
-            if longest is None or out.cycles > longest.cycles:
-                longest = out
-        assert longest is not None
-        slots = [0.0] * (self._groups * resident)
-        heapq.heapify(slots)
-        total = 0.0
-        for n in range(self._clusters):
-            cycles = _between(times, n)
-            total += cycles
-            heapq.heapreplace(slots, slots[0] + cycles)
-        cycles = max(slots) - turnaround
-        if len(times) == 1:
-            total = cycles * self._clusters * sum(map(_length, self._trace.clusters)) / len(self._trace.clusters)
-            total /= _length(self._longest)
-        tail = max(0.0, 1.0 - total / len(slots) / cycles)
-        # How far each inner sample is from the line between its neighbours.
-        misses = [
-            abs(_between([*times[:n], *times[n + 1 :]], times[n][0]) - times[n][1]) / times[n][1]
-            for n in range(1, len(times) - 1)
-        ]
-        return _Schedule(cycles, tail, min(0.5, max(misses, default=0.1)) / 2, longest)
-
-    def _bounded_us(self, us: float) -> float:
-        """Return a time that is not below what moving the launch's bytes takes."""
-        gpu = self._gpu
-        read = sum(t.dram_read_bytes for t in self._traffic) / gpu.value("dram.bandwidth")
-        written = sum(t.dram_write_bytes for t in self._traffic) / gpu.value("dram.write_bandwidth")
-        asked = sum(t.l2_read_bytes for t in self._traffic) / gpu.value("l2.bandwidth")
-        return max(us, 1e6 * (read + written), 1e6 * asked)
-
-    def _expected_tensor_use(self, clock_hz: float) -> float:
-        """Return how busy tensor cores are if nothing but they and memory took time: the clock depends on it."""
-        sample = self._longest
-        rates = Rates.of(self._gpu, min(self._launch.ctas, self._groups * self._size), clock_hz)
-        machine, cta = self._machine(False), sample[0]
-        tensor = sum(machine.tensor_cycles(warp) for warp in cta.warps) / 4
-        share = len(sample) / max(self._launch.ctas, 1)
-        l2 = sum(t.l2_read_bytes for t in self._traffic) * share * rates.l2 / len(sample)
-        dram = sum(t.dram_read_bytes + t.dram_write_bytes for t in self._traffic) * share * rates.dram / len(sample)
-        return tensor / max(tensor, l2, dram, 1.0) if tensor else 0.0
-
-    @property
-    def _longest(self) -> list[CtaTrace]:
-        return max(self._trace.clusters, key=_length)
-
-    def _alone(self, clock_hz: float) -> Outcome:
-        """Simulate the longest sample among its like."""
-        active = min(self._clusters, self._groups) * self._size
-        resident = min(self._resident, -(-self._clusters // self._groups))
-        rates, turnaround = Rates.of(self._gpu, active, clock_hz), self._turnaround(clock_hz)
-        return self._machine(False).run([(self._longest, rates)] * resident, resident, turnaround)
-
-    def _use(self, sm: object, cycles: float, found: _Schedule) -> dict[str, float]:
-        from cutepy.predict.machine import SCHEDULERS, Sm
-
-        assert isinstance(sm, Sm)
+    def _use(self, sm: Sm, cycles: float) -> dict[str, float]:
         use = {
             "tensor cores": sm.tensor_work / SCHEDULERS / cycles,
             "issue slots": sm.slots / SCHEDULERS / cycles,

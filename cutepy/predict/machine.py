@@ -54,13 +54,14 @@ class Rates:
 
     Attributes
     ----------
-    l2, l2_write, dram, dram_write : float
-        Share of the SM in what all SMs get.
+    l2, tma, l2_write, dram, dram_write : float
+        Share of the SM in what all SMs get: of L2 by loads and by TMA, of device memory.
     port : float
         Of what one SM can receive.
     """
 
     l2: float
+    tma: float
     l2_write: float
     dram: float
     dram_write: float
@@ -74,8 +75,11 @@ class Rates:
             return 1.0 / min(gpu.value(key) / clock_hz / active, most)
 
         one, of_dram = gpu.value("l2.bandwidth_sm"), gpu.value("dram.bandwidth_sm")
+        # It was measured with all SMs at the highest clock, which L2 does not follow.
+        by_tma = gpu.at("tma.bandwidth_all", 8) * gpu.sms * gpu.value("clock.idle_hz")
         return cls(
             share("l2.bandwidth", one),
+            1.0 / min(by_tma / clock_hz / active, one),
             share("l2.write_bandwidth", one),
             share("dram.bandwidth", of_dram),
             share("dram.write_bandwidth", of_dram),
@@ -277,23 +281,28 @@ class Machine:
         self._miss = [each.miss for each in traffic]
         late = gpu.value("dram.latency") - gpu.value("l2.latency")
         self._late = [each.late * late for each in traffic]
+        self._is_late = [each.late for each in traffic]
         self._in_l1 = [each.in_l1 for each in traffic]
         self._keeps, self._credit = keeps_events, credit
         self._wave = gpu.value("smem.wavefront")
         self._handover = gpu.value("mbarrier.handover"), gpu.value("mbarrier.handover_cluster")
-        self._named = gpu.value("barrier.named_handover")
         self._l1, self._l2 = gpu.value("l1.latency"), gpu.value("l2.latency")
         self._tma_issue = gpu.at("tma.issue", "tensor")
         self._tma_latency = gpu.at("tma.latency_tensor", "l2", 1024)
-        self._store = gpu.at("tma.store_read_latency", 1024), gpu.at("tma.store_latency", 1024)
+        self._store_latency = gpu.at("tma.store_read_latency", 512)
         self._store_rate = 1.0 / gpu.value("tma.store_bandwidth")
         self._atomic = gpu.at("atomic.latency", "atom_add_u32")
         self._cp_async = gpu.value("cpasync.latency") - self._l2, gpu.value("cpasync.interval")
         self._try = gpu.value("mbarrier.try_wait")
         self._mma: dict[tuple[str, int, str], tuple[float, float]] = {}
         self._kinds: dict[str, tuple[float, float]] = {}
-        self._interval: dict[float, float] = {}
-        self.branch = gpu.value("branch.latency")
+        self._late_tma: dict[float, float] = {}
+        self._sync: dict[int, float] = {}
+
+    def _sync_cycles(self, warps: int) -> float:
+        if warps not in self._sync:
+            self._sync[warps] = self._gpu.at("barrier.sync", 32 * warps)
+        return self._sync[warps]
 
     def _mma_cost(self, fact: Mma) -> tuple[float, float]:
         key = fact.type, fact.n, fact.operands
@@ -303,7 +312,7 @@ class Machine:
             cycles = gpu.at("wgmma.cycles", kind, fact.n, fact.operands)
             base = "bf16" if kind not in gpu.constants["wgmma.latency"] else kind
             drain = gpu.at("wgmma.latency", base, fact.n) - gpu.at("wgmma.cycles", base, fact.n, "ss")
-            self._mma[key] = cycles, max(drain, 0.0)
+            self._mma[key] = cycles, max(drain - gpu.value("wgmma.fence"), 0.0)
         return self._mma[key]
 
     def tensor_cycles(self, warp: WarpTrace) -> float:
@@ -525,7 +534,7 @@ class Machine:
                 if barrier.kind == "mbarrier":
                     latency = self._handover[barrier.block != own]
                 elif barrier.kind == "bar":
-                    latency = self._named
+                    latency = self._sync_cycles(self._needed[key])
                 else:
                     latency = gpu.at("cluster.sync", len(warp.cluster.traces))
                 start = max(time, warp.copies_open, *warp.copies[-1:]) if fact.after_copies else time
@@ -540,8 +549,8 @@ class Machine:
             size = fact.size_bytes
             sm.store = max(sm.store, time) + size * self._store_rate
             moved = self._move(sm, time, size * rates.l2_write, size * rates.dram_write, size * rates.port)
-            read, whole = self._store
-            end = max(sm.store, moved) + whole
+            read = self._store_latency
+            end = max(sm.store, moved) + read + self._l2
             old = warp.bulk_open
             warp.bulk_open = max(old[0], sm.store + read), max(old[1], end)
             warp.time = time + self._tma_issue
@@ -613,12 +622,13 @@ class Machine:
     def _load(self, warp: _Warp, sm: Sm, fact: Load) -> float:
         time, rates, size = warp.time, warp.cluster.rates, fact.size_bytes
         each = size / max(fact.boxes, 1)
-        if each not in self._interval:
-            self._interval[each] = self._gpu.at("tma.interval", each)
-        sm.tma = max(sm.tma, time) + fact.boxes * self._interval[each]
-        l2, dram = size * rates.l2, size * rates.dram * self._miss[fact.region]
+        if each not in self._late_tma:
+            gpu = self._gpu
+            self._late_tma[each] = gpu.at("tma.latency", "dram", each) - gpu.at("tma.latency", "l2", each)
+        sm.tma = max(sm.tma, time) + size * rates.port
+        l2, dram = size * rates.tma, size * rates.dram * self._miss[fact.region]
         arrival = max(sm.tma, self._move(sm, time, l2, dram, size * rates.port))
-        latency = self._tma_latency + self._late[fact.region]
+        latency = self._tma_latency + self._is_late[fact.region] * self._late_tma[each]
         for rank, key, part in fact.to:
             to = self.out.sms[warp.sm if len(warp.cluster.traces) == 1 else rank]
             to.port = max(to.port, time) + part * rates.port

@@ -107,7 +107,7 @@ def test_a_barrier_waits_for_the_last_and_the_path_goes_there():
     for warp, at in ((late, 2), (early, 0)):
         warp.facts[0] += [Arrive(at, (7,)), Wait(at, 7)]
     out = run(steps, [late, early], needed={7: 2}, barriers={7: Barrier("bar", 0, 0)})
-    assert out.cycles >= 2000 + H200.value("barrier.named_handover")
+    assert out.cycles >= 2000 + H200.at("barrier.sync", 64)
     assert out.causes["barriers"] >= 2000
     assert out.path["dependencies"] > 1900
 
