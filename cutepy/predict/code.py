@@ -308,6 +308,8 @@ class _Compiler:
             return self._gpu.at("instr.latency", _CLASSES[i.verb][1])
         if i.verb == "LDL":
             return self._gpu.value("l1.latency")
+        if i.verb == "MEMBAR":
+            return self._gpu.at("fence", "acq_rel_cta" if "CTA" in i.opcode else "acq_rel_gpu")
         if i.verb == "SYNCS":
             return self._gpu.value("mbarrier.try_wait")
         return _CONSTANT_CYCLES

@@ -7,6 +7,7 @@ name their papers.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -66,24 +67,25 @@ class Gpu:
         >>> gpu.at("latency", "l2", 1536), gpu.at("latency", "l2", 64), gpu.at("latency", "l2", 4096)
         (610.0, 600.0, 660.0)
         """
-        table = self.constants.get(key)
-        for place in path:
-            if not isinstance(table, dict):
-                break
-            table = _interpolated(table, place) if isinstance(place, (int, float)) else table.get(place)
-        if not isinstance(table, (int, float)):
+        found = _entry(self.constants.get(key), path)
+        if found is None:
             raise ConstantError(f"{self.name} has no constant {key} of {path}; python -m tests.time.measure gives it")
-        return float(table)
+        return found
 
 
-def _interpolated(table: dict[str, Any], at: float) -> Any:  # noqa: ANN401
-    """Return what a table of numbers has at a number; beyond its last two along their line, below its first that."""
-    known = {float(key): value for key, value in table.items() if value is not None}
-    if at in known:
-        return known[at]
+def _entry(table: Any, path: Sequence[str | float]) -> float | None:  # noqa: ANN401
+    """Return an entry of a table; between two of its numbers, and beyond the last two, what is on their line."""
+    if not isinstance(table, dict):
+        return float(table) if isinstance(table, (int, float)) else None
+    if not path:
+        return None
+    at, *rest = path
+    if isinstance(at, str):
+        return _entry(table.get(at), rest)
+    known = {float(key): value for key, entry in table.items() if (value := _entry(entry, rest)) is not None}
+    if at in known or not known:
+        return known.get(at)
     places = sorted(known)
-    if not places or not all(isinstance(known[place], (int, float)) for place in places):
-        return known[min(places, key=lambda place: abs(place - at))] if places else None
     if at <= places[0] or len(places) == 1:
         return known[places[0]]
     upper = next((n for n, place in enumerate(places) if place > at), len(places) - 1)

@@ -2,8 +2,8 @@
 
 The clusters that one SM (or as many as a cluster has CTAs) runs one after the other are simulated, so many at once as
 fit. Where there are too many, some rounds are, and the rest follows at the pace of the later half of them. Where CTAs
-differ in their work, each sampled one is simulated by itself, the others' times are interpolated along the grid, and
-all are dealt out to the SMs in order.
+differ in their work, the shortest, the median and the longest sample are simulated, others' times follow from their
+lengths, and all are dealt out to the SMs in order.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _ROUNDS = 4
 """Rounds of resident clusters that are simulated; further ones follow."""
 _MOST_STEPS = 400_000
 """Steps after which no further round is simulated."""
-_CREDIT = 20_000.0
-"""Cycles that an SM may catch up on where CTAs come and go: while it computes, others load."""
+_CREDIT = {False: 2_000.0, True: 20_000.0}
+"""Cycles that an SM may catch up on, while it computes others load: of CTAs that all begin at once, and of rounds."""
 _ALIKE = 0.02
 _SATURATED = 0.8
 """Share of its peak from which a resource is what bounds a kernel."""
@@ -246,7 +246,7 @@ class Predictor:
             trace.needed,
             trace.barriers,
             self._traffic,
-            credit=_CREDIT if self._clusters > self._groups * self._resident else 0.0,
+            credit=_CREDIT[self._clusters > self._groups * self._resident],
             keeps_events=keeps_events,
         )
 
@@ -289,37 +289,39 @@ class Predictor:
         return _Schedule(cycles, max(0.0, 1.0 - work) if count <= most else 0.0, error, out)
 
     def _dealt(self, clock_hz: float, keeps_events: bool) -> _Schedule:
-        """Simulate each sampled cluster among others like it, and deal the whole grid out to the SMs."""
+        """Simulate the samples with the least, the median and the most work, and deal the whole grid out to the SMs.
+
+        A sample's time follows from its length, and another cluster's is that of the nearest sample.
+        """
         active = min(self._clusters, self._groups) * self._size
         rates, turnaround = Rates.of(self._gpu, active, clock_hz), self._turnaround(clock_hz)
         resident = min(self._resident, -(-self._clusters // self._groups))
-        times, longest = [], None
-        for sample in self._trace.clusters:
-            if self._clusters <= self._groups * self._resident and sample is not self._longest:
-                continue  # all begin at once, and the longest ends last
-            out = self._machine(keeps_events).run([(sample, rates)] * resident, resident, turnaround)
-            times.append((sample[0].block / self._size, out.cycles + turnaround))
-            if longest is None or out.cycles > longest.cycles:
-                longest = out
-        assert longest is not None
-        slots = [0.0] * (self._groups * resident)
-        heapq.heapify(slots)
-        total = 0.0
-        for n in range(self._clusters):
-            cycles = _between(times, n)
-            total += cycles
-            heapq.heapreplace(slots, slots[0] + cycles)
-        cycles = max(slots) - turnaround
-        if len(times) == 1:
-            total = cycles * self._clusters * sum(map(_length, self._trace.clusters)) / len(self._trace.clusters)
-            total /= _length(self._longest)
-        tail = max(0.0, 1.0 - total / len(slots) / cycles)
-        # How far each inner sample is from the line between its neighbours.
-        misses = [
-            abs(_between([*times[:n], *times[n + 1 :]], times[n][0]) - times[n][1]) / times[n][1]
-            for n in range(1, len(times) - 1)
+        ordered = sorted(self._trace.clusters, key=_length)
+        all_at_once = self._clusters <= self._groups * self._resident
+        picked = [ordered[-1]] if all_at_once else [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
+        outcomes = [
+            self._machine(keeps_events and sample is ordered[-1]).run([(sample, rates)] * resident, resident, turnaround)
+            for sample in picked
         ]
-        return _Schedule(cycles, tail, min(0.5, max(misses, default=0.0)) / 2, longest)
+        by_length = [(float(_length(sample)), out.cycles) for sample, out in zip(picked, outcomes, strict=True)]
+        if all_at_once:
+            by_length = [(0.0, 0.0), *by_length]  # the longest is what counts; the others tell how long SMs idle
+        times = [(c[0].block / self._size, _between(by_length, _length(c)) + turnaround) for c in self._trace.clusters]
+        slots = [0.0] * (self._groups * resident)
+        total = 0.0
+        nearest = 0
+        for n in range(self._clusters):
+            while nearest + 1 < len(times) and abs(times[nearest + 1][0] - n) <= abs(times[nearest][0] - n):
+                nearest += 1
+            total += times[nearest][1]
+            heapq.heapreplace(slots, slots[0] + times[nearest][1])
+        cycles = max(slots) - turnaround
+        every = [cycles for _, cycles in times]
+        mean = sum(every) / len(every)
+        spread = (sum((each - mean) ** 2 for each in every) / len(every)) ** 0.5
+        error = 0.0 if all_at_once else spread / mean / len(every) ** 0.5
+        tail = max(0.0, 1.0 - total / len(slots) / cycles)
+        return _Schedule(cycles, tail, error, outcomes[-1])
 
     def _launch_us(self) -> float:
         """Return how much longer than its CTAs a launch takes, back to back with others."""

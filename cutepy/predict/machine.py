@@ -285,7 +285,9 @@ class Machine:
         self._in_l1 = [each.in_l1 for each in traffic]
         self._keeps, self._credit = keeps_events, credit
         self._wave = gpu.value("smem.wavefront")
-        self._handover = gpu.value("mbarrier.handover"), gpu.value("mbarrier.handover_cluster")
+        # mbarrier.handover_cluster has the fences of .release.cluster and .acquire.cluster in it, which have own steps.
+        handover = gpu.value("mbarrier.handover")
+        self._handover = handover, handover + gpu.value("dsmem.latency")
         self._l1, self._l2 = gpu.value("l1.latency"), gpu.value("l2.latency")
         self._tma_issue = gpu.at("tma.issue", "tensor")
         self._tma_latency = gpu.at("tma.latency_tensor", "l2", 1024)

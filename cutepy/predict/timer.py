@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.memory import GlobalMemory
     from cutepy.sim.machine.observer import Observer
 
-SAMPLES = 3
-"""Clusters of a grid that are traced: the first, the last, and those evenly between."""
+SAMPLES = 9
+"""Clusters of a grid that are traced: the first, the last, and those evenly between; 2 if all begin at once."""
 
 
 class Timer:
@@ -58,7 +58,8 @@ class Timer:
         order = cluster_order(launch.grid, launch.cluster).tolist()
         size = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
         clusters = len(order) // size
-        count = min(self._samples, clusters)
+        at_once = launch.ctas <= self._gpu.sms
+        count = min(self._samples if not at_once else 2, clusters)
         picks = sorted({round(n * (clusters - 1) / max(count - 1, 1)) for n in range(count)})
         if call.ctas is not None:
             chosen = set(prepare(call).order.tolist())
