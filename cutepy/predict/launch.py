@@ -275,7 +275,9 @@ class Predictor:
         order = [(samples[n % len(samples)], rates) for n in range(simulated)]
         if simulated == count and rest and each:
             order[-1] = order[-1][0], last
-        out = self._machine(keeps_events).run(order, self._resident, self._turnaround(clock_hz))
+        out = self._machine(keeps_events).run(
+            order, self._resident, self._turnaround(clock_hz), self._gpu.value("l2.latency")
+        )
         cycles, error = out.cycles, 0.0
         ends = sorted(end for _, end in out.spans)
         if simulated < count:
@@ -296,11 +298,12 @@ class Predictor:
         active = min(self._clusters, self._groups) * self._size
         rates, turnaround = Rates.of(self._gpu, active, clock_hz), self._turnaround(clock_hz)
         resident = min(self._resident, -(-self._clusters // self._groups))
+        begun = self._gpu.value("l2.latency")  # a kernel's parameters come to an SM's constants once
         ordered = sorted(self._trace.clusters, key=_length)
         all_at_once = self._clusters <= self._groups * self._resident
         picked = [ordered[-1]] if all_at_once else [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
         outcomes = [
-            self._machine(keeps_events and sample is ordered[-1]).run([(sample, rates)] * resident, resident, turnaround)
+            self._machine(keeps_events and sample is ordered[-1]).run([(sample, rates)] * resident, resident, turnaround, begun)
             for sample in picked
         ]
         by_length = [(float(_length(sample)), out.cycles) for sample, out in zip(picked, outcomes, strict=True)]

@@ -9,7 +9,7 @@ Times are cycles of an SM.
 from __future__ import annotations
 
 import heapq
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -40,10 +40,10 @@ _SLACK = 16.0
 """Cycles that a warp may be ahead of the others when it goes on: fewer turns, at the cost of their exact order."""
 CAUSES = (
     "instructions", "dependencies", "issue slots", "pipes", "registers", "shared memory", "global memory", "copies",
-    "barriers", "tensor cores", "stores", "fences",
+    "barriers", "tensor cores", "stores", "fences", "instruction cache",
 )  # fmt: skip
 """Causes of a warp's time: it executes, or waits for one of these."""
-(WORK, DEPENDENCIES, ISSUE, PIPE, REGISTERS, SHARED, GLOBAL, COPIES, BARRIERS, TENSOR, STORES, FENCES) = range(
+(WORK, DEPENDENCIES, ISSUE, PIPE, REGISTERS, SHARED, GLOBAL, COPIES, BARRIERS, TENSOR, STORES, FENCES, FETCHES) = range(
     len(CAUSES)
 )
 
@@ -94,6 +94,8 @@ class Sm:
         self.issue = [0.0] * SCHEDULERS
         self.pipes = [[0.0] * LSU for _ in range(SCHEDULERS)]
         self.tensor = [0.0] * SCHEDULERS
+        self.code: OrderedDict[int, int] = OrderedDict()  # blocks in the instruction cache, and their bytes
+        self.code_bytes = 0
         self.lsu = self.tma = self.store = self.l2 = self.port = self.dram = 0.0
         self.slots = 0
         self.pipe_work = [0.0] * (LSU + 1)
@@ -284,6 +286,13 @@ class Machine:
         self._is_late = [each.late for each in traffic]
         self._in_l1 = [each.in_l1 for each in traffic]
         self._keeps, self._credit = keeps_events, credit
+        slots = [[sum(step.slots for step in variant) for variant in variants] for variants in steps]
+        intervals = {int(size): cycles for size, cycles in gpu.constants["icache.interval"].items()}
+        least = min(intervals.values())
+        self._cached_bytes = max(size for size, cycles in intervals.items() if cycles <= 1.1 * least)
+        missed = gpu.at("icache.interval", 2 * self._cached_bytes) - least
+        self._code_bytes = [16 * sum(each) for each in slots]
+        self._fetches = [missed * sum(each) / max(len(each), 1) for each in slots]
         self._wave = gpu.value("smem.wavefront")
         # mbarrier.handover_cluster has the fences of .release.cluster and .acquire.cluster in it, which have own steps.
         handover = gpu.value("mbarrier.handover")
@@ -330,7 +339,13 @@ class Machine:
             self._kinds[kind] = float(table.get(kind) or self._wave), float(latency)
         return self._kinds[kind]
 
-    def run(self, clusters: Sequence[tuple[Sequence[CtaTrace], Rates]], resident: int, turnaround: float) -> Outcome:
+    def run(
+        self,
+        clusters: Sequence[tuple[Sequence[CtaTrace], Rates]],
+        resident: int,
+        turnaround: float,
+        start: float = 0.0,
+    ) -> Outcome:
         """Run clusters one after the other, so many at once.
 
         Parameters
@@ -340,6 +355,8 @@ class Machine:
             Clusters that are resident at once.
         turnaround : float
             Cycles from the end of one to the start of the next.
+        start : float
+            Cycles until the first ones execute.
         """
         out = self.out = Outcome()
         out.sms = [Sm() for _ in range(max(len(traces) for traces, _ in clusters))]
@@ -348,7 +365,7 @@ class Machine:
         queue = list(clusters)[::-1]
         self._last: _Warp | None = None
         for _ in range(min(resident, len(queue))):
-            self._begin(*queue.pop(), 0.0)
+            self._begin(*queue.pop(), start)
         while self._heap:
             _time, _, warp = heapq.heappop(self._heap)
             until = self._heap[0][0] if self._heap else float("inf")
@@ -396,6 +413,10 @@ class Machine:
                 if not self._next_block(warp):
                     warp.time = time
                     return False
+                fetched = self._fetch(sm, warp.path[warp.position])
+                if fetched:
+                    causes[FETCHES] += fetched
+                    time += fetched
                 continue
             step = warp.steps[warp.step]
             if not warp.in_action:
@@ -454,6 +475,18 @@ class Machine:
             warp.steps = variants[turn % len(variants)]
         warp.step = 0
         return True
+
+    def _fetch(self, sm: Sm, block: int) -> float:
+        """Return the cycles that a block's instructions take to come to the SM's cache; the least recent ones go."""
+        code = sm.code
+        if block in code:
+            code.move_to_end(block)
+            return 0.0
+        code[block] = size = self._code_bytes[block]
+        sm.code_bytes += size
+        while sm.code_bytes > self._cached_bytes and len(code) > 1:
+            sm.code_bytes -= code.popitem(last=False)[1]
+        return self._fetches[block]
 
     def _stalled(self, warp: _Warp, cause: int, cycles: float, where: int) -> None:
         warp.causes[cause] += cycles

@@ -40,12 +40,12 @@ def test_a_chain_of_mmas_takes_their_cycles(columns):
 
 
 def test_one_stage_is_slower_than_four_and_its_waits_are_named():
-    one, four = (predicted(ring(stages, 64), "ring", 132, 64, zeros(132 * 64 * 16384)) for stages in (1, 4))
+    one, four = (predicted(ring(stages, 64, 4096), "ring", 132, 64, zeros(132 * 64 * 4096)) for stages in (1, 4))
     assert one.kernel_us > 1.5 * four.kernel_us
     assert one.bound == "latency"
     assert one.in_flight_bytes < 0.5 * four.in_flight_bytes
     assert max(one.critical, key=one.critical.get) == "copies"
-    lines = ring(1, 64).splitlines()
+    lines = ring(1, 64, 4096).splitlines()
     waits = next(stall for stall in one.stalls if stall.cause == "copies")
     assert "try_wait" in lines[int(waits.line.split()[1]) - 1]
 

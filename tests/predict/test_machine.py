@@ -1,5 +1,7 @@
 """The machine in discrete events: no time is below a bound, barriers order, shares hold."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -21,6 +23,7 @@ from cutepy.predict.trace import (
 )
 
 H200 = gpu_named("h200")
+H200 = replace(H200, constants=H200.constants | {"icache.interval": {"32768": 1.0, "65536": 1.0}})  # all code is cached
 CLOCK = H200.value("clock.memory_hz")
 RATES = Rates.of(H200, 132, CLOCK)
 STREAM = [Traffic("x", 1e9, 0.0, 1e9, 0.0, 1.0)]
@@ -142,3 +145,13 @@ def test_a_second_round_begins_when_the_first_ends():
     out = run([[step(10, 100)]], [WarpTrace([0])], resident=2, times=4)
     assert [start for start, _ in sorted(out.spans)] == [0, 0, 100, 100]
     assert out.cycles == 200
+
+
+def test_code_that_is_not_cached_is_fetched():
+    gpu = replace(H200, constants=H200.constants | {"icache.interval": {"1024": 1.0, "2048": 3.0}})
+    blocks = [[step(24, 24)] for _ in range(4)]  # 384 bytes each, of which the cache has two
+    for path, misses in (([0, 1, 0, 1], 2), ([0, 1, 2, 3] * 2, 8)):
+        cta = CtaTrace(0, 0, [WarpTrace(path)])
+        out = Machine(gpu, [[each] for each in blocks], {}, {}, STREAM).run([([cta], RATES)], 1, 0.0)
+        assert out.causes["instruction cache"] == misses * 24 * 2
+        assert out.cycles == 24 * len(path) + misses * 48
