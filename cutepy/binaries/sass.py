@@ -75,7 +75,7 @@ def disassemble(cubin: bytes, cuda_home: Path | None = None, moved: Mapping[str,
     return _LINE.sub(_with_source, text)
 
 
-def print_code(cubin: bytes, lines: str, cuda_home: Path | None = None) -> str:
+def print_code(cubin: bytes, lines: str, cuda_home: Path | None = None, *, encodings: bool = False) -> str:
     """Disassemble a cubin with the disassembler's own line annotations.
 
     Parameters
@@ -85,6 +85,8 @@ def print_code(cubin: bytes, lines: str, cuda_home: Path | None = None) -> str:
         The option that says which lines to print: of the source, or of the PTX.
     cuda_home : Path, optional
         A CUDA toolkit to look for the disassembler in.
+    encodings : bool
+        Whether to print the 128 bits of each instruction too.
 
     Raises
     ------
@@ -95,7 +97,7 @@ def print_code(cubin: bytes, lines: str, cuda_home: Path | None = None) -> str:
     with tempfile.TemporaryDirectory(prefix="cutepy-") as folder:
         file = Path(folder, "kernels.cubin")
         file.write_bytes(cubin)
-        command = [str(tool), "--print-code", lines, str(file)]
+        command = [str(tool), "--print-code", lines, *(["-hex"] if encodings else []), str(file)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise DisassemblyError(

@@ -311,6 +311,36 @@ def simulate(
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 )
+def predict(
+    context: typer.Context,
+    script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script; what follows are its arguments.")],
+    gpu: Annotated[Literal["h100", "h200"], typer.Option(help="The GPU.")] = "h200",
+    ctas: Annotated[
+        str | None, typer.Option(help='Simulate these CTAs, as for simulate: "0 3,1 -1,-1". Default: a sample.')
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the predictions here.")] = None,
+    timeline: Annotated[
+        Path | None, typer.Option(help="Write timelines of warps, copies and tensor cores here, for Perfetto.")
+    ] = None,
+) -> None:
+    """Predict how long a script's kernels take on a GPU, and what bounds them, without one.
+
+    Of each launch sampled CTAs are simulated, so that results are incomplete: the script must not check them.
+    """
+    from cutepy.cli.predict import run
+
+    check_script(script)
+    for path, option in ((json, "--json"), (timeline, "--timeline")):
+        if path is not None:
+            check_output(path, script, option)
+    paths = {"json_path": json and json.absolute(), "timeline": timeline and timeline.absolute()}
+    echo = partial(typer.echo, err=True)
+    raise typer.Exit(run(script, context.args, echo, gpu, ctas=parse_ctas(ctas), **paths))
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+)
 def sanitize(
     context: typer.Context,
     script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script, followed by its arguments.")],

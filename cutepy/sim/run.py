@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from mmap import mmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cutepy.sim.engine import Engine
 from cutepy.sim.errors import PolicyError, SimulationError
@@ -71,6 +71,18 @@ _KEPT_SHARED_BYTES = 1 << 29
 """Shared memory that a run with `inspect` keeps, of the CTAs that were resident last."""
 
 
+class LaunchTimer(Protocol):
+    """Timer that chooses which CTAs of a launch run, watches them, and tells how long the launch takes on a GPU."""
+
+    predictions: list[Any]
+
+    def begin(self, call: KernelCall, known: GlobalMemory) -> tuple[KernelCall, Observer]:
+        """Return the call with the CTAs to run, and the observer of the launch."""
+
+    def end(self, launch: Launch) -> None:
+        """Add the prediction of a launch that has ended."""
+
+
 class Run(Replayable):
     """Record of simulated launches.
 
@@ -88,6 +100,8 @@ class Run(Replayable):
         Whether advisories are hazards: ``simulate(sanitize=True, strict=True)``.
     loading_seconds : float
         How long the run's context took to load compilers: the error of a first launch that is stopped tells it.
+    timer : LaunchTimer or None
+        Predicts the times of launches: ``simulate(time="h200")``.
     """
 
     def __init__(
@@ -128,6 +142,7 @@ class Run(Replayable):
         self._replays = Replays(schedules, seed, limit, replay, exact_mma, self._sanitizer, self._policy)
         self._limit = checked_limit(limit_seconds, limit_instructions)
         self.loading_seconds = 0.0
+        self.timer: LaunchTimer | None = None
         self._memory, self._registered = GlobalMemory(), list[Any]()
         self._missed: list[str] = []  # by launch that ended
         self._engine: Engine | None = None
@@ -215,6 +230,11 @@ class Run(Replayable):
     def has_launched_elsewhere(self) -> bool:
         """Flag: kernels were launched in forked processes, of which this one knows nothing else."""
         return self._launched_elsewhere[0] > 0
+
+    @property
+    def predictions(self) -> list[Any]:
+        """The predicted times of launches, `cutepy.predict.Prediction`, of a run with ``simulate(time=...)``."""
+        return [] if self.timer is None else self.timer.predictions
 
     @property
     def printf(self) -> str:
@@ -475,17 +495,28 @@ class Run(Replayable):
         """Run a kernel to its end."""
         if os.getpid() != self._process:
             self._launched_elsewhere[0] = 1
-        launch = prepare(call if call.ctas is not None else replace(call, ctas=self._ctas))
+        call = call if call.ctas is not None else replace(call, ctas=self._ctas)
+        before = self._observers
+        if self.timer is not None:
+            call, observer = self.timer.begin(call, self._memory)
+            self._observers = (*before, observer)
+        launch = prepare(call)
         self._memory.inputs = (*call.inputs, *self._registered_inputs())
-        with InstructionNamed():
-            self._launch(launch, call)
+        try:
+            with InstructionNamed():
+                self._launch(launch, call)
+        finally:
+            self._observers = before
+        if self.timer is not None:
+            self.timer.end(launch)
 
     def _launch(self, launch: Launch, call: KernelCall) -> None:
         began = time.perf_counter()
         function = launch.entry.function
         stopping = stops(function, self._observers)
         program = launch.entry.program(frozenset(stopping), pauses(function, self._policy))
-        if not isinstance(self._policy, Interleaving):
+        followed = any(observer.follows_blocks for observer in self._observers)
+        if not isinstance(self._policy, Interleaving) and not followed:
             program = replace(program, blocks=hot_blocks(program, frozenset(stopping) if self._observers else None))
         self.launches.append(launch)
         launch.number = len(self.launches)

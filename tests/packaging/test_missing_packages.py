@@ -73,7 +73,7 @@ NEEDS = {
     "cutepy.testing.strategies": "hypothesis",
     **dict.fromkeys(("cutepy.ops", "cutepy.nn"), "numpy and torch"),
     **dict.fromkeys(("cutepy.explain", "cutepy.load_ptx", "cutepy.load_run", "cutepy.PtxModule"), "numpy"),
-    **dict.fromkeys(("cutepy.sim", "cutepy.frontends", "cutepy.anatomy"), "numpy"),
+    **dict.fromkeys(("cutepy.sim", "cutepy.frontends", "cutepy.anatomy", "cutepy.predict"), "numpy"),
 }
 
 

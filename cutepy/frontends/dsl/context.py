@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from time import perf_counter
 
 from cutepy.frontends.backend import Simulator, tell_of_streams
 from cutepy.frontends.chosen_device import simulating_chosen
 from cutepy.frontends.dsl.execution import executing_on
+from cutepy.frontends.timing import timer_of
+from cutepy.predict.timer import Timer
 from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.observer import Observer
 from cutepy.sim.machine.selected_ctas import Coordinates
@@ -35,6 +37,7 @@ def simulate(
     limit_instructions: int | None = None,
     strict: bool = False,
     arch: str | None = None,
+    time: str | bool | Timer = False,
 ) -> Iterator[Run]:
     """Run every compiled CuTe DSL function on the CPU while the context is active.
 
@@ -91,6 +94,9 @@ def simulate(
         The GPU that is simulated, and what the DSL compiles for: "sm_90a" (an H200), "sm_100a" (a B200), "sm_103a" (a
         B300) or "sm_120a" (an RTX 5090). It refuses modules of `load_ptx` for another. Default: that of the context
         around it, the DSL's variable CUTE_DSL_ARCH, or "sm_90a", and modules run as their .target says.
+    time : str, bool or cutepy.predict.Timer
+        Predict how long each launch takes on a GPU, "h100" or "h200" (True): `Run.predictions`. Only sampled CTAs run,
+        those of `ctas` or else the first, the last and one between: what the others would write is missing.
 
     Yields
     ------
@@ -136,8 +142,9 @@ def simulate(
         limit_instructions=limit_instructions,
         strict=strict,
     )
-    began = time.perf_counter()
+    run.timer = timer_of(time)
+    began = perf_counter()
     with simulating_chosen(arch), run.checked(), executing_on(Simulator(run)):
-        run.loading_seconds = time.perf_counter() - began
+        run.loading_seconds = perf_counter() - began
         tell_of_streams(run)
         yield run

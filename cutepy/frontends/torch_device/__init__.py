@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from time import perf_counter
 from typing import Any
 
 from cutepy.dsl.version import require
@@ -25,7 +25,9 @@ from cutepy.frontends import stream_state
 from cutepy.frontends.backend import Simulator, tell_of_streams
 from cutepy.frontends.chosen_device import simulating_chosen
 from cutepy.frontends.dsl.execution import executing_on
+from cutepy.frontends.timing import timer_of
 from cutepy.frontends.torch_device.errors import NotServedError as NotServedError, refused_launch
+from cutepy.predict.timer import Timer
 from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.events import CompletionPolicy
 from cutepy.sim.machine.host_memory import storage_range
@@ -148,6 +150,7 @@ def serve_cuda(
     limit_instructions: int | None = None,
     strict: bool = False,
     arch: str | None = None,
+    time: str | bool | Timer = False,
 ) -> Iterator[ServedRun]:
     """Serve device `cuda` from host memory, and simulate every launch, while the context is active.
 
@@ -156,7 +159,7 @@ def serve_cuda(
     Parameters
     ----------
     observers, policy, inspect, exact_mma, sanitize, ctas, schedules, seed, limit, replay, allow, limit_seconds,
-    limit_instructions, strict, arch
+    limit_instructions, strict, arch, time
         As for `simulate`.
 
     Yields
@@ -170,7 +173,7 @@ def serve_cuda(
     ImportError
         If this torch or DSL is not one that this was written for.
     """
-    began = time.perf_counter()
+    began = perf_counter()
     import torch
 
     if _serving.locked():
@@ -201,6 +204,7 @@ def serve_cuda(
         limit_instructions=limit_instructions,
         strict=strict,
     )
+    run.timer = timer_of(time)
     with simulating_chosen(arch), run.checked(), _serving, ExitStack() as stack:
         stack.callback(stream_state.restart)
 
@@ -223,5 +227,5 @@ def serve_cuda(
         stack.enter_context(operators.serving_operators())
         stack.enter_context(executing_on(Simulator(run), lends=True))
         tell_of_streams(run)
-        run.loading_seconds = time.perf_counter() - began
+        run.loading_seconds = perf_counter() - began
         yield run

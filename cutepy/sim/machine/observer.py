@@ -46,9 +46,12 @@ class Observer:
     peeks : frozenset of int
         Tries at mbarriers, by index of the instruction, that fail wherever `knows_complete` doesn't say that they
         can't. A kernel must go on to wait then: so it does what it does when the phase completes late.
+    follows_blocks : bool
+        Whether it sees each block that lanes execute; no block becomes machine code then.
     """
 
     peeks: frozenset[int] = frozenset()
+    follows_blocks: bool = False
 
     def on_launch(self, launch: Launch) -> None:
         """See a launch before it runs."""
@@ -101,6 +104,12 @@ class Observer:
 
     def on_apart(self, apart: Apart) -> None:
         """See that a part of a warp, or of a warpgroup, has executed what all of it must execute together."""
+
+    def on_block(self, block: int, ctas: Ctas, threads: Threads) -> None:
+        """See a basic block executed, by its number in the program, if the observer `follows_blocks`.
+
+        Its events come before, and a block in which lanes wait is executed once they go on.
+        """
 
     def on_wgmma(self, event: WgmmaEvent) -> None:
         """See an MMA as it is issued."""

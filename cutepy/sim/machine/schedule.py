@@ -95,6 +95,7 @@ class Schedule:
         self._waited = 0
         self._leapt = -1, 0
         self._time_outs = TimeOuts(program.flow, activity)
+        self._followers = [each for each in activity.observers if each.follows_blocks]
 
     def gather(self, g: Group, i: Instruction, mask: Array) -> int:
         """Bring together the lanes that masks name; 0 if they are all here, or what their block returns."""
@@ -241,7 +242,10 @@ class Schedule:
             if watchdog is not None and watchdog.is_late:
                 watchdog.check(executed, self.roster, self._joins)
             executed[block] += warps
-            block = functions[block](g, g.registers, m)
+            if self._followers:
+                block = self._followed(g, block)
+            else:
+                block = functions[block](g, g.registers, m)
             if block < 0:
                 if block == PARKED:
                     g.spin = None
@@ -258,6 +262,15 @@ class Schedule:
         self._told.discard(g.number)
         self._waited += _LONG_TURN
         return True
+
+    def _followed(self, g: Group, block: int) -> int:
+        """Run a block, and tell observers of it unless the lanes wait in it or come to it again with others."""
+        ctas, threads, before = g.ctas, g.threads, self.executed[block]
+        found: int = self._program.blocks[block](g, g.registers, self._m)
+        if found != PARKED and self.executed[block] == before:
+            for follower in self._followers:
+                follower.on_block(block, ctas, threads)
+        return found
 
     def _tell_waiting(self, g: Group) -> None:
         """Tell observers of lanes that begin to wait."""

@@ -1,0 +1,136 @@
+"""Instructions of machine code with their control fields: stall cycles, scoreboards, and the line of PTX.
+
+Since Volta an instruction has 128 bits. Bits 105 to 121 tell the scheduler how to issue it: after how many cycles the
+warp may issue its next instruction, which scoreboards it sets when its result or its operands are done with, and which
+it waits for. What has a fixed latency needs no scoreboard: the assembler counts the cycles.
+
+References
+----------
+Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", arXiv 1804.06826, section 2.1.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from cutepy.binaries.sass import print_code
+
+SCOREBOARDS = 6
+_NONE = 7
+_SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+)")
+_LABEL = re.compile(r"^(\.L\w+):")
+_LINE = re.compile(r'^\s*//## File "\.nv_debug_ptx_txt", line (\d+)')
+_INSTRUCTION = re.compile(
+    r"^\s*/\*[0-9a-f]+\*/\s+(?P<guard>@!?U?P\w+\s+)?(?P<opcode>[\w.]+)(?P<rest>.*?);\s*/\* 0x[0-9a-f]+ \*/"
+)
+_HIGH = re.compile(r"^\s*/\* 0x([0-9a-f]+) \*/")
+_TARGET = re.compile(r"`\((\.L\w+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class MachineInstruction:
+    """One instruction of machine code.
+
+    Attributes
+    ----------
+    opcode, operands : str
+        As the disassembler prints them.
+    line : int or None
+        Line of the PTX that it was made of.
+    is_guarded : bool
+    target : int or None
+        Of a branch, the number of the instruction that it goes to.
+    stall : int
+        Cycles until the warp may issue its next instruction.
+    yields : bool
+    sets, releases : int or None
+        Scoreboard that is clear once the result is written, and the one that is once the operands are read.
+    waits : tuple of int
+        Scoreboards that must be clear before it issues.
+    """
+
+    opcode: str
+    operands: str
+    line: int | None
+    is_guarded: bool
+    target: int | None
+    stall: int
+    yields: bool
+    sets: int | None
+    releases: int | None
+    waits: tuple[int, ...]
+
+    @property
+    def verb(self) -> str:
+        """First part of the opcode."""
+        return self.opcode.partition(".")[0]
+
+
+def control(high: int) -> tuple[int, bool, int | None, int | None, tuple[int, ...]]:
+    """Decode the control field: the upper 64 bits -> stall, yields, sets, releases, waits.
+
+    Examples
+    --------
+    >>> control(0x000E6E0000002100)  # S2R: its result is waited for by scoreboard 1
+    (7, False, 1, None, ())
+    """
+    bits = high >> 41
+    sets, releases = bits >> 5 & 7, bits >> 8 & 7
+    waits = tuple(n for n in range(SCOREBOARDS) if bits >> 11 & 1 << n)
+    return (
+        bits & 15,
+        not bits >> 4 & 1,
+        None if sets == _NONE else sets,
+        None if releases == _NONE else releases,
+        waits,
+    )
+
+
+def read_code(cubin: bytes, kernel: str, cuda_home: Path | None = None) -> tuple[MachineInstruction, ...]:
+    """Read the instructions of a kernel, in the order of its code.
+
+    Parameters
+    ----------
+    cubin : bytes
+        Assembled with ``-lineinfo``, for the lines of PTX.
+    kernel : str
+        The mangled name.
+    cuda_home : Path, optional
+        A CUDA toolkit to look for the disassembler in.
+
+    Raises
+    ------
+    DisassemblyError
+        If there is no disassembler, or it can't read the cubin.
+    """
+    rows: list[tuple[re.Match[str], int | None, str]] = []
+    labels: dict[str, int] = {}
+    highs: list[int] = []
+    line, inside = None, False
+    for row in print_code(cubin, "--print-line-info-ptx", cuda_home, encodings=True).splitlines():
+        if section := _SECTION.match(row):
+            inside, line = section[1] == kernel, None
+        elif not inside:
+            continue
+        elif label := _LABEL.match(row):
+            labels[label[1]] = len(rows)
+        elif named := _LINE.match(row):
+            line = int(named[1])
+        elif found := _INSTRUCTION.match(row):
+            target = _TARGET.search(found["rest"])
+            rows.append((found, line, target[1] if target else ""))
+        elif len(highs) < len(rows) and (high := _HIGH.match(row)):
+            highs.append(int(high[1], 16))
+    return tuple(
+        MachineInstruction(
+            found["opcode"],
+            found["rest"].strip(),
+            line,
+            bool(found["guard"]),
+            labels.get(target),
+            *control(high),
+        )
+        for (found, line, target), high in zip(rows, highs, strict=True)
+    )

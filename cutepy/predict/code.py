@@ -1,0 +1,343 @@
+"""Steps of basic blocks: issue slots, cycles, pipes and scoreboards, from the assembled machine code.
+
+The simulator executes blocks of PTX, and the assembler makes other blocks of them: it moves, joins, unrolls and drops
+instructions. Each instruction of machine code is counted in the block of PTX whose anchors, the instructions that
+nothing moves (accesses, barriers, MMAs, branches), are around it. A block that the assembler copied has variants, which
+are taken in turn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from cutepy.predict.gpu import Gpu
+
+if TYPE_CHECKING:
+    from cutepy.binaries.machine_code import MachineInstruction
+    from cutepy.sim.translate.control_flow import Block
+
+FMA, ALU, XU, FP64, TENSOR, LSU = range(6)
+PIPES = ("FMA", "ALU", "XU", "FP64", "tensor (mma.sync)", "LSU")
+_CHUNK = 24
+"""Issue slots of a step at most: warps of a scheduler take turns by steps."""
+_CONSTANT_CYCLES = 30
+"""Latency of constants (LDC), and of what else sets a scoreboard and has no constant of its own."""
+_ANCHORS = frozenset(
+    """LDG STG LDS STS LDSM STSM ATOM ATOMG ATOMS RED REDG REDAS LDGSTS LDGDEPBAR UTMALDG UTMASTG UTMAREDG UTMACMDFLUSH
+    UBLKCP UBLKRED SYNCS BAR HGMMA QGMMA IGMMA BGMMA WARPGROUP DEPBAR UCGABAR_ARV UCGABAR_WAIT ACQBULK PREEXIT LD ST
+    USETMAXREG FENCE MEMBAR ARRIVES NANOSLEEP HMMA IMMA QMMA""".split()
+)
+"""Instructions that stay between the branches that are around them."""
+_MMAS = frozenset("HGMMA QGMMA IGMMA BGMMA".split())
+_ENDS = frozenset("BRA BRX JMP JMX EXIT RET CALL BSYNC BREAK YIELD KILL".split())
+_CLASSES = {
+    "FFMA": (FMA, "ffma"), "FMUL": (FMA, "fmul"), "FADD": (FMA, "fadd"), "IMAD": (FMA, "imad"), "HFMA2": (FMA, "hfma2"),
+    "HADD2": (FMA, "hadd2"), "HMUL2": (FMA, "hfma2"), "FMNMX": (ALU, "fmnmx"), "IADD3": (ALU, "iadd3"),
+    "LOP3": (ALU, "lop3"), "SHF": (ALU, "shf"), "PRMT": (ALU, "prmt"), "SEL": (ALU, "sel"), "FSEL": (ALU, "sel"),
+    "MOV": (ALU, "mov"), "I2F": (XU, "i2f"), "F2I": (XU, "f2i"), "F2F": (XU, "f2i"), "POPC": (XU, "popc"),
+    "FLO": (XU, "popc"), "BREV": (XU, "popc"), "DFMA": (FP64, "dfma"), "DADD": (FP64, "dfma"), "DMUL": (FP64, "dfma"),
+    "SHFL": (LSU, "shfl"), "REDUX": (XU, "redux"), "VOTE": (ALU, "vote"), "S2R": (XU, "s2r"),
+}  # fmt: skip
+"""Opcode -> pipe, and the class that the GPU's constants have an interval and a latency of."""
+_MUFU = {
+    "EX2": "ex2",
+    "RCP": "rcp",
+    "RSQ": "rsqrt",
+    "LG2": "lg2",
+    "TANH": "tanh",
+    "SQRT": "rsqrt",
+    "SIN": "ex2",
+    "COS": "ex2",
+}
+_NO_PIPE = frozenset("NOP BSSY BSYNC WARPSYNC R2UR NANOSLEEP CS2R ELECT PLOP3 ACQBULK PREEXIT DEPBAR ERRBAR".split())
+
+
+class Action(NamedTuple):
+    """Instruction whose cost depends on its facts: `index` in PTX, scoreboards, and the class of its access."""
+
+    index: int
+    sets: int | None
+    releases: int | None
+    kind: str
+
+
+class Step(NamedTuple):
+    """Instructions that issue without a wait between them.
+
+    Attributes
+    ----------
+    waits : tuple of int
+        Scoreboards to wait for before.
+    slots : int
+        Issue slots.
+    cycles : float
+        Until the warp goes on, if nothing else uses the scheduler and the pipes.
+    pipes : tuple of (int, float)
+        Cycles of each pipe that is used.
+    sets : tuple of (int, float)
+        Scoreboards that are clear so many cycles after the end.
+    action : Action or None
+        The last instruction.
+    line : int
+        PTX line of the last instruction.
+    """
+
+    waits: tuple[int, ...]
+    slots: int
+    cycles: float
+    pipes: tuple[tuple[int, float], ...]
+    sets: tuple[tuple[int, float], ...]
+    action: Action | None
+    line: int
+
+
+Variants = list[list[Step]]
+
+
+def block_steps(
+    blocks: Sequence[Block], code: Sequence[MachineInstruction], factual: Collection[int], gpu: Gpu
+) -> list[Variants]:
+    """Return the steps of each block of PTX, by variant.
+
+    Parameters
+    ----------
+    blocks : sequence of Block
+        As the simulator executes them.
+    code : sequence of MachineInstruction
+        The kernel's.
+    factual : collection of int
+        Indices of instructions that have facts: each is an action, though no instruction of machine code may be left.
+    gpu : Gpu
+    """
+    homes = _homes(blocks)
+    placed: list[dict[int, list[MachineInstruction]]] = []
+    for part in _basic_blocks(code):
+        placed.append(_place(_with_mma_lines(part, homes, blocks), homes))
+    found: list[Variants] = []
+    for number, block in enumerate(blocks):
+        parts = [by_block[number] for by_block in placed if number in by_block]
+        indices = {i.index: i.line for i in block.instructions if i.index in factual}
+        compiler = _Compiler(gpu, indices)
+        found.append([compiler.compile(variant) for variant in _variants(parts)])
+    return found
+
+
+def _homes(blocks: Sequence[Block]) -> dict[int, tuple[int, int]]:
+    """Return by line of PTX the block of its instruction, and that of its guard, which is the same if it has none."""
+    homes: dict[int, tuple[int, int]] = {}
+    for number, block in enumerate(blocks):
+        for i in block.instructions:
+            homes[i.line] = number, homes[i.line][1] if i.line in homes else number
+        if block.branch is not None:
+            homes[block.branch.line] = number, number
+    return homes
+
+
+def _basic_blocks(code: Sequence[MachineInstruction]) -> Iterator[Sequence[MachineInstruction]]:
+    leaders = {0, *(i.target for i in code if i.target is not None)}
+    leaders.update(n + 1 for n, i in enumerate(code) if i.verb in _ENDS)
+    starts = sorted(n for n in leaders if n < len(code))
+    for start, end in zip(starts, [*starts[1:], len(code)], strict=True):
+        yield code[start:end]
+
+
+def _with_mma_lines(
+    part: Sequence[MachineInstruction], homes: dict[int, tuple[int, int]], blocks: Sequence[Block]
+) -> Sequence[MachineInstruction]:
+    """Give wgmmas their lines by their order: the assembler names the same line for several of them."""
+    mmas = [n for n, i in enumerate(part) if i.verb in _MMAS and not i.operands.startswith("RZ")]
+    if not mmas:
+        return part
+    near = sorted({homes[i.line][0] for i in part if i.line in homes})
+    lines = [i.line for number in near for i in blocks[number].instructions if i.parts[:2] == ("wgmma", "mma_async")]
+    if not lines or len(mmas) % len(lines):
+        return part
+    found = list(part)
+    for n, at in enumerate(mmas):
+        found[at] = replace(part[at], line=lines[n % len(lines)])
+    return found
+
+
+def _place(
+    part: Sequence[MachineInstruction], homes: dict[int, tuple[int, int]]
+) -> dict[int, list[MachineInstruction]]:
+    """Deal a basic block of machine code out to blocks of PTX."""
+
+    def home(i: MachineInstruction) -> int | None:
+        if i.line not in homes:
+            return None
+        return homes[i.line][0 if i.verb in _ANCHORS else 1]
+
+    core = {home(i) for i in part if i.verb in _ANCHORS or i.verb in _ENDS} - {None}
+    if not core:
+        votes = Counter(home(i) for i in part if home(i) is not None)
+        core = {votes.most_common(1)[0][0]} if votes else set()
+    found: dict[int, list[MachineInstruction]] = defaultdict(list)
+    if not core:
+        return found
+    first = next(home(i) for i in part if home(i) in core)
+    current = first
+    for i in part:
+        if home(i) in core:
+            current = home(i)
+        assert current is not None
+        found[current].append(i)
+    return found
+
+
+def _variants(parts: Sequence[list[MachineInstruction]]) -> list[list[MachineInstruction]]:
+    """Return the copies of a block that one execution takes in turn.
+
+    Parts without a line in common are one copy together. Of those that have lines in common, the part with the most
+    copies of one is kept: the unrolled loop, not its remainder.
+    """
+    if not parts:
+        return [[]]
+    kept: list[list[MachineInstruction]] = []
+    for part in sorted(parts, key=len, reverse=True):
+        lines = {i.line for i in part if i.verb in _ANCHORS} or {i.line for i in part}
+        if not any(lines & {i.line for i in other} for other in kept):
+            kept.append(part)
+    order = [part for part in parts if any(part is other for other in kept)]
+    whole = [i for part in order for i in part]
+    # A wait for a phase is tried again under a guard, which is no copy.
+    marks = [i for i in whole if i.verb in _ANCHORS and not i.is_guarded] or whole
+    counts = Counter(i.line or 0 for i in marks)
+    copies, line = min((count, line) for line, count in counts.items())
+    if copies == 1:
+        return [whole]
+    chosen = {id(i) for i in marks if i.line == line}
+    starts = [0, *[n for n, i in enumerate(whole) if id(i) in chosen][1:]]
+    return [whole[start:end] for start, end in zip(starts, [*starts[1:], len(whole)], strict=True)]
+
+
+class _Compiler:
+    """Makes steps of instructions of one block."""
+
+    def __init__(self, gpu: Gpu, indices: dict[int, int]) -> None:
+        self._gpu, self._indices = gpu, indices
+        self._of_line: dict[int, list[int]] = defaultdict(list)
+        for index, line in indices.items():
+            self._of_line[line].append(index)
+
+    def compile(self, code: Sequence[MachineInstruction]) -> list[Step]:
+        """Return the steps."""
+        self._steps: list[Step] = []
+        self._begin(())
+        known: dict[int, float] = {}
+        missing = dict.fromkeys(self._indices)
+        for i in code:
+            index = next((n for n in self._of_line.get(i.line or 0, ()) if n in missing), None)
+            acts = index is not None and i.verb in _ANCHORS
+            unknown = tuple(n for n in i.waits if n not in known)
+            if unknown:
+                if self._slots:
+                    self._close(known, None, i.line)
+                self._begin(unknown)
+            self._now = max([self._now, *(known.pop(n) for n in i.waits if n in known)])
+            self._slots += 1
+            self._add_pipe(i)
+            start = self._now
+            self._now += max(i.stall, 1)
+            if acts:
+                assert index is not None
+                del missing[index]
+                for n in (i.sets, i.releases):
+                    if n is not None:
+                        known.pop(n, None)
+                self._close(known, Action(index, i.sets, i.releases, kind_of(i)), i.line)
+                known.clear()
+                self._begin(())
+                continue
+            if i.sets is not None:
+                known[i.sets] = start + self._latency(i)
+            if i.releases is not None:
+                known[i.releases] = start + 10
+            if self._slots >= _CHUNK:
+                base = self._now
+                self._close({}, None, i.line)
+                self._begin(())
+                known = {n: time - base for n, time in known.items()}
+        for index in missing:
+            if self._slots:
+                self._close(known, None, None)
+                known.clear()
+                self._begin(())
+            self._close({}, Action(index, None, None, ""), self._indices[index])
+            self._begin(())
+        if self._slots or known:
+            self._close(known, None, None)
+        return self._steps
+
+    def _begin(self, waits: tuple[int, ...]) -> None:
+        self._waits, self._slots, self._now = waits, 0, 0.0
+        self._pipes: dict[int, float] = defaultdict(float)
+
+    def _close(self, known: dict[int, float], action: Action | None, line: int | None) -> None:
+        sets = tuple((n, time - self._now) for n, time in known.items() if time > self._now)
+        pipes = tuple(self._pipes.items())
+        self._steps.append(Step(self._waits, self._slots, self._now, pipes, sets, action, line or 0))
+
+    def _add_pipe(self, i: MachineInstruction) -> None:
+        if i.verb == "MUFU":
+            name = _MUFU.get(i.opcode.split(".")[1], "ex2")
+            self._pipes[XU] += self._gpu.at("instr.interval", name)
+        elif i.verb in ("HMMA", "IMMA", "QMMA"):
+            self._pipes[TENSOR] += self._gpu.at("mma.cycles", _mma(i))
+        elif i.verb == "IMAD" and "WIDE" in i.opcode:
+            self._pipes[FMA] += self._gpu.at("instr.interval", "imad_wide")
+        elif i.verb == "F2FP":
+            self._pipes[ALU] += self._gpu.at("instr.interval", "cvt_e4m3x2" if "E4M3" in i.opcode else "cvt_bf16x2")
+        elif i.verb in _CLASSES:
+            pipe, name = _CLASSES[i.verb]
+            self._pipes[pipe] += self._gpu.at("instr.interval", name)
+        elif not (i.verb in _ANCHORS or i.verb in _ENDS or i.verb in _NO_PIPE or i.verb.startswith("U")):
+            self._pipes[ALU] += self._gpu.at("instr.interval", "iadd3")
+        elif i.verb in ("LDL", "STL"):
+            self._pipes[LSU] += self._gpu.at("global.interval", "ldg32")
+
+    def _latency(self, i: MachineInstruction) -> float:
+        if i.verb == "MUFU":
+            return self._gpu.at("instr.latency", _MUFU.get(i.opcode.split(".")[1], "ex2"))
+        if i.verb in ("HMMA", "IMMA", "QMMA"):
+            return self._gpu.at("mma.latency", _mma(i))
+        if i.verb in _CLASSES:
+            return self._gpu.at("instr.latency", _CLASSES[i.verb][1])
+        if i.verb == "LDL":
+            return self._gpu.value("l1.latency")
+        if i.verb == "MEMBAR":
+            return self._gpu.at("fence", "acq_rel_cta" if "CTA" in i.opcode else "acq_rel_gpu")
+        if i.verb == "SYNCS":
+            return self._gpu.value("mbarrier.try_wait")
+        return _CONSTANT_CYCLES
+
+
+def _mma(i: MachineInstruction) -> str:
+    for part, name in (
+        ("BF16", "bf16_m16n8k16"),
+        ("TF32", "tf32_m16n8k8"),
+        ("E4M3", "e4m3_m16n8k32"),
+        ("E5M2", "e4m3_m16n8k32"),
+    ):
+        if part in i.opcode:
+            return name
+    return "s8_m16n8k32" if i.verb == "IMMA" else "f16_m16n8k16"
+
+
+def kind_of(i: MachineInstruction) -> str:
+    """Return the class of an access, by which the GPU's constants name it; "" of others."""
+    parts = i.opcode.split(".")
+    width = "128" if "128" in parts else "64" if "64" in parts else "32"
+    match i.verb:
+        case "LDS" | "STS" | "LDG" | "STG":
+            return i.verb.lower() + width
+        case "LDSM" | "STSM":
+            count = parts[-1] if parts[-1] in ("2", "4") else "1"
+            return ("ldmatrix_x" if i.verb == "LDSM" else "stmatrix_x") + count
+        case "ATOMS":
+            return "atom_add"
+        case _:
+            return ""

@@ -1,0 +1,131 @@
+"""Constants of a GPU: latencies, throughputs and clocks, by microbenchmarks of ``tests.time.measure`` or by papers.
+
+A constant that a GPU's own file lacks, or that its benchmark failed to give, is that of `published.json`, whose entries
+name their papers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+GPUS = ("h100", "h200")
+_PUBLISHED = "published"
+
+
+class ConstantError(LookupError):
+    """Error of a constant that no file has, or of a GPU without a file."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as its constants.
+
+    Attributes
+    ----------
+    name : str
+    sms : int
+    constants : mapping of str to object
+        Value or table of each key.
+    published : frozenset of str
+        Keys whose values are papers', not measured on this GPU.
+    """
+
+    name: str
+    sms: int
+    constants: dict[str, Any] = field(repr=False)
+    published: frozenset[str] = field(default=frozenset(), repr=False)
+
+    def value(self, key: str) -> float:
+        """Return a constant.
+
+        Raises
+        ------
+        ConstantError
+            If there is none.
+        """
+        found = self.constants.get(key)
+        if not isinstance(found, (int, float)):
+            raise ConstantError(f"{self.name} has no constant {key}; measure it by python -m tests.time.measure")
+        return float(found)
+
+    def at(self, key: str, *path: str | float) -> float:
+        """Return an entry of a table: by name, or by number, between whose neighbours it is interpolated.
+
+        Raises
+        ------
+        ConstantError
+            If the table has no such entry.
+
+        Examples
+        --------
+        >>> gpu = Gpu("toy", 1, {"latency": {"l2": {"1024": 600.0, "2048": 620.0}}})
+        >>> gpu.at("latency", "l2", 1536), gpu.at("latency", "l2", 64), gpu.at("latency", "l2", 4096)
+        (610.0, 600.0, 660.0)
+        """
+        found = _entry(self.constants.get(key), path)
+        if found is None:
+            raise ConstantError(f"{self.name} has no constant {key} of {path}; python -m tests.time.measure gives it")
+        return found
+
+
+def _entry(table: Any, path: Sequence[str | float]) -> float | None:  # noqa: ANN401
+    """Return an entry of a table; between two of its numbers, and beyond the last two, what is on their line."""
+    if not isinstance(table, dict):
+        return float(table) if isinstance(table, (int, float)) else None
+    if not path:
+        return None
+    at, *rest = path
+    if isinstance(at, str):
+        return _entry(table.get(at), rest)
+    known = {float(key): value for key, entry in table.items() if (value := _entry(entry, rest)) is not None}
+    if at in known or not known:
+        return known.get(at)
+    places = sorted(known)
+    if at <= places[0] or len(places) == 1:
+        return known[places[0]]
+    upper = next((n for n, place in enumerate(places) if place > at), len(places) - 1)
+    low, high = places[upper - 1], places[upper]
+    return known[low] + (known[high] - known[low]) * (at - low) / (high - low)
+
+
+@cache
+def gpu_named(name: str) -> Gpu:
+    """Return a GPU by its name.
+
+    Raises
+    ------
+    ConstantError
+        If there are no constants of it.
+    """
+    if name not in GPUS:
+        raise ConstantError(f"gpu must be one of {', '.join(GPUS)}, got {name!r}")
+    published, own = _read(_PUBLISHED), _read(name)
+    constants = _values(published) | (measured := _values(own))
+    for key, value in measured.items():  # of a table some entries may be missing
+        if isinstance(value, dict) and isinstance(before := _values(published).get(key), dict):
+            constants[key] = _merged(before, value)
+    return Gpu(name, int(own["sms"]), constants, frozenset(_values(published)) - frozenset(measured))
+
+
+def _read(name: str) -> Any:  # noqa: ANN401
+    return json.loads(files("cutepy.predict").joinpath("gpus", f"{name}.json").read_text(encoding="utf-8"))
+
+
+def _values(file: Any) -> dict[str, Any]:  # noqa: ANN401
+    entries = file["constants"].items()
+    return {key: entry["value"] for key, entry in entries if entry["value"] is not None and not entry.get("outside")}
+
+
+def _merged(before: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Add the entries that a table's measurement lacks: of names, not of numbers, between which it is interpolated."""
+    named = {k: v for k, v in before.items() if not k.replace(".", "").isdigit()}
+    found = named | {k: v for k, v in own.items() if v is not None}
+    for key in named.keys() & own.keys():
+        if isinstance(named[key], dict) and isinstance(own[key], dict):
+            found[key] = _merged(named[key], own[key])
+    return found

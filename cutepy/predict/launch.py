@@ -1,0 +1,419 @@
+"""Predicted time of a launch, from the traces of sampled CTAs.
+
+The clusters that one SM (or as many as a cluster has CTAs) runs one after the other are simulated, so many at once as
+fit. Where there are too many, some rounds are, and the rest follows at the pace of the later half of them. Where CTAs
+differ in their work, the shortest, the median and the longest sample are simulated, others' times follow from their
+lengths, and all are dealt out to the SMs in order.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from cutepy.binaries.machine_code import MachineInstruction, read_code
+from cutepy.binaries.ptxas import assemble
+from cutepy.layouts.sm90.occupancy import Occupancy, occupancy
+from cutepy.predict.code import LSU, PIPES, Variants, block_steps
+from cutepy.predict.gpu import Gpu
+from cutepy.predict.machine import SCHEDULERS, Event, Machine, Outcome, Rates, Sm
+from cutepy.predict.memory import Traffic, traffic_of
+from cutepy.sim.ptx.source_lines import line_of
+
+if TYPE_CHECKING:
+    from cutepy.binaries.cubin import KernelResources
+    from cutepy.predict.trace import CtaTrace, Trace
+    from cutepy.sim.machine.launch import Launch
+
+_ROUNDS = 4
+"""Rounds of resident clusters that are simulated; further ones follow."""
+_MOST_STEPS = 400_000
+"""Steps after which no further round is simulated."""
+_CREDIT = {False: 2_000.0, True: 20_000.0}
+"""Cycles that an SM may catch up on, while it computes others load: of CTAs that all begin at once, and of rounds."""
+_ALIKE = 0.02
+_SATURATED = 0.8
+"""Share of its peak from which a resource is what bounds a kernel."""
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Time that warps wait at a line.
+
+    Attributes
+    ----------
+    line : str
+        Of the source, or of the PTX.
+    cause : str
+        One of `machine.CAUSES`.
+    share : float
+        Of the time of all warps.
+    us : float
+        Mean of the warps that wait there, in microseconds.
+    """
+
+    line: str
+    cause: str
+    share: float
+    us: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predicted time of one launch, and what bounds it.
+
+    Attributes
+    ----------
+    kernel : str
+    gpu : str
+    grid, block, cluster : (int, int, int)
+    us, low_us, high_us : float
+        From launch to launch, back to back; at the clock that the work is expected to run at, at the highest clock, and
+        at the lowest one, by which tensor cores stay within the GPU's power, each with the sampling's error.
+    kernel_us, launch_us : float
+        From the first CTA's start to the last one's end, and what a launch adds.
+    clock_hz : float
+    bound : str
+        What bounds the kernel: a resource, "latency", "tail" or "launch".
+    use : dict of str to float
+        Share of its peak that each resource is used, on a busy SM.
+    idle : dict of str to float
+        Share of the time in which the tensor cores idle, by cause.
+    critical : dict of str to float
+        Share of the critical path by what is on it: warps at work, and what they wait for.
+    stalls : tuple of Stall
+        The lines where warps wait most.
+    traffic : tuple of Traffic
+    occupancy : Occupancy
+    waves : float
+        Rounds of resident clusters.
+    tail : float
+        Share of the time in which SMs have run out of CTAs.
+    in_flight_bytes, needed_bytes : float
+        Bytes in flight to an SM on average, and those that full bandwidth needs by Little's law.
+    sampled_ctas, sampling_error : int, float
+        CTAs that were simulated, and how much their times differ from what the others' times say.
+    seconds : float
+        Time that the prediction took, without the simulator's.
+    events : tuple of Event
+        Timeline of the SMs of one cluster, in cycles.
+    """
+
+    kernel: str
+    gpu: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    us: float
+    low_us: float
+    high_us: float
+    kernel_us: float
+    launch_us: float
+    clock_hz: float
+    bound: str
+    use: dict[str, float]
+    idle: dict[str, float]
+    critical: dict[str, float]
+    stalls: tuple[Stall, ...]
+    traffic: tuple[Traffic, ...]
+    occupancy: Occupancy
+    waves: float
+    tail: float
+    in_flight_bytes: float
+    needed_bytes: float
+    sampled_ctas: int
+    sampling_error: float
+    seconds: float
+    events: tuple[Event, ...] = field(default=(), repr=False)
+
+
+@lru_cache(maxsize=64)
+def _assembled(ptx: str, kernel: str, target: str) -> tuple[tuple[MachineInstruction, ...], KernelResources]:
+    made = assemble(ptx, target)
+    resources = next(each for each in made.resources if each.name == kernel)
+    return read_code(made.image, kernel), resources
+
+
+@dataclass
+class _Schedule:
+    """Cycles of a launch, and the simulation that they are of."""
+
+    cycles: float
+    tail: float
+    error: float
+    outcome: Outcome
+
+
+class Predictor:
+    """Predicts one launch.
+
+    Parameters
+    ----------
+    launch : Launch
+    trace : Trace
+        Of its sampled clusters.
+    gpu : Gpu
+    """
+
+    def __init__(self, launch: Launch, trace: Trace, gpu: Gpu) -> None:
+        self._launch, self._trace, self._gpu = launch, trace, gpu
+        self._code, self._resources = _assembled(launch.ptx, launch.kernel, launch.entry.module.target)
+        x, y, z = launch.block
+        self._occupancy = occupancy(self._resources.registers, x * y * z, launch.smem_bytes)
+        cx, cy, cz = launch.cluster
+        self._size = cx * cy * cz
+        self._groups = max(1, gpu.sms // self._size)
+        self._resident = max(1, self._occupancy.ctas_per_sm)
+        self._clusters = launch.ctas // self._size
+        self._sampled = sum(len(cluster) for cluster in trace.clusters)
+        concurrent = min(launch.ctas, self._groups * self._size * self._resident)
+        self._traffic = traffic_of(trace.regions, self._sampled, launch.ctas, concurrent)
+        factual = {i for cluster in trace.clusters for cta in cluster for warp in cta.warps for i in warp.facts}
+        program = launch.entry.program(frozenset(), frozenset())
+        self._steps: list[Variants] = block_steps(program.flow.blocks, self._code, factual, gpu)
+        self._lines = {i.line: i for i in program.function.instructions}
+
+    def predict(self, *, keeps_events: bool = False) -> Prediction:
+        """Return the prediction."""
+        began = time.perf_counter()
+        gpu = self._gpu
+        fast, slow, idle_hz = (gpu.value(f"clock.{name}_hz") for name in ("memory", "tensor", "idle"))
+        busy = self._expected_tensor_use(fast)
+        clock = fast + (slow - fast) * busy
+        found = self._schedule(clock, keeps_events=keeps_events)
+        launch_us = self._launch_us()
+        kernel_us = self._bounded_us(found.cycles / clock * 1e6)
+        margin = found.error
+        out = found.outcome
+        sm = max(out.sms, key=lambda each: each.slots)
+        cycles = max(out.cycles, 1.0)
+        use = self._use(sm, cycles)
+        idle = {cause: share / 4 / cycles for cause, share in sm.idle.most_common() if share / 4 / cycles > 0.001}
+        us = kernel_us + launch_us
+        # Memory has a clock of its own: the critical path's share of it stays as it is.
+        by_memory = found.outcome.path["copies"] + found.outcome.path["global memory"]
+        fixed = (
+            by_memory / max(sum(found.outcome.path.values()), 1.0)
+            if max(use["L2"], use["device memory"]) > 0.8
+            else 0.0
+        )
+        quick, tardy = (kernel_us * (fixed + (1 - fixed) * clock / hz) for hz in (idle_hz, slow if busy else clock))
+        rates = Rates.of(gpu, min(gpu.sms, self._launch.ctas), clock)
+        latency = gpu.at("tma.latency_tensor", "l2", 1024)
+        latency += max((t.late for t in self._traffic if t.l2_read_bytes), default=0.0) * (
+            gpu.value("dram.latency") - gpu.value("l2.latency")
+        )
+        slowest = max([rates.tma, *(rates.dram * t.miss for t in self._traffic)])
+        return Prediction(
+            self._launch.name,
+            gpu.name,
+            self._launch.grid,
+            self._launch.block,
+            self._launch.cluster,
+            us,
+            min(us, quick + launch_us) * (1 - margin),
+            max(us, tardy + launch_us) * (1 + margin),
+            kernel_us,
+            launch_us,
+            clock,
+            self._bound(use, found.tail, launch_us / us),
+            use,
+            idle,
+            self._critical(out),
+            self._stalls(out, clock),
+            tuple(self._traffic),
+            self._occupancy,
+            self._clusters / (self._groups * self._resident),
+            found.tail,
+            sm.flight / cycles,
+            latency / slowest,
+            self._sampled,
+            found.error,
+            time.perf_counter() - began,
+            tuple(out.events),
+        )
+
+    def _machine(self, keeps_events: bool) -> Machine:
+        trace = self._trace
+        return Machine(
+            self._gpu,
+            self._steps,
+            trace.needed,
+            trace.barriers,
+            self._traffic,
+            credit=_CREDIT[self._clusters > self._groups * self._resident],
+            keeps_events=keeps_events,
+        )
+
+    def _schedule(self, clock_hz: float, *, keeps_events: bool = False) -> _Schedule:
+        lengths = [_length(cluster) for cluster in self._trace.clusters]
+        if max(lengths) - min(lengths) <= _ALIKE * max(lengths):
+            return self._rounds(self._trace.clusters, clock_hz, keeps_events)
+        return self._dealt(clock_hz, keeps_events)
+
+    def _turnaround(self, clock_hz: float) -> float:
+        table = self._gpu.constants["cta.turnaround"]
+        large = self._launch.smem_bytes > 64 * 1024
+        name = "384x200000" if large else "1024x0" if self._launch.block[0] > 512 else "128x0"
+        return float(table.get(name) or table["128x0"])
+
+    def _rounds(self, samples: Sequence[Sequence[CtaTrace]], clock_hz: float, keeps_events: bool) -> _Schedule:
+        """Simulate what one SM runs, where all CTAs have about as much to do."""
+        each, rest = divmod(self._clusters, self._groups)
+        count = each + (rest > 0)
+        active = min(self._clusters, self._groups) * self._size
+        rates = Rates.of(self._gpu, active, clock_hz)
+        last = Rates.of(self._gpu, rest * self._size, clock_hz) if rest and each else rates
+        length = _length(samples[0])
+        most = max(2 * self._resident, min(_ROUNDS * self._resident, _MOST_STEPS // max(length, 1)))
+        simulated = min(count, most)
+        order = [(samples[n % len(samples)], rates) for n in range(simulated)]
+        if simulated == count and rest and each:
+            order[-1] = order[-1][0], last
+        out = self._machine(keeps_events).run(
+            order, self._resident, self._turnaround(clock_hz), self._gpu.value("l2.latency")
+        )
+        cycles, error = out.cycles, 0.0
+        ends = sorted(end for _, end in out.spans)
+        if simulated < count:
+            half = len(ends) // 2
+            pace = (ends[-1] - ends[half - 1]) / (len(ends) - half)
+            early = (ends[half - 1] - ends[0]) / max(half - 1, 1)
+            further = self._clusters / self._groups - simulated
+            cycles += further * pace
+            error = min(0.5, abs(pace - early) * further / cycles) / 4
+        work = self._clusters / self._groups / count
+        return _Schedule(cycles, max(0.0, 1.0 - work) if count <= most else 0.0, error, out)
+
+    def _dealt(self, clock_hz: float, keeps_events: bool) -> _Schedule:
+        """Simulate the samples with the least, the median and the most work, and deal the whole grid out to the SMs.
+
+        A sample's time follows from its length, and another cluster's is that of the nearest sample.
+        """
+        active = min(self._clusters, self._groups) * self._size
+        rates, turnaround = Rates.of(self._gpu, active, clock_hz), self._turnaround(clock_hz)
+        resident = min(self._resident, -(-self._clusters // self._groups))
+        begun = self._gpu.value("l2.latency")  # a kernel's parameters come to an SM's constants once
+        ordered = sorted(self._trace.clusters, key=_length)
+        all_at_once = self._clusters <= self._groups * self._resident
+        picked = [ordered[-1]] if all_at_once else [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
+        outcomes = [
+            self._machine(keeps_events and sample is ordered[-1]).run([(sample, rates)] * resident, resident, turnaround, begun)
+            for sample in picked
+        ]
+        by_length = [(float(_length(sample)), out.cycles) for sample, out in zip(picked, outcomes, strict=True)]
+        if all_at_once:
+            by_length = [(0.0, 0.0), *by_length]  # the longest is what counts; the others tell how long SMs idle
+        times = [(c[0].block / self._size, _between(by_length, _length(c)) + turnaround) for c in self._trace.clusters]
+        slots = [0.0] * (self._groups * resident)
+        total = 0.0
+        nearest = 0
+        for n in range(self._clusters):
+            while nearest + 1 < len(times) and abs(times[nearest + 1][0] - n) <= abs(times[nearest][0] - n):
+                nearest += 1
+            total += times[nearest][1]
+            heapq.heapreplace(slots, slots[0] + times[nearest][1])
+        cycles = max(slots) - turnaround
+        every = [cycles for _, cycles in times]
+        mean = sum(every) / len(every)
+        spread = (sum((each - mean) ** 2 for each in every) / len(every)) ** 0.5
+        error = 0.0 if all_at_once else spread / mean / len(every) ** 0.5
+        tail = max(0.0, 1.0 - total / len(slots) / cycles)
+        return _Schedule(cycles, tail, error, outcomes[-1])
+
+    def _launch_us(self) -> float:
+        """Return how much longer than its CTAs a launch takes, back to back with others."""
+        launch, gpu = self._launch, self._gpu
+        key = "launch.interval_pdl" if launch.programmatic else "launch.interval"
+        if launch.smem_bytes > 64 * 1024:
+            name = "132x384x200000"
+        else:
+            name = "132x1024x0" if launch.block[0] > 512 else "132x128x0" if launch.ctas > 1 else "1x128x0"
+        ns = gpu.at(key, name) - gpu.value("launch.kernel")
+        if self._size > 1:
+            ns += gpu.at("launch.interval_cluster", self._size) - gpu.at("launch.interval", "132x384x200000")
+        return ns / 1e3
+
+    def _bounded_us(self, us: float) -> float:
+        """Return a time that is not below what moving the launch's bytes takes."""
+        gpu = self._gpu
+        read = sum(t.dram_read_bytes for t in self._traffic) / gpu.value("dram.bandwidth")
+        written = sum(t.dram_write_bytes for t in self._traffic) / gpu.value("dram.write_bandwidth")
+        by_tma = gpu.at("tma.bandwidth_all", 8) * gpu.sms * gpu.value("clock.idle_hz")
+        asked = sum(t.l2_read_bytes for t in self._traffic) / max(gpu.value("l2.bandwidth"), by_tma)
+        begun = self._launch.ctas / gpu.value("cta.rate_hz")
+        return 1e6 * max(us / 1e6, read + written, asked, begun)
+
+    def _expected_tensor_use(self, clock_hz: float) -> float:
+        """Return how busy tensor cores are if nothing but they and memory took time: the clock depends on it."""
+        sample = self._longest
+        rates = Rates.of(self._gpu, min(self._launch.ctas, self._groups * self._size), clock_hz)
+        machine, cta = self._machine(False), sample[0]
+        tensor = sum(machine.tensor_cycles(warp) for warp in cta.warps) / 4
+        share = len(sample) / max(self._launch.ctas, 1)
+        l2 = sum(t.l2_read_bytes for t in self._traffic) * share * rates.l2 / len(sample)
+        dram = sum(t.dram_read_bytes + t.dram_write_bytes for t in self._traffic) * share * rates.dram / len(sample)
+        return tensor / max(tensor, l2, dram, 1.0) if tensor else 0.0
+
+    @property
+    def _longest(self) -> list[CtaTrace]:
+        return max(self._trace.clusters, key=_length)
+
+    def _use(self, sm: Sm, cycles: float) -> dict[str, float]:
+        use = {
+            "tensor cores": sm.tensor_work / SCHEDULERS / cycles,
+            "issue slots": sm.slots / SCHEDULERS / cycles,
+            "shared memory": max(sm.pipe_work[LSU], sm.smem_bytes / self._gpu.value("smem.bandwidth")) / cycles,
+            "L2": sm.l2_work / cycles,
+            "device memory": sm.dram_work / cycles,
+            "port of the SM": sm.port_work / cycles,
+        }
+        for n, name in enumerate(PIPES[:LSU]):
+            if sm.pipe_work[n]:
+                use[f"{name} pipe"] = sm.pipe_work[n] / SCHEDULERS / cycles
+        return dict(sorted(use.items(), key=lambda item: -item[1]))
+
+    @staticmethod
+    def _bound(use: dict[str, float], tail: float, launch: float) -> str:
+        name, most = next(iter(use.items()))
+        if launch > 0.5:
+            return "launch"
+        if most >= _SATURATED:
+            return name
+        if tail > 0.25:
+            return "tail"
+        return "latency"
+
+    @staticmethod
+    def _critical(out: Outcome) -> dict[str, float]:
+        whole = sum(out.path.values()) or 1.0
+        return {what: cycles / whole for what, cycles in out.path.most_common() if cycles > 0.001 * whole}
+
+    def _stalls(self, out: Outcome, clock_hz: float) -> tuple[Stall, ...]:
+        everything = sum(out.causes.values()) or 1.0
+        warps = sum(len(cta.warps) for cta in self._trace.clusters[0])
+        found = []
+        for (line, cause), cycles in out.stalls.most_common(12):
+            i = self._lines.get(line)
+            where = line_of(i) if i is not None else "machine code"
+            found.append(Stall(where, cause, cycles / everything, cycles / warps / clock_hz * 1e6))
+        return tuple(found)
+
+
+def _length(cluster: Sequence[CtaTrace]) -> int:
+    return sum(len(warp.path) for cta in cluster for warp in cta.warps)
+
+
+def _between(times: Sequence[tuple[float, float]], at: float) -> float:
+    """Interpolate between samples that are in order."""
+    if at <= times[0][0]:
+        return times[0][1]
+    for (x0, y0), (x1, y1) in itertools.pairwise(times):
+        if at <= x1:
+            return y0 + (y1 - y0) * (at - x0) / max(x1 - x0, 1e-9)
+    return times[-1][1]

@@ -1,0 +1,122 @@
+"""Traffic of a whole launch to L2 and device memory, from what sampled CTAs touch.
+
+Each sampled CTA tells how many bytes of each allocation it asks L2 for, and how many of these are distinct. The rest of
+the grid is taken to ask for as many. An allocation that all CTAs together ask for several times is shared: in a wave of
+CTAs that run at once, those that share a part get it from device memory once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cutepy.predict.trace import LINE_BYTES
+
+if TYPE_CHECKING:
+    from cutepy.predict.trace import Region
+
+L2_BYTES = 50e6
+"""Capacity of L2 of an H100 and an H200, of which `_KEPT` holds data that come back."""
+_KEPT = 0.7
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Traffic of one allocation in a launch.
+
+    Attributes
+    ----------
+    name : str
+    l2_read_bytes, l2_write_bytes : float
+        Asked of L2.
+    dram_read_bytes, dram_write_bytes : float
+        Moved from and to device memory.
+    late : float
+        Share of the requests that wait for device memory: all CTAs that share a part wait for the first.
+    in_l1 : bool
+        Whether threads of all CTAs read the same few bytes, which stay in L1.
+    """
+
+    name: str
+    l2_read_bytes: float
+    l2_write_bytes: float
+    dram_read_bytes: float
+    dram_write_bytes: float
+    late: float
+    in_l1: bool = False
+
+    @property
+    def miss(self) -> float:
+        """Bytes of device memory for each byte that is read from L2."""
+        return self.dram_read_bytes / self.l2_read_bytes if self.l2_read_bytes else 0.0
+
+
+_L1_BYTES = 100e3
+"""Bytes that all CTAs read and that stay in L1 from one CTA to the next."""
+
+
+def traffic_of(
+    regions: Sequence[Region], sampled: int, ctas: int, concurrent: int, tiles: float = 1.0
+) -> list[Traffic]:
+    """Return the traffic of a launch.
+
+    Parameters
+    ----------
+    regions : sequence of Region
+        What the sampled CTAs touch.
+    sampled, ctas : int
+        CTAs that were sampled, and those of the grid.
+    concurrent : int
+        CTAs that run at once.
+    tiles : float
+        Tiles that a CTA takes one after the other, if its kernel is persistent: each wave takes one of each CTA.
+    """
+    scale = ctas / sampled
+    units = ctas * tiles
+    waves = max(1.0, units / concurrent)
+    kept = [_stays_in_l1(region, sampled) for region in regions]
+    reads = [region.read_bytes * scale * (not in_l1) for region, in_l1 in zip(regions, kept, strict=True)]
+    # All CTAs together touch no more than the allocation, and no less than one does.
+    whole = [min(region.size_bytes, total) for region, total in zip(regions, reads, strict=True)]
+    own = [region.touched_bytes() / sampled / tiles for region in regions]
+    parts = [max(1.0, w / o) if o else 1.0 for w, o in zip(whole, own, strict=True)]
+    uses = [total / w if w else 1.0 for total, w in zip(reads, whole, strict=True)]
+    in_wave = _distinct_in_wave(parts, uses, min(concurrent, units))
+    footprint = sum(whole) + sum(min(region.size_bytes, region.written_bytes * scale) for region in regions)
+    evicted = max(0.0, 1.0 - _KEPT * L2_BYTES / footprint) if footprint else 0.0
+    found = []
+    for region, total, w, o, n, in_l1 in zip(regions, reads, whole, own, in_wave, kept, strict=True):
+        by_waves = max(w, min(total, waves * n * o))
+        dram = w + (by_waves - w) * evicted
+        written = region.written_bytes * scale
+        late = min(1.0, dram / by_waves) if by_waves else 0.0
+        found.append(Traffic(region.name, total, written, dram, min(written, region.size_bytes), late, in_l1))
+    return found
+
+
+def _stays_in_l1(region: Region, sampled: int) -> bool:
+    """Tell whether all CTAs' threads read the same few bytes, which L1 has after the first CTA of an SM."""
+    touched = region.touched_bytes()
+    return (
+        sampled > 1
+        and region.by_threads
+        and touched <= _L1_BYTES
+        and touched <= 1.5 * region.read_bytes / sampled + LINE_BYTES
+    )
+
+
+def _distinct_in_wave(parts: Sequence[float], uses: Sequence[float], concurrent: float) -> list[float]:
+    """Return how many distinct parts of each allocation the CTAs of a wave touch.
+
+    One that nobody shares has a part for each CTA. Among those that are shared the CTAs of a wave are taken to be a
+    block, as square as the parts allow: n1 * n2 * ... = CTAs.
+    """
+    found = [min(p, concurrent) for p in parts]
+    shared = [n for n, use in enumerate(uses) if use > 1.5]
+    left, open_ = concurrent, sorted(shared, key=lambda n: parts[n])
+    while open_:
+        n = open_.pop(0)
+        found[n] = min(parts[n], max(1.0, left ** (1 / (len(open_) + 1))))
+        left = max(1.0, left / found[n])
+    return found

@@ -1,0 +1,63 @@
+"""Kernels whose times follow from one resource: bytes, MMAs, latency, wavefronts."""
+
+import pytest
+
+from cutepy.binaries.ptxas import AssemblyError, find_ptxas
+from cutepy.binaries.sass import DisassemblyError, find_nvdisasm
+from cutepy.predict import gpu_named
+from tests.predict.kernels import COPY, chain, predicted, ring, strided, zeros
+
+try:
+    find_ptxas(), find_nvdisasm()
+    MISSING = ""
+except (AssemblyError, DisassemblyError) as error:
+    MISSING = str(error)
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "has tools")
+H200 = gpu_named("h200")
+
+
+def test_a_copy_takes_its_bytes_by_the_bandwidth():
+    size = 1 << 28
+    found = predicted(COPY, "copy", size >> 14, 256, zeros(size), zeros(size))
+    least = size * (1 / H200.value("dram.bandwidth") + 1 / H200.value("dram.write_bandwidth")) * 1e6
+    assert least <= found.kernel_us <= 1.05 * least
+    assert found.bound == "device memory"
+    assert [round(t.dram_read_bytes / size, 2) for t in found.traffic] == [1.0, 0.0]
+
+
+def test_half_the_bytes_take_half_the_time():
+    size = 1 << 28
+    whole, half = (predicted(COPY, "copy", s >> 14, 256, zeros(s), zeros(s)).kernel_us for s in (size, size // 2))
+    assert half == pytest.approx(whole / 2, rel=0.05)
+
+
+@pytest.mark.parametrize("columns", [64, 256])
+def test_a_chain_of_mmas_takes_their_cycles(columns):
+    short, long = (predicted(chain(columns), "chain", 1, 128, zeros(4096), count) for count in (32, 96))
+    cycles = [found.kernel_us * found.clock_hz / 1e6 for found in (short, long)]
+    assert cycles[1] - cycles[0] == pytest.approx(64 * H200.at("wgmma.cycles", "bf16", columns, "ss"), rel=0.02)
+    assert long.critical["tensor cores"] > 0.4
+
+
+def test_one_stage_is_slower_than_four_and_its_waits_are_named():
+    one, four = (predicted(ring(stages, 64, 4096), "ring", 132, 64, zeros(132 * 64 * 4096)) for stages in (1, 4))
+    assert one.kernel_us > 1.5 * four.kernel_us
+    assert one.bound == "latency"
+    assert one.in_flight_bytes < 0.5 * four.in_flight_bytes
+    assert max(one.critical, key=one.critical.get) == "copies"
+    lines = ring(1, 64, 4096).splitlines()
+    waits = next(stall for stall in one.stalls if stall.cause == "copies")
+    assert "try_wait" in lines[int(waits.line.split()[1]) - 1]
+
+
+def test_conflicts_cost_wavefronts():
+    free, eight = (predicted(strided(words), "strided", 132, 512, zeros(4096)) for words in (1, 8))
+    more = 16 * 64 * 7 * H200.value("smem.wavefront") / free.clock_hz * 1e6  # 16 warps, 64 loads, 7 wavefronts
+    assert eight.kernel_us - free.kernel_us == pytest.approx(more, rel=0.35)
+    assert eight.bound == "shared memory"
+
+
+def test_a_second_round_of_ctas_takes_as_long_as_the_first():
+    one, two = (predicted(ring(8, 32, 24576), "ring", grid, 64, zeros(264 * 32 * 24576)) for grid in (132, 264))
+    assert (one.occupancy.ctas_per_sm, two.waves) == (1, 2.0)
+    assert two.kernel_us == pytest.approx(2 * one.kernel_us, rel=0.1)

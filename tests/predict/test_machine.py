@@ -1,0 +1,157 @@
+"""The machine in discrete events: no time is below a bound, barriers order, shares hold."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, strategies as st
+
+from cutepy.predict import gpu_named
+from cutepy.predict.code import ALU, FMA, XU, Action, Step
+from cutepy.predict.machine import Machine, Rates
+from cutepy.predict.memory import Traffic
+from cutepy.predict.trace import (
+    Arrive,
+    Barrier,
+    Commit,
+    CtaTrace,
+    Global,
+    Load,
+    Mma,
+    Shared,
+    Wait,
+    WarpTrace,
+)
+
+H200 = gpu_named("h200")
+H200 = replace(H200, constants=H200.constants | {"icache.interval": {"32768": 1.0, "65536": 1.0}})  # all code is cached
+CLOCK = H200.value("clock.memory_hz")
+RATES = Rates.of(H200, 132, CLOCK)
+STREAM = [Traffic("x", 1e9, 0.0, 1e9, 0.0, 1.0)]
+
+
+def machine(steps, needed=None, barriers=None, traffic=STREAM):
+    return Machine(H200, [[each] for each in steps], needed or {}, barriers or {}, traffic)
+
+
+def step(slots=1, cycles=None, pipes=(), action=None, waits=()):
+    return Step(waits, slots, float(slots if cycles is None else cycles), pipes, (), action, 0)
+
+
+def run(steps, warps, *, resident=1, times=1, **rest):
+    cta = CtaTrace(0, 0, warps)
+    return machine(steps, **rest).run([([cta], RATES)] * times, resident, 0.0)
+
+
+@st.composite
+def programs(draw):
+    """Draw blocks of steps, and warps that execute some of them, with facts."""
+    blocks, kinds = [], []
+    for number in range(draw(st.integers(1, 4))):
+        kind = draw(st.sampled_from(["", "shared", "global", "mma"]))
+        slots = draw(st.integers(1, 24))
+        cycles = slots + draw(st.integers(0, 40))
+        work = draw(st.dictionaries(st.sampled_from([FMA, ALU, XU]), st.integers(1, 60), max_size=2))
+        action = Action(number, 0 if kind in ("shared", "global") else None, None, "lds32") if kind else None
+        blocks.append([step(slots, cycles, tuple((p, float(w)) for p, w in work.items()), action)])
+        kinds.append(kind)
+    warps = []
+    for _ in range(draw(st.integers(1, 9))):
+        warp = WarpTrace(draw(st.lists(st.integers(0, len(blocks) - 1), min_size=1, max_size=12)))
+        for at, block in enumerate(warp.path):
+            fact = {
+                "shared": Shared(at, draw(st.integers(1, 8))),
+                "global": Global(at, "load", 16.0, 16.0, 0),
+                "mma": Mma(at, "bf16", 64, "ss", 4096),
+            }.get(kinds[block])
+            if fact is not None:
+                warp.facts[block].append(fact)
+        warps.append(warp)
+    return blocks, warps
+
+
+@given(programs(), st.integers(1, 3))
+def test_no_time_is_below_a_bound(program, resident):
+    blocks, warps = program
+    out = run(blocks, warps, resident=resident, times=resident)
+    alone = [sum(blocks[b][0].cycles for b in warp.path) for warp in warps]
+    assert out.cycles >= max(alone)
+    for scheduler in range(4):
+        own = warps[scheduler::4]
+        assert out.cycles >= resident * sum(blocks[b][0].slots for warp in own for b in warp.path)
+        for pipe in (FMA, ALU, XU):
+            work = sum(w for warp in own for b in warp.path for p, w in blocks[b][0].pipes if p == pipe)
+            assert out.cycles >= resident * work
+    facts = [fact for warp in warps for several in warp.facts.values() for fact in several]
+    wavefronts = sum(fact.wavefronts for fact in facts if isinstance(fact, Shared))
+    assert out.sms[0].lsu >= resident * wavefronts * H200.value("smem.wavefront")
+    moved = 512 * sum(isinstance(fact, Global) for fact in facts)
+    assert out.sms[0].dram_work == pytest.approx(resident * moved * RATES.dram)
+    assert out.steps == resident * sum(len(warp.path) for warp in warps)
+
+
+@given(st.integers(1, 8), st.integers(1, 6))
+def test_warps_of_a_scheduler_share_its_slots(warps, blocks):
+    out = run([[step(20)]], [WarpTrace([0] * blocks) for _ in range(4 * warps)])
+    assert out.cycles == 20 * warps * blocks
+
+
+def test_a_scoreboard_is_waited_for():
+    first, second = step(action=Action(0, 3, None, "lds32")), step(waits=(3,))
+    warp = WarpTrace([0, 1])
+    warp.facts[0].append(Shared(0, 1))
+    out = run([[first], [second]], [warp])
+    assert out.cycles >= H200.at("smem.latency", "lds32")
+    assert out.path["shared memory"] > 0
+
+
+def test_a_barrier_waits_for_the_last_and_the_path_goes_there():
+    steps = [[step(24, 1000)], [step(action=Action(0, None, None, ""))]]
+    late, early = WarpTrace([0, 0, 1]), WarpTrace([1])
+    for warp, at in ((late, 2), (early, 0)):
+        warp.facts[0] += [Arrive(at, (7,)), Wait(at, 7)]
+    out = run(steps, [late, early], needed={7: 2}, barriers={7: Barrier("bar", 0, 0)})
+    assert out.cycles >= 2000 + H200.at("barrier.sync", 64)
+    assert out.causes["barriers"] >= 2000
+    assert out.path["dependencies"] > 1900
+
+
+def test_a_copy_is_waited_for_and_counts_as_bytes_in_flight():
+    steps = [[step(action=Action(0, None, None, ""))], [step(action=Action(1, None, None, ""))]]
+    producer, consumer = WarpTrace([0]), WarpTrace([1])
+    producer.facts[0].append(Load(0, 16384, 0, 1, ((0, 5, 16384),)))
+    consumer.facts[1].append(Wait(0, 5))
+    out = run(steps, [producer, consumer], needed={5: 1}, barriers={5: Barrier("mbarrier", 0, 64)})
+    least = H200.at("tma.latency_tensor", "l2", 1024) + 16384 * RATES.dram
+    assert out.cycles >= least
+    assert out.sms[0].flight >= 16384 * least
+    assert max(out.path, key=out.path.get) == "copies"
+
+
+def test_mmas_queue_and_idle_time_has_causes():
+    work = step(24, 500)
+    mma = step(action=Action(0, None, None, ""))
+    warp = WarpTrace([1, 0, 1, 0, 1])
+    warp.facts[0] += [Mma(at, "bf16", 256, "ss", 10240) for at in (0, 2, 4)]
+    warp.facts[1] += [Commit(at, "wgmma group") for at in (0, 2, 4)]
+    warp.path[:] = [0, 1, 0, 1, 0]
+    out = run([[mma], [work]], [warp])
+    cycles = H200.at("wgmma.cycles", "bf16", 256, "ss")
+    assert out.sms[0].tensor_work == 3 * cycles
+    assert sum(out.sms[0].idle.values()) == pytest.approx(1000 - 2 * cycles, abs=20)
+    assert max(out.sms[0].idle, key=out.sms[0].idle.get) == "instructions"
+
+
+def test_a_second_round_begins_when_the_first_ends():
+    out = run([[step(10, 100)]], [WarpTrace([0])], resident=2, times=4)
+    assert [start for start, _ in sorted(out.spans)] == [0, 0, 100, 100]
+    assert out.cycles == 200
+
+
+def test_code_that_is_not_cached_is_fetched():
+    gpu = replace(H200, constants=H200.constants | {"icache.interval": {"1024": 1.0, "2048": 3.0}})
+    blocks = [[step(24, 24)] for _ in range(4)]  # 384 bytes each, of which the cache has two
+    for path, misses in (([0, 1, 0, 1], 2), ([0, 1, 2, 3] * 2, 8)):
+        cta = CtaTrace(0, 0, [WarpTrace(path)])
+        out = Machine(gpu, [[each] for each in blocks], {}, {}, STREAM).run([([cta], RATES)], 1, 0.0)
+        assert out.causes["instruction cache"] == misses * 24 * 2
+        assert out.cycles == 24 * len(path) + misses * 48

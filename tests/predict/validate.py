@@ -1,0 +1,172 @@
+"""Compare predicted with measured times that the repository has: products by journals, attention by its table.
+
+    python -m tests.predict.validate [--gpu h100|h200] [--problems N] [--seed S] [--attention]
+
+draws problems of a journal of `tests/kernels/timed`, predicts each of their configurations, and prints predicted and
+measured times, the median and the 90% quantile of the error, the rank correlation of a problem's configurations, and
+how much slower the predicted best is than the measured best. It needs no GPU. Nothing of the model is fitted to these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import random
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+TIMED = Path(__file__).parents[1] / "kernels" / "timed"
+JOURNALS = {"h100": "h100-20261205.jsonl.xz", "h200": "h200-20261208.jsonl.xz"}
+ATTENTION = {
+    (128, 512): (438, 273), (128, 4096): (666, 617), (128, 16384): (664, 657), (64, 512): (300, 219),
+    (64, 4096): (501, 436), (64, 16384): (529, 507), (256, 512): (463, 263), (256, 4096): (751, 640),
+}  # fmt: skip
+"""TFLOP/s of attention forward on an H200 by (head, tokens): full, causal. From docs/attention_reference.md."""
+
+
+def read_journal(gpu: str) -> dict[str, list[tuple[dict[str, Any], float]]]:
+    """Return by problem its configurations and their microseconds."""
+    found: dict[str, list[tuple[dict[str, Any], float]]] = {}
+    with lzma.open(TIMED / JOURNALS[gpu], "rt") as file:
+        for who, problem, choice, us, _ in map(json.loads, file):
+            if who == "turns":
+                found.setdefault(problem, []).append((json.loads(choice), us))
+    return found
+
+
+@contextmanager
+def predicted(gpu: str) -> Iterator[list[Any]]:
+    """Predict what is launched; torch's tensors are the host's."""
+    import cutepy
+
+    with cutepy.simulate(time=gpu) as run:
+        yield run.predictions
+
+
+def predict_gemm(problem: dict[str, Any], choice: dict[str, Any], gpu: str) -> Any:
+    """Predict one configuration of a product."""
+    import torch
+
+    from cutepy.kernels.gemm import tuned
+    from cutepy.kernels.gemm.op import plan_gemm
+    from cutepy.ops.checking import describe
+
+    m, n, k = (problem[name] for name in "mnk")
+
+    def matrix(rows: int, major: str) -> torch.Tensor:
+        dtype = getattr(torch, problem["a_dtype"])
+        return torch.zeros(rows, k, dtype=dtype) if major == "k" else torch.zeros(k, rows, dtype=dtype).t()
+
+    a, b = matrix(m, problem["a_major"]), matrix(n, problem["b_major"])
+    out = torch.zeros(m, n, dtype=getattr(torch, problem["out_dtype"]))
+    with predicted(gpu) as found:
+        launch = plan_gemm(describe(a, b, outs=(out,)), tuned.chosen_of(problem, choice))
+        launch(a, b, (), (out,), (None, None))
+    return found
+
+
+def predict_attention(head: int, tokens: int, causal: bool, gpu: str) -> Any:
+    """Predict attention of 16,384 tokens and 2,048 columns."""
+    import torch
+
+    from cutepy.ops import attention
+
+    q, k, v = (torch.randn(16384 // tokens, tokens, 2048 // head, head).to(torch.bfloat16) for _ in range(3))
+    with predicted(gpu) as found:
+        attention(q, k, v, causal=causal)
+    return found
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return Spearman's rank correlation."""
+    import numpy as np
+
+    ranks = [np.argsort(np.argsort(values)) for values in (first, second)]
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """Return a quantile."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
+
+
+def main() -> int:
+    """Predict, compare and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpu", default="h200", choices=sorted(JOURNALS))
+    parser.add_argument("--problems", type=int, default=6)
+    parser.add_argument("--most", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--attention", action="store_true")
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    errors: list[float] = []
+    correlations: list[float] = []
+    losses: list[float] = []
+    rows: list[dict[str, Any]] = []
+
+    def tell(what: str, measured: float, found: Any, seconds: float) -> float:
+        us = sum(each.us for each in found)
+        error = us / measured - 1
+        errors.append(abs(error))
+        bound = "; ".join(each.bound for each in found)
+        rows.append({"what": what, "measured": measured, "us": us, "bound": bound})
+        print(f"{what:70} {measured:9.1f} {us:9.1f} {error:+7.1%}  {bound}  ({seconds:.1f} s)", flush=True)
+        return us
+
+    if asked.attention:
+        for (head, tokens), speeds in ATTENTION.items():
+            for causal, tflops in zip((False, True), speeds, strict=True):
+                flops = 4 * 16384 * tokens * 2048 / (2 if causal else 1)
+                began = time.perf_counter()
+                try:
+                    found = predict_attention(head, tokens, causal, asked.gpu)
+                except Exception:
+                    traceback.print_exc(limit=3, file=sys.stdout)
+                    continue
+                what = f"attention, head {head}, {tokens} tokens{', causal' if causal else ''}"
+                tell(what, flops / tflops / 1e6, found, time.perf_counter() - began)
+    else:
+        journal = read_journal(asked.gpu)
+        for text in random.Random(asked.seed).sample(sorted(journal), asked.problems):
+            problem = json.loads(text)
+            ours, theirs = [], []
+            for choice, measured in journal[text][: asked.most]:
+                began = time.perf_counter()
+                try:
+                    found = predict_gemm(problem, choice, asked.gpu)
+                except Exception:
+                    traceback.print_exc(limit=3, file=sys.stdout)
+                    continue
+                if choice.get("family"):
+                    tile = choice["family"]
+                else:
+                    tile = "{tile_m}x{tile_n}x{tile_k} {cluster_m}x{cluster_n} c{consumers} s{split_k}".format(**choice)
+                    tile += " t" * choice["transposed"]
+                what = f"{problem['a_dtype']} {problem['m']}x{problem['n']}x{problem['k']} {tile}"
+                ours.append(tell(what, measured, found, time.perf_counter() - began))
+                theirs.append(measured)
+            if len(ours) > 2:
+                correlations.append(rank_correlation(ours, theirs))
+                losses.append(theirs[ours.index(min(ours))] / min(theirs))
+                print(f"  rank correlation {correlations[-1]:.2f}, predicted best {losses[-1] - 1:+.1%}", flush=True)
+    if errors:
+        print(f"{len(errors)} launches: median error {statistics.median(errors):.1%}, 90% {quantile(errors, 0.9):.1%}")
+    if correlations:
+        print(f"rank correlation: median {statistics.median(correlations):.2f} of {len(correlations)} problems")
+        print(f"predicted best: {statistics.geometric_mean(losses) - 1:.1%} slower than the measured best")
+    if asked.json:
+        asked.json.write_text(json.dumps(rows, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
