@@ -15,11 +15,10 @@ from cutepy.device import reduce, rules
 from cutepy.device.global_copies import make_row_vectors
 from cutepy.device.held_rows import HeldRows, make_held_rows
 from cutepy.device.overlap import follow_launch
-from cutepy.device.primitives import select
+from cutepy.device.primitives import LOG2_E, select
 from cutepy.kernels.rows.config import PHILOX_FACTORS, PHILOX_STEPS, SampleConfig
 from cutepy.kernels.rows.launching import groups_of, launch_rows
 from cutepy.kernels.rows.selection import SIGN, key_of, kth_largest
-from cutepy.kernels.rows.softmax import exp
 
 BARRIERS = rules.named_barriers(rows=1)
 ROUNDS = 10
@@ -119,7 +118,7 @@ class Sample:
         turn = 1 - turn
         weights = rows.empty()
         for n in cutlass.range_constexpr(cute.size(held)):
-            weight = exp((held[n] - most) * inverse)
+            weight = cute.math.exp2((held[n] - most) * inverse * LOG2_E, fastmath=True)
             weights[n] = select((keys[n] >= least) & (held[n] > -math.inf), weight, Float32(0.0))
         total = rows.total(weights, turn)
         turn, found = 1 - turn, Uint32(0)
