@@ -109,7 +109,8 @@ def by_torch(x: torch.Tensor, block: tuple[int, int], dtype: torch.dtype) -> tup
     magnitudes = flat.abs().nan_to_num(nan=0.0, posinf=0.0)
     padded = torch.nn.functional.pad(magnitudes, (0, along * columns - k, 0, down * rows - m))
     largest = padded.view(down, rows, along, columns).amax((1, 3))
-    scale = torch.where(largest == 0, 1.0, _rounded_up(largest / limit))
+    # By a number, torch's CUDA kernel multiplies with the reciprocal, which may round to another scale.
+    scale = torch.where(largest == 0, 1.0, _rounded_up(largest / largest.new_full((), limit)))
     if block == TENSOR:
         scale = scale.reshape(())
     elif block == ROW_BLOCK:

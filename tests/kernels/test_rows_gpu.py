@@ -108,7 +108,7 @@ def check_linear_loss(draw):
         return expected_loss(logits, labels, None, **options)
 
     given = draw.tensor(rows, features, dtype=dtype), draw.tensor(classes, features, dtype=dtype) / features**0.5
-    chunks = -(-rows // (chunk_rows or rows_of_chunk(rows, features, classes)))
+    chunks = -(-rows // (chunk_rows or rows_of_chunk(rows, features)))
     compare(loss, reference, *given, draw.tensor(classes, dtype=dtype), draw=draw, dtype=dtype, roundings=chunks)
 
 
