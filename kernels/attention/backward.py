@@ -114,7 +114,6 @@ class Backward:
         """
         config, plan = self.config, self.config.smem
         content = {region.name: region.content for region in plan}
-        of_dv = "sOutV" if config.stores_at_once else "sOut"
         stats_layout = _stats_layout(config, 1)
         loads_and_stores = (
             tma.make_load(rows_first(k), to_cute(content["sK"].layout), content["sK"].tile, 1),
@@ -126,7 +125,7 @@ class Backward:
             ),
             _reduce_copy(config, modes(dq, 2, 3, 1, 0)),
             tma.make_store(rows_first(dk), to_cute(content["sOut"].layout), content["sOut"].tile),
-            tma.make_store(rows_first(dv), to_cute(content[of_dv].layout), content[of_dv].tile),
+            tma.make_store(rows_first(dv), to_cute(content["sOut"].layout), content["sOut"].tile),
         )
         copies, tensors = zip(*loads_and_stores, strict=True)
         left, right = left if config.left else None, right if config.right else None
@@ -189,8 +188,7 @@ class Backward:
         config, plan = self.config, self.config.smem
         tile_k, tile_q, width, width_v = config.tile_k, config.tile_q, config.width, config.width_v
         dtype = element_type(config.dtype)
-        name_v = "sOutV" if config.stores_at_once else "sOut"
-        names = {"sK", "sV", "sQ", "sdO", "sdS", "sOut", name_v}
+        names = ("sK", "sV", "sQ", "sdO", "sdS", "sOut")
         shared = smem.share(plan, **dict.fromkeys(names, dtype), sdQ=cutlass.Float32, sStats=cutlass.Float32)
         bytes_of = {name: plan[name].content.stage_bytes for name in ("sK", "sV", "sQ", "sdO")}
         warps = config.consumers // 32
@@ -218,8 +216,7 @@ class Backward:
             staged_dq = cute.make_tensor(shared["sdQ"], _dq_layout(config, config.warpgroups))
             dq = tma.make_tiles(copies[5], tensors[5], staged_dq, (config.dq_rows, DQ_COLUMNS))
         dk, dv = (
-            keys(copies[n], tensors[n], shared[name], (tile_k, columns))
-            for n, name, columns in ((6, "sOut", width), (7, name_v, width_v))
+            keys(copies[n], tensors[n], shared["sOut"], (tile_k, columns)) for n, columns in ((6, width), (7, width_v))
         )
         grows = config.right and config.ordered
         scheduler = places.scheduler(raster, tile_k, at_once, 1, longest_first=config.right, grows=grows)
@@ -272,13 +269,10 @@ class Backward:
             if cutlass.const_expr(config.shares_keys):
                 written = staging.transposed(self.own_rows(staging.transposed(written), consumer))
                 own_dk, own_dv = (
-                    keys(copies[n], _behind(tensors[n], consumer * columns), shared[name], (tile_k, columns))
-                    for n, name, columns in ((6, "sOut", width // config.parts), (7, name_v, width_v // config.parts))
+                    keys(copies[n], _behind(tensors[n], consumer * columns), shared["sOut"], (tile_k, columns))
+                    for n, columns in ((6, width // config.parts), (7, width_v // config.parts))
                 )
-                stages_dk = stages_dv = config.out_stages[1]
-                if cutlass.const_expr(config.stores_at_once):
-                    stages_dv = width_v // config.parts // config.out_stages[0]
-                own_dk, own_dv = own_dk.stage_slice(consumer, stages_dk), own_dv.stage_slice(consumer, stages_dv)
+                own_dk, own_dv = (each.stage_slice(consumer, config.out_stages[1]) for each in (own_dk, own_dv))
                 of_sums = shared["sdS"]
             s = product.make_product(scores_mma, k.staged, self.own_rows(q.staged, consumer), thread)
             dp = product.make_product(scores_mma, v.staged, self.own_rows(do.staged, consumer), thread)
@@ -313,7 +307,6 @@ class Backward:
                 of_dv,
                 of_dk,
                 make_tile_store(sums_mma, own_dk.staged, 1, thread, sums_mma.size, barrier),
-                thread,
                 places,
                 group,
                 scale,

@@ -240,8 +240,6 @@ class ForwardConfig:
         Stages that a warpgroup's O leaves through; 0 for two, or three. Where they have all of O it is sent at once.
     begins_early : bool
         True if the first product of a CTA's next tile is issued before O of this one is stored; with two stages of Q.
-    ctas_per_sm : int
-        CTAs that share an SM: 1 or 2.
     divides_fast : bool
         True if tiles are found with fast divisors; of batches of equal matrices.
     masks_parts : bool
@@ -270,7 +268,6 @@ class ForwardConfig:
     q_stages: int = 1
     o_stages: int = 0
     begins_early: bool = False
-    ctas_per_sm: int = 1
     divides_fast: bool = False
     masks_parts: bool = False
     o_over_q: bool = False
@@ -445,10 +442,6 @@ class BackwardConfig:
         True if parts of dQ are added in an order that is the same from run to run.
     scoring : Scoring
         Functions of the scores, and what else decides what is seen.
-    stores_at_once : bool
-        True if dK and dV are staged where K and V were, and sent at once; else they leave through two stages.
-    loads_vectors : bool
-        True if the kernel before reads 16 bytes a lane, of several rows a warp; else a warp has a row at a time.
     """
 
     dtype: str
@@ -463,13 +456,6 @@ class BackwardConfig:
     right: bool = False
     ordered: bool = False
     scoring: Scoring = NO_SCORING
-    stores_at_once: bool = False
-    loads_vectors: bool = False
-
-    @property
-    def lanes_of_row(self) -> int:
-        """Lanes that read a row of O, in the kernel before: those of 16 bytes each, or all of a warp."""
-        return 1 << (self.head_v // 8 - 1).bit_length() if self.loads_vectors else 32
 
     @property
     def width(self) -> int:
@@ -606,12 +592,6 @@ class BackwardConfig:
         }
         if self.shares_keys:
             del regions["sdQ"]
-        if self.stores_at_once:
-            regions["sOut"], regions["sOutV"] = (
-                sm90.StagedTile((self.tile_k, columns), width // columns, bits=16)
-                for width in (self.width, self.width_v)
-            )
-            return sm90.SmemPlan.of(regions, overlays={"sOut": "sK", "sOutV": "sV"})
         holder = "sdS" if self.shares_keys else "sdQ"
         return sm90.SmemPlan.of(regions, overlays={"sOut": holder} if self.overlays_out else None)
 
@@ -628,8 +608,6 @@ class BackwardConfig:
     @property
     def out_stages(self) -> tuple[int, int]:
         """Columns of a stage that dK and dV leave through, and the number of stages of a store."""
-        if self.stores_at_once:
-            return 32, self.width // self.parts // 32
         return epilogue_stages(math.gcd(self.width, self.width_v) // self.parts)
 
     @property
@@ -643,8 +621,6 @@ class BackwardConfig:
     @property
     def overlays_out(self) -> bool:
         """True where dK and dV are staged in memory of dS, or of the first warpgroup's dQ, whose sends it waits for."""
-        if self.stores_at_once:
-            return False
         columns, epi_stages = self.out_stages
         fits_dq = self.tile_k * columns * epi_stages * 2 <= self.dq_registers * 128 * 4
         return self.shares_keys or (not self.keeps_p and fits_dq)

@@ -553,8 +553,7 @@ class Forward:
         ).launch(
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
-            min_blocks_per_mp=config.ctas_per_sm,
-            preferred_smem_carveout=None if config.ctas_per_sm == 1 else 100,
+            min_blocks_per_mp=1,
             stream=stream,
         )
 
@@ -627,7 +626,7 @@ class Forward:
         lists = make_block_lists(lists, config.scoring.blocks, (tile_m, tile_n))
         is_uneven = config.right and not config.is_split
         scheduler = places.scheduler(raster, tile_m // config.packed, at_once, group, longest_first=is_uneven)
-        budget = rules.register_budget(config.warpgroups, producer=config.producer_registers, ctas=config.ctas_per_sm)
+        budget = rules.register_budget(config.warpgroups, producer=config.producer_registers)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
             loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k_loads, v_loads, places, group, lists, warp)

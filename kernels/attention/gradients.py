@@ -14,7 +14,7 @@ from cutlass.cute.nvgpu import warpgroup
 from cutepy.device import operand, product, tma
 from cutepy.device.bands import Band
 from cutepy.device.block_lists import BlockLists
-from cutepy.device.epilogue import Sink, Stage, TileStore, make_tile_store
+from cutepy.device.epilogue import Sink, Stage, TileStore
 from cutepy.device.fragment import AccumulatorTile
 from cutepy.device.marks import mark
 from cutepy.device.ordered import Order
@@ -59,8 +59,6 @@ class Gradients:
         Stages of dS, and of P where it passes through memory.
     out : TileStore
         Of dK and dV.
-    thread : Int32
-        Index of this thread among those of the MMAs of dK and dV.
     """
 
     config: BackwardConfig
@@ -81,7 +79,6 @@ class Gradients:
     dv: product.Product
     dk: product.Product
     out: TileStore
-    thread: cutlass.Int32
     places: Batches | RaggedByKeys
     group: cutlass.Int32
     scale: cutlass.Float32
@@ -108,35 +105,11 @@ class Gradients:
             else:
                 tiles = self.lists.tiles(work.row, place.batch, head)
                 q_state = self.derive_lists(key, tiles, place, head, q_state)
-        if cutlass.const_expr(not self.config.stores_at_once):
-            self.kv_ring.release(kv_state)
-            kv_state.advance()
+        self.kv_ring.release(kv_state)
+        kv_state.advance()
         self.dk.tCrC.store(self.dk.tCrC.load() * self.scale)
-        if cutlass.const_expr(self.config.stores_at_once):
-            self.store_at_once((work.row, 0, place.head, *place.k))
-            self.kv_ring.release(kv_state)
-            kv_state.advance()
-        else:
-            self.store((work.row, 0, place.head, *place.k))
+        self.store((work.row, 0, place.head, *place.k))
         return kv_state, q_state
-
-    @cute.jit
-    def store_at_once(self, coordinate):
-        """Store dK and dV of a tile of keys from where K and V were; the keys are free when TMA has read them."""
-        # A sum with a value of a shuffle is opaque: else the addresses would be in registers all the time.
-        thread = self.thread + cute.arch.make_warp_uniform(cutlass.Int32(0))
-        sums, threads, barrier = self.dk.tiled_mma, self.out.stage.threads, self.out.stage.barrier
-        dk, dv = (tiles.subtiles(coordinate) for tiles in (self.dk_tiles, self.dv_tiles))
-        out, out_v = (
-            make_tile_store(sums, tiles.staged, 1, thread, threads, barrier) for tiles in (self.dk_tiles, self.dv_tiles)
-        )
-        self.stage.meet()  # all have read K and V
-        out.write_all(self.dk.tCrC, dk)
-        out_v.write_all(self.dv.tCrC, dv)
-        out.stage.publish()
-        out.send_all(dk)
-        out_v.send_all(dv)
-        out.finish()
 
     @cute.jit
     def seen(self, place: Place, key):

@@ -158,8 +158,7 @@ def _tuned(
 
 def _ctas_of(chosen: Chosen, device: torch.device) -> int:
     """Return how many CTAs to launch at most."""
-    per_sm = chosen.config.ctas_per_sm if isinstance(chosen.config, ForwardConfig) else 1
-    return gpu_of(device).sm_count * per_sm if chosen.is_persistent else 1 << 30
+    return gpu_of(device).sm_count if chosen.is_persistent else 1 << 30
 
 
 def plan_decode(

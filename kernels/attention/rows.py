@@ -8,7 +8,7 @@ import cutlass.cute as cute
 from cuda.bindings.driver import CUstream
 from cutlass import Float32
 
-from cutepy.device import smem
+from cutepy.device import reduce, smem
 from cutepy.device.fragment import AccumulatorTile
 from cutepy.device.primitives import LOG2_E, select
 from cutepy.device.sequences import Sequences, first_tile
@@ -78,20 +78,15 @@ class Statistics:
         tile, head, batch = cute.arch.block_idx()
         first, rows = _rows_of_tile(sequences, tile, config.tile_q, cute.size(o, mode=[1]))
         lane, warp = cute.arch.lane_idx(), thread // 32
-        # Elements of a lane, of those that read a row.
-        across = config.lanes_of_row
-        each = 8 if config.loads_vectors else 2 if config.head_v <= 64 else 4 if config.head_v <= 128 else 8
-        together = WARPS * (32 // across)
-        for step in cutlass.range_constexpr(cute.ceil_div(config.tile_q, together)):
+        # Elements of a lane, which 32 lanes' are enough for.
+        each = 2 if config.head_v <= 64 else 4 if config.head_v <= 128 else 8
+        for step in cutlass.range_constexpr(config.tile_q // WARPS):
             row, own, log_sum, of_lse = step * WARPS + warp, Float32(0.0), Float32(0.0), Float32(0.0)
-            part_of_row = lane
-            if cutlass.const_expr(across < 32):
-                row, part_of_row = row * (32 // across) + lane // across, lane % across
             if row < rows:
-                if part_of_row * each < config.head_v:
+                if lane * each < config.head_v:
                     held = []
                     for tensor in (o, do):
-                        part = cute.local_tile(tensor[batch, first + row, head, None], (each,), (part_of_row,))
+                        part = cute.local_tile(tensor[batch, first + row, head, None], (each,), (lane,))
                         values = cute.make_rmem_tensor(part.shape, tensor.element_type)
                         cute.autovec_copy(part, values)
                         held.append(values.load().to(Float32))
@@ -101,11 +96,8 @@ class Statistics:
                 log_sum = lse[batch, head, first + row]
                 if cutlass.const_expr(dlse is not None):
                     of_lse = dlse[batch, head, first + row]
-            delta = own
-            for distance in [1 << n for n in range(across.bit_length() - 1)]:
-                delta = delta + cute.arch.shuffle_sync_bfly(delta, offset=distance)
-            is_last = step * together + together > config.tile_q
-            if (part_of_row == 0) & ((row < config.tile_q) if cutlass.const_expr(is_last) else True):
+            delta = reduce.warp_reduce(own, reduce.add)
+            if lane == 0:
                 # A row that has seen nothing has no probabilities: 2^(s - inf) = 0. Rows beyond the last have zeros.
                 query = tile * config.tile_q + row
                 stats[batch, head, 0, query] = select(log_sum == -Float32.inf, Float32.inf, log_sum * LOG2_E)

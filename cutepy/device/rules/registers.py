@@ -28,16 +28,14 @@ class RegisterBudget(NamedTuple):
     dealt: bool
 
 
-def register_budget(consumer_warpgroups: int, producer: int = 0, ctas: int = 1) -> RegisterBudget:
-    """Allocate the registers of an SM to one producer warpgroup and the consumers of each of its CTAs.
+def register_budget(consumer_warpgroups: int, producer: int = 0) -> RegisterBudget:
+    """Allocate the registers of an SM to one producer warpgroup and the consumers of its only CTA.
 
     Parameters
     ----------
     consumer_warpgroups : int
     producer : int
         Registers of a producer thread, a multiple of 8 from 24 on; if 0, what a producer with threads' copies needs.
-    ctas : int
-        CTAs that share the SM.
 
     Raises
     ------
@@ -54,15 +52,13 @@ def register_budget(consumer_warpgroups: int, producer: int = 0, ctas: int = 1) 
     RegisterBudget(producer=24, consumer=240, dealt=True)
     >>> register_budget(2, producer=32)
     RegisterBudget(producer=32, consumer=232, dealt=True)
-    >>> register_budget(2, producer=24, ctas=2)
-    RegisterBudget(producer=24, consumer=104, dealt=True)
     """
     if not 1 <= consumer_warpgroups <= 3:
         raise ValueError(f"1 to 3 warpgroups can multiply beside a producer, got {consumer_warpgroups}")
     producer = producer or (40 if consumer_warpgroups < 3 else 32)
     # Registers are dealt out of those that the CTA is launched with, the same number for each thread.
     sharers = 1 + max(consumer_warpgroups, 2)
-    at_launch = arch.REGISTERS_PER_SM // (ctas * sharers * arch.WARPGROUP_THREADS) // _UNIT * _UNIT
+    at_launch = arch.REGISTERS_PER_SM // (sharers * arch.WARPGROUP_THREADS) // _UNIT * _UNIT
     fitting = (sharers * at_launch - producer) // max(consumer_warpgroups, 2) // _UNIT * _UNIT
     return RegisterBudget(producer, fitting, consumer_warpgroups > 1)
 
