@@ -8,7 +8,7 @@ from itertools import product
 from cutepy.aot.spec import Extension, Op
 from cutepy.aot.variant import SM_COUNT_ARGUMENT, Variant
 from cutepy.host.specs import TensorSpec
-from cutepy.kernels.attention.choice import LARGEST_HEAD, SHORT, choose_backward, choose_forward
+from cutepy.kernels.attention.choice import LARGEST_HEAD, SHORT, choose_backward, choose_forward, for_batches
 from cutepy.kernels.attention.config import BackwardConfig, ForwardConfig
 
 _UNIT = 8
@@ -91,7 +91,8 @@ def attention_extension(
 def _forward_variants(dtype: str, head: int, mask: str | None) -> Iterator[Variant]:
     """Return the kernels of a mask."""
     few, many = (
-        choose_forward(dtype, head, head, queries, left=False, right=mask == "causal") for queries in (SHORT, SHORT + 1)
+        for_batches(choose_forward(dtype, head, head, queries, left=False, right=mask == "causal"), queries)
+        for queries in (SHORT, SHORT + 1)
     )
     yield from _of_queries(_variant, few, many, dtype, head, mask)
 

@@ -6,7 +6,7 @@ from cuda.bindings.driver import CUstream
 
 from cutepy.device.primitives import select
 from cutepy.kernels.attention.backward import Backward
-from cutepy.kernels.attention.choice import SHORT, has_cta_each
+from cutepy.kernels.attention.choice import SHORT, WIDE, has_cta_each
 from cutepy.kernels.attention.config import DQ_COLUMNS, BackwardConfig, ForwardConfig
 from cutepy.kernels.attention.forward import Forward
 from cutepy.kernels.attention.rows import RowsOfDq, Statistics
@@ -33,7 +33,8 @@ class ExportedForward:
         """Launch on tensors as of `Forward`, with as many CTAs as `ctas_of` says."""
         ctas = sm_count
         if cutlass.const_expr(self.config.right):
-            ctas = select(cute.size(q, mode=[1]) > SHORT, cutlass.Int32(1 << 30), sm_count)
+            widest = max(self.config.head, self.config.head_v)
+            ctas = select((cute.size(q, mode=[1]) > SHORT) | (widest > WIDE), cutlass.Int32(1 << 30), sm_count)
         none = cutlass.Int32(0)
         Forward(self.config)(q, k, v, o, lse, scale, none, none, ctas, None, None, None, None, stream)
 
