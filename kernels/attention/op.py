@@ -547,7 +547,17 @@ def forward_variant(
 
     `lengths` has True for each of its tensors that will be given; `cached` has 1 for each number. Queries are in one
     matrix as keys are, unless the keys are cached. `scales` tells which of Q, K and V have scales.
+
+    Raises
+    ------
+    ValueError
+        If the configuration begins tiles early or finds them by fast divisors, and there are lengths.
     """
+    if lengths is not None and (config.begins_early or config.divides_fast):
+        raise ValueError(
+            "begins_early and divides_fast must be False with lengths, of which a CTA may have no tile; use what "
+            "choose_forward gives, without for_batches"
+        )
     has_queries = lengths is not None and not is_cached
     of_results = "results" if config.is_split else "heads"
     q, k, v, o = (

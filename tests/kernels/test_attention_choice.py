@@ -7,9 +7,18 @@ import pytest
 
 pytest.importorskip("cutlass")
 
-from cutepy.kernels.attention.choice import choose_backward, choose_forward, ctas_of, is_short_triangle
+from cutepy.kernels.attention.choice import (
+    SHORT,
+    choose_backward,
+    choose_forward,
+    ctas_of,
+    for_batches,
+    has_cta_each,
+    is_short_triangle,
+)
 from cutepy.kernels.attention.config import DQ_COLUMNS, BackwardConfig, Scoring, epilogue_stages
 from cutepy.layouts.sm90 import arch
+from tests.messages import refuses
 
 HEADS = range(16, 257, 16)
 
@@ -91,3 +100,27 @@ def test_few_queries_below_a_diagonal_take_small_tiles():
 )
 def test_wide_rows_take_fewer_keys(head, head_v, tile_n):
     assert choose_forward("bfloat16", head, head_v, 512, left=False, right=False).tile_n == tile_n
+
+
+@pytest.mark.parametrize("queries", [1, SHORT, SHORT + 1, 16384])
+@pytest.mark.parametrize("right", [False, True])
+def test_ends_of_tiles_fit_whatever_the_rows_are(queries, right):
+    for head in HEADS:
+        for head_v in {head, 64, 128, 256}:
+            plain = choose_forward("bfloat16", head, head_v, queries, left=False, right=right)
+            config = for_batches(plain, queries)
+            assert config.smem.fits
+            _, stages = config.out_stages
+            subtiles = -(-head_v // config.out_stages[0])
+            assert stages == subtiles or subtiles % stages == 0
+            assert config.q_stages == 2 or not config.begins_early
+            # The last tile of a CTA has no next one, whose first product would be issued.
+            assert not (config.begins_early and has_cta_each(queries, is_uneven=right))
+
+
+def test_ends_of_tiles_with_lengths_are_refused():
+    from cutepy.kernels.attention.op import forward_variant
+
+    config = for_batches(choose_forward("bfloat16", 64, 64, 512, left=False, right=False), 512)
+    with refuses(ValueError):
+        forward_variant(config, (True, True, False, False))
