@@ -57,9 +57,9 @@ def _interval(name: str, ways: int = 1) -> str:
     line, lane_bytes, summed = _INTERVAL[name]
     is_store = name.startswith("st")
     lines = []
-    for index in range(_UNROLL):
-        d = 4 * (index % 8)
-        lines.append(line.format(d=d, d1=d + 1, d2=d + 2, d3=d + 3, o=0 if is_store else 512 * (index % 8)))
+    for index in range(_UNROLL):  # to registers of their own: ptxas drops a load whose registers the next overwrites
+        d = 100 + 4 * index
+        lines.append(line.format(d=d, d1=d + 1, d2=d + 2, d3=d + 3, o=0 if is_store else 512 * index))
         lines += [f"xor.b32 %r{54 + part}, %r{54 + part}, %r{d + part};" for part in range(summed)]
     setup = f"""{loads(60)}
 mad.lo.u32 %r91, %lane, {lane_bytes * ways}, %base; mad.lo.u32 %r92, %thread, 16, %base;
@@ -69,8 +69,9 @@ mov.u32 %r94, %r91;"""
         setup += f"\nmad.lo.u32 %r91, %warp, {32 * lane_bytes * ways}, %r91;"
         turn = ""
     else:  # other bytes each turn, or ptxas might load once
-        turn = "and.b32 %r93, %i, 1; shl.b32 %r93, %r93, 12; add.u32 %r91, %r94, %r93;"
-    kept = [f"%r{index}" for index in range(32)] + [f"%r{54 + part}" for part in range(4)]
+        turn = "and.b32 %r93, %i, 1; shl.b32 %r93, %r93, 13; add.u32 %r91, %r94, %r93;"
+    loaded = [] if is_store else [f"%r{100 + 4 * index}" for index in range(_UNROLL)]
+    kept = loaded + [f"%r{54 + part}" for part in range(4)]
     return timed("\n".join([turn, *lines]), setup=setup, kept=kept)
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 import cutepy
 from cutepy.binaries import disassemble
 from cutepy.binaries.ptxas import assemble
-from tests.time import instructions, tensor_cores
+from tests.time import instructions, shared_memory, tensor_cores
 from tests.time.constants import CONSTANTS
 from tests.time.machine import Figure, Launch, Machine, Records, Simulated, figure, quantiles
 from tests.time.measure import BENCHMARKS, constant, constants, run, table
@@ -164,3 +164,15 @@ def test_wgmmas_are_not_serialised(n, source, sets, threads):
     """ptxas has registers enough for the groups that are timed."""
     text = tensor_cores.group("bf16", n, source, tensor_cores.COUNTS[source][1], sets=sets, threads=threads)
     assert assemble(text).advice == ()
+
+
+@needs_ptxas
+@pytest.mark.integration
+@pytest.mark.parametrize("name", ["lds32", "lds128", "ldmatrix_x4", "sts64", "stmatrix_x4", "atom_add"])
+def test_no_access_of_a_turn_is_dropped(name):
+    """The time of a turn is divided by its accesses."""
+    marked = shared_memory._interval(name).replace("TURN:", "TURN:\nnanosleep.u32 1;", 1)
+    text = str(disassemble(assemble(marked).image))
+    accesses, turns = (len(re.findall(rf"\s(?:{names})\b", text)) for names in ("LDS|STS|LDSM|STSM|ATOMS", "NANOSLEEP"))
+    assert turns >= 1
+    assert accesses == turns * shared_memory._UNROLL + 2  # the words are stored before
