@@ -189,7 +189,8 @@ def shortened(problem: Problem, candidate: Settings) -> dict[str, Any]:
     config = chosen_of(problem, candidate).config
     if not isinstance(config, ForwardConfig) or config.bits != 16:
         return dict(candidate)
-    each = {"o_stages": -(-config.head_v // config.out_stages[0]), "divides_fast": True, "masks_parts": True}
+    each: dict[str, Any] = {"divides_fast": True, "masks_parts": True}
+    each["o_stages"] = -(-config.head_v // config.out_stages[0])
     early = {"begins_early": True} if candidate["is_persistent"] and config.head_v <= 64 else {}
     for changes in ({**each, "q_stages": 2, **early}, each):
         if replace(config, **changes).smem.fits:
