@@ -58,9 +58,9 @@ _NO_PIPE = frozenset("NOP BSSY BSYNC WARPSYNC R2UR NANOSLEEP CS2R ELECT PLOP3 AC
 
 
 class Action(NamedTuple):
-    """Instruction whose cost depends on its facts: `index` in PTX, scoreboards, and the class of its access."""
+    """Instruction whose cost depends on its facts: its number in PTX, scoreboards, and the class of its access."""
 
-    index: int
+    number: int
     sets: int | None
     releases: int | None
     kind: str
@@ -233,6 +233,7 @@ class _Compiler:
     def compile(self, code: Sequence[MachineInstruction]) -> list[Step]:
         """Return the steps."""
         self._steps: list[Step] = []
+        self._now = 0.0
         self._begin(())
         known: dict[int, float] = {}
         missing = dict.fromkeys(self._indices)

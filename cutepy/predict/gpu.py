@@ -1,6 +1,6 @@
 """Constants of a GPU: latencies, throughputs and clocks, by microbenchmarks of ``tests.time.measure`` or by papers.
 
-A constant that a GPU's own file lacks, or that its benchmark failed to give, is that of the GPU that the file says it is
+A constant that a GPU's own file lacks, or that its benchmark failed to give, is that of the GPU that it is
 `like`, which has the same SMs, and else that of `published.json`, whose entries name their papers.
 """
 

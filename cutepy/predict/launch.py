@@ -303,7 +303,9 @@ class Predictor:
         all_at_once = self._clusters <= self._groups * self._resident
         picked = [ordered[-1]] if all_at_once else [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
         outcomes = [
-            self._machine(keeps_events and sample is ordered[-1]).run([(sample, rates)] * resident, resident, turnaround, begun)
+            self._machine(keeps_events and sample is ordered[-1]).run(
+                [(sample, rates)] * resident, resident, turnaround, begun
+            )
             for sample in picked
         ]
         by_length = [(float(_length(sample)), out.cycles) for sample, out in zip(picked, outcomes, strict=True)]

@@ -287,12 +287,12 @@ class Machine:
         self._in_l1 = [each.in_l1 for each in traffic]
         self._keeps, self._credit = keeps_events, credit
         slots = [[sum(step.slots for step in variant) for variant in variants] for variants in steps]
-        intervals = {int(size): cycles for size, cycles in gpu.constants["icache.interval"].items()}
+        intervals: dict[int, float] = {int(size): cycles for size, cycles in gpu.constants["icache.interval"].items()}
         least = min(intervals.values())
         self._cached_bytes = max(size for size, cycles in intervals.items() if cycles <= 1.1 * least)
-        missed = gpu.at("icache.interval", 2 * self._cached_bytes) - least
+        missed: float = gpu.at("icache.interval", 2 * self._cached_bytes) - least
         self._code_bytes = [16 * sum(each) for each in slots]
-        self._fetches = [missed * sum(each) / max(len(each), 1) for each in slots]
+        self._fetches: list[float] = [missed * sum(each) / max(len(each), 1) for each in slots]
         self._wave = gpu.value("smem.wavefront")
         # mbarrier.handover_cluster has the fences of .release.cluster and .acquire.cluster in it, which have own steps.
         handover = gpu.value("mbarrier.handover")
@@ -497,10 +497,10 @@ class Machine:
         """Do what the facts of an instruction say; tells whether the warp goes on."""
         action = step.action
         assert action is not None
-        facts = warp.facts.get(action.index)
+        facts = warp.facts.get(action.number)
         done = warp.time + 2.0
         if facts:
-            n = warp.seen.get(action.index, 0)
+            n = warp.seen.get(action.number, 0)
             while n < len(facts) and facts[n].at <= warp.position:
                 fact: Any = facts[n]
                 if isinstance(fact, Wait):
@@ -508,14 +508,14 @@ class Machine:
                     ready = cluster.done.get(key)
                     if ready is None:
                         cluster.waiting[key].append(warp)
-                        warp.seen[action.index] = n
+                        warp.seen[action.number] = n
                         return False
                     self._released(warp, key, ready, step.line)
                     done = max(done, warp.time + (self._try if ready <= warp.before else 0.0))
                 else:
                     done = max(done, self._do(warp, sm, fact, action.kind, step.line))
                 n += 1
-            warp.seen[action.index] = n
+            warp.seen[action.number] = n
         for which in (action.sets, action.releases):
             if which is not None:
                 warp.score[which] = done if which == action.sets else min(done, warp.time + 20.0)
