@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FMA, ALU, XU, FP64, TENSOR, LSU = range(6)
 PIPES = ("FMA", "ALU", "XU", "FP64", "tensor (mma.sync)", "LSU")
-_CHUNK = 24
+_CHUNK = 8
 """Issue slots of a step at most: warps of a scheduler take turns by steps."""
 _MOVED = 0.3
 """Part of a block's instructions, of most that are together, that is a copy of it; fewer were moved there."""

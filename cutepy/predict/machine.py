@@ -399,9 +399,10 @@ class Machine:
                 cluster.running += 1
                 self._push(warp)
 
-    def _push(self, warp: _Warp) -> None:
+    def _push(self, warp: _Warp, ready: float = 0.0) -> None:
+        """Let a warp take its turn at its time, or once what it waits for is ready."""
         self._count += 1
-        heapq.heappush(self._heap, (warp.time, self._count, warp))
+        heapq.heappush(self._heap, (max(warp.time, ready), self._count, warp))
 
     def _advance(self, warp: _Warp, until: float) -> bool:
         """Execute a warp's steps while it is the first in time; tells whether it goes on later."""
@@ -420,15 +421,15 @@ class Machine:
                 continue
             step = warp.steps[warp.step]
             if not warp.in_action:
+                for n in step.waits:
+                    if score[n] > time:
+                        self._stalled(warp, warp.reason[n], score[n] - time, step.line)
+                        time = score[n]
                 if time > until + _SLACK:
                     warp.time = time
                     self._push(warp)
                     return True
                 self.out.steps += 1
-                for n in step.waits:
-                    if score[n] > time:
-                        self._stalled(warp, warp.reason[n], score[n] - time, step.line)
-                        time = score[n]
                 if step.slots:
                     free = issue[smsp]
                     start = free if free > time else time
@@ -459,6 +460,7 @@ class Machine:
                 if not self._act(warp, sm, step):
                     return True  # it waits for a barrier
                 warp.in_action, time = False, warp.time
+                until = self._heap[0][0] if self._heap else until  # it may have woken others
             warp.step += 1
 
     def _next_block(self, warp: _Warp) -> bool:
@@ -543,7 +545,7 @@ class Machine:
         if left <= 0:
             cluster.done[key] = cluster.late[key].time
             for waiter in cluster.waiting.pop(key, ()):
-                self._push(waiter)
+                self._push(waiter, cluster.done[key])
 
     def _do(self, warp: _Warp, sm: Sm, fact: Any, kind: str, line: int) -> float:  # noqa: ANN401
         """Do what a fact says, which is no wait for a barrier; returns when its result is there."""
