@@ -37,6 +37,9 @@ _MOST_STEPS = 400_000
 _CREDIT = {False: 2_000.0, True: 20_000.0}
 """Cycles that an SM may catch up on, while it computes others load: of CTAs that all begin at once, and of rounds."""
 _ALIKE = 0.02
+"""Difference of samples' lengths, as a part of the longest, up to which all CTAs have about as much to do."""
+_FULL_POWER, _SAME_CLOCK = 0.9, 0.03
+"""Use of tensor cores at which they run at the sustained clock; difference of clocks that changes little."""
 _SATURATED = 0.8
 """Share of its peak from which a resource is what bounds a kernel."""
 
@@ -186,6 +189,11 @@ class Predictor:
         busy = self._expected_tensor_use(fast)
         clock = fast + (slow - fast) * busy
         found = self._schedule(clock, keeps_events=keeps_events)
+        if busy:  # the clock follows the power, which tensor cores take as they are busy
+            expected = fast + (slow - fast) * min(1.0, self._tensor_use(found.outcome) / _FULL_POWER)
+            if abs(expected / clock - 1) > _SAME_CLOCK:
+                clock = expected
+                found = self._schedule(clock, keeps_events=keeps_events)
         launch_us = self._launch_us()
         kernel_us = self._bounded_us(found.cycles / clock * 1e6)
         margin = found.error
@@ -350,6 +358,10 @@ class Predictor:
         asked = sum(t.l2_read_bytes for t in self._traffic) / max(gpu.value("l2.bandwidth"), by_tma)
         begun = self._launch.ctas / gpu.value("cta.rate_hz")
         return 1e6 * max(us / 1e6, read + written, asked, begun)
+
+    @staticmethod
+    def _tensor_use(out: Outcome) -> float:
+        return max(sm.tensor_work for sm in out.sms) / SCHEDULERS / max(out.cycles, 1.0)
 
     def _expected_tensor_use(self, clock_hz: float) -> float:
         """Return how busy tensor cores are if nothing but they and memory took time: the clock depends on it."""

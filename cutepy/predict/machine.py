@@ -572,10 +572,13 @@ class Machine:
                     latency = self._handover[barrier.block != own]
                 elif barrier.kind == "bar":
                     latency = self._sync_cycles(self._needed[key])
+                elif fact.how == "relaxed":
+                    latency = gpu.value("dsmem.latency")
                 else:
                     latency = gpu.at("cluster.sync", len(warp.cluster.traces))
-                start = max(time, warp.copies_open, *warp.copies[-1:]) if fact.after_copies else time
-                self._contribute(warp.cluster, key, start + latency, warp, COPIES if fact.after_copies else BARRIERS)
+                waits = fact.how == "copies"
+                start = max(time, warp.copies_open, *warp.copies[-1:]) if waits else time
+                self._contribute(warp.cluster, key, start + latency, warp, COPIES if waits else BARRIERS)
             return time
         if isinstance(fact, Load):
             return self._load(warp, sm, fact)

@@ -48,11 +48,15 @@ _STORES = ("tma_store", "bulk_store")
 
 
 class Arrive(NamedTuple):
-    """Contributions to barriers: of threads, or once their cp.async are complete."""
+    """Contributions to barriers.
+
+    `how` is "copies" of those that count once the warp's cp.async are complete, and "relaxed" of those to a cluster's
+    barrier that order no memory.
+    """
 
     at: int
     keys: tuple[int, ...]
-    after_copies: bool = False
+    how: str = ""
 
 
 class Wait(NamedTuple):
@@ -307,9 +311,9 @@ class Tracer(Observer):
             else:
                 self._contribute(warp, index, (key,))
 
-    def _contribute(self, warp: WarpTrace, index: int, keys: tuple[int, ...], after_copies: bool = False) -> None:
+    def _contribute(self, warp: WarpTrace, index: int, keys: tuple[int, ...], how: str = "") -> None:
         self.trace.needed.update(keys)
-        warp.facts[index].append(Arrive(len(warp.path), keys, after_copies))
+        warp.facts[index].append(Arrive(len(warp.path), keys, how))
 
     def on_barrier(self, event: BarrierEvent) -> None:
         """Record an operation on a barrier, a fence, or a wait for groups."""
@@ -327,7 +331,7 @@ class Tracer(Observer):
                 if isinstance(event, ClusterWait):
                     warp.facts[i.index].append(Wait(len(warp.path), key))
                 else:
-                    self._contribute(warp, i.index, (key,))
+                    self._contribute(warp, i.index, (key,), "relaxed" if "relaxed" in i.parts else "")
         elif isinstance(event, GroupWait):
             remaining = 0 if event.remaining is None else event.remaining
             for *_, warp in self._each(event.ctas, event.threads):
@@ -353,14 +357,14 @@ class Tracer(Observer):
             slots, phases = np.broadcast_to(event.slots, shape), np.broadcast_to(event.counted, shape)
             starts = event.threads.extents
             order = {warp: n for n, warp in enumerate(event.threads.warps.tolist())}
-            late = event.part_of is not None and event.part_of.kind == "cp_async"
+            how = "copies" if event.part_of is not None and event.part_of.kind == "cp_async" else ""
             for row, _, _, number, warp in self._each(event.ctas, event.threads):
                 start, count = starts[order[number]].tolist()
                 lanes = zip(slots[row, start : start + count], phases[row, start : start + count], strict=True)
                 pairs = dict.fromkeys((int(s), int(p)) for s, p in lanes)
                 keys = tuple(self._mbarrier(s, address, p) for s, p in pairs if p >= 0 and s in self._slots)
                 if isinstance(event, MbarrierArrive):
-                    self._contribute(warp, index, keys, late)
+                    self._contribute(warp, index, keys, how)
                 else:
                     warp.facts[index] += [Wait(len(warp.path), key) for key in keys]
 
