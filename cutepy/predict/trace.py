@@ -456,8 +456,9 @@ class Tracer(Observer):
         starts, order = access.threads.extents, {w: n for n, w in enumerate(access.threads.warps.tolist())}
         for row, _, cta, number, warp in self._each(access.ctas, access.threads):
             start, count = starts[order[number]].tolist()
-            sectors = np.unique(addresses[row, start : start + count].astype(np.int64) // SECTOR_BYTES)
-            region = self._region(int(addresses[row, start]))
+            region, first = self._region(int(addresses[row, start]))
+            # From the allocation's start: a GPU's begin at a line, a host's anywhere.
+            sectors = np.unique((addresses[row, start : start + count].astype(np.int64) - first) // SECTOR_BYTES)
             new = sectors
             if kind == "load":
                 seen = self._seen.setdefault(cta.block, {}).setdefault(region, set())
@@ -465,7 +466,7 @@ class Tracer(Observer):
                 seen.update(new.tolist())
                 self.trace.regions[region].by_threads = True
             self._touch(region, new * SECTOR_BYTES, SECTOR_BYTES, kind == "load")
-            warp.facts[index].append(Global(len(warp.path), kind, each, each * len(new) / max(len(sectors), 1), region))
+            warp.facts[index].append(Global(len(warp.path), kind, len(sectors), len(new), region))
 
     def _copied(self, access: Access) -> None:
         copy = self._operations.get(id(access.part_of))
@@ -477,33 +478,34 @@ class Tracer(Observer):
         if addresses.size == 0:
             return
         addresses = addresses.reshape(addresses.shape[0], -1)
-        copy.region = self._region(int(addresses[0, 0]))
+        copy.region, first = self._region(int(addresses[0, 0]))
         for row, slot in enumerate(access.ctas.slots.tolist()):
             if slot in self._slots:
                 mine = addresses[row if len(addresses) > 1 else 0]
                 copy.size_bytes[row] += mine.size * access.size_bytes
-                self._touch(copy.region, mine, access.size_bytes, access.operation == "read")
+                self._touch(copy.region, mine - first, access.size_bytes, access.operation == "read")
 
-    def _region(self, address: int) -> int:
+    def _region(self, address: int) -> tuple[int, int]:
+        """Return the number of the allocation around an address, and its start."""
         for start, end, number in self._spans:
             if start <= address < end:
-                return number
+                return number, start
         start, size, name = self._region_of(address)
         number = len(self.trace.regions)
         self._spans.append((start, start + size, number))
         self.trace.regions.append(Region(name, size))
-        return number
+        return number, start
 
-    def _touch(self, region: int, addresses: Array, size_bytes: int, reads: bool) -> None:
+    def _touch(self, region: int, offsets: Array, size_bytes: int, reads: bool) -> None:
+        """Note runs of bytes that are read or written, of a length each."""
         found = self.trace.regions[region]
-        per = -(-size_bytes // LINE_BYTES)
-        lines = addresses // LINE_BYTES
-        lines = np.unique((lines[:, None] + np.arange(per)).reshape(-1))
+        each = -(-size_bytes // LINE_BYTES)
+        lines = np.unique((offsets[:, None] // LINE_BYTES + np.arange(each)).reshape(-1))
         if reads:
-            found.read_bytes += len(addresses) * size_bytes
+            found.read_bytes += offsets.size * size_bytes
             found.read_lines.append(lines)
         else:
-            found.written_bytes += len(addresses) * size_bytes
+            found.written_bytes += offsets.size * size_bytes
             found.written_lines.append(lines)
 
 
