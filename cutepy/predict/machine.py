@@ -364,6 +364,7 @@ class Machine:
         self._count = 0
         queue = list(clusters)[::-1]
         self._last: _Warp | None = None
+        self._written = 0.0  # a launch is over once all that it stored is in L2
         for _ in range(min(resident, len(queue))):
             self._begin(*queue.pop(), start)
         while self._heap:
@@ -385,8 +386,10 @@ class Machine:
                 if queue:
                     after = Late(last.time, last, last.time, last.node, last.causes[:], WORK)
                     self._begin(*queue.pop(), last.time + turnaround, after)
-        out.cycles = max((end for _, end in out.spans), default=0.0)
+        ended = max((end for _, end in out.spans), default=0.0)
+        out.cycles = max(ended, self._written)
         out.path = _critical_path(self._last)
+        out.path["stores"] += out.cycles - ended  # type: ignore[assignment]
         return out
 
     def _begin(self, traces: Sequence[CtaTrace], rates: Rates, time: float, after: Late | None = None) -> None:
@@ -591,6 +594,7 @@ class Machine:
             moved = self._move(sm, time, size * rates.l2_write, size * rates.dram_write, size * rates.port)
             read = self._store_latency
             end = max(sm.store, moved) + read + self._l2
+            self._written = max(self._written, max(sm.store, sm.l2, time) + read + self._l2)
             old = warp.bulk_open
             warp.bulk_open = max(old[0], sm.store + read), max(old[1], end)
             warp.time = time + self._tma_issue
@@ -707,6 +711,8 @@ class Machine:
             latency = self._l2 + self._late[fact.region] if fact.kind != "atomic" else self._atomic
         end = max(sm.lsu, moved) + latency
         warp.reason[:] = [GLOBAL] * 6
+        if fact.kind in ("store", "atomic"):
+            self._written = max(self._written, max(sm.lsu, sm.l2, time) + self._l2)
         if fact.kind == "cp_async":
             end += self._cp_async[0]
             warp.copies_open = max(warp.copies_open, end)
