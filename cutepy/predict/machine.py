@@ -68,8 +68,8 @@ class Rates:
     port: float
 
     @classmethod
-    def of(cls, gpu: Gpu, active: int, clock_hz: float) -> Rates:
-        """Return the rates while some SMs are active."""
+    def of(cls, gpu: Gpu, active: int, clock_hz: float, slowdown: float = 1.0) -> Rates:
+        """Return the rates while some SMs are active, and device memory is so much slower than without writes."""
 
         def share(key: str, most: float) -> float:
             return 1.0 / min(gpu.value(key) / clock_hz / active, most)
@@ -81,8 +81,8 @@ class Rates:
             share("l2.bandwidth", one),
             1.0 / min(by_tma / clock_hz / active, one),
             share("l2.write_bandwidth", one),
-            share("dram.bandwidth", of_dram),
-            share("dram.write_bandwidth", of_dram),
+            share("dram.bandwidth", of_dram) * slowdown,
+            share("dram.write_bandwidth", of_dram) * slowdown,
             1.0 / one,
         )
 
