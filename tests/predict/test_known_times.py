@@ -12,7 +12,7 @@ try:
     MISSING = ""
 except (AssemblyError, DisassemblyError) as error:
     MISSING = str(error)
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "has tools")
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(bool(MISSING), reason=MISSING or "has tools")]
 H200 = gpu_named("h200")
 
 
