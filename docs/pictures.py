@@ -163,6 +163,7 @@ ROOMS = {
     "benchmark": "the timing protocol",
     "anatomy": "parts of a kernel, explained",
     "frontends": "DSL, Triton, PTX, CUDA C++, torch's device",
+    "predict": "times of kernels without a GPU",
     "sim": "simulator and sanitizer",
     "device": "blocks of kernels, traced",
     "host": "compile, cache, launch",

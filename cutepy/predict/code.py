@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 FMA, ALU, XU, FP64, TENSOR, LSU = range(6)
 PIPES = ("FMA", "ALU", "XU", "FP64", "tensor (mma.sync)", "LSU")
-_CHUNK = 24
+_CHUNK = 8
 """Issue slots of a step at most: warps of a scheduler take turns by steps."""
+_MOVED = 0.3
+"""Part of a block's instructions, of most that are together, that is a copy of it; fewer were moved there."""
 _CONSTANT_CYCLES = 30
 """Latency of constants (LDC), and of what else sets a scoreboard and has no constant of its own."""
 _ANCHORS = frozenset(
@@ -56,9 +58,9 @@ _NO_PIPE = frozenset("NOP BSSY BSYNC WARPSYNC R2UR NANOSLEEP CS2R ELECT PLOP3 AC
 
 
 class Action(NamedTuple):
-    """Instruction whose cost depends on its facts: `index` in PTX, scoreboards, and the class of its access."""
+    """Instruction whose cost depends on its facts: its number in PTX, scoreboards, and the class of its access."""
 
-    index: int
+    number: int
     sets: int | None
     releases: int | None
     kind: str
@@ -113,15 +115,21 @@ def block_steps(
     gpu : Gpu
     """
     homes = _homes(blocks)
-    placed: list[dict[int, list[MachineInstruction]]] = []
-    for part in _basic_blocks(code):
-        placed.append(_place(_with_mma_lines(part, homes, blocks), homes))
+    parts = [_with_mma_lines(part, homes, blocks) for part in _basic_blocks(code)]
+    counts = [Counter(homes[i.line][1] for i in part if i.line in homes) for part in parts]
+    most = Counter[int]()
+    for count in counts:
+        most |= count
+    placed = [
+        _place(part, homes, {block for block, n in count.items() if n >= _MOVED * most[block]})
+        for part, count in zip(parts, counts, strict=True)
+    ]
     found: list[Variants] = []
     for number, block in enumerate(blocks):
-        parts = [by_block[number] for by_block in placed if number in by_block]
+        own = [by_block[number] for by_block in placed if number in by_block]
         indices = {i.index: i.line for i in block.instructions if i.index in factual}
         compiler = _Compiler(gpu, indices)
-        found.append([compiler.compile(variant) for variant in _variants(parts)])
+        found.append([compiler.compile(variant) for variant in _variants(own)])
     return found
 
 
@@ -162,28 +170,27 @@ def _with_mma_lines(
 
 
 def _place(
-    part: Sequence[MachineInstruction], homes: dict[int, tuple[int, int]]
+    part: Sequence[MachineInstruction], homes: dict[int, tuple[int, int]], whole: set[int]
 ) -> dict[int, list[MachineInstruction]]:
-    """Deal a basic block of machine code out to blocks of PTX."""
+    """Deal a basic block of machine code out to blocks of PTX: those with anchors in it, and those that are `whole`.
+
+    What is left of others was moved here, such as out of a loop, and counts with the block before it.
+    """
 
     def home(i: MachineInstruction) -> int | None:
         if i.line not in homes:
             return None
         return homes[i.line][0 if i.verb in _ANCHORS else 1]
 
-    core = {home(i) for i in part if i.verb in _ANCHORS or i.verb in _ENDS} - {None}
-    if not core:
-        votes = Counter(home(i) for i in part if home(i) is not None)
-        core = {votes.most_common(1)[0][0]} if votes else set()
+    core = {home(i) for i in part if i.verb in _ANCHORS or i.verb in _ENDS} | whole
     found: dict[int, list[MachineInstruction]] = defaultdict(list)
-    if not core:
+    current = next((home(i) for i in part if home(i) in core and home(i) is not None), None)
+    if current is None:
         return found
-    first = next(home(i) for i in part if home(i) in core)
-    current = first
     for i in part:
-        if home(i) in core:
-            current = home(i)
-        assert current is not None
+        here = home(i)
+        if here is not None and here in core:
+            current = here
         found[current].append(i)
     return found
 
@@ -226,6 +233,7 @@ class _Compiler:
     def compile(self, code: Sequence[MachineInstruction]) -> list[Step]:
         """Return the steps."""
         self._steps: list[Step] = []
+        self._now = 0.0
         self._begin(())
         known: dict[int, float] = {}
         missing = dict.fromkeys(self._indices)

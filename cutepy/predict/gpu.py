@@ -1,7 +1,7 @@
 """Constants of a GPU: latencies, throughputs and clocks, by microbenchmarks of ``tests.time.measure`` or by papers.
 
-A constant that a GPU's own file lacks, or that its benchmark failed to give, is that of `published.json`, whose entries
-name their papers.
+A constant that a GPU's own file lacks, or that its benchmark failed to give, is that of the GPU that it is
+`like`, which has the same SMs, and else that of `published.json`, whose entries name their papers.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Gpu:
     sms : int
     constants : mapping of str to object
         Value or table of each key.
-    published : frozenset of str
-        Keys whose values are papers', not measured on this GPU.
+    others : frozenset of str
+        Keys whose values are papers', or another GPU's.
     """
 
     name: str
     sms: int
     constants: dict[str, Any] = field(repr=False)
-    published: frozenset[str] = field(default=frozenset(), repr=False)
+    others: frozenset[str] = field(default=frozenset(), repr=False)
 
     def value(self, key: str) -> float:
         """Return a constant.
@@ -104,12 +104,14 @@ def gpu_named(name: str) -> Gpu:
     """
     if name not in GPUS:
         raise ConstantError(f"gpu must be one of {', '.join(GPUS)}, got {name!r}")
-    published, own = _read(_PUBLISHED), _read(name)
-    constants = _values(published) | (measured := _values(own))
-    for key, value in measured.items():  # of a table some entries may be missing
-        if isinstance(value, dict) and isinstance(before := _values(published).get(key), dict):
-            constants[key] = _merged(before, value)
-    return Gpu(name, int(own["sms"]), constants, frozenset(_values(published)) - frozenset(measured))
+    own = _read(name)
+    read = [_read(each) for each in (_PUBLISHED, own.get("like"), name) if each]
+    constants: dict[str, Any] = {}
+    for values in map(_values, read):
+        # Of a table some entries may be missing.
+        tables = {k: v for k, v in values.items() if isinstance(v, dict) and isinstance(constants.get(k), dict)}
+        constants |= values | {key: _merged(constants[key], value) for key, value in tables.items()}
+    return Gpu(name, int(own["sms"]), constants, frozenset(constants) - frozenset(_values(own)))
 
 
 def _read(name: str) -> Any:  # noqa: ANN401

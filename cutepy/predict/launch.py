@@ -22,7 +22,7 @@ from cutepy.layouts.sm90.occupancy import Occupancy, occupancy
 from cutepy.predict.code import LSU, PIPES, Variants, block_steps
 from cutepy.predict.gpu import Gpu
 from cutepy.predict.machine import SCHEDULERS, Event, Machine, Outcome, Rates, Sm
-from cutepy.predict.memory import Traffic, traffic_of
+from cutepy.predict.memory import Traffic, slowdown, traffic_of
 from cutepy.sim.ptx.source_lines import line_of
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ _MOST_STEPS = 400_000
 _CREDIT = {False: 2_000.0, True: 20_000.0}
 """Cycles that an SM may catch up on, while it computes others load: of CTAs that all begin at once, and of rounds."""
 _ALIKE = 0.02
+"""Difference of samples' lengths, as a part of the longest, up to which all CTAs have about as much to do."""
+_FULL_POWER, _SAME_CLOCK = 0.9, 0.03
+"""Use of tensor cores at which they run at the sustained clock; difference of clocks that changes little."""
 _SATURATED = 0.8
 """Share of its peak from which a resource is what bounds a kernel."""
 
@@ -173,6 +176,7 @@ class Predictor:
         self._sampled = sum(len(cluster) for cluster in trace.clusters)
         concurrent = min(launch.ctas, self._groups * self._size * self._resident)
         self._traffic = traffic_of(trace.regions, self._sampled, launch.ctas, concurrent)
+        self._slowdown = slowdown(gpu, self._traffic)
         factual = {i for cluster in trace.clusters for cta in cluster for warp in cta.warps for i in warp.facts}
         program = launch.entry.program(frozenset(), frozenset())
         self._steps: list[Variants] = block_steps(program.flow.blocks, self._code, factual, gpu)
@@ -186,6 +190,11 @@ class Predictor:
         busy = self._expected_tensor_use(fast)
         clock = fast + (slow - fast) * busy
         found = self._schedule(clock, keeps_events=keeps_events)
+        if busy:  # the clock follows the power, which tensor cores take as they are busy
+            expected = fast + (slow - fast) * min(1.0, self._tensor_use(found.outcome) / _FULL_POWER)
+            if abs(expected / clock - 1) > _SAME_CLOCK:
+                clock = expected
+                found = self._schedule(clock, keeps_events=keeps_events)
         launch_us = self._launch_us()
         kernel_us = self._bounded_us(found.cycles / clock * 1e6)
         margin = found.error
@@ -203,7 +212,7 @@ class Predictor:
             else 0.0
         )
         quick, tardy = (kernel_us * (fixed + (1 - fixed) * clock / hz) for hz in (idle_hz, slow if busy else clock))
-        rates = Rates.of(gpu, min(gpu.sms, self._launch.ctas), clock)
+        rates = self._rates(min(gpu.sms, self._launch.ctas), clock)
         latency = gpu.at("tma.latency_tensor", "l2", 1024)
         latency += max((t.late for t in self._traffic if t.l2_read_bytes), default=0.0) * (
             gpu.value("dram.latency") - gpu.value("l2.latency")
@@ -256,6 +265,9 @@ class Predictor:
             return self._rounds(self._trace.clusters, clock_hz, keeps_events)
         return self._dealt(clock_hz, keeps_events)
 
+    def _rates(self, active: int, clock_hz: float) -> Rates:
+        return Rates.of(self._gpu, active, clock_hz, self._slowdown)
+
     def _turnaround(self, clock_hz: float) -> float:
         table = self._gpu.constants["cta.turnaround"]
         large = self._launch.smem_bytes > 64 * 1024
@@ -267,8 +279,8 @@ class Predictor:
         each, rest = divmod(self._clusters, self._groups)
         count = each + (rest > 0)
         active = min(self._clusters, self._groups) * self._size
-        rates = Rates.of(self._gpu, active, clock_hz)
-        last = Rates.of(self._gpu, rest * self._size, clock_hz) if rest and each else rates
+        rates = self._rates(active, clock_hz)
+        last = self._rates(rest * self._size, clock_hz) if rest and each else rates
         length = _length(samples[0])
         most = max(2 * self._resident, min(_ROUNDS * self._resident, _MOST_STEPS // max(length, 1)))
         simulated = min(count, most)
@@ -296,7 +308,7 @@ class Predictor:
         A sample's time follows from its length, and another cluster's is that of the nearest sample.
         """
         active = min(self._clusters, self._groups) * self._size
-        rates, turnaround = Rates.of(self._gpu, active, clock_hz), self._turnaround(clock_hz)
+        rates, turnaround = self._rates(active, clock_hz), self._turnaround(clock_hz)
         resident = min(self._resident, -(-self._clusters // self._groups))
         begun = self._gpu.value("l2.latency")  # a kernel's parameters come to an SM's constants once
         ordered = sorted(self._trace.clusters, key=_length)
@@ -349,12 +361,16 @@ class Predictor:
         by_tma = gpu.at("tma.bandwidth_all", 8) * gpu.sms * gpu.value("clock.idle_hz")
         asked = sum(t.l2_read_bytes for t in self._traffic) / max(gpu.value("l2.bandwidth"), by_tma)
         begun = self._launch.ctas / gpu.value("cta.rate_hz")
-        return 1e6 * max(us / 1e6, read + written, asked, begun)
+        return 1e6 * max(us / 1e6, (read + written) * self._slowdown, asked, begun)
+
+    @staticmethod
+    def _tensor_use(out: Outcome) -> float:
+        return max(sm.tensor_work for sm in out.sms) / SCHEDULERS / max(out.cycles, 1.0)
 
     def _expected_tensor_use(self, clock_hz: float) -> float:
         """Return how busy tensor cores are if nothing but they and memory took time: the clock depends on it."""
         sample = self._longest
-        rates = Rates.of(self._gpu, min(self._launch.ctas, self._groups * self._size), clock_hz)
+        rates = self._rates(min(self._launch.ctas, self._groups * self._size), clock_hz)
         machine, cta = self._machine(False), sample[0]
         tensor = sum(machine.tensor_cycles(warp) for warp in cta.warps) / 4
         share = len(sample) / max(self._launch.ctas, 1)

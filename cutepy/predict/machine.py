@@ -68,8 +68,8 @@ class Rates:
     port: float
 
     @classmethod
-    def of(cls, gpu: Gpu, active: int, clock_hz: float) -> Rates:
-        """Return the rates while some SMs are active."""
+    def of(cls, gpu: Gpu, active: int, clock_hz: float, slowdown: float = 1.0) -> Rates:
+        """Return the rates while some SMs are active, and device memory is so much slower than without writes."""
 
         def share(key: str, most: float) -> float:
             return 1.0 / min(gpu.value(key) / clock_hz / active, most)
@@ -81,8 +81,8 @@ class Rates:
             share("l2.bandwidth", one),
             1.0 / min(by_tma / clock_hz / active, one),
             share("l2.write_bandwidth", one),
-            share("dram.bandwidth", of_dram),
-            share("dram.write_bandwidth", of_dram),
+            share("dram.bandwidth", of_dram) * slowdown,
+            share("dram.write_bandwidth", of_dram) * slowdown,
             1.0 / one,
         )
 
@@ -287,12 +287,12 @@ class Machine:
         self._in_l1 = [each.in_l1 for each in traffic]
         self._keeps, self._credit = keeps_events, credit
         slots = [[sum(step.slots for step in variant) for variant in variants] for variants in steps]
-        intervals = {int(size): cycles for size, cycles in gpu.constants["icache.interval"].items()}
+        intervals: dict[int, float] = {int(size): cycles for size, cycles in gpu.constants["icache.interval"].items()}
         least = min(intervals.values())
         self._cached_bytes = max(size for size, cycles in intervals.items() if cycles <= 1.1 * least)
-        missed = gpu.at("icache.interval", 2 * self._cached_bytes) - least
+        missed: float = gpu.at("icache.interval", 2 * self._cached_bytes) - least
         self._code_bytes = [16 * sum(each) for each in slots]
-        self._fetches = [missed * sum(each) / max(len(each), 1) for each in slots]
+        self._fetches: list[float] = [missed * sum(each) / max(len(each), 1) for each in slots]
         self._wave = gpu.value("smem.wavefront")
         # mbarrier.handover_cluster has the fences of .release.cluster and .acquire.cluster in it, which have own steps.
         handover = gpu.value("mbarrier.handover")
@@ -364,6 +364,7 @@ class Machine:
         self._count = 0
         queue = list(clusters)[::-1]
         self._last: _Warp | None = None
+        self._written = 0.0  # a launch is over once all that it stored is in L2
         for _ in range(min(resident, len(queue))):
             self._begin(*queue.pop(), start)
         while self._heap:
@@ -385,8 +386,10 @@ class Machine:
                 if queue:
                     after = Late(last.time, last, last.time, last.node, last.causes[:], WORK)
                     self._begin(*queue.pop(), last.time + turnaround, after)
-        out.cycles = max((end for _, end in out.spans), default=0.0)
+        ended = max((end for _, end in out.spans), default=0.0)
+        out.cycles = max(ended, self._written)
         out.path = _critical_path(self._last)
+        out.path["stores"] += out.cycles - ended  # type: ignore[assignment]
         return out
 
     def _begin(self, traces: Sequence[CtaTrace], rates: Rates, time: float, after: Late | None = None) -> None:
@@ -399,9 +402,10 @@ class Machine:
                 cluster.running += 1
                 self._push(warp)
 
-    def _push(self, warp: _Warp) -> None:
+    def _push(self, warp: _Warp, ready: float = 0.0) -> None:
+        """Let a warp take its turn at its time, or once what it waits for is ready."""
         self._count += 1
-        heapq.heappush(self._heap, (warp.time, self._count, warp))
+        heapq.heappush(self._heap, (max(warp.time, ready), self._count, warp))
 
     def _advance(self, warp: _Warp, until: float) -> bool:
         """Execute a warp's steps while it is the first in time; tells whether it goes on later."""
@@ -420,15 +424,15 @@ class Machine:
                 continue
             step = warp.steps[warp.step]
             if not warp.in_action:
+                for n in step.waits:
+                    if score[n] > time:
+                        self._stalled(warp, warp.reason[n], score[n] - time, step.line)
+                        time = score[n]
                 if time > until + _SLACK:
                     warp.time = time
                     self._push(warp)
                     return True
                 self.out.steps += 1
-                for n in step.waits:
-                    if score[n] > time:
-                        self._stalled(warp, warp.reason[n], score[n] - time, step.line)
-                        time = score[n]
                 if step.slots:
                     free = issue[smsp]
                     start = free if free > time else time
@@ -459,6 +463,7 @@ class Machine:
                 if not self._act(warp, sm, step):
                     return True  # it waits for a barrier
                 warp.in_action, time = False, warp.time
+                until = self._heap[0][0] if self._heap else until  # it may have woken others
             warp.step += 1
 
     def _next_block(self, warp: _Warp) -> bool:
@@ -497,10 +502,10 @@ class Machine:
         """Do what the facts of an instruction say; tells whether the warp goes on."""
         action = step.action
         assert action is not None
-        facts = warp.facts.get(action.index)
+        facts = warp.facts.get(action.number)
         done = warp.time + 2.0
         if facts:
-            n = warp.seen.get(action.index, 0)
+            n = warp.seen.get(action.number, 0)
             while n < len(facts) and facts[n].at <= warp.position:
                 fact: Any = facts[n]
                 if isinstance(fact, Wait):
@@ -508,14 +513,14 @@ class Machine:
                     ready = cluster.done.get(key)
                     if ready is None:
                         cluster.waiting[key].append(warp)
-                        warp.seen[action.index] = n
+                        warp.seen[action.number] = n
                         return False
                     self._released(warp, key, ready, step.line)
                     done = max(done, warp.time + (self._try if ready <= warp.before else 0.0))
                 else:
                     done = max(done, self._do(warp, sm, fact, action.kind, step.line))
                 n += 1
-            warp.seen[action.index] = n
+            warp.seen[action.number] = n
         for which in (action.sets, action.releases):
             if which is not None:
                 warp.score[which] = done if which == action.sets else min(done, warp.time + 20.0)
@@ -543,7 +548,7 @@ class Machine:
         if left <= 0:
             cluster.done[key] = cluster.late[key].time
             for waiter in cluster.waiting.pop(key, ()):
-                self._push(waiter)
+                self._push(waiter, cluster.done[key])
 
     def _do(self, warp: _Warp, sm: Sm, fact: Any, kind: str, line: int) -> float:  # noqa: ANN401
         """Do what a fact says, which is no wait for a barrier; returns when its result is there."""
@@ -570,10 +575,13 @@ class Machine:
                     latency = self._handover[barrier.block != own]
                 elif barrier.kind == "bar":
                     latency = self._sync_cycles(self._needed[key])
+                elif fact.how == "relaxed":
+                    latency = gpu.value("dsmem.latency")
                 else:
                     latency = gpu.at("cluster.sync", len(warp.cluster.traces))
-                start = max(time, warp.copies_open, *warp.copies[-1:]) if fact.after_copies else time
-                self._contribute(warp.cluster, key, start + latency, warp, COPIES if fact.after_copies else BARRIERS)
+                waits = fact.how == "copies"
+                start = max(time, warp.copies_open, *warp.copies[-1:]) if waits else time
+                self._contribute(warp.cluster, key, start + latency, warp, COPIES if waits else BARRIERS)
             return time
         if isinstance(fact, Load):
             return self._load(warp, sm, fact)
@@ -586,6 +594,7 @@ class Machine:
             moved = self._move(sm, time, size * rates.l2_write, size * rates.dram_write, size * rates.port)
             read = self._store_latency
             end = max(sm.store, moved) + read + self._l2
+            self._written = max(self._written, max(sm.store, sm.l2, time) + read + self._l2)
             old = warp.bulk_open
             warp.bulk_open = max(old[0], sm.store + read), max(old[1], end)
             warp.time = time + self._tma_issue
@@ -702,6 +711,8 @@ class Machine:
             latency = self._l2 + self._late[fact.region] if fact.kind != "atomic" else self._atomic
         end = max(sm.lsu, moved) + latency
         warp.reason[:] = [GLOBAL] * 6
+        if fact.kind in ("store", "atomic"):
+            self._written = max(self._written, max(sm.lsu, sm.l2, time) + self._l2)
         if fact.kind == "cp_async":
             end += self._cp_async[0]
             warp.copies_open = max(warp.copies_open, end)

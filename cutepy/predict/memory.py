@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cutepy.predict.gpu import Gpu
 from cutepy.predict.trace import LINE_BYTES
 
 if TYPE_CHECKING:
@@ -104,6 +105,17 @@ def _stays_in_l1(region: Region, sampled: int) -> bool:
         and touched <= _L1_BYTES
         and touched <= 1.5 * region.read_bytes / sampled + LINE_BYTES
     )
+
+
+def slowdown(gpu: Gpu, traffic: Sequence[Traffic]) -> float:
+    """Return the factor by which device memory is slower where reads and writes alternate, from a copy's bandwidth."""
+    read = sum(each.dram_read_bytes for each in traffic)
+    written = sum(each.dram_write_bytes for each in traffic)
+    if not read or not written:
+        return 1.0
+    apart = 2.0 / (1.0 / gpu.value("dram.bandwidth") + 1.0 / gpu.value("dram.write_bandwidth"))
+    mixed = 2.0 * min(read, written) / (read + written)
+    return 1.0 + mixed * max(0.0, apart / gpu.value("dram.copy_bandwidth") - 1.0)
 
 
 def _distinct_in_wave(parts: Sequence[float], uses: Sequence[float], concurrent: float) -> list[float]:

@@ -55,7 +55,8 @@ def write(predictions: Sequence[Prediction], console: Console) -> None:
 
     table = Table(title=f"predicted on one {predictions[0].gpu.upper()}" if predictions else "", title_justify="left")
     for name in ("kernel", "grid", "us", "range", "bound", "tensor", "L2", "memory", "issue", "tail"):
-        table.add_column(name, justify="left" if name in ("kernel", "bound") else "right")
+        is_text = name in ("kernel", "bound")
+        table.add_column(name, justify="left" if is_text else "right", no_wrap=not is_text)
     for found in predictions:
         use = found.use
         shares = (use.get(name, 0.0) for name in ("tensor cores", "L2", "device memory", "issue slots"))
@@ -70,9 +71,13 @@ def write(predictions: Sequence[Prediction], console: Console) -> None:
         )
     console.print(table)
     for found in {(each.kernel, each.grid): each for each in predictions}.values():
-        console.print(f"[bold]{found.kernel}[/] {'x'.join(map(str, found.grid))}: {sentence(found)}", highlight=False)
+        console.print(
+            f"[bold]{found.kernel}[/] {'x'.join(map(str, found.grid))}: {sentence(found)}",
+            highlight=False,
+            soft_wrap=True,
+        )
         for line in lines(found):
-            console.print(f"  {line}", highlight=False, markup=False)
+            console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
 
 
 def lines(found: Prediction) -> Iterator[str]:

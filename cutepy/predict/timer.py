@@ -72,7 +72,9 @@ class Timer:
 
         def region(address: int) -> tuple[int, int, str]:
             found = known.find(address, address + 1)
-            return (address, 1, "unknown memory") if found is None else (found.base, len(found.bytes), str(found))
+            if found is None:
+                return address, 1, "unknown memory"
+            return found.start, found.end - found.start, str(found)
 
         self._tracer = Tracer(chosen.__contains__, region)
         return call, self._tracer

@@ -48,11 +48,15 @@ _STORES = ("tma_store", "bulk_store")
 
 
 class Arrive(NamedTuple):
-    """Contributions to barriers: of threads, or once their cp.async are complete."""
+    """Contributions to barriers.
+
+    `how` is "copies" of those that count once the warp's cp.async are complete, and "relaxed" of those to a cluster's
+    barrier that order no memory.
+    """
 
     at: int
     keys: tuple[int, ...]
-    after_copies: bool = False
+    how: str = ""
 
 
 class Wait(NamedTuple):
@@ -307,9 +311,9 @@ class Tracer(Observer):
             else:
                 self._contribute(warp, index, (key,))
 
-    def _contribute(self, warp: WarpTrace, index: int, keys: tuple[int, ...], after_copies: bool = False) -> None:
+    def _contribute(self, warp: WarpTrace, index: int, keys: tuple[int, ...], how: str = "") -> None:
         self.trace.needed.update(keys)
-        warp.facts[index].append(Arrive(len(warp.path), keys, after_copies))
+        warp.facts[index].append(Arrive(len(warp.path), keys, how))
 
     def on_barrier(self, event: BarrierEvent) -> None:
         """Record an operation on a barrier, a fence, or a wait for groups."""
@@ -327,7 +331,7 @@ class Tracer(Observer):
                 if isinstance(event, ClusterWait):
                     warp.facts[i.index].append(Wait(len(warp.path), key))
                 else:
-                    self._contribute(warp, i.index, (key,))
+                    self._contribute(warp, i.index, (key,), "relaxed" if "relaxed" in i.parts else "")
         elif isinstance(event, GroupWait):
             remaining = 0 if event.remaining is None else event.remaining
             for *_, warp in self._each(event.ctas, event.threads):
@@ -353,14 +357,14 @@ class Tracer(Observer):
             slots, phases = np.broadcast_to(event.slots, shape), np.broadcast_to(event.counted, shape)
             starts = event.threads.extents
             order = {warp: n for n, warp in enumerate(event.threads.warps.tolist())}
-            late = event.part_of is not None and event.part_of.kind == "cp_async"
+            how = "copies" if event.part_of is not None and event.part_of.kind == "cp_async" else ""
             for row, _, _, number, warp in self._each(event.ctas, event.threads):
                 start, count = starts[order[number]].tolist()
                 lanes = zip(slots[row, start : start + count], phases[row, start : start + count], strict=True)
                 pairs = dict.fromkeys((int(s), int(p)) for s, p in lanes)
                 keys = tuple(self._mbarrier(s, address, p) for s, p in pairs if p >= 0 and s in self._slots)
                 if isinstance(event, MbarrierArrive):
-                    self._contribute(warp, index, keys, late)
+                    self._contribute(warp, index, keys, how)
                 else:
                     warp.facts[index] += [Wait(len(warp.path), key) for key in keys]
 
@@ -452,8 +456,9 @@ class Tracer(Observer):
         starts, order = access.threads.extents, {w: n for n, w in enumerate(access.threads.warps.tolist())}
         for row, _, cta, number, warp in self._each(access.ctas, access.threads):
             start, count = starts[order[number]].tolist()
-            sectors = np.unique(addresses[row, start : start + count].astype(np.int64) // SECTOR_BYTES)
-            region = self._region(int(addresses[row, start]))
+            region, first = self._region(int(addresses[row, start]))
+            # From the allocation's start: a GPU's begin at a line, a host's anywhere.
+            sectors = np.unique((addresses[row, start : start + count].astype(np.int64) - first) // SECTOR_BYTES)
             new = sectors
             if kind == "load":
                 seen = self._seen.setdefault(cta.block, {}).setdefault(region, set())
@@ -461,7 +466,7 @@ class Tracer(Observer):
                 seen.update(new.tolist())
                 self.trace.regions[region].by_threads = True
             self._touch(region, new * SECTOR_BYTES, SECTOR_BYTES, kind == "load")
-            warp.facts[index].append(Global(len(warp.path), kind, each, each * len(new) / max(len(sectors), 1), region))
+            warp.facts[index].append(Global(len(warp.path), kind, len(sectors), len(new), region))
 
     def _copied(self, access: Access) -> None:
         copy = self._operations.get(id(access.part_of))
@@ -473,33 +478,34 @@ class Tracer(Observer):
         if addresses.size == 0:
             return
         addresses = addresses.reshape(addresses.shape[0], -1)
-        copy.region = self._region(int(addresses[0, 0]))
+        copy.region, first = self._region(int(addresses[0, 0]))
         for row, slot in enumerate(access.ctas.slots.tolist()):
             if slot in self._slots:
                 mine = addresses[row if len(addresses) > 1 else 0]
                 copy.size_bytes[row] += mine.size * access.size_bytes
-                self._touch(copy.region, mine, access.size_bytes, access.operation == "read")
+                self._touch(copy.region, mine - first, access.size_bytes, access.operation == "read")
 
-    def _region(self, address: int) -> int:
+    def _region(self, address: int) -> tuple[int, int]:
+        """Return the number of the allocation around an address, and its start."""
         for start, end, number in self._spans:
             if start <= address < end:
-                return number
+                return number, start
         start, size, name = self._region_of(address)
         number = len(self.trace.regions)
         self._spans.append((start, start + size, number))
         self.trace.regions.append(Region(name, size))
-        return number
+        return number, start
 
-    def _touch(self, region: int, addresses: Array, size_bytes: int, reads: bool) -> None:
+    def _touch(self, region: int, offsets: Array, size_bytes: int, reads: bool) -> None:
+        """Note runs of bytes that are read or written, of a length each."""
         found = self.trace.regions[region]
-        per = -(-size_bytes // LINE_BYTES)
-        lines = addresses // LINE_BYTES
-        lines = np.unique((lines[:, None] + np.arange(per)).reshape(-1))
+        each = -(-size_bytes // LINE_BYTES)
+        lines = np.unique((offsets[:, None] // LINE_BYTES + np.arange(each)).reshape(-1))
         if reads:
-            found.read_bytes += len(addresses) * size_bytes
+            found.read_bytes += offsets.size * size_bytes
             found.read_lines.append(lines)
         else:
-            found.written_bytes += len(addresses) * size_bytes
+            found.written_bytes += offsets.size * size_bytes
             found.written_lines.append(lines)
 
 

@@ -1,7 +1,7 @@
 """Run compiled kernels on the CPU, by interpreting their PTX over numpy arrays.
 
 How kernels come in is the matter of `cutepy.frontends`, and its `simulate` is the way in. Nothing here knows a compiler
-or its runtime: a `Run` takes a `machine.launch.KernelCall`. There is no model of time. PTX names its own target.
+or its runtime: a `Run` takes a `machine.launch.KernelCall`. Time is a matter of `cutepy.predict`. PTX names its target.
 
 The rooms, each of which imports from those above it in this list only (a contract in ``pyproject.toml``):
 

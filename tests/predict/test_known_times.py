@@ -12,14 +12,14 @@ try:
     MISSING = ""
 except (AssemblyError, DisassemblyError) as error:
     MISSING = str(error)
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "has tools")
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(bool(MISSING), reason=MISSING or "has tools")]
 H200 = gpu_named("h200")
 
 
 def test_a_copy_takes_its_bytes_by_the_bandwidth():
     size = 1 << 28
     found = predicted(COPY, "copy", size >> 14, 256, zeros(size), zeros(size))
-    least = size * (1 / H200.value("dram.bandwidth") + 1 / H200.value("dram.write_bandwidth")) * 1e6
+    least = 2 * size / H200.value("dram.copy_bandwidth") * 1e6
     assert least <= found.kernel_us <= 1.05 * least
     assert found.bound == "device memory"
     assert [round(t.dram_read_bytes / size, 2) for t in found.traffic] == [1.0, 0.0]

@@ -55,8 +55,8 @@ def programs(draw):
         blocks.append([step(slots, cycles, tuple((p, float(w)) for p, w in work.items()), action)])
         kinds.append(kind)
     warps = []
-    for _ in range(draw(st.integers(1, 9))):
-        warp = WarpTrace(draw(st.lists(st.integers(0, len(blocks) - 1), min_size=1, max_size=12)))
+    for _ in range(draw(st.integers(1, 6))):
+        warp = WarpTrace(draw(st.lists(st.integers(0, len(blocks) - 1), min_size=1, max_size=6)))
         for at, block in enumerate(warp.path):
             fact = {
                 "shared": Shared(at, draw(st.integers(1, 8))),

@@ -1,6 +1,8 @@
 """Compare predicted with measured times that the repository has: products by journals, attention by its table.
 
-    python -m tests.predict.validate [--gpu h100|h200] [--problems N] [--seed S] [--attention]
+    python -m tests.predict.validate [--gpu h100|h200] [--problems N] [--most N] [--seed S]
+    python -m tests.predict.validate --attention
+    python -m tests.predict.validate --rows
 
 draws problems of a journal of `tests/kernels/timed`, predicts each of their configurations, and prints predicted and
 measured times, the median and the 90% quantile of the error, the rank correlation of a problem's configurations, and
@@ -29,6 +31,11 @@ ATTENTION = {
     (64, 4096): (501, 436), (64, 16384): (529, 507), (256, 512): (463, 263), (256, 4096): (751, 640),
 }  # fmt: skip
 """TFLOP/s of attention forward on an H200 by (head, tokens): full, causal. From docs/attention_reference.md."""
+ROWS = {
+    "rms_norm": {1024: 3.46, 4096: 3.98, 8192: 4.08, 16384: 4.09, 32768: 4.08},
+    "softmax": {1024: 3.71, 4096: 3.93, 8192: 4.00, 16384: 4.12, 32768: 4.13},
+}
+"""TB/s of the bytes that must move, of 16,384 rows of bfloat16 on an H200, by columns. From docs/rows.md."""
 
 
 def read_journal(gpu: str) -> dict[str, list[tuple[dict[str, Any], float]]]:
@@ -84,6 +91,21 @@ def predict_attention(head: int, tokens: int, causal: bool, gpu: str) -> Any:
     return found
 
 
+def predict_rows(operation: str, columns: int, gpu: str) -> Any:
+    """Predict an operation on 16,384 rows."""
+    import torch
+
+    from cutepy import ops
+
+    x = torch.zeros(16384, columns, dtype=torch.bfloat16)
+    with predicted(gpu) as found:
+        if operation == "softmax":
+            ops.softmax(x)
+        else:
+            ops.rms_norm(x, (columns,), torch.zeros(columns, dtype=torch.bfloat16))
+    return found
+
+
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
     """Return Spearman's rank correlation."""
     import numpy as np
@@ -106,6 +128,7 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--attention", action="store_true")
+    parser.add_argument("--rows", action="store_true")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     errors: list[float] = []
@@ -128,12 +151,19 @@ def main() -> int:
                 flops = 4 * 16384 * tokens * 2048 / (2 if causal else 1)
                 began = time.perf_counter()
                 try:
-                    found = predict_attention(head, tokens, causal, asked.gpu)
+                    found = predict_attention(head, tokens, causal, "h200")
                 except Exception:
                     traceback.print_exc(limit=3, file=sys.stdout)
                     continue
                 what = f"attention, head {head}, {tokens} tokens{', causal' if causal else ''}"
                 tell(what, flops / tflops / 1e6, found, time.perf_counter() - began)
+    elif asked.rows:
+        for operation, speeds in ROWS.items():
+            for columns, tb_s in speeds.items():
+                began = time.perf_counter()
+                found = predict_rows(operation, columns, "h200")
+                measured = 2 * 2 * 16384 * columns / tb_s / 1e6
+                tell(f"{operation} of 16384 x {columns}", measured, found, time.perf_counter() - began)
     else:
         journal = read_journal(asked.gpu)
         for text in random.Random(asked.seed).sample(sorted(journal), asked.problems):

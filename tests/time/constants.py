@@ -178,7 +178,7 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "wgmma.commit_wait": (CYCLES, 0.5, 80),
     },
     "tensor_cores.mma": {
-        "mma.cycles": (CYCLES, 7, 70),
+        "mma.cycles": (CYCLES, 4, 70),
         "mma.latency": (CYCLES, 14, 70),
     },
     "tensor_cores.registers": {

@@ -1,0 +1,73 @@
+"""`cutepy predict`: the table, JSON and timeline of a script's launches."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from cutepy.cli.app import app
+from tests.predict.kernels import COPY
+from tests.predict.test_known_times import MISSING
+
+pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+
+pytestmark = [
+    pytest.mark.dsl,
+    pytest.mark.integration,
+    pytest.mark.skipif(bool(MISSING), reason=MISSING or "has tools"),
+]
+
+SCRIPT = f'''
+import sys
+import numpy as np
+import cutepy
+k = cutepy.load_ptx("""{COPY}""")
+x, y = np.zeros(1 << 24, np.uint8), np.ones(1 << 24, np.uint8)
+for grid in map(int, sys.argv[1:]):
+    k.launch("copy", grid=grid, block=256, args=(x, y))
+assert len(sys.argv) < 4 or not y.any()
+'''
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    return "script.py"
+
+
+def predict(*arguments):
+    return CliRunner().invoke(app, ["predict", *arguments])
+
+
+def test_each_launch_has_a_row_and_files_are_written(script, tmp_path):
+    done = predict("--gpu", "h100", "--json", "p.json", "--timeline", "t.json", script, "1024", "512")
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "p.json").read_text())
+    assert [each["grid"] for each in found] == [[1024, 1, 1], [512, 1, 1]]
+    assert found[0]["gpu"] == "h100"
+    assert found[0]["us"] > found[1]["us"]
+    assert all(each["low_us"] <= each["us"] <= each["high_us"] for each in found)
+    assert all(each["bound"] in each["sentence"] for each in found)
+    spans = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert {span["ph"] for span in spans} <= {"M", "X"}
+    assert "predicted on one H100" in done.output
+
+
+def test_a_script_that_checks_results_fails_and_what_was_predicted_is_shown(script):
+    done = predict(script, "1024", "1024", "1024")
+    assert done.exit_code == 2
+    assert "sampled CTAs" in done.output
+
+
+def test_a_script_without_launches_says_so(script):
+    done = predict(script)
+    assert (done.exit_code, "launched no kernel" in done.output) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--gpu", "v100", "script.py"], ["nowhere.py"], ["--json", "no/p.json", "script.py"]]
+)
+def test_what_cannot_be_meant_is_refused(script, arguments):
+    assert predict(*arguments).exit_code == 2
