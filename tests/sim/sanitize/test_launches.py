@@ -316,18 +316,18 @@ def test_who_waits_for_the_grid_is_in_order(bodies):
 @pytest.mark.parametrize(
     ("bodies", "missing"),
     [
-        ((WRITE + GO, READ), "before the one before it was over"),
-        ((WRITE + GO, READ + WAIT), "before the one before it was over"),
-        ((READ + GO, WRITE + WAIT), "before the one before it was over"),
-        ((WRITE, READ), "shows it nothing of what they wrote"),  # to have ended is no flush
-        ((WRITE, WRITE), "shows it nothing of what they wrote"),
-        ((WRITE + GO, GO, WAIT + READ), "that did not wait itself"),
-        ((WRITE, NOTHING, WAIT + READ), "that did not wait itself"),  # the second may end before the first's flush
-        ((WRITE + GO, NOTHING, WAIT + READ), "that did not wait itself"),  # or before its threads do
-        ((READ + GO, NOTHING, WAIT + WRITE), "that did not wait itself"),
-        ((WRITE + GO, NOTHING, WAIT, WAIT + READ), "that did not wait itself"),
-        ((READ + GO, GO, WAIT + WRITE), "that did not wait itself"),
-        ((WRITE + GO, WAIT + GO, READ), "before the one before it was over"),
+        ((WRITE + GO, READ), "before the previous kernel was complete"),
+        ((WRITE + GO, READ + WAIT), "before the previous kernel was complete"),
+        ((READ + GO, WRITE + WAIT), "before the previous kernel was complete"),
+        ((WRITE, READ), "makes none of their writes visible"),  # to have ended is no flush
+        ((WRITE, WRITE), "makes none of their writes visible"),
+        ((WRITE + GO, GO, WAIT + READ), "that kernel did not wait for the kernels before it"),
+        ((WRITE, NOTHING, WAIT + READ), "that kernel did not wait for the kernels before it"),  # the second may end before the first's flush
+        ((WRITE + GO, NOTHING, WAIT + READ), "that kernel did not wait for the kernels before it"),  # or before its threads do
+        ((READ + GO, NOTHING, WAIT + WRITE), "that kernel did not wait for the kernels before it"),
+        ((WRITE + GO, NOTHING, WAIT, WAIT + READ), "that kernel did not wait for the kernels before it"),
+        ((READ + GO, GO, WAIT + WRITE), "that kernel did not wait for the kernels before it"),
+        ((WRITE + GO, WAIT + GO, READ), "before the previous kernel was complete"),
     ],
     ids=range(12),
 )
@@ -441,7 +441,7 @@ def test_a_launch_of_a_graph_waits_for_the_one_before_it_alone(between, kinds):
     script.kernel(READ, 1000)
     script.tell("end_graph", 1000)
     assert script.kinds == kinds
-    assert not kinds or "in a graph it waits for that one alone" in " ".join(script.run.hazards[0].advice)
+    assert not kinds or "in a graph this kernel waits for the previous one alone" in " ".join(script.run.hazards[0].advice)
     if not kinds:
         script.kernel(READ, 1000)  # the whole graph is before it
         assert script.kinds == []
