@@ -9,7 +9,7 @@ from tests.messages import refuses
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
-from cutepy.ops import quantised_attention, varlen_attention  # noqa: E402
+from cutepy.ops import decode_attention, latent_attention, quantised_attention, varlen_attention  # noqa: E402
 from cutepy.ops.attention_functions import check_scoring  # noqa: E402
 from cutepy.ops.varlen_attention import _Given, _to_launch  # noqa: E402
 
@@ -74,3 +74,43 @@ def test_scales_of_blocks_are_passed_to_a_kernel_of_blocks_for_each_block(blocks
     ((*_, of_kernel),) = passed
     assert asked_for == [size if blocks > 1 else 0]
     assert [s if s is None else s.shape[2] for s in of_kernel] == [4 if blocks > 1 else 1, blocks, None]
+
+
+@pytest.mark.parametrize(("queries", "heads"), [(1, 3), (2, 3), (4, 1)])
+def test_rows_of_queries_and_heads_are_a_latent_kernels(queries, heads, monkeypatch):
+    def launch(rows, keys, o, lse, lengths, table):
+        assert (rows.shape, keys.shape) == ((2, queries * heads, 576), (80, 576))
+        number = torch.arange(queries * heads)
+        o.copy_(number[:, None].expand(o.shape))
+        lse.copy_(number.expand(lse.shape))
+
+    monkeypatch.setattr(latent_attention, "plan", lambda *_, **__: launch)
+    q, cache = torch.zeros(2, queries, heads, 576).bfloat16(), torch.zeros(2, 40, 576).bfloat16()
+    o, lse = latent_attention._find_launch(q, cache, None, None, 1.0, causal=False)(q, cache, None, None)
+    number = torch.arange(queries * heads).view(queries, heads)
+    assert torch.equal(o.float(), number[..., None].expand(2, queries, heads, 512).float())
+    assert torch.equal(lse, number.T.expand(2, heads, queries).float())
+
+
+@pytest.mark.parametrize(("queries", "heads", "kv_heads"), [(1, 2, 2), (1, 4, 2), (3, 2, 2), (3, 4, 2), (3, 4, 1)])
+def test_rows_of_heads_that_share_keys_are_a_decoding_kernels(queries, heads, kv_heads, monkeypatch):
+    """A row is of one query and one of the heads that share keys: all heads of a query follow each other."""
+    group = heads // kv_heads
+
+    def launch(q, k, v, o, lse, *rest):
+        assert q.shape == o.shape == (2, queries * group, kv_heads, 64)
+        number = torch.arange(queries * group)
+        head = torch.arange(kv_heads)
+        o.copy_((100 * head + number[:, None])[..., None].expand(o.shape))
+        lse.copy_((100 * head[:, None] + number).expand(lse.shape))
+
+    monkeypatch.setattr(decode_attention, "plan_decode", lambda *_, **__: launch)
+    q, k = torch.zeros(2, queries, heads, 64).bfloat16(), torch.zeros(2, 40, kv_heads, 64).bfloat16()
+    plain = {"tables": [], "functions": "", "scale": 1.0, "common": 0}
+    asked = decode_attention._Given(**(dict.fromkeys(decode_attention._Given._fields) | plain))
+    o, lse = decode_attention._find_launch(q, k, k, asked)(q, k, k, None, None, ())
+    for query in range(queries):
+        for head in range(heads):
+            expected = 100 * (head // group) + query * group + head % group
+            assert o[0, query, head].unique().tolist() == [expected]
+            assert lse[:, head, query].tolist() == [expected] * 2
