@@ -70,7 +70,10 @@ def test_a_wrong_result_fails(monkeypatch, capsys):
 
 @pytest.mark.parametrize("right", [True, False])
 def test_the_status_tells_whether_all_is_right(right, monkeypatch):
-    figures = [sim.Figure("one", "cutepy", 1.0, "s", "", right=True), sim.Figure("two", "cutepy", 1.0, "s", "", right=right)]
+    figures = [
+        sim.Figure("one", "cutepy", 1.0, "s", "", right=True),
+        sim.Figure("two", "cutepy", 1.0, "s", "", right=right),
+    ]
     monkeypatch.setattr(sim, "small_product", lambda *_: figures)
     assert sim.run_sim(large=None, deep=None) == int(not right)
 

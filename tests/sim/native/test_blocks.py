@@ -88,7 +88,11 @@ def test_all_pairs_of_special_floats(patched):
     """Zeros of both signs, subnormals, infinities, NaNs: each with each."""
     count = len(FLOATS)
     operations = [f"{op}{ftz}.f32" for op in ("min", "max", "add", "mul") for ftz in ("", ".ftz")]
-    operations += ["sub.f32", "div.rn.f32", *(f"div.{how}{ftz}.f32" for how in ("approx", "full") for ftz in ("", ".ftz"))]
+    operations += [
+        "sub.f32",
+        "div.rn.f32",
+        *(f"div.{how}{ftz}.f32" for how in ("approx", "full") for ftz in ("", ".ftz")),
+    ]
     body = f"""
     mov.u32 %r0, %tid.x; div.u32 %r1, %r0, {count}; rem.u32 %r2, %r0, {count};
     mul.wide.u32 %rd2, %r1, 4; add.u64 %rd2, %rd0, %rd2; ld.global.f32 %f0, [%rd2];

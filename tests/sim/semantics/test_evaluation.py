@@ -56,7 +56,11 @@ def test_integers_and_arrays(case):
 def test_bits_that_a_number_decides_need_no_operation(bits, is_first):
     """A value is unknown here: what an operation makes of it is another one."""
     made = Evaluator(lambda operand: None)
-    value, none, all_ = made.read(Register("%r", "b64", 0), f"u{bits // 8}"), made.constant(bits, 0), made.constant(bits, -1)
+    value, none, all_ = (
+        made.read(Register("%r", "b64", 0), f"u{bits // 8}"),
+        made.constant(bits, 0),
+        made.constant(bits, -1),
+    )
     other = made.read(Register("%s", "b64", 1), f"u{bits // 8}")
 
     def apply(operation, number):
