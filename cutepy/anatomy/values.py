@@ -101,7 +101,7 @@ class _Trial:
         if isinstance(operand, Special):
             return self._special(operand)
         if isinstance(operand, Vector):
-            bits = 64 // len(operand.items) if len(operand.items) in (2, 4) else 32
+            bits = 16 if len(operand.items) == 4 else 32
             # A pair is of 32-bit registers, or of 16-bit ones.
             if operand.items and isinstance(operand.items[0], Register):
                 bits = operand.items[0].bits

@@ -147,7 +147,7 @@ def _counts(
 ) -> torch.Tensor:
     """Count what is seen in each block: (batch, heads, rows of blocks, columns of blocks)."""
     batch, heads, queries, keys = extents
-    rows, columns = -(-queries // size[0]), -(-keys // size[1])
+    columns = -(-keys // size[1])
     at_once = max(_AT_ONCE // (batch * heads * columns * size[1] * size[0]), 1) * size[0]
     found = []
     for first in range(0, queries, at_once):
@@ -162,7 +162,7 @@ def _counts(
         )
         blocks = padded.unflatten(3, (columns, size[1])).unflatten(2, (-1, size[0]))
         found.append(blocks.sum((3, 5), dtype=torch.int32))
-    return torch.cat(found, 2) if found else torch.zeros(batch, heads, rows, columns, dtype=torch.int32, device=device)
+    return torch.cat(found, 2) if found else torch.zeros(batch, heads, 0, columns, dtype=torch.int32, device=device)
 
 
 def _from_counts(counts: torch.Tensor, lengths: tuple[int, int], size: tuple[int, int], mask: MaskFunction) -> Any:  # noqa: ANN401

@@ -478,7 +478,7 @@ class NvmmaShared(Encoding):
         tile.add_all("offset", box, order)
         if self.swizzle_bytes:
             rows = prod(box[dim] for dim in order[1:])
-            if rank < 2 or box[order[0]] < width or rows < 8:
+            if box[order[0]] < width or rows < 8:
                 condition = f"swizzling {self.swizzle_bytes} bytes needs 8 rows of {width} elements"
                 raise LayoutError(
                     "nvmma_shared", (shape,), f"{condition}, a block holds {rows} of {box[order[0]]} elements"

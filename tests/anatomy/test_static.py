@@ -49,6 +49,14 @@ def test_a_descriptor_from_memory_is_known_at_launch():
     assert "LBO known at launch" in explain(loaded, assembler=False).text()
 
 
+@pytest.mark.parametrize("entry", ["ring", "_Z4ringi"])
+def test_an_entry_of_another_name_is_below_the_kernels(entry):
+    whole = explain(RING, assembler=False)
+    lines = replace(whole, kernels=(replace(RING_KERNEL, name="ring", entry=entry),)).text().splitlines()
+    below = lines[lines.index("Kernel ring") + 1]
+    assert below.strip() == ("" if entry == "ring" else entry)
+
+
 def test_mbarriers_are_grouped_by_the_line_that_made_them_and_who_uses_them():
     rings = [barrier for barrier in RING_KERNEL.barriers if barrier.kind == "mbarrier"]
     by_address = {address: barrier for barrier in rings for address in barrier.addresses}

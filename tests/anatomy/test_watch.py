@@ -8,6 +8,7 @@ from cutepy.anatomy.watch import thread_ranges
 from cutepy.sim.run import Run
 from tests.messages import refuses
 from tests.sim.opcode_runner import launch
+from tests.sim.test_opcodes_tma import LOADS, START, aligned, coordinates, set_coordinates, tensor_map
 
 pytestmark = pytest.mark.dsl
 
@@ -89,6 +90,32 @@ def test_launches_of_one_kernel_are_one():
         launch("st.global.b32 [%rd1], 1;", data, before="ld.param.u64 %rd1, [p0];", block=32, run=run)
     (kernel,) = explain(watch, assembler=False).kernels
     assert kernel.launch.launches == 2
+
+
+def test_boxes_and_bytes_of_one_line_are_listed_in_order():
+    """Loads of one line of the source, unrolled, and what their mbarrier is told to expect."""
+    array, size, boxes = aligned((19, 72), "u2"), 128, [(8 * (n * 5 % 7), n * 3 % 11) for n in range(12)]
+    expected = {n * size for n in (1, 2, 4, 5)}
+    opcode = f"cp.async.bulk.tensor.2d.{LOADS[0]}"
+    loads = [f"{set_coordinates(at)} @%p1 {opcode} [%r11], [%rd1, {{{coordinates(at)}}}], [%r10];" for at in boxes]
+    expects = [f"@%p1 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r10], {n};" for n in sorted(expected)]
+    watch = Watch()
+    run = Run((watch,), None)
+    run.register(array)
+    launch(
+        f"@%p1 mbarrier.init.shared.b64 [%r10], 1; {' '.join(expects)} {' '.join(loads)}"
+        "@%p1 mbarrier.arrive.shared.b64 _, [%r10];",
+        tensor_map(array, (8, 8)),
+        before=START,
+        smem_bytes=8192,
+        run=run,
+    )
+    (kernel,) = explain(watch, assembler=False).kernels
+    (copied,) = kernel.copies
+    assert (copied.instructions, copied.issued) == (12, 12)
+    assert copied.coordinates == tuple(sorted(boxes))
+    (ring,) = [barrier for barrier in kernel.barriers if barrier.kind == "mbarrier"]
+    assert [party.amounts for party in ring.of("expect_tx")] == [tuple(sorted(expected))]
 
 
 def test_no_launch_is_an_error():

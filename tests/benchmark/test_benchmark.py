@@ -107,6 +107,7 @@ def test_buffer_sets_exceed_the_cache(bytes_per_set):
 def test_protocols_that_measure_nothing_are_refused(field):
     with refuses(ValueError):
         Protocol(**{field: 0})
+    assert getattr(Protocol(**{field: 1}), field) == 1
 
 
 ROWS = [

@@ -1,7 +1,7 @@
 """The host rules of TMA -> WGMMA kernels."""
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from cutepy.device import rules
 from cutepy.device.rules import clusters, occupancy, promotion, ragged, registers, rings, tiles, vectors, workspaces
@@ -147,6 +147,7 @@ def test_types_that_wgmma_does_not_multiply_are_named(dtype):
 
 
 @given(st.sampled_from([8, 16, 32, 64, 128]), st.integers(1, 64), st.integers(0, 40), st.integers(0, 17))
+@example(8, 8, 16, 0)
 def test_vectors_are_the_widest_that_every_row_can_begin_with(bits, units, row_stride, most):
     size, alignment = bits // 8, units * bits // 8
     fit = [

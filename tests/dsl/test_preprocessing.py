@@ -5,6 +5,7 @@ import linecache
 import marshal
 import sys
 import textwrap
+import threading
 import types
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.dsl
 import cutlass  # noqa: E402
 import cutlass.cute as cute  # noqa: E402
 from cutlass.base_dsl import ast_preprocessor  # noqa: E402
+from cutlass.base_dsl.compiler import Compiler  # noqa: E402
 
 from cutepy.dsl import preprocessing  # noqa: E402
 from cutepy.dsl.trace import trace  # noqa: E402
@@ -113,6 +115,21 @@ def digest(function, shelf=None):
     tensor = cute.runtime.make_fake_compact_tensor(cutlass.Float32, (32,), assumed_align=16)
     options = "--gpu-arch=sm_90a --enable-tvm-ffi --generate-line-info"
     return trace(function, (tensor,), {}, lambda traced: traced.digest, options=options, shelf=shelf)
+
+
+def test_what_another_thread_compiles_meanwhile_is_compiled(load, monkeypatch):
+    monkeypatch.setattr(Compiler, "compile", lambda self, *given: ("compiled", self, *given))
+    found = []
+
+    def use(traced):
+        other = threading.Thread(target=lambda: found.append(Compiler.compile("self", "module", "pipeline")))
+        other.start()
+        other.join()
+        return traced.function
+
+    tensor = cute.runtime.make_fake_compact_tensor(cutlass.Float32, (32,), assumed_align=16)
+    assert trace(load().launch, (tensor,), {}, use, options="--gpu-arch=sm_90a") == "launch"
+    assert found == [("compiled", "self", "module", "pipeline")]
 
 
 def test_a_function_is_rewritten_once(load, rewritten):

@@ -247,6 +247,12 @@ def test_accumulators_lie_in_tensor_memory_as_the_isa_has_it(m, group):
     assert sum(text != "-" for text in found) == rows * 16
 
 
+def test_operands_of_a_tensor_core_mma_have_one_stage_unless_asked_for():
+    asked = {"kind": "f16", "m": "128", "n": "64"}
+    assert answer("umma", asked) == answer("umma", {**asked, "stages": "1"})
+    assert answer("umma", asked) != answer("umma", {**asked, "stages": "2"})
+
+
 @pytest.mark.parametrize("swizzle", ["INTER", "SW32", "SW64", "SW128"])
 @pytest.mark.parametrize(("kind", "bits", "k"), [("f16", 16, 16), ("f8f6f4", 8, 32), ("mxf4nvf4", 4, 64)])
 def test_operands_of_a_tensor_core_mma(kind, bits, k, swizzle):

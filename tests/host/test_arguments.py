@@ -20,7 +20,7 @@ import cutepy  # noqa: E402
 from cutepy.host.arguments import ArgumentError, Parameter, check_arguments, may_be_lazy, refused_for_tma  # noqa: E402
 from cutepy.host.copies import HostCopies  # noqa: E402
 from cutepy.host.examples import bind  # noqa: E402
-from cutepy.host.function import Function, _cuda_index  # noqa: E402
+from cutepy.host.function import Function, _cuda_index, _is_without_memory  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
 from cutepy.runtime.cuda import CudaError  # noqa: E402
 from cutepy.runtime.host_calls import Backend, HostCalls  # noqa: E402
@@ -299,6 +299,24 @@ def test_extents_beyond_32_bits_are_refused(extent, refused):
 def test_tensors_that_are_not_what_their_memory_says(add, make):
     with cutepy.simulate(), refuses((TypeError, ValueError)):
         add(torch.ones(16), make(), torch.ones(16), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "is_without"),
+    [
+        (lambda: torch.ones(4, 4), False),
+        (lambda: torch.ones(4, 4).mT[1:], False),
+        (lambda: np.ones(16, "f4"), False),
+        (lambda: 1.5, False),
+        (lambda: torch.ones(4, 4, device="meta"), True),
+        (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged), True),
+        (lambda: torch.ones(4, 4).to_sparse(), True),
+        (lambda: torch.ones(4, 4).to_mkldnn(), True),
+        (lambda: torch._neg_view(torch.ones(16)), True),
+    ],
+)
+def test_which_tensors_have_no_memory_of_their_own(make, is_without):
+    assert _is_without_memory(make()) == is_without
 
 
 def guarded(specs, *, kernels=("k",)):

@@ -102,6 +102,25 @@ def test_wide_rows_take_fewer_keys(head, head_v, tile_n):
     assert choose_forward("bfloat16", head, head_v, 512, left=False, right=False).tile_n == tile_n
 
 
+@pytest.mark.parametrize(
+    ("head", "queries", "left", "right", "tile"),
+    [
+        (64, SHORT + 1, False, False, (192, 160)),
+        (64, SHORT, False, False, (128, 160)),
+        (80, SHORT + 1, False, True, (128, 224)),
+        (128, SHORT + 1, True, True, (128, 192)),
+        (128, SHORT, True, True, (128, 160)),
+        (144, SHORT + 1, False, False, (128, 160)),
+        (192, SHORT + 1, False, False, (128, 160)),
+        (208, SHORT + 1, False, False, (128, 128)),
+    ],
+)
+def test_rows_of_8_bits_take_more_keys(head, queries, left, right, tile):
+    for heads in ((head, head), (head, 64), (64, head)):
+        config = choose_forward("float8_e4m3fn", *heads, queries, left=left, right=right)
+        assert (config.tile_m, config.tile_n) == tile
+
+
 @pytest.mark.parametrize("queries", [1, SHORT, SHORT + 1, 16384])
 @pytest.mark.parametrize("right", [False, True])
 def test_ends_of_tiles_fit_whatever_the_rows_are(queries, right):

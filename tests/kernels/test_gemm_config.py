@@ -97,6 +97,19 @@ def test_a_cluster_splits_the_tile_that_it_shares():
         GemmConfig(**narrow, cluster_m=4)
 
 
+@pytest.mark.parametrize("signature", [SIGNATURES[0], SIGNATURES[2]], ids=["alone", "beside C"])
+@pytest.mark.parametrize("tile", [{"warpgroups": 2}, {"consumers": 2, "warpgroups": 1}], ids=["one", "in turns"])
+def test_consumers_have_named_barriers_of_their_own_for_each_use(signature, tile):
+    config = GemmConfig(signature=signature, tile_m=64 * tile["warpgroups"], tile_n=64, **tile)
+    uses = [
+        "store",
+        *["multiply"] * (config.consumers > 1),
+        *["read"] * (config.consumers > 1 and signature.added != ()),
+    ]
+    taken = [config.named_barriers[use] + consumer for use in uses for consumer in range(config.consumers)]
+    assert taken == [*range(1, 1 + len(taken))]
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("tile_m", 128.0), ("stages", 2.5), ("tile_n", "a"), ("band_rows", 1.5), ("cluster_m", True)]
 )

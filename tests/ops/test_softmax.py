@@ -95,6 +95,9 @@ def test_any_dimension_and_dtype_as_torch(name):
     x = rows(6, 20, torch.float32).view(2, 3, 20)
     for dim in (0, 1, 2, -2):
         torch.testing.assert_close(function(x, dim), reference(x, dim))
+    for dim in (3, -4):
+        with pytest.raises(IndexError):
+            function(x, dim)
     assert function(x.bfloat16(), dtype=torch.float32).dtype == torch.float32
     torch.testing.assert_close(function(torch.tensor(3.0), 0), reference(torch.tensor(3.0), 0))
     torch.testing.assert_close(function(x.mT), reference(x.mT, -1))

@@ -238,6 +238,41 @@ def test_store(rank, where, hint):
     assert whole is not None
 
 
+class Dropped(Observer):
+    """Bytes of shared memory that stores do not store."""
+
+    def __init__(self):
+        self.found = []
+
+    def on_access(self, access):
+        if access.space == "shared" and access.proxy == "async" and access.operation == "read":
+            self.found.append(access.dropped)
+
+
+@pytest.mark.parametrize("offset", [0, 128, 384])
+@pytest.mark.parametrize(("swizzle", "columns"), [("INTER", 64), ("SW32", 32), ("SW64", 64), ("SW128", 128)])
+def test_a_store_drops_the_bytes_that_a_load_fills(swizzle, columns, offset):
+    """A load of the same box, in which no element is zero, leaves zeros where nothing is stored from."""
+    array, at, box, seen = aligned((7, 48), "u1"), (32, 2), (columns, 8), Dropped()
+    run, size = Run((seen,), None), columns * 8
+    run.register(array)
+    out = np.zeros(size // 4, np.uint32)
+    load, store = LOADS[0], "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
+    opcode = f"cp.async.bulk.tensor.2d.{load}"
+    launch(
+        f"add.u32 %r11, %r11, {offset};" + load_body(opcode, at, size) + store_body(store, at),
+        tensor_map(array, box, swizzle=swizzle),
+        out,
+        before=START + set_coordinates(at),
+        after=dump(len(out), 1024 + offset),
+        smem_bytes=8192,
+        run=run,
+    )
+    (dropped,) = seen.found
+    np.testing.assert_array_equal(dropped[0], out.view(np.uint8) == 0)
+    assert 0 < dropped.sum() < size
+
+
 REDUCTIONS = (
     [(op, k) for op in ("add", "min", "max") for k in ("u4", "i4", "f2")]
     + [(op, "u4") for op in ("inc", "dec", "and", "or", "xor")]

@@ -68,6 +68,16 @@ def test_a_wrong_result_fails(monkeypatch, capsys):
     pins(capsys.readouterr().err)
 
 
+@pytest.mark.parametrize("right", [True, False])
+def test_the_status_tells_whether_all_is_right(right, monkeypatch):
+    figures = [
+        sim.Figure("one", "cutepy", 1.0, "s", "", right=True),
+        sim.Figure("two", "cutepy", 1.0, "s", "", right=right),
+    ]
+    monkeypatch.setattr(sim, "small_product", lambda *_: figures)
+    assert sim.run_sim(large=None, deep=None) == int(not right)
+
+
 def test_the_command_measures_what_the_module_does(monkeypatch):
     calls = []
     monkeypatch.setattr(sim, "run_sim", lambda **options: calls.append(options) or 0)

@@ -45,7 +45,7 @@ class Column:
         self.tensor = tensor
         self.rank = tensor.rank
         self.element_bytes = tensor.bits // 8
-        self.unit_elems = max(1, UNIT_BYTES // self.element_bytes)
+        self.unit_elems = UNIT_BYTES // self.element_bytes
         self.size_bytes = self.counted_bytes = tensor.box_bytes
         self.swizzle = tensor.swizzle
         self.units = self.size_bytes // UNIT_BYTES

@@ -179,8 +179,9 @@ class Builder(ABC, Generic[V]):
         """Tell where bits differ."""
         if a is b:
             return self.constant(a.bits, 0)
-        if a.number == 0 or b.number == 0:
-            return b if a.number == 0 else a
+        for one, other in ((a, b), (b, a)):
+            if one.number == 0:
+                return other
         return self._make("xor", a.bits, a, b)
 
     def invert(self, a: V) -> V:

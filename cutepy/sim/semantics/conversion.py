@@ -44,7 +44,7 @@ def _cvt(b: Builder[V], i: Instruction) -> None:
         codes = _pair(b, b.read_wide(s, "u2"), 8)
         write_halves(b, d, [narrow(b, b.floats("to_f32", 32, x, given=("ue8m0",)), to) for x in codes])
     elif to in ("f16x2", "bf16x2"):
-        high, low = (_halved(b, i, b.read_wide(x, "f4"), to) for x in i.operands[1:3])
+        high, low = (_halved(b, i, b.read_wide(x, "f4"), to) for x in i.operands[1:])
         b.write(d, b.joined(low, high))
     elif is_integer(to) and is_integer(source):
         bits, signed, to_signed = width(kind_of(to)), source[0] == "s", to[0] == "s"

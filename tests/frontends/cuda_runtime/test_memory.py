@@ -9,6 +9,7 @@ import pytest
 import cutepy
 from cutepy.frontends.backend import tell
 from cutepy.frontends.cuda_runtime.memory import MemoryCalls
+from cutepy.frontends.cuda_runtime.streams import StreamCalls
 from cutepy.sim.machine.host_events import StreamEvent
 from cutepy.sim.sanitize import HazardError
 from tests.messages import refuses
@@ -36,6 +37,16 @@ def test_memory_that_is_freed_in_a_stream_while_another_uses_it(waits):
                 tell(StreamEvent("wait", ONE, 7))
             assert calls.do_cudaFreeAsync(pointer.value, ONE) == 0
     assert calls.do_cudaFreeAsync(pointer.value, ONE) != 0
+
+
+@pytest.mark.parametrize("name", ["cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority", "cudaStreamCreate"])
+@pytest.mark.parametrize("flags", [0, 1])
+def test_a_stream_waits_for_the_default_one_unless_its_flags_say_that_it_does_not(name, flags, monkeypatch):
+    told, handle = [], ctypes.c_uint64()
+    monkeypatch.setattr("cutepy.frontends.cuda_runtime.streams.tell", told.append)
+    given = () if name == "cudaStreamCreate" else (flags,)
+    assert getattr(StreamCalls(), f"do_{name}")(ctypes.addressof(handle), *given) == 0
+    assert told == [StreamEvent("create", handle.value, blocking=not any(given))]
 
 
 @pytest.mark.parametrize("waits", [True, False])

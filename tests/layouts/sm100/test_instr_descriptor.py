@@ -172,6 +172,7 @@ def test_qualifiers_restrict_further():
     with refuses(LayoutError):
         sm100.InstrDescriptor("mxf4nvf4", 128, 64, a_sf_id=2).check(cta_group=1, scale_vector=16)
     sm100.InstrDescriptor("mxf4nvf4", 128, 64, a_sf_id=2).check(cta_group=1, scale_vector=32)
+    sm100.InstrDescriptor("mxf8f6f4", 128, 64, a_sf_id=3, b_sf_id=3).check(cta_group=1, scale_vector=32)
     sm100.InstrDescriptor("mxf4nvf4", 128, 64, a_sf_id=2, k=96).check(cta_group=1, scale_vector=16)
 
 

@@ -96,3 +96,14 @@ def test_wgmma_of_8_bit_floats_keeps_14_bits():
     assert (multiply("f32", "e4m3", "e4m3", 8, matrices=(a, b)) == 256 + 2.0**-6).all()
     kept = multiply("f32", "e4m3", "e4m3", 8, matrices=(a, b), run=Run((), None, exact_mma=True))
     assert (kept == 256).all()
+
+
+@pytest.mark.parametrize("kind", MANTISSAS)
+def test_a_subnormal_number_is_aligned_as_the_least_normal_one(kind):
+    """Two products of one cancel each other, and cut off what is added to them below their last bit."""
+    step = 40 if LEAST[kind] == -126 else 4
+    last = LEAST[kind] + step - (13 if kind in ("e4m3", "e5m2") else 25)
+    a, b = np.full((1, 2), 2.0 ** (LEAST[kind] - 1), np.float32), np.array([[2.0**step, -(2.0**step)]], np.float32)
+    for exponent_of_c, kept in ((last + 1, True), (last, True), (last - 1, False)):
+        c = np.array([[2.0**exponent_of_c]], np.float32)
+        assert multiply_accumulate(a, b, c, (kind, kind), "f32") == (c if kept else 0)

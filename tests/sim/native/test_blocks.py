@@ -88,7 +88,11 @@ def test_all_pairs_of_special_floats(patched):
     """Zeros of both signs, subnormals, infinities, NaNs: each with each."""
     count = len(FLOATS)
     operations = [f"{op}{ftz}.f32" for op in ("min", "max", "add", "mul") for ftz in ("", ".ftz")]
-    operations += ["sub.f32", "div.rn.f32"]
+    operations += [
+        "sub.f32",
+        "div.rn.f32",
+        *(f"div.{how}{ftz}.f32" for how in ("approx", "full") for ftz in ("", ".ftz")),
+    ]
     body = f"""
     mov.u32 %r0, %tid.x; div.u32 %r1, %r0, {count}; rem.u32 %r2, %r0, {count};
     mul.wide.u32 %rd2, %r1, 4; add.u64 %rd2, %rd0, %rd2; ld.global.f32 %f0, [%rd2];
@@ -121,6 +125,53 @@ def test_shuffles_by_distances_of_lanes(patched, mode):
         body += f"add.u32 %r3, %r3, %r4; st.global.u32 [%rd4+{384 * n}], %r3;"
     arrays = [np.random.default_rng(0).integers(0, 1 << 16, 192).astype(np.uint32), np.zeros(5 * 96, np.uint32)]
     same(patched, body, arrays, block=(96, 1, 1))
+
+
+EXCHANGES = [
+    "vote.sync.ballot.b32 %r3, %p1, -1;",
+    "vote.sync.any.pred %p0, %p1, -1;",
+    "vote.sync.all.pred %p0, %p1, -1;",
+    "vote.sync.uni.pred %p0, %p1, -1;",
+    *(f"redux.sync.{op}.{kind}32 %r3, %r1, -1;" for op in ("add", "min", "max") for kind in "us"),
+    *(f"redux.sync.{op}.b32 %r3, %r1, -1;" for op in ("and", "or", "xor")),
+    "match.all.sync.b32 %r3|%p0, %r1, -1;",
+    "elect.sync %r3|%p0, -1;",
+    "activemask.b32 %r3;",
+]
+EXCHANGES_OF_SM100 = [
+    f"redux.sync.{op}{modifiers}.f32 %f3, %f1, -1; mov.b32 %r3, %f3;"
+    for op in ("min", "max")
+    for modifiers in ("", ".NaN", ".abs", ".abs.NaN")
+]
+
+
+@pytest.mark.parametrize(("exchanges", "target"), [(EXCHANGES, "sm_90a"), (EXCHANGES_OF_SM100, "sm_100a")])
+def test_each_exchange_of_lanes(patched, exchanges, target):
+    """The lanes of a warp have one value, and those of others values of their own, whose least is negative."""
+    body = """mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 4; add.u64 %rd3, %rd0, %rd2; add.u64 %rd4, %rd1, %rd2;
+    ld.global.u32 %r1, [%rd3]; mov.b32 %f1, %r1; setp.lt.s32 %p1, %r1, 0;"""
+    for n, exchange in enumerate(exchanges):
+        body += f"mov.u32 %r3, 7; setp.eq.u32 %p0, %r0, 40; {exchange} selp.u32 %r4, 1000, 0, %p0;"
+        body += f"add.u32 %r3, %r3, %r4; st.global.u32 [%rd4+{512 * n}], %r3;"
+    rng = np.random.default_rng(0)
+    values = rng.uniform(-2, 8, 128).astype(np.float32)
+    values[:32], values[64:96], values[100] = -3, 5, np.nan
+    arrays = [values.view(np.uint32), np.zeros(128 * len(exchanges), np.uint32)]
+    same(patched, body, arrays, block=(128, 1, 1), target=target)
+
+
+def test_signed_parameters_are_extended(patched):
+    """The last bytes of the address that is passed are negative numbers."""
+    room = np.zeros(1 << 15, np.uint64)
+    start = (0x8F80 - room.ctypes.data) % (1 << 16) // 8
+    body = "mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 8; add.u64 %rd3, %rd0, %rd2;"
+    for n, kind in enumerate(("s8", "u8", "s16", "u16")):
+        body += f"ld.param.{kind} %r1, [p0]; ld.param.{kind} %rd4, [p0]; cvt.u64.u32 %rd5, %r1;"
+        body += f"st.global.u64 [%rd3+{512 * n}], %rd4; st.global.u64 [%rd3+{512 * n + 256}], %rd5;"
+    (after,), *_ = same(patched, body, [room[start : start + 256]])
+    signed = np.array([-0x80, -0x80, 0x80, 0x80, 0x8F80 - 0x10000, 0x8F80 - 0x10000, 0x8F80, 0x8F80])
+    expected = np.where(np.arange(8) % 2, signed & 0xFFFFFFFF, signed)
+    np.testing.assert_array_equal(np.frombuffer(after, np.int64).reshape(8, 32)[:, 0], expected)
 
 
 def test_stores_beside_barriers_are_seen(patched):

@@ -309,6 +309,16 @@ def test_initial_values_by_name():
     assert np.frombuffer(variable.initial, np.uint32).tolist() == [32, 33]
 
 
+@given(st.integers(0, 2**32 - 1), st.floats(width=32, allow_nan=False))
+def test_floats_by_their_bits_keep_them_and_are_converted_to_another_type(word, value):
+    single, double = np.float32(value).view(np.uint32), np.float64(value).view(np.uint64)
+    texts = f"f32 a = 0f{word:08X}", f"f64 b = 0f{single:08X}", f"f64 c = 0d{double:016X}", f"f32 d = 0d{double:016X}"
+    kept, widened, wide, narrowed = (read_variables(f".global .{text};")[0].initial for text in texts)
+    assert kept == word.to_bytes(4, "little")
+    assert widened == wide == double.tobytes()
+    assert narrowed == single.tobytes()
+
+
 @given(st.integers(0, 2**64 - 1), st.sampled_from([1, 2, 4, 8]))
 def test_an_address_is_cut_to_its_bytes(address, size):
     reference = Reference("x", size_bytes=size)

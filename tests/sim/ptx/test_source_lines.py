@@ -41,6 +41,7 @@ def test_a_line_of_the_host_is_replaced(place, then, column, line):
     ptx = PTX.format(place=place, next=then, column=column)
     atomic = next(i for i in parse_module(ptx).functions["kernel"].instructions if i.opcode.startswith("atom"))
     assert atomic.source.line == line
+    assert atomic.line == 1 + ptx[: ptx.index("atom")].count("\n")
 
 
 def test_without_columns_lines_stand():

@@ -1,9 +1,9 @@
 """Clocks that barriers and mbarriers publish by phase, and indices of CTAs, lanes and columns, beside plain tables."""
 
 import numpy as np
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
-from cutepy.sim.sanitize.order.clocks import BarrierGeneration, alike, neighbours, rectangle
+from cutepy.sim.sanitize.order.clocks import SEEN, BarrierGeneration, alike, hide, neighbours, rectangle
 from cutepy.sim.sanitize.order.synchronisation import _rectangles
 
 PLANES, SLOTS, RANKS, MOST = 2, 3, 1, 5
@@ -22,7 +22,11 @@ def arrivals(draw):
     return found
 
 
+MANY = np.arange(1, 1 + PLANES * SLOTS * RANKS * MOST, dtype=np.int32).reshape(PLANES, SLOTS, RANKS, MOST)
+
+
 @given(arrivals())
+@example([(np.arange(SLOTS), np.arange(SLOTS), MANY, False)])  # each CTA in another phase
 def test_a_phase_has_what_was_published_in_it_until_the_next_but_one(given_arrivals):
     generation, known, last = BarrierGeneration(SLOTS), {}, {}
     for slots, phases, what, is_fresh in given_arrivals:
@@ -40,6 +44,18 @@ def test_a_phase_has_what_was_published_in_it_until_the_next_but_one(given_arriv
             for at, (slot, phase) in enumerate(zip(slots.tolist(), asked, strict=True)):
                 kept = known[slot, phase] if last.get((slot, phase % 2)) == phase else 0
                 np.testing.assert_array_equal(found[:, at], np.broadcast_to(kept, found[:, at].shape))
+
+
+@given(st.integers(1, 5), st.lists(st.integers(0, 6), unique=True))
+def test_columns_that_are_hidden_show_nothing_seen(count, hidden):
+    """Columns that a clock does not have yet may be hidden, too."""
+    what = np.arange(1, 1 + 2 * 3 * count).reshape(2, 3, count)
+    expected = [
+        [[0 if p == SEEN and c in hidden else x for c, x in enumerate(row)] for row in plane]
+        for p, plane in enumerate(what.tolist())
+    ]
+    assert hide(what, np.array(hidden, int)).tolist() == expected
+    assert what[0, 0, 0] == 1
 
 
 POSITIONS = st.lists(st.integers(0, 7), unique=True).map(lambda found: np.array(sorted(found), int))

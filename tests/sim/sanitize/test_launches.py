@@ -597,6 +597,17 @@ def test_an_allocation_that_grows_keeps_what_is_known(across):
     assert across.kinds == ["unordered-read"]
 
 
+def test_allocations_that_become_one_keep_what_is_known():
+    script, room = Script(), np.zeros(128, np.uint32)
+    for part in (room[64:], room[:64]):
+        script.data = part
+        script.kernel(WRITE, 1000)
+    script.run.register(room)
+    script.data = room[64:]
+    script.touch(False, 2000)
+    assert script.kinds == ["unordered-read"]
+
+
 def test_a_small_allocation_is_one_extent(monkeypatch, across):
     shadows, original = [], GlobalShadow.touch
     monkeypatch.setattr(GlobalShadow, "touch", lambda self, *given: (shadows.append(self), original(self, *given))[1])

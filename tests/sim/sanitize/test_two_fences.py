@@ -61,6 +61,11 @@ def test_what_comes_between_two_fences_only_the_narrower_one_releases():
     assert hazards_of(between, how="acquire") != []
 
 
+def test_a_read_behind_a_fence_releases_nothing():
+    assert hazards_of(RELAXED + GPU + "ld.relaxed.gpu.global.u32 %r10, [%rd1];", GPU) != []
+    assert hazards_of(RELAXED + GPU + "atom.relaxed.gpu.global.add.u32 %r10, [%rd1], 0;", GPU) == []
+
+
 @pytest.mark.parametrize("fences", ["", CTA, CTA + CTA])
 def test_narrow_fences_do_not_acquire_what_another_cta_releases(fences):
     assert hazards_of(RELEASE, fences) != []

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.sim.ptx.model import Immediate, Instruction, Register
-from cutepy.sim.semantics.evaluation import results_of
+from cutepy.sim.semantics.evaluation import Evaluator, results_of
 from tests.sim.opcode_runner import apply
 from tests.sim.operands import integers
 from tests.sim.test_opcodes_integer import CASES
@@ -50,6 +50,29 @@ def test_integers_and_arrays(case):
     one_by_one = zip(*(x.tolist() for x in words), strict=True)
     assert [evaluated(spelling, list(zip(widths, xs, strict=True)), bits) for xs in one_by_one] == expected
     assert evaluated(spelling, list(zip(widths, words, strict=True)), bits).tolist() == expected
+
+
+@given(st.sampled_from([8, 16, 32, 64]), st.booleans())
+def test_bits_that_a_number_decides_need_no_operation(bits, is_first):
+    """A value is unknown here: what an operation makes of it is another one."""
+    made = Evaluator(lambda operand: None)
+    value, none, all_ = (
+        made.read(Register("%r", "b64", 0), f"u{bits // 8}"),
+        made.constant(bits, 0),
+        made.constant(bits, -1),
+    )
+    other = made.read(Register("%s", "b64", 1), f"u{bits // 8}")
+
+    def apply(operation, number):
+        return made.logic(operation, *((number, value) if is_first else (value, number)))
+
+    for operation, of_none, of_all in (("and", none, value), ("or", value, all_), ("xor", value, None)):
+        assert apply(operation, none) is of_none
+        if of_all is not None:
+            assert apply(operation, all_) is of_all
+        assert apply(operation, other).sources == value.sources | other.sources
+    assert (apply("and", value), apply("or", value)) == (value, value)
+    assert apply("xor", value).number == 0
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if len(case[1]) > 1], ids=lambda case: case[0])

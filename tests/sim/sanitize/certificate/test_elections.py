@@ -59,6 +59,11 @@ ALONE = {
     "all lanes wait, then meet": (elected(SEND, CLOSE), DONE, MEET, lane_0(FILL)),
     "the lane waits, then all meet": (elected(SEND, CLOSE, DONE), MEET, lane_0(FILL)),
     "lane 0 writes, all meet, the lane sends": (lane_0(FILL, FENCE), MEET, elected(SEND, CLOSE, DONE)),
+    "elected twice, by a mask in a register": (
+        elected(SEND, CLOSE),
+        "mov.b32 %r20, -1; elect.sync _|%p1, %r20;\n",
+        elected(DONE),
+    ),
     "elected twice": (elected(SEND, CLOSE), "elect.sync _|%p1, -1;\n", elected(DONE)),
     "all meet at a barrier of the CTA": (elected(SEND, CLOSE), DONE, "bar.sync 1, 32;\n", lane_0(FILL)),
     "both read": (elected("ld.shared.u32 %r9, [%r1+256];\n"), lane_0("ld.shared.u32 %r9, [%r1+256];\n")),

@@ -1,0 +1,118 @@
+"""Attention up to its launches: tensors that are refused, and those that kernels get."""
+
+import math
+
+import pytest
+
+from tests.messages import refuses
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+
+from cutepy.ops import decode_attention, latent_attention, quantised_attention, varlen_attention  # noqa: E402
+from cutepy.ops.attention_functions import check_scoring  # noqa: E402
+from cutepy.ops.varlen_attention import _Given, _to_launch  # noqa: E402
+
+BIASED = (
+    "(t0: f32[1])\n  v0 = acc()\n  v1 = head_index()\n  v2 = gather(v1, 't0')\n  v3 = add(v0, v2)\n  return score: v3"
+)
+
+
+def test_tensors_that_functions_use_are_beside_the_queries():
+    q = torch.zeros(1, 8, 2, 64)
+    check_scoring(q, None, [torch.zeros(2)], BIASED, (1, 8, 8))
+    with refuses(ValueError):
+        check_scoring(q, None, [torch.zeros(2, device="meta")], BIASED, (1, 8, 8))
+
+
+def given(count, keys, **options):
+    """Make the arguments of so many sequences, of as many queries and keys."""
+    begins = [each * torch.arange(count + 1, dtype=torch.int32) for each in (4, keys)]
+    plain = {"q_begins": begins[0], "k_begins": begins[1], "tables": [], "functions": "", "page": 0, "scale": 1.0}
+    plain |= {"most_queries": 4, "most_keys": keys, "deterministic": False}
+    return _Given(**(dict.fromkeys(_Given._fields) | plain | options))
+
+
+@pytest.mark.parametrize("keys", [0, 1, 5])
+def test_keys_that_are_none_are_launched_as_one_that_no_sequence_has(keys):
+    q, (k, v) = torch.ones(12, 2, 64), (torch.ones(3 * keys, 2, head) for head in (64, 80))
+    asked = given(3, keys)
+    got_k, got_v, launched = _to_launch(q, k, v, asked)
+    if keys:
+        assert (got_k, got_v, launched) == (k, v, asked)
+    else:
+        assert (got_k.shape, got_v.shape) == ((1, 2, 64), (1, 2, 80))
+        assert launched.k_begins.tolist() == [0] * 4
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_rows_that_no_kernel_writes_have_seen_no_key(is_used, monkeypatch):
+    monkeypatch.setattr(varlen_attention, "plan_forward", lambda *_, **__: lambda *_: None)
+    monkeypatch.setattr(
+        torch.Tensor, "new_empty", lambda self, *shape, **options: self.new_full(*shape, 7.0, **options)
+    )
+    q = torch.ones(12, 2, 64, dtype=torch.float16)
+    asked = given(3, 4, q_used=torch.zeros(3, dtype=torch.int32) if is_used else None)
+    run = varlen_attention._find_launch(q, q, q, asked, 1, None)
+    o, lse = run(q, q, q, asked, asked.lengths, ())
+    assert set(o.unique().tolist()) == {0.0 if is_used else 7.0}
+    assert set(lse.unique().tolist()) == {-math.inf if is_used else 7.0}
+    assert (o.shape, lse.shape) == ((12, 2, 64), (2, 12))
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_scales_of_blocks_are_passed_to_a_kernel_of_blocks_for_each_block(blocks, monkeypatch):
+    asked_for, passed = [], []
+    monkeypatch.setattr(
+        quantised_attention,
+        "find_launch",
+        lambda *_, block, **__: (asked_for.append(block), lambda *given: passed.append(given))[1],
+    )
+    size = quantised_attention.BLOCK
+    q, k = (torch.zeros(1, n, 2, 64).to(torch.float8_e4m3fn) for n in (4 * size, blocks * size))
+    scales = torch.ones(1, 2, 1), torch.ones(1, 2, blocks), None
+    asked = quantised_attention._Asked(q, k, k, *scales, None, [], [], "", [], 1.0, None, None, torch.float16)
+    quantised_attention._find_launch(asked)(asked[:3], None, [], [], scales)
+    ((*_, of_kernel),) = passed
+    assert asked_for == [size if blocks > 1 else 0]
+    assert [s if s is None else s.shape[2] for s in of_kernel] == [4 if blocks > 1 else 1, blocks, None]
+
+
+@pytest.mark.parametrize(("queries", "heads"), [(1, 3), (2, 3), (4, 1)])
+def test_rows_of_queries_and_heads_are_a_latent_kernels(queries, heads, monkeypatch):
+    def launch(rows, keys, o, lse, lengths, table):
+        assert (rows.shape, keys.shape) == ((2, queries * heads, 576), (80, 576))
+        number = torch.arange(queries * heads)
+        o.copy_(number[:, None].expand(o.shape))
+        lse.copy_(number.expand(lse.shape))
+
+    monkeypatch.setattr(latent_attention, "plan", lambda *_, **__: launch)
+    q, cache = torch.zeros(2, queries, heads, 576).bfloat16(), torch.zeros(2, 40, 576).bfloat16()
+    o, lse = latent_attention._find_launch(q, cache, None, None, 1.0, causal=False)(q, cache, None, None)
+    number = torch.arange(queries * heads).view(queries, heads)
+    assert torch.equal(o.float(), number[..., None].expand(2, queries, heads, 512).float())
+    assert torch.equal(lse, number.T.expand(2, heads, queries).float())
+
+
+@pytest.mark.parametrize(("queries", "heads", "kv_heads"), [(1, 2, 2), (1, 4, 2), (3, 2, 2), (3, 4, 2), (3, 4, 1)])
+def test_rows_of_heads_that_share_keys_are_a_decoding_kernels(queries, heads, kv_heads, monkeypatch):
+    """A row is of one query and one of the heads that share keys: all heads of a query follow each other."""
+    group = heads // kv_heads
+
+    def launch(q, k, v, o, lse, *rest):
+        assert q.shape == o.shape == (2, queries * group, kv_heads, 64)
+        number = torch.arange(queries * group)
+        head = torch.arange(kv_heads)
+        o.copy_((100 * head + number[:, None])[..., None].expand(o.shape))
+        lse.copy_((100 * head[:, None] + number).expand(lse.shape))
+
+    monkeypatch.setattr(decode_attention, "plan_decode", lambda *_, **__: launch)
+    q, k = torch.zeros(2, queries, heads, 64).bfloat16(), torch.zeros(2, 40, kv_heads, 64).bfloat16()
+    plain = {"tables": [], "functions": "", "scale": 1.0, "common": 0}
+    asked = decode_attention._Given(**(dict.fromkeys(decode_attention._Given._fields) | plain))
+    o, lse = decode_attention._find_launch(q, k, k, asked)(q, k, k, None, None, ())
+    for query in range(queries):
+        for head in range(heads):
+            expected = 100 * (head // group) + query * group + head % group
+            assert o[0, query, head].unique().tolist() == [expected]
+            assert lse[:, head, query].tolist() == [expected] * 2
