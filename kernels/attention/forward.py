@@ -523,7 +523,8 @@ class Forward:
             else:
                 keys = cached_keys(lengths, cute.size(k, mode=[0]), table, config.page, cached)
                 band = Band(queries, cutlass.Int32(0), left, right, sharing)
-                places = Cached(band, None if splits is None else heads, splits, cached.shared, keys, table)
+                of_result = None if splits is None else heads
+                places = Cached(band, of_result, splits, cached.shared, keys=keys, table=table)
                 at_once = group
         else:
             queries = queries_of(lengths, cute.size(q, mode=[0]), has_tail=True)
