@@ -334,7 +334,7 @@ def test_everything_has_a_name(page):
         "!(x.labels?.length || x.getAttribute('aria-label') || x.textContent.trim())).map(x => x.outerHTML)"
     )
     assert unnamed == []
-    assert [tab.get_attribute("aria-selected") for tab in page.all("[role=tab]")] == ["true"] + ["false"] * 5
+    assert [tab.get_attribute("aria-selected") for tab in page.all("[role=tab]")] == ["true"] + ["false"] * 6
     page.one("#tab-layout").send_keys(Keys.ARROW_RIGHT)
     page.wait(lambda: page.one("#view-steps").is_displayed())
     assert page.driver.switch_to.active_element.get_attribute("id") == "tab-steps"
