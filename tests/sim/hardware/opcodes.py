@@ -81,6 +81,7 @@ NOT_RECORDED: dict[str, tuple[str, int]] = {
     "memory.lanes_of_one_load_may_read_their_own_ctas_words_and_a_peers": ("newer than the recording", 1),
     "rarer_instructions.refusals": (_REFUSED, 4),
     "rarer_instructions.what_is_not_simulated_is_told_where_it_is_reached": (_REFUSED, 1),
+    "tma.a_store_drops_the_bytes_that_a_load_fills": ("newer than the recording", 12),
     "tma.prefetch_of_four_rows": (_BLACKWELL, 1),
     "tma.reduction_into_four_rows": (_BLACKWELL, 2),
     "tma.swizzles": (_BLACKWELL, 14),
