@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import threading
 from typing import Any
 
-from cutepy.explorer.parameters import BadParameterError
+from cutepy.explorer.files import Files
 from cutepy.profiling import Node, Recording, tree
-
-MAX_UPLOADS = 4
-"""Largest number of uploaded profiles; the oldest makes room."""
 
 
 class Profiles:
     """Saved profiles by the hash of their bytes: the same file has the same address."""
 
     def __init__(self) -> None:
-        self._profiles: dict[str, tuple[str, Recording]] = {}
-        self._kept: set[str] = set()
-        self._lock = threading.Lock()
+        self._files: Files[Recording] = Files("profile", "profile")
 
     def add(self, data: bytes, name: str, *, keep: bool = False) -> dict[str, Any]:
         """Add a profile.
@@ -38,26 +31,16 @@ class Profiles:
         RecordingError
             If the file is no saved profile.
         """
-        identity = hashlib.sha256(data).hexdigest()[:16]
         recording = Recording.parse(data.decode(errors="replace"))
-        with self._lock:
-            self._profiles.pop(identity, None)
-            self._profiles[identity] = name, recording
-            if keep:
-                self._kept.add(identity)
-            for oldest in [each for each in self._profiles if each not in self._kept][:-MAX_UPLOADS]:
-                del self._profiles[oldest]
-        return {"id": identity, "name": name}
+        return {"id": self._files.add(data, name, recording, keep=keep), "name": name}
 
     def listed(self) -> list[dict[str, Any]]:
         """List the profiles."""
-        return [{"id": identity, "name": name} for identity, (name, _) in [*self._profiles.items()]]
+        return [{"id": identity, "name": name} for identity, name, _ in self._files.all()]
 
     def flame(self, identity: str) -> dict[str, Any]:
         """Return a profile's tree, of which the flame graph is drawn."""
-        if identity not in self._profiles:
-            raise BadParameterError("profile", f"there is no profile {identity!r} here; open its file again")
-        name, recording = self._profiles[identity]
+        name, recording = self._files.named(identity)
         root = tree(recording)
         told = {"gpu": recording.gpu, "source": recording.source, "notes": recording.notes}
         return told | {"name": name, "unit": "ns" if root.time_ns else "launches", "root": _told(root)}

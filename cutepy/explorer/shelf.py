@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import threading
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from cutepy.explorer.files import Files
 from cutepy.explorer.parameters import BadParameterError, Parameters
 from cutepy.layouts import Layout
 from cutepy.layouts.grids.axes import orientation, sides
@@ -20,8 +19,6 @@ from cutepy.sim.inspect.history import SavedCta, SavedLaunch, SavedRun
 from cutepy.sim.inspect.saved import load_run
 
 MAX_FILE_BYTES = 64 << 20
-MAX_UPLOADS = 4
-"""Largest number of uploaded runs; the oldest makes room."""
 
 DTYPES = ("uint8", "float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "int32", "uint32")
 
@@ -35,9 +32,7 @@ class Shelf:
     """Saved runs by the hash of their bytes: the same file has the same address."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, tuple[str, SavedRun]] = {}
-        self._kept: set[str] = set()
-        self._lock = threading.Lock()
+        self._files: Files[SavedRun] = Files("run", "run")
 
     def add(self, data: bytes, name: str, *, keep: bool = False) -> dict[str, Any]:
         """Add a run.
@@ -56,30 +51,19 @@ class Shelf:
         SavedRunError
             If the file is no saved run.
         """
-        identity = hashlib.sha256(data).hexdigest()[:16]
         run = load_run(data)
-        with self._lock:
-            self._runs.pop(identity, None)
-            self._runs[identity] = name, run
-            if keep:
-                self._kept.add(identity)
-            uploads = [each for each in self._runs if each not in self._kept]
-            for oldest in uploads[:-MAX_UPLOADS]:
-                del self._runs[oldest]
-        return _told(identity, name, run)
+        return _told(self._files.add(data, name, run, keep=keep), name, run)
 
     def listed(self) -> list[dict[str, Any]]:
         """List the runs."""
-        return [_told(identity, name, run) for identity, (name, run) in [*self._runs.items()]]
+        return [_told(*each) for each in self._files.all()]
 
     def tell(self, identity: str, what: str, given: Mapping[str, str]) -> dict[str, Any]:
         """Answer a question about one CTA of a run."""
         if what not in _QUESTIONS:
             raise BadParameterError("what", f"there is no question {what!r}; there are {', '.join(_QUESTIONS)}")
-        if identity not in self._runs:
-            raise BadParameterError("run", f"there is no run {identity!r} here; open its file again")
+        _, run = self._files.named(identity)
         asked = Parameters(given)
-        run = self._runs[identity][1]
         if not run.launches:
             raise BadParameterError("run", "nothing was launched in this run")
         launch = run.launches[asked.number("launch", 0, len(run.launches) - 1, 0)]

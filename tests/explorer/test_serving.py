@@ -20,7 +20,8 @@ from typer.testing import CliRunner
 from cutepy.cli.app import app as cli
 from cutepy.explorer.app import create_app
 from cutepy.explorer.calculator import Calculator
-from cutepy.explorer.shelf import MAX_FILE_BYTES, MAX_UPLOADS, Shelf
+from cutepy.explorer.files import MAX_UPLOADS
+from cutepy.explorer.shelf import MAX_FILE_BYTES, Shelf
 from tests.messages import pins
 from tests.processor_time import is_below
 

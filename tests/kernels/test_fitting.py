@@ -1,5 +1,7 @@
 """The journals that the choice was fitted to, and how far it is from the fastest of what they have."""
 
+import json
+import lzma
 import math
 
 import numpy as np
@@ -24,3 +26,22 @@ def test_the_choice_is_near_the_fastest_of_what_was_timed(journal, most):
     assert math.expm1(np.mean(losses)) < most
     by_model = [group.took[np.argmin(group.expected)] - group.took.min() for group in groups]
     assert math.expm1(np.mean(losses)) < math.expm1(np.mean(by_model)) / 2
+
+
+def test_times_in_company_count_as_those_back_to_back(tmp_path):
+    lines = lzma.decompress((fitting.TIMED / "h200-20261208.jsonl.xz").read_bytes()).decode().splitlines()
+    rows = [json.loads(line) for line in lines]
+    problem = next(row[1] for row in rows if row[0] == "turns")
+    turns = [row for row in rows if row[0] == "turns" and row[1] == problem]
+    slower = [["company", *row[1:3], 4 * row[3], None] for row in turns[1:]]  # the first was not timed so
+    cublas = [["cuBLAS company", problem, None, 1.0, None]]
+    path = tmp_path / "journal.jsonl"
+    path.write_text("\n".join(map(json.dumps, [*turns, *slower, *cublas])))
+    (group,) = fitting.timed([path])
+    (alone,) = fitting.timed([_written(tmp_path / "alone.jsonl", turns[1:])])
+    np.testing.assert_allclose(group.took, alone.took + math.log(2))
+
+
+def _written(path, rows):
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
