@@ -159,6 +159,8 @@ class InTurns:
         self._company, self._pool = company, torch.cuda.graph_pool_handle()
         self._flushed = torch.ones(FLUSH_BYTES // 4, device="cuda")
         self._sum = torch.empty((), device="cuda")
+        company(0)
+        self._alone = Turn(company, 1, 1, self._pool)  # torch forgets a pool of which no graph is left
 
     def times(self, problem, settings, chosen, expected_us):
         """Give (key, candidate, microseconds) of all choices of a problem that can be launched.

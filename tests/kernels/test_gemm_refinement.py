@@ -15,6 +15,7 @@ from cutepy.kernels.gemm.heuristic.candidates import SHORTLIST, shortlist
 from cutepy.kernels.gemm.heuristic.choice import candidates, choose, chosen_us, select_config, straight_and_transposed
 from cutepy.kernels.gemm.heuristic.model import Extents
 from cutepy.kernels.gemm.heuristic.refinement import BLOCK, PARTS, Trees, hopper
+from cutepy.kernels.gemv.choice import MOST_ROWS
 from cutepy.suites.gemm_tuning import settings_of
 from tests.kernels import collecting, fitting
 
@@ -144,12 +145,24 @@ def test_what_is_timed_for_a_fit_has_the_choice_and_others():
     for index, problem in enumerate(collecting.problems(8, seed=1)):
         settings = settings_of(problem)
         picks = collecting.picks(settings, index)
-        assert len(picks) <= collecting.EXPECTED + collecting.BY_MODEL + collecting.OTHERS
+        most = collecting.EXPECTED + collecting.BY_MODEL + collecting.OTHERS
+        assert len(picks) <= most + collecting.FEW_ROWS * (min(problem.m, problem.n) <= MOST_ROWS)
         assert all(picks.count(each) == 1 for each in picks)
         default = tuned.default(settings)
         assert "family" in default or picks[0] == default
         for each in picks:
             tuned.chosen_of(settings, each)
+
+
+def test_most_of_what_is_timed_is_of_medium_work():
+    drawn = collecting.worth_timing(40, 1, ["short"])
+    assert [problem.m for problem in drawn[:7]] == [8448] * 6 + [8192]
+    assert len(drawn) == len(set(drawn)) == 47
+    low, high = collecting.MEDIUM
+    medium, of_uniform = (
+        sum(low <= problem.flops <= high for problem in each) for each in (drawn[7:], collecting.problems(40, 1))
+    )
+    assert medium > 34 > of_uniform
 
 
 def test_a_fit_reads_what_was_timed_with_the_facts_that_choices_have(tmp_path):
