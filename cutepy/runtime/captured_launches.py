@@ -5,7 +5,8 @@ lets it begin, as those of cutepy do. Behind a kernel of torch's, such a launch 
 plain one (60 products and 12 norms on an H200, driver 580). Behind kernels that only spin it took 0.1 us longer
 (`launch.neighbours` of ``tests.time``): the rest of the cause is not known. A capture shows which node a launch
 follows, so the attribute is kept where it pays. Outside of captures launches are programmatic: a stream doesn't show
-what was launched last.
+what was launched last. To ask whether a stream is captured takes 0.1 us of a launch; a captured launch takes 8.5 us
+longer (`cutepy.ops.gemm` of 64 x 64, 13.3 us a call, H200's machine, 2026-11-30).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _STREAM, _ATTRIBUTES, _COUNT = 32, 40, 48
 """Offsets in a `CUlaunchConfig`."""
 _ATTRIBUTE_BYTES, _VALUE, _PROGRAMMATIC = 72, 8, 6
 """Of a `CUlaunchAttribute`: size, offset of the value, number of programmatic stream serialization."""
-_UNKNOWN_ERROR = 999
+UNKNOWN_ERROR = 999
+"""CUDA's number of an error that it has no name for."""
 KEPT_CAPTURES = 16
 """Captures whose launches are remembered, at most: those under way at a time."""
 
@@ -63,6 +65,11 @@ class CapturedLaunches:
         `cuLaunchKernelEx`.
     dependencies : callable
         Gives the id of the capture of a stream, and the nodes that the next launch will follow.
+
+    Attributes
+    ----------
+    failure : Exception or None
+        Why the last launch returned `UNKNOWN_ERROR`, if CUDA did not.
     """
 
     def __init__(
@@ -70,9 +77,11 @@ class CapturedLaunches:
     ) -> None:
         self._launch, self._dependencies = launch, dependencies
         self._made: dict[int, set[int]] = {}
+        self.failure: Exception | None = None
 
     def launch(self, config: int, kernel: int, params: int, extra: int | None) -> int:
         """Launch, programmatic only if each node before is one of these launches; return CUDA's error code."""
+        self.failure = None
         try:
             stream = ctypes.c_uint64.from_address(config + _STREAM).value
             capture, before = self._dependencies(stream)
@@ -84,8 +93,9 @@ class CapturedLaunches:
                 made |= self._dependencies(stream)[1]
             while len(self._made) > KEPT_CAPTURES:
                 del self._made[next(iter(self._made))]
-        except Exception:  # an exception can't cross C frames
-            return _UNKNOWN_ERROR
+        except Exception as error:  # an exception can't cross C frames
+            self.failure = error
+            return UNKNOWN_ERROR
         return code
 
 

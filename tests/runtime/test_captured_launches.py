@@ -5,6 +5,7 @@ import platform
 
 import pytest
 
+from cutepy.runtime import cuda
 from cutepy.runtime.captured_launches import KEPT_CAPTURES, PROTOTYPE, CapturedLaunches, launch_code
 from cutepy.runtime.objects import executable
 
@@ -107,8 +108,26 @@ def test_errors_of_the_driver_are_returned():
     driver = Driver()
     driver.code = 719
     assert driver.ours() == 719
+    assert driver.launches.failure is None
     driver.launches._dependencies = lambda stream: 1 // 0
     assert driver.ours() == 999
+    assert isinstance(driver.launches.failure, ZeroDivisionError)
+
+
+def test_the_text_of_an_error_tells_what_failed(monkeypatch):
+    driver = Driver()
+    monkeypatch.setattr(cuda, "_captured_launches", lambda: driver.launches)
+    monkeypatch.setattr(cuda, "error_name", lambda code: "CUDA_ERROR_UNKNOWN: unknown error")
+    unknown = "CUDA error 999 (CUDA_ERROR_UNKNOWN: unknown error)"
+    assert cuda.describe(999) == unknown
+    driver.launches._dependencies = lambda stream: 1 // 0
+    driver.ours()
+    told = "; launching into a capture failed with ZeroDivisionError: integer division or modulo by zero"
+    assert cuda.describe(999) == unknown + told
+    assert cuda.describe(998) == "CUDA error 998 (CUDA_ERROR_UNKNOWN: unknown error)"
+    driver.launches._dependencies = lambda stream: (1, frozenset())
+    driver.ours()
+    assert cuda.describe(999) == unknown
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="machine code of x86-64")
