@@ -153,20 +153,32 @@ def fastest(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1,
     True GemmConfig
     False GemvConfig
     """
-    by_tensor_cores = choose(signature, m, n, k, batch=batch, gpu=gpu)
+    parts = expected_parts(signature, m, n, k, batch=batch, gpu=gpu)
+    if parts is not None and sum(parts.values()) < chosen_us(signature, m, n, k, batch=batch, gpu=gpu):
+        found = chosen(signature, m, n, k, gpu)
+        if found is not None:
+            return found
+    return choose(signature, m, n, k, batch=batch, gpu=gpu)
+
+
+def expected_parts(
+    signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200
+) -> dict[str, float] | None:
+    """Return the parts of this family's expected time, in microseconds; None for products that it isn't chosen for."""
     pace = _US_PER_MB.get((signature.operand_bits, _tile_m(min(m, n))))
     if pace is None or min(m, n) > MOST_ROWS or batch > 1 or INVARIANCE.on:
-        return by_tensor_cores
+        return None
     streamed_mb = max(m, n) * k * signature.operand_bits / 8e6
-    pace *= H200.memory_tbs / gpu.memory_tbs
-    expected = chosen_us(signature, m, n, k, batch=batch, gpu=gpu)
-    if _LAUNCH_US + pace * streamed_mb >= expected:
-        return by_tensor_cores
+    return {"launch": _LAUNCH_US, "device memory": pace * H200.memory_tbs / gpu.memory_tbs * streamed_mb}
+
+
+def chosen(signature: GemmSignature, m: int, n: int, k: int, gpu: Gpu = H200) -> Chosen | None:
+    """Return this family's choice; None for types, majors and epilogues that the kernel doesn't take."""
     try:
         found = choose_gemv(signature, m, n, k, gpu.sm_count)
-    except ValueError:  # a ValueError: types, majors or an epilogue that the kernel doesn't take
-        return by_tensor_cores
-    return found if min(m, n) == (n if found.transposed else m) else by_tensor_cores
+    except ValueError:
+        return None
+    return found if min(m, n) == (n if found.transposed else m) else None
 
 
 def choose_gemv(
