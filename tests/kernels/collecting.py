@@ -18,6 +18,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +38,8 @@ EXPECTED, BY_MODEL, OTHERS, FEW_ROWS = 5, 1, 6, 2
 few rows, those without tensor cores.
 """
 FIRST = 100
-CHUNK = 48
-"""Problems whose choices are compiled together."""
+FIRST_CHUNK, CHUNK = 4, 48
+"""Problems whose choices are compiled together: the first ones, which show that all works, and others."""
 CUBLAS, MEMORY = "cuBLAS", "memory"
 """Competitor of our choices; and the key of the GPU's memory bandwidth in TB/s."""
 TURNS, COMPANY = "turns", "company"
@@ -119,11 +120,11 @@ class Turn:
     `torch.cuda.graph` would give back all memory before each capture, which takes longer than what is captured.
     """
 
-    def __init__(self, launch, sets, count, pool, company=None):
+    def __init__(self, launch, sets, count, company=None):
         import torch
 
         self._count, self._graph = count, torch.cuda.CUDAGraph()
-        self._graph.capture_begin(pool)
+        self._graph.capture_begin()
         try:
             for index in range(count):
                 launch(index % sets)
@@ -156,11 +157,10 @@ class InTurns:
     def __init__(self, company):
         import torch
 
-        self._company, self._pool = company, torch.cuda.graph_pool_handle()
+        self._company = company
         self._flushed = torch.ones(FLUSH_BYTES // 4, device="cuda")
         self._sum = torch.empty((), device="cuda")
         company(0)
-        self._alone = Turn(company, 1, 1, self._pool)  # torch forgets a pool of which no graph is left
 
     def times(self, problem, settings, chosen, expected_us):
         """Give (key, candidate, microseconds) of all choices of a problem that can be launched.
@@ -178,9 +178,9 @@ class InTurns:
             except Exception as error:
                 print(f"{problem}: {key}: {error}", flush=True)
                 continue
-            turns[TURNS, key] = Turn(launch, trial.sets, count, self._pool)
-            turns[COMPANY, key] = Turn(launch, trial.sets, count, self._pool, self._company)
-        turns[COMPANY, None] = Turn(self._company, trial.sets, count, self._pool)
+            turns[TURNS, key] = Turn(launch, trial.sets, count)
+            turns[COMPANY, key] = Turn(launch, trial.sets, count, self._company)
+        turns[COMPANY, None] = Turn(self._company, trial.sets, count)
         taken = {key: [] for key in turns}
         for _ in range(ROUNDS):
             for key, turn in turns.items():
@@ -217,8 +217,6 @@ def compiled(drawn, first, gpu):
 
 def main():
     """Draw, compile, time, and write."""
-    import torch
-
     parser = argparse.ArgumentParser()
     parser.add_argument("count", type=int)
     parser.add_argument("seed", type=int)
@@ -226,28 +224,36 @@ def main():
     parser.add_argument("suites", nargs="*")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so long")
     options = parser.parse_args()
-    begun, done = time.monotonic(), 0
-    drawn, gpu = worth_timing(options.count, options.seed, options.suites), gpu_of(torch.device("cuda"))
-    with (
-        ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool,
-        options.journal.open("a") as out,
-        torch.cuda.stream(torch.cuda.Stream()),
-    ):
-        parts = {start: drawn[start : start + CHUNK] for start in range(0, len(drawn), CHUNK)}
-        ready = [pool.submit(compiled, part, start, gpu) for start, part in parts.items()]
-        out.write(json.dumps([MEMORY, None, None, gpu.memory_tbs, None]) + "\n")
-        timer = InTurns(elementwise())
-        for part, chosen in zip(parts.values(), ready, strict=True):
-            for problem, own in zip(part, chosen.result(), strict=True):
-                if time.monotonic() - begun > options.seconds:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    return
-                settings = settings_of(problem)
-                for who, key, us in timer.times(problem, settings, own, expected_us(settings, gpu)):
-                    out.write(json.dumps([who, key_of(settings), key, us, None]) + "\n")
-                done += 1
-            out.flush()
-            print(f"{done} of {len(drawn)} problems in {time.monotonic() - begun:.0f} s", flush=True)
+    collect(worth_timing(options.count, options.seed, options.suites), options.journal, options.seconds)
+
+
+def collect(drawn, journal, seconds):
+    """Add times of problems to a journal, until so many seconds have passed."""
+    import torch
+
+    begun, gpu = time.monotonic(), gpu_of(torch.device("cuda"))
+    starts = [0, *range(FIRST_CHUNK, len(drawn), CHUNK), len(drawn)]
+    parts = [drawn[start:end] for start, end in pairwise(starts)]
+    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+    try:
+        ready = [pool.submit(compiled, part, start, gpu) for start, part in zip(starts, parts, strict=False)]
+        with journal.open("a") as out, torch.cuda.stream(torch.cuda.Stream()):
+            out.write(json.dumps([MEMORY, None, None, gpu.memory_tbs, None]) + "\n")
+            timer = InTurns(elementwise())
+            for end, part, chosen in zip(starts[1:], parts, ready, strict=True):
+                for problem, own in zip(part, chosen.result(), strict=True):
+                    if time.monotonic() - begun > seconds:
+                        return
+                    settings = settings_of(problem)
+                    for who, key, us in timer.times(problem, settings, own, expected_us(settings, gpu)):
+                        out.write(json.dumps([who, key_of(settings), key, us, None]) + "\n")
+                out.flush()
+                torch.cuda.empty_cache()  # what the graphs of these problems had
+                print(f"{end} of {len(drawn)} problems in {time.monotonic() - begun:.0f} s", flush=True)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in multiprocessing.active_children():
+            child.terminate()
 
 
 if __name__ == "__main__":
