@@ -18,7 +18,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -33,9 +33,9 @@ from cutepy.suites.measuring import elementwise
 from cutepy.suites.peers import cublas
 from cutepy.tune.winners import key_of
 
-EXPECTED, BY_MODEL, OTHERS, FEW_ROWS = 5, 1, 6, 2
-"""Choices that the trees expect to be fastest; more of those that the model alone does; any of its first ones; and, of
-few rows, those without tensor cores.
+EXPECTED, ALONE, BY_MODEL, OTHERS, FEW_ROWS = 5, 2, 1, 5, 2
+"""Choices that the trees expect to be fastest; more of these without a cluster; of those that the model alone does; any
+of its first ones; and, of few rows, those without tensor cores.
 """
 FIRST = 100
 FIRST_CHUNK, CHUNK = 4, 48
@@ -72,7 +72,7 @@ def worth_timing(count, seed, suites=()):
 def picks(settings, seed, gpu=H200):
     """List choices of a problem that are worth to be timed, as `cutepy tune gemm` describes them."""
     signature, (m, n, k) = tuned.signature_of(settings), (settings[extent] for extent in "mnk")
-    ways = straight_and_transposed(signature, (m, n, k, 1), gpu)
+    ways = list(islice(straight_and_transposed(signature, (m, n, k, 1), gpu), FIRST))
     kinds, mns = (signature, signature.transposed), ((m, n), (n, m))
     problems = [extents_of(kinds[transposed], *mns[transposed], k, 1, bool(transposed)) for transposed in (0, 1)]
     table = candidates(problems[0].table)
@@ -96,7 +96,9 @@ def picks(settings, seed, gpu=H200):
             if candidate not in found:
                 found.append(candidate)
 
-    add(EXPECTED, ((way.transposed, way.signature, way.choice) for way in ways))
+    by_trees = [(way.transposed, way.signature, way.choice) for way in ways]
+    add(EXPECTED, by_trees)
+    add(ALONE, (each for each in by_trees if each[2].cluster_m == each[2].cluster_n == 1))
     add(BY_MODEL, by_model)
     add(OTHERS, others)
     if min(m, n) <= gemv.MOST_ROWS:

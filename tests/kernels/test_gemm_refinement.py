@@ -145,7 +145,7 @@ def test_what_is_timed_for_a_fit_has_the_choice_and_others():
     for index, problem in enumerate(collecting.problems(8, seed=1)):
         settings = settings_of(problem)
         picks = collecting.picks(settings, index)
-        most = collecting.EXPECTED + collecting.BY_MODEL + collecting.OTHERS
+        most = collecting.EXPECTED + collecting.ALONE + collecting.BY_MODEL + collecting.OTHERS
         assert len(picks) <= most + collecting.FEW_ROWS * (min(problem.m, problem.n) <= MOST_ROWS)
         assert all(picks.count(each) == 1 for each in picks)
         default = tuned.default(settings)
