@@ -102,7 +102,7 @@ class Records:
 
 
 class Machine:
-    """Common part of both machines."""
+    """Interface of a machine that runs timed kernels."""
 
     simulated = False
     repetitions = 7
@@ -119,7 +119,7 @@ class Machine:
         raise NotImplementedError
 
     def records(self, ptx: str, n: int, launch: Launch, data: Any = None) -> Records:
-        """Launch a timed kernel, wait, and return what its warps left."""
+        """Launch a timed kernel, wait, and return the records of its warps."""
         raise NotImplementedError
 
     def cycles(self, ptx: str, n: int, launch: Launch, data: Any = None) -> float:
@@ -345,7 +345,7 @@ class Gpu(Machine):
         return self.left(launch)
 
     def left(self, launch: Launch, out_bytes: int = 0) -> Records:
-        """Wait, and return what the warps of a launch left."""
+        """Wait for a launch, and return the records of its warps."""
         words = np.zeros(launch.grid * max(1, launch.block // 32) * RECORD_WORDS, np.uint64)
         self.call("cuStreamSynchronize", self.stream)
         source = ctypes.c_uint64(self._out.address.value + out_bytes)
