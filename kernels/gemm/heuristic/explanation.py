@@ -163,14 +163,14 @@ def _without_tensor_cores(
     from cutepy.kernels.gemv import choice as gemv  # which chooses between both families
 
     m, n, k, batch = extents
-    parts = gemv.expected_parts(signature, m, n, k, batch=batch, gpu=gpu)
-    found = None if parts is None else gemv.chosen(signature, m, n, k, gpu)
-    if parts is not None and found is not None:
-        us, config = sum(parts.values()), found.config
+    found = gemv.expected(signature, m, n, k, batch=batch, gpu=gpu)
+    if found is not None:
+        transposed, config = found.chosen
         assert isinstance(config, GemvConfig)
-        rows, columns = (n, m) if found.transposed else (m, n)
+        rows, columns = (n, m) if transposed else (m, n)
         ctas = -(-rows // config.tile_m) * -(-columns // config.tile_n)
-        yield Explained(config, found.transposed, us, us, ctas / (gpu.sm_count * config.ctas_per_sm), parts)
+        waves = ctas / (gpu.sm_count * config.ctas_per_sm)
+        yield Explained(config, transposed, found.us, found.us, waves, found.parts)
 
 
 def _decided(found: list[Explained]) -> str:
