@@ -37,8 +37,9 @@ EXPECTED, ALONE, BY_MODEL, OTHERS, FEW_ROWS = 5, 2, 1, 5, 2
 """Choices that the trees expect to be fastest; more of these without a cluster; of those that the model alone does; any
 of its first ones; and, of few rows, those without tensor cores.
 """
-FIRST = 100
-FIRST_CHUNK, CHUNK = 4, 48
+FIRST, DRAWN = 100, 40
+"""The model's first choices; and as many of them as are looked at for others."""
+FIRST_CHUNK, CHUNK = 4, 60
 """Problems whose choices are compiled together: the first ones, which show that all works, and others."""
 CUBLAS, MEMORY = "cuBLAS", "memory"
 """Competitor of our choices; and the key of the GPU's memory bandwidth in TB/s."""
@@ -69,8 +70,11 @@ def worth_timing(count, seed, suites=()):
     return suite + taken[:count]
 
 
-def picks(settings, seed, gpu=H200):
-    """List choices of a problem that are worth to be timed, as `cutepy tune gemm` describes them."""
+def picks(settings, seed, gpu=H200, made=()):
+    """List choices of a problem that are worth to be timed, as `cutepy tune gemm` describes them.
+
+    Of those that are nobody's first choice, those with a kernel that is `made` already are preferred.
+    """
     signature, (m, n, k) = tuned.signature_of(settings), (settings[extent] for extent in "mnk")
     ways = list(islice(straight_and_transposed(signature, (m, n, k, 1), gpu), FIRST))
     kinds, mns = (signature, signature.transposed), ((m, n), (n, m))
@@ -80,7 +84,7 @@ def picks(settings, seed, gpu=H200):
     places = expected.argsort(axis=None, kind="stable")[: np.isfinite(expected).sum()]
     at = (divmod(place, len(table.choices)) for place in places.tolist())
     by_model = [(bool(transposed), kinds[transposed], table.choices[row]) for transposed, row in at]
-    others = random.Random(seed).sample(by_model[:FIRST], k=min(FIRST, len(by_model)))
+    others = random.Random(seed).sample(by_model[:FIRST], k=min(DRAWN, len(by_model[:FIRST])))
     found = []
 
     def add(most, choices):
@@ -89,21 +93,27 @@ def picks(settings, seed, gpu=H200):
         for transposed, kind, choice in choices:
             if len(found) == enough:
                 return
-            try:
-                candidate = tuned.candidate_of(Chosen(transposed, choice.config(kind, k)))
-            except ValueError:
-                continue
-            if candidate not in found:
+            config = _config((transposed, kind, choice), k)
+            if config is not None and (candidate := tuned.candidate_of(Chosen(transposed, config))) not in found:
                 found.append(candidate)
 
     by_trees = [(way.transposed, way.signature, way.choice) for way in ways]
     add(EXPECTED, by_trees)
     add(ALONE, (each for each in by_trees if each[2].cluster_m == each[2].cluster_n == 1))
     add(BY_MODEL, by_model)
-    add(OTHERS, others)
+    add(OTHERS, sorted(others, key=lambda each: _config(each, k) not in made))
     if min(m, n) <= gemv.MOST_ROWS:
         found += without_tensor_cores(n < m, kinds[n < m], *sorted((m, n)), k, gpu)
     return found
+
+
+def _config(way, k):
+    """Give the configuration of a way to compute a product; None if there is no kernel."""
+    _, kind, choice = way
+    try:
+        return choice.config(kind, k)
+    except ValueError:
+        return None
 
 
 def without_tensor_cores(transposed, signature, m, n, k, gpu):
@@ -208,10 +218,16 @@ def expected_us(settings, gpu):
     return next(iter(straight_and_transposed(tuned.signature_of(settings), (m, n, k, 1), gpu))).expected_us
 
 
+_made = set()
+"""Configurations that this process has compiled."""
+
+
 def compiled(drawn, first, gpu):
     """Pick choices of problems, of which this is the first's place, and compile them, for another process to find."""
-    described = [settings_of(problem) for problem in drawn]
-    chosen = [picks(settings, first + index, gpu) for index, settings in enumerate(described)]
+    described, chosen = [settings_of(problem) for problem in drawn], []
+    for index, settings in enumerate(described):
+        chosen.append(picks(settings, first + index, gpu, _made))
+        _made.update(tuned.chosen_of(settings, each).config for each in chosen[-1])
     pairs = [(settings, each) for settings, own in zip(described, chosen, strict=True) for each in own]
     GemmTunable(drawn).compile(pairs, progress=False)
     return chosen
