@@ -14,13 +14,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 
+from cutepy.runtime.launch_structures import PROGRAMMATIC, LaunchConfig
+
 _P, _I = ctypes.c_void_p, ctypes.c_int32
 PROTOTYPE = ctypes.CFUNCTYPE(_I, _P, _P, _P, _P)
 """Of `cuLaunchKernelEx`: configuration, kernel, parameters, null."""
-_STREAM, _ATTRIBUTES, _COUNT = 32, 40, 48
-"""Offsets in a `CUlaunchConfig`."""
-_ATTRIBUTE_BYTES, _VALUE, _PROGRAMMATIC = 72, 8, 6
-"""Of a `CUlaunchAttribute`: size, offset of the value, number of programmatic stream serialization."""
 UNKNOWN_ERROR = 999
 """CUDA's number of an error that it has no name for."""
 KEPT_CAPTURES = 16
@@ -43,7 +41,7 @@ def launch_code(is_capturing: int, launch: int, launch_captured: int) -> bytes:
             b"\x48\x83\xec\x10",  # sub rsp, 16
             b"\x48\x89\xfb\x49\x89\xf4\x49\x89\xd5",  # mov rbx, rdi; mov r12, rsi; mov r13, rdx
             b"\xc7\x44\x24\x0c\x00\x00\x00\x00",  # mov dword [rsp+12], 0
-            b"\x48\x8b\x7f%c" % _STREAM,  # mov rdi, [rdi+32]
+            b"\x48\x8b\x7f%c" % LaunchConfig.stream.offset,  # mov rdi, [rdi+32]
             b"\x48\x8d\x74\x24\x0c",  # lea rsi, [rsp+12]
             b"\x48\xb8" + is_capturing.to_bytes(8, "little") + b"\xff\xd0",  # movabs rax; call rax
             b"\x8b\x44\x24\x0c",  # mov eax, [rsp+12]
@@ -83,11 +81,12 @@ class CapturedLaunches:
         """Launch, programmatic only if each node before is one of these launches; return CUDA's error code."""
         self.failure = None
         try:
-            stream = ctypes.c_uint64.from_address(config + _STREAM).value
+            launched = LaunchConfig.from_address(config)
+            stream = launched.stream or 0
             capture, before = self._dependencies(stream)
             made = self._made.setdefault(capture, set())
             if not (before and before <= made):
-                _forbid_overlap(config)
+                _forbid_overlap(launched)
             code = self._launch(config, kernel, params, None)
             if code == 0:
                 made |= self._dependencies(stream)[1]
@@ -99,10 +98,8 @@ class CapturedLaunches:
         return code
 
 
-def _forbid_overlap(config: int) -> None:
+def _forbid_overlap(config: LaunchConfig) -> None:
     """Set the value of programmatic stream serialization to 0, if a launch has the attribute."""
-    first = ctypes.c_uint64.from_address(config + _ATTRIBUTES).value
-    for index in range(ctypes.c_uint32.from_address(config + _COUNT).value):
-        address = first + index * _ATTRIBUTE_BYTES
-        if _I.from_address(address).value == _PROGRAMMATIC:
-            _I.from_address(address + _VALUE).value = 0
+    for attribute in config.attributes[: config.count]:
+        if attribute.identity == PROGRAMMATIC:
+            attribute.value[0] = 0

@@ -7,37 +7,19 @@ import pytest
 
 from cutepy.runtime import cuda
 from cutepy.runtime.captured_launches import KEPT_CAPTURES, PROTOTYPE, CapturedLaunches, launch_code
+from cutepy.runtime.launch_structures import CLUSTER, PROGRAMMATIC, LaunchAttribute, LaunchConfig
 from cutepy.runtime.objects import executable
 
-PROGRAMMATIC, CLUSTER = 6, 4
 IS_CAPTURING = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32))
 HOST_CALL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
-class Config(ctypes.Structure):
-    """`CUlaunchConfig`."""
-
-    _fields_ = [
-        ("extents", ctypes.c_uint32 * 7),
-        ("stream", ctypes.c_uint64),
-        ("attributes", ctypes.c_uint64),
-        ("count", ctypes.c_uint32),
-    ]
-
-
-class Attribute(ctypes.Structure):
-    """`CUlaunchAttribute`."""
-
-    _fields_ = [("number", ctypes.c_int32), ("unused", ctypes.c_int32), ("value", ctypes.c_int32 * 16)]
-
-
 def config_of(stream=7):
     """Make a configuration with a cluster, and programmatic."""
-    attributes = (Attribute * 2)()
-    attributes[0].number, attributes[0].value[0] = CLUSTER, 2
-    attributes[1].number, attributes[1].value[0] = PROGRAMMATIC, 1
-    config = Config(stream=stream, attributes=ctypes.addressof(attributes), count=2)
-    return config, attributes
+    attributes = (LaunchAttribute * 2)()
+    attributes[0].identity, attributes[0].value[0] = CLUSTER, 2
+    attributes[1].identity, attributes[1].value[0] = PROGRAMMATIC, 1
+    return LaunchConfig(stream=stream, attributes=attributes, count=2), attributes
 
 
 class Driver:
@@ -49,7 +31,7 @@ class Driver:
         self.launches = CapturedLaunches(self.launch, lambda stream: (self.capture, self.last))
 
     def launch(self, config, kernel, params, extra):
-        attributes = (Attribute * 2).from_address(Config.from_address(config).attributes)
+        attributes = LaunchConfig.from_address(config).attributes
         assert attributes[0].value[0] == 2
         self.programmatic.append(bool(attributes[1].value[0]))
         if self.code == 0:
