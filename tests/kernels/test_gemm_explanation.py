@@ -57,7 +57,9 @@ def test_few_rows_have_a_candidate_without_tensor_cores(capsys, mnk, family):
     assert f"{first.name}  " in capsys.readouterr().out
     others = [each for each in candidates if isinstance(each.config, GemvConfig)]
     assert len(others) <= (min(mnk) <= MOST_ROWS)
-    assert all("without tensor cores" in each.name and sum(each.parts.values()) == each.model_us for each in others)
+    for each in others:
+        assert "without tensor cores" in each.name
+        assert max(each.parts.values()) < each.expected_us == each.model_us < sum(each.parts.values())
 
 
 @pytest.mark.parametrize(
