@@ -1,4 +1,4 @@
-"""Writing simulated runs to files, version 1: a zip archive of JSON and numpy arrays.
+"""Writer of runs to files, format version 1: a zip archive of JSON and numpy arrays.
 
 - ``run.json``: ``format`` is ``"cutepy-run"`` and ``version`` 1. ``launches`` have ``name``, ``kernel``, ``grid``,
   ``block``, ``cluster``, ``smem_bytes``, ``stats``, ``printf`` and ``ctas``. A CTA has ``cta``, the names of its

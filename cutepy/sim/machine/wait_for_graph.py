@@ -202,7 +202,7 @@ def _multicasts(one: Prospect, lanes: Array, own: Array, slots: Array, size: int
 
 
 def _is_constant(i: Instruction) -> bool:
-    """Tell whether an instruction says by itself what it comes to, as one at a named barrier does."""
+    """Tell whether an instruction names its object by a constant, as at a named barrier."""
     return all(isinstance(x, Immediate) for x in i.operands)
 
 

@@ -1,4 +1,4 @@
-"""mbarrier objects: the counts of each CTA's, and what was done at it last."""
+"""State of mbarriers: pending arrivals, bytes and phase in each CTA, and the last operations."""
 
 from __future__ import annotations
 

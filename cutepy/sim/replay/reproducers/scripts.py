@@ -136,7 +136,7 @@ def _runs_of(mask: Array) -> list[list[int]]:
 
 
 def sides_of(hazard: Hazard, episode: Episode) -> list[list[Delay]]:
-    """Return for each launch where to delay the sides of a hazard: in all CTAs, if the two are in the same one."""
+    """List the delays of each launch for the sides of a hazard: in all CTAs, if both sides are in one CTA."""
     sides = [side for side in (hazard.before, hazard.after) if side is not None]
     ctas = {side.cta for side in sides} - {None}
     found: list[list[Delay]] = [[] for _ in episode.parts]

@@ -9,8 +9,8 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, overlap_completely
+from cutepy.sim.sanitize.byte_layouts.layouts import Span
 from cutepy.sim.sanitize.hazards import AccessKind, Side
-from cutepy.sim.sanitize.meaning.layouts import Span
 from cutepy.sim.sanitize.order.clocks import Need, View, need
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ def are_strong(old: AccessRecord, new: AccessRecord, scope: int) -> bool:
 
 
 def hides(old: AccessRecord, new: AccessRecord) -> bool:
-    """Tell whether who need not come after a newer touch, as both are strong, may have to come after an older one."""
+    """Tell whether an older record must be kept beside a newer one, since a strong access may conflict with it alone."""
     return bool(old.scope) != bool(new.scope) or bool(old.scope and not _overlap_completely(old, new))
 
 
@@ -272,7 +272,7 @@ def _overlap_completely(old: AccessRecord, new: AccessRecord) -> bool:
 
 
 def needed(old: AccessRecord, new: AccessRecord) -> Need:
-    """Return how a touch must be known to who touches the same bytes after it."""
+    """Return the planes of a clock in which a later access to the same bytes must know an access."""
     # What is over has left its bytes: within one proxy another may write there, whoever has seen them.
     overwrites = new.writes and not new.instruction.traits.is_atomic
     is_shown = old.writes and not (overwrites and old.asynchronous == new.asynchronous)
