@@ -240,7 +240,7 @@ class Captures:
         self._apart: set[int] = set()
 
     def made(self, stream: int, *, blocking: bool) -> None:
-        """Record whether a new stream is non-blocking: such a stream and the default stream do not wait for each other."""
+        """Record whether a new stream is non-blocking: it and the default stream do not wait for each other."""
         (self._apart.discard if blocking else self._apart.add)(stream)
 
     def of(self, stream: int) -> Capture | None:

@@ -259,7 +259,7 @@ def are_strong(old: AccessRecord, new: AccessRecord, scope: int) -> bool:
 
 
 def hides(old: AccessRecord, new: AccessRecord) -> bool:
-    """Tell whether an older record must be kept beside a newer one, since a strong access may conflict with it alone."""
+    """Tell whether an older record is kept beside a newer one, since a strong access may conflict with it alone."""
     return bool(old.scope) != bool(new.scope) or bool(old.scope and not _overlap_completely(old, new))
 
 
