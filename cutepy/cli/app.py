@@ -273,7 +273,7 @@ def simulate(
     ] = False,
     policy: Annotated[
         str | None,
-        typer.Option(help="When copies and MMAs take effect: late, youngest, random[:SEED], or schedule[:SEED]."),
+        typer.Option(help="Completion of copies and MMAs: late, youngest, random[:SEED], or schedule[:SEED]."),
     ] = None,
     ctas: Annotated[
         str | None, typer.Option(help='Run these CTAs only, with their clusters: "0 3,1 -1,-1". Default: all.')
@@ -488,7 +488,7 @@ new = typer.Typer(cls=Commands, help="Write a template of a kernel and its test.
 @new.command()
 def kernel(
     name: Annotated[str, typer.Argument(help="A new module's name: NAME.py and test_NAME.py are written.")],
-    folder: Annotated[Path, typer.Option(file_okay=False, help="Where to.")] = Path(),
+    folder: Annotated[Path, typer.Option(file_okay=False, help="Folder to write to.")] = Path(),
     like: Annotated[
         str,
         typer.Option(help="gemm (with bias and relu), attention (causal), rows (RMS norm), or blackwell (tcgen05)."),
