@@ -371,7 +371,7 @@ def issue(stream: int, work: Callable[[int], _T]) -> _T | None:
     Returns
     -------
     object
-        What the work returns; None if it is kept.
+        Result of the work; None if it is captured.
     """
     stream = handle_of(stream)
     capture = captures.keeping(stream)

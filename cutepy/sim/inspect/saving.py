@@ -64,7 +64,7 @@ def save(
     smem : callable
         Gives the shared memory of a CTA of a launch, by its number; raises LookupError if it was not kept.
     recorder : Recorder
-        What happened.
+        Events.
     path : Path
     ctas : sequence of coordinates, or None
     """

@@ -57,7 +57,7 @@ class GroupSnapshot(NamedTuple):
     Attributes
     ----------
     changes : int
-        What had changed by then, in all.
+        Number of changes up to then.
     block : int
     gathering : object
     values : list

@@ -41,7 +41,7 @@ def function(region: Region, kinds: list[str], axes: dict[str, int], full: bool)
     Returns
     -------
     tuple
-        What was written, its source, and the axes of each output.
+        Written function, its source, and the axes of each output.
 
     Raises
     ------

@@ -110,7 +110,7 @@ class Sanitizer(Observer):
     Attributes
     ----------
     observers : tuple of Observer
-        What must observe a run: this, after what names are read from.
+        Observers of a run: this one, after the observer that names are read from.
     """
 
     def __init__(self, known: Callable[[], GlobalMemory], allow: Mapping[str, str] | None = None) -> None:

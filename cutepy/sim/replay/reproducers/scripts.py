@@ -51,7 +51,7 @@ def write_script(hazard: Hazard, episode: Episode, others: Sequence[Sequence[Out
     episode : Episode
         The launches that it spans.
     others : sequence of sequences of Outcome
-        What these come to, one after another, where the sides come in another order.
+        Outcomes of the launches in order, with the sides in another order.
     path : Path
 
     Raises

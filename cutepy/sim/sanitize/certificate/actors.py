@@ -23,7 +23,7 @@ class UninformedThread(NamedTuple):
     row, lane : int
         Positions among the CTAs and threads.
     rank, column : int
-        What they don't know of all that was done by whom a column belongs to, of a CTA of the cluster.
+        Unknown operations of the owner of a column, in a CTA of the cluster.
     reached : int
         How far that had come.
     """

@@ -116,7 +116,7 @@ class Elected:
     instructions : frozenset of int
         By index.
     assumed : tuple of str
-        What rests on which lane it is, by the code alone.
+        Assumptions about the elected lane, from the code alone.
     lane : int
         The lane that is elected here, within its warp.
     """

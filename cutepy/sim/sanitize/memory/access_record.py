@@ -99,11 +99,11 @@ class AccessRecord:
     places : array of int, (CTA or 1, lane, n)
         The granules that each lane touched.
     view, row_of : View, array of int, (lane,)
-        What those who did it knew, and in which row of that each lane's is. The async proxy knows what all rows do.
+        Clocks of the lanes, and the row of each lane in them. The async proxy knows all rows.
     warps : array of int
         Those of `threads`, if they did it to the memory of their own CTAs, or those by which the async proxy did it.
     heard : array of bool, (CTA, warp)
-        Which warps of the CTAs know of it, so that what any of their lanes does later comes after it.
+        Warps of the CTAs that know of it: later accesses of any of their lanes come after it.
     spans : tuple of Span
         How parts of its granules were read or written, where that is known.
     early : array of int or None

@@ -131,7 +131,7 @@ def strayed(
     Parameters
     ----------
     new : AccessRecord
-        What the MMA reads.
+        Bytes that the MMA reads.
     n : int
         The operand.
     writers : callable
@@ -141,7 +141,7 @@ def strayed(
     Returns
     -------
     tuple or None
-        Who wrote what is not the operand's; the CTA, by position in `new.slots`; the first such granule; in words.
+        Writer of bytes beyond the operand; the CTA, by position in `new.slots`; the first such granule; a description.
     """
     return _into_the_other(new, n, writers) or _into_the_next(new, n, writers, granule)
 
