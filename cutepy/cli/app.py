@@ -395,7 +395,7 @@ def profile(
     context: typer.Context,
     script: _Script,
     simulated: Annotated[
-        bool, typer.Option("--simulate", help="Run it as `cutepy simulate` does: launches have no times.")
+        bool, typer.Option("--simulate", help="Simulate the script's launches, which then have no times.")
     ] = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the profile here.")] = None,
     trace: Annotated[
@@ -407,12 +407,14 @@ def profile(
     timeline: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Have kernels of cutepy.device tell what their warps do; write a trace for Perfetto."
+            metavar="FILE", help="Record ranges of warps in kernels of cutepy.device; write a trace for Perfetto."
         ),
     ] = None,
     counters: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Run it under ncu, and say what bounds each of its first N launches."),
+        typer.Option(
+            min=1, metavar="N", help="Run the script under ncu, and name what bounds each of its first N launches."
+        ),
     ] = None,
     arch: _Arch = None,
 ) -> None:

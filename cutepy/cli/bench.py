@@ -25,7 +25,7 @@ app = typer.Typer(
 _Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Save the measurements here.")]
 _Picture = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Draw them beneath the roofline: .svg, .png, .pdf. Needs matplotlib."),
+    typer.Option(metavar="FILE", help="Draw the rows beneath the roofline: .svg, .png, .pdf. Needs matplotlib."),
 ]
 _Against = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Fail where a row is slower than in this saved report.")
@@ -33,7 +33,7 @@ _Against = Annotated[
 
 
 _Between = Annotated[
-    str, typer.Option(help="Kernel between two launches, whose time is taken away: none, elementwise or norm.")
+    str, typer.Option(help="Kernel between two launches, whose time is subtracted: none, elementwise or norm.")
 ]
 
 
