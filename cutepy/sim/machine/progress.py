@@ -52,7 +52,7 @@ def _unit(flow: ControlFlow, start: int) -> int:
 
 
 class GroupSnapshot(NamedTuple):
-    """A group as it was at some time.
+    """Snapshot of a group of lanes.
 
     Attributes
     ----------

@@ -22,7 +22,7 @@ NEVER = -2
 
 
 class CtaArrivals(NamedTuple):
-    """Arrivals of a CTA at an mbarrier: the last one, the phase in which it counted, and the number of phases."""
+    """Arrivals of a CTA at an mbarrier: the last arrival, its phase, and the number of phases with arrivals."""
 
     done: ExecutedInstruction
     phase: int

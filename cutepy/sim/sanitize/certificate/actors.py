@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class UninformedThread(NamedTuple):
-    """The first of those who don't know of something.
+    """First thread whose clock lacks an operation.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class UninformedThread(NamedTuple):
 
 @dataclass(frozen=True)
 class Actors:
-    """Threads that do something at once, and what they know.
+    """Threads of one operation, with their vector clocks.
 
     Attributes
     ----------

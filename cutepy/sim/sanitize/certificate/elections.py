@@ -396,7 +396,7 @@ class _LaneOperation(NamedTuple):
 
 @dataclass
 class _OperationTime:
-    """Place and time of an operation.
+    """Bytes that an instruction touched last, and the synchronisation of its lanes since.
 
     Attributes
     ----------

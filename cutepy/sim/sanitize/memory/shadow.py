@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class NumberedTable(Generic[T]):
-    """A table of things, numbered from 1.
+    """Table of records, numbered from 1.
 
     Examples
     --------

@@ -116,7 +116,7 @@ def _mates_of(together: IssuedTogether, threads: Array) -> tuple[Array, Array]:
 
 
 class _LoadedWord(NamedTuple):
-    """Lanes' loads from the same place of each of some CTAs.
+    """Loads of lanes from one place in each of several CTAs.
 
     Attributes
     ----------

@@ -149,7 +149,7 @@ class IssuedOperation:
 
 @dataclass
 class InitRecord:
-    """The making of an mbarrier, by CTA.
+    """Initialisation of an mbarrier, by CTA.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ class InitRecord:
 
 
 class LastCopies:
-    """The last `cp.async` of each thread.
+    """Last `cp.async` of each thread.
 
     Attributes
     ----------
