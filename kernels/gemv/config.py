@@ -27,7 +27,7 @@ class GemvConfig:
     Attributes
     ----------
     signature : GemmSignature
-        Computation of the kernel: matrices are K-major, in whole 16 bytes, and the epilogue has no reductions. float32 is
+        Computation of the kernel: matrices are K-major, in whole 16 bytes; the epilogue has no reductions; float32 is
         not rounded.
     tile_m : 1, 2, 4 or 8
         Rows of A that a CTA multiplies with what it reads of B; more rows read it again, from L2.
