@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tests.time.instructions import clock
 from tests.time.machine import Figure, Launch, Machine, figure
@@ -16,15 +17,16 @@ _TENSOR = (
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
     "[%r20], [%rd31, {%r22, %r23}], [%r21];"
 )
-_BULK_PARAMETERS = ".param .u32 slots_, .param .u32 bytes_, .param .u32 mask_, .param .u32 step_"
+_BULK_PARAMETERS = ".param .u32 slots_, .param .u32 bytes_, .param .u32 mask_, .param .u32 step_, .param .u32 first_"
 _TENSOR_PARAMETERS = f"{_BULK_PARAMETERS}, .param .align 64 .b8 map_[128]"
 _MAP = "mov.u64 %rd30, map_; cvta.param.u64 %rd31, %rd30;"
 
 
 def _ring(copy: str, parameters: str) -> str:
-    """Return a kernel whose first thread copies boxes to slots, each reused once its box has come.
+    """Return a kernel whose warps copy boxes to slots of their own, each reused once its box has come.
 
-    Box i of CTA c is number (i * CTAs + c) * step of the memory, modulo a power of two.
+    Box i of warp w is number (first + i * warps + w) * step of the memory, modulo a power of two; warps of all CTAs
+    count. One warp alone takes some 170 cycles for a turn, which bounds the rate of small boxes.
     """
     tensor = copy == _TENSOR
     where = (
@@ -33,13 +35,13 @@ def _ring(copy: str, parameters: str) -> str:
         if tensor
         else "mul.wide.u32 %rd20, %r24, %r30; add.u64 %rd20, %rd20, %data;"
     )
-    issue = f"""mad.lo.u32 %r24, %r40, %ctas, %cta; mul.lo.u32 %r24, %r24, %r36; and.b32 %r24, %r24, %r31;
-mad.lo.u32 %r20, %r41, %r30, %r32; mad.lo.u32 %r21, %r41, 8, %base;
+    issue = f"""mad.lo.u32 %r24, %r40, %r37, %r38; mul.lo.u32 %r24, %r24, %r36; and.b32 %r24, %r24, %r31;
+mad.lo.u32 %r20, %r41, %r30, %r32; mad.lo.u32 %r21, %r41, 8, %r39;
 {where}
 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], %r30;
 {copy}"""
     # %r40 counts boxes that were asked for, %r41 is the slot, %r42 its parity
-    body = f"""mad.lo.u32 %r21, %r41, 8, %base;
+    body = f"""mad.lo.u32 %r21, %r41, 8, %r39;
 {wait("%r21", "%r42", "WAITS")}
 {issue}
 add.u32 %r40, %r40, 1; add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
@@ -47,11 +49,13 @@ add.u32 %r40, %r40, 1; add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
 @%p1 xor.b32 %r42, %r42, 1;"""
     setup = f"""ld.param.u32 %r33, [slots_]; ld.param.u32 %r30, [bytes_]; ld.param.u32 %r31, [mask_];
 ld.param.u32 %r36, [step_]; {_MAP if tensor else ""}
-shr.u32 %r34, %r30, 7; add.u32 %r32, %base, {_BARRIERS}; mov.u32 %r40, 0; mov.u32 %r41, 0; mov.u32 %r42, 0;
-setp.ne.u32 %p2, %thread, 0;
+shr.u32 %r34, %r30, 7; shr.u32 %r35, %threads, 5; mul.lo.u32 %r37, %ctas, %r35; mul.lo.u32 %r39, %warp, %r33;
+mad.lo.u32 %r32, %r39, %r30, %base; add.u32 %r32, %r32, {_BARRIERS}; mad.lo.u32 %r39, %r39, 8, %base;
+ld.param.u32 %r38, [first_]; mad.lo.u32 %r38, %cta, %r35, %r38; add.u32 %r38, %r38, %warp;
+mov.u32 %r40, 0; mov.u32 %r41, 0; mov.u32 %r42, 0; setp.ne.u32 %p2, %lane, 0;
 @%p2 bra READY;
 INIT:
-mad.lo.u32 %r21, %r41, 8, %base; mbarrier.init.shared::cta.b64 [%r21], 1;
+mad.lo.u32 %r21, %r41, 8, %r39; mbarrier.init.shared::cta.b64 [%r21], 1;
 add.u32 %r41, %r41, 1; setp.lt.u32 %p1, %r41, %r33;
 @%p1 bra INIT;
 mov.u32 %r41, 0;
@@ -65,7 +69,7 @@ READY:"""
     # what is still in flight must land before the CTA ends
     drain = f"""mov.u32 %r43, 0;
 DRAIN:
-mad.lo.u32 %r21, %r41, 8, %base;
+mad.lo.u32 %r21, %r41, 8, %r39;
 {wait("%r21", "%r42", "LAST_WAITS")}
 add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
 @%p1 mov.u32 %r41, 0;
@@ -73,11 +77,19 @@ add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
 add.u32 %r43, %r43, 1; setp.lt.u32 %p1, %r43, %r33;
 @%p1 bra DRAIN;
 """
-    return timed(body, setup=setup, drain=drain, parameters=parameters, threads=32, idle="%p2")
+    return timed(body, setup=setup, drain=drain, parameters=parameters, threads=256, idle="%p2")
 
 
 BULK, TENSOR = _ring(_BULK, _BULK_PARAMETERS), _ring(_TENSOR, _TENSOR_PARAMETERS)
 _COLUMNS = 4096
+
+
+def ring_launch(
+    footprint: int, slots: int, nbytes: int, grid: int, *, warps: int = 1, step: int = 1, first: int = 0
+) -> Launch:
+    """Return a launch of `BULK` over so many bytes, a power of two; each warp has so many slots."""
+    smem = _BARRIERS + warps * slots * nbytes
+    return Launch(grid, 32 * warps, smem, extra=(slots, nbytes, footprint // nbytes - 1, step, first))
 
 
 class Boxes:
@@ -88,43 +100,57 @@ class Boxes:
     machine : Machine
     footprint : int
         Bytes, a power of two, read again and again.
+    padding : int
+        Bytes after each row of the matrix.
     """
 
-    def __init__(self, machine: Machine, footprint: int) -> None:
-        self.machine, self.footprint = machine, footprint
-        self.data = machine.zeros(footprint)
+    def __init__(self, machine: Machine, footprint: int, padding: int = 0) -> None:
+        self.machine, self.footprint, self.padding = machine, footprint, padding
+        self.data = machine.zeros(footprint + footprint // (2 * _COLUMNS) * padding)
         self.before: Callable[[], None] = lambda: None
 
     def launch(
-        self, slots: int, nbytes: int, grid: int, swizzle: str | None = None, step: int = 1
+        self, slots: int, nbytes: int, grid: int, swizzle: str | None = None, step: int = 1, warps: int = 1
     ) -> tuple[str, Launch]:
-        """Return the kernel of 1D copies, or of boxes of 64 columns, and its launch."""
-        mask = self.footprint // nbytes - 1
-        smem = _BARRIERS + slots * nbytes
+        """Return the kernel of 1D copies, or of boxes of 64 columns, and its launch; each warp has so many slots."""
+        launch = ring_launch(self.footprint, slots, nbytes, grid, warps=warps, step=step)
         if swizzle is None:
-            return BULK, Launch(grid=grid, smem=smem, extra=(slots, nbytes, mask, step))
+            return BULK, launch
         rows = self.footprint // (2 * _COLUMNS)
         columns = int(swizzle) // 2 if swizzle not in ("none", "128") else 64
-        tensor_map = self.machine.tensor_map(self.data, rows, _COLUMNS, (columns, nbytes // (2 * columns)), swizzle)
-        return TENSOR, Launch(grid=grid, smem=smem, extra=(slots, nbytes, mask, step, tensor_map))
+        box = columns, nbytes // (2 * columns)
+        tensor_map = self.machine.tensor_map(self.data, rows, _COLUMNS, box, swizzle, self.padding)
+        return TENSOR, replace(launch, extra=(*launch.extra, tensor_map))
 
-    def turn(self, slots: int, nbytes: int, swizzle: str | None = None, turns: int = 0, step: int = 1) -> Figure:
+    def turn(
+        self, slots: int, nbytes: int, swizzle: str | None = None, turns: int = 0, step: int = 1, warps: int = 1
+    ) -> Figure:
         """Return the cycles of one SM from a box to the next one."""
-        text, launch = self.launch(slots, nbytes, 1, swizzle, step)
+        text, launch = self.launch(slots, nbytes, 1, swizzle, step, warps)
         turns = turns or min(400, max(40, (1 << 22) // nbytes))
-        return self.machine.slope(text, (turns, 3 * turns), launch, self.data, self.before, repetitions=5)
+        made = self.machine.slope(text, (turns, 3 * turns), launch, self.data, self.before, repetitions=5)
+        return made.times(1 / warps)
 
-    def rate(self, slots: int, nbytes: int, swizzle: str | None = None) -> Figure:
+    def rate(self, slots: int, nbytes: int, swizzle: str | None = None, warps: int = 1) -> Figure:
         """Return the bytes a second of all SMs together."""
         machine = self.machine
-        text, launch = self.launch(slots, nbytes, machine.sms, swizzle)
-        turns = 1 if machine.simulated else min(20_000, (16 << 20) // nbytes)
+        text, launch = self.launch(slots, nbytes, machine.sms, swizzle, warps=warps)
+        turns = 1 if machine.simulated else min(20_000, (16 << 20) // nbytes // warps)
         samples = []
         for index in range(5):
             seconds = [machine.seconds(text, count, launch, self.data) for count in (turns, 3 * turns)]
             if index:
-                samples.append(2 * turns * nbytes * machine.sms / (seconds[1] - seconds[0]))
+                samples.append(2 * turns * nbytes * warps * machine.sms / (seconds[1] - seconds[0]))
         return figure(samples)
+
+
+def _asking(machine: Machine) -> int:
+    """Return how many warps share the work of asking for boxes, where that must not bound the rate.
+
+    The simulator's sanitizer takes copies of two warps in step, each with its own mbarrier, for one that is not waited
+    for.
+    """
+    return 1 if machine.simulated else 4
 
 
 def _sizes(machine: Machine, first: int, last: int) -> list[int]:
@@ -158,19 +184,22 @@ def latency(machine: Machine) -> dict[str, object]:
 
 
 def flight(machine: Machine) -> dict[str, object]:
-    """Keep some copies in flight: boxes of one SM, and of all SMs."""
+    """Keep some copies in flight: boxes of one SM, asked for by two and by four warps, and of all SMs."""
     boxes = Boxes(machine, _footprints(machine)[0])
     machine.prepare([TENSOR])
-    counts = (1, 2) if machine.simulated else (1, 2, 3, 4, 5, 6, 7, 8)
+    counts, two = ((1, 2), 1) if machine.simulated else ((1, 2, 3, 4, 5, 6, 8), 2)
+    warps = _asking(machine)
     sizes = _sizes(machine, _KIB, 16 * _KIB)
-    alone = {count: boxes.turn(count, 8 * _KIB, "128") for count in counts}
+    alone = {count: boxes.turn(count, 8 * _KIB, "128", warps=two) for count in counts}
     hertz = clock(machine)
     everywhere = {}
     for count in (1, 2) if machine.simulated else (1, 2, 3, 4, 6, 8, 12):
         everywhere[str(count)] = boxes.rate(count, 16 * _KIB, "128").times(1 / machine.sms / hertz)
     return {
-        "tma.interval": {str(size): boxes.turn(min(8, (192 * _KIB) // size), size, "128") for size in sizes},
-        "tma.bandwidth_in_flight": {str(count): _rate(turn, 8 * _KIB) for count, turn in alone.items()},
+        "tma.interval": {
+            str(size): boxes.turn(min(4, 192 * _KIB // size // warps), size, "128", warps=warps) for size in sizes
+        },
+        "tma.bandwidth_in_flight": {str(two * count): _rate(turn, 8 * _KIB) for count, turn in alone.items()},
         "tma.bandwidth_all": everywhere,
     }
 
@@ -181,21 +210,38 @@ def _rate(turn: Figure, nbytes: int) -> Figure:
 
 def little(machine: Machine) -> dict[str, object]:
     """Read by 1D copies with ever more bytes in flight: Little's curve of L2 and of DRAM, of one SM and of all."""
-    rings = [(8, 256), (8, 512), (8, 1024), (8, 2048), (8, 4096), (12, 4096), (8, 8192), (12, 8192), (6, 32768)]
-    rings = [(2, 64), (4, 128), *rings] if not machine.simulated else [(2, 256)]
+    rings = [(1, 128), (1, 512), (2, 512), (2, 1024), (2, 2048), (4, 2048), (6, 2048), (4, 4096), (6, 4096)]
+    rings = [(1, 32), *rings, (4, 8192), (6, 8192)] if not machine.simulated else [(1, 256)]
     table: dict[str, dict[str, Figure]] = {}
+    warps = _asking(machine)
     machine.prepare([BULK])
     for name, footprint in zip(("l2", "dram"), _footprints(machine), strict=True):
         boxes = Boxes(machine, footprint)
-        table[f"{name}.little"] = {str(slots * size): boxes.rate(slots, size) for slots, size in rings}
+        table[f"{name}.little"] = {
+            str(warps * slots * size): boxes.rate(slots, size, warps=warps) for slots, size in rings
+        }
         if name == "dram":
             boxes.before = machine.flush
-        table[f"{name}.little_sm"] = {str(slots * size): _rate(boxes.turn(slots, size), size) for slots, size in rings}
+        table[f"{name}.little_sm"] = {
+            str(warps * slots * size): _rate(boxes.turn(slots, size, warps=warps), size) for slots, size in rings
+        }
     best = {
         f"{name}.bandwidth_sm": max(table[f"{name}.little_sm"].values(), key=lambda f: f.value)
         for name in ("l2", "dram")
     }
     return {**table, **best}
+
+
+def pitches(machine: Machine) -> dict[str, object]:
+    """Read boxes of a matrix whose rows are so many bytes longer than a multiple of 128, by all SMs."""
+    made: dict[str, dict[str, Figure]] = {}
+    for name, footprint in zip(("l2", "dram"), _footprints(machine), strict=True):
+        made[name] = {}
+        for padding in (0, 16) if machine.simulated else (0, 16, 32, 64, 96):
+            boxes = Boxes(machine, footprint, padding)
+            made[name][str(padding)] = boxes.rate(2 if machine.simulated else 8, 16 * _KIB, "128")
+            del boxes
+    return {"tma.pitch": made}
 
 
 def issue(machine: Machine) -> dict[str, object]:
@@ -222,8 +268,15 @@ READY:""",
     return {"tma.issue": made}
 
 
+_SYNC = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+
+
 def _multicast(size: int) -> str:
-    """Return a ring in which every CTA of a cluster sends its part of each box to all."""
+    """Return a ring in which every CTA of a cluster sends its part of each box to all.
+
+    One warp asks for boxes as soon as all CTAs have read the slot's last, another one reads: it waits for boxes and
+    tells all CTAs.
+    """
     peers = "\n".join(
         f"mapa.shared::cluster.u32 %r25, %r27, {rank}; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r25];"
         for rank in range(size)
@@ -235,19 +288,22 @@ mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], %r30;
 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
 [%r20], [%rd20], %r35, [%r21], %h1;"""
     body = f"""mad.lo.u32 %r21, %r41, 8, %base; add.u32 %r27, %r21, 512;
-{wait("%r21", "%r42", "WAITS")}
-{peers}
+@%p3 bra READS;
 {wait("%r27", "%r42", "FREE", ".acquire.cluster")}
 {issue}
+bra JOINED;
+READS:
+{wait("%r21", "%r42", "WAITS")}
+{peers}
+JOINED:
 add.u32 %r40, %r40, 1; add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
 @%p1 mov.u32 %r41, 0;
 @%p1 xor.b32 %r42, %r42, 1;"""
-    sync = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
     setup = f"""ld.param.u32 %r33, [slots_]; ld.param.u32 %r30, [bytes_]; ld.param.u32 %r31, [mask_];
 mov.u32 %r44, %cluster_ctarank; div.u32 %r35, %r30, {size}; mov.u16 %h1, {(1 << size) - 1};
 add.u32 %r32, %base, {_BARRIERS}; mov.u32 %r40, 0; mov.u32 %r41, 0; mov.u32 %r42, 0;
-setp.ne.u32 %p2, %thread, 0;
-@%p2 bra SET;
+setp.ne.u32 %p2, %lane, 0; setp.ne.u32 %p3, %warp, 0; setp.ne.u32 %p4, %thread, 0;
+@%p4 bra SET;
 INIT:
 mad.lo.u32 %r21, %r41, 8, %base; mbarrier.init.shared::cta.b64 [%r21], 1;
 add.u32 %r27, %r21, 512; mbarrier.init.shared::cta.b64 [%r27], {size};
@@ -257,8 +313,8 @@ mov.u32 %r41, 0;
 fence.mbarrier_init.release.cluster; fence.proxy.async;
 SET:
 bar.warp.sync -1;
-{sync}
-@%p2 bra READY;
+{_SYNC}
+@%p4 bra READY;
 FILL:
 {issue}
 add.u32 %r40, %r40, 1; add.u32 %r41, %r41, 1; setp.lt.u32 %p1, %r41, %r33;
@@ -266,7 +322,9 @@ add.u32 %r40, %r40, 1; add.u32 %r41, %r41, 1; setp.lt.u32 %p1, %r41, %r33;
 mov.u32 %r41, 0;
 READY:
 bar.warp.sync -1;"""
+    # The reader has left as many boxes as there are slots.
     drain = f"""mov.u32 %r43, 0;
+@!%p3 bra DRAINED;
 DRAIN:
 mad.lo.u32 %r21, %r41, 8, %base;
 {wait("%r21", "%r42", "LAST_WAITS")}
@@ -275,27 +333,35 @@ add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
 @%p1 xor.b32 %r42, %r42, 1;
 add.u32 %r43, %r43, 1; setp.lt.u32 %p1, %r43, %r33;
 @%p1 bra DRAIN;
-"""
+DRAINED:"""
     return timed(
-        body, setup=setup, drain=drain, finish=f"bar.warp.sync -1;\n{sync}", parameters=_BULK_PARAMETERS, threads=32,
-        idle="%p2",
+        body, setup=setup, drain=drain, finish=f"bar.warp.sync -1;\n{_SYNC}", parameters=_BULK_PARAMETERS,
+        threads=64, idle="%p2",
     )  # fmt: skip
 
 
 def multicast(machine: Machine) -> dict[str, object]:
-    """Share 8 KiB among the CTAs of a cluster: each sends its part to all, after all have read the slot's last."""
-    small = _footprints(machine)[0]
+    """Share 16 KiB among the CTAs of a cluster: each sends its part to all, after all have read the slot's last.
+
+    The latency is that of a ring of one slot: a box comes, and all CTAs are told. All SMs load at once for
+    ``bandwidth_all``.
+    """
+    small, nbytes = _footprints(machine)[0], 16 * _KIB
     data = machine.zeros(small)
     table: dict[str, dict[str, Figure]] = {}
     for size in (2,) if machine.simulated else (2, 4):
         text = _multicast(size)
 
-        def turn(slots: int, text: str = text, size: int = size) -> Figure:
-            smem = _BARRIERS + slots * 8 * _KIB
-            launch = Launch(size, 32, smem, cluster=size, extra=(slots, 8 * _KIB, small // (8 * _KIB) - 1, 1))
+        def turn(slots: int, grid: int, text: str = text, size: int = size) -> Figure:
+            extra = slots, nbytes, small // nbytes - 1, 1, 0
+            launch = Launch(grid, 64, _BARRIERS + slots * nbytes, cluster=size, extra=extra)
             return machine.slope(text, (100, 300), launch, data)
 
-        table[str(size)] = {"latency": turn(1), "bandwidth": _rate(turn(8), 8 * _KIB)}
+        table[str(size)] = {
+            "latency": turn(1, size),
+            "bandwidth": _rate(turn(8, size), nbytes),
+            "bandwidth_all": _rate(turn(8, machine.sms // 8 * 8 or size), nbytes),
+        }
     return {"tma.multicast": table}
 
 
@@ -328,7 +394,7 @@ def stores(machine: Machine) -> dict[str, object]:
     machine.prepare([*texts.values(), *many.values()])
 
     def launch(nbytes: int, grid: int) -> Launch:
-        return Launch(grid, 32, nbytes + 1024, extra=(1, nbytes, small // nbytes - 1, 1))
+        return Launch(grid, 32, nbytes + 1024, extra=(1, nbytes, small // nbytes - 1, 1, 0))
 
     made: dict[str, object] = {
         f"tma.{name}": {str(size): machine.slope(text, (40, 120), launch(size, 1), data) for size in sizes}
@@ -346,4 +412,4 @@ def stores(machine: Machine) -> dict[str, object]:
     return made
 
 
-BENCHMARKS = (latency, flight, little, issue, multicast, stores)
+BENCHMARKS = (latency, flight, little, pitches, issue, multicast, stores)
