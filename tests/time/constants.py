@@ -152,7 +152,10 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "dram.bandwidth_sm": (SM_RATE, 10, 132),
     },
     "copies.pitches": {
-        "tma.pitch": (RATE, 1e12, 1.2e13),
+        "tma.pitch": (RATE, 5e11, 1.4e13),
+    },
+    "copies.outside": {
+        "tma.outside": (CYCLES, 20, 5000),
     },
     "copies.issue": {
         "tma.issue": (CYCLES, 1, 300),

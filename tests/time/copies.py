@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from tests.time.instructions import clock
 from tests.time.machine import Figure, Launch, Machine, figure
@@ -17,7 +18,7 @@ _TENSOR = (
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
     "[%r20], [%rd31, {%r22, %r23}], [%r21];"
 )
-_BULK_PARAMETERS = ".param .u32 slots_, .param .u32 bytes_, .param .u32 mask_, .param .u32 step_, .param .u32 first_"
+_BULK_PARAMETERS = ", ".join(f".param .u32 {name}_" for name in "slots bytes mask first turn apart shift".split())
 _TENSOR_PARAMETERS = f"{_BULK_PARAMETERS}, .param .align 64 .b8 map_[128]"
 _MAP = "mov.u64 %rd30, map_; cvta.param.u64 %rd31, %rd30;"
 
@@ -25,17 +26,19 @@ _MAP = "mov.u64 %rd30, map_; cvta.param.u64 %rd31, %rd30;"
 def _ring(copy: str, parameters: str) -> str:
     """Return a kernel whose warps copy boxes to slots of their own, each reused once its box has come.
 
-    Box i of warp w is number (first + i * warps + w) * step of the memory, modulo a power of two; warps of all CTAs
-    count. One warp alone takes some 170 cycles for a turn, which bounds the rate of small boxes.
+    Box i of warp w, of those of all CTAs, is number first + i * turn + w * apart of the memory, modulo a power of two.
+    A matrix has 2^shift boxes beside each other. One warp alone takes some 170 cycles for a turn, which bounds the rate
+    of small boxes.
     """
     tensor = copy == _TENSOR
     where = (
-        # 64 columns of a matrix of 4096; a box of bytes / 128 rows
-        "and.b32 %r22, %r24, 63; shl.b32 %r22, %r22, 6; shr.u32 %r23, %r24, 6; mul.lo.u32 %r23, %r23, %r34;"
+        # 64 columns; a box of bytes / 128 rows
+        "shr.u32 %r23, %r24, %r36; shl.b32 %r22, %r23, %r36; sub.u32 %r22, %r24, %r22; shl.b32 %r22, %r22, 6; "
+        "mul.lo.u32 %r23, %r23, %r34;"
         if tensor
         else "mul.wide.u32 %rd20, %r24, %r30; add.u64 %rd20, %rd20, %data;"
     )
-    issue = f"""mad.lo.u32 %r24, %r40, %r37, %r38; mul.lo.u32 %r24, %r24, %r36; and.b32 %r24, %r24, %r31;
+    issue = f"""mad.lo.u32 %r24, %r40, %r37, %r38; and.b32 %r24, %r24, %r31;
 mad.lo.u32 %r20, %r41, %r30, %r32; mad.lo.u32 %r21, %r41, 8, %r39;
 {where}
 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], %r30;
@@ -48,10 +51,10 @@ add.u32 %r40, %r40, 1; add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
 @%p1 mov.u32 %r41, 0;
 @%p1 xor.b32 %r42, %r42, 1;"""
     setup = f"""ld.param.u32 %r33, [slots_]; ld.param.u32 %r30, [bytes_]; ld.param.u32 %r31, [mask_];
-ld.param.u32 %r36, [step_]; {_MAP if tensor else ""}
-shr.u32 %r34, %r30, 7; shr.u32 %r35, %threads, 5; mul.lo.u32 %r37, %ctas, %r35; mul.lo.u32 %r39, %warp, %r33;
+ld.param.u32 %r36, [shift_]; ld.param.u32 %r37, [turn_]; ld.param.u32 %r38, [first_]; {_MAP if tensor else ""}
+shr.u32 %r34, %r30, 7; shr.u32 %r35, %threads, 5; mul.lo.u32 %r39, %warp, %r33; ld.param.u32 %r43, [apart_];
 mad.lo.u32 %r32, %r39, %r30, %base; add.u32 %r32, %r32, {_BARRIERS}; mad.lo.u32 %r39, %r39, 8, %base;
-ld.param.u32 %r38, [first_]; mad.lo.u32 %r38, %cta, %r35, %r38; add.u32 %r38, %r38, %warp;
+mad.lo.u32 %r35, %cta, %r35, %warp; mad.lo.u32 %r38, %r35, %r43, %r38;
 mov.u32 %r40, 0; mov.u32 %r41, 0; mov.u32 %r42, 0; setp.ne.u32 %p2, %lane, 0;
 @%p2 bra READY;
 INIT:
@@ -81,15 +84,31 @@ add.u32 %r43, %r43, 1; setp.lt.u32 %p1, %r43, %r33;
 
 
 BULK, TENSOR = _ring(_BULK, _BULK_PARAMETERS), _ring(_TENSOR, _TENSOR_PARAMETERS)
-_COLUMNS = 4096
+_SHIFT = 6
+_COLUMNS = 64 << _SHIFT
 
 
 def ring_launch(
-    footprint: int, slots: int, nbytes: int, grid: int, *, warps: int = 1, step: int = 1, first: int = 0
+    footprint: int,
+    slots: int,
+    nbytes: int,
+    grid: int,
+    *,
+    warps: int = 1,
+    step: int = 1,
+    first: int = 0,
+    turn: int | None = None,
+    apart: int = 1,
+    shift: int = _SHIFT,
 ) -> Launch:
-    """Return a launch of `BULK` over so many bytes, a power of two; each warp has so many slots."""
+    """Return a launch of a ring over so many bytes, a power of two; each warp has so many slots.
+
+    All warps together read box after box, or every so manieth, unless `turn` and `apart` say otherwise.
+    """
     smem = _BARRIERS + warps * slots * nbytes
-    return Launch(grid, 32 * warps, smem, extra=(slots, nbytes, footprint // nbytes - 1, step, first))
+    turn = step * warps * grid if turn is None else turn
+    extra = slots, nbytes, footprint // nbytes - 1, first, turn, step * apart, shift
+    return Launch(grid, 32 * warps, smem, extra=extra)
 
 
 class Boxes:
@@ -102,46 +121,55 @@ class Boxes:
         Bytes, a power of two, read again and again.
     padding : int
         Bytes after each row of the matrix.
+    shift : int
+        The matrix has 2^shift boxes of 64 columns beside each other.
+    rows : int
+        Of the matrix, if it has fewer than the footprint.
     """
 
-    def __init__(self, machine: Machine, footprint: int, padding: int = 0) -> None:
-        self.machine, self.footprint, self.padding = machine, footprint, padding
-        self.data = machine.zeros(footprint + footprint // (2 * _COLUMNS) * padding)
+    def __init__(
+        self, machine: Machine, footprint: int, padding: int = 0, shift: int = _SHIFT, rows: int | None = None
+    ) -> None:
+        self.machine, self.footprint, self.padding, self.shift = machine, footprint, padding, shift
+        self.columns = 64 << shift
+        self.rows = footprint // (2 * self.columns) if rows is None else rows
+        self.data = machine.zeros(footprint + footprint // (2 * self.columns) * padding)
         self.before: Callable[[], None] = lambda: None
 
-    def launch(
-        self, slots: int, nbytes: int, grid: int, swizzle: str | None = None, step: int = 1, warps: int = 1
-    ) -> tuple[str, Launch]:
+    def launch(self, slots: int, nbytes: int, grid: int, swizzle: str | None = None, **how: Any) -> tuple[str, Launch]:
         """Return the kernel of 1D copies, or of boxes of 64 columns, and its launch; each warp has so many slots."""
-        launch = ring_launch(self.footprint, slots, nbytes, grid, warps=warps, step=step)
+        launch = ring_launch(self.footprint, slots, nbytes, grid, shift=self.shift, **how)
         if swizzle is None:
             return BULK, launch
-        rows = self.footprint // (2 * _COLUMNS)
         columns = int(swizzle) // 2 if swizzle not in ("none", "128") else 64
         box = columns, nbytes // (2 * columns)
-        tensor_map = self.machine.tensor_map(self.data, rows, _COLUMNS, box, swizzle, self.padding)
+        tensor_map = self.machine.tensor_map(self.data, self.rows, self.columns, box, swizzle, self.padding)
         return TENSOR, replace(launch, extra=(*launch.extra, tensor_map))
 
-    def turn(
-        self, slots: int, nbytes: int, swizzle: str | None = None, turns: int = 0, step: int = 1, warps: int = 1
-    ) -> Figure:
+    def turn(self, slots: int, nbytes: int, swizzle: str | None = None, turns: int = 0, **how: Any) -> Figure:
         """Return the cycles of one SM from a box to the next one."""
-        text, launch = self.launch(slots, nbytes, 1, swizzle, step, warps)
+        text, launch = self.launch(slots, nbytes, 1, swizzle, **how)
         turns = turns or min(400, max(40, (1 << 22) // nbytes))
         made = self.machine.slope(text, (turns, 3 * turns), launch, self.data, self.before, repetitions=5)
-        return made.times(1 / warps)
+        return made.times(1 / how.get("warps", 1))
 
-    def rate(self, slots: int, nbytes: int, swizzle: str | None = None, warps: int = 1) -> Figure:
+    def rate(self, slots: int, nbytes: int, swizzle: str | None = None, turns: int = 0, **how: Any) -> Figure:
         """Return the bytes a second of all SMs together."""
-        machine = self.machine
-        text, launch = self.launch(slots, nbytes, machine.sms, swizzle, warps=warps)
-        turns = 1 if machine.simulated else min(20_000, (16 << 20) // nbytes // warps)
+        machine, warps = self.machine, how.get("warps", 1)
+        text, launch = self.launch(slots, nbytes, machine.sms, swizzle, **how)
+        turns = 1 if machine.simulated else turns or min(20_000, (16 << 20) // nbytes // warps)
         samples = []
         for index in range(5):
+            self.before()
             seconds = [machine.seconds(text, count, launch, self.data) for count in (turns, 3 * turns)]
             if index:
                 samples.append(2 * turns * nbytes * warps * machine.sms / (seconds[1] - seconds[0]))
         return figure(samples)
+
+
+def _sizes(machine: Machine, first: int, last: int) -> list[int]:
+    sizes = [first << power for power in range(20) if first << power <= last]
+    return sizes[:2] if machine.simulated else sizes
 
 
 def _asking(machine: Machine) -> int:
@@ -151,11 +179,6 @@ def _asking(machine: Machine) -> int:
     for.
     """
     return 1 if machine.simulated else 4
-
-
-def _sizes(machine: Machine, first: int, last: int) -> list[int]:
-    sizes = [first << power for power in range(20) if first << power <= last]
-    return sizes[:2] if machine.simulated else sizes
 
 
 def _footprints(machine: Machine) -> tuple[int, int]:
@@ -232,16 +255,49 @@ def little(machine: Machine) -> dict[str, object]:
     return {**table, **best}
 
 
+_ALONG, _ALONG_PADDING = 10, 1152
+"""Boxes beside each other, as 2^n, and bytes after each row, that rows lie in different banks, where CTAs go along."""
+
+
 def pitches(machine: Machine) -> dict[str, object]:
-    """Read boxes of a matrix whose rows are so many bytes longer than a multiple of 128, by all SMs."""
-    made: dict[str, dict[str, Figure]] = {}
+    """Read boxes of a matrix whose rows are so many bytes longer than a multiple of 128, by all SMs.
+
+    They go across, all SMs beside each other in the same rows; or along, each SM in 64 rows of its own, as the tiles of
+    a product do.
+    """
+    made: dict[str, dict[str, dict[str, Figure]]] = {}
+    nbytes = 8 * _KIB
+    paddings, slots = ((0, 16), 2) if machine.simulated else ((0, 16, 32, 64), 16)
     for name, footprint in zip(("l2", "dram"), _footprints(machine), strict=True):
-        made[name] = {}
-        for padding in (0, 16) if machine.simulated else (0, 16, 32, 64, 96):
+        made[name] = {"across": {}, "along": {}}
+        shift = _SHIFT if name == "l2" or machine.simulated else _ALONG
+        for padding in paddings:
             boxes = Boxes(machine, footprint, padding)
-            made[name][str(padding)] = boxes.rate(2 if machine.simulated else 8, 16 * _KIB, "128")
+            made[name]["across"][str(padding)] = boxes.rate(slots, nbytes, "128")
+            boxes = Boxes(machine, footprint, padding + _ALONG_PADDING * (shift == _ALONG), shift)
+            # A CTA reads no more than its own rows.
+            turns = 0 if shift == _SHIFT else ((1 << shift) - slots) // 3
+            found = boxes.rate(slots, nbytes, "128", turns, turn=1, apart=1 << shift)
+            made[name]["along"][str(padding)] = found
             del boxes
     return {"tma.pitch": made}
+
+
+def outside(machine: Machine) -> dict[str, object]:
+    """Read boxes of 64 rows of a matrix that has fewer: cycles of a box.
+
+    One SM, all SMs in different columns, and all in the same ones.
+    """
+    made: dict[str, dict[str, Figure]] = {"one": {}, "apart": {}, "same": {}}
+    nbytes, slots = 8 * _KIB, 2 if machine.simulated else 8
+    hertz = clock(machine)
+    for rows in (1, 64) if machine.simulated else (1, 8, 16, 32, 64):
+        boxes = Boxes(machine, nbytes << _SHIFT, rows=rows)
+        made["one"][str(rows)] = boxes.turn(slots, nbytes, "128")
+        for name, how in (("apart", {}), ("same", {"turn": 1, "apart": 0})):
+            rate = boxes.rate(slots, nbytes, "128", **how)
+            made[name][str(rows)] = Figure(nbytes * machine.sms * hertz / rate.value, rate.spread)
+    return {"tma.outside": made}
 
 
 def issue(machine: Machine) -> dict[str, object]:
@@ -353,7 +409,7 @@ def multicast(machine: Machine) -> dict[str, object]:
         text = _multicast(size)
 
         def turn(slots: int, grid: int, text: str = text, size: int = size) -> Figure:
-            extra = slots, nbytes, small // nbytes - 1, 1, 0
+            extra = slots, nbytes, small // nbytes - 1, 0, 0, 0, 0
             launch = Launch(grid, 64, _BARRIERS + slots * nbytes, cluster=size, extra=extra)
             return machine.slope(text, (100, 300), launch, data)
 
@@ -394,7 +450,7 @@ def stores(machine: Machine) -> dict[str, object]:
     machine.prepare([*texts.values(), *many.values()])
 
     def launch(nbytes: int, grid: int) -> Launch:
-        return Launch(grid, 32, nbytes + 1024, extra=(1, nbytes, small // nbytes - 1, 1, 0))
+        return Launch(grid, 32, nbytes + 1024, extra=(1, nbytes, small // nbytes - 1, 0, 0, 0, 0))
 
     made: dict[str, object] = {
         f"tma.{name}": {str(size): machine.slope(text, (40, 120), launch(size, 1), data) for size in sizes}
@@ -412,4 +468,4 @@ def stores(machine: Machine) -> dict[str, object]:
     return made
 
 
-BENCHMARKS = (latency, flight, little, pitches, issue, multicast, stores)
+BENCHMARKS = (latency, flight, little, pitches, outside, issue, multicast, stores)
