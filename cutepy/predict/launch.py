@@ -20,9 +20,12 @@ from cutepy.binaries.machine_code import MachineInstruction, read_code
 from cutepy.binaries.ptxas import assemble
 from cutepy.layouts.sm90.occupancy import Occupancy, occupancy
 from cutepy.predict.code import LSU, PIPES, Variants, block_steps
+from cutepy.predict.costs import Costs
 from cutepy.predict.gpu import Gpu
-from cutepy.predict.machine import SCHEDULERS, Event, Machine, Outcome, Rates, Sm
+from cutepy.predict.machine import Machine
 from cutepy.predict.memory import Traffic, slowdown, traffic_of
+from cutepy.predict.rates import Rates
+from cutepy.predict.state import SCHEDULERS, Event, Outcome, Sm
 from cutepy.sim.ptx.source_lines import line_of
 
 if TYPE_CHECKING:
@@ -53,7 +56,7 @@ class Stall:
     line : str
         Of the source, or of the PTX.
     cause : str
-        One of `machine.CAUSES`.
+        One of `state.CAUSES`.
     share : float
         Of the time of all warps.
     us : float
@@ -371,8 +374,8 @@ class Predictor:
         """Return how busy tensor cores are if nothing but they and memory took time: the clock depends on it."""
         sample = self._longest
         rates = self._rates(min(self._launch.ctas, self._groups * self._size), clock_hz)
-        machine, cta = self._machine(False), sample[0]
-        tensor = sum(machine.tensor_cycles(warp) for warp in cta.warps) / 4
+        costs, cta = Costs(self._gpu), sample[0]
+        tensor = sum(costs.tensor_cycles(warp) for warp in cta.warps) / 4
         share = len(sample) / max(self._launch.ctas, 1)
         l2 = sum(t.l2_read_bytes for t in self._traffic) * share * rates.l2 / len(sample)
         dram = sum(t.dram_read_bytes + t.dram_write_bytes for t in self._traffic) * share * rates.dram / len(sample)

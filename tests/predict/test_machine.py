@@ -7,8 +7,9 @@ from hypothesis import given, strategies as st
 
 from cutepy.predict import gpu_named
 from cutepy.predict.code import ALU, FMA, XU, Action, Step
-from cutepy.predict.machine import Machine, Rates
+from cutepy.predict.machine import Machine
 from cutepy.predict.memory import Traffic
+from cutepy.predict.rates import Rates
 from cutepy.predict.trace import (
     Arrive,
     Barrier,
