@@ -67,21 +67,27 @@ class Wait(NamedTuple):
 
 
 class Load(NamedTuple):
-    """Copy to shared memory: bytes from global memory, and (rank of a CTA, barrier or -1, bytes) that it reaches."""
+    """Copy to shared memory: its bytes, and (rank of a CTA, barrier or -1, bytes) that it reaches.
+
+    `lines` of L2 hold what it reads, some for a part of each; `outside_bytes` are beyond the tensor, and zeros.
+    """
 
     at: int
     size_bytes: int
     region: int
     boxes: int
     to: tuple[tuple[int, int, int], ...]
+    lines: float
+    outside_bytes: float = 0.0
 
 
 class Store(NamedTuple):
-    """Bulk store from shared to global memory, or reduction."""
+    """Bulk store from shared to global memory, or reduction, that touches so many lines of L2."""
 
     at: int
     size_bytes: int
     region: int
+    lines: float
 
 
 class Shared(NamedTuple):
@@ -419,14 +425,17 @@ class Tracer(Observer):
                     warp.facts[index].append(Global(at, "cp_async", sectors, sectors, copy.region))
             elif operation.kind in _STORES:
                 if number == leader:
-                    warp.facts[index].append(Store(at, copy.size_bytes[row], copy.region))
+                    warp.facts[index].append(Store(at, copy.size_bytes[row], copy.region, copy.lines[row]))
             else:
+                issued = sum(r == row for r, _ in copy.to)
                 for (r, column), to in copy.to.items():
                     if r == row and ids[column] // WARP == number:
                         self.trace.needed.update(key for _, key, _ in to)
                         by_box = sum(size for rank, _, size in to if rank == to[0][0])
                         boxes = sum(rank == to[0][0] for rank, _, _ in to)
-                        warp.facts[index].append(Load(at, by_box, copy.region, boxes, tuple(to)))
+                        outside = max(0.0, by_box - copy.size_bytes[row] / issued)
+                        lines = copy.lines[row] / issued
+                        warp.facts[index].append(Load(at, by_box, copy.region, boxes, tuple(to), lines, outside))
 
     def on_wgmma(self, event: WgmmaEvent) -> None:
         """Record an MMA."""
@@ -483,7 +492,7 @@ class Tracer(Observer):
             if slot in self._slots:
                 mine = addresses[row if len(addresses) > 1 else 0]
                 copy.size_bytes[row] += mine.size * access.size_bytes
-                self._touch(copy.region, mine - first, access.size_bytes, access.operation == "read")
+                copy.lines[row] += self._touch(copy.region, mine - first, access.size_bytes, access.operation == "read")
 
     def _region(self, address: int) -> tuple[int, int]:
         """Return the number of the allocation around an address, and its start."""
@@ -496,23 +505,26 @@ class Tracer(Observer):
         self.trace.regions.append(Region(name, size))
         return number, start
 
-    def _touch(self, region: int, offsets: Array, size_bytes: int, reads: bool) -> None:
-        """Note runs of bytes that are read or written, of a length each."""
+    def _touch(self, region: int, offsets: Array, size_bytes: int, reads: bool) -> int:
+        """Note runs of bytes that are read or written, of a length each; returns the lines that they are in."""
         found = self.trace.regions[region]
-        each = -(-size_bytes // LINE_BYTES)
-        lines = np.unique((offsets[:, None] // LINE_BYTES + np.arange(each)).reshape(-1))
+        first, last = offsets // LINE_BYTES, (offsets + size_bytes - 1) // LINE_BYTES
+        runs = [np.minimum(first + n, last) for n in range(int((last - first).max(initial=0)) + 1)]
+        lines = np.unique(np.concatenate(runs))
         if reads:
             found.read_bytes += offsets.size * size_bytes
             found.read_lines.append(lines)
         else:
             found.written_bytes += offsets.size * size_bytes
             found.written_lines.append(lines)
+        return len(lines)
 
 
 class _Copy:
-    """Copy in progress: where its bytes are counted, by (row, column) of who issued them, and its bytes, by row."""
+    """Copy in progress: where its bytes are counted, by (row, column) of who issued them; bytes and lines, by row."""
 
     def __init__(self) -> None:
         self.to: defaultdict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
         self.size_bytes: Counter[int] = Counter()
+        self.lines: Counter[int] = Counter()
         self.region = 0
