@@ -24,6 +24,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cutepy.suites.gemm_prediction import predict_gemm
+
 TIMED = Path(__file__).parents[1] / "kernels" / "timed"
 JOURNALS = {"h100": "h100-20261205.jsonl.xz", "h200": "h200-20261208.jsonl.xz"}
 ATTENTION = {
@@ -55,28 +57,6 @@ def predicted(gpu: str) -> Iterator[list[Any]]:
 
     with cutepy.simulate(time=gpu) as run:
         yield run.predictions
-
-
-def predict_gemm(problem: dict[str, Any], choice: dict[str, Any], gpu: str) -> Any:
-    """Predict one configuration of a product."""
-    import torch
-
-    from cutepy.kernels.gemm import tuned
-    from cutepy.kernels.gemm.op import plan_gemm
-    from cutepy.ops.checking import describe
-
-    m, n, k = (problem[name] for name in "mnk")
-
-    def matrix(rows: int, major: str) -> torch.Tensor:
-        dtype = getattr(torch, problem["a_dtype"])
-        return torch.zeros(rows, k, dtype=dtype) if major == "k" else torch.zeros(k, rows, dtype=dtype).t()
-
-    a, b = matrix(m, problem["a_major"]), matrix(n, problem["b_major"])
-    out = torch.zeros(m, n, dtype=getattr(torch, problem["out_dtype"]))
-    with predicted(gpu) as found:
-        launch = plan_gemm(describe(a, b, outs=(out,)), tuned.chosen_of(problem, choice))
-        launch(a, b, (), (out,), (None, None))
-    return found
 
 
 def predict_attention(head: int, tokens: int, causal: bool, gpu: str) -> Any:
