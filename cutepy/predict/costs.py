@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import NamedTuple
 
 from cutepy.predict.gpu import Gpu
 from cutepy.predict.trace import Mma, WarpTrace
+
+INSTRUCTION_BYTES = 16
+_BOX_BYTES, _BOX_ROWS = 8192, 64
+"""Box of the benchmark of rows outside."""
+
+
+class Code(NamedTuple):
+    """Instruction cache: its bytes, the cycles of an instruction that it lacks, and those of a jump to new code."""
+
+    size_bytes: int
+    lacking: float
+    jump: float
 
 
 class Costs:
@@ -45,14 +58,38 @@ class Costs:
         self._syncs: dict[int, float] = {}
 
     @cached_property
-    def code(self) -> tuple[int, float]:
-        """Bytes of the instruction cache, and the cycles of an instruction that is not there."""
-        intervals: dict[int, float] = {
-            int(size): cycles for size, cycles in self._gpu.constants["icache.interval"].items()
-        }
+    def code(self) -> Code:
+        """Instruction cache of an SM."""
+        gpu = self._gpu
+        intervals: dict[int, float] = {int(size): cycles for size, cycles in gpu.constants["icache.interval"].items()}
         least = min(intervals.values())
         cached = max(size for size, cycles in intervals.items() if cycles <= 1.1 * least)
-        return cached, self._gpu.at("icache.interval", 2 * cached) - least
+        return Code(cached, gpu.at("icache.interval", 2 * cached) - least, gpu.at("start.code", "again", 2048))
+
+    def first_access(self, name: str) -> float:
+        """Return how much longer the first access of a launch takes than the second: "global" or "tensor_map"."""
+        return max(0.0, self._gpu.at("start.accesses", name, "first") - self._gpu.at("start.accesses", name, "second"))
+
+    def outside(self, size_bytes: float, outside_bytes: float) -> float:
+        """Return the cycles of a box of which some rows are outside of the tensor, while all SMs load such boxes.
+
+        Rows outside come from few places of L2: 64 rows of 128 bytes of which one is inside take four times as long as
+        64 rows inside, though one SM alone loads them as fast.
+        """
+        inside = 1.0 - outside_bytes / size_bytes
+        return size_bytes / _BOX_BYTES * self._gpu.at("tma.outside", "apart", _BOX_ROWS * inside)
+
+    @cached_property
+    def part_of_line(self) -> float:
+        """L2's time for a line of which a row needs a part, in that of a whole line: rows that begin amid one."""
+        across = self._gpu.constants["tma.pitch"]["l2"]["across"]
+        return max(0.0, across["0"] / across["16"] - 1.0)
+
+    @cached_property
+    def short_runs(self) -> float:
+        """Device memory's time for rows of 128 bytes that lie apart, in that of bytes that follow each other."""
+        table = self._gpu.constants["tma.pitch"]["dram"]
+        return max(1.0, table["across"]["0"] / table["along"]["0"])
 
     def sync(self, warps: int) -> float:
         """Return the cycles of a named barrier of so many warps."""

@@ -29,6 +29,7 @@ from cutepy.predict.state import (
     Warp,
 )
 from cutepy.predict.trace import (
+    LINE_BYTES,
     Arrive,
     Awaited,
     Barrier,
@@ -65,13 +66,17 @@ class Effects:
     credit : float
         Cycles in which an SM has asked for less than its share of L2 and of device memory that it may catch up on:
         others have asked for less at other times.
+    fetches_maps : bool
+        Whether the kernel fetches its tensor maps before it needs them.
     keeps_events : bool
         Whether to keep the timeline.
 
     Attributes
     ----------
     written : float
-        Time at which all that was stored so far is in L2.
+        Time at which all that was stored so far has left.
+    waited, lets_begin : float, bool
+        As of `Outcome`.
     """
 
     def __init__(
@@ -82,6 +87,7 @@ class Effects:
         traffic: Sequence[Traffic],
         *,
         credit: float,
+        fetches_maps: bool,
         keeps_events: bool,
     ) -> None:
         self._costs, self._needed, self._barriers = Costs(gpu), needed, barriers
@@ -91,10 +97,14 @@ class Effects:
         self._is_late = [each.late for each in traffic]
         self._in_l1 = [each.in_l1 for each in traffic]
         self._keeps, self._credit = keeps_events, credit
+        self._new_page = self._costs.first_access("global")
+        self._new_map = 0.0 if fetches_maps else self._costs.first_access("tensor_map")
 
     def begin(self, out: Outcome, wake: Callable[[Warp, float], None]) -> None:
         """Begin a simulation whose results are kept, and whose warps `wake` lets go on at a time."""
-        self.out, self._push, self.written = out, wake, 0.0
+        self.out, self._push = out, wake
+        self.written = self.waited = 0.0
+        self.lets_begin = False
 
     def stalled(self, warp: Warp, cause: int, cycles: float, where: int) -> None:
         """Note that a warp waited at a line."""
@@ -169,7 +179,7 @@ class Effects:
             moved = self._move(sm, time, size * rates.l2_write, size * rates.dram_write, size * rates.port)
             read = self._costs.store_latency
             end = max(sm.store, moved) + read + self._costs.l2
-            self.written = max(self.written, max(sm.store, sm.l2, time) + read + self._costs.l2)
+            self.written = max(self.written, max(sm.store, sm.l2, time) + read)
             old = warp.bulk_open
             warp.bulk_open = max(old[0], sm.store + read), max(old[1], end)
             warp.time = time + self._costs.tma_issue
@@ -187,6 +197,10 @@ class Effects:
         if isinstance(fact, Awaited):
             return self._await(warp, fact, line)
         if isinstance(fact, Fenced):
+            if "launch_dependents" in fact.opcode:
+                self.lets_begin = True
+            elif fact.opcode.startswith("griddepcontrol") and warp.cluster.is_first:
+                self.waited = max(self.waited, time)
             cost = self._costs.fence(fact.opcode)
             self.stalled(warp, FENCES, cost, line)
             warp.time = time + cost
@@ -240,11 +254,17 @@ class Effects:
 
     def _load(self, warp: Warp, sm: Sm, fact: Load) -> float:
         time, rates, size = warp.time, warp.cluster.rates, fact.size_bytes
-        each = size / max(fact.boxes, 1)
+        costs, each, inside = self._costs, size / max(fact.boxes, 1), size - fact.outside_bytes
         sm.tma = max(sm.tma, time) + size * rates.port
-        l2, dram = size * rates.tma, size * rates.dram * self._miss[fact.region]
-        arrival = max(sm.tma, self._move(sm, time, l2, dram, size * rates.port))
-        latency = self._costs.tma_latency + self._is_late[fact.region] * self._costs.late_tma(each)
+        parts = max(0.0, fact.lines - inside / LINE_BYTES) * costs.part_of_line
+        l2, dram = (inside + parts * LINE_BYTES) * rates.tma, inside * rates.dram * self._miss[fact.region]
+        if fact.outside_bytes:
+            l2 = max(l2, costs.outside(size, fact.outside_bytes) * rates.crowd)
+        if inside <= fact.runs * LINE_BYTES:
+            dram *= costs.short_runs
+        arrival = max(sm.tma, self._move(sm, time, l2, dram, inside * rates.port))
+        latency = costs.tma_latency + self._is_late[fact.region] * costs.late_tma(each)
+        latency += self._first(sm, fact.region, by_tma=True)
         for rank, key, part in fact.to:
             to = self.out.sms[warp.sm if len(warp.cluster.traces) == 1 else rank]
             to.port = max(to.port, time) + part * rates.port
@@ -254,8 +274,15 @@ class Effects:
             self.contribute(warp.cluster, key, end, warp, COPIES)
             if self._keeps:
                 self.out.events.append(Event(rank, "copies", f"load {part} bytes", time, end))
-        warp.time = time + self._costs.tma_issue
+        warp.time = time + costs.tma_issue
         return warp.time
+
+    def _first(self, sm: Sm, region: int, *, by_tma: bool) -> float:
+        """Return how much later the first access of an SM comes: its page is unknown, or its tensor map."""
+        if (region, by_tma) in sm.known:
+            return 0.0
+        sm.known.add((region, by_tma))
+        return self._new_map if by_tma else self._new_page
 
     def _access(self, warp: Warp, sm: Sm, fact: Global, kind: str, line: int) -> float:
         time, rates = warp.time, warp.cluster.rates
@@ -281,10 +308,11 @@ class Effects:
         latency = self._costs.l1
         if new_sectors:
             latency = self._costs.l2 + self._late[fact.region] if fact.kind != "atomic" else self._costs.atomic
+            latency += self._first(sm, fact.region, by_tma=False)
         end = max(sm.lsu, moved) + latency
         warp.reason[:] = [GLOBAL] * 6
         if fact.kind in ("store", "atomic"):
-            self.written = max(self.written, max(sm.lsu, sm.l2, time) + self._costs.l2)
+            self.written = max(self.written, sm.lsu, sm.l2, time)
         if fact.kind == "cp_async":
             end += self._costs.cp_async[0]
             warp.copies_open = max(warp.copies_open, end)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cutepy.predict.code import LSU, Step, Variants
-from cutepy.predict.costs import Costs
+from cutepy.predict.costs import INSTRUCTION_BYTES, Costs
 from cutepy.predict.effects import Effects
 from cutepy.predict.gpu import Gpu
 from cutepy.predict.memory import Traffic
@@ -58,6 +58,8 @@ class Machine:
     credit : float
         Cycles in which an SM has asked for less than its share of L2 and of device memory that it may catch up on:
         others have asked for less at other times.
+    fetches_maps : bool
+        Whether the kernel fetches its tensor maps before it needs them.
     keeps_events : bool
         Whether to keep the timeline.
     """
@@ -71,14 +73,16 @@ class Machine:
         traffic: Sequence[Traffic],
         *,
         credit: float = 0.0,
+        fetches_maps: bool = True,
         keeps_events: bool = False,
     ) -> None:
         self._steps = steps
-        self._effects = Effects(gpu, needed, barriers, traffic, credit=credit, keeps_events=keeps_events)
+        how = {"credit": credit, "fetches_maps": fetches_maps, "keeps_events": keeps_events}
+        self._effects = Effects(gpu, needed, barriers, traffic, **how)
         slots = [[sum(step.slots for step in variant) for variant in variants] for variants in steps]
-        self._cached_bytes, missed = Costs(gpu).code
-        self._code_bytes = [16 * sum(each) for each in slots]
-        self._fetches: list[float] = [missed * sum(each) / max(len(each), 1) for each in slots]
+        self._code = Costs(gpu).code
+        self._code_bytes = [INSTRUCTION_BYTES * sum(each) for each in slots]
+        self._instructions = [sum(each) / max(len(each), 1) for each in slots]
         self._try = gpu.value("mbarrier.try_wait")
 
     def run(
@@ -128,14 +132,14 @@ class Machine:
                 if queue:
                     after = Late(last.time, last, last.time, last.node, last.causes[:], WORK)
                     self._begin(*queue.pop(), last.time + turnaround, after)
-        ended = max((end for _, end in out.spans), default=0.0)
-        out.cycles = max(ended, self._effects.written)  # a launch is over once all that it stored is in L2
+        out.cycles = max((end for _, end in out.spans), default=0.0)
+        out.stored = self._effects.written
+        out.waited, out.lets_begin = self._effects.waited, self._effects.lets_begin
         out.path = critical_path(self._last)
-        out.path["stores"] += out.cycles - ended  # type: ignore[assignment]
         return out
 
     def _begin(self, traces: Sequence[CtaTrace], rates: Rates, time: float, after: Late | None = None) -> None:
-        cluster = Cluster(traces, rates, time)
+        cluster = Cluster(traces, rates, time, after is None)
         for sm, cta in enumerate(traces):
             for number, trace in enumerate(cta.warps):
                 warp = Warp(trace, cta, number, cluster, sm, number % SCHEDULERS, time)
@@ -159,7 +163,7 @@ class Machine:
                 if not self._next_block(warp):
                     warp.time = time
                     return False
-                fetched = self._fetch(sm, warp.path[warp.position])
+                fetched = self._fetch(sm, warp.path[warp.position], time)
                 if fetched:
                     causes[FETCHES] += fetched
                     time += fetched
@@ -223,17 +227,26 @@ class Machine:
         warp.step = 0
         return True
 
-    def _fetch(self, sm: Sm, block: int) -> float:
-        """Return the cycles that a block's instructions take to come to the SM's cache; the least recent ones go."""
+    def _fetch(self, sm: Sm, block: int, time: float) -> float:
+        """Return the cycles until a block's instructions are in the SM's cache, from which the least recent ones go.
+
+        Other warps that ask for them meanwhile wait, too. In a launch, the first warp that jumps to code waits longer;
+        what follows code that is there was fetched with it.
+        """
         code = sm.code
         if block in code:
             code.move_to_end(block)
-            return 0.0
-        code[block] = size = self._code_bytes[block]
-        sm.code_bytes += size
-        while sm.code_bytes > self._cached_bytes and len(code) > 1:
-            sm.code_bytes -= code.popitem(last=False)[1]
-        return self._fetches[block]
+            return max(0.0, code[block] - time)
+        if block in sm.fetched:
+            cycles = self._code.lacking * self._instructions[block]
+        else:
+            sm.fetched.add(block)
+            cycles = 0.0 if block - 1 in sm.fetched else self._code.jump
+        code[block] = time + cycles
+        sm.code_bytes += self._code_bytes[block]
+        while sm.code_bytes > self._code.size_bytes and len(code) > 1:
+            sm.code_bytes -= self._code_bytes[code.popitem(last=False)[0]]
+        return cycles
 
     def _act(self, warp: Warp, sm: Sm, step: Step) -> bool:
         """Do what the facts of an instruction say; tells whether the warp goes on."""

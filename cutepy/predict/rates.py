@@ -17,6 +17,8 @@ class Rates:
         Share of the SM in what all SMs get: of L2 by loads and by TMA, of device memory.
     port : float
         Of what one SM can receive.
+    crowd : float
+        Part of the GPU's SMs that are active.
     """
 
     l2: float
@@ -25,6 +27,7 @@ class Rates:
     dram: float
     dram_write: float
     port: float
+    crowd: float
 
     @classmethod
     def of(cls, gpu: Gpu, active: int, clock_hz: float, slowdown: float = 1.0) -> Rates:
@@ -43,4 +46,5 @@ class Rates:
             share("dram.bandwidth", of_dram) * slowdown,
             share("dram.write_bandwidth", of_dram) * slowdown,
             1.0 / one,
+            active / gpu.sms,
         )

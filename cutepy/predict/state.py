@@ -29,8 +29,10 @@ class Sm:
         self.issue = [0.0] * SCHEDULERS
         self.pipes = [[0.0] * LSU for _ in range(SCHEDULERS)]
         self.tensor = [0.0] * SCHEDULERS
-        self.code: OrderedDict[int, int] = OrderedDict()  # blocks in the instruction cache, and their bytes
+        self.code: OrderedDict[int, float] = OrderedDict()  # blocks in the instruction cache, and since when
         self.code_bytes = 0
+        self.fetched: set[int] = set()
+        self.known: set[tuple[int, bool]] = set()  # regions, and whether by TMA, whose pages or maps are known
         self.lsu = self.tma = self.store = self.l2 = self.port = self.dram = 0.0
         self.slots = 0
         self.pipe_work = [0.0] * (LSU + 1)
@@ -75,8 +77,8 @@ class Node:
 class Cluster:
     """CTAs of a cluster that run: barriers of their phases, by key."""
 
-    def __init__(self, traces: Sequence[CtaTrace], rates: Rates, start: float) -> None:
-        self.traces, self.rates, self.start = traces, rates, start
+    def __init__(self, traces: Sequence[CtaTrace], rates: Rates, start: float, is_first: bool) -> None:
+        self.traces, self.rates, self.start, self.is_first = traces, rates, start, is_first
         self.left: dict[int, int] = {}
         self.late: dict[int, Late] = {}
         self.done: dict[int, float] = {}
@@ -165,6 +167,12 @@ class Outcome:
     events : list of Event
     steps : int
         Steps that were executed.
+    stored : float
+        Time at which the last store has left its SM; what the launch's end waits for, if warps do not.
+    waited : float
+        Time at which all warps of the first clusters wait for the launch before (griddepcontrol.wait); 0 if none does.
+    lets_begin : bool
+        Whether the next launch may begin before the end.
     """
 
     cycles: float = 0.0
@@ -175,6 +183,9 @@ class Outcome:
     path: Counter[str] = field(default_factory=Counter)
     events: list[Event] = field(default_factory=list)
     steps: int = 0
+    stored: float = 0.0
+    waited: float = 0.0
+    lets_begin: bool = False
 
 
 def critical_path(last: Warp | None) -> Counter[str]:

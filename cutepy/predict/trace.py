@@ -69,7 +69,7 @@ class Wait(NamedTuple):
 class Load(NamedTuple):
     """Copy to shared memory: its bytes, and (rank of a CTA, barrier or -1, bytes) that it reaches.
 
-    `lines` of L2 hold what it reads, some for a part of each; `outside_bytes` are beyond the tensor, and zeros.
+    It reads `runs` of bytes that follow each other, in `lines` of L2; `outside_bytes` are beyond the tensor, and zeros.
     """
 
     at: int
@@ -78,6 +78,7 @@ class Load(NamedTuple):
     boxes: int
     to: tuple[tuple[int, int, int], ...]
     lines: float
+    runs: float
     outside_bytes: float = 0.0
 
 
@@ -188,8 +189,8 @@ class Region:
     name : str
     size_bytes : int
         Of the allocation.
-    read_bytes, written_bytes : int
-        Asked of the L2 cache by the sampled CTAs, without what their L1 caches hold.
+    reads, writes : Counter of int
+        Bytes that each sampled CTA asks of the L2 cache, by its linear index, without what its L1 cache holds.
     by_threads : bool
         Whether threads load from it, through L1.
     read_lines, written_lines : list of array
@@ -198,11 +199,16 @@ class Region:
 
     name: str
     size_bytes: int
-    read_bytes: int = 0
-    written_bytes: int = 0
+    reads: Counter[int] = field(default_factory=Counter)
+    writes: Counter[int] = field(default_factory=Counter)
     by_threads: bool = False
     read_lines: list[Array] = field(default_factory=list)
     written_lines: list[Array] = field(default_factory=list)
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that the sampled CTAs read."""
+        return self.reads.total()
 
     def touched_bytes(self, *, written: bool = False) -> int:
         """Return the bytes of the distinct lines."""
@@ -434,8 +440,8 @@ class Tracer(Observer):
                         by_box = sum(size for rank, _, size in to if rank == to[0][0])
                         boxes = sum(rank == to[0][0] for rank, _, _ in to)
                         outside = max(0.0, by_box - copy.size_bytes[row] / issued)
-                        lines = copy.lines[row] / issued
-                        warp.facts[index].append(Load(at, by_box, copy.region, boxes, tuple(to), lines, outside))
+                        how = copy.lines[row] / issued, copy.runs[row] / issued, outside
+                        warp.facts[index].append(Load(at, by_box, copy.region, boxes, tuple(to), *how))
 
     def on_wgmma(self, event: WgmmaEvent) -> None:
         """Record an MMA."""
@@ -474,7 +480,7 @@ class Tracer(Observer):
                 new = np.array([s for s in sectors.tolist() if s not in seen], np.int64)
                 seen.update(new.tolist())
                 self.trace.regions[region].by_threads = True
-            self._touch(region, new * SECTOR_BYTES, SECTOR_BYTES, kind == "load")
+            self._touch(region, cta.block, new * SECTOR_BYTES, SECTOR_BYTES, kind == "load")
             warp.facts[index].append(Global(len(warp.path), kind, len(sectors), len(new), region))
 
     def _copied(self, access: Access) -> None:
@@ -492,7 +498,9 @@ class Tracer(Observer):
             if slot in self._slots:
                 mine = addresses[row if len(addresses) > 1 else 0]
                 copy.size_bytes[row] += mine.size * access.size_bytes
-                copy.lines[row] += self._touch(copy.region, mine - first, access.size_bytes, access.operation == "read")
+                copy.runs[row] += mine.size
+                block, reads = self._slots[slot].block, access.operation == "read"
+                copy.lines[row] += self._touch(copy.region, block, mine - first, access.size_bytes, reads)
 
     def _region(self, address: int) -> tuple[int, int]:
         """Return the number of the allocation around an address, and its start."""
@@ -505,26 +513,27 @@ class Tracer(Observer):
         self.trace.regions.append(Region(name, size))
         return number, start
 
-    def _touch(self, region: int, offsets: Array, size_bytes: int, reads: bool) -> int:
-        """Note runs of bytes that are read or written, of a length each; returns the lines that they are in."""
+    def _touch(self, region: int, block: int, offsets: Array, size_bytes: int, reads: bool) -> int:
+        """Note runs of bytes that a CTA reads or writes, of a length each; returns the lines that they are in."""
         found = self.trace.regions[region]
         first, last = offsets // LINE_BYTES, (offsets + size_bytes - 1) // LINE_BYTES
         runs = [np.minimum(first + n, last) for n in range(int((last - first).max(initial=0)) + 1)]
         lines = np.unique(np.concatenate(runs))
         if reads:
-            found.read_bytes += offsets.size * size_bytes
+            found.reads[block] += offsets.size * size_bytes
             found.read_lines.append(lines)
         else:
-            found.written_bytes += offsets.size * size_bytes
+            found.writes[block] += offsets.size * size_bytes
             found.written_lines.append(lines)
         return len(lines)
 
 
 class _Copy:
-    """Copy in progress: where its bytes are counted, by (row, column) of who issued them; bytes and lines, by row."""
+    """Copy in progress: where its bytes are counted, by (row, column) of who issued them; sizes, by row."""
 
     def __init__(self) -> None:
         self.to: defaultdict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
         self.size_bytes: Counter[int] = Counter()
         self.lines: Counter[int] = Counter()
+        self.runs: Counter[int] = Counter()
         self.region = 0

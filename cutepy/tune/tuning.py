@@ -41,7 +41,7 @@ class Tuning:
         Whether winners and heats are kept on the disk.
     prune : float, optional
         Candidates that are predicted to take more than so many times the shortest predicted time of their problem are
-        neither compiled nor timed; 1 or more.
+        left out; 1 or more.
     compare : callable
         What times.
     note : callable

@@ -178,7 +178,7 @@ def _asking(machine: Machine) -> int:
     The simulator's sanitizer takes copies of two warps in step, each with its own mbarrier, for one that is not waited
     for.
     """
-    return 1 if machine.simulated else 4
+    return 1 if machine.simulated else 8
 
 
 def _footprints(machine: Machine) -> tuple[int, int]:
@@ -220,7 +220,8 @@ def flight(machine: Machine) -> dict[str, object]:
         everywhere[str(count)] = boxes.rate(count, 16 * _KIB, "128").times(1 / machine.sms / hertz)
     return {
         "tma.interval": {
-            str(size): boxes.turn(min(4, 192 * _KIB // size // warps), size, "128", warps=warps) for size in sizes
+            str(size): boxes.turn(max(1, min(4, 192 * _KIB // size // warps)), size, "128", warps=warps)
+            for size in sizes
         },
         "tma.bandwidth_in_flight": {str(two * count): _rate(turn, 8 * _KIB) for count, turn in alone.items()},
         "tma.bandwidth_all": everywhere,
@@ -233,8 +234,8 @@ def _rate(turn: Figure, nbytes: int) -> Figure:
 
 def little(machine: Machine) -> dict[str, object]:
     """Read by 1D copies with ever more bytes in flight: Little's curve of L2 and of DRAM, of one SM and of all."""
-    rings = [(1, 128), (1, 512), (2, 512), (2, 1024), (2, 2048), (4, 2048), (6, 2048), (4, 4096), (6, 4096)]
-    rings = [(1, 32), *rings, (4, 8192), (6, 8192)] if not machine.simulated else [(1, 256)]
+    rings = [(1, 64), (1, 256), (1, 512), (1, 1024), (1, 2048), (2, 2048), (3, 2048), (2, 4096), (3, 4096)]
+    rings = [(1, 16), *rings, (4, 4096), (3, 8192)] if not machine.simulated else [(1, 256)]
     table: dict[str, dict[str, Figure]] = {}
     warps = _asking(machine)
     machine.prepare([BULK])
@@ -293,7 +294,8 @@ def outside(machine: Machine) -> dict[str, object]:
     hertz = clock(machine)
     for rows in (1, 64) if machine.simulated else (1, 8, 16, 32, 64):
         boxes = Boxes(machine, nbytes << _SHIFT, rows=rows)
-        made["one"][str(rows)] = boxes.turn(slots, nbytes, "128")
+        warps = _asking(machine) // 2 or 1
+        made["one"][str(rows)] = boxes.turn(max(1, slots // warps), nbytes, "128", warps=warps)
         for name, how in (("apart", {}), ("same", {"turn": 1, "apart": 0})):
             rate = boxes.rate(slots, nbytes, "128", **how)
             made[name][str(rows)] = Figure(nbytes * machine.sms * hertz / rate.value, rate.spread)
@@ -331,10 +333,10 @@ def _multicast(size: int) -> str:
     """Return a ring in which every CTA of a cluster sends its part of each box to all.
 
     One warp asks for boxes as soon as all CTAs have read the slot's last, another one reads: it waits for boxes and
-    tells all CTAs.
+    tells all CTAs, without a fence, as it has read nothing.
     """
     peers = "\n".join(
-        f"mapa.shared::cluster.u32 %r25, %r27, {rank}; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r25];"
+        f"mapa.shared::cluster.u32 %r25, %r27, {rank}; mbarrier.arrive.shared::cluster.b64 _, [%r25];"
         for rank in range(size)
     )
     issue = f"""and.b32 %r24, %r40, %r31; mad.lo.u32 %r24, %r24, {size}, %r44; mul.wide.u32 %rd20, %r24, %r35;
@@ -345,7 +347,7 @@ cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::clu
 [%r20], [%rd20], %r35, [%r21], %h1;"""
     body = f"""mad.lo.u32 %r21, %r41, 8, %base; add.u32 %r27, %r21, 512;
 @%p3 bra READS;
-{wait("%r27", "%r42", "FREE", ".acquire.cluster")}
+{wait("%r27", "%r42", "FREE")}
 {issue}
 bra JOINED;
 READS:
