@@ -9,6 +9,7 @@ from cutepy.predict.code import LSU
 from cutepy.predict.costs import Costs
 from cutepy.predict.gpu import Gpu
 from cutepy.predict.memory import Traffic
+from cutepy.predict.rates import Rates
 from cutepy.predict.state import (
     BARRIERS,
     CAUSES,
@@ -43,7 +44,7 @@ from cutepy.predict.trace import (
 )
 
 _QUEUE_CYCLES = 64
-"""Work of the LSU that may be ahead of a warp that issues an access; beyond, the warp waits."""
+"""Queue of the LSU in cycles of work: a warp that issues an access waits while more is ahead."""
 
 
 def _served(free: float, time: float, work: float, fastest: float, credit: float) -> tuple[float, float]:
@@ -64,8 +65,7 @@ class Effects:
     traffic : sequence of Traffic
         By region.
     credit : float
-        Cycles in which an SM has asked for less than its share of L2 and of device memory that it may catch up on:
-        others have asked for less at other times.
+        Cycles of unused share of L2 and of device memory that an SM may catch up on: other SMs use less at that time.
     fetches_maps : bool
         Whether the kernel fetches its tensor maps before it needs them.
     keeps_events : bool
@@ -138,7 +138,7 @@ class Effects:
                 self._push(waiter, cluster.done[key])
 
     def do(self, warp: Warp, sm: Sm, fact: Any, kind: str, line: int) -> float:  # noqa: ANN401
-        """Do what a fact says, which is no wait for a barrier; returns when its result is there."""
+        """Apply a fact other than a wait for a barrier; returns the time of its result."""
         time = warp.time
         if isinstance(fact, Mma):
             return self._multiply(warp, sm, fact, line)
@@ -260,8 +260,9 @@ class Effects:
         l2, dram = (inside + parts * LINE_BYTES) * rates.tma, inside * rates.dram * self._miss[fact.region]
         if fact.outside_bytes:
             l2 = max(l2, costs.outside(size, fact.outside_bytes) * rates.crowd)
-        if inside <= fact.runs * LINE_BYTES:
+        if inside <= 1.01 * fact.runs * LINE_BYTES:
             dram *= costs.short_runs
+        dram += self._ramp(sm, rates, inside * self._miss[fact.region])
         arrival = max(sm.tma, self._move(sm, time, l2, dram, inside * rates.port))
         latency = costs.tma_latency + self._is_late[fact.region] * costs.late_tma(each)
         latency += self._first(sm, fact.region, by_tma=True)
@@ -276,6 +277,13 @@ class Effects:
                 self.out.events.append(Event(rank, "copies", f"load {part} bytes", time, end))
         warp.time = time + costs.tma_issue
         return warp.time
+
+    @staticmethod
+    def _ramp(sm: Sm, rates: Rates, size: float) -> float:
+        """Return the cycles by which bytes of device memory come later, because it has not reached its bandwidth."""
+        before = rates.lost(sm.dram_read)
+        sm.dram_read += size
+        return rates.lost(sm.dram_read) - before
 
     def _first(self, sm: Sm, region: int, *, by_tma: bool) -> float:
         """Return how much later the first access of an SM comes: its page is unknown, or its tensor map."""
@@ -300,6 +308,7 @@ class Effects:
             warp.time = time = start - _QUEUE_CYCLES
         if fact.kind in ("load", "cp_async"):
             l2, dram = size * rates.l2, size * rates.dram * self._miss[fact.region]
+            dram += self._ramp(sm, rates, size * self._miss[fact.region])
         else:
             l2, dram = 32.0 * fact.sectors * rates.l2_write, 32.0 * fact.sectors * rates.dram_write
             if fact.kind == "atomic":

@@ -1,8 +1,8 @@
 """Discrete events of the SMs that a cluster's CTAs run on: schedulers, pipes, and whose turn it is.
 
-Warps execute the steps of their traces. A resource is a server, a time at which it is free: who asks takes it from then
-on for as long as the work lasts. Each warp goes on until it has to wait, or another one is behind it in time. `effects`
-says what an access, an MMA or an arrival does.
+Warps execute the steps of their traces. A resource is a server with the time at which it is free next; a request
+occupies the server for as long as its work lasts. A warp executes until it must wait, or until another warp is earlier
+in time. `effects` has what an access, an MMA or an arrival does.
 
 Times are cycles of an SM.
 """
@@ -39,11 +39,11 @@ from cutepy.predict.state import (
 from cutepy.predict.trace import Barrier, CtaTrace, Wait
 
 _SLACK = 16.0
-"""Cycles that a warp may be ahead of the others when it goes on: fewer turns, at the cost of their exact order."""
+"""Cycles by which a warp may run ahead of the others: fewer switches between warps, at the cost of exact order."""
 
 
 class Machine:
-    """The SMs that the CTAs of a cluster run on, one each, and who runs there.
+    """SMs that run the CTAs of clusters, one SM for each CTA of a cluster.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class Machine:
                 self._push(warp)
 
     def _push(self, warp: Warp, ready: float = 0.0) -> None:
-        """Let a warp take its turn at its time, or once what it waits for is ready."""
+        """Queue a warp for its time, or for the time at which its wait ends."""
         self._count += 1
         heapq.heappush(self._heap, (max(warp.time, ready), self._count, warp))
 
@@ -249,7 +249,7 @@ class Machine:
         return cycles
 
     def _act(self, warp: Warp, sm: Sm, step: Step) -> bool:
-        """Do what the facts of an instruction say; tells whether the warp goes on."""
+        """Apply the facts of an instruction; tells whether the warp goes on."""
         action = step.action
         assert action is not None
         facts = warp.facts.get(action.number)

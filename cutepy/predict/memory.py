@@ -1,8 +1,8 @@
 """Traffic of a whole launch to L2 and device memory, from what sampled CTAs touch.
 
-Each sampled CTA tells how many bytes of each allocation it asks L2 for, and how many of these are distinct, and stands
-for so many others that ask for as many. An allocation that all CTAs together ask for several times is shared: in a wave
-of CTAs that run at once, those that share a part get it from device memory once.
+A sampled CTA's trace has the bytes of each allocation that it requests from L2, and how many of them are distinct. Each
+stands for so many other CTAs. An allocation that all CTAs together request several times over is shared: in a wave of
+CTAs that run at once, those that share a part load it from device memory once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cutepy.predict.trace import Region
 
 L2_BYTES = 50e6
-"""Capacity of L2 of an H100 and an H200, of which `_KEPT` holds data that come back."""
+"""Capacity of the L2 of an H100 and an H200; the part `_KEPT` keeps data until they are read again."""
 _KEPT = 0.7
 
 
@@ -31,7 +31,7 @@ class Traffic:
     ----------
     name : str
     l2_read_bytes, l2_write_bytes : float
-        Asked of L2.
+        Requested from L2.
     dram_read_bytes, dram_write_bytes : float
         Moved from and to device memory.
     late : float
@@ -66,7 +66,7 @@ def traffic_of(
     Parameters
     ----------
     regions : sequence of Region
-        What the sampled CTAs touch.
+        Allocations that the sampled CTAs touch.
     sampled : mapping of int to float
         By linear index of each sampled CTA the number of CTAs that it stands for.
     concurrent : int

@@ -16,7 +16,7 @@ CAUSES = (
     "instructions", "dependencies", "issue slots", "pipes", "registers", "shared memory", "global memory", "copies",
     "barriers", "tensor cores", "stores", "fences", "instruction cache",
 )  # fmt: skip
-"""Causes of a warp's time: it executes, or waits for one of these."""
+"""Causes of a warp's time: work, or a wait."""
 (WORK, DEPENDENCIES, ISSUE, PIPE, REGISTERS, SHARED, GLOBAL, COPIES, BARRIERS, TENSOR, STORES, FENCES, FETCHES) = range(
     len(CAUSES)
 )
@@ -38,6 +38,7 @@ class Sm:
         self.pipe_work = [0.0] * (LSU + 1)
         self.tensor_work = self.smem_bytes = self.l2_work = self.dram_work = self.port_work = 0.0
         self.idle: Counter[str] = Counter()  # of the tensor cores, by cause
+        self.dram_read = 0.0
         self.flight = 0.0  # bytes times cycles of loads
 
 
@@ -53,7 +54,7 @@ class Event:
 
 
 class Late(NamedTuple):
-    """Latest contribution to a phase: when it counts, who made it and when, and the cause of waits for it."""
+    """Latest contribution to a phase: its time, the warp that made it and when, and the cause of waits for it."""
 
     time: float
     by: Warp
@@ -65,7 +66,7 @@ class Late(NamedTuple):
 
 @dataclass(eq=False)
 class Node:
-    """Wait of a warp that ended late: when, for what, by whom, its wait before, and its cycles by cause until then."""
+    """Wait on a path: its end, its cause, the warp that ended it, the wait before, and cycles by cause until then."""
 
     released: float
     what: str
@@ -75,7 +76,7 @@ class Node:
 
 
 class Cluster:
-    """CTAs of a cluster that run: barriers of their phases, by key."""
+    """State of a running cluster: the phases of its barriers, by key."""
 
     def __init__(self, traces: Sequence[CtaTrace], rates: Rates, start: float, is_first: bool) -> None:
         self.traces, self.rates, self.start, self.is_first = traces, rates, start, is_first
