@@ -3,6 +3,7 @@
     python -m tests.predict.launches --time FILE       # on a Hopper GPU: time them and write FILE
     python -m tests.predict.launches FILE [--only WORD]  # anywhere: predict them, and compare with FILE
 
+`launches_h200.json` is such a file, of an H200 on 2026-11-30.
 `kernels.json.xz` has the PTX and the arguments of kernels in CUDA C++ (by nvcc 13.0) and of those of Triton's tutorials
 (by Triton 3.9); `OURS` are operations of this package. Each is timed as `cutepy bench` times: launches back to back in
 a graph, on sets of buffers that together exceed L2. Kernels' own durations are CUPTI's, where it loads.
@@ -115,7 +116,7 @@ def filled(kind: str, size_bytes: int, seed: int) -> Any:
     if kind.startswith("ids"):
         return random.integers(0, int(kind[3:]), size_bytes // 4, dtype=np.int32)
     if kind == "u8":
-        return random.integers(0, 256, size_bytes, dtype=np.uint8)
+        return np.resize(random.integers(0, 256, 1 << 20, dtype=np.uint8), size_bytes)
     if kind in ("f32", "bf16"):
         words = random.integers(0, 1 << 16, 1 << 15, dtype=np.uint16) & 0xBFFF | 0x3000  # below 2, for both
         return np.resize(words, size_bytes // 2)
@@ -285,7 +286,7 @@ def predict_kernel(entry: dict[str, Any], text: str, gpu: str) -> list[Any]:
     for what, *rest in entry["args"]:
         if what != "buffer":
             arguments.append(np.float32(rest[0]) if what == "f32" else rest[0])
-        elif rest[1].startswith("ids") or rest[0] < 1 << 20:
+        elif rest[1].startswith("ids") or rest[1] == "u8" or rest[0] < 1 << 20:
             arguments.append(filled(rest[1], rest[0], 0))
         else:
             arguments.append(np.zeros(rest[0], np.uint8))

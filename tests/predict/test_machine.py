@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 
 from cutepy.predict import gpu_named
 from cutepy.predict.code import ALU, FMA, XU, Action, Step
+from cutepy.predict.costs import Costs
 from cutepy.predict.machine import Machine
 from cutepy.predict.memory import Traffic
 from cutepy.predict.rates import Rates
@@ -28,9 +29,12 @@ H200 = gpu_named("h200")
 WARM = {
     "icache.interval": {"32768": 1.0, "65536": 1.0},
     "start.code": {"again": {"2048": 0.0}},
+    "launch.reads": {"dram": {"1024": 0.0, "2048": 0.0}},
     "start.accesses": {name: {"first": 100.0, "second": 100.0} for name in ("parameters", "global", "tensor_map")},
 }
-H200 = replace(H200, constants=H200.constants | WARM)  # all code is cached, and first accesses are as fast as others
+H200 = replace(
+    H200, constants=H200.constants | WARM
+)  # all code is cached, and first accesses and bytes as fast as others
 CLOCK = H200.value("clock.memory_hz")
 RATES = Rates.of(H200, 132, CLOCK)
 STREAM = [Traffic("x", 1e9, 0.0, 1e9, 0.0, 1.0)]
@@ -117,7 +121,7 @@ def test_a_barrier_waits_for_the_last_and_the_path_goes_there():
     for warp, at in ((late, 2), (early, 0)):
         warp.facts[0] += [Arrive(at, (7,)), Wait(at, 7)]
     out = run(steps, [late, early], needed={7: 2}, barriers={7: Barrier("bar", 0, 0)})
-    assert out.cycles >= 2000 + H200.at("barrier.sync", 64)
+    assert out.cycles >= 2000 + Costs(H200).sync(2)
     assert out.causes["barriers"] >= 2000
     assert out.path["dependencies"] > 1900
 
@@ -206,6 +210,15 @@ def test_rows_that_begin_amid_a_line_take_more_of_l2():
         found.append(out.sms[0].l2_work)
     across = H200.constants["tma.pitch"]["l2"]["across"]
     assert found[1] / found[0] == pytest.approx(across["0"] / across["16"])
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=2, max_size=20))
+def test_device_memory_loses_ever_more_and_no_more_than_a_microsecond_until_it_streams(sizes):
+    rates = Rates.of(gpu_named("h200"), 132, CLOCK)
+    lost = [rates.lost(size) for size in sorted(sizes)]
+    assert lost == sorted(lost)
+    assert lost[-1] <= 1e-6 * CLOCK
+    assert rates.lost(0.0) == 0.0 < rates.lost(1e6)
 
 
 def test_the_time_of_a_programmatic_wait_is_known():
