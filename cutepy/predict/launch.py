@@ -12,7 +12,7 @@ import heapq
 import itertools
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -299,6 +299,8 @@ class Predictor:
         length = _length(samples[0])
         most = max(2 * self._resident, min(_ROUNDS * self._resident, _MOST_STEPS // max(length, 1)))
         simulated = min(count, most)
+        if simulated < count:  # the pace of later rounds is that of streaming
+            rates = replace(rates, ramp=())
         order = [(samples[n % len(samples)], rates) for n in range(simulated)]
         if simulated == count and rest and each:
             order[-1] = order[-1][0], last
@@ -325,6 +327,8 @@ class Predictor:
         resident = min(self._resident, -(-self._clusters // self._groups))
         ordered = sorted(self._trace.clusters, key=_length)
         all_at_once = self._clusters <= self._groups * self._resident
+        if not all_at_once:
+            rates = replace(rates, ramp=())
         picked = [ordered[-1]] if all_at_once else [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
         outcomes = [
             self._machine(keeps_events and sample is ordered[-1]).run(
@@ -384,7 +388,8 @@ class Predictor:
         by_tma = gpu.at("tma.bandwidth_all", 8) * gpu.sms * gpu.value("clock.idle_hz")
         asked = sum(t.l2_read_bytes for t in self._traffic) / max(gpu.value("l2.bandwidth"), by_tma)
         begun = self._launch.ctas / gpu.value("cta.rate_hz")
-        return 1e6 * max(us / 1e6, (read + written) * self._slowdown, asked, begun)
+        lost = self._rates(1, 1.0).lost(sum(t.dram_read_bytes for t in self._traffic))  # of a clock of 1 Hz: seconds
+        return 1e6 * max(us / 1e6, (read + written) * self._slowdown + lost, asked, begun)
 
     @staticmethod
     def _tensor_use(out: Outcome) -> float:

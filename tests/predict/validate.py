@@ -40,6 +40,10 @@ ROWS = {
 """TB/s of the bytes that must move, of 16,384 rows of bfloat16 on an H200, by columns. From docs/rows.md."""
 
 
+PRUNED = (1.1, 1.2, 1.3)
+"""Factors by which `cutepy tune gemm --prune` would leave configurations out."""
+
+
 def read_journal(gpu: str) -> dict[str, list[tuple[dict[str, Any], float]]]:
     """Return by problem its configurations and their microseconds."""
     found: dict[str, list[tuple[dict[str, Any], float]]] = {}
@@ -114,6 +118,7 @@ def main() -> int:
     errors: list[float] = []
     correlations: list[float] = []
     losses: list[float] = []
+    pruned: list[list[tuple[float, float]]] = []
     rows: list[dict[str, Any]] = []
 
     def tell(what: str, measured: float, found: Any, seconds: float) -> float:
@@ -167,12 +172,20 @@ def main() -> int:
             if len(ours) > 2:
                 correlations.append(rank_correlation(ours, theirs))
                 losses.append(theirs[ours.index(min(ours))] / min(theirs))
+                pruned.append([*zip(ours, theirs, strict=True)])
                 print(f"  rank correlation {correlations[-1]:.2f}, predicted best {losses[-1] - 1:+.1%}", flush=True)
     if errors:
         print(f"{len(errors)} launches: median error {statistics.median(errors):.1%}, 90% {quantile(errors, 0.9):.1%}")
     if correlations:
         print(f"rank correlation: median {statistics.median(correlations):.2f} of {len(correlations)} problems")
         print(f"predicted best: {statistics.geometric_mean(losses) - 1:.1%} slower than the measured best")
+    for factor in PRUNED if pruned else ():
+        kept = [[(us, at) for us, at in each if us <= factor * min(each)[0]] for each in pruned]
+        dropped = 1 - sum(map(len, kept)) / sum(map(len, pruned))
+        loss = statistics.geometric_mean(
+            min(at for _, at in some) / min(at for _, at in each) for some, each in zip(kept, pruned, strict=True)
+        )
+        print(f"pruned at {factor}: {dropped:.0%} of the configurations dropped, {loss - 1:.2%} slower than the best")
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1))
     return 0
