@@ -77,8 +77,9 @@ class Machine:
         keeps_events: bool = False,
     ) -> None:
         self._steps = steps
-        how = {"credit": credit, "fetches_maps": fetches_maps, "keeps_events": keeps_events}
-        self._effects = Effects(gpu, needed, barriers, traffic, **how)
+        self._effects = Effects(
+            gpu, needed, barriers, traffic, credit=credit, fetches_maps=fetches_maps, keeps_events=keeps_events
+        )
         slots = [[sum(step.slots for step in variant) for variant in variants] for variants in steps]
         self._code = Costs(gpu).code
         self._code_bytes = [INSTRUCTION_BYTES * sum(each) for each in slots]
