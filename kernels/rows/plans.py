@@ -42,7 +42,10 @@ from cutepy.kernels.rows.tiling import (
     RowTiling,
     pieces_of_selection,
     power_of_two,
+    room_of_selection,
+    sorters_of,
     staged_bytes,
+    tile_lanes,
     tile_pieces,
     tile_rows,
 )
@@ -261,6 +264,10 @@ def plan_topk(x: torch.Tensor, y: torch.Tensor, indices: torch.Tensor, *, larges
     """
     (rows, columns), k = x.shape, y.shape[1]
     check_rows(rows)
+    lanes = tile_lanes(columns, elems_of(x), k) if x.element_size() == 2 else None
+    if lanes is not None:
+        config = SelectionConfig(lanes, k, power_of_two(k), lanes.threads, largest, columns == lanes.columns)
+        return compile_rows("selection:TopKOfLanes", config, *specs_of(lanes.elems, x=x), *_selected_specs(y, indices))
     tiling = tile_rows(-(-columns // pieces_of_selection(rows, columns, k)), elems_of(x), SELECTION)
     pieces = -(-columns // tiling.columns)
     if pieces == 1:
@@ -288,13 +295,19 @@ def _candidates(x: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor
 def _compile_selection(
     tiling: RowTiling, k: int, largest: bool, x: torch.Tensor, sources: Given, y: torch.Tensor, indices: torch.Tensor
 ) -> Launch:
-    config = SelectionConfig(tiling, k, KEY_BITS[dtype_name(x.dtype)], largest)
+    room = room_of_selection(tiling, k)
+    fills = sources is None and x.shape[1] % tiling.columns == 0
+    config = SelectionConfig(tiling, k, room, sorters_of(tiling, room), largest, fills)
     specs = specs_of(tiling.elems, x=x, sources=sources)
-    results = [
+    return compile_rows("selection:TopK", config, *specs, *_selected_specs(y, indices))
+
+
+def _selected_specs(y: torch.Tensor, indices: torch.Tensor) -> list[TensorSpec]:
+    """Describe the elements of each row that are selected, and their indices."""
+    return [
         TensorSpec(dtype_name(each.dtype), ("rows", "selected"), strides=(name, 1), align=each.element_size())
         for name, each in (("y", y), ("indices", indices))
     ]
-    return compile_rows("selection:TopK", config, *specs, *results)
 
 
 def plan_sample(

@@ -201,7 +201,7 @@ NORM_GRADIENT = RowFit(held=8, threads=1024, most_held=16, cluster_held=32, clus
 SOFTMAX = RowFit(held=32, cluster_threads=256)
 SOFTMAX_GRADIENT = RowFit(in_warp=8, held=8, cluster_threads=512)
 
-SELECTION = RowFit(threads=512, held=16, most_held=32)
+SELECTION = RowFit(threads=512, held=64, most_held=64)
 """Of at most `MOST_SELECTED` columns, which no cluster parts."""
 SAMPLE = RowFit(threads=512, held=16, most_held=32, cluster_held=32, cluster_threads=512)
 """Elements are held in registers."""
@@ -343,3 +343,48 @@ def pieces_of_selection(rows: int, columns: int, k: int) -> int:
     ):
         piece //= 2
     return -(-columns // piece)
+
+
+LANES_HELD, LEAST_LANES, LANES_K, LANES_KEPT = 64, 4, 32, 512
+"""Elements of 16 bits that a lane of a narrow row holds, and lanes, at least; elements selected, and kept, at most."""
+ROOM = 1.25
+"""Elements that are sorted, for each that is selected, at least: fewer take more steps to find."""
+SORTED = 8
+"""Elements that each thread sorts, at least where several warps do."""
+
+
+def tile_lanes(columns: int, elems: int, k: int) -> RowTiling | None:
+    """Choose the lanes of a warp that sort a narrow row of elements of 16 bits; None if a CTA selects faster.
+
+    Examples
+    --------
+    >>> tile_lanes(64, 8, 8).name, tile_lanes(1024, 8, 32).name, tile_lanes(2048, 8, 32), tile_lanes(1024, 8, 64)
+    ('8x4x2', '8x16x8', None, None)
+    """
+    lanes = max(power_of_two(-(-columns // LANES_HELD)), min(LEAST_LANES, power_of_two(-(-columns // elems))))
+    if k > LANES_K or lanes > arch.WARP_THREADS or lanes * power_of_two(k) > LANES_KEPT:
+        return None
+    return RowTiling(elems, lanes, -(-columns // (elems * lanes)))
+
+
+def room_of_selection(tiling: RowTiling, k: int) -> int:
+    """Return how many elements of a row are sorted, of which the first k are selected: a power of 2.
+
+    Examples
+    --------
+    >>> [room_of_selection(RowTiling(8, 512, 4), k) for k in (1, 50, 64, 1000, 1024)]
+    [32, 64, 128, 2048, 2048]
+    """
+    least = max(int(k * ROOM), min(arch.WARP_THREADS, tiling.threads))
+    return min(power_of_two(least), power_of_two(max(k, tiling.columns)))
+
+
+def sorters_of(tiling: RowTiling, room: int) -> int:
+    """Return how many threads of a row sort so many elements.
+
+    Examples
+    --------
+    >>> [sorters_of(RowTiling(8, 512, 4), room) for room in (32, 256, 2048)]
+    [32, 32, 256]
+    """
+    return min(tiling.threads, max(arch.WARP_THREADS, room // SORTED))
