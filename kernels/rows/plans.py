@@ -186,12 +186,14 @@ def plan_cross_entropy_backward(
     return compile_rows("cross_entropy:CrossEntropyBackward", config, *specs)
 
 
-def _heads_spec(name: str, tensor: torch.Tensor, elems: int) -> TensorSpec:
+def _heads_spec(
+    name: str, tensor: torch.Tensor, elems: int, extents: tuple[str, str, str] = ("batch", "tokens", "heads")
+) -> TensorSpec:
     """Describe a tensor (batch, tokens, heads, head) whose heads are any whole vectors apart."""
     strides = tuple(f"{name}_{extent}" for extent in ("batch", "token", "head"))
     return TensorSpec(
         dtype_name(tensor.dtype),
-        ("batch", "tokens", "heads", tensor.shape[3]),
+        (*extents, tensor.shape[3]),
         strides=(*strides, 1),
         divisibility=dict.fromkeys(strides, elems),
         align=elems * tensor.element_size(),
@@ -237,6 +239,58 @@ def plan_rotary(
     tables = _table_spec("cos", cos, elems), _table_spec("sin", sin, elems)
     ends = _heads_spec("x", x, elems), _heads_spec("y", y, elems)
     return compile_rows("rotary:Rotary", config, ends[0], *tables, places, ends[1], 1, 1.0)
+
+
+def plan_rotary_cached(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    lengths: torch.Tensor,
+    table: Given,
+    y: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    *,
+    interleaved: bool,
+) -> Launch:
+    """Choose and compile the rotation of new tokens into a cache, of tensors like these.
+
+    Returns
+    -------
+    callable
+        Launches these arguments.
+
+    Raises
+    ------
+    ValueError
+        If a launch has no indices for so many heads.
+    """
+    batch, tokens, heads, head = q.shape
+    width, elems = cos.shape[1], elems_of(q, k, v, keys, values, y, cos, sin)
+    check_rows(batch * tokens * (heads + 2 * k.shape[2]))
+    while width % elems or head % elems:
+        elems //= 2
+    config = RotaryConfig(elems, head, width, interleaved)
+    of_tables = _table_spec("cos", cos, elems), _table_spec("sin", sin, elems)
+    new, cached = ("batch", "tokens", "kv_heads"), ("places" if table is not None else "batch", "room", "kv_heads")
+    size = lengths.element_size()
+    of_lengths = TensorSpec(dtype_name(lengths.dtype), ("batch",), strides=("length",), align=size)
+    of_table = None
+    if table is not None:
+        of_table = TensorSpec(dtype_name(table.dtype), ("batch", "pages"), strides=("table", 1), align=4)
+    return compile_rows(
+        "rotary_cached:RotaryCached",
+        config,
+        _heads_spec("q", q, elems),
+        *(_heads_spec(name, each, elems, new) for name, each in (("k", k), ("v", v))),
+        *of_tables,
+        of_lengths,
+        of_table,
+        _heads_spec("y", y, elems),
+        *(_heads_spec(name, each, elems, cached) for name, each in (("keys", keys), ("values", values))),
+    )
 
 
 def plan_gated(gate: torch.Tensor, up: torch.Tensor, y: torch.Tensor, *, activation: str) -> Launch:
