@@ -20,11 +20,14 @@ class SoftmaxConfig:
         True if the logarithm is computed.
     staged : bool
         True if rows wait in shared memory, in which they take no registers.
+    rolls : bool
+        True if a loop goes through the vectors of a staged row: in 32 registers, so that more CTAs run on an SM.
     """
 
     tiling: RowTiling
     logarithm: bool = False
     staged: bool = False
+    rolls: bool = False
 
     @property
     def kind(self) -> str:

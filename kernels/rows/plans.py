@@ -127,7 +127,8 @@ def plan_quantise(x: torch.Tensor, y: torch.Tensor, *, scaled: str) -> Launch:
 def plan_softmax(x: torch.Tensor, y: torch.Tensor, *, logarithm: bool) -> Launch:
     """Choose and compile the softmax of rows like these: launches (x, y)."""
     tiling, staged = _tile(SOFTMAX, [x], y)
-    return compile_rows("softmax:Softmax", SoftmaxConfig(tiling, logarithm, staged), *specs_of(tiling.elems, x=x, y=y))
+    config = SoftmaxConfig(tiling, logarithm, staged, rolls=staged and tiling.ctas > 1)
+    return compile_rows("softmax:Softmax", config, *specs_of(tiling.elems, x=x, y=y))
 
 
 def plan_softmax_backward(dy: torch.Tensor, y: torch.Tensor, dx: torch.Tensor, *, logarithm: bool) -> Launch:

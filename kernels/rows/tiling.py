@@ -198,7 +198,7 @@ class RowFit:
 NORM = RowFit()
 NORM_GRADIENT = RowFit(held=8, threads=1024, most_held=16, cluster_held=32, cluster_threads=512)
 """Sums of weights take registers."""
-SOFTMAX = RowFit(held=32, cluster_threads=256)
+SOFTMAX = RowFit(held=32, cluster_threads=512)
 SOFTMAX_GRADIENT = RowFit(in_warp=8, held=8, cluster_threads=512)
 
 SELECTION = RowFit(threads=512, held=64, most_held=64)
@@ -299,6 +299,8 @@ def staged_bytes(columns: int, elems: int, *sizes: int, stages: int = 1) -> int:
 
 PIECE_HELD, PIECES, PIECE_THREADS = 16, 16, 256
 """Elements of a thread of a piece of a row, pieces of a row at least, threads at most; measured as `RowFit`."""
+NARROW, NARROW_HELD, NARROW_THREADS = 1024, 32, 8
+"""Columns of narrow rows at most, elements of a thread of a piece of them, and threads; measured as `RowFit`."""
 
 
 def tile_pieces(columns: int, elems: int) -> RowTiling:
@@ -307,8 +309,11 @@ def tile_pieces(columns: int, elems: int) -> RowTiling:
     Examples
     --------
     >>> tile_pieces(128256, 8).name, tile_pieces(16384, 8).name, tile_pieces(200, 8).name
-    ('8x256x2', '8x64x2', '8x16x2')
+    ('8x256x2', '8x64x2', '8x8x4')
     """
+    if columns <= NARROW:
+        vectors = max(1, NARROW_HELD // elems)
+        return RowTiling(elems, min(NARROW_THREADS, power_of_two(-(-columns // (elems * vectors)))), vectors)
     vectors = max(1, PIECE_HELD // elems)
     places = power_of_two(-(-columns // (elems * vectors)))
     threads = min(PIECE_THREADS, places, max(arch.WARP_THREADS, places // PIECES))
