@@ -118,7 +118,8 @@ def plan_quantise(x: torch.Tensor, y: torch.Tensor, *, scaled: str) -> Launch:
         largest = x.new_empty((rows, 1), dtype=torch.float32)
         find(x, None, None, None, largest)
         most = largest.amax()
-        scale.copy_(torch.where(most == 0, 1.0, most / limit + DENORMAL_STEP))
+        # By a number, torch's CUDA kernel multiplies with the reciprocal, which may round to another scale.
+        scale.copy_(torch.where(most == 0, 1.0, most / most.new_full((), limit) + DENORMAL_STEP))
         divide(x, y, scale, None, None)
 
     return launch
