@@ -192,6 +192,19 @@ class HeldRows:
             )
         return self.reduce_lanes(value, threads, operation)
 
+    @cute.jit
+    def reduce_integers(self, value, kind: cutlass.Constexpr, turn):
+        """Reduce an integer of each thread over the threads of a row, without a cluster; all threads of a CTA call.
+
+        `kind` is "add", "max", "min", "umax" or "umin"; `turn` as of `reduce`.
+        """
+        threads = self.tiling.threads
+        if cutlass.const_expr(threads > arch.WARP_THREADS):
+            return reduce.block_reduce_integers(
+                value, self.slots["of_warps"], self.thread, threads, self.barrier, kind, turn
+            )
+        return reduce.lanes_reduce_integers(value, threads, kind)
+
     def join_exponentials(self, largest, total):
         """Join each thread's largest element, and sum of exponentials of elements less that one, over a row.
 
