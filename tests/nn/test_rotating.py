@@ -37,6 +37,7 @@ def names(model):
     return [f"layers.{n}.self_attn.{FUNCTION}" for n in range(len(model.layers))]
 
 
+@pytest.mark.integration
 def test_a_llamas_rotations_are_swapped_and_give_its_loss(monkeypatch):
     model, own = made(), made()
     done = replace(own)
