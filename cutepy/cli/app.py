@@ -470,6 +470,8 @@ def explain(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     width: Annotated[int | None, typer.Option(min=20, help="Columns of characters. Default: the terminal's.")] = None,
     ptxas: Annotated[bool, typer.Option(help="Ask ptxas for registers, spills and advisories.")] = True,
+    costs: Annotated[bool, typer.Option(help="Predict what slow places of a script's kernels cost.")] = True,
+    gpu: Annotated[Literal["h100", "h200"], typer.Option(help="The GPU on which costs are predicted.")] = "h200",
     arch: _Arch = None,
 ) -> None:
     """Explain kernels: MMAs, TMA copies, barriers, shared memory, registers; those of a script as simulated."""
@@ -484,7 +486,12 @@ def explain(
     try:
         with simulated_gpu(arch):
             explanation, code = of_file(
-                file, context.args, lambda line: typer.echo(line, err=True), ptxas=ptxas, arch=arch
+                file,
+                context.args,
+                lambda line: typer.echo(line, err=True),
+                ptxas=ptxas,
+                arch=arch,
+                costs=gpu if costs else None,
             )
         write(explanation, html, json, width)
     except BrokenPipeError:  # the reader has closed the pipe

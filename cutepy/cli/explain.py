@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 
 def of_file(
-    path: Path, arguments: Sequence[str], echo: Callable[[str], None], *, ptxas: bool, arch: str | None = None
+    path: Path,
+    arguments: Sequence[str],
+    echo: Callable[[str], None],
+    *,
+    ptxas: bool,
+    arch: str | None = None,
+    costs: str | None = None,
 ) -> tuple[Explanation, int]:
     """Explain a file of PTX, or run a script and explain what it launched.
 
@@ -30,6 +36,8 @@ def of_file(
         Whether to ask ptxas.
     arch : str, optional
         The GPU that code must be for.
+    costs : str, optional
+        The GPU, "h100" or "h200", on which the cost of slow places is predicted.
 
     Returns
     -------
@@ -41,7 +49,7 @@ def of_file(
     ExplainError
         If there is nothing to explain, or PTX is for another GPU.
     """
-    from cutepy.anatomy import ExplainError, Watch, explain
+    from cutepy.anatomy import Costs, ExplainError, Watch, explain
     from cutepy.sim.ptx.header import has_instructions
 
     if path.suffix != ".py":
@@ -53,12 +61,13 @@ def of_file(
     from cutepy.cli.simulate import run
 
     watch = Watch()
+    timer = Costs(costs) if costs is not None and ptxas else None
     # The script's own output is not the explanation: it goes to standard error.
     with contextlib.redirect_stdout(sys.stderr):
-        code = run(path, arguments, echo, observers=[watch])
+        code = run(path, arguments, echo, observers=[watch], time=timer)
     if code and next(watch.kernels, None) is None:
         raise ExplainError(f"{path.name} ended with exit code {code} before it launched a kernel")
-    return explain(watch, assembler=ptxas, name=path.name), code
+    return explain(watch, assembler=ptxas, name=path.name, costs=timer), code
 
 
 def write(explanation: Explanation, html: Path | None, as_json: bool, width: int | None) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -161,17 +161,35 @@ class Predictor:
     trace : Trace
         Of its sampled clusters.
     gpu : Gpu
+    without : collection of str
+        Verbs of machine code that are taken to be absent, such as "LDL" and "STL" of spills.
+    resident : int, optional
+        CTAs that an SM runs at once. Default: as many as fit.
+
+    Attributes
+    ----------
+    code : sequence of MachineInstruction
+    resources : KernelResources
     """
 
-    def __init__(self, launch: Launch, trace: Trace, gpu: Gpu) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        trace: Trace,
+        gpu: Gpu,
+        *,
+        without: Collection[str] = (),
+        resident: int | None = None,
+    ) -> None:
         self._launch, self._trace, self._gpu = launch, trace, gpu
-        self._code, self._resources = _assembled(launch.ptx, launch.kernel, launch.entry.module.target)
+        code, self.resources = _assembled(launch.ptx, launch.kernel, launch.entry.module.target)
+        self.code = [_idle(i) if i.verb in without else i for i in code] if without else code
         x, y, z = launch.block
-        self._occupancy = occupancy(self._resources.registers, x * y * z, launch.smem_bytes)
+        self._occupancy = occupancy(self.resources.registers, x * y * z, launch.smem_bytes)
         cx, cy, cz = launch.cluster
         self._size = cx * cy * cz
         self._groups = max(1, gpu.sms // self._size)
-        self._resident = max(1, self._occupancy.ctas_per_sm)
+        self._resident = resident or max(1, self._occupancy.ctas_per_sm)
         self._clusters = launch.ctas // self._size
         self._sampled = sum(len(cluster) for cluster in trace.clusters)
         concurrent = min(launch.ctas, self._groups * self._size * self._resident)
@@ -179,7 +197,7 @@ class Predictor:
         self._slowdown = slowdown(gpu, self._traffic)
         factual = {i for cluster in trace.clusters for cta in cluster for warp in cta.warps for i in warp.facts}
         program = launch.entry.program(frozenset(), frozenset())
-        self._steps: list[Variants] = block_steps(program.flow.blocks, self._code, factual, gpu)
+        self._steps: list[Variants] = block_steps(program.flow.blocks, self.code, factual, gpu)
         self._lines = {i.line: i for i in program.function.instructions}
 
     def predict(self, *, keeps_events: bool = False) -> Prediction:
@@ -421,6 +439,11 @@ class Predictor:
             where = line_of(i) if i is not None else "machine code"
             found.append(Stall(where, cause, cycles / everything, cycles / warps / clock_hz * 1e6))
         return tuple(found)
+
+
+def _idle(i: MachineInstruction) -> MachineInstruction:
+    """Return an instruction that takes an issue slot and nothing else, so that branches keep their targets."""
+    return replace(i, opcode="NOP", operands="", stall=1, sets=None, releases=None, waits=())
 
 
 def _length(cluster: Sequence[CtaTrace]) -> int:
