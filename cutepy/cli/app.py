@@ -199,7 +199,9 @@ def show(
 def explore(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE.cutepy|FILE.json]...", help="Saved runs and profiles to show."),
+        typer.Argument(
+            metavar="[FILE.cutepy|FILE.json|FILE.trace]...", help="Saved runs, profiles and timelines to show."
+        ),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1. Default: one that is free.")] = 0,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
@@ -208,7 +210,7 @@ def explore(
         typer.Option(metavar="NAME", help="Host under which a proxy serves the page; repeatable."),
     ] = None,
 ) -> None:
-    """Serve a page on this machine: layouts, operations and atoms to type and hover over; runs to scrub; profiles."""
+    """Serve a page on this machine: layouts, operations and atoms to hover over; runs to scrub; profiles; timelines."""
     from cutepy.cli.explore import run
 
     for file in files or ():
@@ -317,7 +319,13 @@ def predict(
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Write the predictions here.")] = None,
     timeline: Annotated[
-        Path | None, typer.Option(help="Write timelines of warps, copies and tensor cores here, for Perfetto.")
+        Path | None, typer.Option(help="Write timelines of warps, copies and tensor cores here, for `cutepy explore`.")
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=V,V,...", help="Predict with each of these values of the script's --NAME; repeatable."
+        ),
     ] = None,
 ) -> None:
     """Predict how long a script's kernels take on a GPU, and what bounds them, without one.
@@ -330,8 +338,15 @@ def predict(
     for path, option in ((json, "--json"), (timeline, "--timeline")):
         if path is not None:
             check_output(path, script, option)
-    paths = {"json_path": json and json.absolute(), "timeline": timeline and timeline.absolute()}
     echo = partial(typer.echo, err=True)
+    if vary:
+        from cutepy.cli import what_if
+
+        if timeline is not None or ctas is not None:
+            fail("--vary prints a table of configurations; give --timeline and --ctas with one configuration")
+        varied = what_if.read(vary)
+        raise typer.Exit(what_if.run(script, context.args, varied, gpu, echo, json and json.absolute()))
+    paths = {"json_path": json and json.absolute(), "timeline": timeline and timeline.absolute()}
     raise typer.Exit(run(script, context.args, echo, gpu, ctas=parse_ctas(ctas), **paths))
 
 
@@ -422,19 +437,24 @@ def profile(
         int | None,
         typer.Option(min=1, metavar="N", help="Run it under ncu, and say what bounds each of its first N launches."),
     ] = None,
+    stalls: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Run it under ncu, and name the lines where its first N launches stall."),
+    ] = None,
     arch: _Arch = None,
 ) -> None:
     """Run a GPU script, and print where its kernels' time goes, by the scopes of cutepy.scope.
 
     Status 1 if something is slower than in --against.
     """
-    from cutepy.cli.profile import run, run_counters
+    from cutepy.cli.profile import run, run_counters, run_stalls
 
     check_script(script)
-    if counters is not None:
-        if simulated or any((json, trace, against, timeline)):
-            fail("--counters runs the script under ncu, which replays its launches; give it alone")
-        raise typer.Exit(run_counters(script, context.args, counters, partial(typer.echo, err=True)))
+    under_ncu = [each for each in (("--counters", counters, run_counters), ("--stalls", stalls, run_stalls)) if each[1]]
+    for option, launches, count in under_ncu:
+        if simulated or len(under_ncu) > 1 or any((json, trace, against, timeline)):
+            fail(f"{option} runs the script under ncu, which replays its launches; give it alone")
+        raise typer.Exit(count(script, context.args, launches, partial(typer.echo, err=True)))
     if against is not None and not against.is_file():
         fail(f"there is no file {against} for --against")
     for option, path in (("--json", json), ("--trace", trace), ("--timeline", timeline)):

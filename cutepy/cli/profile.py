@@ -12,6 +12,7 @@ from cutepy.profiling.comparison import slower
 from cutepy.profiling.counters import CountersError, count
 from cutepy.profiling.recording import Recording
 from cutepy.profiling.session import Profile, profile
+from cutepy.profiling.stalls import sample
 from cutepy.profiling.timeline import Timeline, timeline as recorded_timeline
 
 
@@ -79,6 +80,24 @@ def run_counters(script: Path, arguments: Sequence[str], launches: int, echo: Ca
         echo(f"error: {error}")
         return 1
     for each in counted:
+        print(each)
+    return 0
+
+
+def run_stalls(script: Path, arguments: Sequence[str], launches: int, echo: Callable[[str], None]) -> int:
+    """Run a script under ncu, and print the lines where the warps of its first launches stall.
+
+    Returns
+    -------
+    int
+        0, or 1 if nothing could be sampled.
+    """
+    try:
+        found = sample(script, arguments, launches)
+    except CountersError as error:
+        echo(f"error: {error}")
+        return 1
+    for each in found:
         print(each)
     return 0
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -40,6 +41,8 @@ _ALIKE = 0.02
 """Difference of samples' lengths, as a part of the longest, up to which all CTAs have about as much to do."""
 _FULL_POWER, _SAME_CLOCK = 0.9, 0.03
 """Use of tensor cores at which they run at the sustained clock; difference of clocks that changes little."""
+AFTER = "after the last MMA"
+"""Cause of idle tensor cores: the epilogue of the last CTA."""
 _SATURATED = 0.8
 """Share of its peak from which a resource is what bounds a kernel."""
 
@@ -86,7 +89,8 @@ class Prediction:
     use : dict of str to float
         Share of its peak that each resource is used, on a busy SM.
     idle : dict of str to float
-        Share of the time in which the tensor cores idle, by cause.
+        Share of a busy SM's time in which its tensor cores idle, by what warps did before their next MMA, and `AFTER`
+        the last one; with the use of the tensor cores it adds up to one.
     critical : dict of str to float
         Share of the critical path by what is on it: warps at work, and what they wait for.
     stalls : tuple of Stall
@@ -199,6 +203,7 @@ class Predictor:
         program = launch.entry.program(frozenset(), frozenset())
         self._steps: list[Variants] = block_steps(program.flow.blocks, self.code, factual, gpu)
         self._lines = {i.line: i for i in program.function.instructions}
+        self._named: dict[int, str] = {}
 
     def predict(self, *, keeps_events: bool = False) -> Prediction:
         """Return the prediction."""
@@ -220,7 +225,7 @@ class Predictor:
         sm = max(out.sms, key=lambda each: each.slots)
         cycles = max(out.cycles, 1.0)
         use = self._use(sm, cycles)
-        idle = {cause: share / 4 / cycles for cause, share in sm.idle.most_common() if share / 4 / cycles > 0.001}
+        idle = self._idle(sm, cycles)
         us = kernel_us + launch_us
         # Memory has a clock of its own: the critical path's share of it stays as it is.
         by_memory = found.outcome.path["copies"] + found.outcome.path["global memory"]
@@ -262,8 +267,15 @@ class Predictor:
             self._sampled,
             found.error,
             time.perf_counter() - began,
-            tuple(out.events),
+            tuple(replace(event, where=self._where(event.line)) if event.line else event for event in out.events),
         )
+
+    def _where(self, line: int) -> str:
+        """Name the source line of a line of PTX."""
+        if line not in self._named:
+            i = self._lines.get(line)
+            self._named[line] = line_of(i) if i is not None else "machine code"
+        return self._named[line]
 
     def _machine(self, keeps_events: bool) -> Machine:
         trace = self._trace
@@ -415,6 +427,14 @@ class Predictor:
         return dict(sorted(use.items(), key=lambda item: -item[1]))
 
     @staticmethod
+    def _idle(sm: Sm, cycles: float) -> dict[str, float]:
+        """Return by cause how long tensor cores idle: before an MMA, and after the last one."""
+        found = Counter({cause: share / SCHEDULERS / cycles for cause, share in sm.idle.items()})
+        if sm.tensor_work:
+            found[AFTER] = max(0.0, 1.0 - sum(sm.tensor) / SCHEDULERS / cycles)
+        return {cause: share for cause, share in found.most_common() if share > 0.001}
+
+    @staticmethod
     def _bound(use: dict[str, float], tail: float, launch: float) -> str:
         name, most = next(iter(use.items()))
         if launch > 0.5:
@@ -433,12 +453,13 @@ class Predictor:
     def _stalls(self, out: Outcome, clock_hz: float) -> tuple[Stall, ...]:
         everything = sum(out.causes.values()) or 1.0
         warps = sum(len(cta.warps) for cta in self._trace.clusters[0])
-        found = []
-        for (line, cause), cycles in out.stalls.most_common(12):
-            i = self._lines.get(line)
-            where = line_of(i) if i is not None else "machine code"
-            found.append(Stall(where, cause, cycles / everything, cycles / warps / clock_hz * 1e6))
-        return tuple(found)
+        by_line: Counter[tuple[str, str]] = Counter()
+        for (line, cause), cycles in out.stalls.items():
+            by_line[self._where(line), cause] += cycles
+        return tuple(
+            Stall(where, cause, cycles / everything, cycles / warps / clock_hz * 1e6)
+            for (where, cause), cycles in by_line.most_common(12)
+        )
 
 
 def _idle(i: MachineInstruction) -> MachineInstruction:

@@ -106,13 +106,15 @@ class Sm:
 
 @dataclass
 class Event:
-    """Span of a timeline: where it is, its name, and its cycles."""
+    """Span of a timeline: where it is, its name, its cycles, and the line of PTX and of the source that it is of."""
 
     sm: int
     track: str
     name: str
     start: float
     end: float
+    line: int = 0
+    where: str = ""
 
 
 class Late(NamedTuple):
@@ -373,6 +375,8 @@ class Machine:
             if self._advance(warp, until):
                 continue
             cluster = warp.cluster  # the warp has ended
+            if self._keeps:
+                out.events.append(Event(warp.sm, warp.name, "runs", cluster.start, warp.time))
             for n, cause in enumerate(CAUSES):
                 out.causes[cause] += warp.causes[n]  # type: ignore[assignment]
             cluster.running -= 1
@@ -534,7 +538,7 @@ class Machine:
             cause = late.cause
             self._stalled(warp, cause, ready - warp.time, line)
             if self._keeps:
-                self.out.events.append(Event(warp.sm, warp.name, f"wait: {CAUSES[cause]}", warp.time, ready))
+                self.out.events.append(Event(warp.sm, warp.name, f"wait: {CAUSES[cause]}", warp.time, ready, line))
             warp.node = Node(ready, CAUSES[cause], late, warp.node, warp.causes[:])
             warp.time = ready
 
@@ -584,7 +588,7 @@ class Machine:
                 self._contribute(warp.cluster, key, start + latency, warp, COPIES if waits else BARRIERS)
             return time
         if isinstance(fact, Load):
-            return self._load(warp, sm, fact)
+            return self._load(warp, sm, fact, line)
         if isinstance(fact, Global):
             return self._access(warp, sm, fact, kind, line)
         if isinstance(fact, Store):
@@ -599,7 +603,7 @@ class Machine:
             warp.bulk_open = max(old[0], sm.store + read), max(old[1], end)
             warp.time = time + self._tma_issue
             if self._keeps:
-                self.out.events.append(Event(warp.sm, "bulk stores", f"store {fact.size_bytes} bytes", time, end))
+                self.out.events.append(Event(warp.sm, "bulk stores", f"store {fact.size_bytes} bytes", time, end, line))
             return sm.store
         if isinstance(fact, Commit):
             if fact.groups == "wgmma group":
@@ -638,7 +642,7 @@ class Machine:
         warp.mma_open = start + cycles + drain
         if self._keeps and warp.smsp == 0:
             name = f"m64n{fact.n} {fact.type} of warp {warp.number}"
-            self.out.events.append(Event(warp.sm, "tensor cores", name, start, start + cycles))
+            self.out.events.append(Event(warp.sm, "tensor cores", name, start, start + cycles, line))
         warp.time = start
         return start
 
@@ -659,11 +663,11 @@ class Machine:
             if ready > warp.time:
                 self._stalled(warp, cause, ready - warp.time, line)
                 if self._keeps:
-                    self.out.events.append(Event(warp.sm, warp.name, f"wait: {CAUSES[cause]}", warp.time, ready))
+                    self.out.events.append(Event(warp.sm, warp.name, f"wait: {CAUSES[cause]}", warp.time, ready, line))
                 warp.time = ready
         return warp.time
 
-    def _load(self, warp: _Warp, sm: Sm, fact: Load) -> float:
+    def _load(self, warp: _Warp, sm: Sm, fact: Load, line: int) -> float:
         time, rates, size = warp.time, warp.cluster.rates, fact.size_bytes
         each = size / max(fact.boxes, 1)
         if each not in self._late_tma:
@@ -681,7 +685,7 @@ class Machine:
             to.flight += part * (end - time)
             self._contribute(warp.cluster, key, end, warp, COPIES)
             if self._keeps:
-                self.out.events.append(Event(rank, "copies", f"load {part} bytes", time, end))
+                self.out.events.append(Event(rank, "copies", f"load {part} bytes", time, end, line))
         warp.time = time + self._tma_issue
         return warp.time
 

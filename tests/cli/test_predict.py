@@ -71,3 +71,42 @@ def test_a_script_without_launches_says_so(script):
 )
 def test_what_cannot_be_meant_is_refused(script, arguments):
     assert predict(*arguments).exit_code == 2
+
+
+VARIED = f'''
+import argparse
+import numpy as np
+import cutepy
+parser = argparse.ArgumentParser()
+parser.add_argument("--grid", type=int)
+parser.add_argument("--break", action="store", default="no", dest="broken")
+given = parser.parse_args()
+if given.broken == "yes":
+    raise ValueError("this one cannot be")
+x, y = np.zeros(1 << 24, np.uint8), np.ones(1 << 24, np.uint8)
+cutepy.load_ptx("""{COPY}""").launch("copy", grid=given.grid, block=256, args=(x, y))
+'''
+
+
+def test_configurations_are_compared_in_a_table(script, tmp_path):
+    (tmp_path / "varied.py").write_text(VARIED)
+    done = predict("--vary", "grid=1024,256", "--vary", "break=no,yes", "--json", "w.json", "varied.py")
+    assert done.exit_code == 0, done.output
+    rows = json.loads((tmp_path / "w.json").read_text())
+    assert [row["options"] for row in rows] == [
+        {"grid": grid, "break": broken} for grid in ("1024", "256") for broken in ("no", "yes")
+    ]
+    slow, none, fast, _ = (sum(each["us"] for each in row["predictions"]) for row in rows)
+    assert slow > fast > none == 0
+    assert f"{slow / fast:.2f}" in done.output
+    assert "--grid 1024 --break yes: ValueError: this one cannot be" in done.output
+    assert done.output.count("not predicted") == 2
+
+
+@pytest.mark.parametrize(
+    "given", [["grid"], ["grid="], ["=2"], ["grid=2,,3"], ["a=1", "a=2"], [f"a={','.join(map(str, range(65)))}"]]
+)
+def test_options_that_cannot_be_varied_are_refused(script, given):
+    done = predict(*(word for each in given for word in ("--vary", each)), script)
+    assert done.exit_code == 2
+    assert "--vary takes" in done.output
