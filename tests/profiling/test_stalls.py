@@ -34,7 +34,7 @@ def test_a_product_of_ours_stalls_at_its_blocks():
     assert found.samples == 2559
     places = [f"{Path(line.file).name}:{line.line}" for line in found.lines[:4]]
     assert places == ["product.py:73", "pipeline.py:141", "main_loop.py:72", "pipeline.py:121"]
-    assert found.lines[0].stalls.most_common(1)[0][0] == "gmma"
+    assert found.lines[0].stalls.most_common(1)[0][0] == "warpgroup arrive"
     assert found.lines[1].stalls.most_common(1)[0][0] == "long sb"  # an mbarrier's wait
 
 
