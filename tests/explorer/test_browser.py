@@ -597,10 +597,11 @@ def test_screenshots_of_the_documentation(browser, server, tmp_path):
     desk.wait(lambda: desk.all("#shared-picture td"))
     desk.screenshot("run")
     desk.open("?view=timeline")
-    for stages in (1, 4):
-        (tmp_path / f"{stages}.json").write_text(json.dumps(timeline_of_ring(stages)))
-        desk.one("#timeline-file").send_keys(str(tmp_path / f"{stages}.json"))
-        desk.wait(lambda n=stages: f"{n}.json" in desk.one("#upper" if n == 1 else "#lower").text and desk.idle())
+    for stages, title in ((1, "upper"), (4, "lower")):
+        file = tmp_path / f"stages-{stages}.json"
+        file.write_text(json.dumps(timeline_of_ring(stages)))
+        desk.one("#timeline-file").send_keys(str(file))
+        desk.wait(lambda name=file.name, title=title: name in desk.one(f"#{title}-title").text and desk.idle())
     desk.screenshot("timeline")
     desk.open("?view=profile")
     desk.screenshot("flame")
@@ -650,8 +651,8 @@ def spans(page, part, name):
 @EVERY_SIZE
 def test_a_measured_timeline_lies_below_a_predicted_one_on_one_axis(page):
     page.open("?view=timeline")
-    assert page.one("#upper-title").text == "predicted: gemm, SM 0"
-    assert page.one("#lower-title").text == "measured: CTA 0 of grid 9, SM 3"
+    assert page.one("#upper-title").text == "predicted: gemm, SM 0 (p.json)"
+    assert page.one("#lower-title").text == "measured: CTA 0 of grid 9, SM 3 (m.trace)"
     (wait,), (multiply,) = spans(page, "upper", "wait: tensor cores"), spans(page, "lower", "multiply")
     # 2 to 3.5 us of the predicted one, and 1.75 to 5 of the measured one, by the same number of pixels a microsecond.
     assert wait.rect["width"] / 1.5 == pytest.approx(multiply.rect["width"] / 3.25, rel=0.02)
@@ -720,11 +721,11 @@ def test_a_timeline_by_the_keyboard(page):
 def test_timelines_and_sms_are_chosen_and_found_again_by_the_address(page):
     page.open("?view=timeline")
     Select(page.labelled("SM or CTA (above)")).select_by_visible_text("SM 1: gemm")
-    page.wait(lambda: page.one("#upper-title").text == "predicted: gemm, SM 1")
+    page.wait(lambda: page.one("#upper-title").text == "predicted: gemm, SM 1 (p.json)")
     Select(page.labelled("Below")).select_by_visible_text("none")
     page.wait(lambda: not page.all("#lower-tracks svg"))
     page.open(page.driver.current_url.partition("/?")[2].join(["?", ""]))
-    assert page.one("#upper-title").text == "predicted: gemm, SM 1"
+    assert page.one("#upper-title").text == "predicted: gemm, SM 1 (p.json)"
     assert not page.all("#lower-tracks svg")
 
 

@@ -118,7 +118,7 @@ export class TracksView {
     else delete this.told[part];
     $(`${part}-process`).replaceChildren(...(told?.processes ?? []).map((name, number) => new Option(placed(name), number, false, number === told.process)));
     $(`${part}-process`).closest(".field").hidden = !told;
-    $(`${part}-title`).textContent = told ? `${told.kind}: ${told.processes[told.process]}` : "";
+    $(`${part}-title`).textContent = told ? `${told.kind}: ${told.processes[told.process]} (${told.name})` : "";
   }
 
   end() {
