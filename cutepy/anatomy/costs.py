@@ -9,6 +9,7 @@ nothing. Costs of several places do not add up.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 LEAST_SHARE, LEAST_US = 0.01, 0.02
 """Share of a launch's time, and microseconds, from which on a place is told."""
+MOST_SECONDS = 60.0
+"""Time after which a launch is predicted without no further place."""
 _TRIES = 4
 """Places of a kind that are predicted without, those with the most waits or excess first."""
 _SERIAL = "C7510"
@@ -72,6 +75,8 @@ class Costs(Timer):
         By PTX and kernel, those of its launch with the most time.
     unpredicted : dict of (str, str) to str
         Reasons of kernels that were not predicted.
+    unfinished : set of (str, str)
+        Kernels of which the search took too long, so that places may be missing.
 
     Examples
     --------
@@ -88,6 +93,7 @@ class Costs(Timer):
         super().__init__(gpu)
         self.found: dict[tuple[str, str], tuple[Prediction, tuple[SlowPlace, ...]]] = {}
         self.unpredicted: dict[tuple[str, str], str] = {}
+        self.unfinished: set[tuple[str, str]] = set()
         self._known: set[tuple[object, ...]] = set()
 
     def begin(self, call: KernelCall, known: GlobalMemory) -> tuple[KernelCall, Observer]:
@@ -110,6 +116,9 @@ class Costs(Timer):
         self.predictions.append(search.base)
         if key not in self.found or search.base.us > self.found[key][0].us:
             self.found[key] = search.base, tuple(search.places())
+            self.unfinished.discard(key)
+            if search.is_cut:
+                self.unfinished.add(key)
 
 
 class Search:
@@ -126,10 +135,13 @@ class Search:
     ----------
     base : Prediction
         Of the launch as it is.
+    is_cut : bool
+        Whether predictions took too long to look for all places.
     """
 
     def __init__(self, launch: Launch, trace: Trace, gpu: Any) -> None:  # noqa: ANN401 - a Gpu
         self._launch, self._gpu = launch, gpu
+        self._began, self.is_cut = time.monotonic(), False
         self._instructions = launch.entry.function.instructions
         self._serialised = self._is_serialised()
         self._plain = trace
@@ -158,6 +170,9 @@ class Search:
 
     def _saved(self, trace: Trace | None = None, **options: Any) -> float:  # noqa: ANN401
         """Return how much shorter the launch is with another trace, or with other options of the predictor."""
+        if time.monotonic() - self._began > MOST_SECONDS:
+            self.is_cut = True
+            return 0.0
         return self.base.us - Predictor(self._launch, trace or self._trace, self._gpu, **options).predict().us
 
     def _place(self, kind: str, indices: Iterable[int], said: str, remedy: str, us: float) -> SlowPlace:

@@ -181,7 +181,8 @@ def _with_costs(kernel: Kernel, key: tuple[str, str], costs: Costs) -> Kernel:
     if found is None:
         return replace(kernel, unpredicted=costs.unpredicted.get(key, "times are predicted of kernels for Hopper only"))
     base, places = found
-    return replace(kernel, slow_places=places, predicted_us=base.us, predicted_gpu=base.gpu)
+    cut = "the search took too long: places may be missing" if key in costs.unfinished else ""
+    return replace(kernel, slow_places=places, predicted_us=base.us, predicted_gpu=base.gpu, unpredicted=cut)
 
 
 def _kernel(parsed: _Parsed, function: Function, seen: LaunchRecord | None) -> Kernel:

@@ -472,7 +472,7 @@ class Kernel:
         Predicted time of the launch that they are of; None if none was predicted.
     predicted_gpu : str
     unpredicted : str
-        Why there is no prediction.
+        Why there is no prediction, or why places may be missing.
     unread : tuple of str
         Unreadable instructions of the kernel's PTX.
     """

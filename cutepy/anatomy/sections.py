@@ -122,14 +122,15 @@ def _advisory(advisory: object) -> Entry:
 
 def _slow_places(kernel: Kernel) -> Iterator[Section]:
     title = "Slow places"
-    if kernel.unpredicted:
-        yield Section(title, f"not predicted: {kernel.unpredicted}", ())
     if kernel.predicted_us is None:
+        if kernel.unpredicted:
+            yield Section(title, f"not predicted: {kernel.unpredicted}", ())
         return
     whole = f"{kernel.predicted_us:.2f} us predicted on one {kernel.predicted_gpu.upper()}"
     remark = (
         f"of {whole}, with and without each; their costs do not add up" if kernel.slow_places else f"none of {whole}"
     )
+    remark += f"; {kernel.unpredicted}" if kernel.unpredicted else ""
     yield Section(title, remark, tuple(map(_slow_place, kernel.slow_places)))
 
 

@@ -448,9 +448,10 @@ def profile(
     from cutepy.cli.profile import run, run_counters, run_stalls
 
     check_script(script)
-    under_ncu = [each for each in (("--counters", counters, run_counters), ("--stalls", stalls, run_stalls)) if each[1]]
-    for option, launches, count in under_ncu:
-        if simulated or len(under_ncu) > 1 or any((json, trace, against, timeline)):
+    for option, launches, count in (("--counters", counters, run_counters), ("--stalls", stalls, run_stalls)):
+        if launches is None:
+            continue
+        if simulated or (counters and stalls) or any((json, trace, against, timeline)):
             fail(f"{option} runs the script under ncu, which replays its launches; give it alone")
         raise typer.Exit(count(script, context.args, launches, partial(typer.echo, err=True)))
     if against is not None and not against.is_file():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -453,12 +453,12 @@ class Predictor:
     def _stalls(self, out: Outcome, clock_hz: float) -> tuple[Stall, ...]:
         everything = sum(out.causes.values()) or 1.0
         warps = sum(len(cta.warps) for cta in self._trace.clusters[0])
-        by_line: Counter[tuple[str, str]] = Counter()
+        by_line: defaultdict[tuple[str, str], float] = defaultdict(float)
         for (line, cause), cycles in out.stalls.items():
             by_line[self._where(line), cause] += cycles
         return tuple(
             Stall(where, cause, cycles / everything, cycles / warps / clock_hz * 1e6)
-            for (where, cause), cycles in by_line.most_common(12)
+            for (where, cause), cycles in sorted(by_line.items(), key=lambda item: -item[1])[:12]
         )
 
 

@@ -89,3 +89,9 @@ def test_kernels_of_other_gpus_are_not_predicted():
     assert "Slow places: not predicted: times are predicted of kernels for Hopper only" in explain(
         watch, costs=costs, assembler=False
     ).text(width=None)
+
+
+def test_a_search_that_takes_too_long_says_so(monkeypatch):
+    monkeypatch.setattr("cutepy.anatomy.costs.MOST_SECONDS", 0.0)
+    costs, watch = costs_of(ring(1, 4, 4096), "ring", 132, 64, np.zeros(132 * 4 * 4096, np.uint8))
+    assert "places may be missing" in explain(watch, costs=costs, assembler=False).text(width=None)
