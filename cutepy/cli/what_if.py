@@ -115,9 +115,10 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Make the table: a row for each configuration, the fastest marked; shares are those of its longest launch."""
     from rich.table import Table
 
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    for name in (*rows[0]["options"], "us", "of the best", "bound", "tensor", "in flight", "CTAs/SM", "waits most for"):
-        made.add_column(name, justify="left" if name in ("bound", "waits most for") else "right", no_wrap=True)
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in (*rows[0]["options"], "us", "/best", "bound", "tensor", "KiB in flight", "CTAs"):
+        made.add_column(name, justify="left" if name == "bound" else "right", no_wrap=True)
+    made.add_column("waits most for", overflow="fold")
     times = [sum(each["us"] for each in row["predictions"]) for row in rows]
     best = min((us for us in times if us), default=0.0)
     for row, us in zip(rows, times, strict=True):
@@ -132,7 +133,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
             "best" if us == best else f"{us / best:.2f}",
             long["bound"],
             f"{long['use'].get('tensor cores', 0.0):.0%}",
-            f"{long['in_flight_bytes'] / 1024:.0f} of {long['needed_bytes'] / 1024:.0f} KiB",
+            f"{long['in_flight_bytes'] / 1024:.0f} of {long['needed_bytes'] / 1024:.0f}",
             str(long["occupancy"]["ctas_per_sm"]),
             f"{stall['cause']}, {Path(stall['line']).name}" if stall else "",
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -429,10 +429,10 @@ class Predictor:
     @staticmethod
     def _idle(sm: Sm, cycles: float) -> dict[str, float]:
         """Return by cause how long tensor cores idle: before an MMA, and after the last one."""
-        found = Counter({cause: share / SCHEDULERS / cycles for cause, share in sm.idle.items()})
+        found = {cause: share / SCHEDULERS / cycles for cause, share in sm.idle.items()}
         if sm.tensor_work:
             found[AFTER] = max(0.0, 1.0 - sum(sm.tensor) / SCHEDULERS / cycles)
-        return {cause: share for cause, share in found.most_common() if share > 0.001}
+        return {cause: share for cause, share in sorted(found.items(), key=lambda item: -item[1]) if share > 0.001}
 
     @staticmethod
     def _bound(use: dict[str, float], tail: float, launch: float) -> str:
