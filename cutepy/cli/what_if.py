@@ -93,6 +93,8 @@ def run(
         if error:
             echo(f"cutepy: {' '.join(given)}: {error}")
     Console().print(table(rows))
+    for line in waits(rows):
+        print(line)
     if json_path is not None:
         json_path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return 0 if any(row["predictions"] for row in rows) else 2
@@ -118,7 +120,6 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in (*rows[0]["options"], "us", "/best", "bound", "tensor", "KiB in flight", "CTAs"):
         made.add_column(name, justify="left" if name == "bound" else "right", no_wrap=True)
-    made.add_column("waits most for", overflow="fold")
     times = [sum(each["us"] for each in row["predictions"]) for row in rows]
     best = min((us for us in times if us), default=0.0)
     for row, us in zip(rows, times, strict=True):
@@ -126,7 +127,6 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
             made.add_row(*row["options"].values(), "", "", "not predicted")
             continue
         long = max(row["predictions"], key=lambda each: float(each["us"]))
-        stall = next(iter(long["stalls"]), None)
         made.add_row(
             *row["options"].values(),
             f"{us:.2f}",
@@ -135,6 +135,15 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
             f"{long['use'].get('tensor cores', 0.0):.0%}",
             f"{long['in_flight_bytes'] / 1024:.0f} of {long['needed_bytes'] / 1024:.0f}",
             str(long["occupancy"]["ctas_per_sm"]),
-            f"{stall['cause']}, {Path(stall['line']).name}" if stall else "",
         )
     return made
+
+
+def waits(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield for each configuration the line at which the warps of its longest launch wait most."""
+    for row in rows:
+        long = max(row["predictions"], key=lambda each: float(each["us"]), default=None)
+        stall = None if long is None else next(iter(long["stalls"]), None)
+        if stall is not None:
+            given = ", ".join(f"{name} {value}" for name, value in row["options"].items())
+            yield f"{given}: warps wait most for {stall['cause']}, at {Path(stall['line']).name}"
