@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from json import dumps
 from pathlib import Path
 
 from cutepy.cli.failure import fail
 from cutepy.cli.simulate import execute
 from cutepy.profiling.comparison import slower
 from cutepy.profiling.counters import CountersError, count
+from cutepy.profiling.iket_trace import trace as iket_events
 from cutepy.profiling.recording import Recording
 from cutepy.profiling.session import Profile, profile
 from cutepy.profiling.stalls import sample
@@ -54,8 +56,7 @@ def run(
     with _serving(simulate), _timeline(timeline) as warps, profile() as result:
         code = execute(script, arguments, echo)
         if timeline is not None and warps is not None:
-            warps.print()
-            warps.save_trace(timeline)
+            _save_timeline(warps, timeline, script, arguments, echo, simulate=simulate)
     result.print()
     if json is not None:
         result.save(json)
@@ -112,6 +113,19 @@ def _serving(simulate: bool) -> AbstractContextManager[object]:
 
 def _timeline(path: Path | None) -> AbstractContextManager[Timeline | None]:
     return nullcontext() if path is None else recorded_timeline()
+
+
+def _save_timeline(
+    warps: Timeline, path: Path, script: Path, arguments: Sequence[str], echo: Callable[[str], None], *, simulate: bool
+) -> None:
+    """Write a timeline: of the ranges of cutepy's blocks, or if there are none, of a second run under IKET."""
+    found = [] if simulate or warps.warps() else iket_events(script, arguments)
+    if found:
+        echo("cutepy: no kernel has ranges of cutepy.device; the script ran again under IKET, for the lives of warps")
+        path.write_text(dumps({"traceEvents": found, "displayTimeUnit": "ns"}))
+        return
+    warps.print()
+    warps.save_trace(path)
 
 
 def _load(path: Path) -> Recording:

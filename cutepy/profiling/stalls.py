@@ -151,7 +151,10 @@ def sample(script: Path, arguments: Sequence[str], launches: int) -> list[Kernel
         )
         found = read(page.read_text(errors="replace") if page.exists() else "")
     if not found:
-        raise CountersError("ncu told no line; compile with line information (nvcc -lineinfo, --generate-line-info)")
+        raise CountersError(
+            f"ncu told no line of the first {launches} launches; take more, or compile with line information "
+            "(nvcc -lineinfo, --generate-line-info)"
+        )
     return found
 
 
