@@ -18,6 +18,7 @@ from cutepy.cli.script_options import (
     parse_seconds,
     simulated_gpu,
 )
+from cutepy.cli.scripts import Script
 from cutepy.cli.write_errors import report_write_errors
 
 if TYPE_CHECKING:
@@ -248,6 +249,10 @@ def desc(
     typer.echo(text)
 
 
+_PASSES_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+"""Settings of a command that hands what follows its script to the script."""
+_echo = partial(typer.echo, err=True)
+_Script = Annotated[Path, typer.Argument(metavar="FILE.py", help="The script, followed by its arguments.")]
 _LimitSeconds = Annotated[float | None, typer.Option(metavar="SECONDS", help="Time limit of a launch. Default: none.")]
 _Arch = Annotated[
     str | None,
@@ -261,18 +266,16 @@ _LimitInstructions = Annotated[
 ]
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
-)
+@app.command(context_settings=_PASSES_ARGUMENTS)
 def simulate(
     context: typer.Context,
-    script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script, followed by its arguments.")],
+    script: _Script,
     inspect: Annotated[
         bool, typer.Option("--inspect", help="Print counts, and bank conflicts and waits by line of Python.")
     ] = False,
     policy: Annotated[
         str | None,
-        typer.Option(help="When copies and MMAs take effect: late, youngest, random[:SEED], or schedule[:SEED]."),
+        typer.Option(help="Completion of copies and MMAs: late, youngest, random[:SEED], or schedule[:SEED]."),
     ] = None,
     ctas: Annotated[
         str | None, typer.Option(help='Run these CTAs only, with their clusters: "0 3,1 -1,-1". Default: all.')
@@ -293,9 +296,7 @@ def simulate(
         fail(str(error))
     with simulated_gpu(arch):
         status = run(
-            script,
-            context.args,
-            partial(typer.echo, err=True),
+            Script(script, context.args, _echo),
             inspect=inspect,
             policy=policy,
             ctas=parse_ctas(ctas),
@@ -305,12 +306,10 @@ def simulate(
     raise typer.Exit(status)
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
-)
+@app.command(context_settings=_PASSES_ARGUMENTS)
 def predict(
     context: typer.Context,
-    script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script; what follows are its arguments.")],
+    script: _Script,
     gpu: Annotated[Literal["h100", "h200"], typer.Option(help="The GPU.")] = "h200",
     ctas: Annotated[
         str | None, typer.Option(help='Simulate these CTAs, as for simulate: "0 3,1 -1,-1". Default: a sample.')
@@ -336,24 +335,21 @@ def predict(
     for path, option in ((json, "--json"), (timeline, "--timeline")):
         if path is not None:
             check_output(path, script, option)
-    echo = partial(typer.echo, err=True)
     if vary:
         from cutepy.cli import what_if
 
         if timeline is not None or ctas is not None:
             fail("--vary prints a table of configurations; give --timeline and --ctas with one configuration")
         varied = what_if.read(vary)
-        raise typer.Exit(what_if.run(script, context.args, varied, gpu, echo, json and json.absolute()))
+        raise typer.Exit(what_if.run(Script(script, context.args, _echo), varied, gpu, json and json.absolute()))
     paths = {"json_path": json and json.absolute(), "timeline": timeline and timeline.absolute()}
-    raise typer.Exit(run(script, context.args, echo, gpu, ctas=parse_ctas(ctas), **paths))
+    raise typer.Exit(run(Script(script, context.args, _echo), gpu, ctas=parse_ctas(ctas), **paths))
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
-)
+@app.command(context_settings=_PASSES_ARGUMENTS)
 def sanitize(
     context: typer.Context,
-    script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script, followed by its arguments.")],
+    script: _Script,
     form: Annotated[
         Literal["text", "json", "sarif"] | None,
         typer.Option("--format", help="Format of the report on standard output, or in --output."),
@@ -405,18 +401,16 @@ def sanitize(
         limit_instructions=limit_instructions,
     )
     with simulated_gpu(arch):
-        status = again(script, context.args, partial(typer.echo, err=True), form, output)
+        status = again(Script(script, context.args, _echo), form, output)
     raise typer.Exit(status)
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
-)
+@app.command(context_settings=_PASSES_ARGUMENTS)
 def profile(
     context: typer.Context,
-    script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script; what follows are its arguments.")],
+    script: _Script,
     simulated: Annotated[
-        bool, typer.Option("--simulate", help="Run it as `cutepy simulate` does: launches have no times.")
+        bool, typer.Option("--simulate", help="Simulate the script's launches, which then have no times.")
     ] = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the profile here.")] = None,
     trace: Annotated[
@@ -428,12 +422,14 @@ def profile(
     timeline: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Have kernels of cutepy.device tell what their warps do; write a trace for Perfetto."
+            metavar="FILE", help="Record ranges of warps in kernels of cutepy.device; write a trace for Perfetto."
         ),
     ] = None,
     counters: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Run it under ncu, and say what bounds each of its first N launches."),
+        typer.Option(
+            min=1, metavar="N", help="Run the script under ncu, and name what bounds each of its first N launches."
+        ),
     ] = None,
     stalls: Annotated[
         int | None,
@@ -453,7 +449,7 @@ def profile(
             continue
         if simulated or (counters and stalls) or any((json, trace, against, timeline)):
             fail(f"{option} runs the script under ncu, which replays its launches; give it alone")
-        raise typer.Exit(count(script, context.args, launches, partial(typer.echo, err=True)))
+        raise typer.Exit(count(Script(script, context.args, _echo), launches))
     if against is not None and not against.is_file():
         fail(f"there is no file {against} for --against")
     for option, path in (("--json", json), ("--trace", trace), ("--timeline", timeline)):
@@ -461,9 +457,7 @@ def profile(
             check_output(path, script, option)
     with simulated_gpu(arch):
         status = run(
-            script,
-            context.args,
-            partial(typer.echo, err=True),
+            Script(script, context.args, _echo),
             simulate=simulated,
             json=None if json is None else json.absolute(),
             trace=None if trace is None else trace.absolute(),
@@ -504,14 +498,8 @@ def explain(
         fail(f"only a script, FILE.py, takes arguments, and {file} got {' '.join(context.args)!r}")
     try:
         with simulated_gpu(arch):
-            explanation, code = of_file(
-                file,
-                context.args,
-                lambda line: typer.echo(line, err=True),
-                ptxas=ptxas,
-                arch=arch,
-                costs=gpu if costs else None,
-            )
+            asked = Script(file, context.args, _echo)
+            explanation, code = of_file(asked, ptxas=ptxas, arch=arch, costs=gpu if costs else None)
         write(explanation, html, json, width)
     except BrokenPipeError:  # the reader has closed the pipe
         raise
@@ -526,7 +514,7 @@ new = typer.Typer(cls=Commands, help="Write a template of a kernel and its test.
 @new.command()
 def kernel(
     name: Annotated[str, typer.Argument(help="A new module's name: NAME.py and test_NAME.py are written.")],
-    folder: Annotated[Path, typer.Option(file_okay=False, help="Where to.")] = Path(),
+    folder: Annotated[Path, typer.Option(file_okay=False, help="Folder to write to.")] = Path(),
     like: Annotated[
         str,
         typer.Option(help="gemm (with bias and relu), attention (causal), rows (RMS norm), or blackwell (tcgen05)."),

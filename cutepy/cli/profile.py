@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from json import dumps
 from pathlib import Path
 
 from cutepy.cli.failure import fail
+from cutepy.cli.scripts import Script
 from cutepy.cli.simulate import execute
 from cutepy.profiling.comparison import slower
 from cutepy.profiling.counters import CountersError, count
@@ -19,9 +20,7 @@ from cutepy.profiling.timeline import Timeline, timeline as recorded_timeline
 
 
 def run(
-    script: Path,
-    arguments: Sequence[str],
-    echo: Callable[[str], None],
+    script: Script,
     *,
     simulate: bool = False,
     json: Path | None = None,
@@ -33,11 +32,7 @@ def run(
 
     Parameters
     ----------
-    script : Path
-    arguments : sequence of str
-        Its `sys.argv[1:]`.
-    echo : callable
-        Prints a line beside the tree.
+    script : Script
     simulate : bool
         Whether every launch is simulated, and device `cuda` served from host memory.
     json, trace : Path, optional
@@ -54,20 +49,20 @@ def run(
     """
     before = None if against is None else _load(against)
     with _serving(simulate), _timeline(timeline) as warps, profile() as result:
-        code = execute(script, arguments, echo)
+        code = execute(script)
         if timeline is not None and warps is not None:
-            _save_timeline(warps, timeline, script, arguments, echo, simulate=simulate)
+            _save_timeline(warps, timeline, script, simulate=simulate)
     result.print()
     if json is not None:
         result.save(json)
     if trace is not None:
         result.save_trace(trace)
-    if before is not None and _tell_slower(result, before, echo):
+    if before is not None and _tell_slower(result, before, script.echo):
         return code or 1
     return code
 
 
-def run_counters(script: Path, arguments: Sequence[str], launches: int, echo: Callable[[str], None]) -> int:
+def run_counters(script: Script, launches: int) -> int:
     """Run a script under ncu, and print what bounds each of its first launches.
 
     Returns
@@ -76,16 +71,16 @@ def run_counters(script: Path, arguments: Sequence[str], launches: int, echo: Ca
         0, or 1 if nothing could be counted.
     """
     try:
-        counted = count(script, arguments, launches)
+        counted = count(script.path, script.arguments, launches)
     except CountersError as error:
-        echo(f"error: {error}")
+        script.echo(f"error: {error}")
         return 1
     for each in counted:
         print(each)
     return 0
 
 
-def run_stalls(script: Path, arguments: Sequence[str], launches: int, echo: Callable[[str], None]) -> int:
+def run_stalls(script: Script, launches: int) -> int:
     """Run a script under ncu, and print the lines where the warps of its first launches stall.
 
     Returns
@@ -94,9 +89,9 @@ def run_stalls(script: Path, arguments: Sequence[str], launches: int, echo: Call
         0, or 1 if nothing could be sampled.
     """
     try:
-        found = sample(script, arguments, launches)
+        found = sample(script.path, script.arguments, launches)
     except CountersError as error:
-        echo(f"error: {error}")
+        script.echo(f"error: {error}")
         return 1
     for each in found:
         print(each)
@@ -115,13 +110,12 @@ def _timeline(path: Path | None) -> AbstractContextManager[Timeline | None]:
     return nullcontext() if path is None else recorded_timeline()
 
 
-def _save_timeline(
-    warps: Timeline, path: Path, script: Path, arguments: Sequence[str], echo: Callable[[str], None], *, simulate: bool
-) -> None:
+def _save_timeline(warps: Timeline, path: Path, script: Script, *, simulate: bool) -> None:
     """Write a timeline: of the ranges of cutepy's blocks, or if there are none, of a second run under IKET."""
-    found = [] if simulate or warps.warps() else iket_events(script, arguments)
+    found = [] if simulate or warps.warps() else iket_events(script.path, script.arguments)
     if found:
-        echo("cutepy: no kernel has ranges of cutepy.device; the script ran again under IKET, for the lives of warps")
+        said = "cutepy: no kernel has ranges of cutepy.device; the script ran again under IKET, for the lives of warps"
+        script.echo(said)
         path.write_text(dumps({"traceEvents": found, "displayTimeUnit": "ns"}))
         return
     warps.print()

@@ -7,11 +7,12 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutepy.cli.failure import fail
+from cutepy.cli.scripts import Script
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,25 +54,20 @@ def configurations(varied: Mapping[str, Sequence[str]]) -> Iterator[dict[str, st
 
 
 def run(
-    script: Path,
-    arguments: Sequence[str],
+    script: Script,
     varied: Mapping[str, Sequence[str]],
     gpu: str,
-    echo: Callable[[str], None],
     json_path: Path | None = None,
 ) -> int:
     """Predict a script with each combination of options, in processes of their own, and print a table.
 
     Parameters
     ----------
-    script : Path
-    arguments : sequence of str
-        Arguments that all have; the options come behind them.
+    script : Script
+        Its arguments come before the options.
     varied : mapping of str to sequence of str
         Values by option: "stages" is passed as ``--stages``.
     gpu : str
-    echo : callable
-        Prints a line about what failed.
     json_path : Path, optional
         Where to write the configurations with their predictions.
 
@@ -88,10 +84,10 @@ def run(
     rows: list[dict[str, Any]] = []
     for options in every:
         given = [word for name, value in options.items() for word in (f"--{name}", value)]
-        found, error = _predicted(script, [*arguments, *given], gpu)
+        found, error = _predicted(script.path, [*script.arguments, *given], gpu)
         rows.append({"options": options, "predictions": found})
         if error:
-            echo(f"cutepy: {' '.join(given)}: {error}")
+            script.echo(f"cutepy: {' '.join(given)}: {error}")
     Console().print(table(rows))
     for line in waits(rows):
         print(line)

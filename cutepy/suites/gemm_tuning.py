@@ -98,11 +98,18 @@ def compile_chosen(problems: Sequence[GemmProblem]) -> None:
 
 
 class GemmTrial:
-    """Buffers of a product on the current GPU."""
+    """Buffers of a product on the current GPU.
 
-    def __init__(self, problem: GemmProblem) -> None:
+    Attributes
+    ----------
+    buffers : Buffers
+        At most `most` sets, by default as many as exceed the L2 cache.
+    """
+
+    def __init__(self, problem: GemmProblem, *, most: int | None = None) -> None:
         self._problem = problem
-        self._a, self._b, self._out = buffers(problem)
+        self.buffers = buffers(problem, most=most)
+        self._a, self._b, self._out = self.buffers
         self._launches: dict[str, Launch] = {}
         self._reference: Any = None
 

@@ -40,7 +40,7 @@ class Tuning:
     keep : bool
         Whether winners and heats are kept on the disk.
     compare : callable
-        What times.
+        Timer of candidates.
     note : callable
         Is told of the progress.
     """

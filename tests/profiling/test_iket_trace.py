@@ -5,6 +5,7 @@ import lzma
 from pathlib import Path
 
 from cutepy.cli.profile import run
+from cutepy.cli.scripts import Script
 from cutepy.explorer.timelines import Trace
 from cutepy.profiling import iket_trace
 from cutepy.profiling.iket_trace import events, trace
@@ -76,6 +77,6 @@ def test_a_timeline_without_ranges_is_ikets(tmp_path, monkeypatch):
     (tmp_path / "idle.py").write_text("x = 1\n")
     monkeypatch.setattr("cutepy.cli.profile.iket_events", lambda script, arguments: events(recorded("plain")))
     said = []
-    assert run(tmp_path / "idle.py", [], said.append, timeline=tmp_path / "t.trace") == 0
+    assert run(Script(tmp_path / "idle.py", [], said.append), timeline=tmp_path / "t.trace") == 0
     assert len(spans(json.loads((tmp_path / "t.trace").read_text())["traceEvents"], "runs")) == 24
     assert any("IKET" in line for line in said)
