@@ -8,6 +8,7 @@ from cutepy.extras import require
 require("cutepy.anatomy", "numpy")
 
 # ruff: noqa: E402 - a missing extra is reported before the rest is imported
+from cutepy.anatomy.costs import Costs as Costs
 from cutepy.anatomy.explain import ExplainError as ExplainError, explain as explain
 from cutepy.anatomy.explanation import Explanation as Explanation
 from cutepy.anatomy.model import (
@@ -23,6 +24,7 @@ from cutepy.anatomy.model import (
     RegisterChange as RegisterChange,
     Resources as Resources,
     Site as Site,
+    SlowPlace as SlowPlace,
 )
 from cutepy.anatomy.watch import Watch as Watch
 
@@ -30,6 +32,7 @@ __all__ = [
     "Advisory",
     "Barrier",
     "Copy",
+    "Costs",
     "ExplainError",
     "Explanation",
     "Kernel",
@@ -41,6 +44,7 @@ __all__ = [
     "RegisterChange",
     "Resources",
     "Site",
+    "SlowPlace",
     "Watch",
     "explain",
 ]

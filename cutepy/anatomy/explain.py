@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from cutepy.anatomy.accesses import costly_accesses
 from cutepy.anatomy.advice import advisories_of, register_changes, resources_of
 from cutepy.anatomy.barriers import barriers_of, names_of, static_barriers
 from cutepy.anatomy.copies import copies_of
+from cutepy.anatomy.costs import Costs
 from cutepy.anatomy.explanation import Explanation
 from cutepy.anatomy.mmas import mmas_of
 from cutepy.anatomy.model import Dim3, Kernel, LaunchFacts, Resources
@@ -43,7 +44,13 @@ class ExplainError(ValueError):
     """Error of a source without a kernel, or that is no PTX."""
 
 
-def explain(source: Any, *, assembler: bool = True, name: str | None = None) -> Explanation:  # noqa: ANN401
+def explain(
+    source: Any,  # noqa: ANN401
+    *,
+    assembler: bool = True,
+    name: str | None = None,
+    costs: Costs | None = None,
+) -> Explanation:
     """Explain kernels: their MMAs, copies, barriers, shared memory, registers, and what ptxas advises.
 
     Parameters
@@ -55,6 +62,8 @@ def explain(source: Any, *, assembler: bool = True, name: str | None = None) -> 
         Whether to ask ptxas, if there is one, for registers, spills and advisories.
     name : str, optional
         Name of the source in the explanation.
+    costs : Costs, optional
+        Timer of the launches that a `Watch` saw: the explanation tells slow places with their predicted cost.
 
     Raises
     ------
@@ -70,7 +79,7 @@ def explain(source: Any, *, assembler: bool = True, name: str | None = None) -> 
     ('bar 1', 128)
     """
     if isinstance(source, Watch):
-        return _of_watch(source, assembler, name or "simulated launches")
+        return _of_watch(source, assembler, name or "simulated launches", costs)
     if not isinstance(source, str | os.PathLike) and isinstance(getattr(source, "ptx", None), str):
         name = name or getattr(source, "__name__", None) or type(source).__name__
         return _of_ptx(source.ptx, assembler, name, getattr(source, "cubin", b""))
@@ -141,7 +150,7 @@ def _check_target(module: Module, name: str) -> None:
         )
 
 
-def _of_watch(watch: Watch, assembler: bool, name: str) -> Explanation:
+def _of_watch(watch: Watch, assembler: bool, name: str, costs: Costs | None) -> Explanation:
     seen = list(watch.kernels)
     if not seen:
         raise ExplainError(f"{name} launched no kernel; call a compiled function within the run")
@@ -157,8 +166,23 @@ def _of_watch(watch: Watch, assembler: bool, name: str) -> Explanation:
         _kernel(parsed[one.launches[0].ptx], parsed[one.launches[0].ptx].module.functions[one.launches[0].kernel], one)
         for one in seen
     )
+    if costs is not None:
+        kernels = tuple(
+            _with_costs(kernel, (one.launches[0].ptx, one.launches[0].kernel), costs)
+            for kernel, one in zip(kernels, seen, strict=True)
+        )
     first = parsed[seen[0].launches[0].ptx]
     return Explanation(name, kernels, first.version, first.module.target, (_SEEN, _ADDRESSES))
+
+
+def _with_costs(kernel: Kernel, key: tuple[str, str], costs: Costs) -> Kernel:
+    """Add the slow places of a kernel's launch, or why there are none."""
+    found = costs.found.get(key)
+    if found is None:
+        return replace(kernel, unpredicted=costs.unpredicted.get(key, "times are predicted of kernels for Hopper only"))
+    base, places = found
+    cut = "the search took too long: places may be missing" if key in costs.unfinished else ""
+    return replace(kernel, slow_places=places, predicted_us=base.us, predicted_gpu=base.gpu, unpredicted=cut)
 
 
 def _kernel(parsed: _Parsed, function: Function, seen: LaunchRecord | None) -> Kernel:
@@ -191,7 +215,9 @@ def _kernel(parsed: _Parsed, function: Function, seen: LaunchRecord | None) -> K
         regions,
         allocations_of(function, values, seen),
         () if seen is None else costly_accesses(seen.accesses.values()),
-        tuple(f"PTX line {u.line}: {u.text} ({u.reason})" for u in parsed.unread if alone or first <= u.line <= last),
+        unread=tuple(
+            f"PTX line {u.line}: {u.text} ({u.reason})" for u in parsed.unread if alone or first <= u.line <= last
+        ),
     )
 
 

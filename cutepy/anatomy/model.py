@@ -392,6 +392,30 @@ class CostlyAccess:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowPlace:
+    """Place that costs time, by a prediction with and without it.
+
+    Attributes
+    ----------
+    kind : str
+        Such as "bank conflicts" or "too few stages".
+    site : Site
+    said : str
+        What is the case, with the numbers that say so, and how the cost was predicted.
+    remedy : str
+    us, of_us : float
+        Predicted microseconds that it costs, and those of the launch.
+    """
+
+    kind: str
+    site: Site
+    said: str
+    remedy: str
+    us: float
+    of_us: float
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchFacts:
     """Launch configuration of a kernel.
 
@@ -442,6 +466,13 @@ class Kernel:
         Tensor memory's map.
     accesses : tuple of CostlyAccess
         Uncoalesced accesses and bank conflicts of the launches that were seen, the costliest first.
+    slow_places : tuple of SlowPlace
+        By predictions with and without them, the costliest first.
+    predicted_us : float or None
+        Predicted time of the launch that they are of; None if none was predicted.
+    predicted_gpu : str
+    unpredicted : str
+        Why there is no prediction, or why places may be missing.
     unread : tuple of str
         Unreadable instructions of the kernel's PTX.
     """
@@ -460,6 +491,10 @@ class Kernel:
     regions: tuple[Region, ...] = ()
     allocations: tuple[TmemAllocation, ...] = ()
     accesses: tuple[CostlyAccess, ...] = ()
+    slow_places: tuple[SlowPlace, ...] = ()
+    predicted_us: float | None = None
+    predicted_gpu: str = ""
+    unpredicted: str = ""
     unread: tuple[str, ...] = ()
 
 

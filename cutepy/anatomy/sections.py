@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from cutepy.anatomy.model import Barrier, Copy, CostlyAccess, Kernel, LaunchFacts, Mma, Operand, Party, Region
+from cutepy.anatomy.model import (
+    Barrier,
+    Copy,
+    CostlyAccess,
+    Kernel,
+    LaunchFacts,
+    Mma,
+    Operand,
+    Party,
+    Region,
+    SlowPlace,
+)
 from cutepy.anatomy.tiles import box_picture, first_rows, operand_pictures, pictured, tensor_picture, tile_layout
 from cutepy.anatomy.words import UNKNOWN, addresses, extents, place, several
 from cutepy.layouts.render import Picture
@@ -46,6 +57,7 @@ def sections(kernel: Kernel) -> tuple[Section, ...]:
     every = [
         Section("Launch", "", (Entry("", tuple(_launch(kernel.launch))),)),
         Section("Registers", "", (Entry("", tuple(_registers(kernel))),)),
+        *_slow_places(kernel),
         Section("Advisories of ptxas", _advice_remark(kernel), tuple(map(_advisory, kernel.advisories))),
         Section("MMAs", "" if kernel.mmas else "none", tuple(_mmas(kernel))),
         Section("Asynchronous copies", "" if kernel.copies else "none", tuple(_copies(kernel))),
@@ -106,6 +118,25 @@ def _advice_remark(kernel: Kernel) -> str:
 def _advisory(advisory: object) -> Entry:
     code, text, sites = advisory.code, advisory.text, advisory.sites  # type: ignore[attr-defined]
     return Entry(f"{code}: {text}", tuple(("at", place(site)) for site in sites))
+
+
+def _slow_places(kernel: Kernel) -> Iterator[Section]:
+    title = "Slow places"
+    if kernel.predicted_us is None:
+        if kernel.unpredicted:
+            yield Section(title, f"not predicted: {kernel.unpredicted}", ())
+        return
+    whole = f"{kernel.predicted_us:.2f} us predicted on one {kernel.predicted_gpu.upper()}"
+    remark = (
+        f"of {whole}, with and without each; their costs do not add up" if kernel.slow_places else f"none of {whole}"
+    )
+    remark += f"; {kernel.unpredicted}" if kernel.unpredicted else ""
+    yield Section(title, remark, tuple(map(_slow_place, kernel.slow_places)))
+
+
+def _slow_place(slow: SlowPlace) -> Entry:
+    facts = (("at", place(slow.site)), ("is", slow.said), ("to do", slow.remedy))
+    return Entry(f"{slow.kind}: {slow.us:.2f} us, {slow.us / slow.of_us:.0%}", facts)
 
 
 def _access(access: CostlyAccess) -> Entry:

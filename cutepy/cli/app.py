@@ -198,7 +198,9 @@ def show(
 def explore(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE.cutepy|FILE.json]...", help="Saved runs and profiles to show."),
+        typer.Argument(
+            metavar="[FILE.cutepy|FILE.json|FILE.trace]...", help="Saved runs, profiles and timelines to show."
+        ),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1. Default: one that is free.")] = 0,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
@@ -207,7 +209,7 @@ def explore(
         typer.Option(metavar="NAME", help="Host under which a proxy serves the page; repeatable."),
     ] = None,
 ) -> None:
-    """Serve a page on this machine: layouts, operations and atoms to type and hover over; runs to scrub; profiles."""
+    """Serve a page on this machine: layouts, operations and atoms to hover over; runs to scrub; profiles; timelines."""
     from cutepy.cli.explore import run
 
     for file in files or ():
@@ -314,7 +316,13 @@ def predict(
     ] = None,
     json: Annotated[Path | None, typer.Option(help="Write the predictions here.")] = None,
     timeline: Annotated[
-        Path | None, typer.Option(help="Write timelines of warps, copies and tensor cores here, for Perfetto.")
+        Path | None, typer.Option(help="Write timelines of warps, copies and tensor cores here, for `cutepy explore`.")
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=V,V,...", help="Predict with each of these values of the script's --NAME; repeatable."
+        ),
     ] = None,
 ) -> None:
     """Predict how long a script's kernels take on a GPU, and what bounds them, without one.
@@ -327,6 +335,13 @@ def predict(
     for path, option in ((json, "--json"), (timeline, "--timeline")):
         if path is not None:
             check_output(path, script, option)
+    if vary:
+        from cutepy.cli import what_if
+
+        if timeline is not None or ctas is not None:
+            fail("--vary prints a table of configurations; give --timeline and --ctas with one configuration")
+        varied = what_if.read(vary)
+        raise typer.Exit(what_if.run(Script(script, context.args, _echo), varied, gpu, json and json.absolute()))
     paths = {"json_path": json and json.absolute(), "timeline": timeline and timeline.absolute()}
     raise typer.Exit(run(Script(script, context.args, _echo), gpu, ctas=parse_ctas(ctas), **paths))
 
@@ -416,19 +431,25 @@ def profile(
             min=1, metavar="N", help="Run the script under ncu, and name what bounds each of its first N launches."
         ),
     ] = None,
+    stalls: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Run it under ncu, and name the lines where its first N launches stall."),
+    ] = None,
     arch: _Arch = None,
 ) -> None:
     """Run a GPU script, and print where its kernels' time goes, by the scopes of cutepy.scope.
 
     Status 1 if something is slower than in --against.
     """
-    from cutepy.cli.profile import run, run_counters
+    from cutepy.cli.profile import run, run_counters, run_stalls
 
     check_script(script)
-    if counters is not None:
-        if simulated or any((json, trace, against, timeline)):
-            fail("--counters runs the script under ncu, which replays its launches; give it alone")
-        raise typer.Exit(run_counters(Script(script, context.args, _echo), counters))
+    for option, launches, count in (("--counters", counters, run_counters), ("--stalls", stalls, run_stalls)):
+        if launches is None:
+            continue
+        if simulated or (counters and stalls) or any((json, trace, against, timeline)):
+            fail(f"{option} runs the script under ncu, which replays its launches; give it alone")
+        raise typer.Exit(count(Script(script, context.args, _echo), launches))
     if against is not None and not against.is_file():
         fail(f"there is no file {against} for --against")
     for option, path in (("--json", json), ("--trace", trace), ("--timeline", timeline)):
@@ -462,6 +483,8 @@ def explain(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     width: Annotated[int | None, typer.Option(min=20, help="Columns of characters. Default: the terminal's.")] = None,
     ptxas: Annotated[bool, typer.Option(help="Ask ptxas for registers, spills and advisories.")] = True,
+    costs: Annotated[bool, typer.Option(help="Predict what slow places of a script's kernels cost.")] = True,
+    gpu: Annotated[Literal["h100", "h200"], typer.Option(help="The GPU on which costs are predicted.")] = "h200",
     arch: _Arch = None,
 ) -> None:
     """Explain kernels: MMAs, TMA copies, barriers, shared memory, registers; those of a script as simulated."""
@@ -475,7 +498,8 @@ def explain(
         fail(f"only a script, FILE.py, takes arguments, and {file} got {' '.join(context.args)!r}")
     try:
         with simulated_gpu(arch):
-            explanation, code = of_file(Script(file, context.args, _echo), ptxas=ptxas, arch=arch)
+            asked = Script(file, context.args, _echo)
+            explanation, code = of_file(asked, ptxas=ptxas, arch=arch, costs=gpu if costs else None)
         write(explanation, html, json, width)
     except BrokenPipeError:  # the reader has closed the pipe
         raise

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from cutepy.anatomy import Explanation
 
 
-def of_file(script: Script, *, ptxas: bool, arch: str | None = None) -> tuple[Explanation, int]:
+def of_file(
+    script: Script, *, ptxas: bool, arch: str | None = None, costs: str | None = None
+) -> tuple[Explanation, int]:
     """Explain a file of PTX, or run a script and explain what it launched.
 
     Parameters
@@ -25,6 +27,8 @@ def of_file(script: Script, *, ptxas: bool, arch: str | None = None) -> tuple[Ex
         Whether to ask ptxas.
     arch : str, optional
         The GPU that code must be for.
+    costs : str, optional
+        The GPU, "h100" or "h200", on which the cost of slow places is predicted.
 
     Returns
     -------
@@ -36,7 +40,7 @@ def of_file(script: Script, *, ptxas: bool, arch: str | None = None) -> tuple[Ex
     ExplainError
         If there is nothing to explain, or PTX is for another GPU.
     """
-    from cutepy.anatomy import ExplainError, Watch, explain
+    from cutepy.anatomy import Costs, ExplainError, Watch, explain
     from cutepy.sim.ptx.header import has_instructions
 
     path = script.path
@@ -49,12 +53,13 @@ def of_file(script: Script, *, ptxas: bool, arch: str | None = None) -> tuple[Ex
     from cutepy.cli.simulate import run
 
     watch = Watch()
+    timer = Costs(costs) if costs is not None and ptxas else None
     # The script's own output is not the explanation: it goes to standard error.
     with contextlib.redirect_stdout(sys.stderr):
-        code = run(script, observers=[watch])
+        code = run(script, observers=[watch], time=timer)
     if code and next(watch.kernels, None) is None:
         raise ExplainError(f"{path.name} ended with exit code {code} before it launched a kernel")
-    return explain(watch, assembler=ptxas, name=path.name), code
+    return explain(watch, assembler=ptxas, name=path.name, costs=timer), code
 
 
 def write(explanation: Explanation, html: Path | None, as_json: bool, width: int | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from json import dumps
 from pathlib import Path
 
 from cutepy.cli.failure import fail
@@ -11,8 +12,10 @@ from cutepy.cli.scripts import Script
 from cutepy.cli.simulate import execute
 from cutepy.profiling.comparison import slower
 from cutepy.profiling.counters import CountersError, count
+from cutepy.profiling.iket_trace import trace as iket_events
 from cutepy.profiling.recording import Recording
 from cutepy.profiling.session import Profile, profile
+from cutepy.profiling.stalls import sample
 from cutepy.profiling.timeline import Timeline, timeline as recorded_timeline
 
 
@@ -48,8 +51,7 @@ def run(
     with _serving(simulate), _timeline(timeline) as warps, profile() as result:
         code = execute(script)
         if timeline is not None and warps is not None:
-            warps.print()
-            warps.save_trace(timeline)
+            _save_timeline(warps, timeline, script, simulate=simulate)
     result.print()
     if json is not None:
         result.save(json)
@@ -78,6 +80,24 @@ def run_counters(script: Script, launches: int) -> int:
     return 0
 
 
+def run_stalls(script: Script, launches: int) -> int:
+    """Run a script under ncu, and print the lines where the warps of its first launches stall.
+
+    Returns
+    -------
+    int
+        0, or 1 if nothing could be sampled.
+    """
+    try:
+        found = sample(script.path, script.arguments, launches)
+    except CountersError as error:
+        script.echo(f"error: {error}")
+        return 1
+    for each in found:
+        print(each)
+    return 0
+
+
 def _serving(simulate: bool) -> AbstractContextManager[object]:
     if not simulate:
         return nullcontext()
@@ -88,6 +108,18 @@ def _serving(simulate: bool) -> AbstractContextManager[object]:
 
 def _timeline(path: Path | None) -> AbstractContextManager[Timeline | None]:
     return nullcontext() if path is None else recorded_timeline()
+
+
+def _save_timeline(warps: Timeline, path: Path, script: Script, *, simulate: bool) -> None:
+    """Write a timeline: of the ranges of cutepy's blocks, or if there are none, of a second run under IKET."""
+    found = [] if simulate or warps.warps() else iket_events(script.path, script.arguments)
+    if found:
+        said = "cutepy: no kernel has ranges of cutepy.device; the script ran again under IKET, for the lives of warps"
+        script.echo(said)
+        path.write_text(dumps({"traceEvents": found, "displayTimeUnit": "ns"}))
+        return
+    warps.print()
+    warps.save_trace(path)
 
 
 def _load(path: Path) -> Recording:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cutepy.sim.inspect.banks import AccessSite, WaitSite
     from cutepy.sim.machine.observer import Observer
     from cutepy.sim.machine.selected_ctas import Coordinates
-    from cutepy.sim.run import Run
+    from cutepy.sim.run import LaunchTimer, Run
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as of shells: 128 and the number of the signal."""
@@ -36,6 +36,7 @@ def run(
     inspect: bool = False,
     policy: str | None = None,
     observers: Sequence[Observer] = (),
+    time: LaunchTimer | None = None,
     ctas: Coordinates | None = None,
     limit_seconds: float | None = None,
     limit_instructions: int | None = None,
@@ -51,6 +52,8 @@ def run(
         When asynchronous operations take effect (`cutepy.simulate`).
     observers : sequence of Observer
         See what the kernels do.
+    time : LaunchTimer, optional
+        Predicts what launches take.
     ctas : sequence of coordinates, optional
         The CTAs to run of each launch.
     limit_seconds, limit_instructions : number, optional
@@ -64,7 +67,13 @@ def run(
     from cutepy.frontends import serve_cuda
     from cutepy.frontends.inherited import inherited_by_runs
 
-    asked: dict[str, Any] = {"inspect": inspect, "policy": policy, "observers": tuple(observers), "ctas": ctas}
+    asked: dict[str, Any] = {
+        "inspect": inspect,
+        "policy": policy,
+        "observers": tuple(observers),
+        "ctas": ctas,
+        "time": time,
+    }
     asked |= {"limit_seconds": limit_seconds, "limit_instructions": limit_instructions}
     options = {name: value for name, value in asked.items() if value}
     tally = Tally()

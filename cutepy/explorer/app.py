@@ -26,6 +26,9 @@ path                       answer
 ``/api/runs/ID/shared``    of ``launch``, ``cta``, ``at``, ``layout``, ``dtype``, ``offset``: ``picture``
 ``/api/profiles``          ``profiles``: ``id``, ``name``
 ``/api/profiles/ID/flame`` ``name``, ``gpu``, ``source``, ``notes``, ``unit``, ``root``
+``/api/timelines``         ``timelines``: ``id``, ``name``, ``kind``
+``/api/timelines/ID``      of ``process``: ``name``, ``kind``, ``processes``, ``process``, ``tracks`` of ``name``,
+                           ``rows``, ``events`` (begin, end, name, row, args), ``sources``
 =========================  =========================================================================================
 """
 
@@ -52,12 +55,14 @@ from cutepy.explorer.tensor_core import (
     UMMA_SWIZZLES,
     UMMA_TYPES,
 )
+from cutepy.explorer.timelines import Timelines
 from cutepy.explorer.worker import error
 from cutepy.layouts.render.palette import FILLS, INK, MARK
 from cutepy.layouts.sm90.arch import MAJORS, SWIZZLE_MODES
 
 UPLOADS = "/api/runs"
 PROFILES = "/api/profiles"
+TIMELINES = "/api/timelines"
 
 BITS = ("", "4", "8", "16", "32", "64")
 
@@ -67,6 +72,7 @@ def create_app(
     hosts: tuple[str, ...] = (),
     runs: tuple[Path, ...] = (),
     profiles: tuple[Path, ...] = (),
+    timelines: tuple[Path, ...] = (),
     limit_s: float = LIMIT_S,
 ) -> Flask:
     """Return the explorer as a WSGI application.
@@ -79,13 +85,15 @@ def create_app(
         Saved runs that the page offers from the start.
     profiles : tuple of Path
         Saved profiles, likewise.
+    timelines : tuple of Path
+        Traces of warps, predicted or measured, likewise.
     limit_s : float
         Seconds that an answer may take.
 
     Raises
     ------
-    SavedRunError, RecordingError
-        If a file is no saved run, or no saved profile.
+    SavedRunError, RecordingError, TimelineError
+        If a file is no saved run, no saved profile, or no trace.
 
     Examples
     --------
@@ -95,7 +103,7 @@ def create_app(
     """
     app = Flask("cutepy.explorer", static_url_path="/static", root_path=str(Path(__file__).parent))
     app.config["MAX_CONTENT_LENGTH"] = MAX_FILE_BYTES
-    protect(app, hosts, (UPLOADS, PROFILES))
+    protect(app, hosts, (UPLOADS, PROFILES, TIMELINES))
     calculator = Calculator(limit_s)
     app.extensions["calculator"] = calculator
     shelf = Shelf()
@@ -104,6 +112,10 @@ def create_app(
     saved = Profiles()
     for file in profiles:
         saved.add(file.read_bytes(), file.name, keep=True)
+
+    traces = Timelines()
+    for file in timelines:
+        traces.add(file.read_bytes(), file.name, keep=True)
 
     @app.get("/")
     def page() -> str:
@@ -142,6 +154,18 @@ def create_app(
     @app.get(f"{PROFILES}/<profile>/flame")
     def flame(profile: str) -> Any:  # noqa: ANN401
         return saved.flame(profile)
+
+    @app.get(TIMELINES)
+    def listed_timelines() -> Any:  # noqa: ANN401
+        return {"timelines": traces.listed()}
+
+    @app.post(TIMELINES)
+    def added_timeline() -> Any:  # noqa: ANN401
+        return refused_type() or traces.add(request.get_data(), request.args.get("name", "timeline.json")[:200])
+
+    @app.get(f"{TIMELINES}/<timeline>")
+    def tracks(timeline: str) -> Any:  # noqa: ANN401
+        return traces.tracks(timeline, request.args.get("process", ""))
 
     @app.get(f"{UPLOADS}/<run>/<what>")
     def told(run: str, what: str) -> Any:  # noqa: ANN401
@@ -193,5 +217,6 @@ def _choices() -> dict[str, Any]:
             ("umma", "SM100 atom"),
             ("run", "Simulated run"),
             ("profile", "Profile"),
+            ("timeline", "Timeline"),
         ),
     }

@@ -10,6 +10,7 @@ from pathlib import Path
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from cutepy.explorer.app import create_app
+from cutepy.explorer.timelines import is_trace
 
 HOST = "127.0.0.1"
 
@@ -34,7 +35,7 @@ def serve(
     port : int
         0 takes one that is free.
     files : tuple of Path
-        Saved runs, and saved profiles, which end in .json, to offer.
+        Saved runs, saved profiles, and traces of warps, to offer.
     hosts : tuple of str
         Names under which a forwarding proxy serves the page.
     open_browser : bool
@@ -46,17 +47,19 @@ def serve(
     ------
     OSError
         If the port is taken.
-    SavedRunError, RecordingError
-        If a file is no saved run, or no saved profile.
+    SavedRunError, RecordingError, TimelineError
+        If a file is no saved run, no saved profile, or no trace.
     """
-    profiles = tuple(file for file in files if file.suffix == ".json")
-    runs = tuple(file for file in files if file not in profiles)
+    timelines = tuple(file for file in files if file.suffix == ".trace" or is_trace(file.read_bytes()))
+    profiles = tuple(file for file in files if file.suffix == ".json" and file not in timelines)
+    runs = tuple(file for file in files if file not in (*profiles, *timelines))
     # Bound here: the port is known before the application is made, and werkzeug would end the process if it is taken.
     with socket.create_server((HOST, port)) as listening:
         port = listening.getsockname()[1]
-        app = create_app(hosts=hosts, runs=runs, profiles=profiles)
+        app = create_app(hosts=hosts, runs=runs, profiles=profiles, timelines=timelines)
         server = make_server(HOST, port, app, threaded=True, request_handler=QuietHandler, fd=listening.fileno())
-        page = f"http://{HOST}:{port}/" + ("?view=run" if runs else "?view=profile" if profiles else "")
+        shown = {"run": runs, "profile": profiles, "timeline": timelines}
+        page = f"http://{HOST}:{port}/" + next((f"?view={view}" for view, given in shown.items() if given), "")
         say(f"cutepy explorer: {page} (Ctrl-C ends it)")
         if open_browser:
             webbrowser.open(page)

@@ -302,10 +302,10 @@ class _Compiler:
         elif i.verb in _CLASSES:
             pipe, name = _CLASSES[i.verb]
             self._pipes[pipe] += self._gpu.at("instr.interval", name)
-        elif not (i.verb in _ANCHORS or i.verb in _ENDS or i.verb in _NO_PIPE or i.verb.startswith("U")):
-            self._pipes[ALU] += self._gpu.at("instr.interval", "iadd3")
         elif i.verb in ("LDL", "STL"):
             self._pipes[LSU] += self._gpu.at("global.interval", "ldg32")
+        elif not (i.verb in _ANCHORS or i.verb in _ENDS or i.verb in _NO_PIPE or i.verb.startswith("U")):
+            self._pipes[ALU] += self._gpu.at("instr.interval", "iadd3")
 
     def _latency(self, i: MachineInstruction) -> float:
         if i.verb == "MUFU":

@@ -96,7 +96,7 @@ class Effects:
         self._late = [each.late * late for each in traffic]
         self._is_late = [each.late for each in traffic]
         self._in_l1 = [each.in_l1 for each in traffic]
-        self._keeps, self._credit = keeps_events, credit
+        self.keeps_events, self._credit = keeps_events, credit
         self._new_page = self._costs.first_access("global")
         self._new_map = 0.0 if fetches_maps else self._costs.first_access("tensor_map")
 
@@ -119,8 +119,8 @@ class Effects:
             late = warp.cluster.late[key]
             cause = late.cause
             self.stalled(warp, cause, ready - warp.time, line)
-            if self._keeps:
-                self.out.events.append(Event(warp.sm, warp.name, f"wait: {CAUSES[cause]}", warp.time, ready))
+            if self.keeps_events:
+                self.out.events.append(Event(warp.sm, warp.name, f"wait: {CAUSES[cause]}", warp.time, ready, line))
             warp.node = Node(ready, CAUSES[cause], late, warp.node, warp.causes[:])
             warp.time = ready
 
@@ -169,7 +169,7 @@ class Effects:
                 self.contribute(warp.cluster, key, start + latency, warp, COPIES if waits else BARRIERS)
             return time
         if isinstance(fact, Load):
-            return self._load(warp, sm, fact)
+            return self._load(warp, sm, fact, line)
         if isinstance(fact, Global):
             return self._access(warp, sm, fact, kind, line)
         if isinstance(fact, Store):
@@ -183,8 +183,8 @@ class Effects:
             old = warp.bulk_open
             warp.bulk_open = max(old[0], sm.store + read), max(old[1], end)
             warp.time = time + self._costs.tma_issue
-            if self._keeps:
-                self.out.events.append(Event(warp.sm, "bulk stores", f"store {fact.size_bytes} bytes", time, end))
+            if self.keeps_events:
+                self.out.events.append(Event(warp.sm, "bulk stores", f"store {fact.size_bytes} bytes", time, end, line))
             return sm.store
         if isinstance(fact, Commit):
             if fact.groups == "wgmma group":
@@ -225,9 +225,9 @@ class Effects:
         sm.tensor_work += cycles
         sm.smem_bytes += fact.smem_bytes / SCHEDULERS
         warp.mma_open = start + cycles + drain
-        if self._keeps and warp.smsp == 0:
+        if self.keeps_events and warp.smsp == 0:
             name = f"m64n{fact.n} {fact.type} of warp {warp.number}"
-            self.out.events.append(Event(warp.sm, "tensor cores", name, start, start + cycles))
+            self.out.events.append(Event(warp.sm, "tensor cores", name, start, start + cycles, line))
         warp.time = start
         return start
 
@@ -247,12 +247,12 @@ class Effects:
                 del groups[:over]
             if ready > warp.time:
                 self.stalled(warp, cause, ready - warp.time, line)
-                if self._keeps:
-                    self.out.events.append(Event(warp.sm, warp.name, f"wait: {CAUSES[cause]}", warp.time, ready))
+                if self.keeps_events:
+                    self.out.events.append(Event(warp.sm, warp.name, f"wait: {CAUSES[cause]}", warp.time, ready, line))
                 warp.time = ready
         return warp.time
 
-    def _load(self, warp: Warp, sm: Sm, fact: Load) -> float:
+    def _load(self, warp: Warp, sm: Sm, fact: Load, line: int) -> float:
         time, rates, size = warp.time, warp.cluster.rates, fact.size_bytes
         costs, each, inside = self._costs, size / max(fact.boxes, 1), size - fact.outside_bytes
         sm.tma = max(sm.tma, time) + size * rates.port
@@ -273,8 +273,8 @@ class Effects:
             end = max(arrival, to.port) + latency
             to.flight += part * (end - time)
             self.contribute(warp.cluster, key, end, warp, COPIES)
-            if self._keeps:
-                self.out.events.append(Event(rank, "copies", f"load {part} bytes", time, end))
+            if self.keeps_events:
+                self.out.events.append(Event(rank, "copies", f"load {part} bytes", time, end, line))
         warp.time = time + costs.tma_issue
         return warp.time
 

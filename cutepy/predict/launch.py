@@ -11,7 +11,8 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -43,6 +44,8 @@ _ALIKE = 0.02
 """Largest difference of the samples' lengths, relative to the longest, at which CTAs count as equal in work."""
 _FULL_POWER, _SAME_CLOCK = 0.9, 0.03
 """Utilisation of the tensor cores at which the clock is the sustained one; relative difference of clocks to ignore."""
+AFTER = "after the last MMA"
+"""Cause of idle tensor cores: the epilogue of the last CTA."""
 _SATURATED = 0.8
 """Share of its peak from which a resource bounds a kernel."""
 
@@ -89,7 +92,8 @@ class Prediction:
     use : dict of str to float
         Resource -> utilisation on a busy SM, as a share of its peak.
     idle : dict of str to float
-        Cause -> share of the time in which the tensor cores idle.
+        Cause -> share of a busy SM's time in which its tensor cores idle, by what warps did before their next MMA, and
+        `AFTER` the last one; it adds up to one with the use of the tensor cores.
     critical : dict of str to float
         Cause -> share of the critical path: warps at work, or a wait.
     stalls : tuple of Stall
@@ -164,17 +168,35 @@ class Predictor:
     trace : Trace
         Of its sampled clusters.
     gpu : Gpu
+    without : collection of str
+        Verbs of machine code that are taken to be absent, such as "LDL" and "STL" of spills.
+    resident : int, optional
+        CTAs that an SM runs at once. Default: as many as fit.
+
+    Attributes
+    ----------
+    code : sequence of MachineInstruction
+    resources : KernelResources
     """
 
-    def __init__(self, launch: Launch, trace: Trace, gpu: Gpu) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        trace: Trace,
+        gpu: Gpu,
+        *,
+        without: Collection[str] = (),
+        resident: int | None = None,
+    ) -> None:
         self._launch, self._trace, self._gpu = launch, trace, gpu
-        self._code, self._resources = _assembled(launch.ptx, launch.kernel, launch.entry.module.target)
+        code, self.resources = _assembled(launch.ptx, launch.kernel, launch.entry.module.target)
+        self.code = [_idle(i) if i.verb in without else i for i in code] if without else code
         x, y, z = launch.block
-        self._occupancy = occupancy(self._resources.registers, x * y * z, launch.smem_bytes)
+        self._occupancy = occupancy(self.resources.registers, x * y * z, launch.smem_bytes)
         cx, cy, cz = launch.cluster
         self._size = cx * cy * cz
         self._groups = max(1, self._clusters_at_once())
-        self._resident = max(1, self._occupancy.ctas_per_sm)
+        self._resident = resident or max(1, self._occupancy.ctas_per_sm)
         self._clusters = launch.ctas // self._size
         self._begun = gpu.at("start.accesses", "parameters", "first")  # they come to an SM's constants once
         self._sampled = sum(len(cluster) for cluster in trace.clusters)
@@ -187,8 +209,9 @@ class Predictor:
         self._slowdown = slowdown(gpu, self._traffic)
         factual = {i for cluster in trace.clusters for cta in cluster for warp in cta.warps for i in warp.facts}
         program = launch.entry.program(frozenset(), frozenset())
-        self._steps: list[Variants] = block_steps(program.flow.blocks, self._code, factual, gpu)
+        self._steps: list[Variants] = block_steps(program.flow.blocks, self.code, factual, gpu)
         self._lines = {i.line: i for i in program.function.instructions}
+        self._named: dict[int, str] = {}
 
     def _clusters_at_once(self) -> int:
         """Return how many clusters of one CTA an SM the GPU holds: each within one GPC, whose SMs others leave over."""
@@ -216,7 +239,7 @@ class Predictor:
         sm = max(out.sms, key=lambda each: each.slots)
         cycles = max(out.cycles, 1.0)
         use = self._use(sm, cycles)
-        idle = {cause: share / 4 / cycles for cause, share in sm.idle.most_common() if share / 4 / cycles > 0.001}
+        idle = self._idle(sm, cycles)
         us = kernel_us + launch_us
         # Memory has a clock of its own: the critical path's share of it stays as it is.
         by_memory = found.outcome.path["copies"] + found.outcome.path["global memory"]
@@ -258,8 +281,15 @@ class Predictor:
             self._sampled,
             found.error,
             time.perf_counter() - began,
-            tuple(out.events),
+            tuple(replace(event, where=self._where(event.line)) if event.line else event for event in out.events),
         )
+
+    def _where(self, line: int) -> str:
+        """Name the source line of a line of PTX."""
+        if line not in self._named:
+            i = self._lines.get(line)
+            self._named[line] = line_of(i) if i is not None else "machine code"
+        return self._named[line]
 
     def _machine(self, keeps_events: bool) -> Machine:
         trace = self._trace
@@ -425,6 +455,14 @@ class Predictor:
         return dict(sorted(use.items(), key=lambda item: -item[1]))
 
     @staticmethod
+    def _idle(sm: Sm, cycles: float) -> dict[str, float]:
+        """Return by cause how long tensor cores idle: before an MMA, and after the last one."""
+        found = {cause: share / SCHEDULERS / cycles for cause, share in sm.idle.items()}
+        if sm.tensor_work:
+            found[AFTER] = max(0.0, 1.0 - sum(sm.tensor) / SCHEDULERS / cycles)
+        return {cause: share for cause, share in sorted(found.items(), key=lambda item: -item[1]) if share > 0.001}
+
+    @staticmethod
     def _bound(use: dict[str, float], tail: float, launch: float) -> str:
         name, most = next(iter(use.items()))
         if launch > 0.5:
@@ -443,12 +481,18 @@ class Predictor:
     def _stalls(self, out: Outcome, clock_hz: float) -> tuple[Stall, ...]:
         everything = sum(out.causes.values()) or 1.0
         warps = sum(len(cta.warps) for cta in self._trace.clusters[0])
-        found = []
-        for (line, cause), cycles in out.stalls.most_common(12):
-            i = self._lines.get(line)
-            where = line_of(i) if i is not None else "machine code"
-            found.append(Stall(where, cause, cycles / everything, cycles / warps / clock_hz * 1e6))
-        return tuple(found)
+        by_line: defaultdict[tuple[str, str], float] = defaultdict(float)
+        for (line, cause), cycles in out.stalls.items():
+            by_line[self._where(line), cause] += cycles
+        return tuple(
+            Stall(where, cause, cycles / everything, cycles / warps / clock_hz * 1e6)
+            for (where, cause), cycles in sorted(by_line.items(), key=lambda item: -item[1])[:12]
+        )
+
+
+def _idle(i: MachineInstruction) -> MachineInstruction:
+    """Return an instruction that takes an issue slot and nothing else, so that branches keep their targets."""
+    return replace(i, opcode="NOP", operands="", stall=1, sets=None, releases=None, waits=())
 
 
 def weights(blocks: Sequence[int], clusters: int) -> list[float]:

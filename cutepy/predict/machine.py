@@ -29,6 +29,7 @@ from cutepy.predict.state import (
     SCHEDULERS,
     WORK,
     Cluster,
+    Event,
     Late,
     Node,
     Outcome,
@@ -120,6 +121,8 @@ class Machine:
             if self._advance(warp, until):
                 continue
             cluster = warp.cluster  # the warp has ended
+            if self._effects.keeps_events:
+                out.events.append(Event(warp.sm, warp.name, "runs", cluster.start, warp.time))
             for n, cause in enumerate(CAUSES):
                 out.causes[cause] += warp.causes[n]  # type: ignore[assignment]
             cluster.running -= 1

@@ -44,13 +44,15 @@ class Sm:
 
 @dataclass
 class Event:
-    """Span of a timeline: where it is, its name, and its cycles."""
+    """Span of a timeline: where it is, its name, its cycles, and the line of PTX and of the source that it is of."""
 
     sm: int
     track: str
     name: str
     start: float
     end: float
+    line: int = 0
+    where: str = ""
 
 
 class Late(NamedTuple):

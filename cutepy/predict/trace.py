@@ -228,12 +228,16 @@ class Trace:
     barriers : dict of int to Barrier
         By key.
     regions : list of Region
+    taken, fewest : Counter of int to int
+        Wavefronts or sectors of threads' accesses, and the fewest that any addresses of as many bytes take, by index.
     """
 
     clusters: list[list[CtaTrace]] = field(default_factory=list)
     needed: Counter[int] = field(default_factory=Counter)
     barriers: dict[int, Barrier] = field(default_factory=dict)
     regions: list[Region] = field(default_factory=list)
+    taken: Counter[int] = field(default_factory=Counter)
+    fewest: Counter[int] = field(default_factory=Counter)
 
 
 class Tracer(Observer):
@@ -462,6 +466,8 @@ class Tracer(Observer):
         if cost is None:
             return
         index, each = access.instruction.index, cost.taken / max(cost.warps, 1)
+        self.trace.taken[index] += cost.taken
+        self.trace.fewest[index] += cost.fewest
         if cost.space == "shared":
             for *_, warp in self._each(access.ctas, access.threads):
                 warp.facts[index].append(Shared(len(warp.path), each))

@@ -30,10 +30,13 @@ SECTIONS = (
 )
 BUSY = 60.0
 """Utilisation from which a unit is said to bound a kernel, in percent of its peak."""
+FULL_DRAM = 75.0
+"""Utilisation of DRAM from which it bounds a kernel, however busy L2 is, which fills and empties with it: a copy gets
+82% of an H200's peak (h200.json, 2026-11-30)."""
 
 _UNITS: Mapping[str, str] = {
-    "tensor cores": r"sm__.*pipe_tensor.*pct_of_peak_sustained_(active|elapsed)",
-    "DRAM": r"dram__throughput\.avg\.pct_of_peak_sustained_elapsed",
+    "tensor cores": r"sm__.*pipe_tensor.*\.avg\.pct_of_peak_sustained_(active|elapsed)",
+    "DRAM": r"(gpu__dram|dram__)_?throughput\.avg\.pct_of_peak_sustained_elapsed",
     "L2": r"lts__throughput\.avg\.pct_of_peak_sustained_elapsed",
     "L1 and shared memory": r"l1tex__throughput\.avg\.pct_of_peak_sustained_(active|elapsed)",
     "issue slots": r"(sm|smsp)__(inst_issued|issue_active)\.avg\.pct_of_peak_sustained_active",
@@ -69,7 +72,12 @@ class Counters:
 
     @property
     def bound(self) -> str:
-        """The unit that bounds the launch, the busiest from `BUSY` percent on; "latency" if there is none."""
+        """The unit that bounds the launch: DRAM from `FULL_DRAM` percent on, else the busiest from `BUSY` on.
+
+        It is "latency" if there is none.
+        """
+        if self.busy.get("DRAM", 0.0) >= max(FULL_DRAM, self.busy.get("tensor cores", 0.0)):
+            return "DRAM"
         name, percent = max(self.busy.items(), key=lambda each: each[1], default=("", 0.0))
         return name if percent >= BUSY else "latency"
 
@@ -106,30 +114,33 @@ def count(script: Path, arguments: Sequence[str], launches: int) -> list[Counter
     CountersError
         If ncu is missing, the machine does not permit counters, or nothing was launched.
     """
-    ncu = shutil.which("ncu")
-    if ncu is None:
-        raise CountersError("counters need ncu, of Nsight Compute, and there is none; add its folder to PATH")
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "ncu.csv"
         sections = [each for name in SECTIONS for each in ("--section", name)]
-        how = [
-            "--csv",
-            "--page",
-            "raw",
-            "--print-units",
-            "base",
-            "--clock-control",
-            "none",
-            "--target-processes",
-            "all",
-        ]
-        command = [ncu, *how, *sections, "--launch-count", str(launches), "--log-file", str(log)]
-        done = subprocess.run([*command, sys.executable, str(script), *arguments], check=False)
+        how = ["--csv", "--page", "raw", "--print-units", "base"]
+        code = run_ncu([*how, *sections, "--launch-count", str(launches), "--log-file", str(log)], script, arguments)
         text = log.read_text(errors="replace") if log.exists() else ""
     found = read(text)
     if not found:
-        raise CountersError(reason(text, done.returncode))
+        raise CountersError(reason(text, code))
     return found
+
+
+def run_ncu(options: Sequence[str], script: Path | None = None, arguments: Sequence[str] = ()) -> int:
+    """Run ncu with options, on a script if there is one, under the clocks that a program has; returns its exit code.
+
+    Raises
+    ------
+    CountersError
+        If there is no ncu.
+    """
+    ncu = shutil.which("ncu")
+    if ncu is None:
+        raise CountersError("counters need ncu, of Nsight Compute, and there is none; add its folder to PATH")
+    if script is None:
+        return subprocess.run([ncu, *options], check=False, stdout=subprocess.DEVNULL).returncode
+    how = ["--clock-control", "none", "--target-processes", "all"]
+    return subprocess.run([ncu, *how, *options, sys.executable, str(script), *arguments], check=False).returncode
 
 
 def reason(text: str, code: int) -> str:

@@ -71,3 +71,60 @@ def test_a_script_without_launches_says_so(script):
 )
 def test_what_cannot_be_meant_is_refused(script, arguments):
     assert predict(*arguments).exit_code == 2
+
+
+VARIED = f'''
+import argparse
+import numpy as np
+import cutepy
+parser = argparse.ArgumentParser()
+parser.add_argument("--grid", type=int)
+given = parser.parse_args()
+x, y = np.zeros(1 << 24, np.uint8), np.ones(1 << 24, np.uint8)
+cutepy.load_ptx("""{COPY}""").launch("copy", grid=given.grid, block=256, args=(x, y))
+'''
+
+
+def test_each_configuration_is_predicted_in_a_process_of_its_own(script, tmp_path):
+    (tmp_path / "varied.py").write_text(VARIED)
+    done = predict("--vary", "grid=1024,x", "--json", "w.json", "varied.py")
+    assert done.exit_code == 0, done.output
+    one, none = json.loads((tmp_path / "w.json").read_text())
+    assert one["options"] == {"grid": "1024"}
+    assert one["predictions"][0]["grid"] == [1024, 1, 1]
+    assert none["predictions"] == []
+    assert "--grid x: varied.py: error: argument --grid: invalid int value: 'x'" in done.output
+    assert "grid 1024: warps wait most for global memory, at line" in done.output
+
+
+def row(us, **options):
+    launch = {"us": us, "bound": "L2", "use": {"tensor cores": 0.4}, "in_flight_bytes": 43e3, "needed_bytes": 62e3}
+    stalls = [{"cause": "copies", "line": "/a/gemm.py:71"}]
+    predictions = [launch | {"occupancy": {"ctas_per_sm": 2}, "stalls": stalls}] if us else []
+    return {"options": options, "predictions": predictions}
+
+
+def test_configurations_are_compared_with_the_best():
+    from rich.console import Console
+
+    from cutepy.cli.what_if import table, waits
+
+    rows = [row(24.6, stages="2", tile="64"), row(0, stages="3", tile="64"), row(12.3, stages="4", tile="64")]
+    with (console := Console(width=80)).capture() as captured:
+        console.print(table(rows))
+    lines = [line.split() for line in captured.get().splitlines()]
+    assert lines[1:] == [
+        ["2", "64", "24.60", "2.00", "L2", "40%", "42", "of", "61", "2"],
+        ["3", "64", "not", "predicted"],
+        ["4", "64", "12.30", "best", "L2", "40%", "42", "of", "61", "2"],
+    ]
+    assert [*waits(rows)][1] == "stages 4, tile 64: warps wait most for copies, at gemm.py:71"
+
+
+@pytest.mark.parametrize(
+    "given", [["grid"], ["grid="], ["=2"], ["grid=2,,3"], ["a=1", "a=2"], [f"a={','.join(map(str, range(65)))}"]]
+)
+def test_options_that_cannot_be_varied_are_refused(script, given):
+    done = predict(*(word for each in given for word in ("--vary", each)), script)
+    assert done.exit_code == 2
+    assert "--vary takes" in done.output

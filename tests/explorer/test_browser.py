@@ -3,11 +3,13 @@
 With CUTEPY_SCREENSHOTS=docs/screenshots, the pictures of docs/explorer.md are taken.
 """
 
+import json
 import os
 import shutil
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("selenium", reason="needs selenium, which drives the browser")
@@ -18,6 +20,8 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
+
+from tests.explorer.timelines import measured, predicted
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMEDRIVER = shutil.which("chromedriver")
@@ -36,13 +40,33 @@ FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-r
 
 
 @pytest.fixture(scope="module")
-def server(saved_run):
+def profile_file(tmp_path_factory):
+    from cutepy.profiling import Record, Recording, ScopeCall
+
+    scopes = ScopeCall("model"), ScopeCall("attention", 0, flops=8e8), ScopeCall("mlp", 0)
+    spans = (("gemm", 0, 4000, 1), ("softmax", 5000, 7000, 1), ("gemm", 8000, 12000, 2), ("memset", 12000, 12001, 2))
+    records = tuple(Record(name, start_ns=begin, end_ns=end, scope=scope) for name, begin, end, scope in spans)
+    path = tmp_path_factory.mktemp("profile") / "p.json"
+    Recording(records, scopes, "cupti", "NVIDIA H200", ("a limit",)).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def timeline_files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("timelines")
+    for name, data in (("p.json", predicted()), ("m.trace", measured())):
+        (folder / name).write_bytes(data)
+    return folder / "p.json", folder / "m.trace"
+
+
+@pytest.fixture(scope="module")
+def server(saved_run, profile_file, timeline_files):
     from werkzeug.serving import make_server
 
     from cutepy.explorer.app import create_app
     from cutepy.explorer.serving import QuietHandler
 
-    app = create_app(runs=(saved_run,))
+    app = create_app(runs=(saved_run,), profiles=(profile_file,), timelines=timeline_files)
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=QuietHandler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -334,7 +358,7 @@ def test_everything_has_a_name(page):
         "!(x.labels?.length || x.getAttribute('aria-label') || x.textContent.trim())).map(x => x.outerHTML)"
     )
     assert unnamed == []
-    assert [tab.get_attribute("aria-selected") for tab in page.all("[role=tab]")] == ["true"] + ["false"] * 6
+    assert [tab.get_attribute("aria-selected") for tab in page.all("[role=tab]")] == ["true"] + ["false"] * 7
     page.one("#tab-layout").send_keys(Keys.ARROW_RIGHT)
     page.wait(lambda: page.one("#view-steps").is_displayed())
     assert page.driver.switch_to.active_element.get_attribute("id") == "tab-steps"
@@ -537,6 +561,19 @@ def test_shared_memory_is_not_that_of_a_layout_asked_for_before(page):
     assert len(page.all("#shared-picture td")) == 16
 
 
+def timeline_of_ring(stages):
+    """Predict a ring of bulk copies with so many stages."""
+    from cutepy.frontends import load_ptx, simulate
+    from cutepy.predict import Timer
+    from cutepy.predict.report import timeline
+    from tests.predict.kernels import ring
+
+    timer = Timer("h200", keeps_events=True)
+    with simulate(time=timer):
+        load_ptx(ring(stages, 8, 16384)).launch("ring", grid=132, block=64, args=(np.zeros(132 * 8 << 14, np.uint8),))
+    return timeline(timer.predictions)
+
+
 @pytest.mark.dsl
 @pytest.mark.skipif("CUTEPY_SCREENSHOTS" not in os.environ, reason="CUTEPY_SCREENSHOTS names no folder for screenshots")
 def test_screenshots_of_the_documentation(browser, server, tmp_path):
@@ -559,6 +596,15 @@ def test_screenshots_of_the_documentation(browser, server, tmp_path):
     desk.open(desk.driver.current_url.partition("/?")[2].join(["?", "&at=59"]))
     desk.wait(lambda: desk.all("#shared-picture td"))
     desk.screenshot("run")
+    desk.open("?view=timeline")
+    for stages, title in ((1, "upper"), (4, "lower")):
+        file = tmp_path / f"stages-{stages}.json"
+        file.write_text(json.dumps(timeline_of_ring(stages)))
+        desk.one("#timeline-file").send_keys(str(file))
+        desk.wait(lambda name=file.name, title=title: name in desk.one(f"#{title}-title").text and desk.idle())
+    desk.screenshot("timeline")
+    desk.open("?view=profile")
+    desk.screenshot("flame")
     narrow = Page(browser, server, telephone)
     narrow.open("?view=atom&picture=C&n=32&tile_n=32&tile_m=64")
     narrow.point_at(narrow.cell(3, 3))
@@ -593,3 +639,144 @@ def test_an_address_that_a_field_has_no_place_for_is_told(browser, server):
     page = Page(browser, server, "desk")
     page.open("?view=layout&expression=(4,8):(8,1)&bits=zz")
     assert "bits must be a whole number, got 'zz'" in page.wait(lambda: page.one("section:not([hidden]) .error").text)
+
+
+def spans(page, part, name):
+    """Return the drawn events of a name, in their order."""
+    drawn = page.all(f"#{part}-tracks [data-span]")
+    told = page.driver.execute_script("return arguments[0].map(each => each.textContent)", drawn)
+    return [each for each, text in zip(drawn, told, strict=True) if text.startswith(f"{name}: ")]
+
+
+@EVERY_SIZE
+def test_a_measured_timeline_lies_below_a_predicted_one_on_one_axis(page):
+    page.open("?view=timeline")
+    assert page.one("#upper-title").text == "predicted: gemm, SM 0 (p.json)"
+    assert page.one("#lower-title").text == "measured: CTA 0 of grid 9, SM 3 (m.trace)"
+    (wait,), (multiply,) = spans(page, "upper", "wait: tensor cores"), spans(page, "lower", "multiply")
+    # 2 to 3.5 us of the predicted one, and 1.75 to 5 of the measured one, by the same number of pixels a microsecond.
+    assert wait.rect["width"] / 1.5 == pytest.approx(multiply.rect["width"] / 3.25, rel=0.02)
+    assert wait.rect["x"] - multiply.rect["x"] == pytest.approx(wait.rect["width"] / 6, abs=3)
+    assert page.one("#lower-tracks").rect["y"] > page.one("#upper-tracks").rect["y"] + 50
+    legend = page.one("#track-legend").text
+    assert all(word in legend for word in ("warp at work", "waits", "loads", "tensor cores"))
+
+
+@EVERY_SIZE
+def test_an_event_shows_its_line(page):
+    page.open("?view=timeline")
+    spans(page, "upper", "wait: copies")[0].click()
+    facts = page.facts("#timeline-facts")
+    assert (facts["event"], facts["of"], facts["took"]) == ("wait: copies", "CTA 0 warp 4", "1.25 us")
+    assert facts["line"] == "kernel.py:10"
+    assert page.one("#timeline-code mark").text.split(maxsplit=1) == ["10", "line 10 of <kernel>"]
+    assert page.one("#upper-tracks .chosen")
+    spans(page, "lower", "wait")[0].click()
+    assert page.facts("#timeline-facts")["clocks"] == "3080"
+    assert page.one("#timeline-code").text == ""
+
+
+def test_pointing_at_an_event_tells_it(page):
+    page.open("?view=timeline")
+    page.point_at(spans(page, "upper", "load 16384 bytes")[1])
+    page.wait(lambda: page.facts("#timeline-facts").get("took") == "1.20 us")
+
+
+@EVERY_SIZE
+def test_zooming_and_moving_through_a_timeline(page):
+    page.open("?view=timeline")
+    whole = page.one("#zoom-span").text
+    assert whole == "0.00 us to 5.00 us"
+    page.one("#zoom-in").click()
+    assert page.one("#zoom-span").text == "1.25 us to 3.75 us"
+    page.one("#zoom-right").click()
+    assert page.one("#zoom-span").text == "1.88 us to 4.38 us"
+    before = spans(page, "upper", "wait: tensor cores")[0].rect
+    area = page.one("#upper-tracks svg")
+    ActionChains(page.driver).move_to_element(area).click_and_hold().move_by_offset(-60, 0).release().perform()
+    assert spans(page, "upper", "wait: tensor cores")[0].rect["x"] <= before["x"]
+    assert float(page.one("#zoom-span").text.split()[0]) > 1.88
+    assert not page.all("#upper-tracks .chosen")  # a drag chooses nothing
+    page.one("#zoom-all").click()
+    assert page.one("#zoom-span").text == whole
+    zoomed = """const at = arguments[0].getBoundingClientRect();
+        arguments[0].dispatchEvent(new WheelEvent("wheel", {deltaY: -100, ctrlKey: true, bubbles: true,
+          cancelable: true, clientX: at.x + at.width, clientY: at.y + 5}));"""
+    page.driver.execute_script(zoomed, page.one("#upper-tracks"))
+    assert page.one("#zoom-span").text == "1.00 us to 5.00 us"
+
+
+def test_a_timeline_by_the_keyboard(page):
+    page.open("?view=timeline")
+    page.driver.execute_script("arguments[0].focus()", page.one("#upper-tracks svg"))
+    for key in (Keys.ARROW_DOWN, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT):
+        page.driver.switch_to.active_element.send_keys(key)
+    assert page.facts("#timeline-facts")["event"] == "wait: tensor cores"
+    page.driver.switch_to.active_element.send_keys("w")
+    assert page.one("#zoom-span").text != "0.00 us to 5.00 us"
+    page.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+    assert page.one("#zoom-span").text == "0.00 us to 5.00 us"
+
+
+def test_timelines_and_sms_are_chosen_and_found_again_by_the_address(page):
+    page.open("?view=timeline")
+    Select(page.labelled("SM or CTA (above)")).select_by_visible_text("SM 1: gemm")
+    page.wait(lambda: page.one("#upper-title").text == "predicted: gemm, SM 1 (p.json)")
+    Select(page.labelled("Below")).select_by_visible_text("none")
+    page.wait(lambda: not page.all("#lower-tracks svg"))
+    page.open(page.driver.current_url.partition("/?")[2].join(["?", ""]))
+    assert page.one("#upper-title").text == "predicted: gemm, SM 1 (p.json)"
+    assert not page.all("#lower-tracks svg")
+
+
+def test_a_search_dims_other_events(page):
+    page.open("?view=timeline")
+    page.type("Find", "tensor")
+    dim = page.all("#upper-tracks .dim")
+    assert len(dim) == len(page.all("#upper-tracks [data-span]")) - 1
+
+
+def test_a_file_that_is_no_timeline_is_told(page, tmp_path):
+    (tmp_path / "x.json").write_text("{}")
+    page.open("?view=timeline")
+    page.one("#timeline-file").send_keys(str(tmp_path / "x.json"))
+    assert "a timeline must be what" in page.wait(lambda: page.one("#timeline-error").text)
+
+
+@EVERY_SIZE
+def test_a_flame_graph_is_zoomed_into_and_out_of(page):
+    page.open("?view=profile")
+    boxes = {each.get_attribute("aria-label"): each for each in page.all("#flame [data-place]")}
+    assert "attention: 6.0 us, 60.0%" in boxes
+    assert "NVIDIA H200" in page.one("#profile-notes").text
+    assert "a limit" in page.one("#profile-notes").text
+    width = page.one("#flame svg").rect["width"]
+    attention = boxes["attention: 6.0 us, 60.0%"].find_element(By.TAG_NAME, "rect")
+    assert attention.rect["width"] == pytest.approx(0.6 * width, abs=3)
+    attention.click()
+    wide = next(e for e in page.all("#flame [data-place]") if e.get_attribute("aria-label").startswith("attention"))
+    assert wide.find_element(By.TAG_NAME, "rect").rect["width"] == pytest.approx(width, abs=3)
+    facts = page.facts("#profile-facts")
+    assert (facts["scope"], facts["time"], facts["TFLOP/s"]) == ("attention", "6.0 us", "133.3")
+    assert not [e for e in page.all("#flame [data-place]") if e.get_attribute("aria-label").startswith("mlp")]
+    page.all("#flame [data-place]")[0].click()
+    page.wait(lambda: [e for e in page.all("#flame [data-place]") if e.get_attribute("aria-label").startswith("mlp")])
+
+
+def test_no_text_of_a_flame_graph_or_timeline_leaves_its_box(page):
+    overflow = """return [...document.querySelectorAll(arguments[0])].filter(text => {
+        const box = text.parentNode.querySelector("rect").getBoundingClientRect(), own = text.getBoundingClientRect();
+        return text.textContent && own.right > box.right + 1;
+    }).map(text => text.textContent)"""
+    page.open("?view=profile")
+    assert page.driver.execute_script(overflow, "#flame g > text") == []
+    page.open("?view=timeline")
+    inside = """return [...document.querySelectorAll("text.inside")].filter(text => {
+        const box = text.previousElementSibling.getBoundingClientRect(), own = text.getBoundingClientRect();
+        return own.right > box.right + 1;
+    }).map(text => text.textContent)"""
+    assert page.driver.execute_script(inside) == []
+    names = """const left = document.querySelector(".tracks .lane").getBoundingClientRect().left;
+        return [...document.querySelectorAll("#upper-tracks text")].filter(text =>
+            text.querySelector("title") && text.getBoundingClientRect().right > left).map(text => text.textContent)"""
+    assert page.driver.execute_script(names) == []

@@ -1,6 +1,8 @@
 """Counters as ncu prints them, with a stand-in for ncu."""
 
+import lzma
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +37,29 @@ def test_the_busiest_unit_bounds_a_launch():
     )
     assert (small.bound, small.stalls) == ("latency", {})
     assert str(small).startswith("add: 2.1 us, bound by latency")
+
+
+def test_launches_of_a_real_gpu_are_bound_as_their_counters_say():
+    found = read(lzma.open(Path(__file__).parent / "recordings" / "h200_counters.csv.xz", "rt").read())
+    assert [each.bound for each in found] == [
+        "tensor cores",  # a product of 4096 x 4096 x 4096
+        "L2",
+        "DRAM",
+        "latency",  # 512 x 512 x 512
+        "tensor cores",
+        "DRAM",
+        "tensor cores",  # attention
+        "tensor cores",
+        "tensor cores",
+        "latency",
+        "DRAM",  # 16,384 rows of an RMS norm: L2 is at 92%, and DRAM at 81%, of which a copy gets no more
+        "latency",
+        "DRAM",
+        "issue slots",
+        "latency",
+    ]
+    assert found[0].busy["tensor cores"] == 95.18
+    assert max(found[0].stalls, key=found[0].stalls.get) == "barrier"
 
 
 def test_no_report_is_no_launch():

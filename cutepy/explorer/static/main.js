@@ -4,6 +4,7 @@ import { ask, busy, failed } from "./api.js";
 import { draw, escaped, forget, list } from "./grid.js";
 import { ProfileView } from "./profile.js";
 import { RunView } from "./run.js";
+import { TracksView } from "./tracks.js";
 
 const $ = (id) => document.getElementById(id);
 const forms = Object.fromEntries(["layout", "steps", "compare", "atom", "umma"].map((view) => [view, $(`${view}-form`)]));
@@ -32,6 +33,7 @@ function remember(parameters, how = "push") {
 
 const run = new RunView(remember);
 const profile = new ProfileView(remember);
+const tracks = new TracksView(remember);
 
 const shown = {
   layout(told, asked) {
@@ -166,6 +168,7 @@ function open(view) {
     tab.tabIndex = chosen ? 0 : -1;
     $(`view-${tab.dataset.view}`).hidden = !chosen;
   }
+  $("inspector").hidden = ["profile", "timeline"].includes(view); // it tells of cells of layouts
   document.title = `cutepy explorer: ${$(`tab-${view}`).textContent}`;
 }
 
@@ -177,6 +180,7 @@ function restore() {
   forget();
   if (view === "run") return busy(() => run.restore(given));
   if (view === "profile") return busy(() => profile.restore(given));
+  if (view === "timeline") return busy(() => tracks.restore(given));
   const named = Object.keys(given).some((name) => name in defaults[view]);
   const blank = Object.fromEntries(Object.keys(defaults[view]).map((name) => [name, ""]));
   fill(forms[view], { ...defaults[view], ...(named && view === "layout" ? { ...blank, show: "offsets" } : {}),

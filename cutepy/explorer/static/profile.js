@@ -52,6 +52,8 @@ export class ProfileView {
   async load(id, at) {
     this.told = await ask(`/api/profiles/${id}/flame`);
     failed("profile", null, $("profile-form"));
+    const from = [this.told.gpu, this.told.source && `recorded by ${this.told.source}`, ...this.told.notes];
+    $("profile-notes").textContent = from.filter(Boolean).join("; ");
     const places = at === "" ? [] : at.split(",").map(Number);
     this.at = this.node(places) ? places : [];
     this.draw();
@@ -103,7 +105,9 @@ export class ProfileView {
 
   box({ place, x, width, depth }) {
     const node = this.node(place), letters = Math.floor((width - 8) / 7);
-    const text = node.name.length <= letters ? node.name : letters > 3 ? `${node.name.slice(0, letters - 1)}…` : "";
+    const size = `  ${this.size(node)}`;
+    const text = node.name.length + size.length <= letters ? node.name + size : node.name.length <= letters ? node.name
+      : letters > 3 ? `${node.name.slice(0, letters - 1)}…` : "";
     const colour = node.kind === "scope" ? depth % 3 : node.kind === "kernel" ? 5 : 7;
     return `<g role="treeitem" tabindex="0" data-place="${place.join(",")}" aria-label="${escaped(this.line(node))}">
       <title>${escaped(this.line(node))}</title><rect class="event c${colour}f" x="${x}" y="${depth * ROW + 1}"
@@ -111,9 +115,13 @@ export class ProfileView {
   }
 
   line(node) {
+    return `${node.name}: ${this.size(node)}`;
+  }
+
+  size(node) {
     const share = this.value(node) / (this.value(this.told.root) || 1);
     const size = this.told.unit === "ns" ? time(node.ns) : `${node.launches} launches`;
-    return `${node.name}: ${size}, ${(100 * share).toFixed(1)}%`;
+    return `${size}, ${(100 * share).toFixed(1)}%`;
   }
 
   facts(node) {
