@@ -395,9 +395,14 @@ class DqBarriers:
         cute.arch.barrier_arrive(barrier_id=self.filled, number_of_threads=self.THREADS)
 
     def give_back(self):
-        """Tell the warpgroup, once TMA has read all parts so far."""
+        """Tell the warpgroup, once TMA has read all parts so far; a part must be taken before the next call."""
         cute.arch.cp_async_bulk_wait_group(0, read=True)
         cute.arch.barrier_arrive(barrier_id=self.free, number_of_threads=self.THREADS)
+
+    def lend(self):
+        """Tell the warpgroup as `give_back` does, and wait until it knows: the next part's arrival would count too."""
+        cute.arch.cp_async_bulk_wait_group(0, read=True)
+        cute.arch.barrier(barrier_id=self.free, number_of_threads=self.THREADS)
 
     def take(self):
         """Wait, in the warp, until a part is written."""
@@ -444,7 +449,7 @@ class SendsSums:
                 tile = listed.begin + done if cutlass.const_expr(self.lists is None) else listed.tile(done)
                 self.send(key, tile, place, head)
         if cutlass.const_expr(self.config.overlays_out):
-            self.barriers.give_back()
+            self.barriers.lend()
         return state
 
     def finish(self):
