@@ -14,9 +14,11 @@ from cutlass.cute.nvgpu import cpasync
 from cutepy.device import product, roles, rules, smem, staging, tma
 from cutepy.device.bands import Band
 from cutepy.device.block_lists import BlockLists, make_block_lists
+from cutepy.device.dynamic import Dynamic
 from cutepy.device.epilogue import make_stage, make_tile_store
 from cutepy.device.fragment import make_subtile
 from cutepy.device.ordered import Order
+from cutepy.device.overlap import follow_launch
 from cutepy.device.pipeline import TmaRing, publish_barriers
 from cutepy.device.score_functions import make_score_functions
 from cutepy.dsl import to_cute
@@ -24,7 +26,15 @@ from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
 from cutepy.kernels.attention.config import DQ_COLUMNS, L2_BYTES, PRODUCERS, VECTOR, BackwardConfig, Lengths
 from cutepy.kernels.attention.gradients import DqBarriers, KeyGradients, SendsSums, SharedGradients
-from cutepy.kernels.attention.tile_coords import Batches, RaggedByKeys, keys_of, modes, queries_of, rows_first
+from cutepy.kernels.attention.tile_coords import (
+    Batches,
+    RaggedByKeys,
+    keys_of,
+    make_tickets,
+    modes,
+    queries_of,
+    rows_first,
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,8 @@ class Loads:
     """The producer warp: K and V once; Q, dO and the rows' statistics for each tile of queries of each head."""
 
     config: BackwardConfig
-    kv_ring: TmaRing
+    k_ring: TmaRing
+    v_ring: TmaRing | None
     q_ring: TmaRing
     do_ring: TmaRing
     sK: tma.TmaLoads
@@ -46,7 +57,7 @@ class Loads:
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
-        return self.kv_ring.producer_state(), self.q_ring.producer_state()
+        return self.k_ring.producer_state(), self.q_ring.producer_state()
 
     @cute.jit
     def on_tile(self, work, state):
@@ -57,10 +68,13 @@ class Loads:
         if cutlass.const_expr(self.lists is None):
             tiles = place.tiles(work.row * self.config.tile_k, self.config.tile_k, self.config.tile_q)
         first_tile = place.first_tile(self.config.tile_q)
-        full = self.kv_ring.acquire(kv_state)
+        full = self.k_ring.acquire(kv_state)
         self.sK.load((work.row, 0, place.head, *place.k), kv_state.index, full)
-        self.sV.load((work.row, 0, place.head, *place.k), kv_state.index, full)
-        kv_state.advance()
+        # Of lists no tile may be seen. Else Q of the first comes before V, for which S does not wait.
+        if cutlass.const_expr(not self.config.begins_with_k):
+            self.sV.load((work.row, 0, place.head, *place.k), kv_state.index, full)
+        elif cutlass.const_expr(self.lists is not None):
+            self.load_v(work, place, kv_state)
         for member in cutlass.range(self.group, unroll=1):
             head = place.head * self.group + member
             listed = tiles if cutlass.const_expr(self.lists is None) else self.lists.tiles(work.row, place.batch, head)
@@ -69,10 +83,19 @@ class Loads:
                 full = self.q_ring.acquire(q_state)
                 self.sQ.load((tile, 0, head, *place.q), q_state.index, full)
                 self.sStats.load((first_tile + tile, 0, head, place.batch), q_state.index, full)
+                if cutlass.const_expr(self.config.begins_with_k and self.lists is None):
+                    if (member == 0) & (done == 0):
+                        self.load_v(work, place, kv_state)
                 full = self.do_ring.acquire(q_state)
                 self.sdO.load((tile, 0, head, *place.q), q_state.index, full)
                 q_state.advance()
+        kv_state.advance()
         return kv_state, q_state
+
+    def load_v(self, work, place, kv_state):
+        """Load a tile of V."""
+        full = self.v_ring.acquire(kv_state)
+        self.sV.load((work.row, 0, place.head, *place.k), kv_state.index, full)
 
 
 class Backward:
@@ -102,6 +125,7 @@ class Backward:
         tables: tuple | None = None,
         lists: tuple | None = None,
         dtables: tuple | None = None,
+        counter: cute.Tensor | None = None,
     ):
         """Launch on tensors as of `Forward`; dq has the sums of `BackwardConfig.sums_shape`, and is added to.
 
@@ -110,7 +134,7 @@ class Backward:
         `counters` (batch, heads, parts of dq), int32, are zeros, of an ordered configuration, which takes no lists, and
         all of whose CTAs must be on the GPU at one time. `tables` are those of the score and mask functions, and lists
         those of `BlockLists`, for rows of keys. `dtables`, fp32, are added to: the gradients of the tables, None for
-        tables that have none.
+        tables that have none. `counter` is as of `Forward`.
         """
         config, plan = self.config, self.config.smem
         content = {region.name: region.content for region in plan}
@@ -159,11 +183,13 @@ class Backward:
             tables,
             lists,
             dtables,
+            counter,
         ).launch(
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
             min_blocks_per_mp=1,
             stream=stream,
+            use_pdl=config.overlaps,
         )
 
     @cute.kernel
@@ -183,6 +209,7 @@ class Backward:
         tables: tuple | None,
         lists: tuple | None,
         dtables: tuple | None,
+        counter: cute.Tensor | None,
     ):
         """Make the blocks, and part the warps by their roles."""
         config, plan = self.config, self.config.smem
@@ -192,16 +219,27 @@ class Backward:
         shared = smem.share(plan, **dict.fromkeys(names, dtype), sdQ=cutlass.Float32, sStats=cutlass.Float32)
         bytes_of = {name: plan[name].content.stage_bytes for name in ("sK", "sV", "sQ", "sdO")}
         warps = config.consumers // 32
-        kv_ring = TmaRing(shared["kv_barriers"], 1, bytes_of["sK"] + bytes_of["sV"], warps)
+        v_ring, of_k = None, bytes_of["sK"] + (0 if config.begins_with_k else bytes_of["sV"])
+        k_ring = TmaRing(shared["k_barriers"], 1, of_k, warps)
+        if cutlass.const_expr(config.begins_with_k):
+            v_ring = TmaRing(shared["v_barriers"], 1, bytes_of["sV"], warps)
         q_ring = TmaRing(shared["q_barriers"], config.stages, bytes_of["sQ"] + 8 * tile_q, warps)
         do_ring = TmaRing(shared["do_barriers"], config.stages, bytes_of["sdO"], warps)
+        senders = 0 if config.shares_keys else config.warpgroups
+        tickets = make_tickets(config, shared, counter, 1 + senders + warps)
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         if warp == 0:
             with cute.arch.elect_one():
-                kv_ring.initialise()
+                k_ring.initialise()
+                if cutlass.const_expr(config.begins_with_k):
+                    v_ring.initialise()
                 q_ring.initialise()
                 do_ring.initialise()
+                if cutlass.const_expr(config.dynamic):
+                    tickets.initialise()
         publish_barriers()
+        if cutlass.const_expr(config.overlaps):
+            follow_launch(let_next_begin=True)
         staged_stats = cute.make_tensor(shared["sStats"], _stats_layout(config, config.stages))
         keys, queries = places.keys_of, places.queries_of
         matrices = (
@@ -220,6 +258,8 @@ class Backward:
         )
         grows = config.right and config.ordered
         scheduler = places.scheduler(raster, tile_k, at_once, 1, longest_first=config.right, grows=grows)
+        if cutlass.const_expr(config.dynamic):
+            scheduler = Dynamic(scheduler, tickets)
         blocks = None if lists is None else config.scoring.blocks[::-1]
         lists = make_block_lists(lists, blocks, (tile_k, tile_q))
         budget = rules.register_budget(config.warpgroups, producer=config.producer_registers)
@@ -229,7 +269,8 @@ class Backward:
             if warp == 0:
                 loads = Loads(
                     config,
-                    kv_ring,
+                    k_ring,
+                    v_ring,
                     q_ring,
                     do_ring,
                     k.loads(),
@@ -242,9 +283,14 @@ class Backward:
                     lists,
                 )
                 kv_state, q_state = scheduler.each(loads)
-                kv_ring.drain(kv_state)
+                if cutlass.const_expr(config.begins_with_k):
+                    v_ring.drain(kv_state.clone())
+                k_ring.drain(kv_state)
                 q_ring.drain(q_state.clone())
                 do_ring.drain(q_state)
+            elif warp == PRODUCERS // 32 - 1:
+                if cutlass.const_expr(config.dynamic):
+                    scheduler.deal()
             elif cutlass.const_expr(not config.shares_keys):
                 if warp <= config.warpgroups:
                     sender = warp - 1
@@ -290,7 +336,8 @@ class Backward:
             barrier = own_barrier if config.shares_keys else barriers["store"]
             gradients = (SharedGradients if config.shares_keys else KeyGradients)(
                 config,
-                kv_ring,
+                k_ring,
+                v_ring,
                 q_ring,
                 do_ring,
                 s,

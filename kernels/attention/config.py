@@ -246,6 +246,8 @@ class ForwardConfig:
         True if the first tile of keys is masked only where some query does not see all of it.
     o_over_q : bool
         True if O is staged where Q was, all of it at once; with one stage of Q.
+    dynamic : bool
+        True if a CTA that is done sooner takes more tiles, by a counter in memory: launch a CTA an SM.
     """
 
     dtype: str
@@ -271,6 +273,12 @@ class ForwardConfig:
     divides_fast: bool = False
     masks_parts: bool = False
     o_over_q: bool = False
+    dynamic: bool = False
+
+    @property
+    def turns_end(self) -> bool:
+        """True if a CTA's last tile hands its turn over too: whether it is the last is known late, or not asked."""
+        return self.begins_early or self.dynamic
 
     @property
     def out_stages(self) -> tuple[int, int]:
@@ -405,6 +413,7 @@ class ForwardConfig:
             k_barriers=sm90.SmemArray(2 * self.stages, bits=64),
             v_barriers=sm90.SmemArray(2 * v_stages, bits=64),
             **transposed,
+            **_tickets(self),
         )
 
     @property
@@ -414,6 +423,7 @@ class ForwardConfig:
         kind = (f"_page{self.page}" if self.page else "") + (f"_packed{self.packed}" if self.packed > 1 else "")
         kind += ("_split" if self.is_split else "") + self.scoring.suffix
         kind += (f"_to_{self.result}" if self.result else "") + (f"_block{self.block}" if self.block else "")
+        kind += "_dynamic" if self.dynamic else ""
         return f"cutepy_attention_{self.dtype}_{self.head}_{self.head_v}_{self.tile_m}x{self.tile_n}{mask}{kind}"
 
 
@@ -442,6 +452,12 @@ class BackwardConfig:
         True if parts of dQ are added in an order that is the same from run to run.
     scoring : Scoring
         Functions of the scores, and what else decides what is seen.
+    dynamic : bool
+        As of `ForwardConfig`; not with an order.
+    begins_with_k : bool
+        True if the first S is multiplied before V is there, of which a barrier of its own tells.
+    overlaps : bool
+        True if a kernel's CTAs start while the kernel before it ends.
     """
 
     dtype: str
@@ -456,6 +472,9 @@ class BackwardConfig:
     right: bool = False
     ordered: bool = False
     scoring: Scoring = NO_SCORING
+    dynamic: bool = False
+    begins_with_k: bool = False
+    overlaps: bool = False
 
     @property
     def width(self) -> int:
@@ -586,10 +605,14 @@ class BackwardConfig:
             "sdQ": sm90.SmemArray(self.warpgroups * self.dq_registers * 128, bits=32, alignment_bytes=1024),
             "sOut": sm90.StagedTile((self.tile_k, columns), epi_stages * self.parts, bits=16),
             "sStats": sm90.SmemArray(2 * self.tile_q * self.stages, bits=32, alignment_bytes=128),
-            "kv_barriers": sm90.SmemArray(2, bits=64),
+            "k_barriers": sm90.SmemArray(2, bits=64),
+            "v_barriers": sm90.SmemArray(2, bits=64),
             "q_barriers": sm90.SmemArray(2 * self.stages, bits=64),
             "do_barriers": sm90.SmemArray(2 * self.stages, bits=64),
+            **_tickets(self),
         }
+        if not self.begins_with_k:
+            del regions["v_barriers"]
         if self.shares_keys:
             del regions["sdQ"]
         holder = "sdS" if self.shares_keys else "sdQ"
@@ -629,6 +652,14 @@ class BackwardConfig:
     def name(self) -> str:
         """Name of the kernel, as profilers show it."""
         mask = ("_left" if self.left else "") + ("_right" if self.right else "")
-        kind = mask + ("_ordered" if self.ordered else "") + self.scoring.suffix
+        kind = mask + ("_ordered" if self.ordered else "") + self.scoring.suffix + ("_dynamic" if self.dynamic else "")
         head = f"{self.head}" if self.head == self.head_v else f"{self.head}_{self.head_v}"
         return f"cutepy_attention_backward_{self.dtype}_{head}_{self.tile_k}x{self.tile_q}{kind}"
+
+
+def _tickets(config: ForwardConfig | BackwardConfig) -> dict[str, sm90.SmemArray]:
+    """Return the memory of the ring of tiles that a CTA has taken, if it takes them by a counter."""
+    if not config.dynamic:
+        return {}
+    slots = rules.ticket_slots(1)
+    return {"tickets": sm90.SmemArray(slots, bits=32), "ticket_barriers": sm90.SmemArray(2 * slots, bits=64)}

@@ -62,7 +62,8 @@ class Gradients:
     """
 
     config: BackwardConfig
-    kv_ring: TmaRing
+    k_ring: TmaRing
+    v_ring: TmaRing | None
     q_ring: TmaRing
     do_ring: TmaRing
     s: product.Product
@@ -87,7 +88,7 @@ class Gradients:
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
-        return self.kv_ring.consumer_state(), self.q_ring.consumer_state()
+        return self.k_ring.consumer_state(), self.q_ring.consumer_state()
 
     @cute.jit
     def on_tile(self, work, state):
@@ -97,15 +98,17 @@ class Gradients:
         seen = self.seen(place, key) if cutlass.const_expr(self.lists is None) else None
         self.dk.tCrC.fill(0.0)
         self.dv.tCrC.fill(0.0)
-        self.kv_ring.wait(kv_state)
+        self.k_ring.wait(kv_state)
         for member in cutlass.range(self.group, unroll=1):
             head = place.head * self.group + member
             if cutlass.const_expr(self.lists is None):
-                q_state = self.derive_band(key, seen, place, head, q_state)
+                q_state = self.derive_band(key, seen, place, head, q_state, kv_state)
             else:
                 tiles = self.lists.tiles(work.row, place.batch, head)
-                q_state = self.derive_lists(key, tiles, place, head, q_state)
-        self.kv_ring.release(kv_state)
+                q_state = self.derive_lists(key, tiles, place, head, q_state, kv_state)
+        self.k_ring.release(kv_state)
+        if cutlass.const_expr(self.config.begins_with_k):
+            self.v_ring.release(kv_state)
         kv_state.advance()
         self.dk.tCrC.store(self.dk.tCrC.load() * self.scale)
         self.store((work.row, 0, place.head, *place.k))
@@ -129,33 +132,33 @@ class Gradients:
         return tiles.begin, whole_begin, whole_end, tiles.end
 
     @cute.jit
-    def derive_band(self, key, seen, place: Place, head, q_state):
+    def derive_band(self, key, seen, place: Place, head, q_state, kv_state):
         """Go through the queries of a head that see a tile of keys."""
         begin, whole_begin, whole_end, end = seen
         for done in cutlass.range(whole_begin - begin, unroll=1):
-            q_state = self.derive(key, begin + done, place, head, q_state, masked=True)
+            q_state = self.derive(key, begin + done, place, head, q_state, kv_state, masked=True)
         if cutlass.const_expr(self.functions is None):
             for done in cutlass.range(whole_end - whole_begin, unroll=1):
-                q_state = self.derive(key, whole_begin + done, place, head, q_state, masked=False)
+                q_state = self.derive(key, whole_begin + done, place, head, q_state, kv_state, masked=False)
         if cutlass.const_expr(place.band.right is not None and self.functions is None):
             for done in cutlass.range(end - whole_end, unroll=1):
-                q_state = self.derive(key, whole_end + done, place, head, q_state, masked=True)
+                q_state = self.derive(key, whole_end + done, place, head, q_state, kv_state, masked=True)
         return q_state
 
     @cute.jit
-    def derive_lists(self, key, tiles, place: Place, head, q_state):
+    def derive_lists(self, key, tiles, place: Place, head, q_state, kv_state):
         """Go through the tiles of queries of a head that are listed for a tile of keys."""
         for n in cutlass.range(tiles.partial, unroll=1):
-            q_state = self.derive(key, tiles.partial_tile(n), place, head, q_state, masked=True)
+            q_state = self.derive(key, tiles.partial_tile(n), place, head, q_state, kv_state, masked=True)
         for n in cutlass.range(tiles.whole, unroll=1):
-            q_state = self.derive(key, tiles.whole_tile(n), place, head, q_state, masked=False)
+            q_state = self.derive(key, tiles.whole_tile(n), place, head, q_state, kv_state, masked=False)
         return q_state
 
     @cute.jit
-    def derive(self, key, tile, place: Place, head, q_state, masked: cutlass.Constexpr):
+    def derive(self, key, tile, place: Place, head, q_state, kv_state, masked: cutlass.Constexpr):
         """Add a tile of queries' part to dK and dV, and this tile of keys' part to its dQ."""
         p, dp, stage = self.s.tCrC, self.dp.tCrC, q_state.index
-        weights, derivatives, given = self.find_probabilities(key, tile, place, head, q_state, masked)
+        weights, derivatives, given = self.find_probabilities(key, tile, place, head, q_state, kv_state, masked)
         if cutlass.const_expr(self.config.keeps_p):
             self.pass_p(self.weighed(weights), q_state)
             self.derive_scores(derivatives)
@@ -206,7 +209,7 @@ class Gradients:
             return tile * self.config.tile_q + self.consumer * self.config.own_queries
         return tile * self.config.tile_q
 
-    def find_probabilities(self, key, tile, place: Place, head, q_state, masked: bool):
+    def find_probabilities(self, key, tile, place: Place, head, q_state, kv_state, masked: bool):
         """Replace S by P, while dP is multiplied; return the factors of P, the derivatives, and what functions take.
 
         There are none of what the functions don't have.
@@ -215,6 +218,8 @@ class Gradients:
         self.q_ring.wait(q_state)
         self.s.issue(b=stage, steps=self.config.steps(self.config.head))
         weights = self.weights(key, tile, place.scores(head))
+        if self.config.begins_with_k:
+            self.v_ring.wait(kv_state)
         self.do_ring.wait(q_state)
         # There are no registers for dP beside what the functions need: it is multiplied after them.
         if self.config.delays_dp:

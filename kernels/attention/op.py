@@ -36,6 +36,7 @@ from cutepy.kernels.attention.config import (
 from cutepy.kernels.attention.tuned import Chosen, Problem, tuned
 from cutepy.kernels.gemm.gpu import HOPPER, gpu_of
 from cutepy.kernels.gemm.operands import UNIT_BYTES
+from cutepy.kernels.gemm.workspaces import Workspaces, workspaces_of
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
@@ -117,10 +118,18 @@ def plan_forward(
         config = replace(config, block=block, tile_n=min(block, config.tile_n))
     config = replace(config, packed=1 if scoring.suffix or page else packed)
     function = compile_forward(config, lengths, is_paged=page > 0, scales=scales)
-    rest = scale, left or 0, right or 0, ctas
+    rest, count = (scale, left or 0, right or 0, ctas), counter_of(config, q.device)
     return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, table=None: function(
-        q, k, v, o, lse, *rest, lengths, table, None, None, *read, None
+        q, k, v, o, lse, *rest, lengths, table, None, None, *read, None, count()
     )
+
+
+def counter_of(config: ForwardConfig | BackwardConfig, device: torch.device) -> Callable[[], torch.Tensor | None]:
+    """Return what gives the current stream's counter of tiles; None for a configuration that needs none."""
+    if not config.dynamic:
+        return lambda: None
+    workspaces = (workspaces_of if EXECUTION.backend is None else Workspaces)(device, gpu_of(device).sm_count)
+    return lambda: workspaces.take(0).flags[0]
 
 
 def tuned_for(
@@ -343,7 +352,8 @@ def launch_backward(
     if chosen is not None and not config.ordered:
         ctas = _ctas_of(chosen, q.device)
     counters = q.new_zeros(batch, heads, tiles * config.warpgroups, dtype=torch.int32) if config.ordered else None
-    backward(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas, lengths, counters, *read)
+    rest = scale, left or 0, right or 0, ctas, lengths, counters, *read, counter_of(config, q.device)()
+    backward(q, k, v, do, stats, sums, dk, dv, *rest)
     rows_of_dq(sums, rows_dq, scale, lengths)
     return stats
 
@@ -462,6 +472,11 @@ _COUNTERS = TensorSpec("int32", ("batch", "heads", "parts"), align=4)
 _LSE = TensorSpec("float32", ("batch", "heads", "queries"))
 
 
+def _counter(config: ForwardConfig | BackwardConfig) -> TensorSpec | None:
+    """Describe the counter of tiles, the first of some flags."""
+    return TensorSpec("int32", ("flags",), align=4) if config.dynamic else None
+
+
 def _dtables_specs(scoring: Scoring) -> tuple[TensorSpec | None, ...] | None:
     """Describe the gradients of tables, contiguous; None where there are none."""
     if scoring.graph is None or not scoring.derived:
@@ -553,10 +568,10 @@ def forward_variant(
     ValueError
         If the configuration begins tiles early or finds them by fast divisors, and there are lengths.
     """
-    if lengths is not None and (config.begins_early or config.divides_fast):
+    if lengths is not None and (config.begins_early or config.divides_fast or config.dynamic):
         raise ValueError(
-            "begins_early and divides_fast must be False with lengths, of which a CTA may have no tile; use what "
-            "choose_forward gives, without for_batches"
+            "begins_early, divides_fast and dynamic must be False with lengths, of which a CTA may have no tile; use "
+            "what choose_forward gives, without for_batches"
         )
     has_queries = lengths is not None and not is_cached
     of_results = "results" if config.is_split else "heads"
@@ -575,7 +590,7 @@ def forward_variant(
     given = _lengths(lengths), table, splits, None if sharing is None else 1
     read = _score_specs(config.scoring, "heads" if sharing is None else "all_heads") | _scale_specs(scales)
     examples = q, k, v, o, lse, 1.0, 1, 1, 1, *given
-    return _variant("forward:Forward", config, *examples, **read, cached=cached)
+    return _variant("forward:Forward", config, *examples, **read, cached=cached, counter=_counter(config))
 
 
 def backward_variants(
@@ -596,6 +611,7 @@ def backward_variants(
     )
     read = {name: spec for name, spec in _score_specs(config.scoring).items() if name != "sinks"}
     read["dtables"] = _dtables_specs(config.scoring)
+    read["counter"] = _counter(config)
     examples = q, k, v, do, _STATS, _SUMS, dk, dv, 1.0, 1, 1, 1, given, _COUNTERS if config.ordered else None
     o, do, dq = (
         _rows(config.dtype, name, "queries", "heads", head)
