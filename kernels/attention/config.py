@@ -248,6 +248,8 @@ class ForwardConfig:
         True if O is staged where Q was, all of it at once; with one stage of Q.
     dynamic : bool
         True if a CTA that is done sooner takes more tiles, by a counter in memory: launch a CTA an SM.
+    rescales_late : bool
+        True if O is rescaled while the next tile's S is multiplied, not before.
     """
 
     dtype: str
@@ -274,6 +276,7 @@ class ForwardConfig:
     masks_parts: bool = False
     o_over_q: bool = False
     dynamic: bool = False
+    rescales_late: bool = False
 
     @property
     def turns_end(self) -> bool:

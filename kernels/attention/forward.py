@@ -155,6 +155,7 @@ class Attends:
     lists: BlockLists | None
     scales: Scales | None = None
     met: cutlass.Constexpr = 0
+    pending: cute.Tensor | None = None
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -231,6 +232,8 @@ class Attends:
         self.weigh(place, query, tiles.first)
         self.keep_probabilities()
         self.pv.tCrC.fill(0.0)
+        if cutlass.const_expr(self.pending is not None):
+            self.pending.fill(1.0)
         if cutlass.const_expr(self.lists is None):
             k_state, v_state = self.attend_band(work, place, tiles, query, q_stage, k_state, v_state)
         else:
@@ -238,6 +241,7 @@ class Attends:
         if cutlass.const_expr(not self.config.o_over_q):
             self.q_ring.release(q_state)
             q_state.advance()
+        self.rescale(self.pending)
         self.v_ring.wait(v_state)
         self.pv.issue(b=v_state.index, accumulate=True)
         has_next = False
@@ -327,6 +331,7 @@ class Attends:
         self.k_ring.wait(k_state)
         self.begin_turn(False)
         self.qk.issue(a=q_stage, b=k_state.index)
+        self.rescale(self.pending)
         self.v_ring.wait(v_state)
         self.pv.issue(b=v_state.index, accumulate=True)
         self.end_turn(work, left[0] > left[1])
@@ -345,9 +350,17 @@ class Attends:
             warpgroup.wait_group(0)
         self.v_ring.release(v_state)
         v_state.advance()
-        scale_rows(self.pv.tCrC, self.sums, factors)
+        if cutlass.const_expr(self.pending is None):
+            self.rescale(factors)
+        else:
+            self.pending.store(factors.load())
         self.keep_probabilities()
         return k_state, v_state
+
+    def rescale(self, factors):
+        """Multiply the rows of O by factors, if given."""
+        if factors is not None:
+            scale_rows(self.pv.tCrC, self.sums, factors)
 
     def scales_of(self, tile):
         """Return the scales of a tile of keys, if there are any; they are read while its product is computed."""
@@ -687,6 +700,7 @@ class Forward:
                 lists,
                 make_scales(scales, group, config.block, tile_n),
                 barriers["met"],
+                cute.make_rmem_tensor((len(scores.distinct(0)),), cutlass.Float32) if config.rescales_late else None,
             )
             scheduler.each(attends)
             attends.finish()
