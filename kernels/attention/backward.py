@@ -25,7 +25,7 @@ from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
 from cutepy.kernels.attention.config import DQ_COLUMNS, L2_BYTES, PRODUCERS, VECTOR, BackwardConfig, Lengths
-from cutepy.kernels.attention.gradients import DqBarriers, KeyGradients, SendsSums, SharedGradients
+from cutepy.kernels.attention.gradients import DqBarriers, KeyGradients, SendsSums, SharedGradients, TransposedGradients
 from cutepy.kernels.attention.tile_coords import (
     Batches,
     RaggedByKeys,
@@ -176,7 +176,7 @@ class Backward:
             scale,
             places,
             to_tiled_mma(config.scores),
-            to_tiled_mma(config.sums, "K", "MN"),
+            to_tiled_mma(config.sums, *_SUMS_MAJORS[config.transposes_sums]),
             to_tiled_mma(config.dq, *(("MN", "K") if config.dq_is_transposed else (("K", "MN")[config.ds_mode], "MN"))),
             at_once,
             None if counters is None else modes(counters, 2, 1, 0),
@@ -254,7 +254,8 @@ class Backward:
             staged_dq = cute.make_tensor(shared["sdQ"], _dq_layout(config, config.warpgroups))
             dq = tma.make_tiles(copies[5], tensors[5], staged_dq, (config.dq_rows, DQ_COLUMNS))
         dk, dv = (
-            keys(copies[n], tensors[n], shared["sOut"], (tile_k, columns)) for n, columns in ((6, width), (7, width_v))
+            keys(copies[n], tensors[n], shared["sOut"], (config.own_keys, columns))
+            for n, columns in ((6, width), (7, width_v))
         )
         grows = config.right and config.ordered
         scheduler = places.scheduler(raster, tile_k, at_once, 1, longest_first=config.right, grows=grows)
@@ -263,7 +264,7 @@ class Backward:
         blocks = None if lists is None else config.scoring.blocks[::-1]
         lists = make_block_lists(lists, blocks, (tile_k, tile_q))
         budget = rules.register_budget(config.warpgroups, producer=config.producer_registers)
-        barriers = rules.named_barriers(store=1, scores=1, own=config.warpgroups, filled=config.warpgroups)
+        barriers = rules.named_barriers(store=config.warpgroups, scores=1, own=config.warpgroups, filled=config.warpgroups)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
             if warp == 0:
@@ -304,11 +305,12 @@ class Backward:
             cute.arch.setmaxregister_increase(budget.consumer)
             tidx = roles.warpgroup_thread(PRODUCERS, config.consumers)
             consumer, lane = cute.arch.make_warp_uniform(tidx // 128), tidx % 128
-            thread = lane if config.shares_keys else tidx
+            thread = lane if config.passes_p else tidx
             own_ds, own_k = self.operands_of_dq(shared["sdS"], k.staged, consumer)
             if cutlass.const_expr(not config.shares_keys):
                 own_dq = self.own_dq(shared["sdQ"], consumer, lane)
-            scores, functions = make_subtile((tile_k, config.own_queries), config.mma_warpgroups, thread), None
+            of_scores = (tile_q, config.own_keys) if config.transposes_sums else (tile_k, config.own_queries)
+            scores, functions = make_subtile(of_scores, config.mma_warpgroups, thread), None
             if cutlass.const_expr(config.scoring.graph is not None):
                 functions = make_score_functions(config.scoring.transposed, tables, scores, scale, dtables)
             written, own_dk, own_dv, of_sums = shared["sdS"], dk, dv, tile_k
@@ -320,21 +322,38 @@ class Backward:
                 )
                 own_dk, own_dv = (each.stage_slice(consumer, config.out_stages[1]) for each in (own_dk, own_dv))
                 of_sums = shared["sdS"]
-            s = product.make_product(scores_mma, k.staged, self.own_rows(q.staged, consumer), thread)
-            dp = product.make_product(scores_mma, v.staged, self.own_rows(do.staged, consumer), thread)
+            of_s = k.staged, self.own_rows(q.staged, consumer)
+            of_dp = v.staged, self.own_rows(do.staged, consumer)
             columns_q, columns_do = (self.own_rows(staging.transposed(each.staged), consumer) for each in (q, do))
-            sums_v_mma = sums_mma if width_v == width else to_tiled_mma(config.sums_v, "K", "MN")
-            of_dv = product.make_product(sums_v_mma, of_sums, columns_do, thread)
-            of_dk = product.make_product(sums_mma, of_sums, columns_q, thread)
+            of_dk, of_dv, mode = (of_sums, columns_q), (of_sums, columns_do), config.ds_mode
+            if cutlass.const_expr(config.transposes_sums):
+                own_keys = self.own_keys(written, consumer)
+                of_s = q.staged, self.own_keys(k.staged, consumer)
+                of_dp = do.staged, self.own_keys(v.staged, consumer)
+                of_dk, of_dv = (columns_q, own_keys), (columns_do, own_keys)
+                written, mode = staging.transposed(own_keys), 1 - mode
+                own_dk, own_dv = (each.stage_slice(consumer, config.out_stages[1]) for each in (dk, dv))
+            s, dp = (product.make_product(scores_mma, *each, thread) for each in (of_s, of_dp))
+            sums_v_mma = sums_mma
+            if cutlass.const_expr(width_v != width):
+                sums_v_mma = to_tiled_mma(config.sums_v, *_SUMS_MAJORS[config.transposes_sums])
+            of_dv = product.make_product(sums_v_mma, *of_dv, thread)
+            of_dk = product.make_product(sums_mma, *of_dk, thread)
             own = (own_k, own_ds) if config.dq_is_transposed else (own_ds, own_k)
             of_dq = product.make_product(dq_mma, *own, lane)
-            stage = make_stage(scores_mma, written, config.ds_mode, thread, scores_mma.size, barriers["scores"])
+            stage = make_stage(scores_mma, written, mode, thread, scores_mma.size, barriers["scores"])
             adds, own_barrier = (tensors[5],), barriers["own"] + consumer
             if cutlass.const_expr(not config.shares_keys):
                 adds = own_dq, DqBarriers(own_barrier, barriers["filled"] + consumer)
             order = Order(counters, cute.arch.make_warp_uniform(lane // 32)) if config.ordered else None
             barrier = own_barrier if config.shares_keys else barriers["store"]
-            gradients = (SharedGradients if config.shares_keys else KeyGradients)(
+            staged_out, mode = own_dk.staged, 1
+            kind = SharedGradients if config.shares_keys else KeyGradients
+            if cutlass.const_expr(config.transposes_sums):
+                barrier = barriers["store"] + consumer
+                staged_out, mode = staging.transposed(staged_out), 0
+                kind = TransposedGradients
+            gradients = kind(
                 config,
                 k_ring,
                 v_ring,
@@ -353,7 +372,7 @@ class Backward:
                 own_dv,
                 of_dv,
                 of_dk,
-                make_tile_store(sums_mma, own_dk.staged, 1, thread, sums_mma.size, barrier),
+                make_tile_store(sums_mma, staged_out, mode, thread, sums_mma.size, barrier),
                 places,
                 group,
                 scale,
@@ -371,6 +390,11 @@ class Backward:
         rows, columns, stages = (cute.size(staged, mode=[mode]) for mode in range(3))
         return cute.local_tile(staged, (rows // self.config.parts, columns, stages), (consumer, 0, 0))
 
+    def own_keys(self, staged, consumer):
+        """Return a warpgroup's part of the keys, the rows of stages, where their sums are transposed."""
+        columns, stages = (cute.size(staged, mode=[mode]) for mode in (1, 2))
+        return cute.local_tile(staged, (self.config.own_keys, columns, stages), (consumer, 0, 0))
+
     def operands_of_dq(self, staged_ds, staged_k, consumer):
         """Return the factors of a warpgroup's part of dQ = dS K."""
         config = self.config
@@ -387,6 +411,10 @@ class Backward:
         first = start + (consumer * (config.dq_registers * 128) + lane * VECTOR)
         pointer = cute.make_ptr(cutlass.Float32, first.toint(), cute.AddressSpace.smem, assumed_align=16)
         return cute.make_tensor(pointer, vectors)
+
+
+_SUMS_MAJORS = {False: ("K", "MN"), True: ("MN", "K")}
+"""Majors of the MMAs of dK = dS^T Q and dV = P^T dO, and of the transposed sums."""
 
 
 def _behind(tensor: cute.Tensor, column):

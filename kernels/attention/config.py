@@ -444,7 +444,10 @@ class BackwardConfig:
         Keys and queries of a tile.
     shares_keys : bool
         True if warpgroups have the same 64 keys: each scores some of the queries, sums some of the columns of dK and
-        dV, and P and dS pass through shared memory. Else each has 64 keys, of which it sums dK and dV.
+        dV, and P and dS pass through shared memory. Else each has keys of its own, of which it sums dK and dV.
+    transposes_sums : bool
+        True if each warpgroup scores all queries, 64, with its own keys, not transposed, and sums dK^T and dV^T: an MMA
+        has these keys as columns, of which there may be fewer than 64. P and dS pass through shared memory.
     warpgroups : int
         Consumer warpgroups.
     stages : int
@@ -469,6 +472,7 @@ class BackwardConfig:
     tile_k: int
     tile_q: int
     shares_keys: bool = False
+    transposes_sums: bool = False
     warpgroups: int = 2
     stages: int = 2
     left: bool = False
@@ -504,9 +508,14 @@ class BackwardConfig:
         return self.tile_q // self.parts
 
     @property
+    def own_keys(self) -> int:
+        """Keys of a tile that a warpgroup's MMAs of sums have as columns; all of them where they are rows."""
+        return self.tile_k // self.warpgroups if self.transposes_sums else self.tile_k
+
+    @property
     def mma_warpgroups(self) -> int:
         """Warpgroups of the MMAs of S, dP, dK and dV, which have one tile."""
-        return self.warpgroups // self.parts
+        return 1 if self.transposes_sums else self.warpgroups // self.parts
 
     @property
     def dq_is_transposed(self) -> bool:
@@ -535,7 +544,12 @@ class BackwardConfig:
         Then dV's MMAs run while dS is computed; else P and dS become operands together.
         """
         sums = (self.width + self.width_v) // 2
-        return self.shares_keys or self.scoring.graph is not None or sums + self.tile_q + self.tile_q // 4 <= 216
+        return self.passes_p or self.scoring.graph is not None or sums + self.tile_q + self.tile_q // 4 <= 216
+
+    @property
+    def passes_p(self) -> bool:
+        """True where P and dS pass through shared memory."""
+        return self.shares_keys or self.transposes_sums
 
     @property
     def delays_dp(self) -> bool:
@@ -562,8 +576,9 @@ class BackwardConfig:
 
     @cached_property
     def scores(self) -> sm90.TiledMMA:
-        """MMAs of S^T = K Q^T and dP^T = V dO^T."""
-        return rules.wgmma_tiling(self.dtype, self.dtype, self.own_queries, self.mma_warpgroups)
+        """MMAs of S^T = K Q^T and dP^T = V dO^T, or of S = Q K^T and dP = dO V^T."""
+        columns = self.own_keys if self.transposes_sums else self.own_queries
+        return rules.wgmma_tiling(self.dtype, self.dtype, columns, self.mma_warpgroups)
 
     @cached_property
     def sums(self) -> sm90.TiledMMA:
@@ -576,7 +591,7 @@ class BackwardConfig:
         return self._sums(self.width_v)
 
     def _sums(self, width: int) -> sm90.TiledMMA:
-        in_registers, columns = not self.shares_keys, width // self.parts
+        in_registers, columns = not self.passes_p, self.own_keys if self.transposes_sums else width // self.parts
         return rules.wgmma_tiling(self.dtype, self.dtype, columns, self.mma_warpgroups, a_in_registers=in_registers)
 
     @cached_property
@@ -597,16 +612,18 @@ class BackwardConfig:
 
     @cached_property
     def smem(self) -> sm90.SmemPlan:
-        """Shared memory of a CTA; sdS has a stage of dS, and two of P, where keys are shared, else two of dS."""
+        """Shared memory of a CTA; sdS has stages of dS, then those of P if it passes through memory."""
         columns, epi_stages = self.out_stages
         regions: dict[str, sm90.StagedTile | sm90.SmemArray] = {
-            "sK": self._staged(self.tile_k, self.width, 1),
+            "sK": self._staged(self.tile_k, self.width, 1, self.warpgroups),
             "sV": self._staged(self.tile_k, self.width_v, 1),
             "sQ": self._staged(self.tile_q, self.width, self.stages),
             "sdO": self._staged(self.tile_q, self.width_v, self.stages),
             "sdS": sm90.StagedTile((self.tile_k, self.tile_q), self.ds_stages, bits=16, contiguous_mode=self.ds_mode),
             "sdQ": sm90.SmemArray(self.warpgroups * self.dq_registers * 128, bits=32, alignment_bytes=1024),
-            "sOut": sm90.StagedTile((self.tile_k, columns), epi_stages * self.parts, bits=16),
+            "sOut": sm90.StagedTile(
+                (self.own_keys, columns), epi_stages * self.tile_k // self.own_keys * self.parts, bits=16
+            ),
             "sStats": sm90.SmemArray(2 * self.tile_q * self.stages, bits=32, alignment_bytes=128),
             "k_barriers": sm90.SmemArray(2, bits=64),
             "v_barriers": sm90.SmemArray(2, bits=64),
@@ -618,22 +635,24 @@ class BackwardConfig:
             del regions["v_barriers"]
         if self.shares_keys:
             del regions["sdQ"]
-        holder = "sdS" if self.shares_keys else "sdQ"
+        holder = "sdQ" if self.overlays_dq else "sdS"
         return sm90.SmemPlan.of(regions, overlays={"sOut": holder} if self.overlays_out else None)
 
-    def _staged(self, rows: int, width: int, stages: int) -> sm90.StagedTile:
-        """Stage tiles so that each warpgroup's part of the columns is whole swizzles."""
-        swizzle: sm90.SwizzleMode | None = "SW64" if width // self.parts % 64 else None
+    def _staged(self, rows: int, width: int, stages: int, parts: int | None = None) -> sm90.StagedTile:
+        """Stage tiles so that each part of the columns, by default a warpgroup's of the sums, is whole swizzles."""
+        swizzle: sm90.SwizzleMode | None = "SW64" if width // (parts or self.parts) % 64 else None
         return sm90.StagedTile((rows, width), stages, bits=16, swizzle=swizzle)
 
     @property
     def ds_stages(self) -> int:
         """Stages of dS, and of P where it passes through memory."""
-        return 3 if self.shares_keys else 2
+        return 3 if self.shares_keys else 2  # each one of dS and P where sums are transposed
 
     @property
     def out_stages(self) -> tuple[int, int]:
         """Columns of a stage that dK and dV leave through, and the number of stages of a store."""
+        if self.transposes_sums:
+            return 64, 2  # rows of an MMA
         return epilogue_stages(math.gcd(self.width, self.width_v) // self.parts)
 
     @property
@@ -647,9 +666,14 @@ class BackwardConfig:
     @property
     def overlays_out(self) -> bool:
         """True where dK and dV are staged in memory of dS, or of the first warpgroup's dQ, whose sends it waits for."""
+        return self.passes_p or self.overlays_dq
+
+    @property
+    def overlays_dq(self) -> bool:
+        """True where dK and dV are staged in memory of dQ."""
         columns, epi_stages = self.out_stages
         fits_dq = self.tile_k * columns * epi_stages * 2 <= self.dq_registers * 128 * 4
-        return self.shares_keys or (not self.keeps_p and fits_dq)
+        return not self.keeps_p and fits_dq
 
     @property
     def name(self) -> str:
