@@ -118,18 +118,20 @@ def plan_forward(
         config = replace(config, block=block, tile_n=min(block, config.tile_n))
     config = replace(config, packed=1 if scoring.suffix or page else packed)
     function = compile_forward(config, lengths, is_paged=page > 0, scales=scales)
-    rest, count = (scale, left or 0, right or 0, ctas), counter_of(config, q.device)
+    rest = scale, left or 0, right or 0, ctas
+    if config.dynamic:
+        return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, table=None: function(
+            q, k, v, o, lse, *rest, lengths, table, None, None, *read, None, _tiles_taken(q.device)
+        )
     return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, table=None: function(
-        q, k, v, o, lse, *rest, lengths, table, None, None, *read, None, count()
+        q, k, v, o, lse, *rest, lengths, table, None, None, *read, None
     )
 
 
-def counter_of(config: ForwardConfig | BackwardConfig, device: torch.device) -> Callable[[], torch.Tensor | None]:
-    """Return what gives the current stream's counter of tiles; None for a configuration that needs none."""
-    if not config.dynamic:
-        return lambda: None
+def _tiles_taken(device: torch.device) -> torch.Tensor:
+    """Return the current stream's counter of tiles, of a dynamic configuration."""
     workspaces = (workspaces_of if EXECUTION.backend is None else Workspaces)(device, gpu_of(device).sm_count)
-    return lambda: workspaces.take(0).flags[0]
+    return workspaces.take(0).flags[0]
 
 
 def tuned_for(
@@ -352,8 +354,8 @@ def launch_backward(
     if chosen is not None and not config.ordered:
         ctas = _ctas_of(chosen, q.device)
     counters = q.new_zeros(batch, heads, tiles * config.warpgroups, dtype=torch.int32) if config.ordered else None
-    rest = scale, left or 0, right or 0, ctas, lengths, counters, *read, counter_of(config, q.device)()
-    backward(q, k, v, do, stats, sums, dk, dv, *rest)
+    taken = (_tiles_taken(q.device),) if config.dynamic else ()
+    backward(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas, lengths, counters, *read, *taken)
     rows_of_dq(sums, rows_dq, scale, lengths)
     return stats
 
@@ -472,9 +474,9 @@ _COUNTERS = TensorSpec("int32", ("batch", "heads", "parts"), align=4)
 _LSE = TensorSpec("float32", ("batch", "heads", "queries"))
 
 
-def _counter(config: ForwardConfig | BackwardConfig) -> TensorSpec | None:
-    """Describe the counter of tiles, the first of some flags."""
-    return TensorSpec("int32", ("flags",), align=4) if config.dynamic else None
+def _counter(config: ForwardConfig | BackwardConfig) -> dict[str, TensorSpec]:
+    """Describe the counter of tiles, the first of some flags, if a kernel takes one."""
+    return {"counter": TensorSpec("int32", ("flags",), align=4)} if config.dynamic else {}
 
 
 def _dtables_specs(scoring: Scoring) -> tuple[TensorSpec | None, ...] | None:
@@ -590,7 +592,7 @@ def forward_variant(
     given = _lengths(lengths), table, splits, None if sharing is None else 1
     read = _score_specs(config.scoring, "heads" if sharing is None else "all_heads") | _scale_specs(scales)
     examples = q, k, v, o, lse, 1.0, 1, 1, 1, *given
-    return _variant("forward:Forward", config, *examples, **read, cached=cached, counter=_counter(config))
+    return _variant("forward:Forward", config, *examples, **read, cached=cached, **_counter(config))
 
 
 def backward_variants(
@@ -611,7 +613,7 @@ def backward_variants(
     )
     read = {name: spec for name, spec in _score_specs(config.scoring).items() if name != "sinks"}
     read["dtables"] = _dtables_specs(config.scoring)
-    read["counter"] = _counter(config)
+    read |= _counter(config)
     examples = q, k, v, do, _STATS, _SUMS, dk, dv, 1.0, 1, 1, 1, given, _COUNTERS if config.ordered else None
     o, do, dq = (
         _rows(config.dtype, name, "queries", "heads", head)
