@@ -27,9 +27,9 @@ class Tickets:
 
     Each CTA has the slots, and two mbarriers for each. *full* completes when an index has come: one arrival, the
     dealer's, which announces 4 bytes, and these, by `st.async`, whose bytes whoever has waited for them sees, in any
-    CTA. Of a single CTA, which may be launched without a cluster, the dealer stores the index and arrives. *empty*, that of the dealer's CTA, completes when every reader warp of every CTA of the cluster has read the
-    slot: one arrival of each. As in a ring of stages, who waits for *full* begins at parity 0, and for *empty* at
-    parity 1.
+    CTA. Of a single CTA, which may be launched without a cluster, the dealer stores the index and arrives. *empty*,
+    that of the dealer's CTA, completes when every reader warp of every CTA of the cluster has read the slot: one
+    arrival of each. As in a ring of stages, who waits for *full* begins at parity 0, and for *empty* at parity 1.
 
     A reader's lanes read the slot, wait for each other, and one of them arrives, by a release of the scope of the
     cluster where the dealer may be in another CTA: the dealer's next store must not come before what they have read.

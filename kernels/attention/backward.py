@@ -264,7 +264,9 @@ class Backward:
         blocks = None if lists is None else config.scoring.blocks[::-1]
         lists = make_block_lists(lists, blocks, (tile_k, tile_q))
         budget = rules.register_budget(config.warpgroups, producer=config.producer_registers)
-        barriers = rules.named_barriers(store=config.warpgroups, scores=1, own=config.warpgroups, filled=config.warpgroups)
+        barriers = rules.named_barriers(
+            store=config.warpgroups, scores=1, own=config.warpgroups, filled=config.warpgroups
+        )
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
             if warp == 0:
