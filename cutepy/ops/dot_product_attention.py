@@ -143,8 +143,9 @@ def attention(
     scale, left, right = settings(q, window, scale, causal=causal)
     check_dropout(dropout_p)
     if (
-        soft_cap is alibi_slopes is score is mask is operands is block_mask is sinks is None
-        and q_scale is k_scale is v_scale is out_dtype is None
+        (soft_cap is None and alibi_slopes is None and score is None and mask is None and operands is None)
+        and (block_mask is None and sinks is None and q_scale is None and k_scale is None and v_scale is None)
+        and out_dtype is None
         and not (dropout_p or return_lse or q.dtype == torch.float8_e4m3fn)
     ):
         return _output(q, k, v, scale, left, right, deterministic)

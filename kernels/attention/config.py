@@ -684,7 +684,7 @@ class BackwardConfig:
         return f"cutepy_attention_backward_{self.dtype}_{head}_{self.tile_k}x{self.tile_q}{kind}"
 
 
-def _tickets(config: ForwardConfig | BackwardConfig) -> dict[str, sm90.SmemArray]:
+def _tickets(config: ForwardConfig | BackwardConfig) -> dict[str, Any]:
     """Return the memory of the ring of tiles that a CTA has taken, if it takes them by a counter."""
     if not config.dynamic:
         return {}
