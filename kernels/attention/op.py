@@ -13,12 +13,15 @@ from cutepy.host.function import Function
 from cutepy.host.many import Variant
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.attention.choice import (
+    FEWEST,
     INVARIANT_SPLITS,
+    by_counter,
     choose_backward,
     choose_decode,
     choose_forward,
     ctas_of,
     for_batches,
+    gradients_by_counter,
     is_short_triangle,
     of_pages,
     splits_of,
@@ -112,7 +115,8 @@ def plan_forward(
         if chosen is not None:
             config, ctas = chosen.config, _ctas_of(chosen, q.device)  # type: ignore[assignment]
         else:
-            config = for_batches(config, queries)
+            config = by_counter(for_batches(config, queries), queries)
+            ctas = gpu_of(q.device).sm_count if config.dynamic else ctas
     config = of_pages(scored_forward(replace(config, result=result), scoring), page)
     if block:
         config = replace(config, block=block, tile_n=min(block, config.tile_n))
@@ -337,6 +341,7 @@ def launch_backward(
         is_ordered,
         dlse is not None,
         chosen,
+        lengths is None and chosen is None and queries <= FEWEST,
         is_short=is_short_triangle(longest, right=bounds[1]),
     )
     rows = (each if each.dim() == 4 else each[None] for each in (o, do, dq))
@@ -351,7 +356,9 @@ def launch_backward(
     # In order, CTAs wait for others: all are on the GPU at one time.
     is_uneven = (bounds[1] or lengths is not None or scoring.blocks is not None) and not config.ordered
     ctas = ctas_of(longest, is_uneven, gpu_of(q.device).sm_count, max(head, v.shape[-1]))
-    if chosen is not None and not config.ordered:
+    if config.dynamic:
+        ctas = gpu_of(q.device).sm_count
+    elif chosen is not None and not config.ordered:
         ctas = _ctas_of(chosen, q.device)
     counters = q.new_zeros(batch, heads, tiles * config.warpgroups, dtype=torch.int32) if config.ordered else None
     taken = (_tiles_taken(q.device),) if config.dynamic else ()
@@ -371,6 +378,7 @@ def _backward_of(
     is_ordered: bool,
     has_dlse: bool,
     chosen: Chosen | None,
+    is_dealt: bool,
     *,
     is_short: bool,
 ) -> tuple[BackwardConfig, Function, Function, Function]:
@@ -381,7 +389,9 @@ def _backward_of(
     )
     if chosen is not None:
         config = chosen.config  # type: ignore[assignment]
-    config = replace(config, ordered=is_ordered)
+    config = replace(config, ordered=is_ordered, dynamic=config.dynamic and not is_ordered)
+    if is_dealt:
+        config = gradients_by_counter(config, FEWEST)
     statistics = compile_statistics(config, given, has_dlse=has_dlse)
     return config, statistics, compile_backward(config, given), compile_rows_of_dq(config, given)
 
