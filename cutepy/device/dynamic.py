@@ -118,6 +118,7 @@ class Tickets:
         if rank < self.ctas:
             full = self.full + state.index
             if cutlass.const_expr(self.ctas == 1):
+                # In a launch without a cluster st.async is an illegal instruction (an H200, 2026-11-30).
                 cute.arch.store(self.slots + state.index, index)
                 cute.arch.mbarrier_arrive(full)
             else:
