@@ -128,7 +128,7 @@ def plan_forward(
             q, k, v, o, lse, *rest, lengths, table, None, None, *read, None, _tiles_taken(q.device)
         )
     return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, table=None: function(
-        q, k, v, o, lse, *rest, lengths, table, None, None, *read, None
+        q, k, v, o, lse, *rest, lengths, table, None, None, *read, None, None
     )
 
 
@@ -244,7 +244,7 @@ def plan_decode(
     if splits == 1:
         function = compile_forward(config, given, **options)
         return lambda q, k, v, o, lse, lengths, table, read=NOTHING_READ: function(
-            q, k, v, o, lse, *rest, lengths, table, None, sharing, *read, cached
+            q, k, v, o, lse, *rest, lengths, table, None, sharing, *read, cached, None
         )
     config = choose(is_split=True)
     function, combine = compile_forward(config, given, **options), compile_combine(config)
@@ -261,7 +261,7 @@ def plan_decode(
     ) -> None:
         parts = q.new_empty(batch, queries, splits * heads, head_v, dtype=torch.float32)
         lses = q.new_empty(batch, splits * heads, queries, dtype=torch.float32)
-        function(q, k, v, parts, lses, *rest, lengths, table, splits, sharing, *read, cached)
+        function(q, k, v, parts, lses, *rest, lengths, table, splits, sharing, *read, cached, None)
         combine(parts, lses, o, lse, None)
 
     return launch
@@ -290,7 +290,7 @@ def plan_cached(
     function = compile_forward(config, given, **options, cached=None if cached is None else cached.given)
     rest = scale, left or 0, right or 0, ctas
     return lambda q, k, v, o, lse, lengths, table, read=NOTHING_READ: function(
-        q, k, v, o, lse, *rest, lengths, table, None, None, *read, cached
+        q, k, v, o, lse, *rest, lengths, table, None, None, *read, cached, None
     )
 
 
@@ -361,8 +361,8 @@ def launch_backward(
     elif chosen is not None and not config.ordered:
         ctas = _ctas_of(chosen, q.device)
     counters = q.new_zeros(batch, heads, tiles * config.warpgroups, dtype=torch.int32) if config.ordered else None
-    taken = (_tiles_taken(q.device),) if config.dynamic else ()
-    backward(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas, lengths, counters, *read, *taken)
+    taken = _tiles_taken(q.device) if config.dynamic else None
+    backward(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas, lengths, counters, *read, taken)
     rows_of_dq(sums, rows_dq, scale, lengths)
     return stats
 
