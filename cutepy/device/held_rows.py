@@ -33,7 +33,7 @@ class HeldRows:
     thread : Int32
         Index among the CTA's threads of this row.
     group : Int32
-        Which of the CTA's rows at a time this is.
+        Number of the row among the CTA's rows at a time.
     rank : Int32
         Of the CTA in its cluster.
     first : Int32
@@ -191,6 +191,19 @@ class HeldRows:
                 value, self.slots["of_warps"], self.thread, threads, self.barrier, operation, turn
             )
         return self.reduce_lanes(value, threads, operation)
+
+    @cute.jit
+    def reduce_integers(self, value, kind: cutlass.Constexpr, turn):
+        """Reduce an integer of each thread over the threads of a row, without a cluster; all threads of a CTA call.
+
+        `kind` is "add", "max", "min", "umax" or "umin"; `turn` as of `reduce`.
+        """
+        threads = self.tiling.threads
+        if cutlass.const_expr(threads > arch.WARP_THREADS):
+            return reduce.block_reduce_integers(
+                value, self.slots["of_warps"], self.thread, threads, self.barrier, kind, turn
+            )
+        return reduce.lanes_reduce_integers(value, threads, kind)
 
     def join_exponentials(self, largest, total):
         """Join each thread's largest element, and sum of exponentials of elements less that one, over a row.

@@ -276,6 +276,54 @@ def lanes_reduce(value, lanes: cutlass.Constexpr, operation: Callable):
     return value
 
 
+@cute.jit
+def lanes_reduce_integers(value, lanes: cutlass.Constexpr, kind: cutlass.Constexpr):
+    """Reduce an integer over so many neighbouring lanes, a power of 2; all lanes of a warp call, and get the result.
+
+    Parameters
+    ----------
+    value : Int32 or Uint32
+    lanes : int
+    kind : str
+        "add", "max", "min", "umax" or "umin", as redux.sync has them.
+    """
+    if cutlass.const_expr(lanes == arch.WARP_THREADS):
+        return cute.arch.warp_redux_sync(value, kind)
+    return lanes_reduce(value, lanes, _INTEGER_OPERATIONS[kind])
+
+
+_INTEGER_OPERATIONS: dict[str, Callable] = {
+    "add": add,
+    "max": lambda x, y: select(x < y, y, x),
+    "min": lambda x, y: select(x < y, x, y),
+    "umax": lambda x, y: select(x < y, y, x),
+    "umin": lambda x, y: select(x < y, x, y),
+}
+"""Operations on two integers, with a sign or without by their type."""
+
+
+@cute.jit
+def block_reduce_integers(
+    value, slots, tidx, threads: cutlass.Constexpr, barrier: cutlass.Constexpr, kind: cutlass.Constexpr, turn
+):
+    """Reduce an integer over `threads` threads, which all call, meet once at the named barrier, and get the result.
+
+    Each warp leaves its own in `slots`, and lanes of each warp reduce all. Parameters and errors are those of
+    `block_reduce` with `turn`, and `kind` is that of `lanes_reduce_integers`.
+    """
+    rules.check_reduction(threads)
+    rules.check_barrier(barrier)
+    warps = threads // arch.WARP_THREADS
+    held = cute.recast_tensor(_half(slots, warps, turn), type(value))
+    _leave(lanes_reduce_integers(value, arch.WARP_THREADS, kind), held, tidx)
+    cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
+    lane = tidx % arch.WARP_THREADS
+    found = held[lane % warps]
+    if cutlass.const_expr(kind == "add"):
+        found = select(lane < warps, found, type(value)(0))
+    return lanes_reduce_integers(found, arch.WARP_THREADS, kind)
+
+
 def finite_base(largest):
     """Return what to subtract before exp: the largest element, or 0 if that is -inf, from which -inf can't be taken."""
     return select(largest == -math.inf, Float32(0.0), largest)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from types import CodeType
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from cutepy.kernels.attention.choice import LARGEST_HEAD
+from cutepy.nn.code_names import code_of, names_of
 from cutepy.ops.attention_arguments import DTYPES
 from cutepy.ops.decode_attention import attention_decode
 from cutepy.ops.dense_gemm import gemm
@@ -186,7 +186,7 @@ _kinds: dict[type[torch.nn.Module], type[torch.nn.Module]] = {}
 def attends(module: torch.nn.Module) -> bool:
     """Tell whether a module's own code calls torch's attention in a way that cutepy can replace."""
     is_torchs = isinstance(module, torch.nn.MultiheadAttention | Attends)
-    return is_torchs or bool({_TORCHS, _FUNCTIONS} & {*_names(type(module))})
+    return is_torchs or bool({_TORCHS, _FUNCTIONS} & {*names_of(type(module))})
 
 
 def adopt_attention(module: torch.nn.Module) -> str | None:
@@ -199,7 +199,7 @@ def adopt_attention(module: torch.nn.Module) -> str | None:
         return None
     if isinstance(module, torch.nn.MultiheadAttention):
         return f"cutepy.nn has no {kind.__name__}, a class of its own made of MultiheadAttention"
-    if _FUNCTIONS in _names(kind):
+    if _FUNCTIONS in names_of(kind):
         return _adopt_function(module)
     module.__class__ = _attending(kind)
     return None
@@ -210,7 +210,7 @@ def _adopt_function(module: torch.nn.Module) -> str | None:
 
     The model's configuration stays as it is: masks are made for torch's function.
     """
-    config, functions = getattr(module, "config", None), _code_of(type(module)).__globals__.get(_FUNCTIONS)
+    config, functions = getattr(module, "config", None), code_of(type(module)).__globals__.get(_FUNCTIONS)
     if config is None or not isinstance(functions, MutableMapping):
         return "it has no configuration that names its attention"
     named = getattr(config, "_attn_implementation", None)
@@ -234,18 +234,3 @@ class _Function:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         with Attending():
             return self.theirs(*args, **kwargs)
-
-
-def _code_of(kind: type[torch.nn.Module]) -> Any:  # noqa: ANN401
-    """Return the function that a class's `forward` is, behind its decorators."""
-    return inspect.unwrap(kind.forward)
-
-
-def _names(kind: type[torch.nn.Module]) -> Iterator[str]:
-    """Yield the names that the code of a class's `forward` uses."""
-    code = getattr(_code_of(kind), "__code__", None)
-    pending = [] if code is None else [code]
-    while pending:
-        each = pending.pop()
-        yield from each.co_names
-        pending += [constant for constant in each.co_consts if isinstance(constant, CodeType)]

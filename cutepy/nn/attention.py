@@ -12,6 +12,7 @@ from cutepy.ops.attention_arguments import ALL_KEYS, Window
 from cutepy.ops.decode_attention import attention_decode
 from cutepy.ops.dot_product_attention import attention
 from cutepy.ops.rotaries import rotary
+from cutepy.ops.rotary_caches import rotary_cached
 
 
 @dataclass
@@ -195,10 +196,18 @@ class Attention(torch.nn.Module):
         q, k, v = (project(x).unflatten(-1, (-1, self.head)) for project in (self.q_proj, self.k_proj, self.v_proj))
         if (cos is None) != (sin is None):
             raise ValueError("rotary tables must be both cos and sin, or none, got one of them")
+        if cache is not None and any(each.requires_grad for each in (q, k, v)):
+            raise ValueError("attention with a cache has no gradients; call it within torch.no_grad()")
+        is_written = cache is not None and cos is not None and positions is None and cache.keys.dtype == k.dtype
         if cos is not None and sin is not None:
-            if positions is None and cache is not None:
-                positions = cache.places(x.shape[1])
-            q, k = (rotary(each, cos, sin, positions, self.interleaved) for each in (q, k))
+            if cache is not None and is_written:
+                given = cos, sin, cache.keys, cache.values, cache.lengths, cache.table
+                q = rotary_cached(q, k, v, *given, self.interleaved)
+                cache.lengths += x.shape[1]
+            else:
+                if positions is None and cache is not None:
+                    positions = cache.places(x.shape[1])
+                q, k = (rotary(each, cos, sin, positions, self.interleaved) for each in (q, k))
         how: dict[str, Any] = {
             "causal": self.causal,
             "window": self.window,
@@ -208,9 +217,8 @@ class Attention(torch.nn.Module):
         if cache is None:
             o = attention(q, k, v, **how)
         else:
-            if any(each.requires_grad for each in (q, k, v)):
-                raise ValueError("attention with a cache has no gradients; call it within torch.no_grad()")
-            cache.append(k, v)
+            if not is_written:
+                cache.append(k, v)
             o = attention_decode(
                 q, cache.keys, cache.values, cache_seqlens=cache.lengths, block_table=cache.table, **how
             )

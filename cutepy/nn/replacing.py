@@ -17,6 +17,7 @@ from cutepy.nn.gated import GatedMLP
 from cutepy.nn.linear import Linear
 from cutepy.nn.losses import CrossEntropyLoss
 from cutepy.nn.norms import LayerNorm, RMSNorm
+from cutepy.nn.rotating import FUNCTION, adopt_rotation, rotates
 from cutepy.ops.gated import REFERENCES
 from cutepy.ops.normalising import DTYPES
 
@@ -64,7 +65,10 @@ def replace(model: torch.nn.Module, filter: Filter | None = None) -> Replacement
     Attention is swapped within modules, whose projections, masks and caches stay theirs: in a
     `torch.nn.MultiheadAttention`, in modules whose `forward` calls
     `torch.nn.functional.scaled_dot_product_attention`, and in Hugging Face's modules of a model that was made with
-    ``attn_implementation="sdpa"``. Calls that cutepy doesn't compute, as those of float32, stay torch's.
+    ``attn_implementation="sdpa"``. Calls that cutepy doesn't compute, as those of float32, stay torch's. So are rotary
+    embeddings in modules whose `forward` calls a function `apply_rotary_pos_emb` of its file, as Llama's, if the
+    function computes `cutepy.ops.rotary`, and the model's modules named RotaryEmbedding give it cosines of two equal
+    halves; both are tried.
 
     Parameters
     ----------
@@ -92,6 +96,14 @@ def replace(model: torch.nn.Module, filter: Filter | None = None) -> Replacement
         was = type(module)
         if name in unused:
             continue
+        if rotates(module):
+            own = f"{name}.{FUNCTION}" if name else FUNCTION
+            left_out = filter is not None and not filter(own, module)
+            reason = "the filter left it out" if left_out else adopt_rotation(module, model)
+            if reason is None:
+                done.swapped[own] = f"{was.__module__}.{FUNCTION}"
+            else:
+                done.kept[own] = reason
         reason = _adopt(name, module, filter)
         if reason is None:
             done.swapped[name] = f"{was.__module__}.{was.__qualname__}"
@@ -145,7 +157,7 @@ PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 
 
 def _refusal(module: torch.nn.Module, own: type[torch.nn.Module]) -> str | None:
-    """Say why cutepy's class does not compute a module; None if it does."""
+    """Return the reason why cutepy's class does not compute a module; None if it does."""
     takes, verb = (OPERAND_DTYPES, "multiplies") if own is Linear else (DTYPES, "normalises")
     for parameter in module.parameters(recurse=False):
         if parameter.dtype not in takes:

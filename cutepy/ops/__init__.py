@@ -38,6 +38,7 @@ from cutepy.ops.operation import Operation as Operation
 from cutepy.ops.quantising import dequantise as dequantise, quantise as quantise
 from cutepy.ops.registration import register as register
 from cutepy.ops.rotaries import rotary as rotary
+from cutepy.ops.rotary_caches import rotary_cached as rotary_cached
 from cutepy.ops.samples import sample as sample
 from cutepy.ops.scaled import scaled_gemm as scaled_gemm, scaled_grouped_gemm as scaled_grouped_gemm
 from cutepy.ops.selections import TopK as TopK, topk as topk
@@ -76,6 +77,7 @@ __all__ = [
     "register",
     "rms_norm",
     "rotary",
+    "rotary_cached",
     "sample",
     "scaled_dot_product_attention",
     "scaled_gemm",

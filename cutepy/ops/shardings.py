@@ -583,6 +583,15 @@ def of_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: 
     return Sharding((of_x, whole, whole, *of_positions), (of_x,), ("b", "h"))
 
 
+def of_rotary_cached(q: torch.Tensor, k: torch.Tensor, *rest: Any) -> Sharding:  # noqa: ANN401
+    """Shard a rotary embedding into a cache along the heads, and along the batch, unless the cache is in pages."""
+    of_q, of_k = _of_heads(q, k)
+    of_cache = of_k if rest[6] is None else (None, *of_k[1:])
+    of_rest = [letters("b", *(None,) * (each.dim() - 1)) for each in rest[5:7] if each is not None]
+    inputs = (of_q, of_k, of_k, (None, None), (None, None), of_cache, of_cache, *of_rest)
+    return Sharding(inputs, (of_q,), ("b", "h") if rest[6] is None else ("h",))
+
+
 def of_gated(gate: torch.Tensor, up: Given, activation: str) -> Sharding:
     """Shard a gated activation along all extents, but for columns that are two halves."""
     inputs, of_y = _of_gated(gate, up)

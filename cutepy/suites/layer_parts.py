@@ -100,7 +100,7 @@ class LayerProblem:
 
 
 class LayerFunctions(NamedTuple):
-    """Functions that compute the parts of a layer.
+    """Functions of one library for the parts of a layer.
 
     Attributes
     ----------
@@ -112,6 +112,8 @@ class LayerFunctions(NamedTuple):
         (x, weight) -> product; (x, weight, residual) -> product and residual.
     rotary : callable
         (q, cos, sin) -> rotated q, (batch, tokens, heads, head).
+    rotary_cached : callable
+        (q, k, v, cos, sin, keys, values, lengths) -> rotated q; rotated k, and v, go to the caches' last place.
     attention, attention_cached : callable
         (q, k, v) -> causal attention; (q, keys, values) -> that of a query of each sequence with cached keys.
     swiglu : callable
@@ -123,6 +125,7 @@ class LayerFunctions(NamedTuple):
     linear: Callable[..., Any]
     linear_added: Callable[..., Any]
     rotary: Callable[..., Any]
+    rotary_cached: Callable[..., Any]
     attention: Callable[..., Any]
     attention_cached: Callable[..., Any]
     swiglu: Callable[..., Any]
@@ -142,6 +145,21 @@ def kit_of_torch() -> LayerFunctions:
         cos, sin = cos[:, None].to(x.dtype), sin[:, None].to(x.dtype)
         return torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
 
+    def rotary_cached(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        lengths: torch.Tensor,
+    ) -> torch.Tensor:
+        q, k = (rotary(each, cos[-1:], sin[-1:]) for each in (q, k))
+        for cache, new in ((keys, k), (values, v)):
+            cache[:, -1:].copy_(new)
+        return q
+
     def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = True) -> torch.Tensor:
         q, k, v = (each.transpose(1, 2) for each in (q, k, v))
         found = functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
@@ -157,6 +175,7 @@ def kit_of_torch() -> LayerFunctions:
         functional.linear,
         lambda x, weight, residual: residual + functional.linear(x, weight),
         rotary,
+        rotary_cached,
         attention,
         lambda q, k, v: attention(q, k, v, causal=False),
         swiglu,
@@ -173,6 +192,7 @@ def kit_of_cutepy() -> LayerFunctions:
         lambda x, weight: ops.gemm(x, weight),
         lambda x, weight, residual: ops.gemm(x, weight, c=residual),
         ops.rotary,
+        ops.rotary_cached,
         lambda q, k, v: ops.attention(q, k, v, causal=True),
         ops.attention_decode,
         ops.swiglu,
@@ -189,9 +209,11 @@ class ProblemTensors(NamedTuple):
     dy : Tensor, as x
     weights : dict of str to Tensor
     cos, sin : Tensor (tokens, head / 2)
-        Of the positions of the tokens.
+        Of all positions.
     caches : tuple of Tensor (batch, tokens, key heads, head)
         Of keys and values, whose last place each step writes; of "decode" only.
+    lengths : Tensor (batch,), int32
+        Tokens that are cached before the step.
     """
 
     x: list[torch.Tensor]
@@ -200,6 +222,7 @@ class ProblemTensors(NamedTuple):
     cos: torch.Tensor
     sin: torch.Tensor
     caches: tuple[torch.Tensor, ...]
+    lengths: torch.Tensor
 
     def double(self) -> ProblemTensors:
         """Give the same in float64."""
@@ -210,6 +233,7 @@ class ProblemTensors(NamedTuple):
             self.cos.double(),
             self.sin.double(),
             tuple(each.double() for each in self.caches),
+            self.lengths,
         )
 
 
@@ -228,7 +252,7 @@ def make(problem: LayerProblem, device: str = "cuda", sets: int = 2) -> ProblemT
         for name, shape in sizes.weights.items()
     }
     tokens = problem.tokens if trains else 1
-    positions = torch.arange(problem.tokens, device=device)[-tokens:]
+    positions = torch.arange(problem.tokens, device=device)
     angles = torch.outer(positions, THETA ** (-torch.arange(0, sizes.head, 2, device=device) / sizes.head))
     shape = problem.batch, tokens, sizes.hidden
     cache = problem.batch, problem.tokens, sizes.key_heads, sizes.head
@@ -239,6 +263,7 @@ def make(problem: LayerProblem, device: str = "cuda", sets: int = 2) -> ProblemT
         angles.cos().bfloat16(),
         angles.sin().bfloat16(),
         () if trains else (drawn(*cache), drawn(*cache)),
+        torch.full((problem.batch,), problem.tokens - 1, device=device, dtype=torch.int32),
     )
 
 
@@ -277,12 +302,11 @@ def layer(
     normal = watch("norm", kit.norm, x, weights["norm"])
     projected = watch("qkv", kit.linear, normal, weights["qkv"])
     parts = projected.unflatten(-1, (-1, sizes.head)).split((sizes.heads, sizes.key_heads, sizes.key_heads), -2)
-    q, k = (watch(f"rotary {name}", kit.rotary, each, *tables) for name, each in zip("qk", parts, strict=False))
     if made.caches:
-        for cache, new in zip(made.caches, (k, parts[2]), strict=True):
-            cache[:, -1:].copy_(new)
+        q = watch("rotary and cache", kit.rotary_cached, *parts, *tables, *made.caches, made.lengths)
         mixed = watch("attention", kit.attention_cached, q, *made.caches)
     else:
+        q, k = (watch(f"rotary {name}", kit.rotary, each, *tables) for name, each in zip("qk", parts, strict=False))
         mixed = watch("attention", kit.attention, q, k, parts[2])
     update = watch("out", kit.linear, mixed.flatten(2), weights["out"])
     normal, total = watch("norm of mlp", kit.norm_of_sum, update, x, weights["norm of mlp"])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cutepy.epilogues.operations import LARGEST
 from cutepy.kernels.rows.tiling import LEAST_CTA, RowTiling, power_of_two
+from cutepy.layouts.sm90 import arch
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,14 @@ class SoftmaxConfig:
         True if the logarithm is computed.
     staged : bool
         True if rows wait in shared memory, in which they take no registers.
+    rolls : bool
+        True if a loop goes through the vectors of a staged row: in 32 registers, so that more CTAs run on an SM.
     """
 
     tiling: RowTiling
     logarithm: bool = False
     staged: bool = False
+    rolls: bool = False
 
     @property
     def kind(self) -> str:
@@ -91,16 +95,29 @@ class SelectionConfig:
         Of pieces of rows, of k columns at least, without a cluster.
     k : int
         How many are selected.
-    bits : int
-        High bits of the order of the elements' type: see `selection.key_of`.
+    room : int
+        Elements of a row that are sorted in shared memory, or, by the lanes of a narrow row, of a block: a power of 2,
+        k at least, and the sorters.
+    sorters : int
+        Threads of a row that sort them.
     largest : bool
         False if the smallest are selected.
+    fills : bool
+        True if rows fill the tiling, or so many of them.
     """
 
     tiling: RowTiling
     k: int
-    bits: int
+    room: int
+    sorters: int
     largest: bool = True
+    fills: bool = False
+
+    @property
+    def exchanges(self) -> int:
+        """Steps of a sorting in which warps exchange elements."""
+        levels = (self.sorters // arch.WARP_THREADS).bit_length() - 1
+        return levels * (levels + 1) // 2 if self.sorters > arch.WARP_THREADS else 0
 
     @property
     def name(self) -> str:

@@ -42,7 +42,10 @@ from cutepy.kernels.rows.tiling import (
     RowTiling,
     pieces_of_selection,
     power_of_two,
+    room_of_selection,
+    sorters_of,
     staged_bytes,
+    tile_lanes,
     tile_pieces,
     tile_rows,
 )
@@ -115,7 +118,8 @@ def plan_quantise(x: torch.Tensor, y: torch.Tensor, *, scaled: str) -> Launch:
         largest = x.new_empty((rows, 1), dtype=torch.float32)
         find(x, None, None, None, largest)
         most = largest.amax()
-        scale.copy_(torch.where(most == 0, 1.0, most / limit + DENORMAL_STEP))
+        # By a number, torch's CUDA kernel multiplies with the reciprocal, which may round to another scale.
+        scale.copy_(torch.where(most == 0, 1.0, most / most.new_full((), limit) + DENORMAL_STEP))
         divide(x, y, scale, None, None)
 
     return launch
@@ -124,7 +128,8 @@ def plan_quantise(x: torch.Tensor, y: torch.Tensor, *, scaled: str) -> Launch:
 def plan_softmax(x: torch.Tensor, y: torch.Tensor, *, logarithm: bool) -> Launch:
     """Choose and compile the softmax of rows like these: launches (x, y)."""
     tiling, staged = _tile(SOFTMAX, [x], y)
-    return compile_rows("softmax:Softmax", SoftmaxConfig(tiling, logarithm, staged), *specs_of(tiling.elems, x=x, y=y))
+    config = SoftmaxConfig(tiling, logarithm, staged, rolls=staged and tiling.ctas > 1)
+    return compile_rows("softmax:Softmax", config, *specs_of(tiling.elems, x=x, y=y))
 
 
 def plan_softmax_backward(dy: torch.Tensor, y: torch.Tensor, dx: torch.Tensor, *, logarithm: bool) -> Launch:
@@ -183,12 +188,14 @@ def plan_cross_entropy_backward(
     return compile_rows("cross_entropy:CrossEntropyBackward", config, *specs)
 
 
-def _heads_spec(name: str, tensor: torch.Tensor, elems: int) -> TensorSpec:
+def _heads_spec(
+    name: str, tensor: torch.Tensor, elems: int, extents: tuple[str, str, str] = ("batch", "tokens", "heads")
+) -> TensorSpec:
     """Describe a tensor (batch, tokens, heads, head) whose heads are any whole vectors apart."""
     strides = tuple(f"{name}_{extent}" for extent in ("batch", "token", "head"))
     return TensorSpec(
         dtype_name(tensor.dtype),
-        ("batch", "tokens", "heads", tensor.shape[3]),
+        (*extents, tensor.shape[3]),
         strides=(*strides, 1),
         divisibility=dict.fromkeys(strides, elems),
         align=elems * tensor.element_size(),
@@ -236,6 +243,58 @@ def plan_rotary(
     return compile_rows("rotary:Rotary", config, ends[0], *tables, places, ends[1], 1, 1.0)
 
 
+def plan_rotary_cached(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    lengths: torch.Tensor,
+    table: Given,
+    y: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    *,
+    interleaved: bool,
+) -> Launch:
+    """Choose and compile the rotation of new tokens into a cache, of tensors like these.
+
+    Returns
+    -------
+    callable
+        Launches these arguments.
+
+    Raises
+    ------
+    ValueError
+        If a launch has no indices for so many heads.
+    """
+    batch, tokens, heads, head = q.shape
+    width, elems = cos.shape[1], elems_of(q, k, v, keys, values, y, cos, sin)
+    check_rows(batch * tokens * (heads + 2 * k.shape[2]))
+    while width % elems or head % elems:
+        elems //= 2
+    config = RotaryConfig(elems, head, width, interleaved)
+    of_tables = _table_spec("cos", cos, elems), _table_spec("sin", sin, elems)
+    new, cached = ("batch", "tokens", "kv_heads"), ("places" if table is not None else "batch", "room", "kv_heads")
+    size = lengths.element_size()
+    of_lengths = TensorSpec(dtype_name(lengths.dtype), ("batch",), strides=("length",), align=size)
+    of_table = None
+    if table is not None:
+        of_table = TensorSpec(dtype_name(table.dtype), ("batch", "pages"), strides=("table", 1), align=4)
+    return compile_rows(
+        "rotary_cached:RotaryCached",
+        config,
+        _heads_spec("q", q, elems),
+        *(_heads_spec(name, each, elems, new) for name, each in (("k", k), ("v", v))),
+        *of_tables,
+        of_lengths,
+        of_table,
+        _heads_spec("y", y, elems),
+        *(_heads_spec(name, each, elems, cached) for name, each in (("keys", keys), ("values", values))),
+    )
+
+
 def plan_gated(gate: torch.Tensor, up: torch.Tensor, y: torch.Tensor, *, activation: str) -> Launch:
     """Choose and compile the gated activation of rows like these: launches (gate, up, y)."""
     tiling = _part(gate, up, y)
@@ -261,6 +320,10 @@ def plan_topk(x: torch.Tensor, y: torch.Tensor, indices: torch.Tensor, *, larges
     """
     (rows, columns), k = x.shape, y.shape[1]
     check_rows(rows)
+    lanes = tile_lanes(columns, elems_of(x), k) if x.element_size() == 2 else None
+    if lanes is not None:
+        config = SelectionConfig(lanes, k, power_of_two(k), lanes.threads, largest, columns == lanes.columns)
+        return compile_rows("selection:TopKOfLanes", config, *specs_of(lanes.elems, x=x), *_selected_specs(y, indices))
     tiling = tile_rows(-(-columns // pieces_of_selection(rows, columns, k)), elems_of(x), SELECTION)
     pieces = -(-columns // tiling.columns)
     if pieces == 1:
@@ -288,13 +351,19 @@ def _candidates(x: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor
 def _compile_selection(
     tiling: RowTiling, k: int, largest: bool, x: torch.Tensor, sources: Given, y: torch.Tensor, indices: torch.Tensor
 ) -> Launch:
-    config = SelectionConfig(tiling, k, KEY_BITS[dtype_name(x.dtype)], largest)
+    room = room_of_selection(tiling, k)
+    fills = sources is None and x.shape[1] % tiling.columns == 0
+    config = SelectionConfig(tiling, k, room, sorters_of(tiling, room), largest, fills)
     specs = specs_of(tiling.elems, x=x, sources=sources)
-    results = [
+    return compile_rows("selection:TopK", config, *specs, *_selected_specs(y, indices))
+
+
+def _selected_specs(y: torch.Tensor, indices: torch.Tensor) -> list[TensorSpec]:
+    """Describe the elements of each row that are selected, and their indices."""
+    return [
         TensorSpec(dtype_name(each.dtype), ("rows", "selected"), strides=(name, 1), align=each.element_size())
         for name, each in (("y", y), ("indices", indices))
     ]
-    return compile_rows("selection:TopK", config, *specs, *results)
 
 
 def plan_sample(

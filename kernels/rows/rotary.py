@@ -71,12 +71,7 @@ class Rotary:
         batch, token = row // tokens, row % tokens
         rotates, stays = piece < config.rotated, 2 * config.width + (piece - config.rotated) * elems
         exists = (batch < cute.size(x, mode=[0])) & (stays < config.head)
-        if cutlass.const_expr(config.interleaved):
-            first = select(rotates, 2 * elems * piece, stays)
-            second = first + elems
-        else:
-            first = select(rotates, elems * piece, stays)
-            second = first + config.width
+        first, second = self.columns(piece, rotates, stays)
         follow_launch(True)
         position = Int64(token) + Int64(offset)
         if cutlass.const_expr(positions is not None):
@@ -101,6 +96,15 @@ class Rotary:
                 self.rotate(firsts[n], seconds[n], cosines, sines)
             store_vector(firsts[n], self.start(y, batch, token, first_head + n, first), here)
             store_vector(seconds[n], self.start(y, batch, token, first_head + n, second), here & rotates)
+
+    def columns(self, piece, rotates, stays):
+        """Return the columns of a piece's two vectors, of which one that stays has the first alone."""
+        elems = self.config.elems
+        if self.config.interleaved:
+            first = select(rotates, 2 * elems * piece, stays)
+            return first, first + elems
+        first = select(rotates, elems * piece, stays)
+        return first, first + self.config.width
 
     def start(self, tensor: cute.Tensor, batch, token, head, column):
         """Return the address of a vector."""

@@ -18,7 +18,7 @@ from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import LOG2_E, select
 from cutepy.kernels.rows.config import PHILOX_FACTORS, PHILOX_STEPS, SampleConfig
 from cutepy.kernels.rows.launching import groups_of, launch_rows
-from cutepy.kernels.rows.selection import SIGN, key_of, kth_largest
+from cutepy.kernels.rows.ordering import ALL, SIGN
 
 BARRIERS = rules.named_barriers(rows=1)
 ROUNDS = 10
@@ -41,6 +41,37 @@ def noise(number):
     """Return -log(-log(u)), u of 23 bits of a random number, from 2^-24 to 1 - 2^-24."""
     u = (Float32((number >> Uint32(9)).to(Int32)) + 0.5) * 2.0**-23
     return -cute.math.log(-cute.math.log(u))
+
+
+def key_of(value, bits: int):
+    """Return the key of a number that is not NaN: larger for larger ones.
+
+    No key is 0. Zeros have one key. The low bits, which the number's type hasn't, are 0.
+    """
+    shift = 32 - bits
+    pattern = select(value == Float32(0.0), Float32(0.0), value).bitcast(Uint32)
+    key = pattern ^ select(pattern >= Uint32(SIGN), Uint32(ALL), Uint32(SIGN))
+    return key & Uint32(ALL << shift & ALL)
+
+
+def count(keys: cute.Tensor, holds):
+    """Count the registers for which `holds(n)`."""
+    found = Int32(0)
+    for n in range(cute.size(keys)):
+        found = found + select(holds(n), Int32(1), Int32(0))
+    return Float32(found)
+
+
+@cute.jit
+def kth_largest(rows: HeldRows, keys: cute.Tensor, bits: cutlass.Constexpr, k: cutlass.Constexpr, turn):
+    """Return the k-th largest key of a row, 0 if it has fewer, and the turn of the next reduction."""
+    found = Uint32(0)
+    for bit in cutlass.range(bits, unroll=1):
+        candidate = found | (Uint32(SIGN) >> Uint32(bit))
+        above = rows.reduce(count(keys, lambda n, least=candidate: keys[n] >= least), reduce.add, turn)
+        found = select(above >= Float32(k), candidate, found)
+        turn = 1 - turn
+    return found, turn
 
 
 class Sample:

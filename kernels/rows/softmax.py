@@ -13,7 +13,7 @@ from cuda.bindings.driver import CUstream
 from cutlass import Float32
 
 from cutepy.device import reduce, rules
-from cutepy.device.global_copies import make_row_vectors
+from cutepy.device.global_copies import RowVectors, make_row_vectors
 from cutepy.device.held_rows import HeldRows, make_held_rows, staged_rows
 from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import exp
@@ -64,24 +64,39 @@ class Softmax:
         if cutlass.const_expr(config.staged):
             cute.arch.cp_async_wait_group(0)
         found = part_of(rows, held, 0, columns)
-        for index in cutlass.range_constexpr(1, tiling.vectors):
-            value = part_of(rows, held, index, columns)
-            for place in cutlass.range_constexpr(tiling.elems):
-                found[place] = reduce.maximum(found[place], value[place])
+        self.each(1, lambda index: self.keep_largest(found, part_of(rows, held, index, columns)))
         own = rows.fold(found, reduce.maximum)
         base = reduce.finite_base(own)
         found.fill(0.0)
-        for index in cutlass.range_constexpr(tiling.vectors):
-            found.store(found.load() + exp(part_of(rows, held, index, columns).load() - base))
+        self.each(0, lambda index: found.store(found.load() + exp(part_of(rows, held, index, columns).load() - base)))
         largest, total = rows.join_exponentials(own, rows.fold(found, reduce.add))
         logarithm, inverse = cute.math.log(total), Float32(1.0) / total
-        for index in cutlass.range_constexpr(tiling.vectors):
-            value = rows.part(held, index)
-            if cutlass.const_expr(config.logarithm):
-                value.store(value.load() - largest - logarithm)
-            else:
-                value.store(exp(value.load() - largest) * inverse)
-            rows.store_part(value, ys, row, index)
+        self.each(
+            0, lambda index: self.store(rows, rows.part(held, index), index, largest, logarithm, inverse, ys, row)
+        )
+
+    @cute.jit
+    def each(self, first: cutlass.Constexpr, function: Callable):
+        """Call a function of each of a thread's vectors, from the first on."""
+        if cutlass.const_expr(self.config.rolls):
+            for index in cutlass.range(first, self.config.tiling.vectors, unroll=1):
+                function(index)
+        else:
+            for index in cutlass.range_constexpr(first, self.config.tiling.vectors):
+                function(index)
+
+    def keep_largest(self, found, value):
+        """Replace elements by those of a vector that are larger."""
+        for place in range(self.config.tiling.elems):
+            found[place] = reduce.maximum(found[place], value[place])
+
+    def store(self, rows: HeldRows, value, index, largest, logarithm, inverse, ys: RowVectors, row):
+        """Store a vector of the result."""
+        if self.config.logarithm:
+            value.store(value.load() - largest - logarithm)
+        else:
+            value.store(exp(value.load() - largest) * inverse)
+        rows.store_part(value, ys, row, index)
 
 
 class SoftmaxBackward:

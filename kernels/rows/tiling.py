@@ -198,10 +198,10 @@ class RowFit:
 NORM = RowFit()
 NORM_GRADIENT = RowFit(held=8, threads=1024, most_held=16, cluster_held=32, cluster_threads=512)
 """Sums of weights take registers."""
-SOFTMAX = RowFit(held=32, cluster_threads=256)
+SOFTMAX = RowFit(held=32, cluster_threads=512)
 SOFTMAX_GRADIENT = RowFit(in_warp=8, held=8, cluster_threads=512)
 
-SELECTION = RowFit(threads=512, held=16, most_held=32)
+SELECTION = RowFit(threads=512, held=64, most_held=64)
 """Of at most `MOST_SELECTED` columns, which no cluster parts."""
 SAMPLE = RowFit(threads=512, held=16, most_held=32, cluster_held=32, cluster_threads=512)
 """Elements are held in registers."""
@@ -299,6 +299,8 @@ def staged_bytes(columns: int, elems: int, *sizes: int, stages: int = 1) -> int:
 
 PIECE_HELD, PIECES, PIECE_THREADS = 16, 16, 256
 """Elements of a thread of a piece of a row, pieces of a row at least, threads at most; measured as `RowFit`."""
+NARROW, NARROW_HELD, NARROW_THREADS = 1024, 32, 8
+"""Columns of narrow rows at most, elements of a thread of a piece of them, and threads; measured as `RowFit`."""
 
 
 def tile_pieces(columns: int, elems: int) -> RowTiling:
@@ -307,8 +309,11 @@ def tile_pieces(columns: int, elems: int) -> RowTiling:
     Examples
     --------
     >>> tile_pieces(128256, 8).name, tile_pieces(16384, 8).name, tile_pieces(200, 8).name
-    ('8x256x2', '8x64x2', '8x16x2')
+    ('8x256x2', '8x64x2', '8x8x4')
     """
+    if columns <= NARROW:
+        vectors = max(1, NARROW_HELD // elems)
+        return RowTiling(elems, min(NARROW_THREADS, power_of_two(-(-columns // (elems * vectors)))), vectors)
     vectors = max(1, PIECE_HELD // elems)
     places = power_of_two(-(-columns // (elems * vectors)))
     threads = min(PIECE_THREADS, places, max(arch.WARP_THREADS, places // PIECES))
@@ -343,3 +348,48 @@ def pieces_of_selection(rows: int, columns: int, k: int) -> int:
     ):
         piece //= 2
     return -(-columns // piece)
+
+
+LANES_HELD, LEAST_LANES, LANES_K, LANES_KEPT = 64, 4, 32, 512
+"""Elements of 16 bits that a lane of a narrow row holds, and lanes, at least; elements selected, and kept, at most."""
+ROOM = 1.25
+"""Elements that are sorted, for each that is selected, at least: fewer take more steps to find."""
+SORTED = 8
+"""Elements that each thread sorts, at least where several warps do."""
+
+
+def tile_lanes(columns: int, elems: int, k: int) -> RowTiling | None:
+    """Choose the lanes of a warp that sort a narrow row of elements of 16 bits; None if a CTA selects faster.
+
+    Examples
+    --------
+    >>> tile_lanes(64, 8, 8).name, tile_lanes(1024, 8, 32).name, tile_lanes(2048, 8, 32), tile_lanes(1024, 8, 64)
+    ('8x4x2', '8x16x8', None, None)
+    """
+    lanes = max(power_of_two(-(-columns // LANES_HELD)), min(LEAST_LANES, power_of_two(-(-columns // elems))))
+    if k > LANES_K or lanes > arch.WARP_THREADS or lanes * power_of_two(k) > LANES_KEPT:
+        return None
+    return RowTiling(elems, lanes, -(-columns // (elems * lanes)))
+
+
+def room_of_selection(tiling: RowTiling, k: int) -> int:
+    """Return how many elements of a row are sorted, of which the first k are selected: a power of 2.
+
+    Examples
+    --------
+    >>> [room_of_selection(RowTiling(8, 512, 4), k) for k in (1, 50, 64, 1000, 1024)]
+    [32, 64, 128, 2048, 2048]
+    """
+    least = max(int(k * ROOM), min(arch.WARP_THREADS, tiling.threads))
+    return min(power_of_two(least), power_of_two(max(k, tiling.columns)))
+
+
+def sorters_of(tiling: RowTiling, room: int) -> int:
+    """Return how many threads of a row sort so many elements.
+
+    Examples
+    --------
+    >>> [sorters_of(RowTiling(8, 512, 4), room) for room in (32, 256, 2048)]
+    [32, 32, 256]
+    """
+    return min(tiling.threads, max(arch.WARP_THREADS, room // SORTED))

@@ -125,3 +125,52 @@ def test_sums_before_a_thread(tiling):
     assert not run.hazards
     rows, threads = torch.arange(tiling.rows + 3.0)[:, None], torch.arange(float(tiling.threads))
     assert torch.equal(sums, (rows + threads).cumsum(1) - (rows + threads) + 1000 * rows)
+
+
+class Integers:
+    """Reduces an integer of each thread, with a sign or without, three times in a row."""
+
+    def __init__(self, tiling):
+        self.tiling = tiling
+
+    @cute.jit
+    def __call__(self, given: cute.Tensor, found: cute.Tensor, stream: CUstream):
+        grid = (cute.ceil_div(cute.size(given, mode=[0]), self.tiling.rows), 1, 1)
+        self.kernel(given, found).launch(grid=grid, block=(self.tiling.cta, 1, 1), stream=stream)
+
+    @cute.kernel
+    def kernel(self, given: cute.Tensor, found: cute.Tensor):
+        rows = make_held_rows(self.tiling, 3)
+        row, value = cute.arch.block_idx()[0] * self.tiling.rows + rows.group, cutlass.Int32(0)
+        if row < cute.size(given, mode=[0]):
+            value = given[row, rows.thread]
+        total = rows.reduce_integers(value, "add", 0)
+        least = rows.reduce_integers(value, "min", 1)
+        most = rows.reduce_integers(cutlass.Uint32(value), "umax", 0)
+        if row < cute.size(given, mode=[0]) and rows.thread == rows.tiling.threads - 1:
+            found[row, 0] = total
+            found[row, 1] = least
+            found[row, 2] = cutlass.Int32(most)
+
+
+@pytest.mark.first(2)
+@pytest.mark.parametrize(
+    "tiling",
+    [RowTiling(8, 4, 3), RowTiling(4, 128, 2), RowTiling(2, 32, 1), RowTiling(1, 1024, 1)],
+    ids=lambda t: t.name,
+)
+def test_integers_are_reduced(tiling):
+    chance = torch.Generator().manual_seed(0)
+    given = torch.randint(-1000, 1000, (tiling.rows + 3, tiling.threads), generator=chance, dtype=torch.int32)
+    given[0] = given[0].abs()  # the largest without a sign is another
+    found = torch.empty(tiling.rows + 3, 3, dtype=torch.int32)
+    function = cutepy.compile(
+        Integers(tiling), cutepy.TensorSpec("int32", ("r", "c")), cutepy.TensorSpec("int32", ("r", 3))
+    )
+    with cutepy.simulate(sanitize=True) as run:
+        function(given, found)
+    assert not run.hazards
+    wide = given.long() & 0xFFFFFFFF
+    assert torch.equal(found[:, 0], given.sum(1).int())
+    assert torch.equal(found[:, 1], given.amin(1))
+    assert torch.equal(found[:, 2].long() & 0xFFFFFFFF, wide.amax(1))

@@ -69,6 +69,21 @@ def added_to_itself(a, b, out):
     return ops.gemm(a, b, c=out, out=out)
 
 
+def rotated_into_cache(q, k, keys):
+    """Rotate q and k; other arguments are the same on all ranks."""
+    others = (
+        whole(2, 1, 2, 8, seed=1),
+        whole(9, 3, dtype=torch.float32, most=1),
+        whole(9, 3, dtype=torch.float32, seed=1),
+        torch.zeros(2, 5, 2, 8).bfloat16(),
+        ends(1, 3),
+    )
+    if isinstance(q, DTensor):
+        others = [distribute(each, q.device_mesh, [Replicate()] * q.device_mesh.ndim) for each in others]
+    v, cos, sin, values, lengths = others
+    return ops.rotary_cached(q, k, v, cos, sin, keys, values, lengths), keys, values
+
+
 def grouped(a, b, groups, **options):
     return ops.grouped_gemm(a, b, **{"counts" if a.dim() == b.dim() == 3 else "offs": groups}, **options)
 
@@ -238,6 +253,8 @@ def cases():
     turned = whole(2, 3, 4, 8), whole(9, 3, dtype=torch.float32, most=1), whole(9, 3, dtype=torch.float32, seed=1)
     yield "rotary", lambda x, cos, sin: ops.rotary(x, cos, sin, 2), turned, (0,)
     yield "rotary with positions", ops.rotary, (*turned, torch.tensor([[0, 8, 3], [1, 1, 2]])), (0,)
+    new = whole(2, 1, 4, 8), whole(2, 1, 2, 8), torch.zeros(2, 5, 2, 8).bfloat16()
+    yield "rotary into a cache", rotated_into_cache, new, ()
     zeros, ups = whole(2, 4, 6, most=0), whole(2, 4, 6)
     yield "gated", ops.swiglu, (zeros, ups), (0, 1)
     yield "gated halves", ops.geglu, (torch.cat((zeros, ups), -1),), (0,)

@@ -43,12 +43,13 @@ def check(x, k, largest=True):
 
 
 @pytest.mark.integration
-@pytest.mark.first(4)
+@pytest.mark.first(5)
 @pytest.mark.parametrize(
     ("count", "columns", "k", "dtype", "largest"),
     [
         pytest.param(5, 300, 8, torch.bfloat16, True, id="several rows of a CTA"),
         pytest.param(3, 77, 77, torch.float32, False, id="all of odd rows"),
+        pytest.param(3, 1024, 32, torch.float16, True, id="lanes that are full"),
         pytest.param(2, 5000, 100, torch.float16, True, id="pieces"),
         pytest.param(1, 20000, 1024, torch.bfloat16, True, id="the most"),
     ],
@@ -56,6 +57,16 @@ def check(x, k, largest=True):
 def test_the_largest_are_those_of_a_stable_sort(count, columns, k, dtype, largest):
     run = check(drawn(count, columns, dtype), k, largest)
     assert len(run.launches) == (1 if columns < 5000 else 2)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("largest", [True, False])
+def test_more_equal_elements_than_there_is_room_for(largest):
+    """The least that is selected has equal ones, of which the first are found by their columns."""
+    x = torch.zeros(3, 1500)
+    x[0, ::2], x[1, 700:], x[2, -1] = 1.0, -1.0, 2.0
+    check(x, 40, largest)
+    check(torch.cat((x[:, :70], x[:, -1:]), 1), 35, largest)
 
 
 @pytest.mark.deep

@@ -11,7 +11,12 @@ from cutepy.suites.layer_parts import LayerProblem, LayerSizes, kit_of_cutepy, k
 
 SMALL = LayerSizes(hidden=64, intermediate=96, heads=4, key_heads=2, head=16)
 PROBLEMS = [LayerProblem("train", 2, 8, SMALL), LayerProblem("decode", 3, 16, SMALL)]
-PARTS = ["norm", "qkv", "rotary q", "rotary k", "attention", "out", "norm of mlp", "gate and up", "swiglu", "down"]
+ROTATED = {"train": ["rotary q", "rotary k"], "decode": ["rotary and cache"]}
+OTHERS = ["attention", "out", "norm of mlp", "gate and up", "swiglu", "down"]
+
+
+def parts_named(problem):
+    return ["norm", "qkv", *ROTATED[problem.suite], *OTHERS]
 
 
 @pytest.mark.parametrize(
@@ -46,10 +51,10 @@ def test_a_layer_of_cutepy_is_as_right_as_torchs(problem):
     theirs = layer._error(layer._step_of_layer(problem, kit_of_torch(), made)(0), exact)
     with cutepy.simulate() as run:
         ours = layer._error(layer._step_of_layer(problem, kit_of_cutepy(), made)(0), exact)
-    assert len(run.launches) >= len(PARTS)
+    assert len(run.launches) >= len(parts_named(problem))
     assert 0 < ours <= layer.ALLOWED * theirs
     for kit in (kit_of_torch(), kit_of_cutepy()):
-        assert [part.name for part in parts_of(problem, kit, made)] == PARTS
+        assert [part.name for part in parts_of(problem, kit, made)] == parts_named(problem)
 
 
 @pytest.mark.integration
@@ -71,7 +76,7 @@ def test_all_parts_are_measured_and_checked(monkeypatch, problem):
     monkeypatch.setattr(layer, "_profiled", lambda run: layer.gaps_of([(0.0, 2.0), (3.0, 4.0)]))
     gaps = {}
     rows = layer._measure({**layer.OURS, "torch": layer.PEERS["torch"]}, True, gaps, problem)
-    assert {row.problem for row in rows} == {str(problem), *(f"{problem}: {name}" for name in PARTS)}
+    assert {row.problem for row in rows} == {str(problem), *(f"{problem}: {name}" for name in parts_named(problem))}
     assert {row.contender for row in rows} == {"cutepy", "torch"}
     assert layer._complaint(problem, rows) is None
     wrong = [layer.replace(row, error=math.nan) if row.contender == "cutepy" else row for row in rows]
