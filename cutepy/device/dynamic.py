@@ -27,9 +27,9 @@ class Tickets:
 
     Each CTA has the slots, and two mbarriers for each. *full* completes when an index has come: one arrival, the
     dealer's, which announces 4 bytes, and these, by `st.async`, whose bytes whoever has waited for them sees, in any
-    CTA. *empty*, that of the dealer's CTA, completes when every reader warp of every CTA of the cluster has read the
-    slot: one arrival of each. As in a ring of stages, who waits for *full* begins at parity 0, and for *empty* at
-    parity 1.
+    CTA. Of a single CTA, which may be launched without a cluster, the dealer stores the index and arrives. *empty*,
+    that of the dealer's CTA, completes when every reader warp of every CTA of the cluster has read the slot: one
+    arrival of each. As in a ring of stages, who waits for *full* begins at parity 0, and for *empty* at parity 1.
 
     A reader's lanes read the slot, wait for each other, and one of them arrives, by a release of the scope of the
     cluster where the dealer may be in another CTA: the dealer's next store must not come before what they have read.
@@ -117,9 +117,14 @@ class Tickets:
         rank = cute.arch.lane_idx()
         if rank < self.ctas:
             full = self.full + state.index
-            # The full phase can't complete before this arrival.
-            cute.arch.mbarrier_arrive_and_expect_tx(full, 4, rank)
-            cute.arch.store_async_dsmem(self.slots + state.index, index, full, rank)
+            if cutlass.const_expr(self.ctas == 1):
+                # In a launch without a cluster st.async is an illegal instruction (an H200, 2026-11-30).
+                cute.arch.store(self.slots + state.index, index)
+                cute.arch.mbarrier_arrive(full)
+            else:
+                # The full phase can't complete before this arrival.
+                cute.arch.mbarrier_arrive_and_expect_tx(full, 4, rank)
+                cute.arch.store_async_dsmem(self.slots + state.index, index, full, rank)
 
     @cute.jit
     def drain(self, state):

@@ -24,12 +24,15 @@ from cutepy.ops.attention_arguments import (
     flops_backward,
     go,
     grads_like,
+    maker_of,
     reachable,
     results_like,
     settings,
+    unread,
     way_to,
 )
 from cutepy.ops.attention_scales import refuse_scales
+from cutepy.ops.operation import only_launches
 from cutepy.ops.quantised_attention import quantised_attention
 from cutepy.ops.registration import register_both
 from cutepy.ops.scored_attention import scored_attention
@@ -39,6 +42,7 @@ from cutepy.runtime.invariance import INVARIANCE
 Launch = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 _launches: Launches[Launch] = Launches()
+_of_outputs: Launches[Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = Launches()
 
 
 def attention(
@@ -138,6 +142,13 @@ def attention(
     """
     scale, left, right = settings(q, window, scale, causal=causal)
     check_dropout(dropout_p)
+    if (
+        (soft_cap is None and alibi_slopes is None and score is None and mask is None and operands is None)
+        and (block_mask is None and sinks is None and q_scale is None and k_scale is None and v_scale is None)
+        and out_dtype is None
+        and not (dropout_p or return_lse or q.dtype == torch.float8_e4m3fn)
+    ):
+        return _output(q, k, v, scale, left, right, deterministic)
     scales = q_scale, k_scale, v_scale
     if q.dtype == torch.float8_e4m3fn:
         functions, bounds = (soft_cap, alibi_slopes, score, mask, operands), (left, right)
@@ -154,6 +165,26 @@ def attention(
         how = scale, left, right, deterministic, dropout_p
         o, lse = scored_attention(q, k, v, functions, block_mask, sinks, *how)
     return (o, lse) if return_lse else o
+
+
+def _output(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
+) -> torch.Tensor:
+    """Compute attention without functions of scores, and without the logarithms."""
+    if not only_launches(q, k, v):
+        return _attention(q, k, v, scale, left, right, deterministic)[0]
+    key = (scale, left, right, INVARIANCE.on, *described(q, k, v))
+    launch = _of_outputs.get(key)
+    if launch is None:
+        check(q, k, v, scale)
+        launch = _of_outputs.keep(key, _find_output(q, k, v, scale, left, right))
+    return launch(q, k, v)
 
 
 def scaled_dot_product_attention(
@@ -186,6 +217,11 @@ def scaled_dot_product_attention(
         Positive factor of the scores; 1 / sqrt(head) if not given.
     """
     check_dropout(dropout_p)
+    if attn_mask is None and not dropout_p and _is_plain(query.shape, key.shape, value.shape, enable_gqa):
+        q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+        factor, _, _ = settings(query, ALL_KEYS, scale, causal=False)
+        right = query.shape[2] - key.shape[2] if is_causal else None
+        return _output(q, k, v, factor, None, right, False).transpose(1, 2)
     if min(each.dim() for each in (query, key, value)) < 3:
         raise ValueError(
             f"query, key and value must be (..., heads, tokens, head), got shapes {tuple(query.shape)}, "
@@ -225,6 +261,13 @@ def scaled_dot_product_attention(
         o, _ = scored_attention(q, k, v, functions, None, None, factor, None, right, False, dropout_p)
     o = o.transpose(1, 2)[..., : value.shape[-1]]
     return o if len(batch) == 1 else o.reshape(*batch, *o.shape[1:])
+
+
+def _is_plain(query: torch.Size, key: torch.Size, value: torch.Size, enable_gqa: bool) -> bool:
+    """Return whether tensors of these shapes need neither padding nor broadcasting, nor are refused for their heads."""
+    if not len(query) == len(key) == len(value) == 4 or not (enable_gqa or query[1] == key[1]):
+        return False
+    return query[0] == key[0] == value[0] and query[3] == value[3] and query[3] % 16 == 0
 
 
 def _widths(*given: torch.Tensor) -> tuple[int, int, int]:
@@ -362,16 +405,37 @@ def _find_launch(
     """Decide all that is done for tensors like these, and have the kernel compiled."""
     batch, queries, heads, _ = q.shape
     shape, rows = (batch, queries, heads, v.shape[3]), (batch, heads, queries)
+    make, make_lse = maker_of(q, shape, q.dtype), maker_of(q, rows, torch.float32)
     if 0 in q.shape or not k.shape[1]:
         return lambda q, k, v: (q.new_zeros(shape), q.new_full(rows, -math.inf, dtype=torch.float32))
     launch, ways = plan_forward(q, k, v, scale, left, right), tuple(map(way_to, (q, k, v)))
 
     def run(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        o, lse = given[0].new_empty(shape), given[0].new_empty(rows, dtype=torch.float32)
+        o, lse = make(), make_lse()
         if ways != AS_THEY_ARE:
             given = go(ways, given)
         launch(*given, o, lse)
         return o, lse
+
+    return run
+
+
+def _find_output(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int | None, right: int | None
+) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Decide all that is done for tensors like these, as `_find_launch` does, where nobody asks for the logarithms."""
+    batch, queries, heads, _ = q.shape
+    shape, ways = (batch, queries, heads, v.shape[3]), tuple(map(way_to, (q, k, v)))
+    if 0 in q.shape or not k.shape[1] or ways != AS_THEY_ARE:
+        find = _find_launch(q, k, v, scale, left, right)
+        return lambda q, k, v: find(q, k, v)[0]
+    launch, make = plan_forward(q, k, v, scale, left, right), maker_of(q, shape, q.dtype)
+    lse = unread(q, (batch, heads, queries))
+
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        o = make()
+        launch(q, k, v, o, lse)
+        return o
 
     return run
 

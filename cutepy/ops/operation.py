@@ -30,6 +30,8 @@ FORMULAS: dict[Any, Formula] = {}
 """Formulas of floating-point operations, by torch's names of the operations."""
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_NUMBERS = frozenset((type(None), bool, int, float, str))
+"""Types of most arguments that are no tensors."""
 
 dispatch_modes = torch._C._len_torch_dispatch_stack
 _autocast = torch._C._is_any_autocast_enabled
@@ -69,9 +71,10 @@ def road(arguments: tuple[object, ...]) -> int:
         return 0
     found, has_gradient = CPU, False
     for argument in arguments:
-        if argument is None:
+        kind = type(argument)
+        if kind in _NUMBERS:
             continue
-        if type(argument) in _PLAIN:
+        if kind in _PLAIN:
             tensor: torch.Tensor = argument  # type: ignore[assignment]
             if tensor.is_neg() or _wrapped(tensor) or _batched(tensor):
                 return 0
@@ -89,6 +92,17 @@ def road(arguments: tuple[object, ...]) -> int:
 def unobserved(arguments: tuple[object, ...]) -> bool:
     """Tell whether nothing but the implementation would see a call with these arguments: no profile, and see `road`."""
     return STATE.recorder is None and 0 < road(arguments) < GRADIENT and not _autocast()
+
+
+def only_launches(*tensors: torch.Tensor) -> bool:
+    """Tell whether a call with these tensors does nothing but launch kernels on a GPU, which nothing else would see."""
+    return (
+        not torch.compiler.is_compiling()
+        and STATE.recorder is None
+        and EXECUTION.backend is None
+        and road(tensors) == GPU
+        and not _autocast()
+    )
 
 
 class Operation(Generic[P, R]):

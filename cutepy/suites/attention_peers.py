@@ -84,13 +84,13 @@ def paged(
     """Attend by torch's products: q (batch, queries, heads, columns), pages of k and v, table (batch, pages)."""
     import torch
 
-    group = q.shape[2] // k.shape[2]
-    k, v = (each[table.long()].flatten(1, 2)[:, :keys].repeat_interleave(group, 2) for each in (k, v))
-    scores = torch.einsum("bqhc,bkhc->bhqk", q, k) * q.shape[-1] ** -0.5
+    k, v = (each[table.long()].flatten(1, 2)[:, :keys] for each in (k, v))
+    grouped = q.unflatten(2, (k.shape[2], -1))  # heads that share keys, which are not repeated
+    scores = torch.einsum("bqngc,bknc->bngqk", grouped, k) * q.shape[-1] ** -0.5
     if causal:
         hidden = torch.ones(q.shape[1], keys, dtype=torch.bool, device=q.device).triu(1 + keys - q.shape[1])
         scores = scores.masked_fill(hidden, -torch.inf)
-    return torch.einsum("bhqk,bkhc->bqhc", scores.float().softmax(-1).to(v.dtype), v)
+    return torch.einsum("bngqk,bknc->bqngc", scores.float().softmax(-1).to(v.dtype), v).flatten(2, 3)
 
 
 def flash_mla(problem: AttentionProblem, made: Buffers) -> Result | None:

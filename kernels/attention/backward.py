@@ -14,17 +14,27 @@ from cutlass.cute.nvgpu import cpasync
 from cutepy.device import product, roles, rules, smem, staging, tma
 from cutepy.device.bands import Band
 from cutepy.device.block_lists import BlockLists, make_block_lists
+from cutepy.device.dynamic import Dynamic
 from cutepy.device.epilogue import make_stage, make_tile_store
 from cutepy.device.fragment import make_subtile
 from cutepy.device.ordered import Order
+from cutepy.device.overlap import follow_launch
 from cutepy.device.pipeline import TmaRing, publish_barriers
 from cutepy.device.score_functions import make_score_functions
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
 from cutepy.kernels.attention.config import DQ_COLUMNS, L2_BYTES, PRODUCERS, VECTOR, BackwardConfig, Lengths
-from cutepy.kernels.attention.gradients import DqBarriers, KeyGradients, SendsSums, SharedGradients
-from cutepy.kernels.attention.tile_coords import Batches, RaggedByKeys, keys_of, modes, queries_of, rows_first
+from cutepy.kernels.attention.gradients import DqBarriers, KeyGradients, SendsSums, SharedGradients, TransposedGradients
+from cutepy.kernels.attention.tile_coords import (
+    Batches,
+    RaggedByKeys,
+    keys_of,
+    make_tickets,
+    modes,
+    queries_of,
+    rows_first,
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,8 @@ class Loads:
     """The producer warp: K and V once; Q, dO and the rows' statistics for each tile of queries of each head."""
 
     config: BackwardConfig
-    kv_ring: TmaRing
+    k_ring: TmaRing
+    v_ring: TmaRing | None
     q_ring: TmaRing
     do_ring: TmaRing
     sK: tma.TmaLoads
@@ -46,7 +57,7 @@ class Loads:
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
-        return self.kv_ring.producer_state(), self.q_ring.producer_state()
+        return self.k_ring.producer_state(), self.q_ring.producer_state()
 
     @cute.jit
     def on_tile(self, work, state):
@@ -57,10 +68,13 @@ class Loads:
         if cutlass.const_expr(self.lists is None):
             tiles = place.tiles(work.row * self.config.tile_k, self.config.tile_k, self.config.tile_q)
         first_tile = place.first_tile(self.config.tile_q)
-        full = self.kv_ring.acquire(kv_state)
+        full = self.k_ring.acquire(kv_state)
         self.sK.load((work.row, 0, place.head, *place.k), kv_state.index, full)
-        self.sV.load((work.row, 0, place.head, *place.k), kv_state.index, full)
-        kv_state.advance()
+        # Of lists no tile may be seen. Else Q of the first comes before V, for which S does not wait.
+        if cutlass.const_expr(not self.config.begins_with_k):
+            self.sV.load((work.row, 0, place.head, *place.k), kv_state.index, full)
+        elif cutlass.const_expr(self.lists is not None):
+            self.load_v(work, place, kv_state)
         for member in cutlass.range(self.group, unroll=1):
             head = place.head * self.group + member
             listed = tiles if cutlass.const_expr(self.lists is None) else self.lists.tiles(work.row, place.batch, head)
@@ -69,10 +83,19 @@ class Loads:
                 full = self.q_ring.acquire(q_state)
                 self.sQ.load((tile, 0, head, *place.q), q_state.index, full)
                 self.sStats.load((first_tile + tile, 0, head, place.batch), q_state.index, full)
+                if cutlass.const_expr(self.config.begins_with_k and self.lists is None):
+                    if (member == 0) & (done == 0):
+                        self.load_v(work, place, kv_state)
                 full = self.do_ring.acquire(q_state)
                 self.sdO.load((tile, 0, head, *place.q), q_state.index, full)
                 q_state.advance()
+        kv_state.advance()
         return kv_state, q_state
+
+    def load_v(self, work, place, kv_state):
+        """Load a tile of V."""
+        full = self.v_ring.acquire(kv_state)
+        self.sV.load((work.row, 0, place.head, *place.k), kv_state.index, full)
 
 
 class Backward:
@@ -102,6 +125,7 @@ class Backward:
         tables: tuple | None = None,
         lists: tuple | None = None,
         dtables: tuple | None = None,
+        counter: cute.Tensor | None = None,
     ):
         """Launch on tensors as of `Forward`; dq has the sums of `BackwardConfig.sums_shape`, and is added to.
 
@@ -110,7 +134,7 @@ class Backward:
         `counters` (batch, heads, parts of dq), int32, are zeros, of an ordered configuration, which takes no lists, and
         all of whose CTAs must be on the GPU at one time. `tables` are those of the score and mask functions, and lists
         those of `BlockLists`, for rows of keys. `dtables`, fp32, are added to: the gradients of the tables, None for
-        tables that have none.
+        tables that have none. `counter` is as of `Forward`.
         """
         config, plan = self.config, self.config.smem
         content = {region.name: region.content for region in plan}
@@ -152,18 +176,20 @@ class Backward:
             scale,
             places,
             to_tiled_mma(config.scores),
-            to_tiled_mma(config.sums, "K", "MN"),
+            to_tiled_mma(config.sums, *_SUMS_MAJORS[config.transposes_sums]),
             to_tiled_mma(config.dq, *(("MN", "K") if config.dq_is_transposed else (("K", "MN")[config.ds_mode], "MN"))),
             at_once,
             None if counters is None else modes(counters, 2, 1, 0),
             tables,
             lists,
             dtables,
+            counter,
         ).launch(
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
             min_blocks_per_mp=1,
             stream=stream,
+            use_pdl=config.overlaps,
         )
 
     @cute.kernel
@@ -183,6 +209,7 @@ class Backward:
         tables: tuple | None,
         lists: tuple | None,
         dtables: tuple | None,
+        counter: cute.Tensor | None,
     ):
         """Make the blocks, and part the warps by their roles."""
         config, plan = self.config, self.config.smem
@@ -192,16 +219,27 @@ class Backward:
         shared = smem.share(plan, **dict.fromkeys(names, dtype), sdQ=cutlass.Float32, sStats=cutlass.Float32)
         bytes_of = {name: plan[name].content.stage_bytes for name in ("sK", "sV", "sQ", "sdO")}
         warps = config.consumers // 32
-        kv_ring = TmaRing(shared["kv_barriers"], 1, bytes_of["sK"] + bytes_of["sV"], warps)
+        v_ring, of_k = None, bytes_of["sK"] + (0 if config.begins_with_k else bytes_of["sV"])
+        k_ring = TmaRing(shared["k_barriers"], 1, of_k, warps)
+        if cutlass.const_expr(config.begins_with_k):
+            v_ring = TmaRing(shared["v_barriers"], 1, bytes_of["sV"], warps)
         q_ring = TmaRing(shared["q_barriers"], config.stages, bytes_of["sQ"] + 8 * tile_q, warps)
         do_ring = TmaRing(shared["do_barriers"], config.stages, bytes_of["sdO"], warps)
+        senders = 0 if config.shares_keys else config.warpgroups
+        tickets = make_tickets(config, shared, counter, 1 + senders + warps)
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         if warp == 0:
             with cute.arch.elect_one():
-                kv_ring.initialise()
+                k_ring.initialise()
+                if cutlass.const_expr(config.begins_with_k):
+                    v_ring.initialise()
                 q_ring.initialise()
                 do_ring.initialise()
+                if cutlass.const_expr(config.dynamic):
+                    tickets.initialise()
         publish_barriers()
+        if cutlass.const_expr(config.overlaps):
+            follow_launch(let_next_begin=True)
         staged_stats = cute.make_tensor(shared["sStats"], _stats_layout(config, config.stages))
         keys, queries = places.keys_of, places.queries_of
         matrices = (
@@ -216,20 +254,26 @@ class Backward:
             staged_dq = cute.make_tensor(shared["sdQ"], _dq_layout(config, config.warpgroups))
             dq = tma.make_tiles(copies[5], tensors[5], staged_dq, (config.dq_rows, DQ_COLUMNS))
         dk, dv = (
-            keys(copies[n], tensors[n], shared["sOut"], (tile_k, columns)) for n, columns in ((6, width), (7, width_v))
+            keys(copies[n], tensors[n], shared["sOut"], (config.own_keys, columns))
+            for n, columns in ((6, width), (7, width_v))
         )
         grows = config.right and config.ordered
         scheduler = places.scheduler(raster, tile_k, at_once, 1, longest_first=config.right, grows=grows)
+        if cutlass.const_expr(config.dynamic):
+            scheduler = Dynamic(scheduler, tickets)
         blocks = None if lists is None else config.scoring.blocks[::-1]
         lists = make_block_lists(lists, blocks, (tile_k, tile_q))
         budget = rules.register_budget(config.warpgroups, producer=config.producer_registers)
-        barriers = rules.named_barriers(store=1, scores=1, own=config.warpgroups, filled=config.warpgroups)
+        barriers = rules.named_barriers(
+            store=config.warpgroups, scores=1, own=config.warpgroups, filled=config.warpgroups
+        )
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
             if warp == 0:
                 loads = Loads(
                     config,
-                    kv_ring,
+                    k_ring,
+                    v_ring,
                     q_ring,
                     do_ring,
                     k.loads(),
@@ -242,9 +286,14 @@ class Backward:
                     lists,
                 )
                 kv_state, q_state = scheduler.each(loads)
-                kv_ring.drain(kv_state)
+                if cutlass.const_expr(config.begins_with_k):
+                    v_ring.drain(kv_state.clone())
+                k_ring.drain(kv_state)
                 q_ring.drain(q_state.clone())
                 do_ring.drain(q_state)
+            elif warp == PRODUCERS // 32 - 1:
+                if cutlass.const_expr(config.dynamic):
+                    scheduler.deal()
             elif cutlass.const_expr(not config.shares_keys):
                 if warp <= config.warpgroups:
                     sender = warp - 1
@@ -258,11 +307,12 @@ class Backward:
             cute.arch.setmaxregister_increase(budget.consumer)
             tidx = roles.warpgroup_thread(PRODUCERS, config.consumers)
             consumer, lane = cute.arch.make_warp_uniform(tidx // 128), tidx % 128
-            thread = lane if config.shares_keys else tidx
+            thread = lane if config.passes_p else tidx
             own_ds, own_k = self.operands_of_dq(shared["sdS"], k.staged, consumer)
             if cutlass.const_expr(not config.shares_keys):
                 own_dq = self.own_dq(shared["sdQ"], consumer, lane)
-            scores, functions = make_subtile((tile_k, config.own_queries), config.mma_warpgroups, thread), None
+            of_scores = (tile_q, config.own_keys) if config.transposes_sums else (tile_k, config.own_queries)
+            scores, functions = make_subtile(of_scores, config.mma_warpgroups, thread), None
             if cutlass.const_expr(config.scoring.graph is not None):
                 functions = make_score_functions(config.scoring.transposed, tables, scores, scale, dtables)
             written, own_dk, own_dv, of_sums = shared["sdS"], dk, dv, tile_k
@@ -274,23 +324,41 @@ class Backward:
                 )
                 own_dk, own_dv = (each.stage_slice(consumer, config.out_stages[1]) for each in (own_dk, own_dv))
                 of_sums = shared["sdS"]
-            s = product.make_product(scores_mma, k.staged, self.own_rows(q.staged, consumer), thread)
-            dp = product.make_product(scores_mma, v.staged, self.own_rows(do.staged, consumer), thread)
+            of_s = k.staged, self.own_rows(q.staged, consumer)
+            of_dp = v.staged, self.own_rows(do.staged, consumer)
             columns_q, columns_do = (self.own_rows(staging.transposed(each.staged), consumer) for each in (q, do))
-            sums_v_mma = sums_mma if width_v == width else to_tiled_mma(config.sums_v, "K", "MN")
-            of_dv = product.make_product(sums_v_mma, of_sums, columns_do, thread)
-            of_dk = product.make_product(sums_mma, of_sums, columns_q, thread)
+            of_dk, of_dv, mode = (of_sums, columns_q), (of_sums, columns_do), config.ds_mode
+            if cutlass.const_expr(config.transposes_sums):
+                own_keys = self.own_keys(written, consumer)
+                of_s = q.staged, self.own_keys(k.staged, consumer)
+                of_dp = do.staged, self.own_keys(v.staged, consumer)
+                of_dk, of_dv = (columns_q, own_keys), (columns_do, own_keys)
+                written, mode = staging.transposed(own_keys), 1 - mode
+                own_dk, own_dv = (each.stage_slice(consumer, config.out_stages[1]) for each in (dk, dv))
+            s, dp = (product.make_product(scores_mma, *each, thread) for each in (of_s, of_dp))
+            sums_v_mma = sums_mma
+            if cutlass.const_expr(width_v != width):
+                sums_v_mma = to_tiled_mma(config.sums_v, *_SUMS_MAJORS[config.transposes_sums])
+            of_dv = product.make_product(sums_v_mma, *of_dv, thread)
+            of_dk = product.make_product(sums_mma, *of_dk, thread)
             own = (own_k, own_ds) if config.dq_is_transposed else (own_ds, own_k)
             of_dq = product.make_product(dq_mma, *own, lane)
-            stage = make_stage(scores_mma, written, config.ds_mode, thread, scores_mma.size, barriers["scores"])
+            stage = make_stage(scores_mma, written, mode, thread, scores_mma.size, barriers["scores"])
             adds, own_barrier = (tensors[5],), barriers["own"] + consumer
             if cutlass.const_expr(not config.shares_keys):
                 adds = own_dq, DqBarriers(own_barrier, barriers["filled"] + consumer)
             order = Order(counters, cute.arch.make_warp_uniform(lane // 32)) if config.ordered else None
             barrier = own_barrier if config.shares_keys else barriers["store"]
-            gradients = (SharedGradients if config.shares_keys else KeyGradients)(
+            staged_out, mode = own_dk.staged, 1
+            kind = SharedGradients if config.shares_keys else KeyGradients
+            if cutlass.const_expr(config.transposes_sums):
+                barrier = barriers["store"] + consumer
+                staged_out, mode = staging.transposed(staged_out), 0
+                kind = TransposedGradients
+            gradients = kind(
                 config,
-                kv_ring,
+                k_ring,
+                v_ring,
                 q_ring,
                 do_ring,
                 s,
@@ -306,7 +374,7 @@ class Backward:
                 own_dv,
                 of_dv,
                 of_dk,
-                make_tile_store(sums_mma, own_dk.staged, 1, thread, sums_mma.size, barrier),
+                make_tile_store(sums_mma, staged_out, mode, thread, sums_mma.size, barrier),
                 places,
                 group,
                 scale,
@@ -324,6 +392,11 @@ class Backward:
         rows, columns, stages = (cute.size(staged, mode=[mode]) for mode in range(3))
         return cute.local_tile(staged, (rows // self.config.parts, columns, stages), (consumer, 0, 0))
 
+    def own_keys(self, staged, consumer):
+        """Return a warpgroup's part of the keys, the rows of stages, where their sums are transposed."""
+        columns, stages = (cute.size(staged, mode=[mode]) for mode in (1, 2))
+        return cute.local_tile(staged, (self.config.own_keys, columns, stages), (consumer, 0, 0))
+
     def operands_of_dq(self, staged_ds, staged_k, consumer):
         """Return the factors of a warpgroup's part of dQ = dS K."""
         config = self.config
@@ -340,6 +413,10 @@ class Backward:
         first = start + (consumer * (config.dq_registers * 128) + lane * VECTOR)
         pointer = cute.make_ptr(cutlass.Float32, first.toint(), cute.AddressSpace.smem, assumed_align=16)
         return cute.make_tensor(pointer, vectors)
+
+
+_SUMS_MAJORS = {False: ("K", "MN"), True: ("MN", "K")}
+"""Majors of the MMAs of dK = dS^T Q and dV = P^T dO, and of the transposed sums."""
 
 
 def _behind(tensor: cute.Tensor, column):

@@ -115,8 +115,9 @@ def plan_cascade(
             None,
             *NOTHING_READ,
             of_shared,
+            None,
         )
-        attend(q, k, v, parts, lses, *rest, lengths, table, splits, sharing, *NOTHING_READ, of_own)
+        attend(q, k, v, parts, lses, *rest, lengths, table, splits, sharing, *NOTHING_READ, of_own, None)
         combine(parts, lses, o, lse, SharedKeys(shared_parts[0], shared_lses[0], keys, most_keys, used, right, sharing))
 
     return launch

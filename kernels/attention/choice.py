@@ -18,6 +18,8 @@ WIDE = 192
 """Rows wider than this leave room for 64 keys in two stages."""
 SHORT = 1024
 """Queries of which CTAs end too soon for their starts to hide behind others' work."""
+FEWEST = 512
+"""Queries of which gradients below a diagonal are dealt by a counter, and rows of 128 are not."""
 
 
 def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bool, right: bool) -> ForwardConfig:
@@ -83,8 +85,9 @@ def for_batches(config: ForwardConfig, queries: int) -> ForwardConfig:
     - Rows of 64: so too, and the next tile's first product is issued before O is stored (1.06 of 4k queries, 1.02 of
       16k); few queries have three stages of keys (1.22 and 1.12; causal 1.17 and 1.12). Many, causal, have a CTA
       each, which has no next tile.
-    - Rows of 256: few queries have four stages of O (1.02; causal, a CTA each, 1.08). Many, causal, stage O where Q
-      was, which makes room for 80 keys (1.05).
+    - Rows of 256: few queries have four stages of O (1.02; causal, a CTA each, 1.08). Many stage O where Q was, which
+      makes room for 80 keys (causal 1.05). If they see all keys, O is rescaled beside the products, and warpgroups
+      take no turns: 1.02 of 4k queries, and 1.08 of 16k.
 
     Examples
     --------
@@ -108,10 +111,38 @@ def for_batches(config: ForwardConfig, queries: int) -> ForwardConfig:
         return config
     elif widest > WIDE and queries <= SHORT:
         changes = {"o_stages": 4 if whole % 4 == 0 else whole, **(lean if config.right else {})}
-    elif widest > WIDE and config.right:
+    elif widest > WIDE and (config.right or not config.left):
         changes = {**lean, "o_over_q": True, "o_stages": whole, "tile_n": config.tile_n + 16}
+        changes |= {} if config.right else {"rescales_late": True, "ordered": False}
     changed = replace(config, **changes)
     return changed if changed.smem.fits else config
+
+
+def by_counter(config: ForwardConfig, queries: int) -> ForwardConfig:
+    """Return a configuration of `for_batches` whose CTAs take tiles by a counter, where that is faster.
+
+    Causal, bf16, 16k tokens (an H200, 2026-11-30): rows of 64 gain 1.05 of 4k queries and 1.02 of 16k, rows of 128
+    1.13 of 1k, 1.05 of 4k and 1.02 of 16k, rows of 256 1.17 of 512 and 1.11 of 1k. Others lose up to 9%.
+
+    Examples
+    --------
+    >>> def is_dealt(head, queries):
+    ...     config = choose_forward("bfloat16", head, head, queries, left=False, right=True)
+    ...     return by_counter(for_batches(config, queries), queries).dynamic
+    >>> [[is_dealt(head, queries) for queries in (512, 1024, 4096)] for head in (64, 128, 256)]
+    [[False, False, True], [False, True, True], [True, True, False]]
+    """
+    widest = max(config.head, config.head_v)
+    if config.bits != 16 or config.left or not config.right:
+        return config
+    if widest <= 64:
+        is_dealt = queries > SHORT
+    elif widest <= 128:
+        is_dealt = queries > FEWEST
+    else:
+        is_dealt = widest > WIDE and queries <= SHORT
+    dealt = replace(config, dynamic=is_dealt)
+    return dealt if dealt.smem.fits else config
 
 
 def heads_packed(group: int, tokens: int, sequences: int) -> int:
@@ -268,6 +299,8 @@ def choose_backward(
       V, 64 KiB, two stages of Q and of dO, 128 KiB, and 24 KiB of P and dS. There is no room for more queries, nor for
       dQ's 64 KiB: threads add it to memory by themselves. More keys would share what is loaded and added, but 128 take
       all of an SM's registers for dK and dV.
+    - Rows of 192 and 128 take 96 keys, whose sums are transposed: a third less is added to dQ in memory, and dQ leaves
+      by TMA (an H200, 2026-11-30, 512 queries: 461 us, and 535 with 64; causal 363, and 407).
     - So do rows beyond 64 where functions have gradients of their tables, which are computed beside all other sums: of
       a relative bias and rows of 128 ptxas (13.0) spills 100 bytes otherwise, and within a tanh 716.
 
@@ -283,6 +316,18 @@ def choose_backward(
         tile_q = 64
     else:
         tile_q = 128 if widest <= 64 else 64 if left or is_short or head <= 64 else 80
+    if (head, head_v) == (192, 128) and not (scoring.suffix or is_ragged or left):
+        return BackwardConfig(
+            dtype=dtype,
+            head=head,
+            head_v=head_v,
+            tile_k=96,
+            tile_q=64,
+            right=right,
+            transposes_sums=True,
+            begins_with_k=True,
+            overlaps=True,
+        )
     return BackwardConfig(
         dtype=dtype,
         head=head,
@@ -294,6 +339,18 @@ def choose_backward(
         right=right,
         scoring=scoring,
     )
+
+
+def gradients_by_counter(config: BackwardConfig, queries: int) -> BackwardConfig:
+    """Return a configuration of batches whose CTAs take tiles by a counter, where that is faster.
+
+    Rows of more than 64, to 128, of few queries that see no key after their position (an H200, 2026-11-30, 512 queries:
+    366 us, and 389 with a CTA each; of 1,024 503, and 495).
+    """
+    is_dealt = config.right and not config.left and not config.ordered and not config.scoring.suffix
+    if is_dealt and 64 < max(config.head, config.head_v) <= 128 and queries <= FEWEST:
+        return replace(config, dynamic=True, begins_with_k=True, overlaps=True)
+    return config
 
 
 def is_short_triangle(queries: int, *, right: bool) -> bool:
@@ -308,7 +365,7 @@ def ctas_of(queries: int, is_uneven: bool, sm_count: int, gradients_of: int = 0,
     end (an H200, 2026-11-28, rows of 128, causal: 658 TFLOP/s of 16k queries, 577 with a CTA an SM). Short ones start
     faster one after another in a CTA (512 queries: 318, and 265), but for gradients of rows wider than 64, which take
     longer (2026-11-29, the kernel alone, 1,024 queries: 372 us, and 507; of rows of 64, 512 queries: 329, and 280), and
-    for rows of 256 (2026-11-30, 512 queries: 1.07 of the speed).
+    for rows of 256 (2026-11-30, 512 queries: 1.07 of the speed). So have many queries of rows of 256 that see all keys.
 
     Parameters
     ----------
@@ -328,4 +385,6 @@ def ctas_of(queries: int, is_uneven: bool, sm_count: int, gradients_of: int = 0,
 
 def has_cta_each(queries: int, *, is_uneven: bool, gradients_of: int = 0, width: int = 0) -> bool:
     """Return whether each tile has a CTA of its own, as `ctas_of` says; parameters are its."""
-    return is_uneven and (queries > SHORT or gradients_of > 64 or width > WIDE)
+    if not is_uneven:
+        return width > WIDE and queries > SHORT
+    return queries > SHORT or gradients_of > 64 or width > WIDE

@@ -246,6 +246,10 @@ class ForwardConfig:
         True if the first tile of keys is masked only where some query does not see all of it.
     o_over_q : bool
         True if O is staged where Q was, all of it at once; with one stage of Q.
+    dynamic : bool
+        True if a CTA that is done sooner takes more tiles, by a counter in memory: launch a CTA an SM.
+    rescales_late : bool
+        True if O is rescaled while the next tile's S is multiplied, not before.
     """
 
     dtype: str
@@ -271,6 +275,13 @@ class ForwardConfig:
     divides_fast: bool = False
     masks_parts: bool = False
     o_over_q: bool = False
+    dynamic: bool = False
+    rescales_late: bool = False
+
+    @property
+    def turns_end(self) -> bool:
+        """True if a CTA's last tile hands its turn over too: whether it is the last is known late, or not asked."""
+        return self.begins_early or self.dynamic
 
     @property
     def out_stages(self) -> tuple[int, int]:
@@ -405,6 +416,7 @@ class ForwardConfig:
             k_barriers=sm90.SmemArray(2 * self.stages, bits=64),
             v_barriers=sm90.SmemArray(2 * v_stages, bits=64),
             **transposed,
+            **_tickets(self),
         )
 
     @property
@@ -414,6 +426,7 @@ class ForwardConfig:
         kind = (f"_page{self.page}" if self.page else "") + (f"_packed{self.packed}" if self.packed > 1 else "")
         kind += ("_split" if self.is_split else "") + self.scoring.suffix
         kind += (f"_to_{self.result}" if self.result else "") + (f"_block{self.block}" if self.block else "")
+        kind += "_dynamic" if self.dynamic else ""
         return f"cutepy_attention_{self.dtype}_{self.head}_{self.head_v}_{self.tile_m}x{self.tile_n}{mask}{kind}"
 
 
@@ -431,7 +444,10 @@ class BackwardConfig:
         Keys and queries of a tile.
     shares_keys : bool
         True if warpgroups have the same 64 keys: each scores some of the queries, sums some of the columns of dK and
-        dV, and P and dS pass through shared memory. Else each has 64 keys, of which it sums dK and dV.
+        dV, and P and dS pass through shared memory. Else each has keys of its own, of which it sums dK and dV.
+    transposes_sums : bool
+        True if each warpgroup scores all queries, 64, with its own keys, not transposed, and sums dK^T and dV^T: an MMA
+        has these keys as columns, of which there may be fewer than 64. P and dS pass through shared memory.
     warpgroups : int
         Consumer warpgroups.
     stages : int
@@ -442,6 +458,12 @@ class BackwardConfig:
         True if parts of dQ are added in an order that is the same from run to run.
     scoring : Scoring
         Functions of the scores, and what else decides what is seen.
+    dynamic : bool
+        As of `ForwardConfig`; not with an order.
+    begins_with_k : bool
+        True if the first S is multiplied before V is there, of which a barrier of its own tells.
+    overlaps : bool
+        True if a kernel's CTAs start while the kernel before it ends.
     """
 
     dtype: str
@@ -450,12 +472,16 @@ class BackwardConfig:
     tile_k: int
     tile_q: int
     shares_keys: bool = False
+    transposes_sums: bool = False
     warpgroups: int = 2
     stages: int = 2
     left: bool = False
     right: bool = False
     ordered: bool = False
     scoring: Scoring = NO_SCORING
+    dynamic: bool = False
+    begins_with_k: bool = False
+    overlaps: bool = False
 
     @property
     def width(self) -> int:
@@ -482,9 +508,14 @@ class BackwardConfig:
         return self.tile_q // self.parts
 
     @property
+    def own_keys(self) -> int:
+        """Keys of a tile that a warpgroup's MMAs of sums have as columns; all of them where they are rows."""
+        return self.tile_k // self.warpgroups if self.transposes_sums else self.tile_k
+
+    @property
     def mma_warpgroups(self) -> int:
         """Warpgroups of the MMAs of S, dP, dK and dV, which have one tile."""
-        return self.warpgroups // self.parts
+        return 1 if self.transposes_sums else self.warpgroups // self.parts
 
     @property
     def dq_is_transposed(self) -> bool:
@@ -513,7 +544,12 @@ class BackwardConfig:
         Then dV's MMAs run while dS is computed; else P and dS become operands together.
         """
         sums = (self.width + self.width_v) // 2
-        return self.shares_keys or self.scoring.graph is not None or sums + self.tile_q + self.tile_q // 4 <= 216
+        return self.passes_p or self.scoring.graph is not None or sums + self.tile_q + self.tile_q // 4 <= 216
+
+    @property
+    def passes_p(self) -> bool:
+        """True where P and dS pass through shared memory."""
+        return self.shares_keys or self.transposes_sums
 
     @property
     def delays_dp(self) -> bool:
@@ -540,8 +576,9 @@ class BackwardConfig:
 
     @cached_property
     def scores(self) -> sm90.TiledMMA:
-        """MMAs of S^T = K Q^T and dP^T = V dO^T."""
-        return rules.wgmma_tiling(self.dtype, self.dtype, self.own_queries, self.mma_warpgroups)
+        """MMAs of S^T = K Q^T and dP^T = V dO^T, or of S = Q K^T and dP = dO V^T."""
+        columns = self.own_keys if self.transposes_sums else self.own_queries
+        return rules.wgmma_tiling(self.dtype, self.dtype, columns, self.mma_warpgroups)
 
     @cached_property
     def sums(self) -> sm90.TiledMMA:
@@ -554,7 +591,7 @@ class BackwardConfig:
         return self._sums(self.width_v)
 
     def _sums(self, width: int) -> sm90.TiledMMA:
-        in_registers, columns = not self.shares_keys, width // self.parts
+        in_registers, columns = not self.passes_p, self.own_keys if self.transposes_sums else width // self.parts
         return rules.wgmma_tiling(self.dtype, self.dtype, columns, self.mma_warpgroups, a_in_registers=in_registers)
 
     @cached_property
@@ -575,39 +612,47 @@ class BackwardConfig:
 
     @cached_property
     def smem(self) -> sm90.SmemPlan:
-        """Shared memory of a CTA; sdS has a stage of dS, and two of P, where keys are shared, else two of dS."""
+        """Shared memory of a CTA; sdS has stages of dS, then those of P if it passes through memory."""
         columns, epi_stages = self.out_stages
         regions: dict[str, sm90.StagedTile | sm90.SmemArray] = {
-            "sK": self._staged(self.tile_k, self.width, 1),
+            "sK": self._staged(self.tile_k, self.width, 1, self.warpgroups),
             "sV": self._staged(self.tile_k, self.width_v, 1),
             "sQ": self._staged(self.tile_q, self.width, self.stages),
             "sdO": self._staged(self.tile_q, self.width_v, self.stages),
             "sdS": sm90.StagedTile((self.tile_k, self.tile_q), self.ds_stages, bits=16, contiguous_mode=self.ds_mode),
             "sdQ": sm90.SmemArray(self.warpgroups * self.dq_registers * 128, bits=32, alignment_bytes=1024),
-            "sOut": sm90.StagedTile((self.tile_k, columns), epi_stages * self.parts, bits=16),
+            "sOut": sm90.StagedTile(
+                (self.own_keys, columns), epi_stages * self.tile_k // self.own_keys * self.parts, bits=16
+            ),
             "sStats": sm90.SmemArray(2 * self.tile_q * self.stages, bits=32, alignment_bytes=128),
-            "kv_barriers": sm90.SmemArray(2, bits=64),
+            "k_barriers": sm90.SmemArray(2, bits=64),
+            "v_barriers": sm90.SmemArray(2, bits=64),
             "q_barriers": sm90.SmemArray(2 * self.stages, bits=64),
             "do_barriers": sm90.SmemArray(2 * self.stages, bits=64),
+            **_tickets(self),
         }
+        if not self.begins_with_k:
+            del regions["v_barriers"]
         if self.shares_keys:
             del regions["sdQ"]
-        holder = "sdS" if self.shares_keys else "sdQ"
+        holder = "sdQ" if self.overlays_dq else "sdS"
         return sm90.SmemPlan.of(regions, overlays={"sOut": holder} if self.overlays_out else None)
 
-    def _staged(self, rows: int, width: int, stages: int) -> sm90.StagedTile:
-        """Stage tiles so that each warpgroup's part of the columns is whole swizzles."""
-        swizzle: sm90.SwizzleMode | None = "SW64" if width // self.parts % 64 else None
+    def _staged(self, rows: int, width: int, stages: int, parts: int | None = None) -> sm90.StagedTile:
+        """Stage tiles so that each part of the columns, by default a warpgroup's of the sums, is whole swizzles."""
+        swizzle: sm90.SwizzleMode | None = "SW64" if width // (parts or self.parts) % 64 else None
         return sm90.StagedTile((rows, width), stages, bits=16, swizzle=swizzle)
 
     @property
     def ds_stages(self) -> int:
         """Stages of dS, and of P where it passes through memory."""
-        return 3 if self.shares_keys else 2
+        return 3 if self.shares_keys else 2  # each one of dS and P where sums are transposed
 
     @property
     def out_stages(self) -> tuple[int, int]:
         """Columns of a stage that dK and dV leave through, and the number of stages of a store."""
+        if self.transposes_sums:
+            return 64, 2  # rows of an MMA
         return epilogue_stages(math.gcd(self.width, self.width_v) // self.parts)
 
     @property
@@ -621,14 +666,27 @@ class BackwardConfig:
     @property
     def overlays_out(self) -> bool:
         """True where dK and dV are staged in memory of dS, or of the first warpgroup's dQ, whose sends it waits for."""
+        return self.passes_p or self.overlays_dq
+
+    @property
+    def overlays_dq(self) -> bool:
+        """True where dK and dV are staged in memory of dQ."""
         columns, epi_stages = self.out_stages
         fits_dq = self.tile_k * columns * epi_stages * 2 <= self.dq_registers * 128 * 4
-        return self.shares_keys or (not self.keeps_p and fits_dq)
+        return not self.keeps_p and fits_dq
 
     @property
     def name(self) -> str:
         """Name of the kernel, as profilers show it."""
         mask = ("_left" if self.left else "") + ("_right" if self.right else "")
-        kind = mask + ("_ordered" if self.ordered else "") + self.scoring.suffix
+        kind = mask + ("_ordered" if self.ordered else "") + self.scoring.suffix + ("_dynamic" if self.dynamic else "")
         head = f"{self.head}" if self.head == self.head_v else f"{self.head}_{self.head_v}"
         return f"cutepy_attention_backward_{self.dtype}_{head}_{self.tile_k}x{self.tile_q}{kind}"
+
+
+def _tickets(config: ForwardConfig | BackwardConfig) -> dict[str, Any]:
+    """Return the memory of the ring of tiles that a CTA has taken, if it takes them by a counter."""
+    if not config.dynamic:
+        return {}
+    slots = rules.ticket_slots(1)
+    return {"tickets": sm90.SmemArray(slots, bits=32), "ticket_barriers": sm90.SmemArray(2 * slots, bits=64)}

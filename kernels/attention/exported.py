@@ -35,6 +35,8 @@ class ExportedForward:
         if cutlass.const_expr(self.config.right):
             widest = max(self.config.head, self.config.head_v)
             ctas = select((cute.size(q, mode=[1]) > SHORT) | (widest > WIDE), cutlass.Int32(1 << 30), sm_count)
+        elif cutlass.const_expr(max(self.config.head, self.config.head_v) > WIDE):
+            ctas = select(cute.size(q, mode=[1]) > SHORT, cutlass.Int32(1 << 30), sm_count)
         none = cutlass.Int32(0)
         Forward(self.config)(q, k, v, o, lse, scale, none, none, ctas, None, None, None, None, stream)
 

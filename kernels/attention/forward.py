@@ -21,6 +21,7 @@ from cutlass.cute.nvgpu import warpgroup
 from cutepy.device import operand, product, roles, rules, schedulers, smem, tma
 from cutepy.device.bands import Band
 from cutepy.device.block_lists import BlockLists, make_block_lists
+from cutepy.device.dynamic import Dynamic
 from cutepy.device.epilogue import TileStore, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.marks import mark
@@ -46,6 +47,7 @@ from cutepy.kernels.attention.tile_coords import (
     columns_first,
     heads_in_rows,
     keys_of,
+    make_tickets,
     modes,
     queries_of,
     rows_first,
@@ -153,13 +155,14 @@ class Attends:
     lists: BlockLists | None
     scales: Scales | None = None
     met: cutlass.Constexpr = 0
+    pending: cute.Tensor | None = None
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
         q_state, k_state = self.q_ring.consumer_state(), self.k_ring.consumer_state()
+        if self.config.ordered and self.config.turns_end:
+            self.turns.begin()
         if self.config.begins_early:
-            if self.config.ordered:
-                self.turns.begin()
             self.wait_first(q_state, k_state)
             self.qk.issue(a=q_state.index, b=k_state.index)
             warpgroup.wait_group(0)
@@ -211,7 +214,7 @@ class Attends:
             self.wait_first(q_state, k_state)
             self.begin_turn(work.is_first)
             self.qk.issue(a=q_stage, b=k_state.index)
-            self.end_turn(work.has_next | (tiles.count > 1))
+            self.end_turn(work, tiles.count > 1)
             with mark("multiply"):
                 warpgroup.wait_group(0)
             self.k_ring.release(k_state)
@@ -229,6 +232,8 @@ class Attends:
         self.weigh(place, query, tiles.first)
         self.keep_probabilities()
         self.pv.tCrC.fill(0.0)
+        if cutlass.const_expr(self.pending is not None):
+            self.pending.fill(1.0)
         if cutlass.const_expr(self.lists is None):
             k_state, v_state = self.attend_band(work, place, tiles, query, q_stage, k_state, v_state)
         else:
@@ -236,10 +241,13 @@ class Attends:
         if cutlass.const_expr(not self.config.o_over_q):
             self.q_ring.release(q_state)
             q_state.advance()
+        self.rescale(self.pending)
         self.v_ring.wait(v_state)
         self.pv.issue(b=v_state.index, accumulate=True)
+        has_next = False
         if cutlass.const_expr(self.config.begins_early):
-            self.begin_next(work, q_state, k_state)
+            has_next = work.has_next
+            self.begin_next(has_next, q_state, k_state)
         factors, lse = self.softmax.finish(self.sinks_of(place, query))
         if cutlass.const_expr(self.scales is not None):
             self.scales.finish(factors)
@@ -259,21 +267,21 @@ class Attends:
             q_state.advance()
         if cutlass.const_expr(self.config.begins_early):
             warpgroup.wait_group(0)
-            if work.has_next:
+            if has_next:
                 self.k_ring.release(k_state)
             k_state.advance()
         return q_state, k_state, v_state
 
     @cute.jit
-    def begin_next(self, work, q_state, k_state):
+    def begin_next(self, has_next, q_state, k_state):
         """Multiply the next tile of queries with the first tile of its keys.
 
         After the last tile the MMAs multiply stages that have been read: a branch around them would keep the compiler
         from leaving their sums in registers while they run.
         """
-        if work.has_next:
+        if has_next:
             self.wait_first(q_state, k_state)
-        stages = (select(work.has_next, state.index, 0) for state in (q_state, k_state))
+        stages = (select(has_next, state.index, 0) for state in (q_state, k_state))
         self.qk.issue(*stages)
 
     @cute.jit
@@ -323,9 +331,10 @@ class Attends:
         self.k_ring.wait(k_state)
         self.begin_turn(False)
         self.qk.issue(a=q_stage, b=k_state.index)
+        self.rescale(self.pending)
         self.v_ring.wait(v_state)
         self.pv.issue(b=v_state.index, accumulate=True)
-        self.end_turn(work.has_next | (left[0] > left[1]))
+        self.end_turn(work, left[0] > left[1])
         with mark("multiply"):
             warpgroup.wait_group(1)
         self.k_ring.release(k_state)
@@ -341,9 +350,17 @@ class Attends:
             warpgroup.wait_group(0)
         self.v_ring.release(v_state)
         v_state.advance()
-        scale_rows(self.pv.tCrC, self.sums, factors)
+        if cutlass.const_expr(self.pending is None):
+            self.rescale(factors)
+        else:
+            self.pending.store(factors.load())
         self.keep_probabilities()
         return k_state, v_state
+
+    def rescale(self, factors):
+        """Multiply the rows of O by factors, if given."""
+        if factors is not None:
+            scale_rows(self.pv.tCrC, self.sums, factors)
 
     def scales_of(self, tile):
         """Return the scales of a tile of keys, if there are any; they are read while its product is computed."""
@@ -390,22 +407,22 @@ class Attends:
     @cute.jit
     def begin_turn(self, is_first):
         """Wait until the other warpgroups have issued their MMAs; the first one does not at the start."""
-        if cutlass.const_expr(self.config.ordered and self.config.begins_early):
+        if cutlass.const_expr(self.config.ordered and self.config.turns_end):
             self.turns.wait(False)
         elif cutlass.const_expr(self.config.ordered):
             self.turns.wait(is_first & (self.turns.consumer == 0))
 
     @cute.jit
-    def end_turn(self, goes_on):
+    def end_turn(self, work, goes_on):
         """Let the next warpgroup issue; the last one ends at the last tile."""
-        if cutlass.const_expr(self.config.ordered and self.config.begins_early):
+        if cutlass.const_expr(self.config.ordered and self.config.turns_end):
             self.turns.hand_over(True)
         elif cutlass.const_expr(self.config.ordered):
-            self.turns.hand_over(goes_on | (self.turns.consumer < self.config.warpgroups - 1))
+            self.turns.hand_over(work.has_next | goes_on | (self.turns.consumer < self.config.warpgroups - 1))
 
     def finish(self):
         """Wait until TMA has read all that was stored."""
-        if self.config.ordered and self.config.begins_early:
+        if self.config.ordered and self.config.turns_end:
             self.turns.end()
         self.out.finish()
 
@@ -471,6 +488,7 @@ class Forward:
         lists: tuple | None = None,
         scales: tuple | None = None,
         cached: CachedKeys | None = None,
+        counter: cute.Tensor | None = None,
     ):
         """Launch on q (batch, queries, heads, head), k and v (batch, keys, kv heads, head), o as q.
 
@@ -481,7 +499,8 @@ class Forward:
         one matrix. With `splits` o and lse have so many times the heads: those of each part of the keys. `sharing` is
         the band's, unless heads are packed here. `tables` are those of the score and mask functions, sinks are
         (heads,), lists are those of `BlockLists`, and scales those of `Scales`. `cached` says more of keys with lengths
-        that queries don't have.
+        that queries don't have. `counter`, int32, is of a dynamic configuration: its first element is 0, before and
+        after the launch.
         """
         config, plan = self.config, self.config.smem
         cached = CachedKeys() if cutlass.const_expr(cached is None) else cached
@@ -551,6 +570,7 @@ class Forward:
             sinks,
             lists,
             None if scales is None else (*scales, heads),
+            counter,
         ).launch(
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
@@ -576,6 +596,7 @@ class Forward:
         sinks: cute.Tensor | None,
         lists: tuple | None,
         scales: tuple | None,
+        counter: cute.Tensor | None,
     ):
         """Make the blocks, and part the warps by their roles."""
         config, plan = self.config, self.config.smem
@@ -597,6 +618,7 @@ class Forward:
         if cutlass.const_expr(config.transposes):
             sV = shared["sVt"]
             read_ring = StoredRing(shared["vt_barriers"], config.stages, 0, readers, warps=config.transposes)
+        tickets = make_tickets(config, shared, counter, 1 + readers)
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         if warp == 0:
             with cute.arch.elect_one():
@@ -605,6 +627,8 @@ class Forward:
                 v_ring.initialise()
                 if cutlass.const_expr(config.transposes):
                     read_ring.initialise()
+                if cutlass.const_expr(config.dynamic):
+                    tickets.initialise()
         publish_barriers()
         q = copies[0], tensors[0], shared["sQ"], (tile_m, config.width)
         o = copies[3], tensors[3], shared["sO"], (64, config.head_v)
@@ -627,6 +651,8 @@ class Forward:
         lists = make_block_lists(lists, config.scoring.blocks, (tile_m, tile_n))
         is_uneven = config.right and not config.is_split
         scheduler = places.scheduler(raster, tile_m // config.packed, at_once, group, longest_first=is_uneven)
+        if cutlass.const_expr(config.dynamic):
+            scheduler = Dynamic(scheduler, tickets)
         budget = rules.register_budget(config.warpgroups, producer=config.producer_registers)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
@@ -635,6 +661,9 @@ class Forward:
                 loads.run(scheduler)
             elif warp == 0:
                 loads.run(scheduler)
+            elif cutlass.const_expr(config.dynamic):
+                if warp == 1:
+                    scheduler.deal()
             elif cutlass.const_expr(config.transposes):
                 planned = plan["sV"].content, plan["sVt"].content
                 share = warp - 1, config.transposes, config.blocks_at_once
@@ -671,6 +700,7 @@ class Forward:
                 lists,
                 make_scales(scales, group, config.block, tile_n),
                 barriers["met"],
+                cute.make_rmem_tensor((len(scores.distinct(0)),), cutlass.Float32) if config.rescales_late else None,
             )
             scheduler.each(attends)
             attends.finish()

@@ -3,6 +3,8 @@
 Scores are transposed, S^T = K Q^T, so that P^T and dS^T are the A of dV = P^T dO and dK = dS^T Q. With `KeyGradients`
 these pass on in registers: each warpgroup has 64 keys. Registers don't hold both sums of wide rows: with
 `SharedGradients` warpgroups have the same 64 keys, each a half of the columns, and P^T and dS^T pass through memory.
+With `TransposedGradients` S is not transposed, and dV^T = dO^T P and dK^T = Q^T dS are summed, P and dS being the B: so
+a warpgroup may have fewer than 64 keys, and both more than 64 together.
 """
 
 from dataclasses import dataclass
@@ -62,7 +64,8 @@ class Gradients:
     """
 
     config: BackwardConfig
-    kv_ring: TmaRing
+    k_ring: TmaRing
+    v_ring: TmaRing | None
     q_ring: TmaRing
     do_ring: TmaRing
     s: product.Product
@@ -87,7 +90,7 @@ class Gradients:
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
-        return self.kv_ring.consumer_state(), self.q_ring.consumer_state()
+        return self.k_ring.consumer_state(), self.q_ring.consumer_state()
 
     @cute.jit
     def on_tile(self, work, state):
@@ -97,15 +100,17 @@ class Gradients:
         seen = self.seen(place, key) if cutlass.const_expr(self.lists is None) else None
         self.dk.tCrC.fill(0.0)
         self.dv.tCrC.fill(0.0)
-        self.kv_ring.wait(kv_state)
+        self.k_ring.wait(kv_state)
         for member in cutlass.range(self.group, unroll=1):
             head = place.head * self.group + member
             if cutlass.const_expr(self.lists is None):
-                q_state = self.derive_band(key, seen, place, head, q_state)
+                q_state = self.derive_band(key, seen, place, head, q_state, kv_state)
             else:
                 tiles = self.lists.tiles(work.row, place.batch, head)
-                q_state = self.derive_lists(key, tiles, place, head, q_state)
-        self.kv_ring.release(kv_state)
+                q_state = self.derive_lists(key, tiles, place, head, q_state, kv_state)
+        self.k_ring.release(kv_state)
+        if cutlass.const_expr(self.config.begins_with_k):
+            self.v_ring.release(kv_state)
         kv_state.advance()
         self.dk.tCrC.store(self.dk.tCrC.load() * self.scale)
         self.store((work.row, 0, place.head, *place.k))
@@ -129,39 +134,39 @@ class Gradients:
         return tiles.begin, whole_begin, whole_end, tiles.end
 
     @cute.jit
-    def derive_band(self, key, seen, place: Place, head, q_state):
+    def derive_band(self, key, seen, place: Place, head, q_state, kv_state):
         """Go through the queries of a head that see a tile of keys."""
         begin, whole_begin, whole_end, end = seen
         for done in cutlass.range(whole_begin - begin, unroll=1):
-            q_state = self.derive(key, begin + done, place, head, q_state, masked=True)
+            q_state = self.derive(key, begin + done, place, head, q_state, kv_state, masked=True)
         if cutlass.const_expr(self.functions is None):
             for done in cutlass.range(whole_end - whole_begin, unroll=1):
-                q_state = self.derive(key, whole_begin + done, place, head, q_state, masked=False)
+                q_state = self.derive(key, whole_begin + done, place, head, q_state, kv_state, masked=False)
         if cutlass.const_expr(place.band.right is not None and self.functions is None):
             for done in cutlass.range(end - whole_end, unroll=1):
-                q_state = self.derive(key, whole_end + done, place, head, q_state, masked=True)
+                q_state = self.derive(key, whole_end + done, place, head, q_state, kv_state, masked=True)
         return q_state
 
     @cute.jit
-    def derive_lists(self, key, tiles, place: Place, head, q_state):
+    def derive_lists(self, key, tiles, place: Place, head, q_state, kv_state):
         """Go through the tiles of queries of a head that are listed for a tile of keys."""
         for n in cutlass.range(tiles.partial, unroll=1):
-            q_state = self.derive(key, tiles.partial_tile(n), place, head, q_state, masked=True)
+            q_state = self.derive(key, tiles.partial_tile(n), place, head, q_state, kv_state, masked=True)
         for n in cutlass.range(tiles.whole, unroll=1):
-            q_state = self.derive(key, tiles.whole_tile(n), place, head, q_state, masked=False)
+            q_state = self.derive(key, tiles.whole_tile(n), place, head, q_state, kv_state, masked=False)
         return q_state
 
     @cute.jit
-    def derive(self, key, tile, place: Place, head, q_state, masked: cutlass.Constexpr):
+    def derive(self, key, tile, place: Place, head, q_state, kv_state, masked: cutlass.Constexpr):
         """Add a tile of queries' part to dK and dV, and this tile of keys' part to its dQ."""
         p, dp, stage = self.s.tCrC, self.dp.tCrC, q_state.index
-        weights, derivatives, given = self.find_probabilities(key, tile, place, head, q_state, masked)
+        weights, derivatives, given = self.find_probabilities(key, tile, place, head, q_state, kv_state, masked)
         if cutlass.const_expr(self.config.keeps_p):
             self.pass_p(self.weighed(weights), q_state)
             self.derive_scores(derivatives)
             if cutlass.const_expr(self.config.delays_dp):
                 self.dp.issue(b=stage)
-            self.dv.issue(a=self.p_stage(q_state), b=stage, accumulate=True)
+            self.sum(self.dv, self.p_stage(q_state), stage)
             with mark("multiply"):
                 warpgroup.wait_group(1)
         else:
@@ -176,13 +181,13 @@ class Gradients:
         buffer = self.ds_stage(q_state)
         self.write(dp, buffer)
         if cutlass.const_expr(not self.config.keeps_p):
-            self.dv.issue(b=stage, accumulate=True)
+            self.sum(self.dv, 0, stage)
         self.publish()  # its fence also orders this thread's reads of statistics before TMA overwrites them
         if cutlass.const_expr(self.config.dq_is_transposed):
             self.dq.issue(b=buffer)
         else:
             self.dq.issue(a=buffer)
-        self.dk.issue(a=buffer, b=stage, accumulate=True)
+        self.sum(self.dk, buffer, stage)
         with mark("multiply"):
             warpgroup.wait_group(1)
         self.do_ring.release(q_state)
@@ -206,32 +211,47 @@ class Gradients:
             return tile * self.config.tile_q + self.consumer * self.config.own_queries
         return tile * self.config.tile_q
 
-    def find_probabilities(self, key, tile, place: Place, head, q_state, masked: bool):
+    def find_probabilities(self, key, tile, place: Place, head, q_state, kv_state, masked: bool):
         """Replace S by P, while dP is multiplied; return the factors of P, the derivatives, and what functions take.
 
         There are none of what the functions don't have.
         """
         p, stage = self.s.tCrC, q_state.index
         self.q_ring.wait(q_state)
-        self.s.issue(b=stage, steps=self.config.steps(self.config.head))
+        self.score(self.s, stage, self.config.head)
         weights = self.weights(key, tile, place.scores(head))
+        if self.config.begins_with_k:
+            self.v_ring.wait(kv_state)
         self.do_ring.wait(q_state)
         # There are no registers for dP beside what the functions need: it is multiplied after them.
         if self.config.delays_dp:
             with mark("multiply"):
                 warpgroup.wait_group(0)
         else:
-            self.dp.issue(b=stage, steps=self.config.steps(self.config.head_v))
+            self.score(self.dp, stage, self.config.head_v)
             with mark("multiply"):
                 warpgroup.wait_group(1)
         given = self.functions.given(p) if self.config.scoring.derived else []
         derivatives = self.score_tile(key, tile, place.scores(head), hides=masked or self.lists is None)
         if masked:
-            place.band.mask(p, self.scores, key, self.first_query(tile), is_ragged=self.masks_rows(place))
+            self.mask(key, tile, place)
         for registers, lse in self.by_query(0, stage):
             for register in registers:
                 p[register] = cute.math.exp2(p[register] * self.factor_log2 - lse, fastmath=True)
         return weights, derivatives, given
+
+    def score(self, product, stage, head: int):
+        """Multiply K, or V, with a stage of Q, or dO."""
+        product.issue(b=stage, steps=self.config.steps(head))
+
+    def sum(self, product, buffer, stage):
+        """Multiply P, or dS, with a stage of dO, or Q, and add it to dV, or dK."""
+        product.issue(a=buffer, b=stage, accumulate=True)
+
+    def mask(self, key, tile, place: Place):
+        """Set scores that are not seen to minus infinity."""
+        rows = self.first_query(tile)
+        place.band.mask(self.s.tCrC, self.scores, key, rows, is_ragged=self.masks_rows(place))
 
     def weighed(self, weights):
         """Return P times its factors, if there are any: the operand of dV."""
@@ -282,10 +302,11 @@ class Gradients:
 
     def by_query(self, which: int, stage):
         """Yield this thread's registers of each query, with one of its statistics."""
-        places = self.scores.place(1)
-        for place, across in enumerate(self.scores.distinct(1)):
-            value = self.stats[self.scores.of_thread(1) + across, which, stage]
-            yield [register for register, column in enumerate(places) if column == place], value
+        mode = 0 if self.config.transposes_sums else 1
+        places = self.scores.place(mode)
+        for place, across in enumerate(self.scores.distinct(mode)):
+            value = self.stats[self.scores.of_thread(mode) + across, which, stage]
+            yield [register for register, other in enumerate(places) if other == place], value
 
     def meet(self):
         """Wait for the threads of this warpgroup."""
@@ -353,7 +374,7 @@ class KeyGradients(Gradients):
 
     def publish(self):
         """Make this tile's dS visible to MMAs; all consumers meet."""
-        if self.config.overlays_out:
+        if self.config.overlays_dq:
             # dQ may be written behind this barrier, where dK and dV were staged: by one warp that all wait for.
             cute.arch.cp_async_bulk_wait_group(0, read=True)
         self.stage.publish()
@@ -361,7 +382,7 @@ class KeyGradients(Gradients):
     @cute.jit
     def store(self, coordinate):
         """Store dK and dV of a tile of keys."""
-        if cutlass.const_expr(self.config.overlays_out):
+        if cutlass.const_expr(self.config.overlays_dq):
             self.dq_barriers.wait_until_free()  # TMA has read the memory where dK and dV are staged
             self.out.stage.meet()
         self.send(self.dk.tCrC, self.dk_tiles, coordinate)
@@ -395,9 +416,14 @@ class DqBarriers:
         cute.arch.barrier_arrive(barrier_id=self.filled, number_of_threads=self.THREADS)
 
     def give_back(self):
-        """Tell the warpgroup, once TMA has read all parts so far."""
+        """Tell the warpgroup, once TMA has read all parts so far; a part must be taken before the next call."""
         cute.arch.cp_async_bulk_wait_group(0, read=True)
         cute.arch.barrier_arrive(barrier_id=self.free, number_of_threads=self.THREADS)
+
+    def lend(self):
+        """Tell the warpgroup as `give_back` does, and wait until it knows: the next part's arrival would count too."""
+        cute.arch.cp_async_bulk_wait_group(0, read=True)
+        cute.arch.barrier(barrier_id=self.free, number_of_threads=self.THREADS)
 
     def take(self):
         """Wait, in the warp, until a part is written."""
@@ -443,8 +469,8 @@ class SendsSums:
             for done in cutlass.range(listed.count, unroll=1):
                 tile = listed.begin + done if cutlass.const_expr(self.lists is None) else listed.tile(done)
                 self.send(key, tile, place, head)
-        if cutlass.const_expr(self.config.overlays_out):
-            self.barriers.give_back()
+        if cutlass.const_expr(self.config.overlays_dq):
+            self.barriers.lend()
         return state
 
     def finish(self):
@@ -536,3 +562,59 @@ class SharedGradients(Gradients):
 
     def finish(self):
         """Do nothing: TMA has read all that was sent."""
+
+
+@dataclass(frozen=True)
+class TransposedGradients(KeyGradients):
+    """A consumer warpgroup with keys of its own as columns: P and dS pass through memory, and dQ leaves by TMA.
+
+    A tile of P is read by the warpgroup that wrote it, whose threads have met since at the barrier before dQ is
+    written. One of dS is read by all, which have read it before they come to the barrier with their part of P.
+    """
+
+    def score(self, product, stage, head: int):
+        """Multiply a stage of Q, or dO, with this warpgroup's K, or V."""
+        product.issue(a=stage)
+
+    def sum(self, product, buffer, stage):
+        """Multiply a stage of dO^T, or Q^T, with P, or dS, and add it to dV^T, or dK^T."""
+        product.issue(a=stage, b=buffer, accumulate=True)
+
+    def mask(self, key, tile, place: Place):
+        """Set scores that are not seen to minus infinity."""
+        own = key + self.consumer * self.config.own_keys
+        place.band.transposed().mask(self.s.tCrC, self.scores, self.first_query(tile), own)
+
+    def pass_p(self, p, q_state):
+        """Make P the operand of dV."""
+        self.write(p, self.p_stage(q_state))
+        self.stage.publish()
+
+    def p_stage(self, q_state):
+        """Return the stage of P."""
+        return 1
+
+    def pass_ds(self):
+        """Do nothing: dS is in memory for dQ."""
+
+    def ds_stage(self, q_state):
+        """Return the stage of dS."""
+        return 0
+
+    @cute.jit
+    def store(self, coordinate):
+        """Store this warpgroup's keys of dK and dV."""
+        row, *rest = coordinate
+        coordinate, before, out = (row * self.config.warpgroups + self.consumer, *rest), 0, self.out
+        self.stage.meet()  # all have read the memory where dK and dV are staged
+        for sums, tiles in ((self.dk.tCrC, self.dk_tiles), (self.dv.tCrC, self.dv_tiles)):
+            # Subtiles are rows of the sums, and columns of what is stored. Those of dV begin where dK's end.
+            places, subtiles = tiles.subtiles(coordinate), out.stage.subtiles(sums)
+            for index in cutlass.range_constexpr(places.count):
+                buffer = (before + index) % out.stage.stages
+                out.stage.write(subtiles[None, None, None, index], buffer)
+                out.stage.publish()
+                out.sink.send(places, buffer, index, out.stage.stages - 2)
+            before = before + places.count
+        out.finish()
+        self.stage.meet()

@@ -13,12 +13,15 @@ from cutepy.host.function import Function
 from cutepy.host.many import Variant
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.attention.choice import (
+    FEWEST,
     INVARIANT_SPLITS,
+    by_counter,
     choose_backward,
     choose_decode,
     choose_forward,
     ctas_of,
     for_batches,
+    gradients_by_counter,
     is_short_triangle,
     of_pages,
     splits_of,
@@ -36,6 +39,7 @@ from cutepy.kernels.attention.config import (
 from cutepy.kernels.attention.tuned import Chosen, Problem, tuned
 from cutepy.kernels.gemm.gpu import HOPPER, gpu_of
 from cutepy.kernels.gemm.operands import UNIT_BYTES
+from cutepy.kernels.gemm.workspaces import Workspaces, workspaces_of
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
@@ -111,16 +115,27 @@ def plan_forward(
         if chosen is not None:
             config, ctas = chosen.config, _ctas_of(chosen, q.device)  # type: ignore[assignment]
         else:
-            config = for_batches(config, queries)
+            config = by_counter(for_batches(config, queries), queries)
+            ctas = gpu_of(q.device).sm_count if config.dynamic else ctas
     config = of_pages(scored_forward(replace(config, result=result), scoring), page)
     if block:
         config = replace(config, block=block, tile_n=min(block, config.tile_n))
     config = replace(config, packed=1 if scoring.suffix or page else packed)
     function = compile_forward(config, lengths, is_paged=page > 0, scales=scales)
     rest = scale, left or 0, right or 0, ctas
+    if config.dynamic:
+        return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, table=None: function(
+            q, k, v, o, lse, *rest, lengths, table, None, None, *read, None, _tiles_taken(q.device)
+        )
     return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, table=None: function(
-        q, k, v, o, lse, *rest, lengths, table, None, None, *read, None
+        q, k, v, o, lse, *rest, lengths, table, None, None, *read, None, None
     )
+
+
+def _tiles_taken(device: torch.device) -> torch.Tensor:
+    """Return the current stream's counter of tiles, of a dynamic configuration."""
+    workspaces = (workspaces_of if EXECUTION.backend is None else Workspaces)(device, gpu_of(device).sm_count)
+    return workspaces.take(0).flags[0]
 
 
 def tuned_for(
@@ -229,7 +244,7 @@ def plan_decode(
     if splits == 1:
         function = compile_forward(config, given, **options)
         return lambda q, k, v, o, lse, lengths, table, read=NOTHING_READ: function(
-            q, k, v, o, lse, *rest, lengths, table, None, sharing, *read, cached
+            q, k, v, o, lse, *rest, lengths, table, None, sharing, *read, cached, None
         )
     config = choose(is_split=True)
     function, combine = compile_forward(config, given, **options), compile_combine(config)
@@ -246,7 +261,7 @@ def plan_decode(
     ) -> None:
         parts = q.new_empty(batch, queries, splits * heads, head_v, dtype=torch.float32)
         lses = q.new_empty(batch, splits * heads, queries, dtype=torch.float32)
-        function(q, k, v, parts, lses, *rest, lengths, table, splits, sharing, *read, cached)
+        function(q, k, v, parts, lses, *rest, lengths, table, splits, sharing, *read, cached, None)
         combine(parts, lses, o, lse, None)
 
     return launch
@@ -275,7 +290,7 @@ def plan_cached(
     function = compile_forward(config, given, **options, cached=None if cached is None else cached.given)
     rest = scale, left or 0, right or 0, ctas
     return lambda q, k, v, o, lse, lengths, table, read=NOTHING_READ: function(
-        q, k, v, o, lse, *rest, lengths, table, None, None, *read, cached
+        q, k, v, o, lse, *rest, lengths, table, None, None, *read, cached, None
     )
 
 
@@ -326,6 +341,7 @@ def launch_backward(
         is_ordered,
         dlse is not None,
         chosen,
+        lengths is None and chosen is None and queries <= FEWEST,
         is_short=is_short_triangle(longest, right=bounds[1]),
     )
     rows = (each if each.dim() == 4 else each[None] for each in (o, do, dq))
@@ -340,10 +356,13 @@ def launch_backward(
     # In order, CTAs wait for others: all are on the GPU at one time.
     is_uneven = (bounds[1] or lengths is not None or scoring.blocks is not None) and not config.ordered
     ctas = ctas_of(longest, is_uneven, gpu_of(q.device).sm_count, max(head, v.shape[-1]))
-    if chosen is not None and not config.ordered:
+    if config.dynamic:
+        ctas = gpu_of(q.device).sm_count
+    elif chosen is not None and not config.ordered:
         ctas = _ctas_of(chosen, q.device)
     counters = q.new_zeros(batch, heads, tiles * config.warpgroups, dtype=torch.int32) if config.ordered else None
-    backward(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas, lengths, counters, *read)
+    taken = _tiles_taken(q.device) if config.dynamic else None
+    backward(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas, lengths, counters, *read, taken)
     rows_of_dq(sums, rows_dq, scale, lengths)
     return stats
 
@@ -359,6 +378,7 @@ def _backward_of(
     is_ordered: bool,
     has_dlse: bool,
     chosen: Chosen | None,
+    is_dealt: bool,
     *,
     is_short: bool,
 ) -> tuple[BackwardConfig, Function, Function, Function]:
@@ -369,7 +389,9 @@ def _backward_of(
     )
     if chosen is not None:
         config = chosen.config  # type: ignore[assignment]
-    config = replace(config, ordered=is_ordered)
+    config = replace(config, ordered=is_ordered, dynamic=config.dynamic and not is_ordered)
+    if is_dealt:
+        config = gradients_by_counter(config, FEWEST)
     statistics = compile_statistics(config, given, has_dlse=has_dlse)
     return config, statistics, compile_backward(config, given), compile_rows_of_dq(config, given)
 
@@ -460,6 +482,11 @@ _STATS = TensorSpec("float32", ("batch", "heads", 2, "padded"), divisibility={"p
 _SUMS = TensorSpec("float32", ("batch", "heads", "rows", DQ_COLUMNS))
 _COUNTERS = TensorSpec("int32", ("batch", "heads", "parts"), align=4)
 _LSE = TensorSpec("float32", ("batch", "heads", "queries"))
+
+
+def _counter(config: ForwardConfig | BackwardConfig) -> dict[str, TensorSpec]:
+    """Describe the counter of tiles, the first of some flags, if a kernel takes one."""
+    return {"counter": TensorSpec("int32", ("flags",), align=4)} if config.dynamic else {}
 
 
 def _dtables_specs(scoring: Scoring) -> tuple[TensorSpec | None, ...] | None:
@@ -553,10 +580,10 @@ def forward_variant(
     ValueError
         If the configuration begins tiles early or finds them by fast divisors, and there are lengths.
     """
-    if lengths is not None and (config.begins_early or config.divides_fast):
+    if lengths is not None and (config.begins_early or config.divides_fast or config.dynamic):
         raise ValueError(
-            "begins_early and divides_fast must be False with lengths, of which a CTA may have no tile; use what "
-            "choose_forward gives, without for_batches"
+            "begins_early, divides_fast and dynamic must be False with lengths, of which a CTA may have no tile; use "
+            "what choose_forward gives, without for_batches"
         )
     has_queries = lengths is not None and not is_cached
     of_results = "results" if config.is_split else "heads"
@@ -575,7 +602,7 @@ def forward_variant(
     given = _lengths(lengths), table, splits, None if sharing is None else 1
     read = _score_specs(config.scoring, "heads" if sharing is None else "all_heads") | _scale_specs(scales)
     examples = q, k, v, o, lse, 1.0, 1, 1, 1, *given
-    return _variant("forward:Forward", config, *examples, **read, cached=cached)
+    return _variant("forward:Forward", config, *examples, **read, cached=cached, **_counter(config))
 
 
 def backward_variants(
@@ -596,6 +623,7 @@ def backward_variants(
     )
     read = {name: spec for name, spec in _score_specs(config.scoring).items() if name != "sinks"}
     read["dtables"] = _dtables_specs(config.scoring)
+    read |= _counter(config)
     examples = q, k, v, do, _STATS, _SUMS, dk, dv, 1.0, 1, 1, 1, given, _COUNTERS if config.ordered else None
     o, do, dq = (
         _rows(config.dtype, name, "queries", "heads", head)

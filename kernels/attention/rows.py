@@ -10,6 +10,7 @@ from cutlass import Float32
 
 from cutepy.device import reduce, smem
 from cutepy.device.fragment import AccumulatorTile
+from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import LOG2_E, select
 from cutepy.device.sequences import Sequences, first_tile
 from cutepy.kernels.attention.config import VECTOR, BackwardConfig, Lengths
@@ -75,6 +76,8 @@ class Statistics:
     ):
         """Give each warp a row of a tile at a time, and each thread some of the sums to clear."""
         config, thread = self.config, cute.arch.thread_idx()[0]
+        if cutlass.const_expr(config.overlaps):
+            cute.arch.griddepcontrol_launch_dependents()
         tile, head, batch = cute.arch.block_idx()
         first, rows = _rows_of_tile(sequences, tile, config.tile_q, cute.size(o, mode=[1]))
         lane, warp = cute.arch.lane_idx(), thread // 32
@@ -128,12 +131,15 @@ class RowsOfDq:
             grid=(tiles, cute.size(dq, mode=[2]), cute.size(dq, mode=[0])),
             block=(config.consumers, 1, 1),
             stream=stream,
+            use_pdl=config.overlaps,
         )
 
     @cute.kernel
     def kernel(self, sums: cute.Tensor, dq: cute.Tensor, scale: Float32, sequences: Sequences | None):
         """Convert a tile of queries, each warpgroup its part."""
         config = self.config
+        if cutlass.const_expr(config.overlaps):
+            follow_launch(let_next_begin=False)
         thread = cute.arch.thread_idx()[0]
         tile, head, batch = cute.arch.block_idx()
         first, rows = _rows_of_tile(sequences, tile, config.tile_q, cute.size(dq, mode=[1]))

@@ -10,15 +10,16 @@ from typing import Any, NamedTuple
 import cutlass
 import cutlass.cute as cute
 
-from cutepy.device import schedulers, tma
+from cutepy.device import rules, schedulers, tma
 from cutepy.device.bands import Band, KeyTiles
+from cutepy.device.dynamic import Tickets
 from cutepy.device.primitives import select
 from cutepy.device.ragged import GroupedTiles, ragged_view
 from cutepy.device.rules.ragged import EXTENT, GroupRows
 from cutepy.device.score_functions import ScoresPlace
 from cutepy.device.sequences import Sequences, SequencesAndTail, SequenceTiles, first_tile
 from cutepy.device.tma import cut
-from cutepy.kernels.attention.config import CachedKeys, Lengths
+from cutepy.kernels.attention.config import BackwardConfig, CachedKeys, ForwardConfig, Lengths
 
 
 @dataclass(frozen=True)
@@ -280,6 +281,13 @@ class RaggedByKeys(Ragged):
 def _coordinates(rows: GroupRows, table: cute.Tensor | None) -> tuple:
     """Return the coordinates of a sequence's rows in a matrix of all, or in pages."""
     return (rows.start, rows.length) if table is None else (rows.group, rows.length)
+
+
+def make_tickets(config: ForwardConfig | BackwardConfig, shared: dict, counter: cute.Tensor | None, readers: int):
+    """Make the ring of tiles that a CTA takes by a counter, which so many of its warps read; None if it takes none."""
+    if not config.dynamic:
+        return None
+    return Tickets(counter.iterator, shared["tickets"], shared["ticket_barriers"], rules.ticket_slots(1), readers)
 
 
 def queries_of(lengths: Lengths, rows, *, has_tail: bool) -> Sequences:

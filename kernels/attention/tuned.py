@@ -6,9 +6,11 @@ from typing import Any, Literal, NamedTuple
 from cutepy.kernels.attention.choice import (
     LARGEST_HEAD,
     SHORT,
+    by_counter,
     choose_backward,
     choose_forward,
     for_batches,
+    gradients_by_counter,
     has_cta_each,
     is_short_triangle,
 )
@@ -133,8 +135,10 @@ def problem_of(settings: Settings) -> Problem:
     return Problem(**given)
 
 
-ENDS = ("q_stages", "o_stages", "begins_early", "divides_fast", "masks_parts", "o_over_q")
-"""Fields of `ForwardConfig` that shorten the ends of tiles: described where they differ from the defaults."""
+ENDS = ("q_stages", "o_stages", "begins_early", "divides_fast", "masks_parts", "o_over_q", "dynamic", "rescales_late")
+"""Fields of `ForwardConfig` beside the axes: described where they differ from the defaults."""
+OF_GRADIENTS = ("transposes_sums", "begins_with_k", "overlaps", "dynamic")
+"""Fields of `BackwardConfig` beside the axes, described likewise."""
 
 
 def candidate_of(chosen: Chosen) -> dict[str, Any]:
@@ -142,10 +146,9 @@ def candidate_of(chosen: Chosen) -> dict[str, Any]:
     config = chosen.config
     space = FORWARD if isinstance(config, ForwardConfig) else BACKWARD
     described = {name: getattr(config, name, chosen.is_persistent) for name in space.axes}
-    if isinstance(config, ForwardConfig):
-        plain = {each.name: each.default for each in fields(ForwardConfig)}
-        described |= {name: getattr(config, name) for name in ENDS if getattr(config, name) != plain[name]}
-    return described
+    plain = {each.name: each.default for each in fields(config)}
+    names = ENDS if isinstance(config, ForwardConfig) else OF_GRADIENTS
+    return described | {name: getattr(config, name) for name in names if getattr(config, name) != plain[name]}
 
 
 def chosen_of(problem: Problem, candidate: Settings) -> Chosen:
@@ -177,11 +180,13 @@ def rules_choice(problem: Problem) -> Chosen:
     config: ForwardConfig | BackwardConfig
     if problem.kind == "forward":
         config = for_batches(choose_forward(*of_all, problem.queries, left=left, right=right), problem.queries)
+        config = by_counter(config, problem.queries)
     else:
         is_short = is_short_triangle(problem.queries, right=right)
         config = choose_backward(*of_all, left=left, right=right, is_short=is_short)
+        config = gradients_by_counter(config, problem.queries)
     width = {"width" if problem.kind == "forward" else "gradients_of": max(problem.head, problem.head_v)}
-    return Chosen(config, not has_cta_each(problem.queries, is_uneven=right, **width))
+    return Chosen(config, config.dynamic or not has_cta_each(problem.queries, is_uneven=right, **width))
 
 
 def shortened(problem: Problem, candidate: Settings) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -91,6 +92,17 @@ def test_results_and_gradients_are_those_of_float64(dtype, batch, extents, heads
 )
 def test_wide_rows_and_rows_that_differ(dtype, extents, heads, head, head_v, options):
     check(*tensors(dtype, 1, *extents, *heads, head, head_v), **options)
+
+
+@pytest.mark.first(1)
+@pytest.mark.parametrize(
+    ("head", "head_v", "causal"),
+    [(128, 128, False), pytest.param(128, 128, True, marks=pytest.mark.deep), (192, 128, False)],
+)
+def test_a_cta_of_several_tiles_has_the_gradients_of_float64(head, head_v, causal, monkeypatch):
+    # The warps that send dQ are ahead of the warpgroups between two tiles, where both meet at one barrier.
+    monkeypatch.setattr("cutepy.kernels.attention.op.gpu_of", lambda device: SimpleNamespace(sm_count=1))
+    check(*tensors(torch.bfloat16, 1, 20, 130, 1, 1, head, head_v), causal=causal)
 
 
 @pytest.mark.deep
@@ -232,6 +244,8 @@ EARLY = {"q_stages": 2, "begins_early": True, "divides_fast": True, "masks_parts
         (128, {**EARLY, "o_stages": 4}),
         (256, {"o_stages": 4, "divides_fast": True}),
         (256, {"o_stages": 8, "o_over_q": True, "tile_n": 80}),
+        (256, {"o_stages": 8, "o_over_q": True, "tile_n": 80, "rescales_late": True, "ordered": False}),
+        (128, {"o_stages": 4, "q_stages": 2, "dynamic": True}),
     ],
 )
 def test_ends_and_beginnings_of_tiles(head, changes, causal):
@@ -239,7 +253,10 @@ def test_ends_and_beginnings_of_tiles(head, changes, causal):
     q, k, v = tensors(torch.bfloat16, 1, 300, 300, 2, 2, head)
     o, lse = torch.full_like(q, math.nan), torch.full((1, 2, 300), math.nan)
     with cutepy.simulate(sanitize=True) as run:  # each of two CTAs has several tiles
-        compile_forward(config)(q, k, v, o, lse, head**-0.5, 0, 0, 2, *[None] * 9)
+        taken = torch.zeros(1, dtype=torch.int32)
+        counter = taken if config.dynamic else None
+        compile_forward(config)(q, k, v, o, lse, head**-0.5, 0, 0, 2, *[None] * 9, counter)
+    assert not taken.any(), "the counter is as it was"
     assert not run.hazards
     assert not run.advisories
     wide = [each.double() for each in (q, k, v)]

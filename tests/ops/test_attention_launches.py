@@ -9,7 +9,17 @@ from tests.messages import refuses
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
-from cutepy.ops import decode_attention, latent_attention, quantised_attention, varlen_attention  # noqa: E402
+from cutepy.host.launches import Launches  # noqa: E402
+from cutepy.ops import (  # noqa: E402
+    attention,
+    attention_arguments,
+    decode_attention,
+    dot_product_attention,
+    latent_attention,
+    quantised_attention,
+    scaled_dot_product_attention,
+    varlen_attention,
+)
 from cutepy.ops.attention_functions import check_scoring  # noqa: E402
 from cutepy.ops.varlen_attention import _AttentionArguments, _to_launch  # noqa: E402
 
@@ -120,3 +130,52 @@ def test_rows_of_heads_that_share_keys_are_a_decoding_kernels(queries, heads, kv
             expected = 100 * (head // group) + query * group + head % group
             assert o[0, query, head].unique().tolist() == [expected]
             assert lse[:, head, query].tolist() == [expected] * 2
+
+
+def launched_alone(monkeypatch):
+    """Have calls launch as if on a GPU that nothing else sees; return the list of results that launches are given."""
+    written = []
+
+    def plan(q, k, v, *how):
+        def launch(q, k, v, o, lse):
+            written.append((o, lse))
+            o.fill_(2.0)
+
+        return launch
+
+    monkeypatch.setattr(dot_product_attention, "only_launches", lambda *_: True)
+    monkeypatch.setattr(dot_product_attention, "plan_forward", plan)
+    monkeypatch.setattr(dot_product_attention, "_of_outputs", Launches())
+    monkeypatch.setattr(attention_arguments, "_unread", {})
+    return written
+
+
+def test_logarithms_that_nobody_asks_for_share_memory(monkeypatch):
+    written = launched_alone(monkeypatch)
+    few, many = (torch.ones(2, n, 3, 64, dtype=torch.float16) for n in (8, 40))
+    for q in (few, many, few):
+        o = attention(q, few, few)
+        assert (o.shape, o.dtype, o.is_contiguous(), o.unique().item()) == (q.shape, q.dtype, True, 2.0)
+        assert (written[-1][1].shape, written[-1][1].dtype) == ((2, 3, q.shape[1]), torch.float32)
+    begins = [lse.data_ptr() for _, lse in written]
+    assert begins[0] == begins[2] != begins[1]
+    assert written[0][0].data_ptr() != written[2][0].data_ptr(), "the output is new"
+
+
+def test_outputs_alone_of_no_keys_and_of_rows_that_are_copied(monkeypatch):
+    written = launched_alone(monkeypatch)
+    q = torch.ones(1, 8, 2, 64, dtype=torch.float16)
+    assert not attention(q, q[:, :0], q[:, :0]).any()
+    assert not written
+    odd = torch.ones(1, 8, 2, 65, dtype=torch.float16)[..., 1:]
+    assert attention(odd, q, q).unique().item() == 2.0
+    with refuses(ValueError):
+        attention(q, q[:, :, :, :32], q)
+
+
+def test_torchs_signature_is_a_view_of_the_output(monkeypatch):
+    launched_alone(monkeypatch)
+    q, k = (torch.ones(2, 4, n, 64, dtype=torch.float16).transpose(1, 2).contiguous().transpose(1, 2) for n in (8, 5))
+    o = scaled_dot_product_attention(q, k, k, is_causal=True)
+    assert (o.shape, o.transpose(1, 2).is_contiguous()) == (q.shape, True)
+    assert [entry[2] for entry in dot_product_attention._of_outputs] == [3], "torch aligns the first query and key"
