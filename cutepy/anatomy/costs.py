@@ -639,12 +639,18 @@ def _fewest(trace: Trace, shares: dict[int, float]) -> Trace:
     regions = [
         replace(
             region,
-            read_bytes=max(0, region.read_bytes - round(SECTOR_BYTES * less[number])),
-            written_bytes=max(0, region.written_bytes - round(SECTOR_BYTES * written_less[number])),
+            reads=_lessened(region.reads, SECTOR_BYTES * less[number]),
+            writes=_lessened(region.writes, SECTOR_BYTES * written_less[number]),
         )
         for number, region in enumerate(trace.regions)
     ]
     return replace(made, regions=regions)
+
+
+def _lessened(bytes_of: Counter[int], saved_bytes: float) -> Counter[int]:
+    """Return the bytes of each CTA after so many fewer in all, in equal shares."""
+    share = max(0.0, 1.0 - saved_bytes / max(bytes_of.total(), 1))
+    return Counter({cta: round(share * each) for cta, each in bytes_of.items()})
 
 
 def _scaled(fact: Any, share: float) -> Any:  # noqa: ANN401

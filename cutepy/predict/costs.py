@@ -88,13 +88,13 @@ class Costs:
     def part_of_line(self) -> float:
         """L2's time for a line of which a row needs a part, in that of a whole line: rows that begin amid one."""
         across = self._gpu.constants["tma.pitch"]["l2"]["across"]
-        return max(0.0, across["0"] / across["16"] - 1.0)
+        return max(0.0, float(across["0"] / across["16"]) - 1.0)
 
     @cached_property
     def short_runs(self) -> float:
         """Device memory's time for rows of 128 bytes that lie apart, in that of bytes that follow each other."""
         table = self._gpu.constants["tma.pitch"]["dram"]
-        return max(1.0, table["across"]["0"] / table["along"]["0"])
+        return max(1.0, float(table["across"]["0"] / table["along"]["0"]))
 
     def sync(self, warps: int) -> float:
         """Return the cycles of a named barrier of so many warps."""

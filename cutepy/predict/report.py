@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from cutepy.predict.launch import Prediction
-    from cutepy.predict.machine import Event
+    from cutepy.predict.state import Event
 
 _STALLS = 5
 _AROUND = 6

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cutepy.tune import Settings
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cutepy.predict import Prediction
 
 
-def predict_gemm(problem: Settings, candidate: Settings, gpu: str) -> list[Prediction]:
+def predict_gemm(problem: Mapping[str, Any], candidate: Settings, gpu: str) -> list[Prediction]:
     """Predict the launches of a product by one configuration.
 
     Parameters
