@@ -52,5 +52,6 @@ def test_tolerances_and_kinds():
     lines = [f"{problem}: {gemm_problems.tolerance(problem):.4g}" for problem in problems]
     lines += [f"{name}: {gemm_problems.out_dtype(name)}" for name in ("float16", "float32", "float8_e5m2")]
     lines += [f"scaled by {name}: {blocks}" for name, blocks in scaled.BLOCKS.items()]
+    lines += [f"grouped {name}: {blocks}" for name, blocks in grouped_problems._BLOCKS.items()]
     lines += map(str, accuracy.KINDS)
     pins("\n".join(lines))
