@@ -186,6 +186,13 @@ def test_candidates_of_products():
         lines.append(f"{m}x{n}x{k}, batch of {batch}: {len(points)}")
         lines += [f"    {count} {why}" for why, count in sorted(tuned_gemm.SPACE.left_out(facts).items())]
         lines += [f"    {name} {sorted({point[name] for point in points})}" for name in tuned_gemm.SPACE.axes]
+    found = tuned_gemm._with_tensor_cores(SIGNATURES["bf16"], False, 64, 9000, 1024, 1)
+    for name in ("stream_k", "dynamic", "transposed"):
+        for value in (False, True):
+            times = [us for us, candidate in found if candidate[name] == value]
+            lines.append(
+                f"{name} {value}: {len(times)}" + (f", {min(times):.4g} to {max(times):.4g} us" if times else "")
+            )
     problem = tuned_gemm.problem_of(SIGNATURES["bf16"], 8, 2000, 512)
     lines += map(str, tuned_gemm.candidates(problem, most=40))
     pins("\n".join(lines))
