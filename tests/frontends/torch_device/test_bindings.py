@@ -114,6 +114,17 @@ def test_device_properties():
     assert list(found.maxThreadsDim) == [1024, 1024, 64]
     of_driver = checked(driver.cuDeviceGetProperties(0))
     assert (of_driver.maxThreadsPerBlock, of_driver.regsPerBlock, of_driver.SIMDWidth) == (1024, 65536, 32)
+    numbers = {
+        "maxThreadsPerBlock": 1,
+        "sharedMemPerBlock": 8,
+        "totalConstantMemory": 9,
+        "SIMDWidth": 10,
+        "memPitch": 11,
+    }
+    numbers |= {"regsPerBlock": 12, "clockRate": 13, "textureAlign": 14}
+    answers = [checked(driver.cuDeviceGetAttribute(driver.CUdevice_attribute(n), 0)) for n in range(1, 15)]
+    assert {name: getattr(of_driver, name) for name in numbers} == {name: answers[n - 1] for name, n in numbers.items()}
+    assert [*of_driver.maxThreadsDim, *of_driver.maxGridSize] == answers[1:7]
 
 
 QUESTIONS = [
