@@ -18,7 +18,7 @@ _PLACE = re.compile(r" in around line \d+| (?:in|for) (?:the )?function '[^']*'"
 """Part of an advisory's text that its sites replace."""
 _SUBJECTS: Mapping[str, Callable[[Instruction], bool]] = {
     "wgmma": is_wgmma,
-    "setmaxnreg": lambda i: i.parts[0] == "setmaxnreg",
+    "setmaxnreg": lambda i: i.traits.sets_registers,
 }
 """Word of an advisory -> the instructions that it refers to."""
 
@@ -69,7 +69,7 @@ def register_changes(function: Function, values: Values) -> tuple[RegisterChange
             site_of([i]),
         )
         for i in function.instructions
-        if i.parts[0] == "setmaxnreg"
+        if i.traits.sets_registers
     )
 
 

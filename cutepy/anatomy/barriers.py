@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from cutepy.anatomy.mmas import site_of
 from cutepy.anatomy.model import Barrier, Party
 from cutepy.anatomy.values import Values
-from cutepy.anatomy.watch import Key, Seen, SeenParty, thread_ranges
+from cutepy.anatomy.watch import Key, LaunchRecord, SeenParty, thread_ranges
 from cutepy.sim import ClusterBarrier, NamedBarrier
 from cutepy.sim.ptx import Address, Function, Immediate, Instruction, Operand
 from cutepy.sim.ptx.barrier_names import stage_of
@@ -38,7 +38,9 @@ def static_barriers(function: Function, values: Values) -> tuple[Found, dict[int
     return found, initialised
 
 
-def barriers_of(values: Values, seen: Seen | None, names: Mapping[int, str], found: Found) -> tuple[Barrier, ...]:
+def barriers_of(
+    values: Values, seen: LaunchRecord | None, names: Mapping[int, str], found: Found
+) -> tuple[Barrier, ...]:
     """List the barriers of a function, with equal ones as the stages of one."""
     every: Found = dict(seen.barriers.items()) if seen is not None else found
     groups: dict[object, list[Key | None]] = {}

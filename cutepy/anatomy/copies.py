@@ -8,7 +8,7 @@ from dataclasses import replace
 from cutepy.anatomy.mmas import site_of
 from cutepy.anatomy.model import Copy
 from cutepy.anatomy.values import Values
-from cutepy.anatomy.watch import Seen, SeenCopy
+from cutepy.anatomy.watch import LaunchRecord, SeenCopy
 from cutepy.layouts import LayoutError
 from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.sim import Launch
@@ -18,14 +18,16 @@ from cutepy.sim.ptx.instruction_set import REDUCTIONS
 _MAP_BYTES = 128
 
 
-def copies_of(function: Function, values: Values, seen: Seen | None, barriers: Mapping[int, str]) -> tuple[Copy, ...]:
+def copies_of(
+    function: Function, values: Values, seen: LaunchRecord | None, barriers: Mapping[int, str]
+) -> tuple[Copy, ...]:
     """List the asynchronous bulk copies of a function.
 
     Parameters
     ----------
     function : Function
     values : Values
-    seen : Seen or None
+    seen : LaunchRecord or None
         Records of observed launches.
     barriers : mapping of int to str
         Names of mbarriers by address.
@@ -63,7 +65,7 @@ def _of_one_tensor(copies: list[tuple[Instruction, Copy]]) -> list[list[tuple[In
     return list(groups.values())
 
 
-def _copy(i: Instruction, values: Values, seen: Seen | None, barriers: Mapping[int, str]) -> Copy:
+def _copy(i: Instruction, values: Values, seen: LaunchRecord | None, barriers: Mapping[int, str]) -> Copy:
     tensor = "tensor" in i.parts
     rank = (
         next((int(p[0]) for p in i.parts if len(p) == 2 and p[0].isdigit() and p[1] == "d"), None) if tensor else None
@@ -128,12 +130,14 @@ def _size(i: Instruction, values: Values) -> int | None:
     return values.always(plain[0]) if plain and "prefetch" not in i.parts else None
 
 
-def _issued(seen: Seen, index: int) -> int | None:
+def _issued(seen: LaunchRecord, index: int) -> int | None:
     times = [p.times for parties in seen.barriers.values() for (_, at), p in parties.items() if at == index]
     return sum(times) if times else None
 
 
-def _barriers(i: Instruction, values: Values, seen: Seen | None, barriers: Mapping[int, str]) -> tuple[str, ...]:
+def _barriers(
+    i: Instruction, values: Values, seen: LaunchRecord | None, barriers: Mapping[int, str]
+) -> tuple[str, ...]:
     """Name the mbarriers that count a copy's bytes."""
     if seen is not None:
         keys = [key for key, parties in seen.barriers.items() if ("complete_tx", i.index) in parties]

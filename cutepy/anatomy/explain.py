@@ -18,12 +18,12 @@ from cutepy.anatomy.model import Dim3, Kernel, LaunchFacts, Resources
 from cutepy.anatomy.smem import seen_regions, static_regions, variables
 from cutepy.anatomy.tensor_memory import allocations_of
 from cutepy.anatomy.values import Values
-from cutepy.anatomy.watch import Seen, Watch
+from cutepy.anatomy.watch import LaunchRecord, Watch
 from cutepy.binaries.cubin import read_resources
 from cutepy.binaries.ptxas import Assembly, AssemblyError, assemble
 from cutepy.host.environment import cuda_home
 from cutepy.sim.machine.launch import place_shared
-from cutepy.sim.ptx import Function, Module, Unread, parse_module
+from cutepy.sim.ptx import Function, Module, UnreadStatement, parse_module
 from cutepy.sim.ptx.kernel_names import readable
 
 _EXPLAINED = (
@@ -91,7 +91,7 @@ class _Parsed:
     """Parsed module, with its assembly."""
 
     module: Module
-    unread: list[Unread]
+    unread: list[UnreadStatement]
     assembly: Assembly | None
     refusal: str
     version: str
@@ -104,7 +104,7 @@ class _Parsed:
         return resources_of(kernel, read_resources(self.cubin), "its cubin", launch) if self.cubin else None
 
 
-def _parsed(text: str, module: Module, unread: list[Unread], assembler: bool, cubin: bytes = b"") -> _Parsed:
+def _parsed(text: str, module: Module, unread: list[UnreadStatement], assembler: bool, cubin: bytes = b"") -> _Parsed:
     assembly, refusal = None, "ptxas was not asked"
     if assembler:
         try:
@@ -122,7 +122,7 @@ def _of_ptx(text: str, assembler: bool, name: str, cubin: bytes = b"") -> Explan
             f"{name} has no kernel: expected PTX with an .entry, as compilers write it (--keep-ptx, nvcc -ptx)"
         )
     text = text.rstrip("\0")
-    unread: list[Unread] = []
+    unread: list[UnreadStatement] = []
     module = parse_module(text, unread)
     _check_target(module, name)
     parsed = _parsed(text, module, unread, assembler, cubin)
@@ -149,7 +149,7 @@ def _of_watch(watch: Watch, assembler: bool, name: str) -> Explanation:
     for one in seen:
         text = one.launches[0].ptx
         if text not in parsed:
-            plain, unread = text.rstrip("\0"), list[Unread]()
+            plain, unread = text.rstrip("\0"), list[UnreadStatement]()
             module = parse_module(plain, unread)
             _check_target(module, f"the PTX of kernel {one.launches[0].kernel}, which {name} launched,")
             parsed[text] = _parsed(plain, module, unread, assembler)
@@ -161,7 +161,7 @@ def _of_watch(watch: Watch, assembler: bool, name: str) -> Explanation:
     return Explanation(name, kernels, first.version, first.module.target, (_SEEN, _ADDRESSES))
 
 
-def _kernel(parsed: _Parsed, function: Function, seen: Seen | None) -> Kernel:
+def _kernel(parsed: _Parsed, function: Function, seen: LaunchRecord | None) -> Kernel:
     module = parsed.module
     shared, _ = place_shared(module, function)
     values = Values(function, shared)
@@ -195,7 +195,7 @@ def _kernel(parsed: _Parsed, function: Function, seen: Seen | None) -> Kernel:
     )
 
 
-def _launch_facts(function: Function, seen: Seen | None, static_bytes: int, module: Module) -> LaunchFacts:
+def _launch_facts(function: Function, seen: LaunchRecord | None, static_bytes: int, module: Module) -> LaunchFacts:
     directives: Mapping[str, tuple[int, ...]] = function.directives
     most = directives.get("maxntid")
     threads = None

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cutepy.anatomy.model import Dim3, Mma, Operand, Site
 from cutepy.anatomy.operand_words import WGMMA
-from cutepy.anatomy.tensor_core import is_tensor_mma, tensor_mma
+from cutepy.anatomy.tensor_core import tensor_mma
 from cutepy.anatomy.values import Values
 from cutepy.anatomy.watch import SeenMma
 from cutepy.sim import UnknownInstructionError
@@ -34,7 +34,7 @@ def mmas_of(function: Function, values: Values, seen: Mapping[int, SeenMma] | No
         if is_wgmma(i):
             one = _mma(i, values, seen)
             groups.setdefault(_alike(i, one), []).append((i, one))
-        elif is_tensor_mma(i):
+        elif i.traits.is_tensor_mma:
             one = tensor_mma(i, values, site_of([i]), None if seen is None else seen.get(i.index, SeenMma()))
             groups.setdefault(_alike(i, one), []).append((i, one))
         elif i.traits.is_warp_mma:

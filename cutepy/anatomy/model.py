@@ -253,7 +253,7 @@ class Region:
     what : str
         Use of the region: an operand, a barrier, a variable.
     writers, readers : tuple of str
-        Who: as what, and where in the source.
+        Users: role, and line of the source.
     parts : tuple of int
         Start addresses of the copies or tiles in the region, if there are several.
     starts : tuple of int
@@ -282,7 +282,7 @@ class TmemPart:
     what : str
         Use of the block: an accumulator, an operand, block scales, data.
     writers, readers : tuple of str
-        Who: by which instruction, where in the source, and of loads and stores by which warps.
+        Users: instruction, line of the source, and warps of loads and stores.
     """
 
     first: int
@@ -305,7 +305,7 @@ class TmemAllocation:
     ctas : 1 or 2
         CTAs that allocate together, by `.cta_group`.
     threads : str
-        Who allocates, such as "warp 0"; empty if only a launch tells.
+        Allocating threads, such as "warp 0"; empty if only a launch tells.
     freed : tuple of Site
         Where the columns are freed, in observed launches.
     parts : tuple of TmemPart

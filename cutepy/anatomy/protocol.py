@@ -17,31 +17,8 @@ from cutepy.sim.semantics.evaluation import results_of
 from cutepy.sim.translate import load_module
 from cutepy.sim.translate.effects import accumulators, is_wgmma, written
 
-_STEPS: dict[str, tuple[int, ...]] = {
-    "mbarrier.init": (0, 1),
-    "mbarrier.try_wait.parity": (1, 2),
-    "mbarrier.arrive.expect_tx": (1, 2),
-    "mbarrier.arrive": (1,),
-    "fence.mbarrier_init": (),
-    "fence.proxy.async": (),
-    "barrier.cluster.arrive": (),
-    "barrier.cluster.wait": (),
-    "bar.warp.sync": (),
-    "bar.sync": (0, 1),
-    "barrier.sync": (0, 1),
-    "setmaxnreg.dec": (0,),
-    "setmaxnreg.inc": (0,),
-    "wgmma.fence": (),
-    "wgmma.mma_async": (),
-    "wgmma.commit_group": (),
-    "wgmma.wait_group": (0,),
-    **{f"cp.async.bulk.tensor.{rank}d.global": (0, 1) for rank in range(1, 6)},
-    **{f"cp.async.bulk.tensor.{rank}d.shared": (0, 1, 2) for rank in range(1, 6)},
-    "cp.async.bulk.commit_group": (),
-    "cp.async.bulk.wait_group.read": (0,),
-    "cp.async.bulk.wait_group": (0,),
-}
-"""Instructions of a pipeline's protocol, each with the positions of its operands: the first beginning that fits."""
+_TELLING = frozenset("parity read inc dec async 1d 2d 3d 4d 5d".split())
+"""Modifiers that say in which direction or in which way a step of a protocol goes."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +98,7 @@ def wgmmas(ptx: str, *, thread: int = 0) -> list[Wgmma]:
 
 def mbarrier_counts(ptx: str) -> list[int]:
     """List the arrival counts of the `mbarrier.init` instructions, in order."""
-    return [value(i.operands[1]) for i, value in _instructions(ptx, 0) if i.parts[:2] == ("mbarrier", "init")]
+    return [value(i.operands[1]) for i, value in _instructions(ptx, 0) if i.traits.makes_mbarrier]
 
 
 def steps(ptx: str, *, thread: int = 0) -> list[Step]:
@@ -133,13 +110,36 @@ def steps(ptx: str, *, thread: int = 0) -> list[Step]:
     >>> steps(head + "mov.b32 %r1, 64; mbarrier.init.shared.b64 [%r1+8], 3; wgmma.wait_group.sync.aligned 1; }")
     [Step(name='mbarrier.init', operands=(72, 3)), Step(name='wgmma.wait_group', operands=(1,))]
     """
-    found = []
-    for i, value in _instructions(ptx, thread):
-        name = next((name for name in _STEPS if i.opcode.startswith(name)), None)
-        if name is not None:
-            operands = [i.operands[n] for n in _STEPS[name] if n < len(i.operands)]
-            found.append(Step(name, tuple(value(part) for operand in operands for part in _parts(operand))))
-    return found
+    return [
+        Step(_name(i), tuple(value(part) for operand in _operands(i) for part in _parts(operand)))
+        for i, value in _instructions(ptx, thread)
+        if _is_step(i)
+    ]
+
+
+def _is_step(i: Instruction) -> bool:
+    """Tell whether an instruction synchronises, orders, copies in bulk or is one of a warpgroup's."""
+    traits = i.traits
+    is_bulk = traits.kind == "async_copy" and "bulk" in i.parts
+    return bool(traits.barrier) or traits.fences or traits.sets_registers or is_bulk or traits.kind == "wgmma"
+
+
+def _name(i: Instruction) -> str:
+    """Name a step by its short name, the modifier that tells its way, and the state space that a tensor copy writes."""
+    beyond = i.parts[i.name.count(".") + 1 :]
+    telling = [part for part in beyond if part in _TELLING][:1]
+    spaces = [space for part in beyond if (space := part.partition("::")[0]) in ("shared", "global")]
+    return ".".join((i.name, *telling, *spaces[: int(i.traits.has_tensor_map)]))
+
+
+def _operands(i: Instruction) -> Iterator[Operand]:
+    """Yield addresses and numbers of barriers, groups and registers, but no operand that may be left out."""
+    form = i.traits.form
+    assert form is not None
+    words = form.words if i.traits.barrier == "named" else form.words[: len(form.words) - form.optional]
+    for word, operand in zip(words, i.operands, strict=False):
+        if word in ("address", "barrier"):
+            yield operand
 
 
 def opcodes(ptx: str) -> Counter[str]:

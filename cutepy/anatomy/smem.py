@@ -9,7 +9,7 @@ import numpy as np
 
 from cutepy.anatomy.mmas import site_of
 from cutepy.anatomy.model import Barrier, Region
-from cutepy.anatomy.watch import CELL_BYTES, Cells, Seen
+from cutepy.anatomy.watch import CELL_BYTES, Cells, LaunchRecord
 from cutepy.anatomy.words import place, progression
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx import Module
@@ -25,12 +25,14 @@ _MOST_ROLES = 62
 _FEWEST_FOLDED = 3
 
 
-def seen_regions(seen: Seen, barriers: Sequence[Barrier], symbols: Mapping[str, tuple[int, int]]) -> tuple[Region, ...]:
+def seen_regions(
+    seen: LaunchRecord, barriers: Sequence[Barrier], symbols: Mapping[str, tuple[int, int]]
+) -> tuple[Region, ...]:
     """Map shared memory by the accesses of observed launches.
 
     Parameters
     ----------
-    seen : Seen
+    seen : LaunchRecord
     barriers : sequence of Barrier
         Barriers, for the names of mbarriers.
     symbols : mapping of str to (int, int)
@@ -176,7 +178,7 @@ def _role(cells: Cells) -> str:
     if role.actor == "bulk copies":
         return "bulk copy"
     if role.actor == "tensor core":
-        return ".".join(cells.instruction.parts[:2])
+        return cells.instruction.name
     if role.actor != "threads":
         return f"{role.actor} {role.action}"
-    return "cp.async" if cells.instruction.opcode.startswith("cp.async") else cells.instruction.parts[0]
+    return "cp.async" if cells.instruction.traits.is_copy_of_thread else cells.instruction.parts[0]

@@ -16,11 +16,6 @@ from cutepy.layouts.sm100 import InstrDescriptor, mma_kind
 from cutepy.sim.ptx import Address, Instruction
 
 
-def is_tensor_mma(i: Instruction) -> bool:
-    """Tell whether an instruction is an MMA of the tensor core."""
-    return i.parts[:2] == ("tcgen05", "mma")
-
-
 def tensor_mma(i: Instruction, values: Values, site: Site, seen: SeenMma | None) -> Mma:
     """Return the facts of one MMA; `seen` has observed launches, if there were any."""
     issued = None if seen is None else seen.issued

@@ -10,7 +10,7 @@ from cutepy.anatomy.mmas import site_of
 from cutepy.anatomy.model import TmemAllocation, TmemPart
 from cutepy.anatomy.smem import UNUSED
 from cutepy.anatomy.values import Values
-from cutepy.anatomy.watch import TMEM_GRANULE_LANES, Seen, SeenTmem, TmemCells, thread_ranges
+from cutepy.anatomy.watch import TMEM_GRANULE_LANES, LaunchRecord, SeenTmem, TmemCells, thread_ranges
 from cutepy.anatomy.words import place
 from cutepy.layouts.sm100.arch import TMEM_LANES
 from cutepy.sim.ptx import Address, Function, Instruction
@@ -18,9 +18,9 @@ from cutepy.sim.ptx import Address, Function, Instruction
 _EVERY_LANE = ((0, TMEM_LANES - 1),)
 
 
-def allocations_of(function: Function, values: Values, seen: Seen | None) -> tuple[TmemAllocation, ...]:
+def allocations_of(function: Function, values: Values, seen: LaunchRecord | None) -> tuple[TmemAllocation, ...]:
     """List the allocations of tensor memory, with their parts as observed launches used them, if there were any."""
-    every = [i for i in function.instructions if i.parts[:2] == ("tcgen05", "alloc")]
+    every = [i for i in function.instructions if i.traits.allocates]
     return tuple(_allocation(i, values, None if seen is None else seen.tensor_memory.get(i.index)) for i in every)
 
 
@@ -31,7 +31,7 @@ def _allocation(i: Instruction, values: Values, seen: SeenTmem | None) -> TmemAl
     groups: dict[object, list[TmemCells]] = {}
     for cells in seen.cells.values():
         use = cells.instruction
-        groups.setdefault((cells.writes, use.parts[:2], site_of([use]).lines or use.index), []).append(cells)
+        groups.setdefault((cells.writes, use.name, site_of([use]).lines or use.index), []).append(cells)
     freed = tuple(site_of([each]) for each in seen.freed.values())
     parts = tuple(_parts(list(groups.values()), seen.columns))
     return TmemAllocation(seen.columns, site, ctas, thread_ranges(seen.threads), freed, parts)
@@ -79,7 +79,7 @@ def _runs(halves: list[int]) -> tuple[tuple[int, int], ...]:
 
 def _what(here: Iterable[TmemCells]) -> str:
     """Name the use of a part: by what MMAs do with it."""
-    mmas = [cells for cells in here if cells.instruction.parts[1] == "mma"]
+    mmas = [cells for cells in here if cells.instruction.traits.is_tensor_mma]
     accumulating = {cells.instruction.index for cells in mmas if cells.writes}
     read = set()
     for cells in mmas:
@@ -102,5 +102,5 @@ def _said(group: list[TmemCells]) -> str:
         "cp": ".".join(parts[3:]),
     }.get(parts[1], "")
     threads = {thread for cells in group for thread in cells.threads}
-    said = f"{'.'.join(parts[:2])}{f' {form}' if form else ''} at {place(site_of(instructions))}"
+    said = f"{instructions[0].name}{f' {form}' if form else ''} at {place(site_of(instructions))}"
     return f"{said}, by {thread_ranges(threads)}" if threads else said

@@ -42,8 +42,6 @@ CELL_BYTES = 8
 TMEM_GRANULE_LANES = 16
 """Lanes of a cell of the map of tensor memory."""
 _UNIT = 16
-_TENSOR_COPIES = ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "wgmma")
-"""Opcodes with events of their own, beside the memory access."""
 _OF_CLUSTERS: dict[type[BarrierEvent], str] = {ClusterArrive: "arrive", ClusterWait: "wait"}
 """Actions of events whose names say more."""
 
@@ -166,7 +164,7 @@ class SeenAccess:
 
 
 @dataclass
-class Seen:
+class LaunchRecord:
     """Record of the launches of one kernel.
 
     Attributes
@@ -222,17 +220,17 @@ class Watch(Observer):
     """
 
     def __init__(self) -> None:
-        self._kernels: dict[tuple[str, str], Seen] = {}
-        self._seen = Seen()
+        self._kernels: dict[tuple[str, str], LaunchRecord] = {}
+        self._seen = LaunchRecord()
 
     @property
-    def kernels(self) -> Iterator[Seen]:
+    def kernels(self) -> Iterator[LaunchRecord]:
         """Records by kernel, in the order of their first launches."""
         yield from self._kernels.values()
 
     def on_launch(self, launch: Launch) -> None:
         """Begin another launch."""
-        self._seen = self._kernels.setdefault((launch.ptx, launch.kernel), Seen())
+        self._seen = self._kernels.setdefault((launch.ptx, launch.kernel), LaunchRecord())
         self._allocated: dict[int, dict[int, SeenTmem]] = {}  # by CTA and first column
         self._seen.launches.append(launch)
 
@@ -269,7 +267,7 @@ class Watch(Observer):
     def on_tensor_allocation(self, allocation: TensorMemoryAllocation) -> None:
         """Record columns of tensor memory that a CTA has allocated."""
         i = allocation.instruction
-        if i.parts[1] != "alloc":
+        if not i.traits.allocates:
             return
         seen = self._seen.tensor_memory.setdefault(i.index, SeenTmem(i))
         seen.columns = max(seen.columns, allocation.count)
@@ -284,12 +282,12 @@ class Watch(Observer):
             inside = (columns >= first) & (columns < first + seen.columns)
             if not inside.any():
                 continue
-            if i.parts[1] == "dealloc":
+            if i.traits.frees:
                 seen.freed[i.index] = i
                 continue
             cells = seen.cells.setdefault((i.index, access.writes), TmemCells(i, access.writes))
             cells.used[halves[inside], columns[inside] - first] = True
-            if i.parts[1] in ("ld", "st"):
+            if i.traits.is_tensor_load or i.traits.is_tensor_store:
                 cells.threads.update(access.threads.ids.tolist())
 
     def on_tma(self, event: TmaEvent) -> None:
@@ -318,11 +316,12 @@ class Watch(Observer):
             seen.warps += cost.warps
             seen.taken += cost.taken
             seen.fewest += cost.fewest
-        if access.space != "shared" or access.instruction.opcode.startswith(_TENSOR_COPIES):
+        traits = access.instruction.traits
+        if access.space != "shared" or traits.has_tensor_map or traits.kind == "wgmma":  # have events of their own
             return
         verb = {"read": "read", "write": "written", "atomic": "updated"}[access.operation]
         actor: Actor = "threads" if access.proxy == "generic" else "bulk copies"
-        role = Role("tensor core" if access.instruction.traits.kind == "tcgen05" and verb == "read" else actor, verb)
+        role = Role("tensor core" if traits.kind == "tcgen05" and verb == "read" else actor, verb)
         offsets = access.addresses.reshape(-1).astype(np.int64) % self._seen.launches[-1].slot_bytes
         self._mark(access.instruction, role, offsets, access.size_bytes, None)
 

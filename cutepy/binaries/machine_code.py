@@ -11,22 +11,13 @@ Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking"
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutepy.binaries.sass import print_code
+from cutepy.binaries.sass import list_kernel, print_code
 
 SCOREBOARDS = 6
 _NONE = 7
-_SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+)")
-_LABEL = re.compile(r"^(\.L\w+):")
-_LINE = re.compile(r'^\s*//## File "\.nv_debug_ptx_txt", line (\d+)')
-_INSTRUCTION = re.compile(
-    r"^\s*/\*[0-9a-f]+\*/\s+(?P<guard>@!?U?P\w+\s+)?(?P<opcode>[\w.]+)(?P<rest>.*?);\s*/\* 0x[0-9a-f]+ \*/"
-)
-_HIGH = re.compile(r"^\s*/\* 0x([0-9a-f]+) \*/")
-_TARGET = re.compile(r"`\((\.L\w+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,32 +96,9 @@ def read_code(cubin: bytes, kernel: str, cuda_home: Path | None = None) -> tuple
     DisassemblyError
         If there is no disassembler, or it can't read the cubin.
     """
-    rows: list[tuple[re.Match[str], int | None, str]] = []
-    labels: dict[str, int] = {}
-    highs: list[int] = []
-    line, inside = None, False
-    for row in print_code(cubin, "--print-line-info-ptx", cuda_home, encodings=True).splitlines():
-        if section := _SECTION.match(row):
-            inside, line = section[1] == kernel, None
-        elif not inside:
-            continue
-        elif label := _LABEL.match(row):
-            labels[label[1]] = len(rows)
-        elif named := _LINE.match(row):
-            line = int(named[1])
-        elif found := _INSTRUCTION.match(row):
-            target = _TARGET.search(found["rest"])
-            rows.append((found, line, target[1] if target else ""))
-        elif len(highs) < len(rows) and (high := _HIGH.match(row)):
-            highs.append(int(high[1], 16))
+    text = print_code(cubin, "--print-line-info-ptx", cuda_home, encodings=True)
+    rows, labels, high_words = list_kernel(text, kernel)
     return tuple(
-        MachineInstruction(
-            found["opcode"],
-            found["rest"].strip(),
-            line,
-            bool(found["guard"]),
-            labels.get(target),
-            *control(high),
-        )
-        for (found, line, target), high in zip(rows, highs, strict=True)
+        MachineInstruction(row.opcode, row.operands, row.line, row.is_guarded, labels.get(row.label), *control(high))
+        for row, high in zip(rows, high_words, strict=True)
     )

@@ -11,10 +11,20 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 _PACKAGE = "nvidia-cuda-nvdisasm"
 _TOOL = "nvdisasm"
 _LINE = re.compile(r'^(\s*//## )File "(.*)", line (\d+).*$', re.MULTILINE)
+_SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+)")
+_LABEL = re.compile(r"^(\.L\w+):")
+_PTX_LINE = re.compile(r'^\s*//## File "\.nv_debug_ptx_txt", line (\d+)')
+_INSTRUCTION = re.compile(
+    r"^\s*/\*[0-9a-f]+\*/\s+(?P<guard>@!?U?P\w+\s+)?(?P<opcode>[\w.]+)(?P<rest>.*?)(?:;\s*/\* 0x[0-9a-f]+ \*/|$)"
+)
+_HIGH_WORD = re.compile(r"^\s*/\* 0x([0-9a-f]+) \*/")
+_TARGET = re.compile(r"`\((\.L\w+)\)")
+_SPILL = '(*"SpillRefill"*)'
 
 
 class DisassemblyError(RuntimeError):
@@ -111,3 +121,67 @@ def _with_source(line: re.Match[str]) -> str:
     """Insert the text of each source line below its name."""
     text = linecache.getline(line[2], int(line[3])).rstrip()
     return f"{line[0]}\n{line[1]}{text}" if text else line[0]
+
+
+class Row(NamedTuple):
+    """Row of `nvdisasm` for one instruction.
+
+    Attributes
+    ----------
+    opcode, operands : str
+        As printed; the operands with the end of the row.
+    line : int or None
+        Line of the PTX that the instruction was made of.
+    label : str
+        Target of a branch; empty without one.
+    is_guarded : bool
+    is_spill : bool
+        True if it spills a register, or fills one.
+    """
+
+    opcode: str
+    operands: str
+    line: int | None
+    label: str
+    is_guarded: bool
+    is_spill: bool
+
+
+class Listing(NamedTuple):
+    """Listing of one kernel: rows, row numbers of labels, and the upper 64 bits of each instruction, if printed."""
+
+    rows: list[Row]
+    labels: dict[str, int]
+    high_words: list[int]
+
+
+def list_kernel(text: str, kernel: str) -> Listing:
+    """Read a kernel's instructions from what `print_code` returns with lines of the PTX.
+
+    Parameters
+    ----------
+    text : str
+    kernel : str
+        The mangled name.
+    """
+    rows: list[Row] = []
+    labels: dict[str, int] = {}
+    high_words: list[int] = []
+    line, inside = None, False
+    for row in text.splitlines():
+        if section := _SECTION.match(row):
+            inside, line = section[1] == kernel, None
+        elif not inside:
+            continue
+        elif label := _LABEL.match(row):
+            labels[label[1]] = len(rows)
+        elif named := _PTX_LINE.match(row):
+            line = int(named[1])
+        elif found := _INSTRUCTION.match(row):
+            target = _TARGET.search(found["rest"])
+            name = target[1] if target else ""
+            operands = found["rest"].strip()
+            rows.append(Row(found["opcode"], operands, line, name, bool(found["guard"]), _SPILL in row))
+        elif len(high_words) < len(rows) and (high := _HIGH_WORD.match(row)):
+            high_words.append(int(high[1], 16))
+    return Listing(rows, labels, high_words)

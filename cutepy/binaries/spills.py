@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutepy.binaries.sass import print_code
+from cutepy.binaries.sass import Row, list_kernel, print_code
 
-_SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+)")
-_LABEL = re.compile(r"^(\.L\w+):")
-_PTX_LINE = re.compile(r'^\s*//## File "\.nv_debug_ptx_txt", line (\d+)')
-_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?P<guard>@!?U?P\w+\s+)?(?P<opcode>[\w.]+)(?P<rest>.*)")
-_TARGET = re.compile(r"`\((\.L\w+)\)")
-_SPILL = '(*"SpillRefill"*)'
 _WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 _MMAS = ("HGMMA", "IGMMA", "QGMMA", "BGMMA")
 _ENDS = ("BRA", "EXIT", "RET", "BRX", "JMP", "JMX", "KILL")
@@ -43,17 +36,6 @@ class Spill:
     is_with_mmas: bool
 
 
-@dataclass(frozen=True)
-class _Step:
-    """Instruction of machine code, with the fields used here."""
-
-    opcode: str
-    line: int | None
-    target: str
-    is_guarded: bool
-    is_spill: bool
-
-
 def spills(cubin: bytes, kernel: str, cuda_home: Path | None = None) -> tuple[Spill, ...]:
     """List the spills of a kernel, in the order of its code.
 
@@ -71,45 +53,26 @@ def spills(cubin: bytes, kernel: str, cuda_home: Path | None = None) -> tuple[Sp
     DisassemblyError
         If there is no disassembler, or it can't read the cubin.
     """
-    steps, labels = _read(print_code(cubin, "--print-line-info-ptx", cuda_home), kernel)
-    loops = _loops([_following(n, step, labels, len(steps)) for n, step in enumerate(steps)])
-    with_mmas = {loop: any(steps[n].opcode.partition(".")[0] in _MMAS for n in loop) for loop in {*loops.values()}}
+    rows, labels, _ = list_kernel(print_code(cubin, "--print-line-info-ptx", cuda_home), kernel)
+    loops = _loops([_following(n, row, labels, len(rows)) for n, row in enumerate(rows)])
+    with_mmas = {loop: any(rows[n].opcode.partition(".")[0] in _MMAS for n in loop) for loop in {*loops.values()}}
     found = []
-    for n, step in enumerate(steps):
-        if step.is_spill:
-            size = next((_WIDTHS[part] for part in step.opcode.split(".") if part in _WIDTHS), 4)
-            loop, is_store = loops.get(n), step.opcode.startswith("ST")
+    for n, row in enumerate(rows):
+        if row.is_spill:
+            size = next((_WIDTHS[part] for part in row.opcode.split(".") if part in _WIDTHS), 4)
+            loop, is_store = loops.get(n), row.opcode.startswith("ST")
             is_with_mmas = loop is not None and with_mmas[loop]
-            found.append(Spill(step.line, size * is_store, size * (not is_store), loop is not None, is_with_mmas))
+            found.append(Spill(row.line, size * is_store, size * (not is_store), loop is not None, is_with_mmas))
     return tuple(found)
 
 
-def _read(text: str, kernel: str) -> tuple[list[_Step], dict[str, int]]:
-    """Read the instructions of a kernel, and those at labels."""
-    steps: list[_Step] = []
-    labels: dict[str, int] = {}
-    line, inside = None, False
-    for row in text.splitlines():
-        if section := _SECTION.match(row):
-            inside, line = section[1] == kernel, None
-        elif inside and (label := _LABEL.match(row)):
-            labels[label[1]] = len(steps)
-        elif inside and (named := _PTX_LINE.match(row)):
-            line = int(named[1])
-        elif inside and (found := _INSTRUCTION.match(row)):
-            target = _TARGET.search(found["rest"])
-            named_label = target[1] if target else ""
-            steps.append(_Step(found["opcode"], line, named_label, bool(found["guard"]), _SPILL in row))
-    return steps, labels
-
-
-def _following(n: int, step: _Step, labels: Mapping[str, int], count: int) -> tuple[int, ...]:
+def _following(n: int, row: Row, labels: Mapping[str, int], count: int) -> tuple[int, ...]:
     """Return the possible successors of an instruction."""
-    verb = step.opcode.partition(".")[0]
-    ends = verb in _ENDS and not step.is_guarded and ".U" not in step.opcode.removesuffix(".UNI")
+    verb = row.opcode.partition(".")[0]
+    ends = verb in _ENDS and not row.is_guarded and ".U" not in row.opcode.removesuffix(".UNI")
     found = [] if ends or n + 1 == count else [n + 1]
-    if verb in ("BRA", "JMP") and step.target in labels:
-        found.append(labels[step.target])
+    if verb in ("BRA", "JMP") and row.label in labels:
+        found.append(labels[row.label])
     elif verb == "BRX":  # a branch table: any label
         found += labels.values()
     return tuple(found)

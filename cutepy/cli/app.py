@@ -97,9 +97,7 @@ _Shape = Annotated[
 def parse(
     text: Annotated[
         str,
-        typer.Argument(
-            help="What C++ CuTe, the DSL, Triton, Gluon or cutepy prints, of one or more lines; - reads standard input."
-        ),
+        typer.Argument(help="Lines that C++ CuTe, the DSL, Triton, Gluon or cutepy prints; - reads standard input."),
     ],
     bits: Annotated[int | None, typer.Option(help="Width of an element, where the text does not tell it.")] = None,
     given: _Given = None,

@@ -85,7 +85,7 @@ def bench_gemm(
         typer.Option(help=f"{', '.join(BENCH_DTYPES)}; may be given again. Default: float16."),
     ] = None,
     sweep: Annotated[int, typer.Option(help="Measure so many random problems instead.", min=0)] = 0,
-    seed: Annotated[int, typer.Option(help="Which random problems.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random problems.")] = 0,
     peer: Annotated[
         list[str] | None,
         typer.Option(help="cuBLAS, QuACK, DeepGEMM, or package.module:name; may be given again. Default: cuBLAS."),

@@ -133,7 +133,7 @@ def warm(
         str | None,
         typer.Option(
             metavar="sm_90a|sm_100a|sm_103a|sm_120a",
-            help="What cutepy.compile compiles for by default. Default: CUTE_DSL_ARCH.",
+            help="Architecture that cutepy.compile compiles for by default. Default: CUTE_DSL_ARCH.",
         ),
     ] = None,
 ) -> None:

@@ -26,7 +26,7 @@ _Spec = Annotated[
     str,
     typer.Argument(
         metavar="SPEC",
-        help="What to export: gemm, attention, or MODULE:NAME or FILE.py:NAME of a cutepy.aot.Extension of your own.",
+        help="Export: gemm, attention, or MODULE:NAME or FILE.py:NAME of a cutepy.aot.Extension of your own.",
     ),
 ]
 _Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write to.")]

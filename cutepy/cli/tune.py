@@ -30,7 +30,7 @@ def tune_gemm(
     ] = None,
     suite: Annotated[list[str] | None, typer.Option(help="Those of `cutepy bench gemm`; may be given again.")] = None,
     sweep: Annotated[int, typer.Option(min=0, help="So many random problems, too.")] = 0,
-    seed: Annotated[int, typer.Option(help="Which random problems.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random problems.")] = 0,
     candidates: Annotated[int, typer.Option(min=1, help="Of each problem, those expected to be fastest.")] = 100,
     again: Annotated[bool, typer.Option("--again", help="Time what was timed before, too.")] = False,
 ) -> None:

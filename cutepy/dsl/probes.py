@@ -20,7 +20,7 @@ from cutepy.runtime.timeline_state import EVENT_BYTES, HEADER_BYTES, TimelineBuf
 
 _llvm = require("cutlass._mlir.dialects.llvm", "inline_asm", "AsmDialect")
 
-_PROBE = """{{
+_PROBE = """{{ {remark}
 .reg .pred %lead, %first, %same, %often, %fits;
 .reg .b32 %lanes, %mask, %cta, %warp, %x, %n, %lo, %hi, %sm, %grid, %of;
 .reg .b64 %at, %now, %timer, %to, %id;
@@ -95,6 +95,7 @@ def probe(buffer: TimelineBuffer, tag: int, argument: Any, *, loc: Any = None, i
         warps=buffer.warps,
         part_bytes=buffer.part_bytes,
         address=buffer.address,
+        remark=buffer.remark,
         events=buffer.events,
         header=HEADER_BYTES,
         event_bytes=EVENT_BYTES,

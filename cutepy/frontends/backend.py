@@ -83,11 +83,10 @@ def launch(run: Run, call: KernelCall) -> None:
     """
     noted = [watch(call) for watch in WATCHERS]
 
-    # Kernels with probes read the global timer; others must not reach the buffers, which have many megabytes.
-    if TIMELINE.kept and "%globaltimer" in call.loaded.ptx:
-        for timeline in TIMELINE.kept:
-            if not hasattr(timeline.memory, "is_cuda"):  # a GPU's is not there
-                adopt(run, timeline.memory)
+    for timeline in TIMELINE.kept:
+        # Only kernels with probes may reach a buffer, which has many megabytes; a GPU's is not there.
+        if timeline.remark in call.loaded.ptx and not hasattr(timeline.memory, "is_cuda"):
+            adopt(run, timeline.memory)
 
     def work(stream: int) -> None:
         (active_run() or run).launch(replace(call, stream=stream))

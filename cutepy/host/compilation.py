@@ -159,26 +159,26 @@ class Call:
         self.name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
         self.parameters = parameters(self._examples.values())
 
-    def compile(self, *, cached: bool) -> Found:
+    def compile(self, *, cached: bool) -> TracedProgram:
         """Trace, and find the program or compile it."""
         if cached:
             return self._traced(default_store().get_or_build, _Shelf())
         return self._traced(lambda _, build: (build(), True), None)
 
-    def find(self) -> Found:
+    def find(self) -> TracedProgram:
         """Trace, and look the program up on disk; its entry is None if it is absent."""
         return self._traced(lambda key, _: (default_store().load(key), False), _Shelf())
 
-    def _traced(self, use: Callable[[str, Callable[[], Entry]], tuple[Any, bool]], shelf: Any) -> Found:  # noqa: ANN401
+    def _traced(self, use: Callable[[str, Callable[[], Entry]], tuple[Any, bool]], shelf: Any) -> TracedProgram:  # noqa: ANN401
         """Trace, and return the result of `use` for the key and a function that compiles on from there."""
         from cutepy.dsl.program import to_program, trace_program
 
-        def use_trace(traced: Any) -> Found:  # noqa: ANN401
+        def use_trace(traced: Any) -> TracedProgram:  # noqa: ANN401
             key, files = traced_key(traced.digest, traced.pipeline), traced.files
             entry, built = use(key, lambda: self._to_entry(to_program(traced, self.arch), key, files))
             if entry:
                 entry = _as_here(Entry({**entry.metadata, "function": self.name}, entry.sections), files)
-            return Found(key, entry, built, traced.seconds)
+            return TracedProgram(key, entry, built, traced.seconds)
 
         examples = to_dsl(self._examples)
         settings = {"arch": self.arch, "classes": classes(self._examples), "options": self.options, "shelf": shelf}
@@ -233,7 +233,7 @@ def _untouched(function: Callable[..., Any]) -> Iterator[None]:
         state.update(before)
 
 
-class Found(NamedTuple):
+class TracedProgram(NamedTuple):
     """Program of a traced function.
 
     Attributes

@@ -14,7 +14,7 @@ from cutepy.host import compilation, environment, workers
 from cutepy.host.architecture import chosen_arch
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
-from cutepy.host.progress import Board
+from cutepy.host.progress import ProgressBoard
 from cutepy.host.specs import TensorSpec
 from cutepy.runtime.timeline_state import TIMELINE
 
@@ -115,7 +115,7 @@ def compile_many(
     if processes is not None and processes < 1:
         raise ValueError(f"processes must be 1 or more, got {processes}")
     names = _names(asked)
-    with Board(len(asked), shown=progress) as board:
+    with ProgressBoard(len(asked), shown=progress) as board:
         results = _Many(asked, names, board).compile(processes or len(os.sched_getaffinity(0)))
     failed = []
     for name, result in zip(names, results, strict=True):
@@ -133,7 +133,7 @@ def compile_many(
 class _Many:
     """Variants of one call, with their outcomes."""
 
-    def __init__(self, variants: Sequence[Variant], names: Sequence[str], board: Board) -> None:
+    def __init__(self, variants: Sequence[Variant], names: Sequence[str], board: ProgressBoard) -> None:
         self._variants = variants
         self._names = names
         self._board = board
@@ -210,7 +210,7 @@ class _Many:
                 self._failed(index, error)
         for event in workers.run(tasks, processes):
             index = int(event.task)
-            if isinstance(event, workers.Started):
+            if isinstance(event, workers.TaskStarted):
                 self._board.started(self._names[index])
             elif event.error is not None:
                 self._failed(index, event.error)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class Board:
+class ProgressBoard:
     """Progress bar with the numbers of variants compiled, found on disk, failed, and in progress.
 
     Parameters

@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
     error: Exception | None
 
 
-class Started(NamedTuple):
+class TaskStarted(NamedTuple):
     """Event: a worker has taken a task."""
 
     task: str
@@ -81,7 +81,7 @@ class _Worker:
         self.process.join()
 
 
-def run(tasks: Mapping[str, bytes], processes: int) -> Iterator[Started | Outcome]:
+def run(tasks: Mapping[str, bytes], processes: int) -> Iterator[TaskStarted | Outcome]:
     """Compile in several processes; they are ended when the iteration ends, in any way.
 
     Parameters
@@ -121,10 +121,10 @@ def run(tasks: Mapping[str, bytes], processes: int) -> Iterator[Started | Outcom
             worker.stop()
 
 
-def _give_next(worker: _Worker, waiting: list[str], tasks: Mapping[str, bytes]) -> Started:
+def _give_next(worker: _Worker, waiting: list[str], tasks: Mapping[str, bytes]) -> TaskStarted:
     task = waiting.pop()
     worker.give(task, tasks[task])
-    return Started(task)
+    return TaskStarted(task)
 
 
 def _serve(connection: Connection) -> None:

@@ -174,7 +174,7 @@ class Attends(torch.nn.Module):
 
 
 def _attending(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
-    """Make the class of modules that compute what those of `kind` do, once."""
+    """Derive from `kind` the class whose attention is cutepy's, once."""
     if kind not in _kinds:
         _kinds[kind] = type(kind.__name__, (Attends, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
     return _kinds[kind]
@@ -184,13 +184,13 @@ _kinds: dict[type[torch.nn.Module], type[torch.nn.Module]] = {}
 
 
 def attends(module: torch.nn.Module) -> bool:
-    """Return whether a module's own code computes attention in a way that is known here."""
+    """Tell whether a module's own code calls torch's attention in a way that cutepy can replace."""
     is_torchs = isinstance(module, torch.nn.MultiheadAttention | Attends)
     return is_torchs or bool({_TORCHS, _FUNCTIONS} & {*_names(type(module))})
 
 
 def adopt_attention(module: torch.nn.Module) -> str | None:
-    """Have cutepy compute the attention of a module that `attends`, in place, or say why not."""
+    """Swap the attention of a module that `attends`, in place, or return the reason against it."""
     kind = type(module)
     if isinstance(module, MultiheadAttention | Attends):
         return "it is cutepy's"
@@ -226,7 +226,7 @@ def _adopt_function(module: torch.nn.Module) -> str | None:
 
 
 class _Function:
-    """Another's function, in which torch's attention is cutepy's."""
+    """Function of a model, run so that torch's attention is cutepy's."""
 
     def __init__(self, theirs: Callable[..., Any]) -> None:
         self.theirs = theirs

@@ -17,8 +17,6 @@ class Linear(torch.nn.Linear):
     It is a `torch.nn.Linear`: made by the same arguments, initialised alike, with the same parameters and state dict.
     Weight and input must have 16 bits when it is called, or be cast by `torch.autocast`.
 
-    It is made with the arguments of `torch.nn.Linear`.
-
     Attributes
     ----------
     in_features, out_features : int

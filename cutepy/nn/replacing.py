@@ -30,9 +30,9 @@ class Replacement:
     Attributes
     ----------
     swapped : dict of str to str
-        The class that each was of.
+        Name -> former class.
     kept : dict of str to str
-        Why each, which has no modules of its own, computes attention or is a gated layer, was kept.
+        Name -> reason, of modules without submodules, modules of attention and gated layers.
     """
 
     swapped: dict[str, str] = field(default_factory=dict)
@@ -214,4 +214,4 @@ def _settings_of_norm(module: torch.nn.Module) -> dict[str, Any] | str:
 
 
 _EPS = ("eps", "variance_epsilon", "epsilon")
-"""Names that modules have for it."""
+"""Names of the attribute eps in other classes."""

@@ -103,19 +103,25 @@ def describe(
     check_operands(graph, operands, shape, a.device, batched=b.dim() > 2, named=named)
     sums = a.dtype in INTEGER_DTYPES and graph == identity.graph
     allowed = (*OUTPUT_DTYPES, SUMS_DTYPE) if sums else OUTPUT_DTYPES
+    of_a, of_b = described(a), described(b)
     if outs[0] is None:
         dtype = _result_dtype(a, out_dtype, allowed, sums=sums and named)
-        results = result_descriptions(graph, a, b, shape[:-1], dtype, out_major)
+        results = result_descriptions(graph, of_a, of_b, shape[:-1], dtype, out_major)
     else:
-        results = _given_results(graph, a, b, shape, out_dtype, outs, allowed)
-    given = (Description.of(value) if isinstance(value, torch.Tensor) else None for value in operands)
-    return Problem(epilogue, Description.of(a), Description.of(b), tuple(given), tuple(results))
+        results = _given_results(graph, of_a, of_b, shape, out_dtype, outs, allowed)
+    given = (described(value) if isinstance(value, torch.Tensor) else None for value in operands)
+    return Problem(epilogue, of_a, of_b, tuple(given), tuple(results))
+
+
+def described(tensor: torch.Tensor) -> Description:
+    """Describe a tensor, its address taken as aligned to whole units."""
+    return Description(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
 
 
 def _given_results(
     graph: Graph,
-    a: torch.Tensor,
-    b: torch.Tensor,
+    a: Description,
+    b: Description,
     shape: Sequence[int],
     out_dtype: torch.dtype | None,
     outs: Sequence[Any],
@@ -138,7 +144,7 @@ def _given_results(
             raise ValueError(f"{name} must be on a's device {a.device}, got {out.device}")
         if not same_shape(out.shape, wanted.shape):
             raise ValueError(f"{name} must have shape {tuple(wanted.shape)}, got {tuple(out.shape)}")
-    return [Description.of(out) for out in outs]
+    return [described(out) for out in outs]
 
 
 def out_name(result: Result) -> str:
@@ -217,7 +223,7 @@ def check_sums(a: torch.Tensor, b: torch.Tensor) -> None:
 def _result_dtype(
     a: torch.Tensor, out_dtype: torch.dtype | None, allowed: tuple[torch.dtype, ...], *, sums: bool
 ) -> torch.dtype:
-    dtype = out_dtype or default_dtype(a, sums=sums)
+    dtype = out_dtype or default_dtype(a.dtype, sums=sums)
     if dtype not in allowed:
         got = dtype_name(dtype) if isinstance(dtype, torch.dtype) else f"{dtype!r}, which is no torch.dtype"
         *most, last = (f"torch.{dtype_name(each)}" for each in allowed)
@@ -444,7 +450,7 @@ def _same_elements(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 def span_bytes(tensor: torch.Tensor) -> int:
     """Give the bytes from a tensor's first element to the end of its last."""
-    return tensor.nbytes if tensor.is_contiguous() else Description.of(tensor).span_bytes
+    return tensor.nbytes if tensor.is_contiguous() else described(tensor).span_bytes
 
 
 _PASSED_ON = {"bias", "c", "operands"}

@@ -182,7 +182,7 @@ def flash_attn_with_kvcache(
     )
 
 
-class _Given(NamedTuple):
+class _AttentionArguments(NamedTuple):
     """Arguments of the operation after q, k and v.
 
     Attributes
@@ -328,13 +328,13 @@ def matrix_of(cache: torch.Tensor, pitch: int) -> torch.Tensor:
 
 
 def _fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-    given = _Given(*rest)
+    given = _AttentionArguments(*rest)
     given.check(q, k, v)
     return results_like(q, v, given.out_dtype)
 
 
 def _reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-    given = _Given(*rest)
+    given = _AttentionArguments(*rest)
     given.check(q, k, v)
     lengths, table = given.lengths, given.table
     functions = given.functions, given.tables, given.sinks
@@ -396,7 +396,7 @@ def _flops(
 
 
 @register_both(
-    f"cutepy::attention_decode({FORWARD}, {schema_of(_Given)}) -> (Tensor, Tensor)",
+    f"cutepy::attention_decode({FORWARD}, {schema_of(_AttentionArguments)}) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     sharding=shardings.of_attention_decode,
@@ -409,7 +409,7 @@ def _attention_decode(
     v: torch.Tensor,
     *rest: Any,  # noqa: ANN401
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    given = _Given(*rest)
+    given = _AttentionArguments(*rest)
     lengths, table, sinks, tables, scales = *given[:3], beside(q, given.tables), given[9:12]
     key = (*given[4:9], given.out_dtype, INVARIANCE.on, EXECUTION.backend is None)
     key = (*key, *described(q, k, v, lengths, table, sinks, *scales, *tables))
@@ -421,7 +421,7 @@ def _attention_decode(
     return launch(q, k, v, lengths, table, forward_reads(tables, sinks, (), scales))
 
 
-def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, asked: _Given) -> Launch:
+def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, asked: _AttentionArguments) -> Launch:
     """Decide all that is done for tensors like these, and have the kernels compiled."""
     lengths, table, sinks, tables, functions, scale, left, right, common, *_ = asked
     batch, queries, heads, _ = q.shape

@@ -139,9 +139,9 @@ def gemm(
         Of the result; `out`'s or a's dtype if not given, bfloat16 for 8-bit inputs. int32 is for integers, whose sums
         are then given as they are, and their default without c, bias, activation and epilogue.
     out_major : "row" or "col"
-        Which extent of the results' matrices is contiguous: N, or M. Not read with `out`.
+        Contiguous extent of the results' matrices: N, or M. Not read with `out`.
     epilogue : Epilogue, optional
-        What is done with the fp32 sums instead: a function that `cutepy.epilogue` made.
+        Function of the fp32 sums in place of these, made by `cutepy.epilogue`.
     **operands
         The epilogue's operands by name: numbers, and tensors on a's device. Rows have shape (N,); columns the result's
         without its last dimension; tiles the result's, or what broadcasts to it. N is that of what they meet.

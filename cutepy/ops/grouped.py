@@ -101,7 +101,7 @@ def grouped_gemm(
     out_dtype : float16, bfloat16 or float32, optional
         Of the result; `out`'s or a's dtype if not given.
     epilogue : Epilogue, optional
-        What is done with the fp32 sums before they are stored, as in `gemm`, but for reductions.
+        Function of the fp32 sums before they are stored, as in `gemm`, but for reductions.
     **operands
         The epilogue's operands by name: numbers, and tensors on a's device. Rows have shape (N,), columns (M,), tiles
         the result's, or what broadcasts to it. Where groups don't follow one another along it, a row or column may be

@@ -143,7 +143,7 @@ def rows_of_chunk(rows: int, features: int) -> int:
     return min(power_of_two(max(1, rows)), power_of_two(max(LEAST_CHUNK, features)))
 
 
-class Asked(NamedTuple):
+class LossRequest(NamedTuple):
     """All that `cutepy::linear_cross_entropy` is asked, as its schema has it; `cutepy::linear_losses` the first nine.
 
     Attributes
@@ -230,7 +230,7 @@ def _check_vectors(matrix: torch.Tensor, bias: Given, weight: Given) -> None:
             raise ValueError(f"{name} must have shape ({matrix.shape[0]},), got {tuple(each.shape)}")
 
 
-def _chunked(asked: Asked) -> Results:
+def _chunked(asked: LossRequest) -> Results:
     """Compute losses and gradients chunk by chunk."""
     x, matrix, bias, weight, options = asked.x, asked.matrix, asked.bias, asked.weight, asked.options
     losses, dx, dmatrix, dbias = results = asked.empty()
@@ -263,7 +263,7 @@ def _chunked(asked: Asked) -> Results:
     return results
 
 
-def _by_torch(asked: Asked) -> Results:
+def _by_torch(asked: LossRequest) -> Results:
     """Compute the same in plain torch."""
     check_precision("input", asked.x)
     _, dx, dmatrix, dbias = asked.empty()
@@ -281,21 +281,21 @@ def _by_torch(asked: Asked) -> Results:
 
 
 def _fake(*given: Any) -> Results:  # noqa: ANN401
-    asked = Asked(*given)
+    asked = LossRequest(*given)
     asked.check()
     losses, dx, dmatrix, dbias = asked.empty()
     return losses.new_empty(()), dx, dmatrix, dbias
 
 
 def _reference(*given: Any) -> Results:  # noqa: ANN401
-    asked = Asked(*given)
+    asked = LossRequest(*given)
     asked.check()
     return asked.total(_by_torch(asked))
 
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
     ctx.set_materialize_grads(False)  # of the gradients, zeros for which would take their memory
-    asked = Asked(*inputs)
+    asked = LossRequest(*inputs)
     ctx.needs, ctx.inplace = (asked.needs_x, asked.needs_matrix, asked.needs_bias), asked.inplace
     ctx.save_for_backward(*output[1:])
     ctx.mark_non_differentiable(*output[1:])
@@ -308,19 +308,19 @@ def _backward(ctx: Any, dtotal: torch.Tensor, *_: object) -> tuple[Any, ...]:  #
         None if not needed else each.detach().mul_(dtotal) if inplace else (each * dtotal).to(each.dtype)
         for each, needed in zip(ctx.saved_tensors, ctx.needs, strict=True)
     )
-    return dx, dmatrix, None, dbias, *[None] * (len(Asked._fields) - 4)
+    return dx, dmatrix, None, dbias, *[None] * (len(LossRequest._fields) - 4)
 
 
 def _flops(*given: Any, **_: object) -> int:  # noqa: ANN401
     """Count the products: the logits, and the gradients of x and the matrix where they are asked for."""
-    asked = Asked(*given)
+    asked = LossRequest(*given)
     x: Any = asked.x  # of a tensor its shape
     matrix: Any = asked.matrix
     return int(2 * math.prod(x) * matrix[0] * (1 + asked.needs_x + asked.needs_matrix))
 
 
 @register_both(
-    f"cutepy::linear_cross_entropy({schema_of(Asked)}) -> (Tensor, Tensor, Tensor, Tensor)",
+    f"cutepy::linear_cross_entropy({schema_of(LossRequest)}) -> (Tensor, Tensor, Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     setup_context=_keep,
@@ -331,19 +331,19 @@ def _flops(*given: Any, **_: object) -> int:  # noqa: ANN401
 )
 def _linear_cross_entropy(*given: Any) -> Results:  # noqa: ANN401
     """Compute sum(factors * losses), and its gradients with respect to x, the matrix and the bias."""
-    asked = Asked(*given)
+    asked = LossRequest(*given)
     asked.check()
     return asked.total(_chunked(asked))
 
 
 def _fake_losses(*given: Any) -> torch.Tensor:  # noqa: ANN401
-    asked = Asked(*given)
+    asked = LossRequest(*given)
     asked.check()
     return asked.empty()[0]
 
 
 def _reference_losses(*given: Any) -> torch.Tensor:  # noqa: ANN401
-    asked = Asked(*given)
+    asked = LossRequest(*given)
     asked.check()
     return _by_torch(asked)[0]
 
@@ -374,6 +374,6 @@ def _backward_of_losses(ctx: Any, dlosses: torch.Tensor) -> tuple[Any, ...]:  # 
 )
 def _linear_losses(*given: Any) -> torch.Tensor:  # noqa: ANN401
     """Compute the loss of each row."""
-    asked = Asked(*given)
+    asked = LossRequest(*given)
     asked.check()
     return _chunked(asked)[0]

@@ -15,7 +15,7 @@ import torch
 from cutepy.epilogues.reference import compute
 from cutepy.host.launches import Launches
 from cutepy.kernels.gemm.op import plan_gemm
-from cutepy.kernels.gemm.operands import UNIT_BYTES, Problem, address_bytes
+from cutepy.kernels.gemm.operands import UNIT_BYTES, Problem
 from cutepy.kernels.gemm.routes import Given, Launch
 from cutepy.kernels.gemm.scales import Scales
 from cutepy.ops.checking import (
@@ -24,6 +24,7 @@ from cutepy.ops.checking import (
     check_results_apart,
     check_without_overlap,
     describe,
+    described,
     out_name,
     tf32_allowed,
 )
@@ -107,7 +108,7 @@ def multiply(
                 address |= other.data_ptr()  # type: ignore[union-attr]
         if address % UNIT_BYTES:
             tensors = (each for each in (a, b, *operands, *outs) if isinstance(each, torch.Tensor))
-            key += tuple(map(address_bytes, tensors))
+            key += tuple(math.gcd(each.data_ptr(), UNIT_BYTES) for each in tensors)
         launch = _launches.get(key)
     except (AttributeError, TypeError, RuntimeError):
         describe(a, b, epilogue, operands, out_dtype, out_major, outs, named=named)  # says which argument is wrong
@@ -118,7 +119,8 @@ def multiply(
         if scales is not None:
             graph = scales.before(problem.graph)
             problem = problem._replace(epilogue=graph.text, scale_rows=scales.rows, tma_scales=scales.by_tma)
-        launch = _launches.keep(key, _find_launch(problem.at(a, b, operands, outs), scales, into=outs[0] is not None))
+        problem = problem.at(_placed(a), _placed(b), [*map(_placed, operands)], [*map(_placed, outs)])
+        launch = _launches.keep(key, _find_launch(problem, scales, into=outs[0] is not None))
     return launch(a, b, operands, outs, along_k)
 
 
@@ -131,6 +133,13 @@ def _scaled_first(scales: Scales, operands: Sequence[Any], leading: Sequence[int
     if not scales.of_a.k and scales.of_a.rows and len(leading) != 1:
         of_results = (of_results[0].view(leading), *of_results[1:])
     return (*of_results, *operands)
+
+
+def _placed(value: Any) -> Any:  # noqa: ANN401
+    """Describe a tensor with the alignment of its address; None stands for what is no tensor."""
+    if not isinstance(value, torch.Tensor):
+        return None
+    return described(value)._replace(address_bytes=math.gcd(value.data_ptr(), UNIT_BYTES))
 
 
 def _find_launch(problem: Problem, scales: Scales | None, *, into: bool) -> Launch:

@@ -29,7 +29,11 @@ _backward_launches: Launches[Callable[..., Gradients]] = Launches()
 
 
 def check_shapes(
-    of_vectors: Sequence[int], of_rows: Sequence[int], residual: Given, weight: Given, bias: Given
+    of_vectors: Sequence[int],
+    of_rows: Sequence[int],
+    residual: Given,
+    weight: Given,
+    bias: Given,
 ) -> None:
     """Check the shapes of what goes with an input of a shape, of which the last extents are those of a vector.
 
@@ -47,7 +51,13 @@ def check_shapes(
             raise ValueError(f"{name} of a norm must have shape {tuple(shape)}, got {tuple(tensor.shape)}")
 
 
-def check(x: torch.Tensor, residual: Given, weight: Given, bias: Given, out_dtype: torch.dtype | None) -> None:
+def check(
+    x: torch.Tensor,
+    residual: Given,
+    weight: Given,
+    bias: Given,
+    out_dtype: torch.dtype | None,
+) -> None:
     """Check shapes, dtypes and devices.
 
     Raises
@@ -206,7 +216,12 @@ def norm(
 
 
 def _find_launch(
-    x: torch.Tensor, residual: Given, weight: Given, bias: Given, centres: bool, out_dtype: torch.dtype | None
+    x: torch.Tensor,
+    residual: Given,
+    weight: Given,
+    bias: Given,
+    centres: bool,
+    out_dtype: torch.dtype | None,
 ) -> Callable[..., Results]:
     """Decide all that is done for tensors like these, and have the kernel compiled."""
     if not x.numel():

@@ -27,7 +27,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Formula = Callable[..., int]
 FORMULAS: dict[Any, Formula] = {}
-"""Those of operations that count their floating-point operations, by torch's names of them."""
+"""Formulas of floating-point operations, by torch's names of the operations."""
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 

@@ -78,7 +78,7 @@ def _check_scales(q: torch.Tensor, k: torch.Tensor, scales: Three) -> None:
             )
 
 
-class _Asked(NamedTuple):
+class _AttentionRequest(NamedTuple):
     """All that `cutepy::quantised_attention` is asked, as its schema has it."""
 
     q: torch.Tensor
@@ -112,13 +112,13 @@ class _Asked(NamedTuple):
 
 
 def _fake(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-    asked = _Asked(*given)
+    asked = _AttentionRequest(*given)
     asked.check()
     return results_like(asked.q, asked.v, asked.out_dtype)
 
 
 def _reference(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-    asked = _Asked(*given)
+    asked = _AttentionRequest(*given)
     asked.check()
     q, k, v = map(dequantised, asked[:3], asked.scales)
     scored = reference.Scored(asked.functions, asked.tables, asked.sinks, asked.blocks, asked.block_size)
@@ -127,14 +127,14 @@ def _reference(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN40
 
 
 @register_both(
-    f"cutepy::quantised_attention({schema_of(_Asked)}) -> (Tensor, Tensor)",
+    f"cutepy::quantised_attention({schema_of(_AttentionRequest)}) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     sharding=shardings.of_quantised_attention,
     flops=flops,
 )
 def _quantised(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-    asked = _Asked(*given)
+    asked = _AttentionRequest(*given)
     tables = beside(asked.q, asked.tables)
     key = (asked.functions, *asked.block_size, *asked[11:], EXECUTION.backend is None, INVARIANCE.on, len(tables))
     key = (*key, *described(*asked[:7], *tables, *asked.blocks))
@@ -145,7 +145,7 @@ def _quantised(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN40
     return launch(asked[:3], asked.sinks, tables, asked.blocks, asked.scales)  # type: ignore[no-any-return]
 
 
-def _find_launch(asked: _Asked) -> Any:  # noqa: ANN401
+def _find_launch(asked: _AttentionRequest) -> Any:  # noqa: ANN401
     """Decide all that is done for tensors like these, and have the kernel compiled."""
     is_blocked = any(each is not None and each.shape[2] > 1 for each in asked.scales)
     launch = find_launch(

@@ -59,11 +59,11 @@ def scaled_gemm(
     out_dtype : float16, bfloat16, float32, float8_e4m3fn or float8_e5m2, optional
         Of the result; bfloat16 if not given. 8-bit results saturate, and NaN stays NaN, as of `torch._scaled_mm`.
     out_major : "row" or "col"
-        Which extent of the result is contiguous: N, or the rows.
+        Contiguous extent of the result: N, or the rows.
     use_fast_accum : bool
         Let the tensor cores sum all of K: faster, and less accurate the longer K is; for scales of tensors and rows.
     epilogue : Epilogue, optional
-        What is done with the scaled sums (`cutepy.epilogue`) instead of adding a bias.
+        Function of the scaled sums (`cutepy.epilogue`) in place of a bias.
     **operands
         The epilogue's operands by name, as of `gemm`.
 
@@ -176,7 +176,7 @@ def scaled_grouped_gemm(
     use_fast_accum : bool
         Let the tensor cores sum all of K, for scales of tensors, groups and rows.
     epilogue : Epilogue, optional
-        What is done with the scaled sums instead of adding a bias, as in `grouped_gemm`.
+        Function of the scaled sums in place of a bias, as in `grouped_gemm`.
     **operands
         The epilogue's operands by name.
 

@@ -105,7 +105,7 @@ def prepare(
     return sinks, tables, blocks, text, size
 
 
-class _Given(NamedTuple):
+class _AttentionArguments(NamedTuple):
     """Arguments of the operation after q, k and v.
 
     Attributes
@@ -150,12 +150,12 @@ class _Given(NamedTuple):
 
 
 def _fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-    _Given(*rest).check(q, k, v)
+    _AttentionArguments(*rest).check(q, k, v)
     return results_like(q, v)
 
 
 def _reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-    given = _Given(*rest)
+    given = _AttentionArguments(*rest)
     given.check(q, k, v)
     o, lse = given.reference().forward(q, k, v, *given.how)
     return o.contiguous(), lse
@@ -164,7 +164,7 @@ def _reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) ->
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
     ctx.set_materialize_grads(False)
     q, k, v, *rest = inputs
-    given = _Given(*rest)
+    given = _AttentionArguments(*rest)
     ctx.derived, ctx.how = derived_of(given.functions, ctx.needs_input_grad[4]), rest[3:]
     ctx.save_for_backward(q, k, v, *output, given.sinks, *given.tables, *given.blocks)
     ctx.count = len(given.tables)
@@ -177,11 +177,11 @@ def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> t
     given = sinks, tables, blocks, *ctx.how
     dq, dk, dv, dsinks, dtables = _scored_backward(do, q, k, v, o, lse, dlse, *given, derived)
     grads = None if sinks is None else dsinks, gradients_of(dtables, tables, derived)
-    return dq, dk, dv, *grads, *(None,) * (len(_Given._fields) - 2)
+    return dq, dk, dv, *grads, *(None,) * (len(_AttentionArguments._fields) - 2)
 
 
 @register_both(
-    f"cutepy::scored_attention({FORWARD}, {schema_of(_Given)}) -> (Tensor, Tensor)",
+    f"cutepy::scored_attention({FORWARD}, {schema_of(_AttentionArguments)}) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     setup_context=_keep,
@@ -191,7 +191,7 @@ def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> t
     flops=flops,
 )
 def _scored(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-    given = _Given(*rest)
+    given = _AttentionArguments(*rest)
     sinks, blocks, tables = given.sinks, given.blocks, beside(q, given.tables)
     key = (given.functions, *given.block_size, *given.how, EXECUTION.backend is None, INVARIANCE.on, len(tables))
     key = (*key, *described(q, k, v, sinks, *tables, *blocks))
@@ -275,14 +275,14 @@ def _reference_backward(
     *rest: Any,  # noqa: ANN401
 ) -> Grads:
     *given, derived = rest
-    asked = _Given(*given)
+    asked = _AttentionArguments(*given)
     dq, dk, dv, dsinks, dtables = asked.reference(derived).backward(do, q, k, v, dlse, *asked.how)
     dsinks = dsinks_like(q, None) if dsinks is None else dsinks
     return dq.contiguous(), dk.contiguous(), dv.contiguous(), dsinks, dtables
 
 
 @register_both(
-    f"cutepy::scored_attention_backward({BACKWARD}, {schema_of(_Given)}, int[] derived) "
+    f"cutepy::scored_attention_backward({BACKWARD}, {schema_of(_AttentionArguments)}, int[] derived) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     reference=_reference_backward,
     fake=_fake_backward,
@@ -300,7 +300,7 @@ def _scored_backward(
     *rest: Any,  # noqa: ANN401
 ) -> Grads:
     *asked, derived = rest
-    given = _Given(*asked)
+    given = _AttentionArguments(*asked)
     sinks, blocks, tables = given.sinks, given.blocks, beside(q, given.tables)
     is_ordered = adds_in_order(deterministic=given.deterministic, has_lists=bool(blocks), has_tables=bool(derived))
     grads, dsinks, dtables = grads_like(q, k, v), dsinks_like(q, sinks), dtables_like(q, tables, derived)

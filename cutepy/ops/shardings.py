@@ -445,7 +445,13 @@ def of_attention_mla(q: torch.Tensor, cache: torch.Tensor, lengths: Given, table
 
 
 def of_norm(
-    x: torch.Tensor, residual: Given, weight: Given, bias: Given, eps: float, centres: bool, *_: object
+    x: torch.Tensor,
+    residual: Given,
+    weight: Given,
+    bias: Given,
+    eps: float,
+    centres: bool,
+    *_: object,
 ) -> Sharding:
     """Shard a normalisation by its rows."""
     rows, full = _of_rows(x)
@@ -456,7 +462,12 @@ def of_norm(
 
 
 def of_norm_quantised(
-    x: torch.Tensor, residual: Given, weight: Given, bias: Given, scale: Given, *_: object
+    x: torch.Tensor,
+    residual: Given,
+    weight: Given,
+    bias: Given,
+    scale: Given,
+    *_: object,
 ) -> Sharding:
     """Shard a normalisation to 8-bit floats by its rows, with their scales."""
     rows, full = _of_rows(x)
@@ -529,7 +540,12 @@ def of_cross_entropy_backward_(*arguments: Any) -> Sharding:  # noqa: ANN401
 
 
 def of_linear_losses(
-    x: torch.Tensor, matrix: torch.Tensor, target: torch.Tensor, bias: Given, weight: Given, *_: object
+    x: torch.Tensor,
+    matrix: torch.Tensor,
+    target: torch.Tensor,
+    bias: Given,
+    weight: Given,
+    *_: object,
 ) -> Sharding:
     """Shard losses of a linear layer's results by their rows."""
     rows, full = _of_rows(x)

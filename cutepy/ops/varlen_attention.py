@@ -288,7 +288,7 @@ def _rows_of_all(name: str, cache: torch.Tensor) -> torch.Tensor:
         ) from None
 
 
-class _Given(NamedTuple):
+class _AttentionArguments(NamedTuple):
     """Arguments of the operation after q, k and v: matrices of the tokens of all sequences.
 
     Attributes
@@ -337,7 +337,9 @@ class _Given(NamedTuple):
         return self.scale, self.left, self.right
 
 
-def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given, scaled: Quantised | None = None) -> None:
+def _check(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _AttentionArguments, scaled: Quantised | None = None
+) -> None:
     """Check all that can be told without data, but for the lengths."""
     check(q, k, v, given.scale, is_packed=True, dtypes=DTYPES if scaled is None else (FLOAT8,))
     if given.k_used is not None and given.table is not None:
@@ -354,7 +356,7 @@ def _results(q: torch.Tensor, v: torch.Tensor, dtype: torch.dtype | None = None)
 
 
 def _fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-    _check(q, k, v, _Given(*rest))
+    _check(q, k, v, _AttentionArguments(*rest))
     return _results(q, v)
 
 
@@ -369,10 +371,10 @@ def _fake_quantised(
     return _results(q, v, scaled.out_dtype)
 
 
-def _parted(rest: Sequence[Any]) -> tuple[Quantised, _Given]:
+def _parted(rest: Sequence[Any]) -> tuple[Quantised, _AttentionArguments]:
     """Return the arguments after q, k and v of the operation of 8-bit floats."""
     count = len(Quantised._fields)
-    return Quantised(*rest[:count]), _Given(*rest[count:])
+    return Quantised(*rest[:count]), _AttentionArguments(*rest[count:])
 
 
 def _spans(rows: int, begins: torch.Tensor | None, used: torch.Tensor | None, count: int) -> list[tuple[int, int]]:
@@ -386,7 +388,7 @@ def _spans(rows: int, begins: torch.Tensor | None, used: torch.Tensor | None, co
 
 
 def _each_sequence(
-    q: torch.Tensor, k: torch.Tensor, given: _Given, derived: Sequence[int] = ()
+    q: torch.Tensor, k: torch.Tensor, given: _AttentionArguments, derived: Sequence[int] = ()
 ) -> Iterator[tuple[slice, torch.Tensor, reference.Scored]]:
     """Yield the queries and the keys of each sequence, and what computes its attention."""
     lengths, table, page = given.lengths, given.table, given.page
@@ -405,7 +407,7 @@ def _each_sequence(
 
 
 def _reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-    return _attend_each(q, k, v, _Given(*rest), None)
+    return _attend_each(q, k, v, _AttentionArguments(*rest), None)
 
 
 def _reference_quantised(
@@ -419,7 +421,7 @@ def _reference_quantised(
 
 
 def _attend_each(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given, scaled: Quantised | None
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _AttentionArguments, scaled: Quantised | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute attention of each sequence in plain torch."""
     _check(q, k, v, given, scaled)
@@ -437,20 +439,20 @@ def _attend_each(
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
     ctx.set_materialize_grads(False)
-    given = _Given(*inputs[3:])
+    given = _AttentionArguments(*inputs[3:])
     ctx.derived, ctx.how = derived_of(given.functions, ctx.needs_input_grad[9]), given[7:]
     ctx.save_for_backward(*inputs[:3], *output, *given[:6], *given.tables)
 
 
 def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
     q, k, v, o, lse, *rest = ctx.saved_tensors
-    given, derived = _Given._make([*rest[:6], rest[6:], *ctx.how]), ctx.derived
+    given, derived = _AttentionArguments._make([*rest[:6], rest[6:], *ctx.how]), ctx.derived
     if given.table is not None:
         raise NotImplementedError("keys in pages have no gradients; use torch.no_grad(), or give them in one matrix")
     do = torch.zeros_like(o) if do is None else do
     dq, dk, dv, dsinks, dtables = _attention_varlen_backward(do, q, k, v, o, lse, dlse, *given, derived)
     grads = None if given.sinks is None else dsinks, gradients_of(dtables, given.tables, derived)
-    return dq, dk, dv, *(None,) * 5, *grads, *(None,) * (len(_Given._fields) - 7)
+    return dq, dk, dv, *(None,) * 5, *grads, *(None,) * (len(_AttentionArguments._fields) - 7)
 
 
 Shape = Sequence[int]
@@ -458,7 +460,7 @@ Shape = Sequence[int]
 
 def _pairs(q: Shape, k: Shape, rest: Sequence[Any]) -> int:
     """Return the pairs of queries and keys, as if all sequences had one length: only the device knows the lengths."""
-    given = _Given(*rest[: len(_Given._fields)])
+    given = _AttentionArguments(*rest[: len(_AttentionArguments._fields)])
     lengths = zip(rest, (1, 1, 0, 0), strict=False)
     count = next(shape[0] - beyond for shape, beyond in lengths if shape is not None)
     keys: int = k[0] if given.table is None else math.prod(given.table) * given.page
@@ -479,7 +481,7 @@ def _flops(q: Shape, k: Shape, v: Shape, *rest: Any, **_: object) -> int:  # noq
 
 
 @register_both(
-    f"cutepy::attention_varlen({FORWARD}, {schema_of(_Given)}) -> (Tensor, Tensor)",
+    f"cutepy::attention_varlen({FORWARD}, {schema_of(_AttentionArguments)}) -> (Tensor, Tensor)",
     reference=_reference,
     fake=_fake,
     setup_context=_keep,
@@ -495,11 +497,12 @@ def _attention_varlen(
     v: torch.Tensor,
     *rest: Any,  # noqa: ANN401
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return _attend(q, k, v, _Given(*rest), None)
+    return _attend(q, k, v, _AttentionArguments(*rest), None)
 
 
 @register_both(
-    f"cutepy::quantised_attention_varlen({FORWARD}, {schema_of(Quantised)}, {schema_of(_Given)}) -> (Tensor, Tensor)",
+    f"cutepy::quantised_attention_varlen({FORWARD}, {schema_of(Quantised)}, {schema_of(_AttentionArguments)}) "
+    "-> (Tensor, Tensor)",
     reference=_reference_quantised,
     fake=_fake_quantised,
     sharding=shardings.of_quantised_attention_varlen,
@@ -517,7 +520,7 @@ def _quantised_attention_varlen(
 
 
 def _attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given, scaled: Quantised | None
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _AttentionArguments, scaled: Quantised | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Launch what computes attention of sequences."""
     k, v, given = _to_launch(q, k, v, given)
@@ -536,8 +539,8 @@ def _attend(
 
 
 def _to_launch(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given
-) -> tuple[torch.Tensor, torch.Tensor, _Given]:
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _AttentionArguments
+) -> tuple[torch.Tensor, torch.Tensor, _AttentionArguments]:
     """Return what kernels are launched with: tables beside q; and where there are no keys, one that no sequence has."""
     if given.tables:
         given = given._replace(tables=beside(q, given.tables))
@@ -549,7 +552,7 @@ def _to_launch(
 
 
 def _find_launch(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _Given, packed: int, scaled: Quantised | None
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _AttentionArguments, packed: int, scaled: Quantised | None
 ) -> Launch:
     """Decide all that is done for tensors like these, and have the kernel compiled."""
     tokens, heads, _ = q.shape
@@ -568,7 +571,7 @@ def _find_launch(
         q: torch.Tensor,
         k: torch.Tensor,
         v: torch.Tensor,
-        given: _Given,
+        given: _AttentionArguments,
         lengths: Lengths,
         given_scales: Sequence[torch.Tensor | None],
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -599,7 +602,7 @@ def _fake_backward(
     *rest: Any,  # noqa: ANN401
 ) -> Grads:
     *asked, derived = rest
-    given = _Given(*asked)
+    given = _AttentionArguments(*asked)
     return *grads_like(q, k, v), dsinks_like(q, given.sinks), dtables_like(q, given.tables, derived)
 
 
@@ -614,7 +617,7 @@ def _reference_backward(
     *rest: Any,  # noqa: ANN401
 ) -> Grads:
     *asked, derived = rest
-    given = _Given(*asked)
+    given = _AttentionArguments(*asked)
     grads = *grads_like(q, k, v), dsinks_like(q, given.sinks), dtables_like(q, given.tables, derived)
     dq, dk, dv, dsinks, dtables = grads
     for each in grads:
@@ -647,7 +650,7 @@ def _flops_backward(
 
 
 @register_both(
-    f"cutepy::attention_varlen_backward({BACKWARD}, {schema_of(_Given)}, int[] derived) "
+    f"cutepy::attention_varlen_backward({BACKWARD}, {schema_of(_AttentionArguments)}, int[] derived) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     reference=_reference_backward,
     fake=_fake_backward,
@@ -667,7 +670,7 @@ def _attention_varlen_backward(
 ) -> Grads:
     *asked, derived = rest
     keys = k.shape[0]
-    k, v, given = _to_launch(q, k, v, _Given(*asked))
+    k, v, given = _to_launch(q, k, v, _AttentionArguments(*asked))
     grads, dsinks, sinks = grads_like(q, k, v), dsinks_like(q, given.sinks), given.sinks
     dtables = dtables_like(q, given.tables, derived)
     if 0 in q.shape or given.q_used is not None or given.k_used is not None:

@@ -1,8 +1,8 @@
 """Predicted times of kernels, without a GPU: a model of one SM in discrete events, over what the simulator executes.
 
-`trace` records sampled CTAs; `code` takes issue slots, stalls and pipes from the assembled machine code; `machine` runs
-warps, tensor cores, copies and barriers in time; `memory` says what of the traffic reaches device memory; `launch`
-makes of a few CTAs the time of a grid, and says what bounds it. `gpu` has the constants.
+`trace` records sampled CTAs. `code` reads issue slots, stalls and pipes from the assembled machine code. `machine` runs
+warps, tensor cores, copies and barriers as discrete events. `memory` estimates the traffic to device memory. `launch`
+extrapolates from the sampled CTAs to the grid, and names what bounds the kernel. `gpu` has the constants.
 """
 
 from cutepy.extras import require

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 FMA, ALU, XU, FP64, TENSOR, LSU = range(6)
 PIPES = ("FMA", "ALU", "XU", "FP64", "tensor (mma.sync)", "LSU")
 _CHUNK = 8
-"""Issue slots of a step at most: warps of a scheduler take turns by steps."""
+"""Most issue slots of a step: the warps of a scheduler take turns after each step."""
 _MOVED = 0.3
-"""Part of a block's instructions, of most that are together, that is a copy of it; fewer were moved there."""
+"""Smallest part of a PTX block, relative to the largest, that counts as a copy; the assembler moved smaller parts."""
 _CONSTANT_CYCLES = 30
-"""Latency of constants (LDC), and of what else sets a scoreboard and has no constant of its own."""
+"""Latency of LDC, and of other instructions that set a scoreboard and have no constant of their own."""
 _ANCHORS = frozenset(
     """LDG STG LDS STS LDSM STSM ATOM ATOMG ATOMS RED REDG REDAS LDGSTS LDGDEPBAR UTMALDG UTMASTG UTMAREDG UTMACMDFLUSH
     UBLKCP UBLKRED SYNCS BAR HGMMA QGMMA IGMMA BGMMA WARPGROUP DEPBAR UCGABAR_ARV UCGABAR_WAIT ACQBULK PREEXIT LD ST
     USETMAXREG FENCE MEMBAR ARRIVES NANOSLEEP HMMA IMMA QMMA""".split()
 )
-"""Instructions that stay between the branches that are around them."""
+"""Instructions that the assembler never moves across a branch."""
 _MMAS = frozenset("HGMMA QGMMA IGMMA BGMMA".split())
 _ENDS = frozenset("BRA BRX JMP JMX EXIT RET CALL BSYNC BREAK YIELD KILL".split())
 _CLASSES = {
@@ -43,7 +43,7 @@ _CLASSES = {
     "FLO": (XU, "popc"), "BREV": (XU, "popc"), "DFMA": (FP64, "dfma"), "DADD": (FP64, "dfma"), "DMUL": (FP64, "dfma"),
     "SHFL": (LSU, "shfl"), "REDUX": (XU, "redux"), "VOTE": (ALU, "vote"), "S2R": (XU, "s2r"),
 }  # fmt: skip
-"""Opcode -> pipe, and the class that the GPU's constants have an interval and a latency of."""
+"""Opcode -> pipe and class; the GPU's constants have an interval and a latency for each class."""
 _MUFU = {
     "EX2": "ex2",
     "RCP": "rcp",
@@ -72,15 +72,15 @@ class Step(NamedTuple):
     Attributes
     ----------
     waits : tuple of int
-        Scoreboards to wait for before.
+        Scoreboards that the step waits for.
     slots : int
         Issue slots.
     cycles : float
-        Until the warp goes on, if nothing else uses the scheduler and the pipes.
+        Cycles until the warp's next step, while nothing else uses the scheduler and the pipes.
     pipes : tuple of (int, float)
         Cycles of each pipe that is used.
     sets : tuple of (int, float)
-        Scoreboards that are clear so many cycles after the end.
+        Scoreboards, each with the cycles from the step's end until it is clear.
     action : Action or None
         The last instruction.
     line : int
@@ -111,7 +111,7 @@ def block_steps(
     code : sequence of MachineInstruction
         The kernel's.
     factual : collection of int
-        Indices of instructions that have facts: each is an action, though no instruction of machine code may be left.
+        Indices of PTX instructions with facts: each is an action, even without an instruction of machine code.
     gpu : Gpu
     """
     homes = _homes(blocks)
@@ -134,7 +134,7 @@ def block_steps(
 
 
 def _homes(blocks: Sequence[Block]) -> dict[int, tuple[int, int]]:
-    """Return by line of PTX the block of its instruction, and that of its guard, which is the same if it has none."""
+    """Map each line of PTX to the block of its instruction and the block of the guard, equal without a guard."""
     homes: dict[int, tuple[int, int]] = {}
     for number, block in enumerate(blocks):
         for i in block.instructions:
@@ -172,9 +172,9 @@ def _with_mma_lines(
 def _place(
     part: Sequence[MachineInstruction], homes: dict[int, tuple[int, int]], whole: set[int]
 ) -> dict[int, list[MachineInstruction]]:
-    """Deal a basic block of machine code out to blocks of PTX: those with anchors in it, and those that are `whole`.
+    """Assign a basic block of machine code to blocks of PTX: those with anchors in it, and those in `whole`.
 
-    What is left of others was moved here, such as out of a loop, and counts with the block before it.
+    The assembler moved instructions of other blocks here, such as out of a loop: they count with the block before.
     """
 
     def home(i: MachineInstruction) -> int | None:
@@ -198,8 +198,8 @@ def _place(
 def _variants(parts: Sequence[list[MachineInstruction]]) -> list[list[MachineInstruction]]:
     """Return the copies of a block that one execution takes in turn.
 
-    Parts without a line in common are one copy together. Of those that have lines in common, the part with the most
-    copies of one is kept: the unrolled loop, not its remainder.
+    Parts that share no line of PTX form one copy together. Of parts that share lines, the longest is kept: the unrolled
+    loop, not its remainder.
     """
     if not parts:
         return [[]]
@@ -222,7 +222,7 @@ def _variants(parts: Sequence[list[MachineInstruction]]) -> list[list[MachineIns
 
 
 class _Compiler:
-    """Makes steps of instructions of one block."""
+    """Compiler of one block's machine code to steps."""
 
     def __init__(self, gpu: Gpu, indices: dict[int, int]) -> None:
         self._gpu, self._indices = gpu, indices

@@ -23,16 +23,16 @@ class ConstantError(LookupError):
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as its constants.
+    """Constants of a GPU.
 
     Attributes
     ----------
     name : str
     sms : int
     constants : mapping of str to object
-        Value or table of each key.
+        Key -> value or table.
     others : frozenset of str
-        Keys whose values are papers', or another GPU's.
+        Keys whose values come from papers, or from another GPU.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Gpu:
 
 
 def _entry(table: Any, path: Sequence[str | float]) -> float | None:  # noqa: ANN401
-    """Return an entry of a table; between two of its numbers, and beyond the last two, what is on their line."""
+    """Return an entry of a table, by linear interpolation between its numbers and extrapolation from the last two."""
     if not isinstance(table, dict):
         return float(table) if isinstance(table, (int, float)) else None
     if not path:

@@ -1,9 +1,9 @@
 """Predicted time of a launch, from the traces of sampled CTAs.
 
-The clusters that one SM (or as many as a cluster has CTAs) runs one after the other are simulated, so many at once as
-fit. Where there are too many, some rounds are, and the rest follows at the pace of the later half of them. Where CTAs
-differ in their work, the shortest, the median and the longest sample are simulated, others' times follow from their
-lengths, and all are dealt out to the SMs in order.
+The model runs the clusters of one SM, or of as many SMs as a cluster has CTAs: one after the other, as many at once as
+are resident. Of many rounds it runs the first ones, and extrapolates at the pace of their later half. Where CTAs differ
+in their work, it runs the shortest, the median and the longest sample, interpolates the others by their lengths, and
+assigns all to the SMs in order.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.launch import Launch
 
 _ROUNDS = 4
-"""Rounds of resident clusters that are simulated; further ones follow."""
+"""Rounds of resident clusters that are simulated; later rounds are extrapolated."""
 _MOST_STEPS = 400_000
 """Steps after which no further round is simulated."""
 _CREDIT = {False: 2_000.0, True: 20_000.0}
-"""Cycles that an SM may catch up on, while it computes others load: of CTAs that all begin at once, and of rounds."""
+"""Cycles of unused bandwidth that an SM may catch up on, without and with several rounds of clusters."""
 _ALIKE = 0.02
-"""Difference of samples' lengths, as a part of the longest, up to which all CTAs have about as much to do."""
+"""Largest difference of the samples' lengths, relative to the longest, at which CTAs count as equal in work."""
 _FULL_POWER, _SAME_CLOCK = 0.9, 0.03
-"""Use of tensor cores at which they run at the sustained clock; difference of clocks that changes little."""
+"""Utilisation of the tensor cores at which the clock is the sustained one; relative difference of clocks to ignore."""
 _SATURATED = 0.8
-"""Share of its peak from which a resource is what bounds a kernel."""
+"""Share of its peak from which a resource bounds a kernel."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Stall:
     Attributes
     ----------
     line : str
-        Of the source, or of the PTX.
+        Line of the source, or of the PTX.
     cause : str
         One of `machine.CAUSES`.
     share : float
-        Of the time of all warps.
+        Share of the time of all warps.
     us : float
         Mean of the warps that wait there, in microseconds.
     """
@@ -76,21 +76,21 @@ class Prediction:
     gpu : str
     grid, block, cluster : (int, int, int)
     us, low_us, high_us : float
-        From launch to launch, back to back; at the clock that the work is expected to run at, at the highest clock, and
-        at the lowest one, by which tensor cores stay within the GPU's power, each with the sampling's error.
+        Time from launch to launch, back to back: at the expected clock, at the highest clock, and at the lowest, to
+        which the power limit throttles tensor cores. `low_us` and `high_us` include the sampling error.
     kernel_us, launch_us : float
-        From the first CTA's start to the last one's end, and what a launch adds.
+        Time from the first CTA's start to the last one's end, and the overhead of a launch.
     clock_hz : float
     bound : str
-        What bounds the kernel: a resource, "latency", "tail" or "launch".
+        Bound of the kernel: a resource, "latency", "tail" or "launch".
     use : dict of str to float
-        Share of its peak that each resource is used, on a busy SM.
+        Resource -> utilisation on a busy SM, as a share of its peak.
     idle : dict of str to float
-        Share of the time in which the tensor cores idle, by cause.
+        Cause -> share of the time in which the tensor cores idle.
     critical : dict of str to float
-        Share of the critical path by what is on it: warps at work, and what they wait for.
+        Cause -> share of the critical path: warps at work, or a wait.
     stalls : tuple of Stall
-        The lines where warps wait most.
+        Lines where warps wait longest.
     traffic : tuple of Traffic
     occupancy : Occupancy
     waves : float
@@ -100,7 +100,7 @@ class Prediction:
     in_flight_bytes, needed_bytes : float
         Bytes in flight to an SM on average, and those that full bandwidth needs by Little's law.
     sampled_ctas, sampling_error : int, float
-        CTAs that were simulated, and how much their times differ from what the others' times say.
+        Number of simulated CTAs, and the relative error of a CTA's time that is predicted from the others.
     seconds : float
         Time that the prediction took, without the simulator's.
     events : tuple of Event
@@ -275,7 +275,7 @@ class Predictor:
         return float(table.get(name) or table["128x0"])
 
     def _rounds(self, samples: Sequence[Sequence[CtaTrace]], clock_hz: float, keeps_events: bool) -> _Schedule:
-        """Simulate what one SM runs, where all CTAs have about as much to do."""
+        """Simulate the clusters of one SM, where all CTAs have about as much work."""
         each, rest = divmod(self._clusters, self._groups)
         count = each + (rest > 0)
         active = min(self._clusters, self._groups) * self._size
@@ -303,7 +303,7 @@ class Predictor:
         return _Schedule(cycles, max(0.0, 1.0 - work) if count <= most else 0.0, error, out)
 
     def _dealt(self, clock_hz: float, keeps_events: bool) -> _Schedule:
-        """Simulate the samples with the least, the median and the most work, and deal the whole grid out to the SMs.
+        """Simulate the samples with the least, the median and the most work, and assign the whole grid to the SMs.
 
         A sample's time follows from its length, and another cluster's is that of the nearest sample.
         """
@@ -341,7 +341,7 @@ class Predictor:
         return _Schedule(cycles, tail, error, outcomes[-1])
 
     def _launch_us(self) -> float:
-        """Return how much longer than its CTAs a launch takes, back to back with others."""
+        """Return the overhead of a launch beyond its CTAs, back to back with others."""
         launch, gpu = self._launch, self._gpu
         key = "launch.interval_pdl" if launch.programmatic else "launch.interval"
         if launch.smem_bytes > 64 * 1024:
@@ -354,7 +354,7 @@ class Predictor:
         return ns / 1e3
 
     def _bounded_us(self, us: float) -> float:
-        """Return a time that is not below what moving the launch's bytes takes."""
+        """Return a time that is at least that of moving the launch's bytes."""
         gpu = self._gpu
         read = sum(t.dram_read_bytes for t in self._traffic) / gpu.value("dram.bandwidth")
         written = sum(t.dram_write_bytes for t in self._traffic) / gpu.value("dram.write_bandwidth")
@@ -368,7 +368,7 @@ class Predictor:
         return max(sm.tensor_work for sm in out.sms) / SCHEDULERS / max(out.cycles, 1.0)
 
     def _expected_tensor_use(self, clock_hz: float) -> float:
-        """Return how busy tensor cores are if nothing but they and memory took time: the clock depends on it."""
+        """Return the utilisation of the tensor cores if only MMAs and memory took time: the clock depends on it."""
         sample = self._longest
         rates = self._rates(min(self._launch.ctas, self._groups * self._size), clock_hz)
         machine, cta = self._machine(False), sample[0]

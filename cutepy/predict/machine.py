@@ -1,7 +1,8 @@
 """Discrete events of the SMs that a cluster's CTAs run on: schedulers, pipes, tensor cores, copies, barriers.
 
-Warps execute the steps of their traces. A resource is a server, a time at which it is free: who asks takes it from then
-on for as long as the work lasts. Each warp goes on until it has to wait, or another one is behind it in time.
+Warps execute the steps of their traces. A resource is a server with the time at which it is free next; a request
+occupies the server for as long as its work lasts. A warp executes until it must wait, or until another warp is earlier
+in time.
 
 Times are cycles of an SM.
 """
@@ -35,14 +36,14 @@ from cutepy.predict.trace import (
 
 SCHEDULERS = 4
 _QUEUE_CYCLES = 64
-"""Work of the LSU that may be ahead of a warp that issues an access; beyond, the warp waits."""
+"""Queue of the LSU in cycles of work: a warp that issues an access waits while more is ahead."""
 _SLACK = 16.0
-"""Cycles that a warp may be ahead of the others when it goes on: fewer turns, at the cost of their exact order."""
+"""Cycles by which a warp may run ahead of the others: fewer switches between warps, at the cost of exact order."""
 CAUSES = (
     "instructions", "dependencies", "issue slots", "pipes", "registers", "shared memory", "global memory", "copies",
     "barriers", "tensor cores", "stores", "fences", "instruction cache",
 )  # fmt: skip
-"""Causes of a warp's time: it executes, or waits for one of these."""
+"""Causes of a warp's time: work, or a wait."""
 (WORK, DEPENDENCIES, ISSUE, PIPE, REGISTERS, SHARED, GLOBAL, COPIES, BARRIERS, TENSOR, STORES, FENCES, FETCHES) = range(
     len(CAUSES)
 )
@@ -50,14 +51,14 @@ CAUSES = (
 
 @dataclass(frozen=True)
 class Rates:
-    """Cycles that a byte takes on its way, of one SM while `active` SMs run, and the clock that they follow from.
+    """Cycles that a byte of one SM takes at each level of memory, while `active` SMs run.
 
     Attributes
     ----------
     l2, tma, l2_write, dram, dram_write : float
-        Share of the SM in what all SMs get: of L2 by loads and by TMA, of device memory.
+        At the SM's share of the bandwidth of all SMs: of L2 by loads and by TMA, of device memory.
     port : float
-        Of what one SM can receive.
+        At the bandwidth into one SM.
     """
 
     l2: float
@@ -69,7 +70,7 @@ class Rates:
 
     @classmethod
     def of(cls, gpu: Gpu, active: int, clock_hz: float, slowdown: float = 1.0) -> Rates:
-        """Return the rates while some SMs are active, and device memory is so much slower than without writes."""
+        """Return the rates of `active` SMs; `slowdown` is that of device memory by writes between reads."""
 
         def share(key: str, most: float) -> float:
             return 1.0 / min(gpu.value(key) / clock_hz / active, most)
@@ -116,7 +117,7 @@ class Event:
 
 
 class Late(NamedTuple):
-    """Latest contribution to a phase: when it counts, who made it and when, and the cause of waits for it."""
+    """Latest contribution to a phase: its time, the warp that made it and when, and the cause of waits for it."""
 
     time: float
     by: _Warp
@@ -128,7 +129,7 @@ class Late(NamedTuple):
 
 @dataclass(eq=False)
 class Node:
-    """Wait of a warp that ended late: when, for what, by whom, its wait before, and its cycles by cause until then."""
+    """Wait on a path: its end, its cause, the warp that ended it, the wait before, and cycles by cause until then."""
 
     released: float
     what: str
@@ -144,7 +145,7 @@ def _served(free: float, time: float, work: float, fastest: float, credit: float
 
 
 class _Cluster:
-    """CTAs of a cluster that run: barriers of their phases, by key."""
+    """State of a running cluster: the phases of its barriers, by key."""
 
     def __init__(self, traces: Sequence[CtaTrace], rates: Rates, start: float) -> None:
         self.traces, self.rates, self.start = traces, rates, start
@@ -249,7 +250,7 @@ class Outcome:
 
 
 class Machine:
-    """The SMs that the CTAs of a cluster run on, one each, and who runs there.
+    """SMs that run the CTAs of clusters, one SM for each CTA of a cluster.
 
     Parameters
     ----------
@@ -262,8 +263,7 @@ class Machine:
     traffic : sequence of Traffic
         By region.
     credit : float
-        Cycles in which an SM has asked for less than its share of L2 and of device memory that it may catch up on:
-        others have asked for less at other times.
+        Cycles of unused share of L2 and of device memory that an SM may catch up on: other SMs use less at that time.
     keeps_events : bool
         Whether to keep the timeline.
     """
@@ -403,7 +403,7 @@ class Machine:
                 self._push(warp)
 
     def _push(self, warp: _Warp, ready: float = 0.0) -> None:
-        """Let a warp take its turn at its time, or once what it waits for is ready."""
+        """Queue a warp for its time, or for the time at which its wait ends."""
         self._count += 1
         heapq.heappush(self._heap, (max(warp.time, ready), self._count, warp))
 
@@ -499,7 +499,7 @@ class Machine:
         self.out.stalls[where, CAUSES[cause]] += cycles  # type: ignore[assignment]
 
     def _act(self, warp: _Warp, sm: Sm, step: Step) -> bool:
-        """Do what the facts of an instruction say; tells whether the warp goes on."""
+        """Apply the facts of an instruction; tells whether the warp goes on."""
         action = step.action
         assert action is not None
         facts = warp.facts.get(action.number)
@@ -551,7 +551,7 @@ class Machine:
                 self._push(waiter, cluster.done[key])
 
     def _do(self, warp: _Warp, sm: Sm, fact: Any, kind: str, line: int) -> float:  # noqa: ANN401
-        """Do what a fact says, which is no wait for a barrier; returns when its result is there."""
+        """Apply a fact other than a wait for a barrier; returns the time of its result."""
         time, gpu = warp.time, self._gpu
         if isinstance(fact, Mma):
             return self._multiply(warp, sm, fact, line)

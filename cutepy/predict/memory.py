@@ -1,8 +1,8 @@
 """Traffic of a whole launch to L2 and device memory, from what sampled CTAs touch.
 
-Each sampled CTA tells how many bytes of each allocation it asks L2 for, and how many of these are distinct. The rest of
-the grid is taken to ask for as many. An allocation that all CTAs together ask for several times is shared: in a wave of
-CTAs that run at once, those that share a part get it from device memory once.
+A sampled CTA's trace has the bytes of each allocation that it requests from L2, and how many of them are distinct. The
+model assumes as many for every other CTA. An allocation that all CTAs together request several times over is shared:
+in a wave of CTAs that run at once, those that share a part load it from device memory once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cutepy.predict.trace import Region
 
 L2_BYTES = 50e6
-"""Capacity of L2 of an H100 and an H200, of which `_KEPT` holds data that come back."""
+"""Capacity of the L2 of an H100 and an H200; the part `_KEPT` keeps data until they are read again."""
 _KEPT = 0.7
 
 
@@ -30,7 +30,7 @@ class Traffic:
     ----------
     name : str
     l2_read_bytes, l2_write_bytes : float
-        Asked of L2.
+        Requested from L2.
     dram_read_bytes, dram_write_bytes : float
         Moved from and to device memory.
     late : float
@@ -65,9 +65,9 @@ def traffic_of(
     Parameters
     ----------
     regions : sequence of Region
-        What the sampled CTAs touch.
+        Allocations that the sampled CTAs touch.
     sampled, ctas : int
-        CTAs that were sampled, and those of the grid.
+        Number of sampled CTAs, and of CTAs in the grid.
     concurrent : int
         CTAs that run at once.
     tiles : float

@@ -23,7 +23,7 @@ SAMPLES = 9
 class Timer:
     """Predicts the time of each launch of a run on a GPU.
 
-    Of a launch only sampled CTAs run, unless they wait for others: what the others would have written is missing.
+    Only sampled CTAs of a launch run, unless CTAs wait for each other: results of the other CTAs are missing.
 
     Parameters
     ----------
@@ -46,12 +46,12 @@ class Timer:
         self._samples, self._keeps_events = samples, keeps_events
 
     def begin(self, call: KernelCall, known: GlobalMemory) -> tuple[KernelCall, Observer]:
-        """Choose the CTAs to run, and return who watches them.
+        """Choose the CTAs to run, and return the observer of their execution.
 
         Parameters
         ----------
         call : KernelCall
-            Names the CTAs to run, or none for those that are sampled.
+            Its `ctas` are the CTAs to run; None lets the timer sample.
         known : GlobalMemory
         """
         launch = prepare(replace(call, ctas=None))

@@ -1,7 +1,7 @@
-"""Traces of sampled CTAs: per warp the blocks that it executed, and facts of the instructions that a clock depends on.
+"""Traces of sampled CTAs: for each warp its basic blocks in order, and the facts of instructions that timing needs.
 
-A fact is what the simulator alone knows of one execution of an instruction: which phase of which mbarrier it waits for,
-how many wavefronts or sectors it takes, how many bytes a copy brings, and where these are counted.
+A fact belongs to one execution of an instruction, and only the simulator knows it: the mbarrier and phase of a wait,
+the wavefronts or sectors of an access, the bytes of a copy and the mbarriers that count them.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _STORES = ("tma_store", "bulk_store")
 class Arrive(NamedTuple):
     """Contributions to barriers.
 
-    `how` is "copies" of those that count once the warp's cp.async are complete, and "relaxed" of those to a cluster's
-    barrier that order no memory.
+    `how` is "copies" for arrivals that count once the warp's cp.async are complete, and "relaxed" for arrivals at the
+    cluster's barrier that order no memory.
     """
 
     at: int
@@ -67,7 +67,7 @@ class Wait(NamedTuple):
 
 
 class Load(NamedTuple):
-    """Copy to shared memory: bytes from global memory, and (rank of a CTA, barrier or -1, bytes) that it reaches."""
+    """Copy of bytes from global to shared memory; `to` has (rank of a CTA, barrier or -1, bytes) of each target."""
 
     at: int
     size_bytes: int
@@ -94,7 +94,7 @@ class Shared(NamedTuple):
 class Global(NamedTuple):
     """Access of a warp to global memory: "load", "store", "atomic" or "cp_async".
 
-    `sectors` are asked for, of which the CTA has not read `new_sectors` before.
+    It requests `sectors`; the CTA has not read `new_sectors` of them before.
     """
 
     at: int
@@ -141,7 +141,7 @@ Fact = Arrive | Wait | Load | Store | Shared | Global | Mma | Commit | Awaited |
 
 
 class Barrier(NamedTuple):
-    """Barrier of a key: "mbarrier", "bar" or "cluster", the CTA that it is of, and its address or number."""
+    """Barrier of a key: its kind, "mbarrier", "bar" or "cluster"; its CTA; its address or number."""
 
     kind: str
     block: int

@@ -19,7 +19,7 @@ NAME = "backward"
 _ENGINE = "_engine_run_backward"
 """Function by which torch begins every backward pass, of `torch.autograd` and of `torch.autograd.graph`."""
 _UNNUMBERED = 2**64 - 1
-"""Number of nodes that accumulate gradients in leaves, which no forward operation made."""
+"""Sequence number of nodes that accumulate gradients in leaves: no forward operation made them."""
 
 
 class Passes(Protocol):
@@ -29,10 +29,10 @@ class Passes(Protocol):
         """Add a pass, and return its place."""
 
     def push(self, entered: None, place: int) -> None:
-        """Let the calling thread's launches belong to a pass, until `pop`."""
+        """Attribute the calling thread's launches to a pass until `pop`."""
 
     def pop(self) -> None:
-        """Let the calling thread's launches belong to the pass of before the last `push`."""
+        """Undo the calling thread's last `push`."""
 
 
 class BackwardScopes:
@@ -49,7 +49,7 @@ class BackwardScopes:
         self._replaced: list[tuple[Any, Callable[..., Any]]] = []
 
     def changed(self, place: int | None) -> None:
-        """Note that the nodes that the calling thread makes from now on belong to a scope, or to none."""
+        """Assign the nodes that the calling thread makes from now on to a scope, or to none."""
         torch: Any = sys.modules.get("torch")
         if torch is None or not hasattr(torch, "autograd"):
             return
@@ -63,7 +63,7 @@ class BackwardScopes:
             places.append(place)
 
     def start(self) -> None:
-        """Have backward passes enter scopes, if torch is loaded."""
+        """Make backward passes enter scopes, if torch is loaded."""
         torch: Any = sys.modules.get("torch")
         if torch is None or self._replaced:
             return
@@ -73,7 +73,7 @@ class BackwardScopes:
             setattr(module, _ENGINE, self._entering(run))
 
     def stop(self) -> None:
-        """Let backward passes be as before."""
+        """Remove the hooks of backward passes."""
         for module, run in self._replaced:
             setattr(module, _ENGINE, run)
         self._replaced.clear()
@@ -90,7 +90,7 @@ class BackwardScopes:
         return run_backward
 
     def _hook(self, outputs: Any) -> list[Any]:  # noqa: ANN401
-        """Have each node of a graph enter the scope in which it was made."""
+        """Add a hook to each node of a graph: the node enters the scope in which it was made."""
         recorder, passes, hooks = self._recorder, {}, []
         for node in _nodes(outputs):
             place = self._place(node._sequence_nr())

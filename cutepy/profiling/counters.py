@@ -29,7 +29,7 @@ SECTIONS = (
     "Occupancy",
 )
 BUSY = 60.0
-"""Percent of its peak from which on a unit bounds a kernel."""
+"""Utilisation from which a unit is said to bound a kernel, in percent of its peak."""
 
 _UNITS: Mapping[str, str] = {
     "tensor cores": r"sm__.*pipe_tensor.*pct_of_peak_sustained_(active|elapsed)",
@@ -38,13 +38,13 @@ _UNITS: Mapping[str, str] = {
     "L1 and shared memory": r"l1tex__throughput\.avg\.pct_of_peak_sustained_(active|elapsed)",
     "issue slots": r"(sm|smsp)__(inst_issued|issue_active)\.avg\.pct_of_peak_sustained_active",
 }
-"""Units by the metrics of ncu that tell how busy they are; names of tensor pipes differ by architecture."""
+"""Utilisation metric of ncu -> unit. The names of tensor pipes differ between architectures."""
 _STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active\.ratio")
 _DURATION = "gpu__time_duration.sum"
 
 
 class CountersError(RuntimeError):
-    """Error of counters that this machine has not, or does not permit."""
+    """Error of hardware counters that this machine lacks or forbids."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Counters:
     ns : float
         Duration, under ncu's clocks.
     busy : mapping of str to float
-        Percent of its peak by unit, of those that ncu told.
+        Unit -> utilisation in percent of its peak, for the units that ncu reports.
     stalls : mapping of str to float
-        Cycles of a warp between two of its instructions, by what it waits for.
+        Stall reason -> cycles of a warp for each instruction that it issues.
     """
 
     kernel: str
@@ -95,7 +95,7 @@ def count(script: Path, arguments: Sequence[str], launches: int) -> list[Counter
     script : Path
     arguments : sequence of str
     launches : int
-        The first launches, which are counted; each is run several times.
+        Number of launches to measure, from the first on; ncu replays each several times.
 
     Returns
     -------
@@ -133,7 +133,7 @@ def count(script: Path, arguments: Sequence[str], launches: int) -> list[Counter
 
 
 def reason(text: str, code: int) -> str:
-    """Say why ncu counted nothing.
+    """Explain why ncu measured no launch.
 
     Examples
     --------

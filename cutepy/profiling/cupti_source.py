@@ -1,8 +1,8 @@
 """Records by CUPTI's activity API, through NVIDIA's package `cupti-python`.
 
-Launches are told apart by external correlation ids, one stack a thread, which CUPTI writes beside each call of CUDA. A
-kernel of a CUDA graph has the id of its node instead: the nodes' scopes are noted when a stream is captured, and when
-the graph is instantiated from the captured one.
+CUPTI writes an external correlation id beside each CUDA call; each thread has a stack of such ids, one for each scope.
+The kernel of a CUDA graph has the id of its graph node instead: callbacks record the scope of each node when the stream
+is captured, and when instantiation clones the captured graph.
 
 References
 ----------
@@ -23,7 +23,7 @@ from cutepy.profiling.sources import SourceError, check_driver
 
 BUFFER_BYTES = 8 << 20
 _FORCED = 1
-"""Flag of a flush that also returns buffers that are not full."""
+"""Flag of a flush that returns partly filled buffers too."""
 
 
 class _OfThread(threading.local):
@@ -80,7 +80,7 @@ class CuptiSource:
         self._subscribe()
 
     def _subscribe(self) -> None:
-        """Hear of the nodes of graphs; where another subscribes already, kernels of graphs stay with their replay."""
+        """Subscribe to nodes of graphs. Beside another subscriber, graph kernels have the scope of their replay."""
         cupti = self._cupti
         try:
             self._subscriber = cupti.subscribe(self._noted, None)
@@ -92,12 +92,12 @@ class CuptiSource:
             )
 
     def push(self, scope: int) -> None:
-        """Let the calling thread's launches belong to a scope, until `pop`."""
+        """Attribute the calling thread's launches to a scope until `pop`."""
         self._thread.scopes.append(scope)
         self._cupti.activity_push_external_correlation_id(self._external, scope)
 
     def pop(self) -> None:
-        """Let the calling thread's launches belong to the scope of before the last `push`."""
+        """Undo the calling thread's last `push`."""
         if self._thread.scopes:
             self._thread.scopes.pop()
             self._cupti.activity_pop_external_correlation_id(self._external)
@@ -124,7 +124,7 @@ class CuptiSource:
         )
 
     def _noted(self, _: Any, domain: int, event: int, data: Any) -> None:  # noqa: ANN401
-        """Note the scope of a graph's node: of one that is captured the thread's, of a clone that of its origin."""
+        """Record the scope of a graph node: the thread's for a captured node, the original's for a clone."""
         cupti = self._cupti
         told = cupti.ResourceData.from_ptr(data) if isinstance(data, int) else data
         graph = cupti.GraphData.from_ptr(told.resource_descriptor, readonly=True)
@@ -139,7 +139,7 @@ class CuptiSource:
             self._nodes[node] = self._thread.scopes[-1]
 
     def _completed(self, activities: Iterable[Any]) -> None:
-        """Copy what a buffer holds, which is there during the call only."""
+        """Copy the records of a completed buffer, which CUPTI reclaims after the callback."""
         kinds = self._cupti.ActivityKind
         calls, copy, fill = (kinds.RUNTIME, kinds.DRIVER), kinds.MEMCPY, kinds.MEMSET
         for each in activities:

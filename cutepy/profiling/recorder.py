@@ -62,14 +62,14 @@ class Recorder:
             return len(self._calls) - 1
 
     def push(self, entered: scope | None, place: int) -> None:
-        """Let the calling thread's launches belong to a pass, until `pop`."""
+        """Attribute the calling thread's launches to a pass until `pop`."""
         self._thread.entered.append((entered, place))
         self.backward.changed(place)
         if self._source is not None:
             self._source.push(place)
 
     def pop(self) -> None:
-        """Let the calling thread's launches belong to the pass of before the last `push`."""
+        """Undo the calling thread's last `push`."""
         if self._thread.entered:
             self._thread.entered.pop()
             self.backward.changed(self.current)

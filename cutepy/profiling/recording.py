@@ -25,25 +25,25 @@ class Record:
     Attributes
     ----------
     name : str
-        Of a kernel as its module has it; mangled in C++.
+        Name of a kernel in its module; C++ names are mangled.
     kind : str
         "kernel", "copy" or "fill".
     start_ns, end_ns : int or None
-        Of the device's clock; None in the simulator.
+        Time on the device's clock; None in the simulator.
     device, stream : int
     scope : int or None
         The innermost scope, by its place in `Recording.scopes`.
     graph_launch : int or None
-        Number of the graph's launch that it was part of.
+        Serial number of the graph launch that executed it.
     launched_ns : int or None
         Time at which the host called the launch, on the device's clock.
     grid, block, cluster : (int, int, int)
     registers : int
-        Of a thread.
+        Registers of a thread.
     smem_bytes : int
         Shared memory of a CTA.
     bytes : int
-        Moved by a copy or fill.
+        Bytes that a copy or fill moves.
     """
 
     name: str
@@ -83,7 +83,7 @@ class ScopeCall:
     parent : int or None
         The pass around it, by its place in `Recording.scopes`.
     flops, bytes : float or None
-        That the pass needs.
+        Floating-point operations and bytes of memory that the pass needs.
     precision : str
         One of `cutepy.profiling.scopes.PRECISIONS`.
     """

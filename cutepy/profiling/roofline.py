@@ -23,7 +23,7 @@ class Roofline:
     flops_per_us: Mapping[str, float]
 
     def least_ns(self, flops: float, bytes: float, precision: str) -> float:
-        """Return the time that both peaks allow at least.
+        """Return the roofline time: the longer of the compute time and the memory time at peak rates.
 
         Examples
         --------

@@ -104,7 +104,7 @@ class scope:
 
 
 def listen(recorder: Listener | None) -> None:
-    """Let a recorder hear of scopes, or nobody.
+    """Set the recorder that receives scopes, or none.
 
     The methods of the class are replaced, so that a scope asks for nothing while nobody profiles, and so that a program
     that `torch.compile` has traced, which is compiled again where a value that it read has changed, has read none.

@@ -39,10 +39,10 @@ class Source(Protocol):
         """
 
     def push(self, scope: int) -> None:
-        """Let the calling thread's launches belong to a scope, until `pop`."""
+        """Attribute the calling thread's launches to a scope until `pop`."""
 
     def pop(self) -> None:
-        """Let the calling thread's launches belong to the scope of before the last `push`."""
+        """Undo the calling thread's last `push`."""
 
     def stop(self) -> Sequence[Record]:
         """Wait for the device, and return all records."""

@@ -1,4 +1,4 @@
-"""Timelines of kernels: what each warp did when, by the probes of `cutepy.device.mark` and of the blocks."""
+"""Timelines of kernels: the ranges of each warp, from the probes of `cutepy.device.mark` and of the blocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Timeline:
         self.simulated = not hasattr(buffer.memory, "is_cuda")
 
     def clear(self) -> None:
-        """Forget all events: the next launch writes anew. A GPU's work is waited for."""
+        """Clear all events, once the GPU is idle; the next launch records anew."""
         self._synchronise()
         self._buffer.memory[:] = 0
 
@@ -56,7 +56,7 @@ class Timeline:
 
 @contextmanager
 def timeline(*, ctas: int = 160, warps: int = 16, events: int = 2048) -> Iterator[Timeline]:
-    """Have kernels that are compiled within the context tell what their warps do: on the GPU, and in the simulator.
+    """Instrument the kernels compiled within the context: their warps record ranges, on a GPU or in the simulator.
 
     A kernel that was compiled before has no probes. A warp's events are those of its first launch; `Timeline.clear`
     before a launch chooses another.
@@ -64,7 +64,7 @@ def timeline(*, ctas: int = 160, warps: int = 16, events: int = 2048) -> Iterato
     Parameters
     ----------
     ctas, warps, events : int
-        The first CTAs of a launch, warps of a CTA and events of a warp that there is room for, 16 bytes an event.
+        Room of the buffer: the first CTAs of a launch, warps of a CTA, events of a warp of 16 bytes each.
 
     Yields
     ------

@@ -66,7 +66,7 @@ class TorchSource:
         self._profiler.start()
 
     def push(self, scope: int) -> None:
-        """Let the calling thread's launches belong to a scope, until `pop`."""
+        """Attribute the calling thread's launches to a scope until `pop`."""
         from torch.profiler import record_function
 
         entered = record_function(f"{_RANGE}{scope}")
@@ -74,7 +74,7 @@ class TorchSource:
         self._thread.ranges.append(entered)
 
     def pop(self) -> None:
-        """Let the calling thread's launches belong to the scope of before the last `push`."""
+        """Undo the calling thread's last `push`."""
         if self._thread.ranges:
             self._thread.ranges.pop().__exit__(None, None, None)
 

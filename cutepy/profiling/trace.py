@@ -16,7 +16,7 @@ from cutepy.profiling.names import short_name
 from cutepy.profiling.recording import Record, Recording
 
 _SCOPES = 1 << 20
-"""Thread numbers of scopes begin here, above those of streams."""
+"""First thread number of scopes; streams have lower numbers."""
 
 
 def events(recording: Recording) -> list[dict[str, Any]]:

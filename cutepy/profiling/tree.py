@@ -29,7 +29,7 @@ class Node:
     launches : int
         Kernels, copies and fills.
     simulated : int
-        Those that the simulator ran.
+        Launches of the simulator among them.
     time_ns : int
         Sum of their durations.
     gap_ns : int
@@ -37,11 +37,11 @@ class Node:
     overlap_ns : int
         Time in which a launch ran beside the one before it in its stream, as programmatic launch lets it.
     flops, bytes : float or None
-        That the passes needed; where a scope states none, the sum of the scopes below.
+        Work of all passes; where a scope states none, the sum over the scopes below.
     rated_ns : int
-        Time in which they were needed: without the backward pass, where the scope states them.
+        Time that `flops` and `bytes` are divided by: without the backward pass where the scope states them.
     least_ns : float or None
-        Time that the GPU's peak rates allow for them.
+        Roofline time of `flops` and `bytes`.
     children : dict of (str, str) to Node
         By kind and name.
     """
@@ -115,7 +115,7 @@ class _Pass:
 
     @property
     def executions(self) -> int:
-        """Number of times that it was executed: one, or the replays of the graph that captured it."""
+        """Number of executions: one, or the replays of the graph that captured the pass."""
         return len(self.replays) + self.eager if self.replays else 1
 
 

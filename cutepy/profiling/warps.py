@@ -11,9 +11,9 @@ from typing import Any
 from cutepy.runtime.timeline_state import HEADER_BYTES, TimelineBuffer
 
 NOMINAL_GHZ = 1.755
-"""Clock of an H200 that is assumed where the events are too near to each other to tell it."""
+"""SM clock of an H200, assumed where the readings of the global timer are too close to measure the clock."""
 _APART_NS = 2000
-"""Least time between two readings of the global timer to tell the clock, whose steps may be 32 ns or more."""
+"""Least distance of two readings of the global timer that measure the clock: the timer steps by 32 ns or more."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Range:
     ----------
     name : str
     argument : int
-        The number that the kernel gave, such as a stage.
+        Number that the kernel passed, such as a stage.
     begin, end : int
         Clocks of the SM.
     depth : int
-        Ranges of the warp around it.
+        Number of the warp's ranges around it.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Warp:
     dropped : int
         Events for which the buffer had no room.
     readings : ((int, int), (int, int))
-        Global timer in ns and clock, twice.
+        Two pairs of global timer, in ns, and SM clock.
     """
 
     launch: int
@@ -73,7 +73,7 @@ def read(memory: Any, buffer: TimelineBuffer) -> list[Warp]:  # noqa: ANN401 - a
     ----------
     memory : array of uint32
     buffer : TimelineBuffer
-        Of which the extents and names count.
+        Its extents and names are used.
     """
     found = []
     parts = memory.reshape(buffer.ctas * buffer.warps, buffer.part_bytes // 4)

@@ -9,30 +9,15 @@ from collections.abc import Callable
 from cutepy.extras import is_installed
 from cutepy.runtime.cuda import check, driver, runtime
 from cutepy.runtime.execution import EXECUTION
-
-_MAX_DYNAMIC_SMEM, _NON_PORTABLE_CLUSTER = 8, 14
-_CLUSTER_ATTRIBUTE = 4
+from cutepy.runtime.launch_structures import (
+    CLUSTER,
+    MAX_DYNAMIC_SMEM,
+    NON_PORTABLE_CLUSTER,
+    LaunchAttribute,
+    LaunchConfig,
+)
 
 _Dim3 = tuple[int, int, int]
-
-
-class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute, with room for a value of 64 bytes."""
-
-    _fields_ = (("identity", ctypes.c_int32), ("padding", ctypes.c_int32), ("value", ctypes.c_uint32 * 16))
-
-
-class _Config(ctypes.Structure):
-    """CUlaunchConfig."""
-
-    _fields_ = (
-        ("grid", ctypes.c_uint32 * 3),
-        ("block", ctypes.c_uint32 * 3),
-        ("smem_bytes", ctypes.c_uint32),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(_Attribute)),
-        ("count", ctypes.c_uint32),
-    )
 
 
 def max_active_clusters(
@@ -65,8 +50,8 @@ def max_active_clusters(
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() != capability:
         return None
     check(runtime().cudaSetDevice(torch.cuda.current_device()), "making the device current")
-    attribute = _Attribute(_CLUSTER_ATTRIBUTE, 0, (ctypes.c_uint32 * 16)(*cluster))
-    config = _Config((*cluster,), (*block,), smem_bytes, None, ctypes.pointer(attribute), 1)
+    attribute = LaunchAttribute(CLUSTER, 0, (ctypes.c_uint32 * 16)(*cluster))
+    config = LaunchConfig((*cluster,), (*block,), smem_bytes, None, ctypes.pointer(attribute), 1)
 
     def ask(function: ctypes.c_void_p) -> int:
         clusters = ctypes.c_int32()
@@ -74,7 +59,7 @@ def max_active_clusters(
         check(asked, "asking for the number of active clusters")
         return clusters.value
 
-    limits = {_MAX_DYNAMIC_SMEM: smem_bytes, _NON_PORTABLE_CLUSTER: int(math.prod(cluster) > 8)}
+    limits = {MAX_DYNAMIC_SMEM: smem_bytes, NON_PORTABLE_CLUSTER: int(math.prod(cluster) > 8)}
     return _with_function(cubin, kernel, limits, ask)
 
 

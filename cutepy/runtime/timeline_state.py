@@ -41,6 +41,11 @@ class TimelineBuffer:
     names: list[str] = field(default_factory=list)
 
     @property
+    def remark(self) -> str:
+        """Comment in the PTX of each kernel with probes that write here."""
+        return f"// timeline at {self.address:#x}"
+
+    @property
     def part_bytes(self) -> int:
         """Size of a warp's part."""
         return HEADER_BYTES + EVENT_BYTES * self.events

@@ -16,7 +16,7 @@ REPORT_HINT = "please report the kernel, or this line of PTX, at the project's i
 
 
 @dataclass(frozen=True)
-class Who:
+class NamedLanes:
     """Lanes that did something: `text` names them; the CTA, the warp and the lane are those of the first."""
 
     text: str
@@ -33,7 +33,7 @@ class Execution:
     """An instruction, and who executed it."""
 
     instruction: Instruction
-    who: Who
+    who: NamedLanes
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ SHARED_MEMORY, REGISTERS = Place("shared memory"), Place("registers")
 
 
 @dataclass(frozen=True)
-class Chance:
+class WaitNearMiss:
     """A near miss: something that was done, or stands there, that might have helped, and why it does not.
 
     Attributes
@@ -94,7 +94,7 @@ class Chance:
         One of `cutepy.sim.sanitize.hazards.NEAR_MISSES`.
     why : str
     execution : Execution or None
-        What was done.
+        Execution that does not help.
     """
 
     kind: str
@@ -103,14 +103,14 @@ class Chance:
 
 
 @dataclass(frozen=True)
-class Bringer:
+class Signaller:
     """Threads that may bring what others wait for, at an instruction, and wait for something else before it.
 
     Attributes
     ----------
     execution : Execution
     waits_at : str
-        What they wait for.
+        Object of their own wait.
     is_sure : bool
         Whether they do bring it, once what they wait for has come.
     """
@@ -127,19 +127,19 @@ class Wait:
     Attributes
     ----------
     at : Place
-        What is waited for.
+        Object of the wait.
     lacks : str
-        What of it has come, and what has not.
+        Arrivals and bytes that have come, and those that lack.
     executions : tuple of Execution
         The instructions that wait, and the lanes.
-    bringers : tuple of Bringer
-        Who else would bring it.
+    bringers : tuple of Signaller
+        Lanes that may complete the wait.
     """
 
     at: Place
     lacks: str
     executions: tuple[Execution, ...]
-    bringers: tuple[Bringer, ...] = ()
+    bringers: tuple[Signaller, ...] = ()
 
 
 class PolicyError(ValueError):
@@ -152,20 +152,20 @@ class SimulationError(RuntimeError):
     Parameters
     ----------
     message : str
-        What was required, and what was got.
+        Requirement, and value.
     instruction : Instruction, optional
-    who : Who, optional
-        Who executed it.
+    who : NamedLanes, optional
+        Lanes that executed it.
     fix : Diagnosis, optional
-        What to do: its wanted order, of the table in `advice.py`.
+        Advice, a row of the table in `advice.py`.
     kind : str, optional
-        What the sanitizer calls it; by default the kind of its class. "" is none of a kernel's mistakes.
+        Kind of hazard; by default that of the class. "" is none of a kernel's mistakes.
     at : Place, optional
     before : Execution, optional
-        What was done before that it does not agree with.
+        Earlier execution that contradicts this one.
     waits : sequence of Wait
         Of a deadlock, who waits for whom, the cause first.
-    chances : sequence of Chance
+    chances : sequence of WaitNearMiss
         Near misses.
 
     Attributes
@@ -173,7 +173,7 @@ class SimulationError(RuntimeError):
     instruction : Instruction or None
         The instruction that failed.
     fix : str
-        What to do, as text; empty if nothing was given.
+        Advice as text; empty if nothing was given.
     advice : Diagnosis or None
         The same as a row of the table.
     message, who, kind, at, before, waits, chances
@@ -186,14 +186,14 @@ class SimulationError(RuntimeError):
         self,
         message: str,
         instruction: Instruction | None = None,
-        who: Who | None = None,
+        who: NamedLanes | None = None,
         *,
         fix: Diagnosis | None = None,
         kind: str | None = None,
         at: Place | None = None,
         before: Execution | None = None,
         waits: Sequence[Wait] = (),
-        chances: Sequence[Chance] = (),
+        chances: Sequence[WaitNearMiss] = (),
     ) -> None:
         self.message, self.instruction, self.who = message, instruction, who
         self.advice, self.at, self.before = fix, at, before
@@ -249,7 +249,7 @@ class UnknownInstructionError(SimulationError):
     ----------
     instruction : Instruction
     reason : str
-        What is not known about it.
+        Reason why the simulator cannot execute it.
     refusal : str
         Why it is refused, if it is known: nothing that is to be reported.
     """
@@ -312,7 +312,7 @@ class LimitError(SimulationError):
     Parameters
     ----------
     taken, limit : str
-        What it took, and the option that says how much it may.
+        Amount that the launch used, and the option that limits it.
     lanes : sequence of str
         Where its lanes were.
     beside : str
@@ -334,7 +334,7 @@ class DeadlockError(SimulationError):
     Attributes
     ----------
     waiting : sequence of str
-        Who waits, where and for what.
+        Waiting lanes: their lines, and the objects of their waits.
     mistakes : sequence of SimulationError
         The wait that all others come of, which has these as its `waits`.
     """

@@ -33,7 +33,7 @@ def run_gemm(
     peers : mapping of str to Peer
         By the names to print.
     output : Output
-        What to write, and what to compare with.
+        Files to write and to compare with.
     summed : bool
         Whether to sum up how fast we are, in the mean and by classes.
     between : str

@@ -48,7 +48,7 @@ class GemmTunable(Tunable):
     Parameters
     ----------
     problems : sequence of GemmProblem
-        What will be tuned.
+        Problem to tune.
     most : int
         Candidates of each that are tried.
     """

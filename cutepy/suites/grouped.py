@@ -23,7 +23,7 @@ def run_grouped(problems: Sequence[GroupedProblem], peers: Mapping[str, Peer], o
     peers : mapping of str to Peer
         By the names to print.
     output : Output
-        What to write, and what to compare with.
+        Files to write and to compare with.
 
     Returns
     -------

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from cutepy.suites.layer_parts import (
-    Kit,
+    LayerFunctions,
     LayerProblem,
-    Made,
     Part,
+    ProblemTensors,
     kit_of_cutepy,
     kit_of_torch,
     layer,
@@ -49,7 +49,7 @@ class Peer(NamedTuple):
         Mode of torch.compile; empty if nothing is compiled.
     """
 
-    kit: Callable[[], Kit]
+    kit: Callable[[], LayerFunctions]
     compiled: str = ""
 
 
@@ -101,7 +101,7 @@ def run_layer(problems: Sequence[LayerProblem], peers: Mapping[str, Peer], outpu
     problems : sequence of LayerProblem
     peers : mapping of str to Peer
     output : Output
-        What to write, and what to compare with.
+        Files to write and to compare with.
     parts : bool
 
     Returns
@@ -161,7 +161,9 @@ def _measure(
     return rows
 
 
-def _step_of_layer(problem: LayerProblem, kit: Kit, made: Made, compiled: str = "") -> Callable[[int], Any]:
+def _step_of_layer(
+    problem: LayerProblem, kit: LayerFunctions, made: ProblemTensors, compiled: str = ""
+) -> Callable[[int], Any]:
     """Make what computes a step of the layer on a set."""
     names = list(made.weights)
 

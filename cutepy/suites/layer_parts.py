@@ -99,7 +99,7 @@ class LayerProblem:
         return 3 * weights if self.suite == "train" else weights + cached
 
 
-class Kit(NamedTuple):
+class LayerFunctions(NamedTuple):
     """Functions that compute the parts of a layer.
 
     Attributes
@@ -128,7 +128,7 @@ class Kit(NamedTuple):
     swiglu: Callable[..., Any]
 
 
-def kit_of_torch() -> Kit:
+def kit_of_torch() -> LayerFunctions:
     """Compute by torch's functions."""
     import torch
     from torch.nn import functional
@@ -151,7 +151,7 @@ def kit_of_torch() -> Kit:
         gate, up = x.chunk(2, -1)
         return functional.silu(gate) * up
 
-    return Kit(
+    return LayerFunctions(
         lambda x, weight: functional.rms_norm(x, weight.shape, weight, EPS),
         norm_of_sum,
         functional.linear,
@@ -163,11 +163,11 @@ def kit_of_torch() -> Kit:
     )
 
 
-def kit_of_cutepy() -> Kit:
+def kit_of_cutepy() -> LayerFunctions:
     """Compute by cutepy's operations."""
     from cutepy import ops
 
-    return Kit(
+    return LayerFunctions(
         lambda x, weight: ops.rms_norm(x, weight.shape, weight, EPS),
         lambda x, residual, weight: ops.rms_norm(x, weight.shape, weight, EPS, residual=residual),
         lambda x, weight: ops.gemm(x, weight),
@@ -179,7 +179,7 @@ def kit_of_cutepy() -> Kit:
     )
 
 
-class Made(NamedTuple):
+class ProblemTensors(NamedTuple):
     """Tensors of a problem.
 
     Attributes
@@ -201,9 +201,9 @@ class Made(NamedTuple):
     sin: torch.Tensor
     caches: tuple[torch.Tensor, ...]
 
-    def double(self) -> Made:
+    def double(self) -> ProblemTensors:
         """Give the same in float64."""
-        return Made(
+        return ProblemTensors(
             [each.double() for each in self.x],
             self.dy.double(),
             {name: each.double() for name, each in self.weights.items()},
@@ -213,7 +213,7 @@ class Made(NamedTuple):
         )
 
 
-def make(problem: LayerProblem, device: str = "cuda", sets: int = 2) -> Made:
+def make(problem: LayerProblem, device: str = "cuda", sets: int = 2) -> ProblemTensors:
     """Make random tensors, of which weights have the variance that keeps a layer's."""
     import torch
 
@@ -232,7 +232,7 @@ def make(problem: LayerProblem, device: str = "cuda", sets: int = 2) -> Made:
     angles = torch.outer(positions, THETA ** (-torch.arange(0, sizes.head, 2, device=device) / sizes.head))
     shape = problem.batch, tokens, sizes.hidden
     cache = problem.batch, problem.tokens, sizes.key_heads, sizes.head
-    return Made(
+    return ProblemTensors(
         [drawn(*shape) for _ in range(sets)],
         drawn(*shape),
         weights,
@@ -269,7 +269,9 @@ def call(name: str, function: Callable[..., Any], *given: torch.Tensor) -> Any: 
     return function(*given)
 
 
-def layer(problem: LayerProblem, kit: Kit, made: Made, x: torch.Tensor, watch: Watch = call) -> torch.Tensor:
+def layer(
+    problem: LayerProblem, kit: LayerFunctions, made: ProblemTensors, x: torch.Tensor, watch: Watch = call
+) -> torch.Tensor:
     """Compute the layer, each part by way of `watch`."""
     sizes, weights, tables = problem.sizes, made.weights, (made.cos, made.sin)
     normal = watch("norm", kit.norm, x, weights["norm"])
@@ -289,7 +291,7 @@ def layer(problem: LayerProblem, kit: Kit, made: Made, x: torch.Tensor, watch: W
     return result
 
 
-def parts_of(problem: LayerProblem, kit: Kit, made: Made) -> list[Part]:
+def parts_of(problem: LayerProblem, kit: LayerFunctions, made: ProblemTensors) -> list[Part]:
     """List the parts of a layer, each with what it is given of the first set."""
     import torch
 

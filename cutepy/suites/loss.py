@@ -141,7 +141,7 @@ def run_loss(problems: Sequence[LossProblem], peers: Mapping[str, Callable[[], L
     peers : mapping of str to callable
         Each makes a function of hidden, weight and labels.
     output : Output
-        What to write, and what to compare with.
+        Files to write and to compare with.
 
     Returns
     -------

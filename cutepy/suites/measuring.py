@@ -159,13 +159,13 @@ def measure_all(
     command : str
         Of `cutepy bench`.
     problems : sequence
-        What to measure.
+        Problems to measure.
     measure : callable
         Gives the rows of a problem.
     complaint : callable
         Says what is wrong with a problem's results, or None.
     output : Output
-        What to write, and what to compare with.
+        Files to write and to compare with.
     sums : callable, optional
         Sums up the report in a text.
 

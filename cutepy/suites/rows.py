@@ -133,7 +133,7 @@ def run_rows(
     peers : mapping of str to Peer
         By the names to print.
     output : Output
-        What to write, and what to compare with.
+        Files to write and to compare with.
     between : str
         Kernel of `cutepy.suites.measuring.COMPANY` to launch between two launches.
 

@@ -311,7 +311,9 @@ def _part_by_part(problem: Problem) -> Launch:
             own_a, own_b = part(a, "a", n), part(b, "b", n)
             given = [part(value, each.shape, n) for each, value in zip(graph.operands, operands, strict=True)]
             into = [each.select(along, n) for each in made]
-            smaller = problem._replace(results=tuple(map(Description.of, into))).at(own_a, own_b, given, into)
+            smaller = problem._replace(results=tuple(map(Description.of, into))).at(
+                Description.at(own_a), Description.at(own_b), Description.each(given), Description.each(into)
+            )
             planned(smaller)(own_a, own_b, given, into, scales)
         return made
 
@@ -352,7 +354,9 @@ def _flattened(problem: Problem) -> Launch:
                 {0: ((), columns), 1: (rows, ()), None: ((), ())}[reduction.dim] if reduction else (rows, columns)
             )
             own.append(flat(whole, modes, behind))
-        smaller = problem._replace(results=tuple(map(Description.of, own))).at(a, b, given, own)
+        smaller = problem._replace(results=tuple(map(Description.of, own))).at(
+            Description.at(a), Description.at(b), Description.each(given), Description.each(own)
+        )
         planned(smaller)(a, b, given, own, scales)
         for whole, written in zip(made, own, strict=True):
             if written.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr():

@@ -51,7 +51,12 @@ class Description(NamedTuple):
     @classmethod
     def at(cls, tensor: torch.Tensor) -> "Description":
         """Describe a tensor with the alignment of its address."""
-        return cls.of(tensor)._replace(address_bytes=address_bytes(tensor))
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device, address_bytes(tensor))
+
+    @classmethod
+    def each(cls, values: Sequence[Any]) -> "tuple[Description | None, ...]":
+        """Describe the tensors among values, with the alignments of their addresses; None stands for the others."""
+        return tuple(cls.at(value) if isinstance(value, torch.Tensor) else None for value in values)
 
     @property
     def stored_bytes(self) -> int:
@@ -129,18 +134,15 @@ class Problem(NamedTuple):
 
     def at(
         self,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        operands: Sequence[Any] = (),
-        outs: Sequence[torch.Tensor | None] = (),
+        a: Description,
+        b: Description,
+        operands: "Sequence[Description | None]" = (),
+        outs: "Sequence[Description | None]" = (),
     ) -> "Problem":
-        """Describe where the tensors are, too; results are where they are allocated unless there are `outs`."""
-        results = self.results
-        if any(out is not None for out in outs):
-            pairs = zip(results, outs, strict=True)
-            results = tuple(each._replace(address_bytes=address_bytes(out)) for each, out in pairs)
-        described = (Description.at(each) if isinstance(each, torch.Tensor) else None for each in operands)
-        return self._replace(a=Description.at(a), b=Description.at(b), operands=tuple(described), results=results)
+        """Place the tensors: results are where they are allocated unless there are `outs`."""
+        places = zip(self.results, outs or self.results, strict=True)
+        results = (each if out is None else each._replace(address_bytes=out.address_bytes) for each, out in places)
+        return self._replace(a=a, b=b, operands=tuple(operands), results=tuple(results))
 
 
 class Matrix(NamedTuple):
@@ -208,14 +210,14 @@ def _matrix_of_units(tensor: Description, unit_bytes: int, ragged: int | None, *
     return Matrix(mode, (*batch, pitch, 1) if mode == 1 else (*batch, 1, pitch), unit_bytes)
 
 
-def default_dtype(a: torch.Tensor, *, sums: bool = False) -> torch.dtype:
-    """Return the default dtype of results: A's, or bfloat16 of 8-bit operands.
+def default_dtype(a: torch.dtype, *, sums: bool = False) -> torch.dtype:
+    """Return the default dtype of results, given A's: the same, or bfloat16 of 8-bit operands.
 
     With `sums` of integers, it is the accumulators'.
     """
-    if a.dtype in INTEGER_DTYPES and sums:
+    if a in INTEGER_DTYPES and sums:
         return SUMS_DTYPE
-    return torch.bfloat16 if a.dtype.itemsize == 1 else a.dtype
+    return torch.bfloat16 if a.itemsize == 1 else a
 
 
 def reached(name: str, tensor: Description, ragged: int | None = None, *, by_threads: bool = False) -> Matrix:

@@ -24,8 +24,8 @@ _JOINED: Mapping[str, Callable[..., torch.Tensor]] = {"sum": torch.sum, "max": t
 
 def result_descriptions(
     graph: Graph,
-    a: torch.Tensor,
-    b: torch.Tensor,
+    a: Description,
+    b: Description,
     leading: Sequence[int],
     out_dtype: torch.dtype | None,
     out_major: str,
@@ -44,11 +44,11 @@ def result_descriptions(
             f"out_dtype {SUMS} is for sums of products of integers as they are, and an epilogue computes in fp32, got "
             f"{dtype_name(a.dtype)} and {graph}; leave out the epilogue, or take a float dtype"
         )
-    batch, rows = (leading[:-1], leading[-1:]) if b.dim() > 2 else ((), leading)
+    batch, rows = (leading[:-1], leading[-1:]) if len(b.shape) > 2 else ((), leading)
     found = []
     for result in graph.results:
         columns, reduction, rounded = b.shape[-2] // graph.width(result), graph.reduction(result), graph.dtype(result)
-        dtype = getattr(torch, rounded) if rounded else out_dtype or default_dtype(a)
+        dtype = getattr(torch, rounded) if rounded else out_dtype or default_dtype(a.dtype)
         kept = (*rows, columns) if reduction is None else {0: (columns,), 1: rows, None: ()}[reduction.dim]
         found.append(new_result((*batch, *kept), dtype, "row" if reduction else out_major, a.device))
     return found

@@ -70,7 +70,7 @@ class Scales(NamedTuple):
 
     @property
     def along_k(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Those of A and B that differ along K, which the kernel takes."""
+        """Scales of A and B that differ along K; the kernel takes them."""
         return self.a if self.of_a.k else None, self.b if self.of_b.k else None
 
 

@@ -56,13 +56,13 @@ def gemv(
             f"{tuple(a.shape)} and {tuple(b.shape)}"
         )
     given, graph = tuple(epilogue.bind(operands).values()), epilogue.graph
-    results = result_descriptions(graph, a, b, a.shape[:1], out_dtype, "row")
+    results = result_descriptions(graph, Description.of(a), Description.of(b), a.shape[:1], out_dtype, "row")
     if 0 in (a.shape[0], b.shape[0]) and not graph.reductions:
         return epilogue.pack([each.new() for each in results])
     if a.shape[1] == 1:  # would be taken as it lies, as contiguous along M and N
         a, b = reachable(a), reachable(b)
     chooser = _Chooser(tuple((settings or {}).items()))
-    problem = Problem(epilogue.text, Description.of(a), Description.of(b), (), tuple(results)).at(a, b, given)
+    problem = Problem(epilogue.text, Description.at(a), Description.at(b), Description.each(given), tuple(results))
     launch = planned(problem, chooser)
     return epilogue.pack(launch(a, b, given, [None] * len(results), (None, None)))
 

@@ -11,12 +11,12 @@ from cutepy.epilogues.graph import Graph
 from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
-from cutepy.host.launches import Launches, described
+from cutepy.host.launches import Launches
 from cutepy.host.specs import TensorSpec
 from cutepy.kernels.gemm.compilation import SOURCES as GEMM_SOURCES, fused_examples
 from cutepy.kernels.gemm.gpu import HOPPER, gpu_of
 from cutepy.kernels.gemm.op import check_tiles
-from cutepy.kernels.gemm.operands import Description, Problem, signature_of
+from cutepy.kernels.gemm.operands import Description, Problem, address_bytes, signature_of
 from cutepy.kernels.gemm.routes import Route, Take, Written, as_vector, converted, in_turn, taking, transposed
 from cutepy.kernels.gemm.scales import Scales
 from cutepy.kernels.grouped.choice import select_grouped
@@ -61,16 +61,20 @@ def launch_groups(
         else value
         for operand, value in zip(graph.operands, operands, strict=True)
     ]
-    how = (graph.text, along, groups.shape, EXECUTION.backend is None, INVARIANCE.on, scales and scales.how)
-    key = (*how, *described(a, b, *operands, *outs))
-    route = _routes.get(key)
+    key: list[Any] = [graph.text, along, groups.shape, EXECUTION.backend is None, INVARIANCE.on, scales and scales.how]
+    for value in (a, b, *operands, *outs):  # in place: a function of `host` would hand the operands back
+        if isinstance(value, torch.Tensor):
+            key += (value.shape, value.stride(), value.dtype, value.device, address_bytes(value))
+        else:
+            key.append(type(value))
+    route = _routes.get(tuple(key))
     given = operands if scales is None else (*scales.of_results, *operands)
     if route is None:
-        results = tuple(map(Description.of, outs))
         whole = graph if scales is None else scales.before(graph)
         scaled = (None, (False, False)) if scales is None else (scales.rows, scales.by_tma)
-        problem = Problem(whole.text, Description.of(a), Description.of(b), (), results, *scaled).at(a, b, given, outs)
-        route = _routes.keep(key, find_groups_route(problem, along, groups.shape[0]))
+        results = tuple(map(Description.at, outs))
+        problem = Problem(whole.text, Description.at(a), Description.at(b), Description.each(given), results, *scaled)
+        route = _routes.keep(tuple(key), find_groups_route(problem, along, groups.shape[0]))
     along_k = (None, None) if scales is None else scales.along_k
     route.launch(a, b, given, outs, along_k, (groups.contiguous(),))
 

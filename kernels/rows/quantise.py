@@ -22,7 +22,7 @@ from cutepy.kernels.rows.scaling import largest_finite, store_block_scale, store
 
 BARRIERS = rules.named_barriers(rows=1)
 ROUNDING = 1.5 * 2.0**23
-"""Its last bit is 1: a sum with it has no fraction."""
+"""Float whose last bit is 1: a sum with it has no fraction."""
 
 
 def scale_of(largest, limit):

@@ -20,7 +20,14 @@ from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.specs import TensorSpec
 from cutepy.kernels.gemm.compilation import SOURCES, operand_spec, output_examples
-from cutepy.kernels.gemm.operands import OPERAND_MAJORS, OUTPUT_MAJORS, UNIT_BYTES, dtype_name, whole_units
+from cutepy.kernels.gemm.operands import (
+    OPERAND_MAJORS,
+    OUTPUT_MAJORS,
+    UNIT_BYTES,
+    Description,
+    dtype_name,
+    whole_units,
+)
 from cutepy.kernels.gemm.output_signature import MAX_BATCH_MODES, OutputMajor
 from cutepy.kernels.gemm.results import finished, partial_description, result_descriptions
 from cutepy.kernels.sm100.config import UmmaGemmConfig
@@ -103,7 +110,7 @@ def gemm(
         for name, scale, rows in (("scale_a", scale_a, m), ("scale_b", scale_b, n))
     ]
     passed = [_operand(operand, value, (*batch, m, n)) for operand, value in zip(graph.operands, given, strict=True)]
-    descriptions = result_descriptions(graph, a, b, (*batch, m), out_dtype, out_major)
+    descriptions = result_descriptions(graph, Description.of(a), Description.of(b), (*batch, m), out_dtype, out_major)
     buffers = []
     for place, (result, description) in enumerate(zip(graph.results, descriptions, strict=True)):
         if graph.reduction(result) is not None:

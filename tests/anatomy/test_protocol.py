@@ -170,7 +170,8 @@ def test_steps_are_read_as_they_first_run():
 )
 def test_a_register_holds_its_first_value_or_0_where_that_is_not_known(text, value):
     assert protocol.steps(f"{HEAD}\t{text}\n\tbar.arrive %r2, 64;\n\tbar.sync %r2, 64;\n}}") == [
-        ("bar.sync", (value, 64))
+        ("bar.arrive", (value, 64)),
+        ("bar.sync", (value, 64)),
     ]
 
 

@@ -90,7 +90,7 @@ def test_the_current_folder_is_left_alone(tmp_path, monkeypatch, out):
 def test_what_an_export_is_made_from_is_never_replaced(tmp_path):
     make(tmp_path / "out")
     (tmp_path / "out/my_export.py").write_text("")
-    with pytest.raises(FileExistsError, match=r"must not hold .*my_export.py, which this export is made from"):
+    with refuses(FileExistsError):
         make(tmp_path / "out", overwrite=True, sources=[tmp_path / "out/my_export.py"])
     assert (tmp_path / "out/my_export.py").exists()
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cutepy.cli.app import app
-from cutepy.host.store import Entry, default_store, function_store
+from cutepy.host.store import CacheWarning, Entry, default_store, function_store
 from cutepy.runtime.cuda import CudaError, driver
 from tests.messages import pins
 
@@ -306,8 +306,9 @@ def test_warm_counts_what_was_damaged_as_built(script, folder):
     damaged = bytearray((folder / "a.program").read_bytes())
     damaged[10] ^= 1  # of the checksum: what is listed is as before
     (folder / "a.program").write_bytes(damaged)
-    with pytest.warns(UserWarning, match="is damaged and not used"):
+    with pytest.warns(CacheWarning) as told:
         result = cache("warm", str(script), "a")
+    pins(str(told[0].message))
     assert result.output == f"1 program built, 0 already there, in {folder}\n"
     sys.modules.pop("beside")
 

@@ -128,7 +128,7 @@ def test_answers_are_those_worked_out_by_hand(number):
 def test_a_claim_that_does_not_hold_is_seen():
     with pytest.raises(AssertionError):
         evaluate("# T\n\n```check\nassert 1 + 1 == 3\n```\n", 1)
-    with pytest.raises(AssertionError, match="raises nothing"):
+    with refuses(AssertionError):
         evaluate("# T\n\n```python raises\n1 + 1\n```\n", 1)
     with pytest.raises(NameError) as caught:
         evaluate("# T\n\nIt is {unheard_of}.\n", 3)

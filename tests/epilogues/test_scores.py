@@ -309,41 +309,41 @@ def refused_numpy(s, b, h, i, j):
 
 
 @pytest.mark.parametrize(
-    ("function", "message"),
+    "function",
     [
-        (refused_branch, "use where"),
-        (refused_slice, "slice it outside"),
-        (refused_vector, "1 indices of one of shape"),
-        (refused_vector_alone, "a value takes operators"),
-        (refused_whole, "index it by integers"),
-        (refused_float_index, "indexed by integers"),
-        (refused_dot, "1 indices of one of shape"),
-        (refused_reduction, "only be returned|each element by itself"),
-        (refused_too_many, "takes 1 indices, got 2"),
-        (refused_type, "complex64"),
-        (refused_empty, "without elements"),
-        (refused_function, "torch's softmax is none"),
-        (refused_numpy, "known only in the kernel"),
+        refused_branch,
+        refused_slice,
+        refused_vector,
+        refused_vector_alone,
+        refused_whole,
+        refused_float_index,
+        refused_dot,
+        refused_reduction,
+        refused_too_many,
+        refused_type,
+        refused_empty,
+        refused_function,
+        refused_numpy,
     ],
 )
-def test_what_no_kernel_computes_is_refused_at_its_line(function, message):
-    with pytest.raises(EpilogueError, match=message) as caught:
+def test_what_no_kernel_computes_is_refused_at_its_line(function):
+    with refuses(EpilogueError) as caught:
         trace_scores(function)
     assert caught.value.line.function == function.__name__
     assert caught.value.line.number > function.__code__.co_firstlineno
 
 
 @pytest.mark.parametrize(
-    ("score", "mask", "message"),
+    ("score", "mask"),
     [
-        (lambda s, b, h, i, j: s > 0, None, "returns a score"),
-        (lambda s, b, h, i, j: None, None, "returns a score"),
-        (None, lambda b, h, i, j: i - j, "a truth value"),
-        (None, 3, "must be callable"),
+        (lambda s, b, h, i, j: s > 0, None),
+        (lambda s, b, h, i, j: None, None),
+        (None, lambda b, h, i, j: i - j),
+        (None, 3),
     ],
 )
-def test_results_of_other_types_are_refused(score, mask, message):
-    with pytest.raises(EpilogueError, match=message):
+def test_results_of_other_types_are_refused(score, mask):
+    with refuses(EpilogueError):
         trace_scores(score, mask)
 
 

@@ -322,5 +322,5 @@ def test_sources_are_packages_modules_and_paths(package, tmp_path):
     (package / "__pycache__" / "x.pyc").touch()
     assert sources_digest(("declared_package",)) == whole
     for missing in ("declared_package.missing", "no_such_package", str(tmp_path / "missing")):
-        with pytest.raises(ModuleNotFoundError, match="sources must be packages or paths with source files"):
+        with refuses(ModuleNotFoundError):
             sources_digest((missing,))

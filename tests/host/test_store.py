@@ -118,8 +118,9 @@ def test_damaged_entries_are_removed_and_rebuilt(store, folder, damage):
     file.write_bytes(DAMAGES[damage](whole))
     with pytest.raises(DamagedEntryError):
         store.peek(KEY)
-    with pytest.warns(CacheWarning, match=f"{KEY}.program is damaged and not used: (it|checksum)"):
+    with pytest.warns(CacheWarning) as told:
         assert store.load(KEY) is None
+    pins(str(told[0].message))
     assert files(folder) == []
 
     file.write_bytes(DAMAGES[damage](whole))
@@ -131,8 +132,9 @@ def test_damaged_entries_are_removed_and_rebuilt(store, folder, damage):
 def test_an_entry_under_another_name_is_not_taken_for_it(store, folder):
     store.save(KEY, ENTRY)
     (folder / f"{KEY}.program").rename(folder / "another.program")
-    with pytest.warns(CacheWarning, match=f"it is the entry of key {KEY}"):
+    with pytest.warns(CacheWarning) as told:
         assert store.load("another") is None
+    pins(str(told[0].message))
 
 
 @given(st.data())
@@ -386,10 +388,9 @@ def test_a_folder_that_cannot_be_written_is_read_and_warned_of_once(read_only, a
 def test_an_entry_that_cannot_be_read_is_built(store, folder):
     (folder / f"{KEY}.program").mkdir(parents=True)
     folder.chmod(0o700)
-    with pytest.warns(
-        CacheWarning, match=f"cannot all be kept in {folder}, or read from it: .* must be a file, and is none"
-    ):
+    with pytest.warns(CacheWarning) as told:
         assert store.load(KEY) is None
+    pins(str(told[0].message))
     assert store.get_or_build(KEY, build) == (ENTRY, True)
 
 

@@ -19,6 +19,7 @@ from cutepy.kernels.attention.choice import choose_backward, choose_forward  # n
 from cutepy.kernels.attention.config import Scoring  # noqa: E402
 from cutepy.kernels.attention.op import compile_backward, compile_forward, table_dtype  # noqa: E402
 from cutepy.ops import attention, block_mask, flex_attention  # noqa: E402
+from tests.messages import refuses  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("complete_launches")
 
@@ -374,7 +375,7 @@ def test_tensors_without_elements():
 def test_a_computation_of_an_operand_itself_is_refused(score):
     """A trace serves all operands of a kind, so that it knows neither values nor extents."""
     turned = (each.transpose(1, 2) for each in tensors())
-    with pytest.raises(EpilogueError, match="pass the result as an operand"):
+    with refuses(EpilogueError):
         attention(*turned, score=score, operands={"bias": SLOPES})
 
 
@@ -502,32 +503,31 @@ def test_gradients_of_a_relative_bias_and_none_of_masks():
     turned = (each.transpose(1, 2) for each in (q, k, v))
     with cutepy.simulate():
         o = attention(*turned, score=lambda s, b, h, i, j: s * shown[h], deterministic=True)
-        with pytest.raises(NotImplementedError, match="score function uses are not deterministic"):
+        with refuses(NotImplementedError):
             o.sum().backward()
 
 
 @pytest.mark.parametrize(
-    ("options", "kind", "message"),
+    ("options", "kind"),
     [
-        ({"soft_cap": 0.0}, ValueError, "positive"),
-        ({"sinks": torch.zeros(3)}, ValueError, "one for each head"),
-        ({"sinks": torch.zeros(2, dtype=torch.int32)}, ValueError, "float32"),
-        ({"alibi_slopes": torch.zeros(1, 1, 1)}, ValueError, r"\(heads,\)"),
-        ({"alibi_slopes": torch.zeros(1)}, ValueError, "the head in dimension 0"),
-        ({"mask": lambda b, h, i, j: i - j}, EpilogueError, "compare"),
-        ({"mask": lambda b, h, i, j: DOCUMENTS[0, :9][i] > j}, ValueError, "the query in dimension 0"),
-        ({"operands": {"bias": SLOPES}}, EpilogueError, "bias is read by neither"),
-        ({"block_mask": block_mask(causal, 64, KEYS, device="cpu")}, ValueError, "70 queries and 130 keys"),
-        ({"block_mask": block_mask(causal, QUERIES, KEYS, device="cpu"), "causal": True}, ValueError, "all that hides"),
-        ({"block_mask": block_mask(causal, QUERIES, KEYS, heads=3, device="cpu")}, ValueError, "1 or 2 heads"),
+        ({"soft_cap": 0.0}, ValueError),
+        ({"sinks": torch.zeros(3)}, ValueError),
+        ({"sinks": torch.zeros(2, dtype=torch.int32)}, ValueError),
+        ({"alibi_slopes": torch.zeros(1, 1, 1)}, ValueError),
+        ({"alibi_slopes": torch.zeros(1)}, ValueError),
+        ({"mask": lambda b, h, i, j: i - j}, EpilogueError),
+        ({"mask": lambda b, h, i, j: DOCUMENTS[0, :9][i] > j}, ValueError),
+        ({"operands": {"bias": SLOPES}}, EpilogueError),
+        ({"block_mask": block_mask(causal, 64, KEYS, device="cpu")}, ValueError),
+        ({"block_mask": block_mask(causal, QUERIES, KEYS, device="cpu"), "causal": True}, ValueError),
+        ({"block_mask": block_mask(causal, QUERIES, KEYS, heads=3, device="cpu")}, ValueError),
         (
             {"block_mask": flex.create_block_mask(causal, 1, 1, QUERIES, KEYS, device="cpu", BLOCK_SIZE=64)},
             ValueError,
-            "multiples of 128",
         ),
     ],
 )
-def test_arguments_that_are_refused(options, kind, message):
+def test_arguments_that_are_refused(options, kind):
     q, k, v = (each.transpose(1, 2).requires_grad_() for each in tensors())
-    with pytest.raises(kind, match=message):
+    with refuses(kind):
         attention(q, k, v, **options)

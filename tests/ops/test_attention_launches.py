@@ -12,7 +12,7 @@ pytest.importorskip("cutlass")
 import cutepy  # noqa: E402
 from cutepy.ops import decode_attention, latent_attention, quantised_attention, varlen_attention  # noqa: E402
 from cutepy.ops.attention_functions import check_scoring  # noqa: E402
-from cutepy.ops.varlen_attention import _Given, _to_launch  # noqa: E402
+from cutepy.ops.varlen_attention import _AttentionArguments, _to_launch  # noqa: E402
 
 BIASED = (
     "(t0: f32[1])\n  v0 = acc()\n  v1 = head_index()\n  v2 = gather(v1, 't0')\n  v3 = add(v0, v2)\n  return score: v3"
@@ -31,7 +31,7 @@ def given(count, keys, **options):
     begins = [each * torch.arange(count + 1, dtype=torch.int32) for each in (4, keys)]
     plain = {"q_begins": begins[0], "k_begins": begins[1], "tables": [], "functions": "", "page": 0, "scale": 1.0}
     plain |= {"most_queries": 4, "most_keys": keys, "deterministic": False}
-    return _Given(**(dict.fromkeys(_Given._fields) | plain | options))
+    return _AttentionArguments(**(dict.fromkeys(_AttentionArguments._fields) | plain | options))
 
 
 def test_sinks_alone_are_the_sums_where_there_are_no_keys():
@@ -84,7 +84,9 @@ def test_scales_of_blocks_are_passed_to_a_kernel_of_blocks_for_each_block(blocks
     size = quantised_attention.BLOCK
     q, k = (torch.zeros(1, n, 2, 64).to(torch.float8_e4m3fn) for n in (4 * size, blocks * size))
     scales = torch.ones(1, 2, 1), torch.ones(1, 2, blocks), None
-    asked = quantised_attention._Asked(q, k, k, *scales, None, [], [], "", [], 1.0, None, None, torch.float16)
+    asked = quantised_attention._AttentionRequest(
+        q, k, k, *scales, None, [], [], "", [], 1.0, None, None, torch.float16
+    )
     quantised_attention._find_launch(asked)(asked[:3], None, [], [], scales)
     ((*_, of_kernel),) = passed
     assert asked_for == [size if blocks > 1 else 0]
@@ -122,7 +124,9 @@ def test_rows_of_heads_that_share_keys_are_a_decoding_kernels(queries, heads, kv
     monkeypatch.setattr(decode_attention, "plan_decode", lambda *_, **__: launch)
     q, k = torch.zeros(2, queries, heads, 64).bfloat16(), torch.zeros(2, 40, kv_heads, 64).bfloat16()
     plain = {"tables": [], "functions": "", "scale": 1.0, "common": 0}
-    asked = decode_attention._Given(**(dict.fromkeys(decode_attention._Given._fields) | plain))
+    asked = decode_attention._AttentionArguments(
+        **(dict.fromkeys(decode_attention._AttentionArguments._fields) | plain)
+    )
     o, lse = decode_attention._find_launch(q, k, k, asked)(q, k, k, None, None, ())
     for query in range(queries):
         for head in range(heads):

@@ -533,7 +533,7 @@ def test_the_atoms_of_a_swizzle_are_replaced():
             launch(body, work, out, run=adopted(array), **options)
             np.testing.assert_array_equal(out.view(np.uint8), swizzled(box_of(array, at, box), said))
         else:
-            with pytest.raises(DescriptorError, match=said):
+            with refuses(DescriptorError):
                 launch(body, work, out, run=adopted(array), **options)
 
 

@@ -17,32 +17,20 @@ from typing import Any
 
 import numpy as np
 
+from cutepy.runtime.launch_structures import (
+    CLUSTER,
+    COOPERATIVE,
+    MAX_DYNAMIC_SMEM,
+    NON_PORTABLE_CLUSTER,
+    PROGRAMMATIC,
+    LaunchAttribute,
+    LaunchConfig,
+)
 from tests.time.ptx import RECORD_WORDS
 
-_SMEM, _CLUSTER_LIMIT = 8, 14  # CUfunction_attribute
-_COOPERATIVE, _CLUSTER, _PROGRAMMATIC = 2, 4, 6  # CUlaunchAttributeID
 _SM_COUNT = 16  # CUdevice_attribute
 _BF16 = 9  # CUtensorMapDataType
 _SWIZZLES = {"none": 0, "32": 1, "64": 2, "128": 3}  # CUtensorMapSwizzle
-
-
-class Attribute(ctypes.Structure):
-    """CUlaunchAttribute."""
-
-    _fields_ = (("identity", ctypes.c_int32), ("pad", ctypes.c_int32), ("value", ctypes.c_uint32 * 16))
-
-
-class Config(ctypes.Structure):
-    """CUlaunchConfig."""
-
-    _fields_ = (
-        ("grid", ctypes.c_uint32 * 3),
-        ("block", ctypes.c_uint32 * 3),
-        ("smem_bytes", ctypes.c_uint32),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.c_void_p),
-        ("count", ctypes.c_uint32),
-    )
 
 
 @dataclass(frozen=True)
@@ -102,7 +90,7 @@ class Records:
 
 
 class Machine:
-    """Common part of both machines."""
+    """Interface of a machine that runs timed kernels."""
 
     simulated = False
     repetitions = 7
@@ -119,7 +107,7 @@ class Machine:
         raise NotImplementedError
 
     def records(self, ptx: str, n: int, launch: Launch, data: Any = None) -> Records:
-        """Launch a timed kernel, wait, and return what its warps left."""
+        """Launch a timed kernel, wait, and return the records of its warps."""
         raise NotImplementedError
 
     def cycles(self, ptx: str, n: int, launch: Launch, data: Any = None) -> float:
@@ -316,25 +304,25 @@ class Gpu(Machine):
             self._functions[ptx] = function
         function = self._functions[ptx]
         if launch.smem > 48 << 10:
-            self.call("cuFuncSetAttribute", function, _SMEM, launch.smem)
+            self.call("cuFuncSetAttribute", function, MAX_DYNAMIC_SMEM, launch.smem)
         if launch.cluster > 8:
-            self.call("cuFuncSetAttribute", function, _CLUSTER_LIMIT, 1)
+            self.call("cuFuncSetAttribute", function, NON_PORTABLE_CLUSTER, 1)
         return function
 
     def start(self, ptx: str, n: int, launch: Launch, data: Buffer | None = None, out_bytes: int = 0) -> None:
         """Launch without waiting; its records begin so many bytes after those of other launches."""
         function = self.function(ptx, launch)
-        attributes, count = (Attribute * 3)(), 0
+        attributes, count = (LaunchAttribute * 3)(), 0
         if launch.cluster > 1:
-            attributes[count].identity = _CLUSTER
+            attributes[count].identity = CLUSTER
             attributes[count].value[0:3] = (launch.cluster, 1, 1)
             count += 1
-        for asked, identity in ((launch.cooperative, _COOPERATIVE), (launch.programmatic, _PROGRAMMATIC)):
+        for asked, identity in ((launch.cooperative, COOPERATIVE), (launch.programmatic, PROGRAMMATIC)):
             if asked:
                 attributes[count].identity, attributes[count].value[0] = identity, 1
                 count += 1
         extents = (ctypes.c_uint32 * 3)(launch.grid, 1, 1), (ctypes.c_uint32 * 3)(launch.block, 1, 1)
-        config = Config(*extents, launch.smem, self.stream, ctypes.addressof(attributes), count)
+        config = LaunchConfig(*extents, launch.smem, self.stream, attributes, count)
         out = ctypes.c_uint64(self._out.address.value + out_bytes)
         values = [out, (data or self.data()).address, ctypes.c_uint32(n), *map(_argument, launch.extra)]
         table = (ctypes.c_void_p * len(values))(*map(_address, values))
@@ -345,7 +333,7 @@ class Gpu(Machine):
         return self.left(launch)
 
     def left(self, launch: Launch, out_bytes: int = 0) -> Records:
-        """Wait, and return what the warps of a launch left."""
+        """Wait for a launch, and return the records of its warps."""
         words = np.zeros(launch.grid * max(1, launch.block // 32) * RECORD_WORDS, np.uint64)
         self.call("cuStreamSynchronize", self.stream)
         source = ctypes.c_uint64(self._out.address.value + out_bytes)

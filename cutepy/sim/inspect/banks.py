@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 _WIDEST = 16
 """Bytes of the widest access of a lane to shared memory: a step by so many turns the banks, and changes no count."""
 
-_MATRIX_KINDS: tuple[Kind, ...] = ("ldmatrix", "stmatrix")
-
 _HOST_ALIGNMENT = 16
 """Bytes to which numpy aligns arrays."""
 
@@ -139,7 +137,9 @@ def cost_of(access: Access) -> Cost | None:
     if access.size_bytes > SECTOR_BYTES:  # a tensor map
         return None
     threads = access.threads
-    matrices = next((kind for kind in _MATRIX_KINDS if access.instruction.opcode.startswith(kind)), None)
+    matrices: Kind | None = None
+    if access.instruction.traits.takes_rows:
+        matrices = "ldmatrix" if access.operation == "read" else "stmatrix"
     if matrices:
         # Of these there are rows, eight to a matrix, and not lanes; every warp has all of its lanes.
         lanes = access.addresses.reshape(access.ctas.count * len(threads.warps), -1)

@@ -12,7 +12,7 @@ class SavedRunError(ValueError):
     """A file that is no saved run."""
 
 
-class Checked:
+class JsonValue:
     """A value of JSON, and where it stands.
 
     Parameters
@@ -23,7 +23,7 @@ class Checked:
 
     Examples
     --------
-    >>> told = Checked("run.json", {"grid": [1, 2, -3]})
+    >>> told = JsonValue("run.json", {"grid": [1, 2, -3]})
     >>> told["grid"].triple()
     Traceback (most recent call last):
         ...
@@ -34,28 +34,28 @@ class Checked:
         self.where = where
         self.value = value
 
-    def __getitem__(self, name: str) -> Checked:
+    def __getitem__(self, name: str) -> JsonValue:
         """Return a member of an object, which must be there."""
         if not isinstance(self.value, dict) or name not in self.value:
             raise SavedRunError(f"{self.where} must be an object with {name!r}")
-        return Checked(f"{self.where}.{name}", self.value[name])
+        return JsonValue(f"{self.where}.{name}", self.value[name])
 
     def __contains__(self, name: str) -> bool:
         return isinstance(self.value, dict) and name in self.value
 
-    def members(self, limit: int) -> Iterator[tuple[str, Checked]]:
+    def members(self, limit: int) -> Iterator[tuple[str, JsonValue]]:
         """Yield the members of an object of at most so many."""
         if not isinstance(self.value, dict) or len(self.value) > limit:
             raise self._wrong(f"an object of at most {limit} members")
         for name, value in self.value.items():
-            yield name, Checked(f"{self.where}.{name[:50]}", value)
+            yield name, JsonValue(f"{self.where}.{name[:50]}", value)
 
-    def items(self, limit: int, least: int = 0) -> Iterator[Checked]:
+    def items(self, limit: int, least: int = 0) -> Iterator[JsonValue]:
         """Yield the items of a list of at most so many."""
         if not isinstance(self.value, list) or not least <= len(self.value) <= limit:
             raise self._wrong(f"a list of {least} to {limit} items")
         for number, value in enumerate(self.value):
-            yield Checked(f"{self.where}[{number}]", value)
+            yield JsonValue(f"{self.where}[{number}]", value)
 
     def number(self, low: int, high: int) -> int:
         """Return an integer within limits."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cutepy.sim.inspect.checked import Checked, SavedRunError
+from cutepy.sim.inspect.checked import JsonValue, SavedRunError
 from cutepy.sim.inspect.history import SavedCta, SavedLaunch, SavedRun
 from cutepy.sim.inspect.saving import FORMAT, INDEX, MAX_MEMBERS, VERSION, check_sizes
 
@@ -82,8 +82,8 @@ class _Members:
         with self._archive.open(self._known[name]) as member:
             return member.read(self._known[name].file_size)  # no more than was told, and was counted
 
-    def json(self, name: str) -> Checked:
-        return Checked(name, json.loads(self.read(name)))
+    def json(self, name: str) -> JsonValue:
+        return JsonValue(name, json.loads(self.read(name)))
 
     def array(self, name: str) -> Array:
         """Read an array of bytes: the header is checked against what follows it, so nothing else is allocated."""
@@ -107,7 +107,7 @@ def _read(members: _Members) -> SavedRun:
     return SavedRun(launches)
 
 
-def _launch(members: _Members, told: Checked) -> SavedLaunch:
+def _launch(members: _Members, told: JsonValue) -> SavedLaunch:
     smem_bytes = told["smem_bytes"].number(0, MAX_SMEM)
     threads = int(np.prod([1, *told["block"].triple()]))
     return SavedLaunch(
@@ -123,7 +123,7 @@ def _launch(members: _Members, told: Checked) -> SavedLaunch:
     )
 
 
-def _cta(members: _Members, told: Checked, smem_bytes: int, warps: int) -> SavedCta:
+def _cta(members: _Members, told: JsonValue, smem_bytes: int, warps: int) -> SavedCta:
     contents = members.array(told["contents"].text())
     history = members.json(told["events"].text())
     instructions = [
@@ -155,7 +155,7 @@ class _Limits:
     contents: int
 
 
-def _event(told: Checked, limits: _Limits) -> dict[str, Any]:
+def _event(told: JsonValue, limits: _Limits) -> dict[str, Any]:
     event: dict[str, Any] = {
         "step": told["step"].number(0, 1 << 40),
         "phase": told["phase"].choice(_PHASES),
@@ -188,7 +188,7 @@ def _event(told: Checked, limits: _Limits) -> dict[str, Any]:
     return event
 
 
-def _writes(told: Checked, event: dict[str, Any], limits: _Limits) -> None:
+def _writes(told: JsonValue, event: dict[str, Any], limits: _Limits) -> None:
     pieces = []
     for piece in told["writes"].items(limits.smem_bytes):
         start, length = (part.number(0, limits.smem_bytes) for part in piece.items(2, 2))
@@ -201,7 +201,7 @@ def _writes(told: Checked, event: dict[str, Any], limits: _Limits) -> None:
         raise SavedRunError(f"{told.where}: writes more than the {limits.contents} bytes that were kept")
 
 
-def _box(told: Checked) -> dict[str, Any]:
+def _box(told: JsonValue) -> dict[str, Any]:
     return {
         "operation": told["operation"].text(),
         "coordinates": [x.number(-(1 << 40), 1 << 40) for x in told["coordinates"].items(5)],

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.address_patterns import Located
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.observer import Observer
-    from cutepy.sim.machine.thread_history import Done
+    from cutepy.sim.machine.thread_history import ExecutedInstruction
 
 
 _COUNTS = """wgmma wgmma_flops wgmma_bytes tcgen05 tcgen05_flops tma tma_bytes bulk bulk_bytes splits cancel_requests
@@ -55,7 +55,7 @@ class Picked(NamedTuple):
     lanes: Array | None
 
     @classmethod
-    def of_group(cls, g: Group | Done, lanes: Array | None) -> Picked:
+    def of_group(cls, g: Group | ExecutedInstruction, lanes: Array | None) -> Picked:
         """Pick lanes of a group."""
         ctas, threads = g.ctas, g.threads
         shape = ctas.count, threads.count

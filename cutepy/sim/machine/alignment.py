@@ -21,8 +21,8 @@ import numpy as np
 
 from cutepy.layouts.sm90.arch import WARP_THREADS
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.errors import Place, SimulationError, Who
-from cutepy.sim.machine.events import Apart
+from cutepy.sim.errors import NamedLanes, Place, SimulationError
+from cutepy.sim.machine.events import PartialUnit
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.machine.thread_history import ExecutionCounts, Orders
 
@@ -39,10 +39,10 @@ class Alignment:
     ----------
     roster : Roster
     tell : callable
-        Called with each `Apart` that is found.
+        Called with each `PartialUnit` that is found.
     """
 
-    def __init__(self, roster: Roster, tell: Callable[[Apart], None]) -> None:
+    def __init__(self, roster: Roster, tell: Callable[[PartialUnit], None]) -> None:
         self._roster, self._tell = roster, tell
         self.start()
 
@@ -105,7 +105,7 @@ class Alignment:
                 for around in (counts, *(self._around(join.parent.join) if join is not None else ())):
                     around.level(i, (less > 0) & judged)  # told once
 
-    def _say(self, apart: Apart) -> None:
+    def _say(self, apart: PartialUnit) -> None:
         self._told.update((apart.slot, int(thread) // WARP_THREADS) for thread in apart.executed)
         self._tell(apart)
 
@@ -117,9 +117,9 @@ class Alignment:
         of = np.arange(less.shape[1]) // unit == thread // unit
         return slot, np.flatnonzero(of & lacking[slot]), np.flatnonzero(of & here[slot] & (less[slot] == 0))
 
-    def _apart(self, i: Instruction, join: Join | None, slot: int, executed: Array, lacking: Array) -> Apart:
+    def _apart(self, i: Instruction, join: Join | None, slot: int, executed: Array, lacking: Array) -> PartialUnit:
         branch = None if join is None else self._roster.flow.blocks[join.parted].branch
-        return Apart(i, branch, slot, i.traits.threads, executed, lacking, self._roster.residents)
+        return PartialUnit(i, branch, slot, i.traits.threads, executed, lacking, self._roster.residents)
 
 
 def check_uniform(
@@ -155,7 +155,7 @@ def check_uniform(
     warp, within = divmod(thread, WARP)
     of = "warp" if unit == WARP else "warpgroup"
     wrong = f"{what} must be the same in all threads of a {of}: thread {g.threads.ids[first[lane]]} gives {other:#x}"
-    who = Who(f"warp {warp}, lane {within} of CTA {cta}", cta, warp, within)
+    who = NamedLanes(f"warp {warp}, lane {within} of CTA {cta}", cta, warp, within)
     fix = Diagnosis("uniform-operand", unit=of)
     kind = f"partial-{of}" if error is None else error.kind
     wrong = f"{wrong}, and thread {thread} {mine:#x}"

@@ -35,7 +35,7 @@ class PartOfAUnit(Exception):
     unit : int
         How many threads take it together.
     refusal : str
-        What the instruction needs.
+        Requirement of the instruction.
     """
 
     def __init__(self, g: Group, i: Instruction, unit: int, refusal: str) -> None:

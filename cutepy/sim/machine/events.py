@@ -46,7 +46,7 @@ class Access:
     instruction : Instruction
         With its line of Python in `instruction.source`.
     ctas, threads : Ctas, Threads
-        Who: the lanes, a rectangle.
+        Lanes: a rectangle of CTAs and threads.
     where : array, Located or InOwnCta
         The addresses, or what they follow from.
     size_bytes : int
@@ -58,7 +58,7 @@ class Access:
     values : tuple of array, or None
         Of a store by threads its elements, where they are known: each broadcasts to (CTAs, threads).
     issuers : array of int or None
-        Which lane of `part_of` issued what touches each address, counted CTA by CTA; None: those of its shape, or any.
+        Issuing lane in `part_of` of each address, counted CTA by CTA; None: lanes of the same shape, or any lane.
     dropped : array of bool, (addresses, size_bytes), or None
         Of a read by a TMA store, the bytes outside of the tensor, which reach nothing; None: it drops none.
     operand : (int, str, SharedTile), or None
@@ -99,7 +99,7 @@ class LocalCopy:
     instruction : Instruction
         The call.
     ctas, threads : Ctas, Threads
-        Who: the lanes, a rectangle.
+        Lanes: a rectangle of CTAs and threads.
     source, to : array, (CTAs, threads)
         Where from and where to, as the addresses of `Access`.
     size_bytes : int
@@ -140,11 +140,18 @@ class BarrierState:
 class MbarrierAt:
     """An mbarrier, by its offset in shared memory.
 
+    Attributes
+    ----------
+    wait : str
+        The instruction that waits at such a barrier.
+
     Examples
     --------
     >>> str(MbarrierAt(0x400))
     'mbarrier 0x400'
     """
+
+    wait: ClassVar[str] = "mbarrier.try_wait"
 
     address: int
 
@@ -162,6 +169,8 @@ class NamedBarrier:
     'bar 1'
     """
 
+    wait: ClassVar[str] = "bar.sync"
+
     number: int
 
     def __str__(self) -> str:
@@ -172,13 +181,17 @@ class NamedBarrier:
 class ClusterBarrier:
     """The barrier of a cluster."""
 
+    wait: ClassVar[str] = "barrier.cluster.wait"
+
     def __str__(self) -> str:
         return "barrier.cluster"
 
 
 @dataclass(frozen=True, slots=True)
 class WarpBarrier:
-    """The barrier of a warp, of bar.warp.sync."""
+    """The barrier of a warp."""
+
+    wait: ClassVar[str] = "bar.warp.sync"
 
     def __str__(self) -> str:
         return "bar.warp"
@@ -233,7 +246,7 @@ class MbarrierEvent(BarrierEvent):
     Attributes
     ----------
     state : BarrierState
-        What the mbarrier holds after it.
+        State of the mbarrier after the operation.
     slots : array of int, or None
         The CTA whose mbarrier each lane acted on: broadcasts to (CTAs, threads). None if copies act.
     part_of : AsyncOperation or None
@@ -612,15 +625,15 @@ class AsyncOperation:
     ----------
     kind : str
     instruction : Instruction
-        What issued it (for wgmma, the commit of its group).
+        Instruction that issued it; for wgmma the commit of its group.
     ctas, threads : Ctas, Threads
-        Who issued it.
+        Lanes that issued it.
     detail : str
-        What moves from where to where.
+        Description: source, destination and bytes.
     apply : callable
         Lets it take effect.
     after : tuple of AsyncOperation
-        What completes before it, whatever a policy chooses: the MMAs of a warpgroup do so in order.
+        Operations that complete earlier under every policy: the MMAs of a warpgroup complete in order.
     takes : callable or None
         Of a store that has not read what it moves: does so. A store has read before it has written, which
         `cp.async.bulk.wait_group.read` waits for; `apply` comes after.
@@ -638,7 +651,7 @@ class AsyncOperation:
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class PartialUnit:
     """An instruction that a part of a warp or warpgroup executed, and others of it did not.
 
     Attributes
@@ -672,7 +685,7 @@ class TensorMemoryAccess:
     ----------
     instruction : Instruction
     ctas, threads : Ctas, Threads
-        Who executes it; of an operation see `part_of`.
+        Lanes that execute it; of an operation see `part_of`.
     slot : int
         The CTA whose memory is accessed; of a warp it is its own, or where a pair frees columns the peer's too.
     granules : array of int, (1, n)
@@ -710,7 +723,7 @@ class TensorMemoryAllocation:
     ----------
     instruction : Instruction
     ctas, threads : Ctas, Threads
-        Who executes it.
+        Lanes that execute it.
     members : tuple of int
         The CTAs that it is about: one, or both of a pair.
     first, count : int

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutepy.sim.errors import Who
+from cutepy.sim.errors import NamedLanes
 from cutepy.sim.machine.lanes import Array, Ctas, Index, Residents, Threads, as_index, select
-from cutepy.sim.machine.thread_history import Done, ExecutionCounts, first
+from cutepy.sim.machine.thread_history import ExecutedInstruction, ExecutionCounts, first
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import AsyncOperation
@@ -53,13 +53,13 @@ class Join:
         Parts that have not arrived and have not ended.
     arrived : list of Group
     since : int
-        What the schedule's count of what it waited was when one arrived last.
+        Count of the schedule when the last lane arrived.
     parted : int
         The block at whose end they did.
     executed : ExecutionCounts
-        What parts of units executed, since they parted.
+        Instructions that parts of units executed, since they diverged.
     back : Return or None
-        What is done where the parts are those of a call, and return.
+        Return of a call, if the parts are within one.
     depth : int
         How many calls the parts are in.
     """
@@ -122,15 +122,15 @@ class Group:
     token : array or None
         The phase in which the lanes arrived at the barrier where they wait.
     ready : array or None
-        Which lanes could go on, if the group waits for some.
+        Lanes that could go on, if the group waits for others.
     waits_for : callable or None
         Tells what the group waits for.
     spin : Spin or None
-        What it has been like since memory changed, if it is watched.
+        State since memory changed, if the group is watched for spinning.
     unwatched : int
         Blocks that it ran in earlier turns without being watched.
     gathering : Gathering or None
-        What it waits for at a collective of its warps.
+        Rendezvous at a collective of its warps.
     is_gathered : bool
         Whether its lanes are all that a collective, which comes next, takes together.
     """
@@ -167,7 +167,7 @@ class Group:
         self.threads = threads
         self.join = join
         self.tiles: dict[int, AccumulatorTile] = {}
-        self.issued: list[Issued] = []
+        self.issued: list[IssuedMma] = []
         self.committed: list[AsyncOperation] = []
         self.token: Array | None = None
         self.ready: Array | None = None
@@ -178,18 +178,18 @@ class Group:
         self.is_gathered = False
         self.waits_for: Callable[[], Awaited] | None = None
 
-    def lane(self, row: int, column: int) -> Who:
+    def lane(self, row: int, column: int) -> NamedLanes:
         """Name one lane."""
         who = first(self.ctas, self.threads, row, column)
         return replace(who, text=f"thread {self.threads.ids[column]} (warp {who.warp}) of CTA {who.cta}")
 
-    def describe(self) -> Who:
+    def describe(self) -> NamedLanes:
         """Name the lanes."""
         return first(self.ctas, self.threads)
 
-    def did(self, i: Instruction) -> Done:
+    def did(self, i: Instruction) -> ExecutedInstruction:
         """Remember that the lanes executed an instruction."""
-        return Done(i, self.ctas, self.threads)
+        return ExecutedInstruction(i, self.ctas, self.threads)
 
 
 def is_unchanged(part: Group, index: int) -> bool:
@@ -308,7 +308,7 @@ class Roster:
 
 
 @dataclass
-class Issued:
+class IssuedMma:
     """An MMA whose operands are known: descriptors by (CTA, warpgroup), or A's values.
 
     `where` says where in their rows the elements are that a sparse A keeps: (CTA, warpgroup, 64, K / 2).

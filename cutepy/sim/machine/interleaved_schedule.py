@@ -17,7 +17,7 @@ from cutepy.sim.machine.deadlock import deadlock
 from cutepy.sim.machine.divergence import Part
 from cutepy.sim.machine.interleaving import Agent
 from cutepy.sim.machine.lanes import WARP
-from cutepy.sim.machine.progress import Look, look, together
+from cutepy.sim.machine.progress import GroupSnapshot, look, together
 from cutepy.sim.machine.schedule import Schedule
 from cutepy.sim.translate.control_flow import EXIT
 
@@ -77,7 +77,7 @@ class InterleavedSchedule(Schedule):
         self._lanes: dict[tuple[int, int], Agent] = {}
         self._operations: dict[AsyncOperation, Agent] = {}
         self._whole: set[tuple[int, int]] = set()  # groups, and blocks where they are not taken apart
-        self._looks: dict[int, list[Look]] = {}  # at each group, since something has changed
+        self._looks: dict[int, list[GroupSnapshot]] = {}  # at each group, since something has changed
         if policy.poison is not None:
             self._m.memory.shared[:] = policy.poison
         self._m.memory.absent = np.ones(residents.count, bool) if policy.tells_absence else None
@@ -135,7 +135,7 @@ class InterleavedSchedule(Schedule):
         self._passes = None
         return ran
 
-    def _was_like(self, number: int, before: Look, now: Look) -> bool:
+    def _was_like(self, number: int, before: GroupSnapshot, now: GroupSnapshot) -> bool:
         """Tell whether a group has been as it is now since anything has changed: it goes around a loop."""
         looks = self._looks.setdefault(number, [before])
         if looks[0].changes != now.changes:

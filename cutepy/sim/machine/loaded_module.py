@@ -115,7 +115,7 @@ class LoadedModule:
 
     @cached_property
     def variables(self) -> dict[str, Placed]:
-        """Its global and constant variables, by name, which are made when this is first asked for.
+        """Global and constant variables by name, allocated at the first use.
 
         Raises
         ------

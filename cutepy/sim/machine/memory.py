@@ -22,13 +22,13 @@ from cutepy.sim.machine.address_patterns import AddressPatterns, InOwnCta, Locat
 from cutepy.sim.machine.events import Access, LocalCopy, Proxy, Space
 from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads, as_index
 from cutepy.sim.machine.opaque_objects import OpaqueObjects
-from cutepy.sim.machine.shared_memory import Held, SharedMemory, leftover
+from cutepy.sim.machine.shared_memory import MemoryContents, SharedMemory, leftover
 from cutepy.sim.semantics.movement import LOCAL_WINDOW, SHARED_WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cutepy.sim.errors import Who
+    from cutepy.sim.errors import NamedLanes
     from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
     from cutepy.sim.ptx.model import Instruction
@@ -200,7 +200,7 @@ class Memory:
         self.known = global_memory
         self.slot_bytes, self.used_bytes, self._local_bytes = slot_bytes, 0, local_bytes
         self.shared: Array = np.zeros(0, np.uint8)
-        self.unwritten: Held = 0  # what bytes of shared memory hold where a CTA begins
+        self.unwritten: MemoryContents = 0  # what bytes of shared memory hold where a CTA begins
         self.absent: Array | None = (
             None  # CTAs, by slot, whose memory others can't reach: it is not yet, or no longer, theirs
         )
@@ -395,7 +395,9 @@ class Memory:
                 self._fail(g, i, "global", address, bad, size, f"is not in known memory: {self.known.nearest(first)}")
         return found
 
-    def check_writable(self, g: Group, i: Instruction, address: Array, size: int, who: Who | None = None) -> None:
+    def check_writable(
+        self, g: Group, i: Instruction, address: Array, size: int, who: NamedLanes | None = None
+    ) -> None:
         """Raise where what is written, `size` bytes at each address, is part of an array that is read-only.
 
         Raises

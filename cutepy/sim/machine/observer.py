@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from cutepy.sim.errors import SimulationError
     from cutepy.sim.machine.events import (
         Access,
-        Apart,
         AsyncOperation,
         BarrierEvent,
         CancelRequest,
         LocalCopy,
+        PartialUnit,
         TensorMemoryAccess,
         TensorMemoryAllocation,
         TensorMmaEvent,
@@ -102,7 +102,7 @@ class Observer:
         """
         return np.zeros(slots.shape, bool)
 
-    def on_apart(self, apart: Apart) -> None:
+    def on_apart(self, apart: PartialUnit) -> None:
         """See that a part of a warp, or of a warpgroup, has executed what all of it must execute together."""
 
     def on_block(self, block: int, ctas: Ctas, threads: Threads) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.thread_history import Done
+    from cutepy.sim.machine.thread_history import ExecutedInstruction
     from cutepy.sim.ptx.model import Instruction
 
 _BYTES = 8
@@ -37,13 +37,13 @@ class OpaqueObjects:
     def __init__(self, activity: Activity, slots: int, slot_bytes: int) -> None:
         self._activity, self._size, self._slot_bytes = activity, slots * slot_bytes, slot_bytes
         self._live: Array | None = None
-        self._made: dict[int, Done] = {}
+        self._made: dict[int, ExecutedInstruction] = {}
 
     def __bool__(self) -> bool:
         """Tell whether there have been any, so that stores to shared memory are to be checked."""
         return self._live is not None
 
-    def mark(self, offset: int, slots: Array, made: Done | None) -> None:
+    def mark(self, offset: int, slots: Array, made: ExecutedInstruction | None) -> None:
         """Note that one begins to be at an offset of some CTAs' shared memory, made by whom; None: it ceases to."""
         if self._live is None:
             self._live = np.zeros(self._size // _BYTES + 1, bool)

@@ -51,7 +51,7 @@ def _unit(flow: ControlFlow, start: int) -> int:
     return unit
 
 
-class Look(NamedTuple):
+class GroupSnapshot(NamedTuple):
     """A group as it was at some time.
 
     Attributes
@@ -69,15 +69,15 @@ class Look(NamedTuple):
     gathering: object
     values: list[Any]
 
-    def is_like(self, other: Look) -> bool:
+    def is_like(self, other: GroupSnapshot) -> bool:
         """Tell whether two snapshots of a group agree in all that a program can observe."""
         return self[:3] == other[:3] and all(map(_equal, self.values, other.values))
 
 
-def look(g: Group, flow: ControlFlow, changes: int) -> Look:
+def look(g: Group, flow: ControlFlow, changes: int) -> GroupSnapshot:
     """Return a group as it is: arrays of registers are replaced, and never written to."""
     live = flow.live_in[g.block] if g.block >= 0 else ()
-    return Look(changes, g.block, g.gathering, [g.registers[index] for index in live])
+    return GroupSnapshot(changes, g.block, g.gathering, [g.registers[index] for index in live])
 
 
 def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401

@@ -32,7 +32,7 @@ from cutepy.sim.translate.control_flow import EXIT
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
-    from cutepy.sim.machine.events import Apart, AsyncOperation
+    from cutepy.sim.machine.events import AsyncOperation, PartialUnit
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate import Program
@@ -292,7 +292,7 @@ class Schedule:
         said = [line for observer in observers for line in observer.on_deadlock(self.roster.ended, spinning)]
         return self._time_outs.told() + said
 
-    def _tell_apart(self, apart: Apart) -> None:
+    def _tell_apart(self, apart: PartialUnit) -> None:
         for observer in self._activity.observers:
             observer.on_apart(apart)
 

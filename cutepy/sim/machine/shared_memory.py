@@ -183,11 +183,11 @@ class Words:
         return found
 
 
-Held = int | Words | Array
+MemoryContents = int | Words | Array
 """One byte throughout, words, or bytes that repeat."""
 
 
-def leftover(size: int, held: Held) -> Array:
+def leftover(size: int, held: MemoryContents) -> Array:
     """Return memory that holds this.
 
     Examples

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.layouts.sm90.arch import WARP_THREADS
-from cutepy.sim.errors import Execution, Who
+from cutepy.sim.errors import Execution, NamedLanes
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 
-class Done(NamedTuple):
+class ExecutedInstruction(NamedTuple):
     """An instruction, and the lanes that executed it."""
 
     instruction: Instruction
@@ -28,17 +28,17 @@ class Done(NamedTuple):
         return Execution(self.instruction, first(self.ctas, self.threads))
 
 
-def of_cta(done: Done, slot: int) -> Execution:
+def of_cta(done: ExecutedInstruction, slot: int) -> Execution:
     """Return what the first of the lanes of one CTA executed, of those that executed it together."""
     cta = done.ctas.residents.coordinate(slot)
-    return Execution(done.instruction, Who(f"CTA {cta}", cta, *divmod(int(done.threads.ids[0]), WARP)))
+    return Execution(done.instruction, NamedLanes(f"CTA {cta}", cta, *divmod(int(done.threads.ids[0]), WARP)))
 
 
-def first(ctas: Ctas, threads: Threads, row: int = 0, column: int = 0) -> Who:
+def first(ctas: Ctas, threads: Threads, row: int = 0, column: int = 0) -> NamedLanes:
     """Name lanes, of which one is the first."""
     warp, lane = divmod(int(threads.ids[column]), WARP)
     cta = ctas.residents.coordinate(int(ctas.slots[row]))
-    return Who(f"{threads.describe()} of {ctas.describe()}", cta, warp, lane)
+    return NamedLanes(f"{threads.describe()} of {ctas.describe()}", cta, warp, lane)
 
 
 class ExecutionCounts:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.errors import Bringer, Chance, Execution, Place, SimulationError, Wait, Who
+from cutepy.sim.errors import Execution, NamedLanes, Place, Signaller, SimulationError, Wait, WaitNearMiss
 from cutepy.sim.machine.group import value_of
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
 from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT, own_field, ranks_in
@@ -40,13 +40,13 @@ class Part:
     threads: Threads
     lanes: Array
 
-    def describe(self) -> Who:
+    def describe(self) -> NamedLanes:
         """Name the lanes."""
         return who_of(self.ctas, self.threads)
 
 
 @dataclass
-class _Thing:
+class _WaitedObject:
     """An object that lanes wait for: the first wait, all lanes that wait, and the lanes that may bring it.
 
     Attributes
@@ -76,19 +76,19 @@ class _Thing:
 
 def mistake(roster: Roster, at: Mapping[Group, Instruction], said: Sequence[str]) -> SimulationError | None:
     """Return the wait that all others come of, with these; `at` and `said` are as of `deadlock`."""
-    things: dict[str, _Thing] = {}
-    of: dict[Part, _Thing] = {}
+    things: dict[str, _WaitedObject] = {}
+    of: dict[Part, _WaitedObject] = {}
     for g in roster.groups:
         i = at.get(g) or instruction(roster, g)
         awaited, i = (g.waits_for(), i) if g.waits_for is not None else _looked_at(roster, g)
         for each in (awaited, *awaited.beside):
-            thing = things.setdefault(each.at.name, _Thing(each, i))
+            thing = things.setdefault(each.at.name, _WaitedObject(each, i))
             for part in parts(roster, g, each.lanes):
                 of[part] = thing
                 thing.waiters.append(part)
     if not things:
         return None
-    ways = _Ways(roster.flow, at)
+    ways = _RemainingCode(roster.flow, at)
     for thing in things.values():
         _find_bringers(roster, thing, of, ways)
     order = _ordered(things, of)
@@ -111,7 +111,7 @@ def parts(roster: Roster, g: Group, lanes: Array | None) -> Iterator[Part]:
             yield Part(g, ctas, those, rows[:, None] & threads[None, :])
 
 
-class _Ways:
+class _RemainingCode:
     """The instructions that lanes may still execute."""
 
     def __init__(self, flow: ControlFlow, at: Mapping[Group, Instruction]) -> None:
@@ -128,7 +128,9 @@ class _Ways:
         return [one for one in self.of(part.g).those(brings) if (one.may & part.lanes).any()]
 
 
-def _find_bringers(roster: Roster, thing: _Thing, of: Mapping[Part, _Thing], ways: _Ways) -> None:
+def _find_bringers(
+    roster: Roster, thing: _WaitedObject, of: Mapping[Part, _WaitedObject], ways: _RemainingCode
+) -> None:
     """Find who may bring a thing: by what addresses it or has brought it before, if by that at all."""
     awaited, first = thing.awaited, thing.waiters[0]
     slots = np.unique(np.concatenate([part.ctas.slots for part in thing.waiters]))
@@ -211,7 +213,7 @@ def _is_near(roster: Roster, g: Part, h: Part, awaited: Awaited) -> bool:
     return awaited.is_of_all or _is_beside(roster, g, h)
 
 
-def _ordered(things: Mapping[str, _Thing], of: Mapping[Part, _Thing]) -> list[_Thing]:
+def _ordered(things: Mapping[str, _WaitedObject], of: Mapping[Part, _WaitedObject]) -> list[_WaitedObject]:
     """Return what is waited for, each before what waits for it: first what waits for nothing else, or for itself."""
     ahead = {name: {of[h].name for h in thing.bringers} for name, thing in things.items()}
     reached = {name: _closure(name, ahead) for name in things}
@@ -235,22 +237,24 @@ def _closure(name: str, ahead: Mapping[str, set[str]]) -> set[str]:
     return found
 
 
-def _distance(thing: _Thing) -> int:
+def _distance(thing: _WaitedObject) -> int:
     """Return how far a thing is from the cause: by whom it could still come."""
     return 0 if not thing.bringers else 1 if thing.awaited.is_begun else 3 if thing.is_known else 2
 
 
-def _wait(thing: _Thing, of: Mapping[Part, _Thing], at: Mapping[Group, Instruction], roster: Roster) -> Wait:
+def _wait(
+    thing: _WaitedObject, of: Mapping[Part, _WaitedObject], at: Mapping[Group, Instruction], roster: Roster
+) -> Wait:
     waiting = [(at.get(h.g) or instruction(roster, h.g) or thing.instruction, h.describe()) for h in thing.waiters]
     bringers = [
-        Bringer(Execution(found[0].instruction, _those(roster, h, found[0])), of[h].name, h in thing.sure)
+        Signaller(Execution(found[0].instruction, _those(roster, h, found[0])), of[h].name, h in thing.sure)
         for h, found in thing.bringers.items()
     ]
     executions = tuple(Execution(i, who) for i, who in waiting if i is not None)
     return Wait(thing.awaited.at, thing.awaited.lacks, executions, tuple(bringers))
 
 
-def _those(roster: Roster, h: Part, one: Prospect) -> Who:
+def _those(roster: Roster, h: Part, one: Prospect) -> NamedLanes:
     """Name the lanes of a part that may execute an instruction."""
     lanes = one.may & h.lanes
     ctas, threads = h.g.ctas.slots[lanes.any(axis=1)], h.g.threads.ids[lanes.any(axis=0)]
@@ -259,11 +263,11 @@ def _those(roster: Roster, h: Part, one: Prospect) -> Who:
 
 def _told(
     roster: Roster,
-    thing: _Thing,
-    of: Mapping[Part, _Thing],
+    thing: _WaitedObject,
+    of: Mapping[Part, _WaitedObject],
     said: Sequence[str],
     waits: Sequence[Wait],
-    chances: Sequence[Chance],
+    chances: Sequence[WaitNearMiss],
 ) -> SimulationError:
     """Return a wait as a mistake."""
     awaited, first, last = thing.awaited, thing.waiters[0], thing.awaited.last
@@ -310,7 +314,9 @@ _FIXES = {
 """Repairs, by the kind of near miss that tells them."""
 
 
-def _firsts(order: Sequence[_Thing], of: Mapping[Part, _Thing], ways: _Ways) -> Iterator[Chance]:
+def _firsts(
+    order: Sequence[_WaitedObject], of: Mapping[Part, _WaitedObject], ways: _RemainingCode
+) -> Iterator[WaitNearMiss]:
     """Yield the first wait, for parity 0, of a producer: who empties its stages waits for it to fill them first."""
     found = [(thing, g) for thing in order if thing.awaited.is_first for g in thing.waiters[:1]]
     found = [(thing, g) for thing, g in found if _is_producer(thing, g, of, ways)]
@@ -323,10 +329,10 @@ def _firsts(order: Sequence[_Thing], of: Mapping[Part, _Thing], ways: _Ways) -> 
             f"at the new {thing.name} a wait for parity 0 is one for its first phase, and who arrives in that waits "
             "for what this thread fills first"
         )
-        yield Chance("first-parity", why, None if i is None else Execution(i, g.describe()))
+        yield WaitNearMiss("first-parity", why, None if i is None else Execution(i, g.describe()))
 
 
-def _is_producer(thing: _Thing, g: Part, of: Mapping[Part, _Thing], ways: _Ways) -> bool:
+def _is_producer(thing: _WaitedObject, g: Part, of: Mapping[Part, _WaitedObject], ways: _RemainingCode) -> bool:
     """Tell whether lanes fill stages, and all who may arrive where they wait first wait for the first of these."""
     ahead = [of[h] for h in thing.bringers]
     is_ring = all(t is not thing and t.awaited.is_first and any(h.g is g.g for h in t.bringers) for t in ahead)
@@ -338,7 +344,7 @@ def _fills(i: Instruction) -> bool:
     return "shared" in i.traits.stores
 
 
-def _gone(roster: Roster, thing: _Thing, ways: _Ways) -> Iterator[Chance]:
+def _gone(roster: Roster, thing: _WaitedObject, ways: _RemainingCode) -> Iterator[WaitNearMiss]:
     """Yield who has brought a part of earlier phases, and has ended or comes there no more."""
     for source in thing.awaited.absent:
         i = source.done.instruction
@@ -349,13 +355,13 @@ def _gone(roster: Roster, thing: _Thing, ways: _Ways) -> Iterator[Chance]:
         ):
             cta = roster.residents.coordinate(source.slot)
             why = f"CTA {cta} has brought its part of {_phases(source)}, and arrives there no more"
-            yield Chance("absent-peer", why, of_cta(source.done, source.slot))
+            yield WaitNearMiss("absent-peer", why, of_cta(source.done, source.slot))
     for source in thing.awaited.ceased:
         threads = source.done.threads
         if not thing.bringers and roster.ended[source.slot, threads.ids].all():
             cta, has = roster.residents.coordinate(source.slot), "have" if threads.count > 1 else "has"
             why = f"{threads.describe()} of CTA {cta} arrived there in {_phases(source)}, and {has} ended"
-            yield Chance("ended-arriver", why, of_cta(source.done, source.slot))
+            yield WaitNearMiss("ended-arriver", why, of_cta(source.done, source.slot))
 
 
 def _phases(source: Source) -> str:
@@ -366,7 +372,7 @@ def _any(i: Instruction) -> bool:
     return True
 
 
-def _own(thing: _Thing, ways: _Ways) -> Iterator[Chance]:
+def _own(thing: _WaitedObject, ways: _RemainingCode) -> Iterator[WaitNearMiss]:
     """Yield the arrival that those who wait would make after their wait, if nobody else has begun or will."""
     awaited = thing.awaited
     is_of_bytes = awaited.brings is copies
@@ -381,11 +387,11 @@ def _own(thing: _Thing, ways: _Ways) -> Iterator[Chance]:
             if (lanes & (one.address & np.uint64(SHARED_WINDOW - 1) == own)).any():
                 verb = "copy" if is_of_bytes else "arrive"
                 why = f"{g.describe()} would {verb} there, after this wait"
-                yield Chance("own-arrival", why, Execution(one.instruction, g.describe()))
+                yield WaitNearMiss("own-arrival", why, Execution(one.instruction, g.describe()))
                 return
 
 
-def _of_the_circle(order: Sequence[_Thing], of: Mapping[Part, _Thing]) -> Iterator[Chance]:
+def _of_the_circle(order: Sequence[_WaitedObject], of: Mapping[Part, _WaitedObject]) -> Iterator[WaitNearMiss]:
     """Yield the near misses of other things, if these and the first one wait for each other in a circle."""
     ahead = {thing.name: {of[h].name for h in thing.bringers} for thing in order}
     root, reached = order[0].name, {name: _closure(name, ahead) for name in ahead}
@@ -394,7 +400,9 @@ def _of_the_circle(order: Sequence[_Thing], of: Mapping[Part, _Thing]) -> Iterat
             yield from thing.awaited.chances
 
 
-def _misdirected(thing: _Thing, of: Mapping[Part, _Thing], ways: _Ways) -> Iterator[Chance]:
+def _misdirected(
+    thing: _WaitedObject, of: Mapping[Part, _WaitedObject], ways: _RemainingCode
+) -> Iterator[WaitNearMiss]:
     """Yield an arrival at another mbarrier for which nothing waits, by threads that do not wait for this one."""
     awaited = thing.awaited
     if thing.bringers or not awaited.misdirected or not all(ways.of(h.g).is_complete for h in of):
@@ -408,7 +416,7 @@ def _misdirected(thing: _Thing, of: Mapping[Part, _Thing], ways: _Ways) -> Itera
         threads = arrival.done.threads.ids
         if arrival.offset not in later and not any(np.isin(threads, h.threads.ids).any() for h in thing.waiters):
             why = f"it is at {arrival.name}, for which nothing waits, and {thing.name} has got no arrival"
-            yield Chance("other-arrival", why, arrival.done.execution)
+            yield WaitNearMiss("other-arrival", why, arrival.done.execution)
             return
 
 
@@ -436,7 +444,7 @@ def _is_beside(roster: Roster, g: Part, h: Part) -> bool:
 
 
 def _who(
-    roster: Roster, thing: _Thing, others: Sequence[Part], of: Mapping[Part, _Thing], is_short: bool
+    roster: Roster, thing: _WaitedObject, others: Sequence[Part], of: Mapping[Part, _WaitedObject], is_short: bool
 ) -> Iterator[str]:
     """Say who waits, and what others of the first cluster do; short: which of them have ended."""
     ended = [*_ended(roster, thing.waiters[0])]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.errors import Chance, Place
+from cutepy.sim.errors import Place, WaitNearMiss
 from cutepy.sim.machine.events import BarrierEvent, MbarrierAt
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Barrier
     from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.machine.thread_history import Done
+    from cutepy.sim.machine.thread_history import ExecutedInstruction
     from cutepy.sim.ptx.model import Instruction
 
 
@@ -43,14 +43,14 @@ class Source:
     Attributes
     ----------
     slot : int
-    done : Done
-        What it did last.
+    done : ExecutedInstruction
+        Last operation on it.
     phases : int
         In how many phases.
     """
 
     slot: int
-    done: Done
+    done: ExecutedInstruction
     phases: int
 
 
@@ -60,7 +60,7 @@ class MisdirectedArrival:
 
     offset: int
     name: str
-    done: Done
+    done: ExecutedInstruction
 
 
 @dataclass(frozen=True)
@@ -72,21 +72,21 @@ class Awaited:
     said : str
         All in a line, such as "barrier 1: 32 of 64 threads arrived".
     at : Place
-        What it is: lanes that wait at places of one name wait for one thing.
+        Object: lanes that wait at places of one name wait for one object.
     lacks : str
-        What has come of it, and what has not, in words.
+        Arrivals and bytes that have come, and those that lack, in words.
     fix : Diagnosis
-        What to do.
+        Advice.
     kind : str
-        What the sanitizer calls it if it never comes.
-    last : Done or None
-        Who has done something for it last, or has said how much it takes.
+        Kind of hazard if the wait never ends.
+    last : ExecutedInstruction or None
+        Last operation on the object, or the one that set its count.
     brings : callable
         Tells whether an instruction may bring it.
     brought : frozenset of object
         The operations that have brought it, or a part of it, or a fellow of it in a ring, so far: see `operation`.
     nobody : str
-        What to say if none of the other lanes can come to such an instruction.
+        Text if no other lane can still reach such an instruction.
     is_begun : bool
         Whether others have brought a part of it.
     is_of_a_cta : bool
@@ -99,10 +99,10 @@ class Awaited:
         CTAs that have brought a part of earlier phases, and nothing of this one.
     ceased : tuple of Source
         Threads of the waiters' own CTA that have arrived in earlier phases, and not in this one.
-    chances : tuple of Chance
+    chances : tuple of WaitNearMiss
         Near misses.
     beside : tuple of Awaited
-        What others of these lanes wait for.
+        Objects that the other lanes wait for.
     lanes : array of bool, (CTAs, threads), or None
         Those of the group that wait for it; None if all do.
     barrier : MbarrierAt, NamedBarrier or ClusterBarrier, or None
@@ -121,7 +121,7 @@ class Awaited:
     lacks: str
     fix: Diagnosis
     kind: str = "deadlock"
-    last: Done | None = None
+    last: ExecutedInstruction | None = None
     brings: Callable[[Instruction], bool] = field(default=_nothing, compare=False)
     brought: frozenset[object] = frozenset()
     nobody: str = ""
@@ -131,7 +131,7 @@ class Awaited:
     is_first: bool = False
     absent: tuple[Source, ...] = ()
     ceased: tuple[Source, ...] = ()
-    chances: tuple[Chance, ...] = ()
+    chances: tuple[WaitNearMiss, ...] = ()
     beside: tuple[Awaited, ...] = ()
     lanes: Array | None = field(default=None, compare=False)
     barrier: Barrier | None = None
@@ -155,7 +155,7 @@ class WaitBegins(BarrierEvent):
     Attributes
     ----------
     awaited : Awaited or None
-        What they wait for, where that is known.
+        Object that they wait for, if known.
     """
 
     operation: ClassVar[str] = "wait"

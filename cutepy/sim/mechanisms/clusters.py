@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.machine.thread_history import Done
+    from cutepy.sim.machine.thread_history import ExecutedInstruction
     from cutepy.sim.mechanisms.mbarriers import Mbarriers
     from cutepy.sim.ptx.model import Instruction
 
@@ -48,7 +48,7 @@ class Cluster(Mechanism):
         self._arrived = np.zeros(slots // size, np.int64)
         self._generation = np.zeros(slots // size, np.int64)
         self._seen = np.zeros((slots, threads), np.int64)
-        self._last: Done | None = None  # who arrived last
+        self._last: ExecutedInstruction | None = None  # who arrived last
         self._owes = np.zeros((slots, threads), bool)  # a wait, since they arrived
 
     def arrive(self, g: Group, i: Instruction) -> None:

@@ -56,7 +56,7 @@ class LaunchControl(Mechanism):
         own = g.ctas.slots[:, None]
         if (places // memory.slot_bytes != own).any() or (barriers // memory.slot_bytes != own).any():
             raise BarrierError(
-                f"{_name(i)} takes shared memory and an mbarrier of the thread's own CTA, and got another's",
+                f"{i.name} takes shared memory and an mbarrier of the thread's own CTA, and got another's",
                 i,
                 g.describe(),
                 fix=Diagnosis("answer-of-own-cta"),
@@ -76,7 +76,7 @@ class LaunchControl(Mechanism):
         for cta, offset, phase in self._refusals:
             if cta == slot and self._mbarriers.has_seen(offset, slot, thread, phase):
                 wrong = SimulationError(
-                    f"{_name(i)} by a thread that has waited for a refusal: what another request does is undefined",
+                    f"{i.name} by a thread that has waited for a refusal: what another request does is undefined",
                     i,
                     g.lane(row, column),
                     fix=Diagnosis("ask-until-refused"),
@@ -117,7 +117,3 @@ class LaunchControl(Mechanism):
 
         detail = "no cluster" if first is None else f"the cluster of CTA {first}"
         activity.issue(AsyncOperation("launch_control", i, ctas, threads, detail, apply))
-
-
-def _name(i: Instruction) -> str:
-    return ".".join(i.parts[:2])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cutepy.sim.machine.memory import RANK_SHIFT
-from cutepy.sim.machine.thread_history import Done
+from cutepy.sim.machine.thread_history import ExecutedInstruction
 from cutepy.sim.machine.wait_sources import operation
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ NEVER = -2
 """For the phase that the last wait saw complete, where none has passed; -1 is the phase before the first."""
 
 
-class Brought(NamedTuple):
+class CtaArrivals(NamedTuple):
     """Arrivals of a CTA at an mbarrier: the last one, the phase in which it counted, and the number of phases."""
 
-    done: Done
+    done: ExecutedInstruction
     phase: int
     phases: int
 
@@ -32,7 +32,7 @@ class Brought(NamedTuple):
 class Multicast(NamedTuple):
     """A copy to several CTAs: the slots that its mask names, its bytes, and the phase in which these counted."""
 
-    done: Done
+    done: ExecutedInstruction
     to: frozenset[int]
     size_bytes: int
     phase: int
@@ -43,7 +43,7 @@ class Rounds:
 
     Attributes
     ----------
-    done : Done
+    done : ExecutedInstruction
         The last arrival.
     phases : array of int
         How many phases.
@@ -53,7 +53,7 @@ class Rounds:
         Whether all these threads took part in each arrival, each at the object of its own CTA.
     """
 
-    def __init__(self, done: Done, slots: int) -> None:
+    def __init__(self, done: ExecutedInstruction, slots: int) -> None:
         self.done = done
         self.phases = np.zeros(slots, np.int64)
         self.last = np.full(slots, -1, np.int64)
@@ -72,11 +72,11 @@ class Mbarrier:
         self.passed = np.full(slots, NEVER)  # the phase that the last wait saw complete
         self.life = np.zeros(slots, np.int64)  # how many were made here
         # The last "init", "inval", "arrive", "expect_tx", "expect_arrivals" and "complete_tx".
-        self.done: dict[str, Done] = {}
+        self.done: dict[str, ExecutedInstruction] = {}
         self.arrivals: set[object] = set()  # the operations that have arrived
         self.rounds: dict[int, Rounds] = {}  # by the set of threads
         self.copies: set[object] = set()  # those whose bytes have come
-        self.sources: dict[tuple[int, int], Brought] = {}  # by the object's CTA, and the one that arrived or copied
+        self.sources: dict[tuple[int, int], CtaArrivals] = {}  # by the object's CTA, and the one that arrived or copied
         self.multicasts: dict[tuple[object, int], Multicast] = {}  # the last of each operation, by the CTA that copied
 
     def settle(self, rows: Array) -> None:
@@ -86,7 +86,7 @@ class Mbarrier:
             self.phase[done] += 1
             self.pending[done] = self.count[done]
 
-    def note_rounds(self, did: Done, slots: Array, is_exact: bool) -> None:
+    def note_rounds(self, did: ExecutedInstruction, slots: Array, is_exact: bool) -> None:
         """Note that threads arrive at the objects of some CTAs, in the phases that these are in."""
         rounds = self.rounds.get(id(did.threads))
         if rounds is None:
@@ -96,15 +96,15 @@ class Mbarrier:
         rounds.phases[slots] += rounds.last[slots] != self.phase[slots]
         rounds.last[slots] = self.phase[slots]
 
-    def note_sources(self, did: Done, to: Array, by: Array) -> None:
+    def note_sources(self, did: ExecutedInstruction, to: Array, by: Array) -> None:
         """Note which CTAs have brought something to which objects, in the phases that these are in."""
         for pair in {*zip(to.tolist(), by.tolist(), strict=True)}:
             phase = int(self.phase[pair[0]])
             last = self.sources.get(pair)
             count = 0 if last is None else last.phases - (last.phase == phase)
-            self.sources[pair] = Brought(did, phase, count + 1)
+            self.sources[pair] = CtaArrivals(did, phase, count + 1)
 
-    def note_multicasts(self, did: Done, copies: Array, by: Array, size_bytes: int) -> None:
+    def note_multicasts(self, did: ExecutedInstruction, copies: Array, by: Array, size_bytes: int) -> None:
         """Note the CTAs that each copy reaches; `copies` are as of `MbarrierCompleteTx.deliveries`, `by` who issues."""
         for one in np.unique(copies[:, 1:], axis=0):
             here = (copies[:, 1:] == one).all(axis=1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.errors import Chance, Place
+from cutepy.sim.errors import Place, WaitNearMiss
 from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.thread_history import of_cta
 from cutepy.sim.machine.wait_sources import Awaited, MisdirectedArrival, Source, arrives, copies
@@ -17,7 +17,7 @@ from cutepy.sim.ptx.barrier_names import barrier_name, ring
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Residents
-    from cutepy.sim.machine.thread_history import Done
+    from cutepy.sim.machine.thread_history import ExecutedInstruction
     from cutepy.sim.mechanisms.mbarrier_objects import Mbarrier
     from cutepy.sim.ptx.model import Instruction
 
@@ -58,7 +58,7 @@ class MbarrierWaits:
         masks = tuple(self._masks(found, slot))
         if pending:
             fix = Diagnosis("arrivals-of-each-phase", count=count)
-            last: Done | None = found.done.get("arrive", found.done["init"])
+            last: ExecutedInstruction | None = found.done.get("arrive", found.done["init"])
             brings: Callable[[Instruction], bool] = arrives
         else:
             fix = Diagnosis("bytes-from-others" if size > 0 else "uneven-bytes")
@@ -114,11 +114,11 @@ class MbarrierWaits:
             if one.is_exact and is_alone and one.last[slot] < found.phase[slot]:
                 yield Source(slot, one.done, int(one.phases[slot]))
 
-    def _chances(self, offset: int, slot: int, parity: int | None) -> Iterator[Chance]:
+    def _chances(self, offset: int, slot: int, parity: int | None) -> Iterator[WaitNearMiss]:
         found = self._objects[offset]
         if parity == 1 and found.phase[slot] == 1 and found.passed[slot] == NEVER:
             why = f"no wait at {self._name(offset)} was for parity 0, its first phase, which is over"
-            yield Chance("second-parity", why)
+            yield WaitNearMiss("second-parity", why)
         if found.pending[slot] > 0:
             yield from _taken_for_arrivals(found)
         if found.transactions[slot] > 0:
@@ -126,7 +126,7 @@ class MbarrierWaits:
         yield from self._other_stages(offset, slot)
         yield from self._other_ctas(offset, slot)
 
-    def _bytes_elsewhere(self, offset: int, slot: int) -> Iterator[Chance]:
+    def _bytes_elsewhere(self, offset: int, slot: int) -> Iterator[WaitNearMiss]:
         """Yield the copy whose bytes another mbarrier got that had not announced them, if one alone got as many."""
         lacks = int(self._objects[offset].transactions[slot])
         surplus = [at for at, found in self._objects.items() if found.valid[slot] and found.transactions[slot] < 0]
@@ -134,7 +134,7 @@ class MbarrierWaits:
             copy = self._objects[at].done.get("complete_tx")
             if copy is not None and int(self._objects[at].transactions[slot]) == -lacks:
                 why = f"its bytes count at {self._name(at)}, where nobody has announced them"
-                yield Chance("other-barrier", why, copy.execution)
+                yield WaitNearMiss("other-barrier", why, copy.execution)
 
     def _misdirected(self, offset: int, slot: int) -> Iterator[MisdirectedArrival]:
         """Yield the arrivals that completed other mbarriers for which nothing has waited, if this one got none."""
@@ -147,7 +147,7 @@ class MbarrierWaits:
             if at != offset and is_over and done is not None:
                 yield MisdirectedArrival(at, self._name(at), done)
 
-    def _other_stages(self, offset: int, slot: int) -> Iterator[Chance]:
+    def _other_stages(self, offset: int, slot: int) -> Iterator[WaitNearMiss]:
         """Yield the last arrival at another stage of a ring that is ahead by more than a round."""
         fellows = [at for at in ring(offset, self._initialised()) if self._objects[at].valid[slot]]
         phases = {at: int(self._objects[at].phase[slot]) for at in (offset, *fellows)}
@@ -156,13 +156,13 @@ class MbarrierWaits:
         most, least = self._name(ahead), self._name(offset)
         if phases[ahead] - behind >= _APART:
             why = f"{phases[ahead]} phases of {most} are over, and {behind or 'none'} of {least}"
-            yield Chance("other-stage", why, None if last is None else last.execution)
+            yield WaitNearMiss("other-stage", why, None if last is None else last.execution)
         elif phases[ahead] > behind > self._objects[ahead].passed[slot] and last is not None:
             # Who waits takes this stage first, and who arrives that one.
             why = f"phase {behind} of {most} is over, for which nothing has waited, and that of {least} is not"
-            yield Chance("other-arrival", why, last.execution)
+            yield WaitNearMiss("other-arrival", why, last.execution)
 
-    def _masks(self, found: Mbarrier, slot: int) -> Iterator[Chance]:
+    def _masks(self, found: Mbarrier, slot: int) -> Iterator[WaitNearMiss]:
         """Yield the copy to other CTAs of the cluster whose bytes one that waits lacks: that with the fewest bits.
 
         Where copies are to rows or columns of a cluster, all of one operation have masks that are equal or have no CTA
@@ -193,9 +193,9 @@ class MbarrierWaits:
                 f"the copy by CTA {coordinate(by)} has the mask {mask:#b}, and CTA {coordinate(slot)} is bit "
                 f"{slot % size}"
             )
-            yield Chance("multicast-mask", why, of_cta(one.done, by))
+            yield WaitNearMiss("multicast-mask", why, of_cta(one.done, by))
 
-    def _other_ctas(self, offset: int, slot: int) -> Iterator[Chance]:
+    def _other_ctas(self, offset: int, slot: int) -> Iterator[WaitNearMiss]:
         """Yield the last arrival at the mbarrier of another CTA of the cluster, if that of this one has got none."""
         found, size, coordinate = self._objects[offset], self._residents.cluster_size, self._residents.coordinate
         if found.phase[slot] or any(to == slot for to, _ in found.sources):
@@ -204,7 +204,7 @@ class MbarrierWaits:
             if to // size == slot // size and found.phase[to]:
                 reached = f"{self._name(offset)} of CTA {coordinate(to)}"
                 why = f"it reaches {reached}, and nothing that of CTA {coordinate(slot)}"
-                yield Chance("other-cta", why, of_cta(brought.done, by))
+                yield WaitNearMiss("other-cta", why, of_cta(brought.done, by))
                 return
 
     def _fellows(self, offset: int, slot: int) -> str:
@@ -221,14 +221,14 @@ class MbarrierWaits:
         return f"phases of the ring that are over: {', '.join(said)}"
 
 
-def _taken_for_arrivals(found: Mbarrier) -> Iterator[Chance]:
+def _taken_for_arrivals(found: Mbarrier) -> Iterator[WaitNearMiss]:
     """Yield what was done at an mbarrier that lacks arrivals, and may be taken for one."""
     expects, counts = found.done.get("expect_tx"), found.done.get("expect_arrivals")
     if expects is not None and expects.instruction.parts[1] == "expect_tx":
-        yield Chance("expect-tx", "expect_tx announces bytes, and is no arrival", expects.execution)
+        yield WaitNearMiss("expect-tx", "expect_tx announces bytes, and is no arrival", expects.execution)
     if counts is not None:
         why = "without .noinc the phase expects this arrival beside those that mbarrier.init says"
-        yield Chance("counted-besides", why, counts.execution)
+        yield WaitNearMiss("counted-besides", why, counts.execution)
 
 
 def _nothing(i: Instruction) -> bool:

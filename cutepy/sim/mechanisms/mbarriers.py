@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.memory import Memory
-    from cutepy.sim.machine.thread_history import Done
+    from cutepy.sim.machine.thread_history import ExecutedInstruction
     from cutepy.sim.ptx.model import Instruction
 
 _TRUE = np.array([[True]])
@@ -203,7 +203,7 @@ class Mbarriers(Mechanism):
             self._tell_count(MbarrierArrive, offset, slots, g, i, total, address, before)
         return state
 
-    def arrive_from(self, g: Group, i: Instruction, offset: int, slots: Array, lane: Done) -> None:
+    def arrive_from(self, g: Group, i: Instruction, offset: int, slots: Array, lane: ExecutedInstruction) -> None:
         """Arrive once at the objects of some CTAs: what a lane has committed is complete."""
         self._activity.changes += 1
         found = self._object(g, i, offset, slots)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.errors import BarrierError, Chance, Place
+from cutepy.sim.errors import BarrierError, Place, WaitNearMiss
 from cutepy.sim.machine.activity import Picked
 from cutepy.sim.machine.alignment import check_uniform
 from cutepy.sim.machine.events import (
@@ -29,7 +29,7 @@ from cutepy.sim.machine.events import (
 )
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads, listed, values_in
 from cutepy.sim.machine.schedule import Mechanism
-from cutepy.sim.machine.thread_history import Done
+from cutepy.sim.machine.thread_history import ExecutedInstruction
 from cutepy.sim.machine.wait_sources import Awaited
 from cutepy.sim.mechanisms.partial_arrivals import PartialArrivals
 from cutepy.sim.ptx.model import Immediate
@@ -63,8 +63,8 @@ class Barriers(Mechanism):
         # Of the phase that completed last for each warp: how many predicates held, and whether all did.
         self._counted = np.zeros((slots, BARRIERS, len(sizes)), np.int64)
         self._unanimous = np.zeros((slots, BARRIERS, len(sizes)), bool)
-        self._last: dict[int, Done] = {}  # by barrier, who came last
-        self._users: dict[int, dict[tuple[int, int], tuple[Done, set[int]]]] = {}
+        self._last: dict[int, ExecutedInstruction] = {}  # by barrier, who came last
+        self._users: dict[int, dict[tuple[int, int], tuple[ExecutedInstruction, set[int]]]] = {}
         """By barrier, and by instruction and threads that it expects there: the warps that came."""
         self._partial = PartialArrivals(slots, BARRIERS, len(sizes))
 
@@ -130,7 +130,7 @@ class Barriers(Mechanism):
     def _tell(
         self,
         kind: type[NamedBarrierEvent],
-        g: Group | Done,
+        g: Group | ExecutedInstruction,
         i: Instruction,
         number: int,
         generation: Array,
@@ -143,7 +143,12 @@ class Barriers(Mechanism):
             self._activity.tell(kind(i, picked.ctas, picked.threads, picked.values(generation), here))
 
     def _tell_each(
-        self, kind: type[NamedBarrierEvent], g: Group | Done, i: Instruction, identity: Array, generation: Array
+        self,
+        kind: type[NamedBarrierEvent],
+        g: Group | ExecutedInstruction,
+        i: Instruction,
+        identity: Array,
+        generation: Array,
     ) -> None:
         """Tell observers the same of each barrier that lanes are at."""
         for number in values_in(identity) if self._activity.observers else ():
@@ -160,7 +165,7 @@ class Barriers(Mechanism):
             for value in np.unique(generation[row]).tolist():
                 lanes = generation[row] == value
                 ctas = Ctas(np.array([slot]), g.ctas.residents)
-                part = Done(i, ctas, Threads(g.threads.ids[lanes], g.threads.block))
+                part = ExecutedInstruction(i, ctas, Threads(g.threads.ids[lanes], g.threads.block))
                 self._tell_each(NamedBarrierSync, part, i, identity[row : row + 1, lanes], np.array([[value]]))
 
     def _check(self, g: Group, i: Instruction, identity: Array) -> None:
@@ -234,7 +239,7 @@ class Barriers(Mechanism):
         return token
 
     def _come_in_part(
-        self, g: Group, i: Instruction, number: int, here: Array, held: Array, before: Done | None
+        self, g: Group, i: Instruction, number: int, here: Array, held: Array, before: ExecutedInstruction | None
     ) -> Array:
         """Let lanes come that are not all of their warps; returns what each waits by."""
         generation = self._generation[g.ctas.slots[:, None], number]
@@ -265,7 +270,7 @@ class Barriers(Mechanism):
             before=self._partial.last((slot, other, warp)).execution,
         )
 
-    def _count_if_whole(self, key: tuple[int, int, int], before: Done | None = None) -> None:
+    def _count_if_whole(self, key: tuple[int, int, int], before: ExecutedInstruction | None = None) -> None:
         """Let a warp count that has come in part, if none of its lanes is missing any more."""
         slot, number, warp = key
         lanes, rows = self._partial.count_of(key), np.array([slot])
@@ -282,7 +287,14 @@ class Barriers(Mechanism):
         self._release(rows, number)
 
     def _count(
-        self, by: Done, number: int, rows: Array, arrive: Array, warps: Array, lanes: Array, before: Done | None
+        self,
+        by: ExecutedInstruction,
+        number: int,
+        rows: Array,
+        arrive: Array,
+        warps: Array,
+        lanes: Array,
+        before: ExecutedInstruction | None,
     ) -> None:
         """Count warps: `arrive`, (CTAs, warps), says which, and `lanes` how many of each have not ended."""
         self._here[rows[:, None], number, warps] |= arrive
@@ -297,7 +309,7 @@ class Barriers(Mechanism):
             chances = [*self._shared(by, number)]
             if not chances and came % wanted == 0:
                 why = f"{came // wanted} groups of {wanted} threads come to one barrier"
-                chances = [Chance("shared-barrier", why, by.execution)]
+                chances = [WaitNearMiss("shared-barrier", why, by.execution)]
             fix = Diagnosis("barrier-of-each-group" if chances else "count-of-callers")
             raise self._wrong(by, number, wrong, fix, before, chances)
 
@@ -313,21 +325,21 @@ class Barriers(Mechanism):
             at = int(differ.argmax())
             self._refuse(g, i, number, int(before[at]), int(now[at]))
 
-    def _groups(self, g: Group, i: Instruction, number: int, counts: Array) -> list[Chance]:
+    def _groups(self, g: Group, i: Instruction, number: int, counts: Array) -> list[WaitNearMiss]:
         """List the groups of threads that come with a count each, and are as many, but for the first of them."""
-        found: list[tuple[list[int], Chance]] = []
+        found: list[tuple[list[int], WaitNearMiss]] = []
         for wanted in np.unique(counts[counts > 0]).tolist():
             ids = g.threads.ids[counts == wanted]
             warps = np.unique(ids // WARP).tolist()
             if len(warps) * WARP != wanted:
                 return []
-            done = Done(i, g.ctas, Threads(ids, g.threads.block))
+            done = ExecutedInstruction(i, g.ctas, Threads(ids, g.threads.block))
             why = _SECOND.format(number, listed("warp", warps), wanted)
-            found.append((warps, Chance("shared-barrier", why, done.execution)))
+            found.append((warps, WaitNearMiss("shared-barrier", why, done.execution)))
         return [chance for _, chance in sorted(found, key=lambda one: one[0])[1:]]
 
     def _refuse(
-        self, g: Group, i: Instruction, number: int, some: int, others: int, groups: Sequence[Chance] = ()
+        self, g: Group, i: Instruction, number: int, some: int, others: int, groups: Sequence[WaitNearMiss] = ()
     ) -> None:
         wrong = f"barrier {number} expects {some} threads for some of the arriving threads, and {others} for others"
         chances = [*groups] or [*self._shared(g.did(i), number, others)]
@@ -339,7 +351,7 @@ class Barriers(Mechanism):
         users = self._users.get(number, {})
         return {warp for (index, _), (_, warps) in users.items() if index == i.index for warp in warps}
 
-    def _shared(self, by: Done, number: int, wants: int | None = None) -> Iterator[Chance]:
+    def _shared(self, by: ExecutedInstruction, number: int, wants: int | None = None) -> Iterator[WaitNearMiss]:
         """Yield the last use of a barrier by other warps, which are as many as it expects there.
 
         That is at another instruction, or with another number of threads than `wants`.
@@ -351,16 +363,16 @@ class Barriers(Mechanism):
             others = mine if index == by.instruction.index else mine | self._came(number, by.instruction)
             if warps.isdisjoint(others) and len(warps) * WARP == wanted:
                 why = _SECOND.format(number, listed("warp", warps), wanted)
-                yield Chance("shared-barrier", why, done.execution)
+                yield WaitNearMiss("shared-barrier", why, done.execution)
 
     def _wrong(
         self,
-        by: Done,
+        by: ExecutedInstruction,
         number: int,
         wrong: str,
         fix: Diagnosis,
-        before: Done | None = None,
-        chances: Sequence[Chance] = (),
+        before: ExecutedInstruction | None = None,
+        chances: Sequence[WaitNearMiss] = (),
     ) -> BarrierError:
         return BarrierError(
             wrong,

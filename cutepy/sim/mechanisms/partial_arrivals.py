@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
-from cutepy.sim.machine.thread_history import Done
+from cutepy.sim.machine.thread_history import ExecutedInstruction
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Group
@@ -40,7 +40,7 @@ class PartialArrivals:
         self._times: Array | None = None
         self._counted: Array | None = None
         # By slot and warp, and by barrier: who came, and how many predicates held.
-        self._came: dict[tuple[int, int], dict[int, tuple[list[Done], int]]] = {}
+        self._came: dict[tuple[int, int], dict[int, tuple[list[ExecutedInstruction], int]]] = {}
 
     def __bool__(self) -> bool:
         """Tell whether there are any now."""
@@ -64,7 +64,7 @@ class PartialArrivals:
                 lanes = here[row] & (warp_of == warp)
                 key = slot, number, warp
                 ctas = Ctas(np.array([slot]), g.ctas.residents)
-                done = Done(i, ctas, Threads(g.threads.ids[lanes], g.threads.block))
+                done = ExecutedInstruction(i, ctas, Threads(g.threads.ids[lanes], g.threads.block))
                 before, holds = self._came.setdefault((slot, warp), {}).get(number, ([], 0))
                 self._came[slot, warp][number] = [*before, done], holds + int((held[row] & lanes).sum())
                 warps.append(key)
@@ -87,12 +87,12 @@ class PartialArrivals:
         """Tell whether there is one at a barrier."""
         return any(number in self._came.get((slot, warp), ()) for warp in range(self._shape[2]))
 
-    def last(self, key: _Warp) -> Done:
+    def last(self, key: _Warp) -> ExecutedInstruction:
         """Return who came last."""
         slot, number, warp = key
         return self._came[slot, warp][number][0][-1]
 
-    def count(self, key: _Warp, generation: int) -> tuple[list[Done], int]:
+    def count(self, key: _Warp, generation: int) -> tuple[list[ExecutedInstruction], int]:
         """Let a warp count in a generation; returns who came, and how many predicates held."""
         assert self._times is not None
         assert self._counted is not None

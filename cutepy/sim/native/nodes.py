@@ -176,7 +176,7 @@ class Nodes:
         """The registers that one instruction writes, and that only with a number."""
         found: dict[int, Immediate | None] = {}
         for i in self._program.function.instructions:
-            number = i.operands[1] if i.parts[0] == "mov" and i.predicate is None and len(i.operands) == 2 else None
+            number = i.operands[1] if i.traits.renames and i.predicate is None and len(i.operands) == 2 else None
             for register in written(i):
                 is_first = register.index not in found
                 found[register.index] = number if is_first and isinstance(number, Immediate) else None

@@ -15,7 +15,7 @@ from cutepy.sim.ptx.model import (
     SourceLine as SourceLine,
     Special as Special,
     Symbol as Symbol,
-    Unread as Unread,
+    UnreadStatement as UnreadStatement,
     Variable as Variable,
     Vector as Vector,
 )
@@ -36,7 +36,7 @@ __all__ = [
     "SourceLine",
     "Special",
     "Symbol",
-    "Unread",
+    "UnreadStatement",
     "Variable",
     "Vector",
     "parse_module",

@@ -79,7 +79,7 @@ BEYOND = "%beyond"
 """The opcode of what is executed where the index of a branch is beyond its targets."""
 _REST = re.compile(r"\s*[^;\n]*[;\n]?")
 _PRAGMA = re.compile(r'\.pragma\s*"[^"]*"(?:\s*,\s*"[^"]*")*\s*;')
-"""It tells nothing that the simulator does not find out."""
+"""Directive that the simulator ignores: all its pragmas are hints."""
 
 
 class Body:

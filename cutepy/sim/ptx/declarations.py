@@ -40,7 +40,7 @@ _NO_INITIAL = ("f16", "f16x2")
 _FLOATS = {"f32": "<f", "f64": "<d"}
 LARGEST_PARAMETER_BYTES = 32764
 _MOST_VARIABLES = 1 << 20
-"""That one declaration of numbered names makes."""
+"""Most variables of one declaration of numbered names."""
 
 _Tree: TypeAlias = "Constant | Reference | list[_Tree]"
 

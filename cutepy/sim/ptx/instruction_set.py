@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from cutepy.layouts.sm90.arch import WARP_THREADS, WARPGROUP_THREADS
 
@@ -109,11 +109,12 @@ setp: comparison, strict; result value*2 value@and/or/xor; ORDERED BOOL? INT | e
 selp: comparison, moves; result value*3; SCALAR; T T T pred
 slct: comparison, moves; result value*3; SCALAR s32 | ftz? SCALAR f32; U U U T
 testp: comparison; result value; finite/infinite/number/notanumber/normal/subnormal f32/f64; pred T
-mov: move, moves; result value; pred/b128/SCALAR | v2 SCALAR | v4 b16/b32/u16/u32/s16/s32/f32; T T; b128 8.3 sm_70
+mov: move, moves, renames; result value; pred/b128/SCALAR | v2 SCALAR | v4 b16/b32/u16/u32/s16/s32/f32; T T;
+    b128 8.3 sm_70
 getctarank: move; result value; shared::cluster? u32/u64; count T; 7.8 sm_90
 isspacep: move; result value; const/global/local/param/param::entry/SHARED/shared::cluster; pred integer;
     const 3.1 sm_20 | param 7.7 sm_70
-mapa: move, maps; result value*2; shared::cluster? u32/u64; T T count; 7.8 sm_90
+mapa: move, maps, peers; result value*2; shared::cluster? u32/u64; T T count; 7.8 sm_90
 prmt: move, moves; result value*3; b32 f4e/b4e/rc8/ecl/ecr/rc16?; T T T T
 createpolicy: memory; result value?; fractional EVICT_L2 L2::evict_unchanged/L2::evict_first? b64;; 7.4 sm_80
 createpolicy.fractional: memory; result value?; ; state f32
@@ -126,10 +127,10 @@ stackrestore: arithmetic, private, stack; value; u64; T; 7.3 sm_52
 bra: control, private, branches; target; uni?
 exit: control, private, branches, ends; -; -
 ret: control, private, branches, ends, stack; -; uni?
-nanosleep: control, private; value; u32; count; 6.2 sm_70
+nanosleep: control, private, sleeps; value; u32; count; 6.2 sm_70
 pmevent: control, private; value; mask?;; mask 3.0 sm_20
 
-ld: memory, loads, access, widens; result address policy@L2::cache_hint;
+ld: memory, loads, access, widens, transfers; result address policy@L2::cache_hint;
     weak? LOADED_SPACE? ca/cg/cs/lu/cv? VECTOR? MEMORY |
     weak? global? ca/cg/cs/lu/cv? HINT? PREFETCH? VECTOR? MEMORY |
     weak? global? EVICT_L1? HINT? PREFETCH? VECTOR? MEMORY | volatile SPACE? VECTOR? MEMORY |
@@ -144,7 +145,7 @@ ld: memory, loads, access, widens; result address policy@L2::cache_hint;
 ldu: memory, loads, access, widens; result address; global? v2? MEMORY |
     global? v4 b8/b16/b32/u8/u16/u32/s8/s16/s32/f32; T -;
     b128 8.3 sm_70
-st: memory, stores, access, widens; address value policy@L2::cache_hint;
+st: memory, stores, access, widens, transfers; address value policy@L2::cache_hint;
     weak? SPACE/local/param/param::func? wb/cg/cs/wt? VECTOR? MEMORY |
     weak? global? wb/cg/cs/wt? HINT? VECTOR? MEMORY | weak? global? EVICT_L1? HINT? VECTOR? MEMORY |
     volatile SPACE? VECTOR? MEMORY | relaxed/release SCOPE SPACE? VECTOR? MEMORY |
@@ -153,7 +154,7 @@ st: memory, stores, access, widens; address value policy@L2::cache_hint;
     relaxed/release SCOPE global? EVICT_L1? KEPT_IN_L2? HINT? LONG; - T;
     relaxed/release 6.0 sm_70 | mmio 8.2 sm_70 | b128 8.3 sm_70 |
     v8.b32/v8.u32/v8.s32/v8.f32/v4.b64/v4.u64/v4.s64/v4.f64 8.8 sm_100
-st.async: memory, stores, orders, signals, issues; address value address;
+st.async: memory, stores, orders, signals, issues, transfers; address value address;
     weak? shared::cluster? COMPLETE v2? b32/b64/WIDE/f32/f64 | weak? shared::cluster? COMPLETE v4 b32/WORD/f32;
     pointer T generic; 8.1 sm_90
 st.bulk: memory, stores, access, shared, widens; address elsewhere value; weak? SHARED?; generic state state; 8.6 sm_100
@@ -195,14 +196,16 @@ prefetch: memory, access; address; global/local? L1/L2 | global? L2::evict_last/
 prefetchu: memory, access; address; L1
 prefetch.tensormap prefetch.const.tensormap prefetch.param.tensormap: memory, other; address; ; pointer; 8.0 sm_90
 applypriority: memory, access; address value; global? L2::evict_normal;; 7.4 sm_80
-discard: memory, access; address value; global? L2;; 7.4 sm_80
-ldmatrix: matrix, loads, access, shared; result address; sync.aligned m8n8 x1/x2/x4 trans? SHARED? b16 |
+discard: memory, access, discards; address value; global? L2;; 7.4 sm_80
+ldmatrix: matrix, loads, access, shared, transfers, rows; result address;
+    sync.aligned m8n8 x1/x2/x4 trans? SHARED? b16 |
     sync.aligned m16n16 x1/x2 trans SHARED? b8 | sync.aligned m8n16 x1/x2/x4 SHARED? DECOMPRESSED |
     sync.aligned m16n16 x1/x2 trans SHARED? DECOMPRESSED; - generic; 6.5 sm_75 |
     m16n16/m8n16 8.6 sm_100f/sm_101f/sm_110f/sm_120f
-stmatrix: matrix, stores, access, shared; address value; sync.aligned m8n8 x1/x2/x4 trans? SHARED? b16 |
+stmatrix: matrix, stores, access, shared, transfers, rows; address value;
+    sync.aligned m8n8 x1/x2/x4 trans? SHARED? b16 |
     sync.aligned m16n8 x1/x2/x4 trans SHARED? b8; generic; 7.8 sm_90 | m16n8 8.6 sm_100f/sm_101f/sm_110f/sm_120f
-movmatrix: matrix, exchanges, moves; result value; sync.aligned m8n8 trans b16;; 7.8 sm_75
+movmatrix: matrix, exchanges, moves, transposes; result value; sync.aligned m8n8 trans b16;; 7.8 sm_75
 mma: matrix, exchanges, tiles;
     result value*3 value@block_scale selector@block_scale value@block_scale selector@block_scale;
     sync.aligned m8n8k4 LAYOUT LAYOUT f16.f16.f16.f16 |
@@ -267,13 +270,13 @@ wmma.mma: matrix, exchanges, tiles; result value*3; sync.aligned LAYOUT LAYOUT C
     sync.aligned row.col m8n8k32 s32.s4.s4.s32/s32.u4.u4.s32 satfinite? |
     and/xor popc sync.aligned row.col m8n8k128 s32 b1 b1 s32;; WMMA
 
-activemask: warp, exchanges; result; b32; T; 6.2 sm_30
-elect: warp, exchanges, waits; result lanes; sync; count count; 8.0 sm_90
+activemask: warp, exchanges, converges; result; b32; T; 6.2 sm_30
+elect: warp, exchanges, waits, elects; result lanes; sync; count count; 8.0 sm_90
 match: warp, exchanges, waits; result value lanes; any/all sync b32/b64; count T count; 6.0 sm_70
 redux: warp, exchanges, waits; result value lanes; sync add/min/max WORD | sync BOOL b32 |
     sync min/max NaN? abs? f32; T T count; 7.0 sm_80 | f32 8.6 sm_100f
-shfl: warp, exchanges, waits, moves; result value lanes*2 lanes@sync; sync up/down/bfly/idx b32; T T T T count;
-    sync 6.0 sm_30
+shfl: warp, exchanges, waits, moves, shuffles; result value lanes*2 lanes@sync;
+    sync up/down/bfly/idx b32; T T T T count; sync 6.0 sm_30
 vote: warp, exchanges, waits; result value lanes@sync; sync all/any/uni pred | sync ballot b32; T pred count;
     sync 6.0 sm_30
 
@@ -292,8 +295,8 @@ barrier.cluster: barrier, waits, orders, signals, cluster; -; arrive release/rel
 barrier.cluster.arrive: barrier, orders, signals, arrives, cluster; -
 mbarrier: barrier, orders, signals, mbarrier; result address barrier? barrier?; ;;
     7.0 sm_80 | release/acquire 8.0 sm_80 | relaxed 8.0 sm_90
-mbarrier.init: barrier, orders, signals, mbarrier; address barrier; SHARED? b64; - count
-mbarrier.inval: barrier, orders, signals, mbarrier; address; SHARED? b64
+mbarrier.init: barrier, orders, signals, mbarrier, makes; address barrier; SHARED? b64; - count
+mbarrier.inval: barrier, orders, signals, mbarrier, ends_use; address; SHARED? b64
 mbarrier.arrive mbarrier.arrive_drop: barrier, orders, signals, mbarrier, arrives; result address barrier?;
     ARRIVED? SHARED/shared::cluster? b64 | noComplete release.cta? SHARED? b64; state - count;
     _ 7.1 sm_80 | count 7.8 sm_90 | relaxed 8.6 sm_90
@@ -313,7 +316,7 @@ mbarrier.test_wait.parity: barrier, tries, waits, orders, signals, mbarrier, pol
     pred - count; 7.1 sm_80
 mbarrier.try_wait.parity: barrier, tries, waits, orders, signals, mbarrier, polls; result address barrier barrier?; ;
     pred - count count
-mbarrier.pending_count: barrier, orders, signals, mbarrier; result value; b64; count state
+mbarrier.pending_count: barrier, orders, signals, mbarrier, counts; result value; b64; count state
 fence: barrier, orders, fences; -; sc/acq_rel/acquire/release? SCOPE |
     acquire.sync_restrict::shared::cluster.cluster | release.sync_restrict::shared::cta.cluster |
     mbarrier_init.release.cluster;; 6.0 sm_70 | mbarrier_init 8.0 sm_90
@@ -323,7 +326,7 @@ fence.proxy: barrier, orders, fences; -; alias/async/async.global/async.shared::
 fence.proxy.tensormap::generic: barrier, orders, serial, fences; address@acquire bytes@acquire; acquire/release SCOPE;;
     8.3 sm_90
 membar: barrier, orders, fences; -; cta/gl/sys | proxy.alias;; proxy 7.5 sm_60
-griddepcontrol: barrier, orders; -; launch_dependents/wait;; 7.8 sm_90
+griddepcontrol: barrier, orders, grids; -; launch_dependents/wait;; 7.8 sm_90
 
 cp.async.ca cp.async.cg: async_copy, copies, orders, signals, of_thread, issues;
     address address bytes bytes? policy@L2::cache_hint;
@@ -345,7 +348,7 @@ cp.async.bulk.prefetch: async_copy, orders; address bytes policy@L2::cache_hint;
 cp.async.bulk.prefetch.tensor: async_copy, orders; address mask@im2col policy@L2::cache_hint;
     DIMENSIONS L2 HINT? global tile? | 3d/4d/5d L2 HINT? global im2col | 2d L2 HINT? global tile::gather4;;
     8.0 sm_90 | tile::gather4 8.6 sm_100f/sm_101f/sm_110f
-cp.async.bulk.tensor: async_copy, copies, orders, signals, tiles, issues;
+cp.async.bulk.tensor: async_copy, copies, orders, signals, tiles, issues, tensor_map;
     address address address@mbarrier::complete_tx::bytes
     mask@im2col mask@multicast::cluster policy@L2::cache_hint;
     DIMENSIONS shared::cluster global tile? COMPLETE MULTICAST? CTA_GROUP? HINT? |
@@ -364,7 +367,7 @@ cp.reduce.async.bulk: async_copy, reduces, orders, signals, tiles, serial, issue
     global shared::cta bulk_group HINT? min/max WIDE/f16/bf16 | shared::cluster shared::cta COMPLETE and/or/xor b32 |
     shared::cluster shared::cta COMPLETE add WORD/u64 | shared::cluster shared::cta COMPLETE inc/dec u32 |
     shared::cluster shared::cta COMPLETE min/max WORD;; 8.0 sm_90
-cp.reduce.async.bulk.tensor: async_copy, reduces, orders, signals, tiles, serial, issues;
+cp.reduce.async.bulk.tensor: async_copy, reduces, orders, signals, tiles, serial, issues, tensor_map;
     address address policy@L2::cache_hint;
     DIMENSIONS global shared::cta REDUCTION tile? bulk_group HINT? |
     3d/4d/5d global shared::cta REDUCTION im2col_no_offs bulk_group HINT? |
@@ -391,9 +394,9 @@ wgmma.mma_async.sp: wgmma, loads, shared, other, tiles, issues;
     result descriptor*2 value*2 alike value? value? value? value?;
     sync.aligned M64K32 f16/f32 f16 f16 | sync.aligned M64K32 f32 bf16 bf16 | sync.aligned M64K16 f32 tf32 tf32 |
     sync.aligned M64K64 f16/f32 FLOAT8 FLOAT8 | sync.aligned M64INTK64 satfinite? s32 BYTE BYTE;; 8.2 sm_90a
-tcgen05.alloc: tcgen05, stores, shared, waits, orders, signals; address elsewhere; CTA_GROUP sync aligned SHARED? b32;
-    generic count; TCGEN05
-tcgen05.dealloc: tcgen05, orders, signals; elsewhere*2; CTA_GROUP sync aligned b32; count count; TCGEN05
+tcgen05.alloc: tcgen05, stores, shared, waits, orders, signals, allocates; address elsewhere;
+    CTA_GROUP sync aligned SHARED? b32; generic count; TCGEN05
+tcgen05.dealloc: tcgen05, orders, signals, frees; elsewhere*2; CTA_GROUP sync aligned b32; count count; TCGEN05
 tcgen05.relinquish_alloc_permit: tcgen05, signals; -; CTA_GROUP sync aligned;; TCGEN05
 tcgen05.ld: tcgen05, loads, tensor, orders; result address;
     sync.aligned 32x32b REPEATED pack::16b? b32 | sync.aligned 16x64b REPEATED pack::16b? b32 |
@@ -442,7 +445,7 @@ wgmma.fence: wgmma, other; -; sync.aligned;; 8.0 sm_90a
 wgmma.commit_group: wgmma, orders; -; sync.aligned;; 8.0 sm_90a
 wgmma.wait_group: wgmma, orders, signals; barrier; sync.aligned;; 8.0 sm_90a
 
-setmaxnreg: control, waits, signals, polls; barrier; inc/dec sync.aligned u32;;
+setmaxnreg: control, waits, signals, polls, registers; barrier; inc/dec sync.aligned u32;;
     8.0 sm_90a/sm_100f/sm_101f/sm_110f/sm_120f
 brkpt: control, other; -; -
 trap: control, other, ends; -; -
@@ -526,6 +529,24 @@ QUALITIES = {
     "of_warp": "its barrier is that of a warp",
     "cluster": "its barrier is that of a cluster",
     "mbarrier": "its barrier is an mbarrier",
+    "makes": "initialises its mbarrier",
+    "ends_use": "ends the life of its mbarrier",
+    "counts": "reads a count out of a state of an mbarrier",
+    "renames": "its result is its operand as it is",
+    "transfers": "brings registers to memory, or back, and computes nothing with them",
+    "rows": "its lanes give addresses of rows of matrices, and not their own",
+    "tensor_map": "a tensor map describes its box in global memory",
+    "discards": "leaves memory without a value",
+    "peers": "gives an address in another CTA of the cluster",
+    "shuffles": "gives each lane what one other lane holds",
+    "transposes": "exchanges rows and columns of a matrix that the lanes of a warp hold",
+    "elects": "chooses one lane of a warp",
+    "converges": "its result tells which lanes of a warp execute it together",
+    "registers": "changes how many registers the threads of a warpgroup have",
+    "allocates": "allocates columns of tensor memory",
+    "frees": "frees columns of tensor memory",
+    "grids": "orders its grid with the one before or after it",
+    "sleeps": "lets time pass",
 }
 """Qualities of instructions: they tell apart instructions of the same class and effects."""
 
@@ -566,7 +587,7 @@ class Form(NamedTuple):
     Attributes
     ----------
     words : tuple of str
-        What each is.
+        Role of each operand.
     optional : int
         How many of them may be missing, beside the result.
     """
@@ -595,7 +616,7 @@ class Traits(NamedTuple):
     kind : str
         The class, one of `CLASSES`.
     effects : frozenset of str
-        What it does beside results; empty if the instruction is not known.
+        Effects beside results; empty if the instruction is not known.
     qualities : frozenset of str
         Words of `QUALITIES`.
     form : Form or None
@@ -637,6 +658,15 @@ class Traits(NamedTuple):
         return "access" in self.effects
 
     @property
+    def access(self) -> Literal["", "read", "write", "atomic"]:
+        """Access of a load, a store or an atomic of threads; empty for every other instruction."""
+        if self.is_atomic:
+            return "atomic"
+        if self.kind not in ("memory", "matrix"):
+            return ""
+        return "read" if self.loads else "write" if self.stores else ""
+
+    @property
     def is_atomic(self) -> bool:
         """True if its threads read and write memory in one step."""
         return self.kind == "atomic"
@@ -667,9 +697,29 @@ class Traits(NamedTuple):
         return "moves" in self.qualities
 
     @property
+    def renames(self) -> bool:
+        """True if its result is its operand as it is."""
+        return "renames" in self.qualities
+
+    @property
+    def transfers(self) -> bool:
+        """True if it brings registers to memory, or back, and computes nothing with them."""
+        return "transfers" in self.qualities
+
+    @property
+    def is_strict(self) -> bool:
+        """True if its result has no value where one of its sources has none."""
+        return "strict" in self.qualities
+
+    @property
     def maps(self) -> bool:
         """True if it gives the address of the same variable in another state space or CTA."""
         return "maps" in self.qualities
+
+    @property
+    def reaches_peers(self) -> bool:
+        """True if it gives an address in another CTA of the cluster."""
+        return "peers" in self.qualities
 
     @property
     def branches(self) -> bool:
@@ -702,9 +752,104 @@ class Traits(NamedTuple):
         return "of_thread" in self.qualities
 
     @property
+    def has_tensor_map(self) -> bool:
+        """True if a tensor map describes its box in global memory."""
+        return "tensor_map" in self.qualities
+
+    @property
+    def takes_rows(self) -> bool:
+        """True if its lanes give addresses of rows of matrices, and not their own."""
+        return "rows" in self.qualities
+
+    @property
+    def discards(self) -> bool:
+        """True if it leaves memory without a value."""
+        return "discards" in self.qualities
+
+    @property
+    def shuffles(self) -> bool:
+        """True if it gives each lane what one other lane holds."""
+        return "shuffles" in self.qualities
+
+    @property
+    def transposes(self) -> bool:
+        """True if it exchanges rows and columns of a matrix that the lanes of a warp hold."""
+        return "transposes" in self.qualities
+
+    @property
+    def elects(self) -> bool:
+        """True if it chooses one lane of a warp."""
+        return "elects" in self.qualities
+
+    @property
+    def tells_active(self) -> bool:
+        """True if its result tells which lanes of a warp execute it together."""
+        return "converges" in self.qualities
+
+    @property
+    def sets_registers(self) -> bool:
+        """True if it changes how many registers the threads of a warpgroup have."""
+        return "registers" in self.qualities
+
+    @property
+    def allocates(self) -> bool:
+        """True if it allocates columns of tensor memory."""
+        return "allocates" in self.qualities
+
+    @property
+    def frees(self) -> bool:
+        """True if it frees columns of tensor memory."""
+        return "frees" in self.qualities
+
+    @property
+    def orders_grids(self) -> bool:
+        """True if it orders its grid with the one before or after it."""
+        return "grids" in self.qualities
+
+    @property
+    def sleeps(self) -> bool:
+        """True if it lets time pass."""
+        return "sleeps" in self.qualities
+
+    @property
+    def makes_mbarrier(self) -> bool:
+        """True if it initialises an mbarrier."""
+        return "makes" in self.qualities
+
+    @property
+    def ends_mbarrier(self) -> bool:
+        """True if it ends the life of an mbarrier."""
+        return "ends_use" in self.qualities
+
+    @property
+    def counts_pending(self) -> bool:
+        """True if it reads a count out of a state of an mbarrier."""
+        return "counts" in self.qualities
+
+    @property
     def arrives(self) -> bool:
         """True if it counts as an arrival at its barrier."""
         return "arrives" in self.qualities
+
+    @property
+    def is_tensor_load(self) -> bool:
+        """True if a warp gets what tensor memory holds."""
+        return self.loads == ("tensor",) and self.has_result
+
+    @property
+    def is_tensor_store(self) -> bool:
+        """True if a warp puts registers into tensor memory."""
+        return self.stores == ("tensor",) and self.kind == "tcgen05" and "tiles" not in self.effects and not self.loads
+
+    @property
+    def is_tensor_mma(self) -> bool:
+        """True if it is an MMA of the tensor core with accumulators in tensor memory."""
+        return self.kind == "tcgen05" and {"tiles", "updates"} <= self.effects
+
+    @property
+    def returns(self) -> bool:
+        """True if it ends a function that was called."""
+        return {"ends", "stack"} <= self.qualities
 
     @property
     def barrier(self) -> str:
@@ -784,6 +929,38 @@ def beginning(opcode: str, names: Collection[str]) -> str:
 def row_of(opcode: str) -> Row | None:
     """Return the row of an opcode; None of one that has none."""
     return ROWS.get(beginning(opcode, ROWS))
+
+
+@lru_cache(maxsize=1 << 12)
+def short_name(opcode: str) -> str:
+    """Return the name of an instruction in reports: its opcode without types, state spaces and other modifiers.
+
+    Examples
+    --------
+    >>> short_name("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"), short_name("barrier.sync.aligned")
+    ('wgmma.mma_async', 'barrier.sync')
+    >>> short_name("setmaxnreg.dec.sync.aligned.u32"), short_name("shfl.sync.idx.b32"), short_name("ld.global.f32")
+    ('setmaxnreg', 'shfl.sync', 'ld')
+    >>> short_name("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes")
+    'cp.async.bulk'
+    >>> short_name("mbarrier.arrive.expect_tx.shared.b64"), short_name("mbarrier.try_wait.parity.shared.b64")
+    ('mbarrier.arrive.expect_tx', 'mbarrier.try_wait')
+    """
+    parts, told = opcode.split("."), traits(opcode)
+    how = _HOW_ALIGNED if "aligned" in parts and not told.meets else _HOW
+    names = [part for part in parts if part.isidentifier() and (part not in how or told.fences)]
+    if told.access or told.kind == "matrix" or (len(names) < 2 and not told.fences):
+        return beginning(opcode, ROWS) or parts[0]
+    count = 4 if names[0] == "cp" else 3 if told.barrier == "cluster" or parts[2:3] == ["expect_tx"] else 2
+    return ".".join(names[:count])
+
+
+_HOW = frozenset(
+    "aligned cta inc dec relaxed uni shared global bulk_group cp_mask m8n8".split()
+    + "b16 b32 b64 u16 u32 u64 s32 s64 f16 f32 f64".split()
+)
+"""Modifiers that the name of an instruction lacks."""
+_HOW_ALIGNED = _HOW | {"sync"}
 
 
 @lru_cache(maxsize=1 << 12)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from cutepy.sim.ptx.instruction_set import Traits, traits
+from cutepy.sim.ptx.instruction_set import Traits, short_name, traits
 
 _WIDTHS = {"pred": 1, "e2m1x2": 8, "e2m3x2": 16, "e3m2x2": 16, "ue8m0x2": 16, "f32x2": 64}
 _WIDTHS |= {"e2m1x4": 16, "e2m3x4": 32, "e3m2x4": 32}
@@ -204,6 +204,11 @@ class Instruction:
         return _parts(self.opcode)
 
     @property
+    def name(self) -> str:
+        """The opcode without types, state spaces and other modifiers, such as "mbarrier.arrive"."""
+        return short_name(self.opcode)
+
+    @property
     def traits(self) -> Traits:
         """The class, effects and operands of the opcode, by the instruction set."""
         return traits(self.opcode)
@@ -235,7 +240,7 @@ def registers_in(operand: Operand | None) -> Iterator[Register]:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class UnreadStatement:
     """A part of a module that the parser does not know.
 
     Attributes
@@ -282,7 +287,7 @@ class Reference:
         The variable.
     addend : int
     mask : int
-        Which bits of the address, shifted down to bit 0; 0 for all.
+        Bits of the address, shifted down to bit 0; 0 for all.
     position, size_bytes : int
         Where the value is in the variable that it is an initial value of.
     is_plain : bool
@@ -324,7 +329,7 @@ class Variable:
         None for an extern array, the dynamic shared memory.
     alignment : int
     initial : bytes or None
-        What it begins with; the rest is zero.
+        Initial bytes; the rest is zero.
     references : tuple of Reference
         Initial values that are addresses of variables.
     is_extern : bool

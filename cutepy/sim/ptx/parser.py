@@ -16,7 +16,7 @@ from cutepy.sim.ptx.declarations import LINKING, check_redeclared_variable, read
 from cutepy.sim.ptx.forms import Checks
 from cutepy.sim.ptx.header import Header, shortfall
 from cutepy.sim.ptx.heads import HEAD, Head, check_redeclared, read_head
-from cutepy.sim.ptx.model import Function, Module, Reference, Unread, Variable
+from cutepy.sim.ptx.model import Function, Module, Reference, UnreadStatement, Variable
 from cutepy.sim.ptx.names import Names
 from cutepy.sim.ptx.operands import SPECIAL_VECTORS, SPECIALS
 from cutepy.sim.ptx.reading import Reading, closing_brace, fail, refuse, refuse_statement
@@ -60,14 +60,16 @@ _OF_A_SECTION = re.compile(
 _ADDRESS_BITS = ("32", "64")
 
 
-def parse_module(text: str, unread: list[Unread] | None = None, file: str = "", checks: Checks | None = None) -> Module:
+def parse_module(
+    text: str, unread: list[UnreadStatement] | None = None, file: str = "", checks: Checks | None = None
+) -> Module:
     """Parse a PTX module.
 
     Parameters
     ----------
     text : str
         As the compiler wrote it.
-    unread : list of Unread, optional
+    unread : list of UnreadStatement, optional
         Gets what is not understood, and the rest is read: statements without their operands, or not at all.
     file : str
         That it was read from, for errors.

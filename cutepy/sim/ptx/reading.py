@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
 from cutepy.sim.ptx.forms import Checks
-from cutepy.sim.ptx.model import Unread
+from cutepy.sim.ptx.model import UnreadStatement
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _T = TypeVar("_T")
@@ -45,7 +45,7 @@ class Reading:
         Without comments: these are blanks, so that all else is where it was.
     file : str
         That it is of; empty if it is of none.
-    unread : list of Unread, optional
+    unread : list of UnreadStatement, optional
         Gets what is not understood.
     checks : Checks, optional
         Of the operands of instructions; by default those of all texts.
@@ -57,7 +57,7 @@ class Reading:
     """
 
     def __init__(
-        self, text: str, file: str = "", unread: list[Unread] | None = None, checks: Checks | None = None
+        self, text: str, file: str = "", unread: list[UnreadStatement] | None = None, checks: Checks | None = None
     ) -> None:
         self.text = text
         self.checks = _CHECKS if checks is None else checks
@@ -75,7 +75,7 @@ class Reading:
             placed = self.placed(error, at)
             if self._unread is None:
                 raise placed from error
-            self._unread.append(Unread(placed.line, placed.statement[:80], placed.reason))
+            self._unread.append(UnreadStatement(placed.line, placed.statement[:80], placed.reason))
             return otherwise
 
     def placed(self, error: BaseException, at: int) -> PtxSyntaxError:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.shared_memory import Held, Words
+from cutepy.sim.machine.shared_memory import MemoryContents, Words
 from cutepy.sim.replay.outcomes import Outcome, Request
 from cutepy.sim.replay.playing import name_of
 
@@ -52,7 +52,7 @@ def are_discarded(
     """
     names = set(map(name_of, reads))
 
-    def play(*contents: Held) -> list[Outcome]:
+    def play(*contents: MemoryContents) -> list[Outcome]:
         requests = [
             Request(
                 policy,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Kept:
+class RecordedLaunch:
     """A launch that can be played again.
 
     Attributes
@@ -81,10 +81,10 @@ class Episode:
 
     Attributes
     ----------
-    parts : tuple of Kept
+    parts : tuple of RecordedLaunch
     """
 
-    parts: tuple[Kept, ...]
+    parts: tuple[RecordedLaunch, ...]
 
     @property
     def error(self) -> str:

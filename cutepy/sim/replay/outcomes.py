@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import CompletionPolicy
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.machine.memory import GlobalMemory
-    from cutepy.sim.machine.shared_memory import Held
+    from cutepy.sim.machine.shared_memory import MemoryContents
     from cutepy.sim.sanitize.hazards import Hazard
 
 
@@ -35,13 +35,13 @@ class Request:
     unwritten : int
         The bytes of registers that nothing has written.
     unwritten_shared : int, Words or array
-        What nothing has written in shared memory.
+        Contents of shared memory that nothing has written.
     sanitizes : bool
         Whether to look for hazards, if the run does.
     integer_sums : bool
         Whether atomics add floats as if they were integers, so that their order does not show.
     memory : (array, array, array) or None
-        What to put into global memory before: starts and ends of ranges, and their bytes, one after another.
+        Initial global memory: starts and ends of ranges, and their bytes, one after another.
     """
 
     policy: CompletionPolicy | None = None
@@ -49,7 +49,7 @@ class Request:
     with_reads: bool = False
     with_left: bool = False
     unwritten: int = 0
-    unwritten_shared: Held = field(default=0, repr=False)
+    unwritten_shared: MemoryContents = field(default=0, repr=False)
     sanitizes: bool = False
     integer_sums: bool = False
     memory: tuple[Array, Array, Array] | None = field(default=None, repr=False)
@@ -62,7 +62,7 @@ class Outcome:
     Attributes
     ----------
     error : str
-        What the launch raised; empty if it ended.
+        Error that the launch raised; empty if it ended.
     is_hang : bool
         Whether that is a deadlock.
     digest : bytes
@@ -72,9 +72,9 @@ class Outcome:
     reads : (array, array) or None
         The addresses that it read from.
     left : array or None
-        What CTAs find in shared memory after it.
+        Shared memory after the launch.
     hazards : tuple of (str, Hazard)
-        What the sanitizer found: the lines of each, by which it is known, and the hazard.
+        Hazards, each with the lines that identify it.
     """
 
     error: str = ""

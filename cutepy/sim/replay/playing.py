@@ -104,7 +104,7 @@ class LaunchPlayer:
 
         flow = self._program(None, {}).flow
         waits = frozenset(t.instruction.index for t in tries(flow, Uses(flow)) if t.retries and t.misuse is None)
-        reads_counts = any(i.parts[:2] == ("mbarrier", "pending_count") for i in self.launch.entry.instructions)
+        reads_counts = any(i.traits.counts_pending for i in self.launch.entry.instructions)
         return search(play, request, reads_counts, waits)
 
     def _program(self, policy: CompletionPolicy | None, stopping: Mapping[int, tuple[Observer, ...]]) -> Program:

@@ -13,7 +13,7 @@ from cutepy.sim.errors import DeadlockError
 from cutepy.sim.options import checked_count, checked_script
 from cutepy.sim.parallel.workers import default_processes
 from cutepy.sim.replay.discarding import are_discarded
-from cutepy.sim.replay.episodes import Episode, Kept
+from cutepy.sim.replay.episodes import Episode, RecordedLaunch
 from cutepy.sim.replay.exploring import LIMIT, Exploration, ScheduleError, explore, explore_all
 from cutepy.sim.replay.late_writes import late_writes
 from cutepy.sim.replay.playing import LaunchPlayer
@@ -85,7 +85,7 @@ class Replays:
         self._keep, self._exact_mma, self._sanitizer, self._policy = keep, exact_mma, sanitizer, policy
         self._with_hazards = 0
         self._of: dict[tuple[object, ...], Episode] = {}
-        self._recent: deque[Kept] = deque(maxlen=_RECENT)
+        self._recent: deque[RecordedLaunch] = deque(maxlen=_RECENT)
         self._launches = 0
 
     @contextmanager
@@ -141,12 +141,12 @@ class Replays:
                     snapshot.close()
             raise
 
-    def _before(self, launch: Launch, memory: GlobalMemory) -> Kept | None:
+    def _before(self, launch: Launch, memory: GlobalMemory) -> RecordedLaunch | None:
         """Keep memory as it is before a launch; None, with a warning, if other processes share it."""
         sanitizer = None if self._sanitizer is None else self._sanitizer.fresh
         player, known = LaunchPlayer(launch, memory, self._exact_mma, sanitizer), memory.ranges()
         try:
-            return Kept(self._launches - 1, launch, memory, Snapshot(player, known), known)
+            return RecordedLaunch(self._launches - 1, launch, memory, Snapshot(player, known), known)
         except SharedMemoryError as reason:
             told = f"launch {self._launches - 1}, {launch.name}, is simulated once: {reason}"
             warnings.warn(told, RuntimeWarning, stacklevel=2)
@@ -187,7 +187,7 @@ class Replays:
         self._recent.clear()
         self._with_hazards = self._launches = 0
 
-    def _explored(self, kept: Kept, asked: range | int) -> Exploration:
+    def _explored(self, kept: RecordedLaunch, asked: range | int) -> Exploration:
         of = kept.snapshot, kept.memory, kept.launch.name, kept.index
         if isinstance(asked, range):
             found = explore(*of, asked, default_processes())

@@ -16,7 +16,7 @@ from cutepy.sim.sanitize.reports.collection import Hazards
 if TYPE_CHECKING:
     from cutepy.sim.replay.exploring import Exploration
     from cutepy.sim.sanitize.certificate.certificates import Certificate
-    from cutepy.sim.sanitize.hazards import Hazard, Shown
+    from cutepy.sim.sanitize.hazards import Hazard, WitnessSummary
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Report:
         found = self.hazards
         return replace(self, hazards=Hazards((*map(_played, found), *found.advisories, *found.allowed), found.unused))
 
-    def replay(self) -> tuple[Shown, ...]:
+    def replay(self) -> tuple[WitnessSummary, ...]:
         """Play each hazard again, for a schedule that shows it: the witnesses, in the order of `hazards`.
 
         Raises

@@ -116,12 +116,12 @@ class Names:
 
 def is_rename(i: Instruction) -> bool:
     """Tell whether an instruction gives another name to a value."""
-    return i.parts[0] == "mov" and i.predicate is None and all(isinstance(operand, Register) for operand in i.operands)
+    return i.traits.renames and i.predicate is None and all(isinstance(operand, Register) for operand in i.operands)
 
 
 def makes_constant(i: Instruction) -> bool:
     """Tell whether an instruction makes a constant."""
-    return i.parts[0] == "mov" and isinstance(i.operands[1], Immediate)
+    return i.traits.renames and isinstance(i.operands[1], Immediate)
 
 
 def _value_of(writers: Iterable[Instruction]) -> Immediate | None:

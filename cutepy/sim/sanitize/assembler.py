@@ -12,7 +12,7 @@ class Remark(Protocol):
 
     @property
     def code(self) -> str:
-        """Its number, such as "C7517"."""
+        """Number of the remark, such as "C7517"."""
         ...
 
     @property

@@ -76,19 +76,19 @@ def _frames_in(operand: Operand) -> Iterator[Register]:
 
 def _effect(i: Instruction) -> _Effect:
     to = tuple(r.index for r in written(i))
-    kind, is_strict = i.parts[0], "strict" in i.traits.qualities
+    is_strict = i.traits.is_strict
     if always_accumulates(i):
         return _Effect(i, to, tuple((r,) for r in to), False)
     if i.traits.is_warp_mma and len(i.operands) > 3:
         sums = tuple((r.index,) for r in registers_in(i.operands[3]))
         if len(sums) == len(to):
             return _Effect(i, to, sums, True)
-    if is_strict or kind in ("mov", "selp"):
+    if is_strict or i.traits.renames or i.parts[0] == "selp":
         values = [x for x in i.operands[1:] if not isinstance(x, Address)]
         registers = tuple(r.index for x in values for r in registers_in(x))
         is_known = not is_strict and any(not _is_of_registers(x) for x in values)
         return _Effect(i, to, ((() if is_known else registers),) * len(to), is_strict)
-    if kind == "shfl":
+    if i.traits.shuffles:
         source = tuple(r.index for r in registers_in(i.operands[1]))
         return _Effect(i, to, tuple(source if r.type != "pred" else () for r in written(i)), False)
     return _Effect(i, to, ((),) * len(to), False)

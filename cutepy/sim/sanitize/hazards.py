@@ -78,7 +78,7 @@ class Side:
     warp, lane : int or None
         Of the CTA: the thread that did it, or that issued it.
     role : str
-        What that warp is for, such as "MMA warpgroup 1", or what a copy is part of, such as "TMA of load_operands".
+        Role of the warp, such as "MMA warpgroup 1", or of the copy, such as "TMA of load_operands".
     launch : Launch or None
         The launch that it is part of, where the sides are of two.
     ptx, ptx_file : str
@@ -229,7 +229,7 @@ class NearMiss:
     diagnosis : Diagnosis
         The reason why it does not count.
     side : Side or None
-        What was done, by whom and at which line.
+        Operation: its lanes and its line.
     """
 
     kind: str
@@ -249,13 +249,13 @@ class Waiting:
     Attributes
     ----------
     at : str
-        What is waited for, such as "mbarrier ring.full, stage 1 (0x410)".
+        Object of the wait, such as "mbarrier ring.full, stage 1 (0x410)".
     lacks : str
-        What of it has come, and what has not.
+        Arrivals and bytes that have come, and those that lack.
     sides : tuple of Side
-        Who waits, and where.
+        Waiting lanes, with their lines.
     bringers : tuple of (Side, str)
-        Who would or may bring it, at which instruction, and what that one waits for first.
+        Lanes that may complete the wait, at an instruction, and the object that they wait for first.
     are_sure : tuple of bool
         Whether each of them would; the others may.
     mbarrier : int or None
@@ -270,7 +270,7 @@ class Waiting:
     mbarrier: int | None = None
 
 
-class Shown(Protocol):
+class WitnessSummary(Protocol):
     """A schedule that shows a hazard, as `cutepy.sim.Witness` is, or why there is none."""
 
     @property
@@ -288,7 +288,7 @@ class Shown(Protocol):
 class HazardReplays(Protocol):
     """Player of hazards: replays a launch in a schedule that shows one."""
 
-    def replay(self, hazard: Hazard) -> Shown:
+    def replay(self, hazard: Hazard) -> WitnessSummary:
         """Play a schedule that shows it."""
 
     def reproducer(self, hazard: Hazard, path: str | Path) -> Path:
@@ -305,11 +305,11 @@ class Hazard:
         One of `cutepy.sim.sanitize.kinds.KINDS`, such as "unordered-read".
     kernel : str
     where : str
-        Which bytes, or which barrier.
+        Name of the bytes, or of the barrier.
     before, after : Side
         The two operations, in the order of this execution; `before` is None where there is one only.
     diagnosis : Diagnosis
-        What is wrong, and what there should be.
+        Cause, and remedy.
     count : int
         How many pairs of operations of these lines were found so.
     address : int or None
@@ -317,21 +317,21 @@ class Hazard:
     size_bytes : int or None
         How many there are from the first of them to the last.
     buffer : str
-        What the source calls what they are part of, such as "sA stage 2, rows 64..127"; empty where it isn't known.
+        Name in the source of the tensor around the bytes, such as "sA stage 2, rows 64..127"; empty if not known.
     allowed : str
         Why it was allowed; empty if it wasn't.
     allowed_at : str
         The line that allows it, if one does.
     replays : HazardReplays or None
-        What plays it again: with ``simulate(replay=True)``.
-    witness : Shown or None
-        What came of playing it, if it was: see `Run.report`.
+        Replays of the launch: with ``simulate(replay=True)``.
+    witness : WitnessSummary or None
+        Result of a replay, if there was one: see `Run.report`.
     between : Between or None
         Where what is missing belongs; None where one line says it all.
     waits : tuple of Waiting
         Of a deadlock, who waits for whom: each after what it waits for, or in a circle.
     near_misses : tuple of NearMiss
-        What looks like what is missing, and why it does not count.
+        Operations that resemble the missing one, with the reason why each does not count.
     made_at : SourceLine or None
         Of a barrier whose count or bytes are wrong, the line that makes the object which holds it.
     is_strict : bool
@@ -339,7 +339,7 @@ class Hazard:
     place : Place or None
         The barrier, or the bytes, that `where` names.
     holder : str
-        What the source calls the object that `made_at` makes.
+        Name in the source of the object that `made_at` makes.
     """
 
     kind: str
@@ -355,7 +355,7 @@ class Hazard:
     allowed: str = ""
     allowed_at: str = ""
     replays: HazardReplays | None = field(default=None, repr=False, compare=False)
-    witness: Shown | None = field(default=None, repr=False, compare=False)
+    witness: WitnessSummary | None = field(default=None, repr=False, compare=False)
     between: Between | None = None
     waits: tuple[Waiting, ...] = ()
     near_misses: tuple[NearMiss, ...] = ()
@@ -364,7 +364,7 @@ class Hazard:
     place: Place | None = field(default=None, repr=False, compare=False)
     holder: str = ""
 
-    def replay(self) -> Shown:
+    def replay(self) -> WitnessSummary:
         """Play a schedule that shows it: see `Run.replay`."""
         return self._replays().replay(self)
 

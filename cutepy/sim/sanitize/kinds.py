@@ -24,7 +24,7 @@ class Kind:
     name : str
         Lower case, words joined by hyphens.
     gist : str
-        What it is, in a line: of Markdown, in lower case and without a full stop.
+        Definition in a line of Markdown, in lower case and without a full stop.
     section : str
         The clause that orders it otherwise: a section of the PTX ISA.
     severity : "hazard" or "advisory"

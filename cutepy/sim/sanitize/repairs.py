@@ -70,7 +70,7 @@ def _kind(hazard: RegisterHazard, advice: tuple[Remark, ...] | None, begins: Map
 
 def _takes_apart(i: Instruction | None) -> bool:
     """Tell whether an instruction moves the halves of a register apart, or together."""
-    return i is not None and i.parts[0] == "mov" and any(isinstance(operand, Vector) for operand in i.operands)
+    return i is not None and i.traits.renames and any(isinstance(operand, Vector) for operand in i.operands)
 
 
 def remarks(kernel: Kernel) -> Iterator[Advisory]:
@@ -88,7 +88,7 @@ def remarks(kernel: Kernel) -> Iterator[Advisory]:
             kind = "serialised-wgmma"
             yield kind, REGISTERS, None, Side("wgmma", "all warpgroups", first), _reason(advice, kind)
         elif advice.code == _IGNORED:
-            kind, site = "ignored-setmaxnreg", next((i for i in instructions if i.parts[0] == "setmaxnreg"), first)
+            kind, site = "ignored-setmaxnreg", next((i for i in instructions if i.traits.sets_registers), first)
             yield kind, REGISTERS, None, Side("setmaxnreg", "all warps", site), _reason(advice, kind)
     for resources in assembly.resources:
         if resources.name == kernel.name and resources.spill_store_bytes + resources.spill_load_bytes:

@@ -20,7 +20,7 @@ from cutepy.sim.ptx.model import Register
 from cutepy.sim.ptx.source_lines import line_of
 from cutepy.sim.sanitize.certificate.examiner import Examiner
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.meaning.layouts import Through, of_map
+from cutepy.sim.sanitize.meaning.layouts import AccessLayout, of_map
 from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
 from cutepy.sim.sanitize.memory.global_accesses import GlobalAccesses
 from cutepy.sim.sanitize.memory.shadow import granule_bytes
@@ -34,13 +34,13 @@ from cutepy.sim.sanitize.order.messages import Messages
 from cutepy.sim.sanitize.order.published import observers
 from cutepy.sim.sanitize.order.synchronisation import converge, overlook, synchronise
 from cutepy.sim.sanitize.order.tries import is_try
-from cutepy.sim.sanitize.order.wave import BULK, COPIES, FAILED, MMAS, Issued, Wave
+from cutepy.sim.sanitize.order.wave import BULK, COPIES, FAILED, MMAS, IssuedOperation, Wave
 from cutepy.sim.sanitize.registers import register_hazards
 from cutepy.sim.sanitize.repairs import MADE_GOOD, judged, remarks
 from cutepy.sim.sanitize.reports.findings import Findings
 from cutepy.sim.sanitize.reports.global_memory import GlobalFindings
 from cutepy.sim.sanitize.reports.last_writers import with_last_writer
-from cutepy.sim.sanitize.reports.mistakes import part_of_a_unit, told
+from cutepy.sim.sanitize.reports.mistakes import hazard_of, part_of_a_unit
 from cutepy.sim.sanitize.reports.nearby import (
     beside_the_end,
     global_near_misses,
@@ -50,7 +50,7 @@ from cutepy.sim.sanitize.reports.nearby import (
 from cutepy.sim.sanitize.reports.reasons import reason
 from cutepy.sim.sanitize.reports.scene import Surroundings
 from cutepy.sim.sanitize.tensor_loads import ended_by_use
-from cutepy.sim.sanitize.undefined import PADDING, Lacking, Undefined, is_copied
+from cutepy.sim.sanitize.undefined import PADDING, Undefined, UndefinedUse, is_copied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -58,11 +58,11 @@ if TYPE_CHECKING:
     from cutepy.sim.errors import SimulationError
     from cutepy.sim.machine.events import (
         Access,
-        Apart,
         AsyncOperation,
         BarrierEvent,
         CancelRequest,
         LocalCopy,
+        PartialUnit,
         TensorMemoryAccess,
         TensorMemoryAllocation,
         TmaEvent,
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.memory.global_access_record import GlobalConflict
     from cutepy.sim.sanitize.order.ends import End
     from cutepy.sim.sanitize.reports.collection import Hazards
-    from cutepy.sim.sanitize.reports.mistakes import Told
+    from cutepy.sim.sanitize.reports.mistakes import MistakeHazard
     from cutepy.sim.sanitize.reports.reasons import Reason
 
 
@@ -134,7 +134,7 @@ class Sanitizer(Observer):
         self._global = GlobalAccesses(self._launches, self._messages, known, *told, unacquired, self._examiner.assume)
         self._launch: Launch | None = None
         self._wave: Wave | None = None
-        self._through: dict[int, Through | None] = {}
+        self._through: dict[int, AccessLayout | None] = {}
         self._mistakes: set[tuple[str, str]] = set()  # of the launch, by kind and barrier
         self._undefined = Undefined()
         self._waits = False
@@ -223,7 +223,7 @@ class Sanitizer(Observer):
             instructions = self._launch.entry.instructions
             has_relaxed = any(map(arrives_relaxed, instructions))
             fences = {fenced_spaces(i.opcode) for i in instructions if "proxy" in i.parts} - {frozenset()}
-            ends_mbarriers = any(i.parts[:2] == ("mbarrier", "inval") for i in instructions)
+            ends_mbarriers = any(i.traits.ends_mbarrier for i in instructions)
             wave = self._wave = Wave(residents, x * y * z, ends_mbarriers, has_relaxed, fences)
             told = self._telling(self._conflict), self._telling(self._unwritten), self._telling(self._findings.tell)
             more = self._forgotten, self._telling(self._filled)
@@ -260,14 +260,14 @@ class Sanitizer(Observer):
     def on_error(self, error: SimulationError, *, ends: bool) -> bool:
         """Report what the kernel does wrong: the launch may go on, if it can."""
         for mistake in error.mistakes:
-            found = self._in_memory(told(mistake, ends=ends))
+            found = self._in_memory(hazard_of(mistake, ends=ends))
             self._mistakes |= {(found.kind, where) for where in (found.place.name, *(wait.at for wait in found.waits))}
             address, size = found.place.address, found.place.size_bytes
             self._findings.tell(*found[:5], address, size, waits=found.waits, near_misses=found.near_misses)
             self._findings.relate(found)
         return bool(error.mistakes)
 
-    def _in_memory(self, found: Told) -> Told:
+    def _in_memory(self, found: MistakeHazard) -> MistakeHazard:
         """Name what a loop waits for in memory, and who wrote it last."""
         if self._wave is None:
             return found
@@ -383,7 +383,7 @@ class Sanitizer(Observer):
         self._polled = None
         self._of(allocation.ctas.residents)
         self._premises.allocate(allocation)
-        if allocation.instruction.parts[1] == "alloc":
+        if allocation.instruction.traits.allocates:
             self._examiner.assume(_ALLOCATED)
             self._tensor.allocate(allocation)
         elif allocation.instruction.parts[1] == "relinquish_alloc_permit":
@@ -416,8 +416,7 @@ class Sanitizer(Observer):
         """Tell what an order of tensor memory lacks by the letter of the ISA, or assume that it holds."""
         if lack == "pipeline":
             said = (
-                f"`{'.'.join(one.instruction.parts[:2])}` ({line_of(one.instruction)}) that "
-                f"{'writes' if one.writes else 'reads'}"
+                f"`{one.instruction.name}` ({line_of(one.instruction)}) that {'writes' if one.writes else 'reads'}"
                 for one in (old, new)
             )
             self._examiner.assume(f"{_IN_ORDER} {' and '.join(said)}")
@@ -439,7 +438,7 @@ class Sanitizer(Observer):
         warp, lane = first_thread(record)
         cta = self._wave.residents.coordinate(record.agent)
         who = f"the tensor core for warp {warp} of CTA {cta}" if record.is_async else f"warp {warp} of CTA {cta}"
-        side = Side(".".join(record.instruction.parts[:2]), who, record.instruction, cta, warp, lane)
+        side = Side(record.instruction.name, who, record.instruction, cta, warp, lane)
         return replace(side, is_async=record.is_async, access="write" if record.writes else "read")
 
     # Asynchronous operations.
@@ -460,7 +459,9 @@ class Sanitizer(Observer):
         slots, threads = operation.ctas.slots, operation.threads.ids
         view, place = wave.clocks.view(slots, threads)
         known = view.kept()
-        issued = Issued(wave.clocks, slots, threads, known, place, wave.counted(operation), number=wave.steps.number)
+        issued = IssuedOperation(
+            wave.clocks, slots, threads, known, place, wave.counted(operation), number=wave.steps.number
+        )
         wave.issued[id(operation)] = issued
         if operation.kind in ("tma_load", "tma_store"):
             issued.through, self._through = self._through, {}
@@ -517,7 +518,7 @@ class Sanitizer(Observer):
         elif name.startswith("fence::"):
             self._tensor.fence(*who, is_before=name == "fence::before_thread_sync")
 
-    def on_apart(self, apart: Apart) -> None:
+    def on_apart(self, apart: PartialUnit) -> None:
         """Report that a part of a warp, or of a warpgroup, executed what all of it must."""
         self._findings.tell(*part_of_a_unit(apart))
 
@@ -554,7 +555,7 @@ class Sanitizer(Observer):
         """Say that the guard of an instruction has no value."""
         self._tell_lacking(step.instruction, self._undefined.guard(step))
 
-    def _tell_lacking(self, i: Instruction, lacking: Lacking | None) -> None:
+    def _tell_lacking(self, i: Instruction, lacking: UndefinedUse | None) -> None:
         if lacking is not None:
             address = None if lacking.address is None else lacking.address % self._slot_bytes
             self._tell_undefined(i.parts[0], lacking.who, i, lacking.diagnosis, address, lacking.kind)

@@ -29,7 +29,7 @@ def ended_by_use(function: Function) -> dict[int, frozenset[int]]:
     blocks = whole_flow(function).blocks
     for block in blocks:
         for place, i in enumerate(block.instructions):
-            if i.parts[:2] == ("tcgen05", "ld") and not _is_awaited(i, block.instructions[place + 1 :]):
+            if i.traits.is_tensor_load and not _is_awaited(i, block.instructions[place + 1 :]):
                 for register in {r.index for r in written(i)}:
                     for use in uses_of(function).after(i, register):
                         user = use.instruction or blocks[use.block].branch

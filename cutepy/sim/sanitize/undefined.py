@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.observer import Step
     from cutepy.sim.ptx.model import Function, Operand
 
-_STORES, _LOADS = ("st", "stmatrix"), ("ld", "ldmatrix")
-"""Opcodes that put registers into memory, and that bring them back."""
 _KEPT_IN = frozenset("shared local frame generic".split())
 """State spaces of memory that keeps which bits have no value."""
 _OF_THREADS = frozenset(("local", "frame"))
@@ -69,7 +67,7 @@ PADDING = "undefined-output"
 """Kind of a result without a value that may be padding of a structure."""
 
 
-class Lacking(NamedTuple):
+class UndefinedUse(NamedTuple):
     """A use of bits without a value.
 
     Attributes
@@ -126,7 +124,7 @@ def _followed(function: Function) -> _Followed:
     if any(_OF_THREADS.intersection(state_spaces(i).loads) for i in function.instructions):
         reach.keep(_OF_THREADS)
     for i in function.instructions:
-        if i.parts[:2] == ("tcgen05", "ld"):
+        if i.traits.is_tensor_load:
             reach.begin(i)
     begins = {start: starts.get(start, frozenset()) for start in (0, *function.callees.values())}
     return _Followed(begins, frozenset(reach.registers), frozenset(reach.stops), not _calls_once(function))
@@ -194,7 +192,7 @@ class _Reach:
             return
         self._kept.update(spaces)
         for i in self._function.instructions:
-            if i.parts[0] in _LOADS:
+            if _loads_registers(i):
                 loads = state_spaces(i).loads
                 if any(may_be_same(one, other) for one in loads for other in self._kept):
                     self.stops.add(i.index)
@@ -245,14 +243,14 @@ class Undefined:
         assert self._function is not None
         return frozenset[int]().union(*(self._of.begins[start] for start in _called(self._function, i)))
 
-    def guard(self, step: Step) -> Lacking | None:
+    def guard(self, step: Step) -> UndefinedUse | None:
         """Return a finding if lanes evaluate the guard of an instruction, and its predicate has no value."""
         guard = step.instruction.predicate
         if guard is None or guard[0].index not in self._of.registers:
             return None
         return self._tell(guard[0], step, self._begin(step), np.True_)
 
-    def execute(self, step: Step) -> Lacking | None:
+    def execute(self, step: Step) -> UndefinedUse | None:
         """Propagate definedness through an instruction; return a finding if a bit without a value has an effect."""
         i = step.instruction
         if not self.stops_at(i):
@@ -263,7 +261,7 @@ class Undefined:
         if is_known and not begins and not (self._of.recurses and _calls_or_returns(i)):
             return None  # nothing lacks a value here
         at = self._begin(step)
-        wrong: Lacking | None = None
+        wrong: UndefinedUse | None = None
         if i.predicate is not None and i.traits.branches and i.index not in _idle_branches(self._function):
             wrong = self._tell(i.predicate[0], step, at, np.True_)
         for register in _mattering(i):
@@ -290,7 +288,7 @@ class Undefined:
             )
         return wrong
 
-    def access(self, access: Access) -> Lacking | None:
+    def access(self, access: Access) -> UndefinedUse | None:
         """Propagate definedness through an access to memory; return a finding if it stores bits without a value."""
         if not self._of.registers:
             return None
@@ -302,9 +300,9 @@ class Undefined:
         if access.part_of is not None and access.part_of.kind == "bulk_peer" and "reduce" not in i.parts:
             self._copied(access, access.part_of)
             return None
-        wrong = self._taken(access) if access.space == "shared" and i.parts[0] not in (*_LOADS, *_STORES) else None
+        wrong = self._taken(access) if access.space == "shared" and not i.traits.transfers else None
         if access.operation == "read":
-            if i.parts[0] in _LOADS and is_of_lanes:
+            if _loads_registers(i) and is_of_lanes:
                 self._load(access, at)
             return wrong
         elements: list[Element] = []
@@ -315,7 +313,7 @@ class Undefined:
             if access.space == "global":
                 found = [self._tell(r, access, at, np.True_, _stored_bits(i), is_result=True) for r in _values(i)]
                 wrong = min(filter(None, found), key=lambda lacking: lacking.kind == PADDING, default=None)
-        if i.parts[0] == "stmatrix":
+        if i.traits.takes_rows:
             self._memory.write_matrices(access, elements)
         elif access.space != "global":
             self._memory.write(access, elements)
@@ -353,7 +351,7 @@ class Undefined:
 
     def issue(self, operation: AsyncOperation) -> None:
         """Follow an asynchronous store of registers, which takes them as it is issued."""
-        if operation.kind == "st_async" and operation.instruction.parts[0] == "st" and self._of.registers:
+        if operation.kind == "st_async" and operation.instruction.traits.transfers and self._of.registers:
             elements = self._elements(operation, self._begin(operation))
             if elements:
                 self._issued[id(operation)] = elements
@@ -377,7 +375,7 @@ class Undefined:
                 found.append(Element(none.astype(np.uint64), none))
         return found if any(element.lacks.any() for element in found) else []
 
-    def _taken(self, access: Access) -> Lacking | None:
+    def _taken(self, access: Access) -> UndefinedUse | None:
         """Say what is wrong if an MMA, an atomic operation or a copy reads shared memory that lacks bits."""
         if access.operation == "write" or "exch" in access.instruction.parts:
             return None  # an exchange makes nothing of what was there
@@ -388,7 +386,7 @@ class Undefined:
         is_result = part_of is not None and part_of.kind in ("tma_store", "bulk_store")
         is_result &= "reduce" not in access.instruction.parts
         kind, who = _kind(origins, is_result), Threads(access.threads.ids, block)
-        return Lacking(who, self._say("what is read", origins, block, kind), first, kind)
+        return UndefinedUse(who, self._say("what is read", origins, block, kind), first, kind)
 
     def _call(self, step: Step, at: tuple[Array, ...]) -> None:
         """Keep what the registers of a caller lack where a function is called, and take it up where that returns."""
@@ -407,7 +405,7 @@ class Undefined:
                     for held, now in zip(kept[index], (self._bits, self._origins), strict=True):
                         held[at] = np.where(here, now[index][at] if index in now else 0, held[at])
             self._depth[at] = depths + lanes
-        elif i.parts[0] == "ret":
+        elif i.traits.returns:
             depths = self._depth[at] - 1
             for depth in np.unique(depths[lanes & (depths >= 0)]).tolist():
                 here, kept = lanes & (depths == depth), self._callers[depth]
@@ -421,7 +419,7 @@ class Undefined:
         assert self._function is not None
         i, beyond = access.instruction, len(self._function.registers)
         items, threads = _items(i.operands[0]), np.broadcast_to(at[1], (len(at[0]), at[1].shape[1]))
-        if i.parts[0] == "ldmatrix":
+        if i.traits.takes_rows:
             found = self._memory.read_matrices(access, len(items))
         else:
             found = self._memory.read(access, len(items), i.parts[-1].startswith("s"))
@@ -506,7 +504,7 @@ class Undefined:
         width: int = 64,
         *,
         is_result: bool = False,
-    ) -> Lacking | None:
+    ) -> UndefinedUse | None:
         """Say that some of a register's lowest bits have no value, once: they count as having one from then on."""
         held = self._bits.get(register.index)
         if held is None:
@@ -518,7 +516,7 @@ class Undefined:
         held[at] = np.where(lacks, np.uint64(0), held[at])
         who = Threads(lanes.threads.ids[lacks.any(axis=0)], lanes.threads.block)
         kind = _kind(origins, is_result)
-        return Lacking(who, self._say(register.name, origins, lanes.threads.block, kind), kind=kind)
+        return UndefinedUse(who, self._say(register.name, origins, lanes.threads.block, kind), kind=kind)
 
     def _say(self, made: str, origins: Array, block: tuple[int, int, int], kind: str) -> Diagnosis:
         """Say where it began that something has no value, and in which threads; it may be that register itself."""
@@ -554,7 +552,7 @@ class Undefined:
 
 def is_copied(function: Function, load: Instruction) -> bool:
     """Tell whether the loaded value is only stored to global memory unchanged."""
-    if load.parts[0] != "ld":
+    if not load.traits.transfers or load.traits.takes_rows:
         return False
     stores = stores_of(function, load, lambda i: i.traits.moves and not i.traits.exchanges).values()
     return bool(stores) and all(state_spaces(i).stores[0] in ("global", "generic") for i in stores)
@@ -567,7 +565,7 @@ def _kind(origins: Array, is_result: bool) -> str:
 
 def _widens(i: Instruction) -> bool:
     """Tell whether a conversion is of integers, without rounding, and so moves bits."""
-    return i.parts[0] == "cvt" and all(part[0] in "usb" and part[1:].isdigit() for part in i.parts[-2:])
+    return i.traits.kind == "conversion" and all(part[0] in "usb" and part[1:].isdigit() for part in i.parts[-2:])
 
 
 def _cited(i: Instruction) -> str:
@@ -613,8 +611,13 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
 
 
 def _stores_registers(i: Instruction) -> bool:
-    """Tell whether an instruction stores registers to memory: st.bulk stores zeros."""
-    return i.parts[0] in _STORES and i.parts[1] != "bulk"
+    """Tell whether an instruction stores registers to memory."""
+    return i.traits.transfers and i.traits.access == "write"
+
+
+def _loads_registers(i: Instruction) -> bool:
+    """Tell whether an instruction brings registers back from memory."""
+    return i.traits.transfers and i.traits.access == "read"
 
 
 def _values(i: Instruction) -> list[Register]:
@@ -625,7 +628,7 @@ def _values(i: Instruction) -> list[Register]:
 def _stored_bits(i: Instruction) -> int:
     """Return how many of the lowest bits of each register a store puts into memory."""
     size = i.parts[-1].lstrip("busf")
-    return int(size) if size.isdigit() and i.parts[0] == "st" else 64
+    return int(size) if size.isdigit() and not i.traits.takes_rows else 64
 
 
 def _needs_values(i: Instruction) -> bool:
@@ -635,7 +638,7 @@ def _needs_values(i: Instruction) -> bool:
 
 
 def _calls_or_returns(i: Instruction) -> bool:
-    return i.traits.calls or i.parts[0] == "ret"
+    return i.traits.calls or i.traits.returns
 
 
 def _mattering(i: Instruction) -> Iterator[Register]:
@@ -647,7 +650,7 @@ def _mattering(i: Instruction) -> Iterator[Register]:
         yield from registers_in(i.operands[-1])
     if i.traits.gathers and not isinstance(i.operands[-1], Immediate):
         yield from registers_in(i.operands[-1])  # the lanes that wait for each other
-    if _stores_registers(i) or i.parts[:2] == ("tcgen05", "st") or (has_destination(i) and not _needs_values(i)):
+    if _stores_registers(i) or i.traits.is_tensor_store or (has_destination(i) and not _needs_values(i)):
         return
     for operand in i.operands[1 if is_wgmma(i) else results(i) :]:
         if not isinstance(operand, Address | Immediate):

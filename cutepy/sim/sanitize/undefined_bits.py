@@ -315,9 +315,9 @@ class Operands:
         to, sources = i.operands[0], i.operands[1:]
         registers = (to.first, to.second) if isinstance(to, Pair) else (to,)
         bits = full(registers[0].bits) if isinstance(registers[0], Register) else _ONE
-        if i.parts[0] == "shfl":
+        if i.traits.shuffles:
             masks = self._shuffled(i, sources, bits)
-        elif i.parts[0] == "movmatrix":
+        elif i.traits.transposes:
             masks = (self._transposed(sources[0]),) * 2
         elif i.traits.gathers:
             masks = (self._gathered(i, sources, bits),) * 2
@@ -384,10 +384,10 @@ class Operands:
 def from_lanes(step: Step, origins: Array) -> Array:
     """Return where what each lane gathers comes from, given where what each lane has comes from; 0 is nowhere."""
     i = step.instruction
-    if i.parts[0] == "movmatrix":
+    if i.traits.transposes:
         found = (origins[:, place] for place, *_ in Operands(step, lambda r: np.zeros(0, np.uint64)).halves())
         return reduce(np.maximum, found)
-    if i.parts[0] == "shfl":
+    if i.traits.shuffles:
         place, _ = Operands(step, lambda r: np.zeros(origins.shape, np.uint64)).places(i)
         brought = np.take_along_axis(origins, place, axis=1)
         return np.where(brought != 0, brought, origins)

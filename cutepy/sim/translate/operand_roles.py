@@ -47,7 +47,7 @@ _ROLES = {
 
 def is_tensor_copy(i: Instruction) -> bool:
     """Tell whether an instruction copies as a tensor map says."""
-    return "tensor" in i.parts and not i.traits.effects.isdisjoint(("copies", "reduces"))
+    return i.traits.has_tensor_map
 
 
 def acquires_maps(instructions: Iterable[Instruction]) -> bool:

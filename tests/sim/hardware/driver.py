@@ -17,10 +17,16 @@ from typing import Any
 
 import numpy as np
 
+from cutepy.runtime.launch_structures import (
+    CLUSTER,
+    COOPERATIVE,
+    MAX_DYNAMIC_SMEM,
+    NON_PORTABLE_CLUSTER,
+    LaunchAttribute,
+    LaunchConfig,
+)
 from tests.sim.hardware.launches import Block, CapturedLaunch, loadable, pointers_in, without_pointers
 
-_MAX_DYNAMIC_SMEM, _NON_PORTABLE_CLUSTER = 8, 14  # CUfunction_attribute
-_COOPERATIVE, _CLUSTER = 2, 4  # CUlaunchAttributeID
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6  # CUjit_option
 _PORTABLE_CLUSTER = 8
 _PAGE = 1024
@@ -33,21 +39,6 @@ class DriverError(RuntimeError):
     def __init__(self, call: str, code: int, detail: str) -> None:
         super().__init__(f"{call}: {detail}")
         self.code = code
-
-
-class _Attribute(ctypes.Structure):
-    _fields_ = (("identity", ctypes.c_int32), ("pad", ctypes.c_int32), ("value", ctypes.c_uint32 * 16))
-
-
-class _Config(ctypes.Structure):
-    _fields_ = (
-        ("grid", ctypes.c_uint32 * 3),
-        ("block", ctypes.c_uint32 * 3),
-        ("smem_bytes", ctypes.c_uint32),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.c_void_p),
-        ("count", ctypes.c_uint32),
-    )
 
 
 class Gpu:
@@ -99,18 +90,17 @@ class Gpu:
         return without_pointers(data, pointers_in(data, spans, start % 8))
 
     def _launch(self, function: ctypes.c_void_p, launch: CapturedLaunch, parameters: list[Any]) -> None:
-        attributes = (_Attribute * 2)()
+        attributes = (LaunchAttribute * 2)()
         count = 0
         if launch.cluster != (1, 1, 1):
-            attributes[count].identity = _CLUSTER
+            attributes[count].identity = CLUSTER
             attributes[count].value[0:3] = launch.cluster
             count += 1
         if launch.cooperative:
-            attributes[count].identity = _COOPERATIVE
+            attributes[count].identity = COOPERATIVE
             attributes[count].value[0] = 1
             count += 1
-        smem, extra = launch.dynamic_smem_bytes, ctypes.addressof(attributes)
-        config = _Config(launch.grid, launch.block, smem, None, extra, count)
+        config = LaunchConfig(launch.grid, launch.block, launch.dynamic_smem_bytes, None, attributes, count)
         table = (ctypes.c_void_p * max(1, len(parameters)))(*(p.ctypes.data for p in parameters))
         self._call("cuLaunchKernelEx", ctypes.byref(config), function, table, None)
         self._call("cuCtxSynchronize")
@@ -125,9 +115,9 @@ class Gpu:
         function = ctypes.c_void_p()
         self._call("cuModuleGetFunction", ctypes.byref(function), self._modules[key], launch.kernel.encode())
         if launch.dynamic_smem_bytes > 48 << 10:
-            self._call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SMEM, launch.dynamic_smem_bytes)
+            self._call("cuFuncSetAttribute", function, MAX_DYNAMIC_SMEM, launch.dynamic_smem_bytes)
         if int(np.prod(launch.cluster)) > _PORTABLE_CLUSTER:
-            self._call("cuFuncSetAttribute", function, _NON_PORTABLE_CLUSTER, 1)
+            self._call("cuFuncSetAttribute", function, NON_PORTABLE_CLUSTER, 1)
         return function
 
     def _load(self, ptx: str) -> ctypes.c_void_p:

@@ -286,7 +286,7 @@ def test_a_breakpoint_at_a_line_without_code_is_said_at_once():
 @pytest.mark.dsl
 def test_a_breakpoint_at_a_line_of_no_launched_kernel_is_said_when_the_run_ends():
     line = line_of("    triple(a, 1 << 20)")
-    with pytest.raises(BreakpointError, match=rf"the nearest is at {__file__}:\d+$"):
+    with refuses(BreakpointError):
         simulate_with_breakpoint(f"test_callers.py:{line}", lambda: twice(np.zeros(32, np.int32)))
 
 

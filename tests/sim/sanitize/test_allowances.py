@@ -117,25 +117,16 @@ def test_an_argument_that_covers_nothing_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("comment", "said"),
+    "comment",
     [
-        (
-            "# cutepy: allow[unordered-read]",
-            "allow[unordered-read] at FILE:9 must have a reason, got none: write allow[unordered-read] why",
-        ),
-        (
-            "# cutepy: allow[unordered-raed] a typo",
-            "allow[unordered-raed] at FILE:9 must name kinds of hazards, got 'unordered-raed': write unordered-read",
-        ),
-        (
-            "# cutepy: allow[] nothing",
-            "allow[] at FILE:9 must name kinds of hazards, got none: they are repeated-init, ",
-        ),
-        ("# cutepy: allow no brackets", "must name kinds of hazards, got 'no brackets': they are repeated-init, "),
+        "# cutepy: allow[unordered-read]",
+        "# cutepy: allow[unordered-raed] a typo",
+        "# cutepy: allow[] nothing",
+        "# cutepy: allow no brackets",
     ],
 )
-def test_what_cannot_be_meant_is_an_error(comment, said, tmp_path):
-    with pytest.raises(AllowanceError, match=re.escape(said.replace("FILE", f"{tmp_path}/kernel.py"))):
+def test_what_cannot_be_meant_is_an_error(comment, tmp_path):
+    with refuses(AllowanceError):
         race(tmp_path, kernel=[(9, f"write()  {comment}")])
 
 

@@ -125,7 +125,7 @@ def test_bytes_that_do_not_come_follow_from_what_was_announced():
     _, hazards = hung(INIT.format(at="", count=1) + SHOW + EXPECT.format(256) + wait(0))
     assert [hazard.kind for hazard in hazards] == ["uneven-bytes", "deadlock"]
     pins(hazards[1].missing)
-    assert hazards[1].before.what == "mbarrier.arrive"
+    assert hazards[1].before.what == "mbarrier.arrive.expect_tx"
 
 
 def test_a_named_barrier():

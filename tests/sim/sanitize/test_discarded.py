@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from cutepy.sim import Run
-from tests.messages import pins
+from cutepy.sim import DeadlockError, Run
+from tests.messages import pins, refuses
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; ld.param.u64 %rd1, [p0]; setp.eq.u32 %p1, %r1, 0;
@@ -80,7 +80,7 @@ def test_a_launch_that_ends_in_an_error_tells_what_is_held():
     body = (
         START + LOAD + STORE + "AGAIN: ld.volatile.global.u32 %r12, [%rd2]; setp.eq.u32 %p4, %r12, 0; @%p4 bra AGAIN;\n"
     )
-    with pytest.raises(Exception, match="deadlock"):
+    with refuses(DeadlockError):
         launch(body, np.zeros(1024, np.uint32), block=64, run=run)
     assert [hazard.kind for hazard in run.hazards] == ["unordered-write", "deadlock"]
 

@@ -471,7 +471,7 @@ def test_a_wait_of_reads_before_what_a_store_has_written_is_read(reads):
 def test_a_reader_that_arrives_at_a_named_barrier_and_does_not_wait(wide):
     body = "st.shared.u32 [%r4], 1;\n@%p2 bar.sync 1, 64;\n@!%p2 {};\n{}" + ACROSS.replace("ld.", "@!%p2 ld.")
     (found,) = hazards(body.format(wide, ""))
-    assert near(found) == [("arrives-only", (".".join(wide.split()[0].split(".")[:2]), 1))]
+    assert near(found) == [("arrives-only", (wide.split()[0].replace(".cta", "").removesuffix(".aligned"), 1))]
     pins(found.near_misses[0].why)
     assert not hazards(body.format("bar.sync 1, 64", ""))
     assert not hazards(body.format(wide, "bar.sync 0;\n"))

@@ -19,7 +19,7 @@ import numpy as np
 from cutepy.sim.machine.events import AsyncOperation, TensorMmaEvent
 from cutepy.sim.machine.lanes import Array, Ctas, Threads
 from cutepy.sim.machine.schedule import Mechanism
-from cutepy.sim.machine.thread_history import Done
+from cutepy.sim.machine.thread_history import ExecutedInstruction
 from cutepy.sim.mechanisms.multicast import reached
 from cutepy.sim.mechanisms.tcgen05.copies import Copies
 from cutepy.sim.mechanisms.tcgen05.operands import SharedTiles
@@ -145,9 +145,9 @@ class TensorCore(Mechanism):
             own = int(g.ctas.slots[row])
             slots = np.array([slot] if mask is None else reached(g, i, own, to))
 
-            lane = Done(i, *_lane(g, row, column))
+            lane = ExecutedInstruction(i, *_lane(g, row, column))
 
-            def apply(offset: int = offset, slots: Array = slots, lane: Done = lane) -> None:
+            def apply(offset: int = offset, slots: Array = slots, lane: ExecutedInstruction = lane) -> None:
                 self._mbarriers.arrive_from(g, i, offset, slots, lane)
 
             after = (*self._unfinished(g, row, column),)

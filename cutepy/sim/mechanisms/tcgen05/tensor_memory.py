@@ -177,7 +177,7 @@ class TensorMemory(Mechanism):
             Place("tensor memory"),
             f"{count} columns are asked for, {free} are free, and nobody frees more",
             Diagnosis("free-tensor-memory"),
-            brings=lambda i: i.parts[:2] == ("tcgen05", "dealloc"),
+            brings=lambda i: i.traits.frees,
             is_of_a_cta=True,
         )
 

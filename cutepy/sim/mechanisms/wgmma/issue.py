@@ -12,7 +12,7 @@ from cutepy.sim.errors import DescriptorError
 from cutepy.sim.machine.alignment import check_uniform
 from cutepy.sim.machine.deadlock import PartOfAUnit
 from cutepy.sim.machine.events import AsyncOperation, Fence, GroupCommit, GroupWait, WgmmaEvent
-from cutepy.sim.machine.group import AccumulatorTile, Issued
+from cutepy.sim.machine.group import AccumulatorTile, IssuedMma
 from cutepy.sim.machine.lanes import WARPGROUP, Array
 from cutepy.sim.machine.schedule import Mechanism, left_by
 from cutepy.sim.mechanisms.wgmma.products import Products
@@ -83,7 +83,7 @@ class Wgmma(Mechanism):
         first = fragments(g, shape, a) if isinstance(a, tuple) else _by_warpgroup(a)
         second = _by_warpgroup(b)
         where = None if metadata is None else kept_places(g, shape, metadata)
-        g.issued.append(Issued(shape, i, first, second, accumulate, tile, where))
+        g.issued.append(IssuedMma(shape, i, first, second, accumulate, tile, where))
         for observer in self._activity.observers:
             a_of = None if shape.from_registers else first
             observer.on_wgmma(WgmmaEvent(shape, a_of, second, accumulate != 0, i, g.ctas, g.threads))

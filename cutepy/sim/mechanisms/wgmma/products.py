@@ -14,7 +14,7 @@ import numpy as np
 
 from cutepy.sim.arithmetic import tensor_core
 from cutepy.sim.arithmetic.sparsity import expanded, meets_only_kept
-from cutepy.sim.machine.group import AccumulatorTile, Issued
+from cutepy.sim.machine.group import AccumulatorTile, IssuedMma
 from cutepy.sim.machine.lanes import Array, Index
 from cutepy.sim.mechanisms.wgmma.operands import Operands
 from cutepy.sim.translate.wgmma_shapes import M, Shape
@@ -43,9 +43,9 @@ class Products:
         self._operands = Operands(activity, memory)
         self._exact = exact
 
-    def compute(self, issued: list[Issued], rows: Index, ctas: int, groups: int, g: Group) -> None:
+    def compute(self, issued: list[IssuedMma], rows: Index, ctas: int, groups: int, g: Group) -> None:
         """Compute MMAs: those of one accumulator in order, as one product where they continue each other."""
-        by_tile: dict[int, list[Issued]] = {}
+        by_tile: dict[int, list[IssuedMma]] = {}
         for one in issued:
             by_tile.setdefault(id(one.tile), []).append(one)
         for sequence in by_tile.values():
@@ -70,7 +70,7 @@ class Products:
         stats["wgmma_flops"] += sum(one.shape.flops for one in issued) * count
         stats["wgmma_bytes"] += sum(one.shape.smem_bytes for one in issued) * count
 
-    def _product(self, run: list[Issued], rows: Index, ctas: int, groups: int, g: Group) -> None:
+    def _product(self, run: list[IssuedMma], rows: Index, ctas: int, groups: int, g: Group) -> None:
         shape, tile = run[0].shape, run[0].tile
         if shape.from_registers:
             a = np.concatenate([one.a for one in run], axis=-1) if len(run) > 1 else run[0].a
@@ -114,7 +114,7 @@ def _multiply(a: Array, b: Array) -> Array:
     return np.asarray(np.matmul(a, b.swapaxes(-1, -2)))
 
 
-def _places(run: list[Issued]) -> Array | None:
+def _places(run: list[IssuedMma]) -> Array | None:
     """Return where what a sparse A keeps is along the K of MMAs side by side; None if A is dense."""
     k = run[0].shape.k
     parts = [one.where + n * k for n, one in enumerate(run) if one.where is not None]

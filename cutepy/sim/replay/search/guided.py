@@ -24,7 +24,7 @@ _WAITED: Mode = ("waited",)
 _GROUPED = {"cp_async": "cp", "bulk_store": "bulk", "tma_store": "bulk", "wgmma": "wgmma"}
 
 
-class Held(Exception):
+class BlockedPick(Exception):
     """The picked thread waits for an operation that is pending."""
 
 
@@ -103,7 +103,7 @@ class Guided(Choices):
     def completes(self, operation: AsyncOperation) -> None:
         """Refuse to complete an operation that was not picked."""
         if self._agent is None or operation is not self._agent.operation:
-            raise Held
+            raise BlockedPick
 
     def hold(self) -> None:
         """Tell the tree that the picked agent cannot go on before a pending operation completes."""
@@ -128,7 +128,7 @@ class Guided(Choices):
         if is_idle:
             assert self._agent is not None
             i = self._agent.instruction
-            if i is not None and i.parts[0] == "setmaxnreg":
+            if i is not None and i.traits.sets_registers:
                 self._touching.set_registers(self._agent.ctas.slots)
             self._tree.idle(event)
         else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cutepy.sim.replay.outcomes import Outcome
-from cutepy.sim.replay.search.guided import Guided, Held, TooLong
+from cutepy.sim.replay.search.guided import BlockedPick, Guided, TooLong
 from cutepy.sim.replay.search.touched import Touching
 from cutepy.sim.replay.search.tree import Redundant, Tree
 
@@ -85,7 +85,7 @@ def search(play: Play, request: Search, reads_counts: bool, waits: frozenset[int
             break
         try:
             outcome = play(policy, (touching,))
-        except Held:
+        except BlockedPick:
             policy.hold()
             continue
         except Redundant:

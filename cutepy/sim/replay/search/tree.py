@@ -78,9 +78,9 @@ class Node:
     wanted : set of int
         Those that are to go on here, or have.
     choice : int or None
-        Who goes on in the schedule that is played.
+        Agent that goes on in the current schedule.
     event : Event or None
-        What that was.
+        Event of that agent.
     """
 
     sleeping: dict[int, Event] = field(default_factory=dict)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.clocks import Clocks
 
 
-class Lacking(NamedTuple):
+class UninformedThread(NamedTuple):
     """The first of those who don't know of something.
 
     Attributes
@@ -85,7 +85,7 @@ class Actors:
         found: Array = total[:, self.place] > by_owner[self.threads, :, self.place].T
         return found if found.any() else None
 
-    def first(self, need: Array, lacking: Array) -> Lacking:
+    def first(self, need: Array, lacking: Array) -> UninformedThread:
         """Return the first who lacks something, and what."""
         row, lane = (int(x) for x in np.argwhere(lacking)[0])
         missing, need, own = self._missing(need)
@@ -94,7 +94,7 @@ class Actors:
         rank = int(self.slots[row]) % self.clocks.cluster
         here[rank] &= ~((owner == self.threads[lane]) & (own[row] >= need[row, rank]))
         of, column = (int(x) for x in np.argwhere(here)[0])
-        return Lacking(row, lane, of, column, int(need[row, of, column]))
+        return UninformedThread(row, lane, of, column, int(need[row, of, column]))
 
     def _missing(self, need: Array) -> tuple[Array, Array, Array]:
         """Return what rows lack of a need, (CTA, row, rank, column), the need, and what threads know of their own."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.wave import Wave
 
 
-class _Done(NamedTuple):
+class _WarpOperation(NamedTuple):
     """Operation of a warp, and how far its threads had come."""
 
     agent: int
@@ -35,13 +35,13 @@ class _Done(NamedTuple):
     counts: Array
 
 
-class _Together(NamedTuple):
+class _CollectiveOperation(NamedTuple):
     """Operation that the warps of a CTA, or of a pair, do together."""
 
     name: str
     columns: tuple[int, int]
     instruction: Instruction
-    by: list[_Done]
+    by: list[_WarpOperation]
 
 
 class Allocations:
@@ -56,37 +56,33 @@ class Allocations:
 
     def __init__(self, wave: Wave, refuse: Callable[[str], None]) -> None:
         self._clocks, self._refuse = wave.clocks, refuse
-        self._done: dict[tuple[int, ...], list[_Together]] = {}
+        self._done: dict[tuple[int, ...], list[_CollectiveOperation]] = {}
 
     def see(self, event: TensorMemoryAllocation) -> None:
         """Check that what others did in the order of the run comes before in every one."""
         agent, threads, i = int(event.ctas.slots[0]), event.threads.ids, event.instruction
         name, columns = i.parts[1], (event.first, event.count)
         done = self._done.setdefault(event.members, [])
-        mine = _Done(agent, threads, self._clocks.counts(np.array([agent]), threads)[0])
+        mine = _WarpOperation(agent, threads, self._clocks.counts(np.array([agent]), threads)[0])
         same = next((one for one in done if (one.name, one.columns) == (name, columns) and _lacks(one, agent)), None)
         for other in done:
             commute = "alloc" not in (name, other.name)
             if other is not same and not commute and not any(self._is_known(one, mine) for one in other.by):
                 first = other.instruction
                 self._refuse(
-                    f"`{_opcode(first)}` ({line_of(first)}) and `{_opcode(i)}` ({line_of(i)}) may come in either "
+                    f"`{first.name}` ({line_of(first)}) and `{i.name}` ({line_of(i)}) may come in either "
                     "order, and what is allocated depends on it"
                 )
         if same is None:
-            done.append(_Together(name, columns, i, [mine]))
+            done.append(_CollectiveOperation(name, columns, i, [mine]))
         else:
             same.by.append(mine)
 
-    def _is_known(self, old: _Done, new: _Done) -> bool:
+    def _is_known(self, old: _WarpOperation, new: _WarpOperation) -> bool:
         known = self._clocks.known_to_some(new.agent, new.threads, DONE, old.agent % self._clocks.cluster)
         return bool((known[old.threads] >= old.counts).any())
 
 
-def _lacks(one: _Together, agent: int) -> bool:
+def _lacks(one: _CollectiveOperation, agent: int) -> bool:
     """Tell whether the other CTA of a pair did something, and this one did not so far."""
     return all(by.agent != agent for by in one.by)
-
-
-def _opcode(i: Instruction) -> str:
-    return ".".join(i.parts[:2])

@@ -23,9 +23,9 @@ class Certificate:
     reasons : tuple of str
         Why it is not certified; empty if it is.
     assumptions : tuple of str
-        What it takes for granted.
+        Assumptions of the certificate.
     uncovered : tuple of str
-        What it does not speak of.
+        Errors that the certificate does not exclude.
     memories : tuple of str
         In which there is no race: "shared", and "tensor" if the kernel uses that.
 

@@ -141,7 +141,7 @@ def elected(flow: ControlFlow, *, has_whole_rows: bool) -> tuple[Elected, ...]:
     code = Dependence(flow)
     by_mask: dict[object, list[Instruction]] = {}
     for i in code.instructions.values():
-        if i.parts[0] == "elect":
+        if i.traits.elects:
             by_mask.setdefault(_mask(code, i), []).append(i)
     return tuple(
         _elected_from(code, mask, by_mask, has_whole_rows=has_whole_rows)
@@ -156,7 +156,7 @@ def _mask(code: Dependence, i: Instruction) -> object:
     if isinstance(mask, Register):
         makers = code.makers(code.block_of(i), i, mask.index)
         values = {
-            m.operands[1].value & _ALL_LANES if m.parts[0] == "mov" and isinstance(m.operands[1], Immediate) else None
+            m.operands[1].value & _ALL_LANES if m.traits.renames and isinstance(m.operands[1], Immediate) else None
             for m in makers
         }
         return next(iter(values)) if len(values) == 1 and None not in values else mask
@@ -179,9 +179,9 @@ def _elected_from(
             numbered.make(i)
     for i in code.instructions.values():
         differs = i.traits.threads > 1 or any(_names(lanes, operand) for operand in i.operands)  # or parts of matrices
-        if i.parts[0] == "activemask" or (differs and not _is_uniform(code, i, None, has_whole_rows)):
+        if i.traits.tells_active or (differs and not _is_uniform(code, i, None, has_whole_rows)):
             numbered.make(i)
-        elif i.parts[0] == "shfl" and not _is_in_range_everywhere(i):
+        elif i.traits.shuffles and not _is_in_range_everywhere(i):
             numbered.write(i, (r for r in written(i) if r.type == "pred"))
     found: set[int] = set()
     assumed: list[str] = []
@@ -334,7 +334,7 @@ def _is_uniform(code: Dependence, i: Instruction, register: int | None, has_whol
         return False
     if name in ("shfl", "vote", "redux"):
         taken = any(r.index == register for o in i.operands[2:] for r in registers_in(o))
-        from_one = name != "shfl" or ("idx" in i.parts and i.operands[3:4] == (Immediate(WARP - 1),))
+        from_one = not i.traits.shuffles or ("idx" in i.parts and i.operands[3:4] == (Immediate(WARP - 1),))
         return last.value & _ALL_LANES == _ALL_LANES and from_one and not taken
     if not (has_whole_rows and len(i.operands) > 2 and _is_thread(code, i)):
         return False
@@ -363,12 +363,12 @@ def _is_thread(code: Dependence, i: Instruction) -> bool:
     if isinstance(operand, Register):
         makers = code.makers(code.block_of(i), i, operand.index)
         return bool(makers) and all(
-            m.parts[0] == "mov" and m.predicate is None and _names(tid, m.operands[1]) for m in makers
+            m.traits.renames and m.predicate is None and _names(tid, m.operands[1]) for m in makers
         )
     return _names(tid, operand)
 
 
-class _Did(NamedTuple):
+class _LaneOperation(NamedTuple):
     """Operation of a lane.
 
     Attributes
@@ -383,7 +383,7 @@ class _Did(NamedTuple):
     place: MbarrierAt | str | None = None
     writes: bool = False
 
-    def orders(self, later: _Did) -> bool:
+    def orders(self, later: _LaneOperation) -> bool:
         """Tell whether something later may have to come after it; of memory, if both touch the same bytes."""
         if self.what in (_WAIT, _FENCE):
             return True
@@ -395,7 +395,7 @@ class _Did(NamedTuple):
 
 
 @dataclass
-class _Note:
+class _OperationTime:
     """Place and time of an operation.
 
     Attributes
@@ -426,7 +426,7 @@ class _Note:
     told: dict[Barrier, Array] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, what: _Did, i: Instruction, ctas: int, low: int = 0, high: int = 0) -> _Note:
+    def of(cls, what: _LaneOperation, i: Instruction, ctas: int, low: int = 0, high: int = 0) -> _OperationTime:
         """Make the note of what no CTA has done so far."""
         none = np.zeros((2, ctas), bool)
         counts_at = what.place if what.what == _MBARRIER and isinstance(what.place, MbarrierAt) else None
@@ -489,7 +489,7 @@ class Elections:
         for what in found.assumed:
             assume(what)
         self._residents: Residents | None = None
-        self._notes: dict[tuple[int, bool], dict[_Did, _Note]] = {}
+        self._notes: dict[tuple[int, bool], dict[_LaneOperation, _OperationTime]] = {}
         self._released: dict[int, Array] = {}  # by warp, how far the elected lane had come then, by CTA of the grid
         self._by_number: defaultdict[int, deque[tuple[Array, Array]]] = defaultdict(
             lambda: deque(maxlen=_MOST_RELEASES)
@@ -508,14 +508,14 @@ class Elections:
             low, high = low % self._slot_bytes, (high - 1) % self._slot_bytes + 1
         how = strength(access.instruction.opcode)
         if how.acquires:
-            self._take(access, _Did(_WAIT))
+            self._take(access, _LaneOperation(_WAIT))
         elif how.scope and access.operation != "write":
-            self._take(access, _Did(_POLL))
+            self._take(access, _LaneOperation(_POLL))
         if how.releases:
-            self._take(access, _Did(_RELEASE))
+            self._take(access, _LaneOperation(_RELEASE))
         if how.scope and access.operation != "read":
             self._note_release(clocks, access, releases=how.releases)
-        self._take(access, _Did(_TOUCH, access.space, access.operation != "read"), low, high)
+        self._take(access, _LaneOperation(_TOUCH, access.space, access.operation != "read"), low, high)
 
     def _begin(self, by: Access | AsyncOperation | BarrierEvent) -> None:
         """Forget what was done by CTAs that have ended."""
@@ -590,7 +590,7 @@ class Elections:
         """Take an asynchronous operation that is issued."""
         if not self.is_told and not operation.threads.full:
             self._begin(operation)
-            self._take(operation, _Did(_ISSUE, _groups(operation.instruction)))
+            self._take(operation, _LaneOperation(_ISSUE, _groups(operation.instruction)))
 
     def barrier(self, clocks: Clocks, event: BarrierEvent) -> None:
         """Take an operation on a barrier, or one that lets the lanes of warps meet."""
@@ -611,11 +611,11 @@ class Elections:
             if isinstance(event, (MbarrierWait, GroupWait)):
                 self._wait_together(event, _groups(i))
         elif isinstance(event, MbarrierEvent):
-            self._take(event, _Did(_WAIT if isinstance(event, MbarrierWait) else _MBARRIER, event.barrier))
+            self._take(event, _LaneOperation(_WAIT if isinstance(event, MbarrierWait) else _MBARRIER, event.barrier))
             if isinstance(event, MbarrierArrive):
-                self._take(event, _Did(_RELEASE))
+                self._take(event, _LaneOperation(_RELEASE))
         elif type(event) in _OTHERS:
-            self._take(event, _Did(_OTHERS[type(event)], _groups(i)))
+            self._take(event, _LaneOperation(_OTHERS[type(event)], _groups(i)))
         if isinstance(event, MbarrierArrive):
             self._arrive(event)
         elif isinstance(event, MbarrierInit):
@@ -623,8 +623,8 @@ class Elections:
                 for note in notes.values():
                     note.told.pop(event.barrier, None)
 
-    def _sides(self, event: BarrierEvent) -> Iterator[tuple[_Note, Array]]:
-        """Yield what elected lanes, and others, of warps did, with the lanes that an event tells of it: see `_Note`."""
+    def _sides(self, event: BarrierEvent) -> Iterator[tuple[_OperationTime, Array]]:
+        """Yield operations of the elected lanes of warps, and of the others, with the lanes of an event."""
         is_elected = event.instruction.index in self._elected
         for warp in event.threads.warps.tolist():
             lanes = _ids(event.threads, warp) % WARP
@@ -677,10 +677,15 @@ class Elections:
                     if did.what in (_ISSUE, _GROUP) and did.place == groups:
                         there[slots] |= note.slots[slots]
                 if there.any():
-                    mine = notes.setdefault(_Did(_WAIT, groups), _Note.of(_Did(_WAIT), event.instruction, len(there)))
+                    mine = notes.setdefault(
+                        _LaneOperation(_WAIT, groups),
+                        _OperationTime.of(_LaneOperation(_WAIT), event.instruction, len(there)),
+                    )
                     mine.add(np.flatnonzero(there), _EACH)
 
-    def _take(self, by: Access | AsyncOperation | BarrierEvent, new: _Did, low: int = 0, high: int = 0) -> None:
+    def _take(
+        self, by: Access | AsyncOperation | BarrierEvent, new: _LaneOperation, low: int = 0, high: int = 0
+    ) -> None:
         """Compare what some lanes do with what others of their warps did before, and note it."""
         i, slots = by.instruction, by.ctas.slots
         is_elected = i.index in self._elected
@@ -695,7 +700,7 @@ class Elections:
                     self._assume(_ORDER.format(before.text.strip(), line_of(before), i.text.strip(), line_of(i)))
                     self.is_told = True
                     return
-            none = _Note.of(new, i, by.ctas.residents.count, low, high)
+            none = _OperationTime.of(new, i, by.ctas.residents.count, low, high)
             note = self._notes.setdefault((warp, is_elected), {}).setdefault(new, none)
             stays = note.slots.any()
             note.low, note.high = (min(note.low, low), max(note.high, high)) if stays else (low, high)

@@ -83,16 +83,16 @@ class Examiner:
         instructions = program.function.instructions
         self._reasons: dict[str, None] = {}
         self._ctas = self._operations = self._cancelled = 0
-        names = {i.parts[0] for i in instructions}
-        self._memories = ("shared", "tensor") if "tcgen05" in names else ("shared",)
-        asks = any(i.parts[:2] == ("setmaxnreg", "inc") for i in instructions)
+        has_tensor_memory = any(i.traits.kind == "tcgen05" for i in instructions)
+        self._memories = ("shared", "tensor") if has_tensor_memory else ("shared",)
+        asks = any(i.traits.sets_registers and "inc" in i.parts for i in instructions)
         self._registers = held_at_launch(program.function) if asks else None
         self._assumptions = dict.fromkeys((_PROGRESS, _MODEL))
         self._uncovered = (
             _OTHERS,
             *map(_FLAGS.format, synchronises_by(instructions)),
             *weak,
-            *((_DEPENDENT,) if "griddepcontrol" in names else ()),
+            *((_DEPENDENT,) if any(i.traits.orders_grids for i in instructions) else ()),
         )
         self.elections = tuple(Elections(one, launch.slot_bytes, self.assume) for one in chosen)
         for one in steered:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _LOGGED = 64
 
 
-class Loose(NamedTuple):
+class OptionalOperation(NamedTuple):
     """An operation that a phase may complete without."""
 
     slot: int
@@ -208,7 +208,7 @@ class Announcing:
         log = self._logs.get(slot)
         return log is not None and log.is_whole and holds_exactly(log)
 
-    def _premature(self, slots: Array) -> Loose | None:
+    def _premature(self, slots: Array) -> OptionalOperation | None:
         """Return an operation that a phase of these may complete without, if there is one."""
         late = self._loose[slots] > self._ordinary[slots]
         late &= ~self._lacks_arrivals[slots][:, None, None]
@@ -218,7 +218,7 @@ class Announcing:
             log = self._logs.get(slot)
             by_bytes = log is not None and log.is_whole and bytes_hold(log, loose)
             if not (by_bytes or self._holds_exactly(slot)):
-                return Loose(slot, *min(loose))
+                return OptionalOperation(slot, *min(loose))
         return None
 
 
@@ -247,11 +247,11 @@ class Step(NamedTuple):
     Attributes
     ----------
     rank, column, number : int
-        Who it was, and what they had counted then.
+        Thread, and its count at that time.
     known : array of int, (rank, column)
-        What they knew.
+        Clock of the thread.
     arrivals, size : int
-        What it adds to the arrivals and bytes that the phase lacks.
+        Arrivals and bytes that it adds to those that the phase lacks.
     is_loose : bool
         Whether a phase may complete without it, as far as order goes.
     may_complete : bool

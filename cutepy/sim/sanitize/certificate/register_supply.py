@@ -54,7 +54,7 @@ _MOST_ROUNDS = 8
 """Changes of a warp that are told apart."""
 
 
-class _Done(NamedTuple):
+class _RegisterChange(NamedTuple):
     """Change of the registers of a warp of some CTAs by one instruction.
 
     Attributes
@@ -105,7 +105,7 @@ class RegisterSupply:
         self._when: list[Array] = []
         self._asked = np.zeros((slots, wave.clocks.threads), np.int32)  # the same, of the first time it took some
         self._came: dict[NamedBarrier | ClusterBarrier, Array] = {}
-        self._done: list[_Done] = []
+        self._done: list[_RegisterChange] = []
 
     def see(self, event: BarrierEvent) -> None:
         """Take a change, before its threads count it; or who comes to a barrier and goes on from one."""
@@ -161,7 +161,7 @@ class RegisterSupply:
             self._give(slots, warp, held - now, self._comes_after_requests(known, members))
         self._held[slots, warp] = now
         if self._many.max() < _MOST_ROUNDS:
-            self._done.append(_Done(i, slots, warp, now - held, self._before(known, members)))
+            self._done.append(_RegisterChange(i, slots, warp, now - held, self._before(known, members)))
         ends = clocks.counts(slots, clocks.ends(threads)) + 1
         takes = (now > held)[:, None] & (self._asked[slots[:, None], threads] == 0)
         self._asked[slots[:, None], threads] += np.where(takes, ends, 0).astype(np.int32)
@@ -219,7 +219,7 @@ class RegisterSupply:
                 after = tuple(done.after[row].reshape(-1).tolist())
                 change = Change(int(done.amounts[row]), after)
                 by_warp[(int(done.slots[row]) - first) * self._warps + done.warp].append((change, done.instruction))
-        found: Starved | bool = True
+        found: BlockedWarp | bool = True
         if self._many[members].max() < _MOST_ROUNDS and not self._is_hidden[members].any():
             pools = np.repeat(np.arange(cluster), self._warps).tolist()
             found = starved([[change for change, _ in one] for one in by_warp], pools)
@@ -289,7 +289,7 @@ class Change(NamedTuple):
     after: tuple[int, ...]
 
 
-class Starved(NamedTuple):
+class BlockedWarp(NamedTuple):
     """A warp that may wait forever.
 
     Attributes
@@ -304,7 +304,7 @@ class Starved(NamedTuple):
     took: tuple[int, int]
 
 
-def starved(warps: Sequence[Sequence[Change]], pools: Sequence[int], most: int = MOST_STATES) -> Starved | bool:
+def starved(warps: Sequence[Sequence[Change]], pools: Sequence[int], most: int = MOST_STATES) -> BlockedWarp | bool:
     """Return a warp that waits forever in some order; False if there is none, True if that takes too long to say.
 
     Parameters
@@ -321,7 +321,7 @@ def starved(warps: Sequence[Sequence[Change]], pools: Sequence[int], most: int =
 
     >>> first, second, third = [Change(8, (0, 0, 0))], [Change(8, (0, 0, 0))], [Change(-8, (0, 0, 0))]
     >>> starved([first, second, [*third, Change(-8, (1, 0, 1))]], [0, 0, 0])
-    Starved(waits=(0, 0), took=(1, 0))
+    BlockedWarp(waits=(0, 0), took=(1, 0))
     >>> starved([first, second, [*third, Change(-8, (0, 0, 1))]], [0, 0, 0])
     False
     """
@@ -336,7 +336,7 @@ def starved(warps: Sequence[Sequence[Change]], pools: Sequence[int], most: int =
         if asking and not served:
             w = asking[0]
             took = next((one for one in reversed(path) if pools[one[0]] == pools[w]), (w, state[w]))
-            return Starved((w, state[w]), took)
+            return BlockedWarp((w, state[w]), took)
         for w in served:
             following = _given_back(warps, (*state[:w], state[w] + 1, *state[w + 1 :]))
             if following not in seen:

@@ -63,9 +63,9 @@ class Steering:
     source : Instruction
         Where it comes from.
     value : str
-        What it is.
+        Description of the value.
     use : Instruction
-        What it steers.
+        Instruction that depends on the value.
     role : str
         As what: "a branch", "an address", "synchronisation", "a tensor map".
     """
@@ -223,7 +223,7 @@ def _origin(i: Instruction, allowed: frozenset[int]) -> Origin | None:
                 return Origin(i, _SPECIAL[special.name.removeprefix("%")])
     if i.traits.is_atomic and i.traits.has_result:
         return Origin(i, "the result of an atomic")
-    if i.parts[0] == "activemask":
+    if i.traits.tells_active:
         return Origin(i, "the mask of active lanes")
     if strength(i.opcode).scope != WEAK and state_spaces(i).loads and written(i):
         return Origin(i, "what a load reads that may race")

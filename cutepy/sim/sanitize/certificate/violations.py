@@ -45,7 +45,7 @@ class Violation(NamedTuple):
     diagnosis: Diagnosis
 
 
-class Done(NamedTuple):
+class BarrierOperation(NamedTuple):
     """Something that was done to a barrier, as it is found again for a report.
 
     Attributes
@@ -53,7 +53,7 @@ class Done(NamedTuple):
     what : str
     instruction : Instruction
     slots, threads : array of int
-        Who did it, or issued it.
+        Lanes that did it, or issued it.
     of, counts : array of int, (CTA,) and (CTA, thread or 1)
         How far its threads' columns had come, or, of what is asynchronous, those of the CTAs' barriers.
     asynchronous : bool
@@ -73,7 +73,7 @@ class History:
 
     def __init__(self, residents: Residents, clocks: Clocks) -> None:
         self._residents, self._clocks = residents, clocks
-        self._done: deque[Done] = deque(maxlen=_KEPT)
+        self._done: deque[BarrierOperation] = deque(maxlen=_KEPT)
 
     def add(self, event: BarrierEvent, phases: Array | None = None) -> None:
         """Note an event; phases are those that it counts in if it is asynchronous, by CTA."""
@@ -81,14 +81,14 @@ class History:
         if part is None:
             slots, threads = event.ctas.slots, event.threads.ids
             counts = self._clocks.counts(slots, threads)
-            self._done.append(Done(_said(event), i, slots, threads, slots, counts, False))
+            self._done.append(BarrierOperation(_said(event), i, slots, threads, slots, counts, False))
             return
         assert isinstance(event, MbarrierEvent)
         assert phases is not None
         is_of_bytes = isinstance(event, MbarrierCompleteTx)
         what = "bytes of a copy issued" if is_of_bytes else "asynchronous arrival issued"
         slots, threads = part.ctas.slots, part.threads.ids
-        self._done.append(Done(what, i, slots, threads, event.state.slots, phases[:, None] + 1, True))
+        self._done.append(BarrierOperation(what, i, slots, threads, event.state.slots, phases[:, None] + 1, True))
 
     def side(self, slot: int, thread: int, instruction: Instruction, what: str) -> Side:
         """Return a thread's part of a report."""

@@ -60,7 +60,7 @@ def unfenced(flow: ControlFlow) -> tuple[Instruction, Instruction] | None:
     strong = [i.traits for i in instructions.values() if _is_strong(i)]
     if not any(one.reads_memory for one in strong) or not any(one.stores for one in strong):
         return None
-    shared = CLUSTER if any("cluster" in i.opcode or i.parts[0] == "mapa" for i in instructions.values()) else CTA
+    shared = CLUSTER if any("cluster" in i.opcode or i.traits.reaches_peers for i in instructions.values()) else CTA
     before: dict[int, _State] = {0: frozenset()}
     waiting = [0]
     while waiting:

@@ -40,7 +40,7 @@ _TF32 = ("f32", "f32.ftz", "tf32", "tf32.ftz")
 _BITS_OF_ANY = ("u8", "u16", "u32", "u64")
 
 
-class Through(NamedTuple):
+class AccessLayout(NamedTuple):
     """Layout through which bytes are read or written.
 
     Attributes
@@ -83,10 +83,10 @@ class Span(NamedTuple):
 
     start: int
     end: int
-    through: tuple[Through, ...]
+    through: tuple[AccessLayout, ...]
 
 
-def of_map(tensor_map: TensorMap | Im2colTensorMap, start: int) -> Through | None:
+def of_map(tensor_map: TensorMap | Im2colTensorMap, start: int) -> AccessLayout | None:
     """Return how a copy orders a box at an address; None where it interleaves channels."""
     if getattr(tensor_map, "interleave", "none") != "none":
         return None
@@ -94,16 +94,18 @@ def of_map(tensor_map: TensorMap | Im2colTensorMap, start: int) -> Through | Non
     rows = tensor_map.box_bytes // row_bytes
     is_matrix = rows == max(tensor_map.box_elems[1:], default=0)
     tensor = tensor_map.global_address
-    return Through(tensor_map.swizzle, tensor_map.dtype, start, row_bytes, rows, tensor=tensor, is_matrix=is_matrix)
+    return AccessLayout(
+        tensor_map.swizzle, tensor_map.dtype, start, row_bytes, rows, tensor=tensor, is_matrix=is_matrix
+    )
 
 
-def of_descriptor(word: int, element: str, tile: SharedTile) -> Through:
+def of_descriptor(word: int, element: str, tile: SharedTile) -> AccessLayout:
     """Return how wgmma reads an operand."""
     descriptor = GmmaDescriptor.decode(word)
     return _through(descriptor, element, tile)
 
 
-def of_umma(word: int, element: str, tile: SharedTile) -> Through | None:
+def of_umma(word: int, element: str, tile: SharedTile) -> AccessLayout | None:
     """Return how tcgen05.mma reads an operand; None of one with addresses as strides, or narrow."""
     descriptor = SmemDescriptor.decode(word)
     if descriptor.lbo_mode or element not in DTYPE_BITS or DTYPE_BITS[element] != tile.bits:
@@ -111,12 +113,12 @@ def of_umma(word: int, element: str, tile: SharedTile) -> Through | None:
     return _through(descriptor, element, tile)
 
 
-def _through(descriptor: GmmaDescriptor | SmemDescriptor, element: str, tile: SharedTile) -> Through:
+def _through(descriptor: GmmaDescriptor | SmemDescriptor, element: str, tile: SharedTile) -> AccessLayout:
     swizzle = descriptor.swizzle
     fault = None if swizzle == "INTER" else _fault(descriptor, tile)
     row_bytes, strides = span_bytes(swizzle), (descriptor.lbo, descriptor.sbo)
     is_sparse = swizzle != "INTER" and tile.major == "K" and tile.extent > 8 and descriptor.sbo > 8 * row_bytes
-    return Through(
+    return AccessLayout(
         swizzle, element, descriptor.start_address, row_bytes, fault=fault, strides=strides, has_gaps=is_sparse
     )
 
@@ -149,13 +151,13 @@ def _fault(descriptor: GmmaDescriptor | SmemDescriptor, tile: SharedTile) -> Dia
     return None
 
 
-def agree(written: Through, read: Through) -> bool:
+def agree(written: AccessLayout, read: AccessLayout) -> bool:
     """Tell whether nothing that is written so can be misread so, whatever its addresses are."""
     same_rows = written.row_bytes == read.row_bytes or bool(read.rows)
     return written.swizzle == read.swizzle and same_rows and not read.fault and _is_one_type(written, read)
 
 
-def misread(written: Through, read: Through, addresses: Array) -> str | None:
+def misread(written: AccessLayout, read: AccessLayout, addresses: Array) -> str | None:
     """Return what kind of mistake it is to read some bytes so that were written otherwise; None if it is none.
 
     Examples
@@ -163,13 +165,13 @@ def misread(written: Through, read: Through, addresses: Array) -> str | None:
     >>> units = np.arange(0, 1024, 16)
     >>> sw128, sw64, none = (of_map(TensorMap("f16", (64, 64), (128,), (n, 8), swizzle=s), 0) for n, s in
     ...                      ((64, "SW128"), (32, "SW64"), (64, "INTER")))
-    >>> operand = Through("SW128", "f16", 0, 128)
+    >>> operand = AccessLayout("SW128", "f16", 0, 128)
     >>> [misread(box, operand, units) for box in (sw128, sw64, none)]
     [None, 'layout-mismatch', 'layout-mismatch']
 
     The first 64 bytes of rows of 128, as the strides of the wider swizzle reach them:
 
-    >>> misread(sw128, Through("SW64", "f16", 0, 64), units[units // 64 % 2 == 0])
+    >>> misread(sw128, AccessLayout("SW64", "f16", 0, 64), units[units // 64 % 2 == 0])
     'layout-mismatch'
     >>> misread(sw128, operand._replace(element="bf16"), units)
     'type-mismatch'
@@ -194,7 +196,7 @@ def _permute_otherwise(first: AnySwizzleMode, second: AnySwizzleMode, addresses:
     return bool((by_first(addresses) != by_second(addresses)).any())
 
 
-def _lie_otherwise(written: Through, read: Through, addresses: Array) -> bool:
+def _lie_otherwise(written: AccessLayout, read: AccessLayout, addresses: Array) -> bool:
     """Tell whether rows, or places in them, are not those that were written, shifted, in some pattern that is read."""
     by_writer: Any = byte_swizzle(written.swizzle)
     by_reader: Any = byte_swizzle(read.swizzle)
@@ -206,7 +208,7 @@ def _lie_otherwise(written: Through, read: Through, addresses: Array) -> bool:
     return bool((shifts != shifts[:, first[of]]).any())
 
 
-def _is_one_type(written: Through, read: Through) -> bool:
+def _is_one_type(written: AccessLayout, read: AccessLayout) -> bool:
     """Tell whether elements are what they were written as: unsigned ones of one size are bits of any type."""
     one, other = written.element, read.element
     if one == other or "b1" in (one, other) or (one in _TF32 and other in _TF32):
@@ -215,7 +217,7 @@ def _is_one_type(written: Through, read: Through) -> bool:
     return unsigned and DTYPE_BITS[one] == DTYPE_BITS[other]
 
 
-def described(written: Through, read: Through) -> Diagnosis:
+def described(written: AccessLayout, read: AccessLayout) -> Diagnosis:
     """Say what differs."""
     if written.swizzle != read.swizzle:
         return Diagnosis("other-swizzle", written=written.swizzle, read=read.swizzle)

@@ -28,19 +28,19 @@ import numpy as np
 
 from cutepy.layouts.sm90.arch import CORE_MATRIX_ROWS
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.sanitize.meaning.layouts import Through
+from cutepy.sim.sanitize.meaning.layouts import AccessLayout
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
 
 
-def may_stray(mine: Array, other: Array, through: Through) -> bool:
+def may_stray(mine: Array, other: Array, through: AccessLayout) -> bool:
     """Tell whether an operand takes some of the other's bytes, and may not be meant to.
 
     Examples
     --------
     >>> tile = np.arange(8)
-    >>> dense, gaps = (Through("SW128", "f16", 0, 128, has_gaps=gaps) for gaps in (False, True))
+    >>> dense, gaps = (AccessLayout("SW128", "f16", 0, 128, has_gaps=gaps) for gaps in (False, True))
     >>> [may_stray(tile, other, dense) for other in (tile + 8, tile + 4, tile, tile[4:])]
     [False, True, False, False]
     >>> may_stray(tile * 2, np.array([8, 10]), gaps)
@@ -50,12 +50,12 @@ def may_stray(mine: Array, other: Array, through: Through) -> bool:
     return bool(common.any() and not (common.all() and not through.has_gaps))
 
 
-def leaves_out(bytes_read: Array, written: Through) -> bool:
+def leaves_out(bytes_read: Array, written: AccessLayout) -> bool:
     """Tell whether what is read of a box, given by addresses, leaves out 8 rows between others.
 
     Examples
     --------
-    >>> box = Through("SW128", "f16", 0, 128, rows=64, is_matrix=True)
+    >>> box = AccessLayout("SW128", "f16", 0, 128, rows=64, is_matrix=True)
     >>> [leaves_out(np.arange(0, 8192, stride), box) for stride in (1024, 2048)]
     [False, True]
     """
@@ -66,13 +66,13 @@ def leaves_out(bytes_read: Array, written: Through) -> bool:
     return bool((np.diff(inside) > 1).any())
 
 
-def told_of_rows(name: str, through: Through) -> Diagnosis:
+def told_of_rows(name: str, through: AccessLayout) -> Diagnosis:
     """Return the diagnosis of an operand, such as "A", that leaves out rows of its tile."""
     leading, stride = through.strides
     return Diagnosis("rows-left-out", operand=name, leading=leading, stride=stride)
 
 
-def told(name: str, other: str, through: Through) -> Diagnosis:
+def told(name: str, other: str, through: AccessLayout) -> Diagnosis:
     """Return the diagnosis of an operand that takes bytes of the other one's tile."""
     leading, stride = through.strides
     return Diagnosis("bytes-of-other-operand", operand=name, other=other, leading=leading, stride=stride)

@@ -15,7 +15,7 @@ from cutepy.sim.sanitize.order.clocks import Need, View, need
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.order.wave import Issued
+    from cutepy.sim.sanitize.order.wave import IssuedOperation
 
 
 Lacks = Literal["order", "scope", "fence", "warps"]
@@ -44,14 +44,14 @@ class IssuedTogether(NamedTuple):
 
     Attributes
     ----------
-    issued : Issued
+    issued : IssuedOperation
     rows : array of int
         Positions of the CTAs that issued it, one for each CTA that it touches.
     columns : array of int, (thread,)
         The channels on which the completion of each thread's copy is waited for; empty where it is an mbarrier.
     """
 
-    issued: Issued
+    issued: IssuedOperation
     rows: Array
     columns: Array
 

@@ -33,7 +33,7 @@ _MOST_HELD = 64
 """Races of the same two instructions that are held, of which one is told."""
 
 
-class _Held(NamedTuple):
+class _PendingRace(NamedTuple):
     """A race that may come to nothing, once for each lane that reads.
 
     Attributes
@@ -41,7 +41,7 @@ class _Held(NamedTuple):
     conflict : GlobalConflict
     befores, afters, addresses : array of int
     ctas, threads : array of int
-        Who reads.
+        Lanes that read.
     stores : frozenset of int
         The instructions that may store what is read.
     """
@@ -64,7 +64,7 @@ class Discarded:
         self._stores: dict[int, frozenset[int]] = {}
         self._shape = 0, 0
         self._executed: dict[int, Array] = {}
-        self._held: dict[tuple[int, int, str], list[_Held]] = {}
+        self._held: dict[tuple[int, int, str], list[_PendingRace]] = {}
 
     def begin(self, launch: Launch, function: Function, is_steered: bool) -> None:
         """Begin with a launch; where the schedule steers it, other lanes may store in another one, and none is held."""
@@ -96,7 +96,7 @@ class Discarded:
         if self._is_steered or found.kind not in RACES or old.launch != new.launch or (old.writes and new.writes):
             return False
         i = reader.instruction
-        if i.parts[0] != "ld" or reader.threads is None or self._shape[0] * self._shape[1] > _MOST_LANES:
+        if not i.traits.transfers or reader.threads is None or self._shape[0] * self._shape[1] > _MOST_LANES:
             return False
         stores = self._reached(i)
         key = old.instruction.index, new.instruction.index, found.kind
@@ -140,7 +140,7 @@ class Discarded:
         return self._stores[load.index]
 
 
-def _lanes_of(found: GlobalConflict, reader: GlobalAccessRecord, stores: frozenset[int]) -> _Held:
+def _lanes_of(found: GlobalConflict, reader: GlobalAccessRecord, stores: frozenset[int]) -> _PendingRace:
     """Return a race once for each lane that reads."""
     assert reader.threads is not None
     assert found.pairs is not None
@@ -152,10 +152,10 @@ def _lanes_of(found: GlobalConflict, reader: GlobalAccessRecord, stores: frozens
     first = first_of[lanes]
     row, column = np.divmod(lanes, reader.lanes)
     where = befores[first], afters[first], addresses[first]
-    return _Held(replace(found, pairs=None), *where, reader.ctas[row], reader.threads[column], stores)
+    return _PendingRace(replace(found, pairs=None), *where, reader.ctas[row], reader.threads[column], stores)
 
 
-def _at(held: _Held, n: int) -> GlobalConflict:
+def _at(held: _PendingRace, n: int) -> GlobalConflict:
     lanes = int(held.befores[n]), int(held.afters[n])
     return replace(held.conflict, before_lane=lanes[0], after_lane=lanes[1], address=int(held.addresses[n]))
 
@@ -173,7 +173,7 @@ def stores_of(function: Function, load: Instruction, through: Callable[[Instruct
             if (i.index, value) in seen:
                 continue
             seen.add((i.index, value))
-            if i.parts[0] == "st":
+            if i.traits.access == "write":
                 stores[i.index] = i
             else:
                 waiting += [(i, to.index) for to in written(i)]
@@ -182,7 +182,7 @@ def stores_of(function: Function, load: Instruction, through: Callable[[Instruct
 
 def _is_store(i: Instruction) -> bool:
     """Tell whether an instruction stores, as `Discarded.note` sees it: for its lanes, when they execute it."""
-    return i.parts[0] == "st" and not {"async", "bulk", "param"} & {*i.parts}
+    return i.traits.transfers and i.traits.access == "write" and not {"async", "param"} & {*i.parts}
 
 
 def _addresses(i: Instruction, value: int) -> bool:

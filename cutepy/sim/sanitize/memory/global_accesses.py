@@ -15,7 +15,7 @@ from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, 
 from cutepy.sim.sanitize.memory.global_order import GlobalOrder, held_at_issue, held_by_threads
 from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow, Order
 from cutepy.sim.sanitize.memory.tensor_maps import TensorMapReads, TensorMapUses
-from cutepy.sim.sanitize.order.wave import BULK, COPIES, Issued, Wave
+from cutepy.sim.sanitize.order.wave import BULK, COPIES, IssuedOperation, Wave
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, Fence
@@ -144,15 +144,15 @@ class GlobalAccesses:
 
     def fence(self, wave: Wave, event: Fence) -> None:
         """Take a fence, or a griddepcontrol."""
-        if event.instruction.parts[0] == "griddepcontrol":
+        if event.instruction.traits.orders_grids:
             self._launches.depend(wave, event)
         self._maps.fence(wave, event)
 
-    def issue(self, wave: Wave, operation: AsyncOperation, issued: Issued) -> None:
+    def issue(self, wave: Wave, operation: AsyncOperation, issued: IssuedOperation) -> None:
         """Take an asynchronous operation that is issued."""
         self._map_reads.issue(wave, operation, issued)
 
-    def completed(self, wave: Wave, operation: AsyncOperation, issued: Issued) -> None:
+    def completed(self, wave: Wave, operation: AsyncOperation, issued: IssuedOperation) -> None:
         """Take what an operation of the async proxy has read and written."""
         clocks = wave.clocks
         self._map_reads.complete(wave, operation, issued)

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.messages import Messages
     from cutepy.sim.sanitize.order.wave import Wave
 
-Held = Callable[[int, Array, Array, Array], Array]
+ClockLookup = Callable[[int, Array, Array, Array], Array]
 """Plane, lanes of a touch, ranks and columns -> what each lane knows of each."""
 
 
-def held_by_threads(wave: Wave, touch: GlobalAccessRecord) -> Held:
+def held_by_threads(wave: Wave, touch: GlobalAccessRecord) -> ClockLookup:
     """Return what the lanes of a touch by threads know now, but for what is not joined with their clocks."""
 
     def held(plane: int, lanes: Array, ranks: Array, columns: Array) -> Array:
@@ -50,7 +50,7 @@ def _join(wave: Wave, touch: GlobalAccessRecord, lanes: Array) -> bool:
     return wave.clocks.join(touch.slots[np.unique(rows)], touch.threads[np.unique(at)])
 
 
-def held_at_issue(known: Array) -> Held:
+def held_at_issue(known: Array) -> ClockLookup:
     """Return what the async proxy knows for lanes that issued an operation: (plane, lane, rank, column)."""
 
     def held(plane: int, lanes: Array, ranks: Array, columns: Array) -> Array:
@@ -116,7 +116,7 @@ class GlobalOrder:
         self._launches, self._messages = launches, messages
         self.elections: tuple[Election, ...] = ()
 
-    def of(self, wave: Wave | None = None, held: Held = _held_by_host) -> Order:
+    def of(self, wave: Wave | None = None, held: ClockLookup = _held_by_host) -> Order:
         """Return a function that gives by pair of lanes the code of the hazard, in `CONFLICTS`, that the pair is.
 
         The newer lanes are of who holds the knowledge.
@@ -162,7 +162,7 @@ class GlobalOrder:
     def _tell(
         self,
         wave: Wave,
-        held: Held,
+        held: ClockLookup,
         needed: Need,
         old: GlobalAccessRecord,
         new: GlobalAccessRecord,
@@ -211,7 +211,7 @@ class GlobalOrder:
     def knows(
         self,
         wave: Wave | None,
-        held: Held,
+        held: ClockLookup,
         plane: int,
         old: GlobalAccessRecord,
         new: GlobalAccessRecord,
@@ -232,7 +232,7 @@ class GlobalOrder:
     def _knows(
         self,
         wave: Wave | None,
-        held: Held,
+        held: ClockLookup,
         plane: int | None,
         old: GlobalAccessRecord,
         new: GlobalAccessRecord,

@@ -359,7 +359,7 @@ class GlobalShadow:
 
         It is not where the touch has to be compared, entry by entry, with any before it that still matters.
         """
-        if new.scope != WEAK or new.instruction.parts[0] == "discard":
+        if new.scope != WEAK or new.instruction.traits.discards:
             return False
         written = extent.written[cells] if extent.last_write > self.floor or extent.fresh else None
         if written is not None:
@@ -406,7 +406,7 @@ class GlobalShadow:
                         extent.read[at] = 0
             if new.scope != WEAK and written is not None and entries is None:
                 self._follow(new, written)
-            discards = new.instruction.parts[0] == "discard"  # PTX ISA: a weak write of an indeterminate value
+            discards = new.instruction.traits.discards  # PTX ISA: a weak write of an indeterminate value
             extent.fresh |= discards
             extent.written[at] = UNWRITTEN if discards else new.number
             extent.last_write = new.number

@@ -11,7 +11,7 @@ from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
-from cutepy.sim.sanitize.meaning.layouts import Span, Through, of_descriptor
+from cutepy.sim.sanitize.meaning.layouts import AccessLayout, Span, of_descriptor
 from cutepy.sim.sanitize.meaning.straying import leaves_out, may_stray, told, told_of_rows
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def _into_the_next(
     return None
 
 
-def _box(copy: AccessRecord, slot: int) -> Through:
+def _box(copy: AccessRecord, slot: int) -> AccessLayout:
     through = copy.spans[0].through
     return through[min(int(np.searchsorted(copy.slots, slot)), len(through) - 1)]
 

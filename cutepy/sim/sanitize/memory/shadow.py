@@ -19,7 +19,7 @@ from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.machine.lanes import WARP, Array, as_index
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA
 from cutepy.sim.ptx.model import Instruction, type_bits
-from cutepy.sim.sanitize.meaning.layouts import Through, agree
+from cutepy.sim.sanitize.meaning.layouts import AccessLayout, agree
 from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Lacks, are_strong, hides, needed
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, UNFENCED, Clocks, Need, View, neighbours
 from cutepy.sim.translate import Kernel
@@ -50,12 +50,12 @@ _FEWEST = 1024
 T = TypeVar("T")
 
 
-class Numbered(Generic[T]):
+class NumberedTable(Generic[T]):
     """A table of things, numbered from 1.
 
     Examples
     --------
-    >>> table = Numbered()
+    >>> table = NumberedTable()
     >>> table.add("a"), table.add("b"), table.add("c")
     (1, 2, 3)
     >>> table.keep({2})
@@ -139,7 +139,7 @@ class Shadow:
         granules: int,
         report: Callable[[Conflict], None],
         unwritten: Callable[[AccessRecord, int, int, bool], None],
-        misread: Callable[[AccessRecord, AccessRecord, int, Array, Through, Through], bool],
+        misread: Callable[[AccessRecord, AccessRecord, int, Array, AccessLayout, AccessLayout], bool],
         in_order: Callable[[AccessRecord, AccessRecord, int, int, Array, Array, Array], None],
         forgot: Callable[[], None],
         filled: Callable[[AccessRecord, AccessRecord, int, int], None],
@@ -150,8 +150,8 @@ class Shadow:
         self._slots = slots
         self._written = np.zeros((1, granules), np.int32)
         self._read = np.zeros((1, granules), np.int32)
-        self._touches: Numbered[AccessRecord] = Numbered()
-        self._sets: Numbered[tuple[int, ...]] = Numbered()
+        self._touches: NumberedTable[AccessRecord] = NumberedTable()
+        self._sets: NumberedTable[tuple[int, ...]] = NumberedTable()
         self._numbers: dict[tuple[int, ...], int] = {}
         self._last: AccessRecord | None = None
         self._alike: dict[tuple[bytes, bytes], AccessRecord] = {}  # by the instruction of the last one, by lanes
@@ -435,7 +435,7 @@ class Shadow:
         return rows, olds, known
 
     def _compare_layouts(
-        self, written: Through, old: AccessRecord, new: AccessRecord, mask: Array | None, flat: Array
+        self, written: AccessLayout, old: AccessRecord, new: AccessRecord, mask: Array | None, flat: Array
     ) -> None:
         """See whether a touch reads through another layout what an old one wrote."""
         for start, end, through in new.spans:

@@ -14,13 +14,13 @@ from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.sanitize.hazards import AccessKind, Side
-from cutepy.sim.sanitize.meaning.layouts import Span, Through, described, misread, of_umma
+from cutepy.sim.sanitize.meaning.layouts import AccessLayout, Span, described, misread, of_umma
 from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Issue, IssuedTogether, Warps, needed
 from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
 from cutepy.sim.sanitize.memory.shadow import Shadow
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, View
 from cutepy.sim.sanitize.order.lane_pairs import LanePairs, candidates, mates, tell
-from cutepy.sim.sanitize.order.wave import ALLOCATION, BULK, COPIES, GENERIC, GROUP, MMAS, TENSOR, Issued, Wave
+from cutepy.sim.sanitize.order.wave import ALLOCATION, BULK, COPIES, GENERIC, GROUP, MMAS, TENSOR, IssuedOperation, Wave
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, WgmmaEvent
@@ -115,7 +115,7 @@ def _mates_of(together: IssuedTogether, threads: Array) -> tuple[Array, Array]:
     return mates(together.issued.threads, np.searchsorted(together.issued.threads, threads))
 
 
-class _Loaded(NamedTuple):
+class _LoadedWord(NamedTuple):
     """Lanes' loads from the same place of each of some CTAs.
 
     Attributes
@@ -167,7 +167,7 @@ class SharedAccesses:
         self._tell = tell
         self._wave, self._granule, self._slot_bytes, self._elections = wave, granule, slot_bytes, elections
         self._granules = granules = -(-slot_bytes // granule)
-        self._last_loaded: dict[int, _Loaded] = {}  # by instruction
+        self._last_loaded: dict[int, _LoadedWord] = {}  # by instruction
         self._allocations = 0
         self._operands = ReadOperands(granule)
         callbacks = report, unwritten, self._misread, self._in_order, forgot, filled
@@ -257,7 +257,7 @@ class SharedAccesses:
             together.append((new, loaded.granules))
         self._shadow.loads(together)
 
-    def _loaded(self, access: Access, where: InOwnCta, lanes: int) -> _Loaded | None:
+    def _loaded(self, access: Access, where: InOwnCta, lanes: int) -> _LoadedWord | None:
         """Return what a load touches in each CTA; None if that differs from CTA to CTA."""
         i, offsets = access.instruction, where.offsets
         known = self._last_loaded.get(i.index)
@@ -267,7 +267,7 @@ class SharedAccesses:
         places = self._places(every, access.size_bytes)
         if len(places) > 1:
             return None
-        found = _Loaded(offsets, every[:1], places, np.unique(places))
+        found = _LoadedWord(offsets, every[:1], places, np.unique(places))
         self._last_loaded[i.index] = found
         return found
 
@@ -282,7 +282,7 @@ class SharedAccesses:
         else:
             columns, counts = threads, clocks.counts_now(agents, threads)
             view, row_of = clocks.view(agents, threads)
-        is_of_warp = access.instruction.parts[:2] == ("tcgen05", "alloc")
+        is_of_warp = access.instruction.traits.allocates
         if is_of_warp:
             self._allocations += 1
             columns = np.full(len(threads), clocks.column((ALLOCATION, int(threads[0]) // WARP)))
@@ -390,7 +390,7 @@ class SharedAccesses:
         tell(self._elections, pairs, others)
 
     def _misread(
-        self, old: AccessRecord, new: AccessRecord, row: int, granules: Array, written: Through, read: Through
+        self, old: AccessRecord, new: AccessRecord, row: int, granules: Array, written: AccessLayout, read: AccessLayout
     ) -> bool:
         kind = misread(written, read, granules * self._granule)
         if kind is None:
@@ -459,7 +459,7 @@ class SharedAccesses:
             before, after = wrote.of_proxy(cta), new.of_proxy(cta)
             self._tell("layout-mismatch", Place.of_shared(granule * self._granule), before, after, wrong)
 
-    def _tensor_core_took(self, operation: AsyncOperation, issued: Issued, access: Access) -> None:
+    def _tensor_core_took(self, operation: AsyncOperation, issued: IssuedOperation, access: Access) -> None:
         """Take what an operation of the tensor core has read, of its own CTA and of the peer's."""
         wave, agents, threads = self._wave, operation.ctas.slots, operation.threads.ids
         thread = int(threads[0])
@@ -471,7 +471,7 @@ class SharedAccesses:
             known = issued.lanes(np.array([0]), np.array([0]))
             view = View(known.reshape(len(known), 1, 1, *known.shape[2:]), None)
             touch = AccessRecord(
-                ".".join(operation.instruction.parts[:2]),
+                operation.instruction.name,
                 operation.instruction,
                 False,
                 True,
@@ -492,7 +492,7 @@ class SharedAccesses:
             self._shadow.touch(touch)
         wave.note(int(column[0]), operation.instruction, agents, issued.count)
 
-    def took(self, operation: AsyncOperation, issued: Issued, accesses: Sequence[Access]) -> None:
+    def took(self, operation: AsyncOperation, issued: IssuedOperation, accesses: Sequence[Access]) -> None:
         """Take what an operation has read, or written, or both."""
         if operation.kind == "tcgen05":
             for access in accesses:
@@ -538,7 +538,9 @@ class SharedAccesses:
         return rows, columns
 
     @staticmethod
-    def _channels(operation: AsyncOperation, issued: Issued, slots: Array) -> list[tuple[_Signal | None, Array]]:
+    def _channels(
+        operation: AsyncOperation, issued: IssuedOperation, slots: Array
+    ) -> list[tuple[_Signal | None, Array]]:
         """Part the CTAs that an operation touches by the mbarrier that says so; a store of a group has none."""
         if operation.kind in ("tma_store", "bulk_store"):
             return [(None, slots)]
@@ -562,7 +564,7 @@ class SharedAccesses:
     def _by_proxy(
         self,
         operation: AsyncOperation,
-        issued: Issued,
+        issued: IssuedOperation,
         access: AccessKind,
         offsets: Array,
         size: int,

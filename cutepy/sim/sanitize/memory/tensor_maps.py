@@ -36,7 +36,7 @@ from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, SCOPES, SYS
 from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict
 from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
-from cutepy.sim.sanitize.order.wave import BULK, Issued, Wave
+from cutepy.sim.sanitize.order.wave import BULK, IssuedOperation, Wave
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, Fence
@@ -243,7 +243,7 @@ class TensorMapReads:
             self._wave, self._reads = wave, {}
         self._used = touch
 
-    def issue(self, wave: Wave, operation: AsyncOperation, issued: Issued) -> None:
+    def issue(self, wave: Wave, operation: AsyncOperation, issued: IssuedOperation) -> None:
         """Take the copy that uses what was noted."""
         touch, self._used = self._used, None
         if touch is None:
@@ -252,7 +252,7 @@ class TensorMapReads:
         columns = np.array([wave.clocks.column((BULK, "read", thread), thread) for thread in threads.tolist()])
         self._reads[id(operation)] = _Read(touch, np.broadcast_to(columns, issued.count.shape), issued.count)
 
-    def complete(self, wave: Wave, operation: AsyncOperation, issued: Issued) -> None:
+    def complete(self, wave: Wave, operation: AsyncOperation, issued: IssuedOperation) -> None:
         """Take where the bytes of a copy have come: who waits there knows of the copies before, too."""
         read = self._reads.pop(id(operation), None)
         if read is None or wave is not self._wave:

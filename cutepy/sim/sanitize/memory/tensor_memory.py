@@ -29,7 +29,7 @@ import numpy as np
 from cutepy.layouts.sm100.arch import TMEM_COLUMNS, TMEM_LANES
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
-from cutepy.sim.sanitize.order.wave import TENSOR, Issued, Wave
+from cutepy.sim.sanitize.order.wave import TENSOR, IssuedOperation, Wave
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import AsyncOperation, TensorMemoryAccess, TensorMemoryAllocation
@@ -175,7 +175,7 @@ class TensorShadow:
         if event.part_of is None:
             threads, agent = event.threads.ids, int(event.ctas.slots[0])
             counts = clocks.counts(event.ctas.slots, threads)[0]
-            is_waited_for = event.instruction.parts[1] in ("ld", "st")
+            is_waited_for = event.instruction.traits.is_tensor_load or event.instruction.traits.is_tensor_store
             if is_waited_for:
                 counts = np.full_like(counts, _NEVER)
             new = TensorRecord(event.instruction, event.writes, agent, threads, False, threads, counts, counts.copy())
@@ -244,7 +244,7 @@ class TensorShadow:
         lacks = self._lacks[access.slot, cells >> 4] >> (cells & 15).astype(np.uint16) & np.uint16(1)
         return np.asarray(lacks.any(axis=-1))
 
-    def _touch(self, new: TensorRecord, event: TensorMemoryAccess, issued: Issued | None) -> None:
+    def _touch(self, new: TensorRecord, event: TensorMemoryAccess, issued: IssuedOperation | None) -> None:
         slot, granules, lanes = event.slot, event.granules[0], event.lanes[0]
         written, readers = self._written[slot, granules], self._readers[slot, granules]
         unwritten = self._lacks[slot, granules] & lanes != 0
@@ -338,7 +338,7 @@ class TensorShadow:
 class _Knowledge:
     """Knowledge of those who do an access, or issued it, of others."""
 
-    def __init__(self, wave: Wave, new: TensorRecord, issued: Issued | None) -> None:
+    def __init__(self, wave: Wave, new: TensorRecord, issued: IssuedOperation | None) -> None:
         self._clocks, self._new, self._issued = wave.clocks, new, issued
         self._found: dict[tuple[int, int], Array] = {}
 

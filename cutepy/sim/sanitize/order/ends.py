@@ -63,15 +63,10 @@ def uneven(wave: Wave) -> Iterator[End]:
         diagnosis = Diagnosis("bytes-not-expected" if pending < 0 else "bytes-never-came", count=abs(pending))
         where, cta = MbarrierAt(mbarrier.address), coordinate(mbarrier.slot)
         before, after = (
-            None if i is None else Side(_opcode(i), f"CTA {cta}", i, cta) for i in (mbarrier.expects, mbarrier.delivers)
+            None if i is None else Side(i.name, f"CTA {cta}", i, cta) for i in (mbarrier.expects, mbarrier.delivers)
         )
         after = after or _exit(cta)
         yield End("uneven-bytes", where, before, after, diagnosis)
-
-
-def _opcode(i: Instruction) -> str:
-    """Return what an instruction does to an mbarrier, without its state spaces and the like."""
-    return ".".join(part for part in i.parts[: 4 if i.parts[0] == "cp" else 3] if part.isidentifier())
 
 
 def _copies(wave: Wave, has_ended: Array) -> Iterator[End]:
@@ -106,7 +101,7 @@ def _in_flight(i: Instruction, owner: int, cta: tuple[int, ...]) -> End:
         side = Side("asynchronous arrival", f"CTA {cta}", i, cta)
         missing = Diagnosis("commit-at-exit")
     elif i.traits.kind == "tcgen05":
-        side = Side.of_proxy(".".join(i.parts[:2]), cta, i, "read")
+        side = Side.of_proxy(i.name, cta, i, "read")
         missing = Diagnosis("commit-at-exit")
     elif owner >= 0:
         side = Side.of_thread("bulk store", cta, owner, i, "read")

@@ -21,7 +21,7 @@ from cutepy.sim.ptx.memory_order import strength
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import SEEN
 from cutepy.sim.sanitize.order.locations import elements
-from cutepy.sim.sanitize.order.published import Cluster, Sent, Snapshot
+from cutepy.sim.sanitize.order.published import Cluster, ReleasePattern, Snapshot
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, Fence
@@ -35,7 +35,7 @@ _MOST, _MOST_THREADS, _MOST_COUNTED = 1024, 32, 16
 read-modify-writes of a counter."""
 
 
-class Did(NamedTuple):
+class ThreadProgress(NamedTuple):
     """Progress of a thread, as the clocks count it.
 
     Attributes
@@ -58,7 +58,7 @@ class Did(NamedTuple):
         return self.column < len(known) and bool(known[self.column] >= self.reached)
 
 
-class _Raised(NamedTuple):
+class _FlagWrite(NamedTuple):
     """A strong write: what its thread knew, and had put before a fence; `by` is its CTA in the grid, and its thread."""
 
     by: tuple[int, int]
@@ -66,23 +66,23 @@ class _Raised(NamedTuple):
     snapshot: Snapshot
     row: int
     column: int
-    fenced: Sent | None
+    fenced: ReleasePattern | None
 
-    def shows(self, what: Did) -> bool:
+    def shows(self, what: ThreadProgress) -> bool:
         """Tell whether something was done before it releases, or a fence before it."""
         before = self.fenced
         is_fenced = before is not None and what.is_known(before.snapshot, before.row, before.column)
         return strength(self.instruction.opcode).releases or is_fenced
 
 
-class _Found(NamedTuple):
+class _FlagReads(NamedTuple):
     """Strong reads of a flag that was raised by threads of a CTA, and whether they, or fences after them, acquire."""
 
     instruction: Instruction
     cta: int
     slot: int
     threads: frozenset[int]
-    raised: tuple[_Raised, ...]
+    raised: tuple[_FlagWrite, ...]
     acquires: bool
 
 
@@ -101,8 +101,8 @@ class Flags:
     def begin(self, launch: int, *, is_observed: bool) -> None:
         """Begin with a launch, of whose strong reads some are looked at, or none."""
         self.launch, self._is_observed = launch, is_observed
-        self._raised: dict[int, tuple[_Raised, ...]] = {}
-        self._found: deque[_Found] = deque(maxlen=_MOST)
+        self._raised: dict[int, tuple[_FlagWrite, ...]] = {}
+        self._found: deque[_FlagReads] = deque(maxlen=_MOST)
 
     def see(self, wave: Wave, access: Access, messages: Messages) -> None:
         """Take an access by threads: strong ones find flags, and raise them."""
@@ -130,7 +130,7 @@ class Flags:
             if not stored[row, column]:
                 continue
             self._raised.pop(key, None)
-            new = _Raised(by, access.instruction, snapshot, row, column, messages.fenced((slot, thread)))
+            new = _FlagWrite(by, access.instruction, snapshot, row, column, messages.fenced((slot, thread)))
             self._raised[key] = *(before[1 - _MOST_COUNTED :] if access.operation == "atomic" else ()), new
         while len(self._raised) > _MOST:
             del self._raised[next(iter(self._raised))]
@@ -160,7 +160,7 @@ class Flags:
                     self._found.append(one._replace(threads=one.threads - threads))
                 self._found.append(one._replace(threads=one.threads & threads, acquires=True) if is_here else one)
 
-    def too_weak(self, before: Did, cta: int) -> Diagnosis | None:
+    def too_weak(self, before: ThreadProgress, cta: int) -> Diagnosis | None:
         """Say which side of a flag shows nothing of what was done before it to a CTA that found it raised."""
         for found, raised in ((f, r) for f in reversed(self._found) if f.cta == cta for r in f.raised):
             if not before.is_known(raised.snapshot, raised.row, raised.column):
@@ -172,17 +172,19 @@ class Flags:
         return None
 
 
-def _finds(i: Instruction, slot: int, cta: int, threads: list[int], raised: tuple[_Raised, ...]) -> Iterator[_Found]:
+def _finds(
+    i: Instruction, slot: int, cta: int, threads: list[int], raised: tuple[_FlagWrite, ...]
+) -> Iterator[_FlagReads]:
     """Yield what threads find at a flag: what others have raised."""
     acquires = strength(i.opcode).acquires
     own = {thread for of, thread in (one.by for one in raised) if of == cta}
     others = frozenset(threads) - own
     if others:
-        yield _Found(i, cta, slot, others, raised, acquires)
+        yield _FlagReads(i, cta, slot, others, raised, acquires)
     for thread in threads if own else ():
         of_others = tuple(one for one in raised if one.by != (cta, thread))
         if thread in own and of_others:
-            yield _Found(i, cta, slot, frozenset((thread,)), of_others, acquires)
+            yield _FlagReads(i, cta, slot, frozenset((thread,)), of_others, acquires)
 
 
 def _line(i: Instruction) -> str:

@@ -51,13 +51,13 @@ class Operation:
     what : Launch or HostAccess
     stream : int
     base : Known
-        What is complete when it begins.
+        Operations that are complete when it begins.
     ended : Known
-        What reads no more when it begins, beyond that.
+        Operations that have ended their reads when it begins, beside those.
     waits : Known
-        What griddepcontrol.wait says is complete.
+        Operations that are complete after griddepcontrol.wait.
     covers : Known
-        What is complete once it is, beyond its base: itself, and what threads of it have waited for.
+        Operations that are complete once it is, beside its base: itself, and those that its threads have waited for.
     triggers : bool
         Whether threads of it have executed griddepcontrol.launch_dependents.
     """

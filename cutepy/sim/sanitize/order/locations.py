@@ -23,7 +23,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import Array, spread
 from cutepy.sim.ptx.memory_order import GPU, unit_bytes
-from cutepy.sim.sanitize.order.published import Location, Release, Sender, Sent, Strong
+from cutepy.sim.sanitize.order.published import Location, Release, ReleasePattern, Sender, StrongOperation
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access
@@ -82,15 +82,15 @@ class Writes(NamedTuple):
         Its number.
     blocks : array of int
         By slot, the index of the resident CTA in the grid: one array for each set of CTAs that are resident together.
-    by : list of Strong
+    by : list of StrongOperation
         The operation, by CTA.
     slots, threads : array of int
     release : Release or None
-        What they release by themselves.
+        Release of the writes themselves.
     fences : array of (Release or None), (scope, CTA, thread), or None
-        What the last fences before them release.
+        Releases of the last fences before the writes.
     passed : Release or None
-        What fences with .sc say that came before them.
+        Release of earlier fences with .sc.
     """
 
     keys: Array
@@ -99,7 +99,7 @@ class Writes(NamedTuple):
     modifies: bool
     launch: int
     blocks: Array
-    by: Sequence[Strong]
+    by: Sequence[StrongOperation]
     slots: Array
     threads: Array
     release: Release | None = None
@@ -137,7 +137,7 @@ class Locations:
         self._notes: defaultdict[int, list[int]] = defaultdict(list)
         self._writes: list[Writes] = []
         self._firsts: list[int] = []
-        self._released: dict[int, tuple[Array, dict[tuple[int, int, int, int], list[Sent]]]] = {}
+        self._released: dict[int, tuple[Array, dict[tuple[int, int, int, int], list[ReleasePattern]]]] = {}
         self._blocks: Array = np.zeros(0, np.int64)  # in order; in some there is nothing any more
         self._new_blocks: list[Array] = []
         self._next, self._bytes, self._most_bytes = 0, 0, FEWEST_BYTES
@@ -259,7 +259,7 @@ class Locations:
         if passed is not None:
             found.passed = found.passed.followed_by(passed)
 
-    def _sends(self, writes: Writes, key: int, row: int, column: int) -> list[Sent]:
+    def _sends(self, writes: Writes, key: int, row: int, column: int) -> list[ReleasePattern]:
         """Return what a write releases: by itself, or by fences or releases before it, at the same place and size."""
         thread, block = int(writes.threads[column]), key >> BLOCK
         what = writes.by[row].cta, thread, key, writes.size
@@ -292,9 +292,9 @@ class Locations:
         self._blocks = self._blocks[self._blocks >= 0]
 
 
-def _widest(patterns: list[Sent]) -> list[Sent]:
+def _widest(patterns: list[ReleasePattern]) -> list[ReleasePattern]:
     """Return those of a thread that none of as wide a scope has followed, the widest first."""
-    found: list[Sent] = []
+    found: list[ReleasePattern] = []
     for one in sorted(patterns, key=lambda sent: -sent.order) if len(patterns) > 1 else patterns:
         if not found or one.first.scope > found[0].first.scope:
             found.insert(0, one)

@@ -16,10 +16,10 @@ from cutepy.sim.machine.events import MbarrierCompleteTx, MbarrierEvent, Mbarrie
 from cutepy.sim.machine.lanes import WARP, Array, spread
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import DONE, FENCED, SEEN
-from cutepy.sim.sanitize.order.wave import GENERIC, Making, Wave
+from cutepy.sim.sanitize.order.wave import GENERIC, InitRecord, Wave
 
 if TYPE_CHECKING:
-    from cutepy.sim.sanitize.order.mbarrier_lifetime import Used
+    from cutepy.sim.sanitize.order.mbarrier_lifetime import UnorderedUse
 
 INITS = "inits"
 """The channel of fence.mbarrier_init after mbarrier.init, which relaxed arrivals publish too."""
@@ -34,7 +34,7 @@ def fence_inits(wave: Wave, slots: Array, threads: Array) -> None:
             made.fenced[here] = _shown(wave, made, here)
 
 
-def _shown(wave: Wave, made: Making, here: Array) -> Array:
+def _shown(wave: Wave, made: InitRecord, here: Array) -> Array:
     """Count a fence after the making of an mbarrier in a column of its own, which relaxed arrivals publish too."""
     clocks = wave.clocks
     result = np.zeros(here.sum(), np.int64)
@@ -55,7 +55,7 @@ def check_made(wave: Wave, event: MbarrierEvent) -> tuple[str, Side, Side] | Non
     of = state.slots
     if isinstance(event, MbarrierInit):
         none = np.zeros((5, wave.residents.count), np.int64)
-        new = wave.inits.setdefault(state.address, Making(event.instruction, *none))
+        new = wave.inits.setdefault(state.address, InitRecord(event.instruction, *none))
         thread = event.threads.ids[:1]
         new.instruction = event.instruction
         new.agents[of], new.threads[of], new.fenced[of] = event.ctas.slots, thread, 0
@@ -90,7 +90,7 @@ def _needs_fence(event: MbarrierEvent) -> bool:
     return bool((event.slots != event.ctas.slots[:, None]).any())
 
 
-def _settled(wave: Wave, made: Making, of: Array) -> Array:
+def _settled(wave: Wave, made: InitRecord, of: Array) -> Array:
     """Tell, by CTA, whether all threads of its cluster know of the making and of a fence after it: so ever after."""
     clocks, cluster = wave.clocks, wave.clocks.cluster
     slots = (of // cluster * cluster)[:, None, None] + np.arange(cluster)[:, None]
@@ -106,7 +106,7 @@ def _settled(wave: Wave, made: Making, of: Array) -> Array:
     return np.asarray((knows & fenced).all(axis=(1, 2)))
 
 
-def _by_copies(wave: Wave, event: MbarrierEvent, made: Making) -> tuple[Array, Array]:
+def _by_copies(wave: Wave, event: MbarrierEvent, made: InitRecord) -> tuple[Array, Array]:
     """Tell, by copy or by CTA, whether who issued copies knew of the making, and of a fence after it."""
     assert event.part_of is not None
     issued = wave.issued[id(event.part_of)]
@@ -127,7 +127,7 @@ def _by_copies(wave: Wave, event: MbarrierEvent, made: Making) -> tuple[Array, A
     return seen, fenced
 
 
-def _by_threads(wave: Wave, event: MbarrierEvent, made: Making) -> Array:
+def _by_threads(wave: Wave, event: MbarrierEvent, made: InitRecord) -> Array:
     """Tell, by CTA and thread, whether they know of the making, or of a fence after it that relaxed arrivals show."""
     assert event.slots is not None
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
@@ -142,7 +142,7 @@ def _by_threads(wave: Wave, event: MbarrierEvent, made: Making) -> Array:
     return seen
 
 
-def used_by(wave: Wave, used: Used) -> Side:
+def used_by(wave: Wave, used: UnorderedUse) -> Side:
     """Return who used an mbarrier, as reports say it."""
     return Side.of_thread(used.instruction.opcode, wave.residents.coordinate(used.agent), used.thread, used.instruction)
 

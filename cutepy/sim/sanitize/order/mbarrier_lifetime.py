@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _BYTES = 8
 
 
-class Uneven(NamedTuple):
+class UnbalancedMbarrier(NamedTuple):
     """An mbarrier of a CTA that ended with bytes pending, or with more than were expected."""
 
     address: int
@@ -42,7 +42,7 @@ class Uneven(NamedTuple):
     delivers: Instruction | None
 
 
-class Used(NamedTuple):
+class UnorderedUse(NamedTuple):
     """An operation on an mbarrier that nothing orders before its end."""
 
     instruction: Instruction
@@ -50,7 +50,7 @@ class Used(NamedTuple):
     thread: int
 
 
-class Objects:
+class MbarrierLifetimes:
     """The mbarriers of resident CTAs.
 
     Parameters
@@ -115,7 +115,7 @@ class Objects:
         uses[whose, agents % clocks.cluster, columns] = clocks.counts(event.ctas.slots, columns) + waits
         self._users[state.address] = event.instruction
 
-    def still_used(self, event: MbarrierInvalidate) -> Used | None:
+    def still_used(self, event: MbarrierInvalidate) -> UnorderedUse | None:
         """Return a use of an mbarrier that who ends it does not come after."""
         address, clocks = event.state.address, self._clocks
         uses = self._uses.pop(address, None)
@@ -129,7 +129,7 @@ class Objects:
             late[rank, event.threads.ids[0] :: self._threads] = False
             if late.any():
                 agent, column = (int(x[0]) for x in np.nonzero(late))
-                return Used(self._users[address], slot - rank + agent, column % self._threads)
+                return UnorderedUse(self._users[address], slot - rank + agent, column % self._threads)
         return None
 
     def written(self, slots: Array, first: int, last: int) -> int | None:
@@ -156,11 +156,11 @@ class Objects:
                     return address
         return None
 
-    def uneven(self) -> list[Uneven]:
+    def uneven(self) -> list[UnbalancedMbarrier]:
         """Return the mbarriers whose bytes don't come out even."""
         found = []
         for address, held in self._bytes.items():
             for slot in np.flatnonzero(held)[:1].tolist():
                 by = (self._counted.get((address, what)) for what in (MbarrierExpectTx, MbarrierCompleteTx))
-                found.append(Uneven(address, slot, int(held[slot]), *by))
+                found.append(UnbalancedMbarrier(address, slot, int(held[slot]), *by))
         return found

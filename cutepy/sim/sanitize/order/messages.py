@@ -37,16 +37,16 @@ from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, Acquired, h
 from cutepy.sim.sanitize.order.locations import Locations, Writes, elements, repeated
 from cutepy.sim.sanitize.order.published import (
     Cluster,
-    Heard,
     Location,
     Message,
-    Observed,
+    ObservedValue,
     Release,
+    ReleasePattern,
     ReleaseSequence,
     Sender,
-    Sent,
+    SequenceClock,
     Snapshot,
-    Strong,
+    StrongOperation,
     observers,
     releases_to_launches,
     widest_acquire,
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 Lane = tuple[int, int]
 """A resident CTA, by slot, and a thread of it."""
 
-_NOTHING = Observed(ReleaseSequence(), 0)
+_NOTHING = ObservedValue(ReleaseSequence(), 0)
 _MOST_READS = 16
 """Of a thread, how many values that it has read at a place, and not acquired so far, are kept."""
 
@@ -77,8 +77,8 @@ class _Observed:
 
     messages: Messages
     wave: Wave
-    by: Strong
-    observed: Observed
+    by: StrongOperation
+    observed: ObservedValue
 
     @property
     def source(self) -> object:
@@ -120,7 +120,7 @@ class Messages:
     launch : int
         The launch that runs, by number.
     released : Snapshot or None
-        What threads knew that released something by the last access.
+        Clocks of the threads that released by the last access.
     """
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class Messages:
         self._locations = Locations()
         self._order = 0
         self._before: dict[int, int] = {}
-        self._tails: list[Sent] = []  # by chain, what was sent last
+        self._tails: list[ReleasePattern] = []  # by chain, what was sent last
         self._counts: Array = np.zeros(0, np.int32)  # by chain, of that
         self._sent: dict[Cluster, dict[int, tuple[list[int], list[Message]]]] = {}
         self._last_of: dict[Sender, int] = {}
@@ -151,8 +151,8 @@ class Messages:
         self._wave = wave
         self._fences: Array | None = None  # (scope, CTA, thread): what the last fence of each scope releases, or None
         self._sc = ScFences()
-        self._pending: dict[Lane, dict[int, list[Observed]]] = {}  # which later operations may acquire, by key
-        self._strong: dict[tuple[int, int], Strong] = {}  # by CTA and scope
+        self._pending: dict[Lane, dict[int, list[ObservedValue]]] = {}  # which later operations may acquire, by key
+        self._strong: dict[tuple[int, int], StrongOperation] = {}  # by CTA and scope
         self._locations.end_shared()
 
     def begin(self, number: int, launch: Launch, before: int, alone: bool) -> None:
@@ -173,7 +173,7 @@ class Messages:
         """True if a cluster has acquired something from another one."""
         return bool(self._sent)
 
-    def fenced(self, lane: Lane) -> Sent | None:
+    def fenced(self, lane: Lane) -> ReleasePattern | None:
         """Return what the last fence of a thread releases, if it is known."""
         fences = [] if self._fences is None else [one for one in self._fences[:, *lane] if one is not None]
         last = max(fences, key=lambda one: one.order, default=None)
@@ -282,7 +282,7 @@ class Messages:
             if not mine:
                 del self._pending[lane]
 
-    def _keep(self, lane: Lane, key: int, observed: Observed) -> None:
+    def _keep(self, lane: Lane, key: int, observed: ObservedValue) -> None:
         """Keep what a thread has read at a location."""
         mine = self._pending.setdefault(lane, {}).setdefault(key, [])
         if mine and mine[-1].sequence.origin is observed.sequence.origin:
@@ -290,12 +290,12 @@ class Messages:
         mine.append(observed)
         del mine[:-_MOST_READS]
 
-    def _by(self, wave: Wave, slot: int, scope: int) -> Strong:
+    def _by(self, wave: Wave, slot: int, scope: int) -> StrongOperation:
         """Return an operation by threads of a CTA."""
         found = self._strong.get((slot, scope))
         if found is None:
             blocks, size = wave.residents.blocks, wave.clocks.cluster
-            found = Strong((self.launch, int(blocks[slot // size * size])), int(blocks[slot]), scope)
+            found = StrongOperation((self.launch, int(blocks[slot // size * size])), int(blocks[slot]), scope)
             self._strong[slot, scope] = found
         return found
 
@@ -337,7 +337,7 @@ class Messages:
 
     # Messages.
 
-    def _message(self, sent: Sent) -> Message:
+    def _message(self, sent: ReleasePattern) -> Message:
         """Give what another cluster acquires a place in a chain."""
         if sent.message is not None:
             return sent.message
@@ -356,7 +356,7 @@ class Messages:
         messages.append(sent.message)
         return sent.message
 
-    def _chain(self, sent: Sent, chains: Array) -> int:
+    def _chain(self, sent: ReleasePattern, chains: Array) -> int:
         """Return a chain whose last message the sender knows and shows, or a new one."""
         own = self._last_of.get(sent.sender)
         last = None if own is None else self._tails[own]
@@ -370,7 +370,7 @@ class Messages:
         wave: Wave,
         slot: int,
         threads: Array,
-        observed: Observed,
+        observed: ObservedValue,
         scope: int,
         hidden: Array = NO_COLUMNS,
     ) -> None:
@@ -399,7 +399,7 @@ class Messages:
             snapshot, row, column = self._releasing
             snapshot.acquire(row, column, acquired)
 
-    def clock(self, wave: Wave, by: Strong, observed: Observed) -> Array:
+    def clock(self, wave: Wave, by: StrongOperation, observed: ObservedValue) -> Array:
         """Return what an operation acquires as a clock of its cluster's threads, (plane, rank, column).
 
         It is good until the clock of more of the sequence is asked for.
@@ -409,7 +409,7 @@ class Messages:
         key = by.cluster if is_all else by
         heard = sequence.heard.pop(key, None)
         if heard is None or heard.count > length:
-            heard = Heard(wave.clocks.nothing(1, 0)[:, 0])
+            heard = SequenceClock(wave.clocks.nothing(1, 0)[:, 0])
         first = max(0, heard.count - sequence.dropped)
         sent_since = sequence.sent[first : length - sequence.dropped]
         new = (one for one in sent_since if is_all or one.first.includes(by))
@@ -428,7 +428,7 @@ class Messages:
             del sequence.heard[next(iter(sequence.heard))]
         return heard.what
 
-    def _hear(self, wave: Wave, cluster: Cluster, heard: Heard, messages: list[Message]) -> None:
+    def _hear(self, wave: Wave, cluster: Cluster, heard: SequenceClock, messages: list[Message]) -> None:
         """Add messages of other clusters to what a cluster hears."""
         clocks, before = wave.clocks, heard.chains
         chains = widened(before, max(0, len(self._tails) - len(before))).copy()
@@ -478,7 +478,7 @@ class Messages:
         plane : int
         cluster : Cluster
         ranks, columns, counts : array of int, (pair,)
-            What happened there.
+            Events there.
         wave : Wave
             Of who is asked.
         held : callable
@@ -502,6 +502,6 @@ class Messages:
         return result
 
 
-def _is_all(observed: Observed, by: Strong) -> bool:
+def _is_all(observed: ObservedValue, by: StrongOperation) -> bool:
     """Tell whether all that was observed is in scope for an operation, and it for that."""
     return by.scope >= GPU and observed.length <= observed.sequence.wide

@@ -31,7 +31,7 @@ BEGUN = "begun"
 """The channel that says that a CTA is there."""
 
 
-class Late(NamedTuple):
+class LatePeerAccess(NamedTuple):
     """Access that reaches a CTA which may have ended."""
 
     instruction: Instruction
@@ -118,7 +118,7 @@ class Peers:
             found = self._reached[target, agent] = _Reached(np.zeros(self._threads, np.int64), {}, {}, {})
         return found
 
-    def late(self, has_ended: Array) -> Iterator[Late]:
+    def late(self, has_ended: Array) -> Iterator[LatePeerAccess]:
         """Yield, of each two CTAs, something that nothing orders before the end of the one whose memory it is."""
         clocks = self._clocks
         for (target, agent), reached in self._reached.items():
@@ -148,4 +148,4 @@ class Peers:
             missed.extend((thread, reached.instructions[thread]) for thread in threads)
             if missed:
                 thread, i = min(missed, key=lambda each: each[0])
-                yield Late(i, target, agent, thread)
+                yield LatePeerAccess(i, target, agent, thread)

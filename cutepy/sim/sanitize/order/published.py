@@ -29,7 +29,7 @@ Sender = tuple[int, int, int]
 """A launch, a CTA of its grid and a thread of that."""
 
 
-class Strong(NamedTuple):
+class StrongOperation(NamedTuple):
     """Strong operation, by where its thread is.
 
     Attributes
@@ -44,7 +44,7 @@ class Strong(NamedTuple):
     cta: int
     scope: int
 
-    def includes(self, other: Strong) -> bool:
+    def includes(self, other: StrongOperation) -> bool:
         """Tell whether each is in the scope of the other: the two are morally strong."""
         needed = GPU if self.cluster != other.cluster else CLUSTER if self.cta != other.cta else CTA
         return min(self.scope, other.scope) >= needed
@@ -64,7 +64,7 @@ class Snapshot:
     Attributes
     ----------
     sources : set of object
-        What its threads had acquired from, and nobody had asked for: see `Clocks.defer`.
+        Acquired patterns that are not joined with the threads' clocks yet: see `Clocks.defer`.
     """
 
     def __init__(self, wave: Wave, launch: int, slots: Array, threads: Array, hidden: Array = NO_COLUMNS) -> None:
@@ -120,9 +120,9 @@ class Snapshot:
         heard = (n for n, at in self._over.items() if at < known.shape[-1] and known[SEEN, 0, at])
         return reduce(or_, heard, 0)
 
-    def strong(self, row: int, scope: int) -> Strong:
+    def strong(self, row: int, scope: int) -> StrongOperation:
         """Return an operation of such a scope by the threads of a CTA."""
-        return Strong(self.cluster(row), int(self._blocks[self._slots[row]]), scope)
+        return StrongOperation(self.cluster(row), int(self._blocks[self._slots[row]]), scope)
 
     def cluster(self, row: int) -> Cluster:
         """Return the cluster of a CTA."""
@@ -148,22 +148,22 @@ class Snapshot:
 
 
 @dataclass(eq=False, slots=True)
-class Sent:
+class ReleasePattern:
     """A release pattern.
 
     Attributes
     ----------
-    first : Strong
+    first : StrongOperation
         Its first operation: the fence, or the write that releases by itself.
     snapshot, row, column : Snapshot, int, int
-        What its thread knew.
+        Clock of its thread.
     order : int
         Counts the instructions that release.
     message : Message or None
-        What it says to other clusters, if one of these has acquired it.
+        Its clock for other clusters, once one of them has acquired it.
     """
 
-    first: Strong
+    first: StrongOperation
     snapshot: Snapshot
     row: int
     column: int
@@ -172,7 +172,7 @@ class Sent:
 
     @property
     def sender(self) -> Sender:
-        """Its thread."""
+        """Thread that published the pattern."""
         return self.snapshot.launch, self.first.cta, self.snapshot.thread(self.column)
 
 
@@ -193,11 +193,11 @@ class Release:
     snapshot: Snapshot
     order: int
 
-    def of(self, row: int, column: int) -> Sent:
+    def of(self, row: int, column: int) -> ReleasePattern:
         """Return that of one thread, by its position among those of the snapshot."""
-        return Sent(self.snapshot.strong(row, self.scope), self.snapshot, row, column, self.order)
+        return ReleasePattern(self.snapshot.strong(row, self.scope), self.snapshot, row, column, self.order)
 
-    def of_thread(self, slot: int, thread: int) -> Sent:
+    def of_thread(self, slot: int, thread: int) -> ReleasePattern:
         """Return that of one thread."""
         return self.of(*self.snapshot.position(slot, thread))
 
@@ -209,7 +209,7 @@ class Message:
     Attributes
     ----------
     known : array of int, (plane, rank, column)
-        What it says of its own cluster.
+        Its clock of its own cluster.
     chains : array of int, (chain,)
         How far it knows each chain.
     over : int
@@ -226,7 +226,7 @@ class Message:
 
 
 @dataclass(eq=False, slots=True)
-class Heard:
+class SequenceClock:
     """The first of a sequence of release patterns, as a clock of a cluster's threads.
 
     Attributes
@@ -256,7 +256,7 @@ class ReleaseSequence:
         The same for a sequence and for what `followed_by` makes of it.
     dropped : int
         How many patterns came first of which others say all.
-    sent : list of Sent
+    sent : list of ReleasePattern
         Those that came then: read-modify-writes append to it.
     wide : int
         How many of the first are of scope .gpu or wider, as are all that were dropped.
@@ -264,18 +264,18 @@ class ReleaseSequence:
         Whether there are patterns whose threads had acquired from other sequences what nobody had asked for.
     learnt : dict of (launch, CTA, scope) to array of int
         By thread, how many patterns it has learnt.
-    heard : dict of (cluster or operation) to Heard
-        What the threads of a cluster learn of the first patterns, by the operation that acquires them if these are not
+    heard : dict of (cluster or operation) to SequenceClock
+        Clock that the threads of a cluster acquire from the first patterns, by the acquiring operation if these are not
         of scope .gpu or wider.
     """
 
     origin: object = field(default_factory=object)
     dropped: int = 0
-    sent: list[Sent] = field(default_factory=list)
+    sent: list[ReleasePattern] = field(default_factory=list)
     wide: int = 0
     is_deep: bool = False
     learnt: dict[tuple[int, int, int], Array] = field(default_factory=dict)
-    heard: dict[Cluster | Strong, Heard] = field(default_factory=dict)
+    heard: dict[Cluster | StrongOperation, SequenceClock] = field(default_factory=dict)
     _kinds: set[tuple[Sender, int]] = field(default_factory=set)
 
     @property
@@ -283,18 +283,18 @@ class ReleaseSequence:
         """Number of release patterns."""
         return self.dropped + len(self.sent)
 
-    def observed(self) -> Observed:
+    def observed(self) -> ObservedValue:
         """Return the sequence as who reads the value now observes it."""
-        return Observed(self, self.length)
+        return ObservedValue(self, self.length)
 
-    def followed_by(self, sent: Sent) -> ReleaseSequence:
+    def followed_by(self, sent: ReleasePattern) -> ReleaseSequence:
         """Return the sequence with another pattern: a new one, if there are many that others replace."""
         result = self if len(self.sent) <= _MANY_SENT + 2 * len(self._kinds) else self._shortened()
         result._add(sent)
         return result
 
     def _shortened(self) -> ReleaseSequence:
-        widest, kept = dict[Sender, int](), list[Sent]()
+        widest, kept = dict[Sender, int](), list[ReleasePattern]()
         for one in reversed(self.sent):  # what a thread releases includes what it has released in no wider scope
             if one.first.scope > widest.get(one.sender, WEAK):
                 widest[one.sender] = one.first.scope
@@ -306,7 +306,7 @@ class ReleaseSequence:
         result.heard = {by: heard for by, heard in self.heard.items() if heard.count == self.length}
         return result
 
-    def _add(self, sent: Sent) -> None:
+    def _add(self, sent: ReleasePattern) -> None:
         if self.wide == self.length and sent.first.scope >= GPU:
             self.wide += 1
         self.sent.append(sent)
@@ -318,7 +318,7 @@ _MANY_SENT = 64
 """Patterns of a sequence that are kept, even if others replace them."""
 
 
-class Observed(NamedTuple):
+class ObservedValue(NamedTuple):
     """A value that was read: the sequence of release patterns that it carries, and how many there were."""
 
     sequence: ReleaseSequence
@@ -333,15 +333,15 @@ class Location:
     ----------
     size : int
         Bytes of the accesses there.
-    last : Strong
+    last : StrongOperation
         The write of the value: who reads it observes what it carries if that read and this write are morally strong.
     carries : ReleaseSequence
     passed : ReleaseSequence
-        What fences with .sc say that came before the writes: see `sc_fences.py`.
+        Clock of earlier fences with .sc: see `sc_fences.py`.
     """
 
     size: int
-    last: Strong
+    last: StrongOperation
     carries: ReleaseSequence = field(default_factory=ReleaseSequence)
     passed: ReleaseSequence = field(default_factory=ReleaseSequence)
 

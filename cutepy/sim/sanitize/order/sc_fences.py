@@ -21,7 +21,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.sanitize.order.clocks import SEEN, joined
-from cutepy.sim.sanitize.order.published import Observed, Snapshot
+from cutepy.sim.sanitize.order.published import ObservedValue, Snapshot
 
 if TYPE_CHECKING:
     from cutepy.sim.sanitize.order.wave import Wave
@@ -48,7 +48,7 @@ class _Read(NamedTuple):
 
     column: int
     reached: int
-    found: Observed
+    found: ObservedValue
 
 
 class Passed(Snapshot):
@@ -100,7 +100,7 @@ class ScFences:
         """Return what fences have released that threads come after, if there may be some."""
         return Passed(wave, launch, slots, threads, self._fences) if self._fences else None
 
-    def read(self, wave: Wave, lane: tuple[int, int], found: Observed) -> None:
+    def read(self, wave: Wave, lane: tuple[int, int], found: ObservedValue) -> None:
         """Take what a thread has read."""
         mine = self._read.setdefault(lane, [])
         if not any(r.found.sequence is found.sequence and r.found.length == found.length for r in mine):
@@ -109,7 +109,7 @@ class ScFences:
             mine.append(_Read(int(wave.writes(*at)[0]), reached, found))
             del mine[:-_MOST_READS]
 
-    def after(self, wave: Wave, slot: int, threads: Array) -> Iterator[tuple[Observed, Array]]:
+    def after(self, wave: Wave, slot: int, threads: Array) -> Iterator[tuple[ObservedValue, Array]]:
         """Yield what reads have found that some threads of a CTA come after, and which threads."""
         size, slots = wave.clocks.cluster, np.full(len(threads), slot)
         for (of, _), reads in self._read.items():

@@ -142,10 +142,10 @@ def is_try(i: Instruction) -> bool:
 
 def is_quiet(i: Instruction) -> bool:
     """Tell whether an instruction does no more than to write registers, to wait for a while, or to try."""
-    return is_try(i) or i.parts[0] == "nanosleep" or i.traits.is_pure
+    return is_try(i) or i.traits.sleeps or i.traits.is_pure
 
 
-class _At(NamedTuple):
+class _KnownPlace(NamedTuple):
     """A place in a block that may be reached, and the values, 0 or 1, of registers that are known there, by index."""
 
     block: int
@@ -160,7 +160,7 @@ def is_tried_again(flow: ControlFlow, uses: Uses, i: Instruction) -> bool:
     while waiting:
         number, place, known = waiting.pop()
         block, values = flow.blocks[number], dict(known)
-        following: list[_At] = []
+        following: list[_KnownPlace] = []
         for x in block.instructions[place:]:
             if is_try(x) and x.operands[1:3] == i.operands[1:3]:
                 reached[x.index] = x
@@ -176,17 +176,17 @@ def is_tried_again(flow: ControlFlow, uses: Uses, i: Instruction) -> bool:
                 if to == EXIT:
                     return False
                 here = flow.live_in[to]
-                following.append(_At(to, 0, frozenset((r, v) for r, v in values.items() if r in here)))
+                following.append(_KnownPlace(to, 0, frozenset((r, v) for r, v in values.items() if r in here)))
         waiting += [at for at in following if at not in seen]
         seen.update(following)
     operands = [r for operand in i.operands[1:3] for r in registers_in(operand)]
     return all(_is_kept(flow, uses, reached.values(), r, passed, frozenset()) for r in operands)
 
 
-def _failed(flow: ControlFlow, i: Instruction) -> _At:
+def _failed(flow: ControlFlow, i: Instruction) -> _KnownPlace:
     """Return where a try has failed."""
     number, place = place_of(flow, i)
-    return _At(number, place + 1, frozenset((r.index, 0) for r in written(i)))
+    return _KnownPlace(number, place + 1, frozenset((r.index, 0) for r in written(i)))
 
 
 def place_of(flow: ControlFlow, i: Instruction) -> tuple[int, int]:
@@ -469,4 +469,4 @@ class _Registers:
             is_stored = any(may_be_same(space, other) for other in self.stored)
             if is_stored or space == "barrier" or (is_strong and not self.is_as_after_success):
                 return True
-        return i.traits.calls or i.parts[0] == "activemask" or is_try(i) or i.parts[:2] == ("mbarrier", "pending_count")
+        return i.traits.calls or i.traits.tells_active or is_try(i) or i.traits.counts_pending

@@ -12,12 +12,12 @@ import numpy as np
 from cutepy.sim.machine.events import MbarrierInit, MbarrierWait, NamedBarrierEvent, NamedBarrierSync
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.ptx.memory_order import is_restricted
-from cutepy.sim.sanitize.meaning.layouts import Through
+from cutepy.sim.sanitize.meaning.layouts import AccessLayout
 from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, BarrierGeneration, Clocks, View, rectangle
 from cutepy.sim.sanitize.order.collectives import MmaGroups, RegisterChanges
 from cutepy.sim.sanitize.order.fences import Patterns
 from cutepy.sim.sanitize.order.last_steps import Arrivals, Steps
-from cutepy.sim.sanitize.order.mbarrier_lifetime import Objects
+from cutepy.sim.sanitize.order.mbarrier_lifetime import MbarrierLifetimes
 from cutepy.sim.sanitize.order.peers import Peers
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class LastGroupWait(NamedTuple):
     is_of_reads : bool
         Whether it is over once the operations have read their sources: `.read`.
     closed : array of int, (CTA, thread)
-        What `Wave.closed` was then of these.
+        `Wave.closed` of these at that time.
     """
 
     instruction: Instruction
@@ -75,27 +75,27 @@ class LastGroupWait(NamedTuple):
 
 
 @dataclass
-class Issued:
+class IssuedOperation:
     """An asynchronous operation, until it completes.
 
     Attributes
     ----------
     clocks : Clocks
     slots, threads : array of int
-        Who issued it.
+        Lanes that issued it.
     view : View
-        What these knew.
+        Clocks of these lanes.
     place : array of int, (thread,)
         The row of each thread in it.
     count : array of int, (CTA, thread)
-        What tells that it is complete, of an operation that is waited for by groups.
+        Count of the group by whose end it is complete, of an operation in groups.
     accesses : list of Access
         To shared memory.
     runs : list of Access
         To global memory, by the async proxy.
     signals : list of (offset, slots, phases)
         The mbarriers that count its bytes.
-    through : dict of int to Through or None
+    through : dict of int to AccessLayout or None
         How a tensor copy orders what it copies, by where that starts in shared memory.
     number : int
         How many steps there were before it: see `Steps`.
@@ -110,7 +110,7 @@ class Issued:
     accesses: list[Access] = field(default_factory=list)
     runs: list[Access] = field(default_factory=list)
     signals: list[tuple[int, Array, Array]] = field(default_factory=list)
-    through: dict[int, Through | None] = field(default_factory=dict)
+    through: dict[int, AccessLayout | None] = field(default_factory=dict)
     number: int = 0
 
     def lanes(self, rows: Array, columns: Array, releases: bool = True) -> Array:
@@ -148,14 +148,14 @@ class Issued:
 
 
 @dataclass
-class Making:
+class InitRecord:
     """The making of an mbarrier, by CTA.
 
     Attributes
     ----------
     instruction : Instruction
     threads, agents, counts : array of int
-        Who made it, and how far they had come; a count of 0 where it is not made.
+        Initialising threads, and their clocks; a count of 0 where it is not initialised.
     fenced : array of int
         How often its thread had executed a fence.mbarrier_init; 0 before the first one after it.
     settled : array of int
@@ -170,13 +170,13 @@ class Making:
     settled: Array
 
 
-class Copied:
+class LastCopies:
     """The last `cp.async` of each thread.
 
     Attributes
     ----------
     counts : array of int, (CTA, thread)
-        What tells that it is complete; 0 where there is none.
+        Count of the group by whose end it is complete; 0 where there is no copy.
     instructions : array of int, (CTA, thread)
         The index of its instruction, of those in `by`.
     """
@@ -204,7 +204,7 @@ class Wave:
     has_relaxed : bool
         Whether it has relaxed arrivals at barriers.
     fences : set of frozenset of str
-        Which state spaces its proxy fences cover.
+        State spaces that its proxy fences cover.
 
     Attributes
     ----------
@@ -212,23 +212,23 @@ class Wave:
     meetings : dict of object to BarrierGeneration
     closed : dict of str to array of int, (CTA, thread)
         Groups that threads have closed, by kind: `GROUP` for each.
-    issued : dict of int to Issued
-        What is in flight, by the operation's identity.
+    issued : dict of int to IssuedOperation
+        Operations in flight, by identity.
     last : dict of int to (Instruction, array of int)
         By column of groups: what was issued last, and in which group of each CTA.
     chains : dict of int to int
-        Which chains of messages its threads know of, and the columns that count them.
+        Chains of messages that its threads know, with the columns that count them.
     over : dict of int to int
         Launches that its threads have waited for, or heard to be over, as bits, and the columns that say so.
-    copied : Copied
+    copied : LastCopies
     lent : dict of (CTA, CTA, int) to (Instruction, int)
-        What copies to a peer read last, by the CTA that they read, the peer, and the column and count that tell of it.
-    inits : dict of int to Making
+        Last copy to a peer, by the CTA that it reads and the peer, with its column and count.
+    inits : dict of int to InitRecord
         By address, how mbarriers were made.
     apart : array of bool, (CTA, warp)
         Whether threads of a warp have ended waits since they were together.
     peers : Peers
-    objects : Objects
+    objects : MbarrierLifetimes
     mma_groups : MmaGroups
     register_changes : RegisterChanges
     patterns : Patterns
@@ -263,13 +263,13 @@ class Wave:
             kind: np.zeros((slots, threads), np.int64) for kind in (BULK, COPIES, MMAS, TENSOR)
         }
         self._is_committed = np.zeros((slots, threads), bool)  # whether a commit is the last that threads issued
-        self.issued: dict[int, Issued] = {}
-        self.copied = Copied(*np.zeros((2, slots, threads), np.int64))
+        self.issued: dict[int, IssuedOperation] = {}
+        self.copied = LastCopies(*np.zeros((2, slots, threads), np.int64))
         self.last: dict[int, tuple[Instruction, Array]] = {}
         self.chains: dict[int, int] = {}
         self.over: dict[int, int] = {}
         self.lent: dict[tuple[int, int, int], tuple[Instruction, int]] = {}
-        self.inits: dict[int, Making] = {}
+        self.inits: dict[int, InitRecord] = {}
         self.passed: dict[tuple[int, int], tuple[Instruction, int]] = {}
         self.came: dict[tuple[NamedBarrier, int], set[int]] = {}
         self.waits: dict[tuple[str, int], LastGroupWait] = {}
@@ -278,7 +278,7 @@ class Wave:
         self._phases: dict[int, Array] = {}
         self.apart = np.zeros((slots, -(-threads // WARP)), bool)
         self.peers = Peers(self.clocks, threads)
-        self.objects = Objects(self.clocks, slots, threads)
+        self.objects = MbarrierLifetimes(self.clocks, slots, threads)
         self._columns, self._of_global_memory = 0, np.zeros(0, np.intp)
         self.mma_groups = MmaGroups(self.clocks, slots)
         self.register_changes = RegisterChanges(self.clocks, slots, -(-threads // WARP))

@@ -269,6 +269,6 @@ class Allowances:
 
     @property
     def unused(self) -> tuple[Allowance, ...]:
-        """Those at lines of the kernels that ran, or of the whole run, which covered nothing."""
+        """Allowances that covered no hazard, at lines of kernels that ran or of the whole run."""
         every = dict.fromkeys([*(allowance for here in self._at.values() for allowance in here), *self._everywhere])
         return tuple(allowance for allowance in every if allowance not in self._used)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.hazards import NearMiss, Waiting
     from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
     from cutepy.sim.sanitize.registers import RegisterHazard
-    from cutepy.sim.sanitize.reports.mistakes import Told
+    from cutepy.sim.sanitize.reports.mistakes import MistakeHazard
     from cutepy.sim.sanitize.reports.reasons import Reason
     from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
 
@@ -188,7 +188,7 @@ class Findings:
             self._counts[hazard.key] += count
         self._new.clear()
 
-    def relate(self, hang: Told) -> None:
+    def relate(self, hang: MistakeHazard) -> None:
         """Tell bytes that do not come as what they come of, if threads wait for them and near misses say why."""
         awaited = {wait.mbarrier for wait in hang.waits} - {None}
         for key in (

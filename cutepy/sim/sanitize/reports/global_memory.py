@@ -15,7 +15,7 @@ from cutepy.sim.ptx.memory_order import NAMES
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import KINDS, RACES
 from cutepy.sim.sanitize.memory.discarded import Discarded
-from cutepy.sim.sanitize.order.flags import Did
+from cutepy.sim.sanitize.order.flags import ThreadProgress
 from cutepy.sim.sanitize.reports.reasons import TOGETHER
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def told(found: GlobalConflict, launches: Launches, flags: Flags) -> tuple[str, 
         row, lane = divmod(found.before_lane, old.lanes)
         shape = len(old.ctas), old.lanes
         column, count = (int(np.broadcast_to(x, shape)[row, lane]) for x in (old.columns, old.counts))
-        before = Did((old.launch, int(old.clusters[row])), int(old.ranks[row]), column, count)
+        before = ThreadProgress((old.launch, int(old.clusters[row])), int(old.ranks[row]), column, count)
         why = flags.too_weak(before, int(new.ctas[found.after_lane // new.lanes]))
     return (found.kind, _advice(found, launches)) if why is None else ("too-weak-semantics", why)
 

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow
     from cutepy.sim.sanitize.memory.shared_accesses import SharedAccesses
     from cutepy.sim.sanitize.reports.global_memory import GlobalFindings
-    from cutepy.sim.sanitize.reports.mistakes import Told
+    from cutepy.sim.sanitize.reports.mistakes import MistakeHazard
 
 
 def with_last_writer(
-    found: Told,
+    found: MistakeHazard,
     residents: Residents,
     waiting: Array,
     shared: SharedAccesses,
     of_global: GlobalFindings,
     shadow: GlobalShadow,
-) -> Told:
+) -> MistakeHazard:
     """Return a deadlock at a polled word with the last writer of the word that is not among the waiting threads."""
     place, before = found.place, found.before
     if found.kind != "deadlock":

@@ -10,12 +10,12 @@ import numpy as np
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place
 from cutepy.sim.machine.lanes import WARP, listed
-from cutepy.sim.sanitize.hazards import AccessKind, NearMiss, Side, Waiting
+from cutepy.sim.sanitize.hazards import NearMiss, Side, Waiting
 from cutepy.sim.sanitize.kinds import KINDS
 
 if TYPE_CHECKING:
-    from cutepy.sim.errors import Execution, SimulationError, Wait, Who
-    from cutepy.sim.machine.events import Apart
+    from cutepy.sim.errors import Execution, NamedLanes, SimulationError, Wait
+    from cutepy.sim.machine.events import PartialUnit
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.ptx.model import Instruction
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 _HANGS = ("deadlock", "exhausted-registers")
 
 
-class Told(NamedTuple):
-    """A hazard: its kind, the barrier or the bytes that it is at, its two sides, and what is wrong.
+class MistakeHazard(NamedTuple):
+    """The hazard of a mistake of a kernel: kind, barrier or bytes, both sides, diagnosis.
 
-    A deadlock has the waits that do not end, and near misses.
+    A deadlock also has its waits that do not end, and its near misses.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Told(NamedTuple):
     near_misses: tuple[NearMiss, ...] = ()
 
 
-def told(error: SimulationError, *, ends: bool) -> Told:
+def hazard_of(error: SimulationError, *, ends: bool) -> MistakeHazard:
     """Return the hazard that a mistake is; `ends` tells whether the launch ends by it."""
     i, before, at = error.instruction, error.before, error.at
     after = Side(error.kind, str(error.who or "the kernel")) if i is None else _side(i, error.who)
@@ -48,7 +48,7 @@ def told(error: SimulationError, *, ends: bool) -> Told:
         message=error.message,
         fix=error.fix or KINDS[error.kind].diagnosis,
     )
-    return Told(
+    return MistakeHazard(
         error.kind,
         Place(_SUBJECTS[error.kind]) if at is None else at,
         None if before is None else _side(before.instruction, before.who),
@@ -86,34 +86,18 @@ _SUBJECTS = {"invalid-access": "memory", "invalid-descriptor": "a descriptor", "
 """Objects of the mistakes that name none."""
 
 
-_ACCESSES: dict[str, AccessKind] = {
-    "ld": "read",
-    "ldu": "read",
-    "ldmatrix": "read",
-    "st": "write",
-    "stmatrix": "write",
-    "atom": "atomic",
-    "red": "atomic",
-}
-
-
-def _side(i: Instruction, who: Who | None) -> Side:
-    first = i.parts[0]
-    access = _ACCESSES.get(first, "")
-    name = first if access else opcode(i.parts)
+def _side(i: Instruction, who: NamedLanes | None) -> Side:
+    name, access = i.name, i.traits.access
     if who is None:
         return Side(name, "the kernel", i, access=access)
     lane = f"warp {who.warp}, lane {who.lane} of CTA {who.cta}"
     return Side(name, lane, i, who.cta, who.warp, who.lane, access=access)
 
 
-_BARRIERS = ("bar", "barrier")
-
-
-def part_of_a_unit(found: Apart) -> tuple[str, Place, Side | None, Side, Diagnosis]:
+def part_of_a_unit(found: PartialUnit) -> tuple[str, Place, Side | None, Side, Diagnosis]:
     """Return the kind of the hazard, what it is at, its two sides, and what is missing."""
     i, cta = found.instruction, found.residents.coordinate(found.slot)
-    name = opcode(i.parts)
+    name = i.name
     warp, lane = divmod(int(found.executed[0]), WARP)
     many = len(np.unique(found.executed // WARP)) > 1
     executed = Side(name, f"{_threads(found.executed)} of CTA {cta}", i, cta, warp, lane, of_warps=many)
@@ -132,25 +116,6 @@ def part_of_a_unit(found: Apart) -> tuple[str, Place, Side | None, Side, Diagnos
     else:
         diagnosis = Diagnosis("lanes-left-out", lanes=lanes, instruction=name)
     return "partial-warp", Place(name), branch, executed, diagnosis
-
-
-def opcode(parts: tuple[str, ...]) -> str:
-    """Return what people call an instruction by: its opcode without the modifiers that say how.
-
-    Examples
-    --------
-    >>> opcode(("wgmma", "mma_async", "sync", "aligned", "m64n8k16")), opcode(("barrier", "sync", "aligned"))
-    ('wgmma.mma_async', 'barrier.sync')
-    >>> opcode(("setmaxnreg", "dec", "sync", "aligned", "u32")), opcode(("shfl", "sync", "idx", "b32"))
-    ('setmaxnreg', 'shfl.sync')
-    """
-    how = (*_MODIFIERS, "sync") if "aligned" in parts and parts[0] not in _BARRIERS else _MODIFIERS
-    names = [part for part in parts if part.isidentifier() and part not in how]
-    length = 4 if parts[0] == "cp" else 3 if parts[:2] == ("barrier", "cluster") else 2
-    return ".".join(names[:length])
-
-
-_MODIFIERS = ("aligned", "cta", "inc", "dec", *"b16 b32 b64 u16 u32 u64 s32 s64 f16 f32 f64 m8n8 shared global".split())
 
 
 def _threads(threads: Array) -> str:

@@ -538,10 +538,6 @@ def _heard_of(wave: Wave, pair: _Pair, step: Step) -> Array:
     return found
 
 
-_WAITS_AT: dict[type, str] = {NamedBarrier: "bar.sync", MbarrierAt: "mbarrier.try_wait"}
-"""Instructions that wait at a barrier, by its kind."""
-
-
 def _only_arrives(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
     """Yield the newer access's arrival at the barrier at which the older one's threads arrive, if it waits for none."""
     older, newer = pair.older, pair.newer
@@ -556,8 +552,8 @@ def _only_arrives(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
         if step.is_release and not _announces(step):
             at = step.object(newer.slot, int(here[0]))
             if at in _come(wave, pair):
-                waits = _WAITS_AT.get(type(step.barrier), "barrier.cluster.wait")
-                why = Diagnosis("arrives-and-goes-on", instruction=waits)
+                assert step.barrier is not None
+                why = Diagnosis("arrives-and-goes-on", instruction=step.barrier.wait)
                 yield NearMiss("arrives-only", why, _side(wave, step.instruction, newer.slot, int(here[0])))
             return
 
@@ -790,5 +786,4 @@ def _name(wave: Wave, barrier: Barrier | None) -> str:
 
 
 def _side(wave: Wave, i: Instruction, slot: int, thread: int) -> Side:
-    name = ".".join(i.parts[: 4 if i.parts[0] == "cp" else 2])
-    return Side.of_thread(name, wave.residents.coordinate(slot), thread, i)
+    return Side.of_thread(i.name, wave.residents.coordinate(slot), thread, i)

@@ -18,7 +18,7 @@ from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
 from cutepy.sim.sanitize.order.ends import given_up
 from cutepy.sim.sanitize.order.fences import scope_of
-from cutepy.sim.sanitize.order.flags import Did
+from cutepy.sim.sanitize.order.flags import ThreadProgress
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
@@ -37,9 +37,9 @@ class Reason(NamedTuple):
     kind : str or None
         Of the hazard, None if it is what it seemed.
     diagnosis : Diagnosis
-        What is wrong, and what there should be.
+        Cause, and remedy.
     cause : Instruction or None
-        What is at fault, by whatever pair of touches that shows.
+        Faulty instruction, the same for every pair of accesses that shows it.
     is_early : bool
         Whether who reads has waited for an earlier phase than that of the copy.
     """
@@ -151,7 +151,7 @@ def _of_arrivals(wave: Wave, found: Conflict) -> Reason | None:
         at = row, int(lanes[0])
         if _known(wave, found, DONE, int(arrival.of[at]), arrival.column) <= arrival.phases[at]:
             continue
-        name, line = ".".join(arrival.instruction.parts[:2]), _line(arrival.instruction)
+        name, line = arrival.instruction.name, _line(arrival.instruction)
         if scope_of(arrival.instruction) < CLUSTER and arrival.of[at] != arrival.slots[at[0]]:
             return Reason("too-narrow-scope", Diagnosis("arrival-of-one-cta", line=line, arrival=name))
         if arrival.is_relaxed:
@@ -163,7 +163,7 @@ def _of_flags(wave: Wave, flags: Flags, found: Conflict) -> Reason | None:
     """See whether a flag was raised after the older touch, and found by the newer one's CTA, that shows nothing."""
     slot, column, count = _older(found)
     blocks, size = wave.residents.blocks, wave.clocks.cluster
-    before = Did((flags.launch, int(blocks[slot // size * size])), slot % size, column, count)
+    before = ThreadProgress((flags.launch, int(blocks[slot // size * size])), slot % size, column, count)
     why = flags.too_weak(before, int(blocks[found.after.agents[found.row]]))
     return None if why is None else Reason("too-weak-semantics", why)
 

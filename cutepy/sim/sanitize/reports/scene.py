@@ -37,7 +37,7 @@ _PARTS = {
 }
 """Names of copies for which threads do not do the work themselves."""
 _WRITERS = {"st_async": ("st.async", "stores"), "launch_control": ("launch control", "answers")}
-"""Those of which a region is named otherwise than of TMA, and the verb."""
+"""Writers other than TMA: the name of their region, and the verb."""
 _FILLS = ("tma_load", "bulk_load", "bulk_peer")
 _OF_COMPILERS = re.compile(r"__dynamic|\$|global_smem$|extern_shared|_\d")
 _TYPE = re.compile(r"[bfsu](?:8|16|32|64)")
