@@ -256,6 +256,20 @@ def test_occupancy(asked):
     assert checked(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(kernel, 128, 100000)) == 2
 
 
+def test_values_that_attributes_of_a_kernel_may_be(asked):
+    names = driver.CUfunction_attribute
+    carveout, policy = (
+        getattr(names, f"CU_FUNC_ATTRIBUTE_{name}")
+        for name in ("PREFERRED_SHARED_MEMORY_CARVEOUT", "CLUSTER_SCHEDULING_POLICY_PREFERENCE")
+    )
+    for attribute, taken, refused in ((carveout, (-1, 0, 100), (-2, 101)), (policy, (0, 2), (-1, 3))):
+        for value in taken:
+            checked(driver.cuFuncSetAttribute(asked["bounded"], attribute, value))
+            assert checked(driver.cuFuncGetAttribute(attribute, asked["bounded"])) == value
+        for value in refused:
+            assert driver.cuFuncSetAttribute(asked["bounded"], attribute, value)[0] != driver.CUresult.CUDA_SUCCESS
+
+
 def test_clusters(asked):
     for (threads, smem), (one, two) in CLUSTERS.items():
         attribute = driver.CUlaunchAttribute()
