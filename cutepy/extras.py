@@ -31,7 +31,7 @@ class MissingPackagesError(ModuleNotFoundError):
     Parameters
     ----------
     user : str
-        What needs them, such as ``cutepy.simulate``.
+        Feature that needs them, such as ``cutepy.simulate``.
     modules : tuple of str
         The missing modules, of `_DISTRIBUTIONS`.
     extra : str, optional
@@ -73,7 +73,7 @@ def require(user: str, *modules: str, extra: str | None = None, instead: str = "
     Parameters
     ----------
     user : str
-        What needs them.
+        Feature that needs them.
     *modules : str
         Of the packages that extras install.
     extra : str, optional

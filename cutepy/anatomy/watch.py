@@ -132,7 +132,7 @@ class TmemCells:
     used : array of bool, (8, 512)
         By 16 lanes, and by column from the allocation's first.
     threads : set of int
-        Who loads or stores.
+        Threads that load or store.
     """
 
     instruction: Instruction

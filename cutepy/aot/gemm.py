@@ -62,7 +62,7 @@ def gemm_extension(
     c, bias : bool
         Whether callers may pass these.
     activations : sequence of str
-        What callers may ask for: "relu", "gelu", "gelu_tanh", "silu".
+        Activations that callers may ask for: "relu", "gelu", "gelu_tanh", "silu".
     batch_modes : sequence of int
         Dimensions of a batch: 0 for matrices, 1 to 3 for batches of them.
     tiles : sequence of (int, int), optional

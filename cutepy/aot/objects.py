@@ -31,7 +31,7 @@ class CompiledVariant:
     image : bytes
         The object.
     parameters : tuple of str
-        What the entry takes, in order, by the function's names.
+        Parameters of the entry in order, by the function's names.
     isa : tuple of (int, int)
         The version of PTX that its kernels were compiled from.
     """

@@ -30,7 +30,7 @@ class Symbol:
     kind : str
         "int", "double" or "bool".
     decided : mapping of str to bool
-        Which way conditions went so far.
+        Outcomes of conditions so far.
     """
 
     cpp: str

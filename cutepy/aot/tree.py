@@ -191,7 +191,7 @@ def write_tree(
     Parameters
     ----------
     form : Form
-        What is written.
+        Files to write.
     described : Extension
         The operations.
     out : Path

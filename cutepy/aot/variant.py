@@ -45,11 +45,11 @@ class Variant:
         that callers pass, None, or the value of a `cutlass.Constexpr` parameter; or `SM_COUNT_ARGUMENT`. A tensor that
         is None here and not in other variants is optional.
     cost : callable, optional
-        What it is expected to cost, as a function of extents, strides and `sm_count` by their names, such as
+        Expected cost, as a function of extents, strides and `sm_count` by their names, such as
         `lambda m, sm_count: -(-m // 128) / sm_count`. 0 if not given; infinity where it is never to be chosen before
         others.
     requires : sequence of callable
-        What callers must meet: comparisons of extents and strides, such as `lambda lda, k: lda >= k`.
+        Conditions on calls: comparisons of extents and strides, such as `lambda lda, k: lda >= k`.
     choices : mapping of str to str
         Arguments of text, each None for callers who leave it out, and their values for which it may be chosen, such as
         `{"activation": "relu"}`.

@@ -36,7 +36,7 @@ class Protocol:
     max_launches : int
         Launches in a turn at most.
     cache_bytes : int
-        What the buffer sets together must exceed: the L2 of an H100 or H200 is 60 MB.
+        Least size of all buffer sets together: the L2 of an H100 or H200 is 60 MB.
     """
 
     rounds: int = 7

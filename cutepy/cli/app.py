@@ -18,6 +18,7 @@ from cutepy.cli.script_options import (
     parse_seconds,
     simulated_gpu,
 )
+from cutepy.cli.scripts import Script
 from cutepy.cli.write_errors import report_write_errors
 
 if TYPE_CHECKING:
@@ -246,6 +247,10 @@ def desc(
     typer.echo(text)
 
 
+_PASSES_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+"""Settings of a command that hands what follows its script to the script."""
+_echo = partial(typer.echo, err=True)
+_Script = Annotated[Path, typer.Argument(metavar="FILE.py", help="The script, followed by its arguments.")]
 _LimitSeconds = Annotated[float | None, typer.Option(metavar="SECONDS", help="Time limit of a launch. Default: none.")]
 _Arch = Annotated[
     str | None,
@@ -259,18 +264,16 @@ _LimitInstructions = Annotated[
 ]
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
-)
+@app.command(context_settings=_PASSES_ARGUMENTS)
 def simulate(
     context: typer.Context,
-    script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script, followed by its arguments.")],
+    script: _Script,
     inspect: Annotated[
         bool, typer.Option("--inspect", help="Print counts, and bank conflicts and waits by line of Python.")
     ] = False,
     policy: Annotated[
         str | None,
-        typer.Option(help="When copies and MMAs take effect: late, youngest, random[:SEED], or schedule[:SEED]."),
+        typer.Option(help="Completion of copies and MMAs: late, youngest, random[:SEED], or schedule[:SEED]."),
     ] = None,
     ctas: Annotated[
         str | None, typer.Option(help='Run these CTAs only, with their clusters: "0 3,1 -1,-1". Default: all.')
@@ -291,9 +294,7 @@ def simulate(
         fail(str(error))
     with simulated_gpu(arch):
         status = run(
-            script,
-            context.args,
-            partial(typer.echo, err=True),
+            Script(script, context.args, _echo),
             inspect=inspect,
             policy=policy,
             ctas=parse_ctas(ctas),
@@ -303,12 +304,10 @@ def simulate(
     raise typer.Exit(status)
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
-)
+@app.command(context_settings=_PASSES_ARGUMENTS)
 def predict(
     context: typer.Context,
-    script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script; what follows are its arguments.")],
+    script: _Script,
     gpu: Annotated[Literal["h100", "h200"], typer.Option(help="The GPU.")] = "h200",
     ctas: Annotated[
         str | None, typer.Option(help='Simulate these CTAs, as for simulate: "0 3,1 -1,-1". Default: a sample.')
@@ -329,16 +328,13 @@ def predict(
         if path is not None:
             check_output(path, script, option)
     paths = {"json_path": json and json.absolute(), "timeline": timeline and timeline.absolute()}
-    echo = partial(typer.echo, err=True)
-    raise typer.Exit(run(script, context.args, echo, gpu, ctas=parse_ctas(ctas), **paths))
+    raise typer.Exit(run(Script(script, context.args, _echo), gpu, ctas=parse_ctas(ctas), **paths))
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
-)
+@app.command(context_settings=_PASSES_ARGUMENTS)
 def sanitize(
     context: typer.Context,
-    script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script, followed by its arguments.")],
+    script: _Script,
     form: Annotated[
         Literal["text", "json", "sarif"] | None,
         typer.Option("--format", help="Format of the report on standard output, or in --output."),
@@ -390,18 +386,16 @@ def sanitize(
         limit_instructions=limit_instructions,
     )
     with simulated_gpu(arch):
-        status = again(script, context.args, partial(typer.echo, err=True), form, output)
+        status = again(Script(script, context.args, _echo), form, output)
     raise typer.Exit(status)
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
-)
+@app.command(context_settings=_PASSES_ARGUMENTS)
 def profile(
     context: typer.Context,
-    script: Annotated[Path, typer.Argument(metavar="FILE.py", help="The script; what follows are its arguments.")],
+    script: _Script,
     simulated: Annotated[
-        bool, typer.Option("--simulate", help="Run it as `cutepy simulate` does: launches have no times.")
+        bool, typer.Option("--simulate", help="Simulate the script's launches, which then have no times.")
     ] = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the profile here.")] = None,
     trace: Annotated[
@@ -413,12 +407,14 @@ def profile(
     timeline: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Have kernels of cutepy.device tell what their warps do; write a trace for Perfetto."
+            metavar="FILE", help="Record ranges of warps in kernels of cutepy.device; write a trace for Perfetto."
         ),
     ] = None,
     counters: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Run it under ncu, and say what bounds each of its first N launches."),
+        typer.Option(
+            min=1, metavar="N", help="Run the script under ncu, and name what bounds each of its first N launches."
+        ),
     ] = None,
     arch: _Arch = None,
 ) -> None:
@@ -432,7 +428,7 @@ def profile(
     if counters is not None:
         if simulated or any((json, trace, against, timeline)):
             fail("--counters runs the script under ncu, which replays its launches; give it alone")
-        raise typer.Exit(run_counters(script, context.args, counters, partial(typer.echo, err=True)))
+        raise typer.Exit(run_counters(Script(script, context.args, _echo), counters))
     if against is not None and not against.is_file():
         fail(f"there is no file {against} for --against")
     for option, path in (("--json", json), ("--trace", trace), ("--timeline", timeline)):
@@ -440,9 +436,7 @@ def profile(
             check_output(path, script, option)
     with simulated_gpu(arch):
         status = run(
-            script,
-            context.args,
-            partial(typer.echo, err=True),
+            Script(script, context.args, _echo),
             simulate=simulated,
             json=None if json is None else json.absolute(),
             trace=None if trace is None else trace.absolute(),
@@ -481,9 +475,7 @@ def explain(
         fail(f"only a script, FILE.py, takes arguments, and {file} got {' '.join(context.args)!r}")
     try:
         with simulated_gpu(arch):
-            explanation, code = of_file(
-                file, context.args, lambda line: typer.echo(line, err=True), ptxas=ptxas, arch=arch
-            )
+            explanation, code = of_file(Script(file, context.args, _echo), ptxas=ptxas, arch=arch)
         write(explanation, html, json, width)
     except BrokenPipeError:  # the reader has closed the pipe
         raise
@@ -498,7 +490,7 @@ new = typer.Typer(cls=Commands, help="Write a template of a kernel and its test.
 @new.command()
 def kernel(
     name: Annotated[str, typer.Argument(help="A new module's name: NAME.py and test_NAME.py are written.")],
-    folder: Annotated[Path, typer.Option(file_okay=False, help="Where to.")] = Path(),
+    folder: Annotated[Path, typer.Option(file_okay=False, help="Folder to write to.")] = Path(),
     like: Annotated[
         str,
         typer.Option(help="gemm (with bias and relu), attention (causal), rows (RMS norm), or blackwell (tcgen05)."),

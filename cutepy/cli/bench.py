@@ -25,7 +25,7 @@ app = typer.Typer(
 _Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Save the measurements here.")]
 _Picture = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Draw them beneath the roofline: .svg, .png, .pdf. Needs matplotlib."),
+    typer.Option(metavar="FILE", help="Draw the rows beneath the roofline: .svg, .png, .pdf. Needs matplotlib."),
 ]
 _Against = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Fail where a row is slower than in this saved report.")
@@ -33,7 +33,7 @@ _Against = Annotated[
 
 
 _Between = Annotated[
-    str, typer.Option(help="Kernel between two launches, whose time is taken away: none, elementwise or norm.")
+    str, typer.Option(help="Kernel between two launches, whose time is subtracted: none, elementwise or norm.")
 ]
 
 
@@ -57,6 +57,12 @@ def _exit_with(measure: Callable[[], int]) -> NoReturn:
     except (ValueError, ImportError) as error:
         fail_by(error)
     raise typer.Exit(status)
+
+
+def _check_positive(values: Iterable[int] | None, option: str) -> None:
+    """End the command if a number of an option is below 1."""
+    if (least := min(values or (1,))) < 1:
+        fail(f"{option} must be at least 1, got {least}")
 
 
 def _check_known(*options: tuple[Iterable[str], Collection[str], str]) -> None:
@@ -146,8 +152,7 @@ def bench_grouped(
     routings, forms, kinds = routing or [*ROUTINGS], along or [*FORMS], kind or [*KINDS]
     options = ((routings, ROUTINGS, "--routing"), (forms, FORMS, "--along"), (kinds, KINDS, "--kind"))
     _check_known(*options, (names, PEERS, "--peer"))
-    if any(count < 1 for count in groups or ()):
-        fail(f"--groups must be at least 1, got {min(groups or ())}")
+    _check_positive(groups, "--groups")
     problems = grouped_problems(groups or [8, 64], *(cast("Any", chosen) for chosen, _, _ in options))
     chosen = {name: PEERS[name] for name in names}
     _exit_with(lambda: run_grouped(problems, chosen, _output(json, picture, against)))
@@ -188,8 +193,7 @@ def bench_attention(
     _check_known((suites, SUITES, "--suite"), (names, PEERS, "--peer"), ([between], COMPANY, "--between"))
     if any(each % 16 or not 16 <= each <= 256 for each in head or ()):
         fail(f"--head must be multiples of 16 up to 256, got {', '.join(map(str, head or ()))}")
-    if any(each < 1 for each in keys or ()):
-        fail(f"--keys must be at least 1, got {min(keys or ())}")
+    _check_positive(keys, "--keys")
     problems = [
         problem
         for each in suites
@@ -253,8 +257,7 @@ def bench_fused(
 
     whats, dtypes, names = what or [*KINDS], dtype or [DTYPES[0]], peer or ["torch.compile"]
     _check_known((whats, KINDS, "--what"), (dtypes, DTYPES, "--dtype"), (names, PEERS, "--peer"))
-    if any(count < 1 for count in tokens or ()):
-        fail(f"--tokens must be at least 1, got {min(tokens or ())}")
+    _check_positive(tokens, "--tokens")
     problems = fused_problems(whats, tokens or TOKENS, dtypes)
     chosen = {name: PEERS[name] for name in names}
     _exit_with(lambda: run_fused(problems, chosen, _output(json, picture, against)))
@@ -289,8 +292,7 @@ def bench_rows(
     operations, suites, names = operation or [*OPERATIONS], suite or ["forward"], peer or ["torch", "torch.compile"]
     options = ((operations, OPERATIONS, "--operation"), (suites, SUITES, "--suite"), (names, PEERS, "--peer"))
     _check_known(*options, ([between], COMPANY, "--between"))
-    if any(each < 1 for each in columns or ()):
-        fail(f"--columns must be at least 1, got {min(columns or ())}")
+    _check_positive(columns, "--columns")
     problems = rows_problems(cast("Any", operations), cast("Any", suites), columns or ())
     chosen = {name: PEERS[name] for name in names}
     _exit_with(lambda: run_rows(problems, chosen, _output(json, picture, against), between=between))
@@ -356,7 +358,7 @@ def bench_accuracy(
 @app.command("sim")
 def bench_sim(
     large: Annotated[bool, typer.Option(help="Also a product of 4096x4096x4096, on all cores.")] = True,
-    json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None,
+    json: _Json = None,
 ) -> None:
     """Time a GEMM in the simulator against numpy, and check every result."""
     from cutepy.suites import sim
@@ -365,7 +367,7 @@ def bench_sim(
 
 
 @app.command("launch")
-def bench_launch(json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None) -> None:
+def bench_launch(json: _Json = None) -> None:
     """Time what a call of a compiled function costs the host, against the DSL's own and torch's."""
     from cutepy.suites.launch import run_launch
 
@@ -375,7 +377,7 @@ def bench_launch(json: Annotated[Path | None, typer.Option(help="Save the measur
 @app.command("compile")
 def bench_compile(
     rounds: Annotated[int, typer.Option(min=1, help="Processes of each way; the figures are their medians.")] = 7,
-    json: Annotated[Path | None, typer.Option(help="Save the measurements here.")] = None,
+    json: _Json = None,
 ) -> None:
     """Time compiling the GEMM against the DSL's own compiler, and finding it compiled. Needs no GPU."""
     from cutepy.suites.compilation import run_compile

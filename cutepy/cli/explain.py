@@ -5,27 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cutepy.cli.scripts import Script
 
 if TYPE_CHECKING:
     from cutepy.anatomy import Explanation
 
 
-def of_file(
-    path: Path, arguments: Sequence[str], echo: Callable[[str], None], *, ptxas: bool, arch: str | None = None
-) -> tuple[Explanation, int]:
+def of_file(script: Script, *, ptxas: bool, arch: str | None = None) -> tuple[Explanation, int]:
     """Explain a file of PTX, or run a script and explain what it launched.
 
     Parameters
     ----------
-    path : Path
-        A file that ends in ``.py`` is a script.
-    arguments : sequence of str
-        The script's.
-    echo : callable
-        Prints a line about the run.
+    script : Script
+        A file that does not end in ``.py`` is PTX.
     ptxas : bool
         Whether to ask ptxas.
     arch : str, optional
@@ -44,6 +39,7 @@ def of_file(
     from cutepy.anatomy import ExplainError, Watch, explain
     from cutepy.sim.ptx.header import has_instructions
 
+    path = script.path
     if path.suffix != ".py":
         explanation = explain(path, assembler=ptxas)
         if arch is not None and not has_instructions(arch, explanation.target):
@@ -55,7 +51,7 @@ def of_file(
     watch = Watch()
     # The script's own output is not the explanation: it goes to standard error.
     with contextlib.redirect_stdout(sys.stderr):
-        code = run(path, arguments, echo, observers=[watch])
+        code = run(script, observers=[watch])
     if code and next(watch.kernels, None) is None:
         raise ExplainError(f"{path.name} ended with exit code {code} before it launched a kernel")
     return explain(watch, assembler=ptxas, name=path.name), code

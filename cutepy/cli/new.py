@@ -43,7 +43,7 @@ def write_kernel(name: str, folder: Path, like: str = "gemm") -> list[Path]:
     Returns
     -------
     list of Path
-        What was written.
+        Files that were written.
 
     Raises
     ------

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutepy.cli.failure import fail
+from cutepy.cli.scripts import Script
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.selected_ctas import Coordinates
 
 
 def run(
-    script: Path,
-    arguments: Sequence[str],
-    echo: Callable[[str], None],
+    script: Script,
     gpu: str,
     *,
     ctas: Coordinates | None = None,
@@ -27,11 +25,7 @@ def run(
 
     Parameters
     ----------
-    script : Path
-    arguments : sequence of str
-        Its `sys.argv[1:]`.
-    echo : callable
-        Prints a line of the summary.
+    script : Script
     gpu : str
         "h100" or "h200".
     ctas : sequence of coordinates, optional
@@ -59,7 +53,8 @@ def run(
         fail(str(error))
     options: dict[str, Any] = {"time": timer, **({"ctas": ctas} if ctas else {})}
     with serve_cuda(**options), inherited_by_runs(options):
-        code = execute(script, arguments, echo)
+        code = execute(script)
+    echo = script.echo
     if code == INTERRUPTED:
         return code
     if code:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from cutepy.cli.failure import fail
+from cutepy.cli.scripts import Script
 from cutepy.cli.simulate import execute
 from cutepy.profiling.comparison import slower
 from cutepy.profiling.counters import CountersError, count
@@ -16,9 +17,7 @@ from cutepy.profiling.timeline import Timeline, timeline as recorded_timeline
 
 
 def run(
-    script: Path,
-    arguments: Sequence[str],
-    echo: Callable[[str], None],
+    script: Script,
     *,
     simulate: bool = False,
     json: Path | None = None,
@@ -30,11 +29,7 @@ def run(
 
     Parameters
     ----------
-    script : Path
-    arguments : sequence of str
-        Its `sys.argv[1:]`.
-    echo : callable
-        Prints a line beside the tree.
+    script : Script
     simulate : bool
         Whether every launch is simulated, and device `cuda` served from host memory.
     json, trace : Path, optional
@@ -51,7 +46,7 @@ def run(
     """
     before = None if against is None else _load(against)
     with _serving(simulate), _timeline(timeline) as warps, profile() as result:
-        code = execute(script, arguments, echo)
+        code = execute(script)
         if timeline is not None and warps is not None:
             warps.print()
             warps.save_trace(timeline)
@@ -60,12 +55,12 @@ def run(
         result.save(json)
     if trace is not None:
         result.save_trace(trace)
-    if before is not None and _tell_slower(result, before, echo):
+    if before is not None and _tell_slower(result, before, script.echo):
         return code or 1
     return code
 
 
-def run_counters(script: Path, arguments: Sequence[str], launches: int, echo: Callable[[str], None]) -> int:
+def run_counters(script: Script, launches: int) -> int:
     """Run a script under ncu, and print what bounds each of its first launches.
 
     Returns
@@ -74,9 +69,9 @@ def run_counters(script: Path, arguments: Sequence[str], launches: int, echo: Ca
         0, or 1 if nothing could be counted.
     """
     try:
-        counted = count(script, arguments, launches)
+        counted = count(script.path, script.arguments, launches)
     except CountersError as error:
-        echo(f"error: {error}")
+        script.echo(f"error: {error}")
         return 1
     for each in counted:
         print(each)

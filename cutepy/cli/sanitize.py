@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cutepy.cli.failure import fail
+from cutepy.cli.scripts import Script
 
 if TYPE_CHECKING:
     from cutepy.sim import Run
@@ -24,9 +25,7 @@ FAILED = 2
 
 
 def run(
-    script: Path,
-    arguments: Sequence[str],
-    echo: Callable[[str], None],
+    script: Script,
     form: Format | None,
     output: Path | None,
     *,
@@ -44,11 +43,7 @@ def run(
 
     Parameters
     ----------
-    script : Path
-    arguments : sequence of str
-        Its `sys.argv[1:]`.
-    echo : callable
-        Prints a line of the summary.
+    script : Script
     form : "text", "json", "sarif" or None
         None is text, which goes to standard error; a form that is given goes to standard output, or to `output`.
     output : Path or None
@@ -79,6 +74,7 @@ def run(
     from cutepy.sim.replay import Report, ScheduleError
     from cutepy.sim.sanitize import HazardError
 
+    echo = script.echo
     # The script's own output is not the report: it goes to standard error.
     alone = contextlib.redirect_stdout(sys.stderr) if form and output is None else contextlib.nullcontext()
     keeps = replay or reproducers is not None
@@ -100,7 +96,7 @@ def run(
 
     with serve_cuda(**options) as simulation:
         with alone, inherited_by_runs(options, runs.append) as inheritance:
-            code = execute(script, arguments, echo, is_told)
+            code = execute(script, is_told)
         runs.append(simulation)
         tally = Tally()
         for run in runs:
@@ -128,11 +124,12 @@ def run(
         simulation.restart()  # hazards are reported here, and not raised
     if output is not None:
         try:
-            output.write_text(_written(report, form or "text", script, code) + "\n", "utf-8", errors="backslashreplace")
+            text = _written(report, form or "text", script.path, code) + "\n"
+            output.write_text(text, "utf-8", errors="backslashreplace")
         except OSError as error:
             unwritten = f"--output {output} can't be written: {error.strerror}"
     elif form:
-        print(_written(report, form, script, code))
+        print(_written(report, form, script.path, code))
     if (output is not None or form is None) and not (code and report.is_empty):  # nothing is known of the rest
         show(report)
     if unwritten is not None:

@@ -8,7 +8,24 @@ import threading
 import types
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Script(NamedTuple):
+    """Script that a command runs.
+
+    Attributes
+    ----------
+    path : Path
+    arguments : sequence of str
+        Its `sys.argv[1:]`.
+    echo : callable
+        Prints a line of the command beside the script's own output.
+    """
+
+    path: Path
+    arguments: Sequence[str]
+    echo: Callable[[str], None]
 
 
 def started_name(script: str | Path) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cutepy.cli.failure import fail
-from cutepy.cli.scripts import run_as_main, started_name, wait_for_threads
+from cutepy.cli.scripts import Script, run_as_main, started_name, wait_for_threads
 
 if TYPE_CHECKING:
     from cutepy.frontends.inherited import Inheritance
@@ -31,9 +31,7 @@ _SITES = 10
 
 
 def run(
-    script: Path,
-    arguments: Sequence[str],
-    echo: Callable[[str], None],
+    script: Script,
     *,
     inspect: bool = False,
     policy: str | None = None,
@@ -46,11 +44,7 @@ def run(
 
     Parameters
     ----------
-    script : Path
-    arguments : sequence of str
-        Its `sys.argv[1:]`.
-    echo : callable
-        Prints a line of the summary.
+    script : Script
     inspect : bool
         Whether to count bank conflicts and waits by line, and to print them with all other counts.
     policy : str, optional
@@ -78,11 +72,11 @@ def run(
         simulation.told_elsewhere = frozenset({"policy"})
         try:
             with inherited_by_runs(options, tally.add) as inheritance:
-                code = execute(script, arguments, echo)
+                code = execute(script)
         finally:
             tally.add(simulation)
-            tally.write(echo, inspect)
-            tell_stated(inheritance, echo)
+            tally.write(script.echo, inspect)
+            tell_stated(inheritance, script.echo)
     if tally.misfit is not None:
         fail(str(tally.misfit))
     return code
@@ -145,30 +139,26 @@ class Tally:
 
 
 def execute(
-    script: Path,
-    arguments: Sequence[str],
-    echo: Callable[[str], None],
+    script: Script,
     is_told: Callable[[Exception], bool] = lambda error: False,
 ) -> int:
     """Run a script as `__main__`, and return its exit code: 1 after an exception, whose traceback is printed.
 
     Parameters
     ----------
-    script : Path
-    arguments : sequence of str
-    echo : callable
-        Prints a line.
+    script : Script
     is_told : callable
         Tells whether the message of an error will be printed later: then only its line and its type are.
     """
     from cutepy.sim.machine.selected_ctas import ChosenCtaError
     from cutepy.sim.sanitize import AllowanceError
 
-    name, before = started_name(script), threading.enumerate()
+    path, arguments, echo = script
+    name, before = started_name(path), threading.enumerate()
     try:
         with _leaving_at_once():
             try:
-                run_as_main(script, arguments)
+                run_as_main(path, arguments)
             finally:
                 if not isinstance(sys.exception(), _LeavingAtOnce):
                     wait_for_threads(before)

@@ -33,6 +33,10 @@ def tune_gemm(
     seed: Annotated[int, typer.Option(help="Seed of the random problems.")] = 0,
     candidates: Annotated[int, typer.Option(min=1, help="Of each problem, those expected to be fastest.")] = 100,
     again: Annotated[bool, typer.Option("--again", help="Time what was timed before, too.")] = False,
+    prune: Annotated[
+        float | None,
+        typer.Option(min=1.0, help="Leave out candidates predicted to take so many times the shortest time: 1.3."),
+    ] = None,
 ) -> None:
     """Tune products: `cutepy.ops.gemm` uses the winners, in processes that start afterwards.
 
@@ -55,7 +59,7 @@ def tune_gemm(
         fail("name a product, such as 4096x4096x4096, or give --suite or --sweep")
     started = environment.torchrun()
     with shown_progress(started is None or started.rank == 0) as note:
-        status = run_tuning(problems, most=candidates, resume=not again, note=note)
+        status = run_tuning(problems, most=candidates, resume=not again, note=note, prune=prune)
     raise typer.Exit(status)
 
 

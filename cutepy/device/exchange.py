@@ -44,7 +44,7 @@ class ClusterSums:
     threads : int
         Consumer threads.
     part, first_rank : Int32
-        Which of the parts this CTA is; the rank in the cluster of part 0, the others' following by `rank_step`.
+        Part of this CTA; the rank in the cluster of part 0, the others' following by `rank_step`.
     rank_step : int
     tidx : Int32
         Index among the consumer threads; any value elsewhere.

@@ -32,7 +32,7 @@ class Finish:
     m, n : Int32
         Extents of the product.
     steps : tuple of Int32
-        What each mode of the batch counts of its products' indices; none where there is one product, and of groups
+        Step of each mode of the batch in the index of a product; none where there is one product, and of groups
         whose rows or columns are those of one matrix.
     """
 

@@ -33,7 +33,7 @@ class HeldRows:
     thread : Int32
         Index among the CTA's threads of this row.
     group : Int32
-        Which of the CTA's rows at a time this is.
+        Number of the row among the CTA's rows at a time.
     rank : Int32
         Of the CTA in its cluster.
     first : Int32

@@ -192,7 +192,7 @@ class ScoreFunctions:
         return derivatives
 
     def derive(self, differences, given, row, column, place):
-        """Add a tile's part to the gradients of tables, and make derivatives by the scores those by scaled products.
+        """Add a tile to the gradients of tables, and turn derivatives by scores into derivatives by scaled products.
 
         All lanes of a warp call. What is for one element is summed in the warp, as far as it is known to be: an index
         that varies with neither rows nor columns takes one addition, one that varies with both an addition a score.

@@ -17,7 +17,7 @@ class Symbols:
     Parameters
     ----------
     divisibility : mapping of str to int
-        What the value of a name is a multiple of; 1 for the rest.
+        Divisor of the value of a name; 1 for the rest.
     """
 
     def __init__(self, divisibility: Mapping[str, int]) -> None:
@@ -60,13 +60,13 @@ def fake_tensor(
     shape : sequence of int or str
         Extents, numbers or names.
     symbols : Symbols
-        What the names stand for; one for all tensors of a function.
+        Values of the names; one object for all tensors of a function.
     strides : sequence of int or str, optional
         In elements. Without them the tensor is compact in `stride_order`, by default the last dimension first.
     stride_order : sequence of int, optional
         Place of each dimension in the order of strides, 0 the contiguous one.
     align_bytes : int
-        What the address is a multiple of.
+        Alignment of the address.
     """
     runtime = require("cutlass.cute.runtime", "make_fake_tensor", "make_fake_compact_tensor")
     kind, extents = element_type(dtype), tuple(map(symbols.extent, shape))

@@ -20,9 +20,9 @@ class PrivateNames:
     names : tuple of str
         Attributes, with dots for attributes of these.
     purpose : str
-        What they are for.
+        Purpose of the names.
     without : str
-        What is lost in versions that have none; empty for what cutepy can't do without.
+        Loss in versions without them; empty for names that cutepy needs.
     """
 
     where: str

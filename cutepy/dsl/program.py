@@ -64,7 +64,7 @@ def compile_program(
     nonempty : mapping of str to sequence of int, optional
         Dimensions of tensors whose extents are never 0, by the tensor's name; calls with others are refused.
     symbol : str
-        What to call the entry, a C identifier.
+        Name of the entry, a C identifier.
     line_info : bool
         Whether PTX and cubin say which line of which file each instruction comes from. What is shipped to others
         should not: the paths are those of this machine.

@@ -63,7 +63,7 @@ def refuse_unless(module: Any, symbol: str, text: str, extent: Any, value: Any, 
     extent, value : Value
         Of 64 bits. Nothing is compared where the extent is 1 or less: it has no use for its stride.
     numbers : (int, int, int)
-        By what the value is multiplied, what is expected, and the mask of the bits that are compared.
+        Factor of the value, expected bits, and mask of the compared bits.
     """
     ir = require("cutlass._mlir.ir", "Type", "IntegerType")
     cuda, func, llvm = (require(f"cutlass._mlir.dialects.{dialect}") for dialect in ("cuda", "func", "llvm"))

@@ -27,10 +27,10 @@ class Requirement:
     leaf : int or None
         The mode, counted through nested ones; None for the address.
     factor : int
-        What the number is multiplied with before: a stride in elements becomes one in bits.
+        Factor of the number: a stride in elements becomes one in bits.
     expected, mask : int
     text : str
-        What is wrong; with places for the number and, of a stride, for it in bytes.
+        Error text, with places for the number and, of a stride, for the bytes.
     """
 
     leaf: int | None

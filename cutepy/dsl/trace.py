@@ -49,9 +49,9 @@ class Traced:
     function : str
         Name of the Python function, by which its compiled checks call it.
     module : ir.Module
-        What was traced; compiled in place by `compile`.
+        Traced module; compiled in place by `compile`.
     seconds : float
-        What tracing took.
+        Seconds of tracing.
     folder : str
         Where the compiler writes what it keeps, such as the PTX; there once it runs.
     """
@@ -155,12 +155,12 @@ def trace(
     add : callable, optional
         Called with the module and `added` before the compiler runs, to add to it what follows from them alone.
     added : optional
-        What `add` goes by, besides the module.
+        Data of `add` besides the module.
 
     Raises
     ------
     Exception
-        What the function raises while it is traced, the DSL refuses, or `use` raises.
+        Any error of the function while it is traced, of the DSL, or of `use`.
     """
     cute = require("cutlass.cute", "compile")
     provider = require("cutlass.base_dsl.compiler", "Compiler.compile").Compiler

@@ -95,10 +95,10 @@ class Node:
     inputs : tuple of int
         Nodes.
     value : float, int, bool, str or None
-        What else decides it.
+        Further attribute of the operation.
     type : "f32", "i32" or "bool"
     shape : "scalar", "row", "column" or "tile"
-        What it varies with.
+        Extents that it varies with.
     width : int
         The accumulators have so many times the columns; 1 of what has none.
     line : Line or None

@@ -56,7 +56,7 @@ class SmemOperand:
     shape : (int, int, int)
         Extents along MN and K, and stages.
     mma_shape : (int, int)
-        Those of one MMA.
+        Extents of one MMA along MN and K.
     bits, address : int
     major, swizzle : str
         Errors about them are those of the parameters `major_a`, `swizzle_a` and the like.

@@ -1,6 +1,6 @@
 """Remarks of ptxas on launched kernels, if ptxas is installed; each module is assembled once.
 
-What it has said is kept on the disk, by the PTX and the assemblers that there are.
+The remarks are cached on disk, by the PTX and the installed assemblers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The simulator, as what host code launches on."""
+"""Backend of host code: launches run in the simulator, or join a captured graph."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ class LoadedKernel:
         return devices.device().resident_ctas(self.registers, threads, self.static_smem_bytes + smem_bytes)
 
     def active_clusters(self, threads: int, smem_bytes: int, cluster_size: int) -> int:
-        """Return the clusters that the GPU holds at a time, where GPCs would leave no SM over."""
+        """Return the clusters that the GPU holds at a time, as if no GPC left an SM unused."""
         if not 1 <= cluster_size <= _MOST_CTAS:
             return 0
         ctas = min(self.ctas_per_sm(threads, smem_bytes), _CLUSTERS_PER_SM)

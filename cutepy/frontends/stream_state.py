@@ -240,7 +240,7 @@ class Captures:
         self._apart: set[int] = set()
 
     def made(self, stream: int, *, blocking: bool) -> None:
-        """Note how a stream was made: one that is not blocking and the default stream do not wait for each other."""
+        """Record whether a new stream is non-blocking: it and the default stream do not wait for each other."""
         (self._apart.discard if blocking else self._apart.add)(stream)
 
     def of(self, stream: int) -> Capture | None:
@@ -371,7 +371,7 @@ def issue(stream: int, work: Callable[[int], _T]) -> _T | None:
     Returns
     -------
     object
-        What the work returns; None if it is kept.
+        Result of the work; None if it is captured.
     """
     stream = handle_of(stream)
     capture = captures.keeping(stream)

@@ -70,7 +70,7 @@ def cache_enabled() -> bool:
 
 
 def tuned() -> bool:
-    """Return whether what tuning found is used (`CUTEPY_TUNED`).
+    """Tell whether winners of tuning are used (`CUTEPY_TUNED`).
 
     Raises
     ------

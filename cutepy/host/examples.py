@@ -33,7 +33,7 @@ class Example:
     Attributes
     ----------
     parameter : Parameter or None
-        What callers pass; None for constexpr values, which they don't, and for streams, which compiled code asks for.
+        Parameter that callers pass; None for constexpr values, and for streams, which compiled code asks for.
     value : object
         Value for the DSL, with a TensorSpec or PointerSpec in place of memory.
     keyword_only : bool
@@ -71,7 +71,7 @@ def bind(
     arguments, named
         The examples.
     settings : mapping, optional
-        What was given for those of the caller's own parameters that a parameter of the function may be called like.
+        Values of the caller's own parameters whose names a parameter of the function may have, too.
 
     Raises
     ------

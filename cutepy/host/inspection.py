@@ -78,11 +78,11 @@ class Cost:
     Attributes
     ----------
     stages : mapping of str to float
-        What the call of `cutepy.compile` spent in this process. If the function was found on the disk, "trace", unless
-        it was found by declared sources, and "load". Otherwise the stages of compilation, and "store": to keep it, and
-        to wait for other processes.
+        Seconds that the call of `cutepy.compile` spent in this process. If the function was found on the disk, "trace",
+        unless it was found by declared sources, and "load". Otherwise the stages of compilation, and "store": to keep
+        it, and to wait for other processes.
     compilation : mapping of str to float
-        What compilation spent, now or when the program was made: "trace" (Python to MLIR), "lower" (MLIR to PTX),
+        Seconds of compilation, now or when the program was made: "trace" (Python to MLIR), "lower" (MLIR to PTX),
         "assemble" (PTX to machine code), "host" (host code to machine code). The assembler's share is told by the times
         of files, so it is true to some milliseconds.
     """

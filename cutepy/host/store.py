@@ -213,7 +213,7 @@ class Store:
         Returns
         -------
         list of Path
-            What was removed.
+            Removed entries.
 
         Raises
         ------

@@ -145,7 +145,7 @@ PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 
 
 def _refusal(module: torch.nn.Module, own: type[torch.nn.Module]) -> str | None:
-    """Say why cutepy's class does not compute a module; None if it does."""
+    """Return the reason why cutepy's class does not compute a module; None if it does."""
     takes, verb = (OPERAND_DTYPES, "multiplies") if own is Linear else (DTYPES, "normalises")
     for parameter in module.parameters(recurse=False):
         if parameter.dtype not in takes:

@@ -1,4 +1,4 @@
-"""Check what operations of products are given: names, types, extents, devices, precision, and memory that is shared.
+"""Argument checks of products: names, types, extents, devices, precision, and memory that results share.
 
 Each refusal names the argument, and says what it must be.
 """

@@ -365,7 +365,7 @@ def _by_sums(
 
 
 class Request(NamedTuple):
-    """All that `cutepy::gemm` is asked, as its schema has it."""
+    """Arguments of `cutepy::gemm`, in the order of its schema."""
 
     a: torch.Tensor
     b: torch.Tensor

@@ -375,7 +375,7 @@ def _evaluate(
 
 
 class Request(NamedTuple):
-    """All that `cutepy::grouped_gemm` is asked, as its schema has it."""
+    """Arguments of `cutepy::grouped_gemm`, in the order of its schema."""
 
     a: torch.Tensor
     b: torch.Tensor

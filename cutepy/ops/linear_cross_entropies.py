@@ -144,7 +144,7 @@ def rows_of_chunk(rows: int, features: int) -> int:
 
 
 class LossRequest(NamedTuple):
-    """All that `cutepy::linear_cross_entropy` is asked, as its schema has it; `cutepy::linear_losses` the first nine.
+    """Arguments of `cutepy::linear_cross_entropy` in the schema's order; `cutepy::linear_losses` has the first nine.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Products, unseen by autograd: what is done for tensors of one description is planned once, and launched.
+"""Launch of products: one plan for all tensors of a description, kept in a cache, past autograd.
 
 On the GPU and in the simulator that is the kernel's plan (`cutepy.kernels.gemm.op`). On the CPU otherwise, and where
 there is nothing to multiply, the results are computed in float64 and rounded once.

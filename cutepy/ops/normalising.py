@@ -246,7 +246,7 @@ def _find_launch(
 
 
 class Backward(NamedTuple):
-    """All that `cutepy::norm_backward` is asked, as its schema has it.
+    """Arguments of `cutepy::norm_backward`, in the order of its schema.
 
     Attributes
     ----------

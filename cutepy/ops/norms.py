@@ -40,7 +40,7 @@ def rms_norm(
     out_dtype : dtype, optional
         Of the result: that of the input if not given. float8_e4m3fn and float8_e5m2 need a scale.
     scale : Tensor of one float32, or (int, int), optional
-        What an 8-bit result is divided by; or rows and columns that share a scale, as `quantise` takes them: (1, 0)
+        Divisor of an 8-bit result; or rows and columns that share a scale, as `quantise` takes them: (1, 0)
         or (1, 128), whose scales are computed in the same kernel and returned.
 
     Returns

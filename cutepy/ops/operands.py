@@ -1,4 +1,4 @@
-"""An epilogue's operands and scales among an operation's arguments: passed, put together again, and differentiated.
+"""Operands and scales of an epilogue as arguments of torch's operations: flattened, rebuilt, differentiated.
 
 An operation takes the epilogue's text, its operands that are tensors in one list, numbers in another, and a letter for
 each operand that tells which it is.

@@ -109,7 +109,7 @@ class Operation(Generic[P, R]):
     lowers : frozenset of str
         The arguments that `torch.autocast` casts.
     invariant : torch._ops.OpOverload or None
-        What torch is called with instead within `batch_invariant` (`register_both`).
+        Operation that torch sees within `batch_invariant` (`register_both`).
     sharding : callable or None
         Tells how DTensors are sharded (`shard_by`); without it, DTensor refuses them.
     lowered : callable or None

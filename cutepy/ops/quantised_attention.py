@@ -79,7 +79,7 @@ def _check_scales(q: torch.Tensor, k: torch.Tensor, scales: Three) -> None:
 
 
 class _AttentionRequest(NamedTuple):
-    """All that `cutepy::quantised_attention` is asked, as its schema has it."""
+    """Arguments of `cutepy::quantised_attention`, in the order of its schema."""
 
     q: torch.Tensor
     k: torch.Tensor

@@ -12,7 +12,7 @@ import heapq
 import itertools
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -20,9 +20,12 @@ from cutepy.binaries.machine_code import MachineInstruction, read_code
 from cutepy.binaries.ptxas import assemble
 from cutepy.layouts.sm90.occupancy import Occupancy, occupancy
 from cutepy.predict.code import LSU, PIPES, Variants, block_steps
+from cutepy.predict.costs import Costs
 from cutepy.predict.gpu import Gpu
-from cutepy.predict.machine import SCHEDULERS, Event, Machine, Outcome, Rates, Sm
+from cutepy.predict.machine import Machine
 from cutepy.predict.memory import Traffic, slowdown, traffic_of
+from cutepy.predict.rates import Rates
+from cutepy.predict.state import SCHEDULERS, Event, Outcome, Sm
 from cutepy.sim.ptx.source_lines import line_of
 
 if TYPE_CHECKING:
@@ -53,7 +56,7 @@ class Stall:
     line : str
         Line of the source, or of the PTX.
     cause : str
-        One of `machine.CAUSES`.
+        One of `state.CAUSES`.
     share : float
         Share of the time of all warps.
     us : float
@@ -170,17 +173,28 @@ class Predictor:
         self._occupancy = occupancy(self._resources.registers, x * y * z, launch.smem_bytes)
         cx, cy, cz = launch.cluster
         self._size = cx * cy * cz
-        self._groups = max(1, gpu.sms // self._size)
+        self._groups = max(1, self._clusters_at_once())
         self._resident = max(1, self._occupancy.ctas_per_sm)
         self._clusters = launch.ctas // self._size
+        self._begun = gpu.at("start.accesses", "parameters", "first")  # they come to an SM's constants once
         self._sampled = sum(len(cluster) for cluster in trace.clusters)
         concurrent = min(launch.ctas, self._groups * self._size * self._resident)
-        self._traffic = traffic_of(trace.regions, self._sampled, launch.ctas, concurrent)
+        self._weights = weights([cluster[0].block for cluster in trace.clusters], self._clusters)
+        stands_for = {
+            cta.block: weight for cluster, weight in zip(trace.clusters, self._weights, strict=True) for cta in cluster
+        }
+        self._traffic = traffic_of(trace.regions, stands_for, concurrent)
         self._slowdown = slowdown(gpu, self._traffic)
         factual = {i for cluster in trace.clusters for cta in cluster for warp in cta.warps for i in warp.facts}
         program = launch.entry.program(frozenset(), frozenset())
         self._steps: list[Variants] = block_steps(program.flow.blocks, self._code, factual, gpu)
         self._lines = {i.line: i for i in program.function.instructions}
+
+    def _clusters_at_once(self) -> int:
+        """Return how many clusters of one CTA an SM the GPU holds: each within one GPC, whose SMs others leave over."""
+        table = self._gpu.constants["cluster.most"]
+        known = table.get(str(self._size))
+        return int(known) if known else self._gpu.sms // self._size
 
     def predict(self, *, keeps_events: bool = False) -> Prediction:
         """Return the prediction."""
@@ -195,7 +209,7 @@ class Predictor:
             if abs(expected / clock - 1) > _SAME_CLOCK:
                 clock = expected
                 found = self._schedule(clock, keeps_events=keeps_events)
-        launch_us = self._launch_us()
+        launch_us = self._launch_us(found.outcome, clock)
         kernel_us = self._bounded_us(found.cycles / clock * 1e6)
         margin = found.error
         out = found.outcome
@@ -256,6 +270,7 @@ class Predictor:
             trace.barriers,
             self._traffic,
             credit=_CREDIT[self._clusters > self._groups * self._resident],
+            fetches_maps="prefetch.tensormap" in self._launch.ptx or "prefetch.param.tensormap" in self._launch.ptx,
             keeps_events=keeps_events,
         )
 
@@ -268,7 +283,7 @@ class Predictor:
     def _rates(self, active: int, clock_hz: float) -> Rates:
         return Rates.of(self._gpu, active, clock_hz, self._slowdown)
 
-    def _turnaround(self, clock_hz: float) -> float:
+    def _turnaround(self) -> float:
         table = self._gpu.constants["cta.turnaround"]
         large = self._launch.smem_bytes > 64 * 1024
         name = "384x200000" if large else "1024x0" if self._launch.block[0] > 512 else "128x0"
@@ -284,12 +299,12 @@ class Predictor:
         length = _length(samples[0])
         most = max(2 * self._resident, min(_ROUNDS * self._resident, _MOST_STEPS // max(length, 1)))
         simulated = min(count, most)
+        if simulated < count:  # the pace of later rounds is that of streaming
+            rates = replace(rates, ramp=())
         order = [(samples[n % len(samples)], rates) for n in range(simulated)]
         if simulated == count and rest and each:
             order[-1] = order[-1][0], last
-        out = self._machine(keeps_events).run(
-            order, self._resident, self._turnaround(clock_hz), self._gpu.value("l2.latency")
-        )
+        out = self._machine(keeps_events).run(order, self._resident, self._turnaround(), self._begun)
         cycles, error = out.cycles, 0.0
         ends = sorted(end for _, end in out.spans)
         if simulated < count:
@@ -308,15 +323,16 @@ class Predictor:
         A sample's time follows from its length, and another cluster's is that of the nearest sample.
         """
         active = min(self._clusters, self._groups) * self._size
-        rates, turnaround = self._rates(active, clock_hz), self._turnaround(clock_hz)
+        rates, turnaround = self._rates(active, clock_hz), self._turnaround()
         resident = min(self._resident, -(-self._clusters // self._groups))
-        begun = self._gpu.value("l2.latency")  # a kernel's parameters come to an SM's constants once
         ordered = sorted(self._trace.clusters, key=_length)
         all_at_once = self._clusters <= self._groups * self._resident
+        if not all_at_once:
+            rates = replace(rates, ramp=())
         picked = [ordered[-1]] if all_at_once else [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
         outcomes = [
             self._machine(keeps_events and sample is ordered[-1]).run(
-                [(sample, rates)] * resident, resident, turnaround, begun
+                [(sample, rates)] * resident, resident, turnaround, self._begun
             )
             for sample in picked
         ]
@@ -340,18 +356,29 @@ class Predictor:
         tail = max(0.0, 1.0 - total / len(slots) / cycles)
         return _Schedule(cycles, tail, error, outcomes[-1])
 
-    def _launch_us(self) -> float:
-        """Return the overhead of a launch beyond its CTAs, back to back with others."""
-        launch, gpu = self._launch, self._gpu
-        key = "launch.interval_pdl" if launch.programmatic else "launch.interval"
-        if launch.smem_bytes > 64 * 1024:
-            name = "132x384x200000"
-        else:
-            name = "132x1024x0" if launch.block[0] > 512 else "132x128x0" if launch.ctas > 1 else "1x128x0"
-        ns = gpu.at(key, name) - gpu.value("launch.kernel")
+    def _launch_us(self, out: Outcome, clock_hz: float) -> float:
+        """Return the overhead of a launch beyond its CTAs, back to back with others.
+
+        Of a programmatic launch, what comes before its wait may run while the launch before it ends, once that has let
+        it begin: at once where there is room for the CTAs of both, else on each SM that the other leaves.
+        """
+        launch, table = self._launch, self._gpu.constants["launch.overhead"]
+        smem = launch.smem_bytes
+        shape = "132x384x200000" if smem > 100_000 else "132x384x100000" if smem > 16_384 else "132x128x0"
+        how = "programmatic, begins early" if out.lets_begin else "programmatic"
+        without, stores = (how, f"{how}, stores") if launch.programmatic else ("plain", "stores")
+        late = (out.stored - out.cycles) / clock_hz * 1e6
+        us: float = max(table[without][shape] / 1e3, table[stores][shape] / 1e3 + late)
+        if launch.programmatic and out.lets_begin:
+            before = out.waited / clock_hz * 1e6
+            each = -(-launch.ctas // self._gpu.sms)
+            if 2 * each > self._occupancy.ctas_per_sm:
+                us = max(us, before + self._turnaround() / clock_hz * 1e6)
+            us -= before
         if self._size > 1:
-            ns += gpu.at("launch.interval_cluster", self._size) - gpu.at("launch.interval", "132x384x200000")
-        return ns / 1e3
+            of_clusters = self._gpu.at("launch.interval_cluster", self._size)
+            us += (of_clusters - self._gpu.at("launch.interval", "132x384x200000")) / 1e3
+        return us
 
     def _bounded_us(self, us: float) -> float:
         """Return a time that is at least that of moving the launch's bytes."""
@@ -361,7 +388,8 @@ class Predictor:
         by_tma = gpu.at("tma.bandwidth_all", 8) * gpu.sms * gpu.value("clock.idle_hz")
         asked = sum(t.l2_read_bytes for t in self._traffic) / max(gpu.value("l2.bandwidth"), by_tma)
         begun = self._launch.ctas / gpu.value("cta.rate_hz")
-        return 1e6 * max(us / 1e6, (read + written) * self._slowdown, asked, begun)
+        lost = self._rates(1, 1.0).lost(sum(t.dram_read_bytes for t in self._traffic))  # of a clock of 1 Hz: seconds
+        return 1e6 * max(us / 1e6, (read + written) * self._slowdown + lost, asked, begun)
 
     @staticmethod
     def _tensor_use(out: Outcome) -> float:
@@ -371,8 +399,8 @@ class Predictor:
         """Return the utilisation of the tensor cores if only MMAs and memory took time: the clock depends on it."""
         sample = self._longest
         rates = self._rates(min(self._launch.ctas, self._groups * self._size), clock_hz)
-        machine, cta = self._machine(False), sample[0]
-        tensor = sum(machine.tensor_cycles(warp) for warp in cta.warps) / 4
+        costs, cta = Costs(self._gpu), sample[0]
+        tensor = sum(costs.tensor_cycles(warp) for warp in cta.warps) / 4
         share = len(sample) / max(self._launch.ctas, 1)
         l2 = sum(t.l2_read_bytes for t in self._traffic) * share * rates.l2 / len(sample)
         dram = sum(t.dram_read_bytes + t.dram_write_bytes for t in self._traffic) * share * rates.dram / len(sample)
@@ -421,6 +449,27 @@ class Predictor:
             where = line_of(i) if i is not None else "machine code"
             found.append(Stall(where, cause, cycles / everything, cycles / warps / clock_hz * 1e6))
         return tuple(found)
+
+
+def weights(blocks: Sequence[int], clusters: int) -> list[float]:
+    """Return how many clusters each sampled one stands for, by the linear index of its first CTA.
+
+    The last one may be at an edge of the problem, and stands for itself alone, and so does the first; those between
+    share the others.
+
+    Examples
+    --------
+    >>> weights([0, 50, 99], 100), weights([0, 1], 2), weights([0, 99], 100)
+    ([1.0, 98.0, 1.0], [1.0, 1.0], [99.0, 1.0])
+    """
+    count = len(blocks)
+    if count >= clusters:
+        return [clusters / count] * count
+    last = max(range(count), key=blocks.__getitem__)
+    first = min(range(count), key=blocks.__getitem__)
+    if count < 3:
+        return [clusters - count + 1.0 if n == first else 1.0 for n in range(count)]
+    return [1.0 if n in (first, last) else (clusters - 2) / (count - 2) for n in range(count)]
 
 
 def _length(cluster: Sequence[CtaTrace]) -> int:

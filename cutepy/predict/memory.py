@@ -1,13 +1,14 @@
 """Traffic of a whole launch to L2 and device memory, from what sampled CTAs touch.
 
-A sampled CTA's trace has the bytes of each allocation that it requests from L2, and how many of them are distinct. The
-model assumes as many for every other CTA. An allocation that all CTAs together request several times over is shared:
-in a wave of CTAs that run at once, those that share a part load it from device memory once.
+A sampled CTA's trace has the bytes of each allocation that it requests from L2, and how many of them are distinct. Each
+stands for so many other CTAs. An allocation that all CTAs together request several times over is shared: in a wave of
+CTAs that run at once, those that share a part load it from device memory once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,7 @@ _L1_BYTES = 100e3
 
 
 def traffic_of(
-    regions: Sequence[Region], sampled: int, ctas: int, concurrent: int, tiles: float = 1.0
+    regions: Sequence[Region], sampled: Mapping[int, float], concurrent: int, tiles: float = 1.0
 ) -> list[Traffic]:
     """Return the traffic of a launch.
 
@@ -66,31 +67,39 @@ def traffic_of(
     ----------
     regions : sequence of Region
         Allocations that the sampled CTAs touch.
-    sampled, ctas : int
-        Number of sampled CTAs, and of CTAs in the grid.
+    sampled : mapping of int to float
+        By linear index of each sampled CTA the number of CTAs that it stands for.
     concurrent : int
         CTAs that run at once.
     tiles : float
         Tiles that a CTA takes one after the other, if its kernel is persistent: each wave takes one of each CTA.
     """
-    scale = ctas / sampled
+    ctas, count = sum(sampled.values()), len(sampled)
     units = ctas * tiles
     waves = max(1.0, units / concurrent)
-    kept = [_stays_in_l1(region, sampled) for region in regions]
-    reads = [region.read_bytes * scale * (not in_l1) for region, in_l1 in zip(regions, kept, strict=True)]
+    kept = [_stays_in_l1(region, count) for region in regions]
+
+    def moved(by_cta: Counter[int]) -> float:
+        return sum(size * sampled[block] for block, size in by_cta.items())
+
+    reads = [moved(region.reads) * (not in_l1) for region, in_l1 in zip(regions, kept, strict=True)]
+    writes = [moved(region.writes) for region in regions]
     # All CTAs together touch no more than the allocation, and no less than one does.
     whole = [min(region.size_bytes, total) for region, total in zip(regions, reads, strict=True)]
-    own = [region.touched_bytes() / sampled / tiles for region in regions]
+    # A CTA's own part is that of a mean one, as samples at the edge have less.
+    means = [moved(region.reads) / ctas / max(region.read_bytes / count, 1.0) for region in regions]
+    own = [region.touched_bytes() / count / tiles * mean for region, mean in zip(regions, means, strict=True)]
     parts = [max(1.0, w / o) if o else 1.0 for w, o in zip(whole, own, strict=True)]
     uses = [total / w if w else 1.0 for total, w in zip(reads, whole, strict=True)]
     in_wave = _distinct_in_wave(parts, uses, min(concurrent, units))
-    footprint = sum(whole) + sum(min(region.size_bytes, region.written_bytes * scale) for region in regions)
+    footprint = sum(whole) + sum(
+        min(region.size_bytes, written) for region, written in zip(regions, writes, strict=True)
+    )
     evicted = max(0.0, 1.0 - _KEPT * L2_BYTES / footprint) if footprint else 0.0
     found = []
-    for region, total, w, o, n, in_l1 in zip(regions, reads, whole, own, in_wave, kept, strict=True):
+    for region, total, written, w, o, n, in_l1 in zip(regions, reads, writes, whole, own, in_wave, kept, strict=True):
         by_waves = max(w, min(total, waves * n * o))
         dram = w + (by_waves - w) * evicted
-        written = region.written_bytes * scale
         late = min(1.0, dram / by_waves) if by_waves else 0.0
         found.append(Traffic(region.name, total, written, dram, min(written, region.size_bytes), late, in_l1))
     return found

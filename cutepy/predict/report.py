@@ -89,7 +89,8 @@ def lines(found: Prediction) -> Iterator[str]:
     at_once = found.occupancy
     yield (
         f"{at_once.ctas_per_sm} CTAs an SM, limited by {' and '.join(at_once.limited_by)}; {found.waves:.2f} rounds; "
-        f"{found.in_flight_bytes / 1024:.1f} KiB in flight to an SM; {found.sampled_ctas} CTAs were simulated"
+        f"{found.in_flight_bytes / 1024:.1f} KiB in flight to an SM; {found.sampled_ctas} CTAs were simulated, and the "
+        f"others' times follow within {found.sampling_error:.1%}"
     )
     for stall in found.stalls[:_STALLS]:
         yield f"{stall.line}: warps wait for {stall.cause}, {stall.share:.1%} of their time"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.observer import Observer
 
 SAMPLES = 9
-"""Clusters of a grid that are traced: the first, the last, and those evenly between; 2 if all begin at once."""
+"""Clusters of a grid that are traced: the first, the last, and those evenly between; 3 if all begin at once."""
 
 
 class Timer:
@@ -59,7 +59,7 @@ class Timer:
         size = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
         clusters = len(order) // size
         at_once = launch.ctas <= self._gpu.sms
-        count = min(self._samples if not at_once else 2, clusters)
+        count = min(self._samples if not at_once else 3, clusters)
         picks = sorted({round(n * (clusters - 1) / max(count - 1, 1)) for n in range(count)})
         if call.ctas is not None:
             chosen = set(prepare(call).order.tolist())

@@ -67,21 +67,28 @@ class Wait(NamedTuple):
 
 
 class Load(NamedTuple):
-    """Copy of bytes from global to shared memory; `to` has (rank of a CTA, barrier or -1, bytes) of each target."""
+    """Copy of bytes from global to shared memory; `to` has (rank of a CTA, barrier or -1, bytes) of each target.
+
+    It reads `runs` of bytes that follow each other, in `lines` of L2; `outside_bytes` are beyond the tensor, and zeros.
+    """
 
     at: int
     size_bytes: int
     region: int
     boxes: int
     to: tuple[tuple[int, int, int], ...]
+    lines: float
+    runs: float
+    outside_bytes: float = 0.0
 
 
 class Store(NamedTuple):
-    """Bulk store from shared to global memory, or reduction."""
+    """Bulk store from shared to global memory, or reduction, that touches so many lines of L2."""
 
     at: int
     size_bytes: int
     region: int
+    lines: float
 
 
 class Shared(NamedTuple):
@@ -182,8 +189,8 @@ class Region:
     name : str
     size_bytes : int
         Of the allocation.
-    read_bytes, written_bytes : int
-        Asked of the L2 cache by the sampled CTAs, without what their L1 caches hold.
+    reads, writes : Counter of int
+        Bytes that each sampled CTA asks of the L2 cache, by its linear index, without what its L1 cache holds.
     by_threads : bool
         Whether threads load from it, through L1.
     read_lines, written_lines : list of array
@@ -192,11 +199,16 @@ class Region:
 
     name: str
     size_bytes: int
-    read_bytes: int = 0
-    written_bytes: int = 0
+    reads: Counter[int] = field(default_factory=Counter)
+    writes: Counter[int] = field(default_factory=Counter)
     by_threads: bool = False
     read_lines: list[Array] = field(default_factory=list)
     written_lines: list[Array] = field(default_factory=list)
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that the sampled CTAs read."""
+        return self.reads.total()
 
     def touched_bytes(self, *, written: bool = False) -> int:
         """Return the bytes of the distinct lines."""
@@ -419,14 +431,17 @@ class Tracer(Observer):
                     warp.facts[index].append(Global(at, "cp_async", sectors, sectors, copy.region))
             elif operation.kind in _STORES:
                 if number == leader:
-                    warp.facts[index].append(Store(at, copy.size_bytes[row], copy.region))
+                    warp.facts[index].append(Store(at, copy.size_bytes[row], copy.region, copy.lines[row]))
             else:
+                issued = sum(r == row for r, _ in copy.to)
                 for (r, column), to in copy.to.items():
                     if r == row and ids[column] // WARP == number:
                         self.trace.needed.update(key for _, key, _ in to)
                         by_box = sum(size for rank, _, size in to if rank == to[0][0])
                         boxes = sum(rank == to[0][0] for rank, _, _ in to)
-                        warp.facts[index].append(Load(at, by_box, copy.region, boxes, tuple(to)))
+                        outside = max(0.0, by_box - copy.size_bytes[row] / issued)
+                        how = copy.lines[row] / issued, copy.runs[row] / issued, outside
+                        warp.facts[index].append(Load(at, by_box, copy.region, boxes, tuple(to), *how))
 
     def on_wgmma(self, event: WgmmaEvent) -> None:
         """Record an MMA."""
@@ -465,7 +480,7 @@ class Tracer(Observer):
                 new = np.array([s for s in sectors.tolist() if s not in seen], np.int64)
                 seen.update(new.tolist())
                 self.trace.regions[region].by_threads = True
-            self._touch(region, new * SECTOR_BYTES, SECTOR_BYTES, kind == "load")
+            self._touch(region, cta.block, new * SECTOR_BYTES, SECTOR_BYTES, kind == "load")
             warp.facts[index].append(Global(len(warp.path), kind, len(sectors), len(new), region))
 
     def _copied(self, access: Access) -> None:
@@ -483,7 +498,9 @@ class Tracer(Observer):
             if slot in self._slots:
                 mine = addresses[row if len(addresses) > 1 else 0]
                 copy.size_bytes[row] += mine.size * access.size_bytes
-                self._touch(copy.region, mine - first, access.size_bytes, access.operation == "read")
+                copy.runs[row] += mine.size
+                block, reads = self._slots[slot].block, access.operation == "read"
+                copy.lines[row] += self._touch(copy.region, block, mine - first, access.size_bytes, reads)
 
     def _region(self, address: int) -> tuple[int, int]:
         """Return the number of the allocation around an address, and its start."""
@@ -496,23 +513,27 @@ class Tracer(Observer):
         self.trace.regions.append(Region(name, size))
         return number, start
 
-    def _touch(self, region: int, offsets: Array, size_bytes: int, reads: bool) -> None:
-        """Note runs of bytes that are read or written, of a length each."""
+    def _touch(self, region: int, block: int, offsets: Array, size_bytes: int, reads: bool) -> int:
+        """Note runs of bytes that a CTA reads or writes, of a length each; returns the lines that they are in."""
         found = self.trace.regions[region]
-        each = -(-size_bytes // LINE_BYTES)
-        lines = np.unique((offsets[:, None] // LINE_BYTES + np.arange(each)).reshape(-1))
+        first, last = offsets // LINE_BYTES, (offsets + size_bytes - 1) // LINE_BYTES
+        runs = [np.minimum(first + n, last) for n in range(int((last - first).max(initial=0)) + 1)]
+        lines = np.unique(np.concatenate(runs))
         if reads:
-            found.read_bytes += offsets.size * size_bytes
+            found.reads[block] += offsets.size * size_bytes
             found.read_lines.append(lines)
         else:
-            found.written_bytes += offsets.size * size_bytes
+            found.writes[block] += offsets.size * size_bytes
             found.written_lines.append(lines)
+        return len(lines)
 
 
 class _Copy:
-    """Copy in progress: where its bytes are counted, by (row, column) of who issued them, and its bytes, by row."""
+    """Copy in progress: where its bytes are counted, by (row, column) of who issued them; sizes, by row."""
 
     def __init__(self) -> None:
         self.to: defaultdict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
         self.size_bytes: Counter[int] = Counter()
+        self.lines: Counter[int] = Counter()
+        self.runs: Counter[int] = Counter()
         self.region = 0

@@ -12,7 +12,7 @@ import ctypes.util
 from functools import cache
 from typing import Any
 
-from cutepy.runtime.captured_launches import PROTOTYPE, CapturedLaunches, launch_code
+from cutepy.runtime.captured_launches import PROTOTYPE, UNKNOWN_ERROR, CapturedLaunches, launch_code
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.host_abi import FUNCTIONS, MINIMUM_DRIVER, cuda_error_setters, error_setters
 from cutepy.runtime.host_code import load_host
@@ -93,15 +93,16 @@ def capture_of(stream: int) -> int:
 
 
 def _captured_dependencies(stream: int) -> tuple[int, frozenset[int]]:
-    """Return the id of the capture that a stream takes part in, and the nodes that its next node will follow."""
+    """Return the id of the capture that a stream takes part in, and the nodes that its next node will follow.
+
+    None with a driver that can't tell: launches into its captures are plain.
+    """
     library, status, number = driver(), ctypes.c_int(), ctypes.c_uint64()
-    nodes, count = ctypes.POINTER(_P)(), ctypes.c_size_t()
-    given = [_P(stream), *map(ctypes.byref, (status, number)), None, ctypes.byref(nodes)]
-    if hasattr(library, "cuStreamGetCaptureInfo_v3"):  # CUDA 12.3: v2 refuses edges that are programmatic
-        edges = _P()
-        code = library.cuStreamGetCaptureInfo_v3(*given, ctypes.byref(edges), ctypes.byref(count))
-    else:
-        code = library.cuStreamGetCaptureInfo_v2(*given, ctypes.byref(count))
+    if not hasattr(library, "cuStreamGetCaptureInfo_v3"):  # before CUDA 12.3; v2 refuses edges that are programmatic
+        return 0, frozenset()
+    nodes, edges, count = ctypes.POINTER(_P)(), _P(), ctypes.c_size_t()
+    rest = map(ctypes.byref, (nodes, edges, count))
+    code = library.cuStreamGetCaptureInfo_v3(_P(stream), ctypes.byref(status), ctypes.byref(number), None, *rest)
     check(code, "cuStreamGetCaptureInfo")
     return number.value, frozenset(nodes[index] or 0 for index in range(count.value))
 
@@ -116,14 +117,26 @@ def error_name(code: int) -> str:
     return ": ".join(texts)
 
 
+def describe(code: int) -> str:
+    """Describe an error of a launch: by CUDA's name, and what failed if that was not CUDA."""
+    failure = _captured_launches().failure if code == UNKNOWN_ERROR else None
+    told = "" if failure is None else f"; launching into a capture failed with {type(failure).__name__}: {failure}"
+    return f"CUDA error {code} ({error_name(code)}){told}"
+
+
+@cache
+def _captured_launches() -> CapturedLaunches:
+    launch = driver().cuLaunchKernelEx
+    launch.argtypes = (_P, _P, _P, _P)
+    return CapturedLaunches(launch, _captured_dependencies)
+
+
 @cache
 def _stubs() -> dict[str, int]:
     """Write the machine code above to memory; return the address of each piece."""
-    launch = driver().cuLaunchKernelEx
-    launch.argtypes = (_P, _P, _P, _P)
-    captured = PROTOTYPE(CapturedLaunches(launch, _captured_dependencies).launch)
+    captured = PROTOTYPE(_captured_launches().launch)
     _KEPT.append(captured)
-    addresses = map(_address, (driver().cuStreamIsCapturing, launch, captured))
+    addresses = map(_address, (driver().cuStreamIsCapturing, driver().cuLaunchKernelEx, captured))
     code = {"_cudaLaunchKernelEx": launch_code(*addresses), "cuda_dialect_init_library_once": _RETURN_0}
     return {name: executable(piece) for name, piece in code.items()}
 
@@ -139,7 +152,7 @@ def _callbacks() -> dict[str, Any]:
             made[name] = function.prototype(function.adapted(_address(getattr(driver(), function.driver))))
     names = ("TVMFFIErrorSetRaisedFromCStr", "TVMFFIErrorSetRaisedFromCStrParts")
     made |= error_setters(*(FUNCTIONS[name].prototype(_address(getattr(_tvm_ffi(), name))) for name in names))
-    return {**made, **cuda_error_setters(lambda code: f"CUDA error {code} ({error_name(code)})")}
+    return {**made, **cuda_error_setters(describe)}
 
 
 def _address(function: Any) -> int:  # noqa: ANN401

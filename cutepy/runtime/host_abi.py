@@ -34,7 +34,7 @@ class HostFunction:
     driver : str
         The function of CUDA's driver that does it, where one does.
     passes : str
-        What that is passed: names of parameters, and 0. They themselves, if not given.
+        Its arguments: names of parameters, and 0. The parameters in order, if not given.
     runtime : str
         The function of CUDA's runtime, of the same parameters, that does it in a process whose devices the runtime
         keeps, as torch's does.

@@ -41,7 +41,7 @@ class Library:
     Attributes
     ----------
     memory : dict
-        What a backend keeps for it.
+        State that a backend keeps for the module.
     """
 
     def __init__(self) -> None:

@@ -73,10 +73,10 @@ class Program:
     cubin : bytes
         The kernels' ELF image, which `object` also holds; empty if there are none.
     seconds : mapping of str to float
-        What compilation spent: "trace" (Python to MLIR), "lower" (MLIR to PTX), "assemble" (PTX to cubin) and "host"
+        Seconds of compilation: "trace" (Python to MLIR), "lower" (MLIR to PTX), "assemble" (PTX to cubin) and "host"
         (host code to object). What can't be told from the stage after it is part of that one.
     launches : tuple of LaunchFacts
-        What the host code says of its launches.
+        Facts of the launches that are constants in the host code.
     plan : SmemPlan or None
         By which its kernels share memory, where that is known.
     arch : str
@@ -100,7 +100,7 @@ class ServedProgram:
     Parameters
     ----------
     program : Program
-        What to load.
+        Program to load.
 
     Examples
     --------

@@ -44,7 +44,7 @@ def untraced(what: str, *around: CodeType) -> Callable[[_F], _F]:
     Parameters
     ----------
     what : str
-        What is called, for the warning that says once how to register it, and the error under ``fullgraph=True``.
+        Name of the callee, for the warning that says once how to register it, and the error under ``fullgraph=True``.
     *around : code
         Of functions that call this one before all else: they run untraced too.
 

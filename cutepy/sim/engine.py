@@ -81,7 +81,7 @@ class Engine:
     policy : CompletionPolicy or None
         None completes asynchronous operations as they are issued.
     stops : mapping of int to observers
-        Who sees lanes before an instruction; those that the program was translated with.
+        Observers of lanes before an instruction: those that the program was translated with.
     exact_mma : bool
         Whether wgmma sums as the hardware does, bit for bit.
     watchdog : Watchdog, optional

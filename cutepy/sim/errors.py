@@ -17,7 +17,7 @@ REPORT_HINT = "please report the kernel, or this line of PTX, at the project's i
 
 @dataclass(frozen=True)
 class NamedLanes:
-    """Lanes that did something: `text` names them; the CTA, the warp and the lane are those of the first."""
+    """Lanes of an execution: `text` names all of them; CTA, warp and lane are those of the first."""
 
     text: str
     cta: tuple[int, ...] | None = None
@@ -86,7 +86,7 @@ SHARED_MEMORY, REGISTERS = Place("shared memory"), Place("registers")
 
 @dataclass(frozen=True)
 class WaitNearMiss:
-    """A near miss: something that was done, or stands there, that might have helped, and why it does not.
+    """Near miss of a wait: an operation that resembles the missing one, and the reason why it does not end the wait.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class WaitNearMiss:
 
 @dataclass(frozen=True)
 class Signaller:
-    """Threads that may bring what others wait for, at an instruction, and wait for something else before it.
+    """Threads that may end a wait of others, at an instruction, and the wait of their own before it.
 
     Attributes
     ----------

@@ -61,7 +61,7 @@ class Kind(NamedTuple):
     Attributes
     ----------
     epilogue : Epilogue
-        What we fuse.
+        Epilogue of cutepy.
     step : callable
         The same in torch, of a product and the epilogue's operands; of gated ones gates are the product's first half.
     n, k : int

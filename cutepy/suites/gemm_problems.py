@@ -146,14 +146,15 @@ class Buffers(NamedTuple):
     out: list[torch.Tensor]
 
 
-def buffers(problem: GemmProblem, device: str = "cuda") -> Buffers:
-    """Make sets of random operands, normal or any integers, and of results."""
+def buffers(problem: GemmProblem, device: str = "cuda", *, most: int | None = None) -> Buffers:
+    """Make sets of random operands, normal or any integers, and of results: `most` sets at most."""
     import torch
 
     from cutepy.benchmark import buffer_sets
 
     dtype, result_dtype = getattr(torch, problem.dtype), getattr(torch, out_dtype(problem.dtype))
-    sets = range(buffer_sets(int(problem.bytes)))
+    enough = buffer_sets(int(problem.bytes))
+    sets = range(enough if most is None else min(enough, most))
 
     def operand(rows: int, major: str) -> torch.Tensor:
         extents = (rows, problem.k) if major == "k" else (problem.k, rows)

@@ -12,6 +12,7 @@ from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.runtime.dtypes import DTYPES
 from cutepy.suites import tuning
+from cutepy.suites.gemm_prediction import model_of_this_gpu, predicted_us
 from cutepy.suites.gemm_problems import GemmProblem, buffers, out_dtype, poison, tf32, tolerance
 from cutepy.tune import Settings, Tunable
 from cutepy.tune.timing import Note
@@ -80,6 +81,10 @@ class GemmTunable(Tunable):
 
         return variant(tuned.chosen_of(problem, candidate).config)
 
+    def predict(self, pairs: Sequence[tuple[Settings, Settings]]) -> list[float | None]:
+        """Predict times on this GPU, or without one on an H200, by `cutepy.predict`, on all cores."""
+        return predicted_us(pairs, model_of_this_gpu())
+
     def prepare(self, problem: Settings) -> GemmTrial:
         """Make random operands."""
         return GemmTrial(self._problems[key_of(problem)])
@@ -98,11 +103,18 @@ def compile_chosen(problems: Sequence[GemmProblem]) -> None:
 
 
 class GemmTrial:
-    """Buffers of a product on the current GPU."""
+    """Buffers of a product on the current GPU.
 
-    def __init__(self, problem: GemmProblem) -> None:
+    Attributes
+    ----------
+    buffers : Buffers
+        At most `most` sets, by default as many as exceed the L2 cache.
+    """
+
+    def __init__(self, problem: GemmProblem, *, most: int | None = None) -> None:
         self._problem = problem
-        self._a, self._b, self._out = buffers(problem)
+        self.buffers = buffers(problem, most=most)
+        self._a, self._b, self._out = self.buffers
         self._launches: dict[str, Launch] = {}
         self._reference: Any = None
 
@@ -139,7 +151,9 @@ class GemmTrial:
         return None if error <= limit else f"the relative error is {error:.1e}, and at most {limit:.1e} is expected"
 
 
-def run_tuning(problems: Sequence[GemmProblem], *, most: int, resume: bool, note: Note) -> int:
+def run_tuning(
+    problems: Sequence[GemmProblem], *, most: int, resume: bool, note: Note, prune: float | None = None
+) -> int:
     """Tune products; parameters, but for the candidates of each problem, and the result are those of `tuning.run`."""
     described = [(problem, settings_of(problem)) for problem in problems]
-    return tuning.run("tune gemm", GemmTunable(problems, most), described, resume=resume, note=note)
+    return tuning.run("tune gemm", GemmTunable(problems, most), described, resume=resume, note=note, prune=prune)

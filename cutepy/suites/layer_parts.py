@@ -100,7 +100,7 @@ class LayerProblem:
 
 
 class LayerFunctions(NamedTuple):
-    """Functions that compute the parts of a layer.
+    """Functions of one library for the parts of a layer.
 
     Attributes
     ----------

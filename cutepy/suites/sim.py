@@ -42,12 +42,12 @@ class Figure:
     Attributes
     ----------
     what, who : str
-        What was done, and by whom.
+        Operation, and the program that did it.
     value : float or None
         None where who is not installed.
     unit : str
     relation : str
-        What the value means beside the others, or how it came about.
+        Remark on the value.
     right : bool
         Whether the result is.
     """

@@ -16,7 +16,13 @@ from cutepy.tune.timing import Note
 
 
 def run(
-    command: str, tunable: Tunable, problems: Sequence[tuple[object, Settings]], *, resume: bool, note: Note
+    command: str,
+    tunable: Tunable,
+    problems: Sequence[tuple[object, Settings]],
+    *,
+    resume: bool,
+    note: Note,
+    prune: float | None = None,
 ) -> int:
     """Tune problems, on all GPUs that torch sees, and print the winners.
 
@@ -31,6 +37,8 @@ def run(
         Whether what was timed before counts.
     note : callable
         Is told of the progress.
+    prune : float, optional
+        As of `Tuning`.
 
     Returns
     -------
@@ -45,7 +53,7 @@ def run(
     if torch.cuda.device_count() > 1 and started is None:
         return _on_every_gpu(torch.cuda.device_count())
     try:
-        found = Tuning(tunable, resume=resume, note=note).run([settings for _, settings in problems])
+        found = Tuning(tunable, resume=resume, note=note, prune=prune).run([settings for _, settings in problems])
     except TuningError as error:
         typer.echo(str(error), err=True)
         return 1

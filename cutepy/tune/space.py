@@ -21,7 +21,7 @@ class Rule:
     Attributes
     ----------
     why : str
-        What a candidate that breaks it would cost or lack, in a few words: reports count those that it leaves out.
+        Reason in a few words; reports count the candidates that the rule leaves out.
     holds : callable
         Takes, by name, values of the candidate and of the problem; tells whether it holds. A parameter with a default
         keeps that where neither has its name.

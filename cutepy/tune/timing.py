@@ -35,7 +35,7 @@ class Timer:
     ----------
     tunable : Tunable
     compare : callable
-        What times.
+        Timer of candidates.
     note : callable
         Is told of the progress.
     is_shown : bool

@@ -57,6 +57,10 @@ class Tunable(ABC):
         """Return the choice without tuning, for comparison; None if there is none."""
         return None
 
+    def predict(self, pairs: Sequence[tuple[Settings, Settings]]) -> list[float | None]:
+        """Predict how many microseconds candidates of problems take: (problem, candidate) -> time, or None."""
+        return [None for _ in pairs]
+
     def sources_digest(self) -> str:
         """Hash the sources, as this process read them first."""
         return met_sources(*self.sources).digest if self.sources else ""

@@ -39,8 +39,11 @@ class Tuning:
         Whether heats of an earlier run count.
     keep : bool
         Whether winners and heats are kept on the disk.
+    prune : float, optional
+        Candidates that are predicted to take more than so many times the shortest predicted time of their problem are
+        left out; 1 or more.
     compare : callable
-        What times.
+        Timer of candidates.
     note : callable
         Is told of the progress.
     """
@@ -50,8 +53,14 @@ class Tuning:
     finalists: int = FINALISTS
     resume: bool = True
     keep: bool = True
+    prune: float | None = None
     compare: Compare = compare
     note: Note = lambda what, done, total: None
+
+    def __post_init__(self) -> None:
+        """Refuse a factor that leaves nothing."""
+        if self.prune is not None and self.prune < 1:
+            raise ValueError(f"prune must be 1 or more, as the best candidate stays, got {self.prune}")
 
     def run(self, problems: Iterable[Settings]) -> list[Winner]:
         """Tune problems: problems -> winners, in the same order.
@@ -100,6 +109,7 @@ class _Run:
 
     def tune(self, problems: Sequence[Settings]) -> list[Winner]:
         pairs = [(problem, candidate) for problem in problems for candidate in self._candidates(problem)]
+        pairs = self._pruned(pairs)
         mine = self._ranks.share(pairs)
         Heats(self._timer, self._journal).run(mine)
         heats: dict[tuple[str, str], Heat] = {}
@@ -114,6 +124,26 @@ class _Run:
         if failed:
             raise TuningError("; ".join(failed))
         return found
+
+    def _pruned(self, pairs: list[Pair]) -> list[Pair]:
+        """Leave out candidates that are predicted to be slow, but for the default; each rank predicts its share."""
+        limit = self._tuning.prune
+        if limit is None:
+            return pairs
+        mine = self._ranks.share(pairs)
+        self._tuning.note("predicting", 0, len(mine))
+        own = zip(map(key_of_pair, mine), self._tunable.predict(mine), strict=True)
+        predicted = {key: us for part in self._ranks.gather(dict(own)) for key, us in part.items() if us is not None}
+        self._tuning.note("predicting", len(mine), len(mine))
+        best: dict[str, float] = {}
+        for (problem, _), us in predicted.items():
+            best[problem] = min(us, best.get(problem, math.inf))
+
+        def stays(pair: Pair) -> bool:
+            us = predicted.get(key_of_pair(pair))
+            return us is None or us <= limit * best[key_of(pair[0])] or pair[1] == self._tunable.default(pair[0])
+
+        return [pair for pair in pairs if stays(pair)]
 
     def _candidates(self, problem: Settings) -> list[Settings]:
         """List the candidates of a problem, the default among them, each once."""

@@ -29,7 +29,7 @@ class GemmConfig:
     Attributes
     ----------
     signature : GemmSignature
-        What the kernel computes.
+        Computation of the kernel.
     tile_m, tile_n : int
         Output tile of a CTA. tile_m is a multiple of 64 for each warpgroup, tile_n is one wgmma's N.
     tile_k : int

@@ -45,7 +45,7 @@ class Consumer:
     ----------
     config : GemmConfig
     schedule : Cooperative
-        Which of the schedules, `seated`.
+        Schedule, as `seated` returns it.
     tile_coords : TileCoords
     loop : MainLoop or PromotedLoop
     finishing : Finishing

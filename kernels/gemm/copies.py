@@ -90,9 +90,9 @@ class Copies(NamedTuple):
     a, b : Copy or None
     operands : tuple of (Copy or None)
     results : tuple of bool
-        Which are computed into a tensor of their own, which may have more columns, and copied from there.
+        Results that are computed into a tensor of their own, which may have more columns, and copied from there.
     rest, joined : Problem
-        What the kernel is given, and how it sees that.
+        Tensors that the kernel is given, and its views of them.
     """
 
     a: Copy | None

@@ -1,4 +1,4 @@
-"""From tensors to what a kernel takes, and back: one plan of steps, made once for tensors of one description."""
+"""Routes from tensors to a kernel's arguments, and from its results back: views, conversions and copies."""
 
 from __future__ import annotations
 

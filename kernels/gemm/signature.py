@@ -30,9 +30,9 @@ class GemmSignature(OutputSignature):
         Torch's names. Both float16, both bfloat16, both float32, which is rounded to tf32, each one of the two 8-bit
         floats, or each int8 or uint8.
     a_major, b_major : "k" or "mn"
-        Which extent is contiguous. 8-bit and 32-bit operands are "k": wgmma transposes 16-bit elements only.
+        Contiguous extent. 8-bit and 32-bit operands are "k": wgmma transposes 16-bit elements only.
     a_align, b_align : 16, 8 or 4
-        What addresses, strides and contiguous extents are multiples of, in bytes. TMA loads what has 16, threads the
+        Divisor of addresses, strides and contiguous extents, in bytes. TMA loads what has 16, threads the
         rest, by cp.async.
     out_dtype : str
         "float16", "bfloat16" or "float32": of the results that the epilogue doesn't round itself. "int32": the sums of

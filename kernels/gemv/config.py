@@ -27,8 +27,8 @@ class GemvConfig:
     Attributes
     ----------
     signature : GemmSignature
-        What the kernel computes: of matrices, K-major and in whole 16 bytes, by an epilogue without reductions. float32
-        is not rounded.
+        Computation of the kernel: matrices are K-major, in whole 16 bytes; the epilogue has no reductions; float32 is
+        not rounded.
     tile_m : 1, 2, 4 or 8
         Rows of A that a CTA multiplies with what it reads of B; more rows read it again, from L2.
     columns : 1, 2, 4 or 8

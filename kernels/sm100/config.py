@@ -26,7 +26,7 @@ class UmmaGemmConfig:
     Attributes
     ----------
     signature : UmmaGemmSignature
-        What the kernel computes.
+        Computation of the kernel.
     ctas : 1 or 2
         CTAs that multiply together: 2 compute 256 rows, and each loads half of B.
     tile_n : int

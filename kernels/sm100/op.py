@@ -67,11 +67,11 @@ def gemm(
         float8_e4m3fn for each 16 elements of float4_e2m1fn_x2, float8_e8m0fnu for each 32 of these, or of 8-bit
         floats.
     epilogue : Epilogue
-        What is done with the fp32 sums: a function that `cutepy.epilogue` made.
+        Function of the fp32 sums, made by `cutepy.epilogue`.
     out_dtype : float16, bfloat16 or float32, optional
         Of the results that the epilogue doesn't round; a's if not given, bfloat16 of narrower operands.
     out_major : "row" or "col"
-        Which extent of the results' matrices is contiguous: N, or M.
+        Contiguous extent of the results' matrices: N, or M.
     config : UmmaGemmConfig, optional
         Tiles, stages and CTAs. Default: 256 x 256 by two CTAs, and smaller where the product is.
     **operands

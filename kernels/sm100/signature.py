@@ -45,7 +45,7 @@ class UmmaGemmSignature(OutputSignature):
     a_dtype, b_dtype : str
         Torch's names: both float16, both bfloat16, each one of the two 8-bit floats, or both float4_e2m1fn_x2.
     a_major, b_major : "k" or "mn"
-        Which extent is contiguous. Packed 4-bit operands are "k".
+        Contiguous extent. Packed 4-bit operands are "k".
     scale_dtype : str, optional
         Torch's name of the type of the scale factors, of A and B along K. float4_e2m1fn_x2 has them: float8_e4m3fn for
         each 16 (nvfp4), float8_e8m0fnu for each 32 (mxfp4). 8-bit floats may: float8_e8m0fnu for each 32 (mxfp8).

@@ -70,7 +70,7 @@ class Pass:
     Parameters
     ----------
     lanes : tuple of int
-        Who.
+        Lanes.
     turns : dict
         Banks -> the addresses that they serve, in turn: the whole map of the banks in this pass.
     """

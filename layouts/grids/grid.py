@@ -23,7 +23,7 @@ class Cell(NamedTuple):
     Attributes
     ----------
     text : str
-        What is written in the cell. A line break parts what may stand on two lines.
+        Text of the cell. A line break parts text that may stand on two lines.
     coordinate : IntTuple
         The natural, hierarchical coordinate.
     flat : int

@@ -22,7 +22,7 @@ class Unknown(NamedTuple):
     position : int
         Index of its first character.
     role : "extent", "stride", "start" or "value"
-        What it is: of a layout its shape or stride, of a tensor where it starts.
+        Description: the shape or stride of a layout, or the start of a tensor.
     mode : tuple of int
         Path of the mode, outermost first: ``(1, 0)`` is mode 0 of mode 1.
     """

@@ -67,7 +67,7 @@ def steps(operation: Callable[..., Any], *operands: Any) -> Picture:  # noqa: AN
     Raises
     ------
     LayoutError
-        What the operation raises.
+        Error that the operation raises.
     TypeError
         If it is no function, or neither takes nor gives a layout.
 

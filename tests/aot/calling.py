@@ -32,6 +32,7 @@ class Launch(ctypes.Structure):
         ("stream", ctypes.c_uint64),
         ("kernel", ctypes.c_uint64),
         ("device", ctypes.c_int32),
+        ("programmatic", ctypes.c_int32),
     )
 
 
@@ -92,6 +93,16 @@ def last():
     launch = Launch.in_dll(driver, "last")
     x = tuple(launch.extents)
     return x[:3], x[3:], tuple(launch.cluster), launch.smem_bytes, launch.stream, launch.device
+
+
+def is_programmatic():
+    """Tell whether the last launch may begin while what is before it ends."""
+    return bool(Launch.in_dll(driver, "last").programmatic)
+
+
+def begin_capture(number):
+    """Let all streams take part in a capture, whose graph is empty; 0 for none."""
+    driver.begin_capture(ctypes.c_uint64(number))
 
 
 def parameter():

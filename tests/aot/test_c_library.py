@@ -147,6 +147,31 @@ print(C.call("example_ops.count", C.tensor((8,), "float32"), 2**40), C.count("la
     assert line.endswith(" 0")
 
 
+def test_captured_launches_are_programmatic_behind_the_librarys_own_alone(libraries):
+    """As launches of `cutepy.runtime.captured_launches` are; each library knows its own."""
+    code = f"""
+def launch():
+    assert not {GEMM}
+    return C.is_programmatic()
+print("no capture", launch())
+for number in (5, 4, *range(6, 40)):
+    C.begin_capture(number)
+    expected = [False, True, True, False, True]
+    found = [launch(), launch(), launch(), C.driver.follow() and launch(), launch()]
+    assert found == expected, (number, found)
+C.set_driver(capture_fails=209)
+print({GEMM})
+C.set_driver(capture_fails=0)
+C.begin_capture(0)
+print("no capture", launch())
+"""
+    assert printed(code, libraries) == [
+        "no capture True",
+        "launching: CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image is available",
+        "no capture True",
+    ]
+
+
 def test_strides_of_extents_of_one_are_never_looked_at(libraries):
     code = """
 a, b, d = C.tensor((1, 64), strides=(3, 1)), C.tensor((256, 64)), C.tensor((1, 256), strides=(7, 1))

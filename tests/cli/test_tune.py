@@ -38,10 +38,15 @@ def asked(monkeypatch):
 
 
 def test_problems_are_taken_with_their_types_and_majors_each_once(asked):
-    assert run("gemm", "512x256x64", "float16:512x256x64", "bfloat16:3x64x32x16:mn,k", "--again").exit_code == 0
+    assert (
+        run(
+            "gemm", "512x256x64", "float16:512x256x64", "bfloat16:3x64x32x16:mn,k", "--again", "--prune", "1.3"
+        ).exit_code
+        == 0
+    )
     ((problems, settings),) = asked
     assert problems == [GemmProblem(512, 256, 64, "float16"), GemmProblem(64, 32, 16, "bfloat16", (3,), "mn", "k")]
-    assert settings == {"most": 100, "resume": False}
+    assert settings == {"most": 100, "resume": False, "prune": 1.3}
 
 
 def test_a_problem_tells_what_its_operands_are_aligned_to(asked):
@@ -58,7 +63,7 @@ def test_suites_and_random_problems_are_taken_too(asked):
     assert run("gemm", "--suite", "squares", "--sweep", "3", "--seed", "1", "--candidates", "7").exit_code == 0
     ((problems, settings),) = asked
     assert len(problems) == 5 + 3
-    assert settings == {"most": 7, "resume": True}
+    assert settings == {"most": 7, "resume": True, "prune": None}
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
-"""Fit the trees of `cutepy.kernels.gemm.heuristic`, to what was timed and to what the trees in their file say.
+"""Fit the trees of `cutepy.kernels.gemm.heuristic` to what was timed.
 
     python -m tests.kernels.fitting kernels/gemm/heuristic/trees.json [JOURNAL ...]
 
-reads journals (`tests.kernels.collecting`, `cutepy tune gemm`), those in `timed` besides, and the trees there are, fits
-all trees afresh (CatBoost must be installed; 1.2.10 was), prints how much slower than the fastest of what was timed the
-choice is, for problems that a fit had not seen too, and how far it is from the choice by the trees before; and writes
-them. What these were fitted to need not be at hand: they are asked about random problems, and what they say counts less
-than what was timed.
+reads the journals in `timed` (`tests.kernels.collecting`), and those that are named (`cutepy tune gemm` writes such,
+too), fits all trees afresh (CatBoost must be installed; 1.2.10 was), prints how much slower than the fastest of what
+was timed the choice is, for problems that a fit had not seen too; and writes them. GPUs, days and ways to launch differ
+in how long all candidates of a problem take. So trees are fitted twice: the second fit is to times that are in the mean
+what the first trees expect.
 """
 
 import argparse
@@ -23,14 +23,13 @@ import numpy as np
 
 from cutepy.kernels.gemm import GemmConfig, tuned
 from cutepy.kernels.gemm.gpu import H200
-from cutepy.kernels.gemm.heuristic.candidates import Candidates, shortlist
-from cutepy.kernels.gemm.heuristic.choice import candidates, extents_of
+from cutepy.kernels.gemm.heuristic.candidates import Candidates
+from cutepy.kernels.gemm.heuristic.choice import extents_of
 from cutepy.kernels.gemm.heuristic.model import H200_COSTS, Choice
 from cutepy.kernels.gemm.heuristic.refinement import PARTS, Trees
 from cutepy.kernels.gemm.heuristic.tiles import OutputTile
 from cutepy.suites.gemm_problems import GEMM_SUITES
-from cutepy.suites.gemm_tuning import settings_of
-from tests.kernels.collecting import COMPANY, CUBLAS, MEMORY, problems
+from tests.kernels.collecting import COMPANY, CUBLAS, MEMORY
 
 TIMED = Path(__file__).parent / "timed"
 FOLDS = 5
@@ -43,17 +42,13 @@ TREES = {
     "border_count": 32,
     "random_seed": 0,
 }
-FASTER, FASTER_SAID = 5.0, 15.0
-"""Weight of a problem's fastest candidates against slow ones; of timings, and of older trees' times, without noise."""
-ASKED, ASKED_SEED, FRESH, FRESH_SEED = 4000, 20261201, 500, 20261202
-"""Random problems that the trees there are are asked about; and such as tell afterwards how far the new ones are."""
+FASTER = 5.0
+"""Weight of a problem's fastest candidates against slow ones."""
 LEAST_US = 0.5
 """Time of a launch in company, at least: less is the noise of the company's own time."""
 KNOWN = 5
 """Weight of the problems of suites, which people look at."""
 _SUITES = {extents for suite in ("rows", "cubes", "short") for extents in GEMM_SUITES[suite]}
-SHARE = 0.05
-"""As how much of what was timed, what they say counts."""
 
 
 class Group(NamedTuple):
@@ -67,14 +62,14 @@ class Group(NamedTuple):
     took: np.ndarray
     times: int = 1
 
-    def weights(self, faster):
+    def weights(self):
         """Tell how much each counts."""
-        return self.times * np.exp(-faster * (self.took - self.took.min()))
+        return self.times * np.exp(-FASTER * (self.took - self.took.min()))
 
     def as_in_the_mean(self, trees):
-        """Give the same with times so much longer that they are in the mean what trees expect: ratios were timed."""
+        """Give the same with times so much longer that they are in the mean what trees expect."""
         off = self.expected + trees.sums(self.facts) - self.took
-        return self._replace(took=self.took + np.average(off, weights=self.weights(FASTER)))
+        return self._replace(took=self.took + np.average(off, weights=self.weights()))
 
     def lost(self, trees):
         """Give the logarithm of how much slower the choice by trees is than the fastest."""
@@ -136,35 +131,25 @@ def group_of(settings, ways, took, gpu):
     return Group(facts, expected, took, KNOWN if tuple(settings[mode] for mode in "mnk") in _SUITES else 1)
 
 
-def said(trees, count, seed):
-    """Ask trees about the choices that would be refined, of random problems."""
-    table = candidates("refined")
-    for problem in problems(count, seed):
-        asked = both_ways(settings_of(problem))
-        estimates = table.estimates(asked, H200)
-        places = shortlist(np.where(table.suit(asked), estimates.sixths, np.inf))
-        facts, expected = table.facts(asked, estimates, places, H200), np.log(estimates.us.take(places))
-        yield Group(facts, expected, expected + trees.sums(facts))
-
-
-def fit(measured, told, settings, share=SHARE):
-    """Fit trees to what estimates are off by, compared with others of the same problem: lists for `Trees.of_lists`.
+def fit(groups, settings):
+    """Fit trees to what estimates are off by: lists for `Trees.of_lists`.
 
     Settings are CatBoost's, besides `TREES`.
     """
+    lists = fit_once(groups, settings)
+    return fit_once([group.as_in_the_mean(Trees.of_lists(**lists)) for group in groups], settings)
+
+
+def fit_once(groups, settings):
+    """Fit trees to the times as they are."""
     from catboost import CatBoost, Pool
 
-    groups = [*measured, *told]
-    heavy, light = [group.weights(FASTER) for group in measured], [group.weights(FASTER_SAID) for group in told]
-    scale = share * sum(map(np.sum, heavy)) / sum(map(np.sum, light)) if measured else 1.0
     pool = Pool(
         np.concatenate([group.facts for group in groups], axis=1).T,
         label=np.concatenate([group.took - group.expected for group in groups]),
-        weight=np.concatenate([*heavy, *(scale * each for each in light)]),
-        group_id=np.repeat(np.arange(len(groups)), [len(group.took) for group in groups]),
+        weight=np.concatenate([group.weights() for group in groups]),
     )
-    model = CatBoost({**TREES, **settings, "verbose": False, "allow_writing_files": False}).fit(pool)
-    return lists_of(model)
+    return lists_of(CatBoost({**TREES, **settings, "verbose": False, "allow_writing_files": False}).fit(pool))
 
 
 def lists_of(model):
@@ -194,50 +179,35 @@ def lost(groups, trees):
     return summary([group.lost(trees) for group in groups])
 
 
-def unseen(measured, told, settings, share):
+def unseen(groups, settings):
     """Describe choices by trees that were fitted without the problems that they choose for."""
-    fold = np.random.default_rng(0).permutation(len(measured)) % FOLDS
+    fold = np.random.default_rng(0).permutation(len(groups)) % FOLDS
     losses = []
     for own in range(FOLDS):
-        others = [group for group, each in zip(measured, fold, strict=True) if each != own]
-        trees = Trees.of_lists(**fit(others, told, settings, share))
-        losses += [group.lost(trees) for group, each in zip(measured, fold, strict=True) if each == own]
+        trees = Trees.of_lists(
+            **fit([group for group, each in zip(groups, fold, strict=True) if each != own], settings)
+        )
+        losses += [group.lost(trees) for group, each in zip(groups, fold, strict=True) if each == own]
     return summary(losses)
-
-
-def refit(old, journals, settings, share=SHARE, asked=ASKED):
-    """Fit trees to journals and to what old ones say, and tell how well: lists for `Trees.of_lists`."""
-    measured, told = [group.as_in_the_mean(old) for group in timed(journals)], list(said(old, asked, ASKED_SEED))
-    lists = fit(measured, told, settings, share)
-    new, fresh = Trees.of_lists(**lists), list(said(old, FRESH, FRESH_SEED))
-    if measured:
-        print(f"{len(measured)} problems, {sum(len(group.took) for group in measured)} times; slower than the fastest:")
-        print(f"  {lost(measured, old)} by the trees there were")
-        print(f"  {unseen(measured, told, settings, share)} by trees that had not seen them")
-        print(f"  {lost(measured, new)} by the new trees")
-    drift = [np.mean(new.sums(group.facts) - (group.took - group.expected)) for group in fresh]
-    print(f"slower than the choice by the trees there were, as these expect: {lost(fresh, new)};", end=" ")
-    print(f"in the mean {np.mean(drift):+.4f} from what they expect, {np.std(drift):.4f} from problem to problem")
-    return lists
 
 
 def main():
     """Fit, tell how well, and write."""
     parser = argparse.ArgumentParser()
     parser.add_argument("trees", type=Path)
-    parser.add_argument("journals", nargs="*")
+    parser.add_argument("journals", nargs="*", type=Path)
     parser.add_argument("--iterations", type=int, default=TREES["iterations"], help="how many trees")
     parser.add_argument("--depth", type=int, default=TREES["depth"], choices=range(1, 9))
     parser.add_argument("--learning-rate", type=float, default=TREES["learning_rate"])
-    parser.add_argument(
-        "--loss", dest="loss_function", default=TREES["loss_function"], help="or QueryRMSE: ratios alone"
-    )
-    parser.add_argument("--share", type=float, default=SHARE, help="as how much of what was timed, trees' word counts")
-    parser.add_argument("--asked", type=int, default=ASKED, help="how many problems they are asked about")
     options = parser.parse_args()
-    old = Trees.of_lists(**json.loads(options.trees.read_text()))
-    settings = {name: getattr(options, name) for name in ("iterations", "depth", "learning_rate", "loss_function")}
-    lists = refit(old, [*sorted(TIMED.glob("*.xz")), *options.journals], settings, options.share, options.asked)
+    settings = {name: getattr(options, name) for name in ("iterations", "depth", "learning_rate")}
+    before = Trees.of_lists(**json.loads(options.trees.read_text()))
+    groups = list(timed([*sorted(TIMED.glob("*.xz")), *options.journals]))
+    lists = fit(groups, settings)
+    print(f"{len(groups)} problems, {sum(len(group.took) for group in groups)} times; slower than the fastest:")
+    print(f"  {lost(groups, before)} by the trees there were")
+    print(f"  {unseen(groups, settings)} by trees that had not seen them")
+    print(f"  {lost(groups, Trees.of_lists(**lists))} by the new trees")
     options.trees.write_text(json.dumps(lists, separators=(",", ":")))
 
 

@@ -2,9 +2,11 @@
 
 import pytest
 
-from cutepy.kernels.gemm import GemmSignature, explain_choice
+from cutepy.kernels.gemm import GemmConfig, GemmSignature, explain_choice
 from cutepy.kernels.gemm.gpu import H100, Gpu
 from cutepy.kernels.gemm.heuristic.choice import choose, chosen_us
+from cutepy.kernels.gemv.choice import MOST_ROWS, fastest
+from cutepy.kernels.gemv.config import GemvConfig
 from tests.messages import pins, refuses
 
 HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
@@ -38,12 +40,36 @@ def test_the_first_candidate_is_the_choice(capsys, signature, mnk, batch, gpu):
 
 
 @pytest.mark.parametrize(
+    ("mnk", "family"),
+    [
+        ((1, 8192, 8192), GemvConfig),
+        ((8192, 1, 8192), GemvConfig),
+        ((4, 8192, 8192), GemmConfig),
+        ((4, 2048, 1024), GemvConfig),
+        ((9, 8192, 8192), GemmConfig),
+    ],
+)
+def test_few_rows_have_a_candidate_without_tensor_cores(capsys, mnk, family):
+    candidates = explain_choice(HALF, *mnk).candidates
+    first = candidates[0]
+    assert isinstance(first.config, family)
+    assert (first.transposed, first.config) == fastest(HALF, *mnk)
+    assert f"{first.name}  " in capsys.readouterr().out
+    others = [each for each in candidates if isinstance(each.config, GemvConfig)]
+    assert len(others) <= (min(mnk) <= MOST_ROWS)
+    for each in others:
+        assert "without tensor cores" in each.name
+        assert max(each.parts.values()) < each.expected_us == each.model_us < sum(each.parts.values())
+
+
+@pytest.mark.parametrize(
     ("mnk", "batch", "kind"),
     [
         ((1357, 2936, 8656), 1, "the model: "),
         ((4096, 4096, 4096), 1, "the trees: the model alone"),
         ((8192, 8192, 512), 1, "the trees: to the next"),
         ((512, 512, 512), 4, "the order of the table"),
+        ((1, 8192, 8192), 1, "the model: "),
     ],
 )
 def test_what_decided_is_told(mnk, batch, kind):

@@ -1,6 +1,7 @@
 """Refinement of the model's estimates: the walk of the trees, and a choice that follows them."""
 
 import json
+import math
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +16,7 @@ from cutepy.kernels.gemm.heuristic.candidates import SHORTLIST, shortlist
 from cutepy.kernels.gemm.heuristic.choice import candidates, choose, chosen_us, select_config, straight_and_transposed
 from cutepy.kernels.gemm.heuristic.model import Extents
 from cutepy.kernels.gemm.heuristic.refinement import BLOCK, PARTS, Trees, hopper
+from cutepy.kernels.gemv.choice import MOST_ROWS
 from cutepy.suites.gemm_tuning import settings_of
 from tests.kernels import collecting, fitting
 
@@ -144,12 +146,24 @@ def test_what_is_timed_for_a_fit_has_the_choice_and_others():
     for index, problem in enumerate(collecting.problems(8, seed=1)):
         settings = settings_of(problem)
         picks = collecting.picks(settings, index)
-        assert len(picks) <= collecting.EXPECTED + collecting.BY_MODEL + collecting.OTHERS
+        most = collecting.EXPECTED + collecting.ALONE + collecting.BY_MODEL + collecting.OTHERS
+        assert len(picks) <= most + collecting.FEW_ROWS * (min(problem.m, problem.n) <= MOST_ROWS)
         assert all(picks.count(each) == 1 for each in picks)
         default = tuned.default(settings)
         assert "family" in default or picks[0] == default
         for each in picks:
             tuned.chosen_of(settings, each)
+
+
+def test_most_of_what_is_timed_is_of_medium_work():
+    drawn = collecting.worth_timing(40, 1, ["short"])
+    assert [problem.m for problem in drawn[:7]] == [8448] * 6 + [8192]
+    assert len(drawn) == len(set(drawn)) == 47
+    low, high = collecting.MEDIUM
+    medium, of_uniform = (
+        sum(low <= problem.flops <= high for problem in each) for each in (drawn[7:], collecting.problems(40, 1))
+    )
+    assert medium > 34 > of_uniform
 
 
 def test_a_fit_reads_what_was_timed_with_the_facts_that_choices_have(tmp_path):
@@ -162,16 +176,15 @@ def test_a_fit_reads_what_was_timed_with_the_facts_that_choices_have(tmp_path):
     journal = tmp_path / "journal"
     journal.write_text("".join(json.dumps(line) + "\n" for line in [*lines, [*lines[0][:3], None, "failed"]]))
     (group,) = fitting.timed([journal])
-    (told,) = fitting.said(hopper(), 1, seed=1)
+    straight, transposed = fitting.both_ways(settings)
+    first = ranked(straight, transposed)[0]
     assert np.exp(group.took).tolist() == pytest.approx([5.0 + place for place in range(len(lines))])
-    assert group.weights(fitting.FASTER)[0] == 1
+    assert group.weights()[0] == 1
     as_expected = group.as_in_the_mean(hopper())
     assert np.ptp(as_expected.took - group.took) < 1e-12
-    off = as_expected.expected + hopper().sums(group.facts) - as_expected.took
-    assert np.average(off, weights=group.weights(fitting.FASTER)) == pytest.approx(0, abs=1e-12)
-    best = np.argmin(told.expected + hopper().sums(told.facts))
-    assert group.facts[:, 0].tolist() == told.facts[:, best].tolist(), "what is expected to be fastest is timed first"
-    assert group.expected[0] == pytest.approx(told.expected[best])
+    expected = group.expected + hopper().sums(group.facts)
+    assert np.average(expected - as_expected.took, weights=group.weights()) == pytest.approx(0, abs=1e-12)
+    assert math.exp(expected[0]) == pytest.approx(first.us), "what is expected to be fastest is timed first"
 
 
 def test_a_fit_reads_what_catboost_writes():

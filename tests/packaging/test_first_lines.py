@@ -17,8 +17,10 @@ def sources():
 
 
 def docstrings(tree):
-    """Yield (line, first line) of each docstring: of modules, classes, functions, and of names below their values."""
+    """Yield (line, first line) of docstrings: of modules, classes, functions, names below their values; and of help."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == "help" and isinstance(node.value, ast.Constant):
+            yield node.value.lineno, str(node.value.value).partition("\n")[0]
         is_named = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         for above, here in zip([None, *node.body], node.body, strict=False) if is_named else ():
             is_text = isinstance(here, ast.Expr) and isinstance(getattr(here.value, "value", None), str)
@@ -49,6 +51,7 @@ def test_no_first_line_begins_with_a_question_word():
         ('class A:\n    """Whether: so."""\n    x: int\n    """Which one."""', [2, 4]),
         ('def f():\n    """Who calls.\n\n    More.\n    """', [2]),
         ('async def f():\n    """When."""', [2]),
+        ('option(help="Which problems.")\noption(help="Problems.")', [1]),
         (
             '"""Whatever is passed."""\n\n\ndef f():\n    """Return where it is."""\n    x = "What"\n    print("How")',
             [],

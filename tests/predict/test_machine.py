@@ -7,13 +7,16 @@ from hypothesis import given, strategies as st
 
 from cutepy.predict import gpu_named
 from cutepy.predict.code import ALU, FMA, XU, Action, Step
-from cutepy.predict.machine import Machine, Rates
+from cutepy.predict.costs import Costs
+from cutepy.predict.machine import Machine
 from cutepy.predict.memory import Traffic
+from cutepy.predict.rates import Rates
 from cutepy.predict.trace import (
     Arrive,
     Barrier,
     Commit,
     CtaTrace,
+    Fenced,
     Global,
     Load,
     Mma,
@@ -23,7 +26,15 @@ from cutepy.predict.trace import (
 )
 
 H200 = gpu_named("h200")
-H200 = replace(H200, constants=H200.constants | {"icache.interval": {"32768": 1.0, "65536": 1.0}})  # all code is cached
+WARM = {
+    "icache.interval": {"32768": 1.0, "65536": 1.0},
+    "start.code": {"again": {"2048": 0.0}},
+    "launch.reads": {"dram": {"1024": 0.0, "2048": 0.0}},
+    "start.accesses": {name: {"first": 100.0, "second": 100.0} for name in ("parameters", "global", "tensor_map")},
+}
+H200 = replace(
+    H200, constants=H200.constants | WARM
+)  # all code is cached, and first accesses and bytes as fast as others
 CLOCK = H200.value("clock.memory_hz")
 RATES = Rates.of(H200, 132, CLOCK)
 STREAM = [Traffic("x", 1e9, 0.0, 1e9, 0.0, 1.0)]
@@ -110,7 +121,7 @@ def test_a_barrier_waits_for_the_last_and_the_path_goes_there():
     for warp, at in ((late, 2), (early, 0)):
         warp.facts[0] += [Arrive(at, (7,)), Wait(at, 7)]
     out = run(steps, [late, early], needed={7: 2}, barriers={7: Barrier("bar", 0, 0)})
-    assert out.cycles >= 2000 + H200.at("barrier.sync", 64)
+    assert out.cycles >= 2000 + Costs(H200).sync(2)
     assert out.causes["barriers"] >= 2000
     assert out.path["dependencies"] > 1900
 
@@ -118,7 +129,7 @@ def test_a_barrier_waits_for_the_last_and_the_path_goes_there():
 def test_a_copy_is_waited_for_and_counts_as_bytes_in_flight():
     steps = [[step(action=Action(0, None, None, ""))], [step(action=Action(1, None, None, ""))]]
     producer, consumer = WarpTrace([0]), WarpTrace([1])
-    producer.facts[0].append(Load(0, 16384, 0, 1, ((0, 5, 16384),)))
+    producer.facts[0].append(Load(0, 16384, 0, 1, ((0, 5, 16384),), 128.0, 128.0))
     consumer.facts[1].append(Wait(0, 5))
     out = run(steps, [producer, consumer], needed={5: 1}, barriers={5: Barrier("mbarrier", 0, 64)})
     least = H200.at("tma.latency_tensor", "l2", 1024) + 16384 * RATES.dram
@@ -147,10 +158,81 @@ def test_a_second_round_begins_when_the_first_ends():
     assert out.cycles == 200
 
 
+def test_a_jump_to_new_code_is_waited_for_once_by_all_warps():
+    gpu = replace(H200, constants=H200.constants | {"start.code": {"again": {"2048": 200.0}}})
+    program = [[[step(20)]] for _ in range(4)]
+    for path, jumps in (([0, 0], 1), ([0, 1, 2], 1), ([0, 2, 0, 2], 2), ([0, 2, 3, 1], 2)):
+        cta = CtaTrace(0, 0, [WarpTrace(path), WarpTrace(path)])
+        out = Machine(gpu, program, {}, {}, STREAM).run([([cta], RATES)], 1, 0.0)
+        assert out.cycles == 200 * jumps + 20 * len(path)
+        assert out.causes["instruction cache"] == 2 * 200 * jumps
+
+
+@pytest.mark.parametrize("fetches_maps", [False, True])
+def test_the_first_box_waits_for_the_tensor_map_unless_it_was_fetched(fetches_maps):
+    slow = H200.constants["start.accesses"] | {"tensor_map": {"first": 700.0, "second": 100.0}}
+    gpu = replace(H200, constants=H200.constants | {"start.accesses": slow})
+    steps = [[[step(action=Action(0, None, None, ""))]], [[step(action=Action(1, None, None, ""))]]]
+    ends = []
+    for loads in (1, 2):
+        producer, consumer = WarpTrace([0] * loads), WarpTrace([1])
+        for at in range(loads):
+            producer.facts[0].append(Load(at, 1024, 0, 1, ((0, 5, 1024),), 8.0, 8.0))
+        consumer.facts[1].append(Wait(0, 5))
+        made = Machine(gpu, steps, {5: loads}, {5: Barrier("mbarrier", 0, 64)}, STREAM, fetches_maps=fetches_maps)
+        ends.append(made.run([([CtaTrace(0, 0, [producer, consumer])], RATES)], 1, 0.0).cycles)
+    least = H200.at("tma.latency_tensor", "l2", 1024)
+    assert (ends[0] >= least + 600) == (not fetches_maps)
+    assert ends[1] - ends[0] < 200
+
+
+def test_rows_outside_of_a_tensor_keep_l2_busy_while_all_sms_load_them():
+    table = {"apart": {"1": 1000.0, "64": 100.0}}
+    gpu = replace(H200, constants=H200.constants | {"tma.outside": table})
+    for active in (132, 33):
+        rates = Rates.of(H200, active, CLOCK)
+        warp = WarpTrace([0] * 8)
+        warp.facts[0] += [Load(at, 8192, 0, 1, ((0, 5, 8192),), 1.0, 1.0, 63 * 128.0) for at in range(8)]
+        program = [[[step(action=Action(0, None, None, ""))]]]
+        machine = Machine(gpu, program, {5: 8}, {5: Barrier("mbarrier", 0, 64)}, STREAM)
+        (sm,) = machine.run([([CtaTrace(0, 0, [warp])], rates)], 1, 0.0).sms
+        assert sm.l2_work == pytest.approx(8 * 1000 * active / 132)
+
+
+def test_rows_that_begin_amid_a_line_take_more_of_l2():
+    found = []
+    for lines in (64.0, 128.0):
+        warp = WarpTrace([0])
+        warp.facts[0].append(Load(0, 8192, 0, 1, ((0, 5, 8192),), lines, 64.0))
+        out = run(
+            [[step(action=Action(0, None, None, ""))]], [warp], needed={5: 1}, barriers={5: Barrier("mbarrier", 0, 64)}
+        )
+        found.append(out.sms[0].l2_work)
+    across = H200.constants["tma.pitch"]["l2"]["across"]
+    assert found[1] / found[0] == pytest.approx(across["0"] / across["16"])
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=2, max_size=20))
+def test_device_memory_loses_ever_more_and_no_more_than_a_microsecond_until_it_streams(sizes):
+    rates = Rates.of(gpu_named("h200"), 132, CLOCK)
+    lost = [rates.lost(size) for size in sorted(sizes)]
+    assert lost == sorted(lost)
+    assert lost[-1] <= 1e-6 * CLOCK
+    assert rates.lost(0.0) == 0.0 < rates.lost(1e6)
+
+
+def test_the_time_of_a_programmatic_wait_is_known():
+    blocks = [[step(24, 300, action=Action(0, None, None, ""))], [step(24, 100)]]
+    warp = WarpTrace([0, 1])
+    warp.facts[0] += [Fenced(0, "griddepcontrol.wait"), Fenced(0, "griddepcontrol.launch_dependents")]
+    out = run(blocks, [warp])
+    assert (out.waited, out.lets_begin, out.cycles) == (300, True, 400)
+
+
 def test_code_that_is_not_cached_is_fetched():
     gpu = replace(H200, constants=H200.constants | {"icache.interval": {"1024": 1.0, "2048": 3.0}})
     blocks = [[step(24, 24)] for _ in range(4)]  # 384 bytes each, of which the cache has two
-    for path, misses in (([0, 1, 0, 1], 2), ([0, 1, 2, 3] * 2, 8)):
+    for path, misses in (([0, 1, 0, 1], 0), ([0, 1, 2, 3] * 2, 4)):  # the first ones come from L2, free here
         cta = CtaTrace(0, 0, [WarpTrace(path)])
         out = Machine(gpu, [[each] for each in blocks], {}, {}, STREAM).run([([cta], RATES)], 1, 0.0)
         assert out.causes["instruction cache"] == misses * 24 * 2

@@ -1,5 +1,7 @@
 """Traffic of a launch from that of sampled CTAs."""
 
+from collections import Counter
+
 import numpy as np
 from hypothesis import given, strategies as st
 
@@ -8,34 +10,49 @@ from cutepy.predict.memory import slowdown, traffic_of
 from cutepy.predict.trace import LINE_BYTES, Region
 
 
-def region(size_bytes, lines, *, uses=1, written=False):
+def region(size_bytes, lines, *, ctas, uses=1, written=False):
     """Make a region of which each of two CTAs reads or writes some lines, so often."""
     each = np.arange(lines)
-    moved = 2 * uses * lines * LINE_BYTES
+    moved = Counter({block: uses * lines * LINE_BYTES for block in (0, ctas - 1)})
     if written:
-        return Region("y", size_bytes, written_bytes=moved, written_lines=[each, each + lines])
-    return Region("x", size_bytes, read_bytes=moved, read_lines=[each, each + lines] * uses)
+        return Region("y", size_bytes, writes=moved, written_lines=[each, each + lines])
+    return Region("x", size_bytes, reads=moved, read_lines=[each, each + lines] * uses)
+
+
+def sampled(ctas):
+    """Two CTAs that stand for all."""
+    return {0: ctas - 1.0, ctas - 1: 1.0}
 
 
 @given(st.integers(1, 1 << 12), st.integers(1, 4), st.integers(2, 1 << 12), st.booleans())
 def test_device_memory_moves_no_more_than_l2_and_no_less_than_is_touched(lines, uses, ctas, written):
     size = lines * LINE_BYTES * ctas
-    (found,) = traffic_of([region(size, lines, uses=uses, written=written)], 2, ctas, min(ctas, 132))
+    (found,) = traffic_of([region(size, lines, ctas=ctas, uses=uses, written=written)], sampled(ctas), min(ctas, 132))
     asked, moved = found.l2_read_bytes + found.l2_write_bytes, found.dram_read_bytes + found.dram_write_bytes
     assert asked == uses * lines * LINE_BYTES * ctas
     assert min(size, asked) <= moved <= asked
     assert 0.0 <= found.late <= 1.0
 
 
+def test_a_sample_at_the_edge_stands_for_itself():
+    full = region(1 << 27, 1 << 10, ctas=1024)
+    full.reads[1023] = 0
+    (found,) = traffic_of([full], sampled(1024), 132)
+    assert found.l2_read_bytes == 1023 * (1 << 10) * LINE_BYTES
+    assert found.miss == 1.0
+
+
 def test_a_stream_is_read_once_and_a_shared_operand_that_fits_too():
-    stream, shared = traffic_of([region(1 << 27, 1 << 10), region(1 << 20, 1 << 10)], 2, 1 << 10, 132)
+    stream, shared = traffic_of([region(size, 1 << 10, ctas=1024) for size in (1 << 27, 1 << 20)], sampled(1024), 132)
     assert stream.miss == 1.0
     assert 1 << 20 <= shared.dram_read_bytes < 0.06 * shared.l2_read_bytes
 
 
 def test_reads_and_writes_that_alternate_take_a_copys_time():
     gpu = gpu_named("h200")
-    reads, writes = (traffic_of([region(1 << 27, 1 << 10, written=w)], 2, 1 << 10, 132) for w in (False, True))
+    reads, writes = (
+        traffic_of([region(1 << 27, 1 << 10, ctas=1024, written=w)], sampled(1024), 132) for w in (False, True)
+    )
     assert slowdown(gpu, reads) == slowdown(gpu, writes) == 1.0
     apart = 1 / gpu.value("dram.bandwidth") + 1 / gpu.value("dram.write_bandwidth")
     assert slowdown(gpu, [*reads, *writes]) * apart == 2 / gpu.value("dram.copy_bandwidth")

@@ -29,6 +29,12 @@ def test_sampled_ctas_run_and_no_others():
     assert [found.sampled_ctas for found in run.predictions] == [9]
 
 
+@pytest.mark.parametrize(("grid", "expected"), [(132, [0, 66, 131]), (2, [0, 1])])
+def test_of_ctas_that_begin_at_once_the_ends_and_the_middle_run(grid, expected):
+    _, ran = launch(grid, time="h200")
+    assert ran == expected
+
+
 def test_ctas_that_are_named_run():
     run, ran = launch(64, time=True, ctas=[3, 7])
     assert ran == [3, 7]

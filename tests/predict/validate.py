@@ -24,6 +24,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cutepy.suites.gemm_prediction import predict_gemm
+
 TIMED = Path(__file__).parents[1] / "kernels" / "timed"
 JOURNALS = {"h100": "h100-20261205.jsonl.xz", "h200": "h200-20261208.jsonl.xz"}
 ATTENTION = {
@@ -36,6 +38,10 @@ ROWS = {
     "softmax": {1024: 3.71, 4096: 3.93, 8192: 4.00, 16384: 4.12, 32768: 4.13},
 }
 """TB/s of the bytes that must move, of 16,384 rows of bfloat16 on an H200, by columns. From docs/rows.md."""
+
+
+PRUNED = (1.1, 1.2, 1.3)
+"""Factors by which `cutepy tune gemm --prune` would leave configurations out."""
 
 
 def read_journal(gpu: str) -> dict[str, list[tuple[dict[str, Any], float]]]:
@@ -55,28 +61,6 @@ def predicted(gpu: str) -> Iterator[list[Any]]:
 
     with cutepy.simulate(time=gpu) as run:
         yield run.predictions
-
-
-def predict_gemm(problem: dict[str, Any], choice: dict[str, Any], gpu: str) -> Any:
-    """Predict one configuration of a product."""
-    import torch
-
-    from cutepy.kernels.gemm import tuned
-    from cutepy.kernels.gemm.op import plan_gemm
-    from cutepy.ops.checking import describe
-
-    m, n, k = (problem[name] for name in "mnk")
-
-    def matrix(rows: int, major: str) -> torch.Tensor:
-        dtype = getattr(torch, problem["a_dtype"])
-        return torch.zeros(rows, k, dtype=dtype) if major == "k" else torch.zeros(k, rows, dtype=dtype).t()
-
-    a, b = matrix(m, problem["a_major"]), matrix(n, problem["b_major"])
-    out = torch.zeros(m, n, dtype=getattr(torch, problem["out_dtype"]))
-    with predicted(gpu) as found:
-        launch = plan_gemm(describe(a, b, outs=(out,)), tuned.chosen_of(problem, choice))
-        launch(a, b, (), (out,), (None, None))
-    return found
 
 
 def predict_attention(head: int, tokens: int, causal: bool, gpu: str) -> Any:
@@ -134,6 +118,7 @@ def main() -> int:
     errors: list[float] = []
     correlations: list[float] = []
     losses: list[float] = []
+    pruned: list[list[tuple[float, float]]] = []
     rows: list[dict[str, Any]] = []
 
     def tell(what: str, measured: float, found: Any, seconds: float) -> float:
@@ -187,12 +172,20 @@ def main() -> int:
             if len(ours) > 2:
                 correlations.append(rank_correlation(ours, theirs))
                 losses.append(theirs[ours.index(min(ours))] / min(theirs))
+                pruned.append([*zip(ours, theirs, strict=True)])
                 print(f"  rank correlation {correlations[-1]:.2f}, predicted best {losses[-1] - 1:+.1%}", flush=True)
     if errors:
         print(f"{len(errors)} launches: median error {statistics.median(errors):.1%}, 90% {quantile(errors, 0.9):.1%}")
     if correlations:
         print(f"rank correlation: median {statistics.median(correlations):.2f} of {len(correlations)} problems")
         print(f"predicted best: {statistics.geometric_mean(losses) - 1:.1%} slower than the measured best")
+    for factor in PRUNED if pruned else ():
+        kept = [[(us, at) for us, at in each if us <= factor * min(each)[0]] for each in pruned]
+        dropped = 1 - sum(map(len, kept)) / sum(map(len, pruned))
+        loss = statistics.geometric_mean(
+            min(at for _, at in some) / min(at for _, at in each) for some, each in zip(kept, pruned, strict=True)
+        )
+        print(f"pruned at {factor}: {dropped:.0%} of the configurations dropped, {loss - 1:.2%} slower than the best")
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1))
     return 0

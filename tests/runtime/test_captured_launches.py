@@ -5,38 +5,21 @@ import platform
 
 import pytest
 
+from cutepy.runtime import cuda
 from cutepy.runtime.captured_launches import KEPT_CAPTURES, PROTOTYPE, CapturedLaunches, launch_code
+from cutepy.runtime.launch_structures import CLUSTER, PROGRAMMATIC, LaunchAttribute, LaunchConfig
 from cutepy.runtime.objects import executable
 
-PROGRAMMATIC, CLUSTER = 6, 4
 IS_CAPTURING = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32))
 HOST_CALL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
-class Config(ctypes.Structure):
-    """`CUlaunchConfig`."""
-
-    _fields_ = [
-        ("extents", ctypes.c_uint32 * 7),
-        ("stream", ctypes.c_uint64),
-        ("attributes", ctypes.c_uint64),
-        ("count", ctypes.c_uint32),
-    ]
-
-
-class Attribute(ctypes.Structure):
-    """`CUlaunchAttribute`."""
-
-    _fields_ = [("number", ctypes.c_int32), ("unused", ctypes.c_int32), ("value", ctypes.c_int32 * 16)]
-
-
 def config_of(stream=7):
     """Make a configuration with a cluster, and programmatic."""
-    attributes = (Attribute * 2)()
-    attributes[0].number, attributes[0].value[0] = CLUSTER, 2
-    attributes[1].number, attributes[1].value[0] = PROGRAMMATIC, 1
-    config = Config(stream=stream, attributes=ctypes.addressof(attributes), count=2)
-    return config, attributes
+    attributes = (LaunchAttribute * 2)()
+    attributes[0].identity, attributes[0].value[0] = CLUSTER, 2
+    attributes[1].identity, attributes[1].value[0] = PROGRAMMATIC, 1
+    return LaunchConfig(stream=stream, attributes=attributes, count=2), attributes
 
 
 class Driver:
@@ -48,7 +31,7 @@ class Driver:
         self.launches = CapturedLaunches(self.launch, lambda stream: (self.capture, self.last))
 
     def launch(self, config, kernel, params, extra):
-        attributes = (Attribute * 2).from_address(Config.from_address(config).attributes)
+        attributes = LaunchConfig.from_address(config).attributes
         assert attributes[0].value[0] == 2
         self.programmatic.append(bool(attributes[1].value[0]))
         if self.code == 0:
@@ -107,8 +90,26 @@ def test_errors_of_the_driver_are_returned():
     driver = Driver()
     driver.code = 719
     assert driver.ours() == 719
+    assert driver.launches.failure is None
     driver.launches._dependencies = lambda stream: 1 // 0
     assert driver.ours() == 999
+    assert isinstance(driver.launches.failure, ZeroDivisionError)
+
+
+def test_the_text_of_an_error_tells_what_failed(monkeypatch):
+    driver = Driver()
+    monkeypatch.setattr(cuda, "_captured_launches", lambda: driver.launches)
+    monkeypatch.setattr(cuda, "error_name", lambda code: "CUDA_ERROR_UNKNOWN: unknown error")
+    unknown = "CUDA error 999 (CUDA_ERROR_UNKNOWN: unknown error)"
+    assert cuda.describe(999) == unknown
+    driver.launches._dependencies = lambda stream: 1 // 0
+    driver.ours()
+    told = "; launching into a capture failed with ZeroDivisionError: integer division or modulo by zero"
+    assert cuda.describe(999) == unknown + told
+    assert cuda.describe(998) == "CUDA error 998 (CUDA_ERROR_UNKNOWN: unknown error)"
+    driver.launches._dependencies = lambda stream: (1, frozenset())
+    driver.ours()
+    assert cuda.describe(999) == unknown
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="machine code of x86-64")

@@ -21,7 +21,7 @@ from tests.aot.building import build_driver  # noqa: E402
 from tests.host import kernels  # noqa: E402
 
 VECTOR = TensorSpec("float32", ("n",), divisibility={"n": 4})
-CACHES = (cuda.driver, cuda._stubs, cuda._callbacks)
+CACHES = (cuda.driver, cuda._captured_launches, cuda._stubs, cuda._callbacks)
 pytestmark = [
     pytest.mark.dsl,
     pytest.mark.skipif(torch.cuda.is_available(), reason="has a driver of its own"),

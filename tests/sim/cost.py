@@ -77,6 +77,7 @@ class _Clock:
 def _child(how: str, output: Path, profile: str, script: str, *arguments: str) -> None:
     """Run a script, and write what its launches took."""
     from cutepy.cli import sanitize, simulate
+    from cutepy.cli.scripts import Script
     from cutepy.sim import run as of_runs
 
     of_runs.default_processes = lambda: 1  # type: ignore[attr-defined]
@@ -84,13 +85,13 @@ def _child(how: str, output: Path, profile: str, script: str, *arguments: str) -
     clock = _Clock(profiled)
     for name in ("launch", "hazards", "certificates"):
         clock.measure(of_runs.Run, name)
-    given = Path(script), arguments, lambda line: print(line, file=sys.stderr)
+    given = Script(Path(script), arguments, lambda line: print(line, file=sys.stderr))
     found: dict[str, Any] = {}
     try:
         if how == "sanitize":
-            found["code"] = sanitize.run(*given, "json", output.with_suffix(".report"))
+            found["code"] = sanitize.run(given, "json", output.with_suffix(".report"))
         else:
-            found["code"] = simulate.run(*given)
+            found["code"] = simulate.run(given)
     finally:
         found |= {"seconds": clock.seconds, "launches": clock.calls.get("launch", 0)}
         output.write_text(json.dumps(found))

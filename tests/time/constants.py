@@ -38,7 +38,7 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "instr.chain_interval": (CYCLES, 0.9, 6),
     },
     "instructions.dual": {
-        "instr.dual": (CYCLES, 1.5, 12),
+        "instr.dual": (CYCLES, 1, 12),
     },
     "instructions.straight": {
         "icache.interval": (CYCLES, 0.9, 40),
@@ -103,6 +103,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
     "global_memory.tlb": {
         "tlb.latency": (CYCLES, 150, 3000),
     },
+    "global_memory.tlb_far": {
+        "tlb.latency_far": (CYCLES, 150, 3000),
+    },
     "global_memory.bandwidth": {
         "l2.bandwidth": (RATE, 3e12, 1.2e13),
         "l2.write_bandwidth": (RATE, 1.5e12, 1.2e13),
@@ -144,18 +147,24 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "l2.little": (RATE, 5e9, 1.2e13),
         "l2.little_sm": (SM_RATE, 0.05, 132),
         "dram.little": (RATE, 5e9, 4.9e12),
-        "dram.little_sm": (SM_RATE, 0.05, 100),
+        "dram.little_sm": (SM_RATE, 0.05, 132),
         "l2.bandwidth_sm": (SM_RATE, 20, 132),
-        "dram.bandwidth_sm": (SM_RATE, 10, 100),
+        "dram.bandwidth_sm": (SM_RATE, 10, 132),
+    },
+    "copies.pitches": {
+        "tma.pitch": (RATE, 5e11, 1.4e13),
+    },
+    "copies.outside": {
+        "tma.outside": (CYCLES, 20, 5000),
     },
     "copies.issue": {
         "tma.issue": (CYCLES, 1, 300),
     },
     "copies.multicast": {
-        "tma.multicast": ("cycles and bytes/cycle/SM", 4, 3000),
+        "tma.multicast": ("cycles and bytes/cycle/SM", 4, 4000),
     },
     "copies.stores": {
-        "tma.store_latency": (CYCLES, 150, 3000),
+        "tma.store_latency": (CYCLES, 50, 3000),
         "tma.store_read_latency": (CYCLES, 30, 1500),
         "tma.store_bandwidth": (SM_RATE, 10, 132),
         "tma.store_bandwidth_all": (RATE, 1e12, 1.2e13),
@@ -179,7 +188,7 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
     },
     "tensor_cores.mma": {
         "mma.cycles": (CYCLES, 4, 70),
-        "mma.latency": (CYCLES, 14, 70),
+        "mma.latency": (CYCLES, 8, 70),
     },
     "tensor_cores.registers": {
         "setmaxnreg": (CYCLES, 1, 500),
@@ -195,8 +204,6 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "launch.neighbours": (NS, 1000, 20000),
     },
     "launches.gaps": {
-        "launch.gap": (NS, 200, 5000),
-        "launch.gap_pdl": (NS, -3000, 5000),
         "launch.kernel": (NS, 20, 10000),
         "cta.start_skew": (NS, 0, 5000),
     },
@@ -204,6 +211,23 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "cta.rate": ("CTA/cycle", 0.05, 20),
         "cta.rate_hz": ("CTA/s", 1e8, 4e10),
         "cta.turnaround": (CYCLES, 20, 3000),
+    },
+    "starts.code": {
+        "start.code": (CYCLES, 0, 20_000),
+    },
+    "starts.accesses": {
+        "start.accesses": (CYCLES, 2, 5000),
+    },
+    "starts.overheads": {
+        "launch.overhead": (NS, 0, 5000),
+        "launch.gap": (NS, 200, 5000),
+        "launch.gap_pdl": (NS, 100, 5000),
+    },
+    "starts.clusters": {
+        "cluster.most": ("clusters", 1, 200),
+    },
+    "starts.reads": {
+        "launch.reads": (NS, 500, 100_000),
     },
     "clocks.clocks": {
         "clock.idle_hz": (HERTZ, 3e8, 2.1e9),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from tests.time.instructions import clock
 from tests.time.machine import Figure, Launch, Machine, figure
@@ -16,42 +18,47 @@ _TENSOR = (
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
     "[%r20], [%rd31, {%r22, %r23}], [%r21];"
 )
-_BULK_PARAMETERS = ".param .u32 slots_, .param .u32 bytes_, .param .u32 mask_, .param .u32 step_"
+_BULK_PARAMETERS = ", ".join(f".param .u32 {name}_" for name in "slots bytes mask first turn apart shift".split())
 _TENSOR_PARAMETERS = f"{_BULK_PARAMETERS}, .param .align 64 .b8 map_[128]"
 _MAP = "mov.u64 %rd30, map_; cvta.param.u64 %rd31, %rd30;"
 
 
 def _ring(copy: str, parameters: str) -> str:
-    """Return a kernel whose first thread copies boxes to slots, each reused once its box has come.
+    """Return a kernel whose warps copy boxes to slots of their own, each reused once its box has come.
 
-    Box i of CTA c is number (i * CTAs + c) * step of the memory, modulo a power of two.
+    Box i of warp w, of those of all CTAs, is number first + i * turn + w * apart of the memory, modulo a power of two.
+    A matrix has 2^shift boxes beside each other. One warp alone takes some 170 cycles for a turn, which bounds the rate
+    of small boxes.
     """
     tensor = copy == _TENSOR
     where = (
-        # 64 columns of a matrix of 4096; a box of bytes / 128 rows
-        "and.b32 %r22, %r24, 63; shl.b32 %r22, %r22, 6; shr.u32 %r23, %r24, 6; mul.lo.u32 %r23, %r23, %r34;"
+        # 64 columns; a box of bytes / 128 rows
+        "shr.u32 %r23, %r24, %r36; shl.b32 %r22, %r23, %r36; sub.u32 %r22, %r24, %r22; shl.b32 %r22, %r22, 6; "
+        "mul.lo.u32 %r23, %r23, %r34;"
         if tensor
         else "mul.wide.u32 %rd20, %r24, %r30; add.u64 %rd20, %rd20, %data;"
     )
-    issue = f"""mad.lo.u32 %r24, %r40, %ctas, %cta; mul.lo.u32 %r24, %r24, %r36; and.b32 %r24, %r24, %r31;
-mad.lo.u32 %r20, %r41, %r30, %r32; mad.lo.u32 %r21, %r41, 8, %base;
+    issue = f"""mad.lo.u32 %r24, %r40, %r37, %r38; and.b32 %r24, %r24, %r31;
+mad.lo.u32 %r20, %r41, %r30, %r32; mad.lo.u32 %r21, %r41, 8, %r39;
 {where}
 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], %r30;
 {copy}"""
     # %r40 counts boxes that were asked for, %r41 is the slot, %r42 its parity
-    body = f"""mad.lo.u32 %r21, %r41, 8, %base;
+    body = f"""mad.lo.u32 %r21, %r41, 8, %r39;
 {wait("%r21", "%r42", "WAITS")}
 {issue}
 add.u32 %r40, %r40, 1; add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
 @%p1 mov.u32 %r41, 0;
 @%p1 xor.b32 %r42, %r42, 1;"""
     setup = f"""ld.param.u32 %r33, [slots_]; ld.param.u32 %r30, [bytes_]; ld.param.u32 %r31, [mask_];
-ld.param.u32 %r36, [step_]; {_MAP if tensor else ""}
-shr.u32 %r34, %r30, 7; add.u32 %r32, %base, {_BARRIERS}; mov.u32 %r40, 0; mov.u32 %r41, 0; mov.u32 %r42, 0;
-setp.ne.u32 %p2, %thread, 0;
+ld.param.u32 %r36, [shift_]; ld.param.u32 %r37, [turn_]; ld.param.u32 %r38, [first_]; {_MAP if tensor else ""}
+shr.u32 %r34, %r30, 7; shr.u32 %r35, %threads, 5; mul.lo.u32 %r39, %warp, %r33; ld.param.u32 %r43, [apart_];
+mad.lo.u32 %r32, %r39, %r30, %base; add.u32 %r32, %r32, {_BARRIERS}; mad.lo.u32 %r39, %r39, 8, %base;
+mad.lo.u32 %r35, %cta, %r35, %warp; mad.lo.u32 %r38, %r35, %r43, %r38;
+mov.u32 %r40, 0; mov.u32 %r41, 0; mov.u32 %r42, 0; setp.ne.u32 %p2, %lane, 0;
 @%p2 bra READY;
 INIT:
-mad.lo.u32 %r21, %r41, 8, %base; mbarrier.init.shared::cta.b64 [%r21], 1;
+mad.lo.u32 %r21, %r41, 8, %r39; mbarrier.init.shared::cta.b64 [%r21], 1;
 add.u32 %r41, %r41, 1; setp.lt.u32 %p1, %r41, %r33;
 @%p1 bra INIT;
 mov.u32 %r41, 0;
@@ -65,7 +72,7 @@ READY:"""
     # what is still in flight must land before the CTA ends
     drain = f"""mov.u32 %r43, 0;
 DRAIN:
-mad.lo.u32 %r21, %r41, 8, %base;
+mad.lo.u32 %r21, %r41, 8, %r39;
 {wait("%r21", "%r42", "LAST_WAITS")}
 add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
 @%p1 mov.u32 %r41, 0;
@@ -73,11 +80,35 @@ add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
 add.u32 %r43, %r43, 1; setp.lt.u32 %p1, %r43, %r33;
 @%p1 bra DRAIN;
 """
-    return timed(body, setup=setup, drain=drain, parameters=parameters, threads=32, idle="%p2")
+    return timed(body, setup=setup, drain=drain, parameters=parameters, threads=256, idle="%p2")
 
 
 BULK, TENSOR = _ring(_BULK, _BULK_PARAMETERS), _ring(_TENSOR, _TENSOR_PARAMETERS)
-_COLUMNS = 4096
+_SHIFT = 6
+_COLUMNS = 64 << _SHIFT
+
+
+def ring_launch(
+    footprint: int,
+    slots: int,
+    nbytes: int,
+    grid: int,
+    *,
+    warps: int = 1,
+    step: int = 1,
+    first: int = 0,
+    turn: int | None = None,
+    apart: int = 1,
+    shift: int = _SHIFT,
+) -> Launch:
+    """Return a launch of a ring over so many bytes, a power of two; each warp has so many slots.
+
+    All warps together read box after box, or every so manieth, unless `turn` and `apart` say otherwise.
+    """
+    smem = _BARRIERS + warps * slots * nbytes
+    turn = step * warps * grid if turn is None else turn
+    extra = slots, nbytes, footprint // nbytes - 1, first, turn, step * apart, shift
+    return Launch(grid, 32 * warps, smem, extra=extra)
 
 
 class Boxes:
@@ -88,48 +119,66 @@ class Boxes:
     machine : Machine
     footprint : int
         Bytes, a power of two, read again and again.
+    padding : int
+        Bytes after each row of the matrix.
+    shift : int
+        The matrix has 2^shift boxes of 64 columns beside each other.
+    rows : int
+        Of the matrix, if it has fewer than the footprint.
     """
 
-    def __init__(self, machine: Machine, footprint: int) -> None:
-        self.machine, self.footprint = machine, footprint
-        self.data = machine.zeros(footprint)
+    def __init__(
+        self, machine: Machine, footprint: int, padding: int = 0, shift: int = _SHIFT, rows: int | None = None
+    ) -> None:
+        self.machine, self.footprint, self.padding, self.shift = machine, footprint, padding, shift
+        self.columns = 64 << shift
+        self.rows = footprint // (2 * self.columns) if rows is None else rows
+        self.data = machine.zeros(footprint + footprint // (2 * self.columns) * padding)
         self.before: Callable[[], None] = lambda: None
 
-    def launch(
-        self, slots: int, nbytes: int, grid: int, swizzle: str | None = None, step: int = 1
-    ) -> tuple[str, Launch]:
-        """Return the kernel of 1D copies, or of boxes of 64 columns, and its launch."""
-        mask = self.footprint // nbytes - 1
-        smem = _BARRIERS + slots * nbytes
+    def launch(self, slots: int, nbytes: int, grid: int, swizzle: str | None = None, **how: Any) -> tuple[str, Launch]:
+        """Return the kernel of 1D copies, or of boxes of 64 columns, and its launch; each warp has so many slots."""
+        launch = ring_launch(self.footprint, slots, nbytes, grid, shift=self.shift, **how)
         if swizzle is None:
-            return BULK, Launch(grid=grid, smem=smem, extra=(slots, nbytes, mask, step))
-        rows = self.footprint // (2 * _COLUMNS)
+            return BULK, launch
         columns = int(swizzle) // 2 if swizzle not in ("none", "128") else 64
-        tensor_map = self.machine.tensor_map(self.data, rows, _COLUMNS, (columns, nbytes // (2 * columns)), swizzle)
-        return TENSOR, Launch(grid=grid, smem=smem, extra=(slots, nbytes, mask, step, tensor_map))
+        box = columns, nbytes // (2 * columns)
+        tensor_map = self.machine.tensor_map(self.data, self.rows, self.columns, box, swizzle, self.padding)
+        return TENSOR, replace(launch, extra=(*launch.extra, tensor_map))
 
-    def turn(self, slots: int, nbytes: int, swizzle: str | None = None, turns: int = 0, step: int = 1) -> Figure:
+    def turn(self, slots: int, nbytes: int, swizzle: str | None = None, turns: int = 0, **how: Any) -> Figure:
         """Return the cycles of one SM from a box to the next one."""
-        text, launch = self.launch(slots, nbytes, 1, swizzle, step)
+        text, launch = self.launch(slots, nbytes, 1, swizzle, **how)
         turns = turns or min(400, max(40, (1 << 22) // nbytes))
-        return self.machine.slope(text, (turns, 3 * turns), launch, self.data, self.before, repetitions=5)
+        made = self.machine.slope(text, (turns, 3 * turns), launch, self.data, self.before, repetitions=5)
+        return made.times(1 / how.get("warps", 1))
 
-    def rate(self, slots: int, nbytes: int, swizzle: str | None = None) -> Figure:
+    def rate(self, slots: int, nbytes: int, swizzle: str | None = None, turns: int = 0, **how: Any) -> Figure:
         """Return the bytes a second of all SMs together."""
-        machine = self.machine
-        text, launch = self.launch(slots, nbytes, machine.sms, swizzle)
-        turns = 1 if machine.simulated else min(20_000, (16 << 20) // nbytes)
+        machine, warps = self.machine, how.get("warps", 1)
+        text, launch = self.launch(slots, nbytes, machine.sms, swizzle, **how)
+        turns = 1 if machine.simulated else turns or min(20_000, (16 << 20) // nbytes // warps)
         samples = []
         for index in range(5):
+            self.before()
             seconds = [machine.seconds(text, count, launch, self.data) for count in (turns, 3 * turns)]
             if index:
-                samples.append(2 * turns * nbytes * machine.sms / (seconds[1] - seconds[0]))
+                samples.append(2 * turns * nbytes * warps * machine.sms / (seconds[1] - seconds[0]))
         return figure(samples)
 
 
 def _sizes(machine: Machine, first: int, last: int) -> list[int]:
     sizes = [first << power for power in range(20) if first << power <= last]
     return sizes[:2] if machine.simulated else sizes
+
+
+def _asking(machine: Machine) -> int:
+    """Return how many warps share the work of asking for boxes, where that must not bound the rate.
+
+    The simulator's sanitizer takes copies of two warps in step, each with its own mbarrier, for one that is not waited
+    for.
+    """
+    return 1 if machine.simulated else 8
 
 
 def _footprints(machine: Machine) -> tuple[int, int]:
@@ -158,19 +207,23 @@ def latency(machine: Machine) -> dict[str, object]:
 
 
 def flight(machine: Machine) -> dict[str, object]:
-    """Keep some copies in flight: boxes of one SM, and of all SMs."""
+    """Keep some copies in flight: boxes of one SM, asked for by two and by four warps, and of all SMs."""
     boxes = Boxes(machine, _footprints(machine)[0])
     machine.prepare([TENSOR])
-    counts = (1, 2) if machine.simulated else (1, 2, 3, 4, 5, 6, 7, 8)
+    counts, two = ((1, 2), 1) if machine.simulated else ((1, 2, 3, 4, 5, 6, 8), 2)
+    warps = _asking(machine)
     sizes = _sizes(machine, _KIB, 16 * _KIB)
-    alone = {count: boxes.turn(count, 8 * _KIB, "128") for count in counts}
+    alone = {count: boxes.turn(count, 8 * _KIB, "128", warps=two) for count in counts}
     hertz = clock(machine)
     everywhere = {}
     for count in (1, 2) if machine.simulated else (1, 2, 3, 4, 6, 8, 12):
         everywhere[str(count)] = boxes.rate(count, 16 * _KIB, "128").times(1 / machine.sms / hertz)
     return {
-        "tma.interval": {str(size): boxes.turn(min(8, (192 * _KIB) // size), size, "128") for size in sizes},
-        "tma.bandwidth_in_flight": {str(count): _rate(turn, 8 * _KIB) for count, turn in alone.items()},
+        "tma.interval": {
+            str(size): boxes.turn(max(1, min(4, 192 * _KIB // size // warps)), size, "128", warps=warps)
+            for size in sizes
+        },
+        "tma.bandwidth_in_flight": {str(two * count): _rate(turn, 8 * _KIB) for count, turn in alone.items()},
         "tma.bandwidth_all": everywhere,
     }
 
@@ -181,21 +234,72 @@ def _rate(turn: Figure, nbytes: int) -> Figure:
 
 def little(machine: Machine) -> dict[str, object]:
     """Read by 1D copies with ever more bytes in flight: Little's curve of L2 and of DRAM, of one SM and of all."""
-    rings = [(8, 256), (8, 512), (8, 1024), (8, 2048), (8, 4096), (12, 4096), (8, 8192), (12, 8192), (6, 32768)]
-    rings = [(2, 64), (4, 128), *rings] if not machine.simulated else [(2, 256)]
+    rings = [(1, 64), (1, 256), (1, 512), (1, 1024), (1, 2048), (2, 2048), (3, 2048), (2, 4096), (3, 4096)]
+    rings = [(1, 16), *rings, (4, 4096), (3, 8192)] if not machine.simulated else [(1, 256)]
     table: dict[str, dict[str, Figure]] = {}
+    warps = _asking(machine)
     machine.prepare([BULK])
     for name, footprint in zip(("l2", "dram"), _footprints(machine), strict=True):
         boxes = Boxes(machine, footprint)
-        table[f"{name}.little"] = {str(slots * size): boxes.rate(slots, size) for slots, size in rings}
+        table[f"{name}.little"] = {
+            str(warps * slots * size): boxes.rate(slots, size, warps=warps) for slots, size in rings
+        }
         if name == "dram":
             boxes.before = machine.flush
-        table[f"{name}.little_sm"] = {str(slots * size): _rate(boxes.turn(slots, size), size) for slots, size in rings}
+        table[f"{name}.little_sm"] = {
+            str(warps * slots * size): _rate(boxes.turn(slots, size, warps=warps), size) for slots, size in rings
+        }
     best = {
         f"{name}.bandwidth_sm": max(table[f"{name}.little_sm"].values(), key=lambda f: f.value)
         for name in ("l2", "dram")
     }
     return {**table, **best}
+
+
+_ALONG, _ALONG_PADDING = 10, 1152
+"""Boxes beside each other, as 2^n, and bytes after each row, that rows lie in different banks, where CTAs go along."""
+
+
+def pitches(machine: Machine) -> dict[str, object]:
+    """Read boxes of a matrix whose rows are so many bytes longer than a multiple of 128, by all SMs.
+
+    They go across, all SMs beside each other in the same rows; or along, each SM in 64 rows of its own, as the tiles of
+    a product do.
+    """
+    made: dict[str, dict[str, dict[str, Figure]]] = {}
+    nbytes = 8 * _KIB
+    paddings, slots = ((0, 16), 2) if machine.simulated else ((0, 16, 32, 64), 16)
+    for name, footprint in zip(("l2", "dram"), _footprints(machine), strict=True):
+        made[name] = {"across": {}, "along": {}}
+        shift = _SHIFT if name == "l2" or machine.simulated else _ALONG
+        for padding in paddings:
+            boxes = Boxes(machine, footprint, padding)
+            made[name]["across"][str(padding)] = boxes.rate(slots, nbytes, "128")
+            boxes = Boxes(machine, footprint, padding + _ALONG_PADDING * (shift == _ALONG), shift)
+            # A CTA reads no more than its own rows.
+            turns = 0 if shift == _SHIFT else ((1 << shift) - slots) // 3
+            found = boxes.rate(slots, nbytes, "128", turns, turn=1, apart=1 << shift)
+            made[name]["along"][str(padding)] = found
+            del boxes
+    return {"tma.pitch": made}
+
+
+def outside(machine: Machine) -> dict[str, object]:
+    """Read boxes of 64 rows of a matrix that has fewer: cycles of a box.
+
+    One SM, all SMs in different columns, and all in the same ones.
+    """
+    made: dict[str, dict[str, Figure]] = {"one": {}, "apart": {}, "same": {}}
+    nbytes, slots = 8 * _KIB, 2 if machine.simulated else 8
+    hertz = clock(machine)
+    for rows in (1, 64) if machine.simulated else (1, 8, 16, 32, 64):
+        boxes = Boxes(machine, nbytes << _SHIFT, rows=rows)
+        warps = _asking(machine) // 2 or 1
+        made["one"][str(rows)] = boxes.turn(max(1, slots // warps), nbytes, "128", warps=warps)
+        for name, how in (("apart", {}), ("same", {"turn": 1, "apart": 0})):
+            rate = boxes.rate(slots, nbytes, "128", **how)
+            made[name][str(rows)] = Figure(nbytes * machine.sms * hertz / rate.value, rate.spread)
+    return {"tma.outside": made}
 
 
 def issue(machine: Machine) -> dict[str, object]:
@@ -222,10 +326,17 @@ READY:""",
     return {"tma.issue": made}
 
 
+_SYNC = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+
+
 def _multicast(size: int) -> str:
-    """Return a ring in which every CTA of a cluster sends its part of each box to all."""
+    """Return a ring in which every CTA of a cluster sends its part of each box to all.
+
+    One warp asks for boxes as soon as all CTAs have read the slot's last, another one reads: it waits for boxes and
+    tells all CTAs, without a fence, as it has read nothing.
+    """
     peers = "\n".join(
-        f"mapa.shared::cluster.u32 %r25, %r27, {rank}; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r25];"
+        f"mapa.shared::cluster.u32 %r25, %r27, {rank}; mbarrier.arrive.shared::cluster.b64 _, [%r25];"
         for rank in range(size)
     )
     issue = f"""and.b32 %r24, %r40, %r31; mad.lo.u32 %r24, %r24, {size}, %r44; mul.wide.u32 %rd20, %r24, %r35;
@@ -235,19 +346,22 @@ mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], %r30;
 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
 [%r20], [%rd20], %r35, [%r21], %h1;"""
     body = f"""mad.lo.u32 %r21, %r41, 8, %base; add.u32 %r27, %r21, 512;
+@%p3 bra READS;
+{wait("%r27", "%r42", "FREE")}
+{issue}
+bra JOINED;
+READS:
 {wait("%r21", "%r42", "WAITS")}
 {peers}
-{wait("%r27", "%r42", "FREE", ".acquire.cluster")}
-{issue}
+JOINED:
 add.u32 %r40, %r40, 1; add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
 @%p1 mov.u32 %r41, 0;
 @%p1 xor.b32 %r42, %r42, 1;"""
-    sync = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
     setup = f"""ld.param.u32 %r33, [slots_]; ld.param.u32 %r30, [bytes_]; ld.param.u32 %r31, [mask_];
 mov.u32 %r44, %cluster_ctarank; div.u32 %r35, %r30, {size}; mov.u16 %h1, {(1 << size) - 1};
 add.u32 %r32, %base, {_BARRIERS}; mov.u32 %r40, 0; mov.u32 %r41, 0; mov.u32 %r42, 0;
-setp.ne.u32 %p2, %thread, 0;
-@%p2 bra SET;
+setp.ne.u32 %p2, %lane, 0; setp.ne.u32 %p3, %warp, 0; setp.ne.u32 %p4, %thread, 0;
+@%p4 bra SET;
 INIT:
 mad.lo.u32 %r21, %r41, 8, %base; mbarrier.init.shared::cta.b64 [%r21], 1;
 add.u32 %r27, %r21, 512; mbarrier.init.shared::cta.b64 [%r27], {size};
@@ -257,8 +371,8 @@ mov.u32 %r41, 0;
 fence.mbarrier_init.release.cluster; fence.proxy.async;
 SET:
 bar.warp.sync -1;
-{sync}
-@%p2 bra READY;
+{_SYNC}
+@%p4 bra READY;
 FILL:
 {issue}
 add.u32 %r40, %r40, 1; add.u32 %r41, %r41, 1; setp.lt.u32 %p1, %r41, %r33;
@@ -266,7 +380,9 @@ add.u32 %r40, %r40, 1; add.u32 %r41, %r41, 1; setp.lt.u32 %p1, %r41, %r33;
 mov.u32 %r41, 0;
 READY:
 bar.warp.sync -1;"""
+    # The reader has left as many boxes as there are slots.
     drain = f"""mov.u32 %r43, 0;
+@!%p3 bra DRAINED;
 DRAIN:
 mad.lo.u32 %r21, %r41, 8, %base;
 {wait("%r21", "%r42", "LAST_WAITS")}
@@ -275,27 +391,35 @@ add.u32 %r41, %r41, 1; setp.eq.u32 %p1, %r41, %r33;
 @%p1 xor.b32 %r42, %r42, 1;
 add.u32 %r43, %r43, 1; setp.lt.u32 %p1, %r43, %r33;
 @%p1 bra DRAIN;
-"""
+DRAINED:"""
     return timed(
-        body, setup=setup, drain=drain, finish=f"bar.warp.sync -1;\n{sync}", parameters=_BULK_PARAMETERS, threads=32,
-        idle="%p2",
+        body, setup=setup, drain=drain, finish=f"bar.warp.sync -1;\n{_SYNC}", parameters=_BULK_PARAMETERS,
+        threads=64, idle="%p2",
     )  # fmt: skip
 
 
 def multicast(machine: Machine) -> dict[str, object]:
-    """Share 8 KiB among the CTAs of a cluster: each sends its part to all, after all have read the slot's last."""
-    small = _footprints(machine)[0]
+    """Share 16 KiB among the CTAs of a cluster: each sends its part to all, after all have read the slot's last.
+
+    The latency is that of a ring of one slot: a box comes, and all CTAs are told. All SMs load at once for
+    ``bandwidth_all``.
+    """
+    small, nbytes = _footprints(machine)[0], 16 * _KIB
     data = machine.zeros(small)
     table: dict[str, dict[str, Figure]] = {}
     for size in (2,) if machine.simulated else (2, 4):
         text = _multicast(size)
 
-        def turn(slots: int, text: str = text, size: int = size) -> Figure:
-            smem = _BARRIERS + slots * 8 * _KIB
-            launch = Launch(size, 32, smem, cluster=size, extra=(slots, 8 * _KIB, small // (8 * _KIB) - 1, 1))
+        def turn(slots: int, grid: int, text: str = text, size: int = size) -> Figure:
+            extra = slots, nbytes, small // nbytes - 1, 0, 0, 0, 0
+            launch = Launch(grid, 64, _BARRIERS + slots * nbytes, cluster=size, extra=extra)
             return machine.slope(text, (100, 300), launch, data)
 
-        table[str(size)] = {"latency": turn(1), "bandwidth": _rate(turn(8), 8 * _KIB)}
+        table[str(size)] = {
+            "latency": turn(1, size),
+            "bandwidth": _rate(turn(8, size), nbytes),
+            "bandwidth_all": _rate(turn(8, machine.sms // 8 * 8 or size), nbytes),
+        }
     return {"tma.multicast": table}
 
 
@@ -328,7 +452,7 @@ def stores(machine: Machine) -> dict[str, object]:
     machine.prepare([*texts.values(), *many.values()])
 
     def launch(nbytes: int, grid: int) -> Launch:
-        return Launch(grid, 32, nbytes + 1024, extra=(1, nbytes, small // nbytes - 1, 1))
+        return Launch(grid, 32, nbytes + 1024, extra=(1, nbytes, small // nbytes - 1, 0, 0, 0, 0))
 
     made: dict[str, object] = {
         f"tma.{name}": {str(size): machine.slope(text, (40, 120), launch(size, 1), data) for size in sizes}
@@ -346,4 +470,4 @@ def stores(machine: Machine) -> dict[str, object]:
     return made
 
 
-BENCHMARKS = (latency, flight, little, issue, multicast, stores)
+BENCHMARKS = (latency, flight, little, pitches, outside, issue, multicast, stores)

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tests.time.machine import Figure, Launch, Machine, figure, quantiles
 from tests.time.ptx import loads, timed
 
 _LINE = 128
-# Each element of `data`, 128 bytes apart or more, is the address of the one that follows it.
-_LINK = timed("""mul.wide.u32 %rd1, %i, 8; add.u64 %rd1, %rd50, %rd1; ld.global.v2.u32 {%r0, %r1}, [%rd1];
-mul.wide.u32 %rd2, %r0, 128; mul.wide.u32 %rd3, %r1, 128; add.u64 %rd2, %data, %rd2; add.u64 %rd3, %data, %rd3;
-st.global.u64 [%rd2], %rd3;""",
+# Of each pair of addresses, the first comes to hold the second.
+_LINK = timed("""mul.wide.u32 %rd1, %i, 16; add.u64 %rd1, %rd50, %rd1; ld.global.v2.u64 {%rd2, %rd3}, [%rd1];
+cvta.to.global.u64 %rd2, %rd2; st.global.u64 [%rd2], %rd3;""",
     setup="ld.param.u64 %rd50, [links_]; cvta.to.global.u64 %rd50, %rd50;",
     parameters=".param .u64 links_", threads=32,
 )  # fmt: skip
 
 
+def _link(machine: Machine, data: object, places: np.ndarray) -> None:
+    """Let the word at each of some addresses hold the next address, and the last that of the first."""
+    links = machine.upload(np.stack([places, np.roll(places, -1)], 1).astype(np.uint64).reshape(-1))
+    machine.records(_LINK, len(places), Launch(extra=(links,)), data)
+
+
 def _linked(machine: Machine, lines: np.ndarray, lines_in_all: int) -> object:
     """Return memory in which each of some lines holds the address of the next one, and the last that of the first."""
     data = machine.zeros(lines_in_all * _LINE)
-    links = machine.upload(np.stack([lines, np.roll(lines, -1)], 1).astype(np.uint32).reshape(-1))
-    machine.records(_LINK, len(lines), Launch(extra=(links,)), data)
+    _link(machine, data, machine.address(data) + lines.astype(np.uint64) * np.uint64(_LINE))
     return data
 
 
@@ -100,21 +106,38 @@ def dram(machine: Machine) -> dict[str, object]:
     return {"dram.latency": figure(cycles), "dram.latency_ns": figure(times)}
 
 
-def tlb(machine: Machine) -> dict[str, object]:
-    """Follow addresses 2 MiB apart, whose lines stay in L2: page tables."""
+_PAGE = 2 << 20
+_PIECE = 4 << 30
+"""Bytes of an allocation; a single one of more than 16 GiB gave an illegal access (H200, 2026-11-30)."""
+
+
+def _pages(machine: Machine, gibibytes: Sequence[float]) -> dict[str, Figure]:
+    """Return the cycles from page to page by all pages' bytes; each page has one line, which stays in L2."""
     table: dict[str, Figure] = {}
     text = _chase("ld.global.cg.u64", 16)
-    for mebibytes in (1,) if machine.simulated else (32, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536):
-        step = 256 if machine.simulated else (2 << 20) // _LINE
-        count = 4 if machine.simulated else mebibytes // 2
-        lines = _order(count, step)
-        lines = lines + np.arange(count) * 5 % min(step, 1 << 12)
-        lines[0] = 0
-        data = _linked(machine, lines, int(lines.max()) + step)
+    page, piece = (1 << 14, 1 << 16) if machine.simulated else (_PAGE, _PIECE)
+    every = 1 << 16 if machine.simulated else int(max(gibibytes) * (1 << 30))
+    pieces = [machine.zeros(min(piece, every)) for _ in range(-(-every // piece))]
+    starts = np.array([machine.address(each) for each in pieces], np.uint64)
+    for size in (every,) if machine.simulated else (int(each * (1 << 30)) for each in gibibytes):
+        count = size // page
+        order = _order(count, 1)
+        # Lines of different pages are at different places in them, that they meet in no set of L2.
+        offsets = order * page % piece + order * 5 % (page // _LINE) * _LINE
+        _link(machine, pieces[0], starts[order * page // piece] + offsets.astype(np.uint64))
         turns = max(8, count // 16)
-        table[str(mebibytes << 20)] = machine.slope(text, (turns, 3 * turns), data=data, repetitions=3).times(1 / 16)
-        del data
-    return {"tlb.latency": table}
+        table[str(size)] = machine.slope(text, (turns, 3 * turns), data=pieces[0], repetitions=3).times(1 / 16)
+    return table
+
+
+def tlb(machine: Machine) -> dict[str, object]:
+    """Follow addresses 2 MiB apart, whose lines stay in L2: page tables."""
+    return {"tlb.latency": _pages(machine, (1 / 32, 1 / 8, 1 / 2, 1, 2, 4, 8, 16))}
+
+
+def tlb_far(machine: Machine) -> dict[str, object]:
+    """Follow addresses 2 MiB apart in more memory."""
+    return {"tlb.latency_far": _pages(machine, (32, 64))}
 
 
 _VECTOR = "{{%r{0}, %r{1}, %r{2}, %r{3}}}"
@@ -302,4 +325,4 @@ mov.u64 %rd3, %rd1;"""
     }
 
 
-BENCHMARKS = (latency, distribution, dram, tlb, bandwidth, curve, accesses, atomics, copies)
+BENCHMARKS = (latency, distribution, dram, tlb, tlb_far, bandwidth, curve, accesses, atomics, copies)

@@ -20,7 +20,6 @@ ret;
 """
 )
 _RECORDED = timed("", threads=1024)
-_RECORDED_PROGRAMMATIC = timed("", setup="griddepcontrol.launch_dependents;\ngriddepcontrol.wait;")
 # 2000 cycles or so
 _SPIN = timed("""mov.u64 %rd2, %clock64; sub.u64 %rd3, %rd2, %c0; setp.lt.u64 %p1, %rd3, 2000;
 @%p1 bra TURN;""")
@@ -67,18 +66,13 @@ def intervals(machine: Machine) -> dict[str, object]:
 
 
 def gaps(machine: Machine) -> dict[str, object]:
-    """Read the global timer in kernels that follow each other, plain and programmatic."""
-    made: dict[str, object] = {}
-    for name, text, programmatic in (("gap", _RECORDED, False), ("gap_pdl", _RECORDED_PROGRAMMATIC, True)):
-        launch = Launch(machine.sms, 128, programmatic=programmatic)
-        words = [records.words for records in machine.sequence(text, 1, launch, 2 if machine.simulated else 40)]
-        starts = [int(word[:, :, 2].min()) for word in words]
-        ends = [int(word[:, :, 3].max()) for word in words]
-        made[f"launch.{name}"] = figure(start - end for start, end in zip(starts[1:], ends, strict=False))
-        if not programmatic:
-            made["launch.kernel"] = figure(end - start for start, end in zip(starts, ends, strict=True))
-            made["cta.start_skew"] = figure(int(np.ptp(word[:, :, 2].min(1))) for word in words)
-    return made
+    """Read the global timer in kernels that follow each other: from their first CTA's start to their last one's."""
+    launch = Launch(machine.sms, 128)
+    words = [records.words for records in machine.sequence(_RECORDED, 1, launch, 2 if machine.simulated else 40)]
+    return {
+        "launch.kernel": figure(int(word[:, :, 3].max()) - int(word[:, :, 2].min()) for word in words),
+        "cta.start_skew": figure(int(np.ptp(word[:, :, 2].min(1))) for word in words),
+    }
 
 
 def ctas(machine: Machine) -> dict[str, object]:

@@ -152,6 +152,10 @@ class Simulated(Machine):
     def zeros(self, nbytes: int) -> Any:
         return np.zeros(nbytes, np.uint8)
 
+    def address(self, buffer: Any) -> np.uint64:
+        """Return the address of memory."""
+        return np.uint64(buffer.ctypes.data)
+
     def clear(self, buffer: Any) -> None:
         buffer[...] = 0
 
@@ -185,25 +189,35 @@ class Simulated(Machine):
     def graph_seconds(self, ptx: str, n: int, launch: Launch, count: int) -> float:
         return self.turns_seconds([(ptx, launch)], n, count)
 
-    def turns_seconds(self, kernels: Sequence[tuple[str, Launch]], n: int, count: int, in_graph: bool = True) -> float:
+    def turns_seconds(
+        self, kernels: Sequence[tuple[str, Launch]], n: int, count: int, in_graph: bool = True, data: Any = None
+    ) -> float:
         for ptx, launch in kernels:
-            self.records(ptx, n, launch)
+            self.records(ptx, n, launch, data)
         return 1e-6 * count
 
-    def sequence(self, ptx: str, n: int, launch: Launch, count: int) -> list[Records]:
-        return [self.records(ptx, n, launch) for _ in range(count)]
+    def sequence(
+        self, ptx: str, n: int, launch: Launch, count: int, before: str | None = None, data: Any = None
+    ) -> list[Records]:
+        if before is not None:
+            self.records(before, n, Launch())
+        return [self.records(ptx, n, launch, data) for _ in range(count)]
 
     def stream_seconds(self, ptx: str, n: int, launch: Launch, count: int) -> float:
         return self.graph_seconds(ptx, n, launch, count)
 
-    def tensor_map(self, buffer: Any, rows: int, columns: int, box: tuple[int, int], swizzle: str) -> bytes:
-        """Return a tensor map of a bf16 matrix whose rows are contiguous; the box is (columns, rows)."""
+    def tensor_map(
+        self, buffer: Any, rows: int, columns: int, box: tuple[int, int], swizzle: str, padding: int = 0
+    ) -> bytes:
+        """Return a tensor map of a bf16 matrix, with so many bytes after each row; the box is (columns, rows)."""
         from cutepy.layouts.sm90 import TensorMap
         from cutepy.runtime.tensor_maps import to_bytes
 
         name = "INTER" if swizzle == "none" else f"SW{swizzle}"
         return to_bytes(
-            TensorMap("bf16", (columns, rows), (2 * columns,), box, global_address=buffer.ctypes.data, swizzle=name)
+            TensorMap(
+                "bf16", (columns, rows), (2 * columns + padding,), box, global_address=buffer.ctypes.data, swizzle=name
+            )
         )
 
 
@@ -264,6 +278,10 @@ class Gpu(Machine):
         buffer = Buffer(self, nbytes)
         self.clear(buffer)
         return buffer
+
+    def address(self, buffer: Buffer) -> np.uint64:
+        """Return the address of memory."""
+        return np.uint64(buffer.address.value)
 
     def clear(self, buffer: Buffer) -> None:
         self.call("cuMemsetD8_v2", buffer.address, 0, ctypes.c_size_t(buffer.nbytes))
@@ -361,7 +379,12 @@ class Gpu(Machine):
         return self._elapsed(lambda: [self.start(ptx, n, launch) for _ in range(count)] and None)
 
     def _captured(
-        self, kernels: Sequence[tuple[str, Launch]], n: int, count: int, out_stride: int = 0
+        self,
+        kernels: Sequence[tuple[str, Launch]],
+        n: int,
+        count: int,
+        out_stride: int = 0,
+        data: Buffer | None = None,
     ) -> ctypes.c_void_p:
         for ptx, launch in kernels:
             self.function(ptx, launch)
@@ -370,7 +393,7 @@ class Gpu(Machine):
         self.call("cuStreamBeginCapture_v2", self.stream, 2)
         for index in range(count):
             for ptx, launch in kernels:
-                self.start(ptx, n, launch, None, index * out_stride)
+                self.start(ptx, n, launch, data, index * out_stride)
         self.call("cuStreamEndCapture", self.stream, ctypes.byref(graph))
         self.call("cuGraphInstantiateWithFlags", ctypes.byref(instance), graph, ctypes.c_ulonglong(0))
         return instance
@@ -379,7 +402,14 @@ class Gpu(Machine):
         """Return the time of a graph of so many launches, one after the other: the median of five replays."""
         return self.turns_seconds([(ptx, launch)], n, count)
 
-    def turns_seconds(self, kernels: Sequence[tuple[str, Launch]], n: int, count: int, in_graph: bool = True) -> float:
+    def turns_seconds(
+        self,
+        kernels: Sequence[tuple[str, Launch]],
+        n: int,
+        count: int,
+        in_graph: bool = True,
+        data: Buffer | None = None,
+    ) -> float:
         """Return the time of so many turns of kernels, of a graph or launched in a stream; the median of five.
 
         The stream's launches wait for the first kernel of the first turn, which runs 50 times as long, so that the
@@ -390,33 +420,38 @@ class Gpu(Machine):
                 self.function(ptx, launch)
 
             def launched() -> None:
-                self.start(kernels[0][0], 50 * n * count, kernels[0][1])
+                self.start(kernels[0][0], 50 * n * count, kernels[0][1], data)
                 self.call("cuEventRecord", self.events[0], self.stream)
                 for _ in range(count):
                     for ptx, launch in kernels:
-                        self.start(ptx, n, launch)
+                        self.start(ptx, n, launch, data)
 
             return statistics.median([self._elapsed(launched) for _ in range(6)][1:])
-        instance = self._captured(kernels, n, count)
+        instance = self._captured(kernels, n, count, 0, data)
         times = [self._elapsed(lambda: self.call("cuGraphLaunch", instance, self.stream)) for _ in range(6)]
         self.call("cuGraphExecDestroy", instance)
         return statistics.median(times[1:])
 
-    def sequence(self, ptx: str, n: int, launch: Launch, count: int) -> list[Records]:
-        """Return the records of launches that follow each other in a graph."""
+    def sequence(
+        self, ptx: str, n: int, launch: Launch, count: int, before: str | None = None, data: Buffer | None = None
+    ) -> list[Records]:
+        """Return the records of launches that follow each other in a graph, or another kernel each."""
         stride = launch.grid * max(1, launch.block // 32) * RECORD_WORDS * 8
-        instance = self._captured([(ptx, launch)], n, count, stride)
+        kernels = [(ptx, launch)] if before is None else [(before, Launch()), (ptx, launch)]  # the later one's stay
+        instance = self._captured(kernels, n, count, stride, data)
         for _ in range(3):
             self.call("cuGraphLaunch", instance, self.stream)
         return [self.left(launch, index * stride) for index in range(count)]
 
-    def tensor_map(self, buffer: Buffer, rows: int, columns: int, box: tuple[int, int], swizzle: str) -> bytes:
-        """Return a tensor map of a bf16 matrix whose rows are contiguous; the box is (columns, rows)."""
+    def tensor_map(
+        self, buffer: Buffer, rows: int, columns: int, box: tuple[int, int], swizzle: str, padding: int = 0
+    ) -> bytes:
+        """Return a tensor map of a bf16 matrix, with so many bytes after each row; the box is (columns, rows)."""
         store = ctypes.create_string_buffer(256)
         target = -(-ctypes.addressof(store) // 128) * 128
         self.call(
             "cuTensorMapEncodeTiled", ctypes.c_void_p(target), _BF16, 2, buffer.address,
-            (ctypes.c_uint64 * 2)(columns, rows), (ctypes.c_uint64 * 1)(2 * columns),
+            (ctypes.c_uint64 * 2)(columns, rows), (ctypes.c_uint64 * 1)(2 * columns + padding),
             (ctypes.c_uint32 * 2)(*box), (ctypes.c_uint32 * 2)(1, 1), 0, _SWIZZLES[swizzle], 2, 0,
         )  # fmt: skip
         return ctypes.string_at(target, 128)

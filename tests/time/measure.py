@@ -15,11 +15,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.time import barriers, clocks, copies, global_memory, instructions, launches, shared_memory, tensor_cores
+from tests.time import (
+    barriers,
+    clocks,
+    copies,
+    global_memory,
+    instructions,
+    launches,
+    shared_memory,
+    starts,
+    tensor_cores,
+)
 from tests.time.constants import CONSTANTS
 from tests.time.machine import Figure, Gpu, Machine
 
-_MODULES = (instructions, shared_memory, barriers, global_memory, copies, tensor_cores, launches, clocks)
+_MODULES = (instructions, shared_memory, barriers, global_memory, copies, tensor_cores, launches, starts, clocks)
 BENCHMARKS = {
     f"{module.__name__.rsplit('.', 1)[-1]}.{function.__name__}": function
     for module in _MODULES

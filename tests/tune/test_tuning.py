@@ -67,6 +67,35 @@ def test_a_line_that_was_cut_off_or_of_another_version_is_no_winner():
     assert list(winners(DEVICE, "fake")) == ['{"m":2}']
 
 
+class Foreseen(Fake):
+    """Is predicted to take what it takes, but for tiles that nothing is known of."""
+
+    def predict(self, pairs):
+        return [
+            None if candidate["tile"] == 4 else abs(problem["m"] - candidate["tile"]) + 1 / candidate["stages"]
+            for problem, candidate in pairs
+        ]
+
+
+def test_candidates_that_are_predicted_to_be_slow_are_not_tried():
+    fake = Foreseen()
+    (won,) = tune(fake, [{"m": 8}], prune=1.4)
+    assert won.candidate == {"tile": 8, "stages": 3}
+    tried = {(tile, stages) for _, tile, stages in fake.launched}
+    assert tried == {(8, 3), (4, 2), (4, 3), (1, 2)}  # the best, those without a prediction, and the default
+
+
+def test_a_factor_below_one_is_refused():
+    with refuses(ValueError):
+        tune(Foreseen(), prune=0.9)
+
+
+def test_without_predictions_nothing_is_pruned():
+    fake = Fake()
+    tune(fake, [{"m": 8}], prune=1.0)
+    assert len({(tile, stages) for _, tile, stages in fake.launched}) == 8
+
+
 def test_what_was_timed_before_is_not_timed_again():
     first, again, anew = Fake(), Fake(), Fake()
     tune(first, [{"m": 8}])

@@ -72,9 +72,9 @@ class Question:
     number : str
         ``"3.2"`` is the second of chapter 3.
     ask, hint, because : str
-        What is asked, what helps, and why the answer is right.
+        Question, hint, and explanation of the answer.
     answer : object
-        What the library computed: a number, a layout, a tuple, a word, or a truth.
+        Answer that the library computed: a number, a layout, a tuple, a word, or a truth.
     """
 
     number: str

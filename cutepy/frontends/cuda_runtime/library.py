@@ -33,7 +33,7 @@ def load_cuda_library(path: str | Path, ptx: str) -> CudaLibrary:
         -cudart none -gencode arch=compute_90a,code=compute_90a``. Its functions that are called from here are
         ``extern "C"``.
     ptx : str
-        What nvcc makes of the same source with ``-ptx -arch=sm_90a``.
+        PTX of the same source, by nvcc with ``-ptx -arch=sm_90a``.
 
     Returns
     -------

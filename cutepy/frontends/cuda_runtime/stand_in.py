@@ -28,12 +28,12 @@ def provide(functions: Mapping[str, Any]) -> tuple[ctypes.CDLL, Mapping[str, Any
     Parameters
     ----------
     functions : mapping of str to ctypes function
-        What each name calls.
+        Name -> Python function.
 
     Returns
     -------
     tuple
-        What must be kept alive as long as they are called.
+        Objects that must live as long as the functions.
 
     Raises
     ------

@@ -42,12 +42,12 @@ _Served = TypeVar("_Served")
 
 
 def served_program(function: Any) -> HostProgram:  # noqa: ANN401
-    """Give the host code of a function that the DSL compiled for its own calls."""
+    """Return the host code of a function that the DSL compiled for its own calling convention."""
     return _served(function, HostProgram)
 
 
 def served_entry(function: Any) -> ServedEntry:  # noqa: ANN401
-    """Give the entry of a function that the DSL compiled for TVM-FFI."""
+    """Return the entry of a function that the DSL compiled for TVM-FFI's calling convention."""
     return _served(function, ServedEntry)
 
 

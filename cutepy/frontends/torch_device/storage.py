@@ -215,7 +215,7 @@ def host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def storages_made_by(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what makes a `torch.UntypedStorage`: those of device `cuda` here, and all others as `original` does."""
+    """Return the constructor of `torch.UntypedStorage`: of device `cuda` here, of other devices by `original`."""
 
     def make(cls: type, *args: Any, device: Any = None, **kwargs: Any) -> Any:  # noqa: ANN401
         if device is None or torch.device(device).type != "cuda":

@@ -158,7 +158,7 @@ DEFAULT = Stream(handle=0)
 
 
 def are_several() -> bool:
-    """Tell whether there has been a stream beside the default one."""
+    """Tell whether any stream besides the default one was made."""
     return _several
 
 

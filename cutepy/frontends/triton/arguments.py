@@ -29,7 +29,7 @@ class Flattened:
     Parameters
     ----------
     descriptors : sequence of mapping
-        What the compiler says of each tensor descriptor of the signature, in order.
+        Metadata of the compiler for each tensor descriptor of the signature, in order.
 
     Attributes
     ----------

@@ -40,7 +40,7 @@ def places(metadata: Array, k: int, kind: str, selector: int) -> Array:
     kind : str
         PTX type of the elements.
     selector : int
-        Which lanes of a quad give the metadata, if not all do.
+        Lanes of a quad that give the metadata, if not all do.
     """
     chunk = _CHUNK.get(kind, 4)
     return kept_places(_row_bits(metadata, k // chunk, kind, selector), chunk)

@@ -242,7 +242,7 @@ class WaitSite:
     Attributes
     ----------
     launch : int
-        Which of the run's launches.
+        Number of the launch in the run.
     instruction : Instruction
     warps : int
         How often a warp passed it.

@@ -1,4 +1,4 @@
-"""Checked: values out of a file of a stranger, taken only as what they must be."""
+"""Validation of JSON from untrusted files: values have the required type and range, and errors name the place."""
 
 from __future__ import annotations
 

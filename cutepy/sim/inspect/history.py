@@ -24,7 +24,7 @@ class Wait:
     ----------
     warps : tuple of int
     barrier : str
-        What they waited for.
+        Object of the wait.
     begin, end : int
         Positions in `SavedCta.events`; `end` is None where they never went on.
     released_by : int or None

@@ -1,4 +1,4 @@
-"""Saved runs, read.
+"""Reader of saved runs.
 
 Files may come from strangers. Nothing in them is executed or unpickled, sizes are bounded before anything is unpacked,
 and every value is checked: a file that is not what `Run.save` writes raises `SavedRunError`.

@@ -1,4 +1,4 @@
-"""Writing simulated runs to files, version 1: a zip archive of JSON and numpy arrays.
+"""Writer of runs to files, format version 1: a zip archive of JSON and numpy arrays.
 
 - ``run.json``: ``format`` is ``"cutepy-run"`` and ``version`` 1. ``launches`` have ``name``, ``kernel``, ``grid``,
   ``block``, ``cluster``, ``smem_bytes``, ``stats``, ``printf`` and ``ctas``. A CTA has ``cta``, the names of its
@@ -64,7 +64,7 @@ def save(
     smem : callable
         Gives the shared memory of a CTA of a launch, by its number; raises LookupError if it was not kept.
     recorder : Recorder
-        What happened.
+        Events.
     path : Path
     ctas : sequence of coordinates, or None
     """

@@ -94,11 +94,11 @@ class Activity:
     pending : list of AsyncOperation
         Issued, and not complete.
     completing : AsyncOperation or None
-        Which takes effect just now.
+        Operation that takes effect now.
     is_stuck : bool
         Whether nothing can go on, so that waits tell what they wait for.
     time : int
-        What clocks show.
+        Value of the clocks.
     stats : dict
         See `Launch.stats`.
     traffic : Traffic

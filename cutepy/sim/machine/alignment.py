@@ -132,9 +132,9 @@ def check_uniform(
     activity, g, i : Activity, Group, Instruction
     value : array
     what : str
-        What it is, in words.
+        Description of the value.
     error : type of SimulationError, optional
-        What it is; by default that a part of the unit executes the instruction.
+        Error to raise; by default that a part of the unit executes the instruction.
 
     Raises
     ------

@@ -652,7 +652,7 @@ class AsyncOperation:
 
 @dataclass(frozen=True, slots=True)
 class PartialUnit:
-    """An instruction that a part of a warp or warpgroup executed, and others of it did not.
+    """Collective instruction that only a part of a warp or warpgroup executed.
 
     Attributes
     ----------

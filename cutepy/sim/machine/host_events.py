@@ -47,7 +47,7 @@ class HostAccess:
         Of each run.
     stream : int
     source : SourceLine or None
-        Who asked for it.
+        Line of Python that asked for it.
     """
 
     what: str

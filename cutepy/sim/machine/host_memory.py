@@ -79,7 +79,7 @@ def lazy_tensor(shape: int | Sequence[int], dtype: Any, *, fill: Any = 0) -> Any
 
 
 def reserve(size_bytes: int) -> mmap.mmap:
-    """Map zeros that take memory once they are written to."""
+    """Map zeroed memory whose pages are allocated at the first write."""
     lazily = _MAP_NORESERVE if sys.platform == "linux" else 0
     return mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | lazily)
 

@@ -35,12 +35,12 @@ class Agent:
     number : int
         Its name, for as long as it lives.
     instruction : Instruction or None
-        What the lanes execute next, or what issued the operation.
+        Next instruction of the lanes, or the one that issued the operation.
     ctas, threads : Ctas, Threads
         The lanes, or those that issued the operation.
     operation : AsyncOperation or None
     awaits : tuple of AsyncOperation
-        What the instruction completes, as it waits for it: told to policies that see it.
+        Operations that the instruction waits for, for policies that look at them.
     """
 
     number: int

@@ -118,7 +118,7 @@ class Launch:
     processes : int
         How many ran its CTAs.
     printf : str
-        What the kernel printed.
+        Output of the kernel's printf.
     stats : dict
         Counts of the run so far, once it has ended or was stopped.
 

@@ -61,7 +61,7 @@ class LoadedModule:
     module : Module
         The PTX, parsed.
     memory : dict
-        What mechanisms keep for it.
+        State that mechanisms keep for it.
 
     Raises
     ------

@@ -318,7 +318,7 @@ _NAME = re.compile(
 
 
 def held_of(text: str) -> HoldBack:
-    """Make a schedule of its text.
+    """Parse a schedule that holds operations back.
 
     Examples
     --------

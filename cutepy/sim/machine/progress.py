@@ -52,12 +52,12 @@ def _unit(flow: ControlFlow, start: int) -> int:
 
 
 class GroupSnapshot(NamedTuple):
-    """A group as it was at some time.
+    """Snapshot of a group of lanes.
 
     Attributes
     ----------
     changes : int
-        What had changed by then, in all.
+        Number of changes up to then.
     block : int
     gathering : object
     values : list

@@ -40,7 +40,7 @@ class Prospect(NamedTuple):
     will : array of bool, (CTAs, threads)
         Those that do once all waits before it end: no branch on an unknown predicate leads around it.
     address : array of uint64 or None
-        What the last of its addresses is, by lane; None if that is unknown.
+        Last of its addresses, by lane; None if unknown.
     mask : array of uint64 or None
         Of a copy to several CTAs, the bits that name them, by lane; None if these are unknown.
     """

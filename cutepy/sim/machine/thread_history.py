@@ -35,7 +35,7 @@ def of_cta(done: ExecutedInstruction, slot: int) -> Execution:
 
 
 def first(ctas: Ctas, threads: Threads, row: int = 0, column: int = 0) -> NamedLanes:
-    """Name lanes, of which one is the first."""
+    """Name lanes by the CTA, the warp and the lane of the first."""
     warp, lane = divmod(int(threads.ids[column]), WARP)
     cta = ctas.residents.coordinate(int(ctas.slots[row]))
     return NamedLanes(f"{threads.describe()} of {ctas.describe()}", cta, warp, lane)

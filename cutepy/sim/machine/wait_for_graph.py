@@ -47,7 +47,7 @@ class Part:
 
 @dataclass
 class _WaitedObject:
-    """An object that lanes wait for: the first wait, all lanes that wait, and the lanes that may bring it.
+    """Object of a wait: the first wait, all waiting lanes, and the lanes that may signal it.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ def parts(roster: Roster, g: Group, lanes: Array | None) -> Iterator[Part]:
 
 
 class _RemainingCode:
-    """The instructions that lanes may still execute."""
+    """Instructions that lanes may still execute."""
 
     def __init__(self, flow: ControlFlow, at: Mapping[Group, Instruction]) -> None:
         self._flow, self._at = flow, at
@@ -202,7 +202,7 @@ def _multicasts(one: Prospect, lanes: Array, own: Array, slots: Array, size: int
 
 
 def _is_constant(i: Instruction) -> bool:
-    """Tell whether an instruction says by itself what it comes to, as one at a named barrier does."""
+    """Tell whether an instruction names its object by a constant, as at a named barrier."""
     return all(isinstance(x, Immediate) for x in i.operands)
 
 

@@ -1,4 +1,4 @@
-"""st.async and red.async: what lanes store into another CTA's shared memory some time later, counted at an mbarrier.
+"""st.async and red.async: asynchronous stores to another CTA's shared memory, whose bytes an mbarrier counts.
 
 References
 ----------

@@ -1,4 +1,4 @@
-"""Clusters: addresses in other CTAs' shared memory, cluster barriers, st.async.
+"""Clusters: addresses in other CTAs' shared memory, and cluster barriers.
 
 References
 ----------

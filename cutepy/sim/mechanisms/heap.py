@@ -78,7 +78,7 @@ class Heap:
     activity : Activity
     memory : Memory
     kept : dict
-        What is kept of its module.
+        State of its module.
     """
 
     def __init__(self, activity: Activity, memory: Memory, kept: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""mbarrier objects: the counts of each CTA's, and what was done at it last."""
+"""State of mbarriers: pending arrivals, bytes and phase in each CTA, and the last operations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEVER = -2
 
 
 class CtaArrivals(NamedTuple):
-    """Arrivals of a CTA at an mbarrier: the last one, the phase in which it counted, and the number of phases."""
+    """Arrivals of a CTA at an mbarrier: the last arrival, its phase, and the number of phases with arrivals."""
 
     done: ExecutedInstruction
     phase: int

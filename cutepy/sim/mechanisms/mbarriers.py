@@ -1,4 +1,4 @@
-"""mbarrier objects: pending arrivals, transaction bytes, phases.
+"""Operations on mbarriers: init, arrive, expect_tx, complete_tx, and waits for a phase.
 
 Their state is kept beside shared memory, by the object's address; the eight bytes there are opaque, as PTX says.
 

@@ -78,7 +78,7 @@ class Barriers(Mechanism):
         return not (self._arrived.any() or self._partial or self._has_ended)
 
     def leaves_others(self, g: Group) -> bool:
-        """Tell whether there are lanes of a group's warps that have not ended and are not of it."""
+        """Tell whether a group lacks lanes of its warps that have not ended."""
         return bool((self._live[g.ctas.slots[:, None], g.threads.warps] != g.threads.extents[:, 1]).any())
 
     def arrive(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> bool:
@@ -155,7 +155,7 @@ class Barriers(Mechanism):
             self._tell(kind, g, i, number, generation, identity == number)
 
     def _tell_exits(self, g: Group, i: Instruction, identity: Array, generation: Array) -> None:
-        """Tell observers that lanes go on; of one CTA those together that took part in one generation."""
+        """Send observers an event for the lanes of each CTA and generation that go on."""
         if (generation == generation[:, :1]).all():
             self._tell_each(NamedBarrierSync, g, i, identity, generation[:, :1])
             return

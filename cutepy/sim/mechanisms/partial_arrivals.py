@@ -52,7 +52,7 @@ class PartialArrivals:
         Returns
         -------
         array, (CTAs, threads)
-            What each lane waits by (`generations`), below 0.
+            Number by which each lane waits (`generations`), below 0.
         list of (int, int, int)
             The warps that they are of.
         """

@@ -187,7 +187,7 @@ class _Step:
         self._entries: dict[int, _Entry] = {}
 
     def run(self, g: Group, registers: list[Any], m: Engine) -> int | None:
-        """Run; returns None if the next node of the block follows, or where lanes go on."""
+        """Run the node; returns None if the block's next node follows, else the block where lanes go on."""
         found = self.native(g, registers, m)
         if found is not None:
             return found

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from cutepy.sim.native.divergence import DEPTH, go, leave, pop
 from cutepy.sim.native.instructions import write_instruction
 from cutepy.sim.native.lanes import EVERY, SLOT_STARTS, Lanes, UnsupportedError
 from cutepy.sim.native.nodes import Node
-from cutepy.sim.native.parting import DEPTH, go, leave, pop
 from cutepy.sim.native.regions import Region
 from cutepy.sim.native.snippets import FAILED, GIVEN_UP, put
 from cutepy.sim.native.writer import BY_CTA, BY_THREAD, LANES
@@ -41,7 +41,7 @@ def function(region: Region, kinds: list[str], axes: dict[str, int], full: bool)
     Returns
     -------
     tuple
-        What was written, its source, and the axes of each output.
+        Written function, its source, and the axes of each output.
 
     Raises
     ------

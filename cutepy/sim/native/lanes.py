@@ -55,7 +55,7 @@ class Lanes:
     waiting : set of int
         The nodes at which lanes may wait for others.
     frame_bytes : int
-        What a warp keeps while it waits at a barrier.
+        State of a warp while it waits at a barrier.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The log of what was where something was stored, and how it is put back, in MLIR's dialect of LLVM.
+"""Undo log of stores: the bytes that a region has replaced, and their restoration, in MLIR's dialect of LLVM.
 
 A record ends with its head: its kind, and above the first byte a size. It is read from its end.
 """

@@ -41,7 +41,7 @@ class MachineCode:
     kinds : list of str
         Canonical kind of each register.
     numpys : Ledger
-        What numpy takes.
+        Seconds that numpy takes.
 
     Attributes
     ----------

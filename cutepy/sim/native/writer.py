@@ -25,7 +25,7 @@ class Value(NamedTuple):
     axes : int
         Along which it differs: BY_CTA, BY_THREAD.
     number : int or None
-        What it is, if it is a constant.
+        Value of a constant.
     """
 
     name: str
@@ -40,9 +40,9 @@ class Writer:
     Attributes
     ----------
     once, by_cta, by_warp : list of str
-        What is done at the start, for each CTA, and for each warp of each CTA.
+        Code of the start, of each CTA, and of each warp of each CTA.
     lines : list of str
-        What is done where the function has come to.
+        Code at the current place of the function.
     """
 
     def __init__(self) -> None:

@@ -88,7 +88,7 @@ class Body:
     Parameters
     ----------
     files : mapping of int to str
-        What .file directives named.
+        Files that .file directives name.
     reading : Reading
     line : int
         Where the body begins.

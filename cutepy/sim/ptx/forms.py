@@ -51,7 +51,7 @@ class Checks:
     Parameters
     ----------
     also : callable, optional
-        What else is wrong with an instruction, or nothing.
+        Further check of an instruction: an error, or nothing.
     """
 
     def __init__(self, also: Callable[[Instruction], str] | None = None) -> None:

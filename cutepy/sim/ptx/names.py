@@ -268,7 +268,7 @@ class Names:
 
     @property
     def carry(self) -> Register:
-        """The condition code register's carry, which comes to be when it is first named."""
+        """Carry of the condition code register, declared at its first use."""
         if self._carry is None:
             self._carry = self._new(_CARRY, "pred")
         return self._carry

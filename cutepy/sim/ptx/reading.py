@@ -1,4 +1,4 @@
-"""Treatment of text that is not understood, and its place."""
+"""Error recovery of the parser: statements that it does not understand, with their places."""
 
 from __future__ import annotations
 

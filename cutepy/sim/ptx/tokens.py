@@ -14,7 +14,7 @@ class PtxSyntaxError(ValueError):
     Parameters
     ----------
     reason : str
-        What was required, and what was got.
+        Requirement, and value.
     token : str
         The word of the statement that it is about, if it is one.
     file : str

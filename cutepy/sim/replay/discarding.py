@@ -40,7 +40,7 @@ def are_discarded(
     Parameters
     ----------
     reads : collection of Hazard
-        What each play of it must have too, or nothing is known.
+        Hazards and writes that each replay must have too.
     snapshot : Snapshot
     is_before : bool
         Whether that is of memory before the launch, or else after it. Then the launch must not have written what it

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecordedLaunch:
-    """A launch that can be played again.
+    """Recorded launch, which can be replayed.
 
     Attributes
     ----------

@@ -101,7 +101,7 @@ class Exploration:
     reordered : tuple of str
         The policies of those that differ by the order in which atomics add floats, and by nothing else.
     uncovered : tuple of str
-        What no schedule shows: orders in which a GPU may see strong accesses that have no fence.sc between.
+        Orders that no schedule shows: a GPU may see strong accesses without a fence.sc between in others.
     run : int or None
         Number of its run, where a report is of several; launches are counted in each run.
     """

@@ -66,7 +66,7 @@ class Keeper:
     Parameters
     ----------
     connection : Connection
-        What is asked: a list of requests, how many play at the same time, and how long one may take, in seconds; then
+        Question: a list of requests, how many play at the same time, and how long one may take, in seconds; then
         (index, outcome) of each, and None. Or starts and ends of ranges; then the bytes there.
     player : Player
     ranges : sequence of (int, int)

@@ -28,7 +28,7 @@ class Report:
     hazards : Hazards
         With what came of playing them, if they were.
     explorations : tuple of Exploration
-        What came of other schedules.
+        Results of other schedules.
     certificates : tuple of Certificate
         Of each launch.
     """

@@ -57,7 +57,7 @@ class Witness:
     how : str
         The schedule.
     what : str or None
-        What it changes: the first value that is another, an error, or who waits for ever. None if nothing was changed.
+        Effect: the first value that differs, an error, or lanes that wait for ever. None if there is none.
     kind : str
         "values", "hang", "error", or "" without a change.
     policy : Interleaving or None

@@ -22,9 +22,9 @@ class AccumulatorAlias(NamedTuple):
     Attributes
     ----------
     mma : Instruction
-        Which may write there.
+        Instructions that may write there.
     by : Instruction
-        What put the value there.
+        Instruction that put the value there.
     is_lost : bool
         Whether the MMA writes over it whatever comes. Otherwise it has a name of its own, and is lost only if it meets
         sums that are in flight.

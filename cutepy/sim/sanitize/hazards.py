@@ -271,7 +271,7 @@ class Waiting:
 
 
 class WitnessSummary(Protocol):
-    """A schedule that shows a hazard, as `cutepy.sim.Witness` is, or why there is none."""
+    """Summary of a witness, the schedule that shows a hazard, or the reason why there is none."""
 
     @property
     def said(self) -> str:

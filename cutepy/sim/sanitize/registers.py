@@ -77,7 +77,7 @@ class _State:
         return _State(dict(self.flying), dict(self.read), dict(self.touched), dict(self.used), dict(self.replaced))
 
     def absorb(self, other: _State) -> bool:
-        """Add what another path may have left; tells whether that was more."""
+        """Join the state of another path; tells whether this state has changed."""
         changed = False
         for mine, theirs in ((self.flying, other.flying), (self.read, other.read)):
             for register, ages in theirs.items():

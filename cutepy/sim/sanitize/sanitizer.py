@@ -18,9 +18,9 @@ from cutepy.sim.machine.observer import Observer, stops
 from cutepy.sim.ptx.memory_order import WEAK, fenced_spaces, strength
 from cutepy.sim.ptx.model import Register
 from cutepy.sim.ptx.source_lines import line_of
+from cutepy.sim.sanitize.byte_layouts.layouts import AccessLayout, of_map
 from cutepy.sim.sanitize.certificate.examiner import Examiner
 from cutepy.sim.sanitize.hazards import Side
-from cutepy.sim.sanitize.meaning.layouts import AccessLayout, of_map
 from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
 from cutepy.sim.sanitize.memory.global_accesses import GlobalAccesses
 from cutepy.sim.sanitize.memory.shadow import granule_bytes
@@ -110,7 +110,7 @@ class Sanitizer(Observer):
     Attributes
     ----------
     observers : tuple of Observer
-        What must observe a run: this, after what names are read from.
+        Observers of a run: this one, after the observer that names are read from.
     """
 
     def __init__(self, known: Callable[[], GlobalMemory], allow: Mapping[str, str] | None = None) -> None:

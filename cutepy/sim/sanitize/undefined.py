@@ -68,7 +68,7 @@ PADDING = "undefined-output"
 
 
 class UndefinedUse(NamedTuple):
-    """A use of bits without a value.
+    """Use of bits without a value.
 
     Attributes
     ----------

@@ -57,7 +57,7 @@ class Program:
     Attributes
     ----------
     function : Function
-        What was translated, with the functions that it calls.
+        Translated function, with the functions that it calls.
     linked : Linked
         How these were put together.
     landing : int
@@ -78,7 +78,7 @@ class Program:
     source : str
         The Python that was generated.
     names : dict
-        What it refers to.
+        Objects that it refers to.
     hot : list of callable
         The blocks as they run, once they have: see `native`.
     watched : list of callable

@@ -60,12 +60,12 @@ class Emitter:
     accumulator_sets : dict
         Register -> the accumulator tuples, by number, that it belongs to.
     linked : Linked
-        What the block is of.
+        Function of the block.
 
     Attributes
     ----------
     ending : str
-        What the block returns if its last instruction says where it goes on.
+        Result of the block if its last instruction says where it goes on.
     after : int
         The block that follows it if not.
     lines : list of str

@@ -98,7 +98,7 @@ def int_tuples(
     Parameters
     ----------
     elements : SearchStrategy, optional
-        What its leaves are; default: integers from -8 to 8.
+        Strategy of its leaves; default: integers from -8 to 8.
     max_leaves, max_rank, max_depth : int
         Limits of the leaves in all, the outermost tuple's length and the levels of nesting.
 

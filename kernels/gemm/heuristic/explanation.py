@@ -1,9 +1,11 @@
 """Explanation of a choice: the best candidates of a problem, and the part of their time that decided."""
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
 from cutepy.kernels.gemm.config import GemmConfig
+from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.gpu import H200, Gpu
 from cutepy.kernels.gemm.heuristic.choice import (
     candidates,
@@ -13,6 +15,7 @@ from cutepy.kernels.gemm.heuristic.choice import (
     ways_of,
 )
 from cutepy.kernels.gemm.signature import GemmSignature
+from cutepy.kernels.gemv.config import GemvConfig
 
 COUNT = 10
 """Candidates that an explanation lists."""
@@ -25,8 +28,8 @@ class Explained(NamedTuple):
 
     Attributes
     ----------
-    config : GemmConfig
-        The kernel.
+    config : GemmConfig or GemvConfig
+        The kernel, with or without tensor cores.
     transposed : bool
         True if the kernel computes the transposed product.
     expected_us : float
@@ -39,7 +42,7 @@ class Explained(NamedTuple):
         Parts of the model's time, each as if nothing else took time, in microseconds; many of them overlap.
     """
 
-    config: GemmConfig
+    config: ProductConfig
     transposed: bool
     expected_us: float
     model_us: float
@@ -55,6 +58,8 @@ class Explained(NamedTuple):
     def name(self) -> str:
         """Name of the tile, such as `128x256x64 cluster 2x1`."""
         config = self.config
+        if not isinstance(config, GemmConfig):
+            return f"{config.tile_m}x{config.tile_n} without tensor cores" + " transposed" * self.transposed
         text = f"{config.tile_m}x{config.tile_n}x{config.tile_k} cluster {config.cluster_m}x{config.cluster_n}"
         text += " ping-pong" * (config.consumers > 1) + f" split {config.split_k}" * (config.split_k > 1)
         return text + " transposed" * self.transposed
@@ -98,7 +103,7 @@ def explain_choice(signature: GemmSignature, m: int, n: int, k: int, *, batch: i
     """Print and return the ten best candidates of a problem, and what decided among them.
 
     A candidate may compute the transposed product. `cutepy.ops.gemm` takes the first, but for a winner of `cutepy tune
-    gemm`, and for few rows, where `cutepy.kernels.gemv` may be faster.
+    gemm`. For up to eight rows the choice of `cutepy.kernels.gemv`, without tensor cores, is among them.
 
     Parameters
     ----------
@@ -141,6 +146,7 @@ def explain_choice(signature: GemmSignature, m: int, n: int, k: int, *, batch: i
         of_parts = {name: float(us[at[1]]) for name, us in parts[at[0]].items() if us[at[1]] > 0}
         model_us, waves = float(estimates.us[at]), float(estimates.waves[at])
         found.append(Explained(config, candidate.transposed, candidate.expected_us, model_us, waves, of_parts))
+    found = sorted([*found, *_without_tensor_cores(signature, extents, gpu)], key=lambda each: each.expected_us)
     if not found:
         select_config(signature, m, n, k, batch=batch, gpu=gpu)  # its error tells why
     types = f"{signature.a_dtype} by {signature.b_dtype} to {signature.out_dtype}"
@@ -148,6 +154,23 @@ def explain_choice(signature: GemmSignature, m: int, n: int, k: int, *, batch: i
     explanation = Explanation(title, tuple(found[:COUNT]), _decided(found))
     print(explanation)
     return explanation
+
+
+def _without_tensor_cores(
+    signature: GemmSignature, extents: tuple[int, int, int, int], gpu: Gpu
+) -> Iterator[Explained]:
+    """Yield the choice of `cutepy.kernels.gemv`, if products of such extents and types are computed so."""
+    from cutepy.kernels.gemv import choice as gemv  # which chooses between both families
+
+    m, n, k, batch = extents
+    found = gemv.expected(signature, m, n, k, batch=batch, gpu=gpu)
+    if found is not None:
+        transposed, config = found.chosen
+        assert isinstance(config, GemvConfig)
+        rows, columns = (n, m) if transposed else (m, n)
+        ctas = -(-rows // config.tile_m) * -(-columns // config.tile_n)
+        waves = ctas / (gpu.sm_count * config.ctas_per_sm)
+        yield Explained(config, transposed, found.us, found.us, waves, found.parts)
 
 
 def _decided(found: list[Explained]) -> str:
@@ -164,6 +187,8 @@ def _decided(found: list[Explained]) -> str:
     following = found[1]
     if following.model_us > first.model_us:
         less = {name: us - first.parts.get(name, 0.0) for name, us in following.parts.items()}
+        if type(first.config) is not type(following.config):  # whose parts differ
+            less = {name: us for name, us in less.items() if name in first.parts}
         name = max(less, key=less.__getitem__)
         return f"the model: {name} {less[name]:.1f} us less than in the next candidate"
     if following.expected_us > first.expected_us:

@@ -89,6 +89,7 @@ def hopper() -> Trees:
     of the weight distils an older model of 280 trees, evaluated on random problems; that model was fitted to 29,286
     times of 1,216 problems, 2026-11-23 to 25. For held-out fourths of the random problems, the choice among a dozen was
     1.5% slower than the fastest of them on H100s and 1.3% on the H200, in the geometric mean; trees distilled from the
-    older model alone gave 2.2% and 1.8%. `tests/kernels/fitting.py` fits.
+    older model alone gave 2.2% and 1.8%. A fit to journals alone (`make fit`), with times in company, chose as well on
+    180 fresh problems on an H200, 2026-11-30, and no better.
     """
     return Trees.of_lists(**json.loads(files(__package__).joinpath("trees.json").read_text()))

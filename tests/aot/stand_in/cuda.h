@@ -23,6 +23,8 @@ typedef enum {
 } CUdevice_attribute;
 typedef enum { CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0 } CUfunction_attribute;
 typedef enum { CU_STREAM_CAPTURE_MODE_RELAXED = 2 } CUstreamCaptureMode;
+typedef enum { CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_CAPTURE_STATUS_ACTIVE = 1 } CUstreamCaptureStatus;
+typedef enum { CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6 } CUlaunchAttributeID;
 typedef enum { CU_JIT_MAX_REGISTERS = 0 } CUjit_option;
 typedef enum { CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE = 0 } CUlibraryOption;
 typedef enum { CU_TENSOR_MAP_DATA_TYPE_UINT8 = 0 } CUtensorMapDataType;
@@ -32,9 +34,12 @@ typedef enum { CU_TENSOR_MAP_L2_PROMOTION_NONE = 0 } CUtensorMapL2promotion;
 typedef enum { CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0 } CUtensorMapFloatOOBfill;
 typedef struct CUtensorMap_st CUtensorMap;
 typedef struct {
-  int id;
+  CUlaunchAttributeID id;
   char padding[4];
-  char value[64];
+  union {
+    char all[64];
+    int programmaticStreamSerializationAllowed;
+  } value;
 } CUlaunchAttribute;
 typedef struct {
   unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
@@ -56,6 +61,7 @@ CUresult cuCtxGetDevice(CUdevice* device);
 CUresult cuCtxPushCurrent(CUcontext context);
 CUresult cuCtxPopCurrent(CUcontext* context);
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode);
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status);
 CUresult cuLibraryLoadData(CUlibrary* library, const void* image, CUjit_option* options, void** values,
                            unsigned option_count, CUlibraryOption* library_options, void** library_values,
                            unsigned library_option_count);

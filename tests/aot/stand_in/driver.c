@@ -11,6 +11,7 @@ struct Launch {
   uint64_t stream;
   uint64_t kernel;
   int32_t device;
+  int32_t programmatic;
 };
 
 struct Launch last;
@@ -18,6 +19,9 @@ int launches, libraries_loaded, kernels_set_up, contexts_pushed;
 int major = 9, sm_count = 132, fails_to_load, slow_to_load;
 int wanted_parameter = -1; /* index of a kernel's parameter to keep 4 bytes of */
 uint32_t parameter;
+uint64_t capture;          /* id of the capture that all streams take part in; 0 for none */
+static void* last_node[1]; /* of the capture */
+static uintptr_t nodes;
 static __thread int current_device = 0; /* -1: no context */
 static __thread int pushed[8], depth;
 
@@ -101,8 +105,25 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* kernel, int t
 
 int cuStreamIsCapturing(void* stream, int* status) {
   (void)stream;
-  *status = 0;
+  *status = capture != 0;
   return 0;
+}
+int capture_fails;
+int cuStreamGetCaptureInfo_v3(void* stream, int* status, uint64_t* id, void** graph, void*** dependencies, void** edges,
+                              size_t* count) {
+  (void)stream, (void)graph;
+  *status = capture != 0;
+  *id = capture;
+  *dependencies = last_node;
+  *edges = NULL;
+  *count = last_node[0] != NULL;
+  return capture_fails;
+}
+/* Add a node to the capture. */
+void follow(void) { last_node[0] = (void*)(++nodes); }
+void begin_capture(uint64_t id) {
+  capture = id;
+  last_node[0] = NULL;
 }
 
 /* CUlaunchConfig and CUlaunchAttribute. */
@@ -121,10 +142,13 @@ int cuLaunchKernelEx(const struct Config* config, void* kernel, void** parameter
   last.kernel = (uint64_t)(uintptr_t)kernel;
   last.device = current_device;
   for (uint32_t n = 0; n < config->count; ++n) {
-    if (*(const int32_t*)(config->attributes + 72 * n) == 4) memcpy(last.cluster, config->attributes + 72 * n + 8, 12);
+    const unsigned char* attribute = config->attributes + 72 * n;
+    if (*(const int32_t*)attribute == 4) memcpy(last.cluster, attribute + 8, 12);
+    if (*(const int32_t*)attribute == 6) memcpy(&last.programmatic, attribute + 8, 4);
   }
   if (wanted_parameter >= 0) memcpy(&parameter, parameters[wanted_parameter], 4);
   __atomic_fetch_add(&launches, 1, __ATOMIC_SEQ_CST);
+  if (capture) follow();
   return extra || !parameters || current_device < 0;
 }
 int cuLaunchKernel(void* kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,

@@ -562,7 +562,7 @@ def test_a_branch_that_is_not_joined_is_refused():
             with torch.cuda.stream(side):
                 launch(x, x)
 
-        with refuses(CaptureError):
+        with pytest.raises(CaptureError):
             captured(torch.cuda.CUDAGraph(), None, issue)
         assert not side.is_capturing()
 

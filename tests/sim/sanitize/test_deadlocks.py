@@ -313,6 +313,7 @@ def test_one_that_is_allowed_is_the_deadlock_that_it_is():
 
 def test_the_command_tells_it_and_fails_by_it(tmp_path, capsys):
     from cutepy.cli.sanitize import run
+    from cutepy.cli.scripts import Script
 
     script = tmp_path / "waits.py"
     script.write_text(
@@ -320,7 +321,7 @@ def test_the_command_tells_it_and_fails_by_it(tmp_path, capsys):
         'kernel.launch("waits", grid=1, block=64, args=(np.zeros(4, np.uint32),))\n'
     )
     for form in ("json", "sarif"):
-        assert run(script, (), lambda line: None, form, tmp_path / f"found.{form}") == 1
+        assert run(Script(script, (), lambda line: None), form, tmp_path / f"found.{form}") == 1
     (told,) = json.loads((tmp_path / "found.json").read_text())["hazards"]
     assert (told["kind"], told["where"], told["after"]["ptx_line"]) == ("deadlock", "barrier 1", 5)
     (log,) = json.loads((tmp_path / "found.sarif").read_text())["runs"]

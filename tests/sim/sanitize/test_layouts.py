@@ -6,7 +6,7 @@ import pytest
 from cutepy.layouts.sm90 import TensorMap
 from cutepy.layouts.sm100 import SmemDescriptor
 from cutepy.sim import Run
-from cutepy.sim.sanitize.meaning.layouts import agree, misread, of_map, of_umma
+from cutepy.sim.sanitize.byte_layouts.layouts import agree, misread, of_map, of_umma
 from cutepy.sim.translate.wgmma_shapes import SharedTile
 from tests.messages import pins
 from tests.sim.opcode_runner import launch

@@ -281,6 +281,7 @@ def test_other_errors_stay():
 
 def test_the_command_tells_them_and_fails_by_them(tmp_path, capsys):
     from cutepy.cli.sanitize import run
+    from cutepy.cli.scripts import Script
 
     script = tmp_path / "late.py"
     script.write_text(
@@ -289,7 +290,7 @@ def test_the_command_tells_them_and_fails_by_them(tmp_path, capsys):
     )
     for form in ("json", "sarif"):
         output = tmp_path / f"found.{form}"
-        assert run(script, (), lambda line: None, form, output) == 1
+        assert run(Script(script, (), lambda line: None), form, output) == 1
         text = output.read_text()
         assert "invalid-access" in text
         assert "unordered-write" in text

@@ -52,7 +52,7 @@ def flush_rounded(result: Array, exact: Array, mode: str) -> Array:
     ----------
     result : array of float32
     exact : array of float64
-        What was rounded; itself rounded to odd.
+        Value before rounding; itself rounded to odd.
     mode : "rn", "rz", "rm" or "rp"
     """
     tiny = np.float32(SMALLEST_NORMAL[result.dtype])

@@ -37,11 +37,11 @@ class Delay:
     instruction : int
         Before which, by its index.
     warp : int or None
-        Which warp of a CTA; None for all.
+        Warp of a CTA; None for all.
     cta : (int, int, int) or None
         Of which CTA; None for all.
     side : int
-        Which side of a hazard it delays.
+        Side of a hazard that it delays.
     """
 
     instruction: int
@@ -57,7 +57,7 @@ def with_delays(ptx: str, function: Function, delays: Sequence[Delay]) -> str:
     ----------
     ptx : str
     function : Function
-        What the indices of instructions are of: an entry, linked with what it calls.
+        Entry, linked with the functions that it calls; indices of instructions are its.
     delays : sequence of Delay
         The n-th sleeps for as many nanoseconds as the n-th element of `VARIABLE` says.
 

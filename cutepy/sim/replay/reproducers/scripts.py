@@ -51,7 +51,7 @@ def write_script(hazard: Hazard, episode: Episode, others: Sequence[Sequence[Out
     episode : Episode
         The launches that it spans.
     others : sequence of sequences of Outcome
-        What these come to, one after another, where the sides come in another order.
+        Outcomes of the launches in order, with the sides in another order.
     path : Path
 
     Raises
@@ -136,7 +136,7 @@ def _runs_of(mask: Array) -> list[list[int]]:
 
 
 def sides_of(hazard: Hazard, episode: Episode) -> list[list[Delay]]:
-    """Return for each launch where to delay the sides of a hazard: in all CTAs, if the two are in the same one."""
+    """List the delays of each launch for the sides of a hazard: in all CTAs, if both sides are in one CTA."""
     sides = [side for side in (hazard.before, hazard.after) if side is not None]
     ctas = {side.cta for side in sides} - {None}
     found: list[list[Delay]] = [[] for _ in episode.parts]

@@ -25,7 +25,7 @@ _GROUPED = {"cp_async": "cp", "bulk_store": "bulk", "tma_store": "bulk", "wgmma"
 
 
 class BlockedPick(Exception):
-    """The picked thread waits for an operation that is pending."""
+    """Error of a pick that cannot go on: its thread waits for a pending operation."""
 
 
 class TooLong(Exception):

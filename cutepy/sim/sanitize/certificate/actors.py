@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class UninformedThread(NamedTuple):
-    """The first of those who don't know of something.
+    """First thread whose clock lacks an operation.
 
     Attributes
     ----------
     row, lane : int
         Positions among the CTAs and threads.
     rank, column : int
-        What they don't know of all that was done by whom a column belongs to, of a CTA of the cluster.
+        Unknown operations of the owner of a column, in a CTA of the cluster.
     reached : int
         How far that had come.
     """
@@ -37,7 +37,7 @@ class UninformedThread(NamedTuple):
 
 @dataclass(frozen=True)
 class Actors:
-    """Threads that do something at once, and what they know.
+    """Threads of one operation, with their vector clocks.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Actors:
         return Actors(clocks, slots, threads, *clocks.view(slots, threads, DONE + 1, joins))
 
     def knows(self, ranks: Array, column: int, counts: Array) -> Array:
-        """Tell who knows that a column of a CTA has counted so far, (CTA, thread); ranks and counts are by CTA."""
+        """Return by (CTA, thread) the clocks that have reached a count of a column; ranks and counts are by CTA."""
         known = self.view.known[DONE]
         by_row = known[np.arange(len(self.slots)), :, ranks, column] >= counts[:, None]
         found: Array = by_row[:, self.place]
@@ -97,7 +97,7 @@ class Actors:
         return UninformedThread(row, lane, of, column, int(need[row, of, column]))
 
     def _missing(self, need: Array) -> tuple[Array, Array, Array]:
-        """Return what rows lack of a need, (CTA, row, rank, column), the need, and what threads know of their own."""
+        """Return the needed counts that rows lack, (CTA, row, rank, column); the need; the threads' own columns."""
         assert self.view.own is not None
         known, own = (_padded(x[DONE], need.shape[-1]) for x in (self.view.known, self.view.own))
         return need[:, None] > known, need, own

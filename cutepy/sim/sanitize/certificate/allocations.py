@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _WarpOperation(NamedTuple):
-    """Operation of a warp, and how far its threads had come."""
+    """Operation of a warp, with the clocks of its threads."""
 
     agent: int
     threads: Array
@@ -36,7 +36,7 @@ class _WarpOperation(NamedTuple):
 
 
 class _CollectiveOperation(NamedTuple):
-    """Operation that the warps of a CTA, or of a pair, do together."""
+    """Collective operation of the warps of a CTA, or of a pair of CTAs."""
 
     name: str
     columns: tuple[int, int]

@@ -116,7 +116,7 @@ class Elected:
     instructions : frozenset of int
         By index.
     assumed : tuple of str
-        What rests on which lane it is, by the code alone.
+        Assumptions about the elected lane, from the code alone.
     lane : int
         The lane that is elected here, within its warp.
     """
@@ -396,7 +396,7 @@ class _LaneOperation(NamedTuple):
 
 @dataclass
 class _OperationTime:
-    """Place and time of an operation.
+    """Bytes that an instruction touched last, and the synchronisation of its lanes since.
 
     Attributes
     ----------

@@ -60,7 +60,7 @@ class Examiner:
     is_steered : bool
         Whether something that depends on the schedule may steer it.
     elections : tuple of Elections
-        What elected lanes do, by the mask that they are elected from.
+        Operations of elected lanes, by the mask of their election.
     """
 
     def __init__(self, violated: Callable[[Violation], None]) -> None:

@@ -37,7 +37,7 @@ _LOGGED = 64
 
 
 class OptionalOperation(NamedTuple):
-    """An operation that a phase may complete without."""
+    """Operation whose phase may complete without it."""
 
     slot: int
     rank: int

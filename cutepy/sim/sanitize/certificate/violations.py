@@ -46,7 +46,7 @@ class Violation(NamedTuple):
 
 
 class BarrierOperation(NamedTuple):
-    """Something that was done to a barrier, as it is found again for a report.
+    """Operation on a barrier, kept for reports.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class History:
 
 
 class Reports:
-    """Puts into words what does not hold at one barrier.
+    """Writer of the violations at one barrier.
 
     Parameters
     ----------

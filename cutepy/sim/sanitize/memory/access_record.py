@@ -9,8 +9,8 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, overlap_completely
+from cutepy.sim.sanitize.byte_layouts.layouts import Span
 from cutepy.sim.sanitize.hazards import AccessKind, Side
-from cutepy.sim.sanitize.meaning.layouts import Span
 from cutepy.sim.sanitize.order.clocks import Need, View, need
 
 if TYPE_CHECKING:
@@ -99,11 +99,11 @@ class AccessRecord:
     places : array of int, (CTA or 1, lane, n)
         The granules that each lane touched.
     view, row_of : View, array of int, (lane,)
-        What those who did it knew, and in which row of that each lane's is. The async proxy knows what all rows do.
+        Clocks of the lanes, and the row of each lane in them. The async proxy knows all rows.
     warps : array of int
         Those of `threads`, if they did it to the memory of their own CTAs, or those by which the async proxy did it.
     heard : array of bool, (CTA, warp)
-        Which warps of the CTAs know of it, so that what any of their lanes does later comes after it.
+        Warps of the CTAs that know of it: later accesses of any of their lanes come after it.
     spans : tuple of Span
         How parts of its granules were read or written, where that is known.
     early : array of int or None
@@ -259,7 +259,7 @@ def are_strong(old: AccessRecord, new: AccessRecord, scope: int) -> bool:
 
 
 def hides(old: AccessRecord, new: AccessRecord) -> bool:
-    """Tell whether who need not come after a newer touch, as both are strong, may have to come after an older one."""
+    """Tell whether an older record is kept beside a newer one, since a strong access may conflict with it alone."""
     return bool(old.scope) != bool(new.scope) or bool(old.scope and not _overlap_completely(old, new))
 
 
@@ -272,7 +272,7 @@ def _overlap_completely(old: AccessRecord, new: AccessRecord) -> bool:
 
 
 def needed(old: AccessRecord, new: AccessRecord) -> Need:
-    """Return how a touch must be known to who touches the same bytes after it."""
+    """Return the planes of a clock in which a later access to the same bytes must know an access."""
     # What is over has left its bytes: within one proxy another may write there, whoever has seen them.
     overwrites = new.writes and not new.instruction.traits.is_atomic
     is_shown = old.writes and not (overwrites and old.asynchronous == new.asynchronous)

@@ -34,7 +34,7 @@ _MOST_HELD = 64
 
 
 class _PendingRace(NamedTuple):
-    """A race that may come to nothing, once for each lane that reads.
+    """Race whose loaded value may have no effect, for each lane that reads.
 
     Attributes
     ----------

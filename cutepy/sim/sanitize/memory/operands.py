@@ -11,8 +11,8 @@ from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
-from cutepy.sim.sanitize.meaning.layouts import AccessLayout, Span, of_descriptor
-from cutepy.sim.sanitize.meaning.straying import leaves_out, may_stray, told, told_of_rows
+from cutepy.sim.sanitize.byte_layouts.layouts import AccessLayout, Span, of_descriptor
+from cutepy.sim.sanitize.byte_layouts.straying import leaves_out, may_stray, told, told_of_rows
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import WgmmaEvent
@@ -131,7 +131,7 @@ def strayed(
     Parameters
     ----------
     new : AccessRecord
-        What the MMA reads.
+        Bytes that the MMA reads.
     n : int
         The operand.
     writers : callable
@@ -141,7 +141,7 @@ def strayed(
     Returns
     -------
     tuple or None
-        Who wrote what is not the operand's; the CTA, by position in `new.slots`; the first such granule; in words.
+        Writer of bytes beyond the operand; the CTA, by position in `new.slots`; the first such granule; a description.
     """
     return _into_the_other(new, n, writers) or _into_the_next(new, n, writers, granule)
 

@@ -19,7 +19,7 @@ from cutepy.layouts.sm90.arch import UNIT_BYTES
 from cutepy.sim.machine.lanes import WARP, Array, as_index
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA
 from cutepy.sim.ptx.model import Instruction, type_bits
-from cutepy.sim.sanitize.meaning.layouts import AccessLayout, agree
+from cutepy.sim.sanitize.byte_layouts.layouts import AccessLayout, agree
 from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Lacks, are_strong, hides, needed
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, UNFENCED, Clocks, Need, View, neighbours
 from cutepy.sim.translate import Kernel
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class NumberedTable(Generic[T]):
-    """A table of things, numbered from 1.
+    """Table of records, numbered from 1.
 
     Examples
     --------

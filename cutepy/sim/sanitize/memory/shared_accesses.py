@@ -13,8 +13,8 @@ from cutepy.sim.machine.address_patterns import InOwnCta
 from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.ptx.memory_order import WEAK, strength
+from cutepy.sim.sanitize.byte_layouts.layouts import AccessLayout, Span, described, misread, of_umma
 from cutepy.sim.sanitize.hazards import AccessKind, Side
-from cutepy.sim.sanitize.meaning.layouts import AccessLayout, Span, described, misread, of_umma
 from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Issue, IssuedTogether, Warps, needed
 from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
 from cutepy.sim.sanitize.memory.shadow import Shadow
@@ -116,7 +116,7 @@ def _mates_of(together: IssuedTogether, threads: Array) -> tuple[Array, Array]:
 
 
 class _LoadedWord(NamedTuple):
-    """Lanes' loads from the same place of each of some CTAs.
+    """Loads of lanes from one place in each of several CTAs.
 
     Attributes
     ----------

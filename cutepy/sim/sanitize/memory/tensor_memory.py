@@ -271,7 +271,7 @@ class TensorShadow:
     def _compare(
         self, number: int, new: TensorRecord, knowledge: _Knowledge, slot: int, granules: Array, where: Array
     ) -> None:
-        """Report an access that does not come after an older one, or not by the letter."""
+        """Report an access without a happens-before from an older one, or with one that the letter of the ISA lacks."""
         old, twin = self._records[number], self._twins.get(number)
         if self._is_known(old, new, knowledge):
             lack = self._lack(old, new, knowledge)

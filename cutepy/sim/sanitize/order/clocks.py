@@ -189,7 +189,7 @@ class Clocks:
     cluster : int
         CTAs of a cluster.
     fences : set of frozenset of str, optional
-        Which state spaces the proxy fences of the kernel cover.
+        State spaces that the kernel's proxy fences cover.
 
     Attributes
     ----------

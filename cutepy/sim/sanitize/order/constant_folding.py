@@ -19,7 +19,7 @@ def value_of(i: Instruction, values: Mapping[int, int]) -> int | None:
     ----------
     i : Instruction
     values : mapping of int to int
-        What is known of registers, by index: from 0 to 127.
+        Known values of registers by index, from 0 to 127.
     """
     if i.parts[0] == "vote":
         given = _known(i.operands[1], values)

@@ -32,7 +32,7 @@ class Wait(NamedTuple):
     instruction : Instruction
     slots, threads : array of int
     near, far : array of int, (plane, CTA, rank, column)
-        What an acquire of any scope shows, and one of scope .cluster or wider.
+        Clocks that an acquire of any scope shows, and those of scope .cluster or wider.
     """
 
     instruction: Instruction
@@ -56,7 +56,7 @@ class Patterns:
     waits : list of Wait
         Those that no fence of their threads has followed.
     overlooked : list of Wait
-        What guesses saw, and their threads may not have seen: see `tries.py`.
+        Clocks that guesses saw, and their threads may not have seen: see `tries.py`.
     """
 
     def __init__(self, clocks: Clocks, has_relaxed: bool) -> None:

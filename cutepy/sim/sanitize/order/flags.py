@@ -36,7 +36,7 @@ read-modify-writes of a counter."""
 
 
 class ThreadProgress(NamedTuple):
-    """Progress of a thread, as the clocks count it.
+    """Progress of a thread in the counts of its vector clock.
 
     Attributes
     ----------

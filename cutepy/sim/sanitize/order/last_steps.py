@@ -184,7 +184,7 @@ class Arrival(NamedTuple):
     of : array of int, (CTA, thread)
         The CTAs whose barrier it is.
     column : int or None
-        What counts the phases of that, if anything does.
+        Column that counts its phases, if there is one.
     phases : array of int, (CTA, thread)
     number : int
         How many steps there were before it, and with it: see `Steps`.

@@ -33,7 +33,7 @@ _BYTES = 8
 
 
 class UnbalancedMbarrier(NamedTuple):
-    """An mbarrier of a CTA that ended with bytes pending, or with more than were expected."""
+    """mbarrier of an ended CTA with bytes pending, or with more bytes than were expected."""
 
     address: int
     slot: int
@@ -43,7 +43,7 @@ class UnbalancedMbarrier(NamedTuple):
 
 
 class UnorderedUse(NamedTuple):
-    """An operation on an mbarrier that nothing orders before its end."""
+    """Operation on an mbarrier without a happens-before to the end of its life."""
 
     instruction: Instruction
     agent: int

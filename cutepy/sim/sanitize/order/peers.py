@@ -32,7 +32,7 @@ BEGUN = "begun"
 
 
 class LatePeerAccess(NamedTuple):
-    """Access that reaches a CTA which may have ended."""
+    """Access to shared memory of a CTA that may have ended."""
 
     instruction: Instruction
     target: int

@@ -317,7 +317,7 @@ def _is_alike(x: Instruction, i: Instruction) -> bool:
 
 
 def _ways(block: Block, values: dict[int, int]) -> Iterator[tuple[int, int | None]]:
-    """Yield the blocks that may come next, and which value of the condition leads there, if there is one."""
+    """Yield the successor blocks, each with the value of the condition that leads there, if there is a condition."""
     if block.condition is None:
         yield from ((to, None) for to in block.successors if to != EXIT)
         return

@@ -126,7 +126,7 @@ class Uses:
         Parameters
         ----------
         start : Instruction or int
-            What gives the register its value, or the block where it has that from the beginning.
+            Definition of the register, or the block at whose begin it is live.
         register : int
             By index.
         seen : set of (int, int)

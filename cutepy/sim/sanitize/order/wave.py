@@ -12,7 +12,7 @@ import numpy as np
 from cutepy.sim.machine.events import MbarrierInit, MbarrierWait, NamedBarrierEvent, NamedBarrierSync
 from cutepy.sim.machine.lanes import WARP, Array
 from cutepy.sim.ptx.memory_order import is_restricted
-from cutepy.sim.sanitize.meaning.layouts import AccessLayout
+from cutepy.sim.sanitize.byte_layouts.layouts import AccessLayout
 from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, BarrierGeneration, Clocks, View, rectangle
 from cutepy.sim.sanitize.order.collectives import MmaGroups, RegisterChanges
 from cutepy.sim.sanitize.order.fences import Patterns
@@ -149,7 +149,7 @@ class IssuedOperation:
 
 @dataclass
 class InitRecord:
-    """The making of an mbarrier, by CTA.
+    """Initialisation of an mbarrier, by CTA.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ class InitRecord:
 
 
 class LastCopies:
-    """The last `cp.async` of each thread.
+    """Last `cp.async` of each thread.
 
     Attributes
     ----------

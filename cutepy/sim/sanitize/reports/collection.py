@@ -24,11 +24,11 @@ class Hazards(tuple[Hazard, ...]):
     Attributes
     ----------
     advisories : tuple of Hazard
-        What costs time, what an assembler repairs, or what nothing comes of: a run does not fail by them.
+        Costs in time, hazards that an assembler repairs, and those without effect: a run does not fail by them.
     allowed : tuple of Hazard
         Those that a line of the source, or an argument, allows.
     unused : tuple of Allowance
-        What allows nothing that was found.
+        Allowances that cover no hazard.
     """
 
     advisories: tuple[Hazard, ...]

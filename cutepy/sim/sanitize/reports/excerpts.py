@@ -44,7 +44,7 @@ class Excerpt:
     function : str
         In which it is; empty if that isn't known.
     rest : str
-        What follows of a statement that goes on in other lines, in one.
+        Continuation lines of the statement, joined.
     """
 
     file: str

@@ -47,7 +47,7 @@ class Findings:
     Parameters
     ----------
     surroundings : Surroundings
-        What names are read from.
+        Source of names.
     allow : mapping of str to str, optional
         Kinds that are allowed everywhere, and why.
 

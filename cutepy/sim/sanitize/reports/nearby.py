@@ -74,7 +74,7 @@ class _Pair(NamedTuple):
     at : int
         The CTA in whose columns the older one counts.
     column, over : int
-        What counts it, and the count by which it is over.
+        Column that counts it, and the count by which it is over.
     space : "shared" or "global"
     overwrites : bool
         Whether the newer one writes.
@@ -279,7 +279,7 @@ def falls_short(wave: Wave, column: int, slot: int, over: int, issued: int) -> I
     ----------
     wave : Wave
     column, over : int
-        What counts the operation, and the count by which it is complete.
+        Column that counts the operation, and the count by which it is complete.
     slot : int
         The CTA that issued it.
     issued : int

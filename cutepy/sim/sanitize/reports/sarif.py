@@ -44,7 +44,7 @@ def as_sarif(
     script : str
         The file of a result that has no place of its own.
     notes : sequence of (str, str)
-        What else there is to say of the run, each with its level: "error" or "note".
+        Further notifications of the run, each with its level: "error" or "note".
     is_whole : bool
         Whether all that should have run is told of.
     """

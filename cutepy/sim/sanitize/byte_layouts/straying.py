@@ -28,7 +28,7 @@ import numpy as np
 
 from cutepy.layouts.sm90.arch import CORE_MATRIX_ROWS
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.sanitize.meaning.layouts import AccessLayout
+from cutepy.sim.sanitize.byte_layouts.layouts import AccessLayout
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array

@@ -55,7 +55,7 @@ class AccessLayout(NamedTuple):
     rows : int
         Of a box; 0 of an MMA's operand, whose patterns have 8 or 4 each.
     fault : Diagnosis or None
-        What is wrong with a descriptor, whoever wrote what it reads; empty if nothing is.
+        Error of a descriptor, whatever the writer of the bytes; empty if there is none.
     tensor : int
         The address in global memory of what a map describes; 0 of a descriptor.
     strides : (int, int)

@@ -1,0 +1,159 @@
+"""Costs of operations in cycles, from a GPU's constants: MMAs, accesses, barriers, fences."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+from cutepy.predict.gpu import Gpu
+from cutepy.predict.trace import Mma, WarpTrace
+
+INSTRUCTION_BYTES = 16
+_OWN = {"mbarrier.handover": 41.0, "tma.issue": 52.0, "barrier.sync": 8.4}
+"""Cycles that the model gives the instructions of a turn of these benchmarks, were the operation itself free.
+
+A kernel's own instructions take as long, and count apart.
+"""
+_BOX_BYTES, _BOX_ROWS = 8192, 64
+"""Box of the benchmark of rows outside."""
+
+
+class Code(NamedTuple):
+    """Instruction cache: its bytes, the cycles of an instruction that it lacks, and those of a jump to new code."""
+
+    size_bytes: int
+    lacking: float
+    jump: float
+
+
+class Costs:
+    """Costs on a GPU, each looked up once.
+
+    Attributes
+    ----------
+    wavefront, l1, l2, atomic, try_wait : float
+        Cycles of a wavefront of shared memory, latencies of loads and atomics, a test of an mbarrier.
+    handover : (float, float)
+        From an arrival to the warp that waits: at an mbarrier of the CTA's own, and of another's.
+    tma_issue, tma_latency : float
+        Cycles of the issuing warp, and until a box of 1 KiB in L2 has come.
+    store_latency, store_rate : float
+        Until a bulk store has read its bytes, and the cycles of a byte.
+    cp_async : (float, float)
+        Latency above a load's, and cycles of a warp's copy.
+    """
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self.wavefront = gpu.value("smem.wavefront")
+        # mbarrier.handover_cluster has the fences of .release.cluster and .acquire.cluster in it, which have own steps.
+        handover = gpu.value("mbarrier.handover") - _OWN["mbarrier.handover"]
+        self.handover = handover, handover + gpu.value("dsmem.latency")
+        self.l1, self.l2 = gpu.value("l1.latency"), gpu.value("l2.latency")
+        self.tma_issue = gpu.at("tma.issue", "tensor") - _OWN["tma.issue"]
+        self.tma_latency = gpu.at("tma.latency_tensor", "l2", 1024)
+        self.store_latency = gpu.at("tma.store_read_latency", 512)
+        self.store_rate = 1.0 / gpu.value("tma.store_bandwidth")
+        self.atomic = gpu.at("atomic.latency", "atom_add_u32")
+        self.cp_async = gpu.value("cpasync.latency") - self.l2, gpu.value("cpasync.interval")
+        self.try_wait = gpu.value("mbarrier.try_wait")
+        self._mmas: dict[tuple[str, int, str], tuple[float, float]] = {}
+        self._kinds: dict[str, tuple[float, float]] = {}
+        self._late_tma: dict[float, float] = {}
+        self._syncs: dict[int, float] = {}
+
+    @cached_property
+    def code(self) -> Code:
+        """Instruction cache of an SM."""
+        gpu = self._gpu
+        intervals: dict[int, float] = {int(size): cycles for size, cycles in gpu.constants["icache.interval"].items()}
+        least = min(intervals.values())
+        cached = max(size for size, cycles in intervals.items() if cycles <= 1.1 * least)
+        return Code(cached, gpu.at("icache.interval", 2 * cached) - least, gpu.at("start.code", "again", 2048))
+
+    def first_access(self, name: str) -> float:
+        """Return how much longer the first access of a launch takes than the second: "global" or "tensor_map"."""
+        return max(0.0, self._gpu.at("start.accesses", name, "first") - self._gpu.at("start.accesses", name, "second"))
+
+    def outside(self, size_bytes: float, outside_bytes: float) -> float:
+        """Return the cycles of a box of which some rows are outside of the tensor, while all SMs load such boxes.
+
+        Rows outside come from few places of L2: 64 rows of 128 bytes of which one is inside take four times as long as
+        64 rows inside, though one SM alone loads them as fast.
+        """
+        inside = 1.0 - outside_bytes / size_bytes
+        return size_bytes / _BOX_BYTES * self._gpu.at("tma.outside", "apart", _BOX_ROWS * inside)
+
+    @cached_property
+    def part_of_line(self) -> float:
+        """L2's time for a line of which a row needs a part, in that of a whole line: rows that begin amid one."""
+        across = self._gpu.constants["tma.pitch"]["l2"]["across"]
+        return max(0.0, across["0"] / across["16"] - 1.0)
+
+    @cached_property
+    def short_runs(self) -> float:
+        """Device memory's time for rows of 128 bytes that lie apart, in that of bytes that follow each other."""
+        table = self._gpu.constants["tma.pitch"]["dram"]
+        return max(1.0, table["across"]["0"] / table["along"]["0"])
+
+    def sync(self, warps: int) -> float:
+        """Return the cycles of a named barrier of so many warps."""
+        if warps not in self._syncs:
+            self._syncs[warps] = max(0.0, self._gpu.at("barrier.sync", 32 * warps) - _OWN["barrier.sync"])
+        return self._syncs[warps]
+
+    def cluster_sync(self, ctas: int, relaxed: bool) -> float:
+        """Return the cycles of a cluster's barrier, which orders memory unless it is relaxed."""
+        return self._gpu.value("dsmem.latency") if relaxed else self._gpu.at("cluster.sync", ctas)
+
+    def mma(self, fact: Mma) -> tuple[float, float]:
+        """Return the cycles of tensor cores that a wgmma takes, and those until its result is there afterwards."""
+        key = fact.type, fact.n, fact.operands
+        if key not in self._mmas:
+            gpu = self._gpu
+            kind = {"e5m2": "e4m3", "u8": "s8"}.get(fact.type, fact.type)
+            cycles = gpu.at("wgmma.cycles", kind, fact.n, fact.operands)
+            base = "bf16" if kind not in gpu.constants["wgmma.latency"] else kind
+            drain = gpu.at("wgmma.latency", base, fact.n) - gpu.at("wgmma.cycles", base, fact.n, "ss")
+            self._mmas[key] = cycles, max(drain - gpu.value("wgmma.fence"), 0.0)
+        return self._mmas[key]
+
+    def tensor_cycles(self, warp: WarpTrace) -> float:
+        """Return the cycles of tensor cores that a warp's wgmmas take."""
+        return sum(self.mma(fact)[0] for facts in warp.facts.values() for fact in facts if isinstance(fact, Mma))
+
+    def shared(self, kind: str) -> tuple[float, float]:
+        """Return the interval and the latency of a class of accesses to shared memory."""
+        if kind not in self._kinds:
+            gpu = self._gpu
+            table, latencies = gpu.constants["smem.interval"], gpu.constants["smem.latency"]
+            latency = latencies.get(kind) or latencies.get(kind.replace("_x2", "_x4")) or latencies["lds32"]
+            self._kinds[kind] = float(table.get(kind) or self.wavefront), float(latency)
+        return self._kinds[kind]
+
+    def global_interval(self, kind: str) -> float:
+        """Return the interval of a class of accesses to global memory."""
+        return self._gpu.constants["global.interval"].get(kind) or 1.0
+
+    def late_tma(self, box_bytes: float) -> float:
+        """Return how much later a box comes from device memory than from L2."""
+        if box_bytes not in self._late_tma:
+            far, near = (self._gpu.at("tma.latency", where, box_bytes) for where in ("dram", "l2"))
+            self._late_tma[box_bytes] = far - near
+        return self._late_tma[box_bytes]
+
+    def fence(self, opcode: str) -> float:
+        """Return the cycles of a fence, or of setmaxnreg."""
+        gpu, parts = self._gpu, opcode.split(".")
+        if parts[0] == "setmaxnreg":
+            return gpu.at("setmaxnreg", "inc" if "inc" in parts else "dec")
+        if parts[0] == "wgmma":
+            return gpu.value("wgmma.fence")
+        if parts[0] == "griddepcontrol":
+            return 0.0
+        if "proxy" in parts:
+            return gpu.at("fence", "proxy_async")
+        if "mbarrier_init" in parts:
+            return gpu.at("fence", "mbarrier_init")
+        scope = next((s for s in ("cta", "cluster", "gpu", "sys") if s in parts), "gpu")
+        return gpu.at("fence", f"acq_rel_{scope}")

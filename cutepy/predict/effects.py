@@ -1,0 +1,338 @@
+"""Effects of what warps execute, on the servers of SMs and on barriers: MMAs, copies, accesses, arrivals, waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cutepy.predict.code import LSU
+from cutepy.predict.costs import Costs
+from cutepy.predict.gpu import Gpu
+from cutepy.predict.memory import Traffic
+from cutepy.predict.rates import Rates
+from cutepy.predict.state import (
+    BARRIERS,
+    CAUSES,
+    COPIES,
+    FENCES,
+    GLOBAL,
+    SCHEDULERS,
+    SHARED,
+    STORES,
+    TENSOR,
+    WORK,
+    Cluster,
+    Event,
+    Late,
+    Node,
+    Outcome,
+    Sm,
+    Warp,
+)
+from cutepy.predict.trace import (
+    LINE_BYTES,
+    Arrive,
+    Awaited,
+    Barrier,
+    Commit,
+    Fenced,
+    Global,
+    Load,
+    Mma,
+    Shared,
+    Store,
+)
+
+_QUEUE_CYCLES = 64
+"""Queue of the LSU in cycles of work: a warp that issues an access waits while more is ahead."""
+
+
+def _served(free: float, time: float, work: float, fastest: float, credit: float) -> tuple[float, float]:
+    """Serve work of a shared resource: returns when the SM's share of it is free again, and when the work is done."""
+    free = max(free, time - credit) + work
+    return free, max(free, time + fastest)
+
+
+class Effects:
+    """What facts do, in a simulation.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    needed : mapping of int to int
+        Contributions that complete each barrier's phase.
+    barriers : mapping of int to Barrier
+    traffic : sequence of Traffic
+        By region.
+    credit : float
+        Cycles of unused share of L2 and of device memory that an SM may catch up on: other SMs use less at that time.
+    fetches_maps : bool
+        Whether the kernel fetches its tensor maps before it needs them.
+    keeps_events : bool
+        Whether to keep the timeline.
+
+    Attributes
+    ----------
+    written : float
+        Time at which all that was stored so far has left.
+    waited, lets_begin : float, bool
+        As of `Outcome`.
+    """
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        needed: dict[int, int],
+        barriers: dict[int, Barrier],
+        traffic: Sequence[Traffic],
+        *,
+        credit: float,
+        fetches_maps: bool,
+        keeps_events: bool,
+    ) -> None:
+        self._costs, self._needed, self._barriers = Costs(gpu), needed, barriers
+        self._miss = [each.miss for each in traffic]
+        late = gpu.value("dram.latency") - gpu.value("l2.latency")
+        self._late = [each.late * late for each in traffic]
+        self._is_late = [each.late for each in traffic]
+        self._in_l1 = [each.in_l1 for each in traffic]
+        self._keeps, self._credit = keeps_events, credit
+        self._new_page = self._costs.first_access("global")
+        self._new_map = 0.0 if fetches_maps else self._costs.first_access("tensor_map")
+
+    def begin(self, out: Outcome, wake: Callable[[Warp, float], None]) -> None:
+        """Begin a simulation whose results are kept, and whose warps `wake` lets go on at a time."""
+        self.out, self._push = out, wake
+        self.written = self.waited = 0.0
+        self.lets_begin = False
+
+    def stalled(self, warp: Warp, cause: int, cycles: float, where: int) -> None:
+        """Note that a warp waited at a line."""
+        warp.causes[cause] += cycles
+        warp.since[cause] += cycles
+        self.out.stalls[where, CAUSES[cause]] += cycles  # type: ignore[assignment]
+
+    def released(self, warp: Warp, key: int, ready: float, line: int) -> None:
+        """Let a warp go on from a barrier whose phase is complete."""
+        warp.before = warp.time
+        if ready > warp.time:
+            late = warp.cluster.late[key]
+            cause = late.cause
+            self.stalled(warp, cause, ready - warp.time, line)
+            if self._keeps:
+                self.out.events.append(Event(warp.sm, warp.name, f"wait: {CAUSES[cause]}", warp.time, ready))
+            warp.node = Node(ready, CAUSES[cause], late, warp.node, warp.causes[:])
+            warp.time = ready
+
+    def contribute(self, cluster: Cluster, key: int, time: float, warp: Warp, cause: int) -> None:
+        """Count towards a phase of a barrier from a time on; the last contribution lets those go on that wait."""
+        left = cluster.left.get(key)
+        left = (self._needed[key] if left is None else left) - 1
+        cluster.left[key] = left
+        late = cluster.late.get(key)
+        if late is None or time > late.time:
+            cluster.late[key] = Late(time, warp, warp.time, warp.node, warp.causes[:], cause)
+        if left <= 0:
+            cluster.done[key] = cluster.late[key].time
+            for waiter in cluster.waiting.pop(key, ()):
+                self._push(waiter, cluster.done[key])
+
+    def do(self, warp: Warp, sm: Sm, fact: Any, kind: str, line: int) -> float:  # noqa: ANN401
+        """Apply a fact other than a wait for a barrier; returns the time of its result."""
+        time = warp.time
+        if isinstance(fact, Mma):
+            return self._multiply(warp, sm, fact, line)
+        if isinstance(fact, Shared):
+            interval, latency = self._costs.shared(kind)
+            start = sm.lsu if sm.lsu > time else time
+            cost = max(interval, fact.wavefronts * self._costs.wavefront)
+            sm.lsu = start + cost
+            sm.pipe_work[LSU] += cost
+            sm.smem_bytes += 128 * fact.wavefronts
+            warp.reason[:] = [SHARED] * 6
+            if start - time > _QUEUE_CYCLES:
+                self.stalled(warp, SHARED, start - time - _QUEUE_CYCLES, line)
+                warp.time = start - _QUEUE_CYCLES
+            return start + cost + latency
+        if isinstance(fact, Arrive):
+            own = warp.cta.block
+            for key in fact.keys:
+                barrier = self._barriers[key]
+                if barrier.kind == "mbarrier":
+                    latency = self._costs.handover[barrier.block != own]
+                elif barrier.kind == "bar":
+                    latency = self._costs.sync(self._needed[key])
+                else:
+                    latency = self._costs.cluster_sync(len(warp.cluster.traces), fact.how == "relaxed")
+                waits = fact.how == "copies"
+                start = max(time, warp.copies_open, *warp.copies[-1:]) if waits else time
+                self.contribute(warp.cluster, key, start + latency, warp, COPIES if waits else BARRIERS)
+            return time
+        if isinstance(fact, Load):
+            return self._load(warp, sm, fact)
+        if isinstance(fact, Global):
+            return self._access(warp, sm, fact, kind, line)
+        if isinstance(fact, Store):
+            rates = warp.cluster.rates
+            size = fact.size_bytes
+            sm.store = max(sm.store, time) + size * self._costs.store_rate
+            moved = self._move(sm, time, size * rates.l2_write, size * rates.dram_write, size * rates.port)
+            read = self._costs.store_latency
+            end = max(sm.store, moved) + read + self._costs.l2
+            self.written = max(self.written, max(sm.store, sm.l2, time) + read)
+            old = warp.bulk_open
+            warp.bulk_open = max(old[0], sm.store + read), max(old[1], end)
+            warp.time = time + self._costs.tma_issue
+            if self._keeps:
+                self.out.events.append(Event(warp.sm, "bulk stores", f"store {fact.size_bytes} bytes", time, end))
+            return sm.store
+        if isinstance(fact, Commit):
+            if fact.groups == "wgmma group":
+                warp.mmas.append(warp.mma_open)
+            elif fact.groups == "bulk_group":
+                warp.bulk.append(warp.bulk_open)
+            else:
+                warp.copies.append(warp.copies_open)
+            return time
+        if isinstance(fact, Awaited):
+            return self._await(warp, fact, line)
+        if isinstance(fact, Fenced):
+            if "launch_dependents" in fact.opcode:
+                self.lets_begin = True
+            elif fact.opcode.startswith("griddepcontrol") and warp.cluster.is_first:
+                self.waited = max(self.waited, time)
+            cost = self._costs.fence(fact.opcode)
+            self.stalled(warp, FENCES, cost, line)
+            warp.time = time + cost
+            return warp.time
+        raise AssertionError(fact)
+
+    def _multiply(self, warp: Warp, sm: Sm, fact: Mma, line: int) -> float:
+        cycles, drain = self._costs.mma(fact)
+        free, time = sm.tensor[warp.smsp], warp.time
+        start = free if free > time else time
+        if time > free:
+            waited = sum(warp.since)
+            for n, part in enumerate(warp.since):
+                if part:
+                    sm.idle[CAUSES[n]] += (time - free) * part / max(waited, time - free)  # type: ignore[assignment]
+            if waited < time - free:
+                sm.idle[CAUSES[WORK]] += time - free - waited  # type: ignore[assignment]
+        elif free > time:
+            self.stalled(warp, TENSOR, start - time, line)
+        warp.since = [0.0] * len(CAUSES)
+        sm.tensor[warp.smsp] = start + cycles
+        sm.tensor_work += cycles
+        sm.smem_bytes += fact.smem_bytes / SCHEDULERS
+        warp.mma_open = start + cycles + drain
+        if self._keeps and warp.smsp == 0:
+            name = f"m64n{fact.n} {fact.type} of warp {warp.number}"
+            self.out.events.append(Event(warp.sm, "tensor cores", name, start, start + cycles))
+        warp.time = start
+        return start
+
+    def _await(self, warp: Warp, fact: Awaited, line: int) -> float:
+        groups: list[Any]
+        if fact.groups == "wgmma group":
+            groups, cause = warp.mmas, TENSOR
+        elif fact.groups == "bulk_group":
+            groups, cause = warp.bulk, STORES
+        else:
+            groups, cause = warp.copies, COPIES
+        over = len(groups) - fact.remaining
+        if over > 0:
+            last = groups[over - 1]
+            ready = last[0 if fact.reads_only else 1] if isinstance(last, tuple) else last
+            if not fact.reads_only:
+                del groups[:over]
+            if ready > warp.time:
+                self.stalled(warp, cause, ready - warp.time, line)
+                if self._keeps:
+                    self.out.events.append(Event(warp.sm, warp.name, f"wait: {CAUSES[cause]}", warp.time, ready))
+                warp.time = ready
+        return warp.time
+
+    def _load(self, warp: Warp, sm: Sm, fact: Load) -> float:
+        time, rates, size = warp.time, warp.cluster.rates, fact.size_bytes
+        costs, each, inside = self._costs, size / max(fact.boxes, 1), size - fact.outside_bytes
+        sm.tma = max(sm.tma, time) + size * rates.port
+        parts = max(0.0, fact.lines - inside / LINE_BYTES) * costs.part_of_line
+        l2, dram = (inside + parts * LINE_BYTES) * rates.tma, inside * rates.dram * self._miss[fact.region]
+        if fact.outside_bytes:
+            l2 = max(l2, costs.outside(size, fact.outside_bytes) * rates.crowd)
+        if inside <= 1.01 * fact.runs * LINE_BYTES:
+            dram *= costs.short_runs
+        dram += self._ramp(sm, rates, inside * self._miss[fact.region])
+        arrival = max(sm.tma, self._move(sm, time, l2, dram, inside * rates.port))
+        latency = costs.tma_latency + self._is_late[fact.region] * costs.late_tma(each)
+        latency += self._first(sm, fact.region, by_tma=True)
+        for rank, key, part in fact.to:
+            to = self.out.sms[warp.sm if len(warp.cluster.traces) == 1 else rank]
+            to.port = max(to.port, time) + part * rates.port
+            to.port_work += part * rates.port
+            end = max(arrival, to.port) + latency
+            to.flight += part * (end - time)
+            self.contribute(warp.cluster, key, end, warp, COPIES)
+            if self._keeps:
+                self.out.events.append(Event(rank, "copies", f"load {part} bytes", time, end))
+        warp.time = time + costs.tma_issue
+        return warp.time
+
+    @staticmethod
+    def _ramp(sm: Sm, rates: Rates, size: float) -> float:
+        """Return the cycles by which bytes of device memory come later, because it has not reached its bandwidth."""
+        before = rates.lost(sm.dram_read)
+        sm.dram_read += size
+        return rates.lost(sm.dram_read) - before
+
+    def _first(self, sm: Sm, region: int, *, by_tma: bool) -> float:
+        """Return how much later the first access of an SM comes: its page is unknown, or its tensor map."""
+        if (region, by_tma) in sm.known:
+            return 0.0
+        sm.known.add((region, by_tma))
+        return self._new_map if by_tma else self._new_page
+
+    def _access(self, warp: Warp, sm: Sm, fact: Global, kind: str, line: int) -> float:
+        time, rates = warp.time, warp.cluster.rates
+        new_sectors = 0.0 if self._in_l1[fact.region] and fact.kind == "load" else fact.new_sectors
+        size = 32.0 * new_sectors
+        interval = self._costs.global_interval(kind)
+        cost = max(interval, fact.sectors / 4)
+        if fact.kind == "cp_async":
+            cost = max(cost, self._costs.cp_async[1])
+        start = sm.lsu if sm.lsu > time else time
+        sm.lsu = start + cost
+        sm.pipe_work[LSU] += cost
+        if start - time > _QUEUE_CYCLES:
+            self.stalled(warp, GLOBAL, start - time - _QUEUE_CYCLES, line)
+            warp.time = time = start - _QUEUE_CYCLES
+        if fact.kind in ("load", "cp_async"):
+            l2, dram = size * rates.l2, size * rates.dram * self._miss[fact.region]
+            dram += self._ramp(sm, rates, size * self._miss[fact.region])
+        else:
+            l2, dram = 32.0 * fact.sectors * rates.l2_write, 32.0 * fact.sectors * rates.dram_write
+            if fact.kind == "atomic":
+                dram = 0.0
+        moved = self._move(sm, time, l2, dram, size * rates.port) if l2 else 0.0
+        latency = self._costs.l1
+        if new_sectors:
+            latency = self._costs.l2 + self._late[fact.region] if fact.kind != "atomic" else self._costs.atomic
+            latency += self._first(sm, fact.region, by_tma=False)
+        end = max(sm.lsu, moved) + latency
+        warp.reason[:] = [GLOBAL] * 6
+        if fact.kind in ("store", "atomic"):
+            self.written = max(self.written, sm.lsu, sm.l2, time)
+        if fact.kind == "cp_async":
+            end += self._costs.cp_async[0]
+            warp.copies_open = max(warp.copies_open, end)
+        if fact.kind in ("load", "cp_async"):
+            sm.flight += size * (end - time)
+        return end
+
+    def _move(self, sm: Sm, time: float, l2: float, dram: float, fastest: float) -> float:
+        """Take an SM's share of L2 and of device memory for some work; returns when that is done."""
+        sm.l2_work += l2
+        sm.dram_work += dram
+        sm.l2, by_l2 = _served(sm.l2, time, l2, fastest, self._credit)
+        sm.dram, by_dram = _served(sm.dram, time, dram, fastest, self._credit)
+        return max(by_l2, by_dram)

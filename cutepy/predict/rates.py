@@ -1,0 +1,79 @@
+"""Shares of L2 and of device memory that an SM gets while others run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutepy.predict.gpu import Gpu
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Cycles that a byte of one SM takes at each level of memory, while `active` SMs run.
+
+    Attributes
+    ----------
+    l2, tma, l2_write, dram, dram_write : float
+        At the SM's share of the bandwidth of all SMs: of L2 by loads and by TMA, of device memory.
+    port : float
+        At the bandwidth into one SM.
+    crowd : float
+        Part of the GPU's SMs that are active.
+    ramp : tuple of (float, float)
+        By bytes that the SM has read from device memory in the launch, the cycles that were lost meanwhile: it does not
+        give its full bandwidth at once.
+    """
+
+    l2: float
+    tma: float
+    l2_write: float
+    dram: float
+    dram_write: float
+    port: float
+    crowd: float
+    ramp: tuple[tuple[float, float], ...]
+
+    def lost(self, read_bytes: float) -> float:
+        """Return the cycles that are lost until an SM has read so many bytes from device memory."""
+        before = 0.0, 0.0
+        for at, cycles in self.ramp:
+            if read_bytes <= at:
+                return before[1] + (cycles - before[1]) * (read_bytes - before[0]) / (at - before[0])
+            before = at, cycles
+        return before[1]
+
+    @classmethod
+    def of(cls, gpu: Gpu, active: int, clock_hz: float, slowdown: float = 1.0) -> Rates:
+        """Return the rates of `active` SMs; `slowdown` is that of device memory by writes between reads."""
+
+        def share(key: str, most: float) -> float:
+            return 1.0 / min(gpu.value(key) / clock_hz / active, most)
+
+        one, of_dram = gpu.value("l2.bandwidth_sm"), gpu.value("dram.bandwidth_sm")
+        # It was measured with all SMs at the highest clock, which L2 does not follow.
+        by_tma = gpu.at("tma.bandwidth_all", 8) * gpu.sms * gpu.value("clock.idle_hz")
+        return cls(
+            share("l2.bandwidth", one),
+            1.0 / min(by_tma / clock_hz / active, one),
+            share("l2.write_bandwidth", one),
+            share("dram.bandwidth", of_dram) * slowdown,
+            share("dram.write_bandwidth", of_dram) * slowdown,
+            1.0 / one,
+            active / gpu.sms,
+            tuple((size / active, ns * clock_hz / 1e9) for size, ns in _ramp(gpu)),
+        )
+
+
+def _ramp(gpu: Gpu) -> list[tuple[float, float]]:
+    """Return by bytes of a launch that streams from device memory the ns that it takes longer than by the bandwidth.
+
+    They count from the shortest launch, whose time is latency.
+    """
+    table = {float(size): float(ns) for size, ns in gpu.constants["launch.reads"]["dram"].items()}
+    sizes = sorted(table)
+    first, bandwidth = sizes[0], gpu.value("dram.bandwidth")
+    found, most = [(first, 0.0)], 0.0
+    for size in sizes[1:]:
+        most = max(most, table[size] - table[first] - (size - first) / bandwidth * 1e9)
+        found.append((size, most))
+    return found
