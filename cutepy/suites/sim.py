@@ -206,11 +206,10 @@ def _peak_mib(extents: Extents, sanitize: bool) -> float:
     gemm = SimulatedGemm(extents)
     with simulate(arch=HOPPER, processes=1, sanitize=sanitize):
         gemm()
-    status = Path("/proc/self/status")
-    if status.exists():  # where the kernel counts what a process has inherited in the peak of `getrusage`, too
-        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # The peak of `getrusage` has in it what the process has inherited.
+    status = Path("/proc/self/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) / 1024
 
 
 def _sanitized(gemm: SimulatedGemm) -> None:

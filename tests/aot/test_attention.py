@@ -10,7 +10,8 @@ pytest.importorskip("cutlass")
 import cutepy  # noqa: E402
 from cutepy import aot  # noqa: E402
 from cutepy.kernels.attention import reference  # noqa: E402
-from tests.messages import refuses  # noqa: E402
+from tests.aot.described import described  # noqa: E402
+from tests.messages import pins, refuses  # noqa: E402
 
 
 def test_kernels_are_those_of_dtypes_heads_and_masks():
@@ -41,6 +42,11 @@ def test_gradients_have_the_kernels_of_the_rules():
         ("256_causal", 64),
     ]
     assert not any(640 % variant.function.config.tile_q for variant in op.variants)
+
+
+def test_what_is_exported_is_pinned():
+    for op in aot.attention_extension(heads=[16, 128, 256], backward=True).ops:
+        pins(described(op))
 
 
 @pytest.mark.parametrize("options", [{"dtypes": ["float32"]}, {"heads": [40]}, {"heads": [320]}])

@@ -11,9 +11,10 @@ from cutepy.kernels.gemm import GemmSignature
 from cutepy.kernels.gemm.gpu import H200, Gpu
 from cutepy.kernels.gemm.heuristic.choice import candidates as heuristic_candidates, extents_of
 from cutepy.kernels.gemm.heuristic.model import H200_COSTS
+from tests.aot.described import described
 from tests.aot.test_symbols import evaluated
 from tests.kernels.exporting import Judged, drawn
-from tests.messages import refuses
+from tests.messages import pins, refuses
 
 pytestmark = pytest.mark.dsl
 
@@ -152,3 +153,15 @@ def test_majors_and_types_of_results_are_described():
     }
     texts = [traced.text for traced, _ in op.variants[0].requirements]
     assert texts == ["a_pitch >= m", "b_pitch >= n", "d_pitch >= m"]
+
+
+def test_what_is_exported_is_pinned():
+    from cutepy.aot import gemm_extension
+
+    options = {"majors": ["kn"], "out_major": "col", "c": True, "bias": True, "activations": ["silu"]}
+    for extension in (
+        gemm_extension(dtypes=["bfloat16"], **options, batch_modes=[0, 2]),
+        gemm_extension(dtypes=["float32", "float8_e5m2"], batch_modes=[1], tiles=[(64, 16)]),
+    ):
+        (op,) = extension.ops
+        pins(described(op))

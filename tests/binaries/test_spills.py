@@ -66,6 +66,22 @@ def test_spills_are_counted_where_they_are(where, registers, loop, mmas):
     assert assembly.spills("other") == ()
 
 
+@pytest.mark.parametrize(
+    ("opcode", "stored", "loaded"),
+    [
+        *(("STL", 4, 0), ("STL.U8", 1, 0), ("STL.S16", 2, 0), ("STL.64", 8, 0), ("STL.128", 16, 0)),
+        *(("LDL", 0, 4), ("LDL.LU", 0, 4), ("LDL.S8", 0, 1), ("LDL.U16", 0, 2), ("LDL.LU.64", 0, 8)),
+    ],
+)
+def test_a_spill_has_the_bytes_of_its_opcode(monkeypatch, opcode, stored, loaded):
+    code = (
+        f'.section .text.k,"ax"\n//## File ".nv_debug_ptx_txt", line 7\n/*0000*/ {opcode} [R1], R2 (*"SpillRefill"*) ;'
+    )
+    monkeypatch.setattr(of_spills, "print_code", lambda *_: code)
+    assert of_spills.spills(b"", "k") == (of_spills.Spill(7, stored, loaded, False, False),)
+    assert of_spills.spills(b"", "j") == ()
+
+
 def test_without_a_disassembler_nobody_can_tell(monkeypatch):
     assembly = assemble(crowded("in a loop", 32)[0])
     monkeypatch.setattr(

@@ -92,6 +92,7 @@ MASKS = {
     "crossing": crossing,
     "blocked": blocked,
     "object": Visible(),
+    "truth values": lambda b, h, i, j: (i & 4).to(torch.bool) & (j >= 2).to(torch.bool),
     "lambda": lambda b, h, i, j: (h < 2) | ((i ^ j) & 1 == 0),
 }
 

@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import math
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ import urllib.error
 import urllib.request
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -21,7 +23,10 @@ from cutepy.cli.app import app as cli
 from cutepy.explorer.app import create_app
 from cutepy.explorer.calculator import Calculator
 from cutepy.explorer.files import MAX_UPLOADS
-from cutepy.explorer.shelf import MAX_FILE_BYTES, Shelf
+from cutepy.explorer.guard import MAX_QUERY
+from cutepy.explorer.shelf import MAX_FILE_BYTES, Shelf, _tiles, _values
+from cutepy.layouts import Layout, parse
+from cutepy.sim.inspect.saved import load_run
 from tests.messages import pins
 from tests.processor_time import is_below
 
@@ -194,6 +199,9 @@ def test_bodies_and_queries_are_bounded(client):
     assert client.get(LAYOUT, data=b"x" * 10).status_code == 413
     assert client.get("/api/layout?expression=" + "1" * 20_000).status_code == 414
     assert client.get("/api/layout?expression=" + "(" * 5000).status_code == 400
+    asked = "expression=".ljust(MAX_QUERY, "1")
+    assert client.get(f"/api/layout?{asked}").status_code == 400
+    assert client.get(f"/api/layout?{asked}1").status_code == 414
     long = {"CONTENT_LENGTH": str(MAX_FILE_BYTES + 1), "CONTENT_TYPE": "application/octet-stream"}
     assert client.post("/api/runs", environ_overrides=long).status_code == 413
 
@@ -282,7 +290,38 @@ class TestRuns:
             (told,) = set(grid["cells"]["notes"]["written by"])
             assert told is None if writer is None else told.startswith(f"event {writer}: write shared")
         (grid,) = client.get(f"/api/runs/{run}/shared?at={second}").json["picture"]["grids"]
-        assert grid["cells"]["text"][:25] == [str(first)] * 8 + [""] * 8 + [str(second)] * 8 + [""]
+        cells = -(-client.get(f"/api/runs/{run}/timeline").json["smem_bytes"] // 128) * 8
+        told = [str(first)] * 8 + [""] * 8 + [str(second)] * 8
+        assert grid["cells"]["text"] == told + [""] * (cells - len(told))
+        assert grid["cells"]["bank"] == [4 * (k % 8) for k in range(cells)]
+
+    def test_values_are_drawn_alike_one_by_one_and_all_at_once(self, saved_run):
+        (launch,) = load_run(saved_run.read_bytes()).launches
+        cta = launch.ctas[0]
+        at = len(cta.events) - 1
+        grid = _values(cta, Layout((4, 16), (16, 1)), "uint32", 256, at, cta.writers(at))
+        cells = [grid.cell(i, j) for i in range(4) for j in range(16)]
+        drawn = grid.bulk()
+        for name in ("text", "data", "byte", "bank", "colour"):
+            assert drawn[name] == [getattr(cell, name) for cell in cells]
+        assert drawn["bank"] == [(64 + k) % 32 for k in range(64)]
+        assert drawn["notes"]["line"] == [dict(cell.notes).get("line") for cell in cells]
+
+    @pytest.mark.parametrize(
+        ("box", "swizzle", "dtype", "layout", "numpy"),
+        [
+            ([64, 8], "INTER", "f16", "(8,64):(64,1)", "float16"),
+            ([64, 8, 1, 1], "SW128", "bf16", "Sw<3,4,3> o smem_ptr[16b](unset) o (8,64):(64,1)", "bfloat16"),
+            ([1, 256], "INTER", "f32.ftz", "(256):(1)", "float32"),
+            ([1, 1], "INTER", "u8", "(1):(1)", "uint8"),
+        ],
+    )
+    def test_tiles_are_boxes_of_tensor_copies(self, box, swizzle, dtype, layout, numpy):
+        told = {"box": box, "swizzle": swizzle, "dtype": dtype}
+        events = [{"boxes": [told | {"address": at} for at in (2048, 0, 2048)]}, {}, {"boxes": [told | {"dtype": "?"}]}]
+        found = _tiles(SimpleNamespace(events=events))
+        assert found == [{"offset": at, "layout": layout, "dtype": numpy, "box": box} for at in (0, 2048)]
+        assert parse(layout).size() == math.prod(box)
 
     @pytest.mark.parametrize(
         ("path", "said"),

@@ -9,6 +9,7 @@ from tests.messages import refuses
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
+import cutepy  # noqa: E402
 from cutepy.host.launches import Launches  # noqa: E402
 from cutepy.ops import (  # noqa: E402
     attention,
@@ -41,6 +42,18 @@ def given(count, keys, **options):
     plain = {"q_begins": begins[0], "k_begins": begins[1], "tables": [], "functions": "", "page": 0, "scale": 1.0}
     plain |= {"most_queries": 4, "most_keys": keys, "deterministic": False}
     return _AttentionArguments(**(dict.fromkeys(_AttentionArguments._fields) | plain | options))
+
+
+def test_sinks_alone_are_the_sums_where_there_are_no_keys():
+    q, k = torch.randn(2, 5, 3, 64).bfloat16(), torch.zeros(2, 0, 3, 64).bfloat16()
+    sinks, weights = torch.randn(3, requires_grad=True), torch.randn(2, 3, 5)
+    with cutepy.simulate():
+        o, lse = cutepy.ops.attention(q.requires_grad_(), k, k, sinks=sinks, return_lse=True)
+        ((lse * weights).sum() + o.float().sum()).backward()
+    assert not o.any()
+    assert torch.equal(lse, sinks.detach()[:, None].expand_as(lse))
+    torch.testing.assert_close(sinks.grad, weights.sum((0, 2)))
+    assert not q.grad.any()
 
 
 @pytest.mark.parametrize("keys", [0, 1, 5])

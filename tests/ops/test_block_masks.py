@@ -1,5 +1,7 @@
 """Block masks are those that torch makes of the same functions, made in parts, and kept where that is right."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from tests.messages import refuses
@@ -54,6 +56,22 @@ def test_a_function_without_tensors_is_computed_once(monkeypatch):
     second = block_mask(lambda b, h, i, j: seen[j], 200, 200, device="cpu")
     assert first.kv_num_blocks.any()
     assert not second.kv_num_blocks.any()
+
+
+def test_lists_that_are_missing_have_no_blocks():
+    given = block_mask(MASKS["causal"], 256, 300, device="cpu")
+    names = [f"{kind}_{what}" for kind in ("kv", "full_kv", "q", "full_q") for what in ("num_blocks", "indices")]
+    parts = dict.fromkeys(names) | {name: getattr(given, name) for name in names[:2]}
+    few = SimpleNamespace(BLOCK_SIZE=(128, 128), seq_lengths=(256, 300), **parts)
+    q, k = torch.zeros(2, 256, 3, 64), torch.zeros(2, 300, 3, 64)
+    found, size = block_masks.lists_of(few, q, k)
+    assert size == [128, 128]
+    assert [tuple(each.shape) for each in found] == [(2, 3, 2), (2, 3, 2, 3)] * 2 + [(2, 3, 1), (2, 3, 1, 1)] * 2
+    for each, own in zip(found[:2], (given.kv_num_blocks, given.kv_indices), strict=True):
+        assert torch.equal(each, own.expand_as(each))
+    assert not any(found[n].any() for n in (2, 4, 5, 6))
+    with refuses(ValueError):
+        block_masks.lists_of(few, q.requires_grad_(), k)
 
 
 @pytest.mark.parametrize("size", [64, 100, (128, 192), (128,)])

@@ -1,4 +1,4 @@
-"""Kernels in PTX whose times are known: a copy, a chain of MMAs, a ring of bulk copies, a transpose."""
+"""Kernels in PTX to predict the times of: a copy, a chain of MMAs, a ring of bulk copies, a mixture."""
 
 import numpy as np
 
@@ -25,6 +25,63 @@ COPY = f"""{HEAD}.visible .entry copy(.param .u64 x, .param .u64 y)
 }}
 """
 """Copies 16 KiB with each CTA of 256 threads."""
+
+MIXED = f"""{HEAD}.visible .entry mixed(.param .u64 x, .param .u64 y) .maxntid 128 .reqnctapercluster 2, 1, 1
+{{
+    .reg .pred %p; .reg .b32 %r<24>; .reg .b64 %d<8>; .reg .f32 %f<12>; .reg .f64 %g<2>; .reg .b16 %h<2>;
+    .shared .align 128 .b8 tile[4096]; .shared .align 8 .b64 full; .shared .align 8 .b64 filled;
+    ld.param.u64 %d0, [x]; ld.param.u64 %d1, [y];
+    mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, tile; mov.u32 %r3, full; mov.u32 %r4, filled;
+    mad.wide.u32 %d2, %r1, 2048, %d0; mad.wide.u32 %d2, %r0, 16, %d2;
+    setp.ne.u32 %p, %r0, 0; @%p bra READY;
+    mbarrier.init.shared.b64 [%r3], 1; mbarrier.init.shared.b64 [%r4], 128;
+    fence.mbarrier_init.release.cluster;
+READY:
+    barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+    mad.lo.u32 %r5, %r0, 16, %r2;
+    cp.async.cg.shared.global [%r5], [%d2], 16; cp.async.commit_group; cp.async.wait_group 0;
+    cp.async.mbarrier.arrive.noinc.shared.b64 [%r4];
+FILLED:
+    mbarrier.try_wait.parity.shared.b64 %p, [%r4], 0; @!%p bra FILLED;
+    bar.sync 0;
+    ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%r6, %r7, %r8, %r9}}, [%r5];
+    mov.f32 %f0, 0f00000000; mov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0;
+    mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+        {{%f0, %f1, %f2, %f3}}, {{%r6, %r7, %r8, %r9}}, {{%r6, %r7}}, {{%f0, %f1, %f2, %f3}};
+    ex2.approx.f32 %f0, %f0; rcp.approx.f32 %f1, %f1; rsqrt.approx.f32 %f2, %f2; lg2.approx.f32 %f3, %f3;
+    cvt.f64.f32 %g0, %f0; fma.rn.f64 %g0, %g0, %g0, %g0; cvt.rn.f32.f64 %f0, %g0;
+    shfl.sync.bfly.b32 %r10, %r6, 1, 31, -1; popc.b32 %r11, %r10; prmt.b32 %r11, %r11, %r7, 0x5410;
+    cvt.rn.bf16x2.f32 %r12, %f0, %f1; cvt.rn.satfinite.e4m3x2.f32 %h0, %f2, %f3;
+    stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r5], {{%r12}};
+    atom.shared.add.u32 %r13, [%r2+2048], 1; red.global.add.u32 [%d1], %r13;
+    setp.ne.u32 %p, %r0, 0; @%p bra SENT;
+    mapa.shared::cluster.u32 %r14, %r2, 0; mapa.shared::cluster.u32 %r15, %r3, 0;
+    fence.proxy.async.shared::cta;
+    cp.async.bulk.global.shared::cta.bulk_group [%d1+4096], [%r2], 2048; cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group.read 0; cp.async.bulk.wait_group 0;
+    setp.ne.u32 %p, %r1, 0; @%p bra SENT;
+    mbarrier.arrive.expect_tx.shared.b64 _, [%r3], 4;
+    st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r14+3072], %r0, [%r15];
+SENT:
+    fence.acq_rel.gpu;
+    barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;
+    ret;
+}}
+"""
+"""Two CTAs of a cluster have something of each kind: cp.async, bulk copies, MMAs, atomics, fences, both barriers."""
+
+UNEVEN = f"""{HEAD}.visible .entry uneven(.param .u64 y)
+{{
+    .reg .pred %p; .reg .b32 %r<4>; .reg .b64 %d<2>; .reg .f32 %f<2>;
+    ld.param.u64 %d0, [y]; mov.u32 %r0, %ctaid.x; mov.u32 %r1, 0; mov.f32 %f0, 0f3F800000;
+LOOP:
+    mad.wide.u32 %d1, %r1, 4, %d0; ld.global.f32 %f1, [%d1]; fma.rn.f32 %f0, %f0, %f1, %f1;
+    add.u32 %r1, %r1, 512; setp.lt.u32 %p, %r1, %r0; @%p bra LOOP;
+    st.global.f32 [%d0], %f0;
+    ret;
+}}
+"""
+"""The later a CTA is in the grid, the longer it runs."""
 
 
 def chain(columns):
@@ -120,12 +177,11 @@ def strided(words, count=64):
 
 
 def predicted(text, name, grid, block, *arrays, gpu="h200"):
-    """Predict one launch."""
+    """Predict one launch, on a GPU or by a timer."""
     module = load_ptx(text)
     with simulate(time=gpu) as run:
         module.launch(name, grid=grid, block=block, args=arrays)
-    (found,) = run.predictions
-    return found
+    return run.predictions[-1]
 
 
 def zeros(count):

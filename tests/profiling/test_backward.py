@@ -51,6 +51,15 @@ def test_backward_kernels_are_in_the_scope_of_their_forward():
     }
 
 
+def test_gradients_of_leaves_are_of_the_scope_that_asks_for_them():
+    source = fake_source()
+    x = torch.zeros(2, requires_grad=True)
+    x.register_post_accumulate_grad_hook(lambda _: source.launch("leaf"))
+    with cutepy.profile(source=source) as profile, cutepy.scope("layer"):
+        kernel(source, "a")(x).sum().backward()
+    assert paths(profile) == {"a": "layer", "a'": "layer/backward", "leaf": "layer"}
+
+
 def test_grad_and_second_derivatives():
     source = fake_source()
     a = kernel(source, "a")

@@ -79,7 +79,15 @@ def test_the_clock_is_told_by_the_readings_that_are_furthest_apart():
 def test_a_trace_aligns_sms_by_the_global_timer():
     one = warp(0, [Range("load", 3, 100, 280)], ((5000, 100), (15_000, 18_100)))
     other = warp(0, [Range("load", 4, 9_000_000, 9_000_180)], ((6000, 9_000_000),) * 2, cta=1, sm=1)
-    found = [each for each in events([one, other]) if each["ph"] == "X"]
+    told = events([one, other])
+    names = [(each["name"], each["args"]["name"], each["tid"]) for each in told if each["ph"] == "M"]
+    assert names == [
+        ("process_name", "CTA 0 of grid 1, SM 0", 0),
+        ("thread_name", "warp 0", 0),
+        ("process_name", "CTA 1 of grid 1, SM 1", 0),
+        ("thread_name", "warp 0", 0),
+    ]
+    found = [each for each in told if each["ph"] == "X"]
     assert [(each["ts"], each["dur"], each["args"]["argument"]) for each in found] == [(0, 0.1, 3), (1.0, 0.1, 4)]
 
 

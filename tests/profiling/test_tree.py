@@ -12,7 +12,7 @@ def test_times_calls_and_shares():
     scopes = (ScopeCall("layer"), ScopeCall("mm", 0), ScopeCall("layer"), ScopeCall("mm", 2))
     records = (kernel("gemm", 0, 4, 1), kernel("relu", 4, 5, 0), kernel("gemm", 5, 9, 3), kernel("copy", 9, 10))
     root = tree(Recording(records, scopes))
-    assert (root.time_ns, root.launches) == (10_000, 4)
+    assert (root.calls, root.time_ns, root.launches) == (1, 10_000, 4)
     layer = root["layer"]
     assert (layer.calls, layer.launches, layer.time_ns) == (2, 3, 9000)
     assert (layer["mm"]["gemm"].calls, layer["mm"].time_ns) == (2, 8000)

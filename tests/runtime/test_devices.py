@@ -6,6 +6,7 @@ import pytest
 
 from cutepy.runtime import devices
 from cutepy.runtime.host_calls import HostCalls
+from tests.messages import pins
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,15 @@ from cutepy.runtime.host_calls import HostCalls
 )
 def test_attributes_are_those_of_compute_capability_9_0(attribute, value):
     assert devices.H200.attributes[attribute] == value
+
+
+def test_answers_of_each_gpu():
+    """As noted on an H200; of the others what differs."""
+    pins("\n".join(f"{n}: {devices.H200.attributes[n]}" for n in sorted(devices.H200.attributes)))
+    for gpu in devices.DEVICES.values():
+        own = {n: value for n, value in gpu.attributes.items() if value != devices.H200.attributes[n]}
+        pins(f"{own}\n{gpu.properties}")
+    pins(f"{devices.LIMITS}")
 
 
 def test_it_is_the_first_of_its_bus():

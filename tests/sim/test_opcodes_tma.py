@@ -668,14 +668,15 @@ def column_of(array, channel, channels, pixels, offsets):
     moved = [(pixel[0], *(p + o for p, o in zip(pixel[1:], offsets[::-1], strict=True))) for pixel in pixels]
     for row, pixel in enumerate(moved):
         if all(0 <= p < e for p, e in zip(pixel, array.shape, strict=False)):
-            inside = array[pixel][channel : channel + channels]
-            result[row, : len(inside)] = inside
+            inside = array[pixel][max(channel, 0) : channel + channels]
+            result[row, max(-channel, 0) :][: len(inside)] = inside
     return result
 
 
 COLUMNS = [
     # A shape (N, ..., C), where the column starts, corners, offsets, element strides and swizzle.
     ((3, 7, 24), (8, 2, 0), (0,), (0,), (0,), (1, 1, 1), "INTER"),
+    ((3, 7, 24), (-8, 2, 0), (0,), (0,), (0,), (1, 1, 1), "INTER"),
     ((3, 7, 24), (0, -2, 0), (-2,), (-1,), (3,), (1, 2, 1), "SW32"),
     ((3, 7, 24), (0, -1, 0), (-2,), (0,), (0,), (1, 2, 1), "INTER"),  # starts between two steps from the corner
     ((2, 5, 6, 40), (16, -1, -1, 0), (-1, -1), (-1, -1), (2, 0), (1, 1, 1, 1), "INTER"),

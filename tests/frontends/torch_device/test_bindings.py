@@ -114,6 +114,17 @@ def test_device_properties():
     assert list(found.maxThreadsDim) == [1024, 1024, 64]
     of_driver = checked(driver.cuDeviceGetProperties(0))
     assert (of_driver.maxThreadsPerBlock, of_driver.regsPerBlock, of_driver.SIMDWidth) == (1024, 65536, 32)
+    numbers = {
+        "maxThreadsPerBlock": 1,
+        "sharedMemPerBlock": 8,
+        "totalConstantMemory": 9,
+        "SIMDWidth": 10,
+        "memPitch": 11,
+    }
+    numbers |= {"regsPerBlock": 12, "clockRate": 13, "textureAlign": 14}
+    answers = [checked(driver.cuDeviceGetAttribute(driver.CUdevice_attribute(n), 0)) for n in range(1, 15)]
+    assert {name: getattr(of_driver, name) for name in numbers} == {name: answers[n - 1] for name, n in numbers.items()}
+    assert [*of_driver.maxThreadsDim, *of_driver.maxGridSize] == answers[1:7]
 
 
 QUESTIONS = [
@@ -243,6 +254,20 @@ def test_occupancy(asked):
     most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     checked(driver.cuFuncSetAttribute(kernel, most, 200000))
     assert checked(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(kernel, 128, 100000)) == 2
+
+
+def test_values_that_attributes_of_a_kernel_may_be(asked):
+    names = driver.CUfunction_attribute
+    carveout, policy = (
+        getattr(names, f"CU_FUNC_ATTRIBUTE_{name}")
+        for name in ("PREFERRED_SHARED_MEMORY_CARVEOUT", "CLUSTER_SCHEDULING_POLICY_PREFERENCE")
+    )
+    for attribute, taken, refused in ((carveout, (-1, 0, 100), (-2, 101)), (policy, (0, 2), (-1, 3))):
+        for value in taken:
+            checked(driver.cuFuncSetAttribute(asked["bounded"], attribute, value))
+            assert checked(driver.cuFuncGetAttribute(attribute, asked["bounded"])) == value
+        for value in refused:
+            assert driver.cuFuncSetAttribute(asked["bounded"], attribute, value)[0] != driver.CUresult.CUDA_SUCCESS
 
 
 def test_clusters(asked):

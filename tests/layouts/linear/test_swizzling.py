@@ -101,6 +101,16 @@ def test_a_transposition_becomes_the_known_swizzle():
     assert str(to_layout(best.memory)).startswith("Sw<5,0,5> o 0 o")
 
 
+def test_dimensions_are_in_the_order_of_the_first_use():
+    rows = LinearLayout({"register": [[i, 0] for i in FIVE], "lane": [[0, i] for i in FIVE]}, {"dim0": 32, "dim1": 32})
+    columns = LinearLayout(
+        {"register": [[i, 0] for i in FIVE], "lane": [[0, i] for i in FIVE]}, {"dim1": 32, "dim0": 32}
+    )
+    best = optimal_swizzle([Use("st", rows), Use("ld", columns)], 32)
+    assert list(best.layout.out_dims) == ["dim0", "dim1"]
+    assert best.wavefronts == (32, 32)
+
+
 def test_vectors_are_as_wide_as_both_can_have():
     wide = LinearLayout({"register": [1, 2, 4, 8], "lane": [16, 32, 64, 128, 256]}, {"x": 512})
     turned = LinearLayout({"register": [4, 1, 256, 128], "lane": [16, 32, 64, 2, 8]}, {"x": 512})

@@ -19,6 +19,8 @@ from cutepy.layouts import (
     zipped_divide,
 )
 from cutepy.layouts.grids.fold import kept, left_out, summarised
+from cutepy.layouts.grids.of_layouts import each
+from cutepy.layouts.grids.units import in_units
 from cutepy.layouts.render import (
     Axis,
     Cell,
@@ -260,6 +262,32 @@ def test_folded_text_fits_and_every_cell_is_true(layout, width, height, known):
         crd[0::2] = [int(part) for part in row.split(",")]
         crd[1::2] = [int(part) for part in column.split(",") if part]
         assert layout(*crd) == unit * int(cell)
+
+
+@pytest.mark.parametrize("layout", [Layout((999, 4)), Layout(((4, 250), 4)), Layout(((2, 5, 100), 4))], ids=str)
+def test_folded_text_uses_the_height(layout):
+    for height in range(12, 60):
+        lines = render_text(layout_grid(layout), width=80, height=height).splitlines()
+        table = [line for line in lines if "|" in line or "+" in line]
+        rules = sum("+-" in line for line in table)
+        assert height - 2 - rules <= len(table) <= height
+
+
+@pytest.mark.parametrize("shift", range(-3, 4))
+def test_offsets_are_swizzled_all_at_once_as_one_by_one(shift):
+    for bits in range(abs(shift) + 1):
+        for base in range(3):
+            swizzle = Swizzle(bits, base, shift)
+            assert each(swizzle, list(range(512))) == list(map(swizzle, range(512)))
+
+
+def test_units_have_modes_that_repeat_elements():
+    whole, elements = in_units(Layout((8, 64), (64, 1)), 16)
+    for shape, stride in ((1, 0), (4, 0), (4, 512)):
+        units, counts = in_units(Layout((8, 64, shape), (64, 1, stride)), 16)
+        assert units == Layout((*whole.shape, shape), (*whole.stride, stride // 8))
+        assert counts == (*elements, 1)
+    assert in_units(Layout((8, 64, 4), (64, 1, -64)), 16) is None
 
 
 def in_a_text_file(picture):

@@ -69,6 +69,15 @@ def test_scale_factors_of_half_the_rows_lie_in_half_of_the_lanes():
         assert scales.place((row + 256 * copy, 16 * k)) == (lane, row % 128 // 32, 8 * k)
 
 
+def test_limits_of_scale_factors():
+    for rows, count, vector in ((1, 1, 16), (256, 3, 32), (1, 4, 64), (8, 8, 16)):
+        scales = sm100.tmem_scale_factors(rows, count, vector=vector)
+        assert scales.place((rows - 1, vector * (count - 1))).lane == (rows - 1) % 32
+    for rows, count, vector in ((0, 1, 16), (257, 4, 16), (8, 0, 16), (8, 5, 16), (8, 4, 8)):
+        with refuses(LayoutError):
+            sm100.tmem_scale_factors(rows, count, vector=vector)
+
+
 @given(st.integers(0, 127), st.integers(0, 511))
 def test_addresses_name_lane_and_column(lane, column):
     place = sm100.TmemPlace(lane, column)

@@ -411,3 +411,11 @@ def test_a_brace_too_many_closes_nothing():
         names.close()
     names.rewind()
     assert names.label("L") == 0
+
+
+@pytest.mark.parametrize(("of", "element", "size"), [("b32", 4, 4), ("v2 .b32", 4, 8), ("v4 .u8", 1, 4), ("f64", 8, 8)])
+def test_numbered_variables_are_as_large_as_one(of, element, size):
+    several, alone = (read_variables(f".shared .{of} {name};") for name in ("a<3>", "a"))
+    assert [each.name for each in several] == ["a0", "a1", "a2"]
+    assert {(each.size_bytes, each.element_bytes, each.alignment) for each in several} == {(size, element, size)}
+    assert (alone[0].size_bytes, alone[0].alignment) == (size, size)

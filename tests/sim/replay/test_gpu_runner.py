@@ -5,6 +5,7 @@ import json
 import runpy
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -71,6 +72,15 @@ class SimulatedGpu:
             loaded.launch(
                 name, what["grid"], what["block"], parameters, smem=what["smem_bytes"], known=self.blocks.values()
             )
+
+
+def test_a_kernel_is_asked_for_with_the_ctas_of_its_cluster():
+    asked = []
+    gpu = SimpleNamespace(load=lambda ptx: f"module of {ptx}", function=lambda *given: asked.append(given))
+    launch = {"cluster": [2, 3, 4], "ptx": "a", "delayed_ptx": "b", "kernel": "k", "smem_bytes": 5, "sides": []}
+    for delays in (None, (0, 1)):
+        gpu_runner.Prepared._function(SimpleNamespace(gpu=gpu, what={}), launch, delays)
+    assert asked == [("module of a", "k", 5, 24), ("module of b", "k", 5, 24)]
 
 
 def hazard_of(body, size=64):

@@ -1,10 +1,15 @@
 """Place of a missing instruction: in the call that both operations are part of, and of the next round in loops only."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from cutepy.sim import Run
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
+from cutepy.sim.ptx.model import SourceLine
+from cutepy.sim.sanitize.hazards import Between
+from cutepy.sim.sanitize.reports.between import between
 from tests.messages import pins
 
 SOURCE = """def write(shared, thread):
@@ -101,3 +106,15 @@ def test_without_a_loop_there_is_no_next_round(found):
     places, hazards = found(read + write)
     assert [place[1:] for place in places] in ([(14, 16, False)], [(16, 14, False)])
     assert "next round" not in str(hazards)
+
+
+def test_of_two_launches_the_innermost_lines_are_told():
+    def side(*lines):
+        return SimpleNamespace(instruction=None, launch=None, chain=tuple(SourceLine("host.py", n) for n in lines))
+
+    hazard = SimpleNamespace(kind="unordered-read", near_misses=(), before=side(3, 20), after=side(5, 30))
+    assert between(hazard, None) == Between(SourceLine("host.py", 3), SourceLine("host.py", 5))
+    hazard.after = side(3, 30)
+    assert between(hazard, None) is None
+    hazard.after = side()
+    assert between(hazard, None) is None

@@ -104,6 +104,8 @@ WAITS = {
     + FIRST
     + "selp.u32 %r7, 1, 0, %p2; bra B;\n",
     "two tries a round": "B: " + FIRST + "@%p2 bra DONE;\n" + TRY.format("%p3", "%r8", 0) + "@!%p3 bra B;\n",
+    "two tries, of other times": "mov.u32 %r6, 20; B: mbarrier.try_wait.parity.shared.b64 %p2, [%r8], 0, %r6;"
+    "@%p2 bra DONE; mov.u32 %r7, 40; mbarrier.try_wait.parity.shared.b64 %p3, [%r8], 0, %r7; @!%p3 bra B;\n",
     "a few tries, and then a loop": GIVE_UP.format(3) + "C: " + TRY.format("%p4", "%r8", 0) + "@!%p4 bra C;\n",
     "an address that is made in each round": "B: add.u32 %r11, %r1, 1024;\n"
     + TRY.format("%p2", "%r11", 0)
