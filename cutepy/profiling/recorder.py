@@ -89,7 +89,7 @@ class Recorder:
                     graph_launch=next(runs) if is_replay else None,
                     grid=launch.grid,
                     block=launch.block,
-                    cluster=launch.cluster,
+                    cluster=launch.cluster or (1, 1, 1),
                     smem_bytes=launch.dynamic_smem_bytes,
                 )
             )

@@ -58,8 +58,10 @@ class LaunchRequest:
         Name of the entry function.
     ptx : str
         The module that defines it.
-    grid, block, cluster : (int, int, int)
-        Extents; a cluster of (1, 1, 1) where the launch has no such attribute.
+    grid, block : (int, int, int)
+        Extents.
+    cluster : (int, int, int) or None
+        Extents of a cluster; None where the launch has no such attribute.
     dynamic_smem_bytes : int
         Dynamic shared memory.
     cooperative : bool
@@ -82,7 +84,7 @@ class LaunchRequest:
     ptx: str = field(repr=False)
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
+    cluster: tuple[int, int, int] | None
     dynamic_smem_bytes: int
     cooperative: bool
     stream: int
@@ -130,9 +132,11 @@ def launch_attributes(config: int) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def cluster_of(attributes: Mapping[int, tuple[int, ...]]) -> tuple[int, int, int]:
-    """Return the CTAs of a cluster from a launch's attributes."""
-    x, y, z = attributes.get(_CLUSTER, (1, 1, 1))
+def cluster_of(attributes: Mapping[int, tuple[int, ...]]) -> tuple[int, int, int] | None:
+    """Return the extents of a cluster from a launch's attributes; None for a launch without clusters."""
+    if _CLUSTER not in attributes:
+        return None
+    x, y, z = attributes[_CLUSTER]
     return x, y, z
 
 

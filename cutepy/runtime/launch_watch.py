@@ -24,8 +24,8 @@ class IssuedLaunch(Protocol):
         """Extents of a CTA."""
 
     @property
-    def cluster(self) -> Extents:
-        """Extents of a cluster."""
+    def cluster(self) -> Extents | None:
+        """Extents of a cluster; None for a launch without clusters."""
 
     @property
     def dynamic_smem_bytes(self) -> int:

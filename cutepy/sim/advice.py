@@ -570,6 +570,7 @@ _TABLE: dict[str, Case | str] = {
     "announce-with-arrival": "announce before, or with, an arrival",
     "state-of-last-arrival": "wait with the state that the last arrival at this mbarrier has returned",
     "remote-mbarrier": "only arrivals and announcements reach an mbarrier of another CTA",
+    "launch-without-clusters": "launch it with clusters, of one CTA at least, or use st.shared and mbarrier.arrive",
     "mbarrier-of-other-cta": "both must be of the same CTA, so take the mbarrier's address in CTA {cta} too, by mapa",
     "no-such-barrier": "use 0 to {last}",
     "warps-to-one-barrier": "let whole warps come to one barrier, or use an mbarrier",

@@ -170,7 +170,12 @@ class Engine:
         """
         launch = self.launch
         residents = Residents(
-            launch.grid, launch.cluster, blocks, ranked=self.program.linked.is_ranked, sm_count=launch.sm_count
+            launch.grid,
+            launch.cluster,
+            blocks,
+            ranked=self.program.linked.is_ranked,
+            sm_count=launch.sm_count,
+            in_clusters=launch.in_clusters,
         )
         self.memory.start(residents, launch.reserved_smem[1], self.schedule.roster.threads_per_cta)
         try:

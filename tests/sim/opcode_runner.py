@@ -35,7 +35,7 @@ def launch(
     *arguments: Any,
     grid: int | tuple[int, int, int] = 1,
     block: int | tuple[int, int, int] = 32,
-    cluster: int | tuple[int, int, int] = 1,
+    cluster: int | tuple[int, int, int] | None = 1,
     smem_bytes: int = 0,
     before: str = "",
     after: str = "",
@@ -57,6 +57,7 @@ def launch(
     *arguments
         Arrays are passed by address (.u64), bytes as they are (.b8[n], 64-byte aligned), ints as .u32.
     grid, block, cluster : int or tuple
+        A cluster of None is a launch without clusters.
     smem_bytes : int
         Dynamic shared memory, named smem.
     before, after : str
@@ -114,7 +115,7 @@ ret;
         "kernel",
         grid=_extents(grid),
         block=_extents(block),
-        cluster=_extents(cluster),
+        cluster=None if cluster is None else _extents(cluster),
         parameters=tuple(values),
         dynamic_smem_bytes=smem_bytes,
         stream=stream,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutepy.sim import BarrierError, DeadlockError, MemoryAccessError
+from cutepy.sim import BarrierError, DeadlockError, MemoryAccessError, SimulationError
 from cutepy.sim.run import Run
 from tests.messages import refuses
 from tests.sim.opcode_runner import launch
@@ -397,6 +397,27 @@ def test_st_async(kind, count):
     {copy}"""
     launch(body, out, data, grid=2, cluster=2, before=before, smem_bytes=1024)
     np.testing.assert_array_equal(out.reshape(2, -1), data.reshape(2, -1)[::-1])
+
+
+ALONE = """mbarrier.init.shared.b64 [%r10], 1;
+mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 4;
+add.u32 %r11, %r10, 16;
+st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r11], 41, [%r10];
+WAIT: mbarrier.try_wait.parity.shared.b64 %p4, [%r10], 0;
+@!%p4 bra WAIT;
+ld.shared.u32 %r1, [%r11];
+st.global.u32 [%rd60], %r1;
+"""
+
+
+def test_st_async_needs_clusters():
+    """An H200 reports an illegal instruction without clusters, and none in clusters of one CTA."""
+    out = np.zeros(1, np.uint32)
+    for given in {"cluster": 1}, {"cluster": None, "directives": ".explicitcluster .reqnctapercluster 1, 1, 1"}:
+        launch(f"{OUT}\nmov.u32 %r10, smem;\n{ALONE}", out, block=1, smem_bytes=64, **given)
+        assert out.tolist() == [41]
+    with refuses(SimulationError):
+        launch(f"{OUT}\nmov.u32 %r10, smem;\n{ALONE}", out, block=1, smem_bytes=64, cluster=None)
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,7 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
             return _NO_KERNEL
         x, y, z = (ctypes.c_uint32 * 3).from_address(config + _BLOCK_AT)
         smem = ctypes.c_uint64.from_address(config + _SMEM_AT).value
-        size = math.prod(cluster_of(launch_attributes(config)))
+        size = math.prod(cluster_of(launch_attributes(config)) or (1,))
         try:
             return put(clusters, self._described(function).active_clusters(x * y * z, smem, size), _INT)
         except HandleError as error:

@@ -169,7 +169,7 @@ class PtxModule:
         block: int | Sequence[int],
         args: Sequence[Argument] = (),
         *,
-        cluster: int | Sequence[int] = (1, 1, 1),
+        cluster: int | Sequence[int] | None = None,
         smem: int = 0,
         cooperative: bool = False,
         known: Iterable[Any] = (),
@@ -184,7 +184,8 @@ class PtxModule:
         kernel : str
             One of `kernels`.
         grid, block, cluster : int or up to three of them
-            Extents along x, y and z: of the grid in CTAs, of a CTA in threads, of a cluster in CTAs.
+            Extents along x, y and z: of the grid in CTAs, of a CTA in threads, of a cluster in CTAs. Default: a launch
+            without clusters, unless the kernel declares them.
         args : sequence
             One for each parameter.
 
@@ -242,7 +243,7 @@ class PtxModule:
             kernel,
             _extents("grid", grid),
             _extents("block", block),
-            _extents("cluster", cluster),
+            None if cluster is None else _extents("cluster", cluster),
             packed,
             smem,
             cooperative,

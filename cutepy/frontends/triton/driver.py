@@ -334,7 +334,7 @@ def _launcher_class(driver: Any) -> type[Any]:  # noqa: ANN401
                 (x * ctas, y, z),
                 meta.num_warps * WARP_THREADS,
                 parameters,
-                cluster=ctas,
+                cluster=ctas if ctas > 1 else None,
                 smem=meta.shared,
                 cooperative=bool(getattr(meta, "launch_cooperative_grid", False)),
                 known=flat.memory,

@@ -248,6 +248,8 @@ class Residents:
         Whether addresses of a CTA's own shared memory have its rank in the cluster: see `machine.memory`.
     sm_count : int
         SMs of the GPU, which the CTAs take in turn.
+    in_clusters : bool
+        As of `Launch`.
     """
 
     def __init__(
@@ -258,7 +260,9 @@ class Residents:
         *,
         ranked: bool = False,
         sm_count: int = SM_COUNT,
+        in_clusters: bool = True,
     ) -> None:
+        self.in_clusters = in_clusters
         self.grid, self.cluster, self.blocks, self.sm_count = grid, cluster, blocks, sm_count
         self.count = len(blocks)
         self.cluster_size = cluster[0] * cluster[1] * cluster[2]

@@ -54,8 +54,10 @@ class KernelCall:
         Defines the kernel.
     kernel : str
         Name of the entry function.
-    grid, block, cluster : (int, int, int)
-        Extents; a cluster of (1, 1, 1) where the call has no such attribute.
+    grid, block : (int, int, int)
+        Extents.
+    cluster : (int, int, int) or None
+        Extents of a cluster; None where the call has no such attribute.
     parameters : tuple of bytes
         One for each that the kernel declares.
     dynamic_smem_bytes : int
@@ -82,7 +84,7 @@ class KernelCall:
     kernel: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    cluster: tuple[int, int, int] = (1, 1, 1)
+    cluster: tuple[int, int, int] | None = None
     parameters: tuple[bytes, ...] = field(default=(), repr=False)
     dynamic_smem_bytes: int = 0
     cooperative: bool = False
@@ -139,6 +141,8 @@ class Launch:
         Place among the launches of the run, from 1 on: %gridid.
     sm_count : int
         SMs of the GPU.
+    in_clusters : bool
+        False without clusters, which differ from clusters of one CTA: st.async is an illegal instruction there.
     """
 
     kernel: str
@@ -168,6 +172,7 @@ class Launch:
     instructions: Counter[str] = field(default_factory=Counter)
     plan: SmemPlan | None = None
     sm_count: int = SM_COUNT
+    in_clusters: bool = True
     number: int = 0
 
     def __repr__(self) -> str:
@@ -257,6 +262,7 @@ def prepare(call: KernelCall) -> Launch:
         shared,
         plan=call.plan,
         sm_count=call.sm_count,
+        in_clusters=call.cluster is not None or not _CLUSTERED.isdisjoint(function.directives),
     )
     _check(launch, function, call.loaded.module.target)
     _place_parameters(launch, function)
@@ -264,8 +270,12 @@ def prepare(call: KernelCall) -> Launch:
     return launch
 
 
+_CLUSTERED = frozenset({"reqnctapercluster", "explicitcluster"})
+"""Directives of kernels that are launched in clusters, with or without the launch's attribute."""
+
+
 def _cluster(call: KernelCall, function: Function) -> tuple[int, int, int]:
-    if call.cluster != (1, 1, 1):
+    if call.cluster not in (None, (1, 1, 1)):
         return call.cluster
     required = (*function.directives.get("reqnctapercluster", ()), 1, 1, 1)
     return required[0], required[1], required[2]

@@ -3,7 +3,8 @@
 References
 ----------
 PTX ISA, "st.async", "red.async": destination and mbarrier "belong to the same CTA", and that is another one than the
-thread's. Of the latter the hardware asks nothing: who stores to all CTAs of a cluster need not leave out its own.
+thread's. Of the latter the hardware asks nothing: who stores to all CTAs of a cluster need not leave out its own. In a
+launch without clusters, st.async is an illegal instruction (H200, 2026-11-30), and in clusters of one CTA it is not.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cutepy.sim.advice import Diagnosis
-from cutepy.sim.errors import BarrierError, Place
+from cutepy.sim.errors import BarrierError, Place, SimulationError
 from cutepy.sim.machine.events import AsyncOperation
 
 if TYPE_CHECKING:
@@ -39,6 +40,14 @@ def issue(
     apply: Callable[[Array], None],
 ) -> None:
     """Issue what each lane stores at an address; `apply` takes the positions in shared memory, when it happens."""
+    name = ".".join(i.parts[:2])
+    if not g.ctas.residents.in_clusters:
+        raise SimulationError(
+            f"{name} in a launch without clusters, where hardware reports an illegal instruction",
+            i,
+            g.describe(),
+            fix=Diagnosis("launch-without-clusters"),
+        )
     shape = g.ctas.count, g.threads.count
     position = np.broadcast_to(memory.locate(g, i, address, size_bytes, size_bytes), shape)
     places = np.broadcast_to(memory.locate(g, i, barrier, 8, 8), shape)
@@ -47,7 +56,7 @@ def issue(
         place = Place.of_mbarrier(int(places[apart][0] % memory.slot_bytes))
         to, counted = (g.ctas.residents.coordinate(int(x[apart][0]) // memory.slot_bytes) for x in (position, places))
         raise BarrierError(
-            f"{'.'.join(i.parts[:2])} stores into shared memory of CTA {to}, and its mbarrier is one of CTA {counted}",
+            f"{name} stores into shared memory of CTA {to}, and its mbarrier is one of CTA {counted}",
             i,
             g.describe(),
             fix=Diagnosis("mbarrier-of-other-cta", cta=str(to)),

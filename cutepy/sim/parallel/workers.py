@@ -261,7 +261,12 @@ class Team:
         launch, memory = self.engine.launch, self.engine.memory
         now = memory.residents
         memory.residents = Residents(
-            launch.grid, launch.cluster, self._waves[-1], ranked=now.ranked, sm_count=now.sm_count
+            launch.grid,
+            launch.cluster,
+            self._waves[-1],
+            ranked=now.ranked,
+            sm_count=now.sm_count,
+            in_clusters=now.in_clusters,
         )
         memory.shared = reports[-1].shared
         self._keep(self.engine)
