@@ -45,7 +45,7 @@ def rotary_cached(
         As of `cutepy.ops.rotary`, a row for each position.
     keys, values : Tensor (batch, room, kv heads, head), or, with `table`, (pages, tokens of a page, kv heads, head)
         The cache, of q's dtype, whose heads are contiguous; is written to. Tokens that it has no place for are not
-        written.
+        written, and their queries become NaN.
     lengths : Tensor (batch,), int32 or int64
         Tokens that each sequence has; they are not counted up.
     table : Tensor (batch, pages of a sequence), int32, optional
@@ -159,7 +159,7 @@ def _reference(
         fits = fits & (first >= 0) & (first < len(keys))
     for cache, new in ((keys, rotary(k, cos, sin, positions, interleaved)), (values, v)):
         cache[first[fits], places[fits]] = new[fits]
-    return rotary(q, cos, sin, positions, interleaved)
+    return rotary(q, cos, sin, torch.where(fits, positions, -1), interleaved)
 
 
 @register_both(

@@ -80,8 +80,8 @@ class RotaryCached(Rotary):
             position = lengths[batch].to(Int32) + token
             outer, inner = self.place(table, keys, batch, position)
         exists, has_room = batch < cute.size(q, mode=[0]), outer >= 0
-        within = (position >= 0) & (position < cute.size(cos, mode=[0]))
-        # Rows that the tables don't have give NaN.
+        within = has_room & (position >= 0) & (position < cute.size(cos, mode=[0]))
+        # Rows that the tables don't have, and tokens that the cache has no place for, give NaN.
         place = select(within, position, Int32(-1))
         cosines, sines = self.angles(cos, place, piece), self.angles(sin, place, piece)
         cosines.store(cosines.load() + select(within, Float32(0.0), Float32(math.nan)))
