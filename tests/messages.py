@@ -38,6 +38,7 @@ _REPLACED = (
         r" of \d+ bytes at 0xADDRESS",
         "N bytes from other memory",
     ),
+    (r"(TensorMap\.decode)\(\d{5,}", r"\1(ADDRESS"),
     (r"(ThreadPoolExecutor)-\d+_\d+", r"\1"),
     (r"(nvidia-cutlass-dsl) \d[\w.]+", r"\1 VERSION"),
 )

@@ -770,7 +770,7 @@ def test_what_stops_a_gpu():
 
 def test_im2col_multicast():
     """Both CTAs of a cluster get the column that the first asks for, and count its bytes."""
-    shape, at, lower, upper, offsets, steps, _ = COLUMNS[3]
+    shape, at, lower, upper, offsets, steps, _ = next(column for column in COLUMNS if len(column[0]) == 4)
     array = aligned(shape, "u2", 3)
     out = np.zeros(2 * 128, np.uint32)
     opcode = f"cp.async.bulk.tensor.4d.{LOADS[0].replace('tile', 'im2col')}.multicast::cluster"
