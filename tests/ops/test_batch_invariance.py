@@ -84,7 +84,7 @@ def test_other_products_are_not_answered_by_the_kernel_of_another_mode(make):
     assert before == after > within == 1
 
 
-A, B = torch.randn(8, 1024).half(), torch.randn(48, 1024).half()
+A, B = torch.randn(16, 1024).half(), torch.randn(48, 1024).half()
 
 
 @cutepy.epilogue
@@ -94,16 +94,16 @@ def doubled(acc):
 
 def products():
     """Give functions of tensors, and the tensors, whose K is in parts outside of the context."""
-    (x, by_128), (w, squares) = quantise(torch.randn(8, 4096)), quantise(torch.randn(48, 4096), (128, 128))
-    matrices, ends = torch.randn(2, 48, 1024).half(), torch.tensor([4, 8], dtype=torch.int32)
+    (x, by_128), (w, squares) = quantise(torch.randn(16, 4096)), quantise(torch.randn(48, 4096), (128, 128))
+    matrices, ends = torch.randn(2, 48, 1024).half(), torch.tensor([9, 16], dtype=torch.int32)
     experts = w.view(torch.uint8).expand(2, 48, 4096).contiguous().view(w.dtype)
     of_experts = squares.expand(2, 1, 32).contiguous()
     return {
         "plain": (gemm, (A, B)),
-        "out": (lambda a, b, out: gemm(a, b, out=out.clone()), (A, B, torch.empty(8, 48).half())),
+        "out": (lambda a, b, out: gemm(a, b, out=out.clone()), (A, B, torch.empty(16, 48).half())),
         "epilogue": (lambda a, b: gemm(a, b, epilogue=doubled), (A, B)),
         "scales": (scaled_gemm, (x, w, by_128, squares)),
-        "vmap": (torch.vmap(gemm, in_dims=(0, None)), (A.view(4, 2, 1024), B)),
+        "vmap": (torch.vmap(gemm, in_dims=(0, None)), (A.view(8, 2, 1024), B)),
         "groups": (lambda a, b, ends: grouped_gemm(a, b, offs=ends), (A, matrices, ends)),
         "groups, epilogue": (lambda a, b, e: grouped_gemm(a, b, offs=e, epilogue=doubled), (A, matrices, ends)),
         "groups, scales": (
