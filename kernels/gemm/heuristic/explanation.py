@@ -1,11 +1,12 @@
 """Explanation of a choice: the best candidates of a problem, and the part of their time that decided."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cutepy.kernels.gemm.config import GemmConfig
-from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.gpu import H200, Gpu
 from cutepy.kernels.gemm.heuristic.choice import (
     candidates,
@@ -15,7 +16,9 @@ from cutepy.kernels.gemm.heuristic.choice import (
     ways_of,
 )
 from cutepy.kernels.gemm.signature import GemmSignature
-from cutepy.kernels.gemv.config import GemvConfig
+
+if TYPE_CHECKING:
+    from cutepy.kernels.gemm.families import ProductConfig
 
 COUNT = 10
 """Candidates that an explanation lists."""
@@ -161,6 +164,7 @@ def _without_tensor_cores(
 ) -> Iterator[Explained]:
     """Yield the choice of `cutepy.kernels.gemv`, if products of such extents and types are computed so."""
     from cutepy.kernels.gemv import choice as gemv  # which chooses between both families
+    from cutepy.kernels.gemv.config import GemvConfig
 
     m, n, k, batch = extents
     found = gemv.expected(signature, m, n, k, batch=batch, gpu=gpu)

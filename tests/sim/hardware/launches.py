@@ -73,7 +73,7 @@ class CapturedLaunch:
     kernel: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
+    cluster: tuple[int, int, int] | None
     dynamic_smem_bytes: int
     cooperative: bool
     parameters: list[Block] = field(repr=False)
@@ -93,7 +93,9 @@ class CapturedLaunch:
             Leave out the bytes of parameters that are no pointers: structs have padding, which is not initialised.
         """
         digest = hashlib.sha256(normalised(self.ptx).encode())
-        digest.update(repr((self.grid, self.block, self.cluster, self.dynamic_smem_bytes, self.cooperative)).encode())
+        digest.update(
+            repr((self.grid, self.block, self.cluster or (1, 1, 1), self.dynamic_smem_bytes, self.cooperative)).encode()
+        )
         for block in (*self.parameters, *self.before):
             digest.update(repr((block.pointers, len(block.data))).encode())
         for block in (*([] if padded else self.parameters), *self.before):
