@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 LEAST_SHARE, LEAST_US = 0.01, 0.02
 """Share of a launch's time, and microseconds, from which on a place is told."""
 MOST_SECONDS = 60.0
-"""Time after which a launch is predicted without no further place."""
+"""Time after which no further place is predicted."""
 _TRIES = 4
 """Places of a kind that are predicted without, those with the most waits or excess first."""
 _SERIAL = "C7510"
@@ -399,16 +399,11 @@ class Search:
             arrived = {key for facts in warp.facts.values() for fact in _of(facts, Arrive) for key in fact.keys}
             for n, facts in warp.facts.items():
                 for fact in facts:
-                    keys = fact.keys if isinstance(fact, Arrive) else (fact.key,) if isinstance(fact, Wait) else ()
-                    for key in keys:
-                        barrier = self._trace.barriers[key]
-                        if barrier.kind != "bar":
-                            continue
-                        if isinstance(fact, Arrive):
-                            continue
-                        if key not in arrived:
-                            needed.add(key)
-                        ats[barrier.place].append((fact.at, n, key))
+                    if not isinstance(fact, Wait) or self._trace.barriers[fact.key].kind != "bar":
+                        continue
+                    if fact.key not in arrived:
+                        needed.add(fact.key)
+                    ats[self._trace.barriers[fact.key].place].append((fact.at, n, fact.key))
             for own in ats.values():
                 own.sort()
                 for place, (_at, n, key) in enumerate(own):

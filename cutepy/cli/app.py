@@ -441,15 +441,17 @@ def profile(
 
     Status 1 if something is slower than in --against.
     """
-    from cutepy.cli.profile import run, run_counters, run_stalls
+    from cutepy.cli.profile import run, run_under_ncu
+    from cutepy.profiling.counters import count
+    from cutepy.profiling.stalls import sample
 
     check_script(script)
-    for option, launches, count in (("--counters", counters, run_counters), ("--stalls", stalls, run_stalls)):
+    for option, launches, measure in (("--counters", counters, count), ("--stalls", stalls, sample)):
         if launches is None:
             continue
         if simulated or (counters and stalls) or any((json, trace, against, timeline)):
             fail(f"{option} runs the script under ncu, which replays its launches; give it alone")
-        raise typer.Exit(count(Script(script, context.args, _echo), launches))
+        raise typer.Exit(run_under_ncu(Script(script, context.args, _echo), launches, measure))
     if against is not None and not against.is_file():
         fail(f"there is no file {against} for --against")
     for option, path in (("--json", json), ("--trace", trace), ("--timeline", timeline)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from json import dumps
 from pathlib import Path
@@ -11,11 +11,10 @@ from cutepy.cli.failure import fail
 from cutepy.cli.scripts import Script
 from cutepy.cli.simulate import execute
 from cutepy.profiling.comparison import slower
-from cutepy.profiling.counters import CountersError, count
+from cutepy.profiling.counters import CountersError
 from cutepy.profiling.iket_trace import trace as iket_events
 from cutepy.profiling.recording import Recording
 from cutepy.profiling.session import Profile, profile
-from cutepy.profiling.stalls import sample
 from cutepy.profiling.timeline import Timeline, timeline as recorded_timeline
 
 
@@ -62,34 +61,16 @@ def run(
     return code
 
 
-def run_counters(script: Script, launches: int) -> int:
-    """Run a script under ncu, and print what bounds each of its first launches.
+def run_under_ncu(script: Script, launches: int, measure: Callable[..., Iterable[object]]) -> int:
+    """Run a script under ncu, and print what `measure` finds of each of its first launches.
 
     Returns
     -------
     int
-        0, or 1 if nothing could be counted.
+        0, or 1 if nothing could be measured.
     """
     try:
-        counted = count(script.path, script.arguments, launches)
-    except CountersError as error:
-        script.echo(f"error: {error}")
-        return 1
-    for each in counted:
-        print(each)
-    return 0
-
-
-def run_stalls(script: Script, launches: int) -> int:
-    """Run a script under ncu, and print the lines where the warps of its first launches stall.
-
-    Returns
-    -------
-    int
-        0, or 1 if nothing could be sampled.
-    """
-    try:
-        found = sample(script.path, script.arguments, launches)
+        found = measure(script.path, script.arguments, launches)
     except CountersError as error:
         script.echo(f"error: {error}")
         return 1

@@ -88,6 +88,24 @@ def rotary(
     return _rotary(x, cos, sin, positions, offset, interleaved, inverse)
 
 
+def check_angles(name: str, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
+    """Check the width of a tensor's heads, and the shapes of tables of angles.
+
+    Raises
+    ------
+    ValueError
+        If heads are too wide, or the tables have no row or no place in a head.
+    """
+    head = x.shape[3]
+    if head > MOST_HEAD:
+        raise ValueError(f"{name} must have heads of {MOST_HEAD} columns at most, got {head}")
+    if cos.dim() != 2 or cos.shape != sin.shape or not cos.shape[0] or not 1 <= cos.shape[1] <= head // 2:
+        raise ValueError(
+            f"cos and sin must be (rows, width), a row at least and a width from 1 to {head // 2}, half of a head, got "
+            f"{tuple(cos.shape)} and {tuple(sin.shape)}"
+        )
+
+
 def _check(
     x: torch.Tensor,
     cos: torch.Tensor,
@@ -99,14 +117,7 @@ def _check(
 ) -> torch.Tensor:
     """Check an embedding's arguments, and make an empty result."""
     check_row_tensors("rotary", x=x, cos=cos, sin=sin)
-    head = x.shape[3]
-    if head > MOST_HEAD:
-        raise ValueError(f"x must have heads of {MOST_HEAD} columns at most, got {head}")
-    if cos.dim() != 2 or cos.shape != sin.shape or not cos.shape[0] or not 1 <= cos.shape[1] <= head // 2:
-        raise ValueError(
-            f"cos and sin must be (rows, width), a row at least and a width from 1 to {head // 2}, half of a head, got "
-            f"{tuple(cos.shape)} and {tuple(sin.shape)}"
-        )
+    check_angles("x", x, cos, sin)
     if positions is not None and (positions.dtype not in POSITIONS or positions.device != x.device):
         raise TypeError(
             f"positions must be int64 or int32 on x's device {x.device}, got {positions.dtype} on {positions.device}"

@@ -11,7 +11,7 @@ from cutepy.kernels.rows.plans import plan_rotary_cached
 from cutepy.ops import shardings
 from cutepy.ops.checking import as_tensor
 from cutepy.ops.registration import register_both
-from cutepy.ops.rotaries import MOST_HEAD, POSITIONS, rotary
+from cutepy.ops.rotaries import POSITIONS, check_angles, rotary
 from cutepy.ops.row_tensors import check_row_tensors
 from cutepy.runtime.execution import EXECUTION
 
@@ -95,13 +95,7 @@ def _check(
     """Check the arguments, and make an empty result."""
     check_row_tensors("rotary_cached", q=q, k=k, v=v, keys=keys, values=values, cos=cos, sin=sin)
     batch, tokens, _, head = q.shape
-    if head > MOST_HEAD:
-        raise ValueError(f"q must have heads of {MOST_HEAD} columns at most, got {head}")
-    if cos.dim() != 2 or cos.shape != sin.shape or not cos.shape[0] or not 1 <= cos.shape[1] <= head // 2:
-        raise ValueError(
-            f"cos and sin must be (rows, width), a row at least and a width from 1 to {head // 2}, half of a head, got "
-            f"{tuple(cos.shape)} and {tuple(sin.shape)}"
-        )
+    check_angles("q", q, cos, sin)
     if len({each.dtype for each in (q, k, v, keys, values)}) > 1:
         raise TypeError(
             f"k, v, keys and values must be {q.dtype}, as q, got {[each.dtype for each in (k, v, keys, values)]}"

@@ -54,7 +54,7 @@ def _served(free: float, time: float, work: float, fastest: float, credit: float
 
 
 class Effects:
-    """What facts do, in a simulation.
+    """Effects of facts on servers, warps and barriers.
 
     Parameters
     ----------

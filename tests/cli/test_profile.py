@@ -68,14 +68,14 @@ def test_a_slower_call_fails(tmp_path, monkeypatch, script):
 
 
 def test_counters_are_printed(script, monkeypatch):
-    monkeypatch.setattr(command, "count", lambda *_: [Counters("k", 5000.0, {"DRAM": 90.0}, {})])
+    monkeypatch.setattr("cutepy.profiling.counters.count", lambda *_: [Counters("k", 5000.0, {"DRAM": 90.0}, {})])
     done = run("--counters", 2, script, 1, 0)
     assert (done.exit_code, done.stdout) == (0, "k: 5.0 us, bound by its DRAM (DRAM 90%)\n")
 
     def refuse(*_):
         raise CountersError("no counters")
 
-    monkeypatch.setattr(command, "count", refuse)
+    monkeypatch.setattr("cutepy.profiling.counters.count", refuse)
     assert run("--counters", 2, script, 1, 0).exit_code == 1
 
 

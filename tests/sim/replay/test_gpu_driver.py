@@ -106,11 +106,12 @@ def test_streams_come_first_or_last(driver):
     ("what", "attributes"),
     [
         ({"cluster": [1, 1, 1]}, []),
-        ({"cluster": [2, 1, 4]}, [(4, [2, 1, 4, 0])]),
+        ({"cluster": [2, 1, 4], "in_clusters": True}, [(4, [2, 1, 4, 0])]),
+        ({"cluster": [1, 1, 1], "in_clusters": True}, [(4, [1, 1, 1, 0])]),
         ({"cluster": [1, 1, 1], "cooperative": True}, [(2, [1, 0, 0, 0])]),
         ({"cluster": [1, 1, 1], "programmatic": True}, [(6, [1, 0, 0, 0])]),
         (
-            {"cluster": [1, 2, 1], "cooperative": True, "programmatic": True},
+            {"cluster": [1, 2, 1], "in_clusters": True, "cooperative": True, "programmatic": True},
             [(4, [1, 2, 1, 0]), (2, [1, 0, 0, 0]), (6, [1, 0, 0, 0])],
         ),
     ],

@@ -23,7 +23,7 @@ LOOP:
 FILLED_BYTES = 227 << 10
 """All that a CTA may have: one that fills comes to a multiprocessor before the kernel's, or once that has ended."""
 
-FILLING = {"grid": [8448, 1, 1], "block": [1024, 1, 1], "cluster": [1, 1, 1], "smem_bytes": FILLED_BYTES}
+FILLING = {"grid": [8448, 1, 1], "block": [1024, 1, 1], "smem_bytes": FILLED_BYTES}
 _MAX_DYNAMIC_SMEM, _NON_PORTABLE_CLUSTER = 8, 14  # CUfunction_attribute
 _COOPERATIVE, _CLUSTER, _PROGRAMMATIC = 2, 4, 6  # CUlaunchAttributeID
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY
@@ -102,7 +102,7 @@ class Gpu:
     ) -> None:
         """Launch a kernel, without waiting for it."""
         attributes, count = (Attribute * 3)(), 0
-        if what["cluster"] != [1, 1, 1]:
+        if what.get("in_clusters"):
             attributes[count].identity = _CLUSTER
             attributes[count].value[0:3] = what["cluster"]
             count += 1

@@ -105,6 +105,7 @@ def _launch(launch: Launch, delays: Sequence[Delay]) -> tuple[dict[str, Any], tu
         "grid": launch.grid,
         "block": launch.block,
         "cluster": list(launch.cluster),
+        "in_clusters": launch.in_clusters,
         "smem_bytes": launch.dynamic_smem_bytes,
         "cooperative": launch.cooperative,
         "programmatic": launch.programmatic,
