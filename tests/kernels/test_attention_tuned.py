@@ -175,7 +175,7 @@ def launched_backward(monkeypatch, config, *, left=None, right=None, is_ordered=
     q = torch.empty(*((1,) if lengths is None else ()), 4096, 1, 64, dtype=torch.bfloat16)
     given = q, q, q, q, q, torch.empty(1, 1, 4096), None, (q, q, q), 1.0, left, right, lengths
     op.launch_backward(*given, is_ordered=is_ordered, **options)
-    ((*_, ctas, _, counters, _, _, _),) = launches
+    ((*_, ctas, _, counters, _, _, _, _),) = launches
     return ctas, counters is not None
 
 

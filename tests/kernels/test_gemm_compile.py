@@ -144,7 +144,7 @@ def meant_steps(chosen):
         if c_ring:
             full, empty = c_ring[index % chosen.c_stages]
             yield [("mbarrier.try_wait.parity", full, index // chosen.c_stages % 2)]
-            yield [("fence.proxy.async",), ("bar.warp",), ("mbarrier.arrive", empty)]
+            yield [("fence.proxy.async",), ("bar.warp", -1), ("mbarrier.arrive", empty)]
         yield [("fence.proxy.async",), ("bar.sync", 1, 128 * chosen.warpgroups)]
         yield [(f"cp.async.bulk.tensor.{rank(chosen)}d.global", *corner) for corner in meant_boxes(chosen, index)]
         yield [("cp.async.bulk.commit_group",), ("cp.async.bulk.wait_group.read", chosen.epi_stages - 2)]
