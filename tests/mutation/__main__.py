@@ -48,6 +48,9 @@ PYTEST = (
     "--hypothesis-profile=mutation",
 )
 
+UNSURE = ("survived", "unreached", "timeout", "died")
+"""Verdicts of a fork after which a mutant is tried in a process of its own."""
+
 Reached = dict[str, dict[int, list[str]]]
 """File -> line -> test functions, `path::name`; line 0 holds every test of the file."""
 Seconds = dict[str, float]
@@ -67,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--fork",
         action="store_true",
-        help="try in forks of one process: faster; not for traced code, nor what other processes run",
+        help="try in forks of one process first, which is faster; what no fork sees is tried again as without",
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=300, help="of tests for one mutant (default: %(default)s)")
@@ -240,7 +243,11 @@ class Tree:
 
 
 class Server(Tree):
-    """A process that has collected the tests of a copy, and tries mutants in forks of itself."""
+    """A process that has collected the tests of a copy, and tries mutants in forks of itself.
+
+    A fork doesn't see a change in code that the DSL traces from its source, or that other processes run, and may hang
+    where a thread of its parent held a lock: a mutant that survives in a fork, or hangs, is tried in a process too.
+    """
 
     def __init__(self, tree: Path, suite: list[str]) -> None:
         super().__init__(tree)
@@ -268,7 +275,8 @@ class Server(Tree):
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
-        return self._answers.readline().strip()
+        told = self._answers.readline().strip()
+        return super()._verdict(file, before, after, tests, seconds) if told in UNSURE else told
 
 
 def report(verdicts: dict[Mutant, str]) -> int:
