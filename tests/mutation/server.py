@@ -15,12 +15,16 @@ import os
 import select
 import signal
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from inspect import CO_OPTIMIZED
+from pathlib import Path
 from types import CodeType, FunctionType
 
 import pytest
+
+_STILL_SECONDS = 10
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -54,14 +58,37 @@ def _in_fork(session: pytest.Session, items: list[pytest.Item], asked: dict[str,
         finally:
             os._exit(0)
     os.close(tell)
-    verdict = "timeout"
-    if select.select([told], [], [], float(asked["seconds"]))[0]:  # a process that dies tells nothing
-        verdict = os.read(told, 1 << 16).decode() or "died"
+    verdict = _answer(told, child, float(asked["seconds"]))
     os.close(told)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return verdict
+
+
+def _answer(told: int, child: int, seconds: float) -> str:
+    """Wait for a fork's answer: "died" if it ends without, "timeout" if it takes too long, or uses no processor.
+
+    A fork stands still where it waits for a lock that another thread of its parent held, or for a pool of threads that
+    it has not.
+    """
+    end, used, since = time.monotonic() + seconds, -1, time.monotonic()
+    while (now := time.monotonic()) < end and now - since < _STILL_SECONDS:
+        if select.select([told], [], [], 1)[0]:
+            return os.read(told, 1 << 16).decode() or "died"
+        if (spent := _processor_ticks(child)) != used:
+            used, since = spent, now
+    return "timeout"
+
+
+def _processor_ticks(group: int) -> int:
+    """Return the time that a group of processes used, in ticks (man 5 proc, /proc/pid/stat)."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15])) if int(fields[2]) == group else 0
+    return ticks
 
 
 def _first_failure(session: pytest.Session, items: list[pytest.Item]) -> str:
