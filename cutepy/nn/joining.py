@@ -17,7 +17,7 @@ import torch
 from cutepy.nn.code_names import arguments_of
 from cutepy.nn.derived_classes import derives
 from cutepy.nn.linear import Linear
-from cutepy.nn.sharing import CURRENT, Layers, Share, tensors_of
+from cutepy.nn.sharing import CURRENT, Layers, Share, joinable, joined_parts, tensors_of
 from cutepy.ops.joined_linears import DTYPES, adjoining
 
 GROUPS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
@@ -99,6 +99,13 @@ def _is_movable(tensor: torch.Tensor, joined: Sequence[torch.Tensor]) -> bool:
     """Tell whether a tensor is all of its storage, or has a storage of the size of all that were joined before."""
     sizes = tensor.nbytes, sum(each.nbytes for each in joined)
     return tensor.is_contiguous() and tensor.untyped_storage().nbytes() in sizes
+
+
+def products(layers: Sequence[torch.nn.Module], x: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Give the results of modules, computed as one product where these are linear layers that are joinable."""
+    if all(type(each) is Linear for each in layers) and joinable(Linear, layers, x):  # type: ignore[arg-type]
+        return joined_parts(layers, x)  # type: ignore[arg-type]
+    return [layer(x) for layer in layers]
 
 
 def owners(model: torch.nn.Module) -> Counter[Any]:

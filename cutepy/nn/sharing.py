@@ -53,6 +53,8 @@ def joinable(kind: type[torch.nn.Linear], layers: Layers, x: torch.Tensor) -> bo
         return False
     if torch.compiler.is_compiling():
         return True
+    if _is_transformed():
+        return False
     return adjoining(weights) is not None and (not biases or adjoining(biases) is not None)
 
 
@@ -111,11 +113,11 @@ class Share:
         if place is None or type(x) not in _PLAIN or x.is_inference() or _context() != self._context:
             return None
         layers = self._groups.pop(place)
-        if _is_transformed() or not joinable(type(layer), layers, x):
+        if not joinable(type(layer), layers, x):
             return None
         self._x, self._moment = x, _moment(x)
         self._waiting = {
-            each: _Waiting(part, _made_of(each)) for each, part in zip(layers, _parts(layers, x), strict=True)
+            each: _Waiting(part, _made_of(each)) for each, part in zip(layers, joined_parts(layers, x), strict=True)
         }
         return self._waiting.pop(layer).part
 
@@ -164,9 +166,11 @@ def _made_of(layer: torch.nn.Linear) -> tuple[Any, ...]:
     return found
 
 
-def _parts(layers: Layers, x: torch.Tensor) -> Sequence[torch.Tensor]:
-    """Compute the product, and give the columns of each layer."""
+def joined_parts(layers: Layers, x: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Compute the product of layers that are joinable, and give the columns of each."""
     weights, biases = tensors_of(layers)
+    if torch.compiler.is_compiling():  # where compilers tell who writes to a view
+        return joined_linear(x, weights, biases).split([each.shape[0] for each in weights], -1)
     if torch.is_grad_enabled() and any(each.requires_grad for each in (x, *weights, *biases)):
         parts: Sequence[torch.Tensor] = _Parts.apply(x, len(weights), *weights, *biases)  # type: ignore[no-untyped-call]
         return parts

@@ -204,6 +204,34 @@ class Adapter(torch.nn.Module):
         return self.base(x) + self.low(x)
 
 
+class Twice(torch.nn.Module):
+    """An adapter that gives the weight of its layer as its own, as those of PEFT do."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.base = layer
+
+    @property
+    def weight(self):
+        return self.base.weight
+
+    @property
+    def bias(self):
+        return self.base.bias
+
+    @property
+    def out_features(self):
+        return self.base.out_features
+
+    def forward(self, x):
+        return 2 * self.base(x)
+
+
+def _adapters(model):
+    for name in QKV:
+        setattr(model, name, Twice(getattr(model, name)))
+
+
 def _adapter(model):
     torch.manual_seed(5)
     model.k_proj = Adapter(model.k_proj)
@@ -250,6 +278,7 @@ def _swapped_rows(model):
     "change",
     [
         _adapter,
+        _adapters,
         _data,
         _assign,
         _parameter,
@@ -571,3 +600,23 @@ def test_a_model_without_data_is_joined_once_it_has_some():
     filled.load_state_dict(theirs.state_dict())
     assert is_joined(filled)
     same(filled, theirs, X)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("part", [False, True])
+def test_an_attention_layer_has_one_projection_unless_something_parts_it(part):
+    torch.manual_seed(0)
+    ours = cutepy.nn.Attention(64, 4, kv_heads=2, dtype=BF16)
+    exact = copy.deepcopy(ours).double()
+    x = torch.randn(2, 5, 64).to(BF16)
+    if part:
+        for name in QKV:
+            setattr(ours, name, Twice(getattr(ours, name)))
+    with cutepy.simulate() as run, torch.no_grad():
+        found = ours(x)
+    assert len(run.launches) == (5 if part else 3)
+    heads = (torch.nn.functional.linear(x.double(), each.weight) for each in (exact.q_proj, exact.k_proj, exact.v_proj))
+    q, k, v = (each.unflatten(-1, (-1, 16)).transpose(1, 2) * (1 + part) for each in heads)
+    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    want = torch.nn.functional.linear(o.transpose(1, 2).flatten(2), exact.o_proj.weight)
+    assert (found.double() - want).norm() < 0.02 * want.norm()
