@@ -15,7 +15,6 @@ from cutepy.ops.dot_product_attention import attention
 from cutepy.ops.rotaries import rotary
 from cutepy.ops.rotary_caches import rotary_cached
 
-
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 """Names of the layers that are one product."""
 

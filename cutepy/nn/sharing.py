@@ -8,7 +8,7 @@ has changed in between. Any doubt makes a product of its own. What nobody has ta
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,8 +16,13 @@ from torch.autograd import forward_ad
 from torch.nn.modules.module import _has_any_global_hook
 
 from cutepy.ops.dense_gemm import gemm
-from cutepy.ops.joined_linears import adjoining, joined_linear
-from cutepy.ops.operands import as_matrix
+from cutepy.ops.joined_linears import (
+    adjoining,
+    bias_gradients,
+    input_gradient,
+    joined_linear,
+    weight_gradients,
+)
 from cutepy.ops.operation import dispatch_modes
 from cutepy.runtime.invariance import INVARIANCE
 
@@ -183,39 +188,43 @@ def _columns(y: torch.Tensor, weights: Sequence[torch.Tensor]) -> tuple[torch.Te
 
 
 class _Parts(torch.autograd.Function):
-    """Node of the parts: gradients of those that nobody used cost nothing, and no sum of gradients is rounded alone."""
+    """Node of the parts, whose gradients come apart: to join them takes a copy, which pays while it is small."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:  # noqa: ANN401
         weights, biases = tensors[:count], tensors[count:]
         of_x, _, *of_tensors = ctx.needs_input_grad
         ctx.of_weights, ctx.of_biases = of_tensors[:count], of_tensors[count:]
-        ctx.dtype = x.dtype
+        ctx.dtype, ctx.sizes = x.dtype, [each.shape[0] for each in weights]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x if any(ctx.of_weights) else None, *(weights if of_x else [None] * count))
+        ctx.save_for_backward(x if any(ctx.of_weights) else None, *(weights if of_x else ()))
         return _columns(joined_linear(x, weights, biases), weights)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
         x, *weights = ctx.saved_tensors
+        given = [(n, dy) for n, dy in enumerate(grads) if dy is not None]
+        if len(given) == len(grads) and sum(dy.nbytes for _, dy in given) <= COPIED_BYTES:
+            dy = torch.cat([dy for _, dy in given], -1)
+            dx = input_gradient(dy, weights) if weights else None
+            dweights = weight_gradients(dy, x, ctx.of_weights, ctx.sizes)
+            return (
+                dx,
+                None,
+                *dweights,
+                *(bias_gradients(dy, ctx.of_biases, ctx.sizes, ctx.dtype) if ctx.of_biases else ()),
+            )
         dx = None
-        for dy, weight in _pairs(grads, weights):
-            dx = gemm(dy, weight.mT, c=dx)
-        dweights = [
-            gemm(as_matrix(dy).mT, as_matrix(x).mT) if needed and dy is not None else None
-            for dy, needed in zip(grads, ctx.of_weights, strict=True)
-        ]
-        dbiases = [
-            as_matrix(dy).sum(0, dtype=torch.float32).to(ctx.dtype) if needed and dy is not None else None
-            for dy, needed in zip(grads, ctx.of_biases, strict=False)
-        ]
-        return dx, None, *dweights, *dbiases
+        dtensors: list[Any] = [None] * (len(ctx.of_weights) + len(ctx.of_biases))
+        for n, dy in given:
+            if weights:
+                dx = gemm(dy, weights[n].mT, c=dx)
+            (dtensors[n],) = weight_gradients(dy, x, ctx.of_weights[n : n + 1], [dy.shape[-1]])
+            if ctx.of_biases:
+                (dtensors[len(grads) + n],) = bias_gradients(dy, ctx.of_biases[n : n + 1], [dy.shape[-1]], ctx.dtype)
+        return dx, None, *dtensors
 
 
-def _pairs(
-    grads: Sequence[torch.Tensor | None], weights: Sequence[torch.Tensor | None]
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Pair the gradients that there are with the weights that are kept."""
-    for dy, weight in zip(grads, weights, strict=True):
-        if dy is not None and weight is not None:
-            yield dy, weight
+COPIED_BYTES = 8 << 20
+"""Gradients up to which they are joined. For 512 tokens of Llama 3 8B the model of `explain_choice` predicts 81 us of two
+products of an H200 and 3 of the copy, where six products take 99; for 4096 both take 590, and the copy more memory."""

@@ -93,7 +93,12 @@ def adjoining(tensors: Tensors) -> torch.Tensor | None:
 
 
 def _product(
-    a: torch.Tensor, b: torch.Tensor, *, c: torch.Tensor | None = None, bias: torch.Tensor | None = None, out: Any = None
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    c: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out: Any = None,
 ) -> torch.Tensor:
     """Multiply past autograd."""
     finish = standard(c is not None, bias is not None, None)
@@ -143,24 +148,27 @@ def _compute(x: torch.Tensor, weights: Tensors, biases: Tensors) -> torch.Tensor
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ANN401
     x, weights, biases = inputs
     of_x, of_weights, _ = ctx.needs_input_grad
-    ctx.sizes, ctx.count = [each.shape[0] for each in weights], len(biases)
-    ctx.dtype = x.dtype
+    ctx.sizes, ctx.count, ctx.dtype = [each.shape[0] for each in weights], len(biases), x.dtype
     ctx.save_for_backward(x if any(of_weights) else None, *(weights if of_x else ()))
 
 
 def _backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:  # noqa: ANN401
     x, *weights = ctx.saved_tensors
     of_x, of_weights, of_biases = ctx.needs_input_grad
-    dx = _joined_gradient(dy, weights) if of_x else None
-    dweights = _of_weights(dy, x, of_weights, ctx.sizes)
-    dbiases: list[Any] = []
-    if ctx.count:
-        sums = as_matrix(dy).sum(0, dtype=torch.float32).to(ctx.dtype).split(ctx.sizes) if any(of_biases) else None
-        dbiases = [sums[n] if sums is not None and needed else None for n, needed in enumerate(of_biases)]
-    return dx, dweights, dbiases or None
+    dx = input_gradient(dy, weights) if of_x else None
+    dweights = weight_gradients(dy, x, of_weights, ctx.sizes)
+    return dx, dweights, bias_gradients(dy, of_biases, ctx.sizes, ctx.dtype) if ctx.count else None
 
 
-def _of_weights(dy: torch.Tensor, x: torch.Tensor, needed: Sequence[bool], sizes: Sequence[int]) -> list[Any]:
+def bias_gradients(dy: torch.Tensor, needed: Sequence[bool], sizes: Sequence[int], dtype: torch.dtype) -> list[Any]:
+    """Give the sums of dy's rows for each bias that needs them."""
+    if not any(needed):
+        return [None] * len(sizes)
+    sums = as_matrix(dy).sum(0, dtype=torch.float32).to(dtype).split([*sizes])
+    return [part if wanted else None for part, wanted in zip(sums, needed, strict=True)]
+
+
+def weight_gradients(dy: torch.Tensor, x: torch.Tensor, needed: Sequence[bool], sizes: Sequence[int]) -> list[Any]:
     """Give dy.T @ x of the weights' rows: parts of one product, or of each weight that is asked for."""
     if not any(needed):
         return [None] * len(sizes)
@@ -201,7 +209,7 @@ def _backward_gradient(ctx: Any, g: torch.Tensor) -> tuple[Any, ...]:  # noqa: A
     dy, *weights = ctx.saved_tensors
     of_dy, of_weights = ctx.needs_input_grad
     ddy = _joined_linear(g, weights, []) if of_dy else None
-    return ddy, _of_weights(dy, g, of_weights, ctx.sizes)
+    return ddy, weight_gradients(dy, g, of_weights, ctx.sizes)
 
 
 def _of_products(x: Sequence[int], weights: Sequence[Sequence[int]], *_: object, **__: object) -> int:
@@ -224,7 +232,7 @@ _joined_linear = register_both(
     flops=_of_products,
 )(_compute)
 
-_joined_gradient = register_both(
+input_gradient = register_both(
     "cutepy::joined_linear_gradient(Tensor dy, Tensor[] weights) -> Tensor",
     reference=_compute_gradient,
     fake=_empty_gradient,

@@ -68,7 +68,9 @@ def step(model, x):
     x = x.detach().clone().requires_grad_()
     model.zero_grad(set_to_none=True)
     results = [each for each in model(x) if each is not None]
-    sum((each * torch.cos(torch.arange(each.numel())).view(each.shape).to(each.dtype)).sum() for each in results).backward()
+    sum(
+        (each * torch.cos(torch.arange(each.numel())).view(each.shape).to(each.dtype)).sum() for each in results
+    ).backward()
     return [each.detach() for each in results], {"x": x.grad} | {n: p.grad for n, p in model.named_parameters()}
 
 
@@ -92,8 +94,10 @@ X = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(3)).to(BF16)
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("copied", [0, sharing.COPIED_BYTES])
 @pytest.mark.parametrize("bias", [False, True])
-def test_three_projections_are_one_launch_with_the_gradients_of_three(bias):
+def test_three_projections_are_one_launch_with_the_gradients_of_three(monkeypatch, bias, copied):
+    monkeypatch.setattr(sharing, "COPIED_BYTES", copied)
     theirs, ours = pair(bias=bias)
     exact = step(copy.deepcopy(theirs).double(), X.double())
     with cutepy.simulate() as run, torch.no_grad():
@@ -101,7 +105,7 @@ def test_three_projections_are_one_launch_with_the_gradients_of_three(bias):
     assert len(run.launches) == 1
     with cutepy.simulate() as run:
         found = step(ours, X)
-    assert len(run.launches) == 1 + 3 + 3
+    assert len(run.launches) == (1 + 1 + 1 if copied else 1 + 3 + 3)
     assert all(map(torch.equal, results, found[0]))
     torchs = step(theirs, X)
     for name, truth in exact[1].items():
@@ -303,7 +307,9 @@ def test_what_parts_layers_has_them_computed_apart(change, monkeypatch):
     assert not found
 
 
-def test_layers_of_which_some_are_frozen_are_joined(monkeypatch):
+@pytest.mark.parametrize("copied", [0, sharing.COPIED_BYTES])
+def test_layers_of_which_some_are_frozen_are_joined(monkeypatch, copied):
+    monkeypatch.setattr(sharing, "COPIED_BYTES", copied)
     theirs, ours = pair(bias=True)
     for model in (theirs, ours):
         model.k_proj.requires_grad_(False)

@@ -118,7 +118,10 @@ def test_second_derivatives():
 
         found, wanted = (
             torch.autograd.grad(
-                sum(each.square().sum() for each in torch.autograd.grad(f(x, *weights, *biases), [x, *weights], create_graph=True)),
+                sum(
+                    each.square().sum()
+                    for each in torch.autograd.grad(f(x, *weights, *biases), [x, *weights], create_graph=True)
+                ),
                 [x, *weights, *biases],
             )
             for f in (squares, torchs)
@@ -153,7 +156,9 @@ def test_views_are_found_to_adjoin():
 def test_opcheck(adjoin):
     x, weights, biases = made(adjoin, bias=True)
     torch.library.opcheck(torch.ops.cutepy.joined_linear.default, (x, weights, biases))
-    torch.library.opcheck(torch.ops.cutepy.joined_linear_gradient.default, (joined_linear(x, weights).detach(), weights))
+    torch.library.opcheck(
+        torch.ops.cutepy.joined_linear_gradient.default, (joined_linear(x, weights).detach(), weights)
+    )
 
 
 @pytest.mark.integration
