@@ -29,8 +29,8 @@ def joined_linear(x: torch.Tensor, weights: Tensors, biases: Tensors = ()) -> to
 
     It is `torch.cat([linear(x, weight, bias) for ...], -1)`. Weights that adjoin, such as the parts that
     `torch.split` gives of one tensor (sum of N, K), are one product, and so are the gradients: of x, whose summands are
-    not rounded then, and of the weights, which are parts of one tensor. Otherwise each weight is a launch, and nothing is
-    joined by a copy.
+    not rounded then, and of the weights, which are parts of one tensor. Otherwise each weight is a launch, and nothing
+    is joined by a copy.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def _product(
     *,
     c: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
-    out: Any = None,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Multiply past autograd."""
     finish = standard(c is not None, bias is not None, None)
@@ -111,7 +111,8 @@ def _check(x: torch.Tensor, weights: Tensors, biases: Tensors) -> list[int]:
     """Check what is multiplied; give the N of each weight."""
     if not weights or (biases and len(biases) != len(weights)):
         raise ValueError(
-            f"joined_linear needs weights, and as many biases or none, got {len(weights)} weights and {len(biases)} biases"
+            f"joined_linear needs weights, and as many biases or none, got {len(weights)} weights and {len(biases)} "
+            "biases"
         )
     if x.dtype not in DTYPES or not x.dim():
         raise TypeError(f"x must be float16, bfloat16 or float32 of shape (..., K), got {x.dtype} {tuple(x.shape)}")
@@ -163,7 +164,7 @@ def _backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:  # noqa: ANN401
 def bias_gradients(dy: torch.Tensor, needed: Sequence[bool], sizes: Sequence[int], dtype: torch.dtype) -> list[Any]:
     """Give the sums of dy's rows for each bias that needs them."""
     if not any(needed):
-        return [None] * len(sizes)
+        return [None] * len(needed)
     sums = as_matrix(dy).sum(0, dtype=torch.float32).to(dtype).split([*sizes])
     return [part if wanted else None for part, wanted in zip(sums, needed, strict=True)]
 

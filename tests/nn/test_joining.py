@@ -68,9 +68,8 @@ def step(model, x):
     x = x.detach().clone().requires_grad_()
     model.zero_grad(set_to_none=True)
     results = [each for each in model(x) if each is not None]
-    sum(
-        (each * torch.cos(torch.arange(each.numel())).view(each.shape).to(each.dtype)).sum() for each in results
-    ).backward()
+    factors = [torch.cos(torch.arange(each.numel())).view(each.shape).to(each.dtype) for each in results]
+    sum((each * factor).sum() for each, factor in zip(results, factors, strict=True)).backward()
     return [each.detach() for each in results], {"x": x.grad} | {n: p.grad for n, p in model.named_parameters()}
 
 

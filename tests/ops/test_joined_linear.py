@@ -108,27 +108,15 @@ def test_weights_that_are_parted_after_the_forward_pass_have_their_gradients():
 def test_second_derivatives():
     x, weights, biases = made(dtype=torch.float32, bias=True, rows=(2,), k=8, sizes=(3, 2))
     torch.set_float32_matmul_precision("high")
+    found = []
     try:
-
-        def squares(x, w, v, a, b):
-            return joined_linear(x, [w, v], [a, b]).pow(2).sum()
-
-        def torchs(x, w, v, a, b):
-            return apart(x, [w, v], [a, b]).pow(2).sum()
-
-        found, wanted = (
-            torch.autograd.grad(
-                sum(
-                    each.square().sum()
-                    for each in torch.autograd.grad(f(x, *weights, *biases), [x, *weights], create_graph=True)
-                ),
-                [x, *weights, *biases],
-            )
-            for f in (squares, torchs)
-        )
+        for function in (joined_linear, apart):
+            y = function(x, weights, biases).pow(2).sum()
+            first = torch.autograd.grad(y, [x, *weights], create_graph=True)
+            found.append(torch.autograd.grad(sum(each.square().sum() for each in first), [x, *weights, *biases]))
     finally:
         torch.set_float32_matmul_precision("highest")
-    for ours, theirs in zip(found, wanted, strict=True):
+    for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-3)
 
 
