@@ -103,7 +103,9 @@ def _is_movable(tensor: torch.Tensor, joined: Sequence[torch.Tensor]) -> bool:
 
 def products(layers: Sequence[torch.nn.Module], x: torch.Tensor) -> Sequence[torch.Tensor]:
     """Give the results of modules, computed as one product where these are linear layers that are joinable."""
-    if all(type(each) is Linear for each in layers) and joinable(Linear, layers, x):  # type: ignore[arg-type]
+    if torch.compiler.is_compiling() or any(type(each) is not Linear for each in layers):
+        return [layer(x) for layer in layers]
+    if joinable(Linear, layers, x):  # type: ignore[arg-type]
         return joined_parts(layers, x)  # type: ignore[arg-type]
     return [layer(x) for layer in layers]
 

@@ -7,8 +7,10 @@ has changed in between. Any doubt makes a product of its own. What nobody has ta
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import torch
@@ -174,37 +176,52 @@ def _made_of(layer: torch.nn.Linear) -> tuple[Any, ...]:
 def joined_parts(layers: Layers, x: torch.Tensor) -> Sequence[torch.Tensor]:
     """Compute the product of layers that are joinable, and give the columns of each."""
     weights, biases = tensors_of(layers)
-    if torch.compiler.is_compiling():  # where compilers tell who writes to a view
-        return joined_linear(x, weights, biases).split([each.shape[0] for each in weights], -1)
     if torch.is_grad_enabled() and any(each.requires_grad for each in (x, *weights, *biases)):
         parts: Sequence[torch.Tensor] = _Parts.apply(x, len(weights), *weights, *biases)  # type: ignore[no-untyped-call]
         return parts
-    return _columns(joined_linear(x, weights, biases), weights)
+    return _computed(x, weights, biases, is_one=_is_one(x, weights))
 
 
-def _columns(y: torch.Tensor, weights: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Part columns into tensors that are no views to autograd: one may be written to, and the others stay as saved."""
+def _is_one(x: torch.Tensor, weights: Sequence[torch.Tensor]) -> bool:
+    """Tell whether the product is one launch: whoever keeps a part of it keeps all, so that it must be small."""
+    columns = sum(each.shape[0] for each in weights)
+    return not INVARIANCE.on and math.prod(x.shape[:-1]) * columns * x.itemsize <= JOINED_BYTES
+
+
+JOINED_BYTES = 8 << 20
+"""Results of one launch, at most, and gradients that are copied together for one. For 512 tokens of Llama 3 8B
+`explain_choice` predicts 39 us of one product on an H200, and 55 of three; 81 of those of its gradients, and 3 of the
+copy, where six take 99. For 4096 tokens it is 288 and 293, and 590 either way."""
+
+
+def _computed(
+    x: torch.Tensor, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor], *, is_one: bool
+) -> tuple[torch.Tensor, ...]:
+    """Compute parts past autograd, which are no views to it: one may be written to, and the others stay as saved."""
+    if not is_one:
+        return tuple(gemm(x, weight, bias=bias) for weight, bias in zip_longest(weights, biases))
+    y = joined_linear(x, weights, biases)
     return tuple(part.data for part in y.split([each.shape[0] for each in weights], -1))
 
 
 class _Parts(torch.autograd.Function):
-    """Node of the parts, whose gradients come apart: to join them takes a copy, which pays while it is small."""
+    """Node of the parts: where gradients come apart, those of x add to one another in the products."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:  # noqa: ANN401
         weights, biases = tensors[:count], tensors[count:]
         of_x, _, *of_tensors = ctx.needs_input_grad
         ctx.of_weights, ctx.of_biases = of_tensors[:count], of_tensors[count:]
-        ctx.dtype, ctx.sizes = x.dtype, [each.shape[0] for each in weights]
+        ctx.dtype, ctx.sizes, ctx.is_one = x.dtype, [each.shape[0] for each in weights], _is_one(x, weights)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x if any(ctx.of_weights) else None, *(weights if of_x else ()))
-        return _columns(joined_linear(x, weights, biases), weights)
+        return _computed(x, weights, biases, is_one=ctx.is_one)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
         x, *weights = ctx.saved_tensors
         given = [(n, dy) for n, dy in enumerate(grads) if dy is not None]
-        if len(given) == len(grads) and sum(dy.nbytes for _, dy in given) <= COPIED_BYTES:
+        if ctx.is_one and len(given) == len(grads):
             dy = torch.cat([dy for _, dy in given], -1)
             dx = input_gradient(dy, weights) if weights else None
             dweights = weight_gradients(dy, x, ctx.of_weights, ctx.sizes)
@@ -218,8 +235,3 @@ class _Parts(torch.autograd.Function):
             if ctx.of_biases:
                 (dtensors[len(grads) + n],) = bias_gradients(dy, ctx.of_biases[n : n + 1], [dy.shape[-1]], ctx.dtype)
         return dx, None, *dtensors
-
-
-COPIED_BYTES = 8 << 20
-"""Gradients that are joined by a copy, at most. For 512 tokens of Llama 3 8B `explain_choice` predicts 81 us of two
-products on an H200, and the copy 3, where six products take 99; for 4096 both take 590, and the copy more memory."""
