@@ -76,8 +76,8 @@ def join_weights(module: torch.nn.Module, names: Sequence[str]) -> str | None:
     every = weights + biases
     if len({*map(id, every)}) < len(every):
         return "a parameter is another's too"
-    if any(type(each) is not torch.nn.Parameter for each in every):
-        return "a parameter is of a class of its own"
+    if any(type(each) is not torch.nn.Parameter or each.is_inference() for each in every):
+        return "a parameter is of a class of its own, or was made in inference mode"
     if len({(each.dtype, each.device) for each in every}) > 1 or weights[0].dtype not in DTYPES:
         return "their dtypes or devices differ, or are none that is joined"
     if len({each.shape[1] for each in weights}) > 1:
@@ -86,7 +86,7 @@ def join_weights(module: torch.nn.Module, names: Sequence[str]) -> str | None:
         return None
     if any(not _is_movable(each, tensors) for tensors in (weights, biases) for each in tensors):
         return "a parameter is part of another tensor"
-    with torch.no_grad():
+    with torch.inference_mode(False), torch.no_grad():
         for tensors in (weights, biases):
             if tensors:
                 whole = torch.cat([each.data for each in tensors])

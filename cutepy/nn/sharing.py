@@ -60,7 +60,7 @@ def joinable(kind: type[torch.nn.Linear], layers: Layers, x: torch.Tensor) -> bo
         return False
     if torch.compiler.is_compiling():
         return True
-    if _is_transformed():
+    if _is_transformed() or any(each.is_inference() for each in weights + biases):
         return False
     return adjoining(weights) is not None and (not biases or adjoining(biases) is not None)
 
@@ -122,6 +122,7 @@ class Share:
         layers = self._groups.pop(place)
         if not joinable(type(layer), layers, x):
             return None
+        self._has_missed = self._has_missed or bool(self._waiting)
         self._x, self._moment = x, _moment(x)
         self._waiting = {
             each: _Waiting(part, _made_of(each)) for each, part in zip(layers, joined_parts(layers, x), strict=True)
@@ -143,7 +144,7 @@ def _is_transformed() -> bool:
     return bool(
         dispatch_modes()
         or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch._C._is_tracing()  # type: ignore[attr-defined]
+        or torch._C._is_tracing()
         or forward_ad._current_level >= 0
     )
 

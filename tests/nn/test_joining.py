@@ -294,7 +294,7 @@ def _swapped_rows(model):
         lambda model: model.q_proj.register_forward_hook(lambda module, given, result: 2 * result),
         lambda model: model.k_proj.register_forward_pre_hook(lambda module, given: (2 * given[0],)),
         lambda model: model.v_proj.register_full_backward_hook(lambda module, into, out: (2 * into[0],)),
-        lambda model: model.k_proj.compile(backend="eager"),
+        pytest.param(lambda model: model.k_proj.compile(backend="eager"), marks=pytest.mark.integration),
     ],
 )
 def test_what_parts_layers_has_them_computed_apart(change, monkeypatch):
@@ -505,7 +505,16 @@ def test_inference_mode_and_hooks_of_all_modules_compute_apart(monkeypatch):
         x = X.clone()
         for one, other in zip(ours(x), theirs(x), strict=True):
             torch.testing.assert_close(one, other, rtol=2**-6, atol=2**-6)
+        made, wide = Projections(), torch.randn(1, 3, 64).to(BF16)
+        assert not replace(made).joined
+        attention = cutepy.nn.Attention(64, 4, dtype=BF16)
+        assert attention(wide).shape == wide.shape
     assert not found
+    assert all(each.shape[:-1] == (2, 5) for each in made(X))
+    with torch.inference_mode():
+        assert replace(theirs).joined
+    assert is_joined(theirs)
+    assert not theirs.q_proj.weight.is_inference()
     seen = []
     handle = torch.nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(module))
     try:

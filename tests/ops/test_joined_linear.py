@@ -64,6 +64,7 @@ def test_launches_results_and_gradients(adjoin, bias):
     near(step(joined_linear, *tensors), exact, 1 if adjoin else 3)
 
 
+@pytest.mark.integration
 @given(
     st.lists(st.integers(1, 9), min_size=1, max_size=4),
     st.integers(1, 20),
@@ -140,6 +141,7 @@ def test_views_are_found_to_adjoin():
         assert adjoining(other) is None
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("adjoin", [False, True])
 def test_opcheck(adjoin):
     x, weights, biases = made(adjoin, bias=True)
