@@ -39,13 +39,13 @@ class Joined(torch.nn.Module):
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:  # noqa: ANN401
         before = [names for names in self.joined_layers if _adjoin(self, names)]
-        found = super()._apply(fn, recurse)
+        found = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for names in before:
             join_weights(self, names)
         return found
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         for names in self.joined_layers:
             join_weights(self, names)
 
@@ -115,12 +115,13 @@ def owners(model: torch.nn.Module) -> Counter[Any]:
     found: Counter[Any] = Counter()
     for module in model.modules():
         for tensors in (module._parameters, module._buffers):
-            found.update(each.untyped_storage()._cdata for each in tensors.values() if _has_storage(each))
+            held = (each for each in tensors.values() if each is not None and _has_storage(each))
+            found.update(each.untyped_storage()._cdata for each in held)
     return found
 
 
-def _has_storage(tensor: torch.Tensor | None) -> bool:
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor is not None and tensor.layout == torch.strided
+def _has_storage(tensor: torch.Tensor) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
 
 
 def groups_of(module: torch.nn.Module) -> list[tuple[str, ...]]:
@@ -152,6 +153,7 @@ def adopt_join(module: torch.nn.Module, names: tuple[str, ...], held: Mapping[An
         return reason
     if not isinstance(module, Joined):
         module.__class__ = _joining(type(module))
+    assert isinstance(module, Joined), "is one, or has just become one"
     module.joined_layers = tuple(each for each in GROUPS if each == names or each in module.joined_layers)
     return None
 

@@ -395,8 +395,9 @@ def _written(model, x):
 def _cast(model, x):
     q = model.q_proj(x)
     with torch.autocast("cpu", torch.float16):
-        k = model.k_proj(x).to(BF16)
-    return q, k, model.v_proj(x)
+        k = model.k_proj(x)
+    assert k.dtype == torch.float16
+    return q, k.to(BF16), model.v_proj(x)
 
 
 @pytest.mark.parametrize(
