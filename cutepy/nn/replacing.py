@@ -75,6 +75,10 @@ def replace(model: torch.nn.Module, filter: Filter | None = None) -> Replacement
     function computes `cutepy.ops.rotary`, and the model's modules named RotaryEmbedding give it cosines of two equal
     halves; both are tried.
 
+    Linear layers q_proj, k_proj and v_proj of a module, and gate_proj and up_proj, are joined: their weights become
+    parts of one tensor, of which calls with the same input are one product. Whatever parts them later, as an adapter, a
+    hook or an assigned parameter, has them computed apart.
+
     Parameters
     ----------
     model : torch.nn.Module
