@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from cutepy.kernels.attention.choice import LARGEST_HEAD
 from cutepy.nn.code_names import code_of, names_of
+from cutepy.nn.derived_classes import derives
 from cutepy.ops.attention_arguments import DTYPES
 from cutepy.ops.decode_attention import attention_decode
 from cutepy.ops.dense_gemm import gemm
@@ -173,14 +174,10 @@ class Attends(torch.nn.Module):
             return super().forward(*args, **kwargs)
 
 
+@derives
 def _attending(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
-    """Derive from `kind` the class whose attention is cutepy's, once."""
-    if kind not in _kinds:
-        _kinds[kind] = type(kind.__name__, (Attends, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
-    return _kinds[kind]
-
-
-_kinds: dict[type[torch.nn.Module], type[torch.nn.Module]] = {}
+    """Derive from `kind` the class whose attention is cutepy's."""
+    return type(kind.__name__, (Attends, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
 
 
 def attends(module: torch.nn.Module) -> bool:

@@ -7,12 +7,16 @@ from typing import Any
 
 import torch
 
+from cutepy.nn.joining import Joined, join_weights, products
 from cutepy.nn.linear import Linear
 from cutepy.ops.attention_arguments import ALL_KEYS, Window
 from cutepy.ops.decode_attention import attention_decode
 from cutepy.ops.dot_product_attention import attention
 from cutepy.ops.rotaries import rotary
 from cutepy.ops.rotary_caches import rotary_cached
+
+PROJECTIONS = ("q_proj", "k_proj", "v_proj")
+"""Names of the layers that are one product."""
 
 
 @dataclass
@@ -79,7 +83,7 @@ class KeyValueCache:
         return self.lengths[:, None].long() + torch.arange(tokens, device=self.lengths.device)
 
 
-class Attention(torch.nn.Module):
+class Attention(Joined):
     """Compute attention of tokens with each other, or with those of a cache: (batch, tokens, hidden) -> the same.
 
     Queries, keys and values are products of the input by `q_proj`, `k_proj` and `v_proj`. Queries and keys are rotated
@@ -162,6 +166,8 @@ class Attention(torch.nn.Module):
         self.k_proj = Linear(hidden, kv_heads * head, bias=bias, device=device, dtype=dtype)
         self.v_proj = Linear(hidden, kv_heads * head, bias=bias, device=device, dtype=dtype)
         self.o_proj = Linear(heads * head, hidden, bias=out_bias, device=device, dtype=dtype)
+        self.joined_layers = (PROJECTIONS,)
+        join_weights(self, PROJECTIONS)
 
     def forward(
         self,
@@ -193,7 +199,8 @@ class Attention(torch.nn.Module):
         ValueError
             If there is only one of the tables, or gradients are asked for with a cache.
         """
-        q, k, v = (project(x).unflatten(-1, (-1, self.head)) for project in (self.q_proj, self.k_proj, self.v_proj))
+        layers = self.q_proj, self.k_proj, self.v_proj
+        q, k, v = (each.unflatten(-1, (-1, self.head)) for each in products(layers, x))
         if (cos is None) != (sin is None):
             raise ValueError("rotary tables must be both cos and sin, or none, got one of them")
         if cache is not None and any(each.requires_grad for each in (q, k, v)):

@@ -15,6 +15,13 @@ def code_of(kind: type[torch.nn.Module]) -> Any:  # noqa: ANN401
     return inspect.unwrap(kind.forward)
 
 
+def arguments_of(kind: type[torch.nn.Module]) -> set[str]:
+    """List the arguments that a class's own `forward` takes, behind those that cutepy has put around it."""
+    own = (inspect.unwrap(vars(each)["forward"]) for each in kind.__mro__ if "forward" in vars(each))
+    code = next((each.__code__ for each in own if not each.__module__.startswith("cutepy.nn.")), None)
+    return set() if code is None else {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}
+
+
 def names_of(kind: type[torch.nn.Module]) -> Iterator[str]:
     """Yield the names that the code of a class's `forward` uses."""
     code = getattr(code_of(kind), "__code__", None)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
+from cutepy.nn.joining import Joined, join_weights
 from cutepy.nn.linear import Linear
+from cutepy.nn.sharing import joinable, tensors_of
 from cutepy.ops.gated import geglu, swiglu
+from cutepy.ops.joined_linears import joined_linear
 
 
-class GatedMLP(torch.nn.Module):
+class GatedMLP(Joined):
     """Compute down_proj(f(gate_proj(x)) * up_proj(x)), f by `cutepy.ops.swiglu` or `geglu`.
+
+    The weights of gate_proj and up_proj adjoin in memory, so that both are one product, whose halves the activation
+    reads. Where something parts them, such as an adapter or a hook of one of them, each is a product of its own.
 
     Parameters
     ----------
@@ -50,16 +59,25 @@ class GatedMLP(torch.nn.Module):
         self.gate_proj = Linear(hidden, intermediate, bias, device, dtype)
         self.up_proj = Linear(hidden, intermediate, bias, device, dtype)
         self.down_proj = Linear(intermediate, hidden, bias, device, dtype)
+        self.joined_layers = (GATED,)
+        join_weights(self, GATED)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Compute the layer: (..., hidden) -> (..., hidden)."""
-        result: torch.Tensor = self.down_proj(ACTIVATIONS[self.activation](self.gate_proj(x), self.up_proj(x)))
+        activation, layers = ACTIVATIONS[self.activation], (self.gate_proj, self.up_proj)
+        if self.joined_layers and joinable(Linear, layers, x):
+            gated = activation(joined_linear(x, *tensors_of(layers)))
+        else:
+            gated = activation(self.gate_proj(x), self.up_proj(x))
+        result: torch.Tensor = self.down_proj(gated)
         return result
 
 
-ACTIVATIONS = {
+GATED = ("gate_proj", "up_proj")
+"""Names of the layers that are one product."""
+ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "silu": swiglu,
     "gelu": geglu,
-    "gelu_tanh": lambda gate, up: geglu(gate, up, approximate="tanh"),
+    "gelu_tanh": lambda gate, up=None: geglu(gate, up, approximate="tanh"),
 }
 """Gated activations by the names of their functions."""

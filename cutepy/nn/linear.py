@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from cutepy.kernels.gemm.operands import OPERAND_DTYPES
+from cutepy.nn.sharing import CURRENT
 from cutepy.ops.dense_gemm import gemm
 
 
@@ -43,6 +44,10 @@ class Linear(torch.nn.Linear):
         -------
         Tensor, (..., out_features)
         """
+        if not torch.compiler.is_compiling() and (share := CURRENT.share) is not None:
+            part = share.part(self, input)
+            if part is not None:
+                return part
         return gemm(input, self.weight, bias=self.bias)
 
     @classmethod

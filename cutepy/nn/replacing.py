@@ -14,6 +14,7 @@ from cutepy.kernels.gemm.operands import OPERAND_DTYPES
 from cutepy.kernels.rows.tiling import MOST_COLUMNS
 from cutepy.nn.attending import adopt_attention, attends
 from cutepy.nn.gated import GatedMLP
+from cutepy.nn.joining import adopt_join, groups_of, owners
 from cutepy.nn.linear import Linear
 from cutepy.nn.losses import CrossEntropyLoss
 from cutepy.nn.norms import LayerNorm, RMSNorm
@@ -26,23 +27,27 @@ Filter = Callable[[str, torch.nn.Module], Any]
 
 @dataclass
 class Replacement:
-    """Modules by their names: those that were swapped, and those that were kept.
+    """Modules by their names: those that were swapped, those that were joined, and those that were kept.
 
     Attributes
     ----------
     swapped : dict of str to str
         Name -> former class.
+    joined : dict of str to str
+        Names of linear layers, such as "layers.0.self_attn.q_proj+k_proj+v_proj" -> how they are computed.
     kept : dict of str to str
-        Name -> reason, of modules without submodules, modules of attention and gated layers.
+        Name -> reason, of modules without submodules, modules of attention and gated layers; of linear layers that are
+        not joined.
     """
 
     swapped: dict[str, str] = field(default_factory=dict)
+    joined: dict[str, str] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Give a line for each class, and for each reason, with the names."""
         lines = []
-        for verb, found in (("swapped", self.swapped), ("kept", self.kept)):
+        for verb, found in (("swapped", self.swapped), ("joined", self.joined), ("kept", self.kept)):
             by_reason: dict[str, list[str]] = {}
             for name, reason in found.items():
                 by_reason.setdefault(reason, []).append(name or "the model")
@@ -69,6 +74,10 @@ def replace(model: torch.nn.Module, filter: Filter | None = None) -> Replacement
     embeddings in modules whose `forward` calls a function `apply_rotary_pos_emb` of its file, as Llama's, if the
     function computes `cutepy.ops.rotary`, and the model's modules named RotaryEmbedding give it cosines of two equal
     halves; both are tried.
+
+    Linear layers q_proj, k_proj and v_proj of a module, and gate_proj and up_proj, are joined: their weights become
+    parts of one tensor, of which calls with the same input are one product. Whatever parts them later, as an adapter, a
+    hook or an assigned parameter, has them computed apart.
 
     Parameters
     ----------
@@ -113,7 +122,22 @@ def replace(model: torch.nn.Module, filter: Filter | None = None) -> Replacement
                 }
         elif attends(module) or "MLP" in was.__name__ or not any(True for _ in module.children()):
             done.kept[name] = reason
+    _join(model, filter, done)
     return done
+
+
+def _join(model: torch.nn.Module, filter: Filter | None, done: Replacement) -> None:
+    """Join linear layers that take the same input, and tell which."""
+    held = owners(model)
+    for name, module in model.named_modules():
+        for names in groups_of(module):
+            own = f"{name}.{'+'.join(names)}" if name else "+".join(names)
+            left_out = filter is not None and not filter(own, module)
+            reason = "the filter left it out" if left_out else adopt_join(module, names, held)
+            if reason is None:
+                done.joined[own] = "one product"
+            else:
+                done.kept[own] = reason
 
 
 def _adopt(name: str, module: torch.nn.Module, filter: Filter | None) -> str | None:

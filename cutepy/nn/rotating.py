@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from cutepy.nn.code_names import code_of, names_of
+from cutepy.nn.derived_classes import derives
 from cutepy.ops.normalising import DTYPES
 from cutepy.ops.rotaries import rotary
 
@@ -81,25 +82,17 @@ def adopt_rotation(module: torch.nn.Module, model: torch.nn.Module) -> str | Non
         return f"{kind.__name__} has no function {FUNCTION} of its file"
     if reason := _refusal(theirs) or _refusal_of_tables(model):
         return reason
-    forward = _with(kind.forward, Rotation(theirs))
-    if forward is None:
+    if _with(kind.forward, Rotation(theirs)) is None:
         return f"the forward of {kind.__name__} is decorated in a way that is not known"
-    if (kind, theirs) not in _kinds:
-        _kinds[kind, theirs] = type(
-            kind.__name__,
-            (kind,),
-            {
-                "__module__": kind.__module__,
-                "__doc__": kind.__doc__,
-                "__qualname__": kind.__qualname__,
-                "forward": forward,
-            },
-        )
-    module.__class__ = _kinds[kind, theirs]
+    module.__class__ = _rotating(kind, theirs)
     return None
 
 
-_kinds: dict[tuple[type[torch.nn.Module], Callable[..., Any]], type[torch.nn.Module]] = {}
+@derives
+def _rotating(kind: type[torch.nn.Module], theirs: Callable[..., Any]) -> type[torch.nn.Module]:
+    """Derive from `kind` the class whose `forward` calls cutepy's function in the place of theirs."""
+    names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__qualname__": kind.__qualname__}
+    return type(kind.__name__, (kind,), {**names, "forward": _with(kind.forward, Rotation(theirs))})
 
 
 def _with(function: Callable[..., Any], rotation: Rotation) -> Callable[..., Any] | None:
@@ -117,6 +110,8 @@ def _with(function: Callable[..., Any], rotation: Rotation) -> Callable[..., Any
     made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
     made.__kwdefaults__ = function.__kwdefaults__
     made.__doc__, made.__qualname__ = function.__doc__, function.__qualname__
+    if inner is not None:
+        made.__wrapped__ = own  # type: ignore[attr-defined]
     return made
 
 

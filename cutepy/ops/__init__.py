@@ -24,6 +24,7 @@ from cutepy.ops.dot_product_attention import (
 from cutepy.ops.flex import flex_attention as flex_attention
 from cutepy.ops.gated import geglu as geglu, swiglu as swiglu
 from cutepy.ops.grouped import grouped_gemm as grouped_gemm
+from cutepy.ops.joined_linears import joined_linear as joined_linear
 from cutepy.ops.latent_attention import (
     attention_mla as attention_mla,
     flash_mla_with_kvcache as flash_mla_with_kvcache,
@@ -69,6 +70,7 @@ __all__ = [
     "geglu",
     "gemm",
     "grouped_gemm",
+    "joined_linear",
     "layer_norm",
     "linear_cross_entropy",
     "log_softmax",

@@ -131,6 +131,23 @@ def of_epilogue(
     return Sharding(tuple(inputs), tuple(outputs), tuple(along), tuple(joined), frozenset(range(2, count)))
 
 
+def of_joined_linear(x: torch.Tensor, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor]) -> Sharding:
+    """Shard products of one input along its rows, and along K; the columns of a result belong to several weights."""
+    rows = letters(*(f"b{n}" for n in range(x.dim() - 1)))
+    of_weights, of_biases = [(None, *letters("k"))] * len(weights), [(None,)] * len(biases)
+    inputs = ((*rows, *letters("k")), *of_weights, *of_biases)
+    return Sharding(
+        inputs, ((*rows, None),), (*_names(rows), "k"), ("sum",), frozenset(range(1 + len(weights), len(inputs)))
+    )
+
+
+def of_joined_linear_gradient(dy: torch.Tensor, weights: Sequence[torch.Tensor]) -> Sharding:
+    """Shard the gradient of their input along its rows and columns."""
+    rows = letters(*(f"b{n}" for n in range(dy.dim() - 1)))
+    of_weights = [(None, *letters("k"))] * len(weights)
+    return Sharding(((*rows, None), *of_weights), ((*rows, *letters("k")),), (*_names(rows), "k"))
+
+
 def _is_linear(graph: Graph) -> bool:
     """Tell whether an epilogue gives the sums, or adds to them: parts of sums then add up."""
     standard = standard_of(graph)

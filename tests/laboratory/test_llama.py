@@ -20,7 +20,7 @@ def test_a_result_further_from_float64_than_torchs_fails(monkeypatch, capsys, er
     assert ("WRONG: of 16 tokens" in capsys.readouterr().err) == bool(status)
 
 
-def test_a_llama_step_is_measured_and_checked(monkeypatch):
+def test_a_llama_step_is_measured_and_checked(monkeypatch, capsys):
     """With everything but the GPU: a small layer on the CPU, and a protocol that times nothing."""
     torch = pytest.importorskip("torch")
     from cutepy import benchmark
@@ -39,7 +39,9 @@ def test_a_llama_step_is_measured_and_checked(monkeypatch):
     monkeypatch.setattr(torch, "randn", lambda shape, device: randn(shape))
     layer = llama_layer.LlamaLayer
     monkeypatch.setattr(llama_layer, "LlamaLayer", lambda sizes, device, dtype: layer(sizes, dtype=dtype))
-    torchs, ours = llama._measure(16)
-    assert (torchs.contender, ours.contender) == ("torch", "cutepy")
-    assert 0 < ours.error <= 2 * torchs.error
-    assert ours.flops == llama.layer_flops(16, 64, 176, 32)
+    torchs, *ours = llama._measure(16)
+    assert [each.contender for each in (torchs, *ours)] == ["torch", "cutepy", "cutepy, joined"]
+    assert "joined 2: q_proj+k_proj+v_proj, gate_proj+up_proj" in capsys.readouterr().out
+    for each in ours:
+        assert 0 < each.error <= 2 * torchs.error
+        assert each.flops == llama.layer_flops(16, 64, 176, 32)

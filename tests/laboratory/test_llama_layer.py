@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
-from cutepy.nn import Linear, replace_linears  # noqa: E402
+from cutepy.nn import Linear, replace, replace_linears  # noqa: E402
 from tests.laboratory.llama_layer import LlamaLayer, LlamaSizes  # noqa: E402
 
 SMALL = LlamaSizes(hidden=64, intermediate=176, heads=4, key_heads=2, theta=10_000.0)
@@ -38,15 +38,20 @@ def distance(found, exact):
     }
 
 
-def compare(layer, x, simulated=False):
+def compare(layer, x, simulated=False, joined=False):
     swapped = copy.deepcopy(layer)
-    assert replace_linears(swapped) == 7
+    if joined:
+        done = replace(swapped, lambda name, module: "proj" in name)
+        assert len(done.swapped) == 7
+        assert [*done.joined] == ["q_proj+k_proj+v_proj", "gate_proj+up_proj"]
+    else:
+        assert replace_linears(swapped) == 7
     exact = step(copy.deepcopy(layer).double(), x.double())
     theirs = distance(step(layer, x), exact)
     if simulated:
         with cutepy.simulate() as run:
             ours = distance(step(swapped, x), exact)
-        assert len(run.launches) == 3 * 7
+        assert len(run.launches) == (4 + 2 * 4 if joined else 3 * 7)
     else:
         ours = distance(step(swapped, x), exact)
     for name in exact:
@@ -60,6 +65,14 @@ def compare(layer, x, simulated=False):
 def test_a_small_layer(tokens, simulated):
     torch.manual_seed(20261121)
     compare(LlamaLayer(SMALL, dtype=torch.bfloat16), torch.randn(2, tokens, 64).bfloat16(), simulated)
+
+
+@pytest.mark.dsl
+def test_a_small_layer_whose_projections_are_joined():
+    torch.manual_seed(20261121)
+    layer, x = LlamaLayer(SMALL, dtype=torch.bfloat16), torch.randn(2, 13, 64).bfloat16()
+    compare(layer, x, simulated=True, joined=True)
+    compare(layer, x, joined=True)
 
 
 def test_a_swapped_layer_compiles_without_graph_breaks():
@@ -78,4 +91,5 @@ def test_a_swapped_layer_compiles_without_graph_breaks():
 def test_llama_3_8b(tokens):
     torch.manual_seed(20261121)
     layer = LlamaLayer(device="cuda", dtype=torch.bfloat16)
-    compare(layer, torch.randn(1, tokens, 4096, device="cuda").bfloat16())
+    for joined in (False, True):
+        compare(layer, torch.randn(1, tokens, 4096, device="cuda").bfloat16(), joined=joined)

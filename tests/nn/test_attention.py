@@ -102,7 +102,7 @@ def test_a_layer_launches_cutepys_kernels_alone():
     wanted = layer(x, *angles)
     with cutepy.simulate(sanitize=True) as run:
         found = layer(x, *angles)
-    assert len(run.launches) == 7  # four products, two rotations, attention
+    assert len(run.launches) == 5  # two products, two rotations, attention
     assert not run.hazards
     assert apart(found, wanted) < 1e-2
 

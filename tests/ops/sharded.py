@@ -248,6 +248,11 @@ def cases():
     scores = torch.eye(4).repeat(1, 2).bfloat16(), 128 * torch.eye(3, 8).bfloat16(), ends(2, 1, 0, -100)
     for reduction in ("sum", "none"):
         yield f"linear {reduction}", lambda *given, r=reduction: linear(*given, reduction=r), scores, (0, 1)
+    pieces = whole(12, 6).split((6, 2, 4))
+    joined = lambda x, *weights: ops.joined_linear(x, weights)  # noqa: E731
+    yield "joined products", joined, (whole(2, 4, 6), *pieces), (0, 1, 2, 3)
+    biased = lambda x, w, v, a, b: ops.joined_linear(x, (w, v), (a, b))  # noqa: E731
+    yield "joined products with biases", biased, (whole(4, 6), *pieces[:2], whole(6), whole(2)), (0, 1, 2, 3, 4)
     yield "topk", lambda x: ops.topk(x, 3)[0], (torch.arange(32.0).reshape(4, 8).cos(),), (0,)
     yield "sample", lambda x: ops.sample(x, seed=1), (whole(4, 8, dtype=torch.float32),), ()
     turned = whole(2, 3, 4, 8), whole(9, 3, dtype=torch.float32, most=1), whole(9, 3, dtype=torch.float32, seed=1)

@@ -58,7 +58,7 @@ def test_every_operation_has_a_sharding():
     called |= {"cutepy::rotary_cached"}
     called |= {"cutepy::linear_cross_entropy", "cutepy::linear_losses", "cutepy::quantise"}
     called |= {"cutepy::topk", "cutepy::sample"}
-    called |= {"cutepy::gated", "cutepy::gated_backward"}
+    called |= {"cutepy::gated", "cutepy::gated_backward", "cutepy::joined_linear", "cutepy::joined_linear_gradient"}
     assert {name.removesuffix("_invariant") for name in own} == called, "add a case to tests/ops/sharded.py"
     assert len(list(sharded.cases())) > 40
 
