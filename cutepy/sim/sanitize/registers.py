@@ -288,8 +288,8 @@ def _mma(state: _State, i: Instruction, names: Names) -> Iterator[RegisterHazard
             state.read.pop(register, None)
         state.used[register] = {use: i}
         state.touched.pop(register, None)
-    for register in (*sums, *fragments):
-        state.left_by.pop(register.index, None)
+    for summand in (*sums, *fragments):
+        state.left_by.pop(summand.index, None)
     state.flying.update((r.index, 1) for r in sums)
     state.read.update((r.index, 1) for r in fragments)
 
