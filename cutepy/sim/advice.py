@@ -196,6 +196,12 @@ _TABLE: dict[str, Case | str] = {
         "a slow thread then finds the parity of another phase, and waits for ever or passes too early. "
         "An arrival of that phase must be ordered after the thread's wait",
     ),
+    "parity-before-first": Case(
+        "phase {phase} completes here, and nothing makes it wait until that wait is over; it is for phase {last}, "
+        "which a new mbarrier counts as complete",
+        "a thread that reads what phase {phase} brings must wait for parity 0 first; "
+        "of one that fills what others read, an arrival of that phase must be ordered after the wait",
+    ),
     "state-lapped": Case(
         "phase {phase} completes here, and nothing makes it wait until that wait for phase {last} is over",
         "a slow thread then has a state that is neither of the current phase nor of the one before, "

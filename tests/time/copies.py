@@ -13,6 +13,8 @@ from tests.time.ptx import timed, wait
 _KIB = 1024
 _BARRIERS = 1024
 """Bytes of shared memory before the slots: mbarriers, one a slot."""
+_ASKING = 8
+"""Warps that share the work of asking for boxes, where that must not bound the rate."""
 _BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r20], [%rd20], %r30, [%r21];"
 _TENSOR = (
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -172,15 +174,6 @@ def _sizes(machine: Machine, first: int, last: int) -> list[int]:
     return sizes[:2] if machine.simulated else sizes
 
 
-def _asking(machine: Machine) -> int:
-    """Return how many warps share the work of asking for boxes, where that must not bound the rate.
-
-    The simulator's sanitizer takes copies of two warps in step, each with its own mbarrier, for one that is not waited
-    for.
-    """
-    return 1 if machine.simulated else 8
-
-
 def _footprints(machine: Machine) -> tuple[int, int]:
     """Return bytes that stay in L2, and bytes that do not."""
     return (1 << 20, 1 << 20) if machine.simulated else (16 << 20, 4 << 30)
@@ -210,8 +203,8 @@ def flight(machine: Machine) -> dict[str, object]:
     """Keep some copies in flight: boxes of one SM, asked for by two and by four warps, and of all SMs."""
     boxes = Boxes(machine, _footprints(machine)[0])
     machine.prepare([TENSOR])
-    counts, two = ((1, 2), 1) if machine.simulated else ((1, 2, 3, 4, 5, 6, 8), 2)
-    warps = _asking(machine)
+    counts, two = (1, 2) if machine.simulated else (1, 2, 3, 4, 5, 6, 8), 2
+    warps = _ASKING
     sizes = _sizes(machine, _KIB, 16 * _KIB)
     alone = {count: boxes.turn(count, 8 * _KIB, "128", warps=two) for count in counts}
     hertz = clock(machine)
@@ -237,7 +230,7 @@ def little(machine: Machine) -> dict[str, object]:
     rings = [(1, 64), (1, 256), (1, 512), (1, 1024), (1, 2048), (2, 2048), (3, 2048), (2, 4096), (3, 4096)]
     rings = [(1, 16), *rings, (4, 4096), (3, 8192)] if not machine.simulated else [(1, 256)]
     table: dict[str, dict[str, Figure]] = {}
-    warps = _asking(machine)
+    warps = _ASKING
     machine.prepare([BULK])
     for name, footprint in zip(("l2", "dram"), _footprints(machine), strict=True):
         boxes = Boxes(machine, footprint)
@@ -294,7 +287,7 @@ def outside(machine: Machine) -> dict[str, object]:
     hertz = clock(machine)
     for rows in (1, 64) if machine.simulated else (1, 8, 16, 32, 64):
         boxes = Boxes(machine, nbytes << _SHIFT, rows=rows)
-        warps = _asking(machine) // 2 or 1
+        warps = _ASKING // 2
         made["one"][str(rows)] = boxes.turn(max(1, slots // warps), nbytes, "128", warps=warps)
         for name, how in (("apart", {}), ("same", {"turn": 1, "apart": 0})):
             rate = boxes.rate(slots, nbytes, "128", **how)

@@ -42,11 +42,14 @@ class RegisterHazard:
         "accumulator-in-flight", "fragment-in-flight" or "missing-wgmma-fence", or an advisory's: see `repairs`.
     before, after : Instruction
         `before` is None where the registers have what was in them when the kernel began.
+    left_by : Instruction or None
+        Last wait between both, on some path, which leaves the MMA's group in flight.
     """
 
     kind: str
     before: Instruction | None
     after: Instruction
+    left_by: Instruction | None = None
 
 
 @dataclass
@@ -65,6 +68,8 @@ class _State:
         Register -> what it was to MMAs after the last fence, or in flight: "A", or sums of some shape; and which MMA.
     replaced : dict of int to AccumulatorAlias
         Register -> what was put there in the place of a sum in flight, and nobody has read yet.
+    left_by : dict of int to Instruction
+        Register that MMAs in flight write or read -> the last wait that has left their group in flight.
     """
 
     flying: dict[int, int] = field(default_factory=dict)
@@ -72,9 +77,17 @@ class _State:
     touched: dict[int, Instruction | None] = field(default_factory=dict)
     used: dict[int, dict[str, Instruction]] = field(default_factory=dict)
     replaced: dict[int, AccumulatorAlias] = field(default_factory=dict)
+    left_by: dict[int, Instruction] = field(default_factory=dict)
 
     def copy(self) -> _State:
-        return _State(dict(self.flying), dict(self.read), dict(self.touched), dict(self.used), dict(self.replaced))
+        return _State(
+            dict(self.flying),
+            dict(self.read),
+            dict(self.touched),
+            dict(self.used),
+            dict(self.replaced),
+            dict(self.left_by),
+        )
 
     def absorb(self, other: _State) -> bool:
         """Join the state of another path; tells whether this state has changed."""
@@ -87,6 +100,10 @@ class _State:
         for register, i in other.touched.items():
             if register not in self.touched:
                 self.touched[register] = i
+                changed = True
+        for register, wait in other.left_by.items():
+            if register not in self.left_by:
+                self.left_by[register] = wait
                 changed = True
         for register, uses in other.used.items():
             mine_of = self.used.get(register, {})
@@ -165,9 +182,7 @@ def _step(state: _State, i: Instruction, users: Mapping[int, Instruction], names
             for ages in (state.flying, state.read):
                 ages.update({r: min_age(bits) for r, bits in ages.items()})
         else:
-            count = i.operands[0]
-            assert isinstance(count, Immediate)
-            _wait(state, count.value)
+            _wait(state, i)
     elif is_rename(i):
         _rename(state, i, users, names)
     elif makes_constant(i):
@@ -192,6 +207,8 @@ def _rename(state: _State, i: Instruction, users: Mapping[int, Instruction], nam
         state.touched[to] = state.touched[source]
     if source in state.replaced:
         state.replaced[to] = state.replaced[source]
+    if source in state.left_by:
+        state.left_by[to] = state.left_by[source]
 
 
 def _constant(
@@ -199,7 +216,7 @@ def _constant(
 ) -> Iterator[RegisterHazard]:
     for register in (r.index for r in written(i)):
         if register in state.read and register not in names.constants:
-            yield RegisterHazard("fragment-in-flight", users.get(register, i), i)
+            yield RegisterHazard("fragment-in-flight", users.get(register, i), i, state.left_by.get(register))
             state.read.pop(register)
         _replace(state, register, i, users, names)
         if register not in state.flying and register not in state.read:
@@ -223,17 +240,19 @@ def _use(state: _State, i: Instruction, users: Mapping[int, Instruction], names:
     for register in read(i):
         yield from _lost(state, register.index)
         if register.index in state.flying:
-            yield RegisterHazard("accumulator-in-flight", users.get(register.index, i), i)
+            left_by = state.left_by.get(register.index)
+            yield RegisterHazard("accumulator-in-flight", users.get(register.index, i), i, left_by)
             state.flying.pop(register.index)
         if register.index in users:
             state.touched[register.index] = i
     for register in written(i):
+        left_by = state.left_by.get(register.index)
         if register.index in state.flying:
             if register.index in users:
-                yield RegisterHazard("accumulator-in-flight", users[register.index], i)
+                yield RegisterHazard("accumulator-in-flight", users[register.index], i, left_by)
             state.flying.pop(register.index)
         if register.index in state.read:
-            yield RegisterHazard("fragment-in-flight", users.get(register.index, i), i)
+            yield RegisterHazard("fragment-in-flight", users.get(register.index, i), i, left_by)
             state.read.pop(register.index)
         state.used.pop(register.index, None)
         _replace(state, register.index, i, users, names)
@@ -264,11 +283,13 @@ def _mma(state: _State, i: Instruction, names: Names) -> Iterator[RegisterHazard
     for register, use in (*((r.index, "A") for r in fragments), *((r.index, shape) for r in sums)):
         before = next((x for used, x in state.used.get(register, {}).items() if used != use), None)
         if before is not None:
-            yield RegisterHazard(_between(state, register), before, i)
+            yield RegisterHazard(_between(state, register), before, i, state.left_by.get(register))
             state.flying.pop(register, None)
             state.read.pop(register, None)
         state.used[register] = {use: i}
         state.touched.pop(register, None)
+    for summand in (*sums, *fragments):
+        state.left_by.pop(summand.index, None)
     state.flying.update((r.index, 1) for r in sums)
     state.read.update((r.index, 1) for r in fragments)
 
@@ -286,10 +307,10 @@ def min_age(bits: int) -> int:
     return older if older < _OLDEST << 1 else (older & (_OLDEST - 1)) | _OLDEST
 
 
-def _wait(state: _State, remaining: int) -> None:
-    """Forget groups that are complete once no more than the youngest `remaining` are not."""
+def _wait(state: _State, i: Instruction) -> None:
+    """Forget groups that are complete once no more are in flight than the youngest ones that a wait leaves."""
     # Bit 0 is a group that is not committed, which no wait covers; bit k + 1 one with k younger groups.
-    kept = (1 << (remaining + 1)) - 1
+    kept = (1 << (groups_left(i) + 1)) - 1
     for register, replaced in state.replaced.items():
         if register in state.flying:  # paths have met, of which one has the sum here, and one the value
             state.replaced[register] = replaced._replace(is_lost=True)
@@ -299,3 +320,11 @@ def _wait(state: _State, remaining: int) -> None:
                 ages[register] = bits & kept
             else:
                 del ages[register]
+    state.left_by = {r: i for ages in (state.flying, state.read) for r, bits in ages.items() if not bits & 1}
+
+
+def groups_left(wait: Instruction) -> int:
+    """Return how many of the youngest groups of MMAs a wgmma.wait_group leaves in flight."""
+    count = wait.operands[0]
+    assert isinstance(count, Immediate)
+    return count.value

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutepy.sim.sanitize.registers import register_hazards
+from cutepy.sim.sanitize.registers import groups_left, register_hazards
 from cutepy.sim.translate import Kernel
 
 HEAD = """.version 8.0
@@ -125,3 +125,12 @@ def test_constants_are_compared_in_their_bits(one, found):
     scale = f"mov.u32 %r11, -1; mov.u32 %r12, {one}; setp.eq.u32 %p6, %r11, %r12;\n"
     text = HEAD + ZERO + scale + mma() + "mov.f32 %f1, 0f00000000;\n" + mma(scale="%p6") + NONE + END
     assert kinds(text) == found
+
+
+@pytest.mark.parametrize(
+    ("wait", "commit", "left"), [(ONE, COMMIT, [1]), ("", COMMIT, [None]), (ONE, "", [None]), (NONE, COMMIT, [])]
+)
+def test_the_wait_is_known_that_leaves_an_mma_in_flight(wait, commit, left):
+    """None leaves one that was not committed."""
+    found = register_hazards(Kernel(HEAD + ZERO + mma().replace(COMMIT, commit) + wait + END, "kernel").flow)
+    assert [None if hazard.left_by is None else groups_left(hazard.left_by) for hazard in found] == left

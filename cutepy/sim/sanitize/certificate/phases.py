@@ -292,7 +292,11 @@ class Phases:
                 "lapped-wait",
                 event,
                 side,
-                Diagnosis("parity-lapped" if by_parity else "state-lapped", phase=number, last=number - 1),
+                Diagnosis(
+                    "state-lapped" if not by_parity else "parity-lapped" if number else "parity-before-first",
+                    phase=number,
+                    last=number - 1,
+                ),
             )
         self._announcing.complete(slots)
         self._announcing.finish(event, slots, phases - self._first[slots])

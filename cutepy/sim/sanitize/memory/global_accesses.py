@@ -162,19 +162,21 @@ class GlobalAccesses:
             agents = slots
             by = np.searchsorted(issued.slots, slots), np.searchsorted(issued.threads, issuers)
             if access.operation == "read":
-                place, of, phases = issued.signals[-1]
-                at = np.minimum(np.searchsorted(of, slots), len(of) - 1)
-                agents, columns = of[at], np.array([clocks.column(("mbarrier", place))])
-                counts = np.broadcast_to(phases, of.shape)[at][:, None] + 1
+                # The lanes of one access count at one mbarrier of each CTA.
+                places, lane = zip(by[0].tolist(), slots.tolist(), strict=True), int(by[1][0])
+                found = [issued.signal(row, lane, slot) for row, slot in places]
+                agents = np.array([signal.slot for signal in found])
+                columns = np.array([[clocks.column(("mbarrier", signal.address))] for signal in found])
+                counts = np.array([[signal.phase + 1] for signal in found])
             else:
-                columns = np.array([clocks.column((BULK, "write", t), t) for t in issuers.tolist()])
+                columns = np.array([[clocks.column((BULK, "write", t), t) for t in issuers.tolist()]])
                 counts = issued.count[by[0][:, None], by[1]]
             starts = access.addresses.astype(np.int64).reshape(-1)
             lanes = np.repeat(np.arange(len(slots) * len(issuers)), runs)
             name = _NAMES.get(operation.kind, "bulk copy")
             low = int(starts.min())
             pattern = self.shadow.pattern(access, starts - low, lanes)
-            touch = self._touch(wave, access, name, "async", pattern, low, None, columns[None], counts, agents)
+            touch = self._touch(wave, access, name, "async", pattern, low, None, columns, counts, agents)
             touch.when, touch.issuers = issued.number, issuers
             one = len(issued.threads) == 1
             rows, lane_of = np.repeat(by[0], len(issuers)), np.tile(by[1], len(slots))

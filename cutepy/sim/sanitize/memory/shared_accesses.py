@@ -33,8 +33,8 @@ _NONE: Array = np.zeros(0, bool)
 _OPAQUE = Diagnosis("mbarrier-read-as-data")
 
 
-class _Signal(NamedTuple):
-    """The mbarriers that count an operation's bytes: their offset; and of each CTA that it touches, whose and when."""
+class _Signals(NamedTuple):
+    """The mbarriers that count a lane's copies: their offset; and of each CTA that these touch, whose and when."""
 
     address: int
     slots: Array
@@ -505,9 +505,10 @@ class SharedAccesses:
             if (
                 operation.kind in ("bulk_load", "bulk_store") and access.addresses.shape[1] > 1
             ):  # each lane's in its own CTA
-                (channel, _), *_ = self._channels(operation, issued, of)
+                rows = np.arange(len(of))
+                (channel, _), *_ = self._channels(operation, issued, of, rows, 0)  # lanes of one mbarrier of each CTA
                 of_lanes = offsets.reshape(access.addresses.shape)
-                at = np.arange(len(of)), np.arange(access.addresses.shape[1])
+                at = rows, np.arange(access.addresses.shape[1])
                 self._by_proxy(operation, issued, access.operation, of_lanes, access.size_bytes, of, channel, *at)
                 continue
             rows, lanes = self._issuers(operation, access, slots)
@@ -521,10 +522,10 @@ class SharedAccesses:
                 by_place.setdefault(one, []).append(slots[these])
         for (touches, offset, size, by, lane, dropped), found in by_place.items():
             for part in _apart(np.concatenate(found)):
-                for channel, slots in self._channels(operation, issued, part):
-                    rows = np.searchsorted(of, slots + by)
-                    at = rows, np.array([lane])
-                    to = np.array([[offset]]), size, slots, channel
+                rows = np.searchsorted(of, part + by)
+                for channel, here in self._channels(operation, issued, part, rows, lane):
+                    at = rows[here], np.array([lane])
+                    to = np.array([[offset]]), size, part[here], channel
                     self._by_proxy(operation, issued, touches, *to, *at, np.frombuffer(dropped, bool))
 
     def _issuers(self, operation: AsyncOperation, access: Access, slots: Array) -> tuple[Array, Array]:
@@ -539,26 +540,22 @@ class SharedAccesses:
 
     @staticmethod
     def _channels(
-        operation: AsyncOperation, issued: IssuedOperation, slots: Array
-    ) -> list[tuple[_Signal | None, Array]]:
-        """Part the CTAs that an operation touches by the mbarrier that says so; a store of a group has none."""
+        operation: AsyncOperation, issued: IssuedOperation, slots: Array, rows: Array, lane: int
+    ) -> list[tuple[_Signals | None, Array]]:
+        """Part the CTAs that copies of one lane touch by the mbarrier that says so; a store of a group has none.
+
+        `rows`: who issued each, by position. Returned are positions in `slots`.
+        """
         if operation.kind in ("tma_store", "bulk_store"):
-            return [(None, slots)]
-        signals = [
-            (int(slot), place, int(phase))
-            for place, of, phases in issued.signals
-            for slot, phase in zip(of, np.broadcast_to(phases, of.shape), strict=True)
-        ]
-        by_slot = {slot: (slot, place, phase) for slot, place, phase in signals}
+            return [(None, np.arange(len(slots)))]
         parted: dict[int, list[tuple[int, int, int]]] = {}
-        for slot in slots.tolist():
-            # What a copy to a peer reads here is told there; of a pair of CTAs one counts the bytes of both.
-            agent, place, phase = by_slot.get(slot, by_slot.get(slot ^ 1, signals[-1]))
-            parted.setdefault(place, []).append((slot, agent, phase))
-        result: list[tuple[_Signal | None, Array]] = []
-        for place, each in parted.items():
-            of, agents, phases = (np.array(x) for x in zip(*each, strict=True))
-            result.append((_Signal(place, agents, phases), of))
+        for n, (slot, row) in enumerate(zip(slots.tolist(), rows.tolist(), strict=True)):
+            address, agent, phase = issued.signal(row, lane, slot)
+            parted.setdefault(address, []).append((n, agent, phase))
+        result: list[tuple[_Signals | None, Array]] = []
+        for address, each in parted.items():
+            here, agents, phases = (np.array(x) for x in zip(*each, strict=True))
+            result.append((_Signals(address, agents, phases), here))
         return result
 
     def _by_proxy(
@@ -569,7 +566,7 @@ class SharedAccesses:
         offsets: Array,
         size: int,
         slots: Array,
-        channel: _Signal | None,
+        channel: _Signals | None,
         issuer_of: Array,
         lanes: Array,
         dropped: Array = _NONE,

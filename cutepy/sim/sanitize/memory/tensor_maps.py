@@ -207,14 +207,15 @@ class _Read:
         With an entry for each lane.
     groups, counts : array of int, (CTA, lane)
         The column of each thread's bulk groups, and what it counts to when the copy is among those that are over.
-    arrived : (int, array of int, array of int) or None
-        The column of the mbarrier that its bytes arrive at, and by CTA whose it is, and the phase that they arrive in.
+    arrived : (array of int, array of int, array of int) or None
+        By CTA and lane the column of the mbarrier that its bytes arrive at, whose that is, and the count of the phase
+        that they arrive in.
     """
 
     touch: GlobalAccessRecord
     groups: Array
     counts: Array
-    arrived: tuple[int, Array, Array] | None = None
+    arrived: tuple[Array, Array, Array] | None = None
 
 
 class TensorMapReads:
@@ -259,11 +260,14 @@ class TensorMapReads:
             return
         key: tuple[object, ...] = (read.touch.slots.tobytes(), operation.threads.ids.tobytes(), read.touch.low)
         if issued.signals:
-            place, of, phases = issued.signals[-1]
-            at = np.minimum(np.searchsorted(of, read.touch.slots), len(of) - 1)
-            column = wave.clocks.column(("mbarrier", place))
-            read.arrived = column, of[at], np.broadcast_to(phases, of.shape)[at] + 1
-            key = *key, column
+            found = [
+                [issued.signal(row, lane, slot) for lane in range(read.touch.lanes)]
+                for row, slot in enumerate(read.touch.slots.tolist())
+            ]
+            columns = np.array([[wave.clocks.column(("mbarrier", one.address)) for one in lanes] for lanes in found])
+            whose, counts = (np.array([[one[n] for one in lanes] for lanes in found]) for n in (1, 2))
+            read.arrived = columns, whose, counts + 1
+            key = *key, columns.tobytes()
         self._reads[key] = read
 
     def write(self, wave: Wave, new: GlobalAccessRecord) -> None:
@@ -302,8 +306,7 @@ class TensorMapReads:
         held = wave.clocks.held(DONE, slots[near], threads[near], of[near] % size, groups[near])
         result[near] = held >= counts[near]
         if read.arrived is not None:
-            column, whose, phases = read.arrived
-            ranks, columns = whose[rows[near]] % size, np.full(int(near.sum()), column)
-            held = wave.clocks.held(DONE, slots[near], threads[near], ranks, columns)
-            result[near] |= held >= phases[rows[near]]
+            columns, whose, counts = (each[rows[near], lanes[near]] for each in read.arrived)
+            held = wave.clocks.held(DONE, slots[near], threads[near], whose % size, columns)
+            result[near] |= held >= counts
         return result

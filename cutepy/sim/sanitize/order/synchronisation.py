@@ -185,10 +185,10 @@ def _mbarrier(wave: Wave, event: MbarrierEvent) -> None:
     elif isinstance(event, MbarrierCompleteTx) and event.part_of is not None:
         issued = wave.issued[id(event.part_of)]
         phases = spread(event.counted, state.slots.shape) + first[state.slots]
-        issued.signals.append((state.address, state.slots, phases))
         column = clocks.column(("mbarrier", state.address))
         assert event.deliveries is not None
         to, rows, lanes = event.deliveries.T
+        issued.note_signals(state.address, event.deliveries, phases[np.searchsorted(state.slots, to)])
         what = clocks.padded(issued.lanes(rows, lanes, releases=False))
         _hide(wave, what, issued.slots[rows] != to)
         if not np.array_equal(to, state.slots):

@@ -74,6 +74,24 @@ class LastGroupWait(NamedTuple):
     closed: Array
 
 
+class Signal(NamedTuple):
+    """Mbarrier that counts the bytes of a copy.
+
+    Attributes
+    ----------
+    address : int
+        Offset in the shared memory of its CTA.
+    slot : int
+        Its CTA.
+    phase : int
+        The phase in which the bytes were counted, of all that the object at the address has had.
+    """
+
+    address: int
+    slot: int
+    phase: int
+
+
 @dataclass
 class IssuedOperation:
     """An asynchronous operation, until it completes.
@@ -93,8 +111,8 @@ class IssuedOperation:
         To shared memory.
     runs : list of Access
         To global memory, by the async proxy.
-    signals : list of (offset, slots, phases)
-        The mbarriers that count its bytes.
+    signals : dict of (int, int) to dict of int to Signal
+        By the positions of the CTA and the thread that issued a copy, and by CTA, the mbarriers that count its bytes.
     through : dict of int to AccessLayout or None
         How a tensor copy orders what it copies, by where that starts in shared memory.
     number : int
@@ -109,7 +127,7 @@ class IssuedOperation:
     count: Array
     accesses: list[Access] = field(default_factory=list)
     runs: list[Access] = field(default_factory=list)
-    signals: list[tuple[int, Array, Array]] = field(default_factory=list)
+    signals: dict[tuple[int, int], dict[int, Signal]] = field(default_factory=dict)
     through: dict[int, AccessLayout | None] = field(default_factory=dict)
     number: int = 0
 
@@ -131,6 +149,19 @@ class IssuedOperation:
         at = slice(None), np.arange(len(threads)), self.slots[rows] % self.clocks.cluster, slice(known)
         found[at] = np.maximum(found[at], np.where(mine, self.view.own[:, rows, :known], 0))
         return found
+
+    def note_signals(self, address: int, deliveries: Array, phases: Array) -> None:
+        """Note that an mbarrier has counted copies' bytes, each in a phase: see `MbarrierCompleteTx.deliveries`."""
+        for (slot, row, lane), phase in zip(deliveries.tolist(), phases.tolist(), strict=True):
+            self.signals.setdefault((row, lane), {})[slot] = Signal(address, slot, phase)
+
+    def signal(self, row: int, lane: int, slot: int) -> Signal:
+        """Return the mbarrier that counts what one lane's copy does to the memory of a CTA.
+
+        That is one of the CTA, of the other CTA of its pair, or of the peer that a copy goes to.
+        """
+        mine = self.signals[row, lane]
+        return mine.get(slot) or mine.get(slot ^ 1) or next(reversed(mine.values()))
 
     @cached_property
     def known(self) -> Array:

@@ -15,21 +15,22 @@ from cutepy.sim.errors import REGISTERS, Place
 from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.ptx.model import Label
-from cutepy.sim.sanitize.hazards import Hazard, Side, Where
+from cutepy.sim.sanitize.hazards import Hazard, NearMiss, Side, Where
 from cutepy.sim.sanitize.kinds import KINDS, RACES
 from cutepy.sim.sanitize.memory.access_record import unfenced
+from cutepy.sim.sanitize.registers import RegisterHazard, groups_left
 from cutepy.sim.sanitize.reports.allowances import Allowances
 from cutepy.sim.sanitize.reports.between import between
 from cutepy.sim.sanitize.reports.collection import Hazards, rank
+from cutepy.sim.sanitize.reports.nearby import left_in_flight
 from cutepy.sim.translate import Kernel
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.hazards import NearMiss, Waiting
+    from cutepy.sim.sanitize.hazards import Waiting
     from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
-    from cutepy.sim.sanitize.registers import RegisterHazard
     from cutepy.sim.sanitize.reports.mistakes import MistakeHazard
     from cutepy.sim.sanitize.reports.reasons import Reason
     from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
@@ -205,7 +206,12 @@ class Findings:
     def registers(self, found: RegisterHazard) -> None:
         """Report registers that something uses beside the MMAs."""
         before = None if found.before is None else Side(found.before.parts[0], "a warpgroup", found.before)
-        self.tell(found.kind, REGISTERS, before, Side(found.after.parts[0], "a warpgroup", found.after))
+        after = Side(found.after.parts[0], "a warpgroup", found.after)
+        near: list[NearMiss] = []
+        if found.left_by is not None:
+            wait = Side(found.left_by.name, "a warpgroup", found.left_by)
+            near = [NearMiss("leaves-groups", left_in_flight(groups_left(found.left_by)), wait)]
+        self.tell(found.kind, REGISTERS, before, after, near_misses=near)
 
     def conflict(
         self,

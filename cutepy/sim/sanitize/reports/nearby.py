@@ -298,10 +298,14 @@ def falls_short(wave: Wave, column: int, slot: int, over: int, issued: int) -> I
         elif closed:
             yield NearMiss("never-committed", Diagnosis("commit-before-operation"), side)
     elif over > closed - wait.left * GROUP:
-        why = Diagnosis("leaves-many-groups", left=wait.left) if wait.left > 1 else Diagnosis("leaves-one-group")
-        yield NearMiss("leaves-groups", why, side)
+        yield NearMiss("leaves-groups", left_in_flight(wait.left), side)
     elif wait.is_of_reads and channel is not None and channel[1] == "write":
         yield NearMiss("reads-only", Diagnosis("waits-for-the-source"), side)
+
+
+def left_in_flight(groups: int) -> Diagnosis:
+    """Say of a wait that it leaves the youngest groups in flight, and an operation in one of them."""
+    return Diagnosis("leaves-many-groups", left=groups) if groups > 1 else Diagnosis("leaves-one-group")
 
 
 def waits_for_its_own(wave: Wave, kind: str, slot: int, issuers: Array, issued: int) -> Iterator[NearMiss]:

@@ -123,6 +123,12 @@ def test_a_report_says_what_is_not_ordered_after_what():
     pins(found.missing)
 
 
+def test_a_reader_that_begins_with_the_parity_of_a_producer_is_told_so():
+    _, hazards, _ = run(*PREMISES["1, of a wait that is over at once"][:2])
+    (found,) = (hazard for hazard in hazards if hazard.kind == "lapped-wait")
+    pins(found.missing)
+
+
 COPIES = [[("arrive_expect", 0, 16), ("copy", 0, 16, place), ("wait", 0, n)] for n, place in enumerate("ab")]
 
 

@@ -1,4 +1,7 @@
-"""O = softmax(Q K^T) V, and the logarithms of the sums, of `cutepy.device`'s blocks; it issues and stores by itself."""
+"""Attention written from the documentation alone: O = softmax(Q K^T) V, causal, and the logarithms of the sums.
+
+It is made of `cutepy.device`'s blocks, and masks, issues and stores by itself. Heads of Q share those of K and V.
+"""
 
 from dataclasses import dataclass
 
@@ -11,12 +14,13 @@ from cutepy.device import epilogue, operand, product, roles, rules, schedulers, 
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.mma import with_accumulate
 from cutepy.device.pipeline import TmaRing, publish_barriers
+from cutepy.device.primitives import select
 from cutepy.device.softmax import LOG2_E, OnlineSoftmax, make_online_softmax, scale_rows
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.layouts import sm90
 
-HEAD, TILE_M, TILE_N, STAGES = 64, 128, 64, 2
+HEAD, TILE_M, TILE_N, STAGES, CAUSAL = 64, 128, 64, 2, True
 CONSUMERS, PRODUCERS = 256, 128
 BF16 = cutlass.BFloat16
 QK = rules.wgmma_tiling("bfloat16", "bfloat16", TILE_N, 2)
@@ -34,6 +38,12 @@ PLAN = sm90.SmemPlan.of(
 )
 
 
+def key_tiles(row, queries, keys):
+    """Count the tiles of keys that a tile of queries sees: the last query sees the last key."""
+    count = cute.ceil_div(keys, TILE_N)
+    return cutlass.min(count, cute.ceil_div((row + 1) * TILE_M + keys - queries, TILE_N)) if CAUSAL else count
+
+
 @dataclass(frozen=True)
 class Loads:
     q_ring: TmaRing
@@ -42,7 +52,9 @@ class Loads:
     q: tma.TmaLoads
     k: tma.TmaLoads
     v: tma.TmaLoads
-    count: cutlass.Int32
+    queries: int
+    keys: int
+    group: int
 
     def first_state(self, k):
         return self.q_ring.producer_state(), self.k_ring.producer_state()
@@ -50,14 +62,18 @@ class Loads:
     @cute.jit
     def on_tile(self, work, state):
         q_state, kv_state = state
+        (head,) = work.batch
+        kv_head = head // self.group
+        count = key_tiles(work.row, self.queries, self.keys)
         full = self.q_ring.acquire(q_state)
-        self.q.load((work.row, 0), q_state.index, full)
+        self.q.load((work.row, 0, head), q_state.index, full)
         q_state.advance()
-        for block in cutlass.range(self.count, unroll=1):
+        for done in cutlass.range(count, unroll=1):
+            block = count - 1 - done
             full = self.k_ring.acquire(kv_state)
-            self.k.load((block, 0), kv_state.index, full)
+            self.k.load((block, 0, kv_head), kv_state.index, full)
             full = self.v_ring.acquire(kv_state)
-            self.v.load((0, block), kv_state.index, full)
+            self.v.load((0, block, kv_head), kv_state.index, full)
             kv_state.advance()
         return q_state, kv_state
 
@@ -76,7 +92,8 @@ class Attends:
     stage: epilogue.Stage
     sink: epilogue.Sink
     lse: cute.Tensor
-    count: cutlass.Int32
+    queries: int
+    keys: int
 
     def first_state(self, k):
         return self.q_ring.consumer_state(), self.k_ring.consumer_state()
@@ -85,16 +102,18 @@ class Attends:
     def on_tile(self, work, state):
         q_state, k_state = state
         v_state = k_state.clone()
+        count = key_tiles(work.row, self.queries, self.keys)
         self.q_ring.wait(q_state)
         self.k_ring.wait(k_state)
         self.qk.issue(b=k_state.index)
         warpgroup.wait_group(0)
         self.k_ring.release(k_state)
         k_state.advance()
+        self.mask(work.row, count - 1)
         self.softmax.update(self.qk.tCrC, first=True)
         self.keep_probabilities()
         self.pv.tCrC.fill(0.0)
-        for _ in cutlass.range(1, self.count, unroll=1):
+        for done in cutlass.range(1, count, unroll=1):
             self.k_ring.wait(k_state)
             self.qk.issue(b=k_state.index)
             self.v_ring.wait(v_state)
@@ -102,6 +121,8 @@ class Attends:
             warpgroup.wait_group(1)
             self.k_ring.release(k_state)
             k_state.advance()
+            if cutlass.const_expr(CAUSAL):
+                self.mask(work.row, count - 1 - done)
             factors = self.softmax.update(self.qk.tCrC)
             warpgroup.wait_group(0)
             self.v_ring.release(v_state)
@@ -120,6 +141,17 @@ class Attends:
         self.store(work)
         return q_state, k_state
 
+    @cute.jit
+    def mask(self, row, block):
+        """Forget what lies behind the last key, and, causal, what comes after the query."""
+        for register in cutlass.range_constexpr(cute.size(self.qk.tCrC)):
+            down, across = self.scores.coordinate(0, register)
+            key, query = block * TILE_N + across, row * TILE_M + down
+            seen = key < self.keys
+            if cutlass.const_expr(CAUSAL):
+                seen = seen and key <= query + self.keys - self.queries
+            self.qk.tCrC[register] = select(seen, self.qk.tCrC[register], -cutlass.Float32.inf)
+
     def keep_probabilities(self):
         tile = (TILE_M, TILE_N)
         operand.from_accumulators(self.qk.tCrC, self.qk.tiled_mma, tile, self.pv.tiled_mma, into=self.pv.tCrA)
@@ -135,15 +167,16 @@ class Attends:
 
     @cute.jit
     def store_lse(self, work, values):
+        (head,) = work.batch
         for row in cutlass.range_constexpr(cute.size(values)):
             query = work.row * TILE_M + self.scores.of_thread(0) + self.scores.distinct(0)[row]
             lse = self.lse
-            if self.scores.is_first(0, cute.arch.lane_idx()):
-                lse[query] = values[row]
+            if self.scores.is_first(0, cute.arch.lane_idx()) and query < self.queries:
+                lse[head, query] = values[row]
 
     @cute.jit
     def store(self, work):
-        places = self.o.subtiles((work.row, 0))
+        places = self.o.subtiles((work.row, 0, *work.batch))
         subtiles = self.stage.subtiles(self.pv.tCrC)
         for index in cutlass.range_constexpr(places.count):
             self.stage.write(subtiles[None, None, None, index], index % 2)
@@ -169,12 +202,15 @@ def attends(copies: tuple, tensors: tuple, lse: cute.Tensor, qk: cute.TiledMma, 
     tiles = ((TILE_M, HEAD), (TILE_N, HEAD), (HEAD, TILE_N), (TILE_M, HEAD))
     stages = (shared[name] for name in ("sQ", "sK", "sV", "sO"))
     q, k, v, o = (tma.make_tiles(*each) for each in zip(copies, tensors, stages, tiles, strict=True))
-    count = cute.size(tensors[1], mode=[0]) // TILE_N
-    scheduler = schedulers.Persistent((cute.size(tensors[0], mode=[0]) // TILE_M, cutlass.Int32(1)), 1)
+    queries, keys = cute.size(tensors[0], mode=[0]), cute.size(tensors[1], mode=[0])
+    heads, kv_heads = cute.size(tensors[0], mode=[2]), cute.size(tensors[1], mode=[2])
+    raster = tuple(cutlass.Int32(extent) for extent in (cute.ceil_div(queries, TILE_M), 1, heads))
+    scheduler = schedulers.Persistent(raster, 1)
     if warp < PRODUCERS // 32:
         cute.arch.setmaxregister_decrease(REGISTERS.producer)
         if warp == 0:
-            q_state, kv_state = scheduler.each(Loads(q_ring, k_ring, v_ring, q.loads(), k.loads(), v.loads(), count))
+            loads = q.loads(), k.loads(), v.loads()
+            q_state, kv_state = scheduler.each(Loads(q_ring, k_ring, v_ring, *loads, queries, keys, heads // kv_heads))
             q_ring.drain(q_state)
             k_ring.drain(kv_state.clone())
             v_ring.drain(kv_state)
@@ -195,7 +231,8 @@ def attends(copies: tuple, tensors: tuple, lse: cute.Tensor, qk: cute.TiledMma, 
             epilogue.make_stage(out, o.staged, 1, thread, CONSUMERS, 1),
             epilogue.Sink(cute.arch.make_warp_uniform(thread // 32)),
             lse,
-            count,
+            queries,
+            keys,
         )
         scheduler.each(worker)
         worker.sink.wait()
@@ -203,7 +240,8 @@ def attends(copies: tuple, tensors: tuple, lse: cute.Tensor, qk: cute.TiledMma, 
 
 @cute.jit
 def launch(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, lse: cute.Tensor):
-    turned = cute.make_tensor(v.iterator, cute.select(v.layout, [1, 0]))
+    q, k, o = (cute.make_tensor(x.iterator, cute.select(x.layout, [1, 2, 0])) for x in (q, k, o))
+    turned = cute.make_tensor(v.iterator, cute.select(v.layout, [2, 1, 0]))
     sQ, sK, sV, sO = (PLAN[name].content for name in ("sQ", "sK", "sV", "sO"))
     copies, tensors = zip(
         *(tma.make_load(x, to_cute(s.layout), s.tile, 1) for x, s in ((q, sQ), (k, sK), (turned, sV))),
@@ -217,11 +255,14 @@ def launch(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, lse: 
 
 def main():
     torch.manual_seed(0)
-    q, k, v = (torch.randn(rows, HEAD).bfloat16() for rows in (2 * TILE_M, 3 * TILE_N, 3 * TILE_N))
+    q, k, v = (torch.randn(heads, rows, HEAD).bfloat16() for heads, rows in ((2, 150), (1, 200), (1, 200)))
     q = q / 8
-    o, lse = torch.empty_like(q), torch.empty(len(q))
+    o, lse = torch.empty_like(q), torch.empty(q.shape[:2])
     launch(q, k, v, o, lse)
-    scores = q.double() @ k.double().T
+    scores = q.double() @ k.double().mT
+    if CAUSAL:
+        queries, keys = scores.shape[1:]
+        scores += torch.full((queries, keys), -torch.inf).triu(keys - queries + 1)
     torch.testing.assert_close(lse.double(), scores.logsumexp(-1), atol=1e-3, rtol=0)
     torch.testing.assert_close(o.double(), scores.softmax(-1) @ v.double(), atol=0.02, rtol=0)
 
