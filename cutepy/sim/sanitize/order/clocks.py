@@ -489,13 +489,19 @@ class Clocks:
                 self._known[at] = self.padded(what)[:, :, None]
             else:
                 raise_at(self._known, (*at, *columns), what[:, :, None])
-        self._parted[warps[~shares]] = True
-        for thread in threads[~shares[place]].tolist():
+        alone = threads[~shares[place]]
+        self._part(slots, alone)
+        for row in self._row_of[alone].tolist():
+            raise_at(self._known, (slice(None), neighbours(slots), row, *columns), what)
+
+    def _part(self, slots: Array, threads: Array) -> None:
+        """Give threads rows of their own, with what they knew together with their warps."""
+        self._parted[threads // WARP] = True
+        for thread in threads.tolist():
             mine, warp = self._own_row(thread), thread // WARP
             shared = slots[self._row[slots, thread] == warp]
             self._known[:, shared, mine] = self._known[:, shared, warp]
             self._row[slots, thread] = mine
-            raise_at(self._known, (slice(None), neighbours(slots), mine, *columns), what)
 
     def _own_row(self, thread: int) -> int:
         """Return the row of a thread that knows more than its warp, in all CTAs; few do."""
@@ -606,11 +612,15 @@ class Clocks:
         covered = {FENCED} if "shared" in spaces else set()
         if "global" in spaces and self.fenced_global is not None:
             covered.add(self.fenced_global)
+        is_one = len(threads) == self.threads and self._are_alike(slots, threads)
+        if not is_one:
+            self._spread(slots)
+            warps, place = distinct(threads // WARP)
+            self._part(slots, threads[(np.bincount(place) < self.sizes[warps])[place]])
         there = np.zeros((len(slots), self._known.shape[2]), bool)
-        if len(threads) == self.threads and self._are_alike(slots, threads):
+        if is_one:
             there[:, 0] = True
         else:
-            self._spread(slots)
             there[np.arange(len(slots))[:, None], self.rows(slots, threads)] = True
         of, rows = np.nonzero(there)
         cells, at_home = (slots[of], rows), (np.arange(len(of)), slots[of] % self.cluster)
