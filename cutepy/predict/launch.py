@@ -434,7 +434,10 @@ class Predictor:
         asked = sum(t.l2_read_bytes for t in self._traffic) / max(gpu.value("l2.bandwidth"), by_tma)
         begun = self._launch.ctas / self._ctas_hz()
         lost = self._rates(1, 1.0).lost(sum(t.dram_read_bytes for t in self._traffic))  # of a clock of 1 Hz: seconds
-        return 1e6 * max(us / 1e6, (read + written) * self._slowdown + lost, asked, begun)
+        # The first bytes come once the kernel has begun and device memory has answered.
+        first = self._begun + gpu.at("start.code", "again", 2048) + gpu.value("dram.latency") if read else 0.0
+        by_bytes = first / gpu.value("clock.memory_hz") + (read + written) * self._slowdown + lost
+        return 1e6 * max(us / 1e6, by_bytes, asked, begun)
 
     @staticmethod
     def _tensor_use(out: Outcome) -> float:
