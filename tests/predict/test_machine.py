@@ -37,7 +37,7 @@ H200 = replace(
     H200, constants=H200.constants | WARM
 )  # all code is cached, and first accesses and bytes as fast as others
 CLOCK = H200.value("clock.memory_hz")
-RATES = Rates.of(H200, 132, CLOCK)
+RATES, ALONE = (Rates.of(H200, active, CLOCK) for active in (132, 1))
 STREAM = [Traffic("x", 1e9, 0.0, 1e9, 0.0, 1.0)]
 
 
@@ -161,7 +161,7 @@ def test_a_second_round_begins_when_the_first_ends():
 
 def test_ctas_of_an_sm_start_one_after_the_other():
     cta = CtaTrace(0, 0, [WarpTrace([0])])
-    out = machine([step(10, 100)]).run([([cta], RATES)] * 6, 3, 0.0, 7.0, 150.0)
+    out = machine([[step(10, 100)]]).run([([cta], RATES)] * 6, 3, 0.0, 7.0, 150.0)
     assert [start for start, _ in sorted(out.spans)] == [7 + 150 * n for n in range(6)]
 
 
@@ -194,11 +194,11 @@ def test_loads_in_flight_wait_for_each_other_as_measured(size):
 
 
 def accesses(kind, name, count, **fact):
-    """Run so many accesses of a warp; returns the outcome."""
+    """Run so many accesses of a warp, on one SM alone; returns the outcome."""
     warp = WarpTrace([0] * count)
     sectors = fact.pop("sectors")
     warp.facts[0] += [Global(at, kind, sectors, sectors, 0, **fact) for at in range(count)]
-    return run([[step(action=Action(0, 0, None, name))]], [warp])
+    return machine([[step(action=Action(0, 0, None, name))]]).run([([CtaTrace(0, 0, [warp])], ALONE)], 1, 0.0)
 
 
 @pytest.mark.parametrize("stride", [1, 2, 4, 8, 16, 32])
@@ -219,7 +219,7 @@ def test_stores_leave_an_sm_at_their_interval_and_keep_the_lsu_for_their_lines(n
 def test_a_store_of_parts_of_sectors_reads_them_first():
     whole, parts = (accesses("store", "stg32", 1, sectors=32.0, lines=32, part_sectors=n) for n in (0, 32))
     more = parts.sms[0].l2_work - whole.sms[0].l2_work
-    assert more == pytest.approx(32 * 32 * RATES.l2)
+    assert more == pytest.approx(32 * 32 * ALONE.l2)
 
 
 def test_a_barrier_that_nobody_completes_is_an_error():
