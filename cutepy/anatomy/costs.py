@@ -12,12 +12,12 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from cutepy.anatomy.changes import later, of_kind, places_of, serial, shifted, with_changes, with_fewest, without_keys
 from cutepy.anatomy.mmas import site_of
 from cutepy.anatomy.model import SlowPlace
 from cutepy.anatomy.words import several
@@ -30,7 +30,6 @@ from cutepy.predict.timer import Timer
 from cutepy.predict.trace import (
     Arrive,
     Awaited,
-    Commit,
     CtaTrace,
     Global,
     Load,
@@ -41,7 +40,6 @@ from cutepy.predict.trace import (
     Wait,
     WarpTrace,
 )
-from cutepy.sim.machine.activity import SECTOR_BYTES
 from cutepy.sim.machine.observer import Observer
 from cutepy.sim.translate.effects import accumulators, is_wgmma, read, written
 
@@ -58,10 +56,6 @@ _TRIES = 4
 """Places of a kind that are predicted without, those with the most waits or excess first."""
 _SERIAL = "C7510"
 """Advisory of ptxas: wgmmas are serialised."""
-
-Facts = list[Any]
-Change = Callable[[WarpTrace], dict[int, Facts]]
-"""Facts that replace those of a warp, by index of the instruction."""
 
 
 class Costs(Timer):
@@ -145,7 +139,7 @@ class Search:
         self._instructions = launch.entry.function.instructions
         self._serialised = self._is_serialised()
         self._plain = trace
-        self._trace = _serial(trace) if self._serialised else trace
+        self._trace = serial(trace) if self._serialised else trace
         self._predictor = Predictor(launch, self._trace, gpu)
         self.base = self._predictor.predict()
         self._blocks = launch.entry.program(frozenset(), frozenset()).flow.blocks
@@ -204,7 +198,7 @@ class Search:
         for _, group in sorted(excess.values(), key=lambda each: -each[0])[: 2 * _TRIES]:
             taken, fewest = (sum(each[n] for n in group) for each in (trace.taken, trace.fewest))
             is_shared = self._is_shared(group)
-            changed = _fewest(trace, {n: trace.fewest[n] / trace.taken[n] for n in group})
+            changed = with_fewest(trace, {n: trace.fewest[n] / trace.taken[n] for n in group})
             verb = self._instructions[group[0]].opcode
             if is_shared:
                 said = f"{verb} takes {taken} wavefronts, where {fewest} would do; predicted with the fewest"
@@ -235,16 +229,16 @@ class Search:
 
     def _group_waits(self) -> Iterator[SlowPlace]:
         """Yield waits for groups of MMAs, copies or stores that could leave one more in flight."""
-        waits = {n for warp in self._warps for n, facts in warp.facts.items() if _of(facts, Awaited)}
+        waits = {n for warp in self._warps for n, facts in warp.facts.items() if of_kind(facts, Awaited)}
         groups = sorted(self._lines(waits).values(), key=lambda group: -self._stalled_us(group))
         for group in groups[:_TRIES]:
-            facts = [fact for warp in self._warps for n in group for fact in _of(warp.facts.get(n, ()), Awaited)]
+            facts = [fact for warp in self._warps for n in group for fact in of_kind(warp.facts.get(n, ()), Awaited)]
             kind, remaining = facts[0].groups, min(fact.remaining for fact in facts)
-            if not any(len(_places(warp, group, Awaited)) > 2 for warp in self._warps):
+            if not any(len(places_of(warp, group, Awaited)) > 2 for warp in self._warps):
                 continue
             if kind == "wgmma group" and not self._may_stay_in_flight(group):
                 continue
-            changed = _changed(self._trace, partial(_later, group=group))
+            changed = with_changes(self._trace, partial(later, group=group))
             name, what, how = {
                 "wgmma group": ("serialised MMAs", "MMAs", "issue the next group before this wait"),
                 "bulk_group": ("early wait for stores", "bulk stores", "another staging buffer, and a wait behind it"),
@@ -261,7 +255,7 @@ class Search:
         }
         idle = used = 0
         for warp in self._warps:
-            ats = [(at, n) for at, n, _ in _places(warp, group, Awaited)]
+            ats = [(at, n) for at, n, _ in places_of(warp, group, Awaited)]
             for (first, begin), (last, end) in pairwise(ats):
                 span = warp.path[first : last + 1]
                 inner = any(reading[block] for block in span[1:-1])
@@ -293,13 +287,13 @@ class Search:
                 self._trace.barriers[fact.key].place
                 for warp in self._warps
                 for n in group
-                for fact in _of(warp.facts.get(n, ()), Wait)
+                for fact in of_kind(warp.facts.get(n, ()), Wait)
             }
             stages, ahead = len(places), len(places) - 1
             if len(groups) <= 2:
                 ahead = max((_ahead(warp, group) for warp in self._warps), default=ahead)
             one, more = (
-                self._saved(_changed(self._trace, partial(_shifted, group=group, stages=m))) for m in (1, stages)
+                self._saved(with_changes(self._trace, partial(shifted, group=group, stages=m))) for m in (1, stages)
             )
             stage_bytes = max((_bytes_between(warp, group, stages) for warp in self._warps), default=0)
             fits = int((SMEM_BYTES_PER_CTA - self._launch.smem_bytes) // max(stage_bytes, 1))
@@ -322,9 +316,9 @@ class Search:
         """Return the waits of loading warps for mbarriers that no load completes, but those after the last load."""
         found = set()
         for warp in self._warps:
-            last = max((fact.at for facts in warp.facts.values() for fact in _of(facts, Load)), default=-1)
+            last = max((fact.at for facts in warp.facts.values() for fact in of_kind(facts, Load)), default=-1)
             for n, facts in warp.facts.items():
-                waits = _of(facts, Wait)
+                waits = of_kind(facts, Wait)
                 rings = (self._trace.barriers[wait.key].kind == "mbarrier" and wait.key not in loads for wait in waits)
                 if waits and waits[0].at <= last and all(rings):
                     found.add(n)
@@ -337,11 +331,11 @@ class Search:
             n
             for warp in self._warps
             for n, facts in warp.facts.items()
-            if any(fact.key in loads for fact in _of(facts, Wait))
+            if any(fact.key in loads for fact in of_kind(facts, Wait))
         }
         groups = sorted(self._lines(waits).values(), key=lambda group: -self._stalled_us(group))
         for group in groups[:_TRIES]:
-            changed = _changed(self._trace, partial(_without_keys, group=group, keys=loads))
+            changed = with_changes(self._trace, partial(without_keys, group=group, keys=loads))
             us = self._saved(changed)
             if us < 0.1 * self.base.us:  # all kernels wait for their first bytes
                 continue
@@ -364,9 +358,9 @@ class Search:
     def _reads_nothing(self, group: Sequence[int]) -> bool:
         """Tell whether the warps that wait for loads neither multiply nor load from shared memory."""
         return not any(
-            _of(facts, Mma) or any(not self._writes(n, fact) for fact in _of(facts, Shared))
+            of_kind(facts, Mma) or any(not self._writes(n, fact) for fact in of_kind(facts, Shared))
             for warp in self._warps
-            if any(_of(warp.facts.get(n, ()), Wait) for n in group)
+            if any(of_kind(warp.facts.get(n, ()), Wait) for n in group)
             for n, facts in warp.facts.items()
         )
 
@@ -377,7 +371,7 @@ class Search:
         idle = self._idle_generations()
         for group in self._lines(dict.fromkeys(n for n, _ in idle)).values():
             keys = {key for n, key in idle if n in group}
-            changed = _changed(self._trace, partial(_without_keys, group=group, keys=keys))
+            changed = with_changes(self._trace, partial(without_keys, group=group, keys=keys))
             said = (
                 f"{len(keys)} times threads wait for each other, and none of them has stored or begun a copy since the "
                 "barrier before, or does until the next; predicted without"
@@ -396,7 +390,7 @@ class Search:
                 for fact in facts
                 if isinstance(fact, (Load, Store, Global, Shared)) and self._writes(n, fact)
             )
-            arrived = {key for facts in warp.facts.values() for fact in _of(facts, Arrive) for key in fact.keys}
+            arrived = {key for facts in warp.facts.values() for fact in of_kind(facts, Arrive) for key in fact.keys}
             for n, facts in warp.facts.items():
                 for fact in facts:
                     if not isinstance(fact, Wait) or self._trace.barriers[fact.key].kind != "bar":
@@ -414,10 +408,14 @@ class Search:
                     else:
                         found.add((n, key))
         arrived_by = Counter(
-            key for warp in self._warps for facts in warp.facts.values() for f in _of(facts, Arrive) for key in f.keys
+            key
+            for warp in self._warps
+            for facts in warp.facts.values()
+            for f in of_kind(facts, Arrive)
+            for key in f.keys
         )
         waited_by = Counter(
-            fact.key for warp in self._warps for facts in warp.facts.values() for fact in _of(facts, Wait)
+            fact.key for warp in self._warps for facts in warp.facts.values() for fact in of_kind(facts, Wait)
         )
         return sorted((n, key) for n, key in found if key not in needed and arrived_by[key] == waited_by[key])
 
@@ -502,10 +500,6 @@ class Search:
         return [next((i.index for i in self._instructions if i.source is not None), 0)]
 
 
-def _of(facts: Iterable[Any], kind: type) -> list[Any]:
-    return [fact for fact in facts if isinstance(fact, kind)]
-
-
 def _reads(i: Instruction, held: frozenset[Any]) -> bool:
     return not is_wgmma(i) and i.parts[0] != "mov" and any(register in held for register in read(i))
 
@@ -514,61 +508,17 @@ def _loads(cluster: Sequence[CtaTrace]) -> Iterator[tuple[int, int]]:
     for cta in cluster:
         for warp in cta.warps:
             for facts in warp.facts.values():
-                for fact in _of(facts, Load):
+                for fact in of_kind(facts, Load):
                     for rank, key, _ in fact.to:
                         yield rank, key
 
 
-def _changed(trace: Trace, change: Change) -> Trace:
-    """Return a trace whose warps have other facts, with the contributions that their barriers then need."""
-    clusters = [
-        [CtaTrace(cta.block, cta.rank, [_warp(warp, change(warp)) for warp in cta.warps]) for cta in cluster]
-        for cluster in trace.clusters
-    ]
-    return replace(trace, clusters=clusters)
-
-
-def _warp(warp: WarpTrace, other: dict[int, Facts]) -> WarpTrace:
-    return WarpTrace(warp.path, defaultdict(list, {**warp.facts, **other})) if other else warp
-
-
-def _later(warp: WarpTrace, group: Collection[int]) -> dict[int, Facts]:
-    """Let waits for groups leave one more in flight, but the last wait of the warp."""
-    found: dict[int, Facts] = {n: list(warp.facts[n]) for n in group if n in warp.facts}
-    for _, n, place in _places(warp, group, Awaited)[:-1]:
-        found[n][place] = found[n][place]._replace(remaining=found[n][place].remaining + 1)
-    return found
-
-
-def _places(warp: WarpTrace, group: Collection[int], kind: type) -> list[tuple[int, int, int]]:
-    """List facts of some instructions in their order: position in the path, instruction, place among its facts."""
-    return sorted(
-        (fact.at, n, place) for n in group for place, fact in enumerate(warp.facts.get(n, ())) if isinstance(fact, kind)
-    )
-
-
-def _shifted(warp: WarpTrace, group: Collection[int], stages: int) -> dict[int, Facts]:
-    """Let the waits of a producer be for stages that were released so many tiles earlier."""
-    waits = _places(warp, group, Wait)
-    if not waits:
-        return {}
-    keys = [_of(warp.facts[n][place : place + 1], Wait)[0].key for _, n, place in waits]
-    found: dict[int, Facts] = {n: list(warp.facts[n]) for _, n, _ in waits}
-    gone: defaultdict[int, set[int]] = defaultdict(set)
-    for number, (_, n, place) in enumerate(waits):
-        if number < stages:
-            gone[n].add(place)
-        else:
-            found[n][place] = found[n][place]._replace(key=keys[number - stages])
-    return {n: [fact for place, fact in enumerate(facts) if place not in gone[n]] for n, facts in found.items()}
-
-
 def _ahead(warp: WarpTrace, group: Collection[int]) -> int:
     """Return how many tiles a producer has loaded at most, at a wait, beyond those that it waits for."""
-    waits = [(at, n) for at, n, _ in _places(warp, group, Wait)]
+    waits = [(at, n) for at, n, _ in places_of(warp, group, Wait)]
     first: dict[int, tuple[int, int]] = {}
     for n, facts in warp.facts.items():
-        for fact in _of(facts, Load):
+        for fact in of_kind(facts, Load):
             for _, key, _ in fact.to:
                 first[key] = min(first.get(key, (fact.at, n)), (fact.at, n))
     fills = sorted(first.values())
@@ -577,81 +527,6 @@ def _ahead(warp: WarpTrace, group: Collection[int]) -> int:
 
 def _bytes_between(warp: WarpTrace, group: Collection[int], stages: int) -> int:
     """Return the bytes that a producer loads for a stage, on average."""
-    waits = sum(len(_of(warp.facts.get(n, ()), Wait)) for n in group)
-    loaded = sum(fact.size_bytes for facts in warp.facts.values() for fact in _of(facts, Load))
+    waits = sum(len(of_kind(warp.facts.get(n, ()), Wait)) for n in group)
+    loaded = sum(fact.size_bytes for facts in warp.facts.values() for fact in of_kind(facts, Load))
     return round(loaded / (waits + stages)) if waits else 0
-
-
-def _without_keys(warp: WarpTrace, group: Collection[int], keys: Collection[int]) -> dict[int, Facts]:
-    """Drop waits for some phases, and arrivals that are for them alone, at some instructions."""
-
-    def stays(fact: object) -> bool:
-        if isinstance(fact, Wait):
-            return fact.key not in keys
-        return not (isinstance(fact, Arrive) and fact.keys and all(key in keys for key in fact.keys))
-
-    return {n: [fact for fact in warp.facts[n] if stays(fact)] for n in group if n in warp.facts}
-
-
-def _serial(trace: Trace) -> Trace:
-    """Return a trace in which a wait follows each MMA."""
-
-    def change(warp: WarpTrace) -> dict[int, Facts]:
-        found: dict[int, Facts] = {}
-        for n, facts in warp.facts.items():
-            if _of(facts, Mma):
-                found[n] = [
-                    each
-                    for fact in facts
-                    for each in (fact, Commit(fact.at, "wgmma group"), Awaited(fact.at, "wgmma group", 0, False))
-                ]
-        return found
-
-    return _changed(trace, change)
-
-
-def _fewest(trace: Trace, shares: dict[int, float]) -> Trace:
-    """Return a trace in which some accesses take so much of their wavefronts or sectors."""
-    less: Counter[int] = Counter()
-    written_less: Counter[int] = Counter()
-
-    def change(warp: WarpTrace) -> dict[int, Facts]:
-        found: dict[int, Facts] = {}
-        for n, share in shares.items():
-            facts = warp.facts.get(n, ())
-            if not facts:
-                continue
-            changed = [_scaled(fact, share) for fact in facts]
-            for old, new in zip(facts, changed, strict=True):
-                if isinstance(old, Global) and old.kind == "load":
-                    less[old.region] += old.new_sectors - new.new_sectors
-                elif isinstance(old, Global):
-                    written_less[old.region] += old.sectors - new.sectors
-            found[n] = changed
-        return found
-
-    made = _changed(trace, change)
-    regions = [
-        replace(
-            region,
-            reads=_lessened(region.reads, SECTOR_BYTES * less[number]),
-            writes=_lessened(region.writes, SECTOR_BYTES * written_less[number]),
-        )
-        for number, region in enumerate(trace.regions)
-    ]
-    return replace(made, regions=regions)
-
-
-def _lessened(bytes_of: Counter[int], saved_bytes: float) -> Counter[int]:
-    """Return the bytes of each CTA after so many fewer in all, in equal shares."""
-    share = max(0.0, 1.0 - saved_bytes / max(bytes_of.total(), 1))
-    return Counter({cta: round(share * each) for cta, each in bytes_of.items()})
-
-
-def _scaled(fact: Any, share: float) -> Any:  # noqa: ANN401
-    if isinstance(fact, Shared):
-        return fact._replace(wavefronts=fact.wavefronts * share)
-    if isinstance(fact, Global):
-        sectors = fact.sectors * share
-        return fact._replace(sectors=sectors, new_sectors=min(fact.new_sectors, sectors))
-    return fact

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FMA, ALU, XU, FP64, TENSOR, LSU = range(6)
 PIPES = ("FMA", "ALU", "XU", "FP64", "tensor (mma.sync)", "LSU")
+SCHEDULERS = 4
+"""Sub-partitions of an SM, each with a scheduler and pipes of its own; the LSU is the SM's."""
 _CHUNK = 8
 """Most issue slots of a step: the warps of a scheduler take turns after each step."""
 _MOVED = 0.3
@@ -295,13 +297,14 @@ class _Compiler:
             self._pipes[XU] += self._gpu.at("instr.interval", name)
         elif i.verb in ("HMMA", "IMMA", "QMMA"):
             self._pipes[TENSOR] += self._gpu.at("mma.cycles", _mma(i))
-        elif i.verb == "IMAD" and "WIDE" in i.opcode:
+        elif i.verb == "IMAD" and ("WIDE" in i.opcode or "HI" in i.opcode):  # products of 64 bits
             self._pipes[FMA] += self._gpu.at("instr.interval", "imad_wide")
         elif i.verb == "F2FP":
             self._pipes[ALU] += self._gpu.at("instr.interval", "cvt_e4m3x2" if "E4M3" in i.opcode else "cvt_bf16x2")
         elif i.verb in _CLASSES:
             pipe, name = _CLASSES[i.verb]
-            self._pipes[pipe] += self._gpu.at("instr.interval", name)
+            interval = self._gpu.at("instr.interval", name)  # of a sub-partition, while all are at work
+            self._pipes[pipe] += interval / SCHEDULERS if pipe == LSU else interval
         elif i.verb in ("LDL", "STL"):
             self._pipes[LSU] += self._gpu.at("global.interval", "ldg32")
         elif not (i.verb in _ANCHORS or i.verb in _ENDS or i.verb in _NO_PIPE or i.verb.startswith("U")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NamedTuple
 
-from cutepy.predict.gpu import Gpu
+from cutepy.predict.gpu import Gpu, interpolated
 from cutepy.predict.trace import Mma, WarpTrace
 
 INSTRUCTION_BYTES = 16
@@ -14,6 +14,8 @@ _OWN = {"mbarrier.handover": 41.0, "tma.issue": 52.0, "barrier.sync": 8.4}
 
 A kernel's own instructions take as long, and count apart.
 """
+_COPIED_LINES = 4
+"""Lines of a warp's copy of 16 bytes a lane, which the benchmark makes."""
 _BOX_BYTES, _BOX_ROWS = 8192, 64
 """Box of the benchmark of rows outside."""
 
@@ -40,7 +42,7 @@ class Costs:
     store_latency, store_rate : float
         Until a bulk store has read its bytes, and the cycles of a byte.
     cp_async : (float, float)
-        Latency above a load's, and cycles of a warp's copy.
+        Latency above a load's, and cycles of a line that a warp copies.
     """
 
     def __init__(self, gpu: Gpu) -> None:
@@ -55,7 +57,7 @@ class Costs:
         self.store_latency = gpu.at("tma.store_read_latency", 512)
         self.store_rate = 1.0 / gpu.value("tma.store_bandwidth")
         self.atomic = gpu.at("atomic.latency", "atom_add_u32")
-        self.cp_async = gpu.value("cpasync.latency") - self.l2, gpu.value("cpasync.interval")
+        self.cp_async = gpu.value("cpasync.latency") - self.l2, gpu.value("cpasync.interval") / _COPIED_LINES
         self.try_wait = gpu.value("mbarrier.try_wait")
         self._mmas: dict[tuple[str, int, str], tuple[float, float]] = {}
         self._kinds: dict[str, tuple[float, float]] = {}
@@ -95,6 +97,27 @@ class Costs:
         """Device memory's time for rows of 128 bytes that lie apart, in that of bytes that follow each other."""
         table = self._gpu.constants["tma.pitch"]["dram"]
         return max(1.0, float(table["across"]["0"] / table["along"]["0"]))
+
+    @cached_property
+    def _queues(self) -> list[tuple[float, float]]:
+        """By bytes of device memory in flight to each SM, the cycles that a load waits for others.
+
+        The same copies take so much longer where all SMs make them than where one does, beyond the bandwidth's time:
+        channels are busy with some loads while others idle.
+        """
+        gpu = self._gpu
+        everywhere, alone = gpu.constants["dram.little"], gpu.constants["dram.little_sm"]
+        most = max(everywhere.values())
+        found = [(0.0, 0.0)]
+        for size in sorted(everywhere.keys() & alone.keys(), key=int):
+            of_all = float(size) * gpu.sms * gpu.value("clock.idle_hz")
+            took, least = of_all / everywhere[size], max(float(size) / alone[size], of_all / most)
+            found.append((float(size), max(0.0, took - least)))
+        return found
+
+    def queue(self, in_flight_bytes: float) -> float:
+        """Return the cycles that a load of device memory waits while so many bytes are in flight to each SM."""
+        return interpolated(self._queues, in_flight_bytes)
 
     def sync(self, warps: int) -> float:
         """Return the cycles of a named barrier of so many warps."""

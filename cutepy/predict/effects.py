@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cutepy.predict.code import LSU
+from cutepy.predict.code import LSU, SCHEDULERS
 from cutepy.predict.costs import Costs
 from cutepy.predict.gpu import Gpu
 from cutepy.predict.memory import Traffic
@@ -16,7 +17,6 @@ from cutepy.predict.state import (
     COPIES,
     FENCES,
     GLOBAL,
-    SCHEDULERS,
     SHARED,
     STORES,
     TENSOR,
@@ -74,7 +74,7 @@ class Effects:
     Attributes
     ----------
     written : float
-        Time at which all that was stored so far has left.
+        Time at which all that was stored so far has left; minus infinity before any store.
     waited, lets_begin : float, bool
         As of `Outcome`.
     """
@@ -103,7 +103,7 @@ class Effects:
     def begin(self, out: Outcome, wake: Callable[[Warp, float], None]) -> None:
         """Begin a simulation whose results are kept, and whose warps `wake` lets go on at a time."""
         self.out, self._push = out, wake
-        self.written = self.waited = 0.0
+        self.written, self.waited = float("-inf"), 0.0
         self.lets_begin = False
 
     def stalled(self, warp: Warp, cause: int, cycles: float, where: int) -> None:
@@ -264,7 +264,7 @@ class Effects:
             dram *= costs.short_runs
         dram += self._ramp(sm, rates, inside * self._miss[fact.region])
         arrival = max(sm.tma, self._move(sm, time, l2, dram, inside * rates.port))
-        latency = costs.tma_latency + self._is_late[fact.region] * costs.late_tma(each)
+        latency = costs.tma_latency + self._is_late[fact.region] * (costs.late_tma(each) + self._queue(sm, rates, time))
         latency += self._first(sm, fact.region, by_tma=True)
         for rank, key, part in fact.to:
             to = self.out.sms[warp.sm if len(warp.cluster.traces) == 1 else rank]
@@ -272,6 +272,7 @@ class Effects:
             to.port_work += part * rates.port
             end = max(arrival, to.port) + latency
             to.flight += part * (end - time)
+            self._awaits(to, end, part * self._miss[fact.region])
             self.contribute(warp.cluster, key, end, warp, COPIES)
             if self.keeps_events:
                 self.out.events.append(Event(rank, "copies", f"load {part} bytes", time, end, line))
@@ -285,6 +286,17 @@ class Effects:
         sm.dram_read += size
         return rates.lost(sm.dram_read) - before
 
+    def _queue(self, sm: Sm, rates: Rates, time: float) -> float:
+        """Return the cycles that a load of device memory waits for those that are in flight."""
+        while sm.awaited and sm.awaited[0][0] <= time:
+            sm.awaited_bytes -= heapq.heappop(sm.awaited)[1]
+        return self._costs.queue(sm.awaited_bytes * rates.crowd)
+
+    @staticmethod
+    def _awaits(sm: Sm, end: float, size: float) -> None:
+        heapq.heappush(sm.awaited, (end, size))
+        sm.awaited_bytes += size
+
     def _first(self, sm: Sm, region: int, *, by_tma: bool) -> float:
         """Return how much later the first access of an SM comes: its page is unknown, or its tensor map."""
         if (region, by_tma) in sm.known:
@@ -296,10 +308,10 @@ class Effects:
         time, rates = warp.time, warp.cluster.rates
         new_sectors = 0.0 if self._in_l1[fact.region] and fact.kind == "load" else fact.new_sectors
         size = 32.0 * new_sectors
-        interval = self._costs.global_interval(kind)
-        cost = max(interval, fact.sectors / 4)
+        # Stores leave L1 by a port of their own, which the intervals of stores have been measured at.
+        cost = max(self._costs.global_interval(kind.replace("stg", "ldg")), fact.lines)
         if fact.kind == "cp_async":
-            cost = max(cost, self._costs.cp_async[1])
+            cost *= self._costs.cp_async[1]
         start = sm.lsu if sm.lsu > time else time
         sm.lsu = start + cost
         sm.pipe_work[LSU] += cost
@@ -307,30 +319,44 @@ class Effects:
             self.stalled(warp, GLOBAL, start - time - _QUEUE_CYCLES, line)
             warp.time = time = start - _QUEUE_CYCLES
         if fact.kind in ("load", "cp_async"):
-            l2, dram = size * rates.l2, size * rates.dram * self._miss[fact.region]
+            # Copies keep no registers waiting, and get as much of L2 as those of TMA.
+            l2 = size * (rates.l2 if fact.kind == "load" else rates.tma)
+            dram = size * rates.dram * self._miss[fact.region]
             dram += self._ramp(sm, rates, size * self._miss[fact.region])
         else:
-            l2, dram = 32.0 * fact.sectors * rates.l2_write, 32.0 * fact.sectors * rates.dram_write
+            # The ECC of L2 is that of a sector: a store of a part of it reads the rest.
+            l2 = 32.0 * (fact.sectors * rates.l2_write + fact.part_sectors * rates.l2)
+            dram = 32.0 * fact.sectors * rates.dram_write
+            sm.store = max(sm.store, time) + 32.0 * fact.sectors * self._costs.store_rate
             if fact.kind == "atomic":
                 dram = 0.0
         moved = self._move(sm, time, l2, dram, size * rates.port) if l2 else 0.0
         latency = self._costs.l1
         if new_sectors:
             latency = self._costs.l2 + self._late[fact.region] if fact.kind != "atomic" else self._costs.atomic
+            if fact.kind in ("load", "cp_async"):
+                latency += self._is_late[fact.region] * self._queue(sm, rates, time)
             latency += self._first(sm, fact.region, by_tma=False)
         end = max(sm.lsu, moved) + latency
         warp.reason[:] = [GLOBAL] * 6
         if fact.kind in ("store", "atomic"):
-            self.written = max(self.written, sm.lsu, sm.l2, time)
+            self.written = max(self.written, sm.lsu, sm.store, sm.l2, time)
         if fact.kind == "cp_async":
             end += self._costs.cp_async[0]
             warp.copies_open = max(warp.copies_open, end)
         if fact.kind in ("load", "cp_async"):
             sm.flight += size * (end - time)
+            self._awaits(sm, end, size * self._miss[fact.region])
         return end
 
     def _move(self, sm: Sm, time: float, l2: float, dram: float, fastest: float) -> float:
-        """Take an SM's share of L2 and of device memory for some work; returns when that is done."""
+        """Take an SM's share of L2 and of device memory for some work; returns when that is done.
+
+        Before an SM's first request the other SMs have not asked for anything either, so that it has nothing to catch
+        up on.
+        """
+        if not sm.l2_work:
+            sm.l2 = sm.dram = time
         sm.l2_work += l2
         sm.dram_work += dram
         sm.l2, by_l2 = _served(sm.l2, time, l2, fastest, self._credit)

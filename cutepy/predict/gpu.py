@@ -7,10 +7,12 @@ A constant that a GPU's own file lacks, or that its benchmark failed to give, is
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from operator import itemgetter
 from typing import Any
 
 GPUS = ("h100", "h200")
@@ -91,6 +93,21 @@ def _entry(table: Any, path: Sequence[str | float]) -> float | None:  # noqa: AN
     upper = next((n for n, place in enumerate(places) if place > at), len(places) - 1)
     low, high = places[upper - 1], places[upper]
     return known[low] + (known[high] - known[low]) * (at - low) / (high - low)
+
+
+def interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
+    """Return the value of a curve through some points, in order: that of its ends beyond them.
+
+    Examples
+    --------
+    >>> [interpolated([(1.0, 10.0), (2.0, 30.0)], at) for at in (0.0, 1.5, 3.0)]
+    [10.0, 20.0, 30.0]
+    """
+    after = bisect_right(points, at, key=itemgetter(0))
+    if after in (0, len(points)):
+        return points[max(after - 1, 0)][1]
+    (x0, y0), (x1, y1) = points[after - 1 : after + 1]
+    return y0 + (y1 - y0) * (at - x0) / (x1 - x0)
 
 
 @cache

@@ -9,7 +9,6 @@ assigns all to the SMs in order.
 from __future__ import annotations
 
 import heapq
-import itertools
 import time
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -20,13 +19,13 @@ from typing import TYPE_CHECKING
 from cutepy.binaries.machine_code import MachineInstruction, read_code
 from cutepy.binaries.ptxas import assemble
 from cutepy.layouts.sm90.occupancy import Occupancy, occupancy
-from cutepy.predict.code import LSU, PIPES, Variants, block_steps
+from cutepy.predict.code import LSU, PIPES, SCHEDULERS, Variants, block_steps
 from cutepy.predict.costs import Costs
-from cutepy.predict.gpu import Gpu
+from cutepy.predict.gpu import Gpu, interpolated
 from cutepy.predict.machine import Machine
 from cutepy.predict.memory import Traffic, slowdown, traffic_of
-from cutepy.predict.rates import Rates
-from cutepy.predict.state import SCHEDULERS, Event, Outcome, Sm
+from cutepy.predict.rates import NO_RAMP, Rates
+from cutepy.predict.state import Event, Outcome, Sm
 from cutepy.sim.ptx.source_lines import line_of
 
 if TYPE_CHECKING:
@@ -237,7 +236,9 @@ class Predictor:
         margin = found.error
         out = found.outcome
         sm = max(out.sms, key=lambda each: each.slots)
-        cycles = max(out.cycles, 1.0)
+        # The launch takes at least as long as its bytes take all SMs, though one SM's simulated CTAs may catch up.
+        stretch = max(1.0, kernel_us * clock / 1e6 / max(found.cycles, 1.0))
+        cycles = max(out.cycles * stretch, 1.0)
         use = self._use(sm, cycles)
         idle = self._idle(sm, cycles)
         us = kernel_us + launch_us
@@ -319,6 +320,18 @@ class Predictor:
         name = "384x200000" if large else "1024x0" if self._launch.block[0] > 512 else "128x0"
         return float(table.get(name) or table["128x0"])
 
+    def _starts(self, clock_hz: float) -> tuple[float, float]:
+        """Return the cycles until the first cluster of an SM executes, and those between the starts of its clusters."""
+        at_once = min(self._launch.ctas, self._groups * self._size)
+        return self._begun, clock_hz * at_once / self._ctas_hz()
+
+    def _ctas_hz(self) -> float:
+        """Return how many CTAs the GPU starts in a second: half as many in a programmatic launch."""
+        if not self._launch.programmatic:
+            return self._gpu.value("cta.rate_hz")
+        few, many = (self._gpu.at("launch.interval_pdl", f"{ctas}x128x0") for ctas in (132, 1056))
+        return (1056 - 132) / (many - few) * 1e9
+
     def _rounds(self, samples: Sequence[Sequence[CtaTrace]], clock_hz: float, keeps_events: bool) -> _Schedule:
         """Simulate the clusters of one SM, where all CTAs have about as much work."""
         each, rest = divmod(self._clusters, self._groups)
@@ -330,11 +343,11 @@ class Predictor:
         most = max(2 * self._resident, min(_ROUNDS * self._resident, _MOST_STEPS // max(length, 1)))
         simulated = min(count, most)
         if simulated < count:  # the pace of later rounds is that of streaming
-            rates = replace(rates, ramp=())
+            rates = replace(rates, ramp=NO_RAMP)
         order = [(samples[n % len(samples)], rates) for n in range(simulated)]
         if simulated == count and rest and each:
             order[-1] = order[-1][0], last
-        out = self._machine(keeps_events).run(order, self._resident, self._turnaround(), self._begun)
+        out = self._machine(keeps_events).run(order, self._resident, self._turnaround(), *self._starts(clock_hz))
         cycles, error = out.cycles, 0.0
         ends = sorted(end for _, end in out.spans)
         if simulated < count:
@@ -358,18 +371,20 @@ class Predictor:
         ordered = sorted(self._trace.clusters, key=_length)
         all_at_once = self._clusters <= self._groups * self._resident
         if not all_at_once:
-            rates = replace(rates, ramp=())
+            rates = replace(rates, ramp=NO_RAMP)
         picked = [ordered[-1]] if all_at_once else [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
         outcomes = [
             self._machine(keeps_events and sample is ordered[-1]).run(
-                [(sample, rates)] * resident, resident, turnaround, self._begun
+                [(sample, rates)] * resident, resident, turnaround, *self._starts(clock_hz)
             )
             for sample in picked
         ]
         by_length = [(float(_length(sample)), out.cycles) for sample, out in zip(picked, outcomes, strict=True)]
         if all_at_once:
             by_length = [(0.0, 0.0), *by_length]  # the longest is what counts; the others tell how long SMs idle
-        times = [(c[0].block / self._size, _between(by_length, _length(c)) + turnaround) for c in self._trace.clusters]
+        times = [
+            (c[0].block / self._size, interpolated(by_length, _length(c)) + turnaround) for c in self._trace.clusters
+        ]
         slots = [0.0] * (self._groups * resident)
         total = 0.0
         nearest = 0
@@ -379,7 +394,7 @@ class Predictor:
             total += times[nearest][1]
             heapq.heapreplace(slots, slots[0] + times[nearest][1])
         cycles = max(slots) - turnaround
-        every = [cycles for _, cycles in times]
+        every = [each for _, each in times]
         mean = sum(every) / len(every)
         spread = (sum((each - mean) ** 2 for each in every) / len(every)) ** 0.5
         error = 0.0 if all_at_once else spread / mean / len(every) ** 0.5
@@ -417,9 +432,12 @@ class Predictor:
         written = sum(t.dram_write_bytes for t in self._traffic) / gpu.value("dram.write_bandwidth")
         by_tma = gpu.at("tma.bandwidth_all", 8) * gpu.sms * gpu.value("clock.idle_hz")
         asked = sum(t.l2_read_bytes for t in self._traffic) / max(gpu.value("l2.bandwidth"), by_tma)
-        begun = self._launch.ctas / gpu.value("cta.rate_hz")
+        begun = self._launch.ctas / self._ctas_hz()
         lost = self._rates(1, 1.0).lost(sum(t.dram_read_bytes for t in self._traffic))  # of a clock of 1 Hz: seconds
-        return 1e6 * max(us / 1e6, (read + written) * self._slowdown + lost, asked, begun)
+        # The first bytes come once the kernel has begun and device memory has answered.
+        first = self._begun + gpu.at("start.code", "again", 2048) + gpu.value("dram.latency") if read else 0.0
+        by_bytes = first / gpu.value("clock.memory_hz") + (read + written) * self._slowdown + lost
+        return 1e6 * max(us / 1e6, by_bytes, asked, begun)
 
     @staticmethod
     def _tensor_use(out: Outcome) -> float:
@@ -441,6 +459,10 @@ class Predictor:
         return max(self._trace.clusters, key=_length)
 
     def _use(self, sm: Sm, cycles: float) -> dict[str, float]:
+        """Return the share of the time that each resource works, the busiest first.
+
+        A resource that was asked for more than the SM's share, as of memory, works until it has done that.
+        """
         use = {
             "tensor cores": sm.tensor_work / SCHEDULERS / cycles,
             "issue slots": sm.slots / SCHEDULERS / cycles,
@@ -452,7 +474,7 @@ class Predictor:
         for n, name in enumerate(PIPES[:LSU]):
             if sm.pipe_work[n]:
                 use[f"{name} pipe"] = sm.pipe_work[n] / SCHEDULERS / cycles
-        return dict(sorted(use.items(), key=lambda item: -item[1]))
+        return {name: min(1.0, share) for name, share in sorted(use.items(), key=lambda item: -item[1])}
 
     @staticmethod
     def _idle(sm: Sm, cycles: float) -> dict[str, float]:
@@ -518,13 +540,3 @@ def weights(blocks: Sequence[int], clusters: int) -> list[float]:
 
 def _length(cluster: Sequence[CtaTrace]) -> int:
     return sum(len(warp.path) for cta in cluster for warp in cta.warps)
-
-
-def _between(times: Sequence[tuple[float, float]], at: float) -> float:
-    """Interpolate between samples that are in order."""
-    if at <= times[0][0]:
-        return times[0][1]
-    for (x0, y0), (x1, y1) in itertools.pairwise(times):
-        if at <= x1:
-            return y0 + (y1 - y0) * (at - x0) / max(x1 - x0, 1e-9)
-    return times[-1][1]

@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Sequence
 from typing import Any
 
-from cutepy.predict.code import LSU, Step, Variants
+from cutepy.predict.code import LSU, SCHEDULERS, Step, Variants
 from cutepy.predict.costs import INSTRUCTION_BYTES, Costs
 from cutepy.predict.effects import Effects
 from cutepy.predict.gpu import Gpu
@@ -26,7 +26,6 @@ from cutepy.predict.state import (
     ISSUE,
     PIPE,
     REGISTERS,
-    SCHEDULERS,
     WORK,
     Cluster,
     Event,
@@ -41,6 +40,10 @@ from cutepy.predict.trace import Barrier, CtaTrace, Wait
 
 _SLACK = 16.0
 """Cycles by which a warp may run ahead of the others: fewer switches between warps, at the cost of exact order."""
+
+
+class StuckError(RuntimeError):
+    """Error of a trace whose barriers never complete, so that there is no time to predict."""
 
 
 class Machine:
@@ -77,7 +80,7 @@ class Machine:
         fetches_maps: bool = True,
         keeps_events: bool = False,
     ) -> None:
-        self._steps = steps
+        self._steps, self._needed, self._barriers = steps, needed, barriers
         self._effects = Effects(
             gpu, needed, barriers, traffic, credit=credit, fetches_maps=fetches_maps, keeps_events=keeps_events
         )
@@ -93,6 +96,7 @@ class Machine:
         resident: int,
         turnaround: float,
         start: float = 0.0,
+        interval: float = 0.0,
     ) -> Outcome:
         """Run clusters one after the other, so many at once.
 
@@ -104,7 +108,9 @@ class Machine:
         turnaround : float
             Cycles from the end of one to the start of the next.
         start : float
-            Cycles until the first ones execute.
+            Cycles until the first one executes.
+        interval : float
+            Cycles from one's start to the next one's, at least: the GPU starts CTAs one after the other.
         """
         out = self.out = Outcome()
         out.sms = [Sm() for _ in range(max(len(traces) for traces, _ in clusters))]
@@ -113,6 +119,8 @@ class Machine:
         queue = list(clusters)[::-1]
         self._last: Warp | None = None
         self._effects.begin(out, self._push)
+        self._interval, self._next = interval, start
+        self._begun: list[Cluster] = []
         for _ in range(min(resident, len(queue))):
             self._begin(*queue.pop(), start)
         while self._heap:
@@ -136,6 +144,8 @@ class Machine:
                 if queue:
                     after = Late(last.time, last, last.time, last.node, last.causes[:], WORK)
                     self._begin(*queue.pop(), last.time + turnaround, after)
+        if len(out.spans) < len(clusters):
+            raise StuckError(self._stuck(self._begun))
         out.cycles = max((end for _, end in out.spans), default=0.0)
         out.stored = self._effects.written
         out.waited, out.lets_begin = self._effects.waited, self._effects.lets_begin
@@ -143,7 +153,10 @@ class Machine:
         return out
 
     def _begin(self, traces: Sequence[CtaTrace], rates: Rates, time: float, after: Late | None = None) -> None:
+        time = max(time, self._next)
+        self._next = time + self._interval
         cluster = Cluster(traces, rates, time, after is None)
+        self._begun.append(cluster)
         for sm, cta in enumerate(traces):
             for number, trace in enumerate(cta.warps):
                 warp = Warp(trace, cta, number, cluster, sm, number % SCHEDULERS, time)
@@ -151,6 +164,15 @@ class Machine:
                     warp.node = Node(time, "start of a CTA", after, None, warp.causes[:])
                 cluster.running += 1
                 self._push(warp)
+
+    def _stuck(self, clusters: Sequence[Cluster]) -> str:
+        """Say which barrier nobody completes."""
+        cluster, key, warps = next((c, key, warps) for c in clusters for key, warps in c.waiting.items())
+        barrier = self._barriers[key]
+        return (
+            f"the model of {warps[0].name} waits without end for the {barrier.kind} {barrier.place} of CTA "
+            f"{barrier.block}: its trace lacks {cluster.left.get(key, self._needed.get(key, 0))} arrivals or copies"
+        )
 
     def _push(self, warp: Warp, ready: float = 0.0) -> None:
         """Queue a warp for its time, or for the time at which its wait ends."""

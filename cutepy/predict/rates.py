@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutepy.predict.gpu import Gpu
+from cutepy.predict.gpu import Gpu, interpolated
+
+NO_RAMP = ((0.0, 0.0),)
+"""Ramp of a launch in which device memory gives its full bandwidth."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,7 @@ class Rates:
 
     def lost(self, read_bytes: float) -> float:
         """Return the cycles that are lost until an SM has read so many bytes from device memory."""
-        before = 0.0, 0.0
-        for at, cycles in self.ramp:
-            if read_bytes <= at:
-                return before[1] + (cycles - before[1]) * (read_bytes - before[0]) / (at - before[0])
-            before = at, cycles
-        return before[1]
+        return interpolated(self.ramp, read_bytes)
 
     @classmethod
     def of(cls, gpu: Gpu, active: int, clock_hz: float, slowdown: float = 1.0) -> Rates:
@@ -72,7 +70,7 @@ def _ramp(gpu: Gpu) -> list[tuple[float, float]]:
     table = {float(size): float(ns) for size, ns in gpu.constants["launch.reads"]["dram"].items()}
     sizes = sorted(table)
     first, bandwidth = sizes[0], gpu.value("dram.bandwidth")
-    found, most = [(first, 0.0)], 0.0
+    found, most = [NO_RAMP[0], (first, 0.0)], 0.0
     for size in sizes[1:]:
         most = max(most, table[size] - table[first] - (size - first) / bandwidth * 1e9)
         found.append((size, most))

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cutepy.predict.code import LSU, Step
+from cutepy.predict.code import LSU, SCHEDULERS, Step
 from cutepy.predict.rates import Rates
 from cutepy.predict.trace import CtaTrace, WarpTrace
 
-SCHEDULERS = 4
 CAUSES = (
     "instructions", "dependencies", "issue slots", "pipes", "registers", "shared memory", "global memory", "copies",
     "barriers", "tensor cores", "stores", "fences", "instruction cache",
@@ -40,6 +39,8 @@ class Sm:
         self.idle: Counter[str] = Counter()  # of the tensor cores, by cause
         self.dram_read = 0.0
         self.flight = 0.0  # bytes times cycles of loads
+        self.awaited: list[tuple[float, float]] = []  # when loads of device memory come, and their bytes
+        self.awaited_bytes = 0.0
 
 
 @dataclass
@@ -171,7 +172,8 @@ class Outcome:
     steps : int
         Steps that were executed.
     stored : float
-        Time at which the last store has left its SM; what the launch's end waits for, if warps do not.
+        Time at which the last store has left its SM; what the launch's end waits for, if warps do not. Minus infinity
+        if nothing is stored.
     waited : float
         Time at which all warps of the first clusters wait for the launch before (griddepcontrol.wait); 0 if none does.
     lets_begin : bool

@@ -101,7 +101,8 @@ class Shared(NamedTuple):
 class Global(NamedTuple):
     """Access of a warp to global memory: "load", "store", "atomic" or "cp_async".
 
-    It requests `sectors`; the CTA has not read `new_sectors` of them before.
+    It requests `sectors`, in so many `lines` of L1; the CTA has not read `new_sectors` of them before, or writes a part
+    of `part_sectors`.
     """
 
     at: int
@@ -109,6 +110,8 @@ class Global(NamedTuple):
     sectors: float
     new_sectors: float
     region: int
+    lines: float
+    part_sectors: float = 0.0
 
 
 class Mma(NamedTuple):
@@ -432,7 +435,7 @@ class Tracer(Observer):
                 share = copy.size_bytes[row] / len(operation.threads.warps)
                 if share:
                     sectors = share / SECTOR_BYTES
-                    warp.facts[index].append(Global(at, "cp_async", sectors, sectors, copy.region))
+                    warp.facts[index].append(Global(at, "cp_async", sectors, sectors, copy.region, share / LINE_BYTES))
             elif operation.kind in _STORES:
                 if number == leader:
                     warp.facts[index].append(Store(at, copy.size_bytes[row], copy.region, copy.lines[row]))
@@ -479,7 +482,10 @@ class Tracer(Observer):
             start, count = starts[order[number]].tolist()
             region, first = self._region(int(addresses[row, start]))
             # From the allocation's start: a GPU's begin at a line, a host's anywhere.
-            sectors = np.unique((addresses[row, start : start + count].astype(np.int64) - first) // SECTOR_BYTES)
+            offsets = addresses[row, start : start + count].astype(np.int64) - first
+            sectors, lanes = np.unique(offsets // SECTOR_BYTES, return_counts=True)
+            lines = len(np.unique(sectors * SECTOR_BYTES // LINE_BYTES))
+            parts = int((lanes * access.size_bytes < SECTOR_BYTES).sum()) if kind == "store" else 0
             new = sectors
             if kind == "load":
                 seen = self._seen.setdefault(cta.block, {}).setdefault(region, set())
@@ -487,7 +493,7 @@ class Tracer(Observer):
                 seen.update(new.tolist())
                 self.trace.regions[region].by_threads = True
             self._touch(region, cta.block, new * SECTOR_BYTES, SECTOR_BYTES, kind == "load")
-            warp.facts[index].append(Global(len(warp.path), kind, len(sectors), len(new), region))
+            warp.facts[index].append(Global(len(warp.path), kind, len(sectors), len(new), region, lines, parts))
 
     def _copied(self, access: Access) -> None:
         copy = self._operations.get(id(access.part_of))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cutepy.tune import Settings
 
@@ -49,23 +51,36 @@ def predict_gemm(problem: Mapping[str, Any], candidate: Settings, gpu: str) -> l
     return run.predictions
 
 
+class _Predicted(NamedTuple):
+    """Predicted microseconds of a product, or the reason why there are none."""
+
+    us: float | None
+    reason: str = ""
+
+
 def predicted_us(
     pairs: Sequence[tuple[Settings, Settings]], gpu: str, processes: int | None = None
 ) -> list[float | None]:
-    """Predict products by their configurations, in several processes; None where that fails."""
+    """Predict products by their configurations, in several processes.
+
+    None where that fails: such a configuration is timed. A warning says each reason once, and of how many.
+    """
     count = processes or min(os.cpu_count() or 1, len(pairs))
     if count < 2:
-        return [_us(gpu, pair) for pair in pairs]
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(partial(_us, gpu), pairs))
+        found = [_predicted(gpu, pair) for pair in pairs]
+    else:
+        with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+            found = list(pool.map(partial(_predicted, gpu), pairs))
+    for reason, times in Counter(each.reason for each in found if each.reason).items():
+        warnings.warn(f"{times} of {len(pairs)} configurations are timed without a prediction: {reason}", stacklevel=2)
+    return [each.us for each in found]
 
 
-def _us(gpu: str, pair: tuple[Settings, Settings]) -> float | None:
+def _predicted(gpu: str, pair: tuple[Settings, Settings]) -> _Predicted:
     try:
-        return sum(found.us for found in predict_gemm(*pair, gpu))
-    # A configuration that the model cannot run is timed.
-    except Exception:
-        return None
+        return _Predicted(sum(found.us for found in predict_gemm(*pair, gpu)))
+    except Exception as error:  # whatever the model cannot run, the GPU can
+        return _Predicted(None, f"{type(error).__name__}: {error}")
 
 
 def model_of_this_gpu() -> str:

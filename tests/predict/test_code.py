@@ -5,7 +5,7 @@ import pytest
 from cutepy.binaries.machine_code import read_code
 from cutepy.binaries.ptxas import assemble
 from cutepy.predict import gpu_named
-from cutepy.predict.code import XU, block_steps, kind_of
+from cutepy.predict.code import FMA, LSU, XU, block_steps, kind_of
 from cutepy.sim.translate import Kernel
 from tests.predict.kernels import HEAD, ring
 from tests.predict.test_known_times import MISSING
@@ -22,6 +22,16 @@ LOOP:
     ex2.approx.f32 %f0, %f0;
     add.u32 %r1, %r1, 1; setp.lt.u32 %p, %r1, %r0; @%p bra LOOP;
     st.global.f32 [%d0], %f0;
+    ret;
+}}
+"""
+
+PIPED = f"""{HEAD}.visible .entry piped(.param .u64 x)
+{{
+    .reg .b32 %r<4>; .reg .b64 %d<2>;
+    ld.param.u64 %d0, [x]; mov.u32 %r0, %tid.x;
+    OPERATION
+    st.global.u32 [%d0], %r1;
     ret;
 }}
 """
@@ -43,6 +53,19 @@ def test_an_unrolled_loop_has_variants_with_one_load_each():
     assert all(sum(step.action is not None for step in variant) == 1 for variant in found[number])
     work = sum(work for variant in found[number] for step in variant for pipe, work in step.pipes if pipe == XU)
     assert work == pytest.approx(len(found[number]) * gpu_named("h200").at("instr.interval", "ex2"))
+
+
+@pytest.mark.parametrize(
+    ("operation", "pipe", "name", "share"),
+    [
+        ("shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;", LSU, "shfl", 4),  # one unit of the SM serves its four schedulers
+        ("mul.hi.u32 %r1, %r0, 0x9E3779B9;", FMA, "imad_wide", 1),  # the high half of a product of 64 bits
+    ],
+)
+def test_an_instruction_takes_its_pipe_for_the_measured_interval(operation, pipe, name, share):
+    _, _, found = steps(PIPED.replace("OPERATION", operation), "piped")
+    work = sum(work for (variant,) in found for step in variant for number, work in step.pipes if number == pipe)
+    assert work == pytest.approx(gpu_named("h200").at("instr.interval", name) / share, abs=2.5 * (pipe == FMA))
 
 
 def test_no_instruction_is_counted_twice():

@@ -2,10 +2,13 @@
 
 import pytest
 
+from cutepy import load_ptx, simulate
 from cutepy.binaries.ptxas import AssemblyError, find_ptxas
 from cutepy.binaries.sass import DisassemblyError, find_nvdisasm
 from cutepy.predict import gpu_named
 from tests.predict.kernels import COPY, chain, predicted, ring, strided, zeros
+from tests.time.copies import BULK, ring_launch
+from tests.time.launches import EMPTY
 
 try:
     find_ptxas(), find_nvdisasm()
@@ -23,6 +26,31 @@ def test_a_copy_takes_its_bytes_by_the_bandwidth():
     assert least <= found.kernel_us <= 1.05 * least
     assert found.bound == "device memory"
     assert [round(t.dram_read_bytes / size, 2) for t in found.traffic] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("boxes", [1, 8, 64])
+def test_reads_in_a_launch_take_as_long_as_the_benchmark_of_reads(boxes):
+    launch = ring_launch(1 << 28, min(boxes, 12), 8192, 132)
+    module, memory = load_ptx(BULK), zeros(1 << 28)
+    with simulate(time="h200") as run:
+        arguments = zeros(1 << 16), memory, boxes - min(boxes, 12), *launch.extra
+        module.launch("timed", grid=132, block=32, args=arguments, smem=launch.smem)
+    measured = H200.constants["launch.reads"]["dram"][str(boxes * 132 * 8192)] / 1e3
+    assert run.predictions[0].us == pytest.approx(measured, rel=0.06)
+
+
+def test_more_ctas_start_as_much_later_as_measured():
+    few, many = (predicted(EMPTY, "timed", grid, 128, zeros(64), zeros(64), 0).us for grid in (132, 1056))
+    table = H200.constants["launch.interval"]
+    assert many - few == pytest.approx((table["1056x128x0"] - table["132x128x0"]) / 1e3, rel=0.2)
+
+
+@pytest.mark.parametrize("blocks", [132, 264, 300])
+def test_no_resource_is_in_use_for_longer_than_the_launch(blocks):
+    found = predicted(COPY, "copy", blocks, 256, zeros(blocks << 14), zeros(blocks << 14))
+    assert max(found.use.values()) <= 1.0
+    moved = sum(t.dram_read_bytes + t.dram_write_bytes for t in found.traffic)
+    assert found.kernel_us >= moved / H200.value("dram.bandwidth") * 1e6
 
 
 def test_half_the_bytes_take_half_the_time():

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.predict import gpu_named
-from cutepy.predict.code import ALU, FMA, XU, Action, Step
+from cutepy.predict.code import ALU, FMA, LSU, XU, Action, Step
 from cutepy.predict.costs import Costs
-from cutepy.predict.machine import Machine
+from cutepy.predict.machine import Machine, StuckError
 from cutepy.predict.memory import Traffic
 from cutepy.predict.rates import Rates
 from cutepy.predict.trace import (
@@ -24,6 +24,7 @@ from cutepy.predict.trace import (
     Wait,
     WarpTrace,
 )
+from tests.messages import refuses
 
 H200 = gpu_named("h200")
 WARM = {
@@ -36,7 +37,7 @@ H200 = replace(
     H200, constants=H200.constants | WARM
 )  # all code is cached, and first accesses and bytes as fast as others
 CLOCK = H200.value("clock.memory_hz")
-RATES = Rates.of(H200, 132, CLOCK)
+RATES, ALONE = (Rates.of(H200, active, CLOCK) for active in (132, 1))
 STREAM = [Traffic("x", 1e9, 0.0, 1e9, 0.0, 1.0)]
 
 
@@ -71,7 +72,7 @@ def programs(draw):
         for at, block in enumerate(warp.path):
             fact = {
                 "shared": Shared(at, draw(st.integers(1, 8))),
-                "global": Global(at, "load", 16.0, 16.0, 0),
+                "global": Global(at, "load", 16.0, 16.0, 0, 4.0),
                 "mma": Mma(at, "bf16", 64, "ss", 4096),
             }.get(kinds[block])
             if fact is not None:
@@ -156,6 +157,76 @@ def test_a_second_round_begins_when_the_first_ends():
     out = run([[step(10, 100)]], [WarpTrace([0])], resident=2, times=4)
     assert [start for start, _ in sorted(out.spans)] == [0, 0, 100, 100]
     assert out.cycles == 200
+
+
+def test_ctas_of_an_sm_start_one_after_the_other():
+    cta = CtaTrace(0, 0, [WarpTrace([0])])
+    out = machine([[step(10, 100)]]).run([([cta], RATES)] * 6, 3, 0.0, 7.0, 150.0)
+    assert [start for start, _ in sorted(out.spans)] == [7 + 150 * n for n in range(6)]
+
+
+def loading(ahead, size):
+    """Return the end of a launch that works so long, loads some bytes of device memory, and waits for them."""
+    steps = [
+        [[step(24, ahead)]],
+        [[step(action=Action(0, None, None, ""))]],
+        [[step(action=Action(1, None, None, ""))]],
+    ]
+    warp = WarpTrace([0, 1, 2])
+    warp.facts[0].append(Load(1, size, 0, 1, ((0, 5, size),), size / 128, size / 128))
+    warp.facts[1].append(Wait(2, 5))
+    made = Machine(H200, steps, {5: 1}, {5: Barrier("mbarrier", 0, 64)}, STREAM, credit=2000.0)
+    return made.run([([CtaTrace(0, 0, [warp])], RATES)], 1, 0.0).cycles
+
+
+def test_no_sm_catches_up_on_the_time_before_its_first_load():
+    size = 1 << 16
+    assert loading(1000.0, size) - loading(100.0, size) == pytest.approx(900.0)
+
+
+@pytest.mark.parametrize("size", sorted(H200.constants["dram.little"], key=int))
+def test_loads_in_flight_wait_for_each_other_as_measured(size):
+    """By Little's law, all SMs reach the measured bandwidth with so many bytes in flight to each."""
+    of_all, alone = float(size) * H200.sms * H200.value("clock.idle_hz"), H200.at("dram.little_sm", size)
+    most = max(H200.constants["dram.little"].values())
+    took = max(float(size) / alone, of_all / most) + Costs(H200).queue(float(size))
+    assert took == pytest.approx(of_all / H200.at("dram.little", size), rel=0.02)
+
+
+def accesses(kind, name, count, **fact):
+    """Run so many accesses of a warp, on one SM alone; returns the outcome."""
+    warp = WarpTrace([0] * count)
+    sectors = fact.pop("sectors")
+    warp.facts[0] += [Global(at, kind, sectors, sectors, 0, **fact) for at in range(count)]
+    return machine([[step(action=Action(0, 0, None, name))]]).run([([CtaTrace(0, 0, [warp])], ALONE)], 1, 0.0)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 4, 8, 16, 32])
+def test_a_load_takes_a_cycle_for_each_line_that_it_touches(stride):
+    """As measured: lanes so many words apart."""
+    lines, sectors = min(32, stride), min(32.0, 4.0 * stride)
+    out = accesses("load", "ldg32", 10, sectors=sectors, lines=lines)
+    assert out.sms[0].pipe_work[LSU] / 10 == pytest.approx(H200.at("global.sectors", str(stride)), rel=0.03)
+
+
+@pytest.mark.parametrize(("name", "lines"), [("stg32", 1), ("stg64", 2), ("stg128", 4)])
+def test_stores_leave_an_sm_at_their_interval_and_keep_the_lsu_for_their_lines(name, lines):
+    out = accesses("store", name, 100, sectors=4.0 * lines, lines=lines)
+    assert out.stored / 100 == pytest.approx(H200.at("global.interval", name), rel=0.05)
+    assert out.sms[0].pipe_work[LSU] / 100 == pytest.approx(lines, rel=0.03)
+
+
+def test_a_store_of_parts_of_sectors_reads_them_first():
+    whole, parts = (accesses("store", "stg32", 1, sectors=32.0, lines=32, part_sectors=n) for n in (0, 32))
+    more = parts.sms[0].l2_work - whole.sms[0].l2_work
+    assert more == pytest.approx(32 * 32 * ALONE.l2)
+
+
+def test_a_barrier_that_nobody_completes_is_an_error():
+    warp = WarpTrace([0])
+    warp.facts[0] += [Arrive(0, (7,)), Wait(0, 7)]
+    with refuses(StuckError):
+        run([[step(action=Action(0, None, None, ""))]], [warp], needed={7: 2}, barriers={7: Barrier("mbarrier", 0, 64)})
 
 
 def test_a_jump_to_new_code_is_waited_for_once_by_all_warps():

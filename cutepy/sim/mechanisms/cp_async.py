@@ -13,8 +13,8 @@ import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import MemoryAccessError
-from cutepy.sim.machine.events import AsyncOperation, GroupCommit, GroupWait
-from cutepy.sim.machine.lanes import Array
+from cutepy.sim.machine.events import Access, AsyncOperation, GroupCommit, GroupWait
+from cutepy.sim.machine.lanes import Array, Ctas, Threads
 from cutepy.sim.machine.schedule import Mechanism, left_by
 from cutepy.sim.mechanisms.copy_groups import CopyGroups, threads_of
 
@@ -59,6 +59,7 @@ class ThreadCopies(Mechanism):
                 activity.traffic.partial("load", g, where, used)
                 data = self._partial(where, used, size).view(kind).reshape(*shape, count)
                 data = data[..., 0] if count == 1 else data
+                self._observe_partial(g, i, where, used)
             memory.shared_view(kind, count)[np.broadcast_to(place // size, shape)] = data
             if activity.observers:
                 memory.observe(g, i, "write", "shared", "generic", place, size)
@@ -91,6 +92,17 @@ class ThreadCopies(Mechanism):
             if region is not None:
                 data[position][:count] = region.bytes[address - region.base : address - region.base + count]
         return data
+
+    def _observe_partial(self, g: Group, i: Instruction, where: Array, used: Array) -> None:
+        """Tell the observers of the reads of lanes that copy different numbers of bytes: of those with the same."""
+        activity = self._activity
+        for row, size in {(r, int(used[r, c])) for r, c in np.argwhere(used).tolist()} if activity.observers else ():
+            lanes = np.flatnonzero(used[row] == size)
+            who = Ctas(g.ctas.slots[row : row + 1], g.ctas.residents), Threads(g.threads.ids[lanes], g.threads.block)
+            at = where[row : row + 1, lanes]
+            access = Access("read", "global", "generic", i, *who, at, size, activity.completing)
+            for observer in activity.observers:
+                observer.on_access(access)
 
     def commit(self, g: Group, i: Instruction) -> None:
         """Close the groups of the lanes."""
