@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
+from cutepy.kernels.gemm.routes import viewing
+from cutepy.kernels.rows.compilation import as_rows
 from cutepy.kernels.rows.tiling import MOST_COLUMNS
 from cutepy.ops.checking import check_tensor
 
@@ -32,3 +36,30 @@ def check_row_tensors(operation: str, dtype: torch.dtype | None = None, /, **ten
         raise ValueError(
             f"{operation} takes rows of {MOST_COLUMNS} elements at most, got {given[first].shape[-1]}; part them"
         )
+
+
+def to_rows(tensor: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return what sees tensors like this one as rows of contiguous elements, or copies them, as `as_rows` does.
+
+    Their gradients are not recorded.
+    """
+    seen = as_rows(tensor)
+    if seen is tensor:
+        return _as_it_is
+    is_view = torch._C._is_alias_of(seen, tensor)  # type: ignore[attr-defined]
+    return viewing((tuple(seen.shape), seen.stride())) if is_view else as_rows
+
+
+def to_vector(tensor: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return what sees tensors like this one, of a number for each row or a vector, as a contiguous vector."""
+    if not tensor.is_contiguous():
+        return lambda tensor: tensor.reshape(-1).contiguous()
+    return _as_it_is if tensor.dim() == 1 else viewing(((tensor.numel(),), (1,)))
+
+
+def to_nothing(_: object) -> None:
+    """Return None, for what a kernel is not given."""
+
+
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
