@@ -16,7 +16,7 @@ from cutepy.kernels.rows.op import plan_norm, plan_norm_backward
 from cutepy.kernels.rows.tiling import MOST_COLUMNS
 from cutepy.ops import shardings
 from cutepy.ops.registration import one_by_one, register_both
-from cutepy.ops.row_tensors import to_nothing, to_rows, to_vector
+from cutepy.ops.row_tensors import to_rows, to_vector
 from cutepy.ops.schemas import schema_of
 from cutepy.runtime.execution import EXECUTION
 
@@ -229,14 +229,13 @@ def _find_launch(
     if not x.numel():
         return lambda x, residual, *_: _empty(x, residual, centres, out_dtype)
     y, total, factors, means = results
-    makers = [maker_of(x, each.shape, each.dtype) for each in results]
-    make_y, make_total, make_factors, make_means = makers
-    to_x, to_y, to_factors = to_rows(x), to_rows(y), to_vector(factors)
-    to_residual, to_total = (to_nothing if residual is None else to_rows(each) for each in (residual, total))
-    to_weight, to_bias = (to_nothing if each is None else to_vector(each) for each in (weight, bias))
-    to_means: Callable[..., Given] = to_vector(means) if centres else to_nothing
-    seen = to_x(x), to_residual(residual), to_weight(weight), to_bias(bias), to_y(y), to_total(total)
-    function = plan_norm(*seen, centres=centres)
+    make_y, make_total, make_factors, make_means = (maker_of(x, each.shape, each.dtype) for each in results)
+    has_total = residual is not None
+    to_x, to_residual, to_y = map(to_rows, (x, residual, y))
+    to_weight, to_bias, to_factors = map(to_vector, (weight, bias, factors))
+    to_total, to_means = to_rows(total if has_total else None), to_vector(means)
+    seen = to_x(x), to_residual(residual), to_weight(weight), to_bias(bias), to_y(y)
+    function = plan_norm(*seen, to_total(total) if has_total else None, centres=centres)
 
     def run(x: torch.Tensor, residual: Given, weight: Given, bias: Given, eps: float) -> Results:
         y, total, factors, means = results = make_y(), make_total(), make_factors(), make_means()
@@ -246,9 +245,9 @@ def _find_launch(
             to_weight(weight),
             to_bias(bias),
             to_y(y),
-            to_total(total),
+            to_total(total) if has_total else None,
             to_factors(factors),
-            to_means(means),
+            to_means(means) if centres else None,
             None,
             None,
             eps,
@@ -351,10 +350,8 @@ def _find_backward_launch(like: Backward) -> Callable[..., Gradients]:
     results = like.empty()
     dx, dweight, dbias = results
     make_dx, make_dweight, make_dbias = (maker_of(like.x, each.shape, each.dtype) for each in results)
-    to_dy, to_x, to_dx, to_factors = to_rows(like.dy), to_rows(like.x), to_rows(dx), to_vector(like.factors)
-    to_dtotal: Callable[..., Given] = to_nothing if like.dtotal is None else to_rows(like.dtotal)
-    to_weight: Callable[..., Given] = to_nothing if like.weight is None else to_vector(like.weight)
-    to_means: Callable[..., Given] = to_vector(like.means) if like.centres else to_nothing
+    to_dy, to_dtotal, to_x, to_dx = map(to_rows, (like.dy, like.dtotal, like.x, dx))
+    to_weight, to_factors, to_means = map(to_vector, (like.weight, like.factors, like.means))
     sums, of_bias, centres = like.needs_weight, like.of_bias is not None, like.centres
     seen = to_dy(like.dy), to_dtotal(like.dtotal), to_x(like.x), to_weight(like.weight)
     made = to_dx(dx), dweight if sums else None, dbias if of_bias else None
@@ -376,7 +373,7 @@ def _find_backward_launch(like: Backward) -> Callable[..., Gradients]:
             to_x(x),
             to_weight(weight),
             to_factors(factors),
-            to_means(means),
+            to_means(means) if centres else None,
             to_dx(dx),
             dweight if sums else None,
             dbias if of_bias else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -38,11 +39,13 @@ def check_row_tensors(operation: str, dtype: torch.dtype | None = None, /, **ten
         )
 
 
-def to_rows(tensor: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+def to_rows(tensor: torch.Tensor | None) -> Callable[..., Any]:
     """Return what sees tensors like this one as rows of contiguous elements, or copies them, as `as_rows` does.
 
-    Their gradients are not recorded.
+    Gradients of the views are not recorded. None is seen as None.
     """
+    if tensor is None:
+        return _as_it_is
     seen = as_rows(tensor)
     if seen is tensor:
         return _as_it_is
@@ -50,16 +53,17 @@ def to_rows(tensor: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     return viewing((tuple(seen.shape), seen.stride())) if is_view else as_rows
 
 
-def to_vector(tensor: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return what sees tensors like this one, of a number for each row or a vector, as a contiguous vector."""
-    if not tensor.is_contiguous():
-        return lambda tensor: tensor.reshape(-1).contiguous()
-    return _as_it_is if tensor.dim() == 1 else viewing(((tensor.numel(),), (1,)))
+def to_vector(tensor: torch.Tensor | None) -> Callable[..., Any]:
+    """Return what sees tensors like this one, a vector or of a number for each row, as a contiguous vector.
+
+    Gradients of the views are not recorded. None is seen as None.
+    """
+    if tensor is None or (tensor.dim() == 1 and tensor.is_contiguous()):
+        return _as_it_is
+    if tensor.is_contiguous():
+        return viewing(((tensor.numel(),), (1,)))
+    return lambda tensor: tensor.reshape(-1).contiguous()
 
 
-def to_nothing(_: object) -> None:
-    """Return None, for what a kernel is not given."""
-
-
-def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+def _as_it_is(tensor: torch.Tensor | None) -> torch.Tensor | None:
     return tensor

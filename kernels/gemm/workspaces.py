@@ -25,7 +25,7 @@ STOCK = 64
 
 
 class Workspace(NamedTuple):
-    """Flags and sums of a launch (`rules.workspace_shapes`), and the flags of the first place, where tiles are counted."""
+    """Flags and sums of a launch (`rules.workspace_shapes`), and the first row of flags, where tiles are counted."""
 
     flags: torch.Tensor
     sums: torch.Tensor

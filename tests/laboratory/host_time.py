@@ -4,7 +4,7 @@
 
 Calls are on a device of host memory (`host_device`), where kernels are not launched: what is left is the host's time up
 to compiled code. Three figures are printed for each: of a call whose tensors require no grad, of one whose tensors do,
-and of its backward pass. Times are of the process's CPU, medians of rounds: another process does not count, and the
+and of its backward pass. Times are of the process's CPU, medians of calls: another process does not count, and the
 engine's thread does. "torch's own" is an `autograd.Function` that allocates as attention does, and nothing more. Steps
 of a layer include torch's operators, on few tokens by the CPU's kernels.
 """
@@ -16,6 +16,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -26,7 +27,7 @@ from tests.laboratory.host_device import host_device
 from tests.laboratory.llama_model import LlamaConfig, LlamaForCausalLM
 
 ROUNDS, CALLS, WARM = 15, 60, 3
-"""Rounds, of which the median is taken; calls of a round; calls before."""
+"""Rounds of the three kinds of calls in turns; calls of each in a round; calls before."""
 TOKENS = (2, 16)
 """Batch and tokens of a step."""
 SMALL = LlamaConfig(hidden=128, intermediate=256, layers=4, heads=4, key_heads=2, head=32)
@@ -194,11 +195,13 @@ def times_of(make: Callable[[], Case], rounds: int = ROUNDS, calls: int = CALLS)
     function, given = make()
     tensors = [each.requires_grad_() for each in given if isinstance(each, torch.Tensor) and each.is_floating_point()]
 
-    def clock(run: Callable[[], object], count: int) -> float:
-        start = time.process_time()
+    def clock(run: Callable[[], object], count: int) -> list[float]:
+        times = []
         for _ in range(count):
+            start = time.process_time()
             run()
-        return (time.process_time() - start) / count * 1e6
+            times.append((time.process_time() - start) * 1e6)
+        return times
 
     def forward() -> torch.Tensor:
         results = function(*given)
@@ -210,14 +213,15 @@ def times_of(make: Callable[[], Case], rounds: int = ROUNDS, calls: int = CALLS)
     def differentiate(waiting: Iterator[torch.Tensor], grad: torch.Tensor) -> None:
         torch.autograd.grad(next(waiting), tensors, grad)
 
-    found: list[Times] = []
+    found: list[tuple[list[float], ...]] = []
     for n in range(rounds + 1):
         count, outs = WARM if n == 0 else calls, list[torch.Tensor]()
         with torch.no_grad():
             plain = clock(forward, count)
         recorded = clock(partial(record, outs), count)
-        found.append(Times(plain, recorded, clock(partial(differentiate, iter(outs), torch.ones_like(outs[0])), count)))
-    return Times(*map(statistics.median, zip(*found[1:], strict=True)))
+        backward = clock(partial(differentiate, iter(outs), torch.ones_like(outs[0])), count)
+        found.append((plain, recorded, backward))
+    return Times(*(statistics.median(chain(*times)) for times in zip(*found[1:], strict=True)))
 
 
 def table(found: dict[str, Times]) -> str:
