@@ -595,7 +595,9 @@ def _eager(
         apply = functions.get(compute)
         if apply is None:
             apply = functions[compute] = function_of(compute)
-        given = (*arguments, *(tensor for n in lists for tensor in arguments[n] or ())) if lists else arguments
+        given = [*arguments]
+        for n in lists:
+            given += arguments[n] or ()
         results = apply(*given)
         return [*results] if gives_list else results
 
