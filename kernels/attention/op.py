@@ -10,7 +10,6 @@ import torch
 from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
-from cutepy.host.launches import maker_of
 from cutepy.host.many import Variant
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.attention.choice import (
@@ -357,8 +356,10 @@ def plan_backward(
         batch, tiles = q.shape[0], -(-queries // config.tile_q)
     else:
         batch, tiles = 1, queries // config.tile_q + lengths.count + 1
-    make_stats = maker_of(q, (batch, heads, 2, tiles * config.tile_q), torch.float32)
-    make_sums = maker_of(q, (batch, heads, *config.sums_shape(tiles)), torch.float32)
+    # Plans of sequences are for one launch: what makes tensors costs nothing to make.
+    wide: dict[str, Any] = {"dtype": torch.float32, "device": q.device}
+    make_stats = partial(torch.empty, (batch, heads, 2, tiles * config.tile_q), **wide)
+    make_sums = partial(torch.empty, (batch, heads, *config.sums_shape(tiles)), **wide)
     # In order, CTAs wait for others: all are on the GPU at one time.
     is_uneven = (bounds[1] or lengths is not None or scoring.blocks is not None) and not config.ordered
     ctas = ctas_of(longest, is_uneven, gpu_of(q.device).sm_count, max(head, v.shape[-1]))

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
-from tests.laboratory.host_time import CASES, Times, table  # noqa: E402
+from tests.laboratory.host_time import CASES, Times, table
 
 
 def test_a_line_of_the_table_has_three_times():

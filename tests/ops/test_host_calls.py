@@ -71,7 +71,7 @@ CASES = {
         [(multiply, "_launches")],
         [(multiply, "plan_gemm", products)],
         [dense_gemm._gemm],
-        (26, 40),
+        (26, 16),
     ),
     "attention": (
         attention,
@@ -79,7 +79,7 @@ CASES = {
         [(dot_product_attention, name) for name in ("_launches", "_of_gradients")],
         [(dot_product_attention, name, nothing) for name in ("plan_forward", "plan_backward")],
         [dot_product_attention._attention, dot_product_attention._attention_backward],
-        (18, 18),
+        (16, 10),
     ),
     "rms_norm": (
         lambda x, weight: rms_norm(x, (64,), weight),
@@ -87,7 +87,7 @@ CASES = {
         [(normalising, name) for name in ("_launches", "_backward_launches")],
         [(normalising, name, nothing) for name in ("plan_norm", "plan_norm_backward")],
         [normalising.norm, normalising._norm_backward],
-        (28, 28),
+        (18, 15),
     ),
     "swiglu": (
         swiglu,
@@ -95,7 +95,7 @@ CASES = {
         [(gated, name) for name in ("_launches", "_backward_launches")],
         [(gated, name, nothing) for name in ("plan_gated", "plan_gated_backward")],
         [gated._gated, gated._gated_backward],
-        (22, 26),
+        (16, 17),
     ),
     "rotary": (
         lambda x: rotary(x, *2 * [torch.zeros(8, 32)]),
@@ -103,7 +103,7 @@ CASES = {
         [(rotaries, "_launches")],
         [(rotaries, "plan_rotary", nothing)],
         [rotaries._rotary],
-        (18, 16),
+        (14, 9),
     ),
 }
 
