@@ -418,7 +418,7 @@ _UNSCALED = tuple(Request._field_defaults.values())[2:]
 
 
 def _compute(*given: Any) -> list[torch.Tensor]:  # noqa: ANN401
-    a, b, tensors, numbers, kinds, epilogue, out_dtype, out_major, *scales = Request(*given)
+    a, b, tensors, numbers, kinds, epilogue, out_dtype, out_major, *scales = given
     graph = Graph.parse(epilogue)
     operands = bound(graph, tensors, numbers, kinds) if numbers else tensors
     outs = (None,) * len(graph.results)

@@ -194,7 +194,8 @@ class Operation(Generic[P, R]):
             arguments = (*arguments, *self._default_values[len(arguments) :])  # type: ignore[assignment]
         if torch.compiler.is_compiling() or named or len(arguments) != len(self._default_values):
             return self._dispatched(arguments, named)  # type: ignore[no-any-return]
-        return self.along(road(_flat(arguments) if self.has_lists else arguments), arguments)
+        way = road(_flat(arguments) if self.has_lists else arguments)
+        return self.along(way, arguments)  # type: ignore[no-any-return]
 
     def along(self, way: int, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401
         """Compute with all arguments by position, of which the road (`road`) is known; 0 under `torch.compile`."""

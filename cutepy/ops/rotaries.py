@@ -195,19 +195,18 @@ def _find_launch(
         return lambda *_: make()
     is_whole = all(each.stride(-1) == 1 for each in (x, cos, sin))
 
-    def whole(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Copy those whose rows are not contiguous."""
-        form = torch.contiguous_format
-        return tuple(each if each.stride(-1) == 1 else each.clone(memory_format=form) for each in given)
+    def whole(tensor: torch.Tensor) -> torch.Tensor:
+        """Copy a tensor whose rows are not contiguous."""
+        return tensor if tensor.stride(-1) == 1 else tensor.clone(memory_format=torch.contiguous_format)
 
-    function = plan_rotary(*whole(x, cos, sin), positions, y, interleaved=interleaved)
+    function = plan_rotary(whole(x), whole(cos), whole(sin), positions, y, interleaved=interleaved)
 
     def run(
         x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: Given, offset: int, sign: float
     ) -> torch.Tensor:
         y = make()
         if not is_whole:
-            x, cos, sin = whole(x, cos, sin)
+            x, cos, sin = whole(x), whole(cos), whole(sin)
         function(x, cos, sin, positions, y, offset, sign)
         return y
 
