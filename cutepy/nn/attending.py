@@ -22,13 +22,14 @@ from cutepy.ops.attention_arguments import DTYPES
 from cutepy.ops.decode_attention import attention_decode
 from cutepy.ops.dense_gemm import gemm
 from cutepy.ops.dot_product_attention import scaled_dot_product_attention
+from cutepy.ops.operation import PassesOperations
 
 _TORCHS = "scaled_dot_product_attention"
 _FUNCTIONS, _NAME = "ALL_ATTENTION_FUNCTIONS", "cutepy"
 """The table of functions that Hugging Face's modules look theirs up in, and the name of cutepy's there."""
 
 
-class Attending(TorchFunctionMode):
+class Attending(PassesOperations, TorchFunctionMode):
     """Context in which `torch.nn.functional.scaled_dot_product_attention` is cutepy's, where cutepy computes it.
 
     Other calls, such as those of float32 outside of autocast or of heads beyond 256 columns, stay torch's. Under
@@ -40,12 +41,11 @@ class Attending(TorchFunctionMode):
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:  # noqa: ANN401
         """Call cutepy's function in place of torch's."""
-        kwargs = kwargs or {}
         if func is torch.nn.functional.scaled_dot_product_attention:
-            given = {**dict(zip(_PARAMETERS, args, strict=False)), **kwargs}
+            given = {**dict(zip(_PARAMETERS, args, strict=False)), **(kwargs or {})}
             if _takes(given):
                 return _attend(**given)
-        return func(*args, **kwargs)
+        return func(*args, **kwargs) if kwargs else func(*args)
 
 
 _PARAMETERS = tuple(inspect.signature(scaled_dot_product_attention).parameters)

@@ -47,7 +47,10 @@ class Rotation:
         """Rotate: q, k (batch, heads, tokens, head), cos, sin (1 or batch, tokens, head), whose halves are equal."""
         if others or named or not (_takes(q, cos, sin) and _takes(k, cos, sin)):
             return self.theirs(q, k, cos, sin, *others, **named)
-        return _rotated(q, cos, sin), _rotated(k, cos, sin)
+        half = q.shape[-1] // 2
+        has_rows = cos.shape[0] != 1  # for each sequence
+        cos, sin = (each[..., :half].reshape(-1, half) for each in (cos, sin))
+        return _rotated(q, cos, sin, has_rows=has_rows), _rotated(k, cos, sin, has_rows=has_rows)
 
 
 def _takes(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> bool:
@@ -58,12 +61,11 @@ def _takes(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> bool:
     return cos.shape[0] in (1, x.shape[0]) and tuple(cos.shape[1:]) == (x.shape[2], x.shape[3])
 
 
-def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, has_rows: bool) -> torch.Tensor:
     batch, heads, tokens, head = x.shape
     x = x.transpose(1, 2)
-    if cos.shape[0] != 1:  # one sequence, whose tokens have a row of the tables each
+    if has_rows:  # one sequence, whose tokens have a row of the tables each
         x = x.reshape(1, batch * tokens, heads, head)
-    cos, sin = (each[..., : head // 2].reshape(-1, head // 2) for each in (cos, sin))
     return rotary(x, cos, sin).view(batch, tokens, heads, head).transpose(1, 2)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 
@@ -202,12 +201,6 @@ def adds_in_order(*, deterministic: bool, has_lists: bool = False, has_tables: b
             "a function, or allow it by torch.use_deterministic_algorithms(False)"
         )
     return wanted and not has_lists
-
-
-def maker_of(q: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Callable[[], torch.Tensor]:
-    """Return what makes empty tensors of a shape beside q, in two thirds of the host time of `new_empty`."""
-    like = q.new_empty(1, dtype=dtype).expand(shape)
-    return partial(torch.empty_like, like, memory_format=torch.contiguous_format)
 
 
 _unread: dict[torch.device, list[torch.Tensor]] = {}

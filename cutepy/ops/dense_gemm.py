@@ -50,7 +50,7 @@ from cutepy.ops.operands import (
     split,
     without_symbols,
 )
-from cutepy.ops.operation import unobserved
+from cutepy.ops.operation import GRADIENT, road, unobserved
 from cutepy.ops.registration import lowered_tensors, one_by_one, register_both
 
 _NAMED = {
@@ -180,7 +180,8 @@ def gemm(
         except (KeyError, TypeError):
             raise ValueError(f"activation must be {', '.join(ACTIVATIONS)} or None, got {activation!r}") from None
         outs: Sequence[Any] = (out,)
-        if not torch.compiler.is_compiling() and unobserved((a, b, c, bias, out)):
+        way = 0 if torch.compiler.is_compiling() else road((a, b, c, bias, out))
+        if unobserved(way):
             (result,) = multiply(a, b, finish.text, given, out_dtype, out_major, outs, None, True)
             if out is not None:
                 torch.autograd.graph.increment_version(out)
@@ -198,7 +199,7 @@ def gemm(
             options = {"epilogue": epilogue, "out": out, "out_dtype": out_dtype, "out_major": out_major}
             return hand_over(gemm, (a, b, *given), a, b, **options, **named)
         return apply_epilogue(a, b, epilogue, given, out, out_dtype, out_major)
-    if has_torch_function((a, b, c, bias, out)):
+    if not way and has_torch_function((a, b, c, bias, out)):
         options = {"c": c, "bias": bias, "activation": activation, "out": out, "out_dtype": out_dtype}
         hand_over = handle_torch_function
         return hand_over(gemm, (a, b, c, bias, out), a, b, out_major=out_major, **options)
@@ -211,11 +212,13 @@ def gemm(
         if out is None and out_dtype is None and a.dtype in INTEGER_DTYPES and finish == identity:
             out_dtype = SUMS_DTYPE
         later = activation in ("gelu", "gelu_tanh", "silu") and out is None
-        if later and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (a, b, *given)):
+        if later and (
+            way > GRADIENT or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (a, b, *given)))
+        ):
             finish = _NAMED[c is not None, bias is not None, None]
-            total = _dispatched(a, b, finish, given, outs, out_dtype, out_major, named=True)[0]
+            total = _dispatched(a, b, finish, given, outs, out_dtype, out_major, way=way, named=True)[0]
             return ACTIVATION_FUNCTIONS[activation](total)
-        return _dispatched(a, b, finish, given, outs, out_dtype, out_major, named=True)[0]
+        return _dispatched(a, b, finish, given, outs, out_dtype, out_major, way=way, named=True)[0]
     except (AttributeError, RuntimeError, EpilogueError):
         # It says what the dispatcher tells in words of its own.
         describe(a, b, finish.text, given, out_dtype, out_major, outs, named=True)
@@ -243,13 +246,14 @@ def apply_epilogue(
     """
     outs: Sequence[Any] = [None] * len(epilogue.graph.results) if out is None else outs_of(epilogue, out)
     seen = (a, b, *given, *outs) if scales is None else (a, b, *given, *outs, scales.a, scales.b)
-    if not torch.compiler.is_compiling() and unobserved(seen):
+    way = 0 if torch.compiler.is_compiling() else road(seen)
+    if unobserved(way):
         results = multiply(a, b, epilogue.text, given, out_dtype, out_major, outs, scales)
         if out is not None:
             for each in outs:
                 torch.autograd.graph.increment_version(each)
     else:
-        results = _dispatched(a, b, epilogue, given, outs, out_dtype, out_major, scales)
+        results = _dispatched(a, b, epilogue, given, outs, out_dtype, out_major, scales, way=way)
     return epilogue.pack(results) if out is None else out
 
 
@@ -263,16 +267,19 @@ def _dispatched(
     out_major: str,
     scales: Scales | None = None,
     *,
+    way: int,
     named: bool = False,
 ) -> Sequence[torch.Tensor]:
-    """Compute by way of torch's dispatcher."""
-    given = without_symbols(epilogue.graph, given, a.device)
+    """Compute by the operation of torch, along a road (`cutepy.ops.operation.road`)."""
+    if not way:
+        given = without_symbols(epilogue.graph, given, a.device)
     if torch.compiler.is_compiling() and not named:  # where a traced program says best what is wrong
         shape = result_shape(a, b)
         check_operands(epilogue.graph, given, shape, a.device, batched=b.dim() > 2)
     tensors, numbers, kinds = split(epilogue.graph, given)
     if outs[0] is None:
-        return _gemm(a, b, tensors, numbers, kinds, epilogue.line, out_dtype, out_major, *passed(scales))
+        how = tensors, numbers, kinds, epilogue.line, out_dtype, out_major
+        return _gemm.along(way, (a, b, *how, *(_UNSCALED if scales is None else passed(scales))))  # type: ignore[no-any-return]
     for name, out in zip(map(out_name, epilogue.graph.results), outs, strict=True):
         if not torch.compiler.is_compiling() and out.is_neg():  # torch would write to a copy
             raise ValueError(f"{name} must not be a lazy negative; pass a new tensor, or {name}.resolve_neg()")
@@ -319,12 +326,15 @@ def _backward(ctx: Any, grads: Sequence[torch.Tensor]) -> tuple[Any, ...]:  # no
             )
         ]
     grad_a = grad_b = None
-    lowered = grad_acc.to(ctx.a_dtype) if any(ctx.needs_input_grad[:2]) else grad_acc
-    if ctx.needs_input_grad[0]:
-        grad_a = gemm(lowered, b.mT).sum_to_size(ctx.a_shape)
-    if ctx.needs_input_grad[1]:
-        if math.prod(ctx.b_shape[:-2]) == 1:  # all rows met the same matrix: the product sums over them
-            grad_b = gemm(as_matrix(lowered).mT, as_matrix(a).mT).view(ctx.b_shape)
+    needs_a, needs_b = ctx.needs_input_grad[:2]
+    lowered = grad_acc.to(ctx.a_dtype) if needs_a or needs_b else grad_acc
+    if needs_a:
+        grad_a = gemm(lowered, b.mT)
+        grad_a = grad_a if grad_a.shape == ctx.a_shape else grad_a.sum_to_size(ctx.a_shape)
+    if needs_b:
+        if len(ctx.b_shape) == 2 or math.prod(ctx.b_shape[:-2]) == 1:  # all rows met one matrix: the product sums
+            grad_b = gemm(as_matrix(lowered).mT, as_matrix(a).mT)
+            grad_b = grad_b if len(ctx.b_shape) == 2 else grad_b.view(ctx.b_shape)
         else:
             grad_b = gemm(lowered.mT, a.mT).sum_to_size(ctx.b_shape)
     return grad_a, grad_b, by_tensor or None, *(None,) * 9
@@ -403,9 +413,16 @@ def _fake(*given: Any) -> list[torch.Tensor]:  # noqa: ANN401
     return [asked.a.new_empty_strided(each.shape, each.stride, dtype=each.dtype) for each in found]
 
 
+_UNSCALED = tuple(Request._field_defaults.values())[2:]
+"""The last arguments of products without scales."""
+
+
 def _compute(*given: Any) -> list[torch.Tensor]:  # noqa: ANN401
-    asked = Request(*given)
-    return list(multiply(*asked.product, outs=[None] * len(asked.graph.results), scales=asked.scales))
+    a, b, tensors, numbers, kinds, epilogue, out_dtype, out_major, *scales = given
+    graph = Graph.parse(epilogue)
+    operands = bound(graph, tensors, numbers, kinds) if numbers else tensors
+    outs = (None,) * len(graph.results)
+    return list(multiply(a, b, graph.text, operands, out_dtype, out_major, outs, scales_of(*scales)))
 
 
 def _into(*given: Any) -> tuple[Request, Sequence[torch.Tensor]]:  # noqa: ANN401

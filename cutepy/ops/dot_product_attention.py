@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from cutepy.epilogues.scores import MaskFunction, ScoreFunction
-from cutepy.host.launches import Launches, described
+from cutepy.host.launches import Launches, described, maker_of
 from cutepy.kernels.attention import reference
-from cutepy.kernels.attention.op import launch_backward, plan_forward
+from cutepy.kernels.attention.op import plan_backward, plan_forward
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import (
     ALL_KEYS,
@@ -24,15 +24,13 @@ from cutepy.ops.attention_arguments import (
     flops_backward,
     go,
     grads_like,
-    maker_of,
-    reachable,
     results_like,
     settings,
     unread,
     way_to,
 )
 from cutepy.ops.attention_scales import refuse_scales
-from cutepy.ops.operation import only_launches
+from cutepy.ops.operation import only_launches, road
 from cutepy.ops.quantised_attention import quantised_attention
 from cutepy.ops.registration import register_both
 from cutepy.ops.scored_attention import scored_attention
@@ -42,6 +40,7 @@ from cutepy.runtime.invariance import INVARIANCE
 Launch = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 _launches: Launches[Launch] = Launches()
+_of_gradients: Launches[Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]] = Launches()
 _of_outputs: Launches[Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = Launches()
 
 
@@ -177,8 +176,10 @@ def _output(
     deterministic: bool,
 ) -> torch.Tensor:
     """Compute attention without functions of scores, and without the logarithms."""
-    if not only_launches(q, k, v):
-        return _attention(q, k, v, scale, left, right, deterministic)[0]
+    way = 0 if torch.compiler.is_compiling() else road((q, k, v))
+    if not only_launches(way):
+        o, _ = _attention.along(way, (q, k, v, scale, left, right, deterministic))
+        return o  # type: ignore[no-any-return]
     key = (scale, left, right, INVARIANCE.on, *described(q, k, v))
     launch = _of_outputs.get(key)
     if launch is None:
@@ -481,12 +482,47 @@ def _attention_backward(
     right: int | None,
     deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    grads = grads_like(q, k, v)
-    if 0 in q.shape or not k.shape[1]:
-        for each in grads:
-            each.zero_()
-        return grads
-    do, q, k, v, o = reachable(do, q, k, v, o)
     is_ordered = adds_in_order(deterministic=deterministic)
-    launch_backward(do, q, k, v, o, lse, dlse, grads, scale, left, right, is_ordered=is_ordered)
-    return grads
+    how = scale, left, right, is_ordered
+    key = (*how, EXECUTION.backend is None, INVARIANCE.on, *described(do, q, k, v, o, dlse))
+    launch = _of_gradients.get(key)
+    if launch is None:
+        launch = _of_gradients.keep(key, _find_gradients(do, q, k, v, o, dlse, *how))
+    return launch(do, q, k, v, o, lse, dlse)
+
+
+def _find_gradients(
+    do: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    dlse: torch.Tensor | None,
+    scale: float,
+    left: int | None,
+    right: int | None,
+    is_ordered: bool,
+) -> Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Decide all that is done for gradients of tensors like these, and have the kernels compiled."""
+    make_dq, make_dk, make_dv = (maker_of(each, each.shape) for each in (q, k, v))
+    if 0 in q.shape or not k.shape[1]:
+        return lambda *_: (make_dq().zero_(), make_dk().zero_(), make_dv().zero_())
+    ways = tuple(map(way_to, (do, q, k, v, o)))
+    launch = plan_backward(q, k, v, scale, left, right, has_dlse=dlse is not None, is_ordered=is_ordered)
+
+    def run(
+        do: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        o: torch.Tensor,
+        lse: torch.Tensor,
+        dlse: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        grads = make_dq(), make_dk(), make_dv()
+        if any(ways):
+            do, q, k, v, o = go(ways, (do, q, k, v, o))
+        launch(do, q, k, v, o, lse, dlse, grads)
+        return grads
+
+    return run

@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch.nn.functional import gelu, silu
 
-from cutepy.host.launches import Launches, described
-from cutepy.kernels.rows.compilation import as_rows
+from cutepy.host.launches import Launches, described, maker_of
 from cutepy.kernels.rows.plans import plan_gated, plan_gated_backward
 from cutepy.ops import shardings
 from cutepy.ops.checking import as_tensor
 from cutepy.ops.registration import register_both
-from cutepy.ops.row_tensors import check_row_tensors
+from cutepy.ops.row_tensors import check_row_tensors, to_rows
 from cutepy.runtime.execution import EXECUTION
 
 Given = torch.Tensor | None
@@ -30,7 +29,10 @@ SLOPES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 }
 """Activations, and what multiplies gradients by their derivatives."""
 
-_launches: Launches[Callable[..., None]] = Launches()
+Gradients = tuple[torch.Tensor, torch.Tensor]
+
+_launches: Launches[Callable[..., torch.Tensor]] = Launches()
+_backward_launches: Launches[Callable[..., Gradients]] = Launches()
 
 
 def swiglu(gate: torch.Tensor, up: torch.Tensor | None = None) -> torch.Tensor:
@@ -129,15 +131,29 @@ def _backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:  # noqa: ANN401
     is_invariant=True,
 )
 def _gated(gate: torch.Tensor, up: Given, activation: str) -> torch.Tensor:
-    y = _empty(gate, up, activation)
-    if y.numel():
-        rows = (*map(as_rows, _halves(gate, up)), as_rows(y))
-        key = ("forward", activation, EXECUTION.backend is None, *described(*rows))
-        launch = _launches.get(key)
-        if launch is None:
-            launch = _launches.keep(key, plan_gated(*rows, activation=activation))
-        launch(*rows)
-    return y
+    key = (activation, EXECUTION.backend is None, *described(gate, up))
+    launch = _launches.get(key)
+    if launch is None:
+        launch = _launches.keep(key, _find_launch(gate, up, activation))
+    return launch(gate, up)
+
+
+def _find_launch(gate: torch.Tensor, up: Given, activation: str) -> Callable[..., torch.Tensor]:
+    """Decide all that is done for tensors like these, and have the kernel compiled."""
+    y, (first, second) = _empty(gate, up, activation), _halves(gate, up)
+    make = maker_of(gate, y.shape)
+    if not y.numel():
+        return lambda *_: make()
+    to_first, to_second, to_y = map(to_rows, (first, second, y))
+    function = plan_gated(to_first(first), to_second(second), to_y(y), activation=activation)
+
+    def run(gate: torch.Tensor, up: Given) -> torch.Tensor:
+        y = make()
+        first, second = _halves(gate, up)
+        function(to_first(first), to_second(second), to_y(y))
+        return y
+
+    return run
 
 
 def _empty_gradients(
@@ -167,13 +183,32 @@ def _reference_backward(
 def _gated_backward(
     dy: torch.Tensor, gate: torch.Tensor, up: Given, activation: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    key = (activation, EXECUTION.backend is None, *described(dy, gate, up))
+    launch = _backward_launches.get(key)
+    if launch is None:
+        launch = _backward_launches.keep(key, _find_backward_launch(dy, gate, up, activation))
+    return launch(dy, gate, up)
+
+
+def _find_backward_launch(dy: torch.Tensor, gate: torch.Tensor, up: Given, activation: str) -> Callable[..., Gradients]:
+    """Decide all that is done for gradients of tensors like these, and have the kernel compiled."""
     results = _empty_gradients(dy, gate, up, activation)
-    if dy.numel():
-        dgate, dup = _halves(results[0], None if up is None else results[1])
-        rows = (as_rows(dy), *map(as_rows, _halves(gate, up)), as_rows(dgate), as_rows(dup))
-        key = ("backward", activation, EXECUTION.backend is None, *described(*rows))
-        launch = _launches.get(key)
-        if launch is None:
-            launch = _launches.keep(key, plan_gated_backward(*rows, activation=activation))
-        launch(*rows)
-    return results
+    make_dgate, make_dup = (maker_of(gate, each.shape) for each in results)
+    if not dy.numel():
+        return lambda *_: (make_dgate(), make_dup())
+
+    def parted(dy: torch.Tensor, gate: torch.Tensor, up: Given, results: Gradients) -> tuple[torch.Tensor, ...]:
+        return dy, *_halves(gate, up), *_halves(results[0], None if up is None else results[1])
+
+    like = parted(dy, gate, up, results)
+    to_dy, to_first, to_second, to_dfirst, to_dsecond = ways = [*map(to_rows, like)]
+    seen = (way(each) for way, each in zip(ways, like, strict=True))
+    function = plan_gated_backward(*seen, activation=activation)
+
+    def run(dy: torch.Tensor, gate: torch.Tensor, up: Given) -> Gradients:
+        results = make_dgate(), make_dup()
+        dy, first, second, dfirst, dsecond = parted(dy, gate, up, results)
+        function(to_dy(dy), to_first(first), to_second(second), to_dfirst(dfirst), to_dsecond(dsecond))
+        return results
+
+    return run

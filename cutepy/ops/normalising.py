@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cutepy.host.launches import Launches, described
+from cutepy.host.launches import Launches, described, maker_of
 from cutepy.kernels.rows.compilation import as_rows
 from cutepy.kernels.rows.op import plan_norm, plan_norm_backward
 from cutepy.kernels.rows.tiling import MOST_COLUMNS
 from cutepy.ops import shardings
 from cutepy.ops.registration import one_by_one, register_both
+from cutepy.ops.row_tensors import to_rows, to_vector
 from cutepy.ops.schemas import schema_of
 from cutepy.runtime.execution import EXECUTION
 
@@ -224,22 +225,33 @@ def _find_launch(
     out_dtype: torch.dtype | None,
 ) -> Callable[..., Results]:
     """Decide all that is done for tensors like these, and have the kernel compiled."""
+    results = _empty(x, residual, centres, out_dtype)
     if not x.numel():
         return lambda x, residual, *_: _empty(x, residual, centres, out_dtype)
-
-    def seen(x: torch.Tensor, residual: Given, weight: Given, bias: Given, results: Results) -> tuple[Any, ...]:
-        """Give what the kernel takes: rows, and contiguous vectors."""
-        y, total, _, _ = results
-        of_total = None if residual is None else as_rows(total)
-        return as_rows(x), rows_of(residual), vector_of(weight), vector_of(bias), as_rows(y), of_total
-
-    function = plan_norm(*seen(x, residual, weight, bias, _empty(x, residual, centres, out_dtype)), centres=centres)
+    y, total, factors, means = results
+    make_y, make_total, make_factors, make_means = (maker_of(x, each.shape, each.dtype) for each in results)
+    has_total = residual is not None
+    to_x, to_residual, to_y = map(to_rows, (x, residual, y))
+    to_weight, to_bias, to_factors = map(to_vector, (weight, bias, factors))
+    to_total, to_means = to_rows(total if has_total else None), to_vector(means)
+    seen = to_x(x), to_residual(residual), to_weight(weight), to_bias(bias), to_y(y)
+    function = plan_norm(*seen, to_total(total) if has_total else None, centres=centres)
 
     def run(x: torch.Tensor, residual: Given, weight: Given, bias: Given, eps: float) -> Results:
-        results = _empty(x, residual, centres, out_dtype)
-        _, _, factors, means = results
-        given = seen(x, residual, weight, bias, results)
-        function(*given, factors.view(-1), means.view(-1) if centres else None, None, None, eps)
+        y, total, factors, means = results = make_y(), make_total(), make_factors(), make_means()
+        function(
+            to_x(x),
+            to_residual(residual),
+            to_weight(weight),
+            to_bias(bias),
+            to_y(y),
+            to_total(total) if has_total else None,
+            to_factors(factors),
+            to_means(means) if centres else None,
+            None,
+            None,
+            eps,
+        )
         return results
 
     return run
@@ -318,12 +330,10 @@ def _vmap_backward(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tupl
     is_invariant=True,
 )
 def _norm_backward(*given: Any) -> Gradients:  # noqa: ANN401
-    asked = Backward(*given)
-    tensors, how = given[:5], given[6:]
-    key = (*how, EXECUTION.backend is None, *described(*tensors))
+    key = (*given[6:], EXECUTION.backend is None, *described(*given[:6]))
     launch = _backward_launches.get(key)
     if launch is None:
-        launch = _backward_launches.keep(key, _find_backward_launch(asked))
+        launch = _backward_launches.keep(key, _find_backward_launch(Backward(*given)))
     return launch(*given)
 
 
@@ -337,20 +347,37 @@ def _find_backward_launch(like: Backward) -> Callable[..., Gradients]:
 
         return zeros
 
-    def seen(asked: Backward) -> tuple[Any, ...]:
-        return as_rows(asked.dy), rows_of(asked.dtotal), as_rows(asked.x), vector_of(asked.weight)
+    results = like.empty()
+    dx, dweight, dbias = results
+    make_dx, make_dweight, make_dbias = (maker_of(like.x, each.shape, each.dtype) for each in results)
+    to_dy, to_dtotal, to_x, to_dx = map(to_rows, (like.dy, like.dtotal, like.x, dx))
+    to_weight, to_factors, to_means = map(to_vector, (like.weight, like.factors, like.means))
+    sums, of_bias, centres = like.needs_weight, like.of_bias is not None, like.centres
+    seen = to_dy(like.dy), to_dtotal(like.dtotal), to_x(like.x), to_weight(like.weight)
+    made = to_dx(dx), dweight if sums else None, dbias if of_bias else None
+    function = plan_norm_backward(*seen, *made, centres=centres)
 
-    def made(results: Gradients) -> tuple[Any, ...]:
-        dx, dweight, dbias = results
-        return as_rows(dx), dweight if like.needs_weight else None, None if like.of_bias is None else dbias
-
-    function = plan_norm_backward(*seen(like), *made(like.empty()), centres=like.centres)
-
-    def run(*given: Any) -> Gradients:  # noqa: ANN401
-        asked = Backward(*given)
-        results = asked.empty()
-        numbers = asked.factors.reshape(-1), asked.means.reshape(-1) if asked.centres else None
-        function(*seen(asked), *numbers, *made(results))
+    def run(
+        dy: torch.Tensor,
+        dtotal: Given,
+        x: torch.Tensor,
+        weight: Given,
+        factors: torch.Tensor,
+        means: torch.Tensor,
+        *_: object,
+    ) -> Gradients:
+        dx, dweight, dbias = results = make_dx(), make_dweight(), make_dbias()
+        function(
+            to_dy(dy),
+            to_dtotal(dtotal),
+            to_x(x),
+            to_weight(weight),
+            to_factors(factors),
+            to_means(means) if centres else None,
+            to_dx(dx),
+            dweight if sums else None,
+            dbias if of_bias else None,
+        )
         return results
 
     return run

@@ -127,7 +127,8 @@ class Rows(NamedTuple):
 
 def as_matrix(tensor: torch.Tensor) -> torch.Tensor:
     """Join the leading dimensions of a tensor into one; a copy where they are not apart by one stride."""
-    return tensor.unsqueeze(0) if tensor.dim() == 1 else tensor.flatten(0, -2)
+    rank = tensor.dim()
+    return tensor if rank == 2 else tensor.unsqueeze(0) if rank == 1 else tensor.flatten(0, -2)
 
 
 def _held(kind: str, value: Any, device: torch.device) -> Any:  # noqa: ANN401

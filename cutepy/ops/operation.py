@@ -62,7 +62,7 @@ def road(arguments: tuple[object, ...]) -> int:
     """
     if (
         dispatch_modes()
-        or has_torch_function(arguments)  # also of modes
+        or (has_torch_function(arguments) and not _passed_on(arguments))  # also of modes
         or _transform() is not None
         or _tracing()
         or forward_ad._current_level >= 0
@@ -89,20 +89,26 @@ def road(arguments: tuple[object, ...]) -> int:
     return found + GRADIENT if has_gradient and torch.is_grad_enabled() else found
 
 
-def unobserved(arguments: tuple[object, ...]) -> bool:
-    """Tell whether nothing but the implementation would see a call with these arguments: no profile, and see `road`."""
-    return STATE.recorder is None and 0 < road(arguments) < GRADIENT and not _autocast()
+class PassesOperations:
+    """Base of modes of `__torch_function__` that call operations as they are: a call's road goes past them."""
 
 
-def only_launches(*tensors: torch.Tensor) -> bool:
-    """Tell whether a call with these tensors does nothing but launch kernels on a GPU, which nothing else would see."""
-    return (
-        not torch.compiler.is_compiling()
-        and STATE.recorder is None
-        and EXECUTION.backend is None
-        and road(tensors) == GPU
-        and not _autocast()
+def _passed_on(arguments: tuple[object, ...]) -> bool:
+    """Tell whether all that has `__torch_function__` in a call is modes that call operations as they are."""
+    modes = map(torch._C._get_function_stack_at, range(torch._C._len_torch_function_stack()))
+    return all(isinstance(mode, PassesOperations) for mode in modes) and not any(
+        type(each) not in _PLAIN and hasattr(type(each), "__torch_function__") for each in arguments
     )
+
+
+def unobserved(way: int) -> bool:
+    """Tell whether nothing but the implementation would see a call of this road (`road`): no profile, nor autograd."""
+    return 0 < way < GRADIENT and STATE.recorder is None and not _autocast()
+
+
+def only_launches(way: int) -> bool:
+    """Tell whether a call of this road does nothing but launch kernels on a GPU, which nothing else would see."""
+    return way == GPU and unobserved(way) and EXECUTION.backend is None
 
 
 class Operation(Generic[P, R]):
@@ -186,25 +192,30 @@ class Operation(Generic[P, R]):
         """Compute, by way of torch's dispatcher only if something else would see the call there."""
         if not named and self._required <= len(arguments) < len(self._default_values):
             arguments = (*arguments, *self._default_values[len(arguments) :])  # type: ignore[assignment]
-        if (
-            torch.compiler.is_compiling()
-            or named
-            or len(arguments) != len(self._default_values)
-            or not (way := road(_flat(arguments) if self.has_lists else arguments))
-            or (way > GRADIENT and self.differentiated is None)
-        ):
-            if not torch.compiler.is_compiling():
-                tell_dtensor()
-                if dispatch_modes():
-                    tell_counters()
-            op = self.invariant if INVARIANCE.on and self.invariant is not None else self.op
-            return op(*arguments, **named)  # type: ignore[no-any-return]
+        if torch.compiler.is_compiling() or named or len(arguments) != len(self._default_values):
+            return self._dispatched(arguments, named)  # type: ignore[no-any-return]
+        way = road(_flat(arguments) if self.has_lists else arguments)
+        return self.along(way, arguments)  # type: ignore[no-any-return]
+
+    def along(self, way: int, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401
+        """Compute with all arguments by position, of which the road (`road`) is known; 0 under `torch.compile`."""
+        if not way or (way > GRADIENT and self.differentiated is None):
+            return self._dispatched(arguments, {})
         device = "cuda" if way & GPU else "cpu"
         if self.lowered is None or not torch.is_autocast_enabled(device):
-            return self._compute(way, arguments)  # type: ignore[no-any-return]
+            return self._compute(way, arguments)
         lowered = self.lowered(torch.get_autocast_dtype(device), arguments)
         with torch._C._ExcludeDispatchKeyGuard(AUTOCAST_KEYS[device]):
-            return self._compute(way, lowered)  # type: ignore[no-any-return]
+            return self._compute(way, lowered)
+
+    def _dispatched(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Compute by way of torch's dispatcher."""
+        if not torch.compiler.is_compiling():
+            tell_dtensor()
+            if dispatch_modes():
+                tell_counters()
+        op = self.invariant if INVARIANCE.on and self.invariant is not None else self.op
+        return op(*arguments, **named)
 
     def _compute(self, way: int, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401
         """Compute past the dispatcher."""

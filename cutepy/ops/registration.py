@@ -553,46 +553,63 @@ def _eager(
     kinds = [str(each.type) for each in op._schema.arguments]
     lists = [n for n, kind in enumerate(kinds) if "List[" in kind and "Tensor" in kind]
 
-    class Eager(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, compute: Callable[..., Any], *given: Any) -> Any:  # noqa: ANN401
-            arguments = given[:count]
-            results = compute(*arguments)
-            ctx.lengths = [len(arguments[n] or ()) for n in lists]
-            if setup_context is not None:
-                needed = ctx.needs_input_grad[1:]
+    def function_of(compute: Callable[..., Any]) -> Callable[..., Any]:
+        """Make the function of an implementation; its results are those of its first `count` arguments."""
+
+        class Eager(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
+                arguments = given[:count] if lists else given
+                results = compute(*arguments)
                 if lists:
-                    values, items = [*needed[:count]], iter(needed[count:])
-                    for n, length in zip(lists, ctx.lengths, strict=True):
-                        values[n] = [next(items) for _ in range(length)]
-                    needed = tuple(values)
-                ctx.needs_input_grad = needed
-                setup_context(ctx, arguments, results)
-            return tuple(results) if isinstance(results, list) else results
+                    ctx.lengths = [len(arguments[n] or ()) for n in lists]
+                if setup_context is not None:
+                    if lists:
+                        ctx.needs_input_grad = _listed(ctx.needs_input_grad, count, lists, ctx.lengths)
+                    setup_context(ctx, arguments, results)
+                return tuple(results) if isinstance(results, list) else results
 
-        @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ANN401
-            if backward is None:
-                raise _no_derivative(op)
-            gradients = _as_many(op, backward(ctx, grads) if gives_list else backward(ctx, *grads), count)
-            if not lists:
-                return (None, *gradients)
-            values: list[Any] = [*gradients]
-            items: list[Any] = []
-            for n, length in zip(lists, ctx.lengths, strict=True):
-                items += _of_list(op, n, values[n], length)
-                values[n] = None
-            return (None, *values, *items)
+            @staticmethod
+            def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ANN401
+                if backward is None:
+                    raise _no_derivative(op)
+                gradients = backward(ctx, grads) if gives_list else backward(ctx, *grads)
+                if type(gradients) is not tuple or len(gradients) != count:
+                    gradients = _as_many(op, gradients, count)
+                if not lists:
+                    return gradients
+                values: list[Any] = [*gradients]
+                items: list[Any] = []
+                for n, length in zip(lists, ctx.lengths, strict=True):
+                    items += _of_list(op, n, values[n], length)
+                    values[n] = None
+                return (*values, *items)
 
-    # torch.autograd.Function's own binds defaults too, and unwraps what has left a transform of torch.func.
-    apply: Callable[..., Any] = super(torch.autograd.Function, Eager).apply
+        # torch.autograd.Function's own binds defaults too, and unwraps what has left a transform of torch.func.
+        apply: Callable[..., Any] = super(torch.autograd.Function, Eager).apply
+        return apply
+
+    functions: dict[Callable[..., Any], Callable[..., Any]] = {}
 
     def differentiated(compute: Callable[..., Any], arguments: Arguments) -> Any:  # noqa: ANN401
-        given = (*arguments, *(tensor for n in lists for tensor in arguments[n] or ())) if lists else arguments
-        results = apply(compute, *given)
+        apply = functions.get(compute)
+        if apply is None:
+            apply = functions[compute] = function_of(compute)
+        given = [*arguments]
+        for n in lists:
+            given += arguments[n] or ()
+        results = apply(*given)
         return [*results] if gives_list else results
 
     return differentiated
+
+
+def _listed(needed: Sequence[bool], count: int, lists: Sequence[int], lengths: Sequence[int]) -> tuple[Any, ...]:
+    """Put which tensors of lists need gradients, told behind those of all arguments, in the places of the lists."""
+    values, items = [*needed[:count]], iter(needed[count:])
+    for n, length in zip(lists, lengths, strict=True):
+        values[n] = [next(items) for _ in range(length)]  # type: ignore[call-overload]
+    return tuple(values)
 
 
 def _transformable(

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from cutepy.host.launches import Launches, described
+from cutepy.host.launches import Launches, described, maker_of
 from cutepy.kernels.rows.plans import plan_rotary
 from cutepy.ops import shardings
 from cutepy.ops.checking import as_tensor
@@ -19,7 +19,7 @@ Given = torch.Tensor | None
 POSITIONS = (torch.int64, torch.int32)
 MOST_HEAD = 1024
 
-_launches: Launches[Callable[..., None]] = Launches()
+_launches: Launches[Callable[..., torch.Tensor]] = Launches()
 
 
 def rotary(
@@ -178,14 +178,36 @@ def _rotary(
     interleaved: bool,
     inverse: bool,
 ) -> torch.Tensor:
-    y = _check(x, cos, sin, positions, offset, interleaved, inverse)
-    if x.numel():
-        whole = torch.contiguous_format
-        x, cos, sin = (each if each.stride(-1) == 1 else each.clone(memory_format=whole) for each in (x, cos, sin))
-        given = x, cos, sin, positions, y
-        key = (interleaved, EXECUTION.backend is None, *described(*given))
-        launch = _launches.get(key)
-        if launch is None:
-            launch = _launches.keep(key, plan_rotary(*given, interleaved=interleaved))
-        launch(*given, offset, -1.0 if inverse else 1.0)
-    return y
+    key = (interleaved, EXECUTION.backend is None, *described(x, cos, sin, positions))
+    launch = _launches.get(key)
+    if launch is None:
+        y = _check(x, cos, sin, positions, offset, interleaved, inverse)
+        launch = _launches.keep(key, _find_launch(x, cos, sin, positions, y, interleaved))
+    return launch(x, cos, sin, positions, offset, -1.0 if inverse else 1.0)
+
+
+def _find_launch(
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: Given, y: torch.Tensor, interleaved: bool
+) -> Callable[..., torch.Tensor]:
+    """Decide all that is done for tensors like these, and have the kernel compiled."""
+    make = maker_of(x, y.shape)
+    if not x.numel():
+        return lambda *_: make()
+    is_whole = all(each.stride(-1) == 1 for each in (x, cos, sin))
+
+    def whole(tensor: torch.Tensor) -> torch.Tensor:
+        """Copy a tensor whose rows are not contiguous."""
+        return tensor if tensor.stride(-1) == 1 else tensor.clone(memory_format=torch.contiguous_format)
+
+    function = plan_rotary(whole(x), whole(cos), whole(sin), positions, y, interleaved=interleaved)
+
+    def run(
+        x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: Given, offset: int, sign: float
+    ) -> torch.Tensor:
+        y = make()
+        if not is_whole:
+            x, cos, sin = whole(x), whole(cos), whole(sin)
+        function(x, cos, sin, positions, y, offset, sign)
+        return y
+
+    return run

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
+from cutepy.kernels.gemm.routes import viewing
+from cutepy.kernels.rows.compilation import as_rows
 from cutepy.kernels.rows.tiling import MOST_COLUMNS
 from cutepy.ops.checking import check_tensor
 
@@ -32,3 +37,33 @@ def check_row_tensors(operation: str, dtype: torch.dtype | None = None, /, **ten
         raise ValueError(
             f"{operation} takes rows of {MOST_COLUMNS} elements at most, got {given[first].shape[-1]}; part them"
         )
+
+
+def to_rows(tensor: torch.Tensor | None) -> Callable[..., Any]:
+    """Return what sees tensors like this one as rows of contiguous elements, or copies them, as `as_rows` does.
+
+    Gradients of the views are not recorded. None is seen as None.
+    """
+    if tensor is None:
+        return _as_it_is
+    seen = as_rows(tensor)
+    if seen is tensor:
+        return _as_it_is
+    is_view = torch._C._is_alias_of(seen, tensor)  # type: ignore[attr-defined]
+    return viewing((tuple(seen.shape), seen.stride())) if is_view else as_rows
+
+
+def to_vector(tensor: torch.Tensor | None) -> Callable[..., Any]:
+    """Return what sees tensors like this one, a vector or of a number for each row, as a contiguous vector.
+
+    Gradients of the views are not recorded. None is seen as None.
+    """
+    if tensor is None or (tensor.dim() == 1 and tensor.is_contiguous()):
+        return _as_it_is
+    if tensor.is_contiguous():
+        return viewing(((tensor.numel(),), (1,)))
+    return lambda tensor: tensor.reshape(-1).contiguous()
+
+
+def _as_it_is(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return tensor

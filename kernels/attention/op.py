@@ -135,7 +135,7 @@ def plan_forward(
 def _tiles_taken(device: torch.device) -> torch.Tensor:
     """Return the current stream's counter of tiles, of a dynamic configuration."""
     workspaces = (workspaces_of if EXECUTION.backend is None else Workspaces)(device, gpu_of(device).sm_count)
-    return workspaces.take(0).flags[0]
+    return workspaces.take(0).counters
 
 
 def tuned_for(
@@ -294,6 +294,107 @@ def plan_cached(
     )
 
 
+def plan_backward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    left: int | None,
+    right: int | None,
+    lengths: Lengths | None = None,
+    most_keys: int | None = None,
+    scoring: Scoring = NO_SCORING,
+    *,
+    has_dlse: bool = False,
+    is_ordered: bool = False,
+    chosen: Chosen | None = None,
+) -> Callable[..., torch.Tensor]:
+    """Choose and compile what computes the gradients of Q, K and V for tensors like these.
+
+    dQ is summed in an order that differs from run to run, unless `is_ordered`, which needs scores without lists of
+    blocks. With `lengths`, its tensors, tiles are dealt out by the keys of the longest sequence.
+
+    Parameters
+    ----------
+    q, k, v, scale, left, right, scoring, chosen
+        As of `plan_forward`.
+    lengths : Lengths, optional
+        Tensors of as many sequences as those of the launches.
+    most_keys : int, optional
+        Keys of the longest sequence; with `lengths`.
+    has_dlse : bool
+        True if the logarithms have a gradient.
+
+    Returns
+    -------
+    callable
+        Takes dO, Q, K, V, O, the logarithms and their gradient or None, the gradients to be written, the lengths, if
+        any, and what the scoring reads and adds to (`backward_reads`). Returns the rows' statistics, of `Backward`.
+    """
+    bounds = left is not None, right is not None
+    # Where no key is seen, all is 0.
+    is_ordered = is_ordered and not (left is not None and right is not None and left + right < 0)
+    given = None if lengths is None else lengths.given
+    if lengths is None and not scoring.suffix:
+        chosen = chosen or tuned_for("backward", q, k, v, left, right)
+    queries, heads, head = q.shape[-3:]
+    longest = queries if lengths is None or most_keys is None else most_keys
+    config, statistics, backward, rows_of_dq = _backward_of(
+        dtype_name(q.dtype),
+        head,
+        v.shape[-1],
+        bounds,
+        scoring,
+        given,
+        is_ordered,
+        has_dlse,
+        chosen,
+        lengths is None and chosen is None and queries <= FEWEST,
+        is_short=is_short_triangle(longest, right=bounds[1]),
+    )
+    if lengths is None:
+        batch, tiles = q.shape[0], -(-queries // config.tile_q)
+    else:
+        batch, tiles = 1, queries // config.tile_q + lengths.count + 1
+    # Plans of sequences are for one launch: what makes tensors costs nothing to make.
+    wide: dict[str, Any] = {"dtype": torch.float32, "device": q.device}
+    make_stats = partial(torch.empty, (batch, heads, 2, tiles * config.tile_q), **wide)
+    make_sums = partial(torch.empty, (batch, heads, *config.sums_shape(tiles)), **wide)
+    # In order, CTAs wait for others: all are on the GPU at one time.
+    is_uneven = (bounds[1] or lengths is not None or scoring.blocks is not None) and not config.ordered
+    ctas = ctas_of(longest, is_uneven, gpu_of(q.device).sm_count, max(head, v.shape[-1]))
+    if config.dynamic:
+        ctas = gpu_of(q.device).sm_count
+    elif chosen is not None and not config.ordered:
+        ctas = _ctas_of(chosen, q.device)
+    of_counters = batch, heads, tiles * config.warpgroups
+    rest, is_batch = (scale, left or 0, right or 0, ctas), q.dim() == 4
+
+    def launch(
+        do: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        o: torch.Tensor,
+        lse: torch.Tensor,
+        dlse: torch.Tensor | None,
+        grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+        lengths: Lengths | None = None,
+        read: tuple[Any, ...] = NOTHING_READ[:3],
+    ) -> torch.Tensor:
+        dq, dk, dv = grads
+        stats, sums = make_stats(), make_sums()
+        rows_o, rows_do, rows_dq = (o, do, dq) if is_batch else (o[None], do[None], dq[None])
+        statistics(rows_o, rows_do, lse, dlse, stats, sums, lengths)
+        counters = q.new_zeros(of_counters, dtype=torch.int32) if config.ordered else None
+        taken = _tiles_taken(q.device) if config.dynamic else None
+        backward(q, k, v, do, stats, sums, dk, dv, *rest, lengths, counters, *read, taken)
+        rows_of_dq(sums, rows_dq, scale, lengths)
+        return stats
+
+    return launch
+
+
 def launch_backward(
     do: torch.Tensor,
     q: torch.Tensor,
@@ -314,57 +415,11 @@ def launch_backward(
     is_ordered: bool = False,
     chosen: Chosen | None = None,
 ) -> torch.Tensor:
-    """Compute the gradients of Q, K and V into `grads`; arguments are those of `plan_forward`, and its results.
-
-    `dlse` is the gradient of the logarithms, if they have one. dQ is summed in an order that differs from run to run,
-    unless `is_ordered`, which needs scores without lists of blocks.
-    With `lengths`, its tensors, tiles are dealt out by the keys of the longest sequence. `read` is what the scoring
-    reads, and adds to (`backward_reads`). `chosen` is as of `plan_forward`.
-
-    Returns the rows' statistics, of `Backward`.
-    """
-    bounds = left is not None, right is not None
-    # Where no key is seen, all is 0.
-    is_ordered = is_ordered and not (left is not None and right is not None and left + right < 0)
-    given = None if lengths is None else lengths.given
-    if lengths is None and not scoring.suffix:
-        chosen = chosen or tuned_for("backward", q, k, v, left, right)
-    (queries, heads, head), (dq, dk, dv) = q.shape[-3:], grads
-    longest = queries if lengths is None or most_keys is None else most_keys
-    config, statistics, backward, rows_of_dq = _backward_of(
-        dtype_name(q.dtype),
-        head,
-        v.shape[-1],
-        bounds,
-        scoring,
-        given,
-        is_ordered,
-        dlse is not None,
-        chosen,
-        lengths is None and chosen is None and queries <= FEWEST,
-        is_short=is_short_triangle(longest, right=bounds[1]),
-    )
-    rows = (each if each.dim() == 4 else each[None] for each in (o, do, dq))
-    if lengths is None:
-        batch, tiles = q.shape[0], -(-queries // config.tile_q)
-    else:
-        batch, tiles = 1, queries // config.tile_q + lengths.count + 1
-    stats = q.new_empty(batch, heads, 2, tiles * config.tile_q, dtype=torch.float32)
-    sums = q.new_empty(batch, heads, *config.sums_shape(tiles), dtype=torch.float32)
-    rows_o, rows_do, rows_dq = rows
-    statistics(rows_o, rows_do, lse, dlse, stats, sums, lengths)
-    # In order, CTAs wait for others: all are on the GPU at one time.
-    is_uneven = (bounds[1] or lengths is not None or scoring.blocks is not None) and not config.ordered
-    ctas = ctas_of(longest, is_uneven, gpu_of(q.device).sm_count, max(head, v.shape[-1]))
-    if config.dynamic:
-        ctas = gpu_of(q.device).sm_count
-    elif chosen is not None and not config.ordered:
-        ctas = _ctas_of(chosen, q.device)
-    counters = q.new_zeros(batch, heads, tiles * config.warpgroups, dtype=torch.int32) if config.ordered else None
-    taken = _tiles_taken(q.device) if config.dynamic else None
-    backward(q, k, v, do, stats, sums, dk, dv, scale, left or 0, right or 0, ctas, lengths, counters, *read, taken)
-    rows_of_dq(sums, rows_dq, scale, lengths)
-    return stats
+    """Compute the gradients of Q, K and V into `grads`, as `plan_backward` plans; returns the rows' statistics."""
+    has_dlse = dlse is not None
+    how = scale, left, right, lengths, most_keys, scoring
+    launch = plan_backward(q, k, v, *how, has_dlse=has_dlse, is_ordered=is_ordered, chosen=chosen)
+    return launch(do, q, k, v, o, lse, dlse, grads, lengths, read)
 
 
 @cache

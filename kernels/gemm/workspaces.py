@@ -25,10 +25,17 @@ STOCK = 64
 
 
 class Workspace(NamedTuple):
-    """Flags and sums of a launch (`rules.workspace_shapes`)."""
+    """Flags and sums of a launch (`rules.workspace_shapes`), and the first row of flags, where tiles are counted."""
 
     flags: torch.Tensor
     sums: torch.Tensor
+    counters: torch.Tensor
+
+
+# Torch's own functions make a Stream each time.
+_current_stream: Callable[[int | None], int] = getattr(
+    torch._C, "_cuda_getCurrentRawStream", lambda index: torch.cuda.current_stream(index).cuda_stream
+)
 
 
 class Workspaces:
@@ -52,7 +59,7 @@ class Workspaces:
         if self.device.type != "cuda":
             # in the simulator a launch that ends in an error may leave flags that are not 0
             return self._made(elements)
-        stream = torch.cuda.current_stream(self.device).cuda_stream
+        stream = _current_stream(self.device.index)
         if torch.cuda.is_current_stream_capturing():
             key = capture_of(stream), stream
             if key not in self.captured and self.stock:
@@ -74,7 +81,8 @@ class Workspaces:
 
     def _made(self, elements: int, flags: torch.Tensor | None = None) -> Workspace:
         sums = torch.empty(elements, dtype=torch.float32, device=self.device)
-        return Workspace(self._flags(self.places) if flags is None else flags, sums)
+        flags = self._flags(self.places) if flags is None else flags
+        return Workspace(flags, sums, flags[0])
 
     def _flags(self, places: int) -> torch.Tensor:
         return torch.zeros(places, rules.FLAGS, dtype=torch.int32, device=self.device)
@@ -96,7 +104,7 @@ def with_workspace(
     _, (elements,) = rules.workspace_shapes(sm_count, config.tile_m, config.tile_n)
 
     def launch(*arguments: Any) -> None:  # noqa: ANN401
-        kernel(*arguments[:-1], workspaces.take(elements))
+        kernel(*arguments[:-1], workspaces.take(elements)[:2])
 
     def launch_with_flags(*arguments: Any) -> None:  # noqa: ANN401
         kernel(*arguments[:-1], (workspaces.take(0).flags, None))

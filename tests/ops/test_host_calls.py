@@ -1,0 +1,157 @@
+"""Work of the host in a warm call with gradients: how many functions of cutepy it calls, and what they ask of torch.
+
+The kernels are left out: plans launch nothing. A call is on its way to the GPU's implementation.
+"""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+
+import cutepy  # noqa: E402
+from cutepy.host.launches import Launches  # noqa: E402
+from cutepy.nn.attending import Attending  # noqa: E402
+from cutepy.ops import (  # noqa: E402
+    attention,
+    dense_gemm,
+    dot_product_attention,
+    gated,
+    gemm,
+    multiply,
+    normalising,
+    rms_norm,
+    rotaries,
+    rotary,
+    swiglu,
+)
+from cutepy.runtime.execution import EXECUTION  # noqa: E402
+from tests.ops import scaled_add  # noqa: E402
+
+ROOT = str(Path(cutepy.__file__).parent)
+
+
+def calls_of(run):
+    """Count the calls of cutepy's functions, and of C's by their names, while something runs."""
+    own, others = Counter(), Counter()
+
+    def note(frame, event, function):
+        if event == "call" and frame.f_code.co_filename.startswith(ROOT):
+            own[frame.f_code.co_name] += 1
+        elif event == "c_call":
+            others[function.__name__] += 1
+
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return own, others
+
+
+def nothing(*_, **__):
+    return lambda *_, **__: None
+
+
+def products(problem):
+    return lambda a, b, operands, outs, along_k: (a.new_zeros(a.shape[0], b.shape[0]),)
+
+
+def rows(*shape):
+    return torch.zeros(shape, dtype=torch.bfloat16, requires_grad=True)
+
+
+CASES = {
+    "gemm": (
+        lambda a, b, bias: gemm(a, b, bias=bias),
+        lambda: (rows(8, 16), rows(32, 16), rows(32)),
+        [(multiply, "_launches")],
+        [(multiply, "plan_gemm", products)],
+        [dense_gemm._gemm],
+        (26, 16),
+    ),
+    "attention": (
+        attention,
+        lambda: [rows(2, 8, 3, 64) for _ in "qkv"],
+        [(dot_product_attention, name) for name in ("_launches", "_of_gradients")],
+        [(dot_product_attention, name, nothing) for name in ("plan_forward", "plan_backward")],
+        [dot_product_attention._attention, dot_product_attention._attention_backward],
+        (16, 10),
+    ),
+    "rms_norm": (
+        lambda x, weight: rms_norm(x, (64,), weight),
+        lambda: (rows(2, 8, 64), rows(64)),
+        [(normalising, name) for name in ("_launches", "_backward_launches")],
+        [(normalising, name, nothing) for name in ("plan_norm", "plan_norm_backward")],
+        [normalising.norm, normalising._norm_backward],
+        (18, 15),
+    ),
+    "swiglu": (
+        swiglu,
+        lambda: (rows(2, 8, 64), rows(2, 8, 64)),
+        [(gated, name) for name in ("_launches", "_backward_launches")],
+        [(gated, name, nothing) for name in ("plan_gated", "plan_gated_backward")],
+        [gated._gated, gated._gated_backward],
+        (16, 17),
+    ),
+    "rotary": (
+        lambda x: rotary(x, *2 * [torch.zeros(8, 32)]),
+        lambda: [rows(2, 8, 3, 64)],
+        [(rotaries, "_launches")],
+        [(rotaries, "plan_rotary", nothing)],
+        [rotaries._rotary],
+        (14, 9),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_warm_call_with_gradients_is_short(name, monkeypatch):
+    call, given, launches, plans, operations, most = CASES[name]
+    for module, cache in launches:
+        monkeypatch.setattr(module, cache, Launches())
+    for module, plan, instead in plans:
+        monkeypatch.setattr(module, plan, instead)
+    for operation in operations:  # as on a GPU
+        monkeypatch.setattr(operation, "_on_cpu", operation._direct)
+    tensors = given()
+    with EXECUTION.on(object()):
+        for _ in range(2):  # the first call plans
+            result = call(*tensors)
+            grad = torch.ones_like(result)
+            torch.autograd.grad(result, tensors, grad)
+        forward = calls_of(lambda: call(*tensors))
+        result = call(*tensors)
+        backward = calls_of(lambda: torch.autograd.grad(result, tensors, grad))
+    for (own, others), limit in zip((forward, backward), most, strict=True):
+        assert sum(own.values()) <= limit, own
+        assert others["new_empty"] == 0, "what a plan has is made by it"
+    assert forward[0]["road"] == 1
+    assert backward[0]["road"] == (2 if name == "gemm" else 1), "each product, and each operation, asks once"
+
+
+def test_operations_pass_modes_that_call_them_as_they_are():
+    x = torch.randn(6, requires_grad=True)
+    with Attending():
+        assert type(scaled_add.scaled_add(x, x, 2.0).grad_fn).__name__ == "EagerBackward"
+        with torch.overrides.BaseTorchFunctionMode():
+            assert type(scaled_add.scaled_add(x, x, 2.0).grad_fn).__name__ == "TransformableBackward"
+
+
+def test_tensors_of_others_are_seen_within_such_modes():
+    seen = []
+
+    class Seeing(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    with Attending():
+        scaled_add.scaled_add(torch.ones(4).as_subclass(Seeing), torch.ones(4), 2.0)
+        traced = torch.fx.symbolic_trace(lambda x: scaled_add.scaled_add(x, x, 2.0))
+    assert scaled_add.scaled_add.op in seen
+    assert [str(node.target) for node in traced.graph.nodes][1] == "cutepy_tests.scaled_add.default"
