@@ -235,7 +235,7 @@ def main(
     call: Annotated[list[str] | None, typer.Option(help="Name of a call. Default: all.")] = None,
     rounds: int = ROUNDS,
     calls: int = CALLS,
-    folder: Annotated[Path, typer.Option(help="Where the device's library is kept.")] = Path("build/host_device"),
+    folder: Annotated[Path, typer.Option(help="Folder of the device's library.")] = Path("build/host_device"),
     launches: Annotated[bool, typer.Option(help="Compile functions, and run their host code.")] = False,
     output: Annotated[Path | None, typer.Option("--json", help="Save the times here.")] = None,
 ) -> None:
