@@ -407,8 +407,8 @@ class Search:
             for own in ats.values():
                 own.sort()
                 for place, (_at, n, key) in enumerate(own):
-                    before = own[place - 1][:2] if place else None
-                    after = own[place + 1][:2] if place + 1 < len(own) else None
+                    before = own[place - 1] if place else None
+                    after = own[place + 1] if place + 1 < len(own) else None
                     if before is None or after is None or any(before < each < after for each in writes):
                         needed.add(key)
                     else:
