@@ -390,12 +390,12 @@ class Search:
         needed: set[int] = set()
         for warp in self._warps:
             ats: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-            writes = sorted(
+            writes = [
                 (fact.at, n)
                 for n, facts in warp.facts.items()
                 for fact in facts
                 if isinstance(fact, (Load, Store, Global, Shared)) and self._writes(n, fact)
-            )
+            ]
             arrived = {key for facts in warp.facts.values() for fact in _of(facts, Arrive) for key in fact.keys}
             for n, facts in warp.facts.items():
                 for fact in facts:
