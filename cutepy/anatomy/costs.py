@@ -384,12 +384,12 @@ class Search:
         needed: set[int] = set()
         for warp in self._warps:
             ats: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-            writes = sorted(
+            writes = [
                 (fact.at, n)
                 for n, facts in warp.facts.items()
                 for fact in facts
                 if isinstance(fact, (Load, Store, Global, Shared)) and self._writes(n, fact)
-            )
+            ]
             arrived = {key for facts in warp.facts.values() for fact in of_kind(facts, Arrive) for key in fact.keys}
             for n, facts in warp.facts.items():
                 for fact in facts:
@@ -401,8 +401,8 @@ class Search:
             for own in ats.values():
                 own.sort()
                 for place, (_at, n, key) in enumerate(own):
-                    before = own[place - 1][:2] if place else None
-                    after = own[place + 1][:2] if place + 1 < len(own) else None
+                    before = own[place - 1] if place else None
+                    after = own[place + 1] if place + 1 < len(own) else None
                     if before is None or after is None or any(before < each < after for each in writes):
                         needed.add(key)
                     else:

@@ -253,7 +253,7 @@ class Watch(Observer):
                         units = tile_units(word, tile)
                     except LayoutError:
                         continue
-                    self._mark(i, role, units.reshape(-1) * _UNIT, _UNIT, (word & 0x3FFF) << 4)
+                    self._mark(i, role, units.reshape(-1) * _UNIT, _UNIT)
 
     def on_tensor_mma(self, event: TensorMmaEvent) -> None:
         """Record the descriptors of an MMA of the tensor core."""
@@ -323,7 +323,7 @@ class Watch(Observer):
         actor: Actor = "threads" if access.proxy == "generic" else "bulk copies"
         role = Role("tensor core" if traits.kind == "tcgen05" and verb == "read" else actor, verb)
         offsets = access.addresses.reshape(-1).astype(np.int64) % self._seen.launches[-1].slot_bytes
-        self._mark(access.instruction, role, offsets, access.size_bytes, None)
+        self._mark(access.instruction, role, offsets, access.size_bytes)
 
     def on_barrier(self, event: BarrierEvent) -> None:
         """Record an operation on a barrier."""
@@ -354,7 +354,7 @@ class Watch(Observer):
         parties = self._seen.barriers.setdefault(key, {})
         return parties.setdefault((action, event.instruction.index), SeenParty(event.instruction))
 
-    def _mark(self, i: Instruction, role: Role, addresses: Array, size_bytes: int, start: int | None) -> None:
+    def _mark(self, i: Instruction, role: Role, addresses: Array, size_bytes: int, start: int | None = None) -> None:
         cells = self._seen.cells_of(i, role)
         if start is not None:
             cells.starts.add(start)

@@ -1,9 +1,15 @@
 """Costly accesses: sectors and wavefronts of kernels whose addresses are chosen, against counts by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from cutepy.anatomy import Watch, explain
+from cutepy.anatomy.model import Region
+from cutepy.anatomy.page import bars
+from cutepy.anatomy.sections import _region
+from cutepy.anatomy.smem import UNUSED, _folded
 from cutepy.sim.run import Run
 from tests.sim.opcode_runner import launch
 
@@ -107,9 +113,6 @@ def test_alternating_uses_at_regular_distances_are_one_region_each():
 
 
 def test_regions_fold_where_their_addresses_are_a_progression():
-    from cutepy.anatomy.model import Region
-    from cutepy.anatomy.smem import _folded
-
     def starts(*regions):
         return sorted(region.starts or (region.start,) for region in _folded(Region(*r) for r in regions))
 
@@ -117,3 +120,16 @@ def test_regions_fold_where_their_addresses_are_a_progression():
     assert starts((0, 8, "a"), (32, 8, "a"), (96, 8, "a")) == [(0,), (32,), (96,)]
     assert starts((0, 8, "a"), (32, 16, "a"), (64, 8, "a")) == [(0,), (32,), (64,)]
     assert starts((0, 8, "a"), (64, 8, "a")) == [(0,), (64,)]
+
+
+def test_parts_of_a_region_are_told_before_its_users():
+    entry = _region(Region(1024, 4096, "a tile", ("TMA load at 7",), ("wgmma A at 9",), (1024, 3072)))
+    assert [name for name, _ in entry.facts] == ["in parts", "written", "read"]
+    assert entry.facts[0][1].startswith("2 that start at 0x400")
+
+
+def test_bars_are_as_wide_as_their_regions_but_wide_enough_to_be_pointed_at():
+    _, explanation = costly("", smem_bytes=1024)
+    regions = (Region(0, 8, "mbarrier"), Region(8, 1016, UNUSED), Region(1024, 64512, "scratch"))
+    found = bars(replace(explanation.kernels[0], regions=regions))
+    assert [(bar.left, bar.width) for bar in found] == [(0, 0.3), (1.562, 98.438)]

@@ -33,6 +33,8 @@ def test_fields_of_a_descriptor_are_known_though_a_loop_moves_its_start():
         assert operand.descriptors == (high << 32 | (2048 // 16 + units),)
         assert operand.start_addresses == (2048 + 16 * units,)
         assert not operand.complete
+    text = explain(RING, assembler=False).text(width=None)
+    assert text.count("0x800 when first reached; later ones are known at launch") == 1
 
 
 def test_without_a_loop_the_descriptors_are_all_there_are():
@@ -40,6 +42,7 @@ def test_without_a_loop_the_descriptors_are_all_there_are():
     (mma,) = explain(straight, assembler=False).kernels[0].mmas
     assert mma.a.complete
     assert mma.a.start_addresses == (2048,)
+    assert "when first reached" not in explain(straight, assembler=False).text(width=None)
 
 
 def test_a_descriptor_from_memory_is_known_at_launch():

@@ -45,6 +45,30 @@ def test_a_wrong_result_in_the_simulator_fails_the_demo(lines, monkeypatch):
 
 
 @pytest.mark.dsl
+@pytest.mark.parametrize("off", [0, 1])
+def test_a_wrong_result_on_a_gpu_fails_the_demo(lines, monkeypatch, off):
+    """The calls that need a GPU are answered on the CPU."""
+    torch = pytest.importorskip("torch")
+    from cutepy import ops
+    from cutepy.suites import measuring
+
+    for made in ("randn", "full"):
+        on_cpu = getattr(torch, made)
+        monkeypatch.setattr(
+            torch, made, lambda *given, on_cpu=on_cpu, **how: on_cpu(*given, **{**how, "device": "cpu"})
+        )
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr(measuring, "has_hopper", lambda: True)
+    monkeypatch.setattr(ops, "gemm", lambda a, b, out: out.copy_(a.double() @ b.double().T + off))
+    monkeypatch.setattr(demo, "_SIZES", ((64, 32, 16), (24, 40, 8)))
+    monkeypatch.setattr(demo, "_time_us", lambda _launch: 2.0)
+    monkeypatch.setattr(demo, "_compile", lambda _write: 0)
+    assert demo.run(lines.append) == off
+    verdicts = [line.split()[-1] for line in lines if "relative error" in line]
+    assert verdicts == 2 * [("right", "WRONG")[off]]
+
+
+@pytest.mark.dsl
 def test_a_difference_fails_the_demo(lines, monkeypatch):
     torch = pytest.importorskip("torch")
     from cutepy.kernels.gemm import inspection

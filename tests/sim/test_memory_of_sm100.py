@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutepy.sim import BarrierError, MemoryAccessError, Observer, Run
+from cutepy.sim import BarrierError, LaunchError, MemoryAccessError, Observer, Run
 from cutepy.sim.machine.events import Access
 from tests.messages import refuses
 from tests.sim.opcode_runner import launch
@@ -244,6 +244,12 @@ def test_matrices_of_narrow_elements_are_loaded_into_bytes(shape, bits):
     body = f"ldmatrix.sync.aligned.{shape}.shared.b8x16.{format} {names}, [%r53];"
     launch(body, memory, addresses, found, before=before, after=after, smem_bytes=512, target="sm_120a")
     np.testing.assert_array_equal(found, words)
+
+
+def test_a_cta_of_sm120_has_99_kib_of_shared_memory():
+    launch("", smem_bytes=99 * 1024, target="sm_120a")
+    with refuses(LaunchError):
+        launch("", smem_bytes=99 * 1024 + 1, target="sm_120a")
 
 
 @pytest.mark.parametrize(("bits", "missing", "is_told"), [(4, 8, False), (4, 6, True), (6, 12, False), (6, 8, True)])

@@ -562,6 +562,27 @@ class Accesses(Observer):
         self.seen.append((access.operation, access.space, access.proxy, access.size_bytes))
 
 
+@pytest.mark.parametrize(("at", "rows", "size"), [((0, 0), 8, 16), ((8, 16), 3, 16), ((0, 19), 0, 0), ((72, 0), 0, 0)])
+def test_of_global_memory_a_load_reads_what_is_inside_of_the_tensor(at, rows, size):
+    """Observers are told of no bytes of a box that is beyond the tensor along one mode."""
+
+    class Reads(Observer):
+        def __init__(self):
+            self.seen = []
+
+        def on_access(self, access):
+            if (access.operation, access.space, access.proxy) == ("read", "global", "async"):
+                self.seen.append((access.addresses.reshape(-1).tolist(), access.size_bytes))
+
+    array, seen = aligned((19, 72), "u2"), Reads()
+    run = Run((seen,), None)
+    run.register(array)
+    body = set_coordinates(at) + load_body(f"cp.async.bulk.tensor.2d.{LOADS[0]}", at, 128)
+    launch(body, tensor_map(array, (8, 8)), before=START, smem_bytes=2048, run=run)
+    first = array.ctypes.data + at[1] * array.strides[0] + 2 * at[0]
+    assert seen.seen == ([([first + n * array.strides[0] for n in range(rows)], size)] if rows else [])
+
+
 def test_what_a_store_reads_is_observed():
     array, seen = aligned((19, 72), "u2"), Accesses()
     run = Run((seen,), None)

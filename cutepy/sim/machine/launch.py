@@ -220,8 +220,8 @@ class Launch:
         """The first address, and the one after the last, of each constant and of the block of parameters."""
         constants = [(v.address, v.address + len(v.bytes)) for v in self.variables if v.variable.space == "const"]
         block = self.parameter_block
-        start = 0 if block is None else block.ctypes.data
-        return {"const": constants, "param": [] if block is None else [(start, start + len(block))]}
+        parameters = [] if block is None else [(block.ctypes.data, block.ctypes.data + len(block))]
+        return {"const": constants, "param": parameters}
 
     @property
     def absent_ctas(self) -> int:

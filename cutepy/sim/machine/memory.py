@@ -194,11 +194,12 @@ class Memory:
     """The memory that a launch sees; `windows` says from where to where constants and parameters are."""
 
     residents: Residents
+    used_bytes: int
 
     def __init__(self, activity: Activity, global_memory: GlobalMemory, slot_bytes: int, local_bytes: int) -> None:
         self._activity = activity
         self.known = global_memory
-        self.slot_bytes, self.used_bytes, self._local_bytes = slot_bytes, 0, local_bytes
+        self.slot_bytes, self._local_bytes = slot_bytes, local_bytes
         self.shared: Array = np.zeros(0, np.uint8)
         self.unwritten: MemoryContents = 0  # what bytes of shared memory hold where a CTA begins
         self.absent: Array | None = (

@@ -176,3 +176,9 @@ def test_permutations_of_three_uses_have_one_cost():
         ]
         costs.add(sum(optimal_swizzle(uses, 32).wavefronts))
     assert len(costs) == 1
+
+
+def test_a_single_lane_has_no_conflicts():
+    alone = LinearLayout({"register": [1, 2, 4, 8], "lane": []}, ["x"])
+    best = optimal_swizzle([Use("st", alone, 4), Use("ld", alone, 1)], 32)
+    assert ([report.wavefronts for report in best.report.accesses], best.proof) == ([1, 1], "conflict-free")

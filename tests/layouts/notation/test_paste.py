@@ -124,6 +124,13 @@ tiler_mn = <"[32:1;32:1]">>"""
     )
 
 
+@pytest.mark.parametrize("printed", [prints.CPP_CP_ASYNC, prints.DSL_LDMATRIX])
+def test_a_printed_copy_has_the_width_of_its_elements(printed):
+    assert parse(printed).bits == 16
+    lines = [line for line in printed.split("\n") if "type" not in line.lower()]
+    assert parse("\n".join(lines)).bits is None
+
+
 def test_an_atom_and_then_a_tiling_are_two():
     for atom, tiling in ((prints.CPP_RS, prints.DSL_SS), (prints.DSL_LDMATRIX, prints.CPP_STMATRIX_C)):
         for texts in ((atom, tiling), (tiling, atom)):
@@ -491,6 +498,13 @@ def test_what_is_said_to_be_skipped_was():
         "skipped a part of line 2, no value in it: foo bar",
         "skipped lines 3-4, no value in it",
     ]
+
+
+@pytest.mark.parametrize("printed", ["(4,8):(8,1)", prints.CPP_RS], ids=["a layout", "an MMA"])
+def test_other_text_before_a_name_is_said_to_be_skipped(printed):
+    paste = parse_all(f"three atoms (8 warps) of tiled = {printed}")
+    assert [(found.value, found.name) for found in paste.values] == [(parse(printed), "tiled")]
+    assert list(map(str, paste.skipped)) == ["skipped a part of line 1, no value in it: three atoms (8 warps) of"]
 
 
 @pytest.mark.parametrize("before", ["", "!", "!cute.", "cute.", "%4 = make : ", "sA = "])

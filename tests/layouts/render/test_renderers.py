@@ -188,6 +188,17 @@ def test_a_picture_draws_each_grid_and_its_title():
     assert narrow.splitlines()[0] == "a & b"
 
 
+def test_latex_draws_lines_where_tiles_end_and_wider_ones_where_tiles_of_tiles_do():
+    grid = Grid(Axis(8, tiles=(2, 4)), Axis(6, tiles=(3,)), lambda i, j: Cell(""))
+    lines = [line for line in render_latex(grid).split("\n") if line.startswith(r"\draw")]
+    assert lines == [
+        r"\draw[line width=2pt] (1.5,-0.5) -- (1.5,5.5);",
+        r"\draw[line width=3pt] (3.5,-0.5) -- (3.5,5.5);",
+        r"\draw[line width=2pt] (5.5,-0.5) -- (5.5,5.5);",
+        r"\draw[line width=2pt] (-0.5,2.5) -- (7.5,2.5);",
+    ]
+
+
 def test_marks_stand_out_in_every_format():
     grid = Grid(Axis(1), Axis(2), lambda i, j: Cell(str(j), marks=("odd",) if j else ()))
     assert read_text(render_text(grid)) == {("0", "0"): "0", ("0", "1"): "*1"}

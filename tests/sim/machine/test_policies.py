@@ -85,7 +85,15 @@ def test_a_policy_that_names_what_no_launch_has_says_so(policy):
 
 @pytest.mark.parametrize(
     "policy",
-    ["hold:4,cta=0.0.0,warp=1", "hold:5", "hold:5,warp=0,lane=31", "schedule:0=1", "schedule:0=0", "hold:poison"],
+    [
+        "hold:4,cta=0.0.0,warp=1",
+        "hold:5",
+        "hold:5,warp=0,lane=31",
+        "hold:4,warp=1,lane=2",
+        "schedule:0=1",
+        "schedule:0=0",
+        "hold:poison",
+    ],
 )
 def test_a_policy_that_names_what_there_is_doesnt(policy):
     played(policy)

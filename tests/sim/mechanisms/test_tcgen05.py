@@ -13,10 +13,12 @@ from cutepy.layouts.sm100 import (
     tmem_operand,
     tmem_scale_factors,
 )
+from cutepy.sim import Observer, Run
 from cutepy.sim.arithmetic.minifloat import table
 from cutepy.sim.errors import DescriptorError, MemoryAccessError, SimulationError, UnknownInstructionError
 from tests.messages import refuses
 from tests.sim.mechanisms.tensor_core import COLUMNS, LANES, MMA, noise, run, run_pair
+from tests.sim.opcode_runner import launch
 from tests.sim.operands import assert_same_bits, float_bits
 from tests.sim.test_opcodes_sm100 import extreme
 
@@ -612,6 +614,23 @@ def test_what_a_policy_completes_late_is_not_there_before_its_commit():
     word = int(InstrDescriptor("f16", 128, 32))
     _, (a, b), _, after = product_of(rng, word, "K", "K", "f16", ("SW32", "SW32"), policy="late")
     assert (after[:, :32].view(np.float32) == a @ b.T).all()
+
+
+def test_each_lane_that_commits_is_an_issuer_of_its_own():
+    class Issuers(Observer):
+        def __init__(self):
+            self.seen = []
+
+        def on_issue(self, operation):
+            self.seen.append(operation.threads.ids.tolist())
+
+    seen = Issuers()
+    body = """mov.u32 %r1, %tid.x; mov.u32 %r2, smem; setp.eq.u32 %p1, %r1, 0; setp.lt.u32 %p2, %r1, 3;
+    @%p1 mbarrier.init.shared.b64 [%r2], 3; bar.sync 0;
+    @%p2 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r2];
+    AGAIN: mbarrier.try_wait.parity.shared.b64 %p3, [%r2], 0; @!%p3 bra AGAIN;"""
+    launch(body, smem_bytes=64, target="sm_100a", run=Run((seen,), None))
+    assert seen.seen == [[0], [1], [2]]
 
 
 # Loads and stores.

@@ -3,7 +3,7 @@
 import pytest
 
 from cutepy.sim.ptx import features
-from cutepy.sim.ptx.instruction_set import CLASSES, EFFECTS, QUALITIES, ROWS, traits
+from cutepy.sim.ptx.instruction_set import CLASSES, EFFECTS, QUALITIES, ROWS, short_name, traits
 from cutepy.sim.semantics import MEANINGS
 from cutepy.sim.translate.emitter import provided, refused_modifier
 
@@ -76,6 +76,20 @@ def test_qualities_of_opcodes(opcode, quality):
     found = traits(opcode)
     given = {"polls": found.polls, "issues": found.issues, "maps": found.maps, "of_thread": found.is_copy_of_thread}
     assert [name for name, has in given.items() if has] == [quality] * (quality is not None)
+
+
+@pytest.mark.parametrize(
+    ("opcode", "name"),
+    [
+        ("barrier.cluster.arrive.release.aligned", "barrier.cluster.arrive"),
+        ("barrier.cluster.wait.acquire.aligned", "barrier.cluster.wait"),
+        ("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64", "mbarrier.arrive.expect_tx"),
+        ("mbarrier.arrive.release.cta.shared::cta.b64", "mbarrier.arrive"),
+        ("cp.async.mbarrier.arrive.noinc.shared.b64", "cp.async.mbarrier.arrive"),
+    ],
+)
+def test_names_of_instructions_lack_how_they_order_memory(opcode, name):
+    assert short_name(opcode) == name
 
 
 def test_cp_async_issues_a_copy_of_its_thread():

@@ -164,6 +164,7 @@ MODULES = [
             *(".maxntid 1, 2, 3, 4", ".reqntid 1, 1, 1, 1", ".reqnctapercluster 1, 1, 1, 1"),
         )
     ),
+    HEAD + ".func %laneid() { ret; }",
 ]  # fmt: skip
 WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
 MMA = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"

@@ -245,7 +245,7 @@ TWO = """.version 8.7
 
 
 def early_access(between=lambda y: None):
-    y, run = np.zeros(64, np.uint32), Run((), None, sanitize=True, replay=True)
+    y, run = np.arange(500, 564, dtype=np.uint32), Run((), None, sanitize=True, replay=True)
     backend, z = Simulator(run), np.zeros(64, np.uint32)
     with executing_on(backend):
         loaded = load_ptx(TWO)

@@ -189,6 +189,19 @@ def test_what_no_schedule_shows_says_why():
     pins(str(witness))
 
 
+PART_OF_A_WARPGROUP = "setp.lt.u32 %p4, %r2, 64;\n@%p4 wgmma.fence.sync.aligned;\n"
+
+
+@pytest.mark.parametrize(
+    "lines", [(WRITE, OTHER), (PART_OF_A_WARPGROUP,)], ids=["a value that nobody uses", "half a warpgroup"]
+)
+def test_schedules_that_were_tried_in_vain_are_told_with_a_reason_if_there_is_one(lines):
+    run = watched(*lines, "mov.u32 %r7, 0;\n", block=128)
+    witness = run.replay(run.hazards[0])
+    assert witness.what is None
+    pins(str(witness))
+
+
 def test_a_race_whose_values_are_the_same_changes_nothing():
     run = watched(
         WRITE, BARRIER, READ, "st.shared.u32 [%r4], %r2;\n", "ld.shared.u32 %r10, [%r6];\n".replace("%r6", "%r4")

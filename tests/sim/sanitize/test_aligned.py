@@ -98,9 +98,11 @@ def test_a_whole_warp_is_silent(body, policy, block):
         ("bar.sync 1;", "", True),
     ],
 )
-def test_halves_that_end_behind_other_barriers_are_told(low, high, is_right):
+@pytest.mark.parametrize("count", [1, 16, 31])
+def test_parts_that_end_behind_other_barriers_are_told(low, high, is_right, count):
     """Nobody meets them again; who comes to no barrier may have ended before."""
-    found = kinds(f"@%p2 bra LOW;\n{high}\nbra END;\nLOW: {low}\nEND:", end="")
+    is_low = f"setp.lt.u32 %p5, %r3, {count};\n"
+    found = kinds(f"{is_low}@%p5 bra LOW;\n{high}\nbra END;\nLOW: {low}\nEND:", end="")
     assert found == ([] if is_right else ["partial-warp"])
 
 

@@ -6,7 +6,7 @@ import pytest
 from cutepy.sim import Run
 from cutepy.sim.machine.host_events import Allocation, HostAccess, StreamEvent
 from cutepy.sim.sanitize.memory import global_shadow
-from cutepy.sim.sanitize.memory.global_shadow import EXTENT_BYTES, GlobalShadow
+from cutepy.sim.sanitize.memory.global_shadow import EXTENT_BYTES, Extent, GlobalShadow
 from tests.messages import pins
 from tests.sim.opcode_runner import launch
 from tests.sim.test_opcodes_tma import tensor_map
@@ -615,6 +615,21 @@ def test_a_small_allocation_is_one_extent(monkeypatch, across):
     start = across.data.ctypes.data
     extent = shadows[0]._extent(start, start + across.data.nbytes)
     assert (extent is None) == hasattr(across, "room")
+
+
+@pytest.mark.parametrize("granule", [16, 8, 2])
+@pytest.mark.parametrize("of_part", [16, 8, 2])
+def test_memory_that_grows_keeps_who_touched_its_bytes(granule, of_part):
+    part, whole = Extent(64, 128), Extent(0, 256)
+    part.refine(of_part)
+    part.written += np.arange(1, 1 + len(part.written), dtype=np.int32)
+    part.read = 100 * part.written
+    whole.refine(granule)
+    whole.take(part)
+    expected = np.zeros(256, np.int32)
+    expected[64:128] = np.repeat(part.written, of_part)
+    np.testing.assert_array_equal(np.repeat(whole.written, whole.granule), expected)
+    np.testing.assert_array_equal(np.repeat(whole.read, whole.granule), 100 * expected)
 
 
 def test_memory_across_extents_that_the_host_wrote(across):

@@ -50,6 +50,10 @@ RIGHT = {
     "the sign of a number": (
         "or.b32 %r9, %r8, 0x80000000; setp.lt.s32 %p3, %r9, 0; @%p3 st.global.u32 [%rd1], %r1;\n",
     ),
+    "an element that a load leaves out": (
+        "st.local.u32 [there+4], %r1; ld.local.v2.u32 {_, %r9}, [there];\n",
+        KEEP,
+    ),
     "a minimum with 0": ("min.u32 %r9, %r8, 0;\n", KEEP),
     "a maximum with the largest": ("max.s32 %r9, 0x7FFFFFFF, %r8;\n", KEEP),
     "a value that is selected of two that are equal": ("mov.u32 %r9, %r1; selp.u32 %r9, %r1, %r9, %p3;\n", KEEP),
