@@ -287,7 +287,7 @@ def _operand(
         return given.reshape(()).to(kind)
     if operand.shape == "column":
         return given.to(kind).unsqueeze(-1)
-    return given.to(kind).unsqueeze(-2) if operand.shape == "row" and given.dim() > 1 else given.to(kind)
+    return given.to(kind).unsqueeze(-2) if operand.shape == "row" else given.to(kind)
 
 
 def _value(

@@ -405,8 +405,9 @@ def may_overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
 
     Batches are seen as matrices where a view joins their rows.
     """
-    if x.numel() == 0 or y.numel() == 0 or x.device != y.device:
+    if x.device != y.device:
         return False
+    # A tensor without elements is at address 0, and has no bytes.
     if x.data_ptr() + span_bytes(x) <= y.data_ptr() or y.data_ptr() + span_bytes(y) <= x.data_ptr():
         return False
     x_rows, y_rows = _rows(x), _rows(y)

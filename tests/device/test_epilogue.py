@@ -61,12 +61,13 @@ class Store:
 
 
 def stored(tile, subtile, **options):
-    """Simulate a store, and return what it wrote and what it should have."""
+    """Simulate a store, each byte of which is sent once, and return what it wrote and what it should have."""
     store = Store(tile, subtile, **options)
     d = torch.zeros(tile, dtype=DTYPES[store.dtype])
     d = d if store.mode == 1 else torch.zeros(tile[::-1], dtype=d.dtype).t()
-    with cutepy.simulate():
+    with cutepy.simulate() as run:
         store(d)
+    assert run.stats["tma_bytes"] == d.nbytes
     return d, torch.arange(tile[0] * tile[1]).reshape(tile).to(d.dtype)
 
 

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st  # noqa: E
 import cutepy  # noqa: E402
 from cutepy.device import rules  # noqa: E402
 from cutepy.device.global_copies import make_row_vectors  # noqa: E402
+from cutepy.dsl.traced_names import SmemAllocator  # noqa: E402
 
 THREADS = 64
 
@@ -39,6 +40,24 @@ class Copy:
         row, tidx = cute.arch.block_idx()[0], cute.arch.thread_idx()[0]
         for vector in cutlass.range(tidx, source.count, THREADS, unroll=1):
             to.store(source.load(row, vector, self.streams), row, vector)
+
+
+class Stage(Copy):
+    """Y = X, by way of shared memory."""
+
+    @cute.kernel
+    def kernel(self, x: cute.Tensor, y: cute.Tensor):
+        source = make_row_vectors(x)
+        to = make_row_vectors(y, source.elems)
+        row, tidx = cute.arch.block_idx()[0], cute.arch.thread_idx()[0]
+        held = SmemAllocator().allocate_tensor(
+            x.element_type, cute.make_layout((source.elems, THREADS)), byte_alignment=16
+        )
+        for vector in cutlass.range(tidx, source.count, THREADS, unroll=1):
+            source.stage(row, vector, held[None, tidx])
+            cute.arch.cp_async_commit_group()
+            cute.arch.cp_async_wait_group(0)
+            to.store(held[None, tidx], row, vector)
 
 
 def spec(name, dtype, align, divisor, columns=1):
@@ -98,6 +117,24 @@ def test_rows_are_copied_and_nothing_else(dtypes, rows, columns, aligns):
     y.fill_(80)
     assert (around.double() == 80).all()
     assert not run.hazards
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("dtype", "align"), [(F16, 16), (F32, 8)])
+def test_rows_are_staged_up_to_their_ends(dtype, align):
+    torch.manual_seed(0)
+    elems = align // dtype.itemsize
+    kernel = cutepy.compile(Stage(), *(spec(name, dtype, align, elems) for name in "xy"))
+    for columns in (1, elems, 2 * elems + 1, THREADS * elems + elems - 1):
+        x, _ = placed(3, columns, dtype, align, 96)
+        y, around = placed(3, columns, dtype, align, 80)
+        x.copy_(torch.randint(1, 8, x.shape))
+        with cutepy.simulate(sanitize=True) as run:
+            kernel(x, y)
+        assert torch.equal(y, x)
+        y.fill_(80)
+        assert (around == 80).all()
+        assert not run.hazards
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def test_the_offset_of_a_group_is_subtracted_again(pitch, bits):
     assert ragged.EXTENT * (ragged.back_stride(pitch, bits) + pitch) * bits // 8 % 2**64 == 0
 
 
-@pytest.mark.parametrize(("warpgroups", "producer"), [(1, 0), (2, 0), (3, 0), (1, 24), (2, 24), (3, 32)])
+@pytest.mark.parametrize(("warpgroups", "producer"), [(1, 0), (2, 0), (3, 0), (1, 24), (2, 24), (2, 32), (3, 32)])
 def test_registers_are_dealt_out_of_those_that_a_cta_is_launched_with(warpgroups, producer):
     found = registers.register_budget(warpgroups, producer)
     assert found.dealt == (warpgroups > 1)

@@ -109,5 +109,6 @@ def test_tiles_that_are_refused():
     ):
         with refuses(ValueError):
             rules.check_transposes(loaded, staged, warps)
+    rules.check_stored_ring(2, 1, 8)
     with refuses(ValueError):
         rules.check_stored_ring(2, 0, 8)

@@ -110,7 +110,7 @@ def check(
         pytest.param(
             70, (2, 1), 64, 300, {"lengths": [300, 90], "page": 32, "causal": True}, marks=pytest.mark.integration
         ),
-        (1, (2, 1), 64, 140, {"lengths": [140, 33], "page": 12, "heads_first": heads_first}),
+        (1, (4, 2), 64, 140, {"lengths": [140, 33], "page": 12, "heads_first": heads_first}),
         pytest.param(1, (2, 1), 208, 150, {"lengths": [150, 66], "page": 1}, marks=pytest.mark.integration),
         pytest.param(
             70, (2, 1), 64, 200, {"lengths": [200, 66], "page": 5, "window": (50, 0)}, marks=pytest.mark.integration

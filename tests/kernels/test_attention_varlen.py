@@ -119,6 +119,14 @@ def test_results_and_gradients_are_those_of_float64(q_lengths, k_lengths, option
     check(q_lengths, k_lengths, **options)
 
 
+def test_without_a_gpu_each_sequence_has_the_results_of_float64():
+    q, k, v = packed([5, 0, 9], 2, 64), packed([7, 3, 9], 1, 64), packed([7, 3, 9], 1, 64)
+    o = attention_varlen(q, k, v, cu_seqlens_q=bounds_of([5, 0, 9]), cu_seqlens_k=bounds_of([7, 3, 9]))
+    for rows, keys in ((slice(5), slice(7)), (slice(5, 14), slice(10, 19))):
+        given = [each.double()[None] for each in (q[rows], k[keys], v[keys])]
+        assert apart(o[rows], reference.forward(*given, 64**-0.5, None, None)[0][0]) < ROUNDOFF[q.dtype]
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize(("left", "right"), [(False, True), (True, False), (True, True)])

@@ -19,6 +19,7 @@ from cutepy.epilogues.scaling import scaled  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, compile_gemm, select_config  # noqa: E402
 from cutepy.kernels.gemm.compilation import compile_fused  # noqa: E402
 from cutepy.kernels.gemm.heuristic.choice import choose  # noqa: E402
+from cutepy.kernels.gemm.scales import Block, Scales  # noqa: E402
 from cutepy.kernels.gemm.tuned import problem_of, signature_of  # noqa: E402
 from tests.device.test_promotion import problem  # noqa: E402
 
@@ -53,6 +54,24 @@ def beside(scales):
     rows, blocks = scales.shape
     laid = torch.full((blocks, -(-rows // 4) * 4), float("nan"))[:, :rows].mT
     return laid.copy_(scales)
+
+
+@pytest.mark.parametrize(
+    ("scales", "reached"),
+    [
+        (torch.ones(3, 64).mT, True),
+        (torch.ones(2, 3, 64).mT, True),
+        (torch.ones(64, 3), False),
+        (torch.ones(3, 62).mT, False),
+        (torch.ones(3, 64).mT[1:], False),
+        (torch.ones(1, 64).expand(3, 64).mT, False),
+        (torch.ones(1, 3, 64).expand(2, 3, 64).mT, False),
+    ],
+    ids=["beside", "in batches", "in turn", "248 bytes apart", "from 4 bytes on", "at one place", "one for all"],
+)
+def test_tma_reaches_scales_that_lie_beside_each_other(scales, reached):
+    assert Scales(scales, scales, Block(1, 128), Block(1, 128), True).by_tma == (reached, reached)
+    assert Scales(scales, scales, Block(1, 128), Block(128, 128), True).by_tma == (reached, False)
 
 
 def multiply(name, m, n, k, sms, **options):

@@ -89,6 +89,12 @@ def test_shares_of_waves_and_tiles_of_8_columns_are_tried():
     assert not any(candidate["stream_k"] for candidate in short), "too little of K for two"
 
 
+def test_subtiles_of_epilogues_are_parts_of_their_tiles():
+    found = tuned.candidates(tuned.problem_of(HALF, 64, 168, 4096), most=10**6)
+    subtiles = {n: {each["epi_n"] for each in found if each["tile_n"] == n} for n in (80, 160)}
+    assert subtiles == {80: {16, 40}, 160: {16, 32}}, "a tile of two halves has even ones"
+
+
 def test_tiles_that_are_dealt_out_while_a_launch_runs_are_tried_of_the_best():
     problem = tuned.problem_of(HALF, 8192, 8192, 512)
     found = tuned.candidates(problem)

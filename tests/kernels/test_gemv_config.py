@@ -14,6 +14,7 @@ from cutepy.kernels.gemv import GemvConfig, select_gemv
 from cutepy.kernels.gemv.choice import MOST_ROWS, choose_gemv, configs, fastest
 from cutepy.kernels.gemv.config import ENOUGH_BYTES
 from cutepy.kernels.gemv.model import Costs, expected_us
+from cutepy.layouts.sm90 import arch
 from cutepy.runtime.invariance import batch_invariant
 from cutepy.tune.winners import Winner, keep, key_of
 from tests.messages import refuses
@@ -76,6 +77,15 @@ def test_enough_is_on_its_way_where_registers_suffice():
             for n, k in SHAPES:
                 assert select_gemv(signature, m, n, k).flying_bytes >= 4.2e12 / 132 * 1e-6
     assert Half(columns=4, unroll=2, warps=4).flying_bytes == ENOUGH_BYTES
+
+
+def test_shared_memory_is_the_least_percentage_that_ctas_fit_in():
+    percentages = set()
+    for _, config in (each for m in (1, 2, 4, 8) for each in configs(HALF, m, 4096, 7168, 132)):
+        taken = config.ctas_per_sm * (config.smem.size_bytes + arch.RESERVED_SMEM_BYTES) / arch.SMEM_BYTES_PER_SM
+        assert config.smem_percent - 1 < 100 * taken <= config.smem_percent
+        percentages.add(config.smem_percent)
+    assert percentages >= {1, 5}
 
 
 @pytest.mark.parametrize("signature", [HALF, EIGHT, IN_PARTS], ids=["16 bits", "8 bits", "columns in 8 parts"])

@@ -201,6 +201,12 @@ def test_flash_mlas_arguments_give_the_same(quantised):
             flash_mla_with_kvcache(q, cache, table, used, bad[0], is_fp8_kvcache=bad[1])
 
 
+def test_scores_are_scaled_by_the_root_of_the_columns_if_nothing_else_is_said():
+    q, rows, (cache, used, table) = make([30, 17], 2, 4, 16, torch.bfloat16)
+    o, lse = attention_mla(q, cache, cache_seqlens=used, block_table=table, return_lse=True)
+    check(o, lse, q, rows, [30, 17], causal=False)
+
+
 def test_shapes_dtypes_and_tables_are_checked():
     q, _, (cache, used, table) = make([30, 17], 1, 4, 16, torch.bfloat16)
     for bad in (

@@ -611,6 +611,9 @@ def test_vmap():
     assert torch.equal(torch.vmap(lambda y: gemm(a[0], y, bias=bias))(batch), gemm(a[0], batch, bias=bias))
     assert torch.equal(torch.vmap(gemm)(a[:, 0], batch), gemm(a[:, :1], batch)[:, 0])
     biases = normal(3, 8)
+    batches = normal(2, 3, 4, 16)
+    found = torch.vmap(lambda x: gemm(x, batch, bias=biases))(batches)
+    assert torch.equal(found, torch.stack([gemm(x, batch, bias=biases) for x in batches]))
     found = torch.vmap(lambda x, c: gemm(x, b, bias=c))(a, biases)
     assert torch.equal(found, torch.stack([gemm(x, b, bias=c) for x, c in zip(a, biases, strict=True)]))
 

@@ -9,7 +9,7 @@ import cutepy
 from cutepy.layouts import LayoutError
 from cutepy.layouts.sm90 import TensorMap
 from cutepy.runtime import host_calls
-from cutepy.runtime.tensor_maps import encode_tiled, replace_address
+from cutepy.runtime.tensor_maps import encode_im2col, encode_tiled, replace_address
 from tests.messages import refuses
 
 pytestmark = pytest.mark.dsl
@@ -131,6 +131,14 @@ def test_what_the_driver_refuses(change):
     encoded(**legal)
     with refuses(ValueError):
         encoded(**{**legal, **change})
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_tensors_without_images_have_no_im2col_mode(rank):
+    memory, numbers = ctypes.create_string_buffer(256), (ctypes.c_uint64 * 8)(*[64] * 8)
+    target, given = ctypes.addressof(memory) + 63 & -64, ctypes.addressof(numbers)
+    with refuses(LayoutError):
+        encode_im2col(target, 6, rank, 0x1000, given, given, given, given, 32, 128, given, (0, 0, 0, 0))
 
 
 def test_a_b200_has_swizzles_of_larger_atoms():

@@ -200,6 +200,10 @@ def test_the_gain_is_what_is_saved_of_what_can_be():
     assert told == f"{wider}: gain 0.50, 1.0 of 2.0 us that fusing can save"
     told = fused.gains([wider], report(wider, ours=13.0, unfused=11.0, plain=10.0))
     assert told == f"{wider}: no gain to be had, -2.0 of -1.0 us that fusing can save"
+    told = fused.gains([wider], report(wider, ours=12.25, unfused=12.5, plain=10.0))
+    assert told == f"{wider}: gain 0.50, 0.2 of 0.5 us that fusing can save"
+    told = fused.gains([wider], report(wider, ours=12.0, unfused=12.0, plain=10.0))
+    assert told == f"{wider}: no gain to be had, 0.0 of 0.0 us that fusing can save"
     told = fused.gains([wider], report(wider, ours=13.0, plain=10.0))
     assert told == f"{wider}: no gain is known, as the unfused pair was not measured"
 

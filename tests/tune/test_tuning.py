@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cutepy.suites import tuning
 from cutepy.tune import Tuning, TuningError, winner, winners
 from cutepy.tune.winners import folder
 from tests.messages import refuses
@@ -185,6 +186,16 @@ def test_a_problem_without_a_candidate_that_works_is_told_and_the_others_are_kep
     assert winner(DEVICE, "fake", {"m": 4}).candidate["tile"] == 4
     with refuses(TuningError):
         tune(Fake(wrong=(1,)), [{"m": 1}], resume=False)
+
+
+def test_the_status_of_a_command_tells_that_a_problem_has_no_winner(monkeypatch, capsys):
+    monkeypatch.setattr(tuning, "require_hopper", lambda command: True)
+    monkeypatch.setattr(tuning, "Tuning", lambda tunable, **rest: Tuning(tunable, DEVICE, compare=compare, **rest))
+    options = {"resume": False, "note": lambda *_: None}
+    assert tuning.run("tune fake", Fake(), [("one", {"m": 4})], **options) == 0
+    assert "one" in capsys.readouterr().out
+    assert tuning.run("tune fake", Fake(uncompilable=(1,)), [("one", {"m": 1})], **options) == 1
+    assert capsys.readouterr().err
 
 
 def test_problems_that_make_no_sense_are_refused():

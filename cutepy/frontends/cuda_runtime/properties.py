@@ -59,7 +59,10 @@ def device_properties() -> bytes:
         "maxBlocksPerMultiProcessor": of[106], "accessPolicyMaxWindowSize": of[109],
         "reservedSharedMemPerBlock": of[111], "hostRegisterSupported": of[99], "sparseCudaArraySupported": of[112],
         "hostRegisterReadOnlySupported": of[113], "timelineSemaphoreInteropSupported": of[114],
-        "memoryPoolsSupported": of[115], "clusterLaunch": of[120],
+        "memoryPoolsSupported": of[115], "gpuDirectRDMASupported": of[116],
+        "gpuDirectRDMAFlushWritesOptions": of[117], "gpuDirectRDMAWritesOrdering": of[118],
+        "memoryPoolSupportedHandleTypes": of[119], "deferredMappingCudaArraySupported": of[121],
+        "ipcEventSupported": of[125], "clusterLaunch": of[120],
     }  # fmt: skip
     for name, value in values.items():
         setattr(found, name, value)

@@ -127,10 +127,43 @@ def test_device_properties():
     assert [*of_driver.maxThreadsDim, *of_driver.maxGridSize] == answers[1:7]
 
 
+RENAMED = {
+    "accessPolicyMaxWindowSize": "MaxAccessPolicyWindowSize",
+    "ipcEventSupported": "IpcEventSupport",
+    "major": "ComputeCapabilityMajor",
+    "memPitch": "MaxPitch",
+    "memoryBusWidth": "GlobalMemoryBusWidth",
+    "minor": "ComputeCapabilityMinor",
+    "persistingL2CacheMaxSize": "MaxPersistingL2CacheSize",
+    "regsPerBlock": "MaxRegistersPerBlock",
+    "regsPerMultiprocessor": "MaxRegistersPerMultiprocessor",
+    "reservedSharedMemPerBlock": "ReservedSharedMemoryPerBlock",
+    "sharedMemPerBlock": "MaxSharedMemoryPerBlock",
+    "sharedMemPerBlockOptin": "MaxSharedMemoryPerBlockOptin",
+    "sharedMemPerMultiprocessor": "MaxSharedMemoryPerMultiprocessor",
+    "totalConstMem": "TotalConstantMemory",
+}
+"""Properties whose attributes have other names."""
+
+
+def test_properties_are_those_of_the_attributes():
+    found = checked(runtime.cudaGetDeviceProperties(0))
+    attributes = {name.removeprefix("cudaDevAttr").lower(): n for name, n in runtime.cudaDeviceAttr.__members__.items()}
+    of = {name: attributes.get(RENAMED.get(name, name).lower()) for name in dir(found)}
+    known = {name: checked(runtime.cudaDeviceGetAttribute(n, 0)) for name, n in of.items() if n is not None}
+    unanswered = {"gpuPciDeviceID", "gpuPciSubsystemID"}  # of a device that is on no bus
+    assert len(known) > 40
+    assert {name: getattr(found, name) for name in known if name not in unanswered} == {
+        name: value for name, value in known.items() if name not in unanswered
+    }
+
+
 QUESTIONS = [
     ("cuDeviceComputeCapability", (0,), (9, 0)),
     ("cuCtxGetLimit", (driver.CUlimit.CU_LIMIT_STACK_SIZE,), 1024),
     ("cuDeviceGetPCIBusId", (13, 0), b"0000:00:00.0\0"),
+    ("cuDeviceGetPCIBusId", (5, 0), b"0000\0"),
+    ("cuDeviceGetPCIBusId", (15, 0), b"0000:00:00.0\0\0\0"),
     ("cuDeviceCanAccessPeer", (0, 0), 0),
     ("cuDevicePrimaryCtxGetState", (0,), (0, 1)),
 ]

@@ -332,6 +332,20 @@ def test_streams_of_the_bindings_wait_for_the_default_one_as_they_were_made(name
     assert kinds_of(script) == kinds
 
 
+@pytest.mark.parametrize(("beside", "kinds"), [(False, []), (True, ["unordered-read"])])
+def test_memory_that_the_bindings_fill_is_written_in_the_stream_that_is_said(beside, kinds):
+    driver = pytest.importorskip("cuda.bindings.driver")
+
+    def script(add):
+        x, y = tensors()
+        stream = torch.cuda.Stream() if beside else torch.cuda.current_stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        driver.cuMemsetD32Async(y.data_ptr(), 7, y.numel(), stream.cuda_stream)
+        add(y, x)
+
+    assert kinds_of(script) == kinds
+
+
 def test_a_stream_is_as_the_last_of_its_handle_was_made():
     """Libraries that are loaded anew count theirs from the same number."""
     module, handle = load_ptx(PTX), 0x5900_0000
