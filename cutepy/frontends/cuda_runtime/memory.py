@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from cutepy.frontends.backend import tell
+from cutepy.frontends.backend import active_run, tell
 from cutepy.frontends.cuda_runtime.streams import put
 from cutepy.frontends.stream_state import issue
 from cutepy.runtime import devices
@@ -85,6 +85,9 @@ class MemoryCalls:
 
     def _touched(self, what: str, address: int, size: int, stream: int | None, writes: bool) -> None:
         if size:
+            run = active_run()
+            for data in self._memory.values() if run is not None and run.is_watched else ():
+                run.adopt(data)  # an observer knows what memory there is
             tell(HostAccess(what, writes, np.array([address]), size, stream or 0))
 
     def do_cudaMemcpy2D(self, *arguments: int) -> int:

@@ -30,6 +30,7 @@ from cutepy.frontends.torch_device.errors import NotServedError as NotServedErro
 from cutepy.predict.timer import Timer
 from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.events import CompletionPolicy
+from cutepy.sim.machine.host_events import HostAccess, HostEvent
 from cutepy.sim.machine.host_memory import storage_range
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.memory import GlobalMemory
@@ -114,8 +115,14 @@ class ServedRun(Run):
         if not getattr(tensor, "is_cuda", False):
             self._host_tensors.setdefault(storage_range(tensor), tensor)
 
-    def launch(self, call: KernelCall) -> None:
-        """Run a kernel to its end and print what it prints."""
+    def tell(self, event: HostEvent) -> None:
+        """Tell the observers what host code does beside launches; those that look at memory know what there is."""
+        if isinstance(event, HostAccess):
+            self._learn_memory()
+        super().tell(event)
+
+    def _learn_memory(self) -> None:
+        """Learn of the memory that the device has now, and of the host's that functions were passed."""
         from cutepy.frontends.torch_device import storage
 
         self._memory = GlobalMemory()
@@ -123,6 +130,10 @@ class ServedRun(Run):
             self._memory.register(address, size, None, "an allocation of the cuda device")
         for tensor in self._host_tensors.values():
             super().adopt(tensor)
+
+    def launch(self, call: KernelCall) -> None:
+        """Run a kernel to its end and print what it prints."""
+        self._learn_memory()
         before = len(self.launches)
         try:
             super().launch(call)

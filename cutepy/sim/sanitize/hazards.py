@@ -413,9 +413,9 @@ class Hazard:
 
     @property
     def subject(self) -> str:
-        """Buffer or place of the hazard, and its kernel."""
+        """Buffer or place of the hazard, and its kernel, if one has been launched."""
         what = f"{self.buffer} ({self.where})" if self.buffer else self.where
-        return f"{what} of {self.kernel}"
+        return f"{what} of {self.kernel}" if self.kernel else what
 
     @property
     def title(self) -> str:

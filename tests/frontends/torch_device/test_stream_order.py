@@ -82,6 +82,20 @@ def whose_result_a_kernel_reads_on_another_stream(add):
     add(y, z)
 
 
+def whose_memory_is_first_filled_on_another_stream(add):
+    x, y = tensors()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        y.fill_(7)
+    add(y, x)
+
+
+def whose_memory_two_streams_fill_before_any_launch(add):
+    y = torch.empty(64, dtype=torch.int32, device="cuda")
+    with torch.cuda.stream(torch.cuda.Stream()):
+        y.fill_(7)
+    y.fill_(8)
+
+
 def with_all_that_waits(add):
     x, y = tensors()
     side, event = torch.cuda.Stream(), torch.cuda.Event()
@@ -307,6 +321,8 @@ def test_a_script(script):
         (of_what_is_on_another_stream, "unordered-read"),
         (whose_result_is_read_on_another_stream, "unordered-read"),
         (whose_result_a_kernel_reads_on_another_stream, "unordered-read"),
+        (whose_memory_is_first_filled_on_another_stream, "unordered-read"),
+        (whose_memory_two_streams_fill_before_any_launch, "unordered-write"),
         (with_a_host_that_asks_and_goes_on, "unordered-read"),
         (with_an_event_that_is_recorded_again_in_another_stream, "unordered-read"),
         (whose_host_asked_before_an_event_was_recorded_again, "unordered-read"),

@@ -75,9 +75,13 @@ class GlobalAccesses:
         is_alone = launches.begin(launch)
         self._forget()
         if not is_alone:
-            for number in [number for number in self._beside if not launches.precedes(number)]:
-                self._by_host(number, self._beside.pop(number), _in_order)
+            self._catch_up()
         return is_alone
+
+    def _catch_up(self) -> None:
+        """Note what the host did to memory before, where the current operation does not come after that."""
+        for number in [number for number in self._beside if not self._launches.precedes(number)]:
+            self._by_host(number, self._beside.pop(number), _in_order)
 
     def _forget(self) -> None:
         """Forget what all that follows comes after."""
@@ -87,7 +91,7 @@ class GlobalAccesses:
         self._beside = {number: access for number, access in self._beside.items() if number > forgotten}
 
     def host(self, access: HostAccess) -> None:
-        """Take what the host does to memory: it is compared now if launches may run beside it, else when one may."""
+        """Take what the host does to memory: it is compared now if others may run beside it, else when one may."""
         if not len(access.starts):
             return
         if access.writes:
@@ -95,6 +99,7 @@ class GlobalAccesses:
         if self._launches.begin(access):
             self._beside[self._launches.now] = access
         else:
+            self._catch_up()
             self._by_host(self._launches.now, access, self._order.of())
         self._forget()
 

@@ -73,11 +73,12 @@ class Scene:
 
     Parameters
     ----------
-    launch : Launch
+    launch : Launch, optional
+        None before the first one: the host alone has touched memory.
     """
 
-    def __init__(self, launch: Launch) -> None:
-        x, y, z = launch.block
+    def __init__(self, launch: Launch | None = None) -> None:
+        x, y, z = (0, 0, 0) if launch is None else launch.block
         self._launch, self._threads = launch, x * y * z
         self.boxes: dict[tuple[int, int], Box] = {}  # by instruction and address
         self.signals: dict[tuple[int, int], int] = {}  # the same -> the mbarrier that counts its bytes
@@ -196,6 +197,7 @@ class Scene:
 
     def _variable(self, address: int, side: Side) -> str:
         """Name the variable that holds an address, where it has a name that people gave it."""
+        assert self._launch is not None, "shared memory is a launch's"
         declared = (*self._launch.entry.module.variables, *self._launch.entry.function.variables)
         for variable in declared:
             start = self._launch.symbols.get(variable.name)
@@ -255,7 +257,8 @@ class Surroundings(Observer):
     scene : Scene
     """
 
-    scene: Scene
+    def __init__(self) -> None:
+        self.scene = Scene()
 
     def on_launch(self, launch: Launch) -> None:
         """Begin with a launch."""
