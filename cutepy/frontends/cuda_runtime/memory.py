@@ -86,8 +86,9 @@ class MemoryCalls:
     def _touched(self, what: str, address: int, size: int, stream: int | None, writes: bool) -> None:
         if size:
             run = active_run()
-            for data in self._memory.values() if run is not None and run.is_watched else ():
-                run.adopt(data)  # an observer knows what memory there is
+            if run is not None and run.is_watched:  # an observer knows what memory there is
+                for data in self._memory.values():
+                    run.adopt(data)
             tell(HostAccess(what, writes, np.array([address]), size, stream or 0))
 
     def do_cudaMemcpy2D(self, *arguments: int) -> int:
