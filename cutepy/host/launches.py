@@ -45,3 +45,10 @@ def maker_of(
     """
     like = beside.new_empty((), dtype=dtype).expand(tuple(shape))
     return partial(torch.empty_like, like, memory_format=torch.contiguous_format)
+
+
+# Torch's own functions make a Stream each time.
+raw_stream: Callable[[int], int] = getattr(
+    torch._C, "_cuda_getCurrentRawStream", lambda index: torch.cuda.current_stream(index).cuda_stream
+)
+"""Return the handle of the current stream of a GPU, by the GPU's index."""

@@ -17,6 +17,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn.modules.module import _has_any_global_hook
 
+from cutepy.host.launches import raw_stream
 from cutepy.ops.dense_gemm import gemm
 from cutepy.ops.joined_linears import (
     adjoining,
@@ -161,7 +162,7 @@ def _context() -> tuple[Any, ...]:
 
 def _moment(x: torch.Tensor) -> tuple[Any, ...]:
     """Tell the states of a tensor apart, and the streams in which kernels are launched on it."""
-    stream = torch._C._cuda_getCurrentRawStream(x.get_device()) if x.is_cuda else 0
+    stream = raw_stream(x.get_device()) if x.is_cuda else 0
     return x._version, x.requires_grad, x.data_ptr(), x.shape, x.stride(), stream
 
 

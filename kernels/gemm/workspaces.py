@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from cutepy.device import rules
+from cutepy.host.launches import raw_stream
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.runtime.cuda import capture_of
 from cutepy.runtime.execution import EXECUTION
@@ -30,12 +31,6 @@ class Workspace(NamedTuple):
     flags: torch.Tensor
     sums: torch.Tensor
     counters: torch.Tensor
-
-
-# Torch's own functions make a Stream each time.
-_current_stream: Callable[[int | None], int] = getattr(
-    torch._C, "_cuda_getCurrentRawStream", lambda index: torch.cuda.current_stream(index).cuda_stream
-)
 
 
 class Workspaces:
@@ -59,7 +54,7 @@ class Workspaces:
         if self.device.type != "cuda":
             # in the simulator a launch that ends in an error may leave flags that are not 0
             return self._made(elements)
-        stream = _current_stream(self.device.index)
+        stream = raw_stream(self.device.index)
         if torch.cuda.is_current_stream_capturing():
             key = capture_of(stream), stream
             if key not in self.captured and self.stock:

@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
+from cutepy.frontends import serve_cuda  # noqa: E402
 from cutepy.nn import GatedMLP, Linear, replace, sharing  # noqa: E402
 from cutepy.nn.joining import layers_of  # noqa: E402
 from cutepy.ops.joined_linears import adjoining  # noqa: E402
@@ -645,3 +646,13 @@ def test_an_attention_layer_has_one_projection_unless_something_parts_it(part):
     o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     want = torch.nn.functional.linear(o.transpose(1, 2).flatten(2), exact.o_proj.weight)
     assert (found.double() - want).norm() < 0.02 * want.norm()
+
+
+@pytest.mark.integration
+def test_projections_are_one_launch_on_a_served_device():
+    _, ours = pair()
+    with serve_cuda() as run, torch.no_grad():
+        ours.cuda()
+        found = ours(X.cuda())
+    assert len(run.launches) == 1
+    assert [each.shape[-1] for each in found] == [24, 8, 16]
