@@ -84,6 +84,7 @@ NOT_RECORDED: dict[str, tuple[str, int]] = {
     "rarer_instructions.refusals": (_REFUSED, 4),
     "rarer_instructions.what_is_not_simulated_is_told_where_it_is_reached": (_REFUSED, 1),
     "tma.a_store_drops_the_bytes_that_a_load_fills": ("newer than the recording", 12),
+    "tma.of_global_memory_a_load_reads_what_is_inside_of_the_tensor": ("newer than the recording", 4),
     "tma.prefetch_of_four_rows": (_BLACKWELL, 1),
     "tma.reduction_into_four_rows": (_BLACKWELL, 2),
     "tma.swizzles": (_BLACKWELL, 14),
