@@ -103,9 +103,7 @@ def _is_movable(tensor: torch.Tensor, joined: Sequence[torch.Tensor]) -> bool:
 
 def products(layers: Sequence[torch.nn.Module], x: torch.Tensor) -> Sequence[torch.Tensor]:
     """Give the results of modules, computed as one product where these are linear layers that are joinable."""
-    if torch.compiler.is_compiling() or any(type(each) is not Linear for each in layers):
-        return [layer(x) for layer in layers]
-    if joinable(Linear, layers, x):  # type: ignore[arg-type]
+    if not torch.compiler.is_compiling() and joinable(Linear, layers, x):  # type: ignore[arg-type]
         return joined_parts(layers, x)  # type: ignore[arg-type]
     return [layer(x) for layer in layers]
 

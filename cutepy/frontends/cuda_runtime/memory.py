@@ -87,8 +87,9 @@ class MemoryCalls:
         if size:
             run = active_run()
             if run is not None and run.is_watched:  # an observer knows what memory there is
-                for data in self._memory.values():
-                    run.adopt(data)
+                for start, data in self._memory.items():
+                    if start <= address < start + data.nbytes:
+                        run.adopt(data)
             tell(HostAccess(what, writes, np.array([address]), size, stream or 0))
 
     def do_cudaMemcpy2D(self, *arguments: int) -> int:

@@ -117,8 +117,10 @@ class ServedRun(Run):
 
     def tell(self, event: HostEvent) -> None:
         """Tell the observers what host code does beside launches; those that look at memory know what there is."""
-        if isinstance(event, HostAccess):
-            self._learn_memory()
+        if isinstance(event, HostAccess) and len(event.starts):
+            low, high = int(event.starts.min()), int(event.starts.max()) + event.size_bytes
+            if self._memory.find(low, high) is None:
+                self._learn_memory()
         super().tell(event)
 
     def _learn_memory(self) -> None:

@@ -60,3 +60,18 @@ def test_a_copy_waits_for_what_came_before_unless_it_is_asynchronous(waits, monk
     assert [(event.operation, event.stream) for event in told if isinstance(event, StreamEvent)] == [
         ("synchronise", 0)
     ] * waits
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_fills_of_two_streams_before_any_launch_are_ordered_or_told(waits):
+    calls, pointer = MemoryCalls(), ctypes.c_uint64()
+    with nullcontext() if waits else pytest.raises(HazardError) as raised, cutepy.simulate(sanitize=True):
+        calls.do_cudaMalloc(ctypes.addressof(pointer), 64)
+        for stream in (ONE, OTHER):
+            tell(StreamEvent("create", stream, blocking=False))
+        calls.do_cudaMemset(pointer.value, 7, 64, ONE)
+        if waits:
+            tell(StreamEvent("record", ONE, 7))
+            tell(StreamEvent("wait", OTHER, 7))
+        calls.do_cudaMemset(pointer.value + 4, 8, 4, OTHER)
+    assert waits or [hazard.kind for hazard in raised.value.hazards] == ["unordered-write"]
