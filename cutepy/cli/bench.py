@@ -162,7 +162,9 @@ def bench_grouped(
 def bench_attention(
     suite: Annotated[
         list[str] | None,
-        typer.Option(help="forward, backward, varlen, decode, e4m3 or mla; may be given again. Default: forward."),
+        typer.Option(
+            help="forward, backward, varlen, masks, decode, e4m3 or mla; may be given again. Default: forward."
+        ),
     ] = None,
     head: Annotated[
         list[int] | None, typer.Option(help="Extents of a row; may be given again. Default: 64, 128, 256.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cutepy.suites.attention_problems import PAGED
+from cutepy.suites.attention_problems import PAGED, SOFT_CAP, WINDOW
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +34,22 @@ def ours(problem: AttentionProblem, made: Buffers) -> Result:
     if problem.suite == "varlen":
         bounds = {"cu_seqlens_q": made.bounds, "cu_seqlens_k": made.bounds, "max_seqlen_q": max(problem.lengths)}
         return lambda i: attention_varlen(made.q[i], made.k[i], made.v[i], **bounds, causal=problem.causal)  # type: ignore[return-value,arg-type]
-    return _either(problem, made, partial(attention, causal=problem.causal))
+    if problem.rule == "documents":
+        return _either(problem, made, partial(attention, block_mask=_documents(problem, made)))
+    window = (WINDOW - 1, 0) if problem.rule == "window" else (None, None)
+    soft_cap = SOFT_CAP if problem.rule == "soft cap" else None
+    return _either(problem, made, partial(attention, causal=problem.causal, window=window, soft_cap=soft_cap))
+
+
+def _documents(problem: AttentionProblem, made: Buffers) -> Any:  # noqa: ANN401
+    """Return torch's block mask of keys of a query's document, up to its position."""
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    device = made.q[0].device
+    which = torch.repeat_interleave(torch.tensor(problem.documents, device=device))
+    extents = None, None, problem.keys, problem.keys
+    return create_block_mask(lambda b, h, i, j: (i >= j) & (which[i] == which[j]), *extents, device=device.type)
 
 
 def cudnn(problem: AttentionProblem, made: Buffers) -> Result | None:
@@ -59,20 +74,27 @@ def torch_compile(problem: AttentionProblem, made: Buffers) -> Result | None:
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    if problem.suite not in ("forward", "backward", *PAGED):
+    if problem.suite not in ("forward", "backward", "masks", *PAGED):
         return None
     if problem.suite in PAGED:
         products = torch.compile(paged, dynamic=False)
         return lambda i: products(made.q[i], made.k[i], made.v[i], made.table, problem.keys, problem.causal)
     compiled = torch.compile(flex_attention, dynamic=False)
-    mask = None
-    if problem.causal:
+    mask: Any = None
+    options: dict[str, Any] = {}
+    if problem.rule == "documents":
+        mask = _documents(problem, made)
+    elif problem.causal:
         extents = None, None, problem.keys, problem.keys
-        mask = create_block_mask(lambda b, h, i, j: i >= j, *extents, device=made.q[0].device.type)
+        reach = WINDOW if problem.rule == "window" else problem.keys
+        mask = create_block_mask(lambda b, h, i, j: (i >= j) & (i - j < reach), *extents, device=made.q[0].device.type)
+    if problem.rule == "soft cap":
+        options["score_mod"] = lambda s, b, h, i, j: SOFT_CAP * torch.tanh(s / SOFT_CAP)
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         q, k, v = (each.transpose(1, 2) for each in (q, k, v))
-        o: torch.Tensor = compiled(q, k, v, block_mask=mask, enable_gqa=problem.heads != problem.kv_heads)
+        shared = problem.heads != problem.kv_heads
+        o: torch.Tensor = compiled(q, k, v, block_mask=mask, enable_gqa=shared, **options)
         return o.transpose(1, 2)
 
     return _either(problem, made, attend)
@@ -129,8 +151,14 @@ def flash_attention_3(problem: AttentionProblem, made: Buffers) -> Result | None
 
 def _flash_attention(
     problem: AttentionProblem, made: Buffers, plain: Callable[..., Any], varlen: Callable[..., Any]
-) -> Result:
-    causal = {"causal": problem.causal}
+) -> Result | None:
+    causal: dict[str, Any] = {"causal": problem.causal}
+    if problem.rule == "documents":
+        return None  # only by other kernels, of packed sequences
+    if problem.rule == "window":
+        causal["window_size"] = WINDOW - 1, 0
+    if problem.rule == "soft cap":
+        causal["softcap"] = SOFT_CAP
     if problem.suite == "decode":
         pages = {"page_table": made.table, "seqused_k": made.lengths}
         return lambda i: _first(plain(made.q[i], made.k[i], made.v[i], **pages))
@@ -151,7 +179,7 @@ def _either(problem: AttentionProblem, made: Buffers, attend: Callable[..., Any]
     """Return forward, or backward of results that are there."""
     import torch
 
-    if problem.suite in ("forward", "e4m3"):
+    if problem.suite in ("forward", "masks", "e4m3"):
         return lambda i: attend(made.q[i], made.k[i], made.v[i])
     kept: dict[tuple[int, object], tuple[list[torch.Tensor], torch.Tensor]] = {}
 

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 if TYPE_CHECKING:
     import torch
 
-Suite = Literal["forward", "backward", "varlen", "decode", "e4m3", "mla"]
+Suite = Literal["forward", "backward", "varlen", "masks", "decode", "e4m3", "mla"]
 SUITES = get_args(Suite)
-_TOKENS, _COLUMNS = 16384, 2048
-"""Tokens, and columns of all heads, of the problems of the first three suites."""
+Rule = Literal["", "causal", "window", "soft cap", "documents"]
+RULES: tuple[Rule, ...] = ("causal", "window", "soft cap", "documents")
+"""Of the masks suite: the position, at most `WINDOW` keys, scores bent by `SOFT_CAP`, keys of the same document."""
+WINDOW, SOFT_CAP, DOCUMENTS = 1024, 30.0, 16
+_TOKENS, _COLUMNS, _MASKED = 16384, 2048, 4096
+"""Tokens, and columns of all heads, of the problems of the first four suites; keys of those with masks."""
 _SEQUENCES = 64
 """Sequences of the varlen suite."""
 _LATENT, _LATENT_PAGE = (576, 512), 64
@@ -32,7 +36,8 @@ class AttentionProblem:
     ----------
     suite : str
         "forward" and "backward" have one length, "varlen" packed sequences of different ones, "decode" one query a
-        sequence and pages of keys, "e4m3" one length and 8-bit inputs, "mla" pages of latent rows.
+        sequence and pages of keys, "masks" one length and a rule, "e4m3" one length and 8-bit inputs, "mla" pages of
+        latent rows.
     batch, keys, heads, kv_heads, head : int
         `keys` are those of each sequence, and its queries, but for decoding; with "varlen", those of all together.
     causal : bool
@@ -40,6 +45,8 @@ class AttentionProblem:
         Keys of a page.
     new : int
         Queries of each sequence, of the suites of pages.
+    rule : str
+        One of `RULES`, of the masks suite. Each is causal too.
     """
 
     suite: Suite
@@ -51,11 +58,13 @@ class AttentionProblem:
     causal: bool = False
     page: int = 0
     new: int = 1
+    rule: Rule = ""
 
     def __str__(self) -> str:
         shape = f"{self.batch}x{self.keys}" + (f" pages of {self.page}" if self.page else "")
         shape += f" {self.new} queries" if self.new > 1 else ""
-        return f"{self.suite} {shape} {self.heads}:{self.kv_heads}x{self.head}{' causal' if self.causal else ''}"
+        words = self.suite, shape, f"{self.heads}:{self.kv_heads}x{self.head}", self.rule or "causal" * self.causal
+        return " ".join(filter(None, words))
 
     @property
     def lengths(self) -> list[int]:
@@ -66,13 +75,12 @@ class AttentionProblem:
         >>> AttentionProblem("varlen", 3, 110, 1, 1, 64).lengths
         [30, 20, 60]
         """
-        if self.suite != "varlen":
-            return [self.keys] * self.batch
-        shares = [1 / (rank + 1) for rank in range(self.batch)]
-        lengths = [int(self.keys * share / sum(shares) + 1e-9) for share in shares]
-        lengths[0] += self.keys - sum(lengths)
-        random.Random(self.batch).shuffle(lengths)
-        return lengths
+        return falling_lengths(self.keys, self.batch) if self.suite == "varlen" else [self.keys] * self.batch
+
+    @property
+    def documents(self) -> list[int]:
+        """Tokens of each document of a sequence, with the rule of that name; else of one."""
+        return falling_lengths(self.keys, DOCUMENTS) if self.rule == "documents" else [self.keys]
 
     @property
     def queries(self) -> list[int]:
@@ -87,10 +95,18 @@ class AttentionProblem:
     @property
     def flops(self) -> float:
         """Operations of the products; of half the pairs with a causal mask, as FlashAttention counts."""
-        pairs = sum(m * n for m, n in zip(self.queries, self.lengths, strict=True))
         columns = 5 * self.head if self.suite == "backward" else self.head + self.value
-        hides = self.causal and self.suite not in PAGED
-        return 2.0 * columns * pairs * self.heads / (2 if hides else 1)
+        return 2.0 * columns * self._pairs * self.heads
+
+    @property
+    def _pairs(self) -> float:
+        """Pairs of a query and a key that it sees, of one head."""
+        if self.suite in PAGED:
+            return float(self.batch * self.new * self.keys)
+        if self.rule == "window":
+            return self.batch * (self.keys * WINDOW - WINDOW**2 / 2)
+        lengths = self.documents * self.batch if self.rule else self.lengths
+        return sum(length**2 for length in lengths) / (2 if self.causal else 1)
 
     @property
     def bytes(self) -> float:
@@ -102,6 +118,21 @@ class AttentionProblem:
         if self.suite == "e4m3":
             return 1.5 * q + k
         return 4 * q + 4 * k if self.suite == "backward" else 2 * q + 2 * k
+
+
+def falling_lengths(tokens: int, parts: int) -> list[int]:
+    """Divide tokens into parts as large as 1, 1/2, 1/3, ..., in any order.
+
+    Examples
+    --------
+    >>> falling_lengths(110, 3)
+    [30, 20, 60]
+    """
+    shares = [1 / (rank + 1) for rank in range(parts)]
+    lengths = [int(tokens * share / sum(shares) + 1e-9) for share in shares]
+    lengths[0] += tokens - sum(lengths)
+    random.Random(parts).shuffle(lengths)
+    return lengths
 
 
 def attention_problems(suite: Suite, heads: Sequence[int], keys: Sequence[int]) -> list[AttentionProblem]:
@@ -138,6 +169,12 @@ def attention_problems(suite: Suite, heads: Sequence[int], keys: Sequence[int]) 
                 AttentionProblem(suite, _SEQUENCES, _TOKENS, count, kv_heads, head, causal)
                 for kv_heads in (count, max(count // 8, 1))
                 for causal in (False, True)
+            ]
+        elif suite == "masks":
+            found += [
+                AttentionProblem(suite, batch, _TOKENS // batch, count, max(count // 8, 1), head, True, rule=rule)
+                for rule in RULES
+                for batch in (_TOKENS // _MASKED if rule != "documents" else 1,)
             ]
         elif suite == "decode":
             found += [
@@ -227,6 +264,8 @@ def wanted(problem: AttentionProblem, made: Buffers) -> torch.Tensor:
         if problem.suite == "varlen":
             cuts = (each.split(problem.lengths) for each in rows)
             found = torch.cat([_attend(*each, causal=problem.causal) for each in zip(*cuts, strict=True)])
+        elif problem.rule:
+            found = torch.stack([_attend_by_rule(problem, *each) for each in zip(*rows, strict=True)])
         else:
             found = torch.stack([_attend(*each, causal=problem.causal) for each in zip(*rows, strict=True)])
         if problem.suite == "backward":
@@ -234,6 +273,24 @@ def wanted(problem: AttentionProblem, made: Buffers) -> torch.Tensor:
             found = torch.stack([each.detach() for each in grads])
         parts.append(found.detach())
     return torch.stack(parts, -2)
+
+
+def _attend_by_rule(problem: AttentionProblem, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attend to one sequence with the rule of the masks suite; documents one after the other."""
+    import torch
+
+    if problem.rule == "documents":
+        cuts = (each.split(problem.documents) for each in (q, k, v))
+        return torch.cat([_attend(*each, causal=True) for each in zip(*cuts, strict=True)])
+    if problem.rule == "causal":
+        return _attend(q, k, v, causal=True)
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    if problem.rule == "soft cap":
+        scores = SOFT_CAP * torch.tanh(scores / SOFT_CAP)
+    seen = torch.ones(scores.shape, dtype=torch.bool, device=q.device).tril()
+    if problem.rule == "window":
+        seen = seen.triu(1 - WINDOW)
+    return torch.where(seen, scores, -torch.inf).softmax(-1) @ v
 
 
 def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> torch.Tensor:

@@ -23,12 +23,16 @@ def test_operations_and_bytes_are_counted():
     assert sum(varlen.lengths) == 16384
     assert len(set(varlen.lengths)) > 20
     assert varlen.flops == 4 * sum(n * n for n in varlen.lengths) * 8 * 64
+    masked = {rule: AttentionProblem("masks", 1, 2048, 2, 1, 64, True, rule=rule) for rule in attention_problems.RULES}
+    assert masked["causal"].flops == masked["soft cap"].flops == 4 * 2048**2 / 2 * 2 * 64
+    assert masked["window"].flops == 4 * (1024**2 / 2 + 1024**2) * 2 * 64
+    assert masked["documents"].flops == 4 * sum(n * n for n in masked["documents"].documents) / 2 * 2 * 64
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--suite", "mlp"), "--suite must be one of forward, backward, varlen, decode, e4m3, mla, got 'mlp'"),
+        (("--suite", "mlp"), "--suite must be one of forward, backward, varlen, masks, decode, e4m3, mla, got 'mlp'"),
         (("--peer", "Triton"), "--peer must be one of cuDNN, FA4, FA3, FlashMLA, torch.compile, got 'Triton'"),
         (("--head", "40"), "--head must be multiples of 16 up to 256, got 40"),
         (("--keys", "0"), "--keys must be at least 1, got 0"),
@@ -46,6 +50,9 @@ def test_refusals(options, message):
         AttentionProblem("forward", 2, 40, 4, 2, 64, causal=True),
         AttentionProblem("backward", 1, 33, 2, 2, 64),
         AttentionProblem("varlen", 5, 60, 2, 2, 64, causal=True),
+        AttentionProblem("masks", 1, 1100, 2, 1, 64, causal=True, rule="window"),
+        AttentionProblem("masks", 2, 40, 2, 1, 64, causal=True, rule="soft cap"),
+        AttentionProblem("masks", 1, 90, 2, 1, 64, causal=True, rule="documents"),
         AttentionProblem("decode", 3, 50, 4, 2, 64, page=16),
         AttentionProblem("e4m3", 1, 40, 2, 1, 64, causal=True),
         AttentionProblem("mla", 2, 90, 3, 1, 576, causal=True, page=64, new=2),
