@@ -269,6 +269,14 @@ class HeldRows:
         return self.reduce(self.fold(values, reduce.add), reduce.add, turn)
 
 
+def registers_of(held: cute.Tensor) -> range:
+    """Return the indices of the registers of a thread's elements: a loop over them is unrolled while traced.
+
+    `cutlass.range_constexpr` does the same, and warns of 64 registers or more.
+    """
+    return range(cute.size(held))
+
+
 def make_held_rows(
     tiling: Any, barrier: int, kept: Any = MappingProxyType({}), **staged: tuple[type[cutlass.Numeric], int]
 ) -> HeldRows:

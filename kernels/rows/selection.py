@@ -12,7 +12,7 @@ from cutlass import Int32, Uint16, Uint32, Uint64
 
 from cutepy.device import rules
 from cutepy.device.global_copies import make_row_vectors
-from cutepy.device.held_rows import HeldRows, make_held_rows
+from cutepy.device.held_rows import HeldRows, make_held_rows, registers_of
 from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import select
 from cutepy.kernels.rows.config import SelectionConfig
@@ -166,7 +166,7 @@ class TopK:
         if cutlass.const_expr(sources is not None):
             of = part.fetch(make_row_vectors(sources, elems), row, streams=True)
         keys, found = cute.make_rmem_tensor(cute.size(held), Uint32), keys_of(held, config.largest)
-        for n in cutlass.range_constexpr(cute.size(held)):
+        for n in registers_of(held):
             column, key = _column(config, part, n), found[n]
             if cutlass.const_expr(kind.width == 16):
                 key = with_column(key, column - part.first * elems, kind)
@@ -188,7 +188,7 @@ class TopK:
         config, found = self.config, Uint32(0)
         if cutlass.const_expr(config.tiling.columns > config.room):
             own = Uint32(0)
-            for n in cutlass.range_constexpr(cute.size(keys)):
+            for n in registers_of(keys):
                 own = select(keys[n] > own, keys[n], own)
             most = rows.reduce_integers(own, "umax", turn)
             turn = 1 - turn
@@ -197,7 +197,7 @@ class TopK:
                 tries = (inside > config.room) & (candidate <= most)
                 if cute.arch.vote_any_sync(tries):
                     upper = Int32(0)
-                    for n in cutlass.range_constexpr(cute.size(keys)):
+                    for n in registers_of(keys):
                         upper = upper + select(keys[n] >= candidate, Int32(1), Int32(0))
                     upper = rows.reduce_integers(upper, "add", turn)
                     turn = 1 - turn
@@ -214,13 +214,13 @@ class TopK:
             tries = (inside > config.room) & (least > Uint32(0))
             if cute.arch.vote_any_sync(tries):
                 above = Int32(0)
-                for n in cutlass.range_constexpr(cute.size(keys)):
+                for n in registers_of(keys):
                     above = above + select(keys[n] > least, Int32(1), Int32(0))
                 missing = config.k - rows.reduce_integers(above, "add", turn)
                 turn, before = 1 - turn, Int32(0)
                 for bit in cutlass.range(tiling.columns.bit_length(), unroll=1):
                     candidate, equal = before | (Int32(1 << tiling.columns.bit_length() - 1) >> bit), Int32(0)
-                    for n in cutlass.range_constexpr(cute.size(keys)):
+                    for n in registers_of(keys):
                         counts = (keys[n] == least) & (_column(config, rows, n) < candidate)
                         equal = equal + select(counts, Int32(1), Int32(0))
                     equal = rows.reduce_integers(equal, "add", turn)
@@ -238,11 +238,11 @@ class TopK:
         for place in cutlass.range(rows.thread, config.room, tiling.threads):
             chosen[place] = zero
         least, mine = select(least > Uint32(0), least, Uint32(1)), Int32(0)
-        for n in cutlass.range_constexpr(cute.size(keys)):
+        for n in registers_of(keys):
             mine = mine + select(self.chooses(rows, keys, n, least, end, kind), Int32(1), Int32(0))
         self.meet(tiling.threads)
         slot = Int32(rows.sum_before(cutlass.Float32(mine)))
-        for n in cutlass.range_constexpr(cute.size(keys)):
+        for n in registers_of(keys):
             chooses = self.chooses(rows, keys, n, least, end, kind)
             if chooses:
                 if cutlass.const_expr(kind.width == 16):

@@ -223,3 +223,17 @@ def test_random_problems_are_drawn_well(name):
 
     with cutepy.simulate():
         check(name, 3, "cpu", most=300, most_elems=1000)
+
+
+@pytest.mark.dsl
+@pytest.mark.integration
+def test_threads_with_64_elements_are_traced_without_a_warning(monkeypatch):
+    """Warnings are errors here."""
+    import cutepy
+
+    monkeypatch.setattr("cutepy.kernels.rows.tiling.FILLING_CTAS", 1)  # no pieces of fewer elements
+    x = torch.randn(1, 30000).bfloat16()
+    with cutepy.simulate() as run:
+        values, _ = topk(x, 2)
+    assert run.launches
+    assert torch.equal(values, x.sort(descending=True).values[:, :2])
