@@ -110,6 +110,9 @@ def _normalise(
     *,
     centres: bool,
 ) -> Norm:
+    if isinstance(shape, torch.Tensor):
+        got = f"a tensor {tuple(shape.shape)}"
+        raise TypeError(f"the normalized shape of {name} must be integers, got {got}; give the shape before a weight")
     shape = tuple(shape)
     if not shape or x.shape[max(0, x.dim() - len(shape)) :] != shape:
         raise ValueError(f"the input of {name} must end with the normalized shape {shape}, got {tuple(x.shape)}")
