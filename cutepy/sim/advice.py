@@ -73,8 +73,8 @@ class Diagnosis:
 
     Examples
     --------
-    >>> print(Diagnosis("mmas-may-be-reading"))
-    the MMAs may still read it: wgmma.wait_group must come before the arrival that lets other threads write
+    >>> print(Diagnosis("store-may-be-reading"))
+    the store may still read it: cp.async.bulk.wait_group.read must come before, then a barrier
     >>> Diagnosis("other-swizzle", written="SW128", read="SW64").wrong
     'it was written through SW128, and is read through SW64'
     """
@@ -335,7 +335,8 @@ _TABLE: dict[str, Case | str] = {
         "cp.async.bulk.wait_group (without .read) must come before, then a release that the other CTA acquires",
     ),
     "mmas-may-be-reading": Case(
-        "the MMAs may still read it", "wgmma.wait_group must come before the arrival that lets other threads write"
+        "the MMAs may still read it",
+        "the arrival or barrier that lets other threads write must come after the MMAs and their wgmma.wait_group",
     ),
     "tensor-map-may-be-in-use": Case(
         "the copy may still read this tensor map",

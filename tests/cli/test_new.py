@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from textwrap import indent
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from cutepy.cli.app import app
 from cutepy.cli.new import FAMILIES, TORCH_NAMESPACES, write_kernel
+from tests.docs.hazard_pages import PTXAS, has_ptxas
 from tests.messages import pins, refuses
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +70,53 @@ def test_the_page_reads_what_is_written(page, like, blocks, tmp_path):
     assert len(shown) == blocks
     for block in shown:
         assert block.rstrip() in code or indent(block, "    ").rstrip() in code
+
+
+WAIT_QK = "        warpgroup.wait_group(1)  # the softmax of S runs beside the second product\n"
+WAIT_PV, RELEASE_K, RELEASE_V = (
+    f"        {call}\n"
+    for call in ("warpgroup.wait_group(0)", "self.k_ring.release(k_state)", "self.v_ring.release(v_state)")
+)
+
+
+@pytest.mark.integration
+@pytest.mark.dsl
+@pytest.mark.parametrize(
+    ("old", "new", "kinds"),
+    [
+        (WAIT_QK, "", {"injected-wgmma-wait"}),
+        (WAIT_QK + RELEASE_K, RELEASE_K + WAIT_QK, set()),
+        (WAIT_PV + RELEASE_V, RELEASE_V + WAIT_PV, {"unordered-write"}),
+        (RELEASE_V, "", {"deadlock"}),
+    ],
+)
+def test_the_page_names_what_is_reported_of_mistakes_in_attention(old, new, kinds, tmp_path, monkeypatch):
+    import torch
+
+    import cutepy
+    from cutepy.sim import HazardError
+
+    if kinds == {"injected-wgmma-wait"} and not has_ptxas():
+        pytest.skip(f"needs ptxas {PTXAS}")
+    assert invoke("mistaken", "--like", "attention", "--folder", tmp_path).exit_code == 0
+    file = tmp_path / "mistaken.py"
+    text, begin, loop = file.read_text().partition("    def attend(")
+    assert loop.count(old) == 1
+    file.write_text(text + begin + loop.replace(old, new))
+    monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    module = importlib.import_module("mistaken")
+    q, k, v = (torch.randn(1, tokens, 1, 128, dtype=torch.bfloat16) for tokens in (128, 600, 600))
+    o = torch.empty_like(q)
+    with pytest.raises(HazardError) if kinds else nullcontext(), cutepy.simulate(sanitize=True, strict=True) as run:
+        module.compiled()(q, k, v, o, 0.1)
+    sys.modules.pop("mistaken")
+    found = {hazard.kind for hazard in run.hazards}
+    assert found >= kinds
+    assert bool(found) == bool(kinds)
+    page = (ROOT / "docs" / "own_attention.md").read_text().partition("## A state")[0]
+    assert all(f"[`{kind}`](hazards/{kind}.md)" in page for kind in kinds)
 
 
 @pytest.mark.integration

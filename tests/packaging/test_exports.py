@@ -36,7 +36,7 @@ def test_exported_names_are_the_pinned_ones(module):
 
 
 @pytest.mark.dsl
-@pytest.mark.parametrize("module", sorted(MODULES))
+@pytest.mark.parametrize("module", sorted({*MODULES, "cutepy.device.rules"}))
 def test_help_tells_of_every_exported_name(module):
     # help() looks for what dir() names, and shows what __all__ names.
     public = importlib.import_module(module)
@@ -45,7 +45,7 @@ def test_help_tells_of_every_exported_name(module):
     assert [name for name in untold if name != "__version__"] == []
 
 
-@pytest.mark.parametrize("name", ["cutepy.sim", "cutepy.sim.ptx"])
+@pytest.mark.parametrize("name", ["cutepy.device.rules", "cutepy.sim", "cutepy.sim.ptx"])
 def test_all_that_inner_packages_name_is_there(name):
     package = importlib.import_module(name)
     assert [one for one in package.__all__ if not hasattr(package, one)] == []

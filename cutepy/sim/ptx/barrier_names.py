@@ -2,7 +2,8 @@
 
 A barrier is an address at run time. The lines that initialise those of a ring say whose they are: `ring.initialise()`
 in the kernel, or `loads = PipelineTmaAsync.create(...)`; and where that was inlined, the library's own line which of
-its arrays: `mbarrier_init(self.full + stage, 1)`. Barriers of one line are numbered by address, as stages are.
+its arrays: `mbarrier_init(self.full + stage, 1)`. Barriers of one line are numbered by address, as stages are. Where
+a loop over several rings initialises them, `for ring in rings:`, those beside each other are one ring: `rings[1]`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ from cutepy.sim.ptx.source_lines import distance, user_lines
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
+_BYTES = 8
 _INITIALISES = "mbarrier_init"
 _PIPELINE = "create"
 """The method by which the DSL's pipelines are made; their barriers are the full ones, then as many empty ones."""
@@ -42,10 +45,8 @@ def barrier_name(offset: int, initialised: Mapping[int, Instruction]) -> str:
 
 def stage_of(offset: int, initialised: Mapping[int, Instruction]) -> tuple[str, int, int]:
     """Return the source's name of a ring of barriers ("" if it has none), the index of one, and their number."""
-    site = _site(initialised[offset])
-    fellows = sorted(other for other, instruction in initialised.items() if _site(instruction) == site)
+    fellows, holder, part = _group(offset, initialised)
     place = fellows.index(offset)
-    holder, part = _names(site)
     if part == _PIPELINE:
         half = -(-len(fellows) // 2)
         part, place, stages = ("full", "empty")[place // half], place % half, half
@@ -56,7 +57,7 @@ def stage_of(offset: int, initialised: Mapping[int, Instruction]) -> tuple[str, 
 
 def holder_name(offset: int, initialised: Mapping[int, Instruction]) -> str:
     """Return what the source calls the object that holds a barrier, or the barrier itself if nothing says it."""
-    holder, part = _names(_site(initialised[offset]))
+    _, holder, part = _group(offset, initialised)
     return holder or part or f"{offset:#x}"
 
 
@@ -66,7 +67,9 @@ def made_at(offset: int, initialised: Mapping[int, Instruction]) -> SourceLine |
     It has what the barrier's count and bytes come from, where the object's own code initialises the barrier.
     """
     chain = user_lines(initialised[offset].source)
-    holder = _names(_site(initialised[offset]))[0]
+    site = _site(initialised[offset])
+    holder = _names(site)[0]
+    holder = _iterated(site, holder) or holder
     for line in chain if holder.isidentifier() else ():
         made = [at for at in _assignments(line.file).get(holder, ()) if at < line.line]
         if made:
@@ -76,14 +79,38 @@ def made_at(offset: int, initialised: Mapping[int, Instruction]) -> SourceLine |
 
 def ring(offset: int, initialised: Mapping[int, Instruction]) -> list[int]:
     """List the addresses of the ring of barriers that one is of, as stages are numbered: see `barrier_name`."""
-    site = _site(initialised[offset])
-    if not site:
-        return [offset]
-    fellows = sorted(other for other, instruction in initialised.items() if _site(instruction) == site)
-    if _names(site)[1] != _PIPELINE:
+    fellows, _, part = _group(offset, initialised)
+    if part != _PIPELINE:
         return fellows
     half = -(-len(fellows) // 2)
     return fellows[:half] if offset in fellows[:half] else fellows[half:]
+
+
+def _group(offset: int, initialised: Mapping[int, Instruction]) -> tuple[list[int], str, str]:
+    """Return the addresses of the barriers that the source names like one, who holds them, and as what."""
+    site = _site(initialised[offset])
+    if not site:
+        return [offset], "", ""
+    fellows = sorted(other for other, instruction in initialised.items() if _site(instruction) == site)
+    holder, part = _names(site)
+    rings = _iterated(site, holder)
+    if not rings:
+        return fellows, holder, part
+    begins = [n for n, at in enumerate(fellows) if n == 0 or at != fellows[n - 1] + _BYTES]
+    each = [fellows[begin:end] for begin, end in pairwise((*begins, len(fellows)))]
+    each.sort(key=lambda addresses: initialised[addresses[0]].index)  # as the loop goes
+    number = next(n for n, addresses in enumerate(each) if offset in addresses)
+    return each[number], f"{rings}[{number}]", part
+
+
+def _iterated(site: tuple[tuple[str, int], ...], holder: str) -> str:
+    """Return what a loop around a site goes over, if it calls each item like the holder; "" if none does."""
+    for file, line in site:
+        for loop in _loops(file):
+            names = {name.id for name in ast.walk(loop.target) if isinstance(name, ast.Name)}
+            if holder in names and loop.lineno <= line <= (loop.end_lineno or loop.lineno):
+                return ast.unparse(loop.iter) if isinstance(loop.iter, (ast.Name, ast.Attribute)) else holder
+    return ""
 
 
 def _site(instruction: Instruction) -> tuple[tuple[str, int], ...]:
@@ -135,6 +162,12 @@ def _tree(file: str) -> ast.Module:
         return ast.parse(Path(file).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
         return ast.Module([], [])
+
+
+@cache
+def _loops(file: str) -> list[ast.For]:
+    """List the loops of a file."""
+    return [node for node in ast.walk(_tree(file)) if isinstance(node, ast.For)]
 
 
 @cache

@@ -70,6 +70,8 @@ class _State:
         Register -> what was put there in the place of a sum in flight, and nobody has read yet.
     left_by : dict of int to Instruction
         Register that MMAs in flight write or read -> the last wait that has left their group in flight.
+    constant : set of int
+        Registers that hold a constant on every path: assemblers read the constant itself.
     """
 
     flying: dict[int, int] = field(default_factory=dict)
@@ -78,6 +80,7 @@ class _State:
     used: dict[int, dict[str, Instruction]] = field(default_factory=dict)
     replaced: dict[int, AccumulatorAlias] = field(default_factory=dict)
     left_by: dict[int, Instruction] = field(default_factory=dict)
+    constant: set[int] = field(default_factory=set)
 
     def copy(self) -> _State:
         return _State(
@@ -87,6 +90,7 @@ class _State:
             dict(self.used),
             dict(self.replaced),
             dict(self.left_by),
+            set(self.constant),
         )
 
     def absorb(self, other: _State) -> bool:
@@ -105,6 +109,9 @@ class _State:
             if register not in self.left_by:
                 self.left_by[register] = wait
                 changed = True
+        if not self.constant <= other.constant:
+            self.constant &= other.constant
+            changed = True
         for register, uses in other.used.items():
             mine_of = self.used.get(register, {})
             if not uses.keys() <= mine_of.keys():
@@ -193,6 +200,7 @@ def _step(state: _State, i: Instruction, users: Mapping[int, Instruction], names
 
 def _rename(state: _State, i: Instruction, users: Mapping[int, Instruction], names: Names) -> None:
     to, source = _renamed(i)
+    _hold(state, to, source in state.constant, i)
     if source in state.flying or source in state.replaced:
         state.replaced.pop(to, None)
     else:
@@ -215,12 +223,21 @@ def _constant(
     state: _State, i: Instruction, users: Mapping[int, Instruction], names: Names
 ) -> Iterator[RegisterHazard]:
     for register in (r.index for r in written(i)):
+        _hold(state, register, True, i)
         if register in state.read and register not in names.constants:
             yield RegisterHazard("fragment-in-flight", users.get(register, i), i, state.left_by.get(register))
             state.read.pop(register)
         _replace(state, register, i, users, names)
         if register not in state.flying and register not in state.read:
             state.used.pop(register, None)
+
+
+def _hold(state: _State, register: int, is_constant: bool, i: Instruction) -> None:
+    """Note if a register holds a constant once a move is done, which a predicate may keep from being done."""
+    if not is_constant:
+        state.constant.discard(register)
+    elif i.predicate is None:
+        state.constant.add(register)
 
 
 def _replace(state: _State, register: int, i: Instruction, users: Mapping[int, Instruction], names: Names) -> None:
@@ -243,9 +260,10 @@ def _use(state: _State, i: Instruction, users: Mapping[int, Instruction], names:
             left_by = state.left_by.get(register.index)
             yield RegisterHazard("accumulator-in-flight", users.get(register.index, i), i, left_by)
             state.flying.pop(register.index)
-        if register.index in users:
+        if register.index in users and register.index not in state.constant:
             state.touched[register.index] = i
     for register in written(i):
+        state.constant.discard(register.index)
         left_by = state.left_by.get(register.index)
         if register.index in state.flying:
             if register.index in users:
@@ -277,6 +295,7 @@ def _mma(state: _State, i: Instruction, names: Names) -> Iterator[RegisterHazard
         yield from _lost(state, summand.index, is_met=is_met)
     for summand in sums:
         state.replaced.pop(summand.index, None)
+        state.constant.discard(summand.index)
     touched = [state.touched[r.index] for r in (*sums, *fragments) if r.index in state.touched]
     if touched:
         yield RegisterHazard("missing-wgmma-fence", touched[0], i)

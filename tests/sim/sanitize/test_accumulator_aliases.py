@@ -94,6 +94,22 @@ def test_zeros_before_a_loop_are_no_matter_nor_those_after_the_fence():
     assert kinds(f"{HEAD}{FENCE}{ZERO}{mma().removeprefix(FENCE)}{NONE}{END}") == []
 
 
+@pytest.mark.parametrize(
+    ("before", "found"),
+    [
+        (ZERO, []),
+        ("mov.f32 %f3, %f9;\n" + ZERO, []),
+        (ZERO + "@%p1 mov.f32 %f3, %f9;\n", ["missing-wgmma-fence"]),
+        (ZERO + BRANCH.format("mov.f32 %f3, %f9;\n"), ["missing-wgmma-fence"]),
+        (ZERO + "mov.f32 %f3, %f9;\n", ["missing-wgmma-fence"]),
+    ],
+)
+def test_a_constant_may_be_read_where_a_sum_begins_with_it(before, found):
+    """Scale-d and a sum that begins anew share the register of one zero, as LLVM writes MMAs whose sums it drops."""
+    read = "setp.ne.f32 %p3, %f3, 0f00000000;\n"
+    assert kinds(HEAD + FENCE + before + read + mma(scale="%p3").removeprefix(FENCE) + NONE + END) == found
+
+
 def test_sums_of_the_next_tile_may_have_registers_of_their_own():
     """An unrolled loop zeroes the sums that it comes to next, while those before them are in flight."""
     others = "%f5, %f6, %f7, %f8"

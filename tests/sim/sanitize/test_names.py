@@ -6,7 +6,8 @@ import pytest
 from cutepy.sim import Run
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
-from cutepy.sim.ptx.model import SourceLine
+from cutepy.sim.ptx.barrier_names import barrier_name, made_at, ring
+from cutepy.sim.ptx.model import Instruction, SourceLine
 from cutepy.sim.sanitize.reports.excerpts import GLOBAL, operand_of
 
 LINES = {
@@ -45,6 +46,47 @@ def test_statements_of_several_lines_are_read_as_one(tmp_path):
     file = tmp_path / "kernel.py"
     file.write_text("cute.copy(\n    atom,\n    tBgB[k],\n    tBsB[stage],\n)\n")
     assert {operand_of(SourceLine(str(file), line), True) for line in range(1, 6)} == {"sB"}
+
+
+INITIALISES = "mbarrier_init(self.full + stage, 1)\nmbarrier_init(self.empty + stage, 8)\n"
+RINGS = [(0, 1), (0x10, 2), (0x30, 2)]
+"""Addresses of rings, and their stages: the full ones, then as many empty ones."""
+
+
+def initialised(tmp_path, kernel, rings):
+    """Return the instructions that initialise rings, as the last line of a kernel says, one ring after another."""
+    kernel_file, ring_file = tmp_path / "kernel.py", tmp_path / "ring.py"
+    kernel_file.write_text(kernel)
+    ring_file.write_text(INITIALISES)
+    caller = SourceLine(str(kernel_file), kernel.count("\n"))
+    places = [
+        (at + 8 * stage + 8 * stages * part, part) for at, stages in rings for stage in range(stages) for part in (0, 1)
+    ]
+    return {
+        address: Instruction(n, "mbarrier.init", (), None, "", SourceLine(str(ring_file), part + 1, caller), n, 1, "")
+        for n, (address, part) in enumerate(places)
+    }
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+@pytest.mark.parametrize(("around", "name"), [("rings", "rings"), ("zip(rings, counts)", "ring")])
+def test_rings_that_one_loop_initialises_are_told_apart(order, around, name, tmp_path):
+    kernel = f"rings = make()\nfor ring in {around}:\n    ring.initialise()\n"
+    made = initialised(tmp_path, kernel, [RINGS[n] for n in order])
+    first, second, third = (f"{name}[{order.index(n)}]" for n in range(3))
+    assert barrier_name(0x08, made) == f"mbarrier {first}.empty (0x8)"
+    assert barrier_name(0x10, made) == f"mbarrier {second}.full, stage 0 (0x10)"
+    assert barrier_name(0x28, made) == f"mbarrier {second}.empty, stage 1 (0x28)"
+    assert barrier_name(0x38, made) == f"mbarrier {third}.full, stage 1 (0x38)"
+    assert ring(0x38, made) == [0x30, 0x38]
+    assert [at and at.line for at in [made_at(0x38, made)]] == [1 if name == "rings" else None]
+
+
+def test_a_loop_over_stages_has_one_ring(tmp_path):
+    """Its full and its empty barriers may alternate."""
+    kernel = "ring = make()\nfor stage in stages:\n    ring.initialise(stage)\n"
+    made = initialised(tmp_path, kernel, [(16 * stage, 1) for stage in range(3)])
+    assert barrier_name(0x18, made) == "mbarrier ring.empty, stage 1 (0x18)"
 
 
 HEAD = """.version 8.7
