@@ -74,6 +74,21 @@ def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bo
     return config
 
 
+def choose_batches(
+    dtype: str, head: int, head_v: int, queries: int, group: int, *, left: bool, right: bool
+) -> ForwardConfig:
+    """Choose the tiles of batches of equal matrices, `group` heads of Q to one of K, without functions of the scores.
+
+    Examples
+    --------
+    >>> config = choose_batches("bfloat16", 64, 64, 4096, 8, left=False, right=True)
+    >>> config.dynamic, config.packed
+    (True, 8)
+    """
+    config = for_batches(choose_forward(dtype, head, head_v, queries, left=left, right=right), queries)
+    return of_shared_heads(by_counter(config, queries), group)
+
+
 def for_batches(config: ForwardConfig, queries: int) -> ForwardConfig:
     """Return a configuration of 16-bit operands for batches of equal matrices, without functions of the scores.
 
@@ -102,7 +117,7 @@ def for_batches(config: ForwardConfig, queries: int) -> ForwardConfig:
     whole, lean = -(-config.head_v // columns), {"divides_fast": True, "masks_parts": True}
     changes: dict[str, Any] = {}
     if widest <= 64:
-        if not has_cta_each(queries, is_uneven=config.right):
+        if not has_cta_each(queries, is_uneven=config.right and not config.left):
             changes = {**lean, "q_stages": 2, "o_stages": whole, "begins_early": True}
             changes |= {"stages": 3} if queries <= SHORT else {}
     elif widest <= 128:
@@ -133,9 +148,11 @@ def by_counter(config: ForwardConfig, queries: int) -> ForwardConfig:
     [[False, False, True], [False, True, True], [True, True, False]]
     """
     widest = max(config.head, config.head_v)
-    if config.bits != 16 or config.left or not config.right:
+    if config.bits != 16 or not config.right:
         return config
-    if widest <= 64:
+    if config.left:
+        is_dealt = True
+    elif widest <= 64:
         is_dealt = queries > SHORT
     elif widest <= 128:
         is_dealt = queries > FEWEST
@@ -143,6 +160,23 @@ def by_counter(config: ForwardConfig, queries: int) -> ForwardConfig:
         is_dealt = widest > WIDE and queries <= SHORT
     dealt = replace(config, dynamic=is_dealt)
     return dealt if dealt.smem.fits else config
+
+
+def of_shared_heads(config: ForwardConfig, group: int) -> ForwardConfig:
+    """Return a configuration of batches that packs heads that share keys into rows, where a mask cuts tiles.
+
+    A tile of 192 rows then has 24 queries of `group` = 8 heads, so that a diagonal, or the ends of a window, hide fewer
+    of its pairs.
+
+    Examples
+    --------
+    >>> config = choose_forward("bfloat16", 64, 64, 4096, left=False, right=True)
+    >>> of_shared_heads(config, 8).packed, of_shared_heads(config, 1).packed
+    (8, 1)
+    """
+    if config.bits != 16 or not (config.left or config.right):
+        return config
+    return replace(config, packed=heads_together(group))
 
 
 def heads_packed(group: int, tokens: int, sequences: int) -> int:

@@ -15,12 +15,11 @@ from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.attention.choice import (
     FEWEST,
     INVARIANT_SPLITS,
-    by_counter,
     choose_backward,
+    choose_batches,
     choose_decode,
     choose_forward,
     ctas_of,
-    for_batches,
     gradients_by_counter,
     is_short_triangle,
     of_pages,
@@ -105,22 +104,23 @@ def plan_forward(
     """
     bounds = left is not None, right is not None
     queries = q.shape[1] if most_queries is None else most_queries
-    config = choose_forward(dtype_name(q.dtype), q.shape[-1], v.shape[-1], queries, left=bounds[0], right=bounds[1])
+    asked = dtype_name(q.dtype), q.shape[-1], v.shape[-1], queries
     is_uneven = bounds[1] or lengths is not None or scoring.blocks is not None
     of_batches = lengths is None and not scoring.suffix and not block and not page and packed == 1
     width = max(q.shape[-1], v.shape[-1]) if of_batches else 0
     ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count, width=width)
-    if of_batches:
-        chosen = chosen or tuned_for("forward", q, k, v, left, right)
-        if chosen is not None:
-            config, ctas = chosen.config, _ctas_of(chosen, q.device)  # type: ignore[assignment]
-        else:
-            config = by_counter(for_batches(config, queries), queries)
-            ctas = gpu_of(q.device).sm_count if config.dynamic else ctas
-    config = of_pages(scored_forward(replace(config, result=result), scoring), page)
-    if block:
-        config = replace(config, block=block, tile_n=min(block, config.tile_n))
-    config = replace(config, packed=1 if scoring.suffix or page else packed)
+    if not of_batches:
+        config = choose_forward(*asked, left=bounds[0], right=bounds[1])
+        config = of_pages(scored_forward(config, scoring), page)
+        config = replace(config, packed=1 if scoring.suffix or page else packed)
+        if block:
+            config = replace(config, block=block, tile_n=min(block, config.tile_n))
+    elif chosen := chosen or tuned_for("forward", q, k, v, left, right):
+        config, ctas = chosen.config, _ctas_of(chosen, q.device)  # type: ignore[assignment]
+    else:
+        config = choose_batches(*asked, q.shape[2] // k.shape[2], left=bounds[0], right=bounds[1])
+        ctas = gpu_of(q.device).sm_count if config.dynamic else ctas
+    config = replace(config, result=result)
     function = compile_forward(config, lengths, is_paged=page > 0, scales=scales)
     rest = scale, left or 0, right or 0, ctas
     if config.dynamic:

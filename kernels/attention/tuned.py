@@ -6,10 +6,8 @@ from typing import Any, Literal, NamedTuple
 from cutepy.kernels.attention.choice import (
     LARGEST_HEAD,
     SHORT,
-    by_counter,
     choose_backward,
-    choose_forward,
-    for_batches,
+    choose_batches,
     gradients_by_counter,
     has_cta_each,
     is_short_triangle,
@@ -135,7 +133,10 @@ def problem_of(settings: Settings) -> Problem:
     return Problem(**given)
 
 
-ENDS = ("q_stages", "o_stages", "begins_early", "divides_fast", "masks_parts", "o_over_q", "dynamic", "rescales_late")
+ENDS = (
+    *("q_stages", "o_stages", "begins_early", "divides_fast", "masks_parts", "o_over_q", "dynamic", "rescales_late"),
+    "packed",
+)
 """Fields of `ForwardConfig` beside the axes: described where they differ from the defaults."""
 OF_GRADIENTS = ("transposes_sums", "begins_with_k", "overlaps", "dynamic")
 """Fields of `BackwardConfig` beside the axes, described likewise."""
@@ -179,8 +180,8 @@ def rules_choice(problem: Problem) -> Chosen:
     left, right = problem.bounds
     config: ForwardConfig | BackwardConfig
     if problem.kind == "forward":
-        config = for_batches(choose_forward(*of_all, problem.queries, left=left, right=right), problem.queries)
-        config = by_counter(config, problem.queries)
+        group = problem.heads // problem.kv_heads
+        config = choose_batches(*of_all, problem.queries, group, left=left, right=right)
     else:
         is_short = is_short_triangle(problem.queries, right=right)
         config = choose_backward(*of_all, left=left, right=right, is_short=is_short)

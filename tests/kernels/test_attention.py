@@ -70,6 +70,7 @@ def check(q, k, v, *, causal=False, window=(-1, -1), gradients=True, determinist
         pytest.param(torch.float16, 1, (1, 33), (2, 1), 128, False, (-1, -1), marks=pytest.mark.integration),
         pytest.param(torch.float16, 1, (65, 40), (2, 2), 112, False, (10, -5), marks=pytest.mark.integration),
         (torch.bfloat16, 1, (3, 5), (2, 1), 48, False, (1, -1)),
+        (torch.bfloat16, 1, (70, 70), (8, 1), 64, True, (30, -1)),
         pytest.param(torch.bfloat16, 1, (150, 60), (1, 1), 16, True, (-1, -1), marks=pytest.mark.integration),
         pytest.param(torch.float16, 1, (65, 40), (2, 2), 96, False, (-1, 7), marks=pytest.mark.integration),
         pytest.param(torch.bfloat16, 1, (300, 300), (2, 2), 128, True, (140, -1), marks=pytest.mark.integration),
