@@ -102,6 +102,8 @@ def plan_forward(
         logarithms have a batch of one. What the scoring reads, and the scales, come next (`forward_reads`), then the
         table of pages.
     """
+    if lengths is None and chosen is None:
+        left, right = _bounds_that_hide(left, right, q.shape[1], k.shape[1])
     bounds = left is not None, right is not None
     queries = q.shape[1] if most_queries is None else most_queries
     asked = dtype_name(q.dtype), q.shape[-1], v.shape[-1], queries
@@ -130,6 +132,19 @@ def plan_forward(
     return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, table=None: function(
         q, k, v, o, lse, *rest, lengths, table, None, None, *read, None, None
     )
+
+
+def _bounds_that_hide(left: int | None, right: int | None, queries: int, keys: int) -> tuple[int | None, int | None]:
+    """Return the bounds of a window that hide a key from some query, and None for one that does not.
+
+    Examples
+    --------
+    >>> _bounds_that_hide(4096, 0, 100, 100), _bounds_that_hide(98, 0, 1, 100)
+    ((None, 0), (98, None))
+    """
+    # Queries are at positions keys - queries to keys - 1.
+    hides_early, hides_late = left is not None and left < keys - 1, right is not None and right < queries - 1
+    return left if hides_early else None, right if hides_late else None
 
 
 def _tiles_taken(device: torch.device) -> torch.Tensor:
@@ -331,6 +346,8 @@ def plan_backward(
         Takes dO, Q, K, V, O, the logarithms and their gradient or None, the gradients to be written, the lengths, if
         any, and what the scoring reads and adds to (`backward_reads`). Returns the rows' statistics, of `Backward`.
     """
+    if lengths is None and chosen is None:
+        left, right = _bounds_that_hide(left, right, q.shape[1], k.shape[1])
     bounds = left is not None, right is not None
     # Where no key is seen, all is 0.
     is_ordered = is_ordered and not (left is not None and right is not None and left + right < 0)

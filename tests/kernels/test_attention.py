@@ -80,6 +80,17 @@ def test_results_and_gradients_are_those_of_float64(dtype, batch, extents, heads
     check(*tensors(dtype, batch, *extents, *heads, head), causal=causal, window=window)
 
 
+@pytest.mark.parametrize(
+    ("window", "masks"), [((59, 0), "_right"), ((100, 39), ""), ((58, 0), "_left_right"), ((59, 38), "_right")]
+)
+def test_bounds_of_windows_that_hide_nothing_cost_no_mask(window, masks):
+    q, k, v = tensors(torch.bfloat16, 1, 40, 60, 1, 1, 64)
+    with cutepy.simulate() as run:
+        attention(q, k, v, window=window)
+    (launch,) = run.launches
+    assert re.search(r"_\d+x\d+((_left)?(_right)?)", launch.name)[1] == masks
+
+
 @pytest.mark.first(1)
 @pytest.mark.integration
 @pytest.mark.parametrize(
