@@ -35,6 +35,8 @@ class Costs:
     ----------
     wavefront, l1, l2, atomic, try_wait : float
         Cycles of a wavefront of shared memory, latencies of loads and atomics, a test of an mbarrier.
+    mma_issue : float
+        Cycles from a warp's MMA to its next one, at least: the least N takes no longer than that.
     handover : (float, float)
         From an arrival to the warp that waits: at an mbarrier of the CTA's own, and of another's.
     tma_issue, tma_latency : float
@@ -51,6 +53,7 @@ class Costs:
         # mbarrier.handover_cluster has the fences of .release.cluster and .acquire.cluster in it, which have own steps.
         handover = gpu.value("mbarrier.handover") - _OWN["mbarrier.handover"]
         self.handover = handover, handover + gpu.value("dsmem.latency")
+        self.mma_issue = gpu.at("wgmma.cycles", "bf16", 8, "ss")
         self.l1, self.l2 = gpu.value("l1.latency"), gpu.value("l2.latency")
         self.tma_issue = gpu.at("tma.issue", "tensor") - _OWN["tma.issue"]
         self.tma_latency = gpu.at("tma.latency_tensor", "l2", 1024)

@@ -481,7 +481,7 @@ class Predictor:
         """Return by cause how long tensor cores idle: before an MMA, and after the last one."""
         found = {cause: share / SCHEDULERS / cycles for cause, share in sm.idle.items()}
         if sm.tensor_work:
-            found[AFTER] = max(0.0, 1.0 - sum(sm.tensor) / SCHEDULERS / cycles)
+            found[AFTER] = max(0.0, 1.0 - sum(core.free for core in sm.tensor) / SCHEDULERS / cycles)
         return {cause: share for cause, share in sorted(found.items(), key=lambda item: -item[1]) if share > 0.001}
 
     @staticmethod

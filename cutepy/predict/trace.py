@@ -442,9 +442,9 @@ class Tracer(Observer):
                     sectors = share / SECTOR_BYTES
                     warp.facts[index].append(Global(at, "cp_async", sectors, sectors, copy.region, share / LINE_BYTES))
             elif operation.kind == "st_async":
-                issued = [to for (r, column), to in copy.to.items() if r == row and ids[column] // WARP == number]
-                if issued:
-                    self._contribute(warp, index, tuple({key: None for to in issued for _, key, _ in to}))
+                stored = [to for (r, column), to in copy.to.items() if r == row and ids[column] // WARP == number]
+                if stored:
+                    self._contribute(warp, index, tuple({key: None for to in stored for _, key, _ in to}))
             elif operation.kind in _STORES:
                 if number == leader:
                     warp.facts[index].append(Store(at, copy.size_bytes[row], copy.region, copy.lines[row]))

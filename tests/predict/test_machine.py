@@ -13,6 +13,7 @@ from cutepy.predict.memory import Traffic
 from cutepy.predict.rates import Rates
 from cutepy.predict.trace import (
     Arrive,
+    Awaited,
     Barrier,
     Commit,
     CtaTrace,
@@ -151,6 +152,47 @@ def test_mmas_queue_and_idle_time_has_causes():
     assert out.sms[0].tensor_work == 3 * cycles
     assert sum(out.sms[0].idle.values()) == pytest.approx(1000 - 2 * cycles, abs=20)
     assert max(out.sms[0].idle, key=out.sms[0].idle.get) == "instructions"
+
+
+MULTIPLY = [[step(action=Action(0, None, None, ""))], [step(action=Action(1, None, None, ""))], [step(24, 300)]]
+LONG = H200.at("wgmma.cycles", "bf16", 256, "ss")
+
+
+def multiplying(path):
+    """Return a warp that issues a group of one MMA in blocks 0, and waits for all in blocks 1."""
+    warp = WarpTrace(path)
+    for at, block in enumerate(path):
+        if block == 0:
+            warp.facts[0] += [Mma(at, "bf16", 256, "ss", 10240), Commit(at, "wgmma group")]
+        elif block == 1:
+            warp.facts[1].append(Awaited(at, "wgmma group", 0, False))
+    return warp
+
+
+def test_a_warp_works_while_its_mmas_are_in_the_queue():
+    out = run(MULTIPLY, [multiplying([0, 0, 0, 0, 2, 1])])
+    assert 4 * LONG <= out.cycles <= 4 * LONG + Costs(H200).mma(Mma(0, "bf16", 256, "ss", 0))[1] + 1
+    assert out.causes["tensor cores"] > 100  # after its work of 300 cycles
+
+
+def test_warps_of_a_scheduler_take_turns_at_its_tensor_core():
+    four, two, idle = multiplying([0] * 4 + [1]), multiplying([0] * 2 + [1]), WarpTrace([])
+    made = Machine(H200, [[each] for each in MULTIPLY], {}, {}, STREAM, keeps_events=True)
+    out = made.run([([CtaTrace(0, 0, [four, idle, idle, idle, two])], RATES)], 1, 0.0)
+    begun = [event.name.split()[-1] for event in out.events if event.track == "tensor cores"]
+    assert begun == ["0", "4", "0", "4", "0", "0"]
+    assert 6 * LONG <= out.cycles < 6.5 * LONG
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+def test_the_first_mma_after_a_fence_is_issued_once_those_before_have_begun(fenced):
+    fence = [step(action=Action(2, None, None, ""))]
+    warp = multiplying([0, 0, 0, 3, 0, 4])
+    if fenced:
+        warp.facts[2].append(Fenced(3, "wgmma.fence.sync.aligned"))
+    warp.facts[3].append(Fenced(5, "griddepcontrol.wait"))
+    out = run([*MULTIPLY, fence, [step(action=Action(3, None, None, ""))]], [warp])
+    assert (out.waited >= 2 * LONG) == fenced
 
 
 def test_a_second_round_begins_when_the_first_ends():
