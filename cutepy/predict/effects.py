@@ -182,7 +182,7 @@ class Effects:
             sm.store = max(sm.store, time) + size * self._costs.store_rate
             moved = self._move(sm, time, size * rates.l2_write, size * rates.dram_write, size * rates.port)
             read = self._costs.store_latency
-            end = max(sm.store, moved) + read + self._costs.l2
+            end = max(sm.store, moved) + read + self._costs.store_end
             self.written = max(self.written, max(sm.store, sm.l2, time) + read)
             old = warp.bulk_open
             warp.bulk_open = max(old[0], sm.store + read), max(old[1], end)
@@ -321,18 +321,23 @@ class Effects:
             dram *= costs.short_runs
         dram += self._ramp(sm, rates, inside * self._miss[fact.region])
         arrival = max(sm.tma, self._move(sm, time, l2, dram, inside * rates.port))
-        latency = costs.tma_latency + self._is_late[fact.region] * (costs.late_tma(each) + self._queue(sm, rates, time))
+        late = self._is_late[fact.region]
+        latency = costs.tma_latency + late * costs.late_tma(each)
+        arrival = max(arrival, time + late * self._queue(sm, rates, time, inside * self._miss[fact.region]))
         latency += self._first(sm, fact.region, by_tma=True)
+        awaited = time
         for rank, key, part in fact.to:
             to = self.out.sms[warp.sm if len(warp.cluster.traces) == 1 else rank]
             to.port = max(to.port, time) + part * rates.port
             to.port_work += part * rates.port
             end = max(arrival, to.port) + latency
             to.flight += part * (end - time)
-            self._awaits(to, end, part * self._miss[fact.region])
+            awaited = max(awaited, end)
             self.contribute(warp.cluster, key, end, warp, COPIES)
             if self.keeps_events:
                 self.out.events.append(Event(rank, "copies", f"load {part} bytes", time, end, line))
+        # What several CTAs get is moved once.
+        self._awaits(sm, awaited, inside * self._miss[fact.region])
         warp.time = time + costs.tma_issue
         return warp.time
 
@@ -343,11 +348,11 @@ class Effects:
         sm.dram_read += size
         return rates.lost(sm.dram_read) - before
 
-    def _queue(self, sm: Sm, rates: Rates, time: float) -> float:
-        """Return the cycles that a load of device memory waits for those that are in flight."""
+    def _queue(self, sm: Sm, rates: Rates, time: float, own_bytes: float) -> float:
+        """Return the cycles that a load of device memory waits for those that are in flight with it."""
         while sm.awaited and sm.awaited[0][0] <= time:
             sm.awaited_bytes -= heapq.heappop(sm.awaited)[1]
-        return self._costs.queue(sm.awaited_bytes * rates.crowd)
+        return self._costs.queue((sm.awaited_bytes + own_bytes) * rates.crowd)
 
     @staticmethod
     def _awaits(sm: Sm, end: float, size: float) -> None:
@@ -392,7 +397,8 @@ class Effects:
         if new_sectors:
             latency = self._costs.l2 + self._late[fact.region] if fact.kind != "atomic" else self._costs.atomic
             if fact.kind in ("load", "cp_async"):
-                latency += self._is_late[fact.region] * self._queue(sm, rates, time)
+                own = size * self._miss[fact.region]
+                moved = max(moved, time + self._is_late[fact.region] * self._queue(sm, rates, time, own))
             latency += self._first(sm, fact.region, by_tma=False)
         end = max(sm.lsu, moved) + latency
         warp.reason[:] = [GLOBAL] * 6

@@ -307,5 +307,5 @@ class Machine:
             warp.seen[action.number] = n
         for which in (action.sets, action.releases):
             if which is not None:
-                warp.score[which] = done if which == action.sets else min(done, warp.time + 20.0)
+                warp.score[which] = done - action.ago if which == action.sets else min(done, warp.time + 20.0)
         return True

@@ -134,7 +134,7 @@ def test_a_copy_is_waited_for_and_counts_as_bytes_in_flight():
     producer.facts[0].append(Load(0, 16384, 0, 1, ((0, 5, 16384),), 128.0, 128.0))
     consumer.facts[1].append(Wait(0, 5))
     out = run(steps, [producer, consumer], needed={5: 1}, barriers={5: Barrier("mbarrier", 0, 64)})
-    least = H200.at("tma.latency_tensor", "l2", 1024) + 16384 * RATES.dram
+    least = Costs(H200).tma_latency + 16384 * RATES.dram
     assert out.cycles >= least
     assert out.sms[0].flight >= 16384 * least
     assert max(out.path, key=out.path.get) == "copies"
@@ -195,6 +195,21 @@ def test_the_first_mma_after_a_fence_is_issued_once_those_before_have_begun(fenc
     assert (out.waited >= 2 * LONG) == fenced
 
 
+def test_bytes_that_two_ctas_get_are_in_flight_once():
+    ends = []
+    for both in (False, True):
+        producers = [WarpTrace([0] * 9) for _ in range(2)]
+        for rank, producer in enumerate(producers):
+            to = tuple((each, 5 + each, 16384) for each in range(2) if both or each == rank)
+            producer.facts[0] += [Load(at, 16384, 0, 1, to, 128.0, 128.0) for at in range(9)]
+        ctas = [CtaTrace(rank, rank, [producer]) for rank, producer in enumerate(producers)]
+        keys = {5 + rank: Barrier("mbarrier", rank, 64) for rank in range(2)}
+        made = Machine(H200, [[MULTIPLY[0]]], dict.fromkeys(keys, 18), keys, STREAM, keeps_events=True)
+        out = made.run([(ctas, RATES)], 1, 0.0)
+        ends.append(max(event.end for event in out.events if event.track == "copies"))
+    assert ends[1] == pytest.approx(ends[0], rel=0.01)
+
+
 def test_a_second_round_begins_when_the_first_ends():
     out = run([[step(10, 100)]], [WarpTrace([0])], resident=2, times=4)
     assert [start for start, _ in sorted(out.spans)] == [0, 0, 100, 100]
@@ -224,15 +239,6 @@ def loading(ahead, size):
 def test_no_sm_catches_up_on_the_time_before_its_first_load():
     size = 1 << 16
     assert loading(1000.0, size) - loading(100.0, size) == pytest.approx(900.0)
-
-
-@pytest.mark.parametrize("size", sorted(H200.constants["dram.little"], key=int))
-def test_loads_in_flight_wait_for_each_other_as_measured(size):
-    """By Little's law, all SMs reach the measured bandwidth with so many bytes in flight to each."""
-    of_all, alone = float(size) * H200.sms * H200.value("clock.idle_hz"), H200.at("dram.little_sm", size)
-    most = max(H200.constants["dram.little"].values())
-    took = max(float(size) / alone, of_all / most) + Costs(H200).queue(float(size))
-    assert took == pytest.approx(of_all / H200.at("dram.little", size), rel=0.02)
 
 
 def accesses(kind, name, count, **fact):
@@ -294,7 +300,7 @@ def test_the_first_box_waits_for_the_tensor_map_unless_it_was_fetched(fetches_ma
         consumer.facts[1].append(Wait(0, 5))
         made = Machine(gpu, steps, {5: loads}, {5: Barrier("mbarrier", 0, 64)}, STREAM, fetches_maps=fetches_maps)
         ends.append(made.run([([CtaTrace(0, 0, [producer, consumer])], RATES)], 1, 0.0).cycles)
-    least = H200.at("tma.latency_tensor", "l2", 1024)
+    least = Costs(H200).tma_latency
     assert (ends[0] >= least + 600) == (not fetches_maps)
     assert ends[1] - ends[0] < 200
 
