@@ -322,7 +322,7 @@ class Effects:
         dram += self._ramp(sm, rates, inside * self._miss[fact.region])
         arrival = max(sm.tma, self._move(sm, time, l2, dram, inside * rates.port))
         late = self._is_late[fact.region]
-        latency = costs.tma_latency + late * costs.late_tma(each)
+        latency = costs.tma_latency + late * costs.late_tma(each) * rates.pace
         arrival = max(arrival, time + late * self._queue(sm, rates, time, inside * self._miss[fact.region]))
         latency += self._first(sm, fact.region, by_tma=True)
         awaited = time
@@ -352,7 +352,7 @@ class Effects:
         """Return the cycles that a load of device memory waits for those that are in flight with it."""
         while sm.awaited and sm.awaited[0][0] <= time:
             sm.awaited_bytes -= heapq.heappop(sm.awaited)[1]
-        return self._costs.queue((sm.awaited_bytes + own_bytes) * rates.crowd)
+        return rates.pace * self._costs.queue((sm.awaited_bytes + own_bytes) * rates.crowd)
 
     @staticmethod
     def _awaits(sm: Sm, end: float, size: float) -> None:
@@ -395,7 +395,8 @@ class Effects:
         moved = self._move(sm, time, l2, dram, size * rates.port) if l2 else 0.0
         latency = self._costs.l1
         if new_sectors:
-            latency = self._costs.l2 + self._late[fact.region] if fact.kind != "atomic" else self._costs.atomic
+            late = self._late[fact.region] * rates.pace
+            latency = self._costs.l2 + late if fact.kind != "atomic" else self._costs.atomic
             if fact.kind in ("load", "cp_async"):
                 own = size * self._miss[fact.region]
                 moved = max(moved, time + self._is_late[fact.region] * self._queue(sm, rates, time, own))

@@ -198,6 +198,8 @@ class Region:
         Whether threads load from it, through L1.
     read_lines, written_lines : list of array
         Lines that these are, with repetitions.
+    first_lines : dict of int to int
+        The first line that each sampled CTA reads, by its linear index.
     """
 
     name: str
@@ -207,6 +209,7 @@ class Region:
     by_threads: bool = False
     read_lines: list[Array] = field(default_factory=list)
     written_lines: list[Array] = field(default_factory=list)
+    first_lines: dict[int, int] = field(default_factory=dict)
 
     @property
     def read_bytes(self) -> int:
@@ -543,6 +546,8 @@ class Tracer(Observer):
         if reads:
             found.reads[block] += offsets.size * size_bytes
             found.read_lines.append(lines)
+            if len(lines):
+                found.first_lines[block] = min(int(lines[0]), found.first_lines.get(block, int(lines[0])))
         else:
             found.writes[block] += offsets.size * size_bytes
             found.written_lines.append(lines)

@@ -241,6 +241,17 @@ def test_no_sm_catches_up_on_the_time_before_its_first_load():
     assert loading(1000.0, size) - loading(100.0, size) == pytest.approx(900.0)
 
 
+def test_device_memory_takes_fewer_cycles_of_a_slower_clock():
+    ends = []
+    for clock in (H200.value("clock.idle_hz"), H200.value("clock.idle_hz") / 2):
+        warp = WarpTrace([0, 1])
+        warp.facts[0].append(Global(0, "load", 4.0, 4.0, 0, 1.0))
+        program = [[step(action=Action(0, 0, None, "ldg32"))], [step(waits=(0,))]]
+        ends.append(machine(program).run([([CtaTrace(0, 0, [warp])], Rates.of(H200, 132, clock))], 1, 0.0).cycles)
+    late = H200.value("dram.latency") - H200.value("l2.latency")
+    assert ends[0] - ends[1] == pytest.approx(late / 2, abs=5)
+
+
 def accesses(kind, name, count, **fact):
     """Run so many accesses of a warp, on one SM alone; returns the outcome."""
     warp = WarpTrace([0] * count)
