@@ -235,6 +235,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
     "starts.reads": {
         "launch.reads": (NS, 500, 100_000),
     },
+    "starts.copies": {
+        "launch.copies": (NS, 500, 100_000),
+    },
     "clocks.clocks": {
         "clock.idle_hz": (HERTZ, 3e8, 2.1e9),
         "clock.alu_hz": (HERTZ, 1e9, 2.1e9),
