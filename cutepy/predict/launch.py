@@ -363,9 +363,14 @@ class Predictor:
     def _dealt(self, clock_hz: float, keeps_events: bool) -> _Schedule:
         """Simulate the samples with the least, the median and the most work, and assign the whole grid to the SMs.
 
-        A sample's time follows from its length, and another cluster's is that of the nearest sample.
+        A sample's time follows from its length, and another cluster's is that of the nearest sample. Where all begin at
+        once, those that have ended leave their share of the bandwidth to the others: the mean number of SMs is active.
         """
         active = min(self._clusters, self._groups) * self._size
+        if self._clusters <= self._groups * self._resident:
+            lengths = [_length(cluster) for cluster in self._trace.clusters]
+            work = sum(weight * length for weight, length in zip(self._weights, lengths, strict=True))
+            active = max(1, round(active * work / sum(self._weights) / max(lengths)))
         rates, turnaround = self._rates(active, clock_hz), self._turnaround()
         resident = min(self._resident, -(-self._clusters // self._groups))
         ordered = sorted(self._trace.clusters, key=_length)
