@@ -60,12 +60,16 @@ _NO_PIPE = frozenset("NOP BSSY BSYNC WARPSYNC R2UR NANOSLEEP CS2R ELECT PLOP3 AC
 
 
 class Action(NamedTuple):
-    """Instruction whose cost depends on its facts: its number in PTX, scoreboards, and the class of its access."""
+    """Instruction whose cost depends on its facts: its number in PTX, scoreboards, and the class of its access.
+
+    It has been issued `ago` cycles before the step's end.
+    """
 
     number: int
     sets: int | None
     releases: int | None
     kind: str
+    ago: float = 0.0
 
 
 class Step(NamedTuple):
@@ -239,9 +243,15 @@ class _Compiler:
         self._begin(())
         known: dict[int, float] = {}
         missing = dict.fromkeys(self._indices)
+        anchored = {i.line for i in code if i.verb in _ANCHORS}
         for i in code:
             index = next((n for n in self._of_line.get(i.line or 0, ()) if n in missing), None)
             acts = index is not None and i.verb in _ANCHORS
+            if (
+                index is not None and acts
+            ):  # what has no machine code, such as the end of a group of MMAs, is over before
+                before = [n for n in missing if n < index and self._indices[n] not in anchored]
+                known = self._act_without_code(before, missing, known)
             unknown = tuple(n for n in i.waits if n not in known)
             if unknown:
                 if self._slots:
@@ -258,7 +268,7 @@ class _Compiler:
                 for n in (i.sets, i.releases):
                     if n is not None:
                         known.pop(n, None)
-                self._close(known, Action(index, i.sets, i.releases, kind_of(i)), i.line)
+                self._close(known, Action(index, i.sets, i.releases, kind_of(i), max(i.stall, 1)), i.line)
                 known.clear()
                 self._begin(())
                 continue
@@ -271,16 +281,24 @@ class _Compiler:
                 self._close({}, None, i.line)
                 self._begin(())
                 known = {n: time - base for n, time in known.items()}
-        for index in missing:
-            if self._slots:
-                self._close(known, None, None)
-                known.clear()
-                self._begin(())
-            self._close({}, Action(index, None, None, ""), self._indices[index])
-            self._begin(())
+        known = self._act_without_code([*missing], missing, known)
         if self._slots or known:
             self._close(known, None, None)
         return self._steps
+
+    def _act_without_code(
+        self, indices: Sequence[int], missing: dict[int, None], known: dict[int, float]
+    ) -> dict[int, float]:
+        """Add the actions of instructions without machine code; returns the scoreboards that are still known."""
+        for index in indices:
+            if self._slots:
+                self._close(known, None, None)
+                known = {}
+                self._begin(())
+            self._close({}, Action(index, None, None, ""), self._indices[index])
+            self._begin(())
+            del missing[index]
+        return known
 
     def _begin(self, waits: tuple[int, ...]) -> None:
         self._waits, self._slots, self._now = waits, 0, 0.0

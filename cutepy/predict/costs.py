@@ -9,11 +9,19 @@ from cutepy.predict.gpu import Gpu, interpolated
 from cutepy.predict.trace import Mma, WarpTrace
 
 INSTRUCTION_BYTES = 16
-_OWN = {"mbarrier.handover": 41.0, "tma.issue": 52.0, "barrier.sync": 8.4}
+_OWN = {
+    "mbarrier.handover": 41.0, "tma.issue": 52.0, "barrier.sync": 8.4, "wgmma.serial": 23.1, "tma.latency_tensor": 60.6,
+    "tma.store_read_latency": 27.0,
+}  # fmt: skip
 """Cycles that the model gives the instructions of a turn of these benchmarks, were the operation itself free.
 
 A kernel's own instructions take as long, and count apart.
 """
+_BOXES = {
+    512: 64, 2048: 256, 4096: 512, 8192: 1024, 16384: 2048, 32768: 2048, 49152: 2048, 65536: 4096, 98304: 4096,
+    131072: 4096, 196608: 8192,
+}  # fmt: skip
+"""Bytes of each box, by the bytes in flight to an SM, of the benchmark of Little's curve."""
 _COPIED_LINES = 4
 """Lines of a warp's copy of 16 bytes a lane, which the benchmark makes."""
 _BOX_BYTES, _BOX_ROWS = 8192, 64
@@ -35,12 +43,14 @@ class Costs:
     ----------
     wavefront, l1, l2, atomic, try_wait : float
         Cycles of a wavefront of shared memory, latencies of loads and atomics, a test of an mbarrier.
+    mma_issue : float
+        Cycles from a warp's MMA to its next one, at least: the least N takes no longer than that.
     handover : (float, float)
         From an arrival to the warp that waits: at an mbarrier of the CTA's own, and of another's.
     tma_issue, tma_latency : float
         Cycles of the issuing warp, and until a box of 1 KiB in L2 has come.
-    store_latency, store_rate : float
-        Until a bulk store has read its bytes, and the cycles of a byte.
+    store_latency, store_end, store_rate : float
+        Until a bulk store has read its bytes, from then until its end, and the cycles of a byte.
     cp_async : (float, float)
         Latency above a load's, and cycles of a line that a warp copies.
     """
@@ -51,10 +61,12 @@ class Costs:
         # mbarrier.handover_cluster has the fences of .release.cluster and .acquire.cluster in it, which have own steps.
         handover = gpu.value("mbarrier.handover") - _OWN["mbarrier.handover"]
         self.handover = handover, handover + gpu.value("dsmem.latency")
+        self.mma_issue = gpu.at("wgmma.cycles", "bf16", 8, "ss")
         self.l1, self.l2 = gpu.value("l1.latency"), gpu.value("l2.latency")
         self.tma_issue = gpu.at("tma.issue", "tensor") - _OWN["tma.issue"]
-        self.tma_latency = gpu.at("tma.latency_tensor", "l2", 1024)
-        self.store_latency = gpu.at("tma.store_read_latency", 512)
+        self.tma_latency = gpu.at("tma.latency_tensor", "l2", 1024) - _OWN["tma.latency_tensor"]
+        self.store_latency = gpu.at("tma.store_read_latency", 512) - _OWN["tma.store_read_latency"]
+        self.store_end = gpu.at("tma.store_latency", 512) - gpu.at("tma.store_read_latency", 512)
         self.store_rate = 1.0 / gpu.value("tma.store_bandwidth")
         self.atomic = gpu.at("atomic.latency", "atom_add_u32")
         self.cp_async = gpu.value("cpasync.latency") - self.l2, gpu.value("cpasync.interval") / _COPIED_LINES
@@ -102,17 +114,14 @@ class Costs:
     def _queues(self) -> list[tuple[float, float]]:
         """By bytes of device memory in flight to each SM, the cycles that a load waits for others.
 
-        The same copies take so much longer where all SMs make them than where one does, beyond the bandwidth's time:
-        channels are busy with some loads while others idle.
+        Copies that all SMs make take so much longer than one copy of that size alone. The time by the bandwidth is in
+        it: a load that waits for the SM's share of that waits no less, and not for both.
         """
         gpu = self._gpu
-        everywhere, alone = gpu.constants["dram.little"], gpu.constants["dram.little_sm"]
-        most = max(everywhere.values())
         found = [(0.0, 0.0)]
-        for size in sorted(everywhere.keys() & alone.keys(), key=int):
-            of_all = float(size) * gpu.sms * gpu.value("clock.idle_hz")
-            took, least = of_all / everywhere[size], max(float(size) / alone[size], of_all / most)
-            found.append((float(size), max(0.0, took - least)))
+        for size, box in _BOXES.items():
+            took = size * gpu.sms * gpu.value("clock.idle_hz") / gpu.at("dram.little", size)
+            found.append((float(size), max(0.0, took - gpu.at("tma.latency", "dram", box))))
         return found
 
     def queue(self, in_flight_bytes: float) -> float:
@@ -137,8 +146,9 @@ class Costs:
             kind = {"e5m2": "e4m3", "u8": "s8"}.get(fact.type, fact.type)
             cycles = gpu.at("wgmma.cycles", kind, fact.n, fact.operands)
             base = "bf16" if kind not in gpu.constants["wgmma.latency"] else kind
-            drain = gpu.at("wgmma.latency", base, fact.n) - gpu.at("wgmma.cycles", base, fact.n, "ss")
-            self._mmas[key] = cycles, max(drain - gpu.value("wgmma.fence"), 0.0)
+            later = gpu.at("wgmma.latency", base, fact.n) - gpu.at("wgmma.latency", "bf16", fact.n)
+            drain = gpu.at("wgmma.serial", fact.n) + later - gpu.at("wgmma.cycles", base, fact.n, "ss")
+            self._mmas[key] = cycles, max(drain - _OWN["wgmma.serial"], 0.0)
         return self._mmas[key]
 
     def tensor_cycles(self, warp: WarpTrace) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,10 +24,13 @@ from cutepy.predict.state import (
     WORK,
     Cluster,
     Event,
+    Group,
     Late,
     Node,
     Outcome,
+    Queued,
     Sm,
+    TensorCore,
     Warp,
 )
 from cutepy.predict.trace import (
@@ -100,7 +104,7 @@ class Effects:
         self._new_page = self._costs.first_access("global")
         self._new_map = 0.0 if fetches_maps else self._costs.first_access("tensor_map")
 
-    def begin(self, out: Outcome, wake: Callable[[Warp, float], None]) -> None:
+    def begin(self, out: Outcome, wake: Callable[[Warp | TensorCore, float], None]) -> None:
         """Begin a simulation whose results are kept, and whose warps `wake` lets go on at a time."""
         self.out, self._push = out, wake
         self.written, self.waited = float("-inf"), 0.0
@@ -178,7 +182,7 @@ class Effects:
             sm.store = max(sm.store, time) + size * self._costs.store_rate
             moved = self._move(sm, time, size * rates.l2_write, size * rates.dram_write, size * rates.port)
             read = self._costs.store_latency
-            end = max(sm.store, moved) + read + self._costs.l2
+            end = max(sm.store, moved) + read + self._costs.store_end
             self.written = max(self.written, max(sm.store, sm.l2, time) + read)
             old = warp.bulk_open
             warp.bulk_open = max(old[0], sm.store + read), max(old[1], end)
@@ -189,6 +193,7 @@ class Effects:
         if isinstance(fact, Commit):
             if fact.groups == "wgmma group":
                 warp.mmas.append(warp.mma_open)
+                warp.mma_open = Group()
             elif fact.groups == "bulk_group":
                 warp.bulk.append(warp.bulk_open)
             else:
@@ -197,6 +202,7 @@ class Effects:
         if isinstance(fact, Awaited):
             return self._await(warp, fact, line)
         if isinstance(fact, Fenced):
+            warp.fenced = warp.fenced or fact.opcode.startswith("wgmma")
             if "launch_dependents" in fact.opcode:
                 self.lets_begin = True
             elif fact.opcode.startswith("griddepcontrol") and warp.cluster.is_first:
@@ -207,29 +213,78 @@ class Effects:
             return warp.time
         raise AssertionError(fact)
 
+    def must_wait(self, warp: Warp, sm: Sm, fact: Any) -> bool:  # noqa: ANN401
+        """Tell whether a warp must wait for its own MMAs before a fact, and let them wake it.
+
+        The first MMA after a fence is issued once those before it have begun, the others without a wait.
+        """
+        if isinstance(fact, Mma):
+            warp.held = warp.fenced and warp in sm.tensor[warp.smsp].queues
+            return warp.held
+        if isinstance(fact, Awaited) and fact.groups == "wgmma group" and len(warp.mmas) > fact.remaining:
+            group = warp.mmas[len(warp.mmas) - fact.remaining - 1]
+            group.waiter = warp if group.left else None
+            return group.left > 0
+        return False
+
     def _multiply(self, warp: Warp, sm: Sm, fact: Mma, line: int) -> float:
+        """Issue an MMA, which its warp waits for only behind a fence; its SM's tensor cores begin it in turn."""
         cycles, drain = self._costs.mma(fact)
-        free, time = sm.tensor[warp.smsp], warp.time
-        start = free if free > time else time
-        if time > free:
-            waited = sum(warp.since)
-            for n, part in enumerate(warp.since):
-                if part:
-                    sm.idle[CAUSES[n]] += (time - free) * part / max(waited, time - free)  # type: ignore[assignment]
-            if waited < time - free:
-                sm.idle[CAUSES[WORK]] += time - free - waited  # type: ignore[assignment]
-        elif free > time:
-            self.stalled(warp, TENSOR, start - time, line)
+        if warp.fenced and warp.mma_begun > warp.time:
+            self.stalled(warp, TENSOR, warp.mma_begun - warp.time, line)
+            warp.time = warp.mma_begun
+        warp.fenced = False
+        free = warp.mma_issued + self._costs.mma_issue
+        if free > warp.time:
+            self.stalled(warp, TENSOR, free - warp.time, line)
+            warp.time = free
+        warp.mma_issued = warp.time
+        core = sm.tensor[warp.smsp]
+        name = f"m64n{fact.n} {fact.type} of warp {warp.number}" if self.keeps_events and warp.smsp == 0 else ""
+        queued = Queued(warp.time, cycles, drain, warp.mma_open, warp.since, name, line)
+        warp.mma_open.left += 1
         warp.since = [0.0] * len(CAUSES)
-        sm.tensor[warp.smsp] = start + cycles
+        core.queues.setdefault(warp, deque()).append(queued)
         sm.tensor_work += cycles
         sm.smem_bytes += fact.smem_bytes / SCHEDULERS
-        warp.mma_open = start + cycles + drain
-        if self.keeps_events and warp.smsp == 0:
-            name = f"m64n{fact.n} {fact.type} of warp {warp.number}"
-            self.out.events.append(Event(warp.sm, "tensor cores", name, start, start + cycles, line))
-        warp.time = start
-        return start
+        if not core.awake:
+            core.awake = True
+            self._push(core, max(core.free, warp.time))
+        return warp.time
+
+    def begin_mma(self, core: TensorCore, time: float) -> None:
+        """Let a tensor core begin the MMA of the warp whose turn it is, and wake who waits for that."""
+        warp = next((w for w, queue in core.queues.items() if queue[0].time <= time), None)
+        if warp is not None:
+            queue = core.queues.pop(warp)
+            mma = queue.popleft()
+            if queue:
+                core.queues[warp] = queue
+            self._idled(core, mma, time)
+            core.free = time + mma.cycles
+            group = mma.group
+            group.left -= 1
+            group.end = max(group.end, core.free + mma.drain)
+            warp.mma_begun = time
+            if not group.left and group.waiter is not None:
+                self._push(group.waiter, group.end)
+            if not queue and warp.held:
+                self._push(warp, time)
+            if mma.name:
+                self.out.events.append(Event(core.sm, "tensor cores", mma.name, time, core.free, mma.line))
+        core.awake = bool(core.queues)
+        if core.awake:
+            self._push(core, max(core.free, min(queue[0].time for queue in core.queues.values())))
+
+    def _idled(self, core: TensorCore, mma: Queued, time: float) -> None:
+        """Note why a tensor core idled before an MMA."""
+        idle, waited = time - core.free, sum(mma.since)
+        causes = self.out.sms[core.sm].idle
+        for n, part in enumerate(mma.since):
+            if part and idle > 0:
+                causes[CAUSES[n]] += idle * part / max(waited, idle)  # type: ignore[assignment]
+        if waited < idle:
+            causes[CAUSES[WORK]] += idle - waited  # type: ignore[assignment]
 
     def _await(self, warp: Warp, fact: Awaited, line: int) -> float:
         groups: list[Any]
@@ -242,7 +297,9 @@ class Effects:
         over = len(groups) - fact.remaining
         if over > 0:
             last = groups[over - 1]
-            ready = last[0 if fact.reads_only else 1] if isinstance(last, tuple) else last
+            ready = last.end if isinstance(last, Group) else last
+            if isinstance(ready, tuple):
+                ready = ready[0 if fact.reads_only else 1]
             if not fact.reads_only:
                 del groups[:over]
             if ready > warp.time:
@@ -264,18 +321,23 @@ class Effects:
             dram *= costs.short_runs
         dram += self._ramp(sm, rates, inside * self._miss[fact.region])
         arrival = max(sm.tma, self._move(sm, time, l2, dram, inside * rates.port))
-        latency = costs.tma_latency + self._is_late[fact.region] * (costs.late_tma(each) + self._queue(sm, rates, time))
+        late = self._is_late[fact.region]
+        latency = costs.tma_latency + late * costs.late_tma(each) * rates.pace
+        arrival = max(arrival, time + late * self._queue(sm, rates, time, inside * self._miss[fact.region]))
         latency += self._first(sm, fact.region, by_tma=True)
+        awaited = time
         for rank, key, part in fact.to:
             to = self.out.sms[warp.sm if len(warp.cluster.traces) == 1 else rank]
             to.port = max(to.port, time) + part * rates.port
             to.port_work += part * rates.port
             end = max(arrival, to.port) + latency
             to.flight += part * (end - time)
-            self._awaits(to, end, part * self._miss[fact.region])
+            awaited = max(awaited, end)
             self.contribute(warp.cluster, key, end, warp, COPIES)
             if self.keeps_events:
                 self.out.events.append(Event(rank, "copies", f"load {part} bytes", time, end, line))
+        # What several CTAs get is moved once.
+        self._awaits(sm, awaited, inside * self._miss[fact.region])
         warp.time = time + costs.tma_issue
         return warp.time
 
@@ -286,11 +348,11 @@ class Effects:
         sm.dram_read += size
         return rates.lost(sm.dram_read) - before
 
-    def _queue(self, sm: Sm, rates: Rates, time: float) -> float:
-        """Return the cycles that a load of device memory waits for those that are in flight."""
+    def _queue(self, sm: Sm, rates: Rates, time: float, own_bytes: float) -> float:
+        """Return the cycles that a load of device memory waits for those that are in flight with it."""
         while sm.awaited and sm.awaited[0][0] <= time:
             sm.awaited_bytes -= heapq.heappop(sm.awaited)[1]
-        return self._costs.queue(sm.awaited_bytes * rates.crowd)
+        return rates.pace * self._costs.queue((sm.awaited_bytes + own_bytes) * rates.crowd)
 
     @staticmethod
     def _awaits(sm: Sm, end: float, size: float) -> None:
@@ -333,9 +395,11 @@ class Effects:
         moved = self._move(sm, time, l2, dram, size * rates.port) if l2 else 0.0
         latency = self._costs.l1
         if new_sectors:
-            latency = self._costs.l2 + self._late[fact.region] if fact.kind != "atomic" else self._costs.atomic
+            late = self._late[fact.region] * rates.pace
+            latency = self._costs.l2 + late if fact.kind != "atomic" else self._costs.atomic
             if fact.kind in ("load", "cp_async"):
-                latency += self._is_late[fact.region] * self._queue(sm, rates, time)
+                own = size * self._miss[fact.region]
+                moved = max(moved, time + self._is_late[fact.region] * self._queue(sm, rates, time, own))
             latency += self._first(sm, fact.region, by_tma=False)
         end = max(sm.lsu, moved) + latency
         warp.reason[:] = [GLOBAL] * 6

@@ -363,9 +363,14 @@ class Predictor:
     def _dealt(self, clock_hz: float, keeps_events: bool) -> _Schedule:
         """Simulate the samples with the least, the median and the most work, and assign the whole grid to the SMs.
 
-        A sample's time follows from its length, and another cluster's is that of the nearest sample.
+        A sample's time follows from its length, and another cluster's is that of the nearest sample. Where all begin at
+        once, those that have ended leave their share of the bandwidth to the others: the mean number of SMs is active.
         """
         active = min(self._clusters, self._groups) * self._size
+        if self._clusters <= self._groups * self._resident:
+            lengths = [_length(cluster) for cluster in self._trace.clusters]
+            work = sum(weight * length for weight, length in zip(self._weights, lengths, strict=True))
+            active = max(1, round(active * work / sum(self._weights) / max(lengths)))
         rates, turnaround = self._rates(active, clock_hz), self._turnaround()
         resident = min(self._resident, -(-self._clusters // self._groups))
         ordered = sorted(self._trace.clusters, key=_length)
@@ -481,7 +486,7 @@ class Predictor:
         """Return by cause how long tensor cores idle: before an MMA, and after the last one."""
         found = {cause: share / SCHEDULERS / cycles for cause, share in sm.idle.items()}
         if sm.tensor_work:
-            found[AFTER] = max(0.0, 1.0 - sum(sm.tensor) / SCHEDULERS / cycles)
+            found[AFTER] = max(0.0, 1.0 - sum(core.free for core in sm.tensor) / SCHEDULERS / cycles)
         return {cause: share for cause, share in sorted(found.items(), key=lambda item: -item[1]) if share > 0.001}
 
     @staticmethod

@@ -33,6 +33,7 @@ from cutepy.predict.state import (
     Node,
     Outcome,
     Sm,
+    TensorCore,
     Warp,
     critical_path,
 )
@@ -113,8 +114,8 @@ class Machine:
             Cycles from one's start to the next one's, at least: the GPU starts CTAs one after the other.
         """
         out = self.out = Outcome()
-        out.sms = [Sm() for _ in range(max(len(traces) for traces, _ in clusters))]
-        self._heap: list[tuple[float, int, Warp]] = []
+        out.sms = [Sm(n) for n in range(max(len(traces) for traces, _ in clusters))]
+        self._heap: list[tuple[float, int, Warp | TensorCore]] = []
         self._count = 0
         queue = list(clusters)[::-1]
         self._last: Warp | None = None
@@ -124,7 +125,10 @@ class Machine:
         for _ in range(min(resident, len(queue))):
             self._begin(*queue.pop(), start)
         while self._heap:
-            _time, _, warp = heapq.heappop(self._heap)
+            time, _, warp = heapq.heappop(self._heap)
+            if isinstance(warp, TensorCore):
+                self._effects.begin_mma(warp, time)
+                continue
             until = self._heap[0][0] if self._heap else float("inf")
             if self._advance(warp, until):
                 continue
@@ -174,10 +178,11 @@ class Machine:
             f"{barrier.block}: its trace lacks {cluster.left.get(key, self._needed.get(key, 0))} arrivals or copies"
         )
 
-    def _push(self, warp: Warp, ready: float = 0.0) -> None:
-        """Queue a warp for its time, or for the time at which its wait ends."""
+    def _push(self, warp: Warp | TensorCore, ready: float = 0.0) -> None:
+        """Queue a warp for its time, or for the time at which its wait ends; or a tensor core for its next MMA."""
         self._count += 1
-        heapq.heappush(self._heap, (max(warp.time, ready), self._count, warp))
+        time = max(warp.time, ready) if isinstance(warp, Warp) else ready
+        heapq.heappush(self._heap, (time, self._count, warp))
 
     def _advance(self, warp: Warp, until: float) -> bool:
         """Execute a warp's steps while it is the first in time; tells whether it goes on later."""
@@ -293,11 +298,14 @@ class Machine:
                         return False
                     self._effects.released(warp, key, ready, step.line)
                     done = max(done, warp.time + (self._try if ready <= warp.before else 0.0))
+                elif self._effects.must_wait(warp, sm, fact):
+                    warp.seen[action.number] = n
+                    return False
                 else:
                     done = max(done, self._effects.do(warp, sm, fact, action.kind, step.line))
                 n += 1
             warp.seen[action.number] = n
         for which in (action.sets, action.releases):
             if which is not None:
-                warp.score[which] = done if which == action.sets else min(done, warp.time + 20.0)
+                warp.score[which] = done - action.ago if which == action.sets else min(done, warp.time + 20.0)
         return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from cutepy.predict.gpu import Gpu
@@ -91,7 +92,11 @@ def traffic_of(
     own = [region.touched_bytes() / count / tiles * mean for region, mean in zip(regions, means, strict=True)]
     parts = [max(1.0, w / o) if o else 1.0 for w, o in zip(whole, own, strict=True)]
     uses = [total / w if w else 1.0 for total, w in zip(reads, whole, strict=True)]
-    in_wave = _distinct_in_wave(parts, uses, min(concurrent, units))
+    wave = min(concurrent, units)
+    in_wave = _distinct_in_wave(parts, uses, wave)
+    shared = [n for n, use in enumerate(uses) if use > 1.5]
+    if len(shared) == 1 and _is_swept(regions[shared[0]]):  # a wave's CTAs share it with their neighbours
+        in_wave[shared[0]] = max(1.0, parts[shared[0]] * wave / units)
     footprint = sum(whole) + sum(
         min(region.size_bytes, written) for region, written in zip(regions, writes, strict=True)
     )
@@ -103,6 +108,12 @@ def traffic_of(
         late = min(1.0, dram / by_waves) if by_waves else 0.0
         found.append(Traffic(region.name, total, written, dram, min(written, region.size_bytes), late, in_l1))
     return found
+
+
+def _is_swept(region: Region) -> bool:
+    """Tell whether later CTAs read later lines, so that those next to each other read the same."""
+    firsts = [region.first_lines[block] for block in sorted(region.first_lines)]
+    return len(firsts) > 2 and all(after > before for before, after in pairwise(firsts))
 
 
 def _stays_in_l1(region: Region, sampled: int) -> bool:

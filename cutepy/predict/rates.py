@@ -20,6 +20,8 @@ class Rates:
         At the SM's share of the bandwidth of all SMs: of L2 by loads and by TMA, of device memory.
     port : float
         At the bandwidth into one SM.
+    pace : float
+        The SMs' clock in that of the constants, by which what lies behind L2 takes fewer cycles.
     crowd : float
         Part of the GPU's SMs that are active.
     ramp : tuple of (float, float)
@@ -33,6 +35,7 @@ class Rates:
     dram: float
     dram_write: float
     port: float
+    pace: float
     crowd: float
     ramp: tuple[tuple[float, float], ...]
 
@@ -57,6 +60,7 @@ class Rates:
             share("dram.bandwidth", of_dram) * slowdown,
             share("dram.write_bandwidth", of_dram) * slowdown,
             1.0 / one,
+            clock_hz / gpu.value("clock.idle_hz"),
             active / gpu.sms,
             tuple((size / active, ns * clock_hz / 1e9) for size, ns in _ramp(gpu)),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -21,13 +21,53 @@ CAUSES = (
 )
 
 
+@dataclass(eq=False)
+class Group:
+    """Group of MMAs of a warp: how many have not begun, when the last result is there, and the warp that waits."""
+
+    left: int = 0
+    end: float = 0.0
+    waiter: Warp | None = None
+
+
+class Queued(NamedTuple):
+    """MMA that has been issued: when, its cycles and those until its result, and what its warp waited for before."""
+
+    time: float
+    cycles: float
+    drain: float
+    group: Group
+    since: list[float]
+    name: str
+    line: int
+
+
+class TensorCore:
+    """Tensor core of a sub-partition: MMAs queue by warp, and the warps take turns.
+
+    Attributes
+    ----------
+    sm : int
+    free : float
+        End of the last MMA that has begun.
+    queues : dict of Warp to deque of Queued
+        The warp whose turn is next comes first.
+    awake : bool
+        Whether the next MMA's beginning is an event to come.
+    """
+
+    def __init__(self, sm: int) -> None:
+        self.sm, self.free, self.awake = sm, 0.0, False
+        self.queues: dict[Warp, deque[Queued]] = {}
+
+
 class Sm:
     """Servers of one SM, and their work."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
         self.issue = [0.0] * SCHEDULERS
         self.pipes = [[0.0] * LSU for _ in range(SCHEDULERS)]
-        self.tensor = [0.0] * SCHEDULERS
+        self.tensor = [TensorCore(number) for _ in range(SCHEDULERS)]
         self.code: OrderedDict[int, float] = OrderedDict()  # blocks in the instruction cache, and since when
         self.code_bytes = 0
         self.fetched: set[int] = set()
@@ -105,7 +145,11 @@ class Warp:
         "copies_open",
         "cta",
         "facts",
+        "fenced",
+        "held",
         "in_action",
+        "mma_begun",
+        "mma_issued",
         "mma_open",
         "mmas",
         "name",
@@ -140,10 +184,12 @@ class Warp:
         self.turns: dict[int, int] = {}
         self.score = [0.0] * 6
         self.reason = [REGISTERS] * 6
-        self.mmas: list[float] = []
+        self.mmas: list[Group] = []
         self.bulk: list[tuple[float, float]] = []
         self.copies: list[float] = []
-        self.mma_open = self.copies_open = time
+        self.mma_open, self.copies_open = Group(), time
+        self.mma_issued = self.mma_begun = float("-inf")
+        self.fenced = self.held = False
         self.bulk_open = (time, time)
         self.causes = [0.0] * len(CAUSES)
         self.since = [0.0] * len(CAUSES)

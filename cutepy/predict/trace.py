@@ -198,6 +198,8 @@ class Region:
         Whether threads load from it, through L1.
     read_lines, written_lines : list of array
         Lines that these are, with repetitions.
+    first_lines : dict of int to int
+        The first line that each sampled CTA reads, by its linear index.
     """
 
     name: str
@@ -207,6 +209,7 @@ class Region:
     by_threads: bool = False
     read_lines: list[Array] = field(default_factory=list)
     written_lines: list[Array] = field(default_factory=list)
+    first_lines: dict[int, int] = field(default_factory=dict)
 
     @property
     def read_bytes(self) -> int:
@@ -401,9 +404,14 @@ class Tracer(Observer):
             s: (size, int(p)) for s, size, p in zip(event.state.slots.tolist(), sizes, phases.tolist(), strict=True)
         }
         if operation is None or event.deliveries is None or id(operation) not in self._operations:
-            for *_, warp in list(self._each(event.ctas, event.threads))[:1]:
-                keys = tuple(self._mbarrier(s, address, p) for s, (_, p) in of_slot.items() if s in self._slots)
-                self._contribute(warp, event.instruction.index, keys)
+            size = event.ctas.residents.cluster_size
+            warps: dict[int, WarpTrace] = {}  # the first of each cluster
+            for _, slot, _, _, warp in self._each(event.ctas, event.threads):
+                warps.setdefault(slot // size, warp)
+            for slot, (_, phase) in of_slot.items():
+                if slot in self._slots:
+                    key = self._mbarrier(slot, address, phase)
+                    self._contribute(warps[slot // size], event.instruction.index, (key,))
             return
         copies = Counter(event.deliveries[:, 0].tolist())
         for slot, row, column in event.deliveries.tolist():
@@ -416,7 +424,7 @@ class Tracer(Observer):
 
     def on_issue(self, operation: AsyncOperation) -> None:
         """Note that a copy begins; its facts are known once it is complete."""
-        if operation.kind in _COPIES or operation.kind in _STORES or operation.kind == "cp_async":
+        if operation.kind in _COPIES or operation.kind in _STORES or operation.kind in ("cp_async", "st_async"):
             self._operations[id(operation)] = _Copy()
 
     def on_complete(self, operation: AsyncOperation) -> None:
@@ -436,6 +444,10 @@ class Tracer(Observer):
                 if share:
                     sectors = share / SECTOR_BYTES
                     warp.facts[index].append(Global(at, "cp_async", sectors, sectors, copy.region, share / LINE_BYTES))
+            elif operation.kind == "st_async":
+                stored = [to for (r, column), to in copy.to.items() if r == row and ids[column] // WARP == number]
+                if stored:
+                    self._contribute(warp, index, tuple({key: None for to in stored for _, key, _ in to}))
             elif operation.kind in _STORES:
                 if number == leader:
                     warp.facts[index].append(Store(at, copy.size_bytes[row], copy.region, copy.lines[row]))
@@ -534,6 +546,8 @@ class Tracer(Observer):
         if reads:
             found.reads[block] += offsets.size * size_bytes
             found.read_lines.append(lines)
+            if len(lines):
+                found.first_lines[block] = min(int(lines[0]), found.first_lines.get(block, int(lines[0])))
         else:
             found.writes[block] += offsets.size * size_bytes
             found.written_lines.append(lines)

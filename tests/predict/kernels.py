@@ -70,6 +70,34 @@ SENT:
 """
 """Two CTAs of a cluster have something of each kind: cp.async, bulk copies, MMAs, atomics, fences, both barriers."""
 
+PASSED = f"""{HEAD}.visible .entry passed(.param .u64 y) .maxntid 32 .reqnctapercluster 2, 1, 1
+{{
+    .reg .pred %p; .reg .b32 %r<10>; .reg .b64 %d<2>; .shared .align 128 .b8 tile[512]; .shared .align 8 .b64 full;
+    ld.param.u64 %d0, [y]; mov.u32 %r0, %tid.x; mov.u32 %r1, %cluster_ctarank; mov.u32 %r2, tile; mov.u32 %r3, full;
+    setp.ne.u32 %p, %r0, 0; @%p bra READY;
+    mbarrier.init.shared.b64 [%r3], 1; fence.mbarrier_init.release.cluster;
+READY:
+    barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+    setp.eq.u32 %p, %r1, 0; @%p bra TAKE;
+    mov.u32 %r7, %clusterid.x;
+AGAIN:
+    st.volatile.shared.u32 [%r2], %r7; sub.u32 %r7, %r7, 1; setp.gt.s32 %p, %r7, 0; @%p bra AGAIN;
+    mad.lo.u32 %r4, %r0, 16, %r2; mapa.shared::cluster.u32 %r4, %r4, 0; mapa.shared::cluster.u32 %r5, %r3, 0;
+    st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r4], {{%r0, %r0, %r0, %r0}}, [%r5];
+    bra DONE;
+TAKE:
+    setp.ne.u32 %p, %r0, 0; @%p bra FULL;
+    mbarrier.arrive.expect_tx.shared.b64 _, [%r3], 512;
+FULL:
+    mbarrier.try_wait.parity.shared.b64 %p, [%r3], 0; @!%p bra FULL;
+    ld.shared.u32 %r6, [%r2]; st.global.u32 [%d0], %r6;
+DONE:
+    barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;
+    ret;
+}}
+"""
+"""One CTA of a cluster stores into the other's by st.async, the later the later the cluster, and that one waits."""
+
 UNEVEN = f"""{HEAD}.visible .entry uneven(.param .u64 y)
 {{
     .reg .pred %p; .reg .b32 %r<4>; .reg .b64 %d<2>; .reg .f32 %f<2>;

@@ -6,7 +6,7 @@ from cutepy import load_ptx, simulate
 from cutepy.binaries.ptxas import AssemblyError, find_ptxas
 from cutepy.binaries.sass import DisassemblyError, find_nvdisasm
 from cutepy.predict import gpu_named
-from tests.predict.kernels import COPY, chain, predicted, ring, strided, zeros
+from tests.predict.kernels import COPY, PASSED, chain, predicted, ring, strided, zeros
 from tests.time.copies import BULK, ring_launch
 from tests.time.launches import EMPTY
 
@@ -89,3 +89,19 @@ def test_a_second_round_of_ctas_takes_as_long_as_the_first():
     one, two = (predicted(ring(8, 32, 24576), "ring", grid, 64, zeros(264 * 32 * 24576)) for grid in (132, 264))
     assert (one.occupancy.ctas_per_sm, two.waves) == (1, 2.0)
     assert two.kernel_us == pytest.approx(2 * one.kernel_us, rel=0.1)
+
+
+def test_each_cluster_passes_its_own_bytes():
+    one, three = (predicted(PASSED, "passed", 2 * clusters, 32, zeros(64)) for clusters in (1, 3))
+    assert three.sampled_ctas == 6
+    assert one.kernel_us < three.kernel_us < 1.2 * one.kernel_us  # the last cluster's sender works a little longer
+    assert one.kernel_us * one.clock_hz / 1e6 > H200.at("cluster.sync", 2) + H200.value("dsmem.latency")
+
+
+def test_ctas_that_have_ended_leave_their_bandwidth_to_the_others():
+    text = ring(4, 96, 8192).replace("mov.u32 %r0, %tid.x;", "mov.u32 %r0, %tid.x; setp.lt.u32 %p, %r9, 66;")
+    text = text.replace("mov.u32 %r1, tile;", "selp.u32 %r12, 96, 32, %p; mov.u32 %r1, tile;")
+    text = text.replace("setp.lt.u32 %q, %r4, 96;", "setp.lt.u32 %q, %r4, %r12;")
+    found = predicted(text, "ring", 132, 64, zeros(132 * 96 * 8192))
+    moved = 66 * (96 + 32) * 8192
+    assert found.kernel_us == pytest.approx(moved / H200.value("dram.bandwidth") * 1e6, rel=0.25)

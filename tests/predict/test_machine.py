@@ -13,6 +13,7 @@ from cutepy.predict.memory import Traffic
 from cutepy.predict.rates import Rates
 from cutepy.predict.trace import (
     Arrive,
+    Awaited,
     Barrier,
     Commit,
     CtaTrace,
@@ -133,7 +134,7 @@ def test_a_copy_is_waited_for_and_counts_as_bytes_in_flight():
     producer.facts[0].append(Load(0, 16384, 0, 1, ((0, 5, 16384),), 128.0, 128.0))
     consumer.facts[1].append(Wait(0, 5))
     out = run(steps, [producer, consumer], needed={5: 1}, barriers={5: Barrier("mbarrier", 0, 64)})
-    least = H200.at("tma.latency_tensor", "l2", 1024) + 16384 * RATES.dram
+    least = Costs(H200).tma_latency + 16384 * RATES.dram
     assert out.cycles >= least
     assert out.sms[0].flight >= 16384 * least
     assert max(out.path, key=out.path.get) == "copies"
@@ -151,6 +152,62 @@ def test_mmas_queue_and_idle_time_has_causes():
     assert out.sms[0].tensor_work == 3 * cycles
     assert sum(out.sms[0].idle.values()) == pytest.approx(1000 - 2 * cycles, abs=20)
     assert max(out.sms[0].idle, key=out.sms[0].idle.get) == "instructions"
+
+
+MULTIPLY = [[step(action=Action(0, None, None, ""))], [step(action=Action(1, None, None, ""))], [step(24, 300)]]
+LONG = H200.at("wgmma.cycles", "bf16", 256, "ss")
+
+
+def multiplying(path):
+    """Return a warp that issues a group of one MMA in blocks 0, and waits for all in blocks 1."""
+    warp = WarpTrace(path)
+    for at, block in enumerate(path):
+        if block == 0:
+            warp.facts[0] += [Mma(at, "bf16", 256, "ss", 10240), Commit(at, "wgmma group")]
+        elif block == 1:
+            warp.facts[1].append(Awaited(at, "wgmma group", 0, False))
+    return warp
+
+
+def test_a_warp_works_while_its_mmas_are_in_the_queue():
+    out = run(MULTIPLY, [multiplying([0, 0, 0, 0, 2, 1])])
+    assert 4 * LONG <= out.cycles <= 4 * LONG + Costs(H200).mma(Mma(0, "bf16", 256, "ss", 0))[1] + 1
+    assert out.causes["tensor cores"] > 100  # after its work of 300 cycles
+
+
+def test_warps_of_a_scheduler_take_turns_at_its_tensor_core():
+    four, two, idle = multiplying([0] * 4 + [1]), multiplying([0] * 2 + [1]), WarpTrace([])
+    made = Machine(H200, [[each] for each in MULTIPLY], {}, {}, STREAM, keeps_events=True)
+    out = made.run([([CtaTrace(0, 0, [four, idle, idle, idle, two])], RATES)], 1, 0.0)
+    begun = [event.name.split()[-1] for event in out.events if event.track == "tensor cores"]
+    assert begun == ["0", "4", "0", "4", "0", "0"]
+    assert 6 * LONG <= out.cycles < 6.5 * LONG
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+def test_the_first_mma_after_a_fence_is_issued_once_those_before_have_begun(fenced):
+    fence = [step(action=Action(2, None, None, ""))]
+    warp = multiplying([0, 0, 0, 3, 0, 4])
+    if fenced:
+        warp.facts[2].append(Fenced(3, "wgmma.fence.sync.aligned"))
+    warp.facts[3].append(Fenced(5, "griddepcontrol.wait"))
+    out = run([*MULTIPLY, fence, [step(action=Action(3, None, None, ""))]], [warp])
+    assert (out.waited >= 2 * LONG) == fenced
+
+
+def test_bytes_that_two_ctas_get_are_in_flight_once():
+    ends = []
+    for both in (False, True):
+        producers = [WarpTrace([0] * 9) for _ in range(2)]
+        for rank, producer in enumerate(producers):
+            to = tuple((each, 5 + each, 16384) for each in range(2) if both or each == rank)
+            producer.facts[0] += [Load(at, 16384, 0, 1, to, 128.0, 128.0) for at in range(9)]
+        ctas = [CtaTrace(rank, rank, [producer]) for rank, producer in enumerate(producers)]
+        keys = {5 + rank: Barrier("mbarrier", rank, 64) for rank in range(2)}
+        made = Machine(H200, [[MULTIPLY[0]]], dict.fromkeys(keys, 18), keys, STREAM, keeps_events=True)
+        out = made.run([(ctas, RATES)], 1, 0.0)
+        ends.append(max(event.end for event in out.events if event.track == "copies"))
+    assert ends[1] == pytest.approx(ends[0], rel=0.01)
 
 
 def test_a_second_round_begins_when_the_first_ends():
@@ -184,13 +241,15 @@ def test_no_sm_catches_up_on_the_time_before_its_first_load():
     assert loading(1000.0, size) - loading(100.0, size) == pytest.approx(900.0)
 
 
-@pytest.mark.parametrize("size", sorted(H200.constants["dram.little"], key=int))
-def test_loads_in_flight_wait_for_each_other_as_measured(size):
-    """By Little's law, all SMs reach the measured bandwidth with so many bytes in flight to each."""
-    of_all, alone = float(size) * H200.sms * H200.value("clock.idle_hz"), H200.at("dram.little_sm", size)
-    most = max(H200.constants["dram.little"].values())
-    took = max(float(size) / alone, of_all / most) + Costs(H200).queue(float(size))
-    assert took == pytest.approx(of_all / H200.at("dram.little", size), rel=0.02)
+def test_device_memory_takes_fewer_cycles_of_a_slower_clock():
+    ends = []
+    for clock in (H200.value("clock.idle_hz"), H200.value("clock.idle_hz") / 2):
+        warp = WarpTrace([0, 1])
+        warp.facts[0].append(Global(0, "load", 4.0, 4.0, 0, 1.0))
+        program = [[step(action=Action(0, 0, None, "ldg32"))], [step(waits=(0,))]]
+        ends.append(machine(program).run([([CtaTrace(0, 0, [warp])], Rates.of(H200, 132, clock))], 1, 0.0).cycles)
+    late = H200.value("dram.latency") - H200.value("l2.latency")
+    assert ends[0] - ends[1] == pytest.approx(late / 2, abs=5)
 
 
 def accesses(kind, name, count, **fact):
@@ -252,7 +311,7 @@ def test_the_first_box_waits_for_the_tensor_map_unless_it_was_fetched(fetches_ma
         consumer.facts[1].append(Wait(0, 5))
         made = Machine(gpu, steps, {5: loads}, {5: Barrier("mbarrier", 0, 64)}, STREAM, fetches_maps=fetches_maps)
         ends.append(made.run([([CtaTrace(0, 0, [producer, consumer])], RATES)], 1, 0.0).cycles)
-    least = H200.at("tma.latency_tensor", "l2", 1024)
+    least = Costs(H200).tma_latency
     assert (ends[0] >= least + 600) == (not fetches_maps)
     assert ends[1] - ends[0] < 200
 

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.predict import gpu_named
@@ -46,6 +47,21 @@ def test_a_stream_is_read_once_and_a_shared_operand_that_fits_too():
     stream, shared = traffic_of([region(size, 1 << 10, ctas=1024) for size in (1 << 27, 1 << 20)], sampled(1024), 132)
     assert stream.miss == 1.0
     assert 1 << 20 <= shared.dram_read_bytes < 0.06 * shared.l2_read_bytes
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_neighbours_that_read_the_same_rows_share_them(in_order):
+    ctas, lines = 1 << 18, 8
+    size = ctas * lines * LINE_BYTES  # far beyond L2
+    picks = [0, ctas // 2, ctas - 1]
+    found = Region("x", size, reads=Counter(dict.fromkeys(picks, 3 * lines * LINE_BYTES)), by_threads=True)
+    for n, block in enumerate(picks):
+        first = lines * (block if in_order else picks[-1 - n])
+        found.read_lines.append(np.arange(first, first + 3 * lines))
+        found.first_lines[block] = first
+    (made,) = traffic_of([found], dict(zip(picks, [1.0, ctas - 2.0, 1.0], strict=True)), 1056)
+    assert (made.dram_read_bytes < 1.02 * size) == in_order
+    assert made.l2_read_bytes == 3 * size
 
 
 def test_reads_and_writes_that_alternate_take_a_copys_time():

@@ -40,6 +40,8 @@ ROWS = {
 """TB/s of the bytes that must move, of 16,384 rows of bfloat16 on an H200, by columns. From docs/rows.md."""
 
 
+NOISE = 0.03
+"""Relative difference of two measured times from which their order counts."""
 PRUNED = (1.1, 1.2, 1.3)
 """Factors by which `cutepy tune gemm --prune` would leave configurations out."""
 
@@ -98,6 +100,23 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
     return float(np.corrcoef(*ranks)[0, 1])
 
 
+def pairs_in_order(ours: Sequence[float], theirs: Sequence[float]) -> tuple[int, int]:
+    """Return how many pairs are predicted in the measured order, of those that differ by more than noise.
+
+    Examples
+    --------
+    >>> pairs_in_order([3.0, 2.0, 1.0], [1.0, 1.01, 2.0])
+    (0, 2)
+    """
+    pairs = [
+        (ours[n] - ours[m]) * (theirs[n] - theirs[m]) > 0
+        for n in range(len(ours))
+        for m in range(n)
+        if max(theirs[n], theirs[m]) > (1 + NOISE) * min(theirs[n], theirs[m])
+    ]
+    return sum(pairs), len(pairs)
+
+
 def quantile(values: Sequence[float], q: float) -> float:
     """Return a quantile."""
     ordered = sorted(values)
@@ -117,6 +136,7 @@ def main() -> int:
     asked = parser.parse_args()
     errors: list[float] = []
     correlations: list[float] = []
+    ordered: list[tuple[int, int]] = []
     losses: list[float] = []
     pruned: list[list[tuple[float, float]]] = []
     rows: list[dict[str, Any]] = []
@@ -171,6 +191,7 @@ def main() -> int:
                 theirs.append(measured)
             if len(ours) > 2:
                 correlations.append(rank_correlation(ours, theirs))
+                ordered.append(pairs_in_order(ours, theirs))
                 losses.append(theirs[ours.index(min(ours))] / min(theirs))
                 pruned.append([*zip(ours, theirs, strict=True)])
                 print(f"  rank correlation {correlations[-1]:.2f}, predicted best {losses[-1] - 1:+.1%}", flush=True)
@@ -178,6 +199,8 @@ def main() -> int:
         print(f"{len(errors)} launches: median error {statistics.median(errors):.1%}, 90% {quantile(errors, 0.9):.1%}")
     if correlations:
         print(f"rank correlation: median {statistics.median(correlations):.2f} of {len(correlations)} problems")
+        right, pairs = (sum(each) for each in zip(*ordered, strict=True))
+        print(f"pairs that differ by more than {NOISE:.0%}: {right} of {pairs} in order")
         print(f"predicted best: {statistics.geometric_mean(losses) - 1:.1%} slower than the measured best")
     for factor in PRUNED if pruned else ():
         kept = [[(us, at) for us, at in each if us <= factor * min(each)[0]] for each in pruned]

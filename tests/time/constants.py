@@ -151,6 +151,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "l2.bandwidth_sm": (SM_RATE, 20, 132),
         "dram.bandwidth_sm": (SM_RATE, 10, 132),
     },
+    "copies.shared": {
+        "l2.shared": (RATE, 1e12, 2.5e13),
+    },
     "copies.pitches": {
         "tma.pitch": (RATE, 5e11, 1.4e13),
     },
@@ -185,6 +188,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "wgmma.group4": (CYCLES, 20, 200),
         "wgmma.fence": (CYCLES, 0.5, 60),
         "wgmma.commit_wait": (CYCLES, 0.5, 80),
+    },
+    "tensor_cores.issue": {
+        "wgmma.issue": (CYCLES, 1, 5000),
     },
     "tensor_cores.mma": {
         "mma.cycles": (CYCLES, 4, 70),
@@ -228,6 +234,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
     },
     "starts.reads": {
         "launch.reads": (NS, 500, 100_000),
+    },
+    "starts.copies": {
+        "launch.copies": (NS, 500, 100_000),
     },
     "clocks.clocks": {
         "clock.idle_hz": (HERTZ, 3e8, 2.1e9),

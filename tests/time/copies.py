@@ -249,6 +249,22 @@ def little(machine: Machine) -> dict[str, object]:
     return {**table, **best}
 
 
+def shared(machine: Machine) -> dict[str, object]:
+    """Read memory in L2 by all SMs: each box by one SM at a time, or by all SMs at once, of ever more bytes.
+
+    Of few bytes several SMs read a box at once in either case.
+    """
+    made: dict[str, dict[str, Figure]] = {"apart": {}, "same": {}}
+    nbytes, slots = (8 * _KIB, 1) if machine.simulated else (16 * _KIB, 6)
+    machine.prepare([TENSOR])
+    for mib in (1,) if machine.simulated else (1, 2, 4, 8, 16, 32):
+        boxes = Boxes(machine, mib << 20)
+        for name, how in (("apart", {}), ("same", {"turn": 1, "apart": 0})):
+            made[name][str(mib << 20)] = boxes.rate(slots, nbytes, "128", warps=2, **how)
+        del boxes
+    return {"l2.shared": made}
+
+
 _ALONG, _ALONG_PADDING = 10, 1152
 """Boxes beside each other, as 2^n, and bytes after each row, that rows lie in different banks, where CTAs go along."""
 
@@ -463,4 +479,4 @@ def stores(machine: Machine) -> dict[str, object]:
     return made
 
 
-BENCHMARKS = (latency, flight, little, pitches, outside, issue, multicast, stores)
+BENCHMARKS = (latency, flight, little, shared, pitches, outside, issue, multicast, stores)

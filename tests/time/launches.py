@@ -84,8 +84,9 @@ def ctas(machine: Machine) -> dict[str, object]:
         times = [machine.seconds(EMPTY, 1, Launch(count, 32)) for count in (few, many)]
         samples.append((many - few) / (times[1] - times[0]))
     turnaround = {}
-    for block in (128,) if machine.simulated else (128, 384, 1024):
-        launch = Launch(machine.sms * (2 if machine.simulated else 16), block, 0 if machine.simulated else 200_000)
+    alone = [(128, 200_000), (384, 200_000), (1024, 200_000)]
+    for block, smem in [(128, 0)] if machine.simulated else [*alone, (128, 0), (256, 0), (1024, 0)]:
+        launch = Launch(machine.sms * (2 if machine.simulated else 16 if smem else 96), block, smem)
         for _ in range(1 if machine.simulated else 2):
             records = machine.records(_SPIN, 1, launch)
         words = records.words
@@ -93,8 +94,8 @@ def ctas(machine: Machine) -> dict[str, object]:
         for sm in np.unique(words[:, 0, 4]):
             own = words[words[:, 0, 4] == sm]
             starts, ends = own[:, :, 0].min(1), own[:, :, 1].max(1)
-            order = np.argsort(starts)
-            gaps_between += [*(starts[order][1:] - ends[order][:-1])]
+            first = int((starts < ends.min()).sum())  # that begin at once; each later one follows the end of one
+            gaps_between += [*(np.sort(starts)[first:] - np.sort(ends)[: len(ends) - first])]
         turnaround[f"{block}x{launch.smem}"] = figure(gaps_between or [0])
     rate = figure(samples)
     return {"cta.rate": rate.times(1 / clock(machine)), "cta.rate_hz": rate, "cta.turnaround": turnaround}

@@ -240,4 +240,34 @@ def reads(machine: Machine) -> dict[str, object]:
     return {"launch.reads": made}
 
 
-BENCHMARKS = (code, accesses, overheads, clusters, reads)
+_COPY = timed(
+    """ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%rd20];
+st.global.v4.u32 [%rd21], {%r10, %r11, %r12, %r13};""",
+    setup="""ld.param.u32 %r0, [first_]; mad.lo.u32 %r1, %cta, %threads, %thread; add.u32 %r1, %r1, %r0;
+mul.wide.u32 %rd20, %r1, 16; add.u64 %rd20, %data, %rd20; ld.param.u32 %r2, [half_]; mul.wide.u32 %rd21, %r2, 16;
+add.u64 %rd21, %rd20, %rd21;""",
+    parameters=".param .u32 first_, .param .u32 half_",
+)
+"""Each thread copies 16 bytes, from the memory's first half to its second."""
+
+
+def copies(machine: Machine) -> dict[str, object]:
+    """Copy by threads in each launch of a graph, other memory each time: ns from launch to launch by bytes read."""
+    machine.prepare([_COPY])
+    footprint, threads = 1 << 20 if machine.simulated else 4 << 30, 256
+    data, half = machine.zeros(footprint), footprint // 2
+    made: dict[str, Figure] = {}
+    for ctas in (2,) if machine.simulated else (32, 66, 132, 264, 528, 1056, 2112, 4224):
+        of_all = ctas * threads
+        places = max(1, min(64, half // 16 // of_all))
+        kernels = [(_COPY, Launch(ctas, threads, extra=(place * of_all, half // 16))) for place in range(places)]
+        few, many = (1, 2) if machine.simulated else (1, 3)
+        samples = []
+        for _ in range(1 if machine.simulated else 3):
+            times = [machine.turns_seconds(kernels, 1, count, data=data) for count in (few, many)]
+            samples.append((times[1] - times[0]) / (many - few) / places * 1e9)
+        made[str(16 * of_all)] = figure(samples)
+    return {"launch.copies": made}
+
+
+BENCHMARKS = (code, accesses, overheads, clusters, reads, copies)

@@ -169,6 +169,42 @@ def latency(machine: Machine) -> dict[str, object]:
     }
 
 
+def _issue(n: int, count: int) -> str:
+    """Return a kernel that issues two groups of wgmmas, and sums the cycles of either's issue in %w5 and %w6."""
+    lines = "\n".join(wgmma("bf16", n, "ss", index) for index in range(count))
+    body = f"""wgmma.fence.sync.aligned;
+mov.u64 %rd40, %clock64;
+{lines}
+wgmma.commit_group.sync.aligned;
+mov.u64 %rd41, %clock64;
+wgmma.fence.sync.aligned;
+{lines}
+wgmma.commit_group.sync.aligned;
+mov.u64 %rd42, %clock64;
+wgmma.wait_group.sync.aligned 0;
+sub.u64 %rd43, %rd41, %rd40; add.u64 %w5, %w5, %rd43; sub.u64 %rd43, %rd42, %rd41; add.u64 %w6, %w6, %rd43;"""
+    return timed(body, setup=_setup(n, 1, _ZEROS), threads=128, kept=[f"%r{100 + index}" for index in range(n // 2)])
+
+
+def issue(machine: Machine) -> dict[str, object]:
+    """Issue two groups of wgmmas one after the other, each behind a fence: cycles until each has been issued.
+
+    They tell how many wgmmas a warp has in the queue before it stands, and what stands at the fence.
+    """
+    ns, counts = ((64,), (1, 2)) if machine.simulated else ((64, 128, 256), (1, 2, 4, 8, 16))
+    machine.prepare(_issue(n, count) for n in ns for count in counts)
+    turns = 2 if machine.simulated else 50
+    made: dict[str, dict[str, dict[str, float]]] = {}
+    for n in ns:
+        for count in counts:
+            text, launch = _issue(n, count), _launch()
+            machine.records(text, turns, launch)
+            words = machine.records(text, turns, launch).words[0, 0]
+            found = {name: float(words[at]) / turns for name, at in (("first", 5), ("second", 6))}
+            made.setdefault(str(n), {})[str(count)] = found
+    return {"wgmma.issue": made}
+
+
 _MMA = {
     "bf16_m16n8k16": "m16n8k16.row.col.f32.bf16.bf16.f32",
     "f16_m16n8k16": "m16n8k16.row.col.f32.f16.f16.f32",
@@ -220,4 +256,4 @@ sub.u64 %rd5, %rd2, %rd1; add.u64 %w5, %w5, %rd5; sub.u64 %rd5, %rd4, %rd3; add.
     return {"setmaxnreg": {"dec": float(words[0, 0, 5]) / turns, "inc": float(words[0, 0, 6]) / turns}}
 
 
-BENCHMARKS = (rates, warpgroups, latency, mma, registers)
+BENCHMARKS = (rates, warpgroups, latency, issue, mma, registers)
