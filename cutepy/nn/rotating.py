@@ -15,6 +15,7 @@ import torch
 from cutepy.nn.code_names import code_of, names_of
 from cutepy.nn.derived_classes import derives
 from cutepy.ops.normalising import DTYPES
+from cutepy.ops.operation import past_modes
 from cutepy.ops.rotaries import rotary
 
 FUNCTION = "apply_rotary_pos_emb"
@@ -35,6 +36,7 @@ class Rotation:
     def __init__(self, theirs: Callable[..., Any]) -> None:
         self.theirs = theirs
 
+    @past_modes
     def __call__(
         self,
         q: torch.Tensor,

@@ -8,6 +8,7 @@ autocast are served without the dispatcher too.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -42,6 +43,7 @@ AUTOCAST_KEYS = {
 """The dispatcher's keys of autocast, by the devices that it serves."""
 _transform = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._is_tracing
+_modes = torch._C._len_torch_function_stack
 _wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # also one that has left its transform
 _batched = torch._C._functorch.is_legacy_batchedtensor  # of autograd's is_grads_batched
 
@@ -62,7 +64,7 @@ def road(arguments: tuple[object, ...]) -> int:
     """
     if (
         dispatch_modes()
-        or (has_torch_function(arguments) and not _passed_on(arguments))  # also of modes
+        or has_torch_function(arguments)  # also of modes
         or _transform() is not None
         or _tracing()
         or forward_ad._current_level >= 0
@@ -90,15 +92,39 @@ def road(arguments: tuple[object, ...]) -> int:
 
 
 class PassesOperations:
-    """Base of modes of `__torch_function__` that call operations as they are: a call's road goes past them."""
+    """Base of modes of `__torch_function__` that call operations as they are: no operation needs to be seen by them."""
 
 
-def _passed_on(arguments: tuple[object, ...]) -> bool:
-    """Tell whether all that has `__torch_function__` in a call is modes that call operations as they are."""
-    modes = map(torch._C._get_function_stack_at, range(torch._C._len_torch_function_stack()))
-    return all(isinstance(mode, PassesOperations) for mode in modes) and not any(
-        type(each) not in _PLAIN and hasattr(type(each), "__torch_function__") for each in arguments
-    )
+def _is_passed_on() -> bool:
+    """Tell whether the innermost mode of `__torch_function__` calls operations as they are."""
+    count = _modes()
+    return count > 0 and isinstance(torch._C._get_function_stack_at(count - 1), PassesOperations)
+
+
+def _past_modes(function: Callable[..., R], *arguments: Any, **named: Any) -> R:  # noqa: ANN401
+    """Call a function past modes that call operations as they are, as torch pops a mode while it runs."""
+    if not _is_passed_on():
+        return function(*arguments, **named)
+    mode = torch._C._pop_torch_function_stack()
+    try:
+        return _past_modes(function, *arguments, **named)
+    finally:
+        torch._C._push_on_torch_function_stack(mode)
+
+
+def past_modes(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function that computes by operations: it runs past modes that call these as they are.
+
+    A mode is told of each attribute of a tensor that is read, at microseconds of the host.
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> R:
+        if torch.compiler.is_compiling() or not _modes():
+            return function(*arguments, **named)
+        return _past_modes(function, *arguments, **named)
+
+    return call
 
 
 def unobserved(way: int) -> bool:
@@ -211,6 +237,8 @@ class Operation(Generic[P, R]):
     def _dispatched(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Compute by way of torch's dispatcher."""
         if not torch.compiler.is_compiling():
+            if _is_passed_on():
+                return _past_modes(self, *arguments, **named)
             tell_dtensor()
             if dispatch_modes():
                 tell_counters()
