@@ -190,7 +190,8 @@ class Operation(Generic[P, R]):
         self.lowered: Callable[[torch.dtype, Sequence[Any]], tuple[Any, ...]] | None = None
         self.differentiated: Callable[..., Any] | None = None
         self.touches_all = True
-        self.has_lists = any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments)
+        self._lists = tuple(n for n, a in enumerate(arguments) if "List[" in str(a.type) and "Tensor" in str(a.type))
+        self.has_lists = bool(self._lists)
         self._results = tuple(str(each.type) for each in self.op._schema.returns)
         self.gives_list = self._results == ("List[Tensor]",)
         self._plain = {("Tensor",): torch.Tensor, (): type(None)}.get(self._results)
@@ -220,7 +221,11 @@ class Operation(Generic[P, R]):
             arguments = (*arguments, *self._default_values[len(arguments) :])  # type: ignore[assignment]
         if torch.compiler.is_compiling() or named or len(arguments) != len(self._default_values):
             return self._dispatched(arguments, named)  # type: ignore[no-any-return]
-        way = road(_flat(arguments) if self.has_lists else arguments)
+        seen: tuple[Any, ...] = arguments
+        for place in self._lists:
+            if arguments[place]:
+                seen = (*seen, *arguments[place])
+        way = road(seen)
         return self.along(way, arguments)  # type: ignore[no-any-return]
 
     def along(self, way: int, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401
@@ -368,17 +373,6 @@ def _tensors(value: Any) -> Sequence[torch.Tensor]:  # noqa: ANN401
     if isinstance(value, torch.Tensor):
         return (value,)
     return [item for item in value if isinstance(item, torch.Tensor)] if isinstance(value, (tuple, list)) else ()
-
-
-def _flat(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """List arguments, and in the place of a list what is in it."""
-    flat: list[Any] = []
-    for argument in arguments:
-        if isinstance(argument, (list, tuple)):
-            flat += argument
-        else:
-            flat.append(argument)
-    return tuple(flat)
 
 
 def _is_of(kind: str, result: object) -> bool:

@@ -10,6 +10,7 @@ import torch
 from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
+from cutepy.host.launches import maker_of
 from cutepy.host.many import Variant
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.attention.choice import (
@@ -219,8 +220,8 @@ def plan_decode(
     Returns
     -------
     callable
-        Takes q, k, v, O, the logarithms, the lengths and the table of pages, or None for these, as `plan_forward`'s,
-        and what the scoring reads.
+        Takes q, k, v, O, the logarithms, the lengths, or a tuple of them, and the table of pages, or None for these, as
+        `plan_forward`'s, and what the scoring reads.
     """
     bounds = left is not None, right is not None
     dtype, head, head_v = dtype_name(q.dtype), q.shape[3], v.shape[-1]
@@ -248,6 +249,8 @@ def plan_decode(
         )
     config = choose(is_split=True)
     function, combine = compile_forward(config, given, **options), compile_combine(config)
+    make_parts = maker_of(q, (batch, queries, splits * heads, head_v), torch.float32)
+    make_lses = maker_of(q, (batch, splits * heads, queries), torch.float32)
 
     def launch(
         q: torch.Tensor,
@@ -255,12 +258,11 @@ def plan_decode(
         v: torch.Tensor,
         o: torch.Tensor,
         lse: torch.Tensor,
-        lengths: Lengths | None,
+        lengths: Lengths | tuple[torch.Tensor | None, ...] | None,
         table: torch.Tensor | None,
         read: tuple[Any, ...] = NOTHING_READ,
     ) -> None:
-        parts = q.new_empty(batch, queries, splits * heads, head_v, dtype=torch.float32)
-        lses = q.new_empty(batch, splits * heads, queries, dtype=torch.float32)
+        parts, lses = make_parts(), make_lses()
         function(q, k, v, parts, lses, *rest, lengths, table, splits, sharing, *read, cached, None)
         combine(parts, lses, o, lse, None)
 
