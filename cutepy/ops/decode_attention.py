@@ -419,7 +419,7 @@ def _attention_decode(
         given = _AttentionArguments(*rest)._replace(tables=tables)
         given.check(q, k, v)
         launch = _launches.keep(key, _find_launch(q, k, v, given))
-    return launch(q, k, v, lengths, table, *read)
+    return launch(q, k, v, lengths, table, read)
 
 
 def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, asked: _AttentionArguments) -> Launch:
@@ -432,7 +432,7 @@ def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, asked: _Atte
         shape, of_rows = (batch, queries, heads, head_v), (batch, heads, queries)
 
         def of_nothing(q: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-            lse, sinks = q.new_full(of_rows, -math.inf, dtype=torch.float32), rest[4]
+            lse, sinks = q.new_full(of_rows, -math.inf, dtype=torch.float32), rest[-1][0]
             return q.new_zeros(shape, dtype=dtype), lse if sinks is None else lse.copy_(sinks[:, None].expand_as(lse))
 
         return of_nothing
@@ -501,17 +501,16 @@ def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, asked: _Atte
         v: torch.Tensor,
         lengths: torch.Tensor | None,
         table: torch.Tensor | None,
-        sinks: torch.Tensor | None,
-        q_scale: torch.Tensor | None,
-        k_scale: torch.Tensor | None,
-        v_scale: torch.Tensor | None,
-        *tables: torch.Tensor,
+        read: tuple[torch.Tensor | None, ...],
     ) -> tuple[torch.Tensor, torch.Tensor]:
         used: Any = None if lengths is None else Lengths(k_used=lengths) if shared else (None, None, None, lengths)
         if shared:
             last: Any = way_beside(q)
+        elif reads_nothing:
+            last = NOTHING_READ
         else:
-            last = NOTHING_READ if reads_nothing else forward_reads(tables, sinks, (), (q_scale, k_scale, v_scale))
+            sinks, q_scale, k_scale, v_scale, *tables = read
+            last = forward_reads(tables, sinks, (), (q_scale, k_scale, v_scale))  # type: ignore[arg-type]
         made = go(ways, (q, k, v))
         o, lse = make_o(), make_lse()
         if not is_packed:

@@ -59,8 +59,8 @@ def pair(kind=Projections, **options):
 def calls(monkeypatch):
     """Count the products that are joined."""
     found = []
-    true = sharing.joined_linear
-    monkeypatch.setattr(sharing, "joined_linear", lambda *given: found.append(1) or true(*given))
+    true = sharing._joined
+    monkeypatch.setattr(sharing, "_joined", lambda *given: found.append(1) or true(*given))
     return found
 
 
