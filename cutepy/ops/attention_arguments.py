@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention.choice import LARGEST_HEAD
 from cutepy.kernels.gemm.operands import UNIT_BYTES, address_bytes, dtype_name
 from cutepy.kernels.gemm.routes import viewing
@@ -155,18 +154,6 @@ def _is_out_of_reach(stride: int, each: int) -> bool:
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
-
-
-def reachable(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return tensors that TMA reaches: each itself, a view of it, or a copy."""
-    key = tuple(described(*tensors))
-    ways = _ways.get(key)
-    if ways is None:
-        ways = _ways.keep(key, tuple(map(way_to, tensors)))
-    return go(ways, tensors)
-
-
-_ways: Launches[tuple[View | None, ...]] = Launches()
 
 
 def go(ways: Sequence[View | None], tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

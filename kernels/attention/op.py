@@ -125,18 +125,19 @@ def plan_forward(
     function = compile_forward(config, lengths, is_paged=page > 0, scales=scales)
     rest = scale, left or 0, right or 0, ctas
     if config.dynamic:
+        tiles = _tiles_of(q.device)
         return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, table=None: function(
-            q, k, v, o, lse, *rest, lengths, table, None, None, *read, None, _tiles_taken(q.device)
+            q, k, v, o, lse, *rest, lengths, table, None, None, *read, None, tiles()
         )
     return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, table=None: function(
         q, k, v, o, lse, *rest, lengths, table, None, None, *read, None, None
     )
 
 
-def _tiles_taken(device: torch.device) -> torch.Tensor:
-    """Return the current stream's counter of tiles, of a dynamic configuration."""
+def _tiles_of(device: torch.device) -> Callable[[], torch.Tensor]:
+    """Return what gives the current stream's counter of tiles, of a dynamic configuration."""
     workspaces = (workspaces_of if EXECUTION.backend is None else Workspaces)(device, gpu_of(device).sm_count)
-    return workspaces.take(0).counters
+    return lambda: workspaces.take(0).counters
 
 
 def tuned_for(
@@ -358,10 +359,8 @@ def plan_backward(
         batch, tiles = q.shape[0], -(-queries // config.tile_q)
     else:
         batch, tiles = 1, queries // config.tile_q + lengths.count + 1
-    # Plans of sequences are for one launch: what makes tensors costs nothing to make.
-    wide: dict[str, Any] = {"dtype": torch.float32, "device": q.device}
-    make_stats = partial(torch.empty, (batch, heads, 2, tiles * config.tile_q), **wide)
-    make_sums = partial(torch.empty, (batch, heads, *config.sums_shape(tiles)), **wide)
+    make_stats = maker_of(q, (batch, heads, 2, tiles * config.tile_q), torch.float32)
+    make_sums = maker_of(q, (batch, heads, *config.sums_shape(tiles)), torch.float32)
     # In order, CTAs wait for others: all are on the GPU at one time.
     is_uneven = (bounds[1] or lengths is not None or scoring.blocks is not None) and not config.ordered
     ctas = ctas_of(longest, is_uneven, gpu_of(q.device).sm_count, max(head, v.shape[-1]))
@@ -371,6 +370,7 @@ def plan_backward(
         ctas = _ctas_of(chosen, q.device)
     of_counters = batch, heads, tiles * config.warpgroups
     rest, is_batch = (scale, left or 0, right or 0, ctas), q.dim() == 4
+    tiles = _tiles_of(q.device) if config.dynamic else None
 
     def launch(
         do: torch.Tensor,
@@ -389,7 +389,7 @@ def plan_backward(
         rows_o, rows_do, rows_dq = (o, do, dq) if is_batch else (o[None], do[None], dq[None])
         statistics(rows_o, rows_do, lse, dlse, stats, sums, lengths)
         counters = q.new_zeros(of_counters, dtype=torch.int32) if config.ordered else None
-        taken = _tiles_taken(q.device) if config.dynamic else None
+        taken = None if tiles is None else tiles()
         backward(q, k, v, do, stats, sums, dk, dv, *rest, lengths, counters, *read, taken)
         rows_of_dq(sums, rows_dq, scale, lengths)
         return stats
