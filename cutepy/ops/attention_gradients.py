@@ -83,7 +83,7 @@ def launch_gradients(
     Tensor
         The rows' statistics.
     """
-    of_lengths = None if lengths is None else (lengths.count, *(type(each) for each in lengths.tensors))
+    of_lengths = None if lengths is None else (lengths.count, *map(type, lengths.tensors))
     settings = (*asked[:5], *asked.block_size, None, *asked.derived, asked.most_keys, of_lengths, len(tables))
     modes = EXECUTION.backend is None, INVARIANCE.on
     key = (*settings, *modes, *described(*given, dlse, *tables, *lists))
@@ -91,7 +91,8 @@ def launch_gradients(
     if plan is None:
         plan = _plans.keep(key, _find_plan(given, dlse, asked, tables, lengths))
     read = backward_reads(tables, lists, of_tables(dtables, tables, asked.derived))
-    return plan.launch(*go(plan.ways, given), lse, dlse, grads, lengths, read)
+    passed = None if lengths is None else lengths.tensors
+    return plan.launch(*go(plan.ways, given), lse, dlse, grads, passed, read)
 
 
 def _find_plan(

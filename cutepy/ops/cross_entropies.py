@@ -274,7 +274,13 @@ def compute_losses(
 
 
 def _means(
-    losses: torch.Tensor, target: torch.Tensor, weight: Given, classes: int, ignore_index: int, divides: bool, *_: object
+    losses: torch.Tensor,
+    target: torch.Tensor,
+    weight: Given,
+    classes: int,
+    ignore_index: int,
+    divides: bool,
+    *_: object,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the sum of losses, or their mean, and its divisor, (1,) or empty, in plain torch."""
     divisor = losses.new_empty(0)
@@ -389,7 +395,13 @@ def write_gradient(
 ) -> None:
     """Launch what writes the gradient to `dlogits`, which may be the logits."""
     smooths, adds_z = options[1] != 0, options[2] != 0
-    key = ("gradient", smooths, adds_z, EXECUTION.backend is None, *described(dloss, logits, target, weight, lse, dlogits))
+    key = (
+        "gradient",
+        smooths,
+        adds_z,
+        EXECUTION.backend is None,
+        *described(dloss, logits, target, weight, lse, dlogits),
+    )
     launch = _launches.get(key)
     if launch is None:
         given = dloss, logits, target, weight, lse, dlogits

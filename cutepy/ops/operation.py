@@ -223,8 +223,9 @@ class Operation(Generic[P, R]):
             return self._dispatched(arguments, named)  # type: ignore[no-any-return]
         seen: tuple[Any, ...] = arguments
         for place in self._lists:
-            if arguments[place]:
-                seen = (*seen, *arguments[place])
+            listed: Any = arguments[place]
+            if listed:
+                seen = (*seen, *listed)
         way = road(seen)
         return self.along(way, arguments)  # type: ignore[no-any-return]
 

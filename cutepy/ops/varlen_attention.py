@@ -528,8 +528,7 @@ def _attend(
     # A function's tables may have an element for each sequence, as scales have.
     count = lengths.count if given.tables or given.page or scaled is not None else 0
     dtype = None if scaled is None else scaled.out_dtype
-    of_lengths = (type(each) for each in lengths.tensors)
-    key = (packed, *given[7:10], *given.how, *of_lengths, count, dtype, EXECUTION.backend is None)
+    key = (packed, *given[7:10], *given.how, *map(type, lengths.tensors), count, dtype, EXECUTION.backend is None)
     key = (*key, *described(q, k, v, given.table, given.sinks, *scales, *given.tables))
     launch = _launches.get(key)
     if launch is None:
@@ -582,7 +581,7 @@ def _find_launch(
             lse.fill_(-math.inf)
         made = go(ways, (q, k, v))
         read = forward_reads(given.tables, given.sinks, (), given_scales if scales else ())
-        launch(*made, o, lse, lengths, read, given.table)
+        launch(*made, o, lse, lengths.tensors, read, given.table)
         return o, lse[0]
 
     return run

@@ -99,10 +99,10 @@ def plan_forward(
     -------
     callable
         Takes q, k, v, O of their dtype (batch, queries, heads, head of v), the logarithms of the rows' sums (batch,
-        heads, queries), fp32, and the lengths, if any, and writes O and the logarithms. Rows are contiguous; other
-        strides and the addresses are multiples of 16 bytes. With `lengths` O is (queries, heads, head of v), and the
-        logarithms have a batch of one. What the scoring reads, and the scales, come next (`forward_reads`), then the
-        table of pages.
+        heads, queries), fp32, and the lengths, if any, or a tuple of them, and writes O and the logarithms. Rows are
+        contiguous; other strides and the addresses are multiples of 16 bytes. With `lengths` O is (queries, heads, head
+        of v), and the logarithms have a batch of one. What the scoring reads, and the scales, come next
+        (`forward_reads`), then the table of pages.
     """
     bounds = left is not None, right is not None
     queries = q.shape[1] if most_queries is None else most_queries
@@ -125,9 +125,9 @@ def plan_forward(
     function = compile_forward(config, lengths, is_paged=page > 0, scales=scales)
     rest = scale, left or 0, right or 0, ctas
     if config.dynamic:
-        tiles = _tiles_of(q.device)
+        count_tiles = _tiles_of(q.device)
         return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, table=None: function(
-            q, k, v, o, lse, *rest, lengths, table, None, None, *read, None, tiles()
+            q, k, v, o, lse, *rest, lengths, table, None, None, *read, None, count_tiles()
         )
     return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, table=None: function(
         q, k, v, o, lse, *rest, lengths, table, None, None, *read, None, None
@@ -370,7 +370,7 @@ def plan_backward(
         ctas = _ctas_of(chosen, q.device)
     of_counters = batch, heads, tiles * config.warpgroups
     rest, is_batch = (scale, left or 0, right or 0, ctas), q.dim() == 4
-    tiles = _tiles_of(q.device) if config.dynamic else None
+    count_tiles = _tiles_of(q.device) if config.dynamic else None
 
     def launch(
         do: torch.Tensor,
@@ -381,7 +381,7 @@ def plan_backward(
         lse: torch.Tensor,
         dlse: torch.Tensor | None,
         grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-        lengths: Lengths | None = None,
+        lengths: Lengths | tuple[torch.Tensor | None, ...] | None = None,
         read: tuple[Any, ...] = NOTHING_READ[:3],
     ) -> torch.Tensor:
         dq, dk, dv = grads
@@ -389,7 +389,7 @@ def plan_backward(
         rows_o, rows_do, rows_dq = (o, do, dq) if is_batch else (o[None], do[None], dq[None])
         statistics(rows_o, rows_do, lse, dlse, stats, sums, lengths)
         counters = q.new_zeros(of_counters, dtype=torch.int32) if config.ordered else None
-        taken = None if tiles is None else tiles()
+        taken = None if count_tiles is None else count_tiles()
         backward(q, k, v, do, stats, sums, dk, dv, *rest, lengths, counters, *read, taken)
         rows_of_dq(sums, rows_dq, scale, lengths)
         return stats

@@ -189,7 +189,9 @@ def plan_cross_entropy_backward(
     return compile_rows("cross_entropy:CrossEntropyBackward", config, *specs)
 
 
-def plan_mean(losses: torch.Tensor, target: torch.Tensor, weight: Given, total: torch.Tensor, *, divides: bool) -> Launch:
+def plan_mean(
+    losses: torch.Tensor, target: torch.Tensor, weight: Given, total: torch.Tensor, *, divides: bool
+) -> Launch:
     """Choose and compile the sum of losses like these, or their mean.
 
     Returns
