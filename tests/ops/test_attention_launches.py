@@ -72,7 +72,7 @@ def test_keys_that_are_none_are_launched_as_one_that_no_sequence_has(keys):
 def test_rows_that_no_kernel_writes_have_seen_no_key(is_used, monkeypatch):
     monkeypatch.setattr(varlen_attention, "plan_forward", lambda *_, **__: lambda *_: None)
     monkeypatch.setattr(
-        torch.Tensor, "new_empty", lambda self, *shape, **options: self.new_full(*shape, 7.0, **options)
+        varlen_attention, "maker_of", lambda like, shape, dtype: lambda: like.new_full(shape, 7.0, dtype=dtype)
     )
     q = torch.ones(12, 2, 64, dtype=torch.float16)
     asked = given(3, 4, q_used=torch.zeros(3, dtype=torch.int32) if is_used else None)
