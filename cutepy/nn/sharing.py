@@ -37,9 +37,7 @@ _saved_hooks: Callable[[bool], Any] = getattr(
 
 def tensors_of(layers: Layers) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """List the weights of layers, and their biases, if they have some."""
-    parameters = [each._parameters for each in layers]  # attributes of modules are looked up in Python
-    biases = [each["bias"] for each in parameters]
-    return [each["weight"] for each in parameters], [each for each in biases if each is not None]  # type: ignore[misc]
+    return [each.weight for each in layers], [each.bias for each in layers if each.bias is not None]
 
 
 class Whole(NamedTuple):
@@ -71,7 +69,9 @@ def joinable(kind: type[torch.nn.Linear], layers: Layers, x: torch.Tensor) -> Wh
     for layer in layers:
         if type(layer) is not kind or _is_seen(layer):
             return None
-    weights, biases = tensors_of(layers)
+    parameters = [each._parameters for each in layers]  # attributes of modules are looked up in Python
+    weights: list[Any] = [each["weight"] for each in parameters]
+    biases: list[Any] = [each["bias"] for each in parameters if each["bias"] is not None]
     if biases and len(biases) != len(weights):
         return None
     is_compiling = torch.compiler.is_compiling()
