@@ -179,7 +179,7 @@ def _taking(parameter: Parameter) -> Callable[[Any], Any]:
     is_plain = not any(takes)
 
     def take(argument: Any) -> Any:  # noqa: ANN401
-        if is_structure(argument):
+        if not isinstance(argument, tuple) and is_structure(argument):
             argument = tuple(field_values(argument))
         if is_plain or not isinstance(argument, (tuple, list)) or len(argument) != len(takes):
             return argument

@@ -24,7 +24,7 @@ from cutepy.ops.dense_gemm import gemm
 from cutepy.ops.dot_product_attention import scaled_dot_product_attention
 from cutepy.ops.operation import PassesOperations
 
-_TORCHS = "scaled_dot_product_attention"
+_TORCHS: Any = torch.nn.functional.scaled_dot_product_attention
 _FUNCTIONS, _NAME = "ALL_ATTENTION_FUNCTIONS", "cutepy"
 """The table of functions that Hugging Face's modules look theirs up in, and the name of cutepy's there."""
 
@@ -41,7 +41,7 @@ class Attending(PassesOperations, TorchFunctionMode):
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:  # noqa: ANN401
         """Call cutepy's function in place of torch's."""
-        if func is torch.nn.functional.scaled_dot_product_attention:
+        if func is _TORCHS:
             given = {**dict(zip(_PARAMETERS, args, strict=False)), **(kwargs or {})}
             if _takes(given):
                 return _attend(**given)
@@ -53,16 +53,18 @@ _PARAMETERS = tuple(inspect.signature(scaled_dot_product_attention).parameters)
 
 def _takes(given: dict[str, Any]) -> bool:
     """Return whether cutepy computes a call with these arguments."""
-    tensors = [given[name] for name in ("query", "key", "value")]
-    return _are_taken(*tensors) and all(each.dim() >= 3 and each.shape[-1] <= LARGEST_HEAD for each in tensors)
+    tensors = given["query"], given["key"], given["value"]
+    return _are_taken(*tensors) and all([each.dim() >= 3 and each.shape[-1] <= LARGEST_HEAD for each in tensors])
 
 
 def _are_taken(*tensors: torch.Tensor) -> bool:
     """Return whether tensors have a dtype of cutepy's attention, or get one from autocast."""
     device = tensors[0].device.type
     cast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-    dtypes = {cast or each.dtype for each in tensors}
-    return len(dtypes) == 1 and dtypes <= {*DTYPES} and not any(each.is_nested for each in tensors)
+    dtype = cast or tensors[0].dtype
+    if dtype not in DTYPES:
+        return False
+    return not any([each.is_nested or (cast or each.dtype) != dtype for each in tensors])
 
 
 def _attend(
@@ -78,15 +80,20 @@ def _attend(
     """Compute a call; of one new query by the kernels that share its keys among CTAs."""
     tensors = query, key, value
     is_new = attn_mask is None and not (is_causal or dropout_p) and query.dim() == 4 and query.shape[2] == 1
-    has_shape = key.shape[:-1] == value.shape[:-1] and len({each.shape[0] for each in tensors}) == 1
-    has_heads = query.shape[-3] % key.shape[-3] == 0 if enable_gqa else query.shape[-3] == key.shape[-3]
-    if is_new and has_shape and has_heads and all(each.shape[-1] % 16 == 0 for each in tensors):
+    if is_new and _decodes(query, key, value, enable_gqa=enable_gqa):
         if not (torch.is_grad_enabled() and any(each.requires_grad for each in tensors)):
             q, k, v = (each.transpose(1, 2) for each in tensors)
             o = attention_decode(q, k, v, scale=scale)
             assert isinstance(o, torch.Tensor)  # no logarithms are asked for
             return o.transpose(1, 2)
     return scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+
+def _decodes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, enable_gqa: bool) -> bool:
+    """Return whether the shapes of one new query, keys and values are those of `attention_decode`."""
+    has_shape = key.shape[:-1] == value.shape[:-1] and query.shape[0] == key.shape[0]
+    has_heads = query.shape[-3] % key.shape[-3] == 0 if enable_gqa else query.shape[-3] == key.shape[-3]
+    return has_shape and has_heads and all(each.shape[-1] % 16 == 0 for each in (query, key, value))
 
 
 class MultiheadAttention(torch.nn.MultiheadAttention):
@@ -183,7 +190,7 @@ def _attending(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
 def attends(module: torch.nn.Module) -> bool:
     """Tell whether a module's own code calls torch's attention in a way that cutepy can replace."""
     is_torchs = isinstance(module, torch.nn.MultiheadAttention | Attends)
-    return is_torchs or bool({_TORCHS, _FUNCTIONS} & {*names_of(type(module))})
+    return is_torchs or bool({_TORCHS.__name__, _FUNCTIONS} & {*names_of(type(module))})
 
 
 def adopt_attention(module: torch.nn.Module) -> str | None:

@@ -103,8 +103,10 @@ def _is_movable(tensor: torch.Tensor, joined: Sequence[torch.Tensor]) -> bool:
 
 def products(layers: Sequence[torch.nn.Module], x: torch.Tensor) -> Sequence[torch.Tensor]:
     """Give the results of modules, computed as one product where these are linear layers that are joinable."""
-    if not torch.compiler.is_compiling() and joinable(Linear, layers, x):  # type: ignore[arg-type]
-        return joined_parts(layers, x)  # type: ignore[arg-type]
+    if not torch.compiler.is_compiling():
+        whole = joinable(Linear, layers, x)  # type: ignore[arg-type]
+        if whole is not None:
+            return joined_parts(whole, x)
     return [layer(x) for layer in layers]
 
 

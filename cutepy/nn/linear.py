@@ -10,6 +10,7 @@ import torch
 from cutepy.kernels.gemm.operands import OPERAND_DTYPES
 from cutepy.nn.sharing import CURRENT
 from cutepy.ops.dense_gemm import gemm
+from cutepy.ops.operation import past_modes
 
 
 class Linear(torch.nn.Linear):
@@ -33,6 +34,7 @@ class Linear(torch.nn.Linear):
     torch.Size([2, 3, 8])
     """
 
+    @past_modes
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Multiply by the weight and add the bias.
 

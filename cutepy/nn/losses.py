@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from cutepy.ops.cross_entropies import cross_entropy
+from cutepy.ops.operation import past_modes
 
 
 class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
@@ -27,6 +28,7 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
     tensor(1.3863)
     """
 
+    @past_modes
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Compute the loss: parameters and results are those of `torch.nn.CrossEntropyLoss`."""
         if target.is_floating_point():

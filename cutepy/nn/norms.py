@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from cutepy.ops.norms import Norm, layer_norm, rms_norm
+from cutepy.ops.operation import past_modes
 
 
 class RMSNorm(torch.nn.RMSNorm):
@@ -29,6 +30,7 @@ class RMSNorm(torch.nn.RMSNorm):
     (torch.Size([2, 3, 64]), torch.Size([2, 3, 64]))
     """
 
+    @past_modes
     def forward(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> Norm:  # type: ignore[override]
         """Normalise rows.
 
@@ -65,6 +67,7 @@ class LayerNorm(torch.nn.LayerNorm):
     torch.Size([2, 3, 64])
     """
 
+    @past_modes
     def forward(self, input: torch.Tensor, residual: torch.Tensor | None = None) -> Norm:  # type: ignore[override]
         """Normalise rows: parameters and results are those of `RMSNorm.forward`."""
         return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps, residual=residual)

@@ -15,6 +15,7 @@ import torch
 from cutepy.nn.code_names import code_of, names_of
 from cutepy.nn.derived_classes import derives
 from cutepy.ops.normalising import DTYPES
+from cutepy.ops.operation import past_modes
 from cutepy.ops.rotaries import rotary
 
 FUNCTION = "apply_rotary_pos_emb"
@@ -35,6 +36,7 @@ class Rotation:
     def __init__(self, theirs: Callable[..., Any]) -> None:
         self.theirs = theirs
 
+    @past_modes
     def __call__(
         self,
         q: torch.Tensor,
@@ -55,17 +57,21 @@ class Rotation:
 
 def _takes(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> bool:
     """Tell whether cutepy rotates heads."""
-    has_dtypes = all(each.dtype in DTYPES for each in (x, cos, sin))
-    if not has_dtypes or x.dim() != 4 or cos.dim() != 3 or cos.shape != sin.shape or x.shape[-1] % 2:
+    if x.dtype not in DTYPES or cos.dtype not in DTYPES or sin.dtype not in DTYPES or x.dim() != 4:
         return False
-    return cos.shape[0] in (1, x.shape[0]) and tuple(cos.shape[1:]) == (x.shape[2], x.shape[3])
+    of_x, of_cos = x.shape, cos.shape
+    if len(of_cos) != 3 or of_cos != sin.shape or of_x[3] % 2:
+        return False
+    return of_cos[0] in (1, of_x[0]) and of_cos[1] == of_x[2] and of_cos[2] == of_x[3]
 
 
 def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, has_rows: bool) -> torch.Tensor:
     batch, heads, tokens, head = x.shape
     x = x.transpose(1, 2)
-    if has_rows:  # one sequence, whose tokens have a row of the tables each
-        x = x.reshape(1, batch * tokens, heads, head)
+    if not has_rows:
+        return rotary(x, cos, sin).transpose(1, 2)
+    # One sequence, whose tokens have a row of the tables each.
+    x = x.reshape(1, batch * tokens, heads, head)
     return rotary(x, cos, sin).view(batch, tokens, heads, head).transpose(1, 2)
 
 

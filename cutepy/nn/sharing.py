@@ -23,7 +23,6 @@ from cutepy.ops.joined_linears import (
     adjoining,
     bias_gradients,
     input_gradient,
-    joined_linear,
     weight_gradients,
 )
 from cutepy.ops.operation import dispatch_modes
@@ -41,33 +40,55 @@ def tensors_of(layers: Layers) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     return [each.weight for each in layers], [each.bias for each in layers if each.bias is not None]
 
 
-def joinable(kind: type[torch.nn.Linear], layers: Layers, x: torch.Tensor) -> bool:
-    """Tell whether layers of a class can be one product of x now.
+class Whole(NamedTuple):
+    """Weights of layers, their biases, if there are, and all of each as one tensor, past autograd.
+
+    Under torch.compile the latter two are None.
+    """
+
+    weights: list[torch.Tensor]
+    biases: list[torch.Tensor]
+    weight: torch.Tensor | None = None
+    bias: torch.Tensor | None = None
+
+
+def joinable(kind: type[torch.nn.Linear], layers: Layers, x: torch.Tensor) -> Whole | None:
+    """Give the weights of layers of a class that can be one product of x now, or None.
 
     Their weights must adjoin, be plain, and have the dtype of x, which autocast leaves as it is; and nobody else, such
     as a hook, may see or change what one of them does. Traced code does not know addresses: `joined_linear` looks at
     them when it runs.
     """
-    if type(x) not in _PLAIN or x.device.type not in ("cuda", "cpu") or _has_any_global_hook():
-        return False
-    if torch.is_autocast_enabled(x.device.type) and torch.get_autocast_dtype(x.device.type) != x.dtype:
-        return False
-    if any(type(each) is not kind or _is_seen(each) for each in layers):
-        return False
-    weights, biases = tensors_of(layers)
+    if type(x) not in _PLAIN or _has_any_global_hook():
+        return None
+    device, dtype = x.device, x.dtype
+    if device.type not in ("cuda", "cpu"):
+        return None
+    if torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) != dtype:
+        return None
+    for layer in layers:
+        if type(layer) is not kind or _is_seen(layer):
+            return None
+    parameters = [each._parameters for each in layers]  # attributes of modules are looked up in Python
+    weights: list[Any] = [each["weight"] for each in parameters]
+    biases: list[Any] = [each["bias"] for each in parameters if each["bias"] is not None]
     if biases and len(biases) != len(weights):
-        return False
-    if any(type(each) not in _PLAIN or each.dtype != x.dtype or each.device != x.device for each in weights + biases):
-        return False
-    if torch.compiler.is_compiling():
-        return True
-    if _is_transformed() or any(each.is_inference() for each in weights + biases):
-        return False
-    return adjoining(weights) is not None and (not biases or adjoining(biases) is not None)
+        return None
+    is_compiling = torch.compiler.is_compiling()
+    for tensor in (*weights, *biases):
+        if type(tensor) not in _PLAIN or tensor.dtype != dtype or tensor.device != device:
+            return None
+        if not is_compiling and tensor.is_inference():
+            return None
+    if is_compiling:
+        return Whole(weights, biases)
+    weight = None if _is_transformed() else adjoining(weights)
+    bias = adjoining(biases) if biases else None
+    return None if weight is None or (biases and bias is None) else Whole(weights, biases, weight, bias)
 
 
 def _is_seen(layer: torch.nn.Linear) -> bool:
-    """Tell whether something else than the class sees a layer's calls."""
+    """Tell whether something else than the class's code sees a layer's calls, or has its parameters."""
     return bool(
         layer._forward_hooks
         or layer._forward_pre_hooks
@@ -75,7 +96,11 @@ def _is_seen(layer: torch.nn.Linear) -> bool:
         or layer._backward_pre_hooks
         or layer._compiled_call_impl is not None
         or "forward" in layer.__dict__
+        or not _NAMES <= layer._parameters.keys()
     )
+
+
+_NAMES = frozenset(("weight", "bias"))
 
 
 class _Waiting(NamedTuple):
@@ -95,7 +120,7 @@ class Share:
     """
 
     def __init__(self, groups: Sequence[Layers]) -> None:
-        self._groups = [*groups]
+        self._groups = {layer: group for group in groups for layer in group}
         self._context = _context()
         self._x: torch.Tensor | None = None
         self._moment: tuple[Any, ...] = ()
@@ -117,16 +142,18 @@ class Share:
                 self._x = None
             self._has_missed = self._has_missed or not is_same
             return own.part if is_same else None
-        place = next((n for n, group in enumerate(self._groups) if any(each is layer for each in group)), None)
-        if place is None or type(x) not in _PLAIN or x.is_inference() or _context() != self._context:
+        layers = self._groups.get(layer)
+        if layers is None or type(x) not in _PLAIN or x.is_inference() or _context() != self._context:
             return None
-        layers = self._groups.pop(place)
-        if not joinable(type(layer), layers, x):
+        for each in layers:
+            self._groups.pop(each, None)
+        whole = joinable(type(layer), layers, x)
+        if whole is None:
             return None
         self._has_missed = self._has_missed or bool(self._waiting)
         self._x, self._moment = x, _moment(x)
         self._waiting = {
-            each: _Waiting(part, _made_of(each)) for each, part in zip(layers, joined_parts(layers, x), strict=True)
+            each: _Waiting(part, _made_of(each)) for each, part in zip(layers, joined_parts(whole, x), strict=True)
         }
         return self._waiting.pop(layer).part
 
@@ -169,25 +196,24 @@ def _moment(x: torch.Tensor) -> tuple[Any, ...]:
 def _made_of(layer: torch.nn.Linear) -> tuple[Any, ...]:
     """Tell the states of a layer's tensors apart."""
     found: tuple[Any, ...] = ()
-    for each in (layer.weight, layer.bias):
+    for each in layer._parameters.values():
         if each is not None:
             found += (id(each), each._version, each.requires_grad, each.data_ptr())
     return found
 
 
-def joined_parts(layers: Layers, x: torch.Tensor) -> Sequence[torch.Tensor]:
+def joined_parts(whole: Whole, x: torch.Tensor) -> Sequence[torch.Tensor]:
     """Compute the product of layers that are joinable, and give the columns of each."""
-    weights, biases = tensors_of(layers)
-    if torch.is_grad_enabled() and any(each.requires_grad for each in (x, *weights, *biases)):
-        parts: Sequence[torch.Tensor] = _Parts.apply(x, len(weights), *weights, *biases)  # type: ignore[no-untyped-call]
+    if torch.is_grad_enabled() and any([each.requires_grad for each in (x, *whole.weights, *whole.biases)]):
+        parts: Sequence[torch.Tensor] = _apply_parts(x, whole, *whole.weights, *whole.biases)
         return parts
-    return _computed(x, weights, biases, is_one=_is_one(x, weights))
+    return _computed(x, whole, is_one=_is_one(x, whole))
 
 
-def _is_one(x: torch.Tensor, weights: Sequence[torch.Tensor]) -> bool:
+def _is_one(x: torch.Tensor, whole: Whole) -> bool:
     """Tell whether the product is one launch: whoever keeps a part of it keeps all, so that it must be small."""
-    columns = sum(each.shape[0] for each in weights)
-    return not INVARIANCE.on and math.prod(x.shape[:-1]) * columns * x.itemsize <= JOINED_BYTES
+    assert whole.weight is not None, "is None under torch.compile only"
+    return not INVARIANCE.on and math.prod(x.shape[:-1]) * whole.weight.shape[0] * x.itemsize <= JOINED_BYTES
 
 
 JOINED_BYTES = 8 << 20
@@ -196,28 +222,33 @@ JOINED_BYTES = 8 << 20
 copy, where six take 99. For 4096 tokens it is 288 and 293, and 590 either way."""
 
 
-def _computed(
-    x: torch.Tensor, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor], *, is_one: bool
-) -> tuple[torch.Tensor, ...]:
+def _computed(x: torch.Tensor, whole: Whole, *, is_one: bool) -> tuple[torch.Tensor, ...]:
     """Compute parts past autograd, which are no views to it: one may be written to, and the others stay as saved."""
     if not is_one:
-        return tuple(gemm(x, weight, bias=bias) for weight, bias in zip_longest(weights, biases))
-    y = joined_linear(x, weights, biases)
-    return tuple(part.data for part in y.split([each.shape[0] for each in weights], -1))
+        return tuple(gemm(x, weight, bias=bias) for weight, bias in zip_longest(whole.weights, whole.biases))
+    y = _joined(x, whole)
+    return tuple([part.data for part in y.split([each.shape[0] for each in whole.weights], -1)])
+
+
+def _joined(x: torch.Tensor, whole: Whole) -> torch.Tensor:
+    """Multiply by all weights as one."""
+    assert whole.weight is not None, "is None under torch.compile only"
+    found: torch.Tensor = gemm(x, whole.weight, bias=whole.bias)
+    return found
 
 
 class _Parts(torch.autograd.Function):
     """Node of the parts: where gradients come apart, those of x add to one another in the products."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:  # noqa: ANN401
-        weights, biases = tensors[:count], tensors[count:]
+    def forward(ctx: Any, x: torch.Tensor, whole: Whole, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:  # noqa: ANN401
+        weights, count = whole.weights, len(whole.weights)
         of_x, _, *of_tensors = ctx.needs_input_grad
         ctx.of_weights, ctx.of_biases = of_tensors[:count], of_tensors[count:]
-        ctx.dtype, ctx.sizes, ctx.is_one = x.dtype, [each.shape[0] for each in weights], _is_one(x, weights)
+        ctx.dtype, ctx.sizes, ctx.is_one = x.dtype, [each.shape[0] for each in weights], _is_one(x, whole)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x if any(ctx.of_weights) else None, *(weights if of_x else ()))
-        return _computed(x, weights, biases, is_one=ctx.is_one)
+        return _computed(x, whole, is_one=ctx.is_one)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
@@ -225,7 +256,7 @@ class _Parts(torch.autograd.Function):
         given = [(n, dy) for n, dy in enumerate(grads) if dy is not None]
         if ctx.is_one and len(given) == len(grads):
             dy = torch.cat([dy for _, dy in given], -1)
-            dx = input_gradient(dy, weights) if weights else None
+            dx = _input_gradient(dy, weights) if weights else None
             dweights = weight_gradients(dy, x, ctx.of_weights, ctx.sizes)
             return dx, None, *dweights, *bias_gradients(dy, ctx.of_biases, ctx.sizes, ctx.dtype)
         dx = None
@@ -237,3 +268,14 @@ class _Parts(torch.autograd.Function):
             if ctx.of_biases:
                 (dtensors[len(grads) + n],) = bias_gradients(dy, ctx.of_biases[n : n + 1], [dy.shape[-1]], ctx.dtype)
         return dx, None, *dtensors
+
+
+# torch.autograd.Function's own binds defaults too, and unwraps what has left a transform of torch.func.
+_apply_parts: Callable[..., Any] = super(torch.autograd.Function, _Parts).apply
+
+
+def _input_gradient(dy: torch.Tensor, weights: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Multiply by weights that were joined: by all as one where no derivative is asked for, and they still adjoin."""
+    whole = None if torch.is_grad_enabled() else adjoining(weights)
+    found: torch.Tensor = input_gradient(dy, weights) if whole is None else gemm(dy, whole.mT)
+    return found

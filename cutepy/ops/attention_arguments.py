@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention.choice import LARGEST_HEAD
 from cutepy.kernels.gemm.operands import UNIT_BYTES, address_bytes, dtype_name
+from cutepy.kernels.gemm.routes import viewing
 
 View = Callable[[torch.Tensor], torch.Tensor]
 
@@ -136,7 +136,7 @@ def way_to(tensor: torch.Tensor, view: View | None = None) -> View | None:
     shape = seen.shape
     if shape == tensor.shape and plain == tensor.stride()[:-1]:
         return None
-    return lambda tensor: tensor.as_strided(shape, (*plain, 1))
+    return viewing((tuple(shape), (*plain, 1)))
 
 
 def is_reachable(tensor: torch.Tensor) -> bool:
@@ -156,21 +156,9 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
-def reachable(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return tensors that TMA reaches: each itself, a view of it, or a copy."""
-    key = tuple(described(*tensors))
-    ways = _ways.get(key)
-    if ways is None:
-        ways = _ways.keep(key, tuple(map(way_to, tensors)))
-    return go(ways, tensors)
-
-
-_ways: Launches[tuple[View | None, ...]] = Launches()
-
-
 def go(ways: Sequence[View | None], tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Return tensors as the ways to them give them to TMA."""
-    return tuple(each if way is None else way(each) for each, way in zip(tensors, ways, strict=True))
+    return tuple([each if way is None else way(each) for each, way in zip(tensors, ways, strict=True)])
 
 
 def adds_in_order(*, deterministic: bool, has_lists: bool = False, has_tables: bool = False) -> bool:

@@ -271,6 +271,8 @@ def derived_of(functions: str, needed: Sequence[bool] | bool) -> list[int]:
 
 def dtables_like(q: torch.Tensor, tables: Tensors, derived: Sequence[int]) -> torch.Tensor:
     """Make the zeros that the gradients of derived tables are summed in, one after another."""
+    if not derived:
+        return q.new_empty(0, dtype=torch.float32)
     return q.new_zeros(sum(tables[n].numel() for n in derived), dtype=torch.float32)
 
 
@@ -301,7 +303,7 @@ def dsinks_like(q: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
 
 
 def dsinks_of(sinks: torch.Tensor, stats: torch.Tensor) -> torch.Tensor:
-    """Compute the gradient of sinks from the rows' statistics that `launch_backward` returns."""
+    """Compute the gradient of sinks from the rows' statistics that `plan_backward`'s function returns."""
     # A sink has the share exp(sink - lse) of each row, and a value of 0. Rows beyond the last have no lse, and add 0.
     shares = torch.exp2(sinks[:, None] * math.log2(math.e) - stats[:, :, 0]).clamp(max=1.0)
     return -(shares * stats[:, :, 1]).sum((0, 2))

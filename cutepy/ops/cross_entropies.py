@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from cutepy.host.launches import Launches, described
-from cutepy.kernels.rows.plans import plan_cross_entropy, plan_cross_entropy_backward
+from cutepy.host.launches import Launches, described, maker_of
+from cutepy.kernels.rows.plans import plan_cross_entropy, plan_cross_entropy_backward, plan_mean
 from cutepy.ops import shardings
 from cutepy.ops.checking import as_tensor
 from cutepy.ops.registration import register_both
-from cutepy.ops.row_tensors import check_row_tensors
+from cutepy.ops.row_tensors import check_row_tensors, to_vector
 from cutepy.runtime.execution import EXECUTION
 
 Given = torch.Tensor | None
@@ -20,7 +20,11 @@ Options = tuple[int, float, float]
 """ignore_index, label_smoothing, z_loss."""
 LABELS = (torch.int64, torch.int32)
 
-_launches: Launches[Callable[..., None]] = Launches()
+Launch = Callable[..., None]
+
+_plans: Launches[_Losses] = Launches()
+_launches: Launches[Launch] = Launches()
+_means_launched: Launches[Callable[..., tuple[torch.Tensor, torch.Tensor]]] = Launches()
 
 
 def cross_entropy(
@@ -93,9 +97,7 @@ def cross_entropy(
     dtype = out_dtype or input.dtype
     if reduction == "none":
         return losses.to(dtype).reshape(shape)
-    if reduction == "sum":
-        return losses.sum().to(dtype)
-    return (losses.sum() / counted(labels, weight, ignore_index, classes).sum()).to(dtype)
+    return _mean(losses, labels, weight, classes, ignore_index, reduction == "mean", dtype)[0]
 
 
 def check_options(reduction: str, ignore_index: int, label_smoothing: float, z_loss: float) -> None:
@@ -137,9 +139,16 @@ def _check(logits: torch.Tensor, target: torch.Tensor, weight: Given) -> None:
         raise ValueError("input must have at least one class, got none")
 
 
+def _empty(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Make empty losses, and logarithms of sums of exponentials."""
+    return logits.new_empty(logits.shape[0], dtype=torch.float32), logits.new_empty(
+        logits.shape[0], dtype=torch.float32
+    )
+
+
 def _fake(logits: torch.Tensor, target: torch.Tensor, weight: Given, *_: object) -> tuple[torch.Tensor, torch.Tensor]:
     _check(logits, target, weight)
-    return logits.new_empty(target.shape, dtype=torch.float32), logits.new_empty(target.shape, dtype=torch.float32)
+    return _empty(logits)
 
 
 def _labels(logits: torch.Tensor, target: torch.Tensor, ignore_index: int) -> tuple[torch.Tensor, ...]:
@@ -209,10 +218,47 @@ def _cross_entropy(
     z_loss: float,
     inplace: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    options = ignore_index, label_smoothing, z_loss
-    losses, lse = _fake(logits, target, weight)
-    compute_losses(logits, target, weight, options, losses, lse)
+    plan = _plan_of(logits, target, weight, label_smoothing, z_loss)
+    losses, lse = plan.make(), plan.make()
+    plan.launch(logits, target, weight, losses, lse, ignore_index, label_smoothing, z_loss)
     return losses, lse
+
+
+class _Losses(NamedTuple):
+    """All that is decided for logits, labels and weights alike.
+
+    Attributes
+    ----------
+    make : callable
+        Makes an empty float32 number for each row.
+    launch : callable
+        (logits, target, weight, losses, lse, ignore_index, label_smoothing, z_loss)
+    """
+
+    make: Callable[[], torch.Tensor]
+    launch: Launch
+
+
+def _plan_of(
+    logits: torch.Tensor, target: torch.Tensor, weight: Given, label_smoothing: float, z_loss: float
+) -> _Losses:
+    smooths, adds_z = label_smoothing != 0, z_loss != 0
+    key = smooths, adds_z, EXECUTION.backend is None, *described(logits, target, weight)
+    return _plans.get(key) or _plans.keep(key, _find_plan(logits, target, weight, smooths=smooths, adds_z=adds_z))
+
+
+def _find_plan(logits: torch.Tensor, target: torch.Tensor, weight: Given, *, smooths: bool, adds_z: bool) -> _Losses:
+    _check(logits, target, weight)
+    make = maker_of(logits, target.shape, torch.float32)
+    if not target.numel():
+        return _Losses(make, lambda *_: None)
+    to_target, to_weight = map(to_vector, (target, weight))
+    function = plan_cross_entropy(logits, to_target(target), to_weight(weight), make(), smooths=smooths, adds_z=adds_z)
+
+    def launch(logits: torch.Tensor, target: torch.Tensor, weight: Given, *rest: Any) -> None:  # noqa: ANN401
+        function(logits, to_target(target), to_weight(weight), *rest)
+
+    return _Losses(make, launch)
 
 
 def compute_losses(
@@ -224,16 +270,91 @@ def compute_losses(
     lse: torch.Tensor,
 ) -> None:
     """Launch what writes the loss of each row, and the logarithm of its sum of exponentials."""
-    if not target.numel():
-        return
-    _, label_smoothing, z_loss = options
-    smooths, adds_z = label_smoothing != 0, z_loss != 0
-    given = logits, target.contiguous(), None if weight is None else weight.contiguous(), losses
-    key = ("forward", smooths, adds_z, EXECUTION.backend is None, *described(*given))
-    launch = _launches.get(key)
-    if launch is None:
-        launch = _launches.keep(key, plan_cross_entropy(*given, smooths=smooths, adds_z=adds_z))
-    launch(*given, lse, *options)
+    _plan_of(logits, target, weight, *options[1:]).launch(logits, target, weight, losses, lse, *options)
+
+
+def _means(
+    losses: torch.Tensor,
+    target: torch.Tensor,
+    weight: Given,
+    classes: int,
+    ignore_index: int,
+    divides: bool,
+    *_: object,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the sum of losses, or their mean, and its divisor, (1,) or empty, in plain torch."""
+    divisor = losses.new_empty(0)
+    if divides:
+        divisor = counted(target, weight, ignore_index, classes).sum().to(torch.float32).reshape(1)
+    return (losses.sum() / divisor[0] if divides else losses.sum()), divisor
+
+
+def _mean_by_torch(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
+    found, divisor = _means(*given)
+    return found.to(given[-1]), divisor
+
+
+def _fake_mean(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
+    losses, *_, divides, dtype = given
+    return losses.new_empty((), dtype=dtype), losses.new_empty(int(divides))
+
+
+def _keep_mean(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
+    ctx.rows, ctx.divides = inputs[0].shape, inputs[5]
+    ctx.save_for_backward(output[1])
+    ctx.mark_non_differentiable(output[1])
+
+
+def _backward_of_mean(ctx: Any, dtotal: torch.Tensor, _: object) -> tuple[Any, ...]:  # noqa: ANN401
+    (divisor,) = ctx.saved_tensors
+    dlosses = dtotal.expand(ctx.rows)
+    return (dlosses / divisor if ctx.divides else dlosses.float(), *[None] * 6)
+
+
+@register_both(
+    "cutepy::mean_of_losses",
+    reference=_mean_by_torch,
+    fake=_fake_mean,
+    setup_context=_keep_mean,
+    backward=_backward_of_mean,
+    sharding=shardings.of_mean_of_losses,
+    is_invariant=True,
+)
+def _mean(
+    losses: torch.Tensor,
+    target: torch.Tensor,
+    weight: Given,
+    classes: int,
+    ignore_index: int,
+    divides: bool,
+    dtype: torch.dtype,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    key = "mean", divides, dtype, EXECUTION.backend is None, *described(losses, target, weight)
+    launch = _means_launched.get(key) or _means_launched.keep(key, _find_mean(losses, target, weight, divides, dtype))
+    return launch(losses, target, weight, classes, ignore_index)
+
+
+def _find_mean(
+    losses: torch.Tensor, target: torch.Tensor, weight: Given, divides: bool, dtype: torch.dtype
+) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """Decide all that is done for losses like these, and have the kernel compiled."""
+    if not losses.numel():
+        return lambda *given: _mean_by_torch(*given, divides, dtype)
+    make_total, make_divisor = maker_of(losses, (), dtype), maker_of(losses, (int(divides),))
+    to_losses, to_target, to_weight = map(to_vector, (losses, target, weight))
+    to_total = to_vector(make_total())
+    seen = to_losses(losses), to_target(target), to_weight(weight), to_total(make_total())
+    function = plan_mean(*seen, divides=divides)
+
+    def run(
+        losses: torch.Tensor, target: torch.Tensor, weight: Given, *numbers: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        total, divisor = make_total(), make_divisor()
+        given = to_losses(losses), to_target(target), to_weight(weight), to_total(total)
+        function(*given, divisor if divides else None, *numbers)
+        return total, divisor
+
+    return run
 
 
 def _empty_gradient(dloss: torch.Tensor, logits: torch.Tensor, *_: object) -> torch.Tensor:
@@ -273,17 +394,50 @@ def write_gradient(
     dlogits: torch.Tensor,
 ) -> None:
     """Launch what writes the gradient to `dlogits`, which may be the logits."""
-    if not target.numel():
-        return
-    _, label_smoothing, z_loss = options
-    smooths, adds_z = label_smoothing != 0, z_loss != 0
-    vectors = target.contiguous(), None if weight is None else weight.contiguous()
-    given = dloss.contiguous(), logits, *vectors
-    key = ("backward", smooths, adds_z, EXECUTION.backend is None, *described(*given, dlogits))
+    smooths, adds_z = options[1] != 0, options[2] != 0
+    key = (
+        "gradient",
+        smooths,
+        adds_z,
+        EXECUTION.backend is None,
+        *described(dloss, logits, target, weight, lse, dlogits),
+    )
     launch = _launches.get(key)
     if launch is None:
-        launch = _launches.keep(key, plan_cross_entropy_backward(*given, dlogits, smooths=smooths, adds_z=adds_z))
-    launch(*given, lse.contiguous(), dlogits, *options)
+        given = dloss, logits, target, weight, lse, dlogits
+        launch = _launches.keep(key, _find_gradient(*given, smooths=smooths, adds_z=adds_z))
+    launch(dloss, logits, target, weight, lse, dlogits, *options)
+
+
+def _find_gradient(
+    dloss: torch.Tensor,
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: Given,
+    lse: torch.Tensor,
+    dlogits: torch.Tensor,
+    *,
+    smooths: bool,
+    adds_z: bool,
+) -> Launch:
+    """Decide all that is done for gradients of tensors like these, and have the kernel compiled."""
+    if not target.numel():
+        return lambda *_: None
+    to_dloss, to_target, to_weight, to_lse = map(to_vector, (dloss, target, weight, lse))
+    seen = to_dloss(dloss), logits, to_target(target), to_weight(weight), dlogits
+    function = plan_cross_entropy_backward(*seen, smooths=smooths, adds_z=adds_z)
+
+    def launch(
+        dloss: torch.Tensor,
+        logits: torch.Tensor,
+        target: torch.Tensor,
+        weight: Given,
+        lse: torch.Tensor,
+        *rest: Any,  # noqa: ANN401
+    ) -> None:
+        function(to_dloss(dloss), logits, to_target(target), to_weight(weight), to_lse(lse), *rest)
+
+    return launch
 
 
 _TAKES = "Tensor target, Tensor? weight, Tensor lse, int ignore_index, float label_smoothing, float z_loss"

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import torch
 
 from cutepy.epilogues.scores import MaskFunction, ScoreFunction
-from cutepy.host.launches import Launches, described
+from cutepy.host.launches import Launches, described, maker_of
 from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.cascade import keys_shared, plan_cascade
 from cutepy.kernels.attention.choice import DECODE_ROWS
 from cutepy.kernels.attention.config import CachedKeys, Lengths
-from cutepy.kernels.attention.op import forward_reads, plan_cached, plan_decode
+from cutepy.kernels.attention.op import NOTHING_READ, forward_reads, plan_cached, plan_decode
 from cutepy.kernels.gemm.operands import dtype_name
+from cutepy.kernels.gemm.routes import viewing
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import (
     ALL_KEYS,
@@ -409,16 +410,16 @@ def _attention_decode(
     v: torch.Tensor,
     *rest: Any,  # noqa: ANN401
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    given = _AttentionArguments(*rest)
-    lengths, table, sinks, tables, scales = *given[:3], beside(q, given.tables), given[9:12]
-    key = (*given[4:9], given.out_dtype, INVARIANCE.on, EXECUTION.backend is None)
-    key = (*key, *described(q, k, v, lengths, table, sinks, *scales, *tables))
+    lengths, table, sinks, tables, *how, q_scale, k_scale, v_scale, out_dtype = rest
+    tables = beside(q, tables)
+    read = sinks, q_scale, k_scale, v_scale, *tables
+    key = (*how, out_dtype, INVARIANCE.on, EXECUTION.backend is None, *described(q, k, v, lengths, table, *read))
     launch = _launches.get(key)
     if launch is None:
-        given = given._replace(tables=tables)
+        given = _AttentionArguments(*rest)._replace(tables=tables)
         given.check(q, k, v)
         launch = _launches.keep(key, _find_launch(q, k, v, given))
-    return launch(q, k, v, lengths, table, forward_reads(tables, sinks, (), scales))
+    return launch(q, k, v, lengths, table, read)
 
 
 def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, asked: _AttentionArguments) -> Launch:
@@ -431,7 +432,7 @@ def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, asked: _Atte
         shape, of_rows = (batch, queries, heads, head_v), (batch, heads, queries)
 
         def of_nothing(q: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-            lse, sinks = q.new_full(of_rows, -math.inf, dtype=torch.float32), rest[-1][1]
+            lse, sinks = q.new_full(of_rows, -math.inf, dtype=torch.float32), rest[-1][0]
             return q.new_zeros(shape, dtype=dtype), lse if sinks is None else lse.copy_(sinks[:, None].expand_as(lse))
 
         return of_nothing
@@ -483,13 +484,16 @@ def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, asked: _Atte
         )
     else:
         launch = plan_cached(packed, *caches, scale, left, right, given, page, scoring, cached, **of_8_bits)
-    ways_beside = [way_to(q, in_sequence) or in_sequence] if shared else []
+    way_beside = way_to(q, in_sequence) or in_sequence
+    reads_nothing = not (scoring.suffix or of_8_bits)
     of_o, of_lse = (batch, queries, heads, head_v), (batch, heads, queries)
     rows = queries * group
     o_rows = (batch, rows, kv_heads, head_v), (queries * heads * head_v, head_v, group * head_v, 1)
     lse_rows = (batch, kv_heads, rows), (heads * queries, rows, 1)
     # Rows of one query, and O of all heads, lie in the results at one step; others are put in order afterwards.
     has_o_in_order, has_lse_in_order = queries == 1 or kv_heads == 1, queries == 1
+    make_o, make_lse = maker_of(q, of_o, dtype), maker_of(q, of_lse, torch.float32)
+    as_o, as_lse = viewing(o_rows), viewing(lse_rows)
 
     def run(
         q: torch.Tensor,
@@ -497,18 +501,24 @@ def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, asked: _Atte
         v: torch.Tensor,
         lengths: torch.Tensor | None,
         table: torch.Tensor | None,
-        read: tuple[Any, ...],
+        read: tuple[torch.Tensor | None, ...],
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        beside_q: list[Any] = [way(q) for way in ways_beside] or [read]
-        rest = None if lengths is None else Lengths(k_used=lengths), table, *beside_q
+        used: Any = None if lengths is None else Lengths(k_used=lengths) if shared else (None, None, None, lengths)
+        if shared:
+            last: Any = way_beside(q)
+        elif reads_nothing:
+            last = NOTHING_READ
+        else:
+            sinks, q_scale, k_scale, v_scale, *tables = read
+            last = forward_reads(tables, sinks, (), (q_scale, k_scale, v_scale))  # type: ignore[arg-type]
         made = go(ways, (q, k, v))
-        o, lse = q.new_empty(of_o, dtype=dtype), q.new_empty(of_lse, dtype=torch.float32)
+        o, lse = make_o(), make_lse()
         if not is_packed:
-            launch(*made, o, lse, *rest)
+            launch(*made, o, lse, used, table, last)
             return o, lse
-        packed_o = o.as_strided(*o_rows) if has_o_in_order else o.view(o_rows[0])
-        packed_lse = lse.as_strided(*lse_rows) if has_lse_in_order else lse.view(lse_rows[0])
-        launch(*made, packed_o, packed_lse, *rest)
+        packed_o = as_o(o) if has_o_in_order else o.view(o_rows[0])
+        packed_lse = as_lse(lse) if has_lse_in_order else lse.view(lse_rows[0])
+        launch(*made, packed_o, packed_lse, used, table, last)
         if not has_o_in_order:
             o = packed_o.unflatten(1, (queries, group)).transpose(2, 3).reshape(of_o)
         if not has_lse_in_order:

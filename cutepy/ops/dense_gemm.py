@@ -319,7 +319,7 @@ def _backward(ctx: Any, grads: Sequence[torch.Tensor]) -> tuple[Any, ...]:  # no
         grad_acc, by_tensor = _by_sums(ctx, a, b, scale_a, scale_b, kept, grads)
     else:
         grad_acc = torch.ops.aten.threshold_backward(grads[0], kept[0], 0) if ctx.few else grads[0]
-        by_tensor = [
+        by_tensor = ctx.shapes and [
             _added(grad_acc, shape, operand.shape) if needed else None
             for operand, shape, needed in zip(
                 Graph.parse(ctx.epilogue).operands, ctx.shapes, ctx.needs_input_grad[2] or (), strict=True

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from cutepy.epilogues.standard import standard
+from cutepy.kernels.gemm.routes import view
 from cutepy.ops import shardings
 from cutepy.ops.checking import as_tensor
 from cutepy.ops.dense_gemm import gemm
@@ -63,7 +64,9 @@ def joined_linear(x: torch.Tensor, weights: Tensors, biases: Tensors = ()) -> to
 
 
 def adjoining(tensors: Tensors) -> torch.Tensor | None:
-    """Give the tensor that tensors (N, ...) make together in memory, as a view, or None if they do not adjoin.
+    """Give the tensor that tensors (N, ...) make together in memory, or None if they do not adjoin.
+
+    Its gradients are not recorded.
 
     Examples
     --------
@@ -74,22 +77,27 @@ def adjoining(tensors: Tensors) -> torch.Tensor | None:
             [2, 3],
             [4, 5]]), None)
     """
-    first = tensors[0]
-    place, rows, rest = first.storage_offset(), 0, first.shape[1:]
-    for each in tensors:
+    first, *others = tensors
+    dtype, shape = first.dtype, first.shape
+    rows, rest = shape[0], shape[1:]
+    if not first.is_contiguous() or first.is_neg():
+        return None
+    place = first.storage_offset() + first.numel()
+    for each in others:
+        of_each = each.shape
         if (
             each.storage_offset() != place
-            or each.shape[1:] != rest
-            or each.dtype != first.dtype
+            or of_each[1:] != rest
+            or each.dtype != dtype
             or not each.is_contiguous()
             or each.is_neg()
             or not torch._C._is_alias_of(first, each)  # type: ignore[attr-defined]
         ):
             return None
         place += each.numel()
-        rows += each.shape[0]
-    strides = [math.prod(rest[n:]) for n in range(len(rest) + 1)]
-    return first.as_strided((rows, *rest), strides)
+        rows += of_each[0]
+    strides = (rest[0], 1) if len(rest) == 1 else tuple(math.prod(rest[n:]) for n in range(len(rest) + 1))
+    return view(first, (rows, *rest), strides)
 
 
 def _product(

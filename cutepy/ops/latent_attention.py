@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import torch
 
-from cutepy.host.launches import Launches, described
+from cutepy.host.launches import Launches, described, maker_of
+from cutepy.kernels.gemm.routes import viewing_whole
 from cutepy.kernels.mla.config import HEAD, LATENT, QUANTISED_BYTES
 from cutepy.kernels.mla.op import plan
 from cutepy.ops import shardings
@@ -261,14 +262,17 @@ def _find_launch(
         pitch=None if pitch == cache.shape[1] else pitch,
     )
 
+    make_o, make_lse = maker_of(q, of_o), maker_of(q, (batch, queries * heads), torch.float32)
+    as_rows, as_heads = viewing_whole((batch, queries * heads, LATENT)), viewing_whole(of_lse)
+
     def run(
         q: torch.Tensor, cache: torch.Tensor, lengths: torch.Tensor | None, table: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         rows, keys = _seen(ways, q, cache)
-        o, lse = q.new_empty(of_o), q.new_empty(batch, queries * heads, dtype=torch.float32)
-        launch(rows, keys, o.view(batch, queries * heads, LATENT), lse, lengths, table)
+        o, lse = make_o(), make_lse()
+        launch(rows, keys, as_rows(o), lse, lengths, table)
         if queries == 1:
-            return o, lse.view(of_lse)
+            return o, as_heads(lse)
         return o, lse.view(batch, queries, heads).transpose(1, 2).contiguous()
 
     return run

@@ -14,6 +14,10 @@ from cutepy.ops.quantised_norms import Scale, quantised_norm
 Norm = torch.Tensor | tuple[torch.Tensor, ...]
 
 
+EPS = torch.finfo(torch.float32).eps
+"""Is added to the mean of squares, where nothing else is given."""
+
+
 def rms_norm(
     input: torch.Tensor,
     normalized_shape: Sequence[int],
@@ -67,7 +71,7 @@ def rms_norm(
     >>> rms_norm(torch.tensor([[3.0, 4.0]]), (2,), eps=0.0)
     tensor([[0.8485, 1.1314]])
     """
-    eps = torch.finfo(torch.float32).eps if eps is None else eps
+    eps = EPS if eps is None else eps
     return _normalise("rms_norm", input, normalized_shape, weight, None, eps, residual, out_dtype, scale, centres=False)
 
 
@@ -114,9 +118,10 @@ def _normalise(
         got = f"a tensor {tuple(shape.shape)}"
         raise TypeError(f"the normalized shape of {name} must be integers, got {got}; give the shape before a weight")
     shape = tuple(shape)
-    if not shape or x.shape[max(0, x.dim() - len(shape)) :] != shape:
+    of_x = x.shape
+    if not shape or (of_x[-1:] if len(shape) == 1 else of_x[max(0, len(of_x) - len(shape)) :]) != shape:
         raise ValueError(f"the input of {name} must end with the normalized shape {shape}, got {tuple(x.shape)}")
-    if out_dtype is None and x.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
+    if out_dtype is None and x.is_cuda and torch.is_autocast_enabled("cuda"):
         out_dtype = torch.float32  # torch casts all that is given
     if len(shape) > 1:
         check_shapes(shape, x.shape, residual, weight, bias)

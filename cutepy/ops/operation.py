@@ -8,6 +8,7 @@ autocast are served without the dispatcher too.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -42,6 +43,7 @@ AUTOCAST_KEYS = {
 """The dispatcher's keys of autocast, by the devices that it serves."""
 _transform = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._is_tracing
+_modes = torch._C._len_torch_function_stack
 _wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # also one that has left its transform
 _batched = torch._C._functorch.is_legacy_batchedtensor  # of autograd's is_grads_batched
 
@@ -62,7 +64,7 @@ def road(arguments: tuple[object, ...]) -> int:
     """
     if (
         dispatch_modes()
-        or (has_torch_function(arguments) and not _passed_on(arguments))  # also of modes
+        or has_torch_function(arguments)  # also of modes
         or _transform() is not None
         or _tracing()
         or forward_ad._current_level >= 0
@@ -90,15 +92,39 @@ def road(arguments: tuple[object, ...]) -> int:
 
 
 class PassesOperations:
-    """Base of modes of `__torch_function__` that call operations as they are: a call's road goes past them."""
+    """Base of modes of `__torch_function__` that call operations as they are: no operation needs to be seen by them."""
 
 
-def _passed_on(arguments: tuple[object, ...]) -> bool:
-    """Tell whether all that has `__torch_function__` in a call is modes that call operations as they are."""
-    modes = map(torch._C._get_function_stack_at, range(torch._C._len_torch_function_stack()))
-    return all(isinstance(mode, PassesOperations) for mode in modes) and not any(
-        type(each) not in _PLAIN and hasattr(type(each), "__torch_function__") for each in arguments
-    )
+def _is_passed_on() -> bool:
+    """Tell whether the innermost mode of `__torch_function__` calls operations as they are."""
+    count = _modes()
+    return count > 0 and isinstance(torch._C._get_function_stack_at(count - 1), PassesOperations)
+
+
+def _past_modes(function: Callable[..., R], *arguments: Any, **named: Any) -> R:  # noqa: ANN401
+    """Call a function past modes that call operations as they are, as torch pops a mode while it runs."""
+    if not _is_passed_on():
+        return function(*arguments, **named)
+    mode = torch._C._pop_torch_function_stack()
+    try:
+        return _past_modes(function, *arguments, **named)
+    finally:
+        torch._C._push_on_torch_function_stack(mode)
+
+
+def past_modes(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function that computes by operations: it runs past modes that call these as they are.
+
+    A mode is told of each attribute of a tensor that is read, at microseconds of the host.
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> R:
+        if torch.compiler.is_compiling() or not _modes():
+            return function(*arguments, **named)
+        return _past_modes(function, *arguments, **named)
+
+    return call
 
 
 def unobserved(way: int) -> bool:
@@ -164,7 +190,8 @@ class Operation(Generic[P, R]):
         self.lowered: Callable[[torch.dtype, Sequence[Any]], tuple[Any, ...]] | None = None
         self.differentiated: Callable[..., Any] | None = None
         self.touches_all = True
-        self.has_lists = any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments)
+        self._lists = tuple(n for n, a in enumerate(arguments) if "List[" in str(a.type) and "Tensor" in str(a.type))
+        self.has_lists = bool(self._lists)
         self._results = tuple(str(each.type) for each in self.op._schema.returns)
         self.gives_list = self._results == ("List[Tensor]",)
         self._plain = {("Tensor",): torch.Tensor, (): type(None)}.get(self._results)
@@ -194,7 +221,12 @@ class Operation(Generic[P, R]):
             arguments = (*arguments, *self._default_values[len(arguments) :])  # type: ignore[assignment]
         if torch.compiler.is_compiling() or named or len(arguments) != len(self._default_values):
             return self._dispatched(arguments, named)  # type: ignore[no-any-return]
-        way = road(_flat(arguments) if self.has_lists else arguments)
+        seen: tuple[Any, ...] = arguments
+        for place in self._lists:
+            listed: Any = arguments[place]
+            if listed:
+                seen = (*seen, *listed)
+        way = road(seen)
         return self.along(way, arguments)  # type: ignore[no-any-return]
 
     def along(self, way: int, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401
@@ -211,6 +243,8 @@ class Operation(Generic[P, R]):
     def _dispatched(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Compute by way of torch's dispatcher."""
         if not torch.compiler.is_compiling():
+            if _is_passed_on():
+                return _past_modes(self, *arguments, **named)
             tell_dtensor()
             if dispatch_modes():
                 tell_counters()
@@ -340,17 +374,6 @@ def _tensors(value: Any) -> Sequence[torch.Tensor]:  # noqa: ANN401
     if isinstance(value, torch.Tensor):
         return (value,)
     return [item for item in value if isinstance(item, torch.Tensor)] if isinstance(value, (tuple, list)) else ()
-
-
-def _flat(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """List arguments, and in the place of a list what is in it."""
-    flat: list[Any] = []
-    for argument in arguments:
-        if isinstance(argument, (list, tuple)):
-            flat += argument
-        else:
-            flat.append(argument)
-    return tuple(flat)
 
 
 def _is_of(kind: str, result: object) -> bool:

@@ -607,6 +607,10 @@ def _eager(
 def _listed(needed: Sequence[bool], count: int, lists: Sequence[int], lengths: Sequence[int]) -> tuple[Any, ...]:
     """Put which tensors of lists need gradients, told behind those of all arguments, in the places of the lists."""
     values, items = [*needed[:count]], iter(needed[count:])
+    if len(needed) == count:
+        for n in lists:
+            values[n] = []  # type: ignore[call-overload]
+        return tuple(values)
     for n, length in zip(lists, lengths, strict=True):
         values[n] = [next(items) for _ in range(length)]  # type: ignore[call-overload]
     return tuple(values)

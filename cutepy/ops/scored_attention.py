@@ -16,7 +16,7 @@ import torch
 from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.config import Scoring
-from cutepy.kernels.attention.op import backward_reads, forward_reads, launch_backward, plan_forward
+from cutepy.kernels.attention.op import forward_reads, plan_forward
 from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import (
@@ -28,7 +28,6 @@ from cutepy.ops.attention_arguments import (
     flops_backward,
     go,
     grads_like,
-    reachable,
     results_like,
     way_to,
 )
@@ -41,10 +40,10 @@ from cutepy.ops.attention_functions import (
     dsinks_of,
     dtables_like,
     gradients_of,
-    of_tables,
     read_by,
     scoring_of,
 )
+from cutepy.ops.attention_gradients import Asked, launch_gradients
 from cutepy.ops.block_masks import lists_of
 from cutepy.ops.registration import register_both
 from cutepy.ops.schemas import schema_of
@@ -310,9 +309,6 @@ def _scored_backward(
         if sinks is not None and dlse is not None:
             dsinks += dlse.sum((0, 2))
         return *grads, dsinks, dtables
-    scoring = scoring_of(given.functions, tables, None, given.block_size, derived)
-    read = backward_reads(tables, blocks[4:], of_tables(dtables, tables, derived))
-    do, q, k, v, o = reachable(do, q, k, v, o)
-    launched = do, q, k, v, o, lse, dlse, grads, *given.how
-    stats = launch_backward(*launched, scoring=scoring, read=read, is_ordered=is_ordered)
+    asked_for = Asked(*given.how, is_ordered, given.functions, given.block_size, derived)
+    stats = launch_gradients((do, q, k, v, o), lse, dlse, grads, asked_for, tables, dtables, blocks[4:])
     return *grads, dsinks if sinks is None else dsinks_of(sinks, stats), dtables

@@ -556,6 +556,21 @@ def of_cross_entropy_backward_(*arguments: Any) -> Sharding:  # noqa: ANN401
     return of_cross_entropy_backward(*arguments)._replace(outputs=())
 
 
+def of_mean_of_losses(
+    losses: torch.Tensor,
+    target: torch.Tensor,
+    weight: Given,
+    classes: int,
+    ignore_index: int,
+    divides: bool,
+    dtype: torch.dtype,
+) -> Sharding:
+    """Shard a sum of losses by rows: it is partial, unless it is divided, or rounded before it is complete."""
+    rows = letters(None if divides or dtype != torch.float32 else "m")
+    vectors = ((None,),) if weight is not None else ()
+    return Sharding((rows, rows, *vectors), ((), (None,)), tuple(_names(rows)))
+
+
 def of_linear_losses(
     x: torch.Tensor,
     matrix: torch.Tensor,

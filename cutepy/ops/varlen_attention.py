@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import torch
 
 from cutepy.epilogues.scores import MaskFunction, ScoreFunction
-from cutepy.host.launches import Launches, described
+from cutepy.host.launches import Launches, described, maker_of
 from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.choice import heads_packed
 from cutepy.kernels.attention.config import Lengths
-from cutepy.kernels.attention.op import backward_reads, forward_reads, launch_backward, plan_forward
+from cutepy.kernels.attention.op import forward_reads, plan_forward
 from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import (
@@ -28,7 +28,6 @@ from cutepy.ops.attention_arguments import (
     check_dropout,
     go,
     grads_like,
-    reachable,
     settings,
     way_to,
 )
@@ -41,10 +40,10 @@ from cutepy.ops.attention_functions import (
     dsinks_of,
     dtables_like,
     gradients_of,
-    of_tables,
     read_by,
     scoring_of,
 )
+from cutepy.ops.attention_gradients import Asked, launch_gradients
 from cutepy.ops.attention_scales import FLOAT8, Quantised, quantised, refuse_scales
 from cutepy.ops.decode_attention import ROWS_OF_COPY, check_lengths
 from cutepy.ops.registration import register_both
@@ -529,7 +528,7 @@ def _attend(
     # A function's tables may have an element for each sequence, as scales have.
     count = lengths.count if given.tables or given.page or scaled is not None else 0
     dtype = None if scaled is None else scaled.out_dtype
-    key = (packed, *given[7:10], *given.how, lengths.given, count, dtype, EXECUTION.backend is None)
+    key = (packed, *given[7:10], *given.how, *map(type, lengths.tensors), count, dtype, EXECUTION.backend is None)
     key = (*key, *described(q, k, v, given.table, given.sinks, *scales, *given.tables))
     launch = _launches.get(key)
     if launch is None:
@@ -566,6 +565,7 @@ def _find_launch(
     how = lengths.given, given.most_queries, scoring
     launch = plan_forward(q, k, v, *given.how, *how, result=result, scales=scales, page=given.page, packed=packed)
     ways, has_gaps = tuple(map(way_to, (q, k, v))), lengths.q_used is not None
+    make_o, make_lse = maker_of(q, shape, dtype), maker_of(q, rows, torch.float32)
 
     def run(
         q: torch.Tensor,
@@ -575,13 +575,13 @@ def _find_launch(
         lengths: Lengths,
         given_scales: Sequence[torch.Tensor | None],
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        o, lse = q.new_empty(shape, dtype=dtype), q.new_empty(rows, dtype=torch.float32)
+        o, lse = make_o(), make_lse()
         if has_gaps:
             o.zero_()
             lse.fill_(-math.inf)
         made = go(ways, (q, k, v))
         read = forward_reads(given.tables, given.sinks, (), given_scales if scales else ())
-        launch(*made, o, lse, lengths, read, given.table)
+        launch(*made, o, lse, lengths.tensors, read, given.table)
         return o, lse[0]
 
     return run
@@ -677,13 +677,11 @@ def _attention_varlen_backward(
         for each in (*grads, dsinks):
             each.zero_()
     if 0 not in q.shape:
-        do, q, k, v, o = reachable(do, q, k, v, o)
         dlse = None if dlse is None else dlse.contiguous()[None]
-        scoring = scoring_of(given.functions, given.tables, None, derived=derived)
-        read = backward_reads(given.tables, (), of_tables(dtables, given.tables, derived))
-        taken = do, q, k, v, o, lse[None], dlse, grads, *given.how, given.lengths, given.most_keys, scoring, read
         is_ordered = adds_in_order(deterministic=given.deterministic, has_tables=bool(derived))
-        stats = launch_backward(*taken, is_ordered=is_ordered)
+        asked_for = Asked(*given.how, is_ordered, given.functions, (), derived, given.most_keys)
+        taken = asked_for, given.tables, dtables, (), given.lengths
+        stats = launch_gradients((do, q, k, v, o), lse[None], dlse, grads, *taken)
         dsinks = dsinks if sinks is None else dsinks_of(sinks, stats)
     dq, dk, dv = grads
     return (dq, dk, dv, dsinks, dtables) if keys else (dq, dk[:0], dv[:0], dsinks, dtables)

@@ -40,6 +40,11 @@ class Lengths:
     k_used: Any = None
 
     @property
+    def tensors(self) -> tuple[Any, Any, Any, Any]:
+        """The four."""
+        return self.q_begins, self.k_begins, self.q_used, self.k_used
+
+    @property
     def given(self) -> "Lengths":
         """True for each tensor that is given, None for others."""
         return Lengths(

@@ -10,6 +10,7 @@ import torch
 from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
+from cutepy.host.launches import maker_of
 from cutepy.host.many import Variant
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.attention.choice import (
@@ -97,10 +98,10 @@ def plan_forward(
     -------
     callable
         Takes q, k, v, O of their dtype (batch, queries, heads, head of v), the logarithms of the rows' sums (batch,
-        heads, queries), fp32, and the lengths, if any, and writes O and the logarithms. Rows are contiguous; other
-        strides and the addresses are multiples of 16 bytes. With `lengths` O is (queries, heads, head of v), and the
-        logarithms have a batch of one. What the scoring reads, and the scales, come next (`forward_reads`), then the
-        table of pages.
+        heads, queries), fp32, and the lengths, if any, or a tuple of them, and writes O and the logarithms. Rows are
+        contiguous; other strides and the addresses are multiples of 16 bytes. With `lengths` O is (queries, heads, head
+        of v), and the logarithms have a batch of one. What the scoring reads, and the scales, come next
+        (`forward_reads`), then the table of pages.
     """
     if lengths is None and chosen is None:
         left, right = _bounds_that_hide(left, right, q.shape[1], k.shape[1])
@@ -126,8 +127,9 @@ def plan_forward(
     function = compile_forward(config, lengths, is_paged=page > 0, scales=scales)
     rest = scale, left or 0, right or 0, ctas
     if config.dynamic:
+        count_tiles = _tiles_of(q.device)
         return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, table=None: function(
-            q, k, v, o, lse, *rest, lengths, table, None, None, *read, None, _tiles_taken(q.device)
+            q, k, v, o, lse, *rest, lengths, table, None, None, *read, None, count_tiles()
         )
     return lambda q, k, v, o, lse, lengths=None, read=NOTHING_READ, table=None: function(
         q, k, v, o, lse, *rest, lengths, table, None, None, *read, None, None
@@ -147,10 +149,10 @@ def _bounds_that_hide(left: int | None, right: int | None, queries: int, keys: i
     return left if hides_early else None, right if hides_late else None
 
 
-def _tiles_taken(device: torch.device) -> torch.Tensor:
-    """Return the current stream's counter of tiles, of a dynamic configuration."""
+def _tiles_of(device: torch.device) -> Callable[[], torch.Tensor]:
+    """Return what gives the current stream's counter of tiles, of a dynamic configuration."""
     workspaces = (workspaces_of if EXECUTION.backend is None else Workspaces)(device, gpu_of(device).sm_count)
-    return workspaces.take(0).counters
+    return lambda: workspaces.take(0).counters
 
 
 def tuned_for(
@@ -234,8 +236,8 @@ def plan_decode(
     Returns
     -------
     callable
-        Takes q, k, v, O, the logarithms, the lengths and the table of pages, or None for these, as `plan_forward`'s,
-        and what the scoring reads.
+        Takes q, k, v, O, the logarithms, the lengths, or a tuple of them, and the table of pages, or None for these, as
+        `plan_forward`'s, and what the scoring reads.
     """
     bounds = left is not None, right is not None
     dtype, head, head_v = dtype_name(q.dtype), q.shape[3], v.shape[-1]
@@ -263,6 +265,8 @@ def plan_decode(
         )
     config = choose(is_split=True)
     function, combine = compile_forward(config, given, **options), compile_combine(config)
+    make_parts = maker_of(q, (batch, queries, splits * heads, head_v), torch.float32)
+    make_lses = maker_of(q, (batch, splits * heads, queries), torch.float32)
 
     def launch(
         q: torch.Tensor,
@@ -270,12 +274,11 @@ def plan_decode(
         v: torch.Tensor,
         o: torch.Tensor,
         lse: torch.Tensor,
-        lengths: Lengths | None,
+        lengths: Lengths | tuple[torch.Tensor | None, ...] | None,
         table: torch.Tensor | None,
         read: tuple[Any, ...] = NOTHING_READ,
     ) -> None:
-        parts = q.new_empty(batch, queries, splits * heads, head_v, dtype=torch.float32)
-        lses = q.new_empty(batch, splits * heads, queries, dtype=torch.float32)
+        parts, lses = make_parts(), make_lses()
         function(q, k, v, parts, lses, *rest, lengths, table, splits, sharing, *read, cached, None)
         combine(parts, lses, o, lse, None)
 
@@ -373,10 +376,8 @@ def plan_backward(
         batch, tiles = q.shape[0], -(-queries // config.tile_q)
     else:
         batch, tiles = 1, queries // config.tile_q + lengths.count + 1
-    # Plans of sequences are for one launch: what makes tensors costs nothing to make.
-    wide: dict[str, Any] = {"dtype": torch.float32, "device": q.device}
-    make_stats = partial(torch.empty, (batch, heads, 2, tiles * config.tile_q), **wide)
-    make_sums = partial(torch.empty, (batch, heads, *config.sums_shape(tiles)), **wide)
+    make_stats = maker_of(q, (batch, heads, 2, tiles * config.tile_q), torch.float32)
+    make_sums = maker_of(q, (batch, heads, *config.sums_shape(tiles)), torch.float32)
     # In order, CTAs wait for others: all are on the GPU at one time.
     is_uneven = (bounds[1] or lengths is not None or scoring.blocks is not None) and not config.ordered
     ctas = ctas_of(longest, is_uneven, gpu_of(q.device).sm_count, max(head, v.shape[-1]))
@@ -386,6 +387,7 @@ def plan_backward(
         ctas = _ctas_of(chosen, q.device)
     of_counters = batch, heads, tiles * config.warpgroups
     rest, is_batch = (scale, left or 0, right or 0, ctas), q.dim() == 4
+    count_tiles = _tiles_of(q.device) if config.dynamic else None
 
     def launch(
         do: torch.Tensor,
@@ -396,7 +398,7 @@ def plan_backward(
         lse: torch.Tensor,
         dlse: torch.Tensor | None,
         grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-        lengths: Lengths | None = None,
+        lengths: Lengths | tuple[torch.Tensor | None, ...] | None = None,
         read: tuple[Any, ...] = NOTHING_READ[:3],
     ) -> torch.Tensor:
         dq, dk, dv = grads
@@ -404,7 +406,7 @@ def plan_backward(
         rows_o, rows_do, rows_dq = (o, do, dq) if is_batch else (o[None], do[None], dq[None])
         statistics(rows_o, rows_do, lse, dlse, stats, sums, lengths)
         counters = q.new_zeros(of_counters, dtype=torch.int32) if config.ordered else None
-        taken = _tiles_taken(q.device) if config.dynamic else None
+        taken = None if count_tiles is None else count_tiles()
         backward(q, k, v, do, stats, sums, dk, dv, *rest, lengths, counters, *read, taken)
         rows_of_dq(sums, rows_dq, scale, lengths)
         return stats

@@ -62,6 +62,11 @@ def viewing(way: Way) -> Take:
     return lambda tensor: view(tensor, shape, stride)
 
 
+def viewing_whole(shape: Sequence[int]) -> Take:
+    """View a contiguous tensor by another shape."""
+    return viewing((tuple(shape), tuple(math.prod(shape[n + 1 :]) for n in range(len(shape)))))
+
+
 def transposed(way: Way) -> Way:
     """Exchange rows and columns."""
     shape, stride = ((*each[:-2], each[-1], each[-2]) for each in way)

@@ -8,6 +8,7 @@ import torch
 from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
+from cutepy.host.launches import maker_of
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.gemm.gpu import HOPPER, gpu_of
 from cutepy.kernels.mla.config import COMBINING_WARPS, HEAD, KEYS, LATENT, QUANTISED_BYTES, ROWS, MlaConfig
@@ -101,6 +102,9 @@ def plan(
     warps = COMBINING_WARPS if count >= COMBINING_WARPS * q.shape[0] else 1
     combine = compile_combine(config, warps, has_lengths=has_lengths)
     ctas = CTAS_PER_SM * gpu_of(q.device).sm_count
+    (sequences, rows), slots = q.shape[:2], 2 * count
+    make_parts, make_lses = (maker_of(q, shape, torch.float32) for shape in ((slots, rows, LATENT), (slots, rows)))
+    make_owners = maker_of(q, (row_tiles, sequences, 2), torch.int32)
 
     def launch(
         q: torch.Tensor,
@@ -110,10 +114,7 @@ def plan(
         lengths: torch.Tensor | None,
         table: torch.Tensor | None,
     ) -> None:
-        (sequences, rows), slots = q.shape[:2], 2 * count
-        parts = q.new_empty(slots, rows, LATENT, dtype=torch.float32)
-        lses = q.new_empty(slots, rows, dtype=torch.float32)
-        owners = q.new_empty(-(-rows // ROWS), sequences, 2, dtype=torch.int32)
+        parts, lses, owners = make_parts(), make_lses(), make_owners()
         function(q, cache, o, lse, parts, lses, owners, scale, sharing, count, lengths, table, pitch)
         combine(parts, lses, owners, o, lse, sharing, most_keys, ctas, lengths)
 

@@ -8,6 +8,7 @@ import torch
 
 from cutepy.device import rules
 from cutepy.host.function import Function
+from cutepy.host.launches import maker_of
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.gemm.gpu import Gpu, gpu_of
 from cutepy.kernels.rows.compilation import (
@@ -137,6 +138,7 @@ def plan_norm_backward(
     named = {"dy": dy, "dtotal": dtotal, "x": x, "weight": weight, "dx": dx}
     function = compile_norm_backward(NormConfig(tiling, centres, staged=staged > 0), sums, **named)
     adders = [None if each is None else compile_sum(each.dtype) for each in (dweight, dbias)]
+    make_part = maker_of(x, (groups, columns), torch.float32)
 
     def launch(
         dy: torch.Tensor,
@@ -148,7 +150,7 @@ def plan_norm_backward(
         dx: torch.Tensor,
         *results: Given,
     ) -> None:
-        parts = [None if add is None else x.new_empty((groups, columns), dtype=torch.float32) for add in adders]
+        parts = [None if add is None else make_part() for add in adders]
         function(dy, dtotal, x, weight, factors, means, dx, *parts, groups)
         for add, part, result in zip(adders, parts, results, strict=True):
             if add is not None:

@@ -38,6 +38,7 @@ from cutepy.kernels.rows.tiling import (
     SELECTION,
     SOFTMAX,
     SOFTMAX_GRADIENT,
+    SUM_WARPS,
     RowFit,
     RowTiling,
     pieces_of_selection,
@@ -186,6 +187,24 @@ def plan_cross_entropy_backward(
     of_row, of_target = numbers_spec(dlosses.dtype), numbers_spec(target.dtype)
     specs = of_row, of_logits, of_target, of_weight, of_row, of_dlogits, 1, 1.0, 1.0
     return compile_rows("cross_entropy:CrossEntropyBackward", config, *specs)
+
+
+def plan_mean(
+    losses: torch.Tensor, target: torch.Tensor, weight: Given, total: torch.Tensor, *, divides: bool
+) -> Launch:
+    """Choose and compile the sum of losses like these, or their mean.
+
+    Returns
+    -------
+    callable
+        Launches: (losses, target, weight, total (1,), divisor (1,) of float32 or None, classes, ignore_index).
+    """
+    check_rows(losses.shape[0])
+    (of_weight,) = specs_of(1, weight=weight)
+    results = TensorSpec(dtype_name(total.dtype), (1,), align=2), SCALE if divides else None
+    return compile_rows(
+        "mean:MeanOfLosses", SUM_WARPS, numbers_spec(), numbers_spec(target.dtype), of_weight, *results, 1, 1
+    )
 
 
 def _heads_spec(

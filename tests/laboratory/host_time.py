@@ -12,6 +12,7 @@ of a layer include torch's operators, on few tokens by the CPU's kernels.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -50,6 +51,10 @@ def _rows(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
 
 def _labels(rows: int) -> torch.Tensor:
     return torch.zeros(rows, dtype=torch.int64, device="cuda")
+
+
+def _whole(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.int32, device="cuda")
 
 
 def _torchs() -> Case:
@@ -91,6 +96,29 @@ def _varlen() -> Case:
     )
 
 
+def _decode() -> Case:
+    from cutepy.ops import attention_decode
+
+    q, k, v = _rows(8, 1, 32, 128), _rows(64, 64, 8, 128), _rows(64, 64, 8, 128)
+    table, lengths = _whole(8, 8), _whole(8)
+    return lambda: attention_decode(q, k, v, cache_seqlens=lengths, block_table=table, causal=True), []
+
+
+def _mla() -> Case:
+    from cutepy.ops import attention_mla
+
+    q, cache, table, lengths = _rows(8, 1, 16, 576), _rows(64, 64, 576), _whole(8, 8), _whole(8)
+    return lambda: attention_mla(q, cache, cache_seqlens=lengths, block_table=table, causal=True), []
+
+
+def _joined() -> Case:
+    from cutepy.ops import joined_linear
+
+    rows = _rows(1536, 1024)
+    parts = [each.detach() for each in rows.split((1024, 256, 256))]
+    return lambda x, q, k, v: joined_linear(x, (q, k, v)), [_rows(4, 512, 1024), *parts]
+
+
 def _norm(*, residual: bool = False, centres: bool = False) -> Case:
     from cutepy.ops import layer_norm, rms_norm
 
@@ -121,11 +149,11 @@ def _softmax() -> Case:
     return lambda x: softmax(x, -1), [_rows(4, 512, 1024)]
 
 
-def _cross_entropy() -> Case:
+def _cross_entropy(*, reduction: str) -> Case:
     from cutepy.ops import cross_entropy
 
     labels = _labels(64)
-    return lambda x: cross_entropy(x, labels, reduction="sum"), [_rows(64, 512)]
+    return lambda x: cross_entropy(x, labels, reduction=reduction), [_rows(64, 512)]
 
 
 def _linear_cross_entropy() -> Case:
@@ -175,13 +203,17 @@ CASES: dict[str, Callable[[], Case]] = {
     "attention": lambda: _attention(causal=False),
     "attention, causal": lambda: _attention(causal=True),
     "attention_varlen": _varlen,
+    "attention_decode": _decode,
+    "attention_mla": _mla,
+    "joined_linear": _joined,
     "rms_norm": _norm,
     "rms_norm, residual": lambda: _norm(residual=True),
     "layer_norm": lambda: _norm(centres=True),
     "rotary": _rotary,
     "swiglu": _swiglu,
     "softmax": _softmax,
-    "cross_entropy": _cross_entropy,
+    "cross_entropy, sum": lambda: _cross_entropy(reduction="sum"),
+    "cross_entropy": lambda: _cross_entropy(reduction="mean"),
     "linear_cross_entropy": _linear_cross_entropy,
     "layer, torch": lambda: _layer(replaces=False),
     "layer, cutepy": lambda: _layer(replaces=True),
@@ -213,6 +245,10 @@ def times_of(make: Callable[[], Case], rounds: int = ROUNDS, calls: int = CALLS)
     def differentiate(waiting: Iterator[torch.Tensor], grad: torch.Tensor) -> None:
         torch.autograd.grad(next(waiting), tensors, grad)
 
+    if not tensors:  # the call has no derivative
+        with torch.no_grad():
+            clock(forward, WARM)
+            return Times(statistics.median(clock(forward, rounds * calls)), math.nan, math.nan)
     found: list[tuple[list[float], ...]] = []
     for n in range(rounds + 1):
         count, outs = WARM if n == 0 else calls, list[torch.Tensor]()

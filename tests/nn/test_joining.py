@@ -59,8 +59,8 @@ def pair(kind=Projections, **options):
 def calls(monkeypatch):
     """Count the products that are joined."""
     found = []
-    true = sharing.joined_linear
-    monkeypatch.setattr(sharing, "joined_linear", lambda *given: found.append(1) or true(*given))
+    true = sharing._joined
+    monkeypatch.setattr(sharing, "_joined", lambda *given: found.append(1) or true(*given))
     return found
 
 
@@ -656,3 +656,16 @@ def test_projections_are_one_launch_on_a_served_device():
         found = ours(X.cuda())
     assert len(run.launches) == 1
     assert [each.shape[-1] for each in found] == [24, 8, 16]
+
+
+def test_layers_without_parameters_of_their_own_stay_apart():
+    models = Projections(), Projections()
+    models[1].load_state_dict(models[0].state_dict())
+    for model in models:
+        with pytest.warns(FutureWarning):
+            torch.nn.utils.weight_norm(model.k_proj)
+    theirs, ours = models
+    replace(ours)
+    x = torch.randn(2, 5, 32).to(BF16)
+    for one, other in zip(ours(x), theirs(x), strict=True):
+        torch.testing.assert_close(one, other, rtol=2**-6, atol=2**-6)

@@ -242,6 +242,14 @@ def cases():
     apart = torch.tensor([[0.0, 128, 256], [256, 0, 128], [0, 256, 128], [128, 0, 256]])  # exponentials are 0 and 1
     entropy = lambda x, labels, weight: ops.cross_entropy(x, labels, weight, reduction="none")  # noqa: E731
     yield "cross entropy", entropy, (apart, ends(2, 1, 0, -100), whole(3, dtype=torch.float32)), (0,)
+    for reduction in ("sum", "mean"):
+        joined_losses = lambda *given, r=reduction: ops.cross_entropy(*given, reduction=r)  # noqa: E731
+        yield (
+            f"{reduction} of losses",
+            joined_losses,
+            (apart, ends(2, 1, 0, -100), 2.0 ** whole(3, dtype=torch.float32)),
+            (0,),
+        )
     linear = lambda x, matrix, labels, **named: ops.linear_cross_entropy(  # noqa: E731
         x, matrix, labels, out_dtype=torch.float32, **named
     )

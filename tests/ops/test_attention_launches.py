@@ -11,9 +11,11 @@ pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
 from cutepy.host.launches import Launches  # noqa: E402
+from cutepy.kernels.attention.config import Lengths  # noqa: E402
 from cutepy.ops import (  # noqa: E402
     attention,
     attention_arguments,
+    attention_gradients,
     decode_attention,
     dot_product_attention,
     latent_attention,
@@ -72,7 +74,7 @@ def test_keys_that_are_none_are_launched_as_one_that_no_sequence_has(keys):
 def test_rows_that_no_kernel_writes_have_seen_no_key(is_used, monkeypatch):
     monkeypatch.setattr(varlen_attention, "plan_forward", lambda *_, **__: lambda *_: None)
     monkeypatch.setattr(
-        torch.Tensor, "new_empty", lambda self, *shape, **options: self.new_full(*shape, 7.0, **options)
+        varlen_attention, "maker_of", lambda like, shape, dtype: lambda: like.new_full(shape, 7.0, dtype=dtype)
     )
     q = torch.ones(12, 2, 64, dtype=torch.float16)
     asked = given(3, 4, q_used=torch.zeros(3, dtype=torch.int32) if is_used else None)
@@ -192,3 +194,17 @@ def test_torchs_signature_is_a_view_of_the_output(monkeypatch):
     o = scaled_dot_product_attention(q, k, k, is_causal=True)
     assert (o.shape, o.transpose(1, 2).is_contiguous()) == (q.shape, True)
     assert [entry[2] for entry in dot_product_attention._of_outputs] == [3], "torch aligns the first query and key"
+
+
+def test_gradients_of_tensors_alike_are_planned_once(monkeypatch):
+    planned = []
+    launch = lambda *given: given[8]  # noqa: E731
+    monkeypatch.setattr(attention_gradients, "plan_backward", lambda *_, **__: planned.append(1) or launch)
+    monkeypatch.setattr(attention_gradients, "_plans", Launches())
+    q, lse = torch.ones(6, 2, 64).bfloat16(), torch.zeros(1, 2, 6)
+    for count, scale, wanted in ((2, 1.0, 1), (2, 1.0, 1), (3, 1.0, 2), (3, 2.0, 3), (2, 1.0, 3)):
+        lengths = Lengths(*2 * [torch.zeros(count + 1, dtype=torch.int32)])
+        asked = attention_gradients.Asked(scale, None, None, False, "", most_keys=6)
+        given = (q,) * 5, lse, None, (q,) * 3, asked, [], q.new_empty(0), (), lengths
+        assert attention_gradients.launch_gradients(*given) == lengths.tensors
+        assert len(planned) == wanted

@@ -70,6 +70,7 @@ def check(logits, labels, weight=None, *, reduction="mean", label_smoothing=0.0,
     [
         pytest.param(5, 300, torch.bfloat16, 4, {}, id="several rows of a CTA"),
         pytest.param(4, 77, torch.float16, 1, {"label_smoothing": 0.1, "z_loss": 1e-2}, id="odd, smoothed"),
+        pytest.param(700, 3, FLOAT, 0, {}, id="more rows than threads that sum them"),
         pytest.param(2, 5000, FLOAT, 0, {"reduction": "none", "z_loss": 0.1}, id="several warps"),
         pytest.param(2, 33000, torch.bfloat16, 0, {"reduction": "sum", "label_smoothing": 0.3}, id="a cluster"),
     ],

@@ -15,6 +15,8 @@ pytest.importorskip("cutlass")
 import cutepy  # noqa: E402
 from cutepy.host.launches import Launches  # noqa: E402
 from cutepy.nn.attending import Attending  # noqa: E402
+from cutepy.nn.linear import Linear  # noqa: E402
+from cutepy.nn.norms import LayerNorm, RMSNorm  # noqa: E402
 from cutepy.ops import (  # noqa: E402
     attention,
     dense_gemm,
@@ -155,3 +157,21 @@ def test_tensors_of_others_are_seen_within_such_modes():
         traced = torch.fx.symbolic_trace(lambda x: scaled_add.scaled_add(x, x, 2.0))
     assert scaled_add.scaled_add.op in seen
     assert [str(node.target) for node in traced.graph.nodes][1] == "cutepy_tests.scaled_add.default"
+
+
+@pytest.mark.parametrize("make", [lambda: Linear(16, 8), lambda: RMSNorm(16), lambda: LayerNorm(16)])
+def test_layers_look_at_tensors_past_such_modes(make):
+    layer, seen = make().bfloat16(), []
+
+    class Seeing(Attending):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return super().__torch_function__(func, types, args, kwargs)
+
+    x = torch.randn(2, 16, requires_grad=True).bfloat16()
+    with Attending(), Seeing():
+        layer(x)
+    assert not seen
+    with Seeing(), torch.overrides.BaseTorchFunctionMode():
+        layer(x)
+    assert seen, "a mode of others sees the layer, and tells those around it"

@@ -55,6 +55,7 @@ def test_every_operation_has_a_sharding():
     called |= {"cutepy::scored_attention", "cutepy::scored_attention_backward", "cutepy::quantised_attention"}
     called |= {"cutepy::softmax", "cutepy::softmax_backward", "cutepy::cross_entropy"}
     called |= {"cutepy::cross_entropy_backward", "cutepy::cross_entropy_backward_", "cutepy::rotary"}
+    called |= {"cutepy::mean_of_losses"}
     called |= {"cutepy::rotary_cached"}
     called |= {"cutepy::linear_cross_entropy", "cutepy::linear_losses", "cutepy::quantise"}
     called |= {"cutepy::topk", "cutepy::sample"}
