@@ -79,14 +79,23 @@ def choose_batches(
 ) -> ForwardConfig:
     """Choose the tiles of batches of equal matrices, `group` heads of Q to one of K, without functions of the scores.
 
+    Rows of 64 with a window take 128 queries, since each row of a tile adds keys that the others don't see, or 192 rows
+    of 24 queries and eight heads (an H200, 2026-12-01, bf16, 16k tokens of 4k, a window of 1,024 keys: 327 us, 362 with
+    192 queries; eight heads to one of K 302, 353 with 192 queries).
+
     Examples
     --------
     >>> config = choose_batches("bfloat16", 64, 64, 4096, 8, left=False, right=True)
     >>> config.dynamic, config.packed
     (True, 8)
+    >>> [choose_batches("bfloat16", 64, 64, 512, n, left=True, right=True).tile_m for n in (1, 8)]
+    [128, 192]
     """
-    config = for_batches(choose_forward(dtype, head, head_v, queries, left=left, right=right), queries)
-    return of_shared_heads(by_counter(config, queries), group)
+    config = choose_forward(dtype, head, head_v, queries, left=left, right=right)
+    if config.bits == 16 and left and right and max(head, head_v) <= 64:
+        warpgroups = 3 if heads_together(group) > 1 else 2
+        config = replace(config, tile_m=64 * warpgroups, warpgroups=warpgroups)
+    return of_shared_heads(by_counter(for_batches(config, queries), queries), queries, group)
 
 
 def for_batches(config: ForwardConfig, queries: int) -> ForwardConfig:
@@ -97,9 +106,9 @@ def for_batches(config: ForwardConfig, queries: int) -> ForwardConfig:
     - Rows of more than 64, to 128: the next tile's Q is loaded early, O leaves at once, tiles are found by fast
       divisors, and the first tile of keys is masked only where it must be (1.21, 1.13, 1.05, 1.04; causal 1.12, 1.09,
       1.03, 1.03).
-    - Rows of 64: so too, and the next tile's first product is issued before O is stored (1.06 of 4k queries, 1.02 of
-      16k); few queries have three stages of keys (1.22 and 1.12; causal 1.17 and 1.12). Many, causal, have a CTA
-      each, which has no next tile.
+    - Rows of 64: so too, and without a window the next tile's first product is issued before O is stored (1.06 of 4k
+      queries, 1.02 of 16k); few queries have three stages of keys (1.22 and 1.12; causal 1.17 and 1.12). Many, causal,
+      have a CTA each, which has no next tile.
     - Rows of 256: few queries have four stages of O (1.02; causal, a CTA each, 1.08). Many stage O where Q was, which
       makes room for 80 keys (causal 1.05). If they see all keys, O is rescaled beside the products, and warpgroups
       take no turns: 1.02 of 4k queries, and 1.08 of 16k.
@@ -117,9 +126,10 @@ def for_batches(config: ForwardConfig, queries: int) -> ForwardConfig:
     whole, lean = -(-config.head_v // columns), {"divides_fast": True, "masks_parts": True}
     changes: dict[str, Any] = {}
     if widest <= 64:
-        if not has_cta_each(queries, is_uneven=config.right and not config.left):
-            changes = {**lean, "q_stages": 2, "o_stages": whole, "begins_early": True}
-            changes |= {"stages": 3} if queries <= SHORT else {}
+        has_window = config.left and config.right
+        if has_window or not has_cta_each(queries, is_uneven=config.right):
+            changes = {**lean, "q_stages": 2, "o_stages": whole, "begins_early": not has_window}
+            changes |= {"stages": 3} if queries <= SHORT and not has_window else {}
     elif widest <= 128:
         changes = {**lean, "q_stages": 2, "o_stages": whole}
     elif config.head != config.head_v or config.head % columns:
@@ -137,7 +147,8 @@ def by_counter(config: ForwardConfig, queries: int) -> ForwardConfig:
     """Return a configuration of `for_batches` whose CTAs take tiles by a counter, where that is faster.
 
     Causal, bf16, 16k tokens (an H200, 2026-11-30): rows of 64 gain 1.05 of 4k queries and 1.02 of 16k, rows of 128
-    1.13 of 1k, 1.05 of 4k and 1.02 of 16k, rows of 256 1.17 of 512 and 1.11 of 1k. Others lose up to 9%.
+    1.13 of 1k, 1.05 of 4k and 1.02 of 16k, rows of 256 1.17 of 512 and 1.11 of 1k. Others lose up to 9%. Windows gain
+    too (2026-12-01, 4k queries and 1,024 keys: rows of 128 225 us, and 281 with a CTA each, 255 with a CTA an SM).
 
     Examples
     --------
@@ -162,19 +173,22 @@ def by_counter(config: ForwardConfig, queries: int) -> ForwardConfig:
     return dealt if dealt.smem.fits else config
 
 
-def of_shared_heads(config: ForwardConfig, group: int) -> ForwardConfig:
-    """Return a configuration of batches that packs heads that share keys into rows, where a mask cuts tiles.
+def of_shared_heads(config: ForwardConfig, queries: int, group: int) -> ForwardConfig:
+    """Return a configuration of batches that packs heads that share keys into rows, where that is faster.
 
-    A tile of 192 rows then has 24 queries of `group` = 8 heads, so that a diagonal, or the ends of a window, hide fewer
-    of its pairs.
+    Where a mask cuts tiles: a tile of 192 rows then has 24 queries of `group` = 8 heads, so that a diagonal, or the
+    ends of a window, hide fewer of its pairs (an H200, 2026-12-01, bf16, 16k tokens of 4k: rows of 64, causal, 562 us,
+    and 617 unpacked; a window of 1,024 keys 302, and 353; rows of 256 417, and 425; 219, and 244). Rows of 128 gain
+    nothing, and lose 5% of 512 queries.
 
     Examples
     --------
     >>> config = choose_forward("bfloat16", 64, 64, 4096, left=False, right=True)
-    >>> of_shared_heads(config, 8).packed, of_shared_heads(config, 1).packed
+    >>> of_shared_heads(config, 4096, 8).packed, of_shared_heads(config, 512, 8).packed
     (8, 1)
     """
-    if config.bits != 16 or not (config.left or config.right):
+    is_cut = config.right and (config.left or queries > SHORT)
+    if config.bits != 16 or not is_cut or 64 < max(config.head, config.head_v) <= WIDE:
         return config
     return replace(config, packed=heads_together(group))
 
