@@ -102,7 +102,7 @@ def _bounded(keys: int | None) -> int | None:
     """Limit a bound of a window to what kernels add to positions: no matrix has as many keys."""
     if keys is None:
         return None
-    if isinstance(keys, float):
+    if isinstance(keys, (bool, float)):
         raise ValueError(f"bounds of a window must be integers, or None, got {keys!r}")
     return max(-_FURTHEST, min(keys, _FURTHEST))
 

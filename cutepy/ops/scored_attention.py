@@ -313,6 +313,7 @@ def _scored_backward(
     scoring = scoring_of(given.functions, tables, None, given.block_size, derived)
     read = backward_reads(tables, blocks[4:], of_tables(dtables, tables, derived))
     do, q, k, v, o = reachable(do, q, k, v, o)
+    dlse = None if dlse is None else dlse.contiguous()
     launched = do, q, k, v, o, lse, dlse, grads, *given.how
     stats = launch_backward(*launched, scoring=scoring, read=read, is_ordered=is_ordered)
     return *grads, dsinks if sinks is None else dsinks_of(sinks, stats), dtables
