@@ -11,11 +11,11 @@ from cutepy.kernels.attention import tuned as tuned_attention
 from cutepy.kernels.attention.choice import (
     SHORT,
     choose_backward,
+    choose_batches,
     choose_decode,
     choose_forward,
     choose_shared,
     ctas_of,
-    for_batches,
     heads_packed,
     splits_of,
 )
@@ -109,7 +109,8 @@ def test_tiles_of_attention(dtype):
         WIDTHS, (SHORT, SHORT + 1), ((False, False), (False, True), (True, True))
     ):
         config = choose_forward(dtype, head, head_v, queries, left=left, right=right)
-        ends = told(for_batches(config, queries), *HOW, "tile_m", "warpgroups")
+        of_batches = choose_batches(dtype, head, head_v, queries, 8, left=left, right=right)
+        ends = told(of_batches, *HOW, "tile_m", "warpgroups")
         how = f"{head}, {head_v}, {queries} queries{', left' * left}{', right' * right}"
         lines.append(f"{how}: {told(config, *HOW)}; in batches {ends}")
     for head, head_v in WIDTHS if dtype == "bfloat16" else WIDTHS[1::2]:
