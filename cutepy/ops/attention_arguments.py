@@ -89,12 +89,14 @@ def settings(
     Examples
     --------
     >>> settings(torch.empty(64), (-1, 3), None, causal=False), settings(torch.empty(4), (None, -5), 2.0, causal=True)
-    ((0.125, None, 3), (2.0, None, 0))
+    ((0.125, None, 3), (2.0, None, -5))
     """
     if not isinstance(window, (tuple, list)) or len(window) != 2:
         raise ValueError(f"window must be (left, right), keys before and after a query's position, got {window!r}")
     left, right = window
-    right = 0 if causal else None if right == -1 else _bounded(right)
+    right = None if right == -1 else _bounded(right)
+    if causal:
+        right = 0 if right is None else min(right, 0)
     return max(q.shape[-1], 1) ** -0.5 if scale is None else scale, None if left == -1 else _bounded(left), right
 
 
@@ -102,7 +104,7 @@ def _bounded(keys: int | None) -> int | None:
     """Limit a bound of a window to what kernels add to positions: no matrix has as many keys."""
     if keys is None:
         return None
-    if isinstance(keys, float):
+    if isinstance(keys, (bool, float)):
         raise ValueError(f"bounds of a window must be integers, or None, got {keys!r}")
     return max(-_FURTHEST, min(keys, _FURTHEST))
 

@@ -256,7 +256,7 @@ def scaled_dot_product_attention(
         score = mask = operands = None
         if attn_mask is not None:
             shape = (*batch, *query.shape[-3:-1], key.shape[-2])
-            operands = {"table": _of_batch(attn_mask.expand(shape), batch)}
+            operands = {"table": _of_batch(_mask_of(attn_mask, shape), batch)}
             score, mask = (None, _seen) if attn_mask.dtype == torch.bool else (_added, None)
         functions = (None, None, score, mask, operands)
         o, _ = scored_attention(q, k, v, functions, None, None, factor, None, right, False, dropout_p)
@@ -284,6 +284,16 @@ def _of_batch(tensor: torch.Tensor, batch: torch.Size) -> torch.Tensor:
     if tensor.dim() == 4 and tensor.shape[:1] == batch:
         return tensor
     return tensor.expand(*batch, *tensor.shape[-3:]).reshape(-1, *tensor.shape[-3:])
+
+
+def _mask_of(mask: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """View a mask, broadcast to all scores."""
+    places = zip(reversed(mask.shape), reversed(shape), strict=False)
+    if mask.dim() > len(shape) or any(extent not in (1, wanted) for extent, wanted in places):
+        raise ValueError(
+            f"attn_mask must broadcast to (..., heads, queries, keys), here {shape}, got shape {tuple(mask.shape)}"
+        )
+    return mask.expand(shape)
 
 
 def _added(s: Any, b: Any, h: Any, i: Any, j: Any, table: Any) -> Any:  # noqa: ANN401
@@ -522,7 +532,8 @@ def _find_gradients(
         grads = make_dq(), make_dk(), make_dv()
         if any(ways):
             do, q, k, v, o = go(ways, (do, q, k, v, o))
-        launch(do, q, k, v, o, lse, dlse, grads)
+        # Of sums over rows it is one number, expanded.
+        launch(do, q, k, v, o, lse, None if dlse is None else dlse.contiguous(), grads)
         return grads
 
     return run

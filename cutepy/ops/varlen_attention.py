@@ -260,6 +260,8 @@ def _check_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: L
         for what, each in ((f"cu_seqlens_{side}", cu), (f"seqused_{side}", used)):
             if each is None:
                 continue
+            if each is cu and each.shape == (0,):
+                raise ValueError(f"{what} must have the first token of each sequence and the end of the last, got none")
             if each.dtype != torch.int32 or each.dim() != 1 or not each.is_contiguous() or each.device != q.device:
                 raise ValueError(
                     f"{what} must be a contiguous vector of int32 on {q.device}, got {each.dtype} of shape "
@@ -268,7 +270,7 @@ def _check_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: L
             batches[what] = int(each.shape[0]) - (each is cu)
         if cu is None and not (is_paged and side == "k"):
             batches[name] = int(tensor.shape[0])
-    if len(set(batches.values())) > 1 or min(batches.values()) < 0:
+    if len(set(batches.values())) > 1:
         raise ValueError(
             "all must have one number of sequences, cu_seqlens_q and cu_seqlens_k one value more, got "
             + ", ".join(f"{count} of {name}" for name, count in batches.items())

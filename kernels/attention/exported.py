@@ -1,4 +1,7 @@
-"""Attention as exports have it: the launch decides what the host decides in process (traced)."""
+"""Attention as exports have it: the launch decides how many CTAs there are (traced).
+
+Tiles are those of `for_batches`: no counter deals them, and heads that share keys are not packed.
+"""
 
 import cutlass
 import cutlass.cute as cute

@@ -191,12 +191,19 @@ def rules_choice(problem: Problem) -> Chosen:
 
 
 def shortened(problem: Problem, candidate: Settings) -> dict[str, Any]:
-    """Describe a candidate of 16 bits with the shortest ends of tiles that fit into shared memory."""
-    config = chosen_of(problem, candidate).config
+    """Describe a candidate of 16 bits with the shortest ends of tiles that fit into shared memory.
+
+    A counter deals tiles, and heads that share keys are packed, where the rules have it so.
+    """
+    config, rules = chosen_of(problem, candidate).config, rules_choice(problem).config
     if not isinstance(config, ForwardConfig) or config.bits != 16:
         return dict(candidate)
     each: dict[str, Any] = {"divides_fast": True, "masks_parts": True}
     each["o_stages"] = -(-config.head_v // config.out_stages[0])
+    if isinstance(rules, ForwardConfig) and rules.packed > 1:
+        each["packed"] = rules.packed
+    if rules.dynamic and candidate["is_persistent"]:
+        each["dynamic"] = True
     early = {"begins_early": True} if candidate["is_persistent"] and config.head_v <= 64 else {}
     for changes in ({**each, "q_stages": 2, **early}, each):
         if replace(config, **changes).smem.fits:

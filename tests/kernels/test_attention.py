@@ -177,6 +177,20 @@ def test_views_that_tma_reaches_are_not_copied():
     check(q[..., :48], k[..., :48], v[..., :48], gradients=False)
 
 
+@pytest.mark.parametrize("options", [{}, {"soft_cap": 3.0}])
+@pytest.mark.parametrize("value", [torch.sum, lambda lse: lse.mT.contiguous().square().sum()])
+def test_gradients_of_the_logarithms_may_have_any_strides(value, options):
+    q, k, v = (each.requires_grad_() for each in tensors(torch.bfloat16, 1, 20, 20, 2, 1, 64))
+
+    def gradient():
+        _, lse = attention(q, k, v, return_lse=True, **options)
+        return torch.autograd.grad(value(lse), q)[0]
+
+    with cutepy.simulate():
+        found = gradient()
+    assert apart(found, gradient()) < 2 * ROUNDOFF[torch.bfloat16]
+
+
 def test_a_row_with_a_nan_is_nan_and_the_others_are_not():
     q, k, v = tensors(torch.bfloat16, 1, 64, 64, 1, 1, 64)
     q[0, 5, 0, 3] = math.nan
@@ -235,6 +249,7 @@ def test_torch_compiles_and_checks_it():
         (((4, 2, 64), (4, 2, 64), (4, 2, 64)), torch.float16, {}, ValueError),
         (((1, 4, 2, 64),) * 3, torch.float32, {}, TypeError),
         (((1, 4, 2, 64),) * 3, torch.float16, {"scale": -1.0}, ValueError),
+        (((1, 4, 2, 64),) * 3, torch.float16, {"window": (True, 3)}, ValueError),
     ],
 )
 def test_arguments_that_are_refused(shapes, dtype, options, kind):

@@ -110,6 +110,8 @@ def test_rows_that_a_mask_hides_are_zeros():
         ((1, 2, 4, 16), {"dropout_p": 1.1}, ValueError),
         ((1, 2, 4, 16), {"attn_mask": MASK[0, 0, :4, :4], "is_causal": True}, ValueError),
         ((4, 16), {}, ValueError),
+        ((1, 2, 4, 16), {"attn_mask": torch.ones(4, 5)}, ValueError),
+        ((1, 2, 4, 16), {"attn_mask": torch.ones(1, 1, 1, 4, 4)}, ValueError),
     ],
 )
 def test_torchs_calls_that_are_refused(shape, options, kind):

@@ -227,6 +227,7 @@ def test_whole_tiles_hold_all_sequences(lengths):
     "options",
     [
         {"cu_seqlens_q": torch.zeros(3, dtype=torch.int64)},
+        {"cu_seqlens_q": torch.zeros(0, dtype=torch.int32), "cu_seqlens_k": torch.zeros(0, dtype=torch.int32)},
         {"cu_seqlens_q": torch.zeros(3, dtype=torch.int32), "cu_seqlens_k": torch.zeros(4, dtype=torch.int32)},
         {"seqused_k": torch.zeros(5, dtype=torch.int32)},
         {"seqused_k": torch.ones(2, dtype=torch.int32), "scale": 0.0},
