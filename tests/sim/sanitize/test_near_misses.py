@@ -275,6 +275,19 @@ def test_a_wait_with_no_barrier_behind_it():
     assert not hazards(body + "bar.sync 0;\nld.shared.u32 %r9, [%r4];\n")
 
 
+def test_arrivals_for_a_producer_behind_a_wait_are_no_barrier_of_those_who_arrive():
+    """Warp 2 waits for a stage to be free; warps 0 and 1 free it, and do not meet behind the wait of warp 0."""
+    producer = "setp.lt.u32 %p6, %r2, 64;\n@%p6 bra ON{0};\n{1}ON{0}:\n"
+    first = init(count=2) + SHOW + producer.format(1, wait(0, parity=1)) + "bar.sync 0;\n"
+    frees = arrive() + arrive(guard="@%p4 ")
+    body = f"st.shared.u32 [%r4], 1;\n{STORE[:31]}{first}{STORE[31:]}@%p1 {COMMIT}@%p1 {WAIT_READ}{{}}"
+    body += "@%p4 st.shared.u32 [%r1], 2;\n" + producer.format(2, wait(1))
+    (found,) = hazards(body.format(frees), block=96)
+    assert found.kind == "unordered-write"
+    assert near(found) == [("no-barrier-behind", ("cp.async.bulk.wait_group", 0))]
+    assert not hazards(body.format(frees + "bar.sync 0;\n"), block=96)
+
+
 def test_a_release_before_the_wait_for_what_still_reads():
     fill = f"st.shared.u32 [%r4], 1;\n{STORE[:31]}{init()}{SHOW}"
     issue, other = STORE[31:] + "@%p1 " + COMMIT, "@%p2 bra END;\n" + wait(0) + "st.shared.u32 [%r4], 2;\nEND:\n"

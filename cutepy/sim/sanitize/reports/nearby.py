@@ -457,15 +457,16 @@ def _waited_elsewhere(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
             continue
         thread, other = int(aware[0]), int(unaware[0])
         behind = wave.steps.between(step.number, newer.number)
-        if thread // WARP != other // WARP and any(s.is_release and len(s.by(newer.slot, aware[:1])) for s in behind):
-            return  # it has told others
+        told = [s for s in behind if s.is_release and len(s.by(newer.slot, aware[:1]))]
+        if thread // WARP != other // WARP and not all(_is_for_others(wave, pair, s) for s in told):
+            return  # it has told them
         every = np.concatenate([s.by(newer.slot, s.threads) for s in steps])
         waited = {*(every[pair.knows(wave, newer.slot, every)] // WARP).tolist()}
         readers = newer.threads if newer.is_async else newer.every
         if waited.issuperset((readers // WARP).tolist()):
             why = Diagnosis("lane-not-after-wait", lane=other % WARP, warp=other // WARP)
         else:
-            warp = next(each for each in (readers // WARP).tolist() if each not in waited)
+            warp = next(each for each in (other // WARP, *(readers // WARP).tolist()) if each not in waited)
             why = Diagnosis("warp-not-after-wait", warp=warp)
         yield NearMiss("no-barrier-behind", why, _side(wave, step.instruction, newer.slot, thread))
         if other // WARP != thread // WARP:
@@ -505,6 +506,19 @@ def _releases(wave: Wave, pair: _Pair) -> list[Step]:
 def _announces(step: Step) -> bool:
     """Tell whether an arrival announces bytes, which is its purpose then."""
     return "expect_tx" in step.instruction.parts
+
+
+def _is_for_others(wave: Wave, pair: _Pair, arrival: Step) -> bool:
+    """Tell whether an arrival is for others than the newer access's threads, as that which frees a stage of a ring.
+
+    Others wait at that mbarrier then, and none of them arrives there.
+    """
+    if not isinstance(arrival.barrier, MbarrierAt):
+        return False
+    steps = [step for step in wave.steps.between(0, wave.steps.number) if step.barrier == arrival.barrier]
+    waits = {warp for step in steps if step.is_wait for warp in (step.threads // WARP).tolist()}
+    arrives = {warp for step in steps if step.is_release for warp in (step.threads // WARP).tolist()}
+    return bool(waits) and waits.isdisjoint(arrives) and waits.isdisjoint((pair.newer.every // WARP).tolist())
 
 
 def _waits_for_another(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
@@ -554,6 +568,8 @@ def _only_arrives(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
         if step.is_acquire and not _leaves_at_once(step):
             return
         if step.is_release and not _announces(step):
+            if _is_for_others(wave, pair, step):
+                continue
             at = step.object(newer.slot, int(here[0]))
             if at in _come(wave, pair):
                 assert step.barrier is not None
@@ -591,7 +607,7 @@ def _arrives_elsewhere(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
         ),
         None,
     )
-    releases = [step for step in _releases(wave, pair) if not _announces(step)]
+    releases = [step for step in _releases(wave, pair) if not (_announces(step) or _is_for_others(wave, pair, step))]
     if acquire is None or not releases:
         return
     release, waits = releases[0], int(acquire.by(newer.slot, newer.threads)[0])
