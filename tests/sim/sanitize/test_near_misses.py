@@ -321,6 +321,27 @@ def test_a_release_before_what_reads_behind_a_wait_for_something_else(read):
     assert not hazards(body.format("", f"{read}fence.proxy.async.shared::cta;\n{release}"))
 
 
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_release_before_a_write_to_the_stage_is_no_matter_of_parity(is_seen):
+    """As where a result is staged in the memory of what was loaded; the next copy has come before, or comes later."""
+    expect = "mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;\n"
+    come, later = (arrive("+16", guard=""), wait(3, "+16")) if is_seen else ("", "")
+    body = (
+        init() + init("+8") + init("+16") + SHOW + "@%p1 bra FILL;\n@%p4 bra READ;\nbra END;\n"
+        + "FILL:\n" + expect + COPY + wait(0, "+8") + "fence.proxy.async.shared::cta;\n" + expect + COPY + come
+        + wait(2, "", 1) + "bra END;\nREAD:\n" + wait(1) + "{}" + later + "st.shared.u32 [%r1], 7;\n{}END:\n"
+    )  # fmt: skip
+    release = arrive("+8", guard="")
+    found = only(body.format(release, ""), "unordered-write")
+    assert "parity" not in found.advice[1]
+    if is_seen:
+        assert near(found) == [("release-before-use", ("mbarrier.arrive", 1))]
+        assert "writes them" in found.near_misses[0].why
+    else:
+        assert "stands before the write" in found.advice[0]
+        assert not hazards(body.format("", f"fence.proxy.async.shared::cta;\n{release}"))
+
+
 def test_a_release_of_an_earlier_fill_is_not_blamed():
     """The third copy waits once more for the release of the first fill, and the second one is not released yet."""
     fill = "mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;\n" + COPY

@@ -111,7 +111,7 @@ def near_misses(wave: Wave, found: Conflict) -> tuple[NearMiss, ...]:
     pair = _pair_of(found)
     if found.lacks == "fence":
         return _first([_fences(wave, pair)])
-    early = tuple(_released_early(wave, found, pair))
+    early = tuple(_released_early(wave, found, pair)) or tuple(_overwrites_freed(wave, pair))
     return early or _of_groups(wave, pair) or _first(_misses(wave, pair))
 
 
@@ -398,8 +398,22 @@ def _released_early(wave: Wave, found: Conflict, pair: _Pair) -> Iterator[NearMi
                     why = Diagnosis("filled-before-copy-ends" if found.before.writes else "free-before-copy-ends")
                 yield NearMiss("early-release", why, side)
             elif last is not None and last.phase == phase:
-                use = _USES.get(kind, "the access that reads them")
+                use = _USES.get(kind, f"the access that {'writes' if found.before.writes else 'reads'} them")
                 yield NearMiss("release-before-use", Diagnosis("free-before-use", use=use), side)
+            return
+
+
+def _overwrites_freed(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
+    """Yield the arrival by which who writes bytes has freed them, if the thread that fills them anew waited for it."""
+    newer, last = pair.newer, _last_wait(wave, pair.older) if pair.older.is_async else None
+    if last is None or newer.is_async or not pair.is_of_writes:
+        return
+    for step in wave.steps.back(newer.number):
+        threads = step.by(newer.slot, newer.warp * WARP + np.arange(WARP)) if step.is_release else newer.threads[:0]
+        if len(threads) and step.object(newer.slot, int(threads[0])) == (MbarrierAt(last.address), last.slot):
+            if step.phase(newer.slot, int(threads[0])) == last.phase:
+                why = Diagnosis("free-before-use", use="the access that writes them")
+                yield NearMiss("release-before-use", why, _side(wave, step.instruction, newer.slot, int(threads[0])))
             return
 
 
@@ -428,7 +442,7 @@ def _last_wait(wave: Wave, actor: _Actor) -> _Wait | None:
 def _last_fill(wave: Wave, found: Conflict, pair: _Pair, issuers: Array) -> int:
     """Return the step by which issuers saw the last fill of bytes that a copy fills anew; their operation's if none."""
     channel = wave.clocks.channel(int(found.after.columns[found.after_lane])) if pair.newer.is_async else None
-    if channel is not None and channel[0] == "mbarrier" and not found.before.writes:
+    if channel is not None and channel[0] == "mbarrier":
         full = MbarrierAt(int(channel[1]))
         for step in wave.steps.back(found.before.when):
             if step.is_wait and step.barrier == full and len(step.by(pair.at, issuers)):
