@@ -33,6 +33,11 @@ class NamedRegion(NamedTuple):
     stages: int
     stage_bytes: int
 
+    @property
+    def end(self) -> int:
+        """Offset behind the region."""
+        return self.start + self.stages * self.stage_bytes
+
     def stage_of(self, offset: int) -> int | None:
         """Return the stage that an offset in shared memory is in; None if it is in no stage of the region."""
         stage = (offset - self.start) // self.stage_bytes
