@@ -246,12 +246,12 @@ class Shadow:
         new.view = _FORGOTTEN
 
     def _reads_unwritten(self, new: AccessRecord, by_lane: Array, flat: Array) -> None:
-        """Tell of a read of granules that nothing wrote, as far as something comes of them."""
+        """Note a read of granules that nothing wrote, and tell of it as far as something comes of them."""
+        rows, columns = np.nonzero(by_lane.reshape(len(by_lane), -1))
+        new.early = flat[np.minimum(rows, len(flat) - 1), columns]
         lacking = by_lane & self._needed(new.instruction, by_lane.shape[-1])
-        rows, columns = np.nonzero(lacking.reshape(len(lacking), -1))
-        if len(rows):
-            new.early = flat[np.minimum(rows, len(flat) - 1), columns]
-            row, k = int(rows[0]), int(columns[0])
+        if lacking.any():
+            row, k = (int(at[0]) for at in np.nonzero(lacking.reshape(len(lacking), -1)))
             is_beside = not by_lane.all(axis=-1).any()
             granules = np.flatnonzero(lacking.any(axis=(0, 1)))
             self._unwritten(new, row, int(flat[min(row, len(flat) - 1), k]), is_beside, granules)
