@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ from cutepy.predict.trace import (
     WarpTrace,
 )
 from cutepy.sim.machine.observer import Observer
+from cutepy.sim.ptx.barrier_names import stage_of
 from cutepy.sim.translate.effects import accumulators, is_wgmma, read, written
 
 if TYPE_CHECKING:
@@ -175,11 +176,8 @@ class Search:
 
     def _lines(self, indices: Iterable[int]) -> dict[object, list[int]]:
         """Group instructions by their line."""
-        groups: dict[object, list[int]] = defaultdict(list)
-        for n in indices:
-            i = self._instructions[n]
-            groups[site_of([i]).lines or i.line].append(n)
-        return groups
+        every = self._instructions
+        return _classes(indices, lambda n: site_of([every[n]]).lines or every[n].line)
 
     def _stalled_us(self, indices: Collection[int]) -> float:
         """Return the time that a warp waits at some instructions on average, of the lines where most is waited."""
@@ -281,21 +279,17 @@ class Search:
     def _rings(self) -> Iterator[SlowPlace]:
         """Yield waits of producers for stages: predicted with one more stage, and with twice as many."""
         loads = {key for cluster in self._trace.clusters for _, key in _loads(cluster)}
-        groups = self._lines(self._producer_waits(loads)).values()
+        waits = self._producer_waits(loads)
+        groups = [group for line in self._lines(waits).values() for group in _classes(line, self._ring_of).values()]
         for group in groups:
-            places = {
-                self._trace.barriers[fact.key].place
-                for warp in self._warps
-                for n in group
-                for fact in of_kind(warp.facts.get(n, ()), Wait)
-            }
+            places = {place for n in group for place in self._places(n)}
             stages, ahead = len(places), len(places) - 1
             if len(groups) <= 2:
                 ahead = max((_ahead(warp, group) for warp in self._warps), default=ahead)
             one, more = (
                 self._saved(with_changes(self._trace, partial(shifted, group=group, stages=m))) for m in (1, stages)
             )
-            stage_bytes = max((_bytes_between(warp, group, stages) for warp in self._warps), default=0)
+            stage_bytes = max((_bytes_between(warp, group, waits) for warp in self._warps), default=0)
             fits = int((SMEM_BYTES_PER_CTA - self._launch.smem_bytes) // max(stage_bytes, 1))
             if ahead < stages - 1:
                 said = (
@@ -311,6 +305,17 @@ class Search:
             )
             room = f"{fits} more of {stage_bytes} bytes fit into shared memory"
             yield self._place("too few stages", group, said, f"more stages; {room}", max(one, more))
+
+    def _places(self, n: int) -> set[int]:
+        """Return the addresses of the barriers that warps wait for at an instruction."""
+        facts = (fact for warp in self._warps for fact in of_kind(warp.facts.get(n, ()), Wait))
+        return {self._trace.barriers[fact.key].place for fact in facts}
+
+    def _ring_of(self, n: int) -> object:
+        """Return the name of the ring that warps wait for at an instruction; "" if the source doesn't tell."""
+        made = self._trace.initialised
+        names = {stage_of(place, made)[0] if place in made else "" for place in self._places(n)}
+        return names.pop() if len(names) == 1 else ""
 
     def _producer_waits(self, loads: Collection[int]) -> list[int]:
         """Return the waits of loading warps for mbarriers that no load completes, but those after the last load."""
@@ -525,8 +530,23 @@ def _ahead(warp: WarpTrace, group: Collection[int]) -> int:
     return max((bisect_left(fills, wait) - number - 1 for number, wait in enumerate(waits)), default=0)
 
 
-def _bytes_between(warp: WarpTrace, group: Collection[int], stages: int) -> int:
-    """Return the bytes that a producer loads for a stage, on average."""
-    waits = sum(len(of_kind(warp.facts.get(n, ()), Wait)) for n in group)
-    loaded = sum(fact.size_bytes for facts in warp.facts.values() for fact in of_kind(facts, Load))
-    return round(loaded / (waits + stages)) if waits else 0
+def _bytes_between(warp: WarpTrace, group: Collection[int], waits: Collection[int]) -> int:
+    """Return the bytes that a producer loads for a stage, on average: from a wait of a group up to the next wait."""
+    every = places_of(warp, waits, Wait)
+    loads = sorted((fact.at, n, fact.size_bytes) for n, facts in warp.facts.items() for fact in of_kind(facts, Load))
+    at = [load[:2] for load in loads]
+    spans = pairwise((*(wait[:2] for wait in every), (len(warp.path) + 1, 0)))
+    each = [
+        sum(size for *_, size in loads[bisect_left(at, begin) : bisect_left(at, end)])
+        for begin, end in spans
+        if begin[1] in group
+    ]
+    return round(sum(each) / len(each)) if each else 0
+
+
+def _classes(indices: Iterable[int], key: Callable[[int], object]) -> dict[object, list[int]]:
+    """Group instructions that have one key."""
+    groups: dict[object, list[int]] = defaultdict(list)
+    for n in indices:
+        groups[key(n)].append(n)
+    return groups

@@ -24,6 +24,7 @@ from cutepy.binaries.cubin import read_resources
 from cutepy.binaries.ptxas import Assembly, AssemblyError, assemble
 from cutepy.host.environment import cuda_home
 from cutepy.sim.machine.launch import place_shared
+from cutepy.sim.machine.shared_memory import planned_regions
 from cutepy.sim.ptx import Function, Module, UnreadStatement, parse_module
 from cutepy.sim.ptx.kernel_names import readable
 
@@ -99,6 +100,7 @@ def explain(
 class _Parsed:
     """Parsed module, with its assembly."""
 
+    text: str
     module: Module
     unread: list[UnreadStatement]
     assembly: Assembly | None
@@ -121,7 +123,7 @@ def _parsed(text: str, module: Module, unread: list[UnreadStatement], assembler:
         except AssemblyError as error:
             refusal = str(error)
     version = "" if module.version is None else ".".join(map(str, module.version))
-    return _Parsed(module, unread, assembly, refusal, version, cubin)
+    return _Parsed(text, module, unread, assembly, refusal, version, cubin)
 
 
 def _of_ptx(text: str, assembler: bool, name: str, cubin: bytes = b"") -> Explanation:
@@ -194,7 +196,8 @@ def _kernel(parsed: _Parsed, function: Function, seen: LaunchRecord | None) -> K
     found, initialised = static_barriers(function, values)
     names = names_of(initialised if seen is None else seen.initialised)
     barriers = barriers_of(values, seen, names, found)
-    regions = static_regions(symbols, barriers) if seen is None else seen_regions(seen, barriers, symbols)
+    planned = planned_regions(parsed.text, module, function, shared)
+    regions = static_regions(symbols, barriers) if seen is None else seen_regions(seen, barriers, symbols, planned)
     assembly = parsed.assembly
     resources = parsed.resources(function.name, launch)
     refusal = parsed.refusal if assembly is None else "" if resources else "ptxas tells nothing of this kernel"

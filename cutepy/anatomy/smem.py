@@ -11,6 +11,7 @@ from cutepy.anatomy.mmas import site_of
 from cutepy.anatomy.model import Barrier, Region
 from cutepy.anatomy.watch import CELL_BYTES, Cells, LaunchRecord
 from cutepy.anatomy.words import place, progression
+from cutepy.layouts.sm90.smem_remarks import NamedRegion
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx import Module
 
@@ -26,7 +27,10 @@ _FEWEST_FOLDED = 3
 
 
 def seen_regions(
-    seen: LaunchRecord, barriers: Sequence[Barrier], symbols: Mapping[str, tuple[int, int]]
+    seen: LaunchRecord,
+    barriers: Sequence[Barrier],
+    symbols: Mapping[str, tuple[int, int]],
+    planned: Sequence[NamedRegion] = (),
 ) -> tuple[Region, ...]:
     """Map shared memory by the accesses of observed launches.
 
@@ -37,6 +41,8 @@ def seen_regions(
         Barriers, for the names of mbarriers.
     symbols : mapping of str to (int, int)
         Start and end of each variable of known size.
+    planned : sequence of NamedRegion
+        Regions of the plan by which the kernel shares its memory, where it has one.
     """
     called = {address: barrier.name for barrier in barriers if not barrier.is_nameless for address in barrier.addresses}
     roles: dict[object, list[Cells]] = {}
@@ -53,7 +59,14 @@ def seen_regions(
     runs = _runs(signature)
     used = max(launch.smem_bytes for launch in seen.launches)
     found = [
-        _region(start, end, [labels[n] for n in range(len(labels)) if bits >> min(n, _MOST_ROLES) & 1], roles, symbols)
+        _region(
+            start,
+            end,
+            [labels[n] for n in range(len(labels)) if bits >> min(n, _MOST_ROLES) & 1],
+            roles,
+            symbols,
+            planned,
+        )
         for start, end, bits in runs
     ]
     ends = [0, *(end for _, end, _ in runs)]
@@ -141,15 +154,19 @@ def _region(
     labels: list[object],
     roles: Mapping[object, list[Cells]],
     symbols: Mapping[str, tuple[int, int]],
+    planned: Sequence[NamedRegion],
 ) -> Region:
     within = slice(start // CELL_BYTES, end // CELL_BYTES)
     here = [cells for label in labels for cells in roles[label] if cells.used[within].any()]
     copied = sorted({at for cells in here if cells.role.actor == "TMA" for at in cells.starts if start <= at < end})
     writers = _said(cells for cells in here if cells.role.writes)
     readers = _said(cells for cells in here if cells.role.reads)
-    return Region(
-        start, end - start, _what(here, labels, start, symbols), writers, readers, tuple(copied[1:] and copied)
-    )
+    what = _what(here, labels, start, symbols)
+    if not what.startswith("mbarrier") and (
+        names := [each.name for each in planned if each.start < end and start < each.end]
+    ):
+        what = f"{' and '.join(names)}: {what}"
+    return Region(start, end - start, what, writers, readers, tuple(copied[1:] and copied))
 
 
 def _what(here: Sequence[Cells], labels: list[object], start: int, symbols: Mapping[str, tuple[int, int]]) -> str:

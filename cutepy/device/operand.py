@@ -176,15 +176,17 @@ def from_accumulators(
     Raises
     ------
     ValueError
-        If threads would need elements that others hold, the MMAs multiply 32-bit types, or 8-bit ones whose B is not
-        said to be in order.
+        If the tile is not that of the sums, or not whole MMAs along K, with a fragment for each; if threads would need
+        elements that others hold, the MMAs multiply 32-bit types, or 8-bit ones whose B is not said to be in order.
     """
     if operand_types(tiled_mma)[0].width == 8 and not reorders:
         raise ValueError(
             "an 8-bit A of accumulators has K in another order, sm90.operand_order: bring B into it, as "
             "cutepy.device.transposing does, and pass reorders=True"
         )
+    rules.check_accumulated(tile, tuple(cute.size(tCrC, mode=[1 + n]) * of.get_tile_size(n) for n in range(2)))
     fragments = make_fragments(tiled_mma, tile) if into is None else into
+    rules.check_fragments(tile[1], tiled_mma.get_tile_size(2), len(fragments))
     order = _register_order(from_cute(of), from_cute(tiled_mma), tile)
     each, dtype = cute.size(fragments[0]), operand_types(tiled_mma)[0]
     for step, fragment in enumerate(fragments):

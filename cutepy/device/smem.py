@@ -8,9 +8,11 @@ import cutlass.cute as cute
 
 from cutepy.device import rules
 from cutepy.dsl import to_cute
+from cutepy.dsl.remarks import remark
 from cutepy.dsl.traced_names import SmemAllocator
 from cutepy.layouts import sm90
 from cutepy.layouts.sm90 import arch
+from cutepy.layouts.sm90.smem_remarks import remarks
 
 
 def staged_layout(
@@ -71,6 +73,7 @@ def share(plan: sm90.SmemPlan, **types: type[cutlass.Numeric]) -> dict:
         If the plan is more than a CTA can have, a type is missing, or not as wide as was planned.
     """
     rules.check_smem(plan)
+    remark(remarks(plan))
     allocator, shared, starts = SmemAllocator(), {}, {}
     holders = dict(plan.overlays)
     for region in plan:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, WgmmaEvent
     from cutepy.sim.machine.lanes import Ctas, Residents, Threads
     from cutepy.sim.machine.launch import Launch
+    from cutepy.sim.ptx.model import Instruction
 
 LINE_BYTES = 128
 """Unit in which addresses are compared for reuse: a line of the L2 cache."""
@@ -233,6 +234,8 @@ class Trace:
         Contributions that complete the phase of a barrier, by key.
     barriers : dict of int to Barrier
         By key.
+    initialised : dict of int to Instruction
+        By address, the instruction that first initialised each mbarrier.
     regions : list of Region
     taken, fewest : Counter of int to int
         Wavefronts or sectors of threads' accesses, and the fewest that any addresses of as many bytes take, by index.
@@ -241,6 +244,7 @@ class Trace:
     clusters: list[list[CtaTrace]] = field(default_factory=list)
     needed: Counter[int] = field(default_factory=Counter)
     barriers: dict[int, Barrier] = field(default_factory=dict)
+    initialised: dict[int, Instruction] = field(default_factory=dict)
     regions: list[Region] = field(default_factory=list)
     taken: Counter[int] = field(default_factory=Counter)
     fewest: Counter[int] = field(default_factory=Counter)
@@ -368,6 +372,7 @@ class Tracer(Observer):
         if event.ctas.residents is not self._residents:
             self._start(event.ctas.residents)
         if isinstance(event, MbarrierInit):
+            self.trace.initialised.setdefault(address, event.instruction)
             for slot in event.state.slots.tolist():
                 if slot in self._slots:
                     self._lives[self._slots[slot].block, address] += 1

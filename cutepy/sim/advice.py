@@ -649,6 +649,8 @@ _TABLE: dict[str, Case | str] = {
     # Deadlocks, by what threads wait for; a near miss says it more closely.
     "arrivals-of-each-phase": "let as many arrivals come in each phase as mbarrier.init says, {count}, from threads "
     "that do not wait for this one first, or let it say fewer",
+    "forgotten-arrival": "call what arrives there: of a ring, release behind the last use of a stage, or acquire "
+    "before it is filled",
     "bytes-from-others": "expect_tx must say what the copies bring, and these must come from threads that do not wait "
     "for this one first",
     "arrivals-and-bytes": "each phase needs the arrivals that mbarrier.init says, and the bytes that are announced",

@@ -61,6 +61,70 @@ def test_a_further_stage_is_predicted_as_a_ring_that_has_it():
     assert one.us - less == pytest.approx(two.us, rel=0.05)
 
 
+TWO_RINGS = """def kernel(first, second):
+    first.put(mbarrier_init(empty, 1))
+    second.put(mbarrier_init(empty, 1))
+    for ring in (first, second):
+        load(ring.acquire())
+"""
+
+
+def two_rings(file, count=32, sizes=(4096, 1024)):
+    """Write a kernel whose warp 0 loads into two rings of one stage, at one line, and whose warp 1 releases both."""
+    made, produced, released = [], [], []
+    for n, size in enumerate(sizes):
+        made.append(f".loc 1 {2 + n} 0\nmbarrier.init.shared.b64 [empty+{8 * n}], 1;")
+        made.append(f".loc 1 1 0\nmbarrier.init.shared.b64 [full+{8 * n}], 1;")
+        produced.append(f""".loc 1 5 0
+FREE{n}: mbarrier.try_wait.parity.shared.b64 %q, [empty+{8 * n}], %r8; @!%q bra FREE{n};
+mbarrier.arrive.expect_tx.shared.b64 _, [full+{8 * n}], {size};
+mov.u32 %r1, tile{n}; mov.u32 %r2, full; add.u32 %r2, %r2, {8 * n};
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d0], {size}, [%r2];""")
+        released.append(f"""FULL{n}: mbarrier.try_wait.parity.shared.b64 %q, [full+{8 * n}], %r7; @!%q bra FULL{n};
+mbarrier.arrive.shared.b64 _, [empty+{8 * n}];""")
+    tiles = "".join(f".shared .align 128 .b8 tile{n}[{size}];\n" for n, size in enumerate(sizes))
+    go_on = "xor.b32 %r7, %r7, 1; add.u32 %r4, %r4, 1; setp.lt.u32 %q, %r4, {count}; @%q bra {to};"
+    lines = "\n".join
+    return f""".version 8.7
+.target sm_90a
+.address_size 64
+.file 1 "{file}"
+.visible .entry two_rings(.param .u64 x) .maxntid 64
+{{
+.reg .pred %p; .reg .pred %q; .reg .b32 %r<16>; .reg .b64 %d<4>;
+{tiles}.shared .align 8 .b64 full[2]; .shared .align 8 .b64 empty[2];
+ld.param.u64 %d0, [x]; mov.u32 %r0, %tid.x; setp.ne.u32 %p, %r0, 0; @%p bra READY;
+{lines(made)}
+fence.proxy.async.shared::cta;
+READY: bar.sync 0;
+mov.u32 %r4, 0; mov.u32 %r7, 0;
+setp.eq.u32 %p, %r0, 32; @%p bra CONSUME;
+setp.ne.u32 %p, %r0, 0; @%p bra DONE;
+PRODUCE: xor.b32 %r8, %r7, 1;
+{lines(produced)}
+.loc 1 1 0
+{go_on.format(count=count, to="PRODUCE")}
+bra DONE;
+CONSUME:
+{lines(released)}
+{go_on.format(count=count, to="CONSUME")}
+DONE: bar.sync 0;
+ret;
+}}
+"""
+
+
+def test_rings_of_one_line_are_told_by_themselves(tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text(TWO_RINGS)
+    costs, _ = costs_of(two_rings(file), "two_rings", 132, 64, np.zeros(4096, np.uint8))
+    ((_, found),) = costs.found.values()
+    places = [place for place in found if place.kind == "too few stages"]
+    assert [place.site.lines[0] for place in places] == [f"{file}:5"]  # more of the smaller ring would save nothing
+    assert "one of 1 stage is free" in places[0].said
+    assert " more of 4096 bytes fit" in places[0].remedy
+
+
 def test_conflicts_cost_what_an_access_without_them_would_save():
     texts = [strided(words).replace(";\n    ld.volatile", "; ld.volatile") for words in (8, 1)]  # of one line
     (eight, found), (free, none) = (

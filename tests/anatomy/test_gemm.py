@@ -147,7 +147,7 @@ def test_the_map_covers_shared_memory_once(run):
     for name, operand in (("A", mma.a), ("B", mma.b)):
         for start in operand.start_addresses:
             (home,) = [r for r in regions if r.start <= start < r.start + r.bytes]
-            assert name in home.what
+            assert home.what == f"s{name}: operand {name} of wgmma"
             assert any("TMA load" in writer for writer in home.writers)
             assert any(f"wgmma {name}" in reader for reader in home.readers)
 

@@ -202,8 +202,9 @@ def test_what_can_not_be_is_refused_while_it_is_traced(make):
 class TwoProducts:
     """O = (Q K^T) V of one tile by one warpgroup, as attention has it but for the softmax: S stays in registers."""
 
-    def __init__(self, keys, width, dtype=BF16):
+    def __init__(self, keys, width, dtype=BF16, tile=None):
         self.dtype, self.keys, self.width = element_type(dtype), keys, width
+        self.tile = tile or (64, keys)
         bits, depth = DTYPES[dtype].bits, 64
         self.plan = sm90.SmemPlan.of(
             sQ=sm90.StagedTile((64, depth), 1, bits),
@@ -244,7 +245,7 @@ class TwoProducts:
         pv = product.make_product(second, 64, shared["sV"], tidx)
         qk.issue()
         warpgroup.wait_group(0)
-        operand.from_accumulators(qk.tCrC, first, (64, self.keys), second, into=pv.tCrA)
+        operand.from_accumulators(qk.tCrC, first, self.tile, second, into=pv.tCrA)
         pv.issue()
         warpgroup.wait_group(0)
         coordinates = sm90.AccumulatorCoordinates(from_cute(second), (64, self.width))
@@ -268,6 +269,13 @@ def test_sums_that_other_threads_need_are_refused():
     q, k, v = (torch.zeros(64, 64).to(torch.float8_e4m3fn) for _ in range(3))
     with cutepy.simulate(), refuses(ValueError):
         TwoProducts(64, 64, E4M3)(q, k, v, torch.zeros(64, 64))
+
+
+@pytest.mark.parametrize("tile", [(64, 32), (128, 64), (32, 64)])
+def test_a_tile_of_other_sums_is_refused(tile):
+    q, k, v = (torch.zeros(64, 64).bfloat16() for _ in range(3))
+    with cutepy.simulate(), refuses(ValueError):
+        TwoProducts(64, 64, tile=tile)(q, k, v, torch.zeros(64, 64))
 
 
 def test_a_change_that_gives_nothing_is_refused():

@@ -117,6 +117,13 @@ def test_an_operand_that_threads_can_load():
         rules.check_staged_operand(False, 16, 2)
     with refuses(ValueError):
         rules.check_staged_operand(True, 2, 2)
+    rules.check_accumulated((128, 64), (128, 64))
+    with refuses(ValueError):
+        rules.check_accumulated((128, 64), (128, 128))
+    rules.check_fragments(64, 16, 4)
+    for columns, fragments in ((24, 1), (64, 3), (64, 5)):
+        with refuses(ValueError):
+            rules.check_fragments(columns, 16, fragments)
     rules.check_operand_source("smem", "smem")
     with refuses(ValueError):
         rules.check_operand_source("rmem", "smem")

@@ -64,3 +64,4 @@ def test_overlays_are_right_in_turns_and_told_otherwise(is_staged):
     with pytest.raises(HazardError) as told, cutepy.simulate(sanitize=True):
         Turned(is_staged, waits=False)(x, y)
     assert {hazard.kind for hazard in told.value.hazards} == {"unordered-write"}
+    assert {hazard.buffer for hazard in told.value.hazards} == {"first or second"}

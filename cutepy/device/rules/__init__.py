@@ -44,6 +44,8 @@ from cutepy.device.rules.occupancy import (
     fills as fills,
 )
 from cutepy.device.rules.operands import (
+    check_accumulated as check_accumulated,
+    check_fragments as check_fragments,
     check_operand_source as check_operand_source,
     check_staged_operand as check_staged_operand,
     step_halves as step_halves,
@@ -159,6 +161,7 @@ __all__ = [
     "accumulator_dtype",
     "accumulator_registers",
     "block_range",
+    "check_accumulated",
     "check_accumulators",
     "check_barrier",
     "check_buffer",
@@ -170,6 +173,7 @@ __all__ = [
     "check_copy_tile",
     "check_covering",
     "check_exchange",
+    "check_fragments",
     "check_mixed_ring",
     "check_multicast",
     "check_multiplied",

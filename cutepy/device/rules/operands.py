@@ -46,6 +46,44 @@ def check_operand_source(source: str, wanted: str) -> None:
         )
 
 
+def check_accumulated(tile: tuple[int, int], held: tuple[int, int]) -> None:
+    """Check that the tile of `operand.from_accumulators` has the extents of the accumulators that it takes.
+
+    Raises
+    ------
+    ValueError
+        If not: registers of A would get sums of other places, or none.
+
+    Examples
+    --------
+    >>> check_accumulated((128, 64), (128, 64))
+    """
+    if tuple(tile) != tuple(held):
+        raise ValueError(
+            f"the tile of operand.from_accumulators must have the extents of the accumulators, {held}, got "
+            f"{tuple(tile)}; pass {held}"
+        )
+
+
+def check_fragments(columns: int, step: int, fragments: int) -> None:
+    """Check the number of fragments of an A in registers, one for each MMA along K.
+
+    Raises
+    ------
+    ValueError
+        If there are others than `columns` along K need, of `step` for each MMA: a part of A would be left out.
+
+    Examples
+    --------
+    >>> check_fragments(64, 16, 4)
+    """
+    if columns != step * fragments:
+        raise ValueError(
+            f"an A of K = {columns} in registers must be whole MMAs of K = {step}, a fragment for each, got "
+            f"{fragments}; use a multiple of {step}, and the fragments that make_fragments gives for that"
+        )
+
+
 def check_staged_operand(k_is_contiguous: bool, bits: int, run: int) -> None:
     """Check a staged A of which each thread loads `run` neighbours along K, of `bits` each, at once.
 

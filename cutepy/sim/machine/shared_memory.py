@@ -6,7 +6,7 @@ what other kernels left; here every word is a mix that is not plausible as data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,14 @@ import numpy as np
 from cutepy.layouts import ComposedLayout, Layout, parse
 from cutepy.layouts.sm90 import SmemPlan, SmemRegion
 from cutepy.layouts.sm90.gmma import byte_swizzle, split_swizzle
+from cutepy.layouts.sm90.smem_remarks import named_regions
 from cutepy.sim.arithmetic.minifloat import bf16_to_f32, table
 from cutepy.sim.machine.lanes import Array, Residents
 from cutepy.sim.machine.layout_tables import values
 
 if TYPE_CHECKING:
-    pass
+    from cutepy.layouts.sm90.smem_remarks import NamedRegion
+    from cutepy.sim.ptx.model import Function, Module
 
 
 _NARROW = {"bfloat16": "u2", "float8_e4m3fn": "u1", "float8_e5m2": "u1"}
@@ -54,6 +56,27 @@ def named(plan: SmemPlan | None, name: str | None, layout: Place, kernel: str) -
             "cutepy.device.smem.share), or say layout="
         )
     return plan[name]
+
+
+def planned_regions(
+    ptx: str, module: Module, function: Function, symbols: Mapping[str, int]
+) -> tuple[NamedRegion, ...]:
+    """List the regions that remarks in a kernel's PTX name, at their addresses in dynamic shared memory.
+
+    Parameters
+    ----------
+    ptx : str
+        What the module was read from.
+    module, function
+        The module, and its kernel.
+    symbols : mapping of str to int
+        Addresses of shared variables.
+    """
+    lines = [i.line for i in function.instructions]
+    body = ptx.splitlines()[min(lines, default=1) - 1 : max(lines, default=0)]
+    declared = (*module.variables, *function.variables)
+    start = next((symbols[v.name] for v in declared if v.space == "shared" and v.size_bytes is None), 0)
+    return tuple(region._replace(start=start + region.start) for region in named_regions("\n".join(body)))
 
 
 def view(data: Array, layout: Place, dtype: object = "uint8", offset: int = 0) -> Array:

@@ -59,6 +59,8 @@ class _WaitedObject:
         Whether they have brought it before, or a fellow of it, or address it.
     is_hopeless : bool
         Whether no other lanes can come to an instruction that may bring it.
+    is_forgotten : bool
+        Whether no instruction of the program brings it: each has brought other things only.
     """
 
     awaited: Awaited
@@ -68,6 +70,7 @@ class _WaitedObject:
     sure: set[Part] = field(default_factory=set)
     is_known: bool = False
     is_hopeless: bool = False
+    is_forgotten: bool = False
 
     @property
     def name(self) -> str:
@@ -148,12 +151,15 @@ def _find_bringers(
         or [one for one, *_ in found if _did(h, awaited)]
         for h, found in come.items()
     }
+    elsewhere = awaited.elsewhere
     possible = {
-        h: [one for one, *_ in found if operation(one.instruction) not in awaited.elsewhere]
-        for h, found in come.items()
+        h: [one for one, *_ in found if operation(one.instruction) not in elsewhere] for h, found in come.items()
     }
     thing.is_hopeless = is_complete and not any(come.values())
     thing.is_known = any(known.values())
+    bringing = (i.index for block in roster.flow.blocks for i in block.instructions if awaited.brings(i))
+    has_ring = bool(awaited.ring and awaited.nobody)  # else a line may come to its other stages first
+    thing.is_forgotten = has_ring and not awaited.brought and awaited.others.keys() >= {*bringing}
     thing.bringers = {h: found for h, found in (known if thing.is_known else possible).items() if found}
     for h, ones in thing.bringers.items():
         exact = {id(one) for one, _, is_exact in come[h] if is_exact}
@@ -283,14 +289,18 @@ def _told(
             blocked = next(iter(thing.bringers))
             i = of[blocked].instruction
             before = before if i is None else Execution(i, blocked.describe())
+    elif thing.is_forgotten:
+        verb = "copies to" if awaited.brings is copies else "arrives at"
+        who = f", and no line of the program {verb} {awaited.ring}"
     else:
         who = f", and {awaited.nobody}" if awaited.nobody and thing.is_hopeless else ""
+    fix = Diagnosis("forgotten-arrival") if thing.is_forgotten and awaited.brings is arrives else awaited.fix
     waiters = _who(roster, thing, others, of, is_short=len(waits) > 1)
     return SimulationError(
         "; ".join(filter(None, [f"{awaited.lacks}{who}", awaited.fellows, *waiters, *said])),
         thing.instruction,
         first.describe(),
-        fix=next((_FIXES[one.kind] for one in chances if one.kind in _FIXES), awaited.fix),
+        fix=next((_FIXES[one.kind] for one in chances if one.kind in _FIXES), fix),
         kind=awaited.kind,
         at=awaited.at,
         before=before,

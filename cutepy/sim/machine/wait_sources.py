@@ -91,8 +91,8 @@ class Awaited:
         Whether others have brought a part of it.
     is_of_a_cta : bool
         Whether none but threads of the same CTA can bring it.
-    elsewhere : frozenset of object
-        The operations that have brought other things so far, and never this one or a fellow of it.
+    others : dict of int to Instruction
+        By index, the instructions that have brought other things so far, and never this one or a fellow of it.
     is_first : bool
         Whether lanes wait, by a parity, for the first phase of a barrier, of which nothing has come.
     absent : tuple of Source
@@ -109,6 +109,8 @@ class Awaited:
         The barrier that they wait at; None if it is none.
     is_of_all : bool
         Whether threads of any cluster can bring it.
+    ring : str
+        The source's name of the ring of mbarriers that it is of; empty if it has none.
     fellows : str
         How far other stages of its ring have come, in words, if not all as far.
     misdirected : tuple of MisdirectedArrival
@@ -127,7 +129,7 @@ class Awaited:
     nobody: str = ""
     is_begun: bool = False
     is_of_a_cta: bool = False
-    elsewhere: frozenset[object] = frozenset()
+    others: dict[int, Instruction] = field(default_factory=dict, compare=False)
     is_first: bool = False
     absent: tuple[Source, ...] = ()
     ceased: tuple[Source, ...] = ()
@@ -137,7 +139,13 @@ class Awaited:
     barrier: Barrier | None = None
     is_of_all: bool = False
     misdirected: tuple[MisdirectedArrival, ...] = ()
+    ring: str = ""
     fellows: str = ""
+
+    @property
+    def elsewhere(self) -> frozenset[object]:
+        """Return the operations that have brought other things so far, and never this one or a fellow of it."""
+        return frozenset(map(operation, self.others.values())) - self.brought
 
     @property
     def offset(self) -> int | None:

@@ -73,9 +73,9 @@ class Mbarrier:
         self.life = np.zeros(slots, np.int64)  # how many were made here
         # The last "init", "inval", "arrive", "expect_tx", "expect_arrivals" and "complete_tx".
         self.done: dict[str, ExecutedInstruction] = {}
-        self.arrivals: set[object] = set()  # the operations that have arrived
+        self.arrivals: dict[int, Instruction] = {}  # those that have arrived, by index
         self.rounds: dict[int, Rounds] = {}  # by the set of threads
-        self.copies: set[object] = set()  # those whose bytes have come
+        self.copies: dict[int, Instruction] = {}  # those whose bytes have come
         self.sources: dict[tuple[int, int], CtaArrivals] = {}  # by the object's CTA, and the one that arrived or copied
         self.multicasts: dict[tuple[object, int], Multicast] = {}  # the last of each operation, by the CTA that copied
 

@@ -11,9 +11,9 @@ from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place, WaitNearMiss
 from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.thread_history import of_cta
-from cutepy.sim.machine.wait_sources import Awaited, MisdirectedArrival, Source, arrives, copies
+from cutepy.sim.machine.wait_sources import Awaited, MisdirectedArrival, Source, arrives, copies, operation
 from cutepy.sim.mechanisms.mbarrier_objects import NEVER
-from cutepy.sim.ptx.barrier_names import barrier_name, ring
+from cutepy.sim.ptx.barrier_names import barrier_name, ring, stage_of
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Residents
@@ -54,7 +54,7 @@ class MbarrierWaits:
         if size:
             announced = "that were announced have not" if size > 0 else "came that nobody had announced"
             lacks += f", and {abs(size)} bytes {announced}"
-        brought, elsewhere = self._brought(offset, arrivals=bool(pending))
+        brought, others = self._brought(offset, arrivals=bool(pending))
         masks = tuple(self._masks(found, slot))
         if pending:
             fix = Diagnosis("arrivals-of-each-phase", count=count)
@@ -72,14 +72,15 @@ class MbarrierWaits:
             is_begun=pending < count,
             last=last,
             brings=brings,
-            brought=brought,
-            elsewhere=elsewhere,
+            brought=frozenset(map(operation, brought.values())),
+            others=others,
             nobody=f"no other thread that still runs {'arrives' if pending else 'copies'} there" if size >= 0 else "",
             barrier=MbarrierAt(offset),
             is_first=parity == 0 and phase == 0 and pending == count and size == 0 and found.passed[slot] == NEVER,
             absent=() if masks else tuple(self._absent(offset, slot)),
             ceased=tuple(self._ceased(offset, slot)),
             chances=(*masks, *self._chances(offset, slot, parity)),
+            ring=stage_of(offset, self._initialised())[0],
             fellows=self._fellows(offset, slot),
             misdirected=tuple(self._misdirected(offset, slot)),
         )
@@ -90,12 +91,17 @@ class MbarrierWaits:
     def _initialised(self) -> dict[int, Instruction]:
         return {at: found.done["init"].instruction for at, found in self._objects.items()}
 
-    def _brought(self, offset: int, *, arrivals: bool) -> tuple[frozenset[object], frozenset[object]]:
-        """Return the operations that have arrived at, or copied to, a ring's mbarriers, and to others only."""
+    def _brought(self, offset: int, *, arrivals: bool) -> tuple[dict[int, Instruction], dict[int, Instruction]]:
+        """Return the instructions that have arrived at, or copied to, a ring's mbarriers, and to others only."""
         fellows = {offset, *ring(offset, self._initialised())}
-        by = {at: found.arrivals if arrivals else found.copies for at, found in self._objects.items()}
-        ours = frozenset[object]().union(*(by[at] for at in fellows))
-        return ours, frozenset[object]().union(*by.values()) - ours
+        ours: dict[int, Instruction] = {}
+        every: dict[int, Instruction] = {}
+        for at, found in self._objects.items():
+            by = found.arrivals if arrivals else found.copies
+            every |= by
+            if at in fellows:
+                ours |= by
+        return ours, {index: i for index, i in every.items() if index not in ours}
 
     def _absent(self, offset: int, slot: int) -> Iterator[Source]:
         """Yield the CTAs that have brought something in earlier phases, and nothing in this one."""

@@ -34,7 +34,7 @@ from cutepy.sim.machine.events import (
 )
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.schedule import Mechanism
-from cutepy.sim.machine.wait_sources import Awaited, operation
+from cutepy.sim.machine.wait_sources import Awaited
 from cutepy.sim.mechanisms import mbarrier_states as states
 from cutepy.sim.mechanisms.mbarrier_objects import NEVER, Mbarrier, positions, targets
 from cutepy.sim.mechanisms.mbarrier_waits import MbarrierWaits
@@ -193,7 +193,7 @@ class Mbarriers(Mechanism):
                 wrong = f"an arrival at {self._name(offset)} completes the phase in spite of noComplete"
                 raise self._wrong(g, i, offset, wrong, Diagnosis("leave-no-complete-out"), after="arrive")
             found.done["arrive"] = g.did(i)
-            found.arrivals.add(operation(i))
+            found.arrivals[i.index] = i
             is_own = len(objects) == 1 and np.array_equal(slots, g.ctas.slots)
             found.note_rounds(found.done["arrive"], slots, is_own)
             if self._cluster > 1:
@@ -209,7 +209,7 @@ class Mbarriers(Mechanism):
         found = self._object(g, i, offset, slots)
         self._count_arrivals(g, i, offset, slots, 1)
         found.done["arrive"] = lane
-        found.arrivals.add(operation(i))
+        found.arrivals[i.index] = i
         found.note_rounds(lane, slots, False)
         if self._cluster > 1:
             found.note_sources(lane, slots, np.full(len(slots), lane.ctas.slots[0]))
@@ -335,7 +335,7 @@ class Mbarriers(Mechanism):
                 found.note_multicasts(g.did(i), copies, issuers, each)
         found.settle(slots)
         found.done["complete_tx"] = g.did(i)
-        found.copies.add(operation(i))
+        found.copies[i.index] = i
         kind = partial(MbarrierCompleteTx, deliveries=copies)
         self._tell_count(kind, offset, slots, g, i, size, address, before)
 

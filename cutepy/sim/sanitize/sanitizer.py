@@ -50,7 +50,7 @@ from cutepy.sim.sanitize.reports.nearby import (
 from cutepy.sim.sanitize.reports.reasons import reason
 from cutepy.sim.sanitize.reports.scene import Surroundings
 from cutepy.sim.sanitize.tensor_loads import ended_by_use
-from cutepy.sim.sanitize.undefined import PADDING, Undefined, UndefinedUse, is_copied
+from cutepy.sim.sanitize.undefined import PADDING, Undefined, UndefinedUse, is_copied, is_used, loaded_into
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -225,8 +225,8 @@ class Sanitizer(Observer):
             fences = {fenced_spaces(i.opcode) for i in instructions if "proxy" in i.parts} - {frozenset()}
             ends_mbarriers = any(i.traits.ends_mbarrier for i in instructions)
             wave = self._wave = Wave(residents, x * y * z, ends_mbarriers, has_relaxed, fences)
-            told = self._telling(self._conflict), self._telling(self._unwritten), self._telling(self._findings.tell)
-            more = self._forgotten, self._telling(self._filled)
+            told = self._telling(self._conflict), self._telling(self._unwritten), self._needed
+            more = self._telling(self._findings.tell), self._forgotten, self._telling(self._filled)
             elections = self._examiner.elections
             self._shared = SharedAccesses(wave, self._granule, self._slot_bytes, elections, *told, *more)
             self._tensor = TensorShadow(wave, self._telling(self._in_tensor_memory), self._of_tensor_order)
@@ -613,11 +613,20 @@ class Sanitizer(Observer):
         if self._launch is not None:  # else the host alone has touched anything
             self._examiner.withdraw(self._launch, _FORGOTTEN)
 
-    def _unwritten(self, touch: AccessRecord, row: int, granule: int, is_beside: bool) -> None:
+    def _needed(self, i: Instruction, granules: int) -> Array:
+        """Tell of which granules something comes that each lane loads."""
+        assert self._launch is not None
+        into, function = loaded_into(i, granules, self._granule), self._launch.entry.function
+        if into is None:
+            return np.ones(granules, bool)
+        return np.array([any(is_used(function, i, r) for r in registers) for registers in into])
+
+    def _unwritten(self, touch: AccessRecord, row: int, granule: int, is_beside: bool, of_lane: Array) -> None:
         assert self._wave is not None
         assert self._launch is not None
-        function = self._launch.entry.function
-        is_padding = is_beside and is_copied(function, touch.instruction)
+        i, into = touch.instruction, loaded_into(touch.instruction, touch.places.shape[-1], self._granule)
+        lacking = [register for n in of_lane.tolist() for register in into[n]] if into else []
+        is_padding = is_beside and is_copied(self._launch.entry.function, i, lacking)
         self._findings.unwritten(touch, row, self._wave.residents, granule * self._granule, is_padding)
         if is_padding:
             self._examiner.withdraw(self._launch, _NO_VALUE)

@@ -30,7 +30,7 @@ import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.lanes import Threads
-from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Symbol, Vector, registers_in
+from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Symbol, Vector, registers_in, type_bits
 from cutepy.sim.sanitize.definitions import defining_instructions, given_registers, scale_d
 from cutepy.sim.sanitize.memory.discarded import stores_of
 from cutepy.sim.sanitize.order.uses import once, uses_of, whole_flow
@@ -42,7 +42,7 @@ from cutepy.sim.translate.effects import accumulators, has_destination, is_wgmma
 from cutepy.sim.translate.state_spaces import may_be_same, state_spaces
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from cutepy.sim.machine.events import Access, AsyncOperation, LocalCopy, TensorMemoryAccess
     from cutepy.sim.machine.lanes import Array, Residents
@@ -550,11 +550,24 @@ class Undefined:
         return Diagnosis("register-made-of-more-paths", register=name, writes=shown, more=more, threads=who, made=made)
 
 
-def is_copied(function: Function, load: Instruction) -> bool:
-    """Tell whether the loaded value is only stored to global memory unchanged."""
-    if not load.traits.transfers or load.traits.takes_rows:
-        return False
-    stores = stores_of(function, load, lambda i: i.traits.moves and not i.traits.exchanges).values()
+def loaded_into(load: Instruction, granules: int, granule_bytes: int) -> list[tuple[Register, ...]] | None:
+    """List the registers that get something of each granule that a lane loads; None if it is no load of elements."""
+    if not _loads_registers(load) or load.traits.takes_rows:
+        return None
+    items, each = _items(load.operands[0]), type_bits(load.parts[-1]) // 8
+    starts = range(0, granules * granule_bytes, granule_bytes)
+    parts = (items[start // each : (start + granule_bytes - 1) // each + 1] for start in starts)
+    return [tuple(x for x in part if isinstance(x, Register)) for part in parts]
+
+
+def is_used(function: Function, load: Instruction, register: Register) -> bool:
+    """Tell whether anything reads what is loaded into a register."""
+    return any(True for _ in uses_of(function).after(load, register.index))
+
+
+def is_copied(function: Function, load: Instruction, registers: Iterable[Register]) -> bool:
+    """Tell whether what is loaded into some registers is only stored to global memory unchanged."""
+    stores = stores_of(function, load, registers, lambda i: i.traits.moves and not i.traits.exchanges).values()
     return bool(stores) and all(state_spaces(i).stores[0] in ("global", "generic") for i in stores)
 
 

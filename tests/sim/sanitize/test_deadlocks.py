@@ -7,6 +7,8 @@ import pytest
 
 import cutepy
 from cutepy.sim import AbsentCtaError, DeadlockError, HazardError, Run
+from cutepy.sim.machine.launch import KernelCall
+from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.sanitize import Hazards
 from tests.messages import pins, refuses
 from tests.sim.opcode_runner import launch
@@ -55,6 +57,56 @@ def test_an_arrival_at_an_address_that_is_not_known_may_be_the_missing_one():
     _, (hang,) = hung(body, block=64)
     assert waits_of(hang) == [("mbarrier 0x408", []), ("mbarrier 0x400", ["mbarrier 0x408"])]
     assert not any(sure for wait in hang.waits for sure in wait.are_sure)
+
+
+FORGOTTEN = """.version 8.7
+.target sm_90a
+.address_size 64
+.file 1 "{file}"
+.visible .entry kernel(.param .u64 p0)
+{{
+.reg .pred %p<4>; .reg .b32 %r<4>; .shared .align 8 .b64 barriers[2];
+mov.u32 %r1, barriers; mov.u32 %r2, %tid.x; setp.eq.u32 %p1, %r2, 0; setp.eq.u32 %p2, %r2, 32;
+.loc 1 1 0
+@%p1 mbarrier.init.shared.b64 [%r1], 1;
+.loc 1 2 0
+@%p1 mbarrier.init.shared.b64 [%r1+8], 1;
+bar.sync 0;
+.loc 1 3 0
+@%p2 mbarrier.arrive.shared.b64 _, [%r1];
+.loc 1 4 0
+{more}
+@!%p1 bra END;
+FIRST: mbarrier.try_wait.parity.shared.b64 %p3, [%r1], 0; @!%p3 bra FIRST;
+SECOND: mbarrier.try_wait.parity.shared.b64 %p3, [%r1+8], 0; @!%p3 bra SECOND;
+END: ret;
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "nobody"),
+    [
+        ("", "no line of the program arrives at second.empty"),
+        ("@%p2 mbarrier.arrive.shared.b64 _, [%r1+8];", ""),
+        ("bra ON; ld.shared.u32 %r3, [%r1]; mbarrier.arrive.shared.b64 _, [%r3]; ON:", "no other thread"),
+    ],
+)
+def test_a_ring_that_no_line_arrives_at(more, nobody, tmp_path):
+    """An arrival that has not been executed may be at any address."""
+    file = tmp_path / "kernel.py"
+    file.write_text("first.put(mbarrier_init(empty, 1))\nsecond.put(mbarrier_init(empty, 1))\nfree()\nmore()\n")
+    run = Run((), None, sanitize=True)
+    module = LoadedModule(FORGOTTEN.format(file=file, more=more))
+    call = KernelCall(module, "kernel", (1, 1, 1), (64, 1, 1), parameters=(bytes(8),))
+    if not nobody:
+        run.launch(call)
+        return
+    with pytest.raises(DeadlockError):
+        run.launch(call)
+    (hang,) = run.hazards
+    assert nobody in hang.advice[0]
+    assert ("release behind the last use" in hang.advice[1]) == nobody.startswith("no line")
 
 
 def test_an_arrival_that_nobody_makes():

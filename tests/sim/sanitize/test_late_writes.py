@@ -90,6 +90,7 @@ def reads_of(threads, counts, warps=None):
         columns=np.full(lanes, 70) + np.arange(lanes),
         counts=np.array(counts),
         warps=warps and np.array(warps),
+        access="read",
     )
 
 

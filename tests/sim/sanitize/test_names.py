@@ -192,6 +192,48 @@ def test_copies_that_signal_one_mbarrier_fill_one_stage(offset, part, tmp_path):
     assert found.buffer == f"sX stage 1 part {part}"
 
 
+TWO_RINGS = """
+def initialise(rings):
+    for ring in rings:
+        ring.put(mbarrier_init(full, 1))
+        ring.load(gX, 0)
+"""
+
+
+def test_copies_of_a_line_are_told_apart_by_their_rings(tmp_path):
+    """One barrier each of two rings that a loop initialises, with a copy for each of them from one line."""
+    text = HEAD.replace("[%r8+8], 1;", "[%r8+16], 1;")
+    text = text.format(file=tmp_path / "kernel.py", offset=512).replace(".loc 1 2 0", ".loc 1 4 0")
+    start, end = text.index("LOOP:"), text.index("WAIT:\n")
+    copies = "".join(
+        f"mbarrier.arrive.expect_tx.shared.b64 _, [%r8+{full}], 256;\n" + _COPY.format(to=to, full=full)
+        for to, full in ((0, 0), (512, 16))
+    )
+    text = (text[:start] + copies + text[end:]).replace("[%r8+8], 0", "[%r8+16], 0")
+    (tmp_path / "kernel.py").write_text(TWO_RINGS)
+    (found,) = launched(text)
+    assert found.buffer == "what TMA of initialise loads for rings[1]"
+
+
+REMARKS = """// smem region sX: 2 x 512 bytes at 0
+// smem region sY: 1 x 256 bytes at 512
+"""
+
+
+@pytest.mark.parametrize(
+    ("remarks", "buffer"),
+    [(2, "sX or sY"), (1, "sX stage 1"), (0, "what TMA of load loads stage 1")],
+)
+def test_memory_has_the_names_of_a_plan(remarks, buffer, tmp_path):
+    """The lines name nothing; the second region lies in the first one's second stage."""
+    source = SOURCE.replace("sX[stage]", "to(stage)").replace("gX[k]", "of(k)")
+    (tmp_path / "kernel.py").write_text(source)
+    told = "".join(f"{line}\n" for line in REMARKS.splitlines()[:remarks])
+    text = HEAD.format(file=tmp_path / "kernel.py", offset=512).replace("LOOP:", f"{told}LOOP:")
+    (found,) = launched(text)
+    assert found.buffer == buffer
+
+
 def test_memory_that_is_reused_is_called_as_by_those_that_use_it(tmp_path):
     file = tmp_path / "kernel.py"
     file.write_text(SOURCE + "    sY[thread] = x\n    y[thread] = sY[thread ^ 32]\n")

@@ -275,6 +275,19 @@ def test_a_wait_with_no_barrier_behind_it():
     assert not hazards(body + "bar.sync 0;\nld.shared.u32 %r9, [%r4];\n")
 
 
+def test_arrivals_for_a_producer_behind_a_wait_are_no_barrier_of_those_who_arrive():
+    """Warp 2 waits for a stage to be free; warps 0 and 1 free it, and do not meet behind the wait of warp 0."""
+    producer = "setp.lt.u32 %p6, %r2, 64;\n@%p6 bra ON{0};\n{1}ON{0}:\n"
+    first = init(count=2) + SHOW + producer.format(1, wait(0, parity=1)) + "bar.sync 0;\n"
+    frees = arrive() + arrive(guard="@%p4 ")
+    body = f"st.shared.u32 [%r4], 1;\n{STORE[:31]}{first}{STORE[31:]}@%p1 {COMMIT}@%p1 {WAIT_READ}{{}}"
+    body += "@%p4 st.shared.u32 [%r1], 2;\n" + producer.format(2, wait(1))
+    (found,) = hazards(body.format(frees), block=96)
+    assert found.kind == "unordered-write"
+    assert near(found) == [("no-barrier-behind", ("cp.async.bulk.wait_group", 0))]
+    assert not hazards(body.format(frees + "bar.sync 0;\n"), block=96)
+
+
 def test_a_release_before_the_wait_for_what_still_reads():
     fill = f"st.shared.u32 [%r4], 1;\n{STORE[:31]}{init()}{SHOW}"
     issue, other = STORE[31:] + "@%p1 " + COMMIT, "@%p2 bra END;\n" + wait(0) + "st.shared.u32 [%r4], 2;\nEND:\n"
@@ -306,6 +319,27 @@ def test_a_release_before_what_reads_behind_a_wait_for_something_else(read):
     assert near(found) == [("release-before-use", ("mbarrier.arrive", 1))]
     pins(found.near_misses[0].why)
     assert not hazards(body.format("", f"{read}fence.proxy.async.shared::cta;\n{release}"))
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_release_before_a_write_to_the_stage_is_no_matter_of_parity(is_seen):
+    """As where a result is staged in the memory of what was loaded; the next copy has come before, or comes later."""
+    expect = "mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 256;\n"
+    come, later = (arrive("+16", guard=""), wait(3, "+16")) if is_seen else ("", "")
+    body = (
+        init() + init("+8") + init("+16") + SHOW + "@%p1 bra FILL;\n@%p4 bra READ;\nbra END;\n"
+        + "FILL:\n" + expect + COPY + wait(0, "+8") + "fence.proxy.async.shared::cta;\n" + expect + COPY + come
+        + wait(2, "", 1) + "bra END;\nREAD:\n" + wait(1) + "{}" + later + "st.shared.u32 [%r1], 7;\n{}END:\n"
+    )  # fmt: skip
+    release = arrive("+8", guard="")
+    found = only(body.format(release, ""), "unordered-write")
+    assert "parity" not in found.advice[1]
+    if is_seen:
+        assert near(found) == [("release-before-use", ("mbarrier.arrive", 1))]
+        assert "writes them" in found.near_misses[0].why
+    else:
+        assert "stands before the write" in found.advice[0]
+        assert not hazards(body.format("", f"fence.proxy.async.shared::cta;\n{release}"))
 
 
 def test_a_release_of_an_earlier_fill_is_not_blamed():

@@ -283,11 +283,13 @@ def test_causes_come_first():
 
 def test_a_read_that_came_before_the_write_is_told_once():
     """Of bytes that nothing had written, and that somebody writes later."""
-    (hazard,) = hazards_of("ld.shared.u32 %r4, [data+504];", "")[:1]
+    (hazard,) = hazards_of("ld.shared.u32 %r4, [data+504]; add.u32 %r4, %r4, 1;", "")[:1]
     assert hazard.kind == "unordered-read"
     pins(hazard.missing)
     assert hazard.before.what == "st write"
-    assert not any(h.kind == "uninitialised-read" for h in hazards_of("ld.shared.u32 %r4, [data+504];", ""))
+    assert not any(
+        h.kind == "uninitialised-read" for h in hazards_of("ld.shared.u32 %r4, [data+504]; add.u32 %r4, %r4, 1;", "")
+    )
 
 
 def test_ptx_without_a_file_is_in_the_log_once_under_a_name_of_its_own():

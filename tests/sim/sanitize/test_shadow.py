@@ -19,12 +19,16 @@ def nothing(*where):
     pass
 
 
+def everything(i, granules):
+    return np.ones(granules, bool)
+
+
 class Memory:
     """Words of two CTAs of three warps: each thread touches the word of its lane."""
 
     def __init__(self):
         self.clocks, self.conflicts, self.filled = Clocks(2, THREADS, 1), [], []
-        told = self.conflicts.append, nothing, None, nothing, nothing, self._note_filled
+        told = self.conflicts.append, nothing, everything, None, nothing, nothing, self._note_filled
         self._shadow = Shadow(self.clocks, 2, 2 * WARP, *told)
 
     def _note_filled(self, old, new, row, granule):

@@ -21,7 +21,20 @@ NAMES = "".join(f"mov.f32 %f{n + 4}, %f{n};\n" for n in range(4))
 STORE = "st.global.f32 [%rd1], %f0;\n"
 KEEP = "st.global.u32 [%rd1], %r9;\n"
 
+SHARED = "st.shared.v2.u32 [%r40], {%r1, %r1}; st.shared.u32 [%r40+8], %r1;\n"
+"""All but the last of four words."""
+
 RIGHT = {
+    "an element of shared memory that goes nowhere": (
+        SHARED,
+        "ld.shared.v4.u32 {%r5, %r6, %r7, _}, [%r40]; st.global.v2.u32 [%rd3], {%r5, %r6};\n",
+    ),
+    "an element of shared memory that nothing reads": (
+        SHARED,
+        "ld.shared.v4.u32 {%r5, %r6, %r7, %r8}, [%r40]; add.u32 %r9, %r5, %r7; mov.u32 %r8, 1;\n",
+        KEEP,
+    ),
+    "shared memory that is loaded for nothing": ("ld.shared.u32 %r9, [%r40];\n",),
     "sums that begin with zeros": (ZEROS, SAME, SAME, STORE),
     "sums that are moved": (ZEROS, "mov.u32 %r2, 0;\nMORE:\n", NAMES, SUMS, "@%p1 bra MORE;\n", STORE),
     "sums that begin on some path": ("@%p1 bra ON;\n", ZEROS, "ON:\n", SAME, STORE),
@@ -135,7 +148,6 @@ WRONG = {
 }
 
 
-SHARED = "st.shared.v2.u32 [%r40], {%r1, %r1}; st.shared.u32 [%r40+8], %r1;\n"
 WHOLE = "ld.shared.v4.u32 {%r5, %r6, %r7, %r8}, [%r40]; st.global.v4.u32 [%rd3], {%r5, %r6, %r7, %r8};\n"
 PADDING = {
     "a half of what is loaded": (
@@ -152,6 +164,10 @@ PADDING = {
         "ld.shared.v4.u32 {%r5, %r6, %r7, %r8}, [%r40]; st.global.v4.u32 [%rd3], {%r5, %r6, %r7, %r8};\n",
     ),
     "an element of shared memory": (SHARED, WHOLE),
+    "an element of shared memory beside one that is computed with": (
+        SHARED,
+        WHOLE.replace("st.", "setp.eq.u32 %p3, %r5, 1; st."),
+    ),
     "bytes of shared memory": (
         "st.shared.u8 [%r40], %r1; ld.shared.u32 %r5, [%r40]; mov.u32 %r6, %r5; st.global.u32 [%rd1], %r6;\n",
     ),

@@ -8,7 +8,7 @@ value that reaches no store at all is none of these: it is not known what the lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.events import Access
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.machine.launch import Launch
-    from cutepy.sim.ptx.model import Function, Instruction
+    from cutepy.sim.ptx.model import Function, Instruction, Register
     from cutepy.sim.sanitize.memory.global_access_record import GlobalAccessRecord, GlobalConflict
 
 _MOST_LANES = 1 << 26
@@ -135,7 +135,7 @@ class Discarded:
         if load.index not in self._stores:
             assert self._function is not None
             has_calls = any(i.traits.calls for i in self._function.instructions)  # arguments are not followed
-            stores = {} if has_calls else stores_of(self._function, load, lambda i: i.traits.is_pure)
+            stores = {} if has_calls else stores_of(self._function, load, written(load), lambda i: i.traits.is_pure)
             self._stores[load.index] = frozenset(stores)
         return self._stores[load.index]
 
@@ -160,9 +160,14 @@ def _at(held: _PendingRace, n: int) -> GlobalConflict:
     return replace(held.conflict, before_lane=lanes[0], after_lane=lanes[1], address=int(held.addresses[n]))
 
 
-def stores_of(function: Function, load: Instruction, through: Callable[[Instruction], bool]) -> dict[int, Instruction]:
-    """Return the stores that what is loaded reaches through some instructions; nothing if it reaches anything else."""
-    uses, seen, waiting = uses_of(function), set(), [(load, r.index) for r in written(load)]
+def stores_of(
+    function: Function, load: Instruction, registers: Iterable[Register], through: Callable[[Instruction], bool]
+) -> dict[int, Instruction]:
+    """Return the stores that what is loaded into registers reaches through some instructions.
+
+    Nothing if it reaches anything else.
+    """
+    uses, seen, waiting = uses_of(function), set(), [(load, r.index) for r in registers]
     stores: dict[int, Instruction] = {}
     while waiting:
         source, value = waiting.pop()

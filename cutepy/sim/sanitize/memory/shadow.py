@@ -120,8 +120,10 @@ class Shadow:
     report : callable
         Called with each `Conflict`.
     unwritten : callable
-        Called with a touch, the position of a CTA in it and a granule, where it reads what nothing wrote; and whether
-        each lane that does so reads something beside it that was written.
+        Called with a touch, the position of a CTA in it and a granule, where it reads what nothing wrote; whether each
+        lane that does so reads something beside it that was written; and which of the granules of a lane are such.
+    needed : callable
+        Called with an instruction and the number of granules that each lane reads; tells of which something comes.
     misread : callable
         Called with the touch that wrote, the one that reads, the position of a CTA in that, granules, and how they
         were written and are read, where this differs; tells whether it is a mistake.
@@ -138,13 +140,14 @@ class Shadow:
         slots: int,
         granules: int,
         report: Callable[[Conflict], None],
-        unwritten: Callable[[AccessRecord, int, int, bool], None],
+        unwritten: Callable[[AccessRecord, int, int, bool, Array], None],
+        needed: Callable[[Instruction, int], Array],
         misread: Callable[[AccessRecord, AccessRecord, int, Array, AccessLayout, AccessLayout], bool],
         in_order: Callable[[AccessRecord, AccessRecord, int, int, Array, Array, Array], None],
         forgot: Callable[[], None],
         filled: Callable[[AccessRecord, AccessRecord, int, int], None],
     ) -> None:
-        self._clocks, self._filled, self._in_order = clocks, filled, in_order
+        self._clocks, self._filled, self._in_order, self._needed = clocks, filled, in_order, needed
         self._report, self._unwritten, self._misread, self._forgot = report, unwritten, misread, forgot
         # One row as long as all CTAs hold the same, which those in lockstep do.
         self._slots = slots
@@ -230,12 +233,7 @@ class Shadow:
             self._within(new, new.threads // WARP)
         self._check(new, written, flat)
         if (new.instruction.traits.is_atomic or not new.writes) and not written.all():
-            rows, columns = np.nonzero(written == 0)
-            new.early = flat[np.minimum(rows, len(flat) - 1), columns]
-            row, k = int(rows[0]), int(columns[0])
-            by_lane = (written == 0).reshape(len(written), *new.places.shape[1:])
-            is_beside = not by_lane.all(axis=-1).any()
-            self._unwritten(new, row, int(flat[min(row, len(flat) - 1), k]), is_beside)
+            self._reads_unwritten(new, (written == 0).reshape(len(written), *new.places.shape[1:]), flat)
         if new.writes:
             self._check(new, read, flat)
             if not written.all():
@@ -246,6 +244,17 @@ class Shadow:
         else:
             self._read[at] = self._joined(new, read)
         new.view = _FORGOTTEN
+
+    def _reads_unwritten(self, new: AccessRecord, by_lane: Array, flat: Array) -> None:
+        """Note a read of granules that nothing wrote, and tell of it as far as something comes of them."""
+        rows, columns = np.nonzero(by_lane.reshape(len(by_lane), -1))
+        new.early = flat[np.minimum(rows, len(flat) - 1), columns]
+        lacking = by_lane & self._needed(new.instruction, by_lane.shape[-1])
+        if lacking.any():
+            row, k = (int(at[0]) for at in np.nonzero(lacking.reshape(len(lacking), -1)))
+            is_beside = not by_lane.all(axis=-1).any()
+            granules = np.flatnonzero(lacking.any(axis=(0, 1)))
+            self._unwritten(new, row, int(flat[min(row, len(flat) - 1), k]), is_beside, granules)
 
     def _reads_what_is_known(self, new: AccessRecord, flat: Array) -> bool:
         """Record a read whose lanes all know what wrote there, each granule once; tells whether it was done."""

@@ -146,7 +146,7 @@ class SharedAccesses:
         Of shared memory, from one CTA to the next.
     elections : tuple of Election
         Told of accesses whose order may rest on them.
-    report, unwritten, forgot, filled : callable
+    report, unwritten, needed, forgot, filled : callable
         As of `Shadow`.
     tell : callable
         Takes what is wrong beside that.
@@ -159,7 +159,8 @@ class SharedAccesses:
         slot_bytes: int,
         elections: tuple[Election, ...],
         report: Callable[[Conflict], None],
-        unwritten: Callable[[AccessRecord, int, int, bool], None],
+        unwritten: Callable[[AccessRecord, int, int, bool, Array], None],
+        needed: Callable[[Instruction, int], Array],
         tell: Tell,
         forgot: Callable[[], None],
         filled: Callable[[AccessRecord, AccessRecord, int, int], None],
@@ -170,7 +171,7 @@ class SharedAccesses:
         self._last_loaded: dict[int, _LoadedWord] = {}  # by instruction
         self._allocations = 0
         self._operands = ReadOperands(granule)
-        callbacks = report, unwritten, self._misread, self._in_order, forgot, filled
+        callbacks = report, unwritten, needed, self._misread, self._in_order, forgot, filled
         self._shadow = Shadow(wave.clocks, wave.residents.count, granules, *callbacks)
 
     def last_writers(self, slot: int, address: int) -> Iterator[tuple[AccessRecord, int, int]]:

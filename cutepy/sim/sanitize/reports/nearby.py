@@ -111,7 +111,7 @@ def near_misses(wave: Wave, found: Conflict) -> tuple[NearMiss, ...]:
     pair = _pair_of(found)
     if found.lacks == "fence":
         return _first([_fences(wave, pair)])
-    early = tuple(_released_early(wave, found, pair))
+    early = tuple(_released_early(wave, found, pair)) or tuple(_overwrites_freed(wave, pair))
     return early or _of_groups(wave, pair) or _first(_misses(wave, pair))
 
 
@@ -398,8 +398,22 @@ def _released_early(wave: Wave, found: Conflict, pair: _Pair) -> Iterator[NearMi
                     why = Diagnosis("filled-before-copy-ends" if found.before.writes else "free-before-copy-ends")
                 yield NearMiss("early-release", why, side)
             elif last is not None and last.phase == phase:
-                use = _USES.get(kind, "the access that reads them")
+                use = _USES.get(kind, f"the access that {'writes' if found.before.writes else 'reads'} them")
                 yield NearMiss("release-before-use", Diagnosis("free-before-use", use=use), side)
+            return
+
+
+def _overwrites_freed(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
+    """Yield the arrival by which who writes bytes has freed them, if the thread that fills them anew waited for it."""
+    newer, last = pair.newer, _last_wait(wave, pair.older) if pair.older.is_async else None
+    if last is None or newer.is_async or not pair.is_of_writes:
+        return
+    for step in wave.steps.back(newer.number):
+        threads = step.by(newer.slot, newer.warp * WARP + np.arange(WARP)) if step.is_release else newer.threads[:0]
+        if len(threads) and step.object(newer.slot, int(threads[0])) == (MbarrierAt(last.address), last.slot):
+            if step.phase(newer.slot, int(threads[0])) == last.phase:
+                why = Diagnosis("free-before-use", use="the access that writes them")
+                yield NearMiss("release-before-use", why, _side(wave, step.instruction, newer.slot, int(threads[0])))
             return
 
 
@@ -428,7 +442,7 @@ def _last_wait(wave: Wave, actor: _Actor) -> _Wait | None:
 def _last_fill(wave: Wave, found: Conflict, pair: _Pair, issuers: Array) -> int:
     """Return the step by which issuers saw the last fill of bytes that a copy fills anew; their operation's if none."""
     channel = wave.clocks.channel(int(found.after.columns[found.after_lane])) if pair.newer.is_async else None
-    if channel is not None and channel[0] == "mbarrier" and not found.before.writes:
+    if channel is not None and channel[0] == "mbarrier":
         full = MbarrierAt(int(channel[1]))
         for step in wave.steps.back(found.before.when):
             if step.is_wait and step.barrier == full and len(step.by(pair.at, issuers)):
@@ -457,15 +471,16 @@ def _waited_elsewhere(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
             continue
         thread, other = int(aware[0]), int(unaware[0])
         behind = wave.steps.between(step.number, newer.number)
-        if thread // WARP != other // WARP and any(s.is_release and len(s.by(newer.slot, aware[:1])) for s in behind):
-            return  # it has told others
+        told = [s for s in behind if s.is_release and len(s.by(newer.slot, aware[:1]))]
+        if thread // WARP != other // WARP and not all(_is_for_others(wave, pair, s) for s in told):
+            return  # it has told them
         every = np.concatenate([s.by(newer.slot, s.threads) for s in steps])
         waited = {*(every[pair.knows(wave, newer.slot, every)] // WARP).tolist()}
         readers = newer.threads if newer.is_async else newer.every
         if waited.issuperset((readers // WARP).tolist()):
             why = Diagnosis("lane-not-after-wait", lane=other % WARP, warp=other // WARP)
         else:
-            warp = next(each for each in (readers // WARP).tolist() if each not in waited)
+            warp = next(each for each in (other // WARP, *(readers // WARP).tolist()) if each not in waited)
             why = Diagnosis("warp-not-after-wait", warp=warp)
         yield NearMiss("no-barrier-behind", why, _side(wave, step.instruction, newer.slot, thread))
         if other // WARP != thread // WARP:
@@ -505,6 +520,19 @@ def _releases(wave: Wave, pair: _Pair) -> list[Step]:
 def _announces(step: Step) -> bool:
     """Tell whether an arrival announces bytes, which is its purpose then."""
     return "expect_tx" in step.instruction.parts
+
+
+def _is_for_others(wave: Wave, pair: _Pair, arrival: Step) -> bool:
+    """Tell whether an arrival is for others than the newer access's threads, as that which frees a stage of a ring.
+
+    Others wait at that mbarrier then, and none of them arrives there.
+    """
+    if not isinstance(arrival.barrier, MbarrierAt):
+        return False
+    steps = [step for step in wave.steps.between(0, wave.steps.number) if step.barrier == arrival.barrier]
+    waits = {warp for step in steps if step.is_wait for warp in (step.threads // WARP).tolist()}
+    arrives = {warp for step in steps if step.is_release for warp in (step.threads // WARP).tolist()}
+    return bool(waits) and waits.isdisjoint(arrives) and waits.isdisjoint((pair.newer.every // WARP).tolist())
 
 
 def _waits_for_another(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
@@ -554,6 +582,8 @@ def _only_arrives(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
         if step.is_acquire and not _leaves_at_once(step):
             return
         if step.is_release and not _announces(step):
+            if _is_for_others(wave, pair, step):
+                continue
             at = step.object(newer.slot, int(here[0]))
             if at in _come(wave, pair):
                 assert step.barrier is not None
@@ -591,7 +621,7 @@ def _arrives_elsewhere(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
         ),
         None,
     )
-    releases = [step for step in _releases(wave, pair) if not _announces(step)]
+    releases = [step for step in _releases(wave, pair) if not (_announces(step) or _is_for_others(wave, pair, step))]
     if acquire is None or not releases:
         return
     release, waits = releases[0], int(acquire.by(newer.slot, newer.threads)[0])

@@ -112,8 +112,8 @@ def _of_phases(wave: Wave, found: Conflict) -> Reason | None:
         column = int(copy.columns[found.after_lane])
         count = int(copy.counts[min(found.row, len(copy.counts) - 1)][found.after_lane])
     channel = wave.clocks.channel(column) if copy.threads is None else None
-    if channel is None or channel[0] != "mbarrier" or wave.ends_mbarriers:
-        return None
+    if channel is None or channel[0] != "mbarrier" or wave.ends_mbarriers or reader.access == "write":
+        return None  # who overwrites bytes waits for no copy
     warps = reader.warps if reader.threads is None else reader.threads[lane : lane + 1] // WARP
     keys = [(channel[1], warp) for warp in (() if warps is None else warps.tolist())]
     seen = [wave.passed[key] for key in keys if key in wave.passed]

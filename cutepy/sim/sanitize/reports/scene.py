@@ -1,14 +1,17 @@
 """Names of a launch's actors and objects: roles of warps, barriers, and tensors in shared memory.
 
-None of it is declared anywhere, so it is read from what happens: a warp that issues TMA loads is a producer, and a
+Most of it is declared nowhere, so it is read from what happens: a warp that issues TMA loads is a producer, and a
 region that TMA fills is the tile that the line of the copy names. Copies of one line that signal different mbarriers
-fill different stages, in the order of these.
+fill different stages, in the order of these. Where the kernel's PTX has remarks on the regions of a plan, memory has
+their names.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from cutepy.layouts.sm90 import TensorMap
@@ -16,11 +19,13 @@ from cutepy.sim.errors import Place
 from cutepy.sim.machine.events import MbarrierAt, MbarrierCompleteTx, MbarrierInit
 from cutepy.sim.machine.lanes import WARP, WARPGROUP
 from cutepy.sim.machine.observer import Observer
-from cutepy.sim.ptx.barrier_names import barrier_name, holder_name, made_at
+from cutepy.sim.machine.shared_memory import planned_regions
+from cutepy.sim.ptx.barrier_names import barrier_name, holder_name, made_at, ring, stage_of
 from cutepy.sim.ptx.model import type_bits
 from cutepy.sim.sanitize.reports.excerpts import GLOBAL, SHARED, function_at, operand_of
 
 if TYPE_CHECKING:
+    from cutepy.layouts.sm90.smem_remarks import NamedRegion
     from cutepy.sim.machine.events import Access, AsyncOperation, BarrierEvent, TmaEvent, WgmmaEvent
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
@@ -160,39 +165,74 @@ class Scene:
         # Shared memory is reused, so what the two operations call it comes before what others do.
         here = [box for box in self.boxes.values() if box.address <= address < box.address + box.size_bytes]
         acting = [side.instruction.index for side in hazard.sides if side.instruction is not None]
-        return (
-            self._box([box for box in here if box.instruction.index in acting], address, size)
-            or self._variable(address, hazard.after)
-            or _operand(hazard, SHARED)
-            or self._box(here, address, size)
-        )
+        box = _named_by([box for box in here if box.instruction.index in acting])
+        if regions := [region for region in self._regions if region.stage_of(address) is not None]:
+            called = {_called(side, SHARED) for side in hazard.sides if side.instruction is not None}
+            own = [region for region in regions if called == {region.name}] or regions
+            return self._planned(own, box or _named_by(here), address, size)
+        if box is None:
+            if found := self._variable(address, hazard.after) or _operand(hazard, SHARED):
+                return found
+            box = _named_by(here)
+        return "" if box is None else self._name(box) + self._ring(box) + self._stage(box) + _rows(box, address, size)
 
-    def _box(self, boxes: list[Box], address: int, size: int) -> str:
-        """Name the tile that one of some copies fills, or else one that a copy reads."""
-        for box in sorted(boxes, key=lambda box: (not box.loads, box.instruction.index)):
-            source = box.instruction.source
-            fellows = [b for b in self.boxes.values() if b.instruction.source == source and b.loads == box.loads]
-            name = operand_of(source, box.loads) if source is not None else ""
-            if not name:
-                function = function_at(source.file, source.line) if source is not None else ""
-                part, verb = _WRITERS.get(
-                    self.kinds[box.instruction.index], ("TMA", "loads" if box.loads else "stores")
-                )
-                name = f"what {part}{f' of {function}' if function else ''} {verb}"
-                name += f" at {source}" if source is not None and not function else ""
-            return name + self._stage(box, fellows) + _rows(box, address, size)
-        return ""
+    @cached_property
+    def _regions(self) -> tuple[NamedRegion, ...]:
+        assert self._launch is not None, "shared memory is a launch's"
+        entry = self._launch.entry
+        return planned_regions(self._launch.ptx, entry.module, entry.function, self._launch.symbols)
 
-    def _stage(self, box: Box, fellows: list[Box]) -> str:
+    def _planned(self, regions: list[NamedRegion], box: Box | None, address: int, size: int) -> str:
+        """Name a place in a region of a plan, or in one of those that lie in each other."""
+        region = regions[0]
+        name = " or ".join(each.name for each in regions)
+        if len(regions) == 1 and region.stages > 1:
+            name += f" stage {region.stage_of(address)}"
+        if box is None:
+            return name
+        stage = region.stage_of(address)
+        parts = sorted({b.address for b in self._fellows(box) if region.stage_of(b.address) == stage})
+        return name + (f" part {parts.index(box.address)}" if len(parts) > 1 else "") + _rows(box, address, size)
+
+    def _name(self, box: Box) -> str:
+        """Name the tile that a copy fills or reads, as its line does."""
+        source = box.instruction.source
+        if source is not None and (name := operand_of(source, box.loads)):
+            return name
+        function = function_at(source.file, source.line) if source is not None else ""
+        part, verb = _WRITERS.get(self.kinds[box.instruction.index], ("TMA", "loads" if box.loads else "stores"))
+        name = f"what {part}{f' of {function}' if function else ''} {verb}"
+        if source is not None and not function:
+            name += f" at {source}"
+        return name
+
+    def _fellows(self, box: Box) -> list[Box]:
+        """List the boxes of copies of the same line."""
+        source = box.instruction.source
+        return [b for b in self.boxes.values() if b.instruction.source == source and b.loads == box.loads]
+
+    def _signal(self, box: Box) -> int | None:
+        """Return the mbarrier that counts the bytes of a box."""
+        return self.signals.get((box.instruction.index, box.address))
+
+    def _ring(self, box: Box) -> str:
+        """Say for which ring a line copies, if it does for several."""
+        signals = {at for b in self._fellows(box) if (at := self._signal(b)) is not None and at in self.made}
+        holders = {at: holder_name(at, self.made) for at in signals if stage_of(at, self.made)[0]}
+        own = self._signal(box)
+        return f" for {holders[own]}" if own in holders and len({*holders.values()}) > 1 else ""
+
+    def _stage(self, box: Box) -> str:
         """Say which stage a region is, of those that copies of one line fill, and which part where several fill one."""
-        signals = {(b.instruction.index, b.address): b for b in fellows}
-        rings = sorted({self.signals[key] for key in signals if key in self.signals})
-        own = self.signals.get((box.instruction.index, box.address))
+        fellows, own = self._fellows(box), self._signal(box)
         turns = sorted({b.address for b in fellows if b.instruction.index == box.instruction.index})
         if own is None and len(turns) > 1:  # no barrier tells: what one instruction goes through is a ring
             return f" stage {turns.index(box.address)}"
-        parts = sorted({b.address for key, b in signals.items() if self.signals.get(key) == own})
-        stage = f" stage {rings.index(own)}" if own is not None and len(rings) > 1 else ""
+        stages = {at for b in fellows if (at := self._signal(b)) is not None}
+        if own in self.made and stage_of(own, self.made)[0]:
+            stages &= {*ring(own, self.made)}
+        parts = sorted({b.address for b in fellows if self._signal(b) == own})
+        stage = f" stage {sorted(stages).index(own)}" if own is not None and len(stages) > 1 else ""
         return stage + (f" part {parts.index(box.address)}" if len(parts) > 1 else "")
 
     def _variable(self, address: int, side: Side) -> str:
@@ -213,6 +253,11 @@ class Scene:
         return ""
 
 
+def _named_by(boxes: Iterable[Box]) -> Box | None:
+    """Return the box whose copy names memory: one that fills it, or else one that reads it."""
+    return min(boxes, key=lambda box: (not box.loads, box.instruction.index), default=None)
+
+
 def _rows(box: Box, address: int, size: int) -> str:
     """Say which rows of a box are meant; nothing if it is all of them, or it has none."""
     if not box.row_bytes or size >= box.size_bytes:
@@ -230,11 +275,13 @@ def _element_bytes(side: Side) -> int:
 
 def _operand(hazard: Hazard, space: str) -> str:
     """Name what the lines of both sides touch, if one says it."""
-    for side in hazard.sides:
-        i = side.instruction
-        if i is not None and i.source is not None and (name := operand_of(i.source, side.access != "read", space)):
-            return name
-    return ""
+    return next(filter(None, (_called(side, space) for side in hazard.sides)), "")
+
+
+def _called(side: Side, space: str) -> str:
+    """Name what the line of a side touches, if it says it."""
+    i = side.instruction
+    return "" if i is None or i.source is None else operand_of(i.source, side.access != "read", space)
 
 
 def _unmangled(name: str) -> str:
