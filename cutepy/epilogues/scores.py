@@ -351,6 +351,7 @@ def trace_scores(
             elif parameter in counts:
                 named[parameter] = Value(trace, trace.add(counts[parameter]))
         own = _line_of(function)
+        _check_parameters(name, function, arguments, named, own)
         with uses:
             returned = run(functools.partial(function, *arguments, **named), own)
         found[name] = _result(name, returned, trace, own)
@@ -365,6 +366,21 @@ def trace_scores(
     names = {table.name for table in graph.tables}
     kept = [tensor for table, tensor in zip(trace.tables, trace.tensors, strict=True) if table.name in names]
     return TracedScores(graph, tuple(kept), uses.computes)
+
+
+def _check_parameters(
+    name: str, function: Callable[..., Any], arguments: list[Value], named: Mapping[str, Any], line: Line
+) -> None:
+    """Refuse a function that takes others."""
+    try:
+        inspect.signature(function).bind(*arguments, **named)
+    except TypeError as error:
+        places = "s, b, h, i, j" if name == SCORE else "b, h, i, j"
+        raise EpilogueError.at(
+            f"a {name} function must take ({places}), and operands that are passed by name: {error}", line
+        ) from None
+    except ValueError:  # it does not say what it takes
+        return
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:

@@ -152,6 +152,8 @@ def _in_blocks(name: str, scale: Given, device: torch.device, batch: int, heads:
     ------
     TypeError
         If it is not of float32, or is elsewhere.
+    ValueError
+        If it has another number of dimensions.
     """
     if scale is None:
         return None
@@ -159,6 +161,10 @@ def _in_blocks(name: str, scale: Given, device: torch.device, batch: int, heads:
         raise TypeError(f"{name} must be float32 on {device}, got {scale.dtype} on {scale.device}")
     if scale.numel() == 1:
         return scale.reshape(()).expand(batch, heads, 1)
+    if scale.dim() not in (2, 3):
+        raise ValueError(
+            f"{name} must be one element, (batch, heads) or (batch, heads, blocks), got shape {tuple(scale.shape)}"
+        )
     return scale if scale.dim() == 3 else scale.unsqueeze(-1)
 
 

@@ -288,6 +288,8 @@ def _of_batch(tensor: torch.Tensor, batch: torch.Size) -> torch.Tensor:
 
 def _mask_of(mask: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """View a mask, broadcast to all scores."""
+    if not (mask.is_floating_point() or mask.dtype == torch.bool):
+        raise TypeError(f"attn_mask must hold truth values or floats, got {mask.dtype}; convert it")
     places = zip(reversed(mask.shape), reversed(shape), strict=False)
     if mask.dim() > len(shape) or any(extent not in (1, wanted) for extent, wanted in places):
         raise ValueError(

@@ -340,9 +340,12 @@ def test_what_no_kernel_computes_is_refused_at_its_line(function):
         (lambda s, b, h, i, j: None, None),
         (None, lambda b, h, i, j: i - j),
         (None, 3),
+        (lambda s: s, None),
+        (lambda s, b, h, i, j, z: s * z, None),
+        (None, lambda b, h, i, j, *, shift: i > j + shift),
     ],
 )
-def test_results_of_other_types_are_refused(score, mask):
+def test_results_of_other_types_and_other_parameters_are_refused(score, mask):
     with refuses(EpilogueError):
         trace_scores(score, mask)
 

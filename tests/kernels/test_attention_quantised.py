@@ -186,6 +186,7 @@ def test_arguments_that_are_refused():
     q, k, v = (torch.zeros(1, 140, heads, 64, dtype=E4M3) for heads in (4, 2, 2))
     for kind, options in (
         (ValueError, {"q_scale": torch.ones(1, 3)}),
+        (ValueError, {"q_scale": torch.ones(3)}),
         (ValueError, {"k_scale": torch.ones(1, 2, 3)}),
         (ValueError, {"v_scale": torch.ones(1, 4)}),
         (TypeError, {"v_scale": torch.ones(1, 2).half()}),

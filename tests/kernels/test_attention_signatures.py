@@ -112,6 +112,7 @@ def test_rows_that_a_mask_hides_are_zeros():
         ((4, 16), {}, ValueError),
         ((1, 2, 4, 16), {"attn_mask": torch.ones(4, 5)}, ValueError),
         ((1, 2, 4, 16), {"attn_mask": torch.ones(1, 1, 1, 4, 4)}, ValueError),
+        ((1, 2, 4, 16), {"attn_mask": torch.ones(4, 4, dtype=torch.int32)}, TypeError),
     ],
 )
 def test_torchs_calls_that_are_refused(shape, options, kind):
