@@ -5,13 +5,13 @@ from types import SimpleNamespace
 import pytest
 
 from cutepy.anatomy.costs import Search
-from cutepy.predict.trace import Arrive, Global, Shared, Wait
+from cutepy.predict.trace import Arrive, Global, Wait
 
 
 def idle(*warps, kinds=()):
     """Return (line, key) of idle generations; a warp is a text: a write "w", a read "r", an arrival and wait at a key.
 
-    Keys stand for generations of one barrier; "a" and a key is an arrival alone.
+    Keys stand for generations of one barrier; "a" and a key is an arrival alone, "v" and a key a wait.
     """
     found, last = [], 10
     for text in warps:
@@ -23,9 +23,11 @@ def idle(*warps, kinds=()):
                 facts[at] = [Global(at, "store" if sign == "w" else "load", 1, 1, 0, 1)]
             elif sign == "a":
                 facts[at] = [Arrive(at, (int(next(signs)),))]
+            elif sign == "v":
+                facts[at] = [Wait(at + 1, int(next(signs)))]
             else:
                 facts[at] = [Arrive(at, (int(sign),)), Wait(at + 1, int(sign))]
-        found.append(SimpleNamespace(facts=facts))
+        found.append(SimpleNamespace(facts=dict(reversed(facts.items()))))
     search = object.__new__(Search)
     search._warps = found
     barriers = {key: SimpleNamespace(kind=dict(kinds).get(key, "bar"), place=0) for key in range(last)}
@@ -49,6 +51,7 @@ def idle(*warps, kinds=()):
         (["012", "01w2"], []),
         (["012", "0a12"], []),
         (["01", "012"], []),
+        (["0v12", "a1"], []),  # who waits and has not arrived needs those who do
     ],
 )
 def test_generations_between_which_nothing_is_written_are_idle(warps, found):
@@ -57,11 +60,3 @@ def test_generations_between_which_nothing_is_written_are_idle(warps, found):
 
 def test_barriers_of_other_kinds_are_left_alone():
     assert idle("012", kinds={1: "mbarrier"}) == []
-
-
-def test_a_warp_that_waits_and_has_not_arrived_needs_the_barrier():
-    search = object.__new__(Search)
-    search._warps = [SimpleNamespace(facts={n: [Wait(10 * n, n)] for n in range(3)})]
-    search._trace = SimpleNamespace(barriers={n: SimpleNamespace(kind="bar", place=0) for n in range(3)})
-    search._writes = lambda n, fact: isinstance(fact, Shared)
-    assert search._idle_generations() == []

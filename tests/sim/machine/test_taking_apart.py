@@ -12,7 +12,7 @@ from cutepy.sim.translate.control_flow import EXIT
 BLOCK, MEET, JOIN = 3, 5, 9
 
 
-def taken(monkeypatch, unit, *, threads=128, meets=MEET, join=None, lanes=None, times=1, **state):
+def taken(monkeypatch, unit, *, threads=128, meets=MEET, join=None, lanes=None, times=1, then=None, **state):
     """Return what `_take_apart` says each time, and the parts with the place where they meet, if there are some."""
     found, asked = [], []
     monkeypatch.setattr(interleaved_schedule, "together", lambda flow, block: unit)
@@ -32,7 +32,10 @@ def taken(monkeypatch, unit, *, threads=128, meets=MEET, join=None, lanes=None, 
         threads=SimpleNamespace(ids=np.arange(threads), count=threads),
         **{"block": BLOCK, "issued": [], "committed": []} | state,
     )
-    said = [InterleavedSchedule._take_apart(own, g) for _ in range(times)]
+    said = []
+    for _ in range(times):
+        said.append(InterleavedSchedule._take_apart(own, g))
+        vars(g).update(then or {})
     return said[0] if times == 1 else said, found, asked
 
 
@@ -63,6 +66,9 @@ def test_a_warpgroup_with_mmas_in_flight_stays_together(monkeypatch, in_flight):
 def test_a_warpgroup_that_is_needed_at_once_stays_together(monkeypatch):
     assert taken(monkeypatch, 128, meets=BLOCK, times=2) == ([False, False], [], [(BLOCK, EXIT)])  # asked once
     assert taken(monkeypatch, 128, meets=BLOCK, committed=[1], times=2) == ([False, False], [], [])
+    for in_flight in ("issued", "committed"):  # once the MMAs are over
+        said, parts, _ = taken(monkeypatch, 128, times=2, then={in_flight: []}, **{in_flight: [1]})
+        assert (said, parts) == ([False, True], [(WARPS, MEET)])
 
 
 def test_lanes_of_a_warp_part_where_the_policy_says_so(monkeypatch):
