@@ -115,7 +115,7 @@ class Reader(Tokens):
         if self.token.kind != ":" or isinstance(shape, Engine | LayoutBase | Swizzle):
             return shape
         self.advance()
-        for token in self.tokens[first : self.index - 1]:
+        for token in self.tokens[first:]:
             if "-" in token.text and token.kind == "int":
                 raise self.error(token.start, f"extents must be >= 0, got {token.text}")
         self._check_only(first, self.index - 1, _IN_SHAPE, "a shape holds integers only")

@@ -348,6 +348,23 @@ def test_swizzles_on_the_right(swizzle, a, domain):
         assert caught.value.coordinate == idx2crd(first, result.shape)
 
 
+@pytest.mark.parametrize("swizzle", [Swizzle(1, 0, 1), Swizzle(1, 1, 1), Swizzle(1, 0, -2), Swizzle(1, 1, -1)], ids=str)
+def test_swizzles_of_three_bits_after_every_small_layout(swizzle):
+    """Strides that put two fields of bits into one, or a field just below another, are where only the tables decide."""
+    for stride in itertools.product((0, 1, 2, 4), repeat=3):
+        a = Layout((2, 2, 2), stride)
+        try:
+            result = composition(a, swizzle)
+        except LayoutError:
+            continue
+        expected = [bf.extended(a, bf.swizzle(swizzle, x)) for x in range(8)]
+        if bf.table(result) == expected:
+            assert composition(a, swizzle, exact=True) == result
+        else:
+            with pytest.raises(InexactError):
+                composition(a, swizzle, exact=True)
+
+
 def test_swizzles_among_tilers_and_of_coordinates():
     a = Layout((4, 4), (1, 5))
     assert composition(a, (Swizzle(0, 0, 0), 2), exact=True) == composition(a, (4, 2))

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import pytest
@@ -74,3 +75,25 @@ def test_the_tree_as_text(capsys, monkeypatch):
     recording = Recording(records, scopes, "cupti", "NVIDIA H200", ("a limit",))
     Profile(recording).print()
     pins(capsys.readouterr().out)
+
+
+def test_a_record_says_only_what_is_known():
+    assert dataclasses.asdict(Record("k")) == {
+        "name": "k",
+        "kind": "kernel",
+        "start_ns": None,
+        "end_ns": None,
+        "device": 0,
+        "stream": 0,
+        "scope": None,
+        "graph_launch": None,
+        "launched_ns": None,
+        "grid": (1, 1, 1),
+        "block": (1, 1, 1),
+        "cluster": (1, 1, 1),
+        "registers": 0,
+        "smem_bytes": 0,
+        "bytes": 0,
+    }
+    assert (Record("k").simulated, Record("k").duration_ns) == (True, 0)
+    assert (Record("k", start_ns=5, end_ns=8).simulated, Record("k", start_ns=5, end_ns=8).duration_ns) == (False, 3)

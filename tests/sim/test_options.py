@@ -1,12 +1,15 @@
 """Options of a run: each of another type, impossible, or without effect, is refused with what is wanted."""
 
+import os
+
 import numpy as np
 import pytest
 
 import cutepy
-from cutepy.sim import Observer
+from cutepy.sim import Observer, Run
 from cutepy.sim.machine.policies import Late
 from tests.messages import refuses
+from tests.sim.kernels.launching import kernel_call, ptx_module
 
 REFUSED = {
     "an observer alone": {"observers": Observer()},
@@ -67,3 +70,14 @@ def test_so_is_what_is_asked_of_a_run():
         ):
             with refuses(ValueError):
                 run.explore(**options)
+
+
+def test_launches_of_forked_processes_are_noted(monkeypatch):
+    run = Run((), None)
+    text = ptx_module("", 0)
+    run.launch(kernel_call(text))
+    assert not run.has_launched_elsewhere
+    own = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: own + 1)
+    run.launch(kernel_call(text))
+    assert run.has_launched_elsewhere

@@ -97,7 +97,7 @@ class StreamCalls:
         """Forget an event."""
         return 0 if self._recorded.pop(event, _INVALID_HANDLE) != _INVALID_HANDLE else _INVALID_HANDLE
 
-    def do_cudaEventRecord(self, event: int, stream: int | None = 0, *_: object) -> int:
+    def do_cudaEventRecord(self, event: int, stream: int | None, *_: object) -> int:
         """Note the time."""
         if event not in self._recorded:
             return _INVALID_HANDLE

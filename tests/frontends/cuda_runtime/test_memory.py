@@ -10,6 +10,7 @@ import cutepy
 from cutepy.frontends.backend import tell
 from cutepy.frontends.cuda_runtime.memory import MemoryCalls
 from cutepy.frontends.cuda_runtime.streams import StreamCalls
+from cutepy.runtime import devices
 from cutepy.sim.machine.host_events import StreamEvent
 from cutepy.sim.sanitize import HazardError
 from tests.messages import refuses
@@ -75,3 +76,47 @@ def test_fills_of_two_streams_before_any_launch_are_ordered_or_told(waits):
             tell(StreamEvent("wait", OTHER, 7))
         calls.do_cudaMemset(pointer.value + 4, 8, 4, OTHER)
     assert waits or [hazard.kind for hazard in raised.value.hazards] == ["unordered-write"]
+
+
+def test_free_memory_is_what_has_not_been_allocated():
+    calls, pointer, free, total = MemoryCalls(), ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
+
+    def told():
+        assert calls.do_cudaMemGetInfo(ctypes.addressof(free), ctypes.addressof(total)) == 0
+        assert total.value == devices.device().total_bytes
+        return total.value - free.value
+
+    assert told() == 0
+    calls.do_cudaMalloc(ctypes.addressof(pointer), 1000)
+    assert pointer.value % 256 == 0
+    assert told() == 1000
+    calls.do_cudaMalloc(ctypes.addressof(pointer), 24)
+    assert told() == 1024
+    assert calls.do_cudaFree(pointer.value) == 0
+    assert told() == 1000
+
+
+def test_pitched_rows_begin_at_multiples_of_512_bytes():
+    calls, pointer, pitch = MemoryCalls(), ctypes.c_uint64(), ctypes.c_uint64()
+    for width, row in ((1, 512), (512, 512), (513, 1024)):
+        assert calls.do_cudaMallocPitch(ctypes.addressof(pointer), ctypes.addressof(pitch), width, 3) == 0
+        assert pitch.value == row
+        assert calls._memory[pointer.value].nbytes == 3 * row
+
+
+def test_times_of_events_follow_each_other():
+    calls, handles, elapsed = StreamCalls(), [], ctypes.c_float(-1)
+    for _ in range(2):
+        handles.append(ctypes.c_uint64())
+        assert calls.do_cudaEventCreate(ctypes.addressof(handles[-1])) == 0
+    first, second = (handle.value for handle in handles)
+    assert first != second
+    assert calls.do_cudaEventElapsedTime(ctypes.addressof(elapsed), first, second) == 400
+    assert calls.do_cudaEventRecord(first, None) == 0
+    assert calls.do_cudaEventElapsedTime(ctypes.addressof(elapsed), first, second) == 400
+    assert calls.do_cudaEventRecordWithFlags(second, None, 0) == 0
+    assert calls.do_cudaEventElapsedTime(ctypes.addressof(elapsed), first, second) == 0
+    assert 0 <= elapsed.value < 60_000
+    assert calls.do_cudaEventDestroy(first) == 0
+    assert calls.do_cudaEventDestroy(first) == 400
+    assert calls.do_cudaEventRecord(first, None) == 400

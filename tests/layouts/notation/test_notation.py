@@ -389,7 +389,7 @@ def test_what_cute_makes_of_negative_strides_is_written_but_not_read():
         parse(text)
 
 
-@pytest.mark.parametrize("text", ["(-4,8)", "(4,8):(-1,-4)", "(0,8):(1,4)"])
+@pytest.mark.parametrize("text", ["(-4,8)", "(4,8):(-1,-4)", "(0,8):(1,4)", "4:-1", "(4):(-1)"])
 def test_strides_and_coordinates_may_be_negative_and_extents_zero(text):
     assert to_text(parse(text)) == text
 

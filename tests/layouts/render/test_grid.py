@@ -25,6 +25,7 @@ from cutepy.layouts.render import (
     Axis,
     Cell,
     Grid,
+    Picture,
     compare,
     layout_grid,
     picture_of,
@@ -36,7 +37,7 @@ from cutepy.layouts.render import (
     steps,
     table,
 )
-from cutepy.layouts.render.markup import drawable
+from cutepy.layouts.render.markup import drawable, folded
 from cutepy.layouts.render.palette import FILLS, INK
 from cutepy.testing.strategies import layouts
 from tests.layouts import brute_force
@@ -415,3 +416,66 @@ def test_facts_are_the_layouts(layout):
     cell = layout_grid(layout, bits=32, address=64).cell(0, 0)
     assert dict(cell.facts())["byte"] == "64"
     assert (cell.thread, cell.value) == (None, None)
+
+
+def test_captions_say_what_stands_in_the_cells():
+    said = []
+    for text, options in (
+        ("(8,16):(16,1)", {}),
+        ("(8,16):(16,1)", {"bits": 16}),
+        ("(8,16):(16,1)", {"bits": 16, "banks": True}),
+        ("(8,16):(16,1)", {"bits": 16, "units": True}),
+        ("(8,16):(16,1)", {"bits": 16, "banks": True, "units": True}),
+        ("(2,2):(1@0,1@1)", {}),
+        ("Sw<1,0,2> o 0 o (4,4):(4,1)", {}),
+        ("Sw<0,0,2> o 1 o (4,4):(4,1)", {}),
+        ("Sw<3,4,3> o smem_ptr[16b](0x80) o (8,64):(64,1)", {}),
+        ("Sw<3,4,3> o smem_ptr[16b](unset) o (1024,128):(128,1)", {}),
+        ("(2,2):(1,3) o 0 o (2,2):(1,3)", {}),
+        ("(2,2):(1,3) o 1 o (2,2):(1,3)", {}),
+        ("(2,2):(1,3) o 0 o (2,2):(1,2)", {}),
+    ):
+        grid = layout_grid(parse(text), **options)
+        said += [f"{text} {options}", *(f"    {line}" for line in grid.caption), f"    {grid.colours}"]
+    pins("\n".join(said))
+
+
+def test_pictures_beyond_16384_cells_are_drawn_in_at_most_4096():
+    def drawn(shape, *limit):
+        return drawable(layout_grid(Layout(shape)), *limit).grids[0].size
+
+    assert drawn((128, 128)) == 16384
+    assert drawn((128, 129)) == 32 * 65
+    assert drawn((5, 3277)) < 16384
+    assert drawn((17, 4 * 241)) == 17 * 121
+    assert drawn((256, 256)) == 4096
+    assert drawn((64, 64), 4096) == 4096
+    assert drawn((64, 65), 4096) == 64 * 33
+    assert drawn((64, 65), 64 * 65) == 64 * 65
+    assert drawn((64, 64), 1024) == 1024
+
+
+def test_pictures_are_folded_until_they_fit():
+    """All cells are drawn where they fit; else cells of each grid go, then the last grids, then cells again."""
+    found = []
+    for characters in (60, 100, 2000):
+        for count, size in ((1, 16), (1, 128), (1, 256), (3, 128), (64, 8), (64, 64), (40, 32)):
+            picture = Picture((layout_grid(Layout((size, size))),) * count, "")
+            tried = []
+
+            def draw(drawn, tried=tried, characters=characters):
+                notes = [note.split(" for ")[0] for note in drawn.grids[-1].caption[1:] if "cells are" not in note]
+                notes = [note.partition(" pictures:")[0] for note in notes]
+                tried.append(", ".join([f"{len(drawn.grids)} of {drawn.grids[-1].size}", *notes]))
+                return "x" * (characters * sum(grid.size for grid in drawn.grids))
+
+            assert len(folded(picture, draw)) <= 300_000
+            found.append(f"{count} of {size * size}, {characters} characters a cell: {'; '.join(tried)}")
+    pins("\n".join(found))
+
+
+def test_a_notebook_keeps_300000_characters_of_a_picture():
+    picture = layout_grid(Layout((4, 4)))
+    assert len(folded(picture, lambda drawn: "x" * (300_000 if drawn.grids[0].size == 16 else 1))) == 300_000
+    assert len(folded(picture, lambda drawn: "x" * (300_001 if drawn.grids[0].size == 16 else 1))) == 1
+    assert folded(Picture(()), lambda drawn: f"{len(drawn.grids)} grids") == "0 grids"

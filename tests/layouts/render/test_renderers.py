@@ -24,6 +24,7 @@ from cutepy.layouts.render import (
 from cutepy.testing.strategies import basis_layouts, composed_layouts, layouts
 from tests.layouts import brute_force
 from tests.layouts.render.readers import HtmlGrid, SvgGrid, read_latex, read_text
+from tests.messages import pins
 
 
 def drawn_layouts():
@@ -238,3 +239,19 @@ def test_tables_of_texts_keep_notes_and_corner():
     assert "<th>n</th>" in html
     assert ">+1</th>" in html
     assert ">+1</text>" in render_svg(grid)
+
+
+def test_the_places_of_texts_and_cells_in_an_svg():
+    """Two grids side by side, with titles of one line and of two, tiles, notes, a mark, and a cell of two lines."""
+    first = Grid(
+        Axis(3, tiles=(2,), notes=["", "+1", ""]),
+        Axis(2, label=["a", "longer"], notes=["n", ""]),
+        lambda i, j: Cell("1\n22" if (i, j) == (1, 0) else str(i + j), marks=("odd",) * (i == j == 1), colour=i),
+        title="a title that is longer than what it stands above, so that it is written in two lines",
+        caption=("a caption that is longer than what it stands under, so that it takes two lines too",),
+        colours="i",
+        corner="ij",
+    )
+    second = Grid(Axis(1), Axis(2), lambda i, j: Cell(""), title="short")
+    pins(render_svg(Picture((first, second), "two of them")).replace("><", ">\n<"))
+    pins(render_svg(Grid(Axis(0), Axis(2), lambda i, j: Cell(""))).replace("><", ">\n<"))

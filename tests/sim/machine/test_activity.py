@@ -1,5 +1,7 @@
 """Events of barriers: the lanes and the amounts that observers are given."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -23,6 +25,8 @@ from cutepy.sim import (
     SetRegisters,
     WarpSync,
 )
+from cutepy.sim.machine.activity import Traffic
+from cutepy.sim.machine.address_patterns import AddressPattern, Located
 from cutepy.sim.machine.events import part_of
 from tests.sim.kernels.launching import launch
 
@@ -127,3 +131,24 @@ def test_the_bytes_of_a_copy_are_part_of_it_and_what_threads_do_is_part_of_nothi
     kinds = {type(event): getattr(part_of(event), "kind", None) for event in seen.events}
     assert kinds[MbarrierCompleteTx] == "bulk_load"
     assert kinds[MbarrierExpectTx] is kinds[MbarrierArrive] is kinds[NamedBarrierSync] is None
+
+
+@pytest.mark.parametrize("ctas", [1, 2, 3])
+@pytest.mark.parametrize("rows", [1, "all"])
+@pytest.mark.parametrize("size", [1, 4, 16])
+@pytest.mark.parametrize("stride", [0, 1, 3, 8])
+def test_sectors_of_a_pattern_are_those_of_its_addresses(ctas, rows, size, stride):
+    """Counted by distances, by addresses, and from the definition: the sectors of 32 bytes that each warp touches."""
+    rows = ctas if rows == "all" else rows
+    lanes = np.arange(64)
+    offsets = np.array([(lanes * stride + 5 * row) * size for row in range(rows)], np.int64)
+    low = 64 * 7 + size
+    group = SimpleNamespace(ctas=SimpleNamespace(count=ctas), threads=SimpleNamespace(full=True, warps=[0, 1]))
+    located = Located(AddressPattern(offsets), low)
+    counted, known = {}, {}
+    Traffic(known).access_pattern("store", group, located, size)
+    Traffic(counted).access("store", group, located.addresses(), size)
+    assert known == counted
+    warps = [(offsets[n % rows, first : first + 32] + low).tolist() for n in range(ctas) for first in (0, 32)]
+    assert known["l2_store_sectors"] == sum(len({at // 32 for at in warp}) for warp in warps)
+    assert known["l2_store_bytes"] == sum(len(set(warp)) for warp in warps) * size

@@ -3,9 +3,10 @@
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given, strategies as st
 
-from cutepy.sim.machine.lanes import Residents, Threads, as_index
+from cutepy.sim.machine.lanes import Residents, Threads, as_index, listed
 
 extents = st.tuples(*[st.integers(1, 4)] * 3)
 
@@ -64,3 +65,11 @@ def test_threads_are_named_by_their_ranges(ids):
 def test_evenly_spaced_positions_are_a_slice(start, step, count):
     positions = start + step * np.arange(count)
     assert as_index(positions) == slice(start, int(positions[-1]) + 1, step)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [((3,), "warp 3"), ((2, 1, 0), "warps 0-2"), ([7, 4, 6], "warps 4, 6-7"), ((9, 0, 5), "warps 0, 5, 9")],
+)
+def test_warps_are_listed_in_order(numbers, said):
+    assert listed("warp", numbers) == said

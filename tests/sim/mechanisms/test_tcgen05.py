@@ -1,5 +1,7 @@
 """The tensor core: products of every kind against numpy, with operands where descriptors say; copies, loads, stores."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -16,6 +18,8 @@ from cutepy.layouts.sm100 import (
 from cutepy.sim import Observer, Run
 from cutepy.sim.arithmetic.minifloat import table
 from cutepy.sim.errors import DescriptorError, MemoryAccessError, SimulationError, UnknownInstructionError
+from cutepy.sim.mechanisms.tcgen05 import products
+from cutepy.sim.mechanisms.tcgen05.products import Products
 from tests.messages import refuses
 from tests.sim.mechanisms.tensor_core import COLUMNS, LANES, MMA, noise, run, run_pair
 from tests.sim.opcode_runner import launch
@@ -869,3 +873,20 @@ def test_operands_that_leave_lanes_out_begin_at_others_too(name, lane):
     """Of an address of scale factors the two highest bits are no lane."""
     at_lane(_OUTSIDE[name][0], 0)
     at_lane(_OUTSIDE[name][0].replace("add.u32", "or.b32"), lane)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("rows", [64, 128, 256])
+def test_scale_factors_of_b_come_in_halves_where_two_ctas_have_64_rows_each(monkeypatch, group, rows):
+    asked = []
+
+    def factors(words, extent, count, number, name, *, halves, address):
+        asked.append((extent, count, number, name, halves, address))
+        return np.full((extent, count), len(asked) + 1.0)
+
+    monkeypatch.setattr(products, "scale_factors", factors)
+    shape = SimpleNamespace(k=64, m=rows, a_sf_id=1, b_sf_id=3, scale_dtype="ue8m0", d_dtype="f32")
+    a, b = np.ones((rows, 64)), np.ones((16, 64))
+    found = Products._product(shape, 32, np.zeros(1, np.uint32), a, b, None, (40, 50), group)
+    assert asked == [(rows, 2, 1, "ue8m0", False, 40), (16, 2, 3, "ue8m0", group == 2 and rows == 128, 50)]
+    assert (found == 64 * 2 * 3).all()

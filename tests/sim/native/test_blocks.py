@@ -449,3 +449,27 @@ def test_observers_see_loads_of_machine_code_as_numpys(patched, block):
         assert worth == 0.0 or not told
     assert found[0.0] == found[float("inf")]
     assert len(found[0.0][0]) == 2 + 1 + 3 * 9
+
+
+@pytest.mark.parametrize("names", ["all", "halves"])
+def test_masks_that_each_lane_has(patched, names):
+    """Masks are read from memory; where they do not name the whole warp, numpy brings together those that they name."""
+    body = """mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 4; add.u64 %rd3, %rd0, %rd2; add.u64 %rd4, %rd1, %rd2;
+    ld.global.u32 %r1, [%rd3]; setp.gt.u32 %p1, %r0, 5;
+    vote.sync.ballot.b32 %r3, %p1, %r1; st.global.u32 [%rd4], %r3;"""
+    lanes = np.arange(32)
+    masks = np.where(lanes < 16, 0xFFFF, 0xFFFF0000) if names == "halves" else np.full(32, 0xFFFFFFFF)
+    arrays = [masks.astype(np.uint32), np.zeros(32, np.uint32)]
+    (_, after), *_ = same(patched, body, arrays, gives_up=names == "halves", runs=names == "all")
+    np.testing.assert_array_equal(np.frombuffer(after, np.uint32), 0xFFFFFFC0 & masks)
+
+
+@pytest.mark.parametrize("exchange", ["activemask.b32 %r3;", "vote.sync.ballot.b32 %r3, %p1, %r1;"])
+def test_exchanges_of_warps_that_are_not_whole_are_numpys(patched, exchange):
+    """Nothing is tried as machine code of which some warps would be left to numpy."""
+    body = f"""mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 4; add.u64 %rd3, %rd0, %rd2; add.u64 %rd4, %rd1, %rd2;
+    ld.global.u32 %r1, [%rd3]; setp.ge.u32 %p1, %r0, 0; {exchange} xor.b32 %r3, %r3, %r0; st.global.u32 [%rd4], %r3;"""
+    lanes = np.arange(40)
+    masks = np.where(lanes < 32, 0xFFFFFFFF, 0xFF)
+    (_, after), *_ = same(patched, body, [masks.astype(np.uint32), np.zeros(40, np.uint32)], False, block=(40, 1, 1))
+    np.testing.assert_array_equal(np.frombuffer(after, np.uint32), lanes ^ masks)

@@ -1,5 +1,7 @@
 """Regions of branches and loops as machine code, against numpy's execution: values, counts and errors."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -7,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from cutepy.sim import translate
 from cutepy.sim.native import function, memory_state
 from cutepy.sim.native.nodes import Nodes
-from cutepy.sim.native.regions import regions
+from cutepy.sim.native.regions import _headers, regions
 from cutepy.sim.translate.control_flow import EXIT
 from tests.messages import pins
 from tests.sim.kernels.launching import ptx_module
@@ -237,3 +239,21 @@ def test_a_log_that_is_full_is_replaced_by_a_copy(patched):
         inner.setattr(memory_state.MemoryState, "begin", lambda self, whole: (kept.append(whole), made(self, whole)))
         same(patched, body, [np.zeros(64, np.uint32)], block=(64, 1, 1), smem=32)
     assert kept == [False, True]
+
+
+@given(st.integers(1, 6).flatmap(lambda n: st.lists(st.lists(st.integers(0, n), max_size=2), min_size=n, max_size=n)))
+def test_headers_are_where_a_walk_comes_back_to_what_it_has_not_left(successors):
+    """Successors of nodes 0, 1 ..., of which the last lies outside; beside a walk by calls of one function."""
+    found, seen, numbers = set(), set(), frozenset(range(len(successors)))
+
+    def walk(number, above):
+        seen.add(number)
+        for successor in successors[number]:
+            if successor in {*above, number}:
+                found.add(successor)
+            elif successor in numbers and successor not in seen:
+                walk(successor, {*above, number})
+
+    walk(0, set())
+    nodes = SimpleNamespace(all=[SimpleNamespace(successors=one) for one in successors])
+    assert _headers(nodes, 0, numbers) == found

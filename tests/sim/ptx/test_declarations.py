@@ -14,6 +14,7 @@ from cutepy.sim.ptx.constants import evaluate
 from cutepy.sim.ptx.declarations import read_parameters, read_variables
 from cutepy.sim.ptx.model import Reference
 from cutepy.sim.ptx.names import Names
+from cutepy.sim.ptx.parser import _check_section_value
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 from tests.messages import refuses
 
@@ -419,3 +420,17 @@ def test_numbered_variables_are_as_large_as_one(of, element, size):
     assert [each.name for each in several] == ["a0", "a1", "a2"]
     assert {(each.size_bytes, each.element_bytes, each.alignment) for each in several} == {(size, element, size)}
     assert (alone[0].size_bytes, alone[0].alignment) == (size, size)
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32, 64])
+def test_values_of_sections_fit_their_bits(bits):
+    for value in (0, 1, (1 << bits) - 1, -1, -(1 << bits - 1)):
+        _check_section_value(str(value), str(bits))
+    for value in (1 << bits, (1 << bits) + 1, -(1 << bits - 1) - 1)[-1 if bits == 64 else 0 :]:  # larger ones are cut
+        with pytest.raises(PtxSyntaxError):
+            _check_section_value(str(value), str(bits))
+    if bits < 32:
+        with pytest.raises(PtxSyntaxError):
+            _check_section_value("label", str(bits))
+    else:
+        _check_section_value("label", str(bits))

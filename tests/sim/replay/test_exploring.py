@@ -1,6 +1,8 @@
 """Launches under many seeded schedules: what differs is told with its seed, and the seed plays it again."""
 
+import json
 import mmap
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +11,11 @@ from typer.testing import CliRunner
 import cutepy
 from cutepy.cli.app import app
 from cutepy.sim import ScheduleError
+from cutepy.sim.advice import Diagnosis
+from cutepy.sim.replay import exploring
+from cutepy.sim.replay.exploring import Divergence, Exploration
+from cutepy.sim.replay.outcomes import Outcome
+from cutepy.sim.sanitize.hazards import Hazard, Side
 from tests.messages import pins, refuses
 from tests.sim.replay.kernels import module
 
@@ -170,3 +177,54 @@ def test_the_command_line_prints_seeds_witnesses_and_reproducers(tmp_path):
     pins(result.output)
     assert "seed 5, values:" in result.output
     assert [path.name for path in folder.iterdir()] == ["00_unordered_read.py"]
+
+
+def test_explorations_say_what_was_played_and_what_differs():
+    one, two = Divergence("schedule:3", "values", "a\nb"), Divergence("first 1", "hang", "c")
+    many = tuple(Divergence(f"schedule:{n}", "error", str(n)) for n in range(5))
+    seeds = range(2, 22)
+    for exploration in (
+        Exploration("k", 1, seeds, (), 20),
+        Exploration("k", 1, seeds, (), 20, reordered=("schedule:2", "schedule:5"), uncovered=("this", "that"), run=3),
+        Exploration("k", 1, seeds, (one,), 20),
+        Exploration("k", 1, seeds, many[:3], 20),
+        Exploration("k", 1, seeds, (many[0], *many), 20),
+        Exploration("k", 0, range(0), (), 7, is_complete=True),
+        Exploration("k", 0, range(0), (two,), 7, endless="first 4"),
+        Exploration("k", 0, range(0), (two, *many), 7),
+    ):
+        pins(str(exploration))
+        pins(json.dumps(exploration.to_json()))
+
+
+def test_hangs_are_told_once_by_the_hazard_that_names_them(monkeypatch):
+    """Of a hang and a deadlock of the same schedule the hazard is told; any other hazard is told beside the hang."""
+    found = []
+    monkeypatch.setattr(exploring, "reference", lambda snapshot, sanitizes: Outcome(hazards=(("old", None),)))
+    monkeypatch.setattr(exploring, "difference", lambda expected, outcome, read, memory: outcome.error or None)
+    comparison = exploring.Comparison(SimpleNamespace(read=None), None, "k")
+    deadlock, race = (
+        Hazard(kind, "k", "here", None, Side.of_thread("t", (0, 0, 0), 0, None, None), Diagnosis("made-while-valid"))
+        for kind in ("deadlock", "unordered-read")
+    )
+    for outcome in (
+        Outcome(),
+        Outcome(error="hangs", is_hang=True),
+        Outcome(error="fails", hazards=(("a", deadlock),)),
+        Outcome(error="hangs", is_hang=True, hazards=(("a", deadlock), ("old", race))),
+        Outcome(error="hangs", is_hang=True, hazards=(("b", race),)),
+        Outcome(error="hangs", is_hang=True, hazards=(("c", deadlock), ("d", race))),
+    ):
+        comparison.add(f"schedule:{len(found)}", outcome)
+        told = comparison.divergences[sum(map(len, found)) :]
+        found.append([(one.kind, None if one.hazard is None else one.hazard.kind) for one in told])
+        assert all(one.seed == len(found) - 1 for one in told)
+        assert all(one.hazard is None or one.hazard.witness.schedule == one.policy for one in told)
+    assert found == [
+        [],
+        [("hang", None)],
+        [("error", None), ("hazard", "deadlock")],
+        [("hang", None)],
+        [("hang", None), ("hazard", "unordered-read")],
+        [("hazard", "deadlock"), ("hazard", "unordered-read")],
+    ]

@@ -320,3 +320,12 @@ def test_pointers_that_are_left_in_memory_are_those_of_the_simulator(tmp_path, m
     script = hazard.reproducer(tmp_path / "race.py")
     what, lines = told(script, monkeypatch, capsys, "as it is")
     assert lines == [{"digest": what["expected"]}] * 3
+
+
+def test_what_fills_shared_memory_runs_first_in_a_stream_of_its_own(script):
+    what = runpy.run_path(str(script))["WHAT"]
+    for way, (_, _, filled, _) in gpu_runner.WAYS.items():
+        prepared = gpu_runner.Prepared(SimulatedGpu(), what, way)
+        assert prepared.streams == [True] + [False] * filled
+        names = [(function[1], stream) for function, _, _, stream in prepared.launches]
+        assert names == [("fill", False)] * filled + [("k", True)]
