@@ -52,7 +52,7 @@ def staged(rows, columns, bits=8, mode=1, swizzle=None):
 
 
 PLAN = sm90.SmemPlan.of(tile=sm90.StagedTile((64, 64), 2, 16), array=sm90.SmemArray(8, bits=64))
-LARGE = sm90.SmemPlan.of(tile=sm90.StagedTile((128, 64), 14, 16), array=sm90.SmemArray(8, bits=64))
+LARGE = sm90.SmemPlan.of(tile=sm90.StagedTile((128, 64), 15, 16), array=sm90.SmemArray(8, bits=64))
 ONE, PAIR = sm100.umma_traits("f16", 128, 64), sm100.umma_traits("f16", 256, 64, cta_group=2)
 HALF = sm100.umma_traits("f16", 64, 64)
 TMEM = sm100.TmemPlan.of(C=128)
