@@ -4,9 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("cutlass")
-
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, inspection
 from tests.messages import pins
 
