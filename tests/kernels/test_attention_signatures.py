@@ -132,7 +132,7 @@ def test_every_option_has_its_way(monkeypatch, options, way):
 
 
 @pytest.mark.parametrize("name", ["q_scale", "k_scale", "v_scale", "out_dtype"])
-def test_what_8_bits_take_others_do_not(name):
+def test_scales_and_another_type_are_refused_but_of_8_bits(name):
     q = torch.zeros(1, 3, 2, 16, dtype=torch.bfloat16)
     with refuses((TypeError, ValueError)):
         attention(q, q, q, **{name: torch.float16 if name == "out_dtype" else torch.ones(1)})

@@ -38,7 +38,6 @@ BEGINS, USED = numbers(0, 2, 6), numbers(3, 2)
         (PACKED, PACKED, {"cu_seqlens_q": BEGINS, "cu_seqlens_k": BEGINS, "seqused_k": USED.to("meta")}),
         (PACKED, PACKED, {"cu_seqlens_q": BEGINS, "cu_seqlens_k": numbers(0, 1, 2, 6)}),
         (PACKED, PACKED, {"cu_seqlens_q": BEGINS, "cu_seqlens_k": BEGINS, "seqused_q": numbers(1, 1, 1)}),
-        (PACKED, PACKED, {"cu_seqlens_q": numbers(), "cu_seqlens_k": numbers()}),
         (PADDED, PACKED, {"cu_seqlens_k": numbers(0, 2, 4, 6), "seqused_q": USED}),
         (PADDED, PADDED, {"seqused_k": numbers(3)}),
     ],
