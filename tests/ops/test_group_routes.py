@@ -8,6 +8,7 @@ pytest.importorskip("cutlass")
 import cutepy  # noqa: E402
 from cutepy.epilogues import Column, Row, Scalar, Tile  # noqa: E402
 from cutepy.epilogues.functions import identity  # noqa: E402
+from cutepy.epilogues.graph import Reduction  # noqa: E402
 from cutepy.kernels.gemm import routes  # noqa: E402
 from cutepy.kernels.gemm.operands import Description, Problem  # noqa: E402
 from cutepy.kernels.gemm.routes import Route, Written, as_vector, in_turn  # noqa: E402
@@ -55,6 +56,58 @@ def test_results_that_are_not_given_are_made():
     )
     (made,) = route.launch(numbered(4, 8), numbered(6, 8), [], [None])
     assert (made.shape, made.stride(), made.dtype) == ((4, 6), (1, 4), F32)
+
+
+CPU = torch.device("cpu")
+WHOLE = Description((2, 3), (3, 1), F32, CPU)
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+@pytest.mark.parametrize("view", [None, ((3, 2), (1, 3))])
+def test_a_result_that_the_kernel_writes_itself(view, is_given):
+    out = torch.zeros(2, 3) if is_given else None
+    written = Written(WHOLE, view)
+    made, seen = written.begin(out)
+    assert (made.shape, made.dtype) == ((2, 3), F32)
+    assert made is out or not is_given
+    assert (seen.shape, seen.stride()) == (view or WHOLE[:2])
+    seen.copy_(numbered(*seen.shape))
+    assert written.end(made, seen) is made
+    assert torch.equal(made if view is None else made.t(), numbered(*seen.shape, dtype=F32))
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+@pytest.mark.parametrize("fills", [True, False])
+@pytest.mark.parametrize("way", [None, ((8, 2), (1, 8))])
+def test_a_result_that_is_copied_from_more_columns(way, fills, is_given):
+    """What the kernel writes has 8 columns, of which the result has 3; it is filled first where not all is written."""
+    out, padded = torch.full((2, 3), -1.0) if is_given else None, torch.full((2, 8), 5.0)
+    written = Written(
+        WHOLE, None, Description((2, 8), (8, 1), F32, CPU), way, fill=(lambda _: padded) if fills else None
+    )
+    kept, got = written.begin(out)
+    assert kept is out
+    assert (got.shape, got.stride()) == (way or ((2, 8), (8, 1)))
+    assert (got.data_ptr() == padded.data_ptr()) == fills
+    got.copy_(numbered(*got.shape))
+    made = written.end(kept, got)
+    assert made is out or not is_given
+    whole = numbered(*got.shape, dtype=F32)
+    assert torch.equal(made, (whole if way is None else whole.t())[:, :3])
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+@pytest.mark.parametrize("view", [None, ((2,), (1,))])
+def test_a_result_that_is_reduced_from_partial_ones(view, is_given):
+    out = torch.zeros(2) if is_given else None
+    partial = Description((4, 2), (2, 1), F32, CPU)
+    written = Written(Description((2,), (1,), F32, CPU), view, partial, None, Reduction("sum", 1))
+    kept, got = written.begin(out)
+    assert (kept is out, got.shape) == (True, (4, 2))
+    got.copy_(numbered(4, 2))
+    made = written.end(kept, got)
+    assert made is out or not is_given
+    assert made.tolist() == [12.0, 16.0]
 
 
 @pytest.mark.parametrize(
