@@ -16,7 +16,10 @@ from pathlib import Path
 
 COMPILED = ("tests/device/", "tests/kernels/")
 """Folders whose tests compile kernels of their own, most for a second or more."""
-UNITS = ("*_bands.py", "*_choice.py", "*_config.py", "*_rasterise.py", "*_refinement.py", "*_rules.py", "*_shares.py")
+UNITS = (
+    *("*_bands.py", "*_choice.py", "*_config.py", "*_rasterise.py", "*_refinement.py", "*_rules.py", "*_shares.py"),
+    *("*_attention_tuned.py", "*_folding.py", "*_signatures.py", "*_tiles.py"),
+)
 """Files of these folders that compile nothing."""
 COSTLY = 0.2
 """Seconds of an idle processor. What costs less stays in `make test`."""

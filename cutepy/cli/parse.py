@@ -115,7 +115,7 @@ def told(error: ParseError, width: int) -> str:
                           ^
     """
     at, line = error.column, error.line
-    room = max(width - 2, 8)
+    room = max(width - 2, 10)  # with fewer, the dots would hide the character at the caret
     if len(line) > room:
         first = max(0, min(at - room * 2 // 3, len(line) - room))
         shown = line[first : first + room]

@@ -79,6 +79,52 @@ def test_a_difference_fails_the_demo(lines, monkeypatch):
     assert any("DIFFERS" in line for line in lines)
 
 
+@pytest.mark.dsl
+def test_the_configuration_is_described(lines):
+    pytest.importorskip("torch")
+    from cutepy.kernels.gemm import GemmSignature, select_config
+
+    half = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
+    demo._describe(select_config(half, *demo._SIZES[0]), lines.append)
+    pins("\n".join(lines))
+
+
+def test_a_time_is_the_median_of_launches_behind_a_flush(monkeypatch):
+    """Of 22 launches the first two warm up; a launch of the stand-in takes what its clock is moved by, in ms."""
+    torch = pytest.importorskip("torch")
+    milliseconds = [0.25, 0.5, *(1 + 7 * n % 20 for n in range(20))]
+    clock, taken, steps, flushed = [0.0], iter(milliseconds), [], []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            steps.append("record")
+            self.at = clock[0]
+
+        def synchronize(self):
+            steps.append("synchronize")
+
+        def elapsed_time(self, end):
+            return end.at - self.at
+
+    class Buffer:
+        def zero_(self):
+            steps.append("flush")
+
+    def launch():
+        steps.append("launch")
+        clock[0] += next(taken)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch, "empty", lambda size, **how: flushed.append((size, how)) or Buffer())
+    assert demo._time_us(launch) == 11e3
+    assert sorted(milliseconds[2:]) == [*range(1, 21)]
+    assert steps == 22 * ["flush", "record", "launch", "record", "synchronize"]
+    assert flushed == [(256 << 20, {"dtype": torch.int8, "device": "cuda"})]
+
+
 def test_what_is_missing_is_said(lines, monkeypatch):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(

@@ -5,8 +5,9 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from cutepy.cli import parse as parse_command
 from cutepy.cli.app import app
-from cutepy.layouts import parse
+from cutepy.layouts import ParseError, parse
 from cutepy.layouts.render import picture_of
 from tests.layouts.notation import prints
 from tests.layouts.render.readers import read_text
@@ -146,6 +147,19 @@ def test_errors_fit_and_point_at_the_place(text, expected, under, width):
     shown, caret = lines[-2:]
     assert shown[caret.index("^")] == under
     assert "Traceback" not in result.stderr
+
+
+def test_a_long_line_is_cut_to_the_part_at_the_caret():
+    """Dots stand for what is cut off: behind, before and behind, before, and nowhere."""
+    texts = [f"({'2,' * before}x{',2' * behind}):(1,2)" for before, behind in ((0, 20), (10, 10), (20, 0), (3, 0))]
+    for text in texts:
+        with pytest.raises(ParseError) as caught:
+            parse(text)
+        for width in (12, 30, 49, 50):
+            shown = parse_command.told(caught.value, width)
+            *_, line, caret = shown.split("\n")
+            assert line[caret.index("^")] == "x"
+            pins(shown)
 
 
 def test_what_can_be_read_is_shown_beside_what_can_not():

@@ -1,6 +1,7 @@
 """Arguments of a call: objects that stand for numbers, and parameters that are streams."""
 
 import copy
+import importlib.util
 import inspect
 import pickle
 from contextlib import nullcontext
@@ -17,6 +18,7 @@ cutlass = pytest.importorskip("cutlass")
 from cutlass.cute.runtime import make_fake_stream  # noqa: E402
 
 import cutepy  # noqa: E402
+from cutepy.extras import MissingPackagesError  # noqa: E402
 from cutepy.host.arguments import ArgumentError, Parameter, check_arguments, may_be_lazy, refused_for_tma  # noqa: E402
 from cutepy.host.copies import HostCopies  # noqa: E402
 from cutepy.host.examples import bind  # noqa: E402
@@ -455,6 +457,15 @@ def test_a_gpu_is_named_in_each_form_of_torch_and_by_no_other():
     for form in (True, 1.0):
         with pytest.raises(TypeError):
             _cuda_index(form)
+
+
+def test_the_name_of_a_device_needs_torch(monkeypatch):
+    """An index and the current device need nothing."""
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "torch" else find_spec(name))
+    assert (_cuda_index(None), _cuda_index(3)) == (None, 3)
+    with refuses(MissingPackagesError):
+        _cuda_index("cuda:0")
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,17 @@ def test_locks_that_nobody_holds_are_swept_after_an_hour_and_cleared(store, fold
     assert files(folder) == []
 
 
+def test_leftovers_of_killed_processes_are_cleared_after_an_hour(store, folder):
+    """Halves of files, and uses of programs that are gone; a process may still be writing younger ones."""
+    store.save(KEY, ENTRY)
+    for name in ("old.12.partial", "new.12.partial", "gone.uses", "young.uses", "a.txt"):
+        (folder / name).touch()
+        if name.startswith(("old", "gone", "a")):
+            os.utime(folder / name, (time.time() - 4000,) * 2)
+    assert store.clear() == 1
+    assert files(folder) == ["a.txt", "new.12.partial", "young.uses"]
+
+
 def test_remove_and_clear(store, folder):
     assert (store.clear(), store.entries(), store.remove(KEY)) == (0, [], False)
     for key in ("a", "b", "c"):

@@ -15,6 +15,7 @@ from cutepy.ops import (  # noqa: E402
     attention,
     attention_varlen,
     block_mask,
+    dot_product_attention,
     flash_attn_func,
     flash_attn_varlen_func,
     scaled_dot_product_attention,
@@ -61,6 +62,8 @@ MASK = torch.rand(2, 1, 9, 13, generator=torch.Generator().manual_seed(1)) > 0.5
         (((2, 4, 9, 64), (2, 2, 13, 64), (2, 2, 13, 64)), {"attn_mask": MASK, "enable_gqa": True}),
         (((2, 2, 9, 64), (2, 2, 13, 64), (2, 2, 13, 64)), {"attn_mask": MASK[0, 0].float()}),
         (((3, 9, 64), (3, 13, 64), (3, 13, 64)), {"attn_mask": MASK[:1, 0], "scale": 0.3}),
+        (((2, 9, 64), (2, 13, 64), (2, 13, 64)), {"attn_mask": MASK[:, 0]}),
+        (((3, 9, 64), (3, 13, 64), (3, 13, 64)), {"attn_mask": MASK[0, 0]}),
         (((2, 3, 1, 9, 64), (3, 1, 13, 64), (3, 1, 13, 64)), {"attn_mask": MASK[0]}),
         (((1, 1, 9, 64), (1, 1, 13, 64), (1, 1, 13, 64)), {"is_causal": True}),
         (((1, 1, 13, 64), (1, 1, 9, 64), (1, 1, 9, 64)), {"is_causal": True}),
@@ -94,6 +97,45 @@ def test_masks_and_the_alignment_of_the_first_query_in_kernels():
         check(q, k, k, attn_mask=torch.randn(1, 1, 1, 70))
         check(q, k, k, is_causal=True)
     assert not run.hazards
+
+
+@pytest.mark.parametrize(
+    ("options", "way"),
+    [
+        ({}, "_output"),
+        ({"causal": True, "scale": 0.5, "window": (3, 4), "deterministic": True}, "_output"),
+        ({"return_lse": True}, "_attention"),
+        ({"soft_cap": 3.0}, "scored_attention"),
+        ({"alibi_slopes": torch.ones(2)}, "scored_attention"),
+        ({"score": lambda s, b, h, i, j: s}, "scored_attention"),
+        ({"mask": lambda b, h, i, j: i > j}, "scored_attention"),
+        ({"operands": {}}, "scored_attention"),
+        ({"block_mask": object()}, "scored_attention"),
+        ({"sinks": torch.ones(2)}, "scored_attention"),
+        ({"dropout_p": 0.5}, "scored_attention"),
+        ({"sinks": torch.ones(2), "block_mask": object()}, "scored_attention"),
+        ({"dtype": torch.float8_e4m3fn}, "quantised_attention"),
+        ({"dtype": torch.float8_e4m3fn, "return_lse": True, "q_scale": torch.ones(1)}, "quantised_attention"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else value,
+)
+def test_every_option_has_its_way(monkeypatch, options, way):
+    """What computes is a stand-in: that of the output alone gives a tensor, and the others the logarithms too."""
+    options = dict(options)
+    dtype, called = options.pop("dtype", torch.bfloat16), []
+    for name in ("_output", "_attention", "scored_attention", "quantised_attention"):
+        found = "o" if name == "_output" else ("o", "lse")
+        monkeypatch.setattr(dot_product_attention, name, lambda *_, n=name, f=found: called.append(n) or f)
+    q, k = (torch.zeros(1, rows, 2, 16, dtype=dtype) for rows in (3, 5))
+    assert attention(q, k, k, **options) == (("o", "lse") if options.get("return_lse") else "o")
+    assert called == [way]
+
+
+@pytest.mark.parametrize("name", ["q_scale", "k_scale", "v_scale", "out_dtype"])
+def test_scales_and_another_type_are_refused_but_of_8_bits(name):
+    q = torch.zeros(1, 3, 2, 16, dtype=torch.bfloat16)
+    with refuses((TypeError, ValueError)):
+        attention(q, q, q, **{name: torch.float16 if name == "out_dtype" else torch.ones(1)})
 
 
 def test_rows_that_a_mask_hides_are_zeros():

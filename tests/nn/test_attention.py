@@ -13,7 +13,7 @@ pytest.importorskip("cutlass")
 from torch.nn import functional  # noqa: E402
 
 import cutepy  # noqa: E402
-from cutepy.nn import Attention, KeyValueCache, MultiheadAttention, replace  # noqa: E402
+from cutepy.nn import Attention, KeyValueCache, MultiheadAttention, attending, replace  # noqa: E402
 from cutepy.nn.attending import Attending  # noqa: E402
 
 BF16 = torch.bfloat16
@@ -300,3 +300,65 @@ def test_only_calls_within_the_context_are_cutepys(calls):
         functional.scaled_dot_product_attention(q, q, q)
         functional.scaled_dot_product_attention(*[torch.randn(1, 2, 5, 272).to(BF16)] * 3)  # too wide
     assert len(calls) == 1
+
+
+def shaped(heads=4, head=16, queries=1, batch=2, keys=5):
+    return (batch, heads, queries, head), (batch, heads, keys, head), (batch, heads, keys, head)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "options", "is_decoded"),
+    [
+        (shaped(), {}, True),
+        (shaped(head=64), {"scale": 0.3}, True),
+        (shaped(head=16 * 15), {}, True),
+        (shaped(head=30), {}, False),
+        (shaped(head=8), {}, False),
+        (shaped(queries=2), {}, False),
+        (shaped(), {"attn_mask": torch.ones(1, 5, dtype=torch.bool)}, False),
+        (shaped(), {"is_causal": True}, False),
+        (shaped(), {"dropout_p": 0.5}, False),
+        (shaped(), {"requires_grad": True}, False),
+        (tuple(shape[1:] for shape in shaped(heads=1)), {}, False),
+        ((shaped()[0], shaped(heads=2)[1], shaped(heads=2)[2]), {"enable_gqa": True}, True),
+        ((shaped()[0], shaped(heads=2)[1], shaped(heads=2)[2]), {}, False),
+        ((shaped()[0], shaped(heads=3)[1], shaped(heads=3)[2]), {"enable_gqa": True}, False),
+        ((shaped()[0], shaped(batch=1)[1], shaped(batch=1)[2]), {}, False),
+        ((shaped()[0], shaped()[1], shaped(keys=6)[2]), {}, False),
+        ((shaped()[0], shaped()[1], shaped(head=32)[2]), {}, True),
+        ((shaped()[0], shaped()[1], shaped(head=24)[2]), {}, False),
+    ],
+)
+def test_one_new_query_is_computed_by_kernels_that_share_its_keys(monkeypatch, shapes, options, is_decoded):
+    """What computes is a stand-in."""
+    tensors = [torch.zeros(shape, dtype=BF16, requires_grad="requires_grad" in options) for shape in shapes]
+    options = {name: value for name, value in options.items() if name != "requires_grad"}
+    found = []
+
+    def decode(q, k, v, *, scale):
+        found.append((q.shape, k.shape, v.shape, scale))
+        return q.new_zeros(*q.shape[:3], v.shape[-1])
+
+    def attend(*given):
+        found.append(given)
+        return "attended"
+
+    monkeypatch.setattr(attending, "attention_decode", decode)
+    monkeypatch.setattr(attending, "scaled_dot_product_attention", attend)
+    o = attending._attend(*tensors, **options)
+    (given,) = found
+    if is_decoded:
+        assert given == (*(each.transpose(1, 2).shape for each in tensors), options.get("scale"))
+        assert o.shape == (*shapes[0][:3], shapes[2][-1])
+    else:
+        names = {"attn_mask": None, "dropout_p": 0.0, "is_causal": False, "scale": None, "enable_gqa": False}
+        assert o == "attended"
+        assert all(one is other for one, other in zip(given, tensors, strict=False))
+        assert given[3:] == tuple((names | options).values())
+
+
+def test_gradients_are_not_asked_for_where_they_are_off(monkeypatch):
+    monkeypatch.setattr(attending, "attention_decode", lambda q, k, v, scale: q)
+    tensors = [torch.zeros(shape, dtype=BF16, requires_grad=True) for shape in shaped()]
+    with torch.no_grad():
+        assert attending._attend(*tensors).shape == tensors[0].shape

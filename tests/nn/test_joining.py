@@ -17,7 +17,7 @@ pytest.importorskip("cutlass")
 import cutepy  # noqa: E402
 from cutepy.frontends import serve_cuda  # noqa: E402
 from cutepy.nn import GatedMLP, Linear, replace, sharing  # noqa: E402
-from cutepy.nn.joining import layers_of  # noqa: E402
+from cutepy.nn.joining import join_weights, layers_of  # noqa: E402
 from cutepy.ops.joined_linears import adjoining  # noqa: E402
 
 BF16 = torch.bfloat16
@@ -88,6 +88,33 @@ def same(ours, theirs, x):
 
 def is_joined(model, names=QKV):
     return adjoining([each.weight for each in layers_of(model, names)]) is not None
+
+
+def parted(model, kind):
+    """Copy the weights, or the biases, of each layer to memory of its own, and give all of the other kind."""
+    for layer in layers_of(model, QKV):
+        each = getattr(layer, kind)
+        each.data = each.data.clone()
+    return [getattr(layer, "weight" if kind == "bias" else "bias") for layer in layers_of(model, QKV)]
+
+
+@pytest.mark.parametrize("kind", ["weight", "bias"])
+def test_weights_that_adjoin_are_joined_where_biases_do_not_and_the_other_way_round(kind):
+    _, ours = pair(bias=True)
+    others = parted(ours, kind)
+    own = [getattr(layer, kind) for layer in layers_of(ours, QKV)]
+    before = [each.clone() for each in own]
+    assert (adjoining(own), adjoining(others) is not None) == (None, True)
+    assert join_weights(ours, QKV) is None
+    assert all(adjoining(each) is not None for each in (own, others))
+    assert all(map(torch.equal, own, before))
+
+
+def test_weights_that_adjoin_stay_where_they_are():
+    _, ours = pair(bias=True)
+    places = [each.data_ptr() for each in ours.parameters()]
+    assert join_weights(ours, QKV) is None
+    assert [each.data_ptr() for each in ours.parameters()] == places
 
 
 X = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(3)).to(BF16)

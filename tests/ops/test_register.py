@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
-from cutepy.ops import register  # noqa: E402
+from cutepy.ops import register, registration  # noqa: E402
 from cutepy.ops.registration import one_by_one  # noqa: E402
 from tests.ops import scaled_add  # noqa: E402
 
@@ -480,3 +480,16 @@ def test_defaults_of_a_function_are_those_of_its_schema():
 def test_the_namespace_of_cutepys_own_operations_is_refused():
     with refuses(ValueError):
         register("cutepy::mine(Tensor x) -> Tensor", reference=lambda x: x)(lambda x: x)
+
+
+@pytest.mark.parametrize(
+    ("dim", "shape"), [(None, (4, 0, 8)), (1, (4, 8)), (-2, (4, 8)), (0, (0, 8)), (2, (4, 0)), (-1, (4, 0))]
+)
+def test_an_example_is_made_up_of_what_the_others_would_have(dim, shape):
+    """Of no examples, along a dimension counted from either end; each tensor of a list along its own."""
+    given = torch.ones(4, 0, 8, dtype=torch.float16)
+    made = registration._made_up(given, dim, 0)
+    assert (tuple(made.shape), made.dtype) == (shape, torch.float16)
+    listed = registration._made_up([given, given, 3], [dim, 1, None], 0)
+    assert [tuple(each.shape) for each in listed[:2]] == [shape, (4, 8)]
+    assert listed[2] == 3

@@ -27,7 +27,9 @@ from cutepy.ops.shardings import (  # noqa: E402
     of_dequantise,
     of_epilogue,
     of_gemm,
+    of_gemm_out,
     of_grouped,
+    of_grouped_out,
     of_quantise,
     of_quantised_attention,
     of_scored_attention,
@@ -78,6 +80,62 @@ def test_k_is_sharded_where_partial_sums_add_up():
     assert isinstance(found, Sharding)
     assert found.along == ("b0", "n")
     assert of_gemm(a, b, [], [], "", IDENTITY).along == ("b0", "n", "k")
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "shapes", "along"),
+    [
+        (IDENTITY, ((4, 16), (8, 16)), ("b0", "n")),
+        (cutepy.epilogues.relu.text, ((3, 4, 16), (3, 8, 16)), ("b0", "m", "n")),
+        (IDENTITY, ((2, 4, 16), (8, 16)), ("b1", "b0", "n")),
+    ],
+)
+def test_results_that_are_written_to_have_letters_and_hold_no_parts(epilogue, shapes, along):
+    """As inputs, behind A and B and before scales; not sharded along what they don't have."""
+    (a, b), scales = (_meta(*shape) for shape in shapes), (_meta(), _meta(), (0, 0, 0, 0))
+    of_result = of_gemm(a, b, [], [], "", epilogue)
+    found = of_gemm_out(a, b, [], [], "", epilogue, [_meta(*a.shape[:-1], 8)], *scales)
+    assert isinstance(found, Sharding)
+    assert found == Sharding((*of_result.inputs, *of_result.outputs, (), ()), (), along)
+
+
+def test_reduced_results_are_written_to_along_what_each_has():
+    a, b = _meta(4, 16), _meta(8, 16)
+    epilogue = cutepy.epilogue(lambda acc: {"y": acc, "most": acc.max(1)}).graph.text
+    outs = [_meta(4, 8), _meta(4)]
+    assert of_gemm_out(a, b, [], [], "", epilogue, outs).along == ("b0",)
+    counts, matrices = _meta(2), _meta(2, 4, 16)
+    found = of_grouped_out(matrices, matrices, counts, "m", [], [], "", IDENTITY, [_meta(2, 4, 4)])
+    assert found.along == ("g", "n")
+    assert found.inputs == (
+        *of_grouped(matrices, matrices, counts, "m", [], [], "", IDENTITY).inputs,
+        *found.inputs[3:],
+    )
+    assert found.inputs[3:] == (letters("g", "m", "n"),)
+
+
+@pytest.mark.parametrize(
+    ("scales", "letters_of", "along"),
+    [
+        (((), ()), ((), ()), ("b0", "n", "k")),
+        (((256, 1), (384, 1)), (("b0", None), ("n", None)), ("b0", "n", "k")),
+        (
+            ((256, 2), (3, 2)),
+            (("b0", Letter("k", 128)), (Letter("n", 128), Letter("k", 128))),
+            ("b0", "n", "k"),
+        ),
+    ],
+)
+def test_scaled_products_are_sharded_with_their_scales(scales, letters_of, along):
+    from cutepy.ops import scaled
+
+    a, b = _meta(256, 256).to(torch.float8_e4m3fn), _meta(384, 256).to(torch.float8_e4m3fn)
+    options = {"out_dtype": torch.bfloat16, "epilogue": None, "out_major": "row", "use_fast_accum": True}
+    found = scaled._sharding(a, b, *(_meta(*scale) for scale in scales), **options, bias=_meta(384))
+    of_a, of_b, of_bias, *of_scales = found.inputs
+    assert (of_a, of_b, of_bias) == (letters("b0", "k"), letters("n", "k"), letters("n"))
+    assert tuple(of_scales) == tuple(letters(*each) for each in letters_of)
+    assert found.along == along
 
 
 def test_extents_that_groups_part_stay_whole():

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from cutepy.runtime.objects import LoadedObject, ObjectError, undefined_symbols
+from cutepy.runtime.objects import LoadedObject, ObjectError, _align, undefined_symbols
 from tests.messages import refuses
 
 SOURCE = """
@@ -45,6 +45,15 @@ def load(image, served):
 
 def function(loaded, name, *types):
     return ctypes.CFUNCTYPE(ctypes.c_long, *types)(loaded.addresses[name])
+
+
+@pytest.mark.parametrize(
+    ("alignment", "aligned"),
+    [(0, [0, 1, 7, 8, 9]), (1, [0, 1, 7, 8, 9]), (8, [0, 8, 8, 8, 16]), (6, [0, 6, 12, 12, 12])],
+)
+def test_offsets_are_rounded_up(alignment, aligned):
+    """An alignment of 0 is none, as in a section's header."""
+    assert [_align(offset, alignment) for offset in (0, 1, 7, 8, 9)] == aligned
 
 
 def test_functions_run(image, served):

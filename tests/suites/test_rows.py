@@ -1,6 +1,8 @@
 """`cutepy bench rows` without a GPU."""
 
 import math
+import sys
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -86,3 +88,44 @@ def test_all_are_measured_and_checked(monkeypatch, operation, suite):
     assert rows._complaint(problem, measured) is None
     text = rows.bandwidths([problem], benchmark.Report(measured, {}))
     assert text == f"{problem}: {problem.bytes / 2e6:.2f} TB/s, 1.00 of a copy's"
+
+
+@pytest.mark.parametrize("operation", rows_problems.OPERATIONS)
+@pytest.mark.parametrize("suite", rows_problems.SUITES)
+def test_quack_is_called_as_its_functions_are(monkeypatch, operation, suite):
+    """With modules of these names in its place: those of the package are functions' names too."""
+    torch = pytest.importorskip("torch")
+    functional = torch.nn.functional
+
+    def rmsnorm(x, weight, *, eps):
+        return functional.rms_norm(x, weight.shape, weight, eps)
+
+    def layernorm_fwd(x, weight, bias, *, eps):
+        assert weight.dtype == bias.dtype == torch.float32
+        return functional.layer_norm(x.float(), weight.shape, weight, bias, eps).to(x.dtype)
+
+    def cross_entropy(x, labels, *, reduction):
+        return functional.cross_entropy(x.float(), labels, reduction=reduction)
+
+    modules = {
+        "quack": SimpleNamespace(softmax=print, cross_entropy=print),
+        "quack.softmax": SimpleNamespace(softmax=lambda x: torch.softmax(x, -1)),
+        "quack.cross_entropy": SimpleNamespace(cross_entropy=cross_entropy),
+        "quack.rmsnorm": SimpleNamespace(rmsnorm=rmsnorm, layernorm_fwd=layernorm_fwd),
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    from cutepy import benchmark
+
+    monkeypatch.setattr(benchmark, "buffer_sets", lambda _: 2)
+    problem = RowsProblem(operation, suite, 7, 48)
+    made = rows_problems.buffers(problem, "cpu")
+    launch = rows.quack(problem, made)
+    if operation == "swiglu" or (operation, suite) == ("layer_norm", "backward"):
+        assert launch is None
+        return
+    assert launch is not None
+    theirs = rows.of_torch(problem, made)
+    for index in (0, 1):
+        for found, wanted in zip(launch(index), theirs(index), strict=True):
+            torch.testing.assert_close(found.float(), wanted.float(), rtol=2e-2, atol=2e-2)

@@ -68,6 +68,16 @@ def test_a_wrong_result_fails(monkeypatch, capsys):
     pins(capsys.readouterr().err)
 
 
+def test_all_is_measured_at_the_sizes_that_are_documented(monkeypatch):
+    asked = {}
+    monkeypatch.setattr(sim, "large_product", lambda *given: asked.update(large=given) or [])
+    monkeypatch.setattr(sim, "small_product", lambda *given: asked.update(small=given) or [])
+    figure = sim.Figure("memory", "cutepy", 1.0, "MiB")
+    monkeypatch.setattr(sim, "sanitized_memory", lambda *given: asked.update(deep=given) or figure)
+    assert sim.run_sim() == 0
+    assert asked == {"large": ((4096, 4096, 4096),), "small": ((512, 512, 1024), 9), "deep": ((1024, 1024, 4096),)}
+
+
 @pytest.mark.parametrize("right", [True, False])
 def test_the_status_tells_whether_all_is_right(right, monkeypatch):
     figures = [

@@ -1,0 +1,79 @@
+"""Trials of attention's candidates, on the CPU: the tensors of each launch, with stand-ins for what launches."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+
+from cutepy.kernels.attention import op, tuned  # noqa: E402
+from cutepy.suites import attention_tuning  # noqa: E402
+from cutepy.suites.attention_tuning import AttentionTrial  # noqa: E402
+
+pytestmark = pytest.mark.dsl
+
+
+def asked(kind, right=0, dtype="float16"):
+    return tuned.Problem(kind, dtype, 2, 40, 48, 4, 2, 64, 32, None, right)
+
+
+@pytest.fixture
+def trial(monkeypatch):
+    """Give a trial with two sets of tensors."""
+    from cutepy import benchmark
+
+    monkeypatch.setattr(benchmark, "buffer_sets", lambda each_bytes: 2)
+    monkeypatch.setattr(attention_tuning.tuned, "chosen_of", lambda problem, candidate: ("chosen", problem, candidate))
+    return lambda *given: AttentionTrial(asked(*given), "cpu")
+
+
+def test_each_set_is_attended_into_its_own_results(trial, monkeypatch):
+    planned, launched = [], []
+
+    def plan(*given, chosen):
+        planned.append((given, chosen))
+        return lambda *tensors: launched.append(tensors)
+
+    monkeypatch.setattr(op, "plan_forward", plan)
+    made = trial("forward")
+    for index in (0, 1, 0):
+        made.launch(None, {"stages": 2}, index)
+    ((given, chosen),) = planned
+    assert chosen == ("chosen", asked("forward"), {"stages": 2})
+    assert given[3:] == (64**-0.5, None, 0)
+    assert [tuple(each.shape) for each in given[:3]] == [(2, 40, 4, 64), (2, 48, 2, 64), (2, 48, 2, 32)]
+    for (q, k, v, o, lse), index in zip(launched, (0, 1, 0), strict=True):
+        assert all(found is kept for found, kept in zip((q, k, v), made._given[index], strict=False))
+        assert (o, lse) == made._results[index] or all(
+            found is kept for found, kept in zip((o, lse), made._results[index], strict=True)
+        )
+        assert (o.shape, lse.shape, lse.dtype) == ((2, 40, 4, 32), (2, 4, 40), torch.float32)
+    assert launched[0][0] is not launched[1][0]
+    made.launch(None, {"stages": 3}, 0)
+    assert len(planned) == 2
+
+
+def test_gradients_of_each_set_are_derived_into_its_own_results(trial, monkeypatch):
+    launched = []
+    monkeypatch.setattr(op, "launch_backward", lambda *given, chosen: launched.append((given, chosen)))
+    made = trial("backward")
+    assert made.sets == 2
+    made.launch(None, {"stages": 2}, 1)
+    (((do, q, k, v, o, lse, dlse, grads, *how), chosen),) = launched
+    assert all(found is kept for found, kept in zip((q, k, v, do), made._given[1], strict=True))
+    assert all(found is kept for found, kept in zip(grads, made._results[1], strict=True))
+    assert [each.shape for each in grads] == [q.shape, k.shape, v.shape]
+    assert (dlse, tuple(how), chosen[0]) == (None, (64**-0.5, None, 0), "chosen")
+    assert (o.shape, lse.shape) == (do.shape, (2, 4, 40))
+
+
+@pytest.mark.parametrize("kind", ["forward", "backward"])
+def test_results_are_compared_once_and_poisoned(trial, kind):
+    made = trial(kind)
+    for found, wanted in zip(made._results[0], made._reference(), strict=False):
+        found.copy_(wanted)
+    assert made.complaint() is None
+    assert made._results[0][0].isnan().all()
+    assert "the relative error is nan, and at most 2.0e-03 is expected" in str(made.complaint())
+    for found, wanted in zip(made._results[0], made._reference(), strict=False):
+        found.copy_(wanted * (1 + 2.0**-6))
+    assert "the relative error is 1.6e-02" in str(made.complaint())
