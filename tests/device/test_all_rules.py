@@ -97,6 +97,8 @@ CALLS = {
     operands.step_halves: [[range(7)]],
     operands.check_operand_source: [[["smem", "rmem"], ["smem", "rmem"]]],
     operands.check_staged_operand: [[[True], [4, 8, 16, 32], [1, 2, 3, 4, 8]], (False, 16, 2)],
+    operands.check_accumulated: [[[(128, 64), (64, 128)], [(128, 64), (128, 32)]]],
+    operands.check_fragments: [[[32, 64, 72], [16, 32], [1, 2, 4]]],
     partials.check_widths: [[[8, 16, 24, 32], [1, 2, 4]]],
     partials.partial_shape: [[[0, 1, None], [1, 16, 17, 100], [32, 33, 64], [32]]],
     promotion.block_range: [[[64, 96, 256], [1, 64, 128], [0, 40, 56, 200]]],
