@@ -29,14 +29,20 @@ class Launch(NamedTuple):
 
 def launched() -> Launch:
     """Return the known facts of the kernel that is being traced; none outside of one, or in older DSL versions."""
+    kernel = kernel_operation()
+    return Launch() if kernel is None else Launch(_threads(kernel.attributes), _cluster(kernel.attributes))
+
+
+def kernel_operation() -> Any:  # noqa: ANN401
+    """Return the operation of the kernel that is being traced; None outside of one, or in older DSL versions."""
     ir = require("cutlass._mlir.ir", "InsertionPoint")
     try:
         operation = ir.InsertionPoint.current.block.owner.operation
     except ValueError:  # nothing is being traced
-        return Launch()
+        return None
     while operation is not None and operation.name != _KERNEL:
         operation = operation.parent
-    return Launch() if operation is None else Launch(_threads(operation.attributes), _cluster(operation.attributes))
+    return operation
 
 
 def _threads(attributes: Any) -> int | None:  # noqa: ANN401

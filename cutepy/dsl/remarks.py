@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cutepy.dsl.launched import kernel_operation
 from cutepy.dsl.traced_names import at_the_caller
 from cutepy.dsl.version import require
 
@@ -12,7 +13,9 @@ _llvm = require("cutlass._mlir.dialects.llvm", "inline_asm", "AsmDialect")
 
 @at_the_caller  # type: ignore[untyped-decorator]
 def remark(text: str, *, loc: Any = None, ip: Any = None) -> None:  # noqa: ANN401
-    """Write comments into the PTX of the kernel that is traced: assembly without an instruction.
+    """Write comments into the PTX of the kernel that is traced, at its beginning: assembly without an instruction.
+
+    Elsewhere they would keep the compiler from joining the branches before and behind them.
 
     Parameters
     ----------
@@ -28,5 +31,13 @@ def remark(text: str, *, loc: Any = None, ip: Any = None) -> None:  # noqa: ANN4
         is_align_stack=False,
         asm_dialect=_llvm.AsmDialect.AD_ATT,
         loc=loc,
-        ip=ip,
+        ip=_beginning() or ip,
     )
+
+
+def _beginning() -> Any:  # noqa: ANN401
+    """Return the place before all operations of the kernel that is traced; None outside of one."""
+    kernel = kernel_operation()
+    if kernel is None:
+        return None
+    return require("cutlass._mlir.ir", "InsertionPoint").InsertionPoint.at_block_begin(kernel.regions[0].blocks[0])

@@ -702,6 +702,7 @@ _TABLE: dict[str, Case | str] = {
     "free-before-copy-ends": Case("it says that the bytes are free, and stands before the wait for the copy"),
     "filled-before-copy-ends": Case("it says that the bytes are there, and stands before the wait for the copy"),
     "free-before-use": Case("it says that the bytes are free, and stands before {use}"),
+    "free-before-write": Case("it says that the bytes are free, and stands before the access that writes them"),
     "lane-not-after-wait": Case(
         "nothing orders lane {lane} of warp {warp} after this wait: bar.warp.sync must come after it"
     ),

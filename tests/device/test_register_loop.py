@@ -168,7 +168,7 @@ def test_registers_that_are_filled_while_mmas_read_them_are_told(monkeypatch, st
 def test_a_stage_that_is_released_while_mmas_read_it_is_told(monkeypatch):
     wait_group, groups = warpgroup.wait_group, itertools.cycle((1, 2, 0))
     monkeypatch.setattr(warpgroup, "wait_group", lambda count: wait_group(next(groups)))
-    assert "\nunordered-write: what TMA of on_tile loads" in told(Through((64, 32, 64), BF16, BF16, stages=2))
+    assert "\nunordered-write: sB stage 0" in told(Through((64, 32, 64), BF16, BF16, stages=2))
 
 
 class AsMainLoop(Through):

@@ -412,7 +412,7 @@ def _overwrites_freed(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
         threads = step.by(newer.slot, newer.warp * WARP + np.arange(WARP)) if step.is_release else newer.threads[:0]
         if len(threads) and step.object(newer.slot, int(threads[0])) == (MbarrierAt(last.address), last.slot):
             if step.phase(newer.slot, int(threads[0])) == last.phase:
-                why = Diagnosis("free-before-use", use="the access that writes them")
+                why = Diagnosis("free-before-write")
                 yield NearMiss("release-before-use", why, _side(wave, step.instruction, newer.slot, int(threads[0])))
             return
 
