@@ -43,8 +43,10 @@ class Costs:
     ----------
     wavefront, l1, l2, atomic, try_wait : float
         Cycles of a wavefront of shared memory, latencies of loads and atomics, a test of an mbarrier.
-    mma_issue : float
-        Cycles from a warp's MMA to its next one, at least: the least N takes no longer than that.
+    mma_queue : int
+        MMAs of a warp that are issued before they begin, at most.
+    mma_lead : float
+        Cycles from an MMA's issue until idle tensor cores begin it, which its latency counts with its end.
     handover : (float, float)
         From an arrival to the warp that waits: at an mbarrier of the CTA's own, and of another's.
     tma_issue, tma_latency : float
@@ -61,7 +63,7 @@ class Costs:
         # mbarrier.handover_cluster has the fences of .release.cluster and .acquire.cluster in it, which have own steps.
         handover = gpu.value("mbarrier.handover") - _OWN["mbarrier.handover"]
         self.handover = handover, handover + gpu.value("dsmem.latency")
-        self.mma_issue = gpu.at("wgmma.cycles", "bf16", 8, "ss")
+        self.mma_queue, self.mma_lead = self._queue_of_mmas()
         self.l1, self.l2 = gpu.value("l1.latency"), gpu.value("l2.latency")
         self.tma_issue = gpu.at("tma.issue", "tensor") - _OWN["tma.issue"]
         self.tma_latency = gpu.at("tma.latency_tensor", "l2", 1024) - _OWN["tma.latency_tensor"]
@@ -72,6 +74,7 @@ class Costs:
         self.cp_async = gpu.value("cpasync.latency") - self.l2, gpu.value("cpasync.interval") / _COPIED_LINES
         self.try_wait = gpu.value("mbarrier.try_wait")
         self._mmas: dict[tuple[str, int, str], tuple[float, float]] = {}
+        self._intervals: dict[int, float] = {}
         self._kinds: dict[str, tuple[float, float]] = {}
         self._late_tma: dict[float, float] = {}
         self._syncs: dict[int, float] = {}
@@ -150,6 +153,26 @@ class Costs:
             drain = gpu.at("wgmma.serial", fact.n) + later - gpu.at("wgmma.cycles", base, fact.n, "ss")
             self._mmas[key] = cycles, max(drain - _OWN["wgmma.serial"], 0.0)
         return self._mmas[key]
+
+    def _queue_of_mmas(self) -> tuple[int, float]:
+        """Return how many MMAs wait at most, and the cycles until the first one begins.
+
+        The last of a long group is issued once so many others have run, each for its cycles, as the difference between
+        two N tells; those that neither have run nor run wait with it.
+        """
+        gpu, count, (small, large) = self._gpu, 16, (64, 256)
+        cycles = {n: gpu.at("wgmma.cycles", "bf16", n, "ss") for n in (small, large)}
+        last = {n: gpu.at("wgmma.issue", n, count, "first") for n in (small, large)}
+        run = (last[large] - last[small]) / (cycles[large] - cycles[small])
+        lead = last[small] - run * cycles[small] - gpu.at("wgmma.issue", small, 1, "first")
+        return count - 1 - round(run), max(0.0, lead)
+
+    def mma_interval(self, n: int) -> float:
+        """Return the cycles from a warp's MMA of so many columns to its next one, while the queue has room."""
+        if n not in self._intervals:
+            few, many = (self._gpu.at("wgmma.issue", n, count, "first") for count in (1, 4))
+            self._intervals[n] = (many - few) / 3
+        return self._intervals[n]
 
     def tensor_cycles(self, warp: WarpTrace) -> float:
         """Return the cycles of tensor cores that a warp's wgmmas take."""

@@ -202,7 +202,6 @@ class Effects:
         if isinstance(fact, Awaited):
             return self._await(warp, fact, line)
         if isinstance(fact, Fenced):
-            warp.fenced = warp.fenced or fact.opcode.startswith("wgmma")
             if "launch_dependents" in fact.opcode:
                 self.lets_begin = True
             elif fact.opcode.startswith("griddepcontrol") and warp.cluster.is_first:
@@ -216,10 +215,10 @@ class Effects:
     def must_wait(self, warp: Warp, sm: Sm, fact: Any) -> bool:  # noqa: ANN401
         """Tell whether a warp must wait for its own MMAs before a fact, and let them wake it.
 
-        The first MMA after a fence is issued once those before it have begun, the others without a wait.
+        An MMA is issued once the queue has room, behind a fence, too.
         """
         if isinstance(fact, Mma):
-            warp.held = warp.fenced and warp in sm.tensor[warp.smsp].queues
+            warp.held = len(sm.tensor[warp.smsp].queues.get(warp, ())) >= self._costs.mma_queue
             return warp.held
         if isinstance(fact, Awaited) and fact.groups == "wgmma group" and len(warp.mmas) > fact.remaining:
             group = warp.mmas[len(warp.mmas) - fact.remaining - 1]
@@ -228,17 +227,13 @@ class Effects:
         return False
 
     def _multiply(self, warp: Warp, sm: Sm, fact: Mma, line: int) -> float:
-        """Issue an MMA, which its warp waits for only behind a fence; its SM's tensor cores begin it in turn."""
+        """Issue an MMA once the one before has been and the queue has room; its SM's tensor cores begin it in turn."""
         cycles, drain = self._costs.mma(fact)
-        if warp.fenced and warp.mma_begun > warp.time:
-            self.stalled(warp, TENSOR, warp.mma_begun - warp.time, line)
-            warp.time = warp.mma_begun
-        warp.fenced = False
-        free = warp.mma_issued + self._costs.mma_issue
+        free = max(warp.mma_next, warp.mma_room)
         if free > warp.time:
             self.stalled(warp, TENSOR, free - warp.time, line)
             warp.time = free
-        warp.mma_issued = warp.time
+        warp.mma_next = warp.time + self._costs.mma_interval(fact.n)
         core = sm.tensor[warp.smsp]
         name = f"m64n{fact.n} {fact.type} of warp {warp.number}" if self.keeps_events and warp.smsp == 0 else ""
         queued = Queued(warp.time, cycles, drain, warp.mma_open, warp.since, name, line)
@@ -265,11 +260,13 @@ class Effects:
             group = mma.group
             group.left -= 1
             group.end = max(group.end, core.free + mma.drain)
-            warp.mma_begun = time
+            if len(queue) + 1 >= self._costs.mma_queue:
+                warp.mma_room = time + self._costs.mma_lead
             if not group.left and group.waiter is not None:
                 self._push(group.waiter, group.end)
-            if not queue and warp.held:
-                self._push(warp, time)
+            if warp.held:
+                warp.held = False
+                self._push(warp, warp.mma_room)
             if mma.name:
                 self.out.events.append(Event(core.sm, "tensor cores", mma.name, time, core.free, mma.line))
         core.awake = bool(core.queues)

@@ -23,7 +23,7 @@ from cutepy.predict.code import LSU, PIPES, SCHEDULERS, Variants, block_steps
 from cutepy.predict.costs import Costs
 from cutepy.predict.gpu import Gpu, interpolated
 from cutepy.predict.machine import Machine
-from cutepy.predict.memory import Traffic, slowdown, traffic_of
+from cutepy.predict.memory import Traffic, mixed, slowdown, traffic_of
 from cutepy.predict.rates import NO_RAMP, Rates
 from cutepy.predict.state import Event, Outcome, Sm
 from cutepy.sim.ptx.source_lines import line_of
@@ -205,7 +205,7 @@ class Predictor:
             cta.block: weight for cluster, weight in zip(trace.clusters, self._weights, strict=True) for cta in cluster
         }
         self._traffic = traffic_of(trace.regions, stands_for, concurrent)
-        self._slowdown = slowdown(gpu, self._traffic)
+        self._slowdown, self._mixed = slowdown(gpu, self._traffic), mixed(self._traffic)
         factual = {i for cluster in trace.clusters for cta in cluster for warp in cta.warps for i in warp.facts}
         program = launch.entry.program(frozenset(), frozenset())
         self._steps: list[Variants] = block_steps(program.flow.blocks, self.code, factual, gpu)
@@ -312,7 +312,7 @@ class Predictor:
         return self._dealt(clock_hz, keeps_events)
 
     def _rates(self, active: int, clock_hz: float) -> Rates:
-        return Rates.of(self._gpu, active, clock_hz, self._slowdown)
+        return Rates.of(self._gpu, active, clock_hz, self._slowdown, self._mixed)
 
     def _turnaround(self) -> float:
         table = self._gpu.constants["cta.turnaround"]

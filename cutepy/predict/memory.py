@@ -127,15 +127,17 @@ def _stays_in_l1(region: Region, sampled: int) -> bool:
     )
 
 
-def slowdown(gpu: Gpu, traffic: Sequence[Traffic]) -> float:
-    """Return the factor by which device memory is slower where reads and writes alternate, from a copy's bandwidth."""
+def mixed(traffic: Sequence[Traffic]) -> float:
+    """Return the share of device memory's bytes that are part of a copy: as many are written as are read."""
     read = sum(each.dram_read_bytes for each in traffic)
     written = sum(each.dram_write_bytes for each in traffic)
-    if not read or not written:
-        return 1.0
+    return 2.0 * min(read, written) / (read + written) if read and written else 0.0
+
+
+def slowdown(gpu: Gpu, traffic: Sequence[Traffic]) -> float:
+    """Return the factor by which device memory is slower where reads and writes alternate, from a copy's bandwidth."""
     apart = 2.0 / (1.0 / gpu.value("dram.bandwidth") + 1.0 / gpu.value("dram.write_bandwidth"))
-    mixed = 2.0 * min(read, written) / (read + written)
-    return 1.0 + mixed * max(0.0, apart / gpu.value("dram.copy_bandwidth") - 1.0)
+    return 1.0 + mixed(traffic) * max(0.0, apart / gpu.value("dram.copy_bandwidth") - 1.0)
 
 
 def _distinct_in_wave(parts: Sequence[float], uses: Sequence[float], concurrent: float) -> list[float]:

@@ -44,8 +44,11 @@ class Rates:
         return interpolated(self.ramp, read_bytes)
 
     @classmethod
-    def of(cls, gpu: Gpu, active: int, clock_hz: float, slowdown: float = 1.0) -> Rates:
-        """Return the rates of `active` SMs; `slowdown` is that of device memory by writes between reads."""
+    def of(cls, gpu: Gpu, active: int, clock_hz: float, slowdown: float = 1.0, mixed: float = 0.0) -> Rates:
+        """Return the rates of `active` SMs.
+
+        `slowdown` is that of device memory by writes between reads, `mixed` the share of its bytes that copies move.
+        """
 
         def share(key: str, most: float) -> float:
             return 1.0 / min(gpu.value(key) / clock_hz / active, most)
@@ -62,20 +65,31 @@ class Rates:
             1.0 / one,
             clock_hz / gpu.value("clock.idle_hz"),
             active / gpu.sms,
-            tuple((size / active, ns * clock_hz / 1e9) for size, ns in _ramp(gpu)),
+            tuple((size / active, ns * clock_hz / 1e9) for size, ns in _ramp(gpu, mixed)),
         )
 
 
-def _ramp(gpu: Gpu) -> list[tuple[float, float]]:
-    """Return by bytes of a launch that streams from device memory the ns that it takes longer than by the bandwidth.
+def _ramp(gpu: Gpu, mixed: float) -> list[tuple[float, float]]:
+    """Return by bytes of a launch that are read from device memory the ns that it takes longer than by the bandwidth.
 
-    They count from the shortest launch, whose time is latency.
+    They count from the shortest launch, whose time is latency: those of launches that read, and by the share `mixed`
+    of those that copy.
     """
-    table = {float(size): float(ns) for size, ns in gpu.constants["launch.reads"]["dram"].items()}
+    reads = _lost(gpu, "launch.reads", 1.0 / gpu.value("dram.bandwidth"))
+    if not mixed:
+        return reads
+    copies = _lost(gpu, "launch.copies", 2.0 / gpu.value("dram.copy_bandwidth"))
+    sizes = sorted({size for size, _ in (*reads, *copies)})
+    return [(size, (1.0 - mixed) * interpolated(reads, size) + mixed * interpolated(copies, size)) for size in sizes]
+
+
+def _lost(gpu: Gpu, key: str, seconds_a_byte: float) -> list[tuple[float, float]]:
+    """Return by bytes read the ns that launches took longer than by so many seconds a byte."""
+    table = {float(size): float(ns) for size, ns in gpu.constants[key]["dram"].items()}
     sizes = sorted(table)
-    first, bandwidth = sizes[0], gpu.value("dram.bandwidth")
+    first = sizes[0]
     found, most = [NO_RAMP[0], (first, 0.0)], 0.0
     for size in sizes[1:]:
-        most = max(most, table[size] - table[first] - (size - first) / bandwidth * 1e9)
+        most = max(most, table[size] - table[first] - (size - first) * seconds_a_byte * 1e9)
         found.append((size, most))
     return found

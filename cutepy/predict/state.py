@@ -145,12 +145,11 @@ class Warp:
         "copies_open",
         "cta",
         "facts",
-        "fenced",
         "held",
         "in_action",
-        "mma_begun",
-        "mma_issued",
+        "mma_next",
         "mma_open",
+        "mma_room",
         "mmas",
         "name",
         "node",
@@ -188,8 +187,8 @@ class Warp:
         self.bulk: list[tuple[float, float]] = []
         self.copies: list[float] = []
         self.mma_open, self.copies_open = Group(), time
-        self.mma_issued = self.mma_begun = float("-inf")
-        self.fenced = self.held = False
+        self.mma_next = self.mma_room = float("-inf")  # since when an MMA can be issued: by those before, by the queue
+        self.held = False
         self.bulk_open = (time, time)
         self.causes = [0.0] * len(CAUSES)
         self.since = [0.0] * len(CAUSES)

@@ -138,7 +138,8 @@ class Driver:
 
         import torch
 
-        from tests.time.machine import Config, _assembled, _ptxas
+        from cutepy.runtime.launch_structures import MAX_DYNAMIC_SMEM, LaunchConfig
+        from tests.time.machine import _assembled, _ptxas
 
         gpu, name = self._gpu, entry["text"]
         if name not in self._functions:
@@ -149,9 +150,9 @@ class Driver:
             self._functions[name] = function
         function = self._functions[name]
         if entry["smem"] > 48 << 10:
-            gpu.call("cuFuncSetAttribute", function, 8, entry["smem"])
+            gpu.call("cuFuncSetAttribute", function, MAX_DYNAMIC_SMEM, entry["smem"])
         extents = (ctypes.c_uint32 * 3)(*entry["grid"]), (ctypes.c_uint32 * 3)(entry["block"], 1, 1)
-        config = Config(*extents, entry["smem"], torch.cuda.current_stream().cuda_stream, None, 0)
+        config = LaunchConfig(*extents, entry["smem"], torch.cuda.current_stream().cuda_stream, None, 0)
         left = iter(tensors)
         types = {"u32": ctypes.c_uint32, "u64": ctypes.c_uint64, "f32": ctypes.c_float}
         values = [

@@ -184,15 +184,33 @@ def test_warps_of_a_scheduler_take_turns_at_its_tensor_core():
     assert 6 * LONG <= out.cycles < 6.5 * LONG
 
 
-@pytest.mark.parametrize("fenced", [False, True])
-def test_the_first_mma_after_a_fence_is_issued_once_those_before_have_begun(fenced):
-    fence = [step(action=Action(2, None, None, ""))]
-    warp = multiplying([0, 0, 0, 3, 0, 4])
-    if fenced:
-        warp.facts[2].append(Fenced(3, "wgmma.fence.sync.aligned"))
-    warp.facts[3].append(Fenced(5, "griddepcontrol.wait"))
-    out = run([*MULTIPLY, fence, [step(action=Action(3, None, None, ""))]], [warp])
-    assert (out.waited >= 2 * LONG) == fenced
+def issued(n, count, fences=()):
+    """Return when a warp has issued so many MMAs, of which some are behind a fence."""
+    path = [each for m in range(count) for each in ([3] * (m in fences) + [0])]
+    warp = WarpTrace([*path, 4])
+    for at, block in enumerate(path):
+        made = Mma(at, "bf16", n, "ss", 0) if block == 0 else Fenced(at, "wgmma.fence.sync.aligned")
+        warp.facts[0 if block == 0 else 2].append(made)
+    warp.facts[3].append(Fenced(len(path), "griddepcontrol.wait"))
+    ends = [[step(action=Action(index, None, None, ""))] for index in (2, 3)]
+    return run([*MULTIPLY, *ends], [warp]).waited
+
+
+@pytest.mark.parametrize("n", [64, 128, 256])
+def test_mmas_are_issued_as_measured(n):
+    """Six of them wait in the queue; a fence between two groups waits for neither."""
+    table = {int(count): row for count, row in H200.constants["wgmma.issue"][str(n)].items()}
+    for count, row in table.items():
+        late = issued(n, count) - issued(n, 1)
+        assert late == pytest.approx(row["first"] - table[1]["first"], abs=4)
+        both = issued(n, 2 * count, {count}) - issued(n, count)
+        if count > 1:  # the clocks take 14 cycles
+            assert both == pytest.approx(row["second"], abs=14)
+
+
+def test_the_queue_of_mmas_follows_from_two_widths():
+    costs = Costs(H200)
+    assert (costs.mma_queue, costs.mma_lead) == (6, 28.0)
 
 
 def test_bytes_that_two_ctas_get_are_in_flight_once():

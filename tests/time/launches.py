@@ -20,6 +20,7 @@ ret;
 """
 )
 _RECORDED = timed("", threads=1024)
+_SM_THREADS = 2048
 # 2000 cycles or so
 _SPIN = timed("""mov.u64 %rd2, %clock64; sub.u64 %rd3, %rd2, %c0; setp.lt.u64 %p1, %rd3, 2000;
 @%p1 bra TURN;""")
@@ -86,7 +87,9 @@ def ctas(machine: Machine) -> dict[str, object]:
     turnaround = {}
     alone = [(128, 200_000), (384, 200_000), (1024, 200_000)]
     for block, smem in [(128, 0)] if machine.simulated else [*alone, (128, 0), (256, 0), (1024, 0)]:
-        launch = Launch(machine.sms * (2 if machine.simulated else 16 if smem else 96), block, smem)
+        # Without shared memory, six rounds of as many CTAs as an SM has threads for.
+        each = 2 if machine.simulated else 16 if smem else 6 * _SM_THREADS // block
+        launch = Launch(machine.sms * each, block, smem)
         for _ in range(1 if machine.simulated else 2):
             records = machine.records(_SPIN, 1, launch)
         words = records.words

@@ -31,6 +31,8 @@ from tests.time.ptx import RECORD_WORDS
 _SM_COUNT = 16  # CUdevice_attribute
 _BF16 = 9  # CUtensorMapDataType
 _SWIZZLES = {"none": 0, "32": 1, "64": 2, "128": 3}  # CUtensorMapSwizzle
+RECORDS_BYTES = 1 << 24
+"""Memory that the records of launches have on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,20 @@ class Launch:
     cooperative: bool = False
     programmatic: bool = False
     extra: tuple[Any, ...] = ()
+
+    @property
+    def records_bytes(self) -> int:
+        """Bytes of the records of its warps."""
+        return self.grid * max(1, self.block // 32) * RECORD_WORDS * 8
+
+    def check_records(self, first_bytes: int = 0) -> None:
+        """Raise ValueError if records that begin so many bytes into their memory go beyond its end."""
+        needed = first_bytes + self.records_bytes
+        if needed > RECORDS_BYTES:
+            raise ValueError(
+                f"records of {self.grid} CTAs of {self.block} threads must end within {RECORDS_BYTES} bytes, "
+                f"got {needed}; launch fewer CTAs, or keep fewer launches"
+            )
 
 
 class Records:
@@ -171,7 +187,8 @@ class Simulated(Machine):
     def records(self, ptx: str, n: int, launch: Launch, data: Any = None) -> Records:
         import cutepy
 
-        out = np.zeros(launch.grid * max(1, launch.block // 32) * RECORD_WORDS, np.uint64)
+        launch.check_records()
+        out = np.zeros(launch.records_bytes // 8, np.uint64)
         data = self.data() if data is None else data
         extra = [item for item in launch.extra if not isinstance(item, bytes)]
         cutepy.load_ptx(ptx).launch(
@@ -251,7 +268,7 @@ class Gpu(Machine):
             self.call("cuEventCreate", ctypes.byref(event), 0)
         self._images: dict[str, bytes] = {}
         self._functions: dict[str, ctypes.c_void_p] = {}
-        self._out = Buffer(self, 1 << 24)
+        self._out = Buffer(self, RECORDS_BYTES)
 
     @property
     def name(self) -> str:
@@ -329,6 +346,7 @@ class Gpu(Machine):
 
     def start(self, ptx: str, n: int, launch: Launch, data: Buffer | None = None, out_bytes: int = 0) -> None:
         """Launch without waiting; its records begin so many bytes after those of other launches."""
+        launch.check_records(out_bytes)
         function = self.function(ptx, launch)
         attributes, count = (LaunchAttribute * 3)(), 0
         if launch.cluster > 1:
@@ -352,7 +370,7 @@ class Gpu(Machine):
 
     def left(self, launch: Launch, out_bytes: int = 0) -> Records:
         """Wait for a launch, and return the records of its warps."""
-        words = np.zeros(launch.grid * max(1, launch.block // 32) * RECORD_WORDS, np.uint64)
+        words = np.zeros(launch.records_bytes // 8, np.uint64)
         self.call("cuStreamSynchronize", self.stream)
         source = ctypes.c_uint64(self._out.address.value + out_bytes)
         self.call("cuMemcpyDtoH_v2", ctypes.c_void_p(words.ctypes.data), source, ctypes.c_size_t(words.nbytes))
@@ -436,7 +454,7 @@ class Gpu(Machine):
         self, ptx: str, n: int, launch: Launch, count: int, before: str | None = None, data: Buffer | None = None
     ) -> list[Records]:
         """Return the records of launches that follow each other in a graph, or another kernel each."""
-        stride = launch.grid * max(1, launch.block // 32) * RECORD_WORDS * 8
+        stride = launch.records_bytes
         kernels = [(ptx, launch)] if before is None else [(before, Launch()), (ptx, launch)]  # the later one's stay
         instance = self._captured(kernels, n, count, stride, data)
         for _ in range(3):

@@ -15,7 +15,7 @@ from cutepy.binaries import disassemble
 from cutepy.binaries.ptxas import assemble
 from tests.time import instructions, shared_memory, tensor_cores
 from tests.time.constants import CONSTANTS
-from tests.time.machine import Figure, Launch, Machine, Records, Simulated, figure, quantiles
+from tests.time.machine import RECORDS_BYTES, Figure, Launch, Machine, Records, Simulated, figure, quantiles
 from tests.time.measure import BENCHMARKS, constant, constants, run, table
 from tests.time.ptx import RECORD_WORDS, timed
 
@@ -123,6 +123,82 @@ def test_file_keeps_constants_of_other_benchmarks(tmp_path):
     run(["barriers.threads"], out, (sys.executable, "-c", _WORKER), 10)
     made = run(["barriers.named"], out, (sys.executable, "-c", _WORKER), 10)
     assert made["constants"]["barrier.sync"]["value"] == 9.0
+
+
+class Unlaunched(Machine):
+    """A machine of a GPU's extents that launches nothing: it checks that records fit, and makes them up."""
+
+    def __init__(self) -> None:
+        self.launches = 0
+
+    def records(self, ptx, n, launch, data=None):
+        """Return records whose clocks grow from launch to launch."""
+        launch.check_records()
+        self.launches += 1
+        words = np.ones((launch.grid, max(1, launch.block // 32), RECORD_WORDS), np.uint64)
+        words[:, :, (1, 3)] += np.uint64(1000 * n * self.launches)
+        return Records(words, launch)
+
+    def seconds(self, ptx, n, launch, data=None):
+        """Return a time that grows from launch to launch."""
+        self.records(ptx, n, launch)
+        return 1e-6 * self.launches
+
+    def graph_seconds(self, ptx, n, launch, count):
+        """Return a time that grows from launch to launch."""
+        return self.seconds(ptx, n, launch)
+
+    stream_seconds = graph_seconds
+
+    def turns_seconds(self, kernels, n, count, in_graph=True, data=None):
+        """Return a time that grows from launch to launch."""
+        return max(self.seconds(ptx, n, launch) for ptx, launch in kernels)
+
+    def sequence(self, ptx, n, launch, count, before=None, data=None):
+        """Check the last launch's records, which begin behind the others'."""
+        launch.check_records((count - 1) * launch.records_bytes)
+        return [self.records(ptx, n, launch) for _ in range(count)]
+
+    def upload(self, values):
+        """Return nothing."""
+
+    def zeros(self, nbytes):
+        """Return a size in place of memory."""
+        return nbytes
+
+    def address(self, buffer):
+        """Return an address."""
+        return np.uint64(0)
+
+    def tensor_map(self, *about):
+        """Return no map."""
+        return bytes(128)
+
+    def download(self, buffer):
+        """Return memory that nothing was written to."""
+        return np.zeros(buffer, np.uint8)
+
+    prepare = clear = upload
+
+    def flush(self):
+        """Evict nothing."""
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_records_fit_at_the_extents_of_a_gpu(name):
+    """Launches of a GPU's extents leave no record beyond the memory for them."""
+    machine = Unlaunched()
+    BENCHMARKS[name](machine)
+    assert machine.launches
+
+
+def test_records_that_do_not_fit_are_refused():
+    """Each warp leaves 64 bytes; later launches' records begin behind those of earlier ones."""
+    Launch(8192, 1024).check_records()
+    with pytest.raises(ValueError, match="launch fewer CTAs"):
+        Launch(8193, 1024).check_records()
+    with pytest.raises(ValueError, match="launch fewer CTAs"):
+        Launch(1, 32).check_records(RECORDS_BYTES - 32)
 
 
 @pytest.mark.integration
