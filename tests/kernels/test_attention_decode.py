@@ -129,7 +129,7 @@ def test_results_are_those_of_float64(queries, heads, head, most, options):
     check(queries, heads, head, most, **options)
 
 
-@pytest.mark.parametrize("page", [64, pytest.param(16, marks=pytest.mark.integration)])
+@pytest.mark.parametrize("page", [64, 3, pytest.param(16, marks=pytest.mark.integration)])
 def test_a_full_table_is_not_read_beyond_its_last_column(page):
     """The sequence ends where its last page does, and the table has no column behind that."""
     check(1, (2, 1), 64, 64, [64], page)
