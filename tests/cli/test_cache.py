@@ -318,6 +318,7 @@ def test_warm_imports_a_module_under_its_name(tmp_path, monkeypatch, folder):
         "from cutepy.host.store import Entry, default_store\ndefault_store().save(__name__, Entry({}, {}))\n"
     )
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_kernels", raising=False)  # another test's
     assert cache("warm", "my_kernels").output == f"1 program built, 0 already there, in {folder}\n"
     assert [program.key for program in default_store().entries()] == ["my_kernels"]
     sys.modules.pop("my_kernels")

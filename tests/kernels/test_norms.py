@@ -115,6 +115,13 @@ def test_norms_and_gradients_are_those_of_float64(shape, dtype, centres):
     assert len(run.launches) == 2 + 1 + centres  # the norm, its gradients, and a sum for the weight and the bias
 
 
+def test_a_cta_sums_the_gradients_of_many_rows(monkeypatch):
+    """Rows come through two stages in turn."""
+    monkeypatch.setattr("cutepy.kernels.rows.op.groups_of_sums", lambda rows, tiling, gpu: 1)
+    torch.manual_seed(0)
+    check(drawn(7, 2048), drawn(2048))
+
+
 @pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("dtype", "of_weight", "of_residual", "out_dtype"),
