@@ -120,7 +120,7 @@ def test_masks_and_the_alignment_of_the_first_query_in_kernels():
     ids=lambda value: "-".join(value) if isinstance(value, dict) else value,
 )
 def test_every_option_has_its_way(monkeypatch, options, way):
-    """What computes is a stand-in: that of the output alone gives a tensor, and the others the logarithms too."""
+    """Stand-ins compute: that of the output alone gives a tensor, and the others the logarithms too."""
     options = dict(options)
     dtype, called = options.pop("dtype", torch.bfloat16), []
     for name in ("_output", "_attention", "scored_attention", "quantised_attention"):

@@ -80,7 +80,7 @@ def test_a_result_that_the_kernel_writes_itself(view, is_given):
 @pytest.mark.parametrize("fills", [True, False])
 @pytest.mark.parametrize("way", [None, ((8, 2), (1, 8))])
 def test_a_result_that_is_copied_from_more_columns(way, fills, is_given):
-    """What the kernel writes has 8 columns, of which the result has 3; it is filled first where not all is written."""
+    """The kernel writes 8 columns, of which the result has 3; zeros fill the result where no kernel writes."""
     out, padded = torch.full((2, 3), -1.0) if is_given else None, torch.full((2, 8), 5.0)
     written = Written(
         WHOLE, None, Description((2, 8), (8, 1), F32, CPU), way, fill=(lambda _: padded) if fills else None
