@@ -330,7 +330,7 @@ def shaped(heads=4, head=16, queries=1, batch=2, keys=5):
     ],
 )
 def test_one_new_query_is_computed_by_kernels_that_share_its_keys(monkeypatch, shapes, options, is_decoded):
-    """What computes is a stand-in."""
+    """A stand-in computes."""
     tensors = [torch.zeros(shape, dtype=BF16, requires_grad="requires_grad" in options) for shape in shapes]
     options = {name: value for name, value in options.items() if name != "requires_grad"}
     found = []
