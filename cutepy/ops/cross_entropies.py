@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -139,16 +140,9 @@ def _check(logits: torch.Tensor, target: torch.Tensor, weight: Given) -> None:
         raise ValueError("input must have at least one class, got none")
 
 
-def _empty(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Make empty losses, and logarithms of sums of exponentials."""
-    return logits.new_empty(logits.shape[0], dtype=torch.float32), logits.new_empty(
-        logits.shape[0], dtype=torch.float32
-    )
-
-
 def _fake(logits: torch.Tensor, target: torch.Tensor, weight: Given, *_: object) -> tuple[torch.Tensor, torch.Tensor]:
     _check(logits, target, weight)
-    return _empty(logits)
+    return logits.new_empty(target.shape, dtype=torch.float32), logits.new_empty(target.shape, dtype=torch.float32)
 
 
 def _labels(logits: torch.Tensor, target: torch.Tensor, ignore_index: int) -> tuple[torch.Tensor, ...]:
@@ -273,25 +267,20 @@ def compute_losses(
     _plan_of(logits, target, weight, *options[1:]).launch(logits, target, weight, losses, lse, *options)
 
 
-def _means(
+def _mean_by_torch(
     losses: torch.Tensor,
     target: torch.Tensor,
     weight: Given,
     classes: int,
     ignore_index: int,
     divides: bool,
-    *_: object,
+    dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the sum of losses, or their mean, and its divisor, (1,) or empty, in plain torch."""
-    divisor = losses.new_empty(0)
-    if divides:
-        divisor = counted(target, weight, ignore_index, classes).sum().to(torch.float32).reshape(1)
-    return (losses.sum() / divisor[0] if divides else losses.sum()), divisor
-
-
-def _mean_by_torch(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
-    found, divisor = _means(*given)
-    return found.to(given[-1]), divisor
+    if not divides:
+        return losses.sum().to(dtype), losses.new_empty(0)
+    divisor = counted(target, weight, ignore_index, classes).sum().to(torch.float32).reshape(1)
+    return (losses.sum() / divisor[0]).to(dtype), divisor
 
 
 def _fake_mean(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
@@ -329,7 +318,7 @@ def _mean(
     divides: bool,
     dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    key = "mean", divides, dtype, EXECUTION.backend is None, *described(losses, target, weight)
+    key = divides, dtype, EXECUTION.backend is None, *described(losses, target, weight)
     launch = _means_launched.get(key) or _means_launched.keep(key, _find_mean(losses, target, weight, divides, dtype))
     return launch(losses, target, weight, classes, ignore_index)
 
@@ -339,7 +328,7 @@ def _find_mean(
 ) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     """Decide all that is done for losses like these, and have the kernel compiled."""
     if not losses.numel():
-        return lambda *given: _mean_by_torch(*given, divides, dtype)
+        return partial(_mean_by_torch, divides=divides, dtype=dtype)
     make_total, make_divisor = maker_of(losses, (), dtype), maker_of(losses, (int(divides),))
     to_losses, to_target, to_weight = map(to_vector, (losses, target, weight))
     to_total = to_vector(make_total())
@@ -395,18 +384,12 @@ def write_gradient(
 ) -> None:
     """Launch what writes the gradient to `dlogits`, which may be the logits."""
     smooths, adds_z = options[1] != 0, options[2] != 0
-    key = (
-        "gradient",
-        smooths,
-        adds_z,
-        EXECUTION.backend is None,
-        *described(dloss, logits, target, weight, lse, dlogits),
-    )
+    given = dloss, logits, target, weight, lse, dlogits
+    key = smooths, adds_z, EXECUTION.backend is None, *described(*given)
     launch = _launches.get(key)
     if launch is None:
-        given = dloss, logits, target, weight, lse, dlogits
         launch = _launches.keep(key, _find_gradient(*given, smooths=smooths, adds_z=adds_z))
-    launch(dloss, logits, target, weight, lse, dlogits, *options)
+    launch(*given, *options)
 
 
 def _find_gradient(

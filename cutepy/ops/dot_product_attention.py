@@ -534,8 +534,7 @@ def _find_gradients(
         grads = make_dq(), make_dk(), make_dv()
         if any(ways):
             do, q, k, v, o = go(ways, (do, q, k, v, o))
-        # Of sums over rows it is one number, expanded.
-        launch(do, q, k, v, o, lse, None if dlse is None else dlse.contiguous(), grads)
+        launch(do, q, k, v, o, lse, dlse, grads)
         return grads
 
     return run

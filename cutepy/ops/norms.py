@@ -118,8 +118,7 @@ def _normalise(
         got = f"a tensor {tuple(shape.shape)}"
         raise TypeError(f"the normalized shape of {name} must be integers, got {got}; give the shape before a weight")
     shape = tuple(shape)
-    of_x = x.shape
-    if not shape or (of_x[-1:] if len(shape) == 1 else of_x[max(0, len(of_x) - len(shape)) :]) != shape:
+    if not shape or x.shape[-len(shape) :] != shape:
         raise ValueError(f"the input of {name} must end with the normalized shape {shape}, got {tuple(x.shape)}")
     if out_dtype is None and x.is_cuda and torch.is_autocast_enabled("cuda"):
         out_dtype = torch.float32  # torch casts all that is given

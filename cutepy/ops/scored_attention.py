@@ -310,6 +310,5 @@ def _scored_backward(
             dsinks += dlse.sum((0, 2))
         return *grads, dsinks, dtables
     asked_for = Asked(*given.how, is_ordered, given.functions, given.block_size, derived)
-    dlse = None if dlse is None else dlse.contiguous()
     stats = launch_gradients((do, q, k, v, o), lse, dlse, grads, asked_for, tables, dtables, blocks[4:])
     return *grads, dsinks if sinks is None else dsinks_of(sinks, stats), dtables

@@ -679,7 +679,7 @@ def _attention_varlen_backward(
         for each in (*grads, dsinks):
             each.zero_()
     if 0 not in q.shape:
-        dlse = None if dlse is None else dlse.contiguous()[None]
+        dlse = None if dlse is None else dlse[None]
         is_ordered = adds_in_order(deterministic=given.deterministic, has_tables=bool(derived))
         asked_for = Asked(*given.how, is_ordered, given.functions, (), derived, given.most_keys)
         taken = asked_for, given.tables, dtables, (), given.lengths

@@ -247,9 +247,8 @@ class _Compiler:
         for i in code:
             index = next((n for n in self._of_line.get(i.line or 0, ()) if n in missing), None)
             acts = index is not None and i.verb in _ANCHORS
-            if (
-                index is not None and acts
-            ):  # what has no machine code, such as the end of a group of MMAs, is over before
+            if index is not None and acts:
+                # Instructions without machine code, such as the end of a group of MMAs, are over before.
                 before = [n for n in missing if n < index and self._indices[n] not in anchored]
                 known = self._act_without_code(before, missing, known)
             unknown = tuple(n for n in i.waits if n not in known)

@@ -35,21 +35,23 @@ def ours(problem: AttentionProblem, made: Buffers) -> Result:
         bounds = {"cu_seqlens_q": made.bounds, "cu_seqlens_k": made.bounds, "max_seqlen_q": max(problem.lengths)}
         return lambda i: attention_varlen(made.q[i], made.k[i], made.v[i], **bounds, causal=problem.causal)  # type: ignore[return-value,arg-type]
     if problem.rule == "documents":
-        return _either(problem, made, partial(attention, block_mask=_documents(problem, made)))
+        return _either(problem, made, partial(attention, block_mask=_block_mask(problem, made)))
     window = (WINDOW - 1, 0) if problem.rule == "window" else (None, None)
     soft_cap = SOFT_CAP if problem.rule == "soft cap" else None
     return _either(problem, made, partial(attention, causal=problem.causal, window=window, soft_cap=soft_cap))
 
 
-def _documents(problem: AttentionProblem, made: Buffers) -> Any:  # noqa: ANN401
-    """Return torch's block mask of keys of a query's document, up to its position."""
+def _block_mask(problem: AttentionProblem, made: Buffers) -> Any:  # noqa: ANN401
+    """Return torch's block mask of the keys up to a query's position: of its document, or of the window."""
     import torch
     from torch.nn.attention.flex_attention import create_block_mask
 
-    device = made.q[0].device
-    which = torch.repeat_interleave(torch.tensor(problem.documents, device=device))
-    extents = None, None, problem.keys, problem.keys
-    return create_block_mask(lambda b, h, i, j: (i >= j) & (which[i] == which[j]), *extents, device=device.type)
+    device, extents = made.q[0].device, (None, None, problem.keys, problem.keys)
+    if problem.rule == "documents":
+        which = torch.repeat_interleave(torch.tensor(problem.documents, device=device))
+        return create_block_mask(lambda b, h, i, j: (i >= j) & (which[i] == which[j]), *extents, device=device.type)
+    reach = WINDOW if problem.rule == "window" else problem.keys
+    return create_block_mask(lambda b, h, i, j: (i >= j) & (i - j < reach), *extents, device=device.type)
 
 
 def cudnn(problem: AttentionProblem, made: Buffers) -> Result | None:
@@ -72,7 +74,7 @@ def cudnn(problem: AttentionProblem, made: Buffers) -> Result | None:
 def torch_compile(problem: AttentionProblem, made: Buffers) -> Result | None:
     """Compute by what torch.compile makes: of flex_attention, or of gathered pages and their products."""
     import torch
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    from torch.nn.attention.flex_attention import flex_attention
 
     if problem.suite not in ("forward", "backward", "masks", *PAGED):
         return None
@@ -80,21 +82,14 @@ def torch_compile(problem: AttentionProblem, made: Buffers) -> Result | None:
         products = torch.compile(paged, dynamic=False)
         return lambda i: products(made.q[i], made.k[i], made.v[i], made.table, problem.keys, problem.causal)
     compiled = torch.compile(flex_attention, dynamic=False)
-    mask: Any = None
-    options: dict[str, Any] = {}
-    if problem.rule == "documents":
-        mask = _documents(problem, made)
-    elif problem.causal:
-        extents = None, None, problem.keys, problem.keys
-        reach = WINDOW if problem.rule == "window" else problem.keys
-        mask = create_block_mask(lambda b, h, i, j: (i >= j) & (i - j < reach), *extents, device=made.q[0].device.type)
+    mask = _block_mask(problem, made) if problem.causal else None
+    options: dict[str, Any] = {"enable_gqa": problem.heads != problem.kv_heads}
     if problem.rule == "soft cap":
         options["score_mod"] = lambda s, b, h, i, j: SOFT_CAP * torch.tanh(s / SOFT_CAP)
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         q, k, v = (each.transpose(1, 2) for each in (q, k, v))
-        shared = problem.heads != problem.kv_heads
-        o: torch.Tensor = compiled(q, k, v, block_mask=mask, enable_gqa=shared, **options)
+        o: torch.Tensor = compiled(q, k, v, block_mask=mask, **options)
         return o.transpose(1, 2)
 
     return _either(problem, made, attend)

@@ -65,7 +65,7 @@ class AttentionTunable(Tunable):
         return self.variants(problem, candidate)[0]
 
     def variants(self, problem: Settings, candidate: Settings) -> list[Variant]:
-        """Return the variants of all kernels of a candidate, which `plan_forward` and `launch_backward` will find."""
+        """Return the variants of all kernels of a candidate, which `plan_forward` and `plan_backward` will find."""
         from cutepy.kernels.attention.op import backward_variants, forward_variant
 
         config = tuned.chosen_of(tuned.problem_of(problem), candidate).config
@@ -139,18 +139,18 @@ class AttentionTrial:
         self._launches[key](index)
 
     def _plan(self, candidate: Settings) -> Callable[[int], None]:
-        from cutepy.kernels.attention.op import launch_backward, plan_forward
+        from cutepy.kernels.attention.op import plan_backward, plan_forward
 
         chosen = tuned.chosen_of(self._problem, candidate)
+        q, k, v, _ = self._given[0]
         if self._problem.kind == "forward":
-            q, k, v, _ = self._given[0]
             launch = plan_forward(q, k, v, *self.how, chosen=chosen)
             return lambda index: launch(*self._given[index][:3], *self._results[index])
+        gradients = plan_backward(q, k, v, *self.how, chosen=chosen)
 
         def derive(index: int) -> None:
-            (q, k, v, do), (o, lse) = self._given[index], self._kept
-            dq, dk, dv = self._results[index]
-            launch_backward(do, q, k, v, o, lse, None, (dq, dk, dv), *self.how, chosen=chosen)
+            q, k, v, do = self._given[index]
+            gradients(do, q, k, v, *self._kept, None, self._results[index])
 
         return derive
 

@@ -41,7 +41,7 @@ class Lengths:
 
     @property
     def tensors(self) -> tuple[Any, Any, Any, Any]:
-        """The four."""
+        """The four tensors, None where one is not given."""
         return self.q_begins, self.k_begins, self.q_used, self.k_used
 
     @property

@@ -346,7 +346,7 @@ def plan_backward(
     Returns
     -------
     callable
-        Takes dO, Q, K, V, O, the logarithms and their gradient or None, the gradients to be written, the lengths, if
+        Takes dO, Q, K, V, O, the logarithms, their gradient of any strides or None, the gradients to write, the lengths, if
         any, and what the scoring reads and adds to (`backward_reads`). Returns the rows' statistics, of `Backward`.
     """
     if lengths is None and chosen is None:
@@ -403,6 +403,8 @@ def plan_backward(
     ) -> torch.Tensor:
         dq, dk, dv = grads
         stats, sums = make_stats(), make_sums()
+        if dlse is not None:  # of sums over rows it is one number, expanded
+            dlse = dlse.contiguous()
         rows_o, rows_do, rows_dq = (o, do, dq) if is_batch else (o[None], do[None], dq[None])
         statistics(rows_o, rows_do, lse, dlse, stats, sums, lengths)
         counters = q.new_zeros(of_counters, dtype=torch.int32) if config.ordered else None
@@ -412,33 +414,6 @@ def plan_backward(
         return stats
 
     return launch
-
-
-def launch_backward(
-    do: torch.Tensor,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    o: torch.Tensor,
-    lse: torch.Tensor,
-    dlse: torch.Tensor | None,
-    grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    scale: float,
-    left: int | None,
-    right: int | None,
-    lengths: Lengths | None = None,
-    most_keys: int | None = None,
-    scoring: Scoring = NO_SCORING,
-    read: tuple[Any, ...] = NOTHING_READ[:3],
-    *,
-    is_ordered: bool = False,
-    chosen: Chosen | None = None,
-) -> torch.Tensor:
-    """Compute the gradients of Q, K and V into `grads`, as `plan_backward` plans; returns the rows' statistics."""
-    has_dlse = dlse is not None
-    how = scale, left, right, lengths, most_keys, scoring
-    launch = plan_backward(q, k, v, *how, has_dlse=has_dlse, is_ordered=is_ordered, chosen=chosen)
-    return launch(do, q, k, v, o, lse, dlse, grads, lengths, read)
 
 
 @cache

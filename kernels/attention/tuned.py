@@ -134,9 +134,9 @@ def problem_of(settings: Settings) -> Problem:
 
 
 ENDS = (
-    *("q_stages", "o_stages", "begins_early", "divides_fast", "masks_parts", "o_over_q", "dynamic", "rescales_late"),
+    "q_stages", "o_stages", "begins_early", "divides_fast", "masks_parts", "o_over_q", "dynamic", "rescales_late",
     "packed",
-)
+)  # fmt: skip
 """Fields of `ForwardConfig` beside the axes: described where they differ from the defaults."""
 OF_GRADIENTS = ("transposes_sums", "begins_with_k", "overlaps", "dynamic")
 """Fields of `BackwardConfig` beside the axes, described likewise."""
@@ -190,12 +190,12 @@ def rules_choice(problem: Problem) -> Chosen:
     return Chosen(config, config.dynamic or not has_cta_each(problem.queries, is_uneven=right, **width))
 
 
-def shortened(problem: Problem, candidate: Settings) -> dict[str, Any]:
+def shortened(problem: Problem, candidate: Settings, rules: ForwardConfig | BackwardConfig) -> dict[str, Any]:
     """Describe a candidate of 16 bits with the shortest ends of tiles that fit into shared memory.
 
-    A counter deals tiles, and heads that share keys are packed, where the rules have it so.
+    A counter deals tiles, and heads that share keys are packed, where the rules' configuration has it so.
     """
-    config, rules = chosen_of(problem, candidate).config, rules_choice(problem).config
+    config = chosen_of(problem, candidate).config
     if not isinstance(config, ForwardConfig) or config.bits != 16:
         return dict(candidate)
     each: dict[str, Any] = {"divides_fast": True, "masks_parts": True}
@@ -222,8 +222,9 @@ def candidates(problem: Problem, most: int = MOST) -> list[dict[str, Any]]:
         # Ten per cent are what else candidates differ by.
         found.append((10 * computed // (problem.queries * problem.keys), -tile_rows * tile_columns, candidate))
     ranked = (candidate for *_, candidate in sorted(found, key=lambda each: each[:2]))
-    by_rules = candidate_of(rules_choice(problem))
-    others = (shortened(problem, candidate) for candidate in ranked if _has_kernel(problem, candidate))
+    rules = rules_choice(problem)
+    by_rules = candidate_of(rules)
+    others = (shortened(problem, candidate, rules.config) for candidate in ranked if _has_kernel(problem, candidate))
     return [by_rules, *(candidate for candidate in others if candidate != by_rules)][:most]
 
 

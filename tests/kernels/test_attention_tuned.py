@@ -173,8 +173,8 @@ def launched_backward(monkeypatch, config, *, left=None, right=None, is_ordered=
 
     monkeypatch.setattr(op, "_backward_of", backward_of)
     q = torch.empty(*((1,) if lengths is None else ()), 4096, 1, 64, dtype=torch.bfloat16)
-    given = q, q, q, q, q, torch.empty(1, 1, 4096), None, (q, q, q), 1.0, left, right, lengths
-    op.launch_backward(*given, is_ordered=is_ordered, **options)
+    launch = op.plan_backward(q, q, q, 1.0, left, right, lengths, is_ordered=is_ordered, **options)
+    launch(q, q, q, q, q, torch.empty(1, 1, 4096), None, (q, q, q), lengths)
     ((*_, ctas, _, counters, _, _, _, _),) = launches
     return ctas, counters is not None
 

@@ -53,16 +53,24 @@ def test_each_set_is_attended_into_its_own_results(trial, monkeypatch):
 
 
 def test_gradients_of_each_set_are_derived_into_its_own_results(trial, monkeypatch):
-    launched = []
-    monkeypatch.setattr(op, "launch_backward", lambda *given, chosen: launched.append((given, chosen)))
+    planned, launched = [], []
+
+    def plan(*given, chosen):
+        planned.append((given, chosen))
+        return lambda *given: launched.append(given)
+
+    monkeypatch.setattr(op, "plan_backward", plan)
     made = trial("backward")
     assert made.sets == 2
-    made.launch(None, {"stages": 2}, 1)
-    (((do, q, k, v, o, lse, dlse, grads, *how), chosen),) = launched
+    for index in (0, 1):
+        made.launch(None, {"stages": 2}, index)
+    ((given, chosen),) = planned
+    assert given[3:] == (64**-0.5, None, 0)
+    do, q, k, v, o, lse, dlse, grads = launched[1]
     assert all(found is kept for found, kept in zip((q, k, v, do), made._given[1], strict=True))
     assert all(found is kept for found, kept in zip(grads, made._results[1], strict=True))
     assert [each.shape for each in grads] == [q.shape, k.shape, v.shape]
-    assert (dlse, tuple(how), chosen[0]) == (None, (64**-0.5, None, 0), "chosen")
+    assert (dlse, chosen[0]) == (None, "chosen")
     assert (o.shape, lse.shape) == (do.shape, (2, 4, 40))
 
 
