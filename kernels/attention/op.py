@@ -346,8 +346,9 @@ def plan_backward(
     Returns
     -------
     callable
-        Takes dO, Q, K, V, O, the logarithms, their gradient of any strides or None, the gradients to write, the lengths, if
-        any, and what the scoring reads and adds to (`backward_reads`). Returns the rows' statistics, of `Backward`.
+        Takes dO, Q, K, V, O, the logarithms, their gradient of any strides or None, the gradients to write, the
+        lengths, if any, and what the scoring reads and adds to (`backward_reads`). Returns the rows' statistics, of
+        `Backward`.
     """
     if lengths is None and chosen is None:
         left, right = _bounds_that_hide(left, right, q.shape[1], k.shape[1])
