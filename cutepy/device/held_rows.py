@@ -171,11 +171,7 @@ class HeldRows:
 
     def fold(self, values, operation: Callable):
         """Combine the registers of this thread, pairwise."""
-        found = [values[n] for n in range(cute.size(values))]
-        while len(found) > 1:
-            pairs = [operation(x, y) for x, y in zip(found[::2], found[1::2], strict=False)]
-            found = pairs + found[len(pairs) * 2 :]
-        return found[0]
+        return reduce.reduce_pairs([values[n] for n in range(cute.size(values))], operation)
 
     @cute.jit
     def reduce(self, value, operation: Callable, turn=None):

@@ -154,8 +154,9 @@ def block_reduce(
 ):
     """Reduce a value over `threads` threads, which all call, meet at the named barrier, and get the result.
 
-    Each warp leaves its own in `slots`, waits at the barrier until all have, and reads all in the order of the warps.
-    A second barrier lets nobody write the next reduction's before all have read this one's; with `turn` there is none.
+    Each warp leaves its own in `slots`, waits at the barrier until all have, and reads all. They are reduced in pairs of
+    neighbours, as `cluster_reduce` reduces them: warps of one CTA and as many of a cluster give the same bits. A second
+    barrier lets nobody write the next reduction's before all have read this one's; with `turn` there is none.
 
     Parameters
     ----------
@@ -182,12 +183,18 @@ def block_reduce(
     shared = _half(slots, warps, turn)
     _leave(warp_reduce(value, operation), shared, tidx)
     cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
-    result = shared[0]
-    for other in cutlass.range_constexpr(1, warps):
-        result = operation(result, shared[other])
+    result = reduce_pairs([shared[warp] for warp in range(warps)], operation)
     if cutlass.const_expr(turn is None):
         cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
     return result
+
+
+def reduce_pairs(values: list, operation: Callable):
+    """Reduce values in pairs of neighbours, then the results: the order in which a butterfly reduces lanes."""
+    while len(values) > 1:
+        pairs = [operation(x, y) for x, y in zip(values[::2], values[1::2], strict=False)]
+        values = pairs + values[2 * len(pairs) :]
+    return values[0]
 
 
 @cute.jit
@@ -351,12 +358,13 @@ def block_exponentials(largest, total, slots, tidx, threads: cutlass.Constexpr, 
     rules.check_reduction(threads)
     rules.check_barrier(barrier)
     warps = threads // arch.WARP_THREADS
+    rules.check_butterfly(warps)
     largest, total = lanes_exponentials(largest, total, arch.WARP_THREADS)
     halves = [_half(slots, warps, turn) for turn in (0, 1)]
     _leave(largest, halves[0], tidx)
     _leave(total, halves[1], tidx)
     cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
-    return join_exponentials([(halves[0][warp], halves[1][warp]) for warp in range(warps)])
+    return _join_warps(halves, tidx, warps)
 
 
 @cute.jit
@@ -376,6 +384,11 @@ def cluster_exponentials(largest, total, slots, tidx, threads: cutlass.Constexpr
     _leave_in_cluster(total, halves[1], tidx, warps, ctas)
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
+    return _join_warps(halves, tidx, count)
+
+
+def _join_warps(halves: list, tidx, count: int):
+    """Join pairs that warps have left in the halves of their slots: lanes read them, and are joined."""
     pairs = zip(*(_values_of_lane(half, tidx, count) for half in halves), strict=True)
     largest, total = join_exponentials(list(pairs))
     return lanes_exponentials(largest, total, min(count, arch.WARP_THREADS))

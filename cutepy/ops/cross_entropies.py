@@ -179,6 +179,7 @@ def reference_losses(
 
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
+    ctx.set_materialize_grads(False)  # of the logarithms: zeros would take a launch
     logits, target, weight, *ctx.options, ctx.inplace = inputs
     ctx.save_for_backward(logits, target, weight, output[1])
     ctx.mark_non_differentiable(output[1])
@@ -289,6 +290,7 @@ def _fake_mean(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN40
 
 
 def _keep_mean(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> None:  # noqa: ANN401
+    ctx.set_materialize_grads(False)  # of the divisor
     ctx.rows, ctx.divides = inputs[0].shape, inputs[5]
     ctx.save_for_backward(output[1])
     ctx.mark_non_differentiable(output[1])

@@ -28,7 +28,9 @@ from cutepy.kernels.rows.tiling import (
     SUM_WARPS,
     NormConfig,
     RowTiling,
+    part_few_rows,
     staged_bytes,
+    stages_rows,
     tile_rows,
 )
 from cutepy.layouts.sm90 import arch
@@ -105,9 +107,9 @@ def plan_norm(
     if scaled:  # 8-bit floats are converted by fours, and a block has at most the lanes of a warp
         width = max(elems, 4)
         least = rules.K_BLOCK // width if scaled == "block" else 1
-    tiling = tile_rows(columns, width, NORM, staged, least)
+    tiling = part_few_rows(tile_rows(columns, width, NORM, staged, least), rows)
     named = {"x": x, "residual": residual, "weight": weight, "bias": bias, "y": y, "total": total}
-    return compile_norm(NormConfig(tiling, centres, scaled, staged > 0), elems, **named)
+    return compile_norm(NormConfig(tiling, centres, scaled, stages_rows(tiling, rows, staged)), elems, **named)
 
 
 def plan_norm_backward(

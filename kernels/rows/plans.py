@@ -41,11 +41,13 @@ from cutepy.kernels.rows.tiling import (
     SUM_WARPS,
     RowFit,
     RowTiling,
+    part_few_rows,
     pieces_of_selection,
     power_of_two,
     room_of_selection,
     sorters_of,
     staged_bytes,
+    stages_rows,
     tile_lanes,
     tile_pieces,
     tile_rows,
@@ -55,13 +57,13 @@ from cutepy.layouts.sm90 import arch
 Launch = Callable[..., None]
 
 
-def _tile(fit: RowFit, staged: Sequence[torch.Tensor], *others: Given) -> tuple[RowTiling, bool]:
+def _tile(fit: RowFit, staged: Sequence[torch.Tensor], *others: Given) -> tuple[RowTiling, int]:
     """Choose the tiling of the rows of tensors (rows, columns) that are read and written together.
 
     Returns
     -------
-    RowTiling, bool
-        True if the rows of `staged` wait in shared memory.
+    RowTiling, int
+        And the bytes of shared memory that an element takes where the rows of `staged` wait there.
 
     Raises
     ------
@@ -72,7 +74,7 @@ def _tile(fit: RowFit, staged: Sequence[torch.Tensor], *others: Given) -> tuple[
     check_rows(rows)
     elems = elems_of(*staged, *others)
     taken = staged_bytes(columns, elems, *(each.element_size() for each in staged))
-    return tile_rows(columns, elems, fit, taken), taken > 0
+    return tile_rows(columns, elems, fit, taken), taken
 
 
 def _part(*tensors: Given, held: int = 8, in_warp: int = 0) -> RowTiling:
@@ -105,7 +107,8 @@ def plan_quantise(x: torch.Tensor, y: torch.Tensor, *, scaled: str) -> Launch:
     width = max(elems, 4)  # 8-bit floats are converted by fours
     taken = staged_bytes(columns, elems, x.element_size())
     least = rules.K_BLOCK // width if scaled == "block" else 1
-    tiling, staged = tile_rows(columns, width, NORM, taken, least), taken > 0
+    tiling = part_few_rows(tile_rows(columns, width, NORM, taken, least), rows)
+    staged = stages_rows(tiling, rows, taken)
     of_x, of_y = specs_of(elems, x=x, y=y)
     config = QuantiseConfig(tiling, dtype_name(y.dtype), scaled, staged)
     if scaled != "tensor":
@@ -128,15 +131,17 @@ def plan_quantise(x: torch.Tensor, y: torch.Tensor, *, scaled: str) -> Launch:
 
 def plan_softmax(x: torch.Tensor, y: torch.Tensor, *, logarithm: bool) -> Launch:
     """Choose and compile the softmax of rows like these: launches (x, y)."""
-    tiling, staged = _tile(SOFTMAX, [x], y)
+    of_many, taken = _tile(SOFTMAX, [x], y)
+    tiling = part_few_rows(of_many, x.shape[0], SOFTMAX)
+    staged = stages_rows(tiling, x.shape[0], taken)
     config = SoftmaxConfig(tiling, logarithm, staged, rolls=staged and tiling.ctas > 1)
     return compile_rows("softmax:Softmax", config, *specs_of(tiling.elems, x=x, y=y))
 
 
 def plan_softmax_backward(dy: torch.Tensor, y: torch.Tensor, dx: torch.Tensor, *, logarithm: bool) -> Launch:
     """Choose and compile the gradient of a softmax of rows like these: launches (dy, y, dx)."""
-    tiling, staged = _tile(SOFTMAX_GRADIENT, [dy, y], dx)
-    config = SoftmaxConfig(tiling, logarithm, staged)
+    tiling, taken = _tile(SOFTMAX_GRADIENT, [dy, y], dx)
+    config = SoftmaxConfig(tiling, logarithm, taken > 0)
     return compile_rows("softmax:SoftmaxBackward", config, *specs_of(tiling.elems, dy=dy, y=y, dx=dx))
 
 

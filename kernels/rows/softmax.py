@@ -40,6 +40,37 @@ def part_of(rows: HeldRows, held, index, columns):
     return value
 
 
+@cute.jit
+def each_vector(rows: HeldRows, first: cutlass.Constexpr, function: Callable, rolls: cutlass.Constexpr = False):
+    """Call a function of each of a thread's vectors, from the first on: in a loop of the kernel if it `rolls`."""
+    if cutlass.const_expr(rolls):
+        for index in cutlass.range(first, rows.tiling.vectors, unroll=1):
+            function(index)
+    else:
+        for index in cutlass.range_constexpr(first, rows.tiling.vectors):
+            function(index)
+
+
+def exponentials_of(rows: HeldRows, held, columns, rolls: bool = False):
+    """Return a thread's largest element of a row, and the sum of exponentials of its elements less that one."""
+    found = part_of(rows, held, 0, columns)
+
+    def keep_largest(index):
+        value = part_of(rows, held, index, columns)
+        for place in range(rows.tiling.elems):
+            found[place] = reduce.maximum(found[place], value[place])
+
+    def add_exponentials(index):
+        found.store(found.load() + exp(part_of(rows, held, index, columns).load() - base))
+
+    each_vector(rows, 1, keep_largest, rolls)
+    largest = rows.fold(found, reduce.maximum)
+    base = reduce.finite_base(largest)
+    found.fill(0.0)
+    each_vector(rows, 0, add_exponentials, rolls)
+    return largest, rows.fold(found, reduce.add)
+
+
 class Softmax:
     """Softmax of one configuration, forward: a callable that the DSL compiles."""
 
@@ -63,32 +94,13 @@ class Softmax:
         held = rows.begin("x", make_row_vectors(x, tiling.elems), row, config.staged)
         if cutlass.const_expr(config.staged):
             cute.arch.cp_async_wait_group(0)
-        found = part_of(rows, held, 0, columns)
-        self.each(1, lambda index: self.keep_largest(found, part_of(rows, held, index, columns)))
-        own = rows.fold(found, reduce.maximum)
-        base = reduce.finite_base(own)
-        found.fill(0.0)
-        self.each(0, lambda index: found.store(found.load() + exp(part_of(rows, held, index, columns).load() - base)))
-        largest, total = rows.join_exponentials(own, rows.fold(found, reduce.add))
+        largest, total = rows.join_exponentials(*exponentials_of(rows, held, columns, config.rolls))
         logarithm, inverse = cute.math.log(total), Float32(1.0) / total
-        self.each(
-            0, lambda index: self.store(rows, rows.part(held, index), index, largest, logarithm, inverse, ys, row)
-        )
 
-    @cute.jit
-    def each(self, first: cutlass.Constexpr, function: Callable):
-        """Call a function of each of a thread's vectors, from the first on."""
-        if cutlass.const_expr(self.config.rolls):
-            for index in cutlass.range(first, self.config.tiling.vectors, unroll=1):
-                function(index)
-        else:
-            for index in cutlass.range_constexpr(first, self.config.tiling.vectors):
-                function(index)
+        def store(index):
+            self.store(rows, rows.part(held, index), index, largest, logarithm, inverse, ys, row)
 
-    def keep_largest(self, found, value):
-        """Replace elements by those of a vector that are larger."""
-        for place in range(self.config.tiling.elems):
-            found[place] = reduce.maximum(found[place], value[place])
+        each_vector(rows, 0, store, config.rolls)
 
     def store(self, rows: HeldRows, value, index, largest, logarithm, inverse, ys: RowVectors, row):
         """Store a vector of the result."""

@@ -7,7 +7,7 @@ too wide for the registers of a CTA are parted over a cluster, whose CTAs reduce
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from cutepy.device import rules
@@ -185,6 +185,8 @@ class RowFit:
         Elements that each thread holds, at most. Beyond, a cluster parts the row.
     cluster_held, cluster_threads : int
         Elements of each thread of a cluster, and threads of its CTAs, as long as there are more CTAs.
+    few_ctas : int
+        CTAs that few wide rows are parted over, at most.
     """
 
     in_warp: int = 32
@@ -193,12 +195,13 @@ class RowFit:
     most_held: int = 64
     cluster_held: int = 64
     cluster_threads: int = 1024
+    few_ctas: int = 64
 
 
 NORM = RowFit()
 NORM_GRADIENT = RowFit(held=8, threads=1024, most_held=16, cluster_held=32, cluster_threads=512)
 """Sums of weights take registers."""
-SOFTMAX = RowFit(held=32, cluster_threads=512)
+SOFTMAX = RowFit(held=32, cluster_threads=512, few_ctas=128)
 SOFTMAX_GRADIENT = RowFit(in_warp=8, held=8, cluster_threads=512)
 
 SELECTION = RowFit(threads=512, held=64, most_held=64)
@@ -216,7 +219,7 @@ LEAST_SELECTED, FILLING_CTAS = 2048, 128
 def tile_rows(columns: int, elems: int, fit: RowFit = NORM, staged: int = 0, least_threads: int = 1) -> RowTiling:
     """Choose the tiling of rows of so many columns, which are read in vectors of `elems` elements.
 
-    The number of rows has no say, so that a row has the same bits in any batch.
+    The number of rows has no say, so that a row has the same bits in any batch; `part_few_rows` keeps them.
 
     Parameters
     ----------
@@ -271,6 +274,42 @@ def _cluster(pieces: int, held: int, threads: int, of_cta: int) -> tuple[int, in
     while threads < MOST_THREADS and pieces > threads * ctas * held:
         threads *= 2
     return threads, ctas
+
+
+LEAST_PARTED, PARTED_THREADS = 16384, 128
+"""Columns of few rows that a cluster parts, and threads of its CTAs, at least; measured as `RowFit`."""
+FEW_HELD, FEW_ROWS = 64, 64
+"""Bytes of few rows that each thread holds in registers, at most, and how many rows are few."""
+
+
+def part_few_rows(tiling: RowTiling, rows: int, fit: RowFit = NORM) -> RowTiling:
+    """Part each of few wide rows over a larger cluster, so that more SMs load them at once.
+
+    As many threads hold the row, each the same elements, and their warps are joined in the same order: the row has the
+    same bits in any batch.
+
+    Examples
+    --------
+    >>> [part_few_rows(RowTiling(8, 512, 4), rows).name for rows in (1, 16, 32, 64)]
+    ['8x128x4_cluster4', '8x128x4_cluster4', '8x256x4_cluster2', '8x512x4']
+    """
+    threads, ctas = tiling.threads, tiling.ctas
+    wide = tiling.columns >= LEAST_PARTED
+    while wide and ctas < MOST_CTAS and threads > PARTED_THREADS and 2 * ctas * rows <= fit.few_ctas:
+        threads, ctas = threads // 2, 2 * ctas
+    return replace(tiling, threads=threads, ctas=ctas)
+
+
+def stages_rows(tiling: RowTiling, rows: int, staged: int) -> bool:
+    """Tell whether rows wait in shared memory, of `staged_bytes` for each element; registers have room for few rows.
+
+    Examples
+    --------
+    >>> stages_rows(RowTiling(8, 512, 4), 1000, 2), stages_rows(RowTiling(8, 512, 4), 8, 2)
+    (True, False)
+    """
+    held = tiling.elems * tiling.vectors * staged
+    return staged > 0 and (rows > FEW_ROWS or held > FEW_HELD)
 
 
 def staged_bytes(columns: int, elems: int, *sizes: int, stages: int = 1) -> int:

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 from hypothesis import given, settings, strategies as st  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import cutepy  # noqa: E402
 from cutepy.ops import batch_invariant, cross_entropy  # noqa: E402
@@ -153,6 +154,21 @@ def test_a_gradient_that_takes_the_logits_place_is_computed_once():
     again = x.detach().requires_grad_()
     cross_entropy(again, labels_of(4, 8)).backward()
     assert torch.equal(first, again.grad)
+
+
+def test_no_zeros_are_made_for_what_has_no_gradient():
+    class Calls(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            seen.append(str(function))
+            return function(*arguments, **options or {})
+
+    x, seen = rows(4, 8, FLOAT).requires_grad_(), []
+    for reduction in ("none", "mean"):
+        loss = cross_entropy(x, labels_of(4, 8), reduction=reduction).sum()
+        with Calls():
+            loss.backward()
+    assert "cutepy.cross_entropy_backward.default" in seen
+    assert not [each for each in seen if "zeros" in each]
 
 
 @pytest.mark.integration

@@ -11,6 +11,7 @@ pytest.importorskip("cutlass")
 
 from torch.nn import functional  # noqa: E402
 
+import cutepy  # noqa: E402
 from cutepy.kernels.rows.tiling import MOST_COLUMNS  # noqa: E402
 from cutepy.ops import dequantise, layer_norm, quantise, rms_norm, scaled_gemm  # noqa: E402
 from cutepy.ops.normalising import norm  # noqa: E402
@@ -128,6 +129,21 @@ def test_gradients_of_examples(function):
     torch.testing.assert_close(each_its_own, function(x, (8,), rest[0]))
     grads = torch.vmap(torch.func.grad(lambda x: loss(x, *rest)), in_dims=1)(x)
     torch.testing.assert_close(grads.transpose(0, 1), torch.func.grad(loss)(x, *rest))
+
+
+@pytest.mark.integration
+@of_each
+def test_a_row_has_the_same_bits_in_any_batch(function):
+    x, residual = torch.randn(2, 33, 16384).bfloat16()
+    weight = torch.randn(16384).bfloat16()
+    with cutepy.simulate() as run:
+        many, few, one = (
+            function(x[part], (16384,), weight, residual=residual[part]) for part in (slice(33), slice(16), slice(4, 5))
+        )
+    for of_many, of_few, alone in zip(many, few, one, strict=True):
+        assert torch.equal(of_many[:16], of_few)
+        assert torch.equal(of_many[4:5], alone)
+    assert [launch.cluster[0] for launch in run.launches] == [1, 4, 4]
 
 
 def test_no_floating_point_operations_are_counted():

@@ -12,7 +12,7 @@ pytest.importorskip("cutlass")
 from hypothesis import given, settings, strategies as st  # noqa: E402
 
 import cutepy  # noqa: E402
-from cutepy.ops import batch_invariant, log_softmax, softmax  # noqa: E402
+from cutepy.ops import log_softmax, softmax  # noqa: E402
 from tests.ops.rows import BOUND, DTYPES, WIDTHS, check_close, rows  # noqa: E402
 
 BOTH = {"softmax": (softmax, torch.softmax), "log_softmax": (log_softmax, torch.log_softmax)}
@@ -105,9 +105,12 @@ def test_any_dimension_and_dtype_as_torch(name):
 
 @pytest.mark.integration
 def test_a_row_has_the_same_bits_in_any_batch():
-    x = rows(9, 500, torch.float32)
-    with batch_invariant(), cutepy.simulate():
-        assert torch.equal(softmax(x)[4:5], softmax(x[4:5]))
+    x = rows(65, 16384, torch.bfloat16)
+    with cutepy.simulate() as run:
+        many, few, one = (softmax(each) for each in (x, x[:33], x[4:5]))
+    assert torch.equal(many[:33], few)
+    assert torch.equal(many[4:5], one)
+    assert [launch.cluster[0] for launch in run.launches] == [1, 2, 4]
 
 
 @pytest.mark.parametrize("name", BOTH)

@@ -108,7 +108,7 @@ def check_scattered(values: int) -> None:
 
 
 def check_butterfly(warps: int) -> None:
-    """Check that the warps of a cluster can be reduced by shuffles of their values.
+    """Check that warps, of a CTA or a cluster, can be reduced by shuffles of their values.
 
     Raises
     ------
