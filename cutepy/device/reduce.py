@@ -154,9 +154,9 @@ def block_reduce(
 ):
     """Reduce a value over `threads` threads, which all call, meet at the named barrier, and get the result.
 
-    Each warp leaves its own in `slots`, waits at the barrier until all have, and reads all. They are reduced in pairs of
-    neighbours, as `cluster_reduce` reduces them: warps of one CTA and as many of a cluster give the same bits. A second
-    barrier lets nobody write the next reduction's before all have read this one's; with `turn` there is none.
+    Each warp leaves its own in `slots`, waits at the barrier until all have, and reads all. They are reduced in pairs
+    of neighbours, as `cluster_reduce` reduces them: warps of one CTA and as many of a cluster give the same bits. A
+    second barrier lets nobody write the next reduction's before all have read this one's; with `turn` there is none.
 
     Parameters
     ----------

@@ -98,16 +98,17 @@ def _either(problem: RowsProblem, made: Buffers, function: Callable[..., Any]) -
     vectors = made.vectors[: problem.vectors]
     if problem.suite != "backward":
         return lambda i: (called(*made.inputs[i], *vectors),)
-    kept: dict[tuple[int, object], tuple[list[torch.Tensor], torch.Tensor]] = {}
+    kept: dict[tuple[int, object], tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]] = {}
 
     def gradients(i: int) -> Sequence[torch.Tensor]:
         # Autograd computes a gradient on the stream of the result, of which a captured graph knows its own only.
         stream = torch.cuda.current_stream() if made.dy[i].is_cuda else None
         if (i, stream) not in kept:
             own = [each.detach().requires_grad_() for each in (*made.inputs[i], *vectors)]
-            kept[i, stream] = own, called(*own)
-        inputs, result = kept[i, stream]
-        return torch.autograd.grad(result, inputs, made.dy[i].to(result.dtype), retain_graph=True)
+            result = called(*own)
+            kept[i, stream] = own, result, made.dy[i].to(result.dtype)
+        inputs, result, dy = kept[i, stream]
+        return torch.autograd.grad(result, inputs, dy, retain_graph=True)
 
     return gradients
 
