@@ -160,7 +160,7 @@ def launched_alone(monkeypatch):
 
     monkeypatch.setattr(dot_product_attention, "only_launches", lambda *_: True)
     monkeypatch.setattr(dot_product_attention, "plan_forward", plan)
-    monkeypatch.setattr(dot_product_attention, "_of_outputs", Launches())
+    monkeypatch.setattr(dot_product_attention, "_launches", Launches())
     monkeypatch.setattr(attention_arguments, "_unread", {})
     return written
 
@@ -193,7 +193,7 @@ def test_torchs_signature_is_a_view_of_the_output(monkeypatch):
     q, k = (torch.ones(2, 4, n, 64, dtype=torch.float16).transpose(1, 2).contiguous().transpose(1, 2) for n in (8, 5))
     o = scaled_dot_product_attention(q, k, k, is_causal=True)
     assert (o.shape, o.transpose(1, 2).is_contiguous()) == (q.shape, True)
-    assert [entry[2] for entry in dot_product_attention._of_outputs] == [3], "torch aligns the first query and key"
+    assert [entry[2] for entry in dot_product_attention._launches] == [3], "torch aligns the first query and key"
 
 
 def test_gradients_of_tensors_alike_are_planned_once(monkeypatch):
