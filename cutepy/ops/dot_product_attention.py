@@ -266,7 +266,7 @@ def scaled_dot_product_attention(
         )
     if is_causal and attn_mask is not None:
         raise ValueError(f"a causal call must have no attn_mask, got one of shape {tuple(attn_mask.shape)}")
-    right = query.shape[-2] - key.shape[-2] if is_causal else None
+    right, scale = query.shape[-2] - key.shape[-2] if is_causal else None, factor(query, scale)
     if variant := getattr(attn_mask, "variant", None):  # torch's CausalBias, whose module is not imported for it
         right, attn_mask = (0 if variant.name == "LOWER_RIGHT" else query.shape[-2] - key.shape[-2]), None
     batch = torch.broadcast_shapes(*(each.shape[:-3] for each in (query, key, value)))
@@ -285,7 +285,7 @@ def scaled_dot_product_attention(
             operands = {"table": _of_batch(_mask_of(attn_mask, shape), batch)}
             score, mask = (None, _seen) if attn_mask.dtype == torch.bool else (_added, None)
         functions = (None, None, score, mask, operands)
-        o, _ = scored_attention(q, k, v, functions, None, None, factor(query, scale), None, right, False, dropout_p)
+        o, _ = scored_attention(q, k, v, functions, None, None, scale, None, right, False, dropout_p)
     o = o.transpose(1, 2)[..., : value.shape[-1]]
     return o if len(batch) == 1 else o.reshape(*batch, *o.shape[1:])
 
