@@ -32,6 +32,8 @@ from cutepy.ops.attention_arguments import (
 )
 from cutepy.ops.attention_functions import Tensors, beside, check_reach, check_scoring, read_by, scoring_of
 from cutepy.ops.attention_scales import FLOAT8, Quantised, quantised, refuse_scales
+from cutepy.ops.checking import as_tensor, require_tensors
+from cutepy.ops.foreign_arguments import refuse_unknown
 from cutepy.ops.registration import register_both
 from cutepy.ops.schemas import schema_of
 from cutepy.runtime.execution import EXECUTION
@@ -128,17 +130,21 @@ def attention_decode(
     >>> attention_decode(q, k_cache, v_cache, cache_seqlens=lengths, block_table=table).shape
     torch.Size([2, 1, 8, 64])
     """
-    scale, left, right = settings(q, window, scale, causal=causal)
-    read, scales = read_by(q, (soft_cap, alibi_slopes, score, mask, operands), sinks), (q_scale, k_scale, v_scale)
-    given = q, k_cache, v_cache, cache_seqlens, block_table, *read, scale, left, right, common_prefix_len
-    if q.dtype == FLOAT8:
-        o, lse = _attention_decode(
-            *given, *quantised((q, k_cache, v_cache), scales, out_dtype, sinks, batch=q.shape[0])
-        )
-    else:
-        refuse_scales(q, scales, out_dtype)
-        o, lse = _attention_decode(*given)
-    return (o, lse) if return_lse else o
+    try:
+        scale, left, right = settings(q, window, scale, causal=causal)
+        read, scales = read_by(q, (soft_cap, alibi_slopes, score, mask, operands), sinks), (q_scale, k_scale, v_scale)
+        given = q, k_cache, v_cache, cache_seqlens, block_table, *read, scale, left, right, common_prefix_len
+        if q.dtype == FLOAT8:
+            o, lse = _attention_decode(
+                *given, *quantised((q, k_cache, v_cache), scales, out_dtype, sinks, batch=q.shape[0])
+            )
+        else:
+            refuse_scales(q, scales, out_dtype)
+            o, lse = _attention_decode(*given)
+        return (o, lse) if return_lse else o
+    except (AttributeError, TypeError, ValueError):
+        require_tensors(attention_decode, locals())
+        raise
 
 
 def flash_attn_with_kvcache(
@@ -157,13 +163,16 @@ def flash_attn_with_kvcache(
     q_descale: torch.Tensor | None = None,
     k_descale: torch.Tensor | None = None,
     v_descale: torch.Tensor | None = None,
+    **unknown: object,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute attention with the arguments of flash-attn's `flash_attn_with_kvcache`, of keys that are in the cache.
 
     The last three are `q_scale`, `k_scale` and `v_scale` of `attention_decode`, for float8_e4m3fn.
     """
+    if unknown:
+        refuse_unknown(flash_attn_with_kvcache, unknown)
     if isinstance(cache_seqlens, int):
-        cache_seqlens = torch.full((q.shape[0],), cache_seqlens, dtype=torch.int32, device=q.device)
+        cache_seqlens = torch.full((as_tensor("q", q).shape[0],), cache_seqlens, dtype=torch.int32, device=q.device)
     return attention_decode(
         q,
         k_cache,

@@ -32,6 +32,8 @@ from cutepy.ops.attention_arguments import (
     way_to,
 )
 from cutepy.ops.attention_scales import FLOAT8, refuse_scales
+from cutepy.ops.checking import require_tensors
+from cutepy.ops.foreign_arguments import refuse_unknown
 from cutepy.ops.operation import GRADIENT, only_launches, road
 from cutepy.ops.quantised_attention import quantised_attention
 from cutepy.ops.registration import register_both
@@ -142,29 +144,33 @@ def attention(
     >>> attention(q, k, v, causal=True).shape
     torch.Size([2, 100, 4, 64])
     """
-    left, right = (None, 0 if causal else None) if window is ALL_KEYS else bounds(window, causal=causal)
-    if dropout_p != 0.0:
-        check_dropout(dropout_p)
-    elif (
-        (soft_cap is None and alibi_slopes is None and score is None and mask is None and operands is None)
-        and (block_mask is None and sinks is None and q_scale is None and k_scale is None and v_scale is None)
-        and (out_dtype is None or out_dtype == q.dtype)
-        and q.dtype != FLOAT8
-    ):
-        if return_lse:
-            return _attention(q, k, v, factor(q, scale), left, right, deterministic)
-        return _output(q, k, v, scale, left, right, deterministic)
-    scale, scales = factor(q, scale), (q_scale, k_scale, v_scale)
-    functions = (soft_cap, alibi_slopes, score, mask, operands)
-    if q.dtype == FLOAT8:
-        o, lse = quantised_attention(
-            q, k, v, scales, functions, block_mask, sinks, scale, left, right, out_dtype, dropout_p
-        )
-    else:
-        refuse_scales(q, scales, out_dtype)
-        how = scale, left, right, deterministic, dropout_p
-        o, lse = scored_attention(q, k, v, functions, block_mask, sinks, *how)
-    return (o, lse) if return_lse else o
+    try:
+        left, right = (None, 0 if causal else None) if window is ALL_KEYS else bounds(window, causal=causal)
+        if dropout_p != 0.0:
+            check_dropout(dropout_p)
+        elif (
+            (soft_cap is None and alibi_slopes is None and score is None and mask is None and operands is None)
+            and (block_mask is None and sinks is None and q_scale is None and k_scale is None and v_scale is None)
+            and (out_dtype is None or out_dtype == q.dtype)
+            and q.dtype != FLOAT8
+        ):
+            if return_lse:
+                return _attention(q, k, v, factor(q, scale), left, right, deterministic)
+            return _output(q, k, v, scale, left, right, deterministic)
+        scale, scales = factor(q, scale), (q_scale, k_scale, v_scale)
+        functions = (soft_cap, alibi_slopes, score, mask, operands)
+        if q.dtype == FLOAT8:
+            o, lse = quantised_attention(
+                q, k, v, scales, functions, block_mask, sinks, scale, left, right, out_dtype, dropout_p
+            )
+        else:
+            refuse_scales(q, scales, out_dtype)
+            how = scale, left, right, deterministic, dropout_p
+            o, lse = scored_attention(q, k, v, functions, block_mask, sinks, *how)
+        return (o, lse) if return_lse else o
+    except (AttributeError, TypeError, ValueError):
+        require_tensors(attention, locals())
+        raise
 
 
 def _output(
@@ -244,12 +250,30 @@ def scaled_dot_product_attention(
     scale : float, optional
         Positive factor of the scores; 1 / sqrt(head) if not given.
     """
-    if dropout_p != 0.0:
-        check_dropout(dropout_p)
-    elif attn_mask is None and _is_plain(query.shape, key.shape, value.shape, enable_gqa):
-        q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-        right = query.shape[2] - key.shape[2] if is_causal else None
-        return _output(q, k, v, scale, None, right, False).transpose(1, 2)
+    try:
+        if dropout_p != 0.0:
+            check_dropout(dropout_p)
+        elif attn_mask is None and _is_plain(query.shape, key.shape, value.shape, enable_gqa):
+            q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+            right = query.shape[2] - key.shape[2] if is_causal else None
+            return _output(q, k, v, scale, None, right, False).transpose(1, 2)
+        return _padded(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    except (AttributeError, TypeError, ValueError):
+        require_tensors(scaled_dot_product_attention, locals())
+        raise
+
+
+def _padded(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> torch.Tensor:
+    """Compute attention of what must be checked, broadcast or padded first, or has a mask or dropout."""
     if min(each.dim() for each in (query, key, value)) < 3:
         raise ValueError(
             f"query, key and value must be (..., heads, tokens, head), got shapes {tuple(query.shape)}, "
@@ -347,12 +371,15 @@ def flash_attn_func(
     q_descale: torch.Tensor | None = None,
     k_descale: torch.Tensor | None = None,
     v_descale: torch.Tensor | None = None,
+    **unknown: object,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor, None]:
     """Compute attention with the arguments of flash-attn's `flash_attn_func`.
 
     The scales of float8_e4m3fn are those of `attention`. With `return_attn_probs` the results are the output, the
     logarithms of the rows' sums, and None for what is dropped.
     """
+    if unknown:
+        refuse_unknown(flash_attn_func, unknown)
     results = attention(
         q,
         k,
