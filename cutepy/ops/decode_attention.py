@@ -135,7 +135,18 @@ def attention_decode(
     try:
         scale, left, right = settings(q, window, scale, causal=causal)
         read, scales = read_by(q, (soft_cap, alibi_slopes, score, mask, operands), sinks), (q_scale, k_scale, v_scale)
-        given = q, k_cache, v_cache, cache_seqlens, block_table, *read, scale, left, right, common_prefix_len
+        given: tuple[Any, ...] = (
+            q,
+            k_cache,
+            v_cache,
+            cache_seqlens,
+            block_table,
+            *read,
+            scale,
+            left,
+            right,
+            common_prefix_len,
+        )
         if q.dtype == FLOAT8:
             of_8_bits = quantised((q, k_cache, v_cache), scales, out_dtype, sinks, batch=q.shape[0])
             given = (*given, *of_8_bits)

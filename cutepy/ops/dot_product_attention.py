@@ -190,9 +190,10 @@ def _output(
     is_derived = way > GRADIENT
     launch = _launch_of(q, k, v, scale, left, right, has_lse=is_derived)
     if not is_derived:
-        return launch(q, k, v)
-    o, _ = _attention.differentiated(launch, (q, k, v, factor(q, scale), left, right, deterministic))
-    return o
+        return launch(q, k, v)  # type: ignore[no-any-return]
+    arguments = q, k, v, factor(q, scale), left, right, deterministic
+    o, _ = _attention.differentiated(launch, arguments)  # type: ignore[misc]
+    return o  # type: ignore[no-any-return]
 
 
 def _launch_of(
