@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from cutepy.ops.checking import as_tensor
 from cutepy.ops.cross_entropies import cross_entropy
 from cutepy.ops.operation import past_modes
 
@@ -31,7 +32,7 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
     @past_modes
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Compute the loss: parameters and results are those of `torch.nn.CrossEntropyLoss`."""
-        if target.is_floating_point():
+        if as_tensor("target", target).is_floating_point():
             return super().forward(input, target)
         return cross_entropy(
             input,

@@ -91,13 +91,24 @@ def settings(
     >>> settings(torch.empty(64), (-1, 3), None, causal=False), settings(torch.empty(4), (None, -5), 2.0, causal=True)
     ((0.125, None, 3), (2.0, None, -5))
     """
+    left, right = bounds(window, causal=causal)
+    return factor(q, scale), left, right
+
+
+def bounds(window: Window, *, causal: bool) -> tuple[int | None, int | None]:
+    """Return the keys before and after a query's position that it sees; None for all."""
     if not isinstance(window, (tuple, list)) or len(window) != 2:
         raise ValueError(f"window must be (left, right), keys before and after a query's position, got {window!r}")
     left, right = window
     right = None if right == -1 else _bounded(right)
     if causal:
         right = 0 if right is None else min(right, 0)
-    return max(q.shape[-1], 1) ** -0.5 if scale is None else scale, None if left == -1 else _bounded(left), right
+    return None if left == -1 else _bounded(left), right
+
+
+def factor(q: torch.Tensor, scale: float | None) -> float:
+    """Return the factor of the scores."""
+    return max(q.shape[-1], 1) ** -0.5 if scale is None else scale
 
 
 def _bounded(keys: int | None) -> int | None:

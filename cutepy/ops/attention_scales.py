@@ -138,7 +138,9 @@ def refuse_scales(q: torch.Tensor, scales: Three, out_dtype: torch.dtype | None)
     TypeError
         If there are scales, or results are to be of another dtype than q.
     """
-    if any(each is not None for each in scales) or out_dtype not in (None, q.dtype):
+    q_scale, k_scale, v_scale = scales
+    has_scales = q_scale is not None or k_scale is not None or v_scale is not None
+    if has_scales or (out_dtype is not None and out_dtype != q.dtype):
         raise TypeError(
             f"q_scale, k_scale, v_scale and out_dtype are for q, k and v of float8_e4m3fn, got {q.dtype}; multiply "
             "scale, or convert the result"

@@ -249,8 +249,35 @@ def as_tensor(name: str, given: object) -> torch.Tensor:
         If it is something else.
     """
     if not isinstance(given, torch.Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor, got {type(given).__name__}")
+        is_number = isinstance(given, (bool, int, float, list, tuple))
+        remedy = "convert it by torch.from_dlpack" if hasattr(given, "__dlpack__") else "pass one"
+        remedy = "convert it by torch.tensor" if is_number else remedy
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(given).__name__}; {remedy}")
     return given
+
+
+def require_tensors(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Refuse arguments that are no tensors where a function's annotations want them.
+
+    To be called where something failed, so that other calls pay nothing.
+
+    Parameters
+    ----------
+    function : callable
+        Its annotations are text.
+    given : mapping
+        Values of its parameters by name.
+
+    Raises
+    ------
+    TypeError
+        If there is one.
+    """
+    for name, wanted in function.__annotations__.items():
+        if name in given and (
+            wanted == "torch.Tensor" or (wanted == "torch.Tensor | None" and given[name] is not None)
+        ):
+            as_tensor(name, given[name])
 
 
 def check_tensor(name: str, tensor: object, allowed: tuple[torch.dtype, ...]) -> None:

@@ -28,10 +28,14 @@ from cutepy.ops.attention_arguments import (
     is_reachable,
     results_like,
     settings,
+    unread,
     way_to,
 )
 from cutepy.ops.attention_functions import Tensors, beside, check_reach, check_scoring, read_by, scoring_of
 from cutepy.ops.attention_scales import FLOAT8, Quantised, quantised, refuse_scales
+from cutepy.ops.checking import as_tensor, require_tensors
+from cutepy.ops.foreign_arguments import refuse_unknown
+from cutepy.ops.operation import GRADIENT, only_launches, road
 from cutepy.ops.registration import register_both
 from cutepy.ops.schemas import schema_of
 from cutepy.runtime.execution import EXECUTION
@@ -128,17 +132,31 @@ def attention_decode(
     >>> attention_decode(q, k_cache, v_cache, cache_seqlens=lengths, block_table=table).shape
     torch.Size([2, 1, 8, 64])
     """
-    scale, left, right = settings(q, window, scale, causal=causal)
-    read, scales = read_by(q, (soft_cap, alibi_slopes, score, mask, operands), sinks), (q_scale, k_scale, v_scale)
-    given = q, k_cache, v_cache, cache_seqlens, block_table, *read, scale, left, right, common_prefix_len
-    if q.dtype == FLOAT8:
-        o, lse = _attention_decode(
-            *given, *quantised((q, k_cache, v_cache), scales, out_dtype, sinks, batch=q.shape[0])
+    try:
+        scale, left, right = settings(q, window, scale, causal=causal)
+        read, scales = read_by(q, (soft_cap, alibi_slopes, score, mask, operands), sinks), (q_scale, k_scale, v_scale)
+        given: tuple[Any, ...] = (
+            q,
+            k_cache,
+            v_cache,
+            cache_seqlens,
+            block_table,
+            *read,
+            scale,
+            left,
+            right,
+            common_prefix_len,
         )
-    else:
-        refuse_scales(q, scales, out_dtype)
-        o, lse = _attention_decode(*given)
-    return (o, lse) if return_lse else o
+        if q.dtype == FLOAT8:
+            of_8_bits = quantised((q, k_cache, v_cache), scales, out_dtype, sinks, batch=q.shape[0])
+            given = (*given, *of_8_bits)
+        else:
+            refuse_scales(q, scales, out_dtype)
+            given = (*given, None, None, None, None)
+        return _attention_decode(*given) if return_lse else _output(given)
+    except (AttributeError, TypeError, ValueError):
+        require_tensors(attention_decode, locals())
+        raise
 
 
 def flash_attn_with_kvcache(
@@ -157,13 +175,16 @@ def flash_attn_with_kvcache(
     q_descale: torch.Tensor | None = None,
     k_descale: torch.Tensor | None = None,
     v_descale: torch.Tensor | None = None,
+    **unknown: object,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute attention with the arguments of flash-attn's `flash_attn_with_kvcache`, of keys that are in the cache.
 
     The last three are `q_scale`, `k_scale` and `v_scale` of `attention_decode`, for float8_e4m3fn.
     """
+    if unknown:
+        refuse_unknown(flash_attn_with_kvcache, unknown)
     if isinstance(cache_seqlens, int):
-        cache_seqlens = torch.full((q.shape[0],), cache_seqlens, dtype=torch.int32, device=q.device)
+        cache_seqlens = torch.full((as_tensor("q", q).shape[0],), cache_seqlens, dtype=torch.int32, device=q.device)
     return attention_decode(
         q,
         k_cache,
@@ -181,6 +202,16 @@ def flash_attn_with_kvcache(
         k_scale=k_descale,
         v_scale=v_descale,
     )
+
+
+def _output(given: tuple[Any, ...]) -> torch.Tensor:
+    """Compute attention with all arguments of the operation, without the logarithms."""
+    way = 0 if torch.compiler.is_compiling() else road((*given, *given[6]))
+    if only_launches(way) and way < GRADIENT:
+        o, _ = _attend(*given, has_lse=False)
+    else:
+        o, _ = _attention_decode.along(way, given)
+    return o
 
 
 class _AttentionArguments(NamedTuple):
@@ -410,19 +441,39 @@ def _attention_decode(
     v: torch.Tensor,
     *rest: Any,  # noqa: ANN401
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    return _attend(q, k, v, *rest, has_lse=True)
+
+
+def _attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *rest: Any,  # noqa: ANN401
+    has_lse: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Launch, with new memory for the logarithms only if `has_lse`."""
     lengths, table, sinks, tables, *how, q_scale, k_scale, v_scale, out_dtype = rest
     tables = beside(q, tables)
     read = sinks, q_scale, k_scale, v_scale, *tables
-    key = (*how, out_dtype, INVARIANCE.on, EXECUTION.backend is None, *described(q, k, v, lengths, table, *read))
+    key = (
+        *how,
+        out_dtype,
+        has_lse,
+        INVARIANCE.on,
+        EXECUTION.backend is None,
+        *described(q, k, v, lengths, table, *read),
+    )
     launch = _launches.get(key)
     if launch is None:
         given = _AttentionArguments(*rest)._replace(tables=tables)
         given.check(q, k, v)
-        launch = _launches.keep(key, _find_launch(q, k, v, given))
+        launch = _launches.keep(key, _find_launch(q, k, v, given, has_lse=has_lse))
     return launch(q, k, v, lengths, table, read)
 
 
-def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, asked: _AttentionArguments) -> Launch:
+def _find_launch(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, asked: _AttentionArguments, *, has_lse: bool = True
+) -> Launch:
     """Decide all that is done for tensors like these, and have the kernels compiled."""
     lengths, table, sinks, tables, functions, scale, left, right, common, *_ = asked
     batch, queries, heads, _ = q.shape
@@ -494,6 +545,9 @@ def _find_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, asked: _Atte
     has_o_in_order, has_lse_in_order = queries == 1 or kv_heads == 1, queries == 1
     make_o, make_lse = maker_of(q, of_o, dtype), maker_of(q, of_lse, torch.float32)
     as_o, as_lse = viewing(o_rows), viewing(lse_rows)
+    if not has_lse:
+        kept = unread(q, lse_rows[0] if is_packed else of_lse)
+        make_lse, as_lse, has_lse_in_order = lambda: kept, lambda lse: lse, True
 
     def run(
         q: torch.Tensor,

@@ -12,36 +12,41 @@ from cutepy.epilogues.scores import MaskFunction, ScoreFunction
 from cutepy.host.launches import Launches, described, maker_of
 from cutepy.kernels.attention import reference
 from cutepy.kernels.attention.op import plan_backward, plan_forward
+from cutepy.kernels.gemm.operands import UNIT_BYTES
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import (
     ALL_KEYS,
     AS_THEY_ARE,
     Window,
     adds_in_order,
+    bounds,
     check,
     check_dropout,
+    factor,
     flops,
     flops_backward,
     go,
     grads_like,
     results_like,
-    settings,
     unread,
     way_to,
 )
-from cutepy.ops.attention_scales import refuse_scales
-from cutepy.ops.operation import only_launches, road
+from cutepy.ops.attention_scales import FLOAT8, refuse_scales
+from cutepy.ops.checking import require_tensors
+from cutepy.ops.foreign_arguments import refuse_unknown
+from cutepy.ops.operation import GRADIENT, only_launches, road
 from cutepy.ops.quantised_attention import quantised_attention
 from cutepy.ops.registration import register_both
 from cutepy.ops.scored_attention import scored_attention
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
-Launch = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+Launch = Callable[..., tuple[torch.Tensor, torch.Tensor]]
+"""Takes q, k and v, and perhaps the other arguments of the operation, which it knows."""
+OutputLaunch = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
-_launches: Launches[Launch] = Launches()
+_launches: Launches[Launch | OutputLaunch] = Launches()
 _of_gradients: Launches[Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]] = Launches()
-_of_outputs: Launches[Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = Launches()
 
 
 def attention(
@@ -139,38 +144,40 @@ def attention(
     >>> attention(q, k, v, causal=True).shape
     torch.Size([2, 100, 4, 64])
     """
-    scale, left, right = settings(q, window, scale, causal=causal)
-    check_dropout(dropout_p)
-    if (
-        (soft_cap is None and alibi_slopes is None and score is None and mask is None and operands is None)
-        and (block_mask is None and sinks is None and q_scale is None and k_scale is None and v_scale is None)
-        and out_dtype is None
-        and not (dropout_p or return_lse or q.dtype == torch.float8_e4m3fn)
-    ):
-        return _output(q, k, v, scale, left, right, deterministic)
-    scales = q_scale, k_scale, v_scale
-    if q.dtype == torch.float8_e4m3fn:
-        functions, bounds = (soft_cap, alibi_slopes, score, mask, operands), (left, right)
-        o, lse = quantised_attention(
-            q, k, v, scales, functions, block_mask, sinks, scale, *bounds, out_dtype, dropout_p
-        )
-        return (o, lse) if return_lse else o
-    refuse_scales(q, scales, out_dtype)
-    scoring = (soft_cap, alibi_slopes, score, mask, operands, block_mask, sinks, dropout_p or None)
-    if all(each is None for each in scoring):
-        o, lse = _attention(q, k, v, scale, left, right, deterministic)
-    else:
+    try:
+        left, right = (None, 0 if causal else None) if window is ALL_KEYS else bounds(window, causal=causal)
+        if dropout_p != 0.0:
+            check_dropout(dropout_p)
+        elif (
+            (soft_cap is None and alibi_slopes is None and score is None and mask is None and operands is None)
+            and (block_mask is None and sinks is None and q_scale is None and k_scale is None and v_scale is None)
+            and (out_dtype is None or out_dtype == q.dtype)
+            and q.dtype != FLOAT8
+        ):
+            if return_lse:
+                return _attention(q, k, v, factor(q, scale), left, right, deterministic)
+            return _output(q, k, v, scale, left, right, deterministic)
+        scale, scales = factor(q, scale), (q_scale, k_scale, v_scale)
         functions = (soft_cap, alibi_slopes, score, mask, operands)
-        how = scale, left, right, deterministic, dropout_p
-        o, lse = scored_attention(q, k, v, functions, block_mask, sinks, *how)
-    return (o, lse) if return_lse else o
+        if q.dtype == FLOAT8:
+            o, lse = quantised_attention(
+                q, k, v, scales, functions, block_mask, sinks, scale, left, right, out_dtype, dropout_p
+            )
+        else:
+            refuse_scales(q, scales, out_dtype)
+            how = scale, left, right, deterministic, dropout_p
+            o, lse = scored_attention(q, k, v, functions, block_mask, sinks, *how)
+        return (o, lse) if return_lse else o
+    except (AttributeError, TypeError, ValueError):
+        require_tensors(attention, locals())
+        raise
 
 
 def _output(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    scale: float,
+    scale: float | None,
     left: int | None,
     right: int | None,
     deterministic: bool,
@@ -178,14 +185,41 @@ def _output(
     """Compute attention without functions of scores, and without the logarithms."""
     way = 0 if torch.compiler.is_compiling() else road((q, k, v))
     if not only_launches(way):
-        o, _ = _attention.along(way, (q, k, v, scale, left, right, deterministic))
+        o, _ = _attention.along(way, (q, k, v, factor(q, scale), left, right, deterministic))
         return o  # type: ignore[no-any-return]
-    key = (scale, left, right, INVARIANCE.on, *described(q, k, v))
-    launch = _of_outputs.get(key)
+    is_derived = way > GRADIENT
+    launch = _launch_of(q, k, v, scale, left, right, has_lse=is_derived)
+    if not is_derived:
+        return launch(q, k, v)  # type: ignore[no-any-return]
+    arguments = q, k, v, factor(q, scale), left, right, deterministic
+    o, _ = _attention.differentiated(launch, arguments)  # type: ignore[misc]
+    return o  # type: ignore[no-any-return]
+
+
+def _launch_of(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float | None,
+    left: int | None,
+    right: int | None,
+    *,
+    has_lse: bool,
+) -> Any:  # noqa: ANN401
+    """Return what is done for tensors like these: the output, with `has_lse` a pair of it and the logarithms."""
+    # All that decides the launch.
+    key: tuple[Any, ...]
+    key = (scale, left, right, has_lse, EXECUTION.backend is None, INVARIANCE.on, q.shape, q.stride(), q.dtype)
+    key += (q.device, k.shape, k.stride(), k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device)
+    if (q.data_ptr() | k.data_ptr() | v.data_ptr()) % UNIT_BYTES:
+        key += tuple(math.gcd(each.data_ptr(), UNIT_BYTES) for each in (q, k, v))
+    launch = _launches.get(key)
     if launch is None:
+        scale = factor(q, scale)
         check(q, k, v, scale)
-        launch = _of_outputs.keep(key, _find_output(q, k, v, scale, left, right))
-    return launch(q, k, v)
+        find = _find_launch if has_lse else _find_output
+        launch = _launches.keep(key, find(q, k, v, scale, left, right))
+    return launch
 
 
 def scaled_dot_product_attention(
@@ -217,12 +251,30 @@ def scaled_dot_product_attention(
     scale : float, optional
         Positive factor of the scores; 1 / sqrt(head) if not given.
     """
-    check_dropout(dropout_p)
-    if attn_mask is None and not dropout_p and _is_plain(query.shape, key.shape, value.shape, enable_gqa):
-        q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-        factor, _, _ = settings(query, ALL_KEYS, scale, causal=False)
-        right = query.shape[2] - key.shape[2] if is_causal else None
-        return _output(q, k, v, factor, None, right, False).transpose(1, 2)
+    try:
+        if dropout_p != 0.0:
+            check_dropout(dropout_p)
+        elif attn_mask is None and _is_plain(query.shape, key.shape, value.shape, enable_gqa):
+            q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+            right = query.shape[2] - key.shape[2] if is_causal else None
+            return _output(q, k, v, scale, None, right, False).transpose(1, 2)
+        return _padded(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    except (AttributeError, TypeError, ValueError):
+        require_tensors(scaled_dot_product_attention, locals())
+        raise
+
+
+def _padded(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> torch.Tensor:
+    """Compute attention of what must be checked, broadcast or padded first, or has a mask or dropout."""
     if min(each.dim() for each in (query, key, value)) < 3:
         raise ValueError(
             f"query, key and value must be (..., heads, tokens, head), got shapes {tuple(query.shape)}, "
@@ -239,11 +291,10 @@ def scaled_dot_product_attention(
         )
     if is_causal and attn_mask is not None:
         raise ValueError(f"a causal call must have no attn_mask, got one of shape {tuple(attn_mask.shape)}")
-    right = query.shape[-2] - key.shape[-2] if is_causal else None
+    right, scale = query.shape[-2] - key.shape[-2] if is_causal else None, factor(query, scale)
     if variant := getattr(attn_mask, "variant", None):  # torch's CausalBias, whose module is not imported for it
         right, attn_mask = (0 if variant.name == "LOWER_RIGHT" else query.shape[-2] - key.shape[-2]), None
     batch = torch.broadcast_shapes(*(each.shape[:-3] for each in (query, key, value)))
-    factor, _, _ = settings(query, ALL_KEYS, scale, causal=False)
     widths = _widths(query, key, value)
     q, k, v = (
         _of_batch(torch.nn.functional.pad(each, (0, width - each.shape[-1])) if width > each.shape[-1] else each, batch)
@@ -251,7 +302,7 @@ def scaled_dot_product_attention(
     )
     q, k, v = (each.transpose(1, 2) for each in (q, k, v))
     if attn_mask is None and not dropout_p:
-        o, _ = _attention(q, k, v, factor, None, right, False)
+        o = _output(q, k, v, scale, None, right, False)
     else:
         score = mask = operands = None
         if attn_mask is not None:
@@ -259,7 +310,7 @@ def scaled_dot_product_attention(
             operands = {"table": _of_batch(_mask_of(attn_mask, shape), batch)}
             score, mask = (None, _seen) if attn_mask.dtype == torch.bool else (_added, None)
         functions = (None, None, score, mask, operands)
-        o, _ = scored_attention(q, k, v, functions, None, None, factor, None, right, False, dropout_p)
+        o, _ = scored_attention(q, k, v, functions, None, None, scale, None, right, False, dropout_p)
     o = o.transpose(1, 2)[..., : value.shape[-1]]
     return o if len(batch) == 1 else o.reshape(*batch, *o.shape[1:])
 
@@ -321,13 +372,16 @@ def flash_attn_func(
     q_descale: torch.Tensor | None = None,
     k_descale: torch.Tensor | None = None,
     v_descale: torch.Tensor | None = None,
+    **unknown: object,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor, None]:
     """Compute attention with the arguments of flash-attn's `flash_attn_func`.
 
     The scales of float8_e4m3fn are those of `attention`. With `return_attn_probs` the results are the output, the
     logarithms of the rows' sums, and None for what is dropped.
     """
-    o, lse = attention(
+    if unknown:
+        refuse_unknown(flash_attn_func, unknown)
+    results = attention(
         q,
         k,
         v,
@@ -341,9 +395,9 @@ def flash_attn_func(
         q_scale=q_descale,
         k_scale=k_descale,
         v_scale=v_descale,
-        return_lse=True,
+        return_lse=return_attn_probs,
     )
-    return (o, lse, None) if return_attn_probs else o
+    return (*results, None) if return_attn_probs else results
 
 
 def _fake(
@@ -404,12 +458,7 @@ def _attention(
     right: int | None,
     deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    key = (scale, left, right, EXECUTION.backend is None, INVARIANCE.on, *described(q, k, v))
-    launch = _launches.get(key)
-    if launch is None:
-        check(q, k, v, scale)
-        launch = _launches.keep(key, _find_launch(q, k, v, scale, left, right))
-    return launch(q, k, v)
+    return _launch_of(q, k, v, scale, left, right, has_lse=True)(q, k, v)  # type: ignore[no-any-return]
 
 
 def _find_launch(
@@ -420,14 +469,14 @@ def _find_launch(
     shape, rows = (batch, queries, heads, v.shape[3]), (batch, heads, queries)
     make, make_lse = maker_of(q, shape, q.dtype), maker_of(q, rows, torch.float32)
     if 0 in q.shape or not k.shape[1]:
-        return lambda q, k, v: (q.new_zeros(shape), q.new_full(rows, -math.inf, dtype=torch.float32))
+        return lambda q, *_: (q.new_zeros(shape), q.new_full(rows, -math.inf, dtype=torch.float32))
     launch, ways = plan_forward(q, k, v, scale, left, right), tuple(map(way_to, (q, k, v)))
 
-    def run(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: object) -> tuple[torch.Tensor, torch.Tensor]:
         o, lse = make(), make_lse()
         if ways != AS_THEY_ARE:
-            given = go(ways, given)
-        launch(*given, o, lse)
+            q, k, v = go(ways, (q, k, v))
+        launch(q, k, v, o, lse)
         return o, lse
 
     return run
@@ -435,7 +484,7 @@ def _find_launch(
 
 def _find_output(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int | None, right: int | None
-) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
+) -> OutputLaunch:
     """Decide all that is done for tensors like these, as `_find_launch` does, where nobody asks for the logarithms."""
     batch, queries, heads, _ = q.shape
     shape, ways = (batch, queries, heads, v.shape[3]), tuple(map(way_to, (q, k, v)))

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 
 from cutepy.epilogues.scores import ScoreFunction
+from cutepy.ops.checking import require_tensors
 from cutepy.ops.dot_product_attention import attention
+from cutepy.ops.foreign_arguments import refuse_unknown
 
 
 def flex_attention(
@@ -19,6 +21,7 @@ def flex_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
     return_lse: bool = False,
+    **unknown: object,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Compute attention with the arguments of `torch.nn.attention.flex_attention.flex_attention`.
 
@@ -58,16 +61,22 @@ def flex_attention(
     >>> flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + slopes[h] * (j - i)).shape
     torch.Size([1, 4, 100, 64])
     """
-    if query.dim() != 4 or key.dim() != 4:
-        raise ValueError(
-            f"query and key must be (batch, heads, tokens, head), got shapes {tuple(query.shape)} and "
-            f"{tuple(key.shape)}"
-        )
-    if not enable_gqa and query.shape[1] != key.shape[1]:
-        raise ValueError(
-            f"query and key must have the same heads, got {query.shape[1]} and {key.shape[1]}; use enable_gqa=True"
-        )
-    q, k, v = (each.transpose(1, 2) for each in (query, key, value))
-    o, lse = attention(q, k, v, scale=scale, score=score_mod, block_mask=block_mask, return_lse=True)
-    o = o.transpose(1, 2)
-    return (o, lse) if return_lse else o
+    if unknown:
+        refuse_unknown(flex_attention, unknown)
+    try:
+        if query.dim() != 4 or key.dim() != 4:
+            raise ValueError(
+                f"query and key must be (batch, heads, tokens, head), got shapes {tuple(query.shape)} and "
+                f"{tuple(key.shape)}"
+            )
+        if not enable_gqa and query.shape[1] != key.shape[1]:
+            raise ValueError(
+                f"query and key must have the same heads, got {query.shape[1]} and {key.shape[1]}; use enable_gqa=True"
+            )
+        q, k, v = (each.transpose(1, 2) for each in (query, key, value))
+        o, lse = attention(q, k, v, scale=scale, score=score_mod, block_mask=block_mask, return_lse=True)
+        o = o.transpose(1, 2)
+        return (o, lse) if return_lse else o
+    except (AttributeError, TypeError, ValueError):
+        require_tensors(flex_attention, locals())
+        raise

@@ -96,7 +96,7 @@ def _empty(gate: torch.Tensor, up: Given, activation: str) -> torch.Tensor:
         raise ValueError("gate must have at least one dimension, got shape ()")
     if up is None and gate.shape[-1] % 2:
         raise ValueError(f"without up, gate must have two halves, got {gate.shape[-1]} columns")
-    if up is not None and (up.shape != gate.shape or up.dtype != gate.dtype):
+    if up is not None and (as_tensor("up", up).shape != gate.shape or up.dtype != gate.dtype):
         raise ValueError(
             f"up must be of gate's shape {tuple(gate.shape)} and {gate.dtype}, got {tuple(up.shape)} of {up.dtype}"
         )

@@ -24,6 +24,7 @@ from cutepy.kernels.grouped.op import launch_groups
 from cutepy.kernels.grouped.reference import grouped_reference
 from cutepy.ops import shardings
 from cutepy.ops.checking import (
+    as_tensor,
     check_apart,
     check_epilogue,
     check_results_apart,
@@ -185,16 +186,16 @@ def read_form(
 
     Raises
     ------
+    TypeError
+        If a or b is no tensor.
     ValueError
         If there is no such form, or it has the other of the two.
     """
     groups = offs if counts is None else counts
-    along: Along | None = None
-    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        along = _FORMS.get((a.dim(), b.dim()))
+    along = _FORMS.get((as_tensor("a", a).dim(), as_tensor("b", b).dim()))
     if along is None:
-        got = [tuple(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__ for x in (a, b)]
-        raise ValueError(f"a must be (M, K) or (G, M, K), and b (N, K) or (G, N, K), got {got[0]} and {got[1]}")
+        shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
+        raise ValueError(f"a must be (M, K) or (G, M, K), and b (N, K) or (G, N, K), got {shapes}")
     name, other = ("counts", "offs") if a.dim() == b.dim() == 3 else ("offs", "counts")
     if groups is None or (offs is not None and counts is not None) or (offs is None) != (name == "counts"):
         what = "rows" if name == "counts" else f"ends along {along.upper()}"
@@ -281,11 +282,12 @@ def _check_epilogue(
 
 def check_groups(name: str, groups: object) -> None:
     """Check the tensor that says where groups are, without its values."""
-    if not isinstance(groups, torch.Tensor) or groups.dim() != 1:
-        got = f"shape {tuple(groups.shape)}" if isinstance(groups, torch.Tensor) else type(groups).__name__
-        raise ValueError(f"{name} must be a tensor (G,) with an element for each group, got {got}")
-    if groups.dtype != torch.int32:
-        raise TypeError(f"{name} must have dtype int32, got {dtype_name(groups.dtype)}; convert it with .int()")
+    tensor = as_tensor(name, groups)
+    if tensor.dim() != 1:
+        shape = tuple(tensor.shape)
+        raise ValueError(f"{name} must be a tensor (G,) with an element for each group, got shape {shape}")
+    if tensor.dtype != torch.int32:
+        raise TypeError(f"{name} must have dtype int32, got {dtype_name(tensor.dtype)}; convert it with .int()")
 
 
 def check_ends(a: torch.Tensor, groups: torch.Tensor, along: Along, *, padded: bool) -> None:

@@ -13,7 +13,9 @@ from cutepy.kernels.mla.config import HEAD, LATENT, QUANTISED_BYTES
 from cutepy.kernels.mla.op import plan
 from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import DTYPES, View, results_like, way_to
+from cutepy.ops.checking import require_tensors
 from cutepy.ops.decode_attention import attend_each, check_lengths, matrix_of, pitch_of
+from cutepy.ops.foreign_arguments import refuse_unknown
 from cutepy.ops.latent_cache import dequantise_mla_cache
 from cutepy.ops.registration import register_both
 from cutepy.runtime.execution import EXECUTION
@@ -83,11 +85,15 @@ def attention_mla(
     >>> attention_mla(q, cache, cache_seqlens=lengths, block_table=table).shape
     torch.Size([2, 1, 16, 512])
     """
-    scale = HEAD**-0.5 if scale is None else float(scale)
-    if cache.dtype == torch.float8_e4m3fn:
-        cache = cache.view(torch.uint8)
-    o, lse = _attention_mla(q, cache, cache_seqlens, block_table, scale, causal)
-    return (o, lse) if return_lse else o
+    try:
+        scale = HEAD**-0.5 if scale is None else float(scale)
+        if cache.dtype == torch.float8_e4m3fn:
+            cache = cache.view(torch.uint8)
+        o, lse = _attention_mla(q, cache, cache_seqlens, block_table, scale, causal)
+        return (o, lse) if return_lse else o
+    except (AttributeError, TypeError, ValueError):
+        require_tensors(attention_mla, locals())
+        raise
 
 
 def flash_mla_with_kvcache(
@@ -101,25 +107,32 @@ def flash_mla_with_kvcache(
     softmax_scale: float | None = None,
     causal: bool = False,
     is_fp8_kvcache: bool = False,
+    **unknown: object,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute latent attention with the arguments of FlashMLA's function of this name; schedules are not read."""
-    if head_dim_v != LATENT:
-        raise ValueError(f"head_dim_v must be {LATENT}, got {head_dim_v}")
-    if is_fp8_kvcache != (k_cache.element_size() == 1):
-        raise ValueError(
-            f"is_fp8_kvcache must be True for a cache of bytes, and False for others, got {is_fp8_kvcache} and "
-            f"{k_cache.dtype}"
+    if unknown:
+        refuse_unknown(flash_mla_with_kvcache, unknown)
+    try:
+        if head_dim_v != LATENT:
+            raise ValueError(f"head_dim_v must be {LATENT}, got {head_dim_v}")
+        if is_fp8_kvcache != (k_cache.element_size() == 1):
+            raise ValueError(
+                f"is_fp8_kvcache must be True for a cache of bytes, and False for others, got {is_fp8_kvcache} and "
+                f"{k_cache.dtype}"
+            )
+        o, lse = attention_mla(
+            q,
+            k_cache,
+            cache_seqlens=cache_seqlens,
+            block_table=block_table,
+            causal=causal,
+            scale=softmax_scale,
+            return_lse=True,
         )
-    o, lse = attention_mla(
-        q,
-        k_cache,
-        cache_seqlens=cache_seqlens,
-        block_table=block_table,
-        causal=causal,
-        scale=softmax_scale,
-        return_lse=True,
-    )
-    return o, lse
+        return o, lse
+    except (AttributeError, TypeError, ValueError):
+        require_tensors(flash_mla_with_kvcache, locals())
+        raise
 
 
 def _check(

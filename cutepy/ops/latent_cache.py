@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from cutepy.kernels.mla.config import HEAD, LATENT, QUANTISED_BYTES, ROPE
+from cutepy.ops.checking import as_tensor
 from cutepy.ops.quantising import dequantise, quantise
 
 
@@ -41,7 +42,7 @@ def quantise_mla_cache(rows: torch.Tensor) -> torch.Tensor:
     >>> quantise_mla_cache(rows).shape
     torch.Size([9, 64, 1, 656])
     """
-    _check_columns(rows, HEAD)
+    _check_columns(as_tensor("rows", rows), HEAD)
     values, scales = quantise(rows[..., :LATENT])
     rest = rows[..., LATENT:].to(torch.bfloat16)
     return torch.cat([each.contiguous().view(torch.uint8) for each in (values, scales, rest)], -1)
@@ -70,7 +71,7 @@ def dequantise_mla_cache(rows: torch.Tensor) -> torch.Tensor:
     >>> bool((error.abs() <= (2**-4 + 2**-8) * rows.abs() + 2**-10).all())
     True
     """
-    if rows.dtype not in (torch.uint8, torch.float8_e4m3fn):
+    if as_tensor("rows", rows).dtype not in (torch.uint8, torch.float8_e4m3fn):
         raise TypeError(
             f"quantised rows must be uint8 or float8_e4m3fn, got {rows.dtype}; quantise_mla_cache makes them"
         )

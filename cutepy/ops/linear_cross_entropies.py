@@ -226,7 +226,7 @@ class LossRequest(NamedTuple):
 
 def _check_vectors(matrix: torch.Tensor, bias: Given, weight: Given) -> None:
     for name, each in (("linear_bias", bias), ("weight", weight)):
-        if each is not None and each.shape != matrix.shape[:1]:
+        if each is not None and as_tensor(name, each).shape != matrix.shape[:1]:
             raise ValueError(f"{name} must have shape ({matrix.shape[0]},), got {tuple(each.shape)}")
 
 

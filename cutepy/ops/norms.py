@@ -8,6 +8,7 @@ import torch
 
 from cutepy.epilogues.operations import LARGEST
 from cutepy.host.specs import dtype_name
+from cutepy.ops.checking import require_tensors
 from cutepy.ops.normalising import Given, check_shapes, norm
 from cutepy.ops.quantised_norms import Scale, quantised_norm
 
@@ -71,8 +72,14 @@ def rms_norm(
     >>> rms_norm(torch.tensor([[3.0, 4.0]]), (2,), eps=0.0)
     tensor([[0.8485, 1.1314]])
     """
-    eps = EPS if eps is None else eps
-    return _normalise("rms_norm", input, normalized_shape, weight, None, eps, residual, out_dtype, scale, centres=False)
+    try:
+        eps = EPS if eps is None else eps
+        return _normalise(
+            "rms_norm", input, normalized_shape, weight, None, eps, residual, out_dtype, scale, centres=False
+        )
+    except (AttributeError, TypeError, ValueError):
+        require_tensors(rms_norm, locals())
+        raise
 
 
 def layer_norm(
@@ -96,9 +103,13 @@ def layer_norm(
     >>> layer_norm(torch.tensor([[1.0, 3.0]]), (2,), bias=torch.ones(2), eps=0.0)
     tensor([[0., 2.]])
     """
-    return _normalise(
-        "layer_norm", input, normalized_shape, weight, bias, eps, residual, out_dtype, scale, centres=True
-    )
+    try:
+        return _normalise(
+            "layer_norm", input, normalized_shape, weight, bias, eps, residual, out_dtype, scale, centres=True
+        )
+    except (AttributeError, TypeError, ValueError):
+        require_tensors(layer_norm, locals())
+        raise
 
 
 def _normalise(

@@ -133,8 +133,8 @@ def unobserved(way: int) -> bool:
 
 
 def only_launches(way: int) -> bool:
-    """Tell whether a call of this road does nothing but launch kernels on a GPU, which nothing else would see."""
-    return way == GPU and unobserved(way) and EXECUTION.backend is None
+    """Tell whether a call of this road launches kernels on a GPU, which nothing else would see but autograd."""
+    return way & GPU > 0 and STATE.recorder is None and EXECUTION.backend is None and not _autocast()
 
 
 class Operation(Generic[P, R]):

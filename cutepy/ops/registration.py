@@ -553,49 +553,42 @@ def _eager(
     kinds = [str(each.type) for each in op._schema.arguments]
     lists = [n for n, kind in enumerate(kinds) if "List[" in kind and "Tensor" in kind]
 
-    def function_of(compute: Callable[..., Any]) -> Callable[..., Any]:
-        """Make the function of an implementation; its results are those of its first `count` arguments."""
+    class Eager(torch.autograd.Function):
+        """Function of all arguments, what computes with them, and then the tensors of lists."""
 
-        class Eager(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
-                arguments = given[:count] if lists else given
-                results = compute(*arguments)
+        @staticmethod
+        def forward(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
+            arguments = given[:count]
+            results = given[count](*arguments)
+            if lists:
+                ctx.lengths = [len(arguments[n] or ()) for n in lists]
+            if setup_context is not None:
                 if lists:
-                    ctx.lengths = [len(arguments[n] or ()) for n in lists]
-                if setup_context is not None:
-                    if lists:
-                        ctx.needs_input_grad = _listed(ctx.needs_input_grad, count, lists, ctx.lengths)
-                    setup_context(ctx, arguments, results)
-                return tuple(results) if isinstance(results, list) else results
+                    ctx.needs_input_grad = _listed(ctx.needs_input_grad, count, lists, ctx.lengths)
+                setup_context(ctx, arguments, results)
+            return tuple(results) if isinstance(results, list) else results
 
-            @staticmethod
-            def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ANN401
-                if backward is None:
-                    raise _no_derivative(op)
-                gradients = backward(ctx, grads) if gives_list else backward(ctx, *grads)
-                if type(gradients) is not tuple or len(gradients) != count:
-                    gradients = _as_many(op, gradients, count)
-                if not lists:
-                    return gradients
-                values: list[Any] = [*gradients]
-                items: list[Any] = []
-                for n, length in zip(lists, ctx.lengths, strict=True):
-                    items += _of_list(op, n, values[n], length)
-                    values[n] = None
-                return (*values, *items)
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ANN401
+            if backward is None:
+                raise _no_derivative(op)
+            gradients = backward(ctx, grads) if gives_list else backward(ctx, *grads)
+            if type(gradients) is not tuple or len(gradients) != count:
+                gradients = _as_many(op, gradients, count)
+            if not lists:
+                return (*gradients, None)
+            values: list[Any] = [*gradients, None]
+            items: list[Any] = []
+            for n, length in zip(lists, ctx.lengths, strict=True):
+                items += _of_list(op, n, values[n], length)
+                values[n] = None
+            return (*values, *items)
 
-        # torch.autograd.Function's own binds defaults too, and unwraps what has left a transform of torch.func.
-        apply: Callable[..., Any] = super(torch.autograd.Function, Eager).apply
-        return apply
-
-    functions: dict[Callable[..., Any], Callable[..., Any]] = {}
+    # torch.autograd.Function's own binds defaults too, and unwraps what has left a transform of torch.func.
+    apply: Callable[..., Any] = super(torch.autograd.Function, Eager).apply
 
     def differentiated(compute: Callable[..., Any], arguments: Arguments) -> Any:  # noqa: ANN401
-        apply = functions.get(compute)
-        if apply is None:
-            apply = functions[compute] = function_of(compute)
-        given = [*arguments]
+        given = [*arguments, compute]
         for n in lists:
             given += arguments[n] or ()
         results = apply(*given)
@@ -605,9 +598,12 @@ def _eager(
 
 
 def _listed(needed: Sequence[bool], count: int, lists: Sequence[int], lengths: Sequence[int]) -> tuple[Any, ...]:
-    """Put which tensors of lists need gradients, told behind those of all arguments, in the places of the lists."""
-    values, items = [*needed[:count]], iter(needed[count:])
-    if len(needed) == count:
+    """Put which tensors of lists need gradients, told behind those of all arguments, in the places of the lists.
+
+    Between them is what computes.
+    """
+    values, items = [*needed[:count]], iter(needed[count + 1 :])
+    if len(needed) == count + 1:
         for n in lists:
             values[n] = []  # type: ignore[call-overload]
         return tuple(values)

@@ -9,7 +9,7 @@ import torch
 from cutepy.host.launches import Launches, described
 from cutepy.kernels.rows.plans import plan_rotary_cached
 from cutepy.ops import shardings
-from cutepy.ops.checking import as_tensor
+from cutepy.ops.checking import as_tensor, require_tensors
 from cutepy.ops.registration import register_both
 from cutepy.ops.rotaries import POSITIONS, check_angles, rotary
 from cutepy.ops.row_tensors import check_row_tensors
@@ -77,6 +77,7 @@ def rotary_cached(
     for name, tensor in (("q", q), ("k", k), ("v", v), ("keys", keys), ("values", values)):
         if as_tensor(name, tensor).dim() != 4:
             raise ValueError(f"{name} must have four dimensions, got shape {tuple(tensor.shape)}")
+    require_tensors(rotary_cached, {"cos": cos, "sin": sin, "lengths": lengths, "table": table})
     return _rotary_cached(q, k, v, cos, sin, keys, values, lengths, table, interleaved)
 
 

@@ -72,7 +72,7 @@ def sample(
     >>> sample(torch.tensor([[0.0, 9.0, 1.0], [5.0, 5.0, 5.0]]), top_p=0.9, seed=1)[:1]
     tensor([1])
     """
-    classes = as_tensor("logits", logits).shape[-1] if logits.dim() else 0
+    classes = logits.shape[-1] if as_tensor("logits", logits).dim() else 0
     if not classes:
         raise ValueError(f"logits must be (..., classes), of at least one, got {tuple(logits.shape)}")
     if not temperature >= 0:

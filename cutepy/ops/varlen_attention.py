@@ -45,7 +45,9 @@ from cutepy.ops.attention_functions import (
 )
 from cutepy.ops.attention_gradients import Asked, launch_gradients
 from cutepy.ops.attention_scales import FLOAT8, Quantised, quantised, refuse_scales
+from cutepy.ops.checking import require_tensors
 from cutepy.ops.decode_attention import ROWS_OF_COPY, check_lengths
+from cutepy.ops.foreign_arguments import refuse_unknown
 from cutepy.ops.registration import register_both
 from cutepy.ops.schemas import schema_of
 from cutepy.runtime.execution import EXECUTION
@@ -150,33 +152,39 @@ def attention_varlen(
     >>> attention_varlen(q, k, v, cu_seqlens_q=bounds, cu_seqlens_k=bounds, causal=True).shape
     torch.Size([100, 4, 64])
     """
-    scale, left, right = settings(q, window, scale, causal=causal)
-    check_dropout(dropout_p)
-    lengths = cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k
-    batch = _check_lengths(q, k, v, Lengths(*lengths), is_paged=block_table is not None)
-    page = 0 if block_table is None else k.shape[1]
-    packed_q = q if cu_seqlens_q is not None else q.flatten(0, 1)
-    if cu_seqlens_k is not None:
-        packed_k, packed_v = k, v
-    else:
-        packed_k, packed_v = (_rows_of_all(*each) if page else each[1].flatten(0, 1) for each in (("k", k), ("v", v)))
-    most_q, most_k = (
-        given if given is not None else -(-tensor.shape[0] // (batch if cu is None else 1))
-        for given, tensor, cu in ((max_seqlen_q, packed_q, cu_seqlens_q), (max_seqlen_k, packed_k, cu_seqlens_k))
-    )
-    tensors, scales = (packed_q, packed_k, packed_v), (q_scale, k_scale, v_scale)
-    is_quantised = q.dtype == FLOAT8
-    read = read_by(q, (soft_cap, alibi_slopes, score, mask, operands), sinks, 0.0 if is_quantised else dropout_p)
-    given = *lengths, block_table, *read, page, most_q, most_k, scale, left, right, deterministic
-    if is_quantised:
-        made = quantised(tensors, scales, out_dtype, sinks, dropout_p, batch)
-        o, lse = _quantised_attention_varlen(*tensors, *made, *given)
-    else:
-        refuse_scales(q, scales, out_dtype)
-        o, lse = _attention_varlen(*tensors, *given)
-    if cu_seqlens_q is None:
-        o, lse = o.unflatten(0, q.shape[:2]), lse.unflatten(1, q.shape[:2]).transpose(0, 1)
-    return (o, lse) if return_lse else o
+    try:
+        scale, left, right = settings(q, window, scale, causal=causal)
+        check_dropout(dropout_p)
+        lengths = cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k
+        batch = _check_lengths(q, k, v, Lengths(*lengths), is_paged=block_table is not None)
+        page = 0 if block_table is None else k.shape[1]
+        packed_q = q if cu_seqlens_q is not None else q.flatten(0, 1)
+        if cu_seqlens_k is not None:
+            packed_k, packed_v = k, v
+        else:
+            packed_k, packed_v = (
+                _rows_of_all(*each) if page else each[1].flatten(0, 1) for each in (("k", k), ("v", v))
+            )
+        most_q, most_k = (
+            given if given is not None else -(-tensor.shape[0] // (batch if cu is None else 1))
+            for given, tensor, cu in ((max_seqlen_q, packed_q, cu_seqlens_q), (max_seqlen_k, packed_k, cu_seqlens_k))
+        )
+        tensors, scales = (packed_q, packed_k, packed_v), (q_scale, k_scale, v_scale)
+        is_quantised = q.dtype == FLOAT8
+        read = read_by(q, (soft_cap, alibi_slopes, score, mask, operands), sinks, 0.0 if is_quantised else dropout_p)
+        given = *lengths, block_table, *read, page, most_q, most_k, scale, left, right, deterministic
+        if is_quantised:
+            made = quantised(tensors, scales, out_dtype, sinks, dropout_p, batch)
+            o, lse = _quantised_attention_varlen(*tensors, *made, *given)
+        else:
+            refuse_scales(q, scales, out_dtype)
+            o, lse = _attention_varlen(*tensors, *given)
+        if cu_seqlens_q is None:
+            o, lse = o.unflatten(0, q.shape[:2]), lse.unflatten(1, q.shape[:2]).transpose(0, 1)
+        return (o, lse) if return_lse else o
+    except (AttributeError, TypeError, ValueError):
+        require_tensors(attention_varlen, locals())
+        raise
 
 
 def flash_attn_varlen_func(
@@ -200,6 +208,7 @@ def flash_attn_varlen_func(
     q_descale: torch.Tensor | None = None,
     k_descale: torch.Tensor | None = None,
     v_descale: torch.Tensor | None = None,
+    **unknown: object,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor, None]:
     """Compute attention with the arguments of flash-attn's `flash_attn_varlen_func`.
 
@@ -207,31 +216,37 @@ def flash_attn_varlen_func(
     With `block_table` the lengths of the keys are those of `cu_seqlens_k`. The last three are `q_scale`, `k_scale` and
     `v_scale` of `attention_varlen`, for float8_e4m3fn.
     """
-    has_pages = block_table is not None
-    o, lse = attention_varlen(
-        q,
-        k,
-        v,
-        cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_k=None if has_pages else cu_seqlens_k,
-        seqused_k=cu_seqlens_k.diff() if has_pages else None,
-        max_seqlen_q=max_seqlen_q,
-        max_seqlen_k=max_seqlen_k,
-        block_table=block_table,
-        causal=causal,
-        window=window_size,
-        scale=softmax_scale,
-        soft_cap=softcap or None,
-        alibi_slopes=alibi_slopes,
-        sinks=learnable_sink,
-        deterministic=deterministic,
-        dropout_p=dropout_p,
-        return_lse=True,
-        q_scale=q_descale,
-        k_scale=k_descale,
-        v_scale=v_descale,
-    )
-    return (o, lse, None) if return_attn_probs else o
+    if unknown:
+        refuse_unknown(flash_attn_varlen_func, unknown)
+    try:
+        has_pages = block_table is not None
+        results = attention_varlen(
+            q,
+            k,
+            v,
+            cu_seqlens_q=cu_seqlens_q,
+            cu_seqlens_k=None if has_pages else cu_seqlens_k,
+            seqused_k=cu_seqlens_k.diff() if has_pages else None,
+            max_seqlen_q=max_seqlen_q,
+            max_seqlen_k=max_seqlen_k,
+            block_table=block_table,
+            causal=causal,
+            window=window_size,
+            scale=softmax_scale,
+            soft_cap=softcap or None,
+            alibi_slopes=alibi_slopes,
+            sinks=learnable_sink,
+            deterministic=deterministic,
+            dropout_p=dropout_p,
+            return_lse=return_attn_probs,
+            q_scale=q_descale,
+            k_scale=k_descale,
+            v_scale=v_descale,
+        )
+        return (*results, None) if return_attn_probs else results
+    except (AttributeError, TypeError, ValueError):
+        require_tensors(flash_attn_varlen_func, locals())
+        raise
 
 
 def _check_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Lengths, *, is_paged: bool) -> int:

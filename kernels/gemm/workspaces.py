@@ -60,7 +60,8 @@ class Workspaces:
             if key not in self.captured and self.stock:
                 self.captured[key] = self.stock.pop()
             return self._made(elements, self.captured.get(key))
-        self.fill_stock()
+        if not self.stock:
+            self.fill_stock()
         found = self.of_streams.get(stream)
         if found is None or found.sums.numel() < elements:
             # The allocator may give freed memory to later work of this stream only.
@@ -68,11 +69,10 @@ class Workspaces:
         return found
 
     def fill_stock(self) -> None:
-        """Allocate flags for later captures, if there are none; not while capturing."""
-        if not self.stock:
-            made = self._flags(STOCK * self.places)
-            torch.cuda.current_stream(self.device).synchronize()  # a graph may be replayed in another stream
-            self.stock.extend(made.split(self.places))
+        """Allocate flags for later captures; not while capturing."""
+        made = self._flags(STOCK * self.places)
+        torch.cuda.current_stream(self.device).synchronize()  # a graph may be replayed in another stream
+        self.stock.extend(made.split(self.places))
 
     def _made(self, elements: int, flags: torch.Tensor | None = None) -> Workspace:
         sums = torch.empty(elements, dtype=torch.float32, device=self.device)

@@ -90,3 +90,9 @@ def test_losses_are_torchs():
     assert GatedMLP(8, 16, "gelu").state_dict().keys() == LlamaMLP(torch.nn.GELU()).state_dict().keys()
     with refuses(ValueError):
         GatedMLP(8, 16, "relu")
+
+
+@pytest.mark.parametrize("value", [[1, 0], None])
+def test_a_target_that_is_no_tensor_is_refused_by_name(value):
+    with refuses(TypeError):
+        CrossEntropyLoss()(torch.zeros(2, 4), value)

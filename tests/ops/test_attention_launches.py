@@ -15,6 +15,7 @@ from cutepy.kernels.attention.config import Lengths  # noqa: E402
 from cutepy.ops import (  # noqa: E402
     attention,
     attention_arguments,
+    attention_decode,
     attention_gradients,
     decode_attention,
     dot_product_attention,
@@ -160,7 +161,7 @@ def launched_alone(monkeypatch):
 
     monkeypatch.setattr(dot_product_attention, "only_launches", lambda *_: True)
     monkeypatch.setattr(dot_product_attention, "plan_forward", plan)
-    monkeypatch.setattr(dot_product_attention, "_of_outputs", Launches())
+    monkeypatch.setattr(dot_product_attention, "_launches", Launches())
     monkeypatch.setattr(attention_arguments, "_unread", {})
     return written
 
@@ -175,6 +176,26 @@ def test_logarithms_that_nobody_asks_for_share_memory(monkeypatch):
     begins = [lse.data_ptr() for _, lse in written]
     assert begins[0] == begins[2] != begins[1]
     assert written[0][0].data_ptr() != written[2][0].data_ptr(), "the output is new"
+
+
+@pytest.mark.parametrize(("queries", "heads"), [(1, 2), (1, 4), (3, 4)])
+def test_logarithms_of_decoding_that_nobody_asks_for_share_memory(queries, heads, monkeypatch):
+    written = []
+
+    def launch(q, k, v, o, lse, *rest):
+        written.append(lse)
+        o.fill_(2.0)
+
+    monkeypatch.setattr(decode_attention, "only_launches", lambda *_: True)
+    monkeypatch.setattr(decode_attention, "plan_decode", lambda *_, **__: launch)
+    monkeypatch.setattr(decode_attention, "_launches", Launches())
+    monkeypatch.setattr(attention_arguments, "_unread", {})
+    q, cache = torch.ones(2, queries, heads, 64).bfloat16(), torch.ones(2, 40, 2, 64).bfloat16()
+    found = [attention_decode(q, cache, cache) for _ in range(2)]
+    assert found[0].data_ptr() != found[1].data_ptr(), "the output is new"
+    assert all((o.shape, o.unique().item()) == (q.shape, 2.0) for o in found)
+    assert written[0].data_ptr() == written[1].data_ptr()
+    assert written[0].shape == (2, 2, queries * heads // 2)
 
 
 def test_outputs_alone_of_no_keys_and_of_rows_that_are_copied(monkeypatch):
@@ -193,7 +214,7 @@ def test_torchs_signature_is_a_view_of_the_output(monkeypatch):
     q, k = (torch.ones(2, 4, n, 64, dtype=torch.float16).transpose(1, 2).contiguous().transpose(1, 2) for n in (8, 5))
     o = scaled_dot_product_attention(q, k, k, is_causal=True)
     assert (o.shape, o.transpose(1, 2).is_contiguous()) == (q.shape, True)
-    assert [entry[2] for entry in dot_product_attention._of_outputs] == [3], "torch aligns the first query and key"
+    assert [entry[2] for entry in dot_product_attention._launches] == [3], "torch aligns the first query and key"
 
 
 def test_gradients_of_tensors_alike_are_planned_once(monkeypatch):

@@ -1,4 +1,4 @@
-"""Work of the host in a warm call with gradients: how many functions of cutepy it calls, and what they ask of torch.
+"""Work of the host in a warm call: how many functions of cutepy it calls, and what they ask of torch.
 
 The kernels are left out: plans launch nothing. A call is on its way to the GPU's implementation.
 """
@@ -21,6 +21,7 @@ from cutepy.ops import (  # noqa: E402
     attention,
     dense_gemm,
     dot_product_attention,
+    flash_attn_func,
     gated,
     gemm,
     multiply,
@@ -28,6 +29,7 @@ from cutepy.ops import (  # noqa: E402
     rms_norm,
     rotaries,
     rotary,
+    scaled_dot_product_attention,
     swiglu,
 )
 from cutepy.runtime.execution import EXECUTION  # noqa: E402
@@ -81,7 +83,7 @@ CASES = {
         [(dot_product_attention, name) for name in ("_launches", "_of_gradients")],
         [(dot_product_attention, name, nothing) for name in ("plan_forward", "plan_backward")],
         [dot_product_attention._attention, dot_product_attention._attention_backward],
-        (16, 10),
+        (14, 10),
     ),
     "rms_norm": (
         lambda x, weight: rms_norm(x, (64,), weight),
@@ -133,6 +135,48 @@ def test_a_warm_call_with_gradients_is_short(name, monkeypatch):
         assert others["new_empty"] == 0, "what a plan has is made by it"
     assert forward[0]["road"] == 1
     assert backward[0]["road"] == (2 if name == "gemm" else 1), "each product, and each operation, asks once"
+
+
+ATTENTION = {
+    "attention": (lambda q, k, v: attention(q, k, v, causal=True), 5, 9),
+    "flash_attn_func": (lambda q, k, v: flash_attn_func(q, k, v, causal=True), 6, 10),
+    "scaled_dot_product_attention": (
+        lambda q, k, v: scaled_dot_product_attention(*(each.transpose(1, 2) for each in (q, k, v))),
+        6,
+        10,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_a_warm_call_of_attention_looks_up_once_allocates_once_and_launches_once(name, monkeypatch):
+    call, most, most_with_gradients = ATTENTION[name]
+    launched, made = [], []
+    plan = lambda *_, **__: lambda *given: launched.append(given[3:])  # noqa: E731
+
+    def maker_of(like, shape, dtype=None):
+        return lambda: made.append(dtype) or like.new_empty(shape, dtype=dtype)
+
+    monkeypatch.setattr(dot_product_attention, "maker_of", maker_of)
+    monkeypatch.setattr(dot_product_attention, "plan_forward", plan)
+    monkeypatch.setattr(dot_product_attention, "_launches", Launches())
+    monkeypatch.setattr(dot_product_attention, "only_launches", bool)  # as on a GPU
+    tensors = [rows(2, 8, 3, 64).detach() for _ in "qkv"]
+    call(*tensors)
+    made.clear()
+    own, others = calls_of(lambda: call(*tensors))
+    assert sum(own.values()) <= most, own
+    assert (made, others["get"], own["road"]) == ([torch.bfloat16], 1, 1)
+    lse = [given[1].data_ptr() for given in launched]
+    assert lse[0] == lse[1], "nobody reads the logarithms"
+    for each in tensors:
+        each.requires_grad_()
+    call(*tensors)
+    made.clear()
+    own, others = calls_of(lambda: call(*tensors))
+    assert sum(own.values()) <= most_with_gradients, own
+    assert (made, others["get"], own["road"]) == ([torch.bfloat16, torch.float32], 1, 1)
+    assert len(launched) == 4
 
 
 def test_operations_pass_modes_that_call_them_as_they_are():
