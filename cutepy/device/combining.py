@@ -145,6 +145,61 @@ class CombinedRow:
         return sums, total
 
     @cute.jit
+    def joined(self, together: cutlass.Constexpr):
+        """Return the largest logarithm, and the sums and their weights' of all parts; all lanes call.
+
+        The rows of so many parts of the first source are on their way while the logarithms are read, and then so many
+        at one time; the last of a source are read again, and count nothing.
+        """
+        first = self.read(self.sources[0], cutlass.Int32(0), together)
+        base, total = self.base(), Float32(0.0)
+        sums = cute.make_rmem_tensor((VECTOR, self.vectors), Float32)
+        sums.fill(0.0)
+        for index, source in enumerate(self.sources):
+            begin = cutlass.Int32(0)
+            if cutlass.const_expr(index == 0):
+                total = self.add_parts(sums, base, source.count, begin, *first)
+                begin = cutlass.Int32(together)
+            for part in cutlass.range(begin, source.count, together, unroll=1):
+                held = self.read(source, part, together)
+                total = total + self.add_parts(sums, base, source.count, part, *held)
+        return base, sums, total
+
+    @cute.jit
+    def read(self, source: Parts, first, together: cutlass.Constexpr):
+        """Read the logarithms and rows of so many parts from the first one on, for some the last part's."""
+        count, lse_of, row_of = source
+        lses = cute.make_rmem_tensor(together, Float32)
+        rows = cute.make_rmem_tensor((VECTOR, self.vectors, together), Float32)
+        rows.fill(0.0)
+        for n in cutlass.range_constexpr(together):
+            part = cutlass.min(first + n, count - 1)
+            lses[n] = lse_of(part)
+            row = row_of(part)
+            for vector in cutlass.range_constexpr(self.vectors):
+                place = vector * arch.WARP_THREADS + cute.arch.lane_idx()
+                if cutlass.const_expr(self.columns % (VECTOR * arch.WARP_THREADS) == 0):
+                    cute.autovec_copy(cute.local_tile(row, (VECTOR,), (place,)), rows[None, vector, n])
+                elif place * VECTOR < self.columns:
+                    cute.autovec_copy(cute.local_tile(row, (VECTOR,), (place,)), rows[None, vector, n])
+        return lses, rows
+
+    @cute.jit
+    def add_parts(self, sums: cute.Tensor, base, count, first, lses: cute.Tensor, rows: cute.Tensor):
+        """Add rows that have been read, and return the sum of their weights."""
+        total = Float32(0.0)
+        for n in cutlass.range_constexpr(cute.size(lses)):
+            weight = cute.math.exp2((lses[n] - base) * LOG2_E, fastmath=True)
+            weight = select(first + n < count, weight, 0.0)
+            total = total + weight
+            for vector in cutlass.range_constexpr(self.vectors):
+                for element in cutlass.range_constexpr(VECTOR):
+                    # A part that counts nothing may have no numbers.
+                    added = select(weight == 0.0, 0.0, weight * rows[element, vector, n])
+                    sums[element, vector] = sums[element, vector] + added
+        return total
+
+    @cute.jit
     def add(self, sums: cute.Tensor, weight, row: cute.Tensor):
         """Add a part's row, times its weight."""
         for vector in cutlass.range_constexpr(self.vectors):

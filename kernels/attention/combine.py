@@ -6,6 +6,7 @@ from cuda.bindings.driver import CUstream
 
 from cutepy.device.bands import Band
 from cutepy.device.combining import CombinedRow, Parts, log_sum
+from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import select
 from cutepy.device.sequences import Sequences
 from cutepy.kernels.attention.config import SharedKeys
@@ -14,6 +15,8 @@ from cutepy.layouts.sm90 import arch
 
 WARPS = 4
 """Warps of a CTA, each of a row."""
+TOGETHER = 8
+"""Parts of a row that a warp reads at one time."""
 
 
 class Combine:
@@ -58,6 +61,7 @@ class Combine:
         self.kernel(parts, lses, o, lse, prefix, places, sharing).launch(
             grid=(cute.ceil_div(batch * queries * heads, WARPS), 1, 1),
             block=(arch.WARP_THREADS * WARPS, 1, 1),
+            use_pdl=True,
             stream=stream,
         )
 
@@ -73,6 +77,7 @@ class Combine:
         sharing: cutlass.Int32 | None,
     ):
         """Give each warp a row, and each lane some of its columns."""
+        follow_launch(True)
         lane, warp = cute.arch.lane_idx(), cute.arch.thread_idx()[0] // arch.WARP_THREADS
         batches, queries, heads = (cute.size(o, mode=[mode]) for mode in range(3))
         splits, row = cute.size(lses, mode=[1]) // heads, cute.arch.block_idx()[0] * WARPS + warp
@@ -88,8 +93,7 @@ class Combine:
             if cutlass.const_expr(prefix is not None):
                 sources.append(self.of_prefix(prefix, places, sharing, batch, query, head, (queries, heads)))
             combined = CombinedRow(tuple(sources), self.head, skips=True)
-            base = combined.base()
-            sums, total = combined.weighted(base, 0, 1)
+            base, sums, total = combined.joined(TOGETHER)
             combined.store(sums, total, o[batch, query, head, None])
             if lane == 0:
                 lse[batch, head, query] = log_sum(base, total)

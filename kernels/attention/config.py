@@ -255,6 +255,10 @@ class ForwardConfig:
         True if a CTA that is done sooner takes more tiles, by a counter in memory: launch a CTA an SM.
     rescales_late : bool
         True if O is rescaled while the next tile's S is multiplied, not before.
+    stores_rows : bool
+        True if threads store parts of O from registers, 16 bytes of a row at a time; else TMA does.
+    overlaps : bool
+        True if CTAs start while the kernel before this one ends, and let those of the next one start.
     """
 
     dtype: str
@@ -282,6 +286,8 @@ class ForwardConfig:
     o_over_q: bool = False
     dynamic: bool = False
     rescales_late: bool = False
+    stores_rows: bool = False
+    overlaps: bool = False
 
     @property
     def turns_end(self) -> bool:

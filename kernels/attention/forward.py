@@ -25,9 +25,11 @@ from cutepy.device.dynamic import Dynamic
 from cutepy.device.epilogue import TileStore, make_tile_store
 from cutepy.device.fragment import AccumulatorTile, make_subtile
 from cutepy.device.marks import mark
+from cutepy.device.overlap import follow_launch
 from cutepy.device.pages import make_paged_loads, make_paged_rows
 from cutepy.device.pipeline import MixedRing, StoredRing, TmaRing, publish_barriers
 from cutepy.device.primitives import LOG2_E, select
+from cutepy.device.row_stores import RowStores
 from cutepy.device.score_functions import ScoreFunctions, make_score_functions
 from cutepy.device.softmax import OnlineSoftmax, make_online_softmax, scale_rows
 from cutepy.device.transposing import make_transposes
@@ -53,6 +55,9 @@ from cutepy.kernels.attention.tile_coords import (
     rows_first,
 )
 from cutepy.kernels.attention.transposing import TransposesValues
+
+LANES_OF_STORE = 2
+"""Lanes that exchange columns of a part of O, of float32, to store 16 bytes."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +161,7 @@ class Attends:
     scales: Scales | None = None
     met: cutlass.Constexpr = 0
     pending: cute.Tensor | None = None
+    parts: cute.Tensor | None = None
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -450,6 +456,11 @@ class Attends:
     @cute.jit
     def store(self, work, place):
         """Store O, each warpgroup its own rows."""
+        if cutlass.const_expr(self.parts is not None):
+            part = self.parts[place.batch, None, place.result, None]
+            stores = RowStores(self.sums, LANES_OF_STORE)
+            stores.store(self.pv.tCrC, part, work.row * self.config.tile_m, 0, place.band.queries)
+            return
         row = work.row * self.config.warpgroups + self.turns.consumer
         places = self.o.subtiles((row, 0, place.result, *place.q))
         if cutlass.const_expr(self.config.stores_at_once):
@@ -571,10 +582,12 @@ class Forward:
             lists,
             None if scales is None else (*scales, heads),
             counter,
+            o if config.stores_rows else None,
         ).launch(
             grid=(cutlass.min(count, ctas), 1, 1),
             block=(PRODUCERS + config.consumers, 1, 1),
             min_blocks_per_mp=1,
+            use_pdl=config.overlaps,
             stream=stream,
         )
 
@@ -597,6 +610,7 @@ class Forward:
         lists: tuple | None,
         scales: tuple | None,
         counter: cute.Tensor | None,
+        parts: cute.Tensor | None,
     ):
         """Make the blocks, and part the warps by their roles."""
         config, plan = self.config, self.config.smem
@@ -630,6 +644,9 @@ class Forward:
                 if cutlass.const_expr(config.dynamic):
                     tickets.initialise()
         publish_barriers()
+        if cutlass.const_expr(config.overlaps):
+            # Of the next kernel's CTAs those that find room begin; where none does, they come as this grid's end.
+            follow_launch(True)
         q = copies[0], tensors[0], shared["sQ"], (tile_m, config.width)
         o = copies[3], tensors[3], shared["sO"], (64, config.head_v)
         if cutlass.const_expr(config.packed > 1):
@@ -701,6 +718,7 @@ class Forward:
                 make_scales(scales, group, config.block, tile_n),
                 barriers["met"],
                 cute.make_rmem_tensor((len(scores.distinct(0)),), cutlass.Float32) if config.rescales_late else None,
+                parts,
             )
             scheduler.each(attends)
             attends.finish()

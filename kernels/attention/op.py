@@ -628,7 +628,8 @@ def forward_variant(
     Raises
     ------
     ValueError
-        If the configuration begins tiles early or finds them by fast divisors, and there are lengths.
+        If the configuration begins tiles early or finds them by fast divisors, and there are lengths; or if threads
+        store parts, and there are none, or queries have lengths.
     """
     if lengths is not None and (config.begins_early or config.divides_fast or config.dynamic):
         raise ValueError(
@@ -636,6 +637,11 @@ def forward_variant(
             "what choose_forward gives, without for_batches"
         )
     has_queries = lengths is not None and not is_cached
+    if config.stores_rows and (has_queries or not config.is_split):
+        raise ValueError(
+            "stores_rows must be False without is_split, and with lengths of queries, whose parts TMA stores; use it "
+            "for cached keys"
+        )
     of_results = "results" if config.is_split else "heads"
     q, k, v, o = (
         _rows(dtype, name, tokens, heads, head, is_ragged=is_ragged)

@@ -198,6 +198,7 @@ CALLS = {
         [[4, 8, 16, 32, 64, 128], [16], [0, 1, 2, 8]],
         [[8, 16, 32], [1, 2, 3, 4, 6, 16, 32], [0, 4], [0, 1, 2, 3]],
     ],
+    vectors.check_row_stores: [[[0, 1, 2, 3, 4, 8], [8, 16, 24, 32]]],
     vectors.check_rows: [[range(4), [True]], (1, False), (2, False)],
     vectors.check_vector: [[[7, 8, 9], [8]]],
     workspaces.workspace_shapes: [[[1, 132], [128], [64, 256]]],

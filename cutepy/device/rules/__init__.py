@@ -127,6 +127,7 @@ from cutepy.device.rules.tiles import (
 )
 from cutepy.device.rules.transposing import TRANSPOSED, check_transposes
 from cutepy.device.rules.vectors import (
+    check_row_stores,
     check_rows,
     check_vector,
     vector_elems,
@@ -190,6 +191,7 @@ __all__ = [
     "check_ring",
     "check_ring_stages",
     "check_room",
+    "check_row_stores",
     "check_rows",
     "check_rows_only",
     "check_scattered",

@@ -74,3 +74,24 @@ def check_vector(held: int, elems: int) -> None:
     """
     if held != elems:
         raise ValueError(f"a vector has {elems} elements, got {held} values; store them vector by vector")
+
+
+def check_row_stores(lanes: int, columns: int) -> None:
+    """Check that so many lanes exchange their pairs of columns of accumulators, to store rows.
+
+    Raises
+    ------
+    ValueError
+        If they are not 1, 2 or 4 of the four that share a row, or the columns are no whole groups of eight for each.
+
+    Examples
+    --------
+    >>> check_row_stores(2, 256)
+    """
+    if lanes not in (1, 2, 4):
+        raise ValueError(f"1, 2 or 4 of the lanes that share a row exchange their columns, got {lanes}")
+    if columns % (8 * lanes):
+        raise ValueError(
+            f"the columns must be a multiple of {8 * lanes} where {lanes} lanes exchange theirs, got {columns}; let "
+            "fewer lanes exchange"
+        )
