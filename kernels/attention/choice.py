@@ -19,7 +19,7 @@ WIDE = 192
 SHORT = 1024
 """Queries of which CTAs end too soon for their starts to hide behind others' work."""
 FEWEST = 512
-"""Queries of which gradients below a diagonal are dealt by a counter, and rows of 128, and windows, are not."""
+"""Queries whose gradients take small tiles without a diagonal too, and whose windows and rows of 128 no counter deals."""
 
 
 def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bool, right: bool) -> ForwardConfig:
@@ -334,14 +334,15 @@ def choose_backward(
     is_ragged: bool = False,
     is_short: bool = False,
 ) -> BackwardConfig:
-    """Choose the tiles of a backward kernel; `is_short` is of `is_short_triangle`.
+    """Choose the tiles of a backward kernel; `is_short` is of `are_few`.
 
     dK and dV take `head` / 2 and `head_v` / 2 registers of a consumer thread's 240, S and dP `tile_q` / 2 each.
 
     - Rows up to 64 leave room for 128 queries (an H200, 2026-11-28, bf16, 16k queries: 521 TFLOP/s, and 391 with 64),
       wider ones for 80 (571, and 534; causal 557, and 521), and for 64 where windows' masks need registers. Of few
       queries below a diagonal tiles of 64 compute fewer pairs that are masked (an H200, 2026-11-29, the kernel alone:
-      512 queries 268 us, and 305 with 80; 1,024 372, and 386).
+      512 queries 268 us, and 305 with 80; 1,024 372, and 386), and 512 queries are no multiple of 80 (2026-12-01, all
+      keys seen: 464 us, and 477).
     - Functions of the scores need more registers, and lists of blocks have tiles that divide them: 64 queries. So do
       sequences (`is_ragged`) of which ptxas (13.0) spills some bytes with more: of float16 and wide rows, and of narrow
       ones with a window that has a beginning and no end. 80 queries need two parts of 64 columns of dQ.
@@ -395,18 +396,19 @@ def choose_backward(
 def gradients_by_counter(config: BackwardConfig, queries: int) -> BackwardConfig:
     """Return a configuration of batches whose CTAs take tiles by a counter, where that is faster.
 
-    Rows of more than 64, to 128, of few queries that see no key after their position (an H200, 2026-11-30, 512 queries:
-    366 us, and 389 with a CTA each; of 1,024 503, and 495).
+    Rows of more than 64, to 128, of few queries that see no key after their position (an H200, an elementwise kernel
+    between, 512 queries: 366 us, and 389 with a CTA each; 2026-12-01, 1,024: 477, and 491 in each of two runs; 2,048
+    745, and 752).
     """
     is_dealt = config.right and not config.left and not config.ordered and not config.scoring.suffix
-    if is_dealt and 64 < max(config.head, config.head_v) <= 128 and queries <= FEWEST:
+    if is_dealt and 64 < max(config.head, config.head_v) <= 128 and queries <= SHORT:
         return replace(config, dynamic=True, begins_with_k=True, overlaps=True)
     return config
 
 
-def is_short_triangle(queries: int, *, right: bool) -> bool:
-    """Return whether few queries see no key after their position."""
-    return right and queries <= SHORT
+def are_few(queries: int, *, right: bool) -> bool:
+    """Return whether gradients of so many queries take small tiles, of fewer where all keys are seen."""
+    return queries <= (SHORT if right else FEWEST)
 
 
 def ctas_of(queries: int, is_uneven: bool, sm_count: int, gradients_of: int = 0, width: int = 0) -> int:

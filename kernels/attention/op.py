@@ -14,15 +14,15 @@ from cutepy.host.launches import maker_of
 from cutepy.host.many import Variant
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.attention.choice import (
-    FEWEST,
     INVARIANT_SPLITS,
+    SHORT,
+    are_few,
     choose_backward,
     choose_batches,
     choose_decode,
     choose_forward,
     ctas_of,
     gradients_by_counter,
-    is_short_triangle,
     of_pages,
     splits_of,
 )
@@ -370,8 +370,8 @@ def plan_backward(
         is_ordered,
         has_dlse,
         chosen,
-        lengths is None and chosen is None and queries <= FEWEST,
-        is_short=is_short_triangle(longest, right=bounds[1]),
+        lengths is None and chosen is None and queries <= SHORT,
+        is_short=are_few(longest, right=bounds[1]),
     )
     if lengths is None:
         batch, tiles = q.shape[0], -(-queries // config.tile_q)
@@ -441,7 +441,7 @@ def _backward_of(
         config = chosen.config  # type: ignore[assignment]
     config = replace(config, ordered=is_ordered, dynamic=config.dynamic and not is_ordered)
     if is_dealt:
-        config = gradients_by_counter(config, FEWEST)
+        config = gradients_by_counter(config, SHORT)
     statistics = compile_statistics(config, given, has_dlse=has_dlse)
     return config, statistics, compile_backward(config, given), compile_rows_of_dq(config, given)
 

@@ -6,11 +6,11 @@ from typing import Any, Literal, NamedTuple
 from cutepy.kernels.attention.choice import (
     LARGEST_HEAD,
     SHORT,
+    are_few,
     choose_backward,
     choose_batches,
     gradients_by_counter,
     has_cta_each,
-    is_short_triangle,
 )
 from cutepy.kernels.attention.config import BackwardConfig, ForwardConfig
 from cutepy.tune import Settings, Space, winner
@@ -183,7 +183,7 @@ def rules_choice(problem: Problem) -> Chosen:
         group = problem.heads // problem.kv_heads
         config = choose_batches(*of_all, problem.queries, group, left=left, right=right)
     else:
-        is_short = is_short_triangle(problem.queries, right=right)
+        is_short = are_few(problem.queries, right=right)
         config = choose_backward(*of_all, left=left, right=right, is_short=is_short)
         config = gradients_by_counter(config, problem.queries)
     width = {"width" if problem.kind == "forward" else "gradients_of": max(problem.head, problem.head_v)}

@@ -9,12 +9,12 @@ pytest.importorskip("cutlass")
 
 from cutepy.kernels.attention.choice import (
     SHORT,
+    are_few,
     choose_backward,
     choose_forward,
     ctas_of,
     for_batches,
     has_cta_each,
-    is_short_triangle,
 )
 from cutepy.kernels.attention.config import DQ_COLUMNS, BackwardConfig, Scoring, epilogue_stages
 from cutepy.layouts.sm90 import arch
@@ -90,9 +90,9 @@ def test_long_tiles_below_a_diagonal_have_a_cta_each(queries, right, gradients_o
     assert (ctas_of(queries, right, 132, gradients_of) == 132) == is_limited
 
 
-def test_few_queries_below_a_diagonal_take_small_tiles():
-    for queries, right, tile_q in ((512, True, 64), (1025, True, 80), (512, False, 80)):
-        is_short = is_short_triangle(queries, right=right)
+def test_gradients_of_few_queries_take_small_tiles():
+    for queries, right, tile_q in ((1024, True, 64), (1025, True, 80), (512, False, 64), (513, False, 80)):
+        is_short = are_few(queries, right=right)
         assert choose_backward("bfloat16", 128, 128, left=False, right=right, is_short=is_short).tile_q == tile_q
 
 
