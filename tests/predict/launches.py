@@ -3,7 +3,7 @@
     python -m tests.predict.launches --time FILE       # on a Hopper GPU: time them and write FILE
     python -m tests.predict.launches FILE [--only WORD]  # anywhere: predict them, and compare with FILE
 
-`launches_h200.json` is such a file, of an H200 on 2026-11-30.
+`launches_h200.json` is such a file, of an H200 on 2026-11-30; `topk` is of 2026-12-01.
 `kernels.json.xz` has the PTX and the arguments of kernels in CUDA C++ (by nvcc 13.0) and of those of Triton's tutorials
 (by Triton 3.9); `OURS` are operations of this package. Each is timed as `cutepy bench` times: launches back to back in
 a graph, on sets of buffers that together exceed L2. Kernels' own durations are CUPTI's, where it loads.
