@@ -199,6 +199,15 @@ def test_torchs_logic_is_of_truth(function):
     assert torch.equal(got, expected.float().expand(4, 5))
 
 
+@pytest.mark.parametrize("number", [0, 1, -2, 0.0, 0.5, float("nan"), True, False, np.float32(0), np.int64(3)])
+def test_numbers_have_pythons_truth_in_torchs_logic(number):
+    for op in (torch.logical_and, torch.logical_or, torch.logical_xor):
+        expected = op(torch.arange(4)[:, None], torch.tensor(bool(number)))
+        for function in (lambda x, op=op: op(x, number), lambda x, op=op: op(x > 0, number)):
+            got = epilogue(lambda acc, function=function: acc * 0.0 + function(acc.row))(torch.ones(4, 1))
+            assert torch.equal(got, expected.float())
+
+
 def test_powers_by_floats_are_floats():
     traced = epilogue(lambda acc: acc + (acc.row**2.0) * (1 << 17))
     acc = torch.zeros(200, 1)
