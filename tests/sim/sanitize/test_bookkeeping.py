@@ -71,6 +71,24 @@ def test_groups_have_the_threads_that_issued_them(channel, kind, threads):
     assert (found[0], found[1].tolist()) == (kind, threads)
 
 
+@pytest.mark.parametrize("lane", range(4))
+def test_who_issued_an_access_is_its_lane_alone(lane):
+    """Unless all lanes issued it together; who accessed memory by itself is told with its fellows."""
+    threads, slots = np.array([32, 33, 40, 41]), np.array([3, 5])
+    several, one = (
+        SimpleNamespace(threads=None, issue=(slots, threads, 9), row_of=np.arange(n)) for n in (len(threads), 1)
+    )
+    for row, slot in enumerate(slots):
+        found = nearby._actor(several, row, lane)
+        assert (found.slot, found.threads.tolist(), found.number) == (slot, [threads[lane]], 9)
+        assert (found.every.tolist(), found.is_async) == ([threads[lane]], True)
+        assert nearby._actor(one, row, lane).threads.tolist() == threads.tolist()
+    own = SimpleNamespace(threads=threads, agents=np.array([7, 8]), when=4)
+    found = nearby._actor(own, 1, lane)
+    assert (found.slot, found.threads.tolist(), found.number) == (8, [threads[lane]], 4)
+    assert (found.every.tolist(), found.is_async) == (threads.tolist(), False)
+
+
 @pytest.mark.parametrize(
     ("statement", "known", "value"),
     [
