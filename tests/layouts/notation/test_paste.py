@@ -114,6 +114,16 @@ def test_a_name_before_a_printed_mma():
     assert paste.skipped == ()
 
 
+@pytest.mark.parametrize("before", ["", "step one\n", "a = b\n\nstep two of three\n", "note:\nother\n", "2:1\n"])
+@pytest.mark.parametrize("label", ["mine", "my tile", "t1"])
+def test_a_name_on_the_line_above_a_printed_mma(before, label):
+    """The line above alone, whatever is before it."""
+    paste = parse_all(f"{before}{label}:\n{prints.CPP_RS}")
+    found = paste.values[-1]
+    assert (found.name, found.value) == (label, parse(prints.CPP_RS))
+    assert found.line == before.count("\n") + 2
+
+
 def test_a_type_of_a_copy():
     text = """!cute.tiled_copy<!cute_nvgpu.atom.universal_copy<f32, 128 b>,
 layout_copy_tv = <"((8,32),4):((128,1),32)">,
