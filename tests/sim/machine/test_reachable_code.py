@@ -212,12 +212,14 @@ def test_only_the_mask_of_a_copy_to_several_ctas_is_told():
 
 @pytest.mark.parametrize("known", ["%r0", "%r9"])
 @pytest.mark.parametrize("negated", ["", "!"])
-def test_guarded_instructions_of_a_block_that_may_be_passed_by_are_not_sure(known, negated):
-    """Whatever the guard says: that needs the lanes to come there."""
+@pytest.mark.parametrize("kind", ["st.shared.u32 [%r1], 1", "or.b32 %r1, %r1, 1"])
+def test_guarded_instructions_of_a_block_that_may_be_passed_by_are_not_sure(known, negated, kind):
+    """Whatever the guard says: that needs the lanes to come there. Stores with a guard are blocks of their own."""
     text = f"""bar.sync 0; setp.lt.u32 %p1, {known}, 2; setp.lt.u32 %p2, %r9, 1; @%p2 bra ON;
-    @{negated}%p1 st.shared.u32 [%r1+16], 1; st.shared.u32 [%r1+32], 1;
-    ON: @{negated}%p1 st.shared.u32 [%r1+48], 1; st.shared.u32 [%r1+64], 1;"""
-    _, marks = prospects_of(text, STARTS)
+    @{negated}%p1 {kind}; {kind};
+    ON: @{negated}%p1 {kind}; {kind};"""
+    found, _ = prospects_of(text, STARTS)
+    marks = [*found.those(lambda i: i.parts[0] == kind[:2])]
     guard = (np.arange(LANES) < 2) ^ bool(negated) if known == "%r0" else None
     every, none = [True] * LANES, [False] * LANES
     may, will = (every, none) if guard is None else (guard.tolist(), guard.tolist())
