@@ -3,7 +3,7 @@
 import signal
 import sys
 from functools import wraps
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
 
-from cutepy.host import workers  # noqa: E402
+from cutepy.host import compilation, workers  # noqa: E402
 from cutepy.host.many import compile_many  # noqa: E402
 
 SCRIPT = """
@@ -42,6 +42,9 @@ class Ended:
 
     def recv_bytes(self):
         raise self.error
+
+    def send_bytes(self, data):
+        raise AssertionError(data)
 
 
 @pytest.fixture
@@ -77,3 +80,14 @@ def test_nothing_needs_no_process(monkeypatch):
     for processes in (0, -1):
         with refuses(ValueError):
             compile_many([], processes, progress=False)
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_a_declared_function_took_the_time_since_its_caller_began(monkeypatch, built):
+    found = []
+    monkeypatch.setattr(compilation, "opened", lambda *given, **named: found.append((given, named)))
+    monkeypatch.setattr(compilation.time, "perf_counter", lambda: 1000.25)
+    entry = SimpleNamespace(metadata={"files": {}, "parameters": []}, sections={})
+    monkeypatch.setattr(compilation, "_as_here", lambda entry, paths: entry)
+    object.__new__(compilation._Declared)._opened(entry, 1000.0, built=built)
+    assert found == [((entry, (), 0.25), {"built": built})]

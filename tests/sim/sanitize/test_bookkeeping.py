@@ -1,5 +1,6 @@
 """Parts of the sanitizer on their own: sizes of granules, planes of clocks, patterns of accesses, names of places."""
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,7 @@ from cutepy.sim import Run, translate
 from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow
 from cutepy.sim.sanitize.memory.shadow import granule_bytes
+from cutepy.sim.sanitize.memory.tensor_memory import TensorShadow
 from cutepy.sim.sanitize.order import clocks, constant_folding
 from cutepy.sim.sanitize.order.fences import Patterns, Wait
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, MMAS
@@ -181,3 +183,18 @@ def test_accesses_that_touch_a_byte_of_an_mbarrier_are_told(offset, access):
     launch(body + access.format(offset), np.zeros(4, np.uint32), block=1, smem_bytes=64, run=run, assembles=False)
     kind = "misused-barrier" if access.startswith("ld") else "overwritten-mbarrier"
     assert [hazard.kind for hazard in run.hazards] == [kind] * is_inside
+
+
+def test_registers_of_a_load_lack_what_one_of_their_cells_lacks():
+    """Of two CTAs with 32 granules of 16 lanes each, a bit for each cell without a value."""
+    draw = np.random.default_rng(5)
+    shadow = object.__new__(TensorShadow)
+    shadow._lacks = draw.integers(0, 1 << 16, (2, 32)).astype(np.uint16) & draw.integers(0, 1 << 16, (2, 32))
+    shadow._lacks = shadow._lacks.astype(np.uint16)
+    for slot, cells_of_each in itertools.product(range(2), (1, 2, 4)):
+        cells = draw.integers(0, 32 * 16, (6, 5, cells_of_each))
+        lacks = [
+            [any(int(shadow._lacks[slot, n // 16]) >> n % 16 & 1 for n in register) for register in thread]
+            for thread in cells.tolist()
+        ]
+        assert shadow.unwritten(SimpleNamespace(slot=slot, of_registers=cells)).tolist() == lacks
