@@ -89,10 +89,12 @@ def test_all_are_measured_and_checked(monkeypatch, problem):
         assert rows["wrong"].error == pytest.approx(1, abs=0.01)
 
 
-def test_the_window_of_ours_is_that_of_the_problem():
+def test_the_window_of_ours_is_that_of_the_problem(monkeypatch):
     """With equal weights a key whose value is large shows which queries see it."""
     torch = pytest.importorskip("torch")
-    window = attention_problems.WINDOW
+    window = 24
+    for module in (attention_problems, attention_peers):
+        monkeypatch.setattr(module, "WINDOW", window)
     problem = AttentionProblem("masks", 1, window + 40, 1, 1, 64, causal=True, rule="window")
     made = attention_problems.buffers(problem, "cpu")
     made.q[0].zero_()
