@@ -89,23 +89,6 @@ def test_all_are_measured_and_checked(monkeypatch, problem):
         assert rows["wrong"].error == pytest.approx(1, abs=0.01)
 
 
-def test_the_window_of_ours_is_that_of_the_problem(monkeypatch):
-    """With equal weights a key whose value is large shows which queries see it."""
-    torch = pytest.importorskip("torch")
-    window = 24
-    for module in (attention_problems, attention_peers):
-        monkeypatch.setattr(module, "WINDOW", window)
-    problem = AttentionProblem("masks", 1, window + 40, 1, 1, 64, causal=True, rule="window")
-    made = attention_problems.buffers(problem, "cpu")
-    made.q[0].zero_()
-    made.v[0].zero_()
-    made.v[0][:, 3] = 1e4
-    sees = [out.flatten(2).abs().sum(-1)[0] > 0 for out in (attention_peers.ours(problem, made)(0),)]
-    sees.append(attention_problems.wanted(problem, made).flatten(2).abs().sum(-1)[0] > 0)
-    expected = torch.tensor([3 <= query < window + 3 for query in range(window + 40)])
-    assert all(torch.equal(each, expected) for each in sees)
-
-
 @pytest.mark.parametrize(
     "problem",
     [

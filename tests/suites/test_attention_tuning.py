@@ -1,4 +1,4 @@
-"""Trials of attention's candidates, on the CPU: the tensors of each launch, with stand-ins for what launches."""
+"""Trials of attention's candidates, on the CPU: the tensors of each launch, with stand-ins for what launches; masks."""
 
 import pytest
 
@@ -6,7 +6,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 from cutepy.kernels.attention import op, tuned  # noqa: E402
-from cutepy.suites import attention_tuning, tuning  # noqa: E402
+from cutepy.ops import attention  # noqa: E402, F401 - what takes long is loaded here
+from cutepy.suites import attention_peers, attention_problems, attention_tuning, tuning  # noqa: E402
+from cutepy.suites.attention_problems import AttentionProblem  # noqa: E402
 from cutepy.suites.attention_tuning import AttentionTrial  # noqa: E402
 from cutepy.tune import Winner  # noqa: E402
 
@@ -105,3 +107,19 @@ def test_winners_are_told_with_all_that_is_chosen():
         assert line.startswith(f"{name}: 1.0 us, {gain:.3f} times as fast as the {gain:.1f} us ")
         assert line.endswith("of 7 candidates; on none=0 one=1 tile=64")
     assert mean.startswith("2 problems, 4.000 times")
+
+
+def test_the_window_of_ours_is_that_of_the_problem(monkeypatch):
+    """With equal weights a key whose value is large shows which queries see it."""
+    window = 24
+    for module in (attention_problems, attention_peers):
+        monkeypatch.setattr(module, "WINDOW", window)
+    problem = AttentionProblem("masks", 1, window + 40, 1, 1, 64, causal=True, rule="window")
+    made = attention_problems.buffers(problem, "cpu")
+    made.q[0].zero_()
+    made.v[0].zero_()
+    made.v[0][:, 3] = 1e4
+    sees = [out.flatten(2).abs().sum(-1)[0] > 0 for out in (attention_peers.ours(problem, made)(0),)]
+    sees.append(attention_problems.wanted(problem, made).flatten(2).abs().sum(-1)[0] > 0)
+    expected = torch.tensor([3 <= query < window + 3 for query in range(window + 40)])
+    assert all(torch.equal(each, expected) for each in sees)
