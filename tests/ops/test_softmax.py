@@ -139,8 +139,8 @@ def test_what_it_does_not_take_is_refused():
 
 
 def test_more_rows_than_a_launch_has_indices_for_are_refused():
-    for rows in (0, 1, 2**30):
-        check_rows(rows)
-    for rows in (2**30 + 1, 2**31, 2**40):
+    for count in (0, 1, 2**30):
+        check_rows(count)
+    for count in (2**30 + 1, 2**31, 2**40):
         with refuses(ValueError):
-            check_rows(rows)
+            check_rows(count)

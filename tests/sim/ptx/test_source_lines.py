@@ -86,5 +86,6 @@ def test_instructions_are_compared_without_their_places():
     one.derived["note"] = 1
     assert one == other
     predicate = Register("%p0", "pred", 0), True
-    for changed in ({"index": 4}, {"opcode": "exit"}, {"operands": (Register("%r0", "b32", 0),)}, {"predicate": predicate}):
+    operands = (Register("%r0", "b32", 0),)
+    for changed in ({"index": 4}, {"opcode": "exit"}, {"operands": operands}, {"predicate": predicate}):
         assert replace(one, **changed) != one
