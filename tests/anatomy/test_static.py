@@ -109,6 +109,18 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_explained():
     assert "What could not be read" in explain(odd, assembler=False).text()
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_what_cannot_be_read_is_said_of_its_kernel(count):
+    """Of several kernels each has its own lines; where there is one, all lines are its own."""
+    head, body = RING[: RING.index(".visible .entry")], RING[RING.index(".visible .entry") :]
+    kernels = [body.replace("ring", f"ring{n}") for n in range(count)]
+    kernels[-1] = kernels[-1].replace("wgmma.fence.sync.aligned;", "future.thing %zz9;\n    wgmma.fence.sync.aligned;")
+    found = explain(head + "\n".join(kernels), assembler=False).kernels
+    line = line_of(head + "\n".join(kernels), "future.thing")
+    assert [len(kernel.unread) for kernel in found] == [0] * (count - 1) + [1]
+    assert found[-1].unread[0].startswith(f"PTX line {line}: future.thing")
+
+
 @pytest.mark.parametrize(
     "opcode",
     [

@@ -94,6 +94,8 @@ def test_contenders_take_turns_on_all_buffers_and_company_is_subtracted(monkeypa
     for name, us in (("a", 10.0), ("b", 30.0)):
         assert (found[name].device_us, found[name].call_us) == (pytest.approx(us), pytest.approx(us))
     assert [index for name, index in cuda.launches if name == "a"] == [0, 1, 2] * (2 + 2 + 3 * 2)
+    # behind each captured launch of both, and as a contender of its own
+    assert [index for name, index in cuda.launches if name == "company"] == [0, 1, 2] * (2 + 1 + 2 + 5)
 
 
 @given(st.integers(1, 10**9))

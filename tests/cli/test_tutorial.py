@@ -1,6 +1,7 @@
 """The tutorial: what it claims is computed, its answers are right, and it is legible wherever it is written."""
 
 import io
+import itertools
 import os
 import pty
 import re
@@ -326,3 +327,21 @@ def test_on_a_terminal_it_asks_in_colour_unless_told_not_to(variables, monkeypat
     assert returned == 0
     assert "3 of 3 right at the first try" in text
     assert ("\x1b[" in text) is not bool(variables)
+
+
+def test_layouts_are_right_where_they_are_the_same_function():
+    """Functions in one group, by their values; the last one has none: the outer layout takes no pair."""
+    groups = [
+        ["8:1", "(2,4):(1,2)", "((2,2),2):((1,2),4)", "S<2,0,3> o 0 o 8:1", "8:1 o 0 o (4,2):(1,4)"],
+        ["8:2", "(2,4):(2,4)", "8:1 o 0 o 8:2"],
+        ["(2,4):(4,1)"],
+        ["4:1", "(2,2):(1,2)"],
+        ["8:1 o 3 o 8:1", "8:1 o 3 o (2,4):(1,2)"],
+        ["(2,4):(1@0,1@1)"],
+        ["8:1 o 0 o (2,4):(1@0,1@1)"],
+    ]
+    for group, other in itertools.product(groups, repeat=2):
+        for one, answer in itertools.product(group, other):
+            verdict = judge(one, parse(answer))
+            assert verdict.right is (group is other), (one, answer)
+            assert bool(verdict.remark) == (group is other and parse(one) != parse(answer))

@@ -44,3 +44,16 @@ def test_tiles_cover_what_is_seen_and_whole_ones_need_no_mask(queries, keys, lef
             assert {j // width for i, j in seen if i in held} == {*range(tiles.begin, tiles.end)}
         else:
             assert not any((i, j) in seen for i in held for j in range(keys)) or tiles.end <= -(-keys // width)
+
+
+@pytest.mark.parametrize("sharing", [1, 2, 3, 8])
+@pytest.mark.parametrize(("left", "right"), [(None, None), (None, 0), (5, 0), (0, 3), (2, None)])
+def test_queries_that_share_a_position_see_the_same_keys(sharing, left, right):
+    """Those of the query that they are all of, in a band of queries that share none."""
+    for queries, keys in ((1, 1), (3, 7), (7, 3), (6, 6)):
+        shared, alone = Band(queries * sharing, keys, left, right, sharing), Band(queries, keys, left, right)
+        for query in range(queries):
+            assert alone.position(query) == query + keys - queries
+            for each in range(query * sharing, (query + 1) * sharing):
+                assert shared.position(each) == alone.position(query)
+                assert (shared.begin(each), shared.end(each)) == (alone.begin(query), alone.end(query))

@@ -16,7 +16,7 @@ import cutlass.cute as cute  # noqa: E402
 
 import cutepy  # noqa: E402
 from cutepy import epilogues  # noqa: E402
-from cutepy.device import epilogue, mma, rules, smem, tma  # noqa: E402
+from cutepy.device import epilogue, evaluation, mma, rules, smem, tma  # noqa: E402
 from cutepy.device.finish import Finish  # noqa: E402
 from cutepy.device.fragment import make_subtile  # noqa: E402
 from cutepy.dsl.traced_names import SmemAllocator  # noqa: E402
@@ -457,3 +457,23 @@ def test_graphs_are_deeper_than_calls(kind, steps):
 
     torch.manual_seed(5)
     check(deep, torch.randn(64, 16), (64, 16), columns=16, s=0.3, r=torch.randn(16), c=torch.randn(64), atol=1e-4)
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 32])
+def test_threads_of_a_row_exchange_spans_for_parts(monkeypatch, n):
+    """Thread q has columns 2q and 2q + 1 of two spans of 2n, and gets columns 4q to 4q + 3 of both, apart by parity."""
+    lane = np.arange(32)
+    q, row = lane % n, lane // n
+
+    def column(x):
+        """Number the columns of all rows."""
+        return 1000 * row + x
+
+    monkeypatch.setattr(evaluation, "select", np.where)
+    monkeypatch.setattr(evaluation, "_shuffled", lambda value, sender: value[sender])
+    evaluated = object.__new__(evaluation.Evaluation)
+    evaluated.lane = lane
+    found = evaluated._exchange([column(2 * n * span + 2 * q + c) for span in (0, 1) for c in (0, 1)], n)
+    for part in (0, 1):
+        for pair in (0, 1):
+            assert found[part][pair].tolist() == column(4 * q + 2 * pair + part).tolist()

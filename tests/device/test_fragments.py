@@ -1,5 +1,7 @@
 """Accumulators by coordinates: vectors along rows and columns, reductions over fragments, CTAs and clusters."""
 
+import inspect
+
 import pytest
 
 from tests.messages import refuses
@@ -211,3 +213,10 @@ def test_all_registers_that_threads_are_launched_with_are_dealt_out(consumers):
 def test_what_no_kernel_could_run_is_refused_by_name(made):
     with refuses(ValueError):
         made()
+
+
+@pytest.mark.parametrize(("threads", "ctas"), [(32, 32), (32, 64), (128, 32), (64, 0), (48, 2), (64, 3)])
+def test_values_of_no_cluster_are_not_reduced(threads, ctas):
+    """There are 16 CTAs at most, of whole warps, and a power of 2 of warps; outside of a trace nothing else is done."""
+    with refuses(ValueError):
+        inspect.unwrap(reduce.cluster_reduce)(1.0, None, 0, threads, ctas, max)

@@ -29,6 +29,20 @@ def test_stages_that_an_mma_does_not_read(name, shape, dtype, major, error):
         rules.check_stages(name, PAIR, shape, dtype, major)
 
 
+@pytest.mark.parametrize("majors", [("K", "K"), ("K", "MN"), ("MN", "K"), ("MN", "MN")])
+@pytest.mark.parametrize("group", [1, 2])
+def test_stages_are_of_the_major_that_the_mma_reads_of_them(majors, group):
+    """Of each operand its own."""
+    traits = sm100.umma_traits("f16", 128 * group, 64, cta_group=group, a_major=majors[0], b_major=majors[1])
+    for name, rows, major in zip("AB", (128, 64 // group), majors, strict=True):
+        for given in ("K", "MN", None):
+            if given in (major, None):
+                rules.check_stages(name, traits, (rows, 64), "float16", given)
+            else:
+                with pytest.raises(ValueError, match=name):
+                    rules.check_stages(name, traits, (rows, 64), "float16", given)
+
+
 @pytest.mark.parametrize(
     ("traits", "columns", "sets"),
     [(PAIR, 64, 2), (PAIR, 64, 0), (sm100.umma_traits("f16", 64, 64), 64, 1)],

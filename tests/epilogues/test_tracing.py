@@ -199,6 +199,19 @@ def test_torchs_logic_is_of_truth(function):
     assert torch.equal(got, expected.float().expand(4, 5))
 
 
+@pytest.mark.parametrize("number", [0, 1, -2, 0.0, 0.5, float("nan"), True, False, np.float32(0), np.int64(3)])
+def test_numbers_have_pythons_truth_in_torchs_logic(number):
+    """As a method takes them; torch's own functions want tensors."""
+
+    def computed(operation, of):
+        return epilogue(lambda acc: acc * 0.0 + operation(of(acc.row), number))(torch.ones(4, 1))
+
+    for name in ("logical_and", "logical_or", "logical_xor"):
+        expected = getattr(torch, name)(torch.arange(4)[:, None], torch.tensor(bool(number)))
+        for of in (lambda row: row, lambda row: row > 0):
+            assert torch.equal(computed(lambda x, y, name=name: getattr(x, name)(y), of), expected.float())
+
+
 def test_powers_by_floats_are_floats():
     traced = epilogue(lambda acc: acc + (acc.row**2.0) * (1 << 17))
     acc = torch.zeros(200, 1)

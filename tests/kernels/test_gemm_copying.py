@@ -3,13 +3,15 @@
 from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given, strategies as st
 
 from cutepy.kernels.gemm import GemmSignature, select_config
-from cutepy.kernels.gemm.copies import copy_us, loads_pay
+from cutepy.kernels.gemm.copies import _widened, copy_us, loads_pay
 from cutepy.kernels.gemm.gpu import H200
 from cutepy.kernels.gemm.heuristic import choice
 from cutepy.kernels.gemm.heuristic.choice import choose, chosen_us, extents_of
+from cutepy.kernels.gemm.operands import Description
 
 HALF = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
 
@@ -86,3 +88,14 @@ def test_smaller_pieces_and_fewer_threads_take_longer():
     alone = replace(HALF, b_align=8)
     assert extents_of(beside, 8, 8, 8, 1, False).b_copies == 2 * extents_of(alone, 8, 8, 8, 1, False).b_copies
     assert not extents_of(HALF, 8, 8, 8, 1, False).by_threads
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (4, 2, 3, 16), (3, 0)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float8_e4m3fn])
+def test_results_are_widened_to_whole_units_of_a_row(shape, dtype):
+    widened = _widened(Description(shape, (7,) * len(shape), dtype, torch.device("cpu")))
+    rows, unit = shape[:-1], 16 // dtype.itemsize
+    assert widened.shape[:-1] == rows
+    assert 0 <= widened.shape[-1] - shape[-1] < unit
+    assert widened.shape[-1] % unit == 0
+    assert widened.stride == torch.empty(widened.shape, dtype=dtype).stride()

@@ -1,5 +1,7 @@
 """Explanation of a choice: its candidates are the chooser's, in its order, and a part of their time decided."""
 
+import math
+
 import pytest
 
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, explain_choice
@@ -59,6 +61,9 @@ def test_few_rows_have_a_candidate_without_tensor_cores(capsys, mnk, family):
     assert len(others) <= (min(mnk) <= MOST_ROWS)
     for each in others:
         assert "without tensor cores" in each.name
+        rows, columns = mnk[1::-1] if each.transposed else mnk[:2]
+        ctas = math.ceil(rows / each.config.tile_m) * math.ceil(columns / each.config.tile_n)
+        assert each.waves * H100.sm_count * each.config.ctas_per_sm == pytest.approx(ctas)
         assert max(each.parts.values()) < each.expected_us == each.model_us < sum(each.parts.values())
 
 

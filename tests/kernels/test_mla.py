@@ -260,3 +260,33 @@ def test_registers_hold_what_loops_need(cluster):
 def test_all_sms_have_parts():
     assert [parts_of(tiles, 132) for tiles in (1, 2, 5, 132, 1000)] == [132, 66, 26, 1, 1]
     assert [parts_of(64, 132, uneven=64 * sequences) for sequences in (1, 2, 3, 100)] == [2, 2, 1, 1]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("warps", [1, op.COMBINING_WARPS])
+def test_partial_results_are_combined_row_by_row(warps):
+    """Sequences of several parts, of one part, which is left as it is, and of no keys; by few CTAs and by many."""
+    torch.manual_seed(warps)
+    owned, rows = [(0, 3), (2, 1), (0, 0), (4, 11)], 5
+    slots = 2 * max(first + count for first, count in owned)
+    parts, lses = torch.randn(slots, rows, LATENT), 3 * torch.randn(slots, rows)
+    lses[10, 1] = -math.inf  # has seen nothing of the row
+    owners = torch.tensor([owned], dtype=torch.int32)
+    used = torch.tensor([300, 64, 0, 900], dtype=torch.int32)
+    left, left_lse = torch.randn(len(owned), rows, LATENT).bfloat16(), torch.randn(len(owned), rows)
+    want, want_lse = left.float(), left_lse.clone()
+    want[2], want_lse[2] = 0.0, -math.inf
+    for sequence, (first, count) in enumerate(owned):
+        if count > 1:
+            own = [2 * first + 1, *(2 * n for n in range(first + 1, first + count))]
+            want_lse[sequence] = torch.logsumexp(lses[own], 0)
+            want[sequence] = (torch.exp(lses[own] - want_lse[sequence])[..., None] * parts[own]).sum(0)
+    combine = op.compile_combine(MlaConfig(dtype="bfloat16", is_split=True), warps, has_lengths=True)
+    for ctas in (1, 64):
+        o, lse = left.clone(), left_lse.clone()
+        with cutepy.simulate(sanitize=True) as run:
+            combine(parts, lses, owners, o, lse, rows, 1024, ctas, used)
+        assert not run.hazards
+        assert torch.equal(o[1], left[1])
+        assert apart(o, want) < ROUNDOFF[torch.bfloat16]
+        assert torch.allclose(lse, want_lse, rtol=0, atol=1e-4)

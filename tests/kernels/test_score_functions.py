@@ -9,10 +9,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
+import cutlass.cute as cute  # noqa: E402
 from hypothesis import given, settings, strategies as st  # noqa: E402
 from torch.nn.attention import flex_attention as flex  # noqa: E402
 
 import cutepy  # noqa: E402
+from cutepy.device import score_functions  # noqa: E402
 from cutepy.epilogues import EpilogueError  # noqa: E402
 from cutepy.epilogues.scores import alibi, soft_cap, trace_scores  # noqa: E402
 from cutepy.kernels.attention.choice import choose_backward, choose_forward  # noqa: E402
@@ -534,3 +536,32 @@ def test_arguments_that_are_refused(options, kind):
     q, k, v = (each.transpose(1, 2).requires_grad_() for each in tensors())
     with refuses(kind):
         attention(q, k, v, **options)
+
+
+class Adds:
+    """Add each thread's value to the element that it shares with three others, if it is its own."""
+
+    @cute.jit
+    def __call__(self, values: cute.Tensor, owns: cute.Tensor, sums: cute.Tensor):
+        self.kernel(values, owns, sums).launch(grid=(1, 1, 1), block=(64, 1, 1))
+
+    @cute.kernel
+    def kernel(self, values: cute.Tensor, owns: cute.Tensor, sums: cute.Tensor):
+        thread = cute.arch.thread_idx()[0]
+        score_functions._add(sums.iterator + thread // 4, values[thread], owns[thread] != 0)
+
+
+def test_gradients_of_an_element_are_added_where_they_are_not_zero():
+    """An element to which nothing is added keeps its minus zero; NaN is something."""
+    values, owns = torch.randint(-8, 9, (64,)).float(), torch.randint(0, 2, (64,)).int()
+    values[:8], owns[:12], owns[12:16] = 0.0, 1, 0
+    values[20], owns[20] = math.nan, 1
+    sums = torch.full((16,), -0.0)
+    with cutepy.simulate(sanitize=True) as run:
+        Adds()(values, owns, sums)
+    assert not run.hazards
+    wanted = torch.where(owns == 1, values, 0.0).view(16, 4).sum(1)
+    assert torch.allclose(sums, wanted, rtol=0, atol=0, equal_nan=True)
+    added = ((owns == 1) & (values != 0)).view(16, 4).any(1)
+    assert torch.equal(sums.signbit() & (sums == 0), ~added & (sums == 0))
+    assert sums[[0, 1, 3]].signbit().all()

@@ -189,12 +189,15 @@ def _measured(suite: list[str], jobs: int) -> dict[str, object]:
 
 
 def tests_of(mutant: Mutant, reached: Reached, seconds: Seconds) -> list[str]:
-    """Give the tests that reach a mutant's line, or its file if that runs at import; its room's and fast ones first."""
+    """Give the tests that reach a mutant's line; its room's and fast ones first.
+
+    If it runs at import, those are all of its file, and its own tests, which may read constants and run nothing of it.
+    """
     file = mutant.name.partition(":")[0]
     lines = reached.get(file, {})
     room = f"tests/{Path(file).parent}/".replace("tests/cutepy/", "tests/")
     own = f"test_{Path(file).stem}"
-    found = lines.get(mutant.line) or lines.get(0, [])
+    found = lines.get(mutant.line) or {*lines.get(0, []), *(test for test in seconds if f"{room}{own}.py" in test)}
     return sorted(found, key=lambda test: (own not in test, not test.startswith(room), seconds.get(test, 0.0), test))
 
 

@@ -6,7 +6,7 @@ from tests.messages import refuses
 
 torch = pytest.importorskip("torch")
 
-from cutepy.ops import dequantise_mla_cache, quantise_mla_cache  # noqa: E402
+from cutepy.ops import dequantise_mla_cache, latent_attention, quantise_mla_cache  # noqa: E402
 
 
 def test_bytes_are_at_flash_mlas_places():
@@ -45,3 +45,26 @@ def test_other_rows_are_refused():
         dequantise_mla_cache(torch.ones(2, 656))
     with refuses(TypeError):
         quantise_mla_cache(torch.ones(2, 576).int())
+
+
+@pytest.mark.parametrize("lengths", [None, torch.int32])
+@pytest.mark.parametrize(
+    ("q", "cache", "table"),
+    [
+        ((0, 1, 4), (0, 8), None),
+        ((2, 0, 4), (2, 8), None),
+        ((2, 1, 0), (2, 8), None),
+        ((2, 1, 4), (2, 0), None),
+        ((2, 1, 4), (3, 16), (2, 0)),
+        ((2, 1, 4), (0, 16), (2, 1)),
+        ((0, 1, 4), (3, 16), (0, 1)),
+    ],
+)
+def test_without_rows_or_keys_nothing_is_launched(q, cache, table, lengths):
+    """Queries that see no key get zeros, and the logarithm of 0; no kernel is compiled, which a CPU has none of."""
+    queries, keys = torch.randn(*q, 576).half(), torch.randn(*cache, 576).half()
+    pages = None if table is None else torch.zeros(table, dtype=torch.int32)
+    given = queries, keys, None if lengths is None else torch.zeros(q[0], dtype=lengths), pages
+    o, lse = latent_attention._find_launch(*given, 0.5, causal=False)(*given)
+    assert torch.equal(o, torch.zeros(*q, 512).half())
+    assert torch.equal(lse, torch.full((q[0], q[2], q[1]), -torch.inf))

@@ -12,6 +12,7 @@ pytest.importorskip("cutlass")
 from hypothesis import given, settings, strategies as st  # noqa: E402
 
 import cutepy  # noqa: E402
+from cutepy.kernels.rows.compilation import check_rows  # noqa: E402
 from cutepy.ops import log_softmax, softmax  # noqa: E402
 from tests.ops.rows import BOUND, DTYPES, WIDTHS, check_close, rows  # noqa: E402
 
@@ -135,3 +136,11 @@ def test_what_it_does_not_take_is_refused():
         softmax(torch.empty(1, 2**18 + 1, device="meta"))
     with refuses(TypeError):
         softmax([1.0])
+
+
+def test_more_rows_than_a_launch_has_indices_for_are_refused():
+    for count in (0, 1, 2**30):
+        check_rows(count)
+    for count in (2**30 + 1, 2**31, 2**40):
+        with refuses(ValueError):
+            check_rows(count)

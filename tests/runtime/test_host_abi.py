@@ -2,6 +2,7 @@
 
 import ctypes
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -74,3 +75,23 @@ def test_the_compiler_declares_them_so(options):
         assert TYPES.get(result) is prototype._restype_, name
     called = undefined_symbols(emit_object(compiled.ir_module))
     assert {name for name in called if is_host_function(name)} <= FUNCTIONS.keys()
+
+
+@pytest.mark.parametrize("codes", [(0, 0), (0, 3), (4, 0)])
+def test_kernels_are_loaded_once_unless_that_failed(codes):
+    """Both functions of the host code that load them: the second one for the first device."""
+    asked = []
+
+    def answering(number, *given):
+        asked.append((number, *given))
+        return codes[number]
+
+    kinds = (ctypes.c_void_p,), (ctypes.c_void_p, ctypes.c_int32)
+    made = [ctypes.CFUNCTYPE(ctypes.c_int32, *kind)(partial(answering, n)) for n, kind in enumerate(kinds)]
+    load, load_to_device = (ctypes.cast(each, ctypes.c_void_p).value for each in made)
+    calls, library = HostCalls(""), 0x1230
+    once = [(0, library)] if codes[0] else [(0, library), (1, library, 0)]
+    for times in (1, 2, 3):
+        found = calls.cuda_dialect_init_library_once(library, load, load_to_device)
+        assert found == max(codes)
+        assert asked == once * (times if found else 1)

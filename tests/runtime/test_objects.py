@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from cutepy.runtime.objects import LoadedObject, ObjectError, _align, undefined_symbols
+from cutepy.runtime.objects import LoadedObject, ObjectError, _align, _Symbol, undefined_symbols
 from tests.messages import refuses
 
 SOURCE = """
@@ -102,3 +102,20 @@ def test_an_unknown_relocation_is_refused(tmp_path, served):
     subprocess.run(["gcc", "-O2", "-fPIC", "-c", "a.c", "-o", "a.o"], cwd=tmp_path, check=True)
     with refuses(ObjectError):
         load((tmp_path / "a.o").read_bytes(), served)
+
+
+def test_symbols_are_where_their_sections_are():
+    """Those of sections that are not in memory, such as debug information, count from 0."""
+    loaded = object.__new__(LoadedObject)
+    loaded._table, loaded._at, loaded._external = 0x9000, {1: 0x1000, 3: 0x5000}, {"served": 0x7000}
+    for name, section, value, address in (
+        ("_GLOBAL_OFFSET_TABLE_", 0, 0, 0x9000),
+        ("served", 0, 0, 0x7000),
+        ("", 0, 0, 0),
+        ("constant", 0xFFF1, 0x123, 0x123),
+        ("function", 1, 0, 0x1000),
+        ("variable", 3, 0x18, 0x5018),
+        (".debug_info", 7, 0, 0),
+        (".debug_line", 8, 0x20, 0x20),
+    ):
+        assert loaded._resolve(_Symbol(name, section, value)) == address

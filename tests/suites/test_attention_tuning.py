@@ -1,4 +1,4 @@
-"""Trials of attention's candidates, on the CPU: the tensors of each launch, with stand-ins for what launches."""
+"""Trials of attention's candidates, on the CPU: the tensors of each launch, with stand-ins for what launches; masks."""
 
 import pytest
 
@@ -6,8 +6,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 from cutepy.kernels.attention import op, tuned  # noqa: E402
-from cutepy.suites import attention_tuning  # noqa: E402
+from cutepy.ops import attention  # noqa: E402, F401 - what takes long is loaded here
+from cutepy.suites import attention_peers, attention_problems, attention_tuning, tuning  # noqa: E402
+from cutepy.suites.attention_problems import AttentionProblem  # noqa: E402
 from cutepy.suites.attention_tuning import AttentionTrial  # noqa: E402
+from cutepy.tune import Winner  # noqa: E402
 
 pytestmark = pytest.mark.dsl
 
@@ -85,3 +88,38 @@ def test_results_are_compared_once_and_poisoned(trial, kind):
     for found, wanted in zip(made._results[0], made._reference(), strict=False):
         found.copy_(wanted * (1 + 2.0**-6))
     assert "the relative error is 1.6e-02" in str(made.complaint())
+
+
+def test_the_largest_errors_are_a_few_roundings():
+    """Of numbers with so many bits: two roundings of 16-bit results; e4m3 results are of probabilities in 4 bits."""
+    for name, limit in attention_tuning.LARGEST_ERROR.items():
+        rounding = torch.finfo(getattr(torch, name)).eps / 2
+        assert limit == (rounding / 2 if name == "float8_e4m3fn" else 4 * rounding)
+
+
+def test_winners_are_told_with_all_that_is_chosen():
+    """Options that are off are left out, those that are on are named, and others have their values."""
+    names, gains = ["first", "second"], (2.0, 8.0)
+    chosen = {"off": False, "on": True, "none": 0, "one": 1, "tile": 64}
+    won = [Winner({}, chosen, 1.0, gain, 7) for gain in gains]
+    *lines, mean = tuning.table(names, won).splitlines()
+    for name, gain, line in zip(names, gains, lines, strict=True):
+        assert line.startswith(f"{name}: 1.0 us, {gain:.3f} times as fast as the {gain:.1f} us ")
+        assert line.endswith("of 7 candidates; on none=0 one=1 tile=64")
+    assert mean.startswith("2 problems, 4.000 times")
+
+
+def test_the_window_of_ours_is_that_of_the_problem(monkeypatch):
+    """With equal weights a key whose value is large shows which queries see it."""
+    window = 24
+    for module in (attention_problems, attention_peers):
+        monkeypatch.setattr(module, "WINDOW", window)
+    problem = AttentionProblem("masks", 1, window + 40, 1, 1, 64, causal=True, rule="window")
+    made = attention_problems.buffers(problem, "cpu")
+    made.q[0].zero_()
+    made.v[0].zero_()
+    made.v[0][:, 3] = 1e4
+    sees = [out.flatten(2).abs().sum(-1)[0] > 0 for out in (attention_peers.ours(problem, made)(0),)]
+    sees.append(attention_problems.wanted(problem, made).flatten(2).abs().sum(-1)[0] > 0)
+    expected = torch.tensor([3 <= query < window + 3 for query in range(window + 40)])
+    assert all(torch.equal(each, expected) for each in sees)

@@ -1,6 +1,9 @@
 """The simulator's benchmark, at a size that takes no time."""
 
 import json
+import resource
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -60,6 +63,32 @@ def test_memory_is_that_of_the_product_alone():
     """A process that takes much already does not count."""
     much = b"1" * (1 << 30)
     assert 20 < sim._in_a_process((128, 128, 64), True) < len(much) >> 20
+
+
+@pytest.mark.parametrize("processes", [1, 2, 8])
+def test_the_memory_at_most_is_of_this_process_and_its_workers(monkeypatch, processes):
+    """Of the processes of a launch this is one; each worker may have as much as the largest had."""
+    peaks = {resource.RUSAGE_SELF: 3 << 20, resource.RUSAGE_CHILDREN: 1 << 19}  # in KiB
+    launch = SimpleNamespace(processes=processes, seconds=2.5)
+    monkeypatch.setattr(sim, "SimulatedGemm", Multiplied)
+    monkeypatch.setattr("cutepy.frontends.simulate", lambda arch: nullcontext(SimpleNamespace(launches=[None, launch])))
+    monkeypatch.setattr(sim.resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=peaks[who]))
+    time, memory = sim.large_product((8, 8, 8))
+    assert (time.value, time.unit, time.right) == (2.5, "s", True)
+    assert (memory.value, memory.unit) == (3 + 0.5 * (processes - 1), "GiB")
+
+
+class Multiplied:
+    """Stand-in for a product, which is right."""
+
+    def __init__(self, extents):
+        self.extents = extents
+
+    def __call__(self):
+        pass
+
+    def is_right(self):
+        return True
 
 
 def test_a_wrong_result_fails(monkeypatch, capsys):

@@ -123,14 +123,9 @@ def placed(codes: Array, index: Array) -> Array:
     return matrix
 
 
-def packed(codes: Array, bits: int) -> Array:
-    """Return 32-bit registers that hold elements: what `elements` takes apart."""
-    if bits >= 8:
-        return np.ascontiguousarray(codes).view(np.uint32)
-    per_word = _WORD // bits
-    shifts = np.arange(per_word, dtype=np.uint32) * bits
-    parts = codes.reshape(*codes.shape[:-1], -1, per_word).astype(np.uint32) << shifts
-    return np.asarray(np.bitwise_or.reduce(parts, axis=-1))
+def packed(codes: Array) -> Array:
+    """Return 32-bit registers that hold elements of whole bytes: what `elements` takes apart."""
+    return np.ascontiguousarray(codes).view(np.uint32)
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ class WarpMma:
         addend = placed(elements(words_of(g, c), BITS[p.c]).view(_ACCUMULATORS[p.c]), index)
         total = _sum(product.reshape(addend.shape), addend, p)
         to = quad_pair_index("c", p.d, "row") if p.in_quads else index
-        return registers_of(g, packed(np.ascontiguousarray(total[..., to]), BITS[p.d]), p.d)
+        return registers_of(g, packed(total[..., to]), p.d)
 
     def _operands(self, g: Group, p: Product, a: Registers, b: Registers) -> tuple[Array, Array]:
         """Return A, (..., M, K), or what a sparse one keeps, (..., M, K / 2), and B, (..., N, K), as numbers."""

@@ -43,7 +43,7 @@ class Wmma:
             codes.append(np.broadcast_to(self._memory.load(g, i, space, at, kind, 1), at.shape))
         shape = (g.ctas.count, g.threads.count)
         whole = np.stack([np.broadcast_to(one, shape) for one in codes], axis=-1)
-        return registers_of(g, packed(np.ascontiguousarray(whole), max(BITS[fragment.kind], 8)), fragment.kind)
+        return registers_of(g, packed(whole), fragment.kind)
 
     def store(
         self,

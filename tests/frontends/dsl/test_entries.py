@@ -1,12 +1,15 @@
 """Functions compiled for TVM-FFI, called in the simulator: their own entry checks and packs what they are given."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 import cutepy
+from cutepy.frontends.dsl.entries import ServedEntry
 
 pytestmark = pytest.mark.dsl
 
@@ -118,3 +121,38 @@ def test_what_the_kernel_does_wrong_reaches_the_caller():
         compiled(torch.zeros(4, 32), b, 1.0)
     assert (b == 1).all()
     assert len(run.launches) == 2
+
+
+def test_what_went_wrong_in_a_launch_comes_before_the_refusal_it_causes():
+    """An entry, by stand-ins: failures of its calls are told first, then refusals, and nothing else is a result."""
+
+    def called(failure, refusal):
+        def call(x, *, y):
+            seen.append((entry._backend, x, y))
+            if refusal is not None:
+                raise refusal
+            return x + y
+
+        def check(code):
+            checked.append(code)
+            if failure is not None:
+                raise failure
+
+        seen, checked, entry = [], [], object.__new__(ServedEntry)
+        entry._backend = "before"
+        entry._binder = SimpleNamespace(has_pointer_address_arg_specs=False)
+        entry._host = SimpleNamespace(calls=SimpleNamespace(check=check, launching_on=nullcontext))
+        entry._call = call
+        try:
+            return entry("here", (1,), {"y": 2})
+        finally:
+            assert (seen, checked, entry._backend) == ([("here", 1, 2)], [0], "before")
+
+    assert called(None, None) == 3
+    for failure, refusal, told in (
+        (KeyError("launch"), None, KeyError),
+        (None, ValueError("entry"), ValueError),
+        (KeyError("launch"), ValueError("entry"), KeyError),
+    ):
+        with pytest.raises(told):
+            called(failure, refusal)

@@ -1,11 +1,14 @@
 """CUDA graphs of the served device: kernels that were captured run at each replay, by torch's interface and CUDA's."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 import cutepy
 from cutepy.frontends.ptx.modules import load_ptx
 from cutepy.frontends.torch_device import is_served, serve_cuda
+from cutepy.frontends.torch_device.graphs import Graph
 
 pytestmark = pytest.mark.dsl
 
@@ -119,3 +122,13 @@ def test_a_captured_stream_says_so():
         driver.cuStreamEndCapture(stream)
         with torch.cuda.graph(torch.cuda.CUDAGraph()):
             assert torch.cuda.current_stream().is_capturing()
+
+
+def test_a_graph_has_the_nodes_of_the_work_that_it_was_given():
+    graph, empty = Graph(), Graph()
+    assert (graph.nodes, empty.nodes) == (0, 0)
+    for count in (0, 1, 3):
+        graph.take(SimpleNamespace(nodes=count, streams=(), origin=0))
+        assert graph.nodes == count
+    graph.updated_by(empty)  # which has no work, so what it had stays
+    assert graph.nodes == 3

@@ -92,3 +92,4 @@ def test_any_access(access):
 )
 def test_cases_by_hand(kind, size, addresses, expected):
     assert wavefronts(kind, size, addresses) == expected == words.wavefronts(kind, size, addresses)
+    check_the_fewest_are_never_more_and_passes_have_every_active_lane_once((kind, size, addresses))

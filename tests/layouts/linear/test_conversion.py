@@ -1,5 +1,7 @@
 """Conversions: the way is the cheapest, plans move every value, and shuffles are as few as can be."""
 
+from itertools import permutations
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -72,7 +74,21 @@ def run(plan, source, warp):
 @pytest.mark.integration
 @given(pairs(broadcast=False), st.sampled_from([8, 16, 32, 64]))
 def test_bijective_layouts_are_converted_by_the_cheapest_way_with_the_fewest_shuffles(pair, bits):
-    source, target = pair
+    check_bijective_layouts(*pair, bits)
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_registers_and_lanes_change_places(bits):
+    """Of 4 registers and 4 lanes each order of the bits, as both sides."""
+    dims, units = {"register": 4, "lane": 4, "warp": 1}, [1, 2, 4, 8]
+    for order in permutations(units):
+        for columns in (units, [1, 3, 6, 12]):
+            sides = [LinearLayout.of_columns(each, dims, {"x": 16}) for each in (columns, order)]
+            check_bijective_layouts(*sides, bits)
+
+
+def check_bijective_layouts(source, target, bits):
+    """Compare a conversion with the way, the values and the count of shuffles that layouts ask for."""
     found = conversion(source, target, bits)
     assert found.way == cheapest(source, target)
     if found.way == "shared":

@@ -114,6 +114,16 @@ def test_a_name_before_a_printed_mma():
     assert paste.skipped == ()
 
 
+@pytest.mark.parametrize("before", ["", "step one\n", "a = b\n\nstep two of three\n", "note:\nother\n", "2:1\n"])
+@pytest.mark.parametrize("label", ["mine", "my tile", "t1"])
+def test_a_name_on_the_line_above_a_printed_mma(before, label):
+    """The line above alone, whatever is before it."""
+    paste = parse_all(f"{before}{label}:\n{prints.CPP_RS}")
+    found = paste.values[-1]
+    assert (found.name, found.value) == (label, parse(prints.CPP_RS))
+    assert found.line == before.count("\n") + 2
+
+
 def test_a_type_of_a_copy():
     text = """!cute.tiled_copy<!cute_nvgpu.atom.universal_copy<f32, 128 b>,
 layout_copy_tv = <"((8,32),4):((128,1),32)">,
@@ -148,6 +158,22 @@ def test_fields_alone_are_layouts():
         ("LayoutC_TV", 3),
     ]
     assert [str(skipped) for skipped in paste.skipped] == ["lines 1-3: of this MMA_Atom ThrID, Shape_MNK are missing"]
+
+
+def test_what_a_copy_lacks_is_what_its_parts_begin():
+    """An atom has a source and a destination, a tiling a tile and a layout; without any of them the atom is missed."""
+    label = {"src_layout": "ValLayoutSrc", "dst_layout": "ValLayoutDst", "ref_layout": "ValLayoutRef"}
+    label |= {"tiler_mn": "Tiler_MN", "layout_tv": "TiledLayout_TV"}
+    value = {"tiler_mn": "(_16,_64)", "layout_tv": "((_8,_16),_8):((_128,_1),_16)"}
+    halves = ({"tiler_mn", "layout_tv"}, {"src_layout", "dst_layout"})
+    for count in range(1, len(label) + 1):
+        for names in itertools.combinations(("tiler_mn", "layout_tv", "src_layout", "dst_layout", "ref_layout"), count):
+            paste = parse_all("\n".join(f"{label[name]}: {value.get(name, '(_1,_8):(_0,_1)')}" for name in names))
+            begun = [half for half in halves if half & set(names)] or [halves[1]]
+            lacks = {label[name] for half in begun for name in half - set(names)}
+            whys = [str(skipped) for skipped in paste.skipped if "missing" in str(skipped)]
+            told = {name for why in whys for name in label.values() if name in why}
+            assert (told, bool(whys)) == (lacks, bool(lacks)), names
 
 
 SESSION = f"""launching <<<1, 128>>>

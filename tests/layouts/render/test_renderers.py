@@ -200,6 +200,18 @@ def test_latex_draws_lines_where_tiles_end_and_wider_ones_where_tiles_of_tiles_d
     ]
 
 
+def test_cells_of_latex_have_room_for_their_lines():
+    for lines, letters in ((1, 1), (1, 9), (2, 3), (3, 9), (7, 1)):
+        cell = Cell("\n".join("x" * letters for _ in range(lines)))
+        drawn = render_latex(Grid(Axis(2), Axis(2), lambda i, j, cell=cell: cell if i == j else Cell("")))
+        (step,) = re.findall(r"x=\{\(0cm,(.*?)cm\)\},y=\{\((.*?)cm,0cm\)\}", drawn)
+        (least,) = re.findall(r"minimum width=(.*?)cm,minimum height=(.*?)cm", drawn)
+        width, height = map(float, least)
+        assert (float(step[1]), -float(step[0])) == (width, height)
+        assert height >= max(0.8, 0.4 * lines)
+        assert width >= max(0.8, 0.2 * letters)
+
+
 def test_marks_stand_out_in_every_format():
     grid = Grid(Axis(1), Axis(2), lambda i, j: Cell(str(j), marks=("odd",) if j else ()))
     assert read_text(render_text(grid)) == {("0", "0"): "0", ("0", "1"): "*1"}

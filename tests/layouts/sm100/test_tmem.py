@@ -86,6 +86,14 @@ def test_addresses_name_lane_and_column(lane, column):
     assert sm100.TmemPlace.of_address(place.address | 3 << 30) == (lane, column, 24)
 
 
+def test_places_at_the_bounds_go_there_and_back():
+    """The corners of tensor memory, and each byte of a scale factor."""
+    for lane, column, byte in product((0, 1, 64, 127), (0, 1, 256, 511), range(4)):
+        address = sm100.TmemPlace(lane, column).address
+        assert address == lane << 16 | column
+        assert sm100.TmemPlace.of_address(address | byte << 30) == (lane, column, 8 * byte)
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -1,5 +1,10 @@
 """Lines of a file that can have a breakpoint."""
 
+import itertools
+
+import pytest
+
+from cutepy.sim.inspect import breakpoints
 from cutepy.sim.inspect.breakpoints import lines_with_code
 
 SOURCE = '''"""A module's docstring,
@@ -41,3 +46,27 @@ def test_a_file_that_cannot_be_read_has_none(tmp_path):
     (tmp_path / "broken.py").write_text("def f(:")
     assert not lines_with_code(str(tmp_path / "broken.py"))
     assert not lines_with_code(str(tmp_path / "none.py"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), list(itertools.product(["x = 1\n", "\nx = 1\n", "\n\nx = 1\n"], repeat=2))
+)
+def test_a_line_needs_code_in_one_of_the_files_of_the_name(tmp_path, monkeypatch, first, second):
+    """Which of them is meant shows when kernels are launched."""
+    files = []
+    for folder, text in (("one", first), ("two", second)):
+        (tmp_path / folder).mkdir()
+        files.append(tmp_path / folder / "mine.py")
+        files[-1].write_text(text)
+    other = tmp_path / "other.py"
+    other.write_text("x = 1\n" * 9)
+    monkeypatch.setattr(breakpoints, "_loaded_files", lambda: [*map(str, files), str(other)])
+    for line in (1, 2, 3, 4):
+        has_code = [text.splitlines()[line - 1 : line] == ["x = 1"] for text in (first, second)]
+        for where, expected in (("mine.py", any(has_code)), ("one/mine.py", has_code[0]), ("two/mine.py", has_code[1])):
+            if expected:
+                assert breakpoints.Breakpoint(f"{where}:{line}", print).hits == 0
+            else:
+                with pytest.raises(breakpoints.BreakpointError):
+                    breakpoints.Breakpoint(f"{where}:{line}", print)
+    assert breakpoints.Breakpoint("unloaded.py:7", print).hits == 0

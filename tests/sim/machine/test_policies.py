@@ -1,5 +1,7 @@
 """Policies by their names."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -68,6 +70,11 @@ ABSENT = {
     "hold:999": "kernel has 8 instructions, counted from 0, and no 999",
     "hold:999,cta=0.0.0,warp=1": "kernel has 8 instructions, counted from 0, and no 999",
     "hold:2,cta=9.9.9,warp=1": r"the grid of kernel is \(1, 1, 1\), and has no CTA \(9, 9, 9\)",
+    "hold:8": "kernel has 8 instructions, counted from 0, and no 8",
+    "hold:2,cta=1.0.0": r"the grid of kernel is \(1, 1, 1\), and has no CTA \(1, 0, 0\)",
+    "hold:2,cta=0.1.0": r"the grid of kernel is \(1, 1, 1\), and has no CTA \(0, 1, 0\)",
+    "hold:2,cta=0.0.1": r"the grid of kernel is \(1, 1, 1\), and has no CTA \(0, 0, 1\)",
+    "hold:2,warp=2": "CTAs of kernel have 64 threads, and no warp 2",
     "hold:2,cta=0.0.0,warp=77": "CTAs of kernel have 64 threads, and no warp 77",
     "hold:4,cta=0.0.0,warp=0": "in kernel no warp 0 of CTA .* executes instruction 4, `bar.warp.sync .*`",
     "hold:5,operation": "in kernel no thread issues an operation by instruction 5, `bar.sync 0`",
@@ -97,6 +104,27 @@ def test_a_policy_that_names_what_no_launch_has_says_so(policy):
 )
 def test_a_policy_that_names_what_there_is_doesnt(policy):
     played(policy)
+
+
+def test_operations_are_offered_first_then_who_went_last():
+    """Only those before which nothing is pending; in either part they keep their order."""
+    done, pending = SimpleNamespace(done=True), SimpleNamespace(done=False)
+    agents = [
+        SimpleNamespace(number=4, operation=None),
+        SimpleNamespace(number=5, operation=SimpleNamespace(after=(done,))),
+        SimpleNamespace(number=6, operation=None),
+        SimpleNamespace(number=7, operation=SimpleNamespace(after=(done, pending))),
+        SimpleNamespace(number=8, operation=SimpleNamespace(after=())),
+    ]
+    policy = Choices({})
+    assert policy.preferred(agents) == [1, 4, 0, 2]
+    policy.note(agents[2])
+    assert policy.preferred(agents) == [1, 4, 2, 0]
+    policy.note(agents[1])  # an operation is nobody who goes on
+    assert policy.preferred(agents) == [1, 4, 2, 0]
+    policy.start()
+    assert policy.preferred(agents) == [1, 4, 0, 2]
+    assert [agents[Choices({0: n}).next(agents)].number for n in range(5)] == [5, 8, 4, 6, 6]
 
 
 def test_of_several_launches_one_may_have_it():

@@ -208,3 +208,24 @@ def test_only_the_mask_of_a_copy_to_several_ctas_is_told():
         (one,) = found.those(lambda i: i.parts[0] == "cp")
         assert (None if one.mask is None else one.mask.tolist()) == expected
         assert one.address.tolist() == [[2, 3, 4, 5, 6, 7]]
+
+
+@pytest.mark.parametrize("known", ["%r0", "%r9"])
+@pytest.mark.parametrize("negated", ["", "!"])
+@pytest.mark.parametrize("kind", ["st.shared.u32 [%r1], 1", "or.b32 %r1, %r1, 1"])
+def test_guarded_instructions_of_a_block_that_may_be_passed_by_are_not_sure(known, negated, kind):
+    """Whatever the guard says: that needs the lanes to come there. Stores with a guard are blocks of their own."""
+    text = f"""bar.sync 0; setp.lt.u32 %p1, {known}, 2; setp.lt.u32 %p2, %r9, 1; @%p2 bra ON;
+    @{negated}%p1 {kind}; {kind};
+    ON: @{negated}%p1 {kind}; {kind};"""
+    found, _ = prospects_of(text, STARTS)
+    marks = [*found.those(lambda i: i.parts[0] == kind[:2])]
+    guard = (np.arange(LANES) < 2) ^ bool(negated) if known == "%r0" else None
+    every, none = [True] * LANES, [False] * LANES
+    may, will = (every, none) if guard is None else (guard.tolist(), guard.tolist())
+    assert [(one.may[0].tolist(), one.will[0].tolist()) for one in marks] == [
+        (may, none),
+        (every, none),
+        (may, will),
+        (every, every),
+    ]

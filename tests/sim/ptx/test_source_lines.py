@@ -1,8 +1,11 @@
 """The lines of instructions for which the compiler names the host's function."""
 
+from dataclasses import replace
+
 import pytest
 
 from cutepy.sim.ptx import source_lines
+from cutepy.sim.ptx.model import Instruction, Register, SourceLine
 from cutepy.sim.ptx.parser import parse_module
 
 PTX = """.version 8.7
@@ -71,3 +74,18 @@ def test_a_host_in_another_file_is_replaced_where_it_is_all_that_is_of_that_file
 )
 def test_files_are_as_far_from_the_user_as_where_they_are_installed(file, distance):
     assert source_lines.distance(file) == distance
+
+
+def test_instructions_are_compared_without_their_places():
+    """What an instruction does is its opcode, operands and predicate; texts, lines and files only say where it is."""
+    here, there = (SourceLine(f"{name}.py", n) for n, name in enumerate(("here", "there")))
+    one = Instruction(3, "ret", (), None, "ret;", here, 4, 5, "a.ptx")
+    other = Instruction(3, "ret", (), None, "ret ;", there, 6, 7, "b.ptx")
+    assert one == other == Instruction(3, "ret", ())
+    assert len({one, other}) == 1
+    one.derived["note"] = 1
+    assert one == other
+    predicate = Register("%p0", "pred", 0), True
+    operands = (Register("%r0", "b32", 0),)
+    for changed in ({"index": 4}, {"opcode": "exit"}, {"operands": operands}, {"predicate": predicate}):
+        assert replace(one, **changed) != one

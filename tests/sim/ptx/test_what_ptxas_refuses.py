@@ -7,6 +7,7 @@ import pytest
 
 from cutepy import load_ptx
 from cutepy.sim.errors import LaunchError
+from cutepy.sim.ptx import heads
 from cutepy.sim.ptx.features import needs
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.ptx.tokens import PtxSyntaxError
@@ -713,6 +714,18 @@ def test_a_cluster_of_0_is_none():
     kernel = parse_module(HEAD + ".visible .entry k() .reqnctapercluster 0, 2 { ret; }").functions["k"]
     assert "reqnctapercluster" not in kernel.directives
     load_ptx(HEAD + ".visible .entry k() .reqnctapercluster 0 { ret; }").launch("k", 2, 32, (), cluster=2)
+
+
+@pytest.mark.parametrize("name", ["abi_preserve", "abi_preserve_control"])
+def test_a_function_may_preserve_no_register(name):
+    def directives(numbers):
+        return heads.read_head(heads.HEAD.match(f".visible .func f() .{name} {numbers} {{")).directives
+
+    for number in (0, 1, 16):
+        assert directives(number) == {name: (number,)}
+    for numbers in ("", "1, 2", "-1"):
+        with pytest.raises(PtxSyntaxError):
+            directives(numbers)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Parts of the sanitizer on their own: sizes of granules, planes of clocks, patterns of accesses, names of places."""
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,7 @@ from cutepy.sim import Run, translate
 from cutepy.sim.machine.memory import GlobalMemory
 from cutepy.sim.sanitize.memory.global_shadow import GlobalShadow
 from cutepy.sim.sanitize.memory.shadow import granule_bytes
+from cutepy.sim.sanitize.memory.tensor_memory import TensorShadow
 from cutepy.sim.sanitize.order import clocks, constant_folding
 from cutepy.sim.sanitize.order.fences import Patterns, Wait
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, MMAS
@@ -69,6 +71,24 @@ def test_groups_have_the_threads_that_issued_them(channel, kind, threads):
     wave = SimpleNamespace(clocks=SimpleNamespace(channel={9: channel}.get))
     found = nearby.issuers_of(wave, 9)
     assert (found[0], found[1].tolist()) == (kind, threads)
+
+
+@pytest.mark.parametrize("lane", range(4))
+def test_who_issued_an_access_is_its_lane_alone(lane):
+    """Unless all lanes issued it together; who accessed memory by itself is told with its fellows."""
+    threads, slots = np.array([32, 33, 40, 41]), np.array([3, 5])
+    several, one = (
+        SimpleNamespace(threads=None, issue=(slots, threads, 9), row_of=np.arange(n)) for n in (len(threads), 1)
+    )
+    for row, slot in enumerate(slots):
+        found = nearby._actor(several, row, lane)
+        assert (found.slot, found.threads.tolist(), found.number) == (slot, [threads[lane]], 9)
+        assert (found.every.tolist(), found.is_async) == ([threads[lane]], True)
+        assert nearby._actor(one, row, lane).threads.tolist() == threads.tolist()
+    own = SimpleNamespace(threads=threads, agents=np.array([7, 8]), when=4)
+    found = nearby._actor(own, 1, lane)
+    assert (found.slot, found.threads.tolist(), found.number) == (8, [threads[lane]], 4)
+    assert (found.every.tolist(), found.is_async) == (threads.tolist(), False)
 
 
 @pytest.mark.parametrize(
@@ -163,3 +183,18 @@ def test_accesses_that_touch_a_byte_of_an_mbarrier_are_told(offset, access):
     launch(body + access.format(offset), np.zeros(4, np.uint32), block=1, smem_bytes=64, run=run, assembles=False)
     kind = "misused-barrier" if access.startswith("ld") else "overwritten-mbarrier"
     assert [hazard.kind for hazard in run.hazards] == [kind] * is_inside
+
+
+def test_registers_of_a_load_lack_what_one_of_their_cells_lacks():
+    """Of two CTAs with 32 granules of 16 lanes each, a bit for each cell without a value."""
+    draw = np.random.default_rng(5)
+    shadow = object.__new__(TensorShadow)
+    shadow._lacks = draw.integers(0, 1 << 16, (2, 32)).astype(np.uint16) & draw.integers(0, 1 << 16, (2, 32))
+    shadow._lacks = shadow._lacks.astype(np.uint16)
+    for slot, cells_of_each in itertools.product(range(2), (1, 2, 4)):
+        cells = draw.integers(0, 32 * 16, (6, 5, cells_of_each))
+        lacks = [
+            [any(int(shadow._lacks[slot, n // 16]) >> n % 16 & 1 for n in register) for register in thread]
+            for thread in cells.tolist()
+        ]
+        assert shadow.unwritten(SimpleNamespace(slot=slot, of_registers=cells)).tolist() == lacks

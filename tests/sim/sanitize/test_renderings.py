@@ -19,6 +19,7 @@ from cutepy.sim.sanitize import Hazard, Hazards, Side
 from cutepy.sim.sanitize.certificate.certificates import Certificate
 from cutepy.sim.sanitize.hazards import Between, NearMiss, Waiting
 from cutepy.sim.sanitize.kinds import KINDS
+from cutepy.sim.sanitize.reports.sarif import _sentence
 from tests.messages import pins
 from tests.sim.sanitize.sarif_rules import check_sarif
 
@@ -177,3 +178,19 @@ def test_marks_stand_below_what_they_mark(folder):
     ).splitlines()[3:5]
     assert line.startswith("   2 |     x = '漢字[bold]'  # ")
     pins(marks)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("nothing waits for it", "Nothing waits for it."),
+        ("a wait for a.b", "A wait for a.b."),
+        ("fence.proxy.async is missing", "fence.proxy.async is missing."),
+        ("wait_group comes late", "wait_group comes late."),
+        ("`fence` is missing", "`fence` is missing."),
+        ("`bar.sync` is missing", "`bar.sync` is missing."),
+        ("x", "X."),
+    ],
+)
+def test_sentences_begin_large_unless_by_code(text, sentence):
+    assert _sentence(text) == sentence

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 from hypothesis import given, strategies as st
 
+from cutepy.sim.mechanisms.mbarriers import MAX_COUNT
 from cutepy.sim.sanitize.certificate.phase_completion import MOST, Log, Step, bytes_hold, holds_exactly
 
 KINDS = {
@@ -97,6 +98,7 @@ def test_counts_may_be_as_large_as_an_mbarrier_holds_and_no_larger():
         known = np.eye(len(amounts), dtype=np.int32)
         return [Step(0, n, 1, known[n : n + 1], amount, 0, False, True) for n, amount in enumerate(amounts)]
 
+    assert MOST == MAX_COUNT == 2**20 - 1  # PTX ISA, "Size and alignment of mbarrier object"
     assert holds_exactly(Log(MOST, arrivals(-MOST)))
     assert holds_exactly(Log(MOST - 1, arrivals(1, -MOST))) is False  # the arrival alone is one too many
     assert holds_exactly(Log(MOST, arrivals(1, -MOST, -1))) is False

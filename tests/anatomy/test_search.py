@@ -1,0 +1,89 @@
+"""Choices of the search for slow places, of traces made up for this: what is tried first, and what may stay behind."""
+
+from itertools import permutations, product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cutepy.anatomy import costs
+from cutepy.anatomy.costs import Search
+from cutepy.anatomy.smem import _runs
+from cutepy.predict.trace import Awaited
+
+WAITS = Awaited(0, "wgmma group", 0, False)
+
+
+def may_stay(*paths, of_block="r.w"):
+    """Ask of a kernel of three blocks, of which the first and last have reads before and after a wait in the middle."""
+    blocks = []
+    for number, read in enumerate((of_block, ".r.", "...")):
+        at = 10 * number
+        blocks.append([SimpleNamespace(index=at + n, reads=sign == "r") for n, sign in enumerate(read)])
+    search = object.__new__(Search)
+    search._blocks = [SimpleNamespace(instructions=block) for block in blocks]
+    search._accumulators = lambda: frozenset()
+    search._warps = [
+        SimpleNamespace(path=path, facts={2: [WAITS._replace(at=n) for n, block in enumerate(path) if block == 0]})
+        for path in paths
+    ]
+    return search._may_stay_in_flight([2])
+
+
+@pytest.fixture(autouse=True)
+def _reads_by_hand(monkeypatch):
+    monkeypatch.setattr(costs, "_reads", lambda i, held: i.reads)
+
+
+@pytest.mark.parametrize(
+    ("paths", "of_block", "found"),
+    [
+        ([(0, 2, 0)], "...", True),  # nothing reads
+        ([(0, 1, 0)], "...", False),  # a block between both waits does
+        ([(0, 2, 0)], "r..", False),  # before the second wait
+        ([(0, 2, 0)], "...r", False),  # behind the first one
+        ([(0, 0)], "...", True),
+        ([(0, 0)], ".r.", False),
+        ([(0,)], "...", False),  # one wait has nothing between two
+        ([(1, 0, 2, 0, 1)], "...", True),  # before the first, and behind the last, all may read
+        ([(0, 2, 0, 1, 0)], "...", False),  # as often as not
+        ([(0, 2, 0, 2, 0, 1, 0)], "...", True),
+        ([(0, 1, 0, 1, 0, 2, 0)], "...", False),
+        ([(0, 2, 0), (0, 2, 0), (0, 1, 0)], "...", True),
+        ([(0, 1, 0), (0, 1, 0), (0, 2, 0)], "...", False),
+        ([], "...", False),
+    ],
+)
+def test_mmas_stay_in_flight_where_their_results_are_read_later_mostly(paths, of_block, found):
+    assert may_stay(*paths, of_block=of_block) == found
+
+
+def test_accesses_are_tried_by_what_they_take_in_excess(monkeypatch):
+    """However many wavefronts they need; those that take no more than that are not tried."""
+    monkeypatch.setattr(costs, "with_fewest", lambda trace, shares: shares)
+    needs = {0: (100, 99), 1: (10, 1), 2: (64, 60), 3: (50, 50), 4: (8, 1)}
+    for order in permutations(needs):
+        search = object.__new__(Search)
+        taken, fewest = ({n: needs[n][k] for n in order} for k in range(2))
+        search._trace = SimpleNamespace(taken=taken, fewest=fewest)
+        search._instructions = [SimpleNamespace(opcode="ld", line=n) for n in needs]
+        search._lines = lambda costly: {n: [n] for n in costly}
+        search._is_shared = lambda group: True
+        search._saved = lambda changed: changed
+        search._place = lambda kind, group, said, how, saved: (group, saved)
+        assert list(search._accesses()) == [([n], {n: needs[n][1] / needs[n][0]}) for n in (1, 4, 2, 0)]
+
+
+CELL = 8
+
+
+@pytest.mark.parametrize("gap", [0, 1, 64, 127, 128, 129, 200])
+def test_ranges_of_one_use_are_one_up_to_a_kilobyte_between(gap):
+    for first, other in product((1, 3), repeat=2):
+        signature = [0] * 2 + [first] * 4 + [0] * gap + [other] * 5 + [0]
+        runs = _runs(np.array(signature))
+        start, end = 2 * CELL, (2 + 4 + gap + 5) * CELL
+        if first == other and gap * CELL <= 1024:
+            assert runs == [(start, end, first)]
+        else:
+            assert runs == [(start, start + 4 * CELL, first), (end - 5 * CELL, end, other)]
