@@ -51,6 +51,9 @@ PYTEST = (
 UNSURE = ("survived", "unreached", "timeout", "died")
 """Verdicts of a fork after which a mutant is tried in a process of its own."""
 
+ENDED = {0: "survived", 5: "unreached"}
+"""Verdicts by pytest's status, 5 where the options in PYTEST_ADDOPTS leave no test; "killed" by any other."""
+
 Reached = dict[str, dict[int, list[str]]]
 """File -> line -> test functions, `path::name`; line 0 holds every test of the file."""
 Seconds = dict[str, float]
@@ -146,7 +149,8 @@ def environment(tree: Path) -> dict[str, str]:
 
 def measured(suite: list[str], jobs: int, *, again: bool, last: bool = False) -> tuple[Reached, Seconds]:
     """Run the tests once under coverage, or remember what that said, of this code or the last time."""
-    listed = [" ".join(sorted(suite)).encode(), *(read(f).encode() for f in sources("cutepy") + sources("tests"))]
+    how = " ".join([*sorted(suite), os.environ.get("PYTEST_ADDOPTS", "")])
+    listed = [how.encode(), *(read(f).encode() for f in sources("cutepy") + sources("tests"))]
     known = BUILD / f"reached-{hashlib.sha256(b''.join(listed)).hexdigest()[:8]}.json"
     if last:
         known = max(BUILD.glob("reached-*.json"), key=os.path.getmtime, default=known)
@@ -237,7 +241,7 @@ class Tree:
         own = environment(self._tree)
         process = subprocess.Popen(command, cwd=self._tree, env=own, start_new_session=True, **quiet)  # type: ignore[call-overload]
         try:
-            return "survived" if process.wait(seconds) == 0 else "killed"
+            return ENDED.get(process.wait(seconds), "killed")
         except subprocess.TimeoutExpired:
             return "timeout"
         finally:
