@@ -64,6 +64,12 @@ def products(problem):
     return lambda a, b, operands, outs, along_k: (a.new_zeros(a.shape[0], b.shape[0]),)
 
 
+ATTENTION_PLANS = [
+    *[(dot_product_attention, name, nothing) for name in ("plan_forward", "plan_backward")],
+    (dot_product_attention, "only_launches", bool),  # as on a GPU
+]
+
+
 def rows(*shape):
     return torch.zeros(shape, dtype=torch.bfloat16, requires_grad=True)
 
@@ -81,9 +87,17 @@ CASES = {
         attention,
         lambda: [rows(2, 8, 3, 64) for _ in "qkv"],
         [(dot_product_attention, name) for name in ("_launches", "_of_gradients")],
-        [(dot_product_attention, name, nothing) for name in ("plan_forward", "plan_backward")],
-        [dot_product_attention._attention, dot_product_attention._attention_backward],
-        (14, 10),
+        ATTENTION_PLANS,
+        [],
+        (11, 8),
+    ),
+    "scaled_dot_product_attention": (
+        scaled_dot_product_attention,
+        lambda: [rows(2, 3, 8, 64) for _ in "qkv"],
+        [(dot_product_attention, name) for name in ("_launches", "_of_gradients")],
+        ATTENTION_PLANS,
+        [],
+        (11, 8),
     ),
     "rms_norm": (
         lambda x, weight: rms_norm(x, (64,), weight),
@@ -132,7 +146,7 @@ def test_a_warm_call_with_gradients_is_short(name, monkeypatch):
         backward = calls_of(lambda: torch.autograd.grad(result, tensors, grad))
     for (own, others), limit in zip((forward, backward), most, strict=True):
         assert sum(own.values()) <= limit, own
-        assert others["new_empty"] == 0, "what a plan has is made by it"
+        assert others["new_empty"] == others["transpose"] == 0, "what a plan has is made by it"
     assert forward[0]["road"] == 1
     assert backward[0]["road"] == (2 if name == "gemm" else 1), "each product, and each operation, asks once"
 
