@@ -267,8 +267,8 @@ def scaled_dot_product_attention(
     try:
         if dropout_p != 0.0:
             check_dropout(dropout_p)
-        elif attn_mask is None and _is_plain(query.shape, key.shape, value.shape, enable_gqa):
-            right = query.shape[2] - key.shape[2] if is_causal else None
+        elif attn_mask is None and _is_plain(of_query := query.shape, of_key := key.shape, value.shape, enable_gqa):
+            right = of_query[2] - of_key[2] if is_causal else None
             return _output(query, key, value, scale, None, right, False, True)
         return _padded(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     except (AttributeError, TypeError, ValueError):
@@ -489,6 +489,10 @@ def _attention(
 _differentiated_by_heads = eager(_attention, _keep, partial(_backward, by_heads=True))
 
 
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
 def _find_launch(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -505,6 +509,7 @@ def _find_launch(
     `see` views the tensors, and the output.
     """
     ways = way_to(q, see), way_to(k, see), way_to(v, see)
+    is_taken, (take_q, take_k, take_v) = ways != AS_THEY_ARE, (way or _as_it_is for way in ways)
     if see is not None:
         q, k, v = see(q), see(k), see(v)
     batch, queries, heads, _ = q.shape
@@ -524,8 +529,8 @@ def _find_launch(
 
         def run_output(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             o = make()
-            if ways != AS_THEY_ARE:
-                q, k, v = go(ways, (q, k, v))
+            if is_taken:
+                q, k, v = take_q(q), take_k(k), take_v(v)
             launch(q, k, v, o, lse)
             return o if back is None else back(o)
 
@@ -534,8 +539,8 @@ def _find_launch(
 
     def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: object) -> tuple[torch.Tensor, torch.Tensor]:
         o, lse = make(), make_lse()
-        if ways != AS_THEY_ARE:
-            q, k, v = go(ways, (q, k, v))
+        if is_taken:
+            q, k, v = take_q(q), take_k(k), take_v(v)
         launch(q, k, v, o, lse)
         return o if back is None else back(o), lse
 
