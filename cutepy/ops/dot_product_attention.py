@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -196,7 +196,7 @@ def _output(
         if by_heads:
             q, k, v = turned(q), turned(k), turned(v)
         o, _ = _attention.along(way, (q, k, v, factor(q, scale), left, right, deterministic))
-        return turned(o) if by_heads else o  # type: ignore[no-any-return]
+        return turned(o) if by_heads else o
     is_derived = way > GRADIENT
     launch = _launch_of(q, k, v, scale, left, right, has_lse=is_derived, by_heads=by_heads)
     if not is_derived:
@@ -230,7 +230,8 @@ def _launch_of(
     launch = _launches.get(key)
     if launch is None:
         scale, see = factor(q, scale), turned if by_heads else None
-        check(*(each if see is None else see(each) for each in (q, k, v)), scale)
+        seen = (turned(q), turned(k), turned(v)) if by_heads else (q, k, v)
+        check(*seen, scale)
         launch = _launches.keep(key, _find_launch(q, k, v, scale, left, right, see, has_lse=has_lse))
     return launch
 
@@ -456,7 +457,7 @@ def _backward(
     given = torch.zeros_like(o) if do is None else do, q, k, v, o
     way = 0 if torch.compiler.is_compiling() else road((*given, lse, dlse))
     if only_launches(way) and way < GRADIENT:
-        grads = _launch_gradients(*given, lse, dlse, *ctx.how, by_heads)
+        grads: Iterable[torch.Tensor] = _launch_gradients(*given, lse, dlse, *ctx.how, by_heads=by_heads)
     elif by_heads:
         grads = map(turned, _attention_backward.along(way, (*map(turned, given), lse, dlse, *ctx.how)))
     else:
@@ -489,6 +490,12 @@ def _attention(
 _differentiated_by_heads = eager(_attention, _keep, partial(_backward, by_heads=True))
 
 
+def _see_nothing(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, lse: torch.Tensor) -> None:
+    """Compute attention without keys, or of nothing."""
+    o.zero_()
+    lse.fill_(-math.inf)
+
+
 def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
@@ -515,15 +522,7 @@ def _find_launch(
     batch, queries, heads, _ = q.shape
     shape, rows = (batch, queries, heads, v.shape[3]), (batch, heads, queries)
     make, back = maker_of(q, shape, q.dtype), way_back(shape, see)
-
-    def result(o: torch.Tensor) -> torch.Tensor:
-        return o if back is None else back(o)
-
-    if 0 in q.shape or not k.shape[1]:
-        if not has_lse:
-            return lambda q, *_: result(q.new_zeros(shape))
-        return lambda q, *_: (result(q.new_zeros(shape)), q.new_full(rows, -math.inf, dtype=torch.float32))
-    launch = plan_forward(q, k, v, scale, left, right)
+    launch = _see_nothing if 0 in q.shape or not k.shape[1] else plan_forward(q, k, v, scale, left, right)
     if not has_lse:
         lse = unread(q, rows)
 

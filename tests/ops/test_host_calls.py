@@ -89,7 +89,7 @@ CASES = {
         [(dot_product_attention, name) for name in ("_launches", "_of_gradients")],
         ATTENTION_PLANS,
         [],
-        (11, 8),
+        (9, 7),
     ),
     "scaled_dot_product_attention": (
         scaled_dot_product_attention,
@@ -97,7 +97,7 @@ CASES = {
         [(dot_product_attention, name) for name in ("_launches", "_of_gradients")],
         ATTENTION_PLANS,
         [],
-        (15, 20),
+        (14, 19),
     ),
     "rms_norm": (
         lambda x, weight: rms_norm(x, (64,), weight),
