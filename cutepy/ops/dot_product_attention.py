@@ -185,6 +185,7 @@ def _output(
     left: int | None,
     right: int | None,
     deterministic: bool,
+    *,
     by_heads: bool = False,
 ) -> torch.Tensor:
     """Compute attention without functions of scores, and without the logarithms.
@@ -270,7 +271,7 @@ def scaled_dot_product_attention(
             check_dropout(dropout_p)
         elif attn_mask is None and _is_plain(of_query := query.shape, of_key := key.shape, value.shape, enable_gqa):
             right = of_query[2] - of_key[2] if is_causal else None
-            return _output(query, key, value, scale, None, right, False, True)
+            return _output(query, key, value, scale, None, right, False, by_heads=True)
         return _padded(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     except (AttributeError, TypeError, ValueError):
         require_tensors(scaled_dot_product_attention, locals())
@@ -602,6 +603,7 @@ def _launch_gradients(
     left: int | None,
     right: int | None,
     deterministic: bool,
+    *,
     by_heads: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Compute the gradients; with `by_heads` they, dO, q, k, v and o have heads before tokens."""
