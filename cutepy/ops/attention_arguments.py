@@ -152,6 +152,19 @@ def way_to(tensor: torch.Tensor, view: View | None = None) -> View | None:
     return viewing((tuple(shape), (*plain, 1)))
 
 
+def way_back(shape: Sequence[int], view: View | None) -> View | None:
+    """Return what gives a contiguous result of a shape as `view` sees it; None as it is."""
+    if view is None:
+        return None
+    seen = view(torch.empty(*shape, device="meta"))
+    return viewing((tuple(seen.shape), seen.stride()))
+
+
+def turned(tensor: torch.Tensor) -> torch.Tensor:
+    """View heads before tokens where they were behind them, or the other way round."""
+    return tensor.transpose(1, 2)
+
+
 def is_reachable(tensor: torch.Tensor) -> bool:
     """Return whether TMA reaches a tensor, but for strides of modes with one element."""
     each = UNIT_BYTES // tensor.element_size()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from cutepy.ops import shardings
 from cutepy.ops.attention_arguments import (
     ALL_KEYS,
     AS_THEY_ARE,
+    View,
     Window,
     adds_in_order,
     bounds,
@@ -28,7 +30,9 @@ from cutepy.ops.attention_arguments import (
     go,
     grads_like,
     results_like,
+    turned,
     unread,
+    way_back,
     way_to,
 )
 from cutepy.ops.attention_scales import FLOAT8, refuse_scales
@@ -36,7 +40,7 @@ from cutepy.ops.checking import require_tensors
 from cutepy.ops.foreign_arguments import refuse_unknown
 from cutepy.ops.operation import GRADIENT, only_launches, road
 from cutepy.ops.quantised_attention import quantised_attention
-from cutepy.ops.registration import register_both
+from cutepy.ops.registration import eager, register_both
 from cutepy.ops.scored_attention import scored_attention
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
@@ -181,18 +185,25 @@ def _output(
     left: int | None,
     right: int | None,
     deterministic: bool,
+    *,
+    by_heads: bool = False,
 ) -> torch.Tensor:
-    """Compute attention without functions of scores, and without the logarithms."""
+    """Compute attention without functions of scores, and without the logarithms.
+
+    With `by_heads` tensors are (batch, heads, tokens, head), and so is the output.
+    """
     way = 0 if torch.compiler.is_compiling() else road((q, k, v))
     if not only_launches(way):
+        if by_heads:
+            q, k, v = turned(q), turned(k), turned(v)
         o, _ = _attention.along(way, (q, k, v, factor(q, scale), left, right, deterministic))
-        return o  # type: ignore[no-any-return]
+        return turned(o) if by_heads else o
     is_derived = way > GRADIENT
-    launch = _launch_of(q, k, v, scale, left, right, has_lse=is_derived)
+    launch = _launch_of(q, k, v, scale, left, right, has_lse=is_derived, by_heads=by_heads)
     if not is_derived:
         return launch(q, k, v)  # type: ignore[no-any-return]
-    arguments = q, k, v, factor(q, scale), left, right, deterministic
-    o, _ = _attention.differentiated(launch, arguments)  # type: ignore[misc]
+    differentiated = _differentiated_by_heads if by_heads else _attention.differentiated
+    o, _ = differentiated(launch, (q, k, v, factor(q, scale), left, right, deterministic))  # type: ignore[misc]
     return o  # type: ignore[no-any-return]
 
 
@@ -205,20 +216,24 @@ def _launch_of(
     right: int | None,
     *,
     has_lse: bool,
+    by_heads: bool = False,
 ) -> Any:  # noqa: ANN401
-    """Return what is done for tensors like these: the output, with `has_lse` a pair of it and the logarithms."""
+    """Return what is done for tensors like these: the output, with `has_lse` a pair of it and the logarithms.
+
+    With `by_heads` q, k, v and the output have heads before tokens: a plan has the views of them that kernels take.
+    """
     # All that decides the launch.
     key: tuple[Any, ...]
-    key = (scale, left, right, has_lse, EXECUTION.backend is None, INVARIANCE.on, q.shape, q.stride(), q.dtype)
-    key += (q.device, k.shape, k.stride(), k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device)
+    key = (scale, left, right, has_lse, by_heads, EXECUTION.backend is None, INVARIANCE.on, q.shape, q.stride())
+    key += (q.dtype, q.device, k.shape, k.stride(), k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device)
     if (q.data_ptr() | k.data_ptr() | v.data_ptr()) % UNIT_BYTES:
         key += tuple(math.gcd(each.data_ptr(), UNIT_BYTES) for each in (q, k, v))
     launch = _launches.get(key)
     if launch is None:
-        scale = factor(q, scale)
-        check(q, k, v, scale)
-        find = _find_launch if has_lse else _find_output
-        launch = _launches.keep(key, find(q, k, v, scale, left, right))
+        scale, see = factor(q, scale), turned if by_heads else None
+        seen = (turned(q), turned(k), turned(v)) if by_heads else (q, k, v)
+        check(*seen, scale)
+        launch = _launches.keep(key, _find_launch(q, k, v, scale, left, right, see, has_lse=has_lse))
     return launch
 
 
@@ -254,10 +269,9 @@ def scaled_dot_product_attention(
     try:
         if dropout_p != 0.0:
             check_dropout(dropout_p)
-        elif attn_mask is None and _is_plain(query.shape, key.shape, value.shape, enable_gqa):
-            q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-            right = query.shape[2] - key.shape[2] if is_causal else None
-            return _output(q, k, v, scale, None, right, False).transpose(1, 2)
+        elif attn_mask is None and _is_plain(of_query := query.shape, of_key := key.shape, value.shape, enable_gqa):
+            right = of_query[2] - of_key[2] if is_causal else None
+            return _output(query, key, value, scale, None, right, False, by_heads=True)
         return _padded(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     except (AttributeError, TypeError, ValueError):
         require_tensors(scaled_dot_product_attention, locals())
@@ -433,10 +447,23 @@ def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> No
     ctx.save_for_backward(q, k, v, *output)
 
 
-def _backward(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
+def _backward(
+    ctx: Any,  # noqa: ANN401
+    do: torch.Tensor | None,
+    dlse: torch.Tensor | None,
+    *,
+    by_heads: bool = False,
+) -> tuple[Any, ...]:
     q, k, v, o, lse = ctx.saved_tensors
-    do = torch.zeros_like(o) if do is None else do
-    return *_attention_backward(do, q, k, v, o, lse, dlse, *ctx.how), None, None, None, None
+    given = torch.zeros_like(o) if do is None else do, q, k, v, o
+    way = 0 if torch.compiler.is_compiling() else road((*given, lse, dlse))
+    if only_launches(way) and way < GRADIENT:
+        grads: Iterable[torch.Tensor] = _launch_gradients(*given, lse, dlse, *ctx.how, by_heads=by_heads)
+    elif by_heads:
+        grads = map(turned, _attention_backward.along(way, (*map(turned, given), lse, dlse, *ctx.how)))
+    else:
+        grads = _attention_backward.along(way, (*given, lse, dlse, *ctx.how))
+    return *grads, None, None, None, None
 
 
 @register_both(
@@ -461,43 +488,61 @@ def _attention(
     return _launch_of(q, k, v, scale, left, right, has_lse=True)(q, k, v)  # type: ignore[no-any-return]
 
 
+_differentiated_by_heads = eager(_attention, _keep, partial(_backward, by_heads=True))
+
+
+def _see_nothing(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, lse: torch.Tensor) -> None:
+    """Compute attention without keys, or of nothing."""
+    o.zero_()
+    lse.fill_(-math.inf)
+
+
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
 def _find_launch(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int | None, right: int | None
-) -> Launch:
-    """Decide all that is done for tensors like these, and have the kernel compiled."""
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    left: int | None,
+    right: int | None,
+    see: View | None,
+    *,
+    has_lse: bool,
+) -> Launch | OutputLaunch:
+    """Decide all that is done for tensors like these, and have the kernel compiled.
+
+    `see` views the tensors, and the output.
+    """
+    ways = way_to(q, see), way_to(k, see), way_to(v, see)
+    is_taken, (take_q, take_k, take_v) = ways != AS_THEY_ARE, (way or _as_it_is for way in ways)
+    if see is not None:
+        q, k, v = see(q), see(k), see(v)
     batch, queries, heads, _ = q.shape
     shape, rows = (batch, queries, heads, v.shape[3]), (batch, heads, queries)
-    make, make_lse = maker_of(q, shape, q.dtype), maker_of(q, rows, torch.float32)
-    if 0 in q.shape or not k.shape[1]:
-        return lambda q, *_: (q.new_zeros(shape), q.new_full(rows, -math.inf, dtype=torch.float32))
-    launch, ways = plan_forward(q, k, v, scale, left, right), tuple(map(way_to, (q, k, v)))
+    make, back = maker_of(q, shape, q.dtype), way_back(shape, see)
+    launch = _see_nothing if 0 in q.shape or not k.shape[1] else plan_forward(q, k, v, scale, left, right)
+    if not has_lse:
+        lse = unread(q, rows)
+
+        def run_output(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            o = make()
+            if is_taken:
+                q, k, v = take_q(q), take_k(k), take_v(v)
+            launch(q, k, v, o, lse)
+            return o if back is None else back(o)
+
+        return run_output
+    make_lse = maker_of(q, rows, torch.float32)
 
     def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: object) -> tuple[torch.Tensor, torch.Tensor]:
         o, lse = make(), make_lse()
-        if ways != AS_THEY_ARE:
-            q, k, v = go(ways, (q, k, v))
+        if is_taken:
+            q, k, v = take_q(q), take_k(k), take_v(v)
         launch(q, k, v, o, lse)
-        return o, lse
-
-    return run
-
-
-def _find_output(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left: int | None, right: int | None
-) -> OutputLaunch:
-    """Decide all that is done for tensors like these, as `_find_launch` does, where nobody asks for the logarithms."""
-    batch, queries, heads, _ = q.shape
-    shape, ways = (batch, queries, heads, v.shape[3]), tuple(map(way_to, (q, k, v)))
-    if 0 in q.shape or not k.shape[1] or ways != AS_THEY_ARE:
-        find = _find_launch(q, k, v, scale, left, right)
-        return lambda q, k, v: find(q, k, v)[0]
-    launch, make = plan_forward(q, k, v, scale, left, right), maker_of(q, shape, q.dtype)
-    lse = unread(q, (batch, heads, queries))
-
-    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        o = make()
-        launch(q, k, v, o, lse)
-        return o
+        return o if back is None else back(o), lse
 
     return run
 
@@ -543,12 +588,32 @@ def _attention_backward(
     right: int | None,
     deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _launch_gradients(do, q, k, v, o, lse, dlse, scale, left, right, deterministic)
+
+
+def _launch_gradients(
+    do: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    dlse: torch.Tensor | None,
+    scale: float,
+    left: int | None,
+    right: int | None,
+    deterministic: bool,
+    *,
+    by_heads: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Compute the gradients; with `by_heads` they, dO, q, k, v and o have heads before tokens."""
     is_ordered = adds_in_order(deterministic=deterministic)
     how = scale, left, right, is_ordered
-    key = (*how, EXECUTION.backend is None, INVARIANCE.on, *described(do, q, k, v, o, dlse))
+    key = (*how, by_heads, EXECUTION.backend is None, INVARIANCE.on, *described(do, q, k, v, o, dlse))
     launch = _of_gradients.get(key)
     if launch is None:
-        launch = _of_gradients.keep(key, _find_gradients(do, q, k, v, o, dlse, *how))
+        see = turned if by_heads else None
+        launch = _of_gradients.keep(key, _find_gradients(do, q, k, v, o, dlse, *how, see))
     return launch(do, q, k, v, o, lse, dlse)
 
 
@@ -563,12 +628,19 @@ def _find_gradients(
     left: int | None,
     right: int | None,
     is_ordered: bool,
+    see: View | None,
 ) -> Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Decide all that is done for gradients of tensors like these, and have the kernels compiled."""
+    """Decide all that is done for gradients of tensors like these, and have the kernels compiled.
+
+    `see` views the tensors, and the gradients.
+    """
+    ways = tuple(way_to(each, see) for each in (do, q, k, v, o))
+    if see is not None:
+        q, k, v = see(q), see(k), see(v)
     make_dq, make_dk, make_dv = (maker_of(each, each.shape) for each in (q, k, v))
+    backs = tuple(way_back(each.shape, see) for each in (q, k, v))
     if 0 in q.shape or not k.shape[1]:
-        return lambda *_: (make_dq().zero_(), make_dk().zero_(), make_dv().zero_())
-    ways = tuple(map(way_to, (do, q, k, v, o)))
+        return lambda *_: go(backs, (make_dq().zero_(), make_dk().zero_(), make_dv().zero_()))  # type: ignore[return-value]
     launch = plan_backward(q, k, v, scale, left, right, has_dlse=dlse is not None, is_ordered=is_ordered)
 
     def run(
@@ -584,6 +656,6 @@ def _find_gradients(
         if any(ways):
             do, q, k, v, o = go(ways, (do, q, k, v, o))
         launch(do, q, k, v, o, lse, dlse, grads)
-        return grads
+        return grads if see is None else go(backs, grads)  # type: ignore[return-value]
 
     return run

@@ -505,7 +505,7 @@ def register_derivative(
     if not any(each.kwarg_only for each in op._schema.arguments) and (
         operation.gives_list or not any("List[" in str(each.type) for each in op._schema.returns)
     ):
-        operation.differentiated = _eager(operation, setup_context, backward)
+        operation.differentiated = eager(operation, setup_context, backward)
     operation.library.impl(op._opname, autograd, "Autograd", with_keyset=True)
     operation.library.impl(op._opname, transformed, "FuncTorchDynamicLayerFrontMode")
 
@@ -538,7 +538,7 @@ def _of_list(op: Any, place: int, gradients: Any, count: int) -> Sequence[Any]: 
     return gradients
 
 
-def _eager(
+def eager(
     operation: Operation[Any, Any],
     setup_context: Callable[..., None] | None,
     backward: Callable[..., Any] | None,

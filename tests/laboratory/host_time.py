@@ -86,6 +86,12 @@ def _attention(*, causal: bool) -> Case:
     return lambda q, k, v: attention(q, k, v, causal=causal), [_rows(4, 512, 16, 64) for _ in range(3)]
 
 
+def _by_heads() -> Case:
+    from cutepy.ops import scaled_dot_product_attention
+
+    return scaled_dot_product_attention, [_rows(4, 16, 512, 64) for _ in range(3)]
+
+
 def _varlen() -> Case:
     from cutepy.ops import attention_varlen
 
@@ -202,6 +208,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "gemm, bias, silu": lambda: _gemm(bias=True, activation="silu"),
     "attention": lambda: _attention(causal=False),
     "attention, causal": lambda: _attention(causal=True),
+    "scaled_dot_product_attention": _by_heads,
     "attention_varlen": _varlen,
     "attention_decode": _decode,
     "attention_mla": _mla,

@@ -11,6 +11,7 @@ pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
 from cutepy.host.launches import Launches  # noqa: E402
+from cutepy.kernels.attention import reference  # noqa: E402
 from cutepy.kernels.attention.config import Lengths  # noqa: E402
 from cutepy.ops import (  # noqa: E402
     attention,
@@ -215,6 +216,102 @@ def test_torchs_signature_is_a_view_of_the_output(monkeypatch):
     o = scaled_dot_product_attention(q, k, k, is_causal=True)
     assert (o.shape, o.transpose(1, 2).is_contiguous()) == (q.shape, True)
     assert [entry[2] for entry in dot_product_attention._launches] == [3], "torch aligns the first query and key"
+
+
+@pytest.fixture
+def computing(monkeypatch):
+    """Have calls launch as if on a GPU that nothing else sees; launches compute."""
+
+    def plan(q, k, v, *how):
+        def launch(q, k, v, o, lse):
+            for result, found in zip((o, lse), reference.forward(q, k, v, *how), strict=True):
+                result.copy_(found)
+
+        return launch
+
+    def plan_backward(q, k, v, *how, **_):
+        def launch(do, q, k, v, o, lse, dlse, grads):
+            for grad, found in zip(grads, reference.backward(do, q, k, v, dlse, *how), strict=True):
+                grad.copy_(found)
+
+        return launch
+
+    monkeypatch.setattr(dot_product_attention, "only_launches", bool)
+    monkeypatch.setattr(dot_product_attention, "plan_forward", plan)
+    monkeypatch.setattr(dot_product_attention, "plan_backward", plan_backward)
+    monkeypatch.setattr(dot_product_attention, "_launches", Launches())
+    monkeypatch.setattr(dot_product_attention, "_of_gradients", Launches())
+
+
+def shifted(tensor):
+    """Copy a tensor to where no row begins at a multiple of 16 bytes."""
+    return torch.cat((tensor.new_zeros(*tensor.shape[:-1], 1), tensor), -1)[..., 1:]
+
+
+def apart(tensor):
+    """View a tensor of which rows are not contiguous."""
+    return tensor.mT.contiguous().mT
+
+
+def after_tokens(tensor):
+    """Copy a tensor to memory with heads after tokens."""
+    return tensor.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+@pytest.mark.parametrize("placed", [torch.clone, after_tokens, shifted, apart])
+@pytest.mark.parametrize(
+    ("of_query", "of_key", "causal"),
+    [((2, 4, 8, 16), (2, 2, 5, 16), True), ((2, 4, 4, 16), (2, 4, 4, 16), True), ((1, 1, 8, 16), (1, 1, 1, 16), False)],
+)
+def test_heads_before_tokens_are_as_heads_behind_them(of_query, of_key, causal, placed, computing):
+    q, k, v = (placed(torch.randn(shape).half()) for shape in (of_query, of_key, of_key))
+    right = of_query[2] - of_key[2] if causal else None
+    options = {"is_causal": causal, "enable_gqa": True}
+
+    def behind():
+        turned = [each.transpose(1, 2) for each in (q, k, v)]
+        return attention(*turned, window=(None, right)).transpose(1, 2)
+
+    for _ in range(2):
+        found, wanted = scaled_dot_product_attention(q, k, v, **options), behind()
+        assert torch.equal(found, wanted)
+        assert found.stride() == wanted.stride()
+    given = [each.requires_grad_() for each in (q, k, v)]
+    for do in (torch.randn(of_query).half(), torch.ones(of_query).half(), torch.ones(()).half().expand(of_query)):
+        found, wanted = scaled_dot_product_attention(q, k, v, **options), behind()
+        assert torch.equal(found, wanted)
+        assert found.stride() == wanted.stride()
+        pairs = zip(*(torch.autograd.grad(o, given, do) for o in (found, wanted)), strict=True)
+        for grad, want in pairs:
+            assert torch.equal(grad, want)
+            assert grad.stride() == want.stride()
+
+
+def test_heads_before_tokens_of_no_keys_or_queries(computing):
+    q, none = torch.ones(2, 3, 4, 16, requires_grad=True, dtype=torch.float16), torch.ones(2, 3, 0, 16).half()
+    for query, key in ((q, none), (none, q)):
+        o = scaled_dot_product_attention(query, key, key)
+        assert o.shape == query.shape
+        assert not o.any()
+        with torch.no_grad():
+            again = scaled_dot_product_attention(query, key, key)
+        assert (again.shape, again.stride()) == (o.shape, o.stride())
+        o.sum().backward()
+    assert not q.grad.any()
+
+
+def test_autograd_sees_heads_before_tokens(computing):
+    given = [torch.randn(2, 3, 8, 16).half().requires_grad_() for _ in "qkv"]
+    o = scaled_dot_product_attention(*given)
+    grads = torch.autograd.grad(o.sum(), given, create_graph=True)
+    assert all(each.shape == (2, 3, 8, 16) for each in grads)
+    with refuses(NotImplementedError):
+        torch.autograd.grad(grads[0].sum(), given)
+    o = scaled_dot_product_attention(*given)
+    with torch.no_grad():
+        given[0].zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        o.sum().backward()
 
 
 def test_gradients_of_tensors_alike_are_planned_once(monkeypatch):

@@ -64,6 +64,12 @@ def products(problem):
     return lambda a, b, operands, outs, along_k: (a.new_zeros(a.shape[0], b.shape[0]),)
 
 
+ATTENTION_PLANS = [
+    *[(dot_product_attention, name, nothing) for name in ("plan_forward", "plan_backward")],
+    (dot_product_attention, "only_launches", bool),  # as on a GPU
+]
+
+
 def rows(*shape):
     return torch.zeros(shape, dtype=torch.bfloat16, requires_grad=True)
 
@@ -81,9 +87,17 @@ CASES = {
         attention,
         lambda: [rows(2, 8, 3, 64) for _ in "qkv"],
         [(dot_product_attention, name) for name in ("_launches", "_of_gradients")],
-        [(dot_product_attention, name, nothing) for name in ("plan_forward", "plan_backward")],
-        [dot_product_attention._attention, dot_product_attention._attention_backward],
-        (14, 10),
+        ATTENTION_PLANS,
+        [],
+        (9, 7),
+    ),
+    "scaled_dot_product_attention": (
+        scaled_dot_product_attention,
+        lambda: [rows(2, 3, 8, 64) for _ in "qkv"],
+        [(dot_product_attention, name) for name in ("_launches", "_of_gradients")],
+        ATTENTION_PLANS,
+        [],
+        (14, 19),
     ),
     "rms_norm": (
         lambda x, weight: rms_norm(x, (64,), weight),
@@ -132,7 +146,7 @@ def test_a_warm_call_with_gradients_is_short(name, monkeypatch):
         backward = calls_of(lambda: torch.autograd.grad(result, tensors, grad))
     for (own, others), limit in zip((forward, backward), most, strict=True):
         assert sum(own.values()) <= limit, own
-        assert others["new_empty"] == 0, "what a plan has is made by it"
+        assert others["new_empty"] == others["transpose"] == 0, "what a plan has is made by it"
     assert forward[0]["road"] == 1
     assert backward[0]["road"] == (2 if name == "gemm" else 1), "each product, and each operation, asks once"
 
@@ -140,11 +154,7 @@ def test_a_warm_call_with_gradients_is_short(name, monkeypatch):
 ATTENTION = {
     "attention": (lambda q, k, v: attention(q, k, v, causal=True), 5, 9),
     "flash_attn_func": (lambda q, k, v: flash_attn_func(q, k, v, causal=True), 6, 10),
-    "scaled_dot_product_attention": (
-        lambda q, k, v: scaled_dot_product_attention(*(each.transpose(1, 2) for each in (q, k, v))),
-        6,
-        10,
-    ),
+    "scaled_dot_product_attention": (scaled_dot_product_attention, 10, 14),
 }
 
 
@@ -166,7 +176,8 @@ def test_a_warm_call_of_attention_looks_up_once_allocates_once_and_launches_once
     made.clear()
     own, others = calls_of(lambda: call(*tensors))
     assert sum(own.values()) <= most, own
-    assert (made, others["get"], own["road"]) == ([torch.bfloat16], 1, 1)
+    assert (made, others["get"], own["road"], others["transpose"]) == ([torch.bfloat16], 1, 1, 0)
+    assert others["_reinterpret_tensor"] == (4 if name == "scaled_dot_product_attention" else 0)
     lse = [given[1].data_ptr() for given in launched]
     assert lse[0] == lse[1], "nobody reads the logarithms"
     for each in tensors:
@@ -175,7 +186,7 @@ def test_a_warm_call_of_attention_looks_up_once_allocates_once_and_launches_once
     made.clear()
     own, others = calls_of(lambda: call(*tensors))
     assert sum(own.values()) <= most_with_gradients, own
-    assert (made, others["get"], own["road"]) == ([torch.bfloat16, torch.float32], 1, 1)
+    assert (made, others["get"], own["road"], others["transpose"]) == ([torch.bfloat16, torch.float32], 1, 1, 0)
     assert len(launched) == 4
 
 
