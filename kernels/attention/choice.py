@@ -19,7 +19,7 @@ WIDE = 192
 SHORT = 1024
 """Queries of which CTAs end too soon for their starts to hide behind others' work."""
 FEWEST = 512
-"""Queries whose gradients take small tiles without a diagonal too, and whose windows and rows of 128 no counter deals."""
+"""Queries whose gradients take small tiles without a diagonal too; their windows and rows of 128 no counter deals."""
 
 
 def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bool, right: bool) -> ForwardConfig:
