@@ -101,9 +101,9 @@ class CombinedRow:
     columns : int
         A multiple of 4.
     at_once : int
-        Parts that a warp reads at one time.
+        Parts that a warp reads at one time, in `weighted`.
     skips : bool
-        True if rows of parts that have seen nothing may not be read.
+        True if rows of parts that have seen nothing may not be read, in `weighted`; `joined` reads all rows.
     """
 
     sources: tuple

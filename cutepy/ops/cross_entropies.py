@@ -185,7 +185,9 @@ def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> No
     ctx.mark_non_differentiable(output[1])
 
 
-def _backward(ctx: Any, dloss: torch.Tensor, _: object) -> tuple[Any, ...]:  # noqa: ANN401
+def _backward(ctx: Any, dloss: Given, _: object) -> tuple[Any, ...]:  # noqa: ANN401
+    if dloss is None:
+        return (None,) * 7
     logits, target, weight, lse = ctx.saved_tensors
     if ctx.inplace:
         dlogits = logits.detach()
@@ -296,7 +298,9 @@ def _keep_mean(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) 
     ctx.mark_non_differentiable(output[1])
 
 
-def _backward_of_mean(ctx: Any, dtotal: torch.Tensor, _: object) -> tuple[Any, ...]:  # noqa: ANN401
+def _backward_of_mean(ctx: Any, dtotal: Given, _: object) -> tuple[Any, ...]:  # noqa: ANN401
+    if dtotal is None:
+        return (None,) * 7
     (divisor,) = ctx.saved_tensors
     dlosses = dtotal.expand(ctx.rows)
     return (dlosses / divisor if ctx.divides else dlosses.float(), *[None] * 6)

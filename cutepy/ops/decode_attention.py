@@ -154,7 +154,7 @@ def attention_decode(
             refuse_scales(q, scales, out_dtype)
             given = (*given, None, None, None, None)
         return _attention_decode(*given) if return_lse else _output(given)
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, IndexError, TypeError, ValueError):
         require_tensors(attention_decode, locals())
         raise
 

@@ -172,7 +172,7 @@ def attention(
             how = scale, left, right, deterministic, dropout_p
             o, lse = scored_attention(q, k, v, functions, block_mask, sinks, *how)
         return (o, lse) if return_lse else o
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, IndexError, TypeError, ValueError):
         require_tensors(attention, locals())
         raise
 
@@ -273,7 +273,7 @@ def scaled_dot_product_attention(
             right = of_query[2] - of_key[2] if is_causal else None
             return _output(query, key, value, scale, None, right, False, by_heads=True)
         return _padded(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, IndexError, TypeError, ValueError):
         require_tensors(scaled_dot_product_attention, locals())
         raise
 

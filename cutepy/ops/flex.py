@@ -77,6 +77,6 @@ def flex_attention(
         o, lse = attention(q, k, v, scale=scale, score=score_mod, block_mask=block_mask, return_lse=True)
         o = o.transpose(1, 2)
         return (o, lse) if return_lse else o
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, IndexError, TypeError, ValueError):
         require_tensors(flex_attention, locals())
         raise

@@ -50,7 +50,7 @@ _REMEDIES = {
 """Calls to make instead, by the names of arguments of flash-attn, FlashMLA and FlexAttention."""
 _HARMLESS: dict[str, tuple[object, ...]] = {
     "attention_chunk": (0,),
-    "num_splits": (0,),
+    "num_splits": (0, 1),
     "return_lse": (False,),
     "rotary_interleaved": (False, True),
     "sm_margin": (0,),

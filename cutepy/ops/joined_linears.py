@@ -59,7 +59,10 @@ def joined_linear(x: torch.Tensor, weights: Tensors, biases: Tensors = ()) -> to
     >>> joined_linear(torch.ones(3, 16).bfloat16(), (q, k, v)).shape
     torch.Size([3, 10])
     """
-    result: torch.Tensor = _joined_linear(as_tensor("x", x), [*weights], [*biases])
+    matrices, vectors = (
+        [as_tensor(name, one) for one in of] for name, of in (("weights", weights), ("biases", biases))
+    )
+    result: torch.Tensor = _joined_linear(as_tensor("x", x), matrices, vectors)
     return result
 
 

@@ -91,7 +91,7 @@ def attention_mla(
             cache = cache.view(torch.uint8)
         o, lse = _attention_mla(q, cache, cache_seqlens, block_table, scale, causal)
         return (o, lse) if return_lse else o
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, IndexError, TypeError, ValueError):
         require_tensors(attention_mla, locals())
         raise
 
@@ -130,7 +130,7 @@ def flash_mla_with_kvcache(
             return_lse=True,
         )
         return o, lse
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, IndexError, TypeError, ValueError):
         require_tensors(flash_mla_with_kvcache, locals())
         raise
 

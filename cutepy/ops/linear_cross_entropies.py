@@ -301,7 +301,9 @@ def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[torch.Tensor]) -> No
     ctx.mark_non_differentiable(*output[1:])
 
 
-def _backward(ctx: Any, dtotal: torch.Tensor, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
+def _backward(ctx: Any, dtotal: Given, *_: object) -> tuple[Any, ...]:  # noqa: ANN401
+    if dtotal is None:
+        return (None,) * len(LossRequest._fields)
     inplace = ctx.inplace and not torch.compiler.is_compiling()
     inplace = inplace and torch._C._functorch.peek_interpreter_stack() is None
     dx, dmatrix, dbias = (

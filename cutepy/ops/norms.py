@@ -77,7 +77,7 @@ def rms_norm(
         return _normalise(
             "rms_norm", input, normalized_shape, weight, None, eps, residual, out_dtype, scale, centres=False
         )
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, IndexError, TypeError, ValueError):
         require_tensors(rms_norm, locals())
         raise
 
@@ -107,7 +107,7 @@ def layer_norm(
         return _normalise(
             "layer_norm", input, normalized_shape, weight, bias, eps, residual, out_dtype, scale, centres=True
         )
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, IndexError, TypeError, ValueError):
         require_tensors(layer_norm, locals())
         raise
 

@@ -563,8 +563,8 @@ def eager(
             if lists:
                 ctx.lengths = [len(arguments[n] or ()) for n in lists]
             if setup_context is not None:
-                if lists:
-                    ctx.needs_input_grad = _listed(ctx.needs_input_grad, count, lists, ctx.lengths)
+                needed = ctx.needs_input_grad
+                ctx.needs_input_grad = _listed(needed, count, lists, ctx.lengths) if lists else needed[:count]
                 setup_context(ctx, arguments, results)
             return tuple(results) if isinstance(results, list) else results
 

@@ -93,6 +93,11 @@ def prepare(
     blocks: list[torch.Tensor] = []
     size: list[int] = []
     if block_mask is not None:
+        if not hasattr(block_mask, "mask_mod"):
+            raise TypeError(
+                f"block_mask must be made by cutepy.ops.block_mask or torch's create_block_mask, got "
+                f"{type(block_mask).__name__}; pass a function as mask"
+            )
         if functions[3] is not None or left is not None or right is not None:
             raise ValueError(
                 "a block mask is all that hides keys, got also a mask, a window or causal; put it into the function "

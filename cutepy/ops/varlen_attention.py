@@ -182,7 +182,7 @@ def attention_varlen(
         if cu_seqlens_q is None:
             o, lse = o.unflatten(0, q.shape[:2]), lse.unflatten(1, q.shape[:2]).transpose(0, 1)
         return (o, lse) if return_lse else o
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, IndexError, TypeError, ValueError):
         require_tensors(attention_varlen, locals())
         raise
 
@@ -244,7 +244,7 @@ def flash_attn_varlen_func(
             v_scale=v_descale,
         )
         return (*results, None) if return_attn_probs else results
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, IndexError, TypeError, ValueError):
         require_tensors(flash_attn_varlen_func, locals())
         raise
 

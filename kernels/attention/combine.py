@@ -92,7 +92,7 @@ class Combine:
             ]
             if cutlass.const_expr(prefix is not None):
                 sources.append(self.of_prefix(prefix, places, sharing, batch, query, head, (queries, heads)))
-            combined = CombinedRow(tuple(sources), self.head, skips=True)
+            combined = CombinedRow(tuple(sources), self.head)
             base, sums, total = combined.joined(TOGETHER)
             combined.store(sums, total, o[batch, query, head, None])
             if lane == 0:

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import cutepy  # noqa: E402
-from cutepy.ops import batch_invariant, cross_entropy  # noqa: E402
+from cutepy.ops import batch_invariant, cross_entropy, linear_cross_entropy  # noqa: E402
 from tests.ops.rows import DTYPES, WIDTHS, check_close, rows  # noqa: E402
 
 FLOAT = torch.float32
@@ -169,6 +169,30 @@ def test_no_zeros_are_made_for_what_has_no_gradient():
             loss.backward()
     assert "cutepy.cross_entropy_backward.default" in seen
     assert not [each for each in seen if "zeros" in each]
+
+
+class Undefined(torch.autograd.Function):
+    """The same, without a gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_an_undefined_gradient_is_handed_on(reduction):
+    x, labels = rows(4, 8, torch.bfloat16).requires_grad_(), labels_of(4, 8)
+    matrix = torch.randn(8, 8).bfloat16().requires_grad_()
+    for loss in (
+        cross_entropy(x, labels, reduction=reduction),
+        linear_cross_entropy(x, matrix, labels, reduction=reduction),
+    ):
+        Undefined.apply(loss).sum().backward()
+    assert all(each.grad is None or not each.grad.any() for each in (x, matrix))
 
 
 @pytest.mark.integration

@@ -192,6 +192,28 @@ def test_results_that_are_not_the_schemas_are_refused(schema, simulated):
                 call(torch.ones(2))
 
 
+def test_what_needs_gradients_has_an_entry_an_argument_on_all_roads():
+    def keep(ctx, inputs, output):
+        ctx.factor, ctx.seen = inputs[1], ctx.needs_input_grad
+
+    def backward(ctx, grad):
+        seen.append((ctx.seen, ctx.needs_input_grad))
+        return grad * ctx.factor, None
+
+    seen, x = [], torch.ones(3, requires_grad=True)
+    made = register(
+        "cutepy_tests::scaled(Tensor x, float factor) -> Tensor",
+        reference=lambda x, factor: x * factor,
+        setup_context=keep,
+        backward=backward,
+    )
+    scaled = made(lambda x, factor: x * factor)
+    for call in (scaled, torch.ops.cutepy_tests.scaled):
+        (grad,) = torch.autograd.grad(call(x, 2.0).sum(), x)
+        assert grad.tolist() == [2, 2, 2]
+    assert seen == [((True, False), (True, False))] * 2
+
+
 def test_results_may_be_lists_and_none_where_the_schema_says_so():
     function = lambda x: [[x * 1], None, 3]  # noqa: E731
     schema = "cutepy_tests::mixed_results(Tensor x) -> (Tensor[], Tensor?, int)"
