@@ -52,7 +52,7 @@ def test_a_file_that_cannot_be_read_has_none(tmp_path):
     ("first", "second"), list(itertools.product(["x = 1\n", "\nx = 1\n", "\n\nx = 1\n"], repeat=2))
 )
 def test_a_line_needs_code_in_one_of_the_files_of_the_name(tmp_path, monkeypatch, first, second):
-    """Which of them is meant shows when kernels are launched."""
+    """A launched kernel shows which of the files is meant."""
     files = []
     for folder, text in (("one", first), ("two", second)):
         (tmp_path / folder).mkdir()

@@ -77,7 +77,7 @@ def test_files_are_as_far_from_the_user_as_where_they_are_installed(file, distan
 
 
 def test_instructions_are_compared_without_their_places():
-    """What an instruction does is its opcode, operands and predicate; texts, lines and files only say where it is."""
+    """Opcode, operands and predicate say what an instruction does; texts, lines and files only say where it is."""
     here, there = (SourceLine(f"{name}.py", n) for n, name in enumerate(("here", "there")))
     one = Instruction(3, "ret", (), None, "ret;", here, 4, 5, "a.ptx")
     other = Instruction(3, "ret", (), None, "ret ;", there, 6, 7, "b.ptx")
