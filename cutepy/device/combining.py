@@ -102,14 +102,11 @@ class CombinedRow:
         A multiple of 4.
     at_once : int
         Parts that a warp reads at one time, in `weighted`.
-    skips : bool
-        True if rows of parts that have seen nothing may not be read, in `weighted`; `joined` reads all rows.
     """
 
     sources: tuple
     columns: int
     at_once: int = 1
-    skips: bool = False
 
     @property
     def vectors(self) -> int:
@@ -137,11 +134,7 @@ class CombinedRow:
             for part in cutlass.range(first, count, step, unroll=self.at_once):
                 weight = cute.math.exp2((lse_of(part) - base) * LOG2_E, fastmath=True)
                 total = total + weight
-                if cutlass.const_expr(self.skips):
-                    if weight != 0.0:
-                        self.add(sums, weight, row_of(part))
-                else:
-                    self.add(sums, weight, row_of(part))
+                self.add(sums, weight, row_of(part))
         return sums, total
 
     @cute.jit

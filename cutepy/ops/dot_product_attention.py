@@ -599,21 +599,17 @@ def _launch_gradients(
     o: torch.Tensor,
     lse: torch.Tensor,
     dlse: torch.Tensor | None,
-    scale: float,
-    left: int | None,
-    right: int | None,
-    deterministic: bool,
-    *,
+    *how: Any,  # noqa: ANN401
     by_heads: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Compute the gradients; with `by_heads` they, dO, q, k, v and o have heads before tokens."""
-    is_ordered = adds_in_order(deterministic=deterministic)
-    how = scale, left, right, is_ordered
-    key = (*how, by_heads, EXECUTION.backend is None, INVARIANCE.on, *described(do, q, k, v, o, dlse))
+    scale, left, right, deterministic = how
+    asked = scale, left, right, adds_in_order(deterministic=deterministic)
+    key = (*asked, by_heads, EXECUTION.backend is None, INVARIANCE.on, *described(do, q, k, v, o, dlse))
     launch = _of_gradients.get(key)
     if launch is None:
         see = turned if by_heads else None
-        launch = _of_gradients.keep(key, _find_gradients(do, q, k, v, o, dlse, *how, see))
+        launch = _of_gradients.keep(key, _find_gradients(do, q, k, v, o, dlse, *asked, see))
     return launch(do, q, k, v, o, lse, dlse)
 
 

@@ -298,7 +298,7 @@ def choose_shared(dtype: str, head: int, head_v: int, queries: int, *, page: int
         config = choose_decode(dtype, head, head_v, left=False, right=False, page=page, is_split=True)
         return replace(config, packed=packed, stores_rows=False)
     config = choose_forward(dtype, head, head_v, queries * packed, left=False, right=False)
-    config = replace(config, tile_m=128, warpgroups=2, page=page, packed=packed, is_split=True, stores_rows=False)
+    config = replace(config, tile_m=128, warpgroups=2, page=page, packed=packed, is_split=True)
     while not config.smem.fits:
         config = replace(config, tile_n=config.tile_n - 16)
     return config

@@ -120,7 +120,7 @@ def check_butterfly(warps: int) -> None:
     >>> check_butterfly(16)
     """
     if warps & (warps - 1):
-        raise ValueError(f"the warps of a cluster must be a power of 2, got {warps}; launch more threads")
+        raise ValueError(f"warps that shuffles reduce must be a power of 2, got {warps}; launch more threads")
 
 
 def reduction_slots(count: int) -> int:
