@@ -3,12 +3,13 @@
 A test is an integration test by its marker, by its folder, or by its cost: `costly.txt` lists the test functions whose
 cases take more than `COSTLY` seconds of the processor on average. `make costs` measures them and writes the file.
 Single cases that take more than `DEAR` seconds are listed in `dear.txt` and left to `make test-deep`, but for the
-cheapest of a file.
+cheapest of a file, and of a function where it takes less than `ALONE`.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from fnmatch import fnmatch
 from functools import cache
@@ -26,6 +27,9 @@ COSTLY = 0.2
 
 DEAR = 1.2
 """Seconds of an idle processor. Cases that cost more are deep."""
+
+ALONE = 2.5
+"""Seconds of an idle processor. The cheapest case of a function is deep only if it costs more."""
 
 ROOT = Path(__file__).parent.parent
 LIST = Path(__file__).with_name("costly.txt")
@@ -76,8 +80,12 @@ def write(seconds: Mapping[str, list[float]]) -> None:
 def write_dear(seconds: Mapping[str, float]) -> None:
     """Write the list of dear cases, given the seconds of each; keep those that were not measured."""
     kept = {name for name in dear() - seconds.keys() if (ROOT / name.partition("::")[0]).exists()}
-    files: dict[str, list[tuple[float, str]]] = {}
+    files: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    functions: dict[str, list[tuple[float, str]]] = defaultdict(list)
     for name, spent in seconds.items():
-        files.setdefault(name.partition("::")[0], []).append((spent, name))
-    found = {name for cases in files.values() for spent, name in sorted(cases)[1:] if spent > DEAR}
+        files[name.partition("::")[0]].append((spent, name))
+        functions[function_of(name)].append((spent, name))
+    alone = {min(cases)[1] for cases in files.values()}
+    alone |= {name for spent, name in map(min, functions.values()) if spent <= ALONE}
+    found = {name for name, spent in seconds.items() if spent > DEAR} - alone
     DEAR_LIST.write_text("".join(f"{name}\n" for name in sorted(kept | found)), encoding="utf-8")
