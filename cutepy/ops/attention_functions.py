@@ -40,10 +40,34 @@ def read_by(q: torch.Tensor, functions: tuple[Any, ...], sinks: torch.Tensor | N
     soft_cap, slopes, score, mask, operands = functions
     if soft_cap is slopes is score is mask is operands is None and not dropout_p:
         return sinks, [], ""
+    _check_functions(q, soft_cap, slopes, operands)
     # Seeds are drawn on the device by torch's generator, as CUDA graphs and torch.compile know to repeat it.
-    drawn = torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32, device=q.device) if dropout_p else q.new_empty(0)
-    text, tables = traced(soft_cap, slopes, score, mask, operands or {}, dropout_p, drawn.unbind())
+    seeds: tuple[torch.Tensor, ...] = ()
+    if dropout_p:
+        seeds = torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32, device=q.device).unbind()
+    text, tables = traced(soft_cap, slopes, score, mask, operands or {}, dropout_p, seeds)
     return sinks, tables, text
+
+
+def _check_functions(q: torch.Tensor, soft_cap: object, slopes: torch.Tensor | None, operands: object) -> None:
+    """Check a soft cap, slopes and operands beside q, (batch, queries, heads, head) or packed, without the batch."""
+    is_number = isinstance(soft_cap, (int, float, torch.SymFloat))
+    if soft_cap is not None and not (is_number and soft_cap > 0 and math.isfinite(soft_cap)):  # type: ignore[operator]
+        raise ValueError(f"soft_cap must be a positive number, got {soft_cap!r}; pass None to bend no scores")
+    if operands is not None and not isinstance(operands, Mapping):
+        raise TypeError(
+            f"operands must map names of parameters to tensors and numbers, got {type(operands).__name__}; pass a dict"
+        )
+    if slopes is None or q.dim() not in (3, 4):
+        return
+    # Only the lengths have the number of packed sequences.
+    batch, heads = (q if q.dim() == 4 else slopes).shape[:1], q.shape[-2:-1]
+    if slopes.shape not in (heads, batch + heads):
+        of_batch = q.shape[0] if q.dim() == 4 else "sequences"
+        raise ValueError(
+            f"alibi_slopes must be one for each head, of shape ({heads[0]},) or ({of_batch}, {heads[0]}), got "
+            f"{tuple(slopes.shape)}; select or expand them"
+        )
 
 
 def traced(
@@ -56,10 +80,6 @@ def traced(
     seeds: Sequence[torch.Tensor] = (),
 ) -> tuple[str, list[torch.Tensor]]:
     """Trace functions to the text of one graph in one line, empty without any, and the tensors that are its tables."""
-    if soft_cap is not None and not (soft_cap > 0 and math.isfinite(soft_cap)):
-        raise ValueError(f"soft_cap must be a positive number, got {soft_cap}")
-    if slopes is not None and slopes.dim() not in (1, 2):
-        raise ValueError(f"alibi_slopes must be (heads,) or (batch, heads), got shape {tuple(slopes.shape)}")
     passed = {name: each for name, each in operands.items() if isinstance(each, torch.Tensor)}
     numbers = tuple((name, each) for name, each in operands.items() if name not in passed)
     kinds = tuple((name, each.dim(), str(each.dtype)) for name, each in passed.items())
