@@ -49,10 +49,10 @@ def read_by(q: torch.Tensor, functions: tuple[Any, ...], sinks: torch.Tensor | N
     return sinks, tables, text
 
 
-def _check_functions(q: torch.Tensor, soft_cap: object, slopes: torch.Tensor | None, operands: object) -> None:
+def _check_functions(q: torch.Tensor, soft_cap: float | None, slopes: torch.Tensor | None, operands: object) -> None:
     """Check a soft cap, slopes and operands beside q, (batch, queries, heads, head) or packed, without the batch."""
     is_number = isinstance(soft_cap, (int, float, torch.SymFloat))
-    if soft_cap is not None and not (is_number and soft_cap > 0 and math.isfinite(soft_cap)):  # type: ignore[operator]
+    if soft_cap is not None and not (is_number and soft_cap > 0 and math.isfinite(soft_cap)):
         raise ValueError(f"soft_cap must be a positive number, got {soft_cap!r}; pass None to bend no scores")
     if operands is not None and not isinstance(operands, Mapping):
         raise TypeError(
@@ -61,11 +61,12 @@ def _check_functions(q: torch.Tensor, soft_cap: object, slopes: torch.Tensor | N
     if slopes is None or q.dim() not in (3, 4):
         return
     # Only the lengths have the number of packed sequences.
-    batch, heads = (q if q.dim() == 4 else slopes).shape[:1], q.shape[-2:-1]
-    if slopes.shape not in (heads, batch + heads):
-        of_batch = q.shape[0] if q.dim() == 4 else "sequences"
+    is_packed, heads = q.dim() == 3, q.shape[-2]
+    has_batch = slopes.dim() == 2 and (is_packed or slopes.shape[0] == q.shape[0])
+    if not (slopes.dim() == 1 or has_batch) or slopes.shape[-1] != heads:
+        batch = "sequences" if is_packed else q.shape[0]
         raise ValueError(
-            f"alibi_slopes must be one for each head, of shape ({heads[0]},) or ({of_batch}, {heads[0]}), got "
+            f"alibi_slopes must be one for each head, of shape ({heads},) or ({batch}, {heads}), got "
             f"{tuple(slopes.shape)}; select or expand them"
         )
 
@@ -214,7 +215,7 @@ def check_scoring(
     if sinks is not None and (sinks.shape != (heads,) or sinks.dtype != torch.float32 or sinks.device != q.device):
         raise ValueError(
             f"sinks must be float32 of shape ({heads},), one for each head, on {q.device}, got {sinks.dtype} of shape "
-            f"{tuple(sinks.shape)} on {sinks.device}"
+            f"{tuple(sinks.shape)} on {sinks.device}; convert, expand or move them"
         )
     if not functions:
         return
@@ -223,7 +224,7 @@ def check_scoring(
         if tensor.device != q.device and tensor.dim():
             raise ValueError(
                 f"a tensor of shape {tuple(tensor.shape)} that a score or mask function uses must be on {q.device}, "
-                f"got {tensor.device}"
+                f"got {tensor.device}; move it"
             )
     check_reach(graph, tables)
     batch, queries, keys = extents
@@ -239,7 +240,7 @@ def check_scoring(
             if count is not None and tensor.shape[mode] < count:
                 raise ValueError(
                     f"a tensor of shape {tuple(tensor.shape)} is indexed by {name} in dimension {mode}, which must "
-                    f"have {count} elements at least, got {tensor.shape[mode]}"
+                    f"have {count} elements at least, got {tensor.shape[mode]}; pad it"
                 )
 
 
@@ -259,7 +260,7 @@ def check_reach(graph: Graph | None, tables: Tensors) -> None:
             raise ValueError(
                 f"a tensor that a score or mask function indexes by queries and keys must reach over less than "
                 f"2^31 elements in dimensions {varying}, got shape {tuple(tensor.shape)} and strides "
-                f"{tensor.stride()}"
+                f"{tensor.stride()}; copy a part of it"
             )
 
 

@@ -134,5 +134,6 @@ def test_the_ends_of_the_probability():
     assert not attention(q, q, q, dropout_p=1.0).any()
     assert torch.equal(attention(q, q, q, dropout_p=1e-12), attention(q, q, q))
     assert not attention(q, q, q, dropout_p=1 - 1e-12).any()
-    with refuses(ValueError):
-        attention(q, q, q, dropout_p=1.5)
+    for probability in (1.5, None):
+        with refuses(ValueError):
+            attention(q, q, q, dropout_p=probability)
