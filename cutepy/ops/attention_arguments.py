@@ -72,7 +72,8 @@ def check(
             f"q, k and v must have one batch, k and v one number of tokens and heads, and q and k one head, {shapes}; "
             "slice or expand them"
         )
-    if k.shape[-2] == 0 or q.shape[-2] % k.shape[-2]:
+    heads, kv_heads = q.shape[-2], k.shape[-2]
+    if heads % kv_heads if kv_heads else heads:
         raise ValueError(f"the heads of q must be a multiple of those of k and v, {shapes}; repeat some")
     check_scale(scale)
 

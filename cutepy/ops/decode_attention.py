@@ -482,7 +482,7 @@ def _find_launch(
     """Decide all that is done for tensors like these, and have the kernels compiled."""
     lengths, table, sinks, tables, functions, scale, left, right, common, *_ = asked
     batch, queries, heads, _ = q.shape
-    kv_heads, head_v, group = k.shape[2], v.shape[3], heads // k.shape[2]
+    kv_heads, head_v, group = k.shape[2], v.shape[3], heads // max(k.shape[2], 1)
     most_keys, dtype = _most_keys(k, table), asked.out_dtype
     if 0 in q.shape or not most_keys or 0 in k.shape:
         shape, of_rows = (batch, queries, heads, head_v), (batch, heads, queries)

@@ -219,6 +219,9 @@ def test_tensors_without_elements():
     q, k, v = tensors(torch.bfloat16, 2, 3, 5, 2, 2, 64)
     with cutepy.simulate():
         assert attention(q[:, :0], k, v).shape == (2, 0, 2, 64)
+        headless = [each[:, :, :0].requires_grad_() for each in (q, k, v)]
+        attention(*headless).sum().backward()
+        assert [each.grad.shape for each in headless] == [(2, 3, 0, 64), (2, 5, 0, 64), (2, 5, 0, 64)]
         o, lse = attention(q, k[:, :0], v[:, :0], return_lse=True)
     assert not o.any()
     assert (lse == -math.inf).all()
