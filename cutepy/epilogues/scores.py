@@ -279,7 +279,8 @@ def dropout(probability: float, *seeds: torch.Tensor) -> WeightFunction:
         if probability >= 1.0:
             return 0.0
         place = mixed(i ^ mixed(h ^ mixed(b ^ mixed(lift(b.trace, seeds[0])) ^ seeds[1])))
-        kept = mixed(j ^ place) >= round(probability * 2**32) - 2**31
+        # Of probabilities beside 1 the largest number alone is kept.
+        kept = mixed(j ^ place) >= min(round(probability * 2**32), 2**32 - 1) - 2**31
         return torch.where(kept, 1.0 / (1.0 - probability), 0.0)
 
     return weight
@@ -394,7 +395,10 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
 def _line_of(function: Any) -> Line:  # noqa: ANN401
     """Return where a function begins, as far as it is known."""
     if not callable(function):
-        raise EpilogueError(f"a score or mask function must be callable, got {function!r}")
+        got, remedy = repr(function), "pass a function"
+        if isinstance(function, torch.Tensor):
+            got, remedy = "a tensor x", "pass mask=lambda b, h, i, j: x[i, j], or a score, s + x[i, j]"
+        raise EpilogueError(f"a score or mask function must be callable, got {got}; {remedy}")
     plain = inspect.unwrap(getattr(function, "func", function))
     code = getattr(plain, "__code__", None)
     name = getattr(plain, "__name__", type(plain).__name__)

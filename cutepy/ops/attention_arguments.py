@@ -51,12 +51,12 @@ def check(
     shape = "(tokens, heads, head)" if is_packed else "(batch, tokens, heads, head)"
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4 - is_packed:
-            raise ValueError(f"{name} must be {shape}, got shape {tuple(tensor.shape)}")
+            raise ValueError(f"{name} must be {shape}, got shape {tuple(tensor.shape)}; view it so")
         if tensor.dtype not in dtypes or tensor.dtype != q.dtype:
             allowed = " or ".join(f"all {dtype_name(dtype)}" for dtype in dtypes)
             raise TypeError(f"q, k and v must be {allowed}, got {q.dtype}, {k.dtype} and {v.dtype}; convert them")
         if tensor.device != q.device:
-            raise ValueError(f"q, k and v must be on one device, got {q.device}, {k.device} and {v.device}")
+            raise ValueError(f"q, k and v must be on one device, got {q.device}, {k.device} and {v.device}; move them")
         if not 16 <= tensor.shape[-1] <= LARGEST_HEAD or tensor.shape[-1] % 16:
             raise ValueError(
                 f"rows of {name} must have a multiple of 16 elements up to {LARGEST_HEAD}, got {tensor.shape[-1]}; pad "
@@ -69,12 +69,25 @@ def check(
         or (has_batch and not is_packed and q.shape[0] != k.shape[0])
     ):
         raise ValueError(
-            f"q, k and v must have one batch, k and v one number of tokens and heads, and q and k one head, {shapes}"
+            f"q, k and v must have one batch, k and v one number of tokens and heads, and q and k one head, {shapes}; "
+            "slice or expand them"
         )
-    if k.shape[-2] == 0 or q.shape[-2] % k.shape[-2]:
-        raise ValueError(f"the heads of q must be a multiple of those of k and v, {shapes}")
+    heads, kv_heads = q.shape[-2], k.shape[-2]
+    if heads % kv_heads if kv_heads else heads:
+        raise ValueError(f"the heads of q must be a multiple of those of k and v, {shapes}; repeat some")
+    check_scale(scale)
+
+
+def check_scale(scale: object) -> None:
+    """Check the factor of the scores.
+
+    Raises
+    ------
+    ValueError
+        If it is not a positive number.
+    """
     if not isinstance(scale, (int, float, torch.SymFloat)) or not (scale > 0 and math.isfinite(scale)):
-        raise ValueError(f"scale must be a positive number, got {scale!r}")
+        raise ValueError(f"scale must be a positive number, got {scale!r}; multiply q by others")
 
 
 _FURTHEST = 1 << 30
@@ -98,7 +111,9 @@ def settings(
 def bounds(window: Window, *, causal: bool) -> tuple[int | None, int | None]:
     """Return the keys before and after a query's position that it sees; None for all."""
     if not isinstance(window, (tuple, list)) or len(window) != 2:
-        raise ValueError(f"window must be (left, right), keys before and after a query's position, got {window!r}")
+        raise ValueError(
+            f"window must be (left, right), keys before and after a query's position, got {window!r}; None is all"
+        )
     left, right = window
     right = None if right == -1 else _bounded(right)
     if causal:
@@ -116,7 +131,7 @@ def _bounded(keys: int | None) -> int | None:
     if keys is None:
         return None
     if isinstance(keys, (bool, float)):
-        raise ValueError(f"bounds of a window must be integers, or None, got {keys!r}")
+        raise ValueError(f"bounds of a window must be integers, or None, got {keys!r}; round them")
     return max(-_FURTHEST, min(keys, _FURTHEST))
 
 
@@ -128,8 +143,8 @@ def check_dropout(dropout_p: float) -> None:
     ValueError
         If it is none.
     """
-    if not 0.0 <= dropout_p <= 1.0:
-        raise ValueError(f"dropout_p must be a probability, from 0 to 1, got {dropout_p}")
+    if not isinstance(dropout_p, (int, float, torch.SymFloat)) or not 0.0 <= dropout_p <= 1.0:
+        raise ValueError(f"dropout_p must be a probability, from 0 to 1, got {dropout_p!r}; 0.0 drops no key")
 
 
 def way_to(tensor: torch.Tensor, view: View | None = None) -> View | None:

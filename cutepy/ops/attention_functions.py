@@ -40,10 +40,35 @@ def read_by(q: torch.Tensor, functions: tuple[Any, ...], sinks: torch.Tensor | N
     soft_cap, slopes, score, mask, operands = functions
     if soft_cap is slopes is score is mask is operands is None and not dropout_p:
         return sinks, [], ""
+    _check_functions(q, soft_cap, slopes, operands)
     # Seeds are drawn on the device by torch's generator, as CUDA graphs and torch.compile know to repeat it.
-    drawn = torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32, device=q.device) if dropout_p else q.new_empty(0)
-    text, tables = traced(soft_cap, slopes, score, mask, operands or {}, dropout_p, drawn.unbind())
+    seeds: tuple[torch.Tensor, ...] = ()
+    if dropout_p:
+        seeds = torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32, device=q.device).unbind()
+    text, tables = traced(soft_cap, slopes, score, mask, operands or {}, dropout_p, seeds)
     return sinks, tables, text
+
+
+def _check_functions(q: torch.Tensor, soft_cap: float | None, slopes: torch.Tensor | None, operands: object) -> None:
+    """Check a soft cap, slopes and operands beside q, (batch, queries, heads, head) or packed, without the batch."""
+    is_number = isinstance(soft_cap, (int, float, torch.SymFloat))
+    if soft_cap is not None and not (is_number and soft_cap > 0 and math.isfinite(soft_cap)):
+        raise ValueError(f"soft_cap must be a positive number, got {soft_cap!r}; pass None to bend no scores")
+    if operands is not None and not isinstance(operands, Mapping):
+        raise TypeError(
+            f"operands must map names of parameters to tensors and numbers, got {type(operands).__name__}; pass a dict"
+        )
+    if slopes is None or q.dim() not in (3, 4):
+        return
+    # Only the lengths have the number of packed sequences.
+    is_packed, heads = q.dim() == 3, q.shape[-2]
+    has_batch = slopes.dim() == 2 and (is_packed or slopes.shape[0] == q.shape[0])
+    if not (slopes.dim() == 1 or has_batch) or slopes.shape[-1] != heads:
+        batch = "sequences" if is_packed else q.shape[0]
+        raise ValueError(
+            f"alibi_slopes must be one for each head, of shape ({heads},) or ({batch}, {heads}), got "
+            f"{tuple(slopes.shape)}; select or expand them"
+        )
 
 
 def traced(
@@ -56,10 +81,6 @@ def traced(
     seeds: Sequence[torch.Tensor] = (),
 ) -> tuple[str, list[torch.Tensor]]:
     """Trace functions to the text of one graph in one line, empty without any, and the tensors that are its tables."""
-    if soft_cap is not None and not (soft_cap > 0 and math.isfinite(soft_cap)):
-        raise ValueError(f"soft_cap must be a positive number, got {soft_cap}")
-    if slopes is not None and slopes.dim() not in (1, 2):
-        raise ValueError(f"alibi_slopes must be (heads,) or (batch, heads), got shape {tuple(slopes.shape)}")
     passed = {name: each for name, each in operands.items() if isinstance(each, torch.Tensor)}
     numbers = tuple((name, each) for name, each in operands.items() if name not in passed)
     kinds = tuple((name, each.dim(), str(each.dtype)) for name, each in passed.items())
@@ -194,7 +215,7 @@ def check_scoring(
     if sinks is not None and (sinks.shape != (heads,) or sinks.dtype != torch.float32 or sinks.device != q.device):
         raise ValueError(
             f"sinks must be float32 of shape ({heads},), one for each head, on {q.device}, got {sinks.dtype} of shape "
-            f"{tuple(sinks.shape)} on {sinks.device}"
+            f"{tuple(sinks.shape)} on {sinks.device}; convert, expand or move them"
         )
     if not functions:
         return
@@ -203,7 +224,7 @@ def check_scoring(
         if tensor.device != q.device and tensor.dim():
             raise ValueError(
                 f"a tensor of shape {tuple(tensor.shape)} that a score or mask function uses must be on {q.device}, "
-                f"got {tensor.device}"
+                f"got {tensor.device}; move it"
             )
     check_reach(graph, tables)
     batch, queries, keys = extents
@@ -219,7 +240,7 @@ def check_scoring(
             if count is not None and tensor.shape[mode] < count:
                 raise ValueError(
                     f"a tensor of shape {tuple(tensor.shape)} is indexed by {name} in dimension {mode}, which must "
-                    f"have {count} elements at least, got {tensor.shape[mode]}"
+                    f"have {count} elements at least, got {tensor.shape[mode]}; pad it"
                 )
 
 
@@ -239,7 +260,7 @@ def check_reach(graph: Graph | None, tables: Tensors) -> None:
             raise ValueError(
                 f"a tensor that a score or mask function indexes by queries and keys must reach over less than "
                 f"2^31 elements in dimensions {varying}, got shape {tuple(tensor.shape)} and strides "
-                f"{tensor.stride()}"
+                f"{tensor.stride()}; copy a part of it"
             )
 
 

@@ -68,7 +68,7 @@ class Quantised(NamedTuple):
                 shape = scale.shape[: 2 if scale.shape[-1] == 1 else 3]
                 raise ValueError(
                     f"{name} must have one element, or shape ({sequences}, {kv_heads}), one for each sequence and head "
-                    f"of k and v, got {tuple(shape)}"
+                    f"of k and v, got {tuple(shape)}; expand it"
                 )
 
 
@@ -85,7 +85,7 @@ def check_out_dtype(out_dtype: torch.dtype) -> None:
     """
     if out_dtype not in DTYPES:
         wanted = " or ".join(map(dtype_name, DTYPES))
-        raise TypeError(f"out_dtype must be {wanted}, got {dtype_name(out_dtype)}")
+        raise TypeError(f"out_dtype must be {wanted}, got {dtype_name(out_dtype)}; convert the result")
 
 
 def quantised(
@@ -160,12 +160,13 @@ def _in_blocks(name: str, scale: Given, device: torch.device, batch: int, heads:
     if scale is None:
         return None
     if scale.dtype != torch.float32 or scale.device != device:
-        raise TypeError(f"{name} must be float32 on {device}, got {scale.dtype} on {scale.device}")
+        raise TypeError(f"{name} must be float32 on {device}, got {scale.dtype} on {scale.device}; convert it")
     if scale.numel() == 1:
         return scale.reshape(()).expand(batch, heads, 1)
     if scale.dim() not in (2, 3):
         raise ValueError(
-            f"{name} must be one element, (batch, heads) or (batch, heads, blocks), got shape {tuple(scale.shape)}"
+            f"{name} must be one element, (batch, heads) or (batch, heads, blocks), got shape {tuple(scale.shape)}; "
+            "view it so"
         )
     return scale if scale.dim() == 3 else scale.unsqueeze(-1)
 

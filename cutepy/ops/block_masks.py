@@ -110,11 +110,11 @@ def lists_of(given: Any, q: torch.Tensor, k: torch.Tensor) -> tuple[list[torch.T
             found[first + 2 : first + 4] = torch.zeros_like(found[first]), found[first + 1]
     for name, each in zip(names, found, strict=True):
         if each.device != q.device:
-            raise ValueError(f"{name} of a block mask must be on {q.device}, got {each.device}")
+            raise ValueError(f"{name} of a block mask must be on {q.device}, got {each.device}; move it")
         if each.shape[0] not in (1, batch) or each.shape[1] not in (1, heads):
             raise ValueError(
                 f"{name} of a block mask must be for a batch of 1 or {batch}, and 1 or {heads} heads, got shape "
-                f"{tuple(each.shape)}"
+                f"{tuple(each.shape)}; make a new one"
             )
     return [each.to(torch.int32).expand(batch, heads, *each.shape[2:]) for each in found], [*size]
 

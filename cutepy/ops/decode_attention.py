@@ -265,7 +265,9 @@ class _AttentionArguments(NamedTuple):
         quantised, table = self.quantised, self.table
         check(q, k, v, self.scale, has_batch=table is None, dtypes=DTYPES if quantised is None else (FLOAT8,))
         if k.shape[:2] != v.shape[:2]:
-            raise ValueError(f"k_cache and v_cache must have the same pages, got {tuple(k.shape)} and {tuple(v.shape)}")
+            raise ValueError(
+                f"k_cache and v_cache must have the same pages, got {tuple(k.shape)} and {tuple(v.shape)}; slice one"
+            )
         # Threads that would copy other pages row by row transpose 8-bit values.
         check_lengths(q, k.shape[1], self.lengths, table, unit=1 if quantised is None else ROWS_OF_COPY)
         keys = k.shape[1] if self.lengths is None else None
@@ -273,9 +275,10 @@ class _AttentionArguments(NamedTuple):
         if quantised is not None:
             quantised.check_sequences(q.shape[0], k.shape[2])
         most = _most_keys(k, table)
-        if not 0 <= self.common <= most:
+        if not isinstance(self.common, (int, torch.SymInt)) or not 0 <= self.common <= most:
             raise ValueError(
-                f"common_prefix_len must be from 0 to the {most} keys that a sequence can have, got {self.common}"
+                f"common_prefix_len must be an integer from 0 to the {most} keys that a sequence can have, got "
+                f"{self.common!r}; 0 shares none"
             )
 
 
@@ -308,14 +311,16 @@ def check_lengths(
             wanted = "(batch,)" if len(shape) == 1 else "(batch, pages)"
             raise ValueError(
                 f"{name} must be a contiguous tensor {wanted} of int32 on {q.device}, with a batch of {q.shape[0]}, "
-                f"got {given.dtype} of shape {tuple(given.shape)} on {given.device}"
+                f"got {given.dtype} of shape {tuple(given.shape)} on {given.device}; convert or copy it"
             )
     if table is None:
         return
     if lengths is None:
-        raise ValueError("a block_table needs cache_seqlens: how many keys each sequence has; got None")
+        raise ValueError("a block_table needs cache_seqlens: how many keys each sequence has, got None; pass them")
     if keys % unit or not keys:
-        raise ValueError(f"pages must have a multiple of {unit} keys, got {keys}")
+        raise ValueError(
+            f"pages must have a multiple of {unit} keys, and not 0, got {keys}; copy the cache to such pages"
+        )
 
 
 def pitch_of(name: str, cache: torch.Tensor) -> int:
@@ -336,7 +341,7 @@ def pitch_of(name: str, cache: torch.Tensor) -> int:
         raise ValueError(
             f"pages, or sequences, of {name} must be whole steps of keys apart in memory, as those of "
             "(pages, keys, heads, head), and of (pages, heads, keys, head).transpose(1, 2); got strides "
-            f"{cache.stride()} of shape {tuple(cache.shape)}"
+            f"{cache.stride()} of shape {tuple(cache.shape)}; copy it"
         )
     return page_step // row_step
 
@@ -477,7 +482,7 @@ def _find_launch(
     """Decide all that is done for tensors like these, and have the kernels compiled."""
     lengths, table, sinks, tables, functions, scale, left, right, common, *_ = asked
     batch, queries, heads, _ = q.shape
-    kv_heads, head_v, group = k.shape[2], v.shape[3], heads // k.shape[2]
+    kv_heads, head_v, group = k.shape[2], v.shape[3], heads // max(k.shape[2], 1)
     most_keys, dtype = _most_keys(k, table), asked.out_dtype
     if 0 in q.shape or not most_keys or 0 in k.shape:
         shape, of_rows = (batch, queries, heads, head_v), (batch, heads, queries)

@@ -292,7 +292,7 @@ def _padded(
     if min(each.dim() for each in (query, key, value)) < 3:
         raise ValueError(
             f"query, key and value must be (..., heads, tokens, head), got shapes {tuple(query.shape)}, "
-            f"{tuple(key.shape)} and {tuple(value.shape)}"
+            f"{tuple(key.shape)} and {tuple(value.shape)}; view them so"
         )
     if query.dim() == 3:
         query, key, value = (each.unsqueeze(1) for each in (query, key, value))
@@ -304,7 +304,9 @@ def _padded(
             f"query and key must have the same heads, got {query.shape[-3]} and {key.shape[-3]}; use enable_gqa=True"
         )
     if is_causal and attn_mask is not None:
-        raise ValueError(f"a causal call must have no attn_mask, got one of shape {tuple(attn_mask.shape)}")
+        raise ValueError(
+            f"a causal call must have no attn_mask, got one of shape {tuple(attn_mask.shape)}; put both into one"
+        )
     right, scale = query.shape[-2] - key.shape[-2] if is_causal else None, factor(query, scale)
     if variant := getattr(attn_mask, "variant", None):  # torch's CausalBias, whose module is not imported for it
         right, attn_mask = (0 if variant.name == "LOWER_RIGHT" else query.shape[-2] - key.shape[-2]), None
@@ -358,7 +360,8 @@ def _mask_of(mask: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     places = zip(reversed(mask.shape), reversed(shape), strict=False)
     if mask.dim() > len(shape) or any(extent not in (1, wanted) for extent, wanted in places):
         raise ValueError(
-            f"attn_mask must broadcast to (..., heads, queries, keys), here {shape}, got shape {tuple(mask.shape)}"
+            f"attn_mask must broadcast to (..., heads, queries, keys), here {shape}, got shape {tuple(mask.shape)}; "
+            "slice or expand it"
         )
     return mask.expand(shape)
 

@@ -67,7 +67,7 @@ def flex_attention(
         if query.dim() != 4 or key.dim() != 4:
             raise ValueError(
                 f"query and key must be (batch, heads, tokens, head), got shapes {tuple(query.shape)} and "
-                f"{tuple(key.shape)}"
+                f"{tuple(key.shape)}; view them so"
             )
         if not enable_gqa and query.shape[1] != key.shape[1]:
             raise ValueError(

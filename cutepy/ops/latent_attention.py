@@ -12,7 +12,7 @@ from cutepy.kernels.gemm.routes import viewing_whole
 from cutepy.kernels.mla.config import HEAD, LATENT, QUANTISED_BYTES
 from cutepy.kernels.mla.op import plan
 from cutepy.ops import shardings
-from cutepy.ops.attention_arguments import DTYPES, View, results_like, way_to
+from cutepy.ops.attention_arguments import DTYPES, View, check_scale, results_like, way_to
 from cutepy.ops.checking import require_tensors
 from cutepy.ops.decode_attention import attend_each, check_lengths, matrix_of, pitch_of
 from cutepy.ops.foreign_arguments import refuse_unknown
@@ -86,7 +86,7 @@ def attention_mla(
     torch.Size([2, 1, 16, 512])
     """
     try:
-        scale = HEAD**-0.5 if scale is None else float(scale)
+        scale = HEAD**-0.5 if scale is None else scale
         if cache.dtype == torch.float8_e4m3fn:
             cache = cache.view(torch.uint8)
         o, lse = _attention_mla(q, cache, cache_seqlens, block_table, scale, causal)
@@ -114,11 +114,11 @@ def flash_mla_with_kvcache(
         refuse_unknown(flash_mla_with_kvcache, unknown)
     try:
         if head_dim_v != LATENT:
-            raise ValueError(f"head_dim_v must be {LATENT}, got {head_dim_v}")
+            raise ValueError(f"head_dim_v must be {LATENT}, got {head_dim_v}; call attention_decode for others")
         if is_fp8_kvcache != (k_cache.element_size() == 1):
             raise ValueError(
                 f"is_fp8_kvcache must be True for a cache of bytes, and False for others, got {is_fp8_kvcache} and "
-                f"{k_cache.dtype}"
+                f"{k_cache.dtype}; quantise_mla_cache makes bytes"
             )
         o, lse = attention_mla(
             q,
@@ -145,7 +145,7 @@ def _check(
     if q.dim() != 4 or q.shape[3] != HEAD or not (has_head or cache.dim() == 3) or cache.shape[-1] != columns:
         raise ValueError(
             f"q must be (batch, queries, heads, {HEAD}) and the cache (batch or pages, keys, {columns}), got shapes "
-            f"{tuple(q.shape)} and {tuple(cache.shape)}"
+            f"{tuple(q.shape)} and {tuple(cache.shape)}; concatenate latent and rotated columns"
         )
     if q.dtype not in DTYPES or (cache.dtype != q.dtype and not (is_quantised and q.dtype == torch.bfloat16)):
         raise TypeError(
@@ -153,13 +153,13 @@ def _check(
             f"{q.dtype} and {cache.dtype}; convert them"
         )
     if cache.device != q.device:
-        raise ValueError(f"q and the cache must be on one device, got {q.device} and {cache.device}")
+        raise ValueError(f"q and the cache must be on one device, got {q.device} and {cache.device}; move one")
     if table is None and cache.shape[0] != q.shape[0]:
         raise ValueError(
-            f"without a block_table q and the cache must have one batch, got {q.shape[0]} and {cache.shape[0]}"
+            f"without a block_table q and the cache must have one batch, got {q.shape[0]} and {cache.shape[0]}; "
+            "pass a block_table"
         )
-    if not (scale > 0 and math.isfinite(scale)):
-        raise ValueError(f"scale must be a positive number, got {scale}")
+    check_scale(scale)
     check_lengths(q, cache.shape[1], lengths, table, unit=8)
 
 

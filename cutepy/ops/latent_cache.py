@@ -83,4 +83,4 @@ def dequantise_mla_cache(rows: torch.Tensor) -> torch.Tensor:
 
 def _check_columns(rows: torch.Tensor, columns: int) -> None:
     if rows.dim() < 1 or rows.shape[-1] != columns:
-        raise ValueError(f"rows must be (..., {columns}), got shape {tuple(rows.shape)}")
+        raise ValueError(f"rows must be (..., {columns}), got shape {tuple(rows.shape)}; pass whole rows")

@@ -74,7 +74,7 @@ def _check_scales(q: torch.Tensor, k: torch.Tensor, scales: Three) -> None:
             shape = f"({tensor.shape[0]}, {' or '.join(map(str, sorted(heads)))}"
             raise ValueError(
                 f"{name} must have one element, or shape {shape}) for heads, or {shape}, {blocks}) for each {BLOCK} "
-                f"tokens of these, got {tuple(scale.shape)}"
+                f"tokens of these, got {tuple(scale.shape)}; expand it"
             )
 
 

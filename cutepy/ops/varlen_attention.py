@@ -155,6 +155,11 @@ def attention_varlen(
     try:
         scale, left, right = settings(q, window, scale, causal=causal)
         check_dropout(dropout_p)
+        for name, most in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k)):
+            if isinstance(most, (torch.Tensor, float, str)):
+                raise TypeError(
+                    f"{name} must be an integer that the host knows, got {type(most).__name__}; leave it out"
+                )
         lengths = cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k
         batch = _check_lengths(q, k, v, Lengths(*lengths), is_paged=block_table is not None)
         page = 0 if block_table is None else k.shape[1]
@@ -255,6 +260,7 @@ def _check_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: L
         raise ValueError(
             "a block_table needs seqused_k, how many keys each sequence has, and no cu_seqlens_k, got "
             + ("cu_seqlens_k" if lengths.k_begins is not None else "neither")
+            + "; pass cu_seqlens_k.diff() as seqused_k"
         )
     if lengths.q_begins is lengths.k_begins is lengths.q_used is lengths.k_used is None:
         raise ValueError(
@@ -271,16 +277,20 @@ def _check_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: L
         if tensor.dim() != (4 if cu is None else 3):
             wanted = "(tokens, heads, head)" if cu is not None else "(batch, tokens, heads, head)"
             given = "without" if cu is None else "with"
-            raise ValueError(f"{name} must be {wanted} {given} cu_seqlens_{side}, got shape {tuple(tensor.shape)}")
+            raise ValueError(
+                f"{name} must be {wanted} {given} cu_seqlens_{side}, got shape {tuple(tensor.shape)}; view it so"
+            )
         for what, each in ((f"cu_seqlens_{side}", cu), (f"seqused_{side}", used)):
             if each is None:
                 continue
             if each is cu and each.shape == (0,):
-                raise ValueError(f"{what} must have the first token of each sequence and the end of the last, got none")
+                raise ValueError(
+                    f"{what} must have a first token of each sequence and the last's end, got none; pass [0]"
+                )
             if each.dtype != torch.int32 or each.dim() != 1 or not each.is_contiguous() or each.device != q.device:
                 raise ValueError(
                     f"{what} must be a contiguous vector of int32 on {q.device}, got {each.dtype} of shape "
-                    f"{tuple(each.shape)} on {each.device}"
+                    f"{tuple(each.shape)} on {each.device}; convert it"
                 )
             batches[what] = int(each.shape[0]) - (each is cu)
         if cu is None and not (is_paged and side == "k"):
@@ -289,6 +299,7 @@ def _check_lengths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: L
         raise ValueError(
             "all must have one number of sequences, cu_seqlens_q and cu_seqlens_k one value more, got "
             + ", ".join(f"{count} of {name}" for name, count in batches.items())
+            + "; slice them"
         )
     return next(iter(batches.values()))
 
@@ -300,7 +311,7 @@ def _rows_of_all(name: str, cache: torch.Tensor) -> torch.Tensor:
     except RuntimeError:
         raise ValueError(
             f"{name} must have its first two modes as one in memory, each page or sequence after the one before; got "
-            f"strides {cache.stride()} of shape {tuple(cache.shape)}"
+            f"strides {cache.stride()} of shape {tuple(cache.shape)}; copy it"
         ) from None
 
 

@@ -36,6 +36,20 @@ def _rows_of_tile(sequences: Sequences | None, tile, extent: int, tokens):
     return rows.start + begin, rows.length - begin
 
 
+def _grid(tiles, rows: cute.Tensor):
+    """Return CTAs for tiles of the heads of rows (batch, queries, heads, head).
+
+    All are along x, since only this extent of a grid may exceed 65,535.
+    """
+    return tiles * cute.size(rows, mode=[2]) * cute.size(rows, mode=[0]), 1, 1
+
+
+def _place_of_cta(tiles, heads):
+    """Return a CTA's tile, head and batch."""
+    index, _, _ = cute.arch.block_idx()
+    return index % tiles, index // tiles % heads, index // (tiles * heads)
+
+
 class Statistics:
     """Statistics of O's rows, for `Backward`, and zeros for its sums: a callable that the DSL compiles."""
 
@@ -60,7 +74,7 @@ class Statistics:
         """
         tiles = cute.size(stats, mode=[3]) // self.config.tile_q
         self.kernel(o, do, lse, dlse, stats, sums, _sequences(lengths, cute.size(o, mode=[1]))).launch(
-            grid=(tiles, cute.size(o, mode=[2]), cute.size(o, mode=[0])), block=(32 * WARPS, 1, 1), stream=stream
+            grid=_grid(tiles, o), block=(32 * WARPS, 1, 1), stream=stream
         )
 
     @cute.kernel
@@ -78,7 +92,8 @@ class Statistics:
         config, thread = self.config, cute.arch.thread_idx()[0]
         if cutlass.const_expr(config.overlaps):
             cute.arch.griddepcontrol_launch_dependents()
-        tile, head, batch = cute.arch.block_idx()
+        tiles = cute.size(stats, mode=[3]) // config.tile_q
+        tile, head, batch = _place_of_cta(tiles, cute.size(o, mode=[2]))
         first, rows = _rows_of_tile(sequences, tile, config.tile_q, cute.size(o, mode=[1]))
         lane, warp = cute.arch.lane_idx(), thread // 32
         # Elements of a lane, which 32 lanes' are enough for.
@@ -110,7 +125,7 @@ class Statistics:
         vectors = config.tile_q * config.width // VECTOR
         own_sums = cute.make_tensor(
             sums[batch, head, None, None].iterator,
-            cute.make_layout((VECTOR, vectors, cute.size(stats, mode=[3]) // config.tile_q)),
+            cute.make_layout((VECTOR, vectors, tiles)),
         )
         for vector in cutlass.range(thread, vectors, 32 * WARPS, unroll=1):
             cute.autovec_copy(zeros, own_sums[None, vector, tile])
@@ -128,7 +143,7 @@ class RowsOfDq:
         config = self.config
         tiles = cute.size(sums, mode=[2]) // (config.warpgroups * config.dq_rows)
         self.kernel(sums, dq, scale, _sequences(lengths, cute.size(dq, mode=[1]))).launch(
-            grid=(tiles, cute.size(dq, mode=[2]), cute.size(dq, mode=[0])),
+            grid=_grid(tiles, dq),
             block=(config.consumers, 1, 1),
             stream=stream,
             use_pdl=config.overlaps,
@@ -141,7 +156,8 @@ class RowsOfDq:
         if cutlass.const_expr(config.overlaps):
             follow_launch(let_next_begin=False)
         thread = cute.arch.thread_idx()[0]
-        tile, head, batch = cute.arch.block_idx()
+        tiles = cute.size(sums, mode=[2]) // (config.warpgroups * config.dq_rows)
+        tile, head, batch = _place_of_cta(tiles, cute.size(dq, mode=[2]))
         first, rows = _rows_of_tile(sequences, tile, config.tile_q, cute.size(dq, mode=[1]))
         part, lane = cute.arch.make_warp_uniform(thread // 128), thread % 128
         staged = _staged_rows(config, dq.element_type)

@@ -178,6 +178,13 @@ def test_deterministic_gradients_have_the_same_bits_in_every_schedule(window):
 
 
 @pytest.mark.integration
+def test_grids_hold_more_than_65535_batches_and_heads():
+    q, k, v = (each.requires_grad_() for each in tensors(torch.bfloat16, 3, 70, 40, 2, 1, 16))
+    with cutepy.simulate() as run:
+        attention(q, k, v).sum().backward()
+    assert [launch.grid[1:] for launch in run.launches] == [(1, 1)] * 4
+
+
 def test_views_that_tma_reaches_are_not_copied():
     q, k, v = (torch.randn(1, 2, 40, 64).bfloat16().transpose(1, 2) for _ in range(3))
     check(q, k, v, gradients=False)
@@ -212,6 +219,9 @@ def test_tensors_without_elements():
     q, k, v = tensors(torch.bfloat16, 2, 3, 5, 2, 2, 64)
     with cutepy.simulate():
         assert attention(q[:, :0], k, v).shape == (2, 0, 2, 64)
+        headless = [each[:, :, :0].requires_grad_() for each in (q, k, v)]
+        attention(*headless).sum().backward()
+        assert [each.grad.shape for each in headless] == [(2, 3, 0, 64), (2, 5, 0, 64), (2, 5, 0, 64)]
         o, lse = attention(q, k[:, :0], v[:, :0], return_lse=True)
     assert not o.any()
     assert (lse == -math.inf).all()

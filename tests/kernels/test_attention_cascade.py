@@ -121,7 +121,7 @@ def test_a_row_does_not_depend_on_its_batch():
     assert len(run.launches) == 4
 
 
-@pytest.mark.parametrize("common", [-1, 33])
+@pytest.mark.parametrize("common", [-1, 33, 1.5, None])
 def test_arguments_that_are_refused(common):
     tensors, options = problem(1, (4, 2), 16, [30, 20], 16, 4)
     options["block_table"] = options["block_table"][:, :8].contiguous()

@@ -132,5 +132,8 @@ def test_the_ends_of_the_probability():
     q, *_ = tensors(1, 9, 9, 1, 1, 16)
     assert torch.equal(attention(q, q, q, dropout_p=0.0), attention(q, q, q))
     assert not attention(q, q, q, dropout_p=1.0).any()
-    with refuses(ValueError):
-        attention(q, q, q, dropout_p=1.5)
+    assert torch.equal(attention(q, q, q, dropout_p=1e-12), attention(q, q, q))
+    assert not attention(q, q, q, dropout_p=1 - 1e-12).any()
+    for probability in (1.5, None):
+        with refuses(ValueError):
+            attention(q, q, q, dropout_p=probability)

@@ -232,9 +232,11 @@ def test_whole_tiles_hold_all_sequences(lengths):
         {"seqused_k": torch.zeros(5, dtype=torch.int32)},
         {"seqused_k": torch.ones(2, dtype=torch.int32), "scale": 0.0},
         {},
+        {"seqused_k": torch.ones(2, dtype=torch.int32), "max_seqlen_k": torch.tensor(4)},
+        {"seqused_k": torch.ones(2, dtype=torch.int32), "max_seqlen_q": "4"},
     ],
 )
 def test_arguments_that_are_refused(options):
     q, k = ((4, 2, 64) if f"cu_seqlens_{n}" in options else (2, 4, 2, 64) for n in "qk")
-    with refuses(ValueError):
+    with refuses((TypeError, ValueError)):
         attention_varlen(*(torch.zeros(shape, dtype=torch.float16) for shape in (q, k, k)), **options)

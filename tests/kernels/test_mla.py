@@ -217,6 +217,7 @@ def test_shapes_dtypes_and_tables_are_checked():
         {"cache_seqlens": used.long()},
         {"cache": cache[:, :12]},
         {"scale": -1.0},
+        {"scale": "a"},
     ):
         settings = {"q": q, "cache": cache, "cache_seqlens": used, "block_table": table, **bad}
         with refuses(ValueError):

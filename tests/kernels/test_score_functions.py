@@ -359,6 +359,17 @@ def test_torch_compiles_and_checks_it():
     )
 
 
+@pytest.mark.parametrize("options", [{"soft_cap": 2.0}, {"mask": causal}, {"dropout_p": 1.0}])
+def test_a_saved_program_loads(options, tmp_path):
+    class Module(torch.nn.Module):
+        def forward(self, q, k, v):
+            return attention(q, k, v, **options)
+
+    given = tuple(each.transpose(1, 2) for each in tensors())
+    torch.export.save(torch.export.export(Module(), given), tmp_path / "attention.pt2")
+    assert torch.equal(torch.export.load(tmp_path / "attention.pt2").module()(*given), Module()(*given))
+
+
 def test_tensors_without_elements():
     q, k, v = tensors(keys=QUERIES)
     sinks = torch.tensor([1.0, 2.0])
@@ -530,6 +541,11 @@ def test_gradients_of_a_relative_bias_and_none_of_masks():
             {"block_mask": flex.create_block_mask(causal, 1, 1, QUERIES, KEYS, device="cpu", BLOCK_SIZE=64)},
             ValueError,
         ),
+        ({"soft_cap": "a"}, ValueError),
+        ({"alibi_slopes": torch.zeros(3)}, ValueError),
+        ({"alibi_slopes": torch.zeros(2, HEADS)}, ValueError),
+        ({"operands": 3}, TypeError),
+        ({"mask": torch.ones(QUERIES, KEYS, dtype=torch.bool)}, EpilogueError),
     ],
 )
 def test_arguments_that_are_refused(options, kind):
