@@ -174,6 +174,24 @@ class Claimed(Work):
 
 
 @dataclass(frozen=True)
+class Dealt(Work):
+    """Tile of a dealer that works: its successor is known.
+
+    Attributes
+    ----------
+    following : Int32
+        Index of the CTA's next tile, behind all tiles if there is none.
+    """
+
+    following: Any = None
+
+    @property
+    def has_next(self):
+        """True if this CTA has another tile."""
+        return self.following < self.end
+
+
+@dataclass(frozen=True)
 class Dynamic:
     """Dynamic scheduler: each cluster takes its next tile just before it needs one, in the order of `Persistent`.
 
@@ -226,7 +244,8 @@ class Dynamic:
             self.tickets.send(following, place)
             place.advance()
             row, column, batch = self.product.locate(index)
-            state = worker.on_tile(Work(row, column, batch, k, index, first, end, ctas), state)
+            work = Dealt(row, column, batch, k, index, first, end, None, following=following)
+            state = worker.on_tile(work, state)
             index = following
         self.tickets.drain(place)
         return state
