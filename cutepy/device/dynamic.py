@@ -174,6 +174,24 @@ class Claimed(Work):
 
 
 @dataclass(frozen=True)
+class Dealt(Work):
+    """Tile of a dealer that works: its successor is known.
+
+    Attributes
+    ----------
+    following : Int32
+        Index of the CTA's next tile, behind all tiles if there is none.
+    """
+
+    following: Any = None
+
+    @property
+    def has_next(self):
+        """True if this CTA has another tile."""
+        return self.following < self.end
+
+
+@dataclass(frozen=True)
 class Dynamic:
     """Dynamic scheduler: each cluster takes its next tile just before it needs one, in the order of `Persistent`.
 
@@ -204,6 +222,33 @@ class Dynamic:
                 self.tickets.send(index, state)
                 state.advance()
             self.tickets.drain(state)
+
+    @cute.jit
+    def deal_to_each(self, worker: Any):
+        """Take tickets until no tiles are left, as `deal` does, and run a worker on this CTA's tiles, as `each` does.
+
+        Exactly one warp of each CTA calls, where no warp is left that only deals; CTAs form no clusters. It takes a
+        tile's successor before it works on the tile, and reads no slots: it is none of their readers.
+        """
+        rules.check_worker(worker)
+        rules.check_working_dealer(self.tickets.ctas)
+        k = self.product.k()
+        first, _, _ = cute.arch.block_idx()
+        ctas, _, _ = cute.arch.grid_dim()
+        end = math.prod(self.product.raster)
+        index, place = cutlass.Int32(first), self.tickets.dealer_state()
+        state = worker.first_state(k)
+        while index < end:
+            self.tickets.acquire(place)
+            following = ctas + self.tickets.take(end)
+            self.tickets.send(following, place)
+            place.advance()
+            row, column, batch = self.product.locate(index)
+            work = Dealt(row, column, batch, k, index, first, end, None, following=following)
+            state = worker.on_tile(work, state)
+            index = following
+        self.tickets.drain(place)
+        return state
 
     @cute.jit
     def each(self, worker: Any, turn: Any = 0, turns: cutlass.Constexpr = 1):

@@ -56,7 +56,8 @@ class Transposes:
         """
         loaded, staged = (tile.layout.position_independent() for tile in (self.loaded, self.staged))
         (rows, extent), (block_rows, block) = self.loaded.tile, rules.TRANSPOSED
-        lane = cute.arch.lane_idx()
+        # What a shuffle gives is no invariant of the tiles' loop: a lane's addresses are not kept over it, and spilled.
+        lane = cute.arch.shuffle_sync(cute.arch.lane_idx(), cute.arch.lane_idx())
         # Lanes address rows of 16 bytes: 8 of each matrix. ldmatrix reads 32 places along K, stmatrix writes 16 rows.
         matrix, row = lane // 8, lane % 8
         parity, half = matrix % 2, matrix // 2

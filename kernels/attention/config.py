@@ -331,7 +331,7 @@ class ForwardConfig:
     @property
     def blocks_at_once(self) -> int:
         """Blocks of V that a warp which transposes has in registers: as many as these have room for."""
-        return {24: 1, 32: 2}.get(self.producer_registers, 4)
+        return {24: 3, 32: 2}.get(self.producer_registers, 4)
 
     @property
     def width(self) -> int:

@@ -632,7 +632,8 @@ class Forward:
         if cutlass.const_expr(config.transposes):
             sV = shared["sVt"]
             read_ring = StoredRing(shared["vt_barriers"], config.stages, 0, readers, warps=config.transposes)
-        tickets = make_tickets(config, shared, counter, 1 + readers)
+        # Of the warps that transpose, one deals tiles.
+        tickets = make_tickets(config, shared, counter, 1 + readers + max(config.transposes - 1, 0))
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         if warp == 0:
             with cute.arch.elect_one():
@@ -678,14 +679,20 @@ class Forward:
                 loads.run(scheduler)
             elif warp == 0:
                 loads.run(scheduler)
-            elif cutlass.const_expr(config.dynamic):
-                if warp == 1:
-                    scheduler.deal()
             elif cutlass.const_expr(config.transposes):
                 planned = plan["sV"].content, plan["sVt"].content
                 share = warp - 1, config.transposes, config.blocks_at_once
                 transposes = make_transposes(shared["sV"], planned[0], sV, planned[1], *share)
-                scheduler.each(TransposesValues(v_ring, read_ring, transposes, places, loads.tiles_of))
+                values = TransposesValues(v_ring, read_ring, transposes, places, loads.tiles_of)
+                if cutlass.const_expr(not config.dynamic):
+                    scheduler.each(values)
+                elif warp == 1:
+                    scheduler.deal_to_each(values)
+                else:
+                    scheduler.each(values)
+            elif cutlass.const_expr(config.dynamic):
+                if warp == 1:
+                    scheduler.deal()
         else:
             cute.arch.setmaxregister_increase(budget.consumer)
             barriers = rules.named_barriers(turns=config.warpgroups, store=config.warpgroups, met=1)

@@ -110,7 +110,7 @@ def plan_forward(
     asked = dtype_name(q.dtype), q.shape[-1], v.shape[-1], queries
     is_uneven = bounds[1] or lengths is not None or scoring.blocks is not None
     of_batches = lengths is None and not scoring.suffix and not block and not page and packed == 1
-    width = max(q.shape[-1], v.shape[-1]) if of_batches else 0
+    width = max(q.shape[-1], v.shape[-1]) if of_batches and q.element_size() > 1 else 0
     ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count, width=width)
     if not of_batches:
         config = choose_forward(*asked, left=bounds[0], right=bounds[1])

@@ -186,7 +186,11 @@ def rules_choice(problem: Problem) -> Chosen:
         is_short = are_few(problem.queries, right=right)
         config = choose_backward(*of_all, left=left, right=right, is_short=is_short)
         config = gradients_by_counter(config, problem.queries)
-    width = {"width" if problem.kind == "forward" else "gradients_of": max(problem.head, problem.head_v)}
+    widest = max(problem.head, problem.head_v)
+    if isinstance(config, BackwardConfig):
+        width = {"gradients_of": widest}
+    else:
+        width = {"width": widest if config.bits > 8 else 0}
     return Chosen(config, config.dynamic or not has_cta_each(problem.queries, is_uneven=right, **width))
 
 

@@ -49,19 +49,20 @@ class Mark:
 
 
 class Schedule:
-    """CTAs of a warp that deals and two that work, on all tiles each, or in turns."""
+    """CTAs of a warp that deals and two that work, on all tiles each, or in turns; of two where the dealer works too."""
 
-    def __init__(self, cluster_mn=(1, 1), parts=1, turns=1, slots=1, readers=READERS):
+    def __init__(self, cluster_mn=(1, 1), parts=1, turns=1, slots=1, readers=None, works=False):
         self.cluster_mn, self.parts, self.turns = cluster_mn, parts, turns
-        self.slots, self.readers = slots, readers
+        self.slots, self.works = slots, works
+        self.readers = readers or READERS - works
 
     @cute.jit
     def __call__(self, counts: cute.Tensor, places: cute.Tensor, carried: cute.Tensor, counter: cute.Tensor):
         cluster_m, cluster_n = self.cluster_mn
         self.kernel(counts, places, carried, counter).launch(
             grid=(CLUSTERS * cluster_m, cluster_n, self.parts),
-            block=(32 * (1 + READERS), 1, 1),
-            cluster=(cluster_m, cluster_n, self.parts),
+            block=(32 * (READERS + (not self.works)), 1, 1),
+            cluster=None if self.works and cluster_m == 1 else (cluster_m, cluster_n, self.parts),
         )
 
     @cute.kernel
@@ -81,15 +82,26 @@ class Schedule:
         raster = (rows // cluster_m, columns // cluster_n, *counts.shape[4:])
         product = Persistent(raster, cutlass.Int32(k_tiles), self.cluster_mn, self.parts, band_rows=2)
         scheduler = Dynamic(product, tickets)
-        if warp == 0:
+        if cutlass.const_expr(self.works):
+            marks = Mark(counts[(warp, *(None,) * (cute.rank(counts) - 1))], places[None, warp])
+            if warp == 0:
+                note(carried, warp, 1, scheduler.deal_to_each(marks))
+            else:
+                note(carried, warp, 1, scheduler.each(marks))
+        elif warp == 0:
             scheduler.deal()
         else:
             own, turn = (warp - 1, 0) if self.turns == 1 else (0, warp - 1)
             marks = Mark(counts[(own, *(None,) * (cute.rank(counts) - 1))], places[None, own])
-            done = scheduler.each(marks, turn, self.turns)
-            if cute.arch.lane_idx() == 0:
-                rank = cute.arch.cluster_idx()[0] * ctas + cute.arch.block_idx_in_cluster()
-                carried[warp - 1, rank] = done
+            note(carried, warp - 1, ctas, scheduler.each(marks, turn, self.turns))
+
+
+@cute.jit
+def note(carried: cute.Tensor, worker, ctas: cutlass.Constexpr, done):
+    """Store what a warp carried to the end; traced."""
+    if cute.arch.lane_idx() == 0:
+        rank = cute.arch.cluster_idx()[0] * ctas + cute.arch.block_idx_in_cluster()
+        carried[worker, rank] = done
 
 
 def dynamic(name, tensor):
@@ -136,6 +148,8 @@ EXTENTS = {
     "clusters": ((4, 6, 2), {"cluster_mn": (2, 1)}),
     "clusters that share K": ((2, 8, 5), {"cluster_mn": (1, 2), "parts": 2, "slots": 2}),
     "clusters, fewer tiles than these": ((2, 1, 2), {"cluster_mn": (2, 1)}),
+    "a dealer that works": ((5, 3, 2), {"works": True}),
+    "a dealer that works, fewer tiles than CTAs": ((2, 1, 2, 1), {"works": True, "slots": 2}),
 }
 
 
@@ -144,7 +158,7 @@ def test_all_work_is_given_once_and_the_counter_serves_again(extents, options):
     run_schedule(extents, policies=(None, None), sanitize=True, **options)
 
 
-@pytest.mark.parametrize("name", ["plain", "in turns", "clusters that share K"])
+@pytest.mark.parametrize("name", ["plain", "in turns", "clusters that share K", "a dealer that works"])
 def test_so_it_is_in_every_schedule(name):
     extents, options = EXTENTS[name]
     run_schedule(extents, policies=("late", "youngest", "random:1", "schedule:1", "schedule:2"), **options)
@@ -188,3 +202,8 @@ def test_a_reader_too_few_is_told():
 def test_rings_of_tickets_that_cannot_be(arguments):
     with refuses(ValueError):
         rules.check_tickets(*arguments)
+
+
+def test_a_dealer_that_works_has_no_cluster():
+    with refuses(ValueError):
+        run_schedule((4, 6, 2), cluster_mn=(2, 1), works=True)

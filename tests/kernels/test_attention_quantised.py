@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st  # noqa: E402
 
 import cutepy  # noqa: E402
 from cutepy.kernels.attention import reference  # noqa: E402
-from cutepy.kernels.attention.choice import choose_forward  # noqa: E402
+from cutepy.kernels.attention.choice import choose_batches, choose_forward  # noqa: E402
 from cutepy.kernels.attention.op import compile_forward  # noqa: E402
 from cutepy.ops import attention  # noqa: E402
 from tests.messages import refuses  # noqa: E402
@@ -204,8 +204,32 @@ def test_arguments_that_are_refused():
 
 @pytest.mark.first(3)
 @pytest.mark.integration
-@pytest.mark.parametrize("head", [64, 128, 192, 256])
+@pytest.mark.parametrize("head", [64, 96, 128, 192, 224, 256])
 @pytest.mark.parametrize("right", [False, True])
 def test_chosen_kernels_do_not_spill(head, right):
-    config = choose_forward("float8_e4m3fn", head, head, 4096, left=False, right=right)
-    assert compile_forward(config, scales=(True, True, True)).resources[0].spill_store_bytes == 0
+    of_all = "float8_e4m3fn", head, head
+    sequences = choose_forward(*of_all, 4096, left=False, right=right)
+    batches = (choose_batches(*of_all, queries, 1, left=False, right=right) for queries in (512, 4096))
+    for config in {sequences, *batches}:
+        assert compile_forward(config, scales=(True, True, True)).resources[0].spill_store_bytes == 0
+
+
+@pytest.mark.first(2)
+@pytest.mark.integration
+@pytest.mark.parametrize("head", [64, 128, 192, 256])
+@pytest.mark.parametrize(("left", "right"), [(False, False), (False, True), (True, True)])
+@pytest.mark.parametrize("queries", [512, 4096])
+def test_ends_and_beginnings_of_tiles(head, left, right, queries):
+    config = choose_batches("float8_e4m3fn", head, head, queries, 1, left=left, right=right)
+    q, k, v = (each.to(E4M3) for each in problem(1, 500, 500, 2, 2, head))
+    o, lse = torch.full((1, 500, 2, head), math.nan, dtype=torch.bfloat16), torch.full((1, 2, 500), math.nan)
+    with cutepy.simulate(sanitize=True) as run:  # each of two CTAs has several tiles
+        taken = torch.zeros(1, dtype=torch.int32)
+        counter = taken if config.dynamic else None
+        compile_forward(config)(q, k, v, o, lse, head**-0.5, 200, 0, 2, *[None] * 9, counter)
+    assert not taken.any(), "the counter is as it was"
+    assert not run.hazards
+    band = 200 if left else None, 0 if right else None
+    wanted, wanted_lse = reference.forward(*(each.double() for each in (q, k, v)), head**-0.5, *band)
+    assert apart(o, wanted) < 2.0**-5
+    assert (lse - wanted_lse).abs().max() < 2.0**-5

@@ -104,7 +104,7 @@ from cutepy.device.rules.staging import (
     parts_of_stage,
     place_of_part,
 )
-from cutepy.device.rules.tickets import check_tickets, ticket_slots
+from cutepy.device.rules.tickets import check_tickets, check_working_dealer, ticket_slots
 from cutepy.device.rules.tiles import (
     MBARRIER_BITS,
     SUBTILE_COLUMNS,
@@ -219,6 +219,7 @@ __all__ = [
     "check_whole_columns",
     "check_widths",
     "check_worker",
+    "check_working_dealer",
     "check_workspace",
     "column_offsets",
     "empty_barrier_arrivals",

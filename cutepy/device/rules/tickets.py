@@ -23,6 +23,22 @@ def check_tickets(slots: int, readers: int, ctas: int) -> None:
         raise ValueError(f"a cluster has 1 to {MAX_CLUSTER_CTAS} CTAs, got {ctas}")
 
 
+def check_working_dealer(ctas: int) -> None:
+    """Check the CTAs of a cluster whose dealer has tiles of its own to work on.
+
+    Raises
+    ------
+    ValueError
+        If there are several: of the others no warp would know the tiles.
+
+    Examples
+    --------
+    >>> check_working_dealer(1)
+    """
+    if ctas != 1:
+        raise ValueError(f"a dealer that works needs CTAs without a cluster, got a cluster of {ctas}; use deal()")
+
+
 def ticket_slots(turns: int) -> int:
     """Return the number of slots where so many consumers take a CTA's tiles in turn.
 
