@@ -2,6 +2,7 @@
 
 import json
 import mmap
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,7 @@ from cutepy.sim.advice import Diagnosis
 from cutepy.sim.replay import exploring
 from cutepy.sim.replay.exploring import Divergence, Exploration
 from cutepy.sim.replay.outcomes import Outcome
+from cutepy.sim.replay.playing import _told
 from cutepy.sim.sanitize.hazards import Hazard, Side
 from tests.messages import pins, refuses
 from tests.sim.replay.kernels import module
@@ -195,6 +197,14 @@ def test_explorations_say_what_was_played_and_what_differs():
     ):
         pins(str(exploration))
         pins(json.dumps(exploration.to_json()))
+
+
+def test_hazards_of_a_schedule_are_told_without_their_number():
+    """It depends on the schedule, and two schedules find the same hazard."""
+    side = Side.of_thread("t", (0, 0, 0), 0, None, None)
+    race = Hazard("unordered-read", "k", "here", None, side, Diagnosis("made-while-valid"), count=5)
+    ((_, found),) = _told(SimpleNamespace(hazards=[race]))
+    assert found == replace(race, count=1)
 
 
 def test_hangs_are_told_once_by_the_hazard_that_names_them(monkeypatch):
