@@ -21,7 +21,6 @@ from cutepy.device.turns import Turns  # noqa: E402
 from cutepy.device.vectors import make_tile_vector  # noqa: E402
 from cutepy.layouts import sm90  # noqa: E402
 
-
 BESIDE = sm90.AccumulatorCoordinates(rules.wgmma_tiling("float16", "float16", 32, (1, 2)), (64, 64))
 """Accumulators of two warpgroups beside each other."""
 
