@@ -55,7 +55,7 @@ class EpilogueError(ValueError):
 
 def callers_line() -> Line | None:
     """Find the line that is being traced: the innermost one outside this package."""
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         if _is_callers(frame.f_code.co_filename):
             return Line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)

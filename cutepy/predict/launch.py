@@ -9,6 +9,7 @@ assigns all to the SMs in order.
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -317,7 +318,7 @@ class Predictor:
     def _turnaround(self) -> float:
         table = self._gpu.constants["cta.turnaround"]
         large = self._launch.smem_bytes > 64 * 1024
-        name = "384x200000" if large else "1024x0" if self._launch.block[0] > 512 else "128x0"
+        name = "384x200000" if large else "1024x0" if math.prod(self._launch.block) > 512 else "128x0"
         return float(table.get(name) or table["128x0"])
 
     def _starts(self, clock_hz: float) -> tuple[float, float]:

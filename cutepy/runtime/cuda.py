@@ -14,7 +14,7 @@ from typing import Any
 
 from cutepy.runtime.captured_launches import PROTOTYPE, UNKNOWN_ERROR, CapturedLaunches, launch_code
 from cutepy.runtime.execution import EXECUTION
-from cutepy.runtime.host_abi import FUNCTIONS, MINIMUM_DRIVER, cuda_error_setters, error_setters
+from cutepy.runtime.host_abi import FUNCTIONS, MINIMUM_DRIVER, address_of, cuda_error_setters, error_setters
 from cutepy.runtime.host_code import load_host
 from cutepy.runtime.objects import executable
 from cutepy.runtime.program import Program
@@ -136,7 +136,7 @@ def _stubs() -> dict[str, int]:
     """Write the machine code above to memory; return the address of each piece."""
     captured = PROTOTYPE(_captured_launches().launch)
     _KEPT.append(captured)
-    addresses = map(_address, (driver().cuStreamIsCapturing, driver().cuLaunchKernelEx, captured))
+    addresses = map(address_of, (driver().cuStreamIsCapturing, driver().cuLaunchKernelEx, captured))
     code = {"_cudaLaunchKernelEx": launch_code(*addresses), "cuda_dialect_init_library_once": _RETURN_0}
     return {name: executable(piece) for name, piece in code.items()}
 
@@ -149,14 +149,10 @@ def _callbacks() -> dict[str, Any]:
     made = {"cuda_dialect_unload_library_once": unload}
     for name, function in FUNCTIONS.items():
         if function.passes and name not in _stubs() and hasattr(driver(), function.driver):
-            made[name] = function.prototype(function.adapted(_address(getattr(driver(), function.driver))))
+            made[name] = function.prototype(function.adapted(address_of(getattr(driver(), function.driver))))
     names = ("TVMFFIErrorSetRaisedFromCStr", "TVMFFIErrorSetRaisedFromCStrParts")
-    made |= error_setters(*(FUNCTIONS[name].prototype(_address(getattr(_tvm_ffi(), name))) for name in names))
+    made |= error_setters(*(FUNCTIONS[name].prototype(address_of(getattr(_tvm_ffi(), name))) for name in names))
     return {**made, **cuda_error_setters(describe)}
-
-
-def _address(function: Any) -> int:  # noqa: ANN401
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _symbol(name: str) -> int:
@@ -164,9 +160,9 @@ def _symbol(name: str) -> int:
     if name in _stubs():
         return _stubs()[name]
     if name in _callbacks():
-        return _address(_callbacks()[name])
+        return address_of(_callbacks()[name])
     if name.startswith("TVMFFI"):
-        return _address(getattr(_tvm_ffi(), name))
+        return address_of(getattr(_tvm_ffi(), name))
     function = FUNCTIONS.get(name)
     if function is None or not (function.driver or function.runtime):
         raise CudaError(f"the host code calls {name}, which cutepy does not serve; call the @cute.jit function itself")
@@ -174,7 +170,7 @@ def _symbol(name: str) -> int:
     library = runtime() if function.runtime else driver()
     if not hasattr(library, real):
         raise CudaError(f"the host code calls {name}, and this machine's CUDA has no {real}")
-    return _address(getattr(library, real))
+    return address_of(getattr(library, real))
 
 
 def _ages(ptx: str) -> str:

@@ -173,6 +173,13 @@ def is_host_function(name: str) -> bool:
     return name.startswith(("_cu", "cu", "TVMFFI", "CuteDSL", "_mlir"))
 
 
+def address_of(function: Any) -> int:  # noqa: ANN401 - a function or a callback of ctypes
+    """Return the address of a C function or a callback, which is never null."""
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
 def cuda_error_setters(describe: Callable[[int], str]) -> dict[str, Any]:
     """Make the functions by which host code raises errors of CUDA: a RuntimeError with the code's description."""
 

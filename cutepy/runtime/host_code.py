@@ -6,14 +6,14 @@ import ctypes
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cutepy.runtime.host_abi import cuda_error_setters, is_host_function
+from cutepy.runtime.host_abi import address_of, cuda_error_setters, is_host_function
 from cutepy.runtime.host_calls import HostCalls
 from cutepy.runtime.objects import LoadedObject, undefined_symbols
 
 if TYPE_CHECKING:
     from cutepy.layouts.sm90 import SmemPlan
 
-_P = ctypes.c_void_p
+
 _ERRORS = cuda_error_setters(lambda code: f"the host code of a compiled function returned CUDA error {code}")
 
 
@@ -47,10 +47,10 @@ class ServedHost:
         self.calls = HostCalls(ptx, plan)
         names = [name for name in undefined_symbols(image) if is_host_function(name)]
         self._functions: dict[str, Any] = {**self.calls.callbacks(names), **_ERRORS}
-        addresses = {name: ctypes.cast(f, _P).value or 0 for name, f in self._functions.items()}
+        addresses = {name: address_of(f) for name, f in self._functions.items()}
         self._object = load_host(image, {**addresses, **errors}.__getitem__)
         self.address = self._object.addresses[entry]
-        self._library = _P()
+        self._library = ctypes.c_void_p()
 
     def load_kernels(self) -> None:
         """Run the host code that loads its kernels, where its entry doesn't.
@@ -73,5 +73,5 @@ def load_host(image: bytes, serve: Callable[[str], int]) -> LoadedObject:
         if is_host_function(name):
             symbols[name] = serve(name)
         elif hasattr(process, name):
-            symbols[name] = ctypes.cast(getattr(process, name), _P).value or 0
+            symbols[name] = address_of(getattr(process, name))
     return LoadedObject(image, symbols)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cutepy.runtime.host_abi import error_setters
+from cutepy.runtime.host_abi import address_of, error_setters
 from cutepy.runtime.host_calls import RUNNING, Backend
 from cutepy.runtime.host_code import ServedHost
 from cutepy.runtime.packed import PackedArguments, call
@@ -110,7 +110,7 @@ class ServedProgram:
     def __init__(self, program: Program) -> None:
         self._error: tuple[str, str] = ("", "")
         self._functions = self._errors()
-        errors = {name: ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in self._functions.items()}
+        errors = {name: address_of(f) for name, f in self._functions.items()}
         self._host = ServedHost(program.object, program.entry, program.ptx, errors, program.plan)
 
     def __call__(self, backend: Backend, *arguments: object) -> None:

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from ..algebra import coalesce
-from ..composed import ComposedLayout, SmemPtr, Swizzle
+from ..composed import ComposedLayout, Swizzle
 from ..errors import LayoutError
 from ..int_tuple import IntTuple, flatten_to_tuple, product
 from ..layout import Layout
@@ -122,8 +122,8 @@ def _carry(layout: Any, columns: list[tuple[int, ...]]) -> int | None:  # noqa: 
     """Return the smallest input at which a layout is not the exclusive or of its columns; None if there is none.
 
     A plain layout adds its columns, and a sum is an exclusive or for every input if and only if it is one for every
-    pair: no two columns share a bit. A swizzle is linear, so what stands under it decides. Other functions are compared
-    at every input.
+    pair: no two columns share a bit. A swizzle is linear and keeps signs, and `_columns` has refused offsets but 0 and
+    negative columns: what stands under the swizzle decides. Other functions are compared at every input.
     """
     if isinstance(layout, Swizzle):
         return None
@@ -133,8 +133,6 @@ def _carry(layout: Any, columns: list[tuple[int, ...]]) -> int | None:  # noqa: 
         if not isinstance(layout.layoutB, Swizzle) or not isinstance(plain, Layout):
             return _first_difference(layout, columns)
         columns = [_flat(plain(1 << i)) for i in range(len(columns))]
-        if not (layout.offset == 0 or isinstance(layout.offset, SmemPtr)) or any(min(c) < 0 for c in columns):
-            return _first_difference(layout, [_flat(layout(1 << i)) for i in range(len(columns))])
     sums = [
         (1 << i) + (1 << j)
         for (i, a), (j, b) in combinations(enumerate(columns), 2)

@@ -134,11 +134,6 @@ class Encoding:
     def _of_shape(self, shape: Ints) -> LinearLayout:
         raise NotImplementedError
 
-    @property
-    def cga(self) -> Bases:
-        """Bases of the cluster's blocks, in units of what one block holds."""
-        raise NotImplementedError
-
 
 def _check(encoding: str, right: bool, condition: str) -> None:
     if not right:
@@ -307,6 +302,7 @@ class DotOperand(Encoding):
     @property
     def cga(self) -> Bases:
         """Bases of the cluster's blocks, in units of what one block holds."""
+        assert isinstance(self.parent, Mma | Blocked)
         return tuple(tuple(0 if i == self.k_dim else x for i, x in enumerate(basis)) for basis in self.parent.cga)
 
     def _of_shape(self, shape: Ints) -> LinearLayout:
@@ -352,11 +348,6 @@ class Slice(Encoding):
         assert self.parent.rank is not None
         return self.parent.rank - 1
 
-    @property
-    def cga(self) -> Bases:
-        """Bases of the cluster's blocks, in units of what one block holds."""
-        return tuple(_without(basis, self.dim) for basis in self.parent.cga)
-
     def _of_shape(self, shape: Ints) -> LinearLayout:
         whole = self.parent.to_linear((*shape[: self.dim], 1, *shape[self.dim :]))
         bases = {name: [_without(basis, self.dim) for basis in of_dim] for name, of_dim in whole.bases.items()}
@@ -374,11 +365,6 @@ class Linear(Encoding):
     def rank(self) -> int:  # type: ignore[override]
         """Number of dimensions."""
         return len(self.layout.out_dims)
-
-    @property
-    def cga(self) -> Bases:
-        """Bases of the cluster's blocks, in units of what one block holds."""
-        return ()
 
     def _own_shape(self) -> Ints:
         return tuple(self.layout.out_dims.values())

@@ -12,11 +12,15 @@ from cutepy.layouts.sm90 import TensorMap
 from tests.anatomy.kernels import HEAD, RING, line_of
 from tests.messages import refuses
 
-(RING_KERNEL,) = explain(RING, assembler=False).kernels
+
+@pytest.fixture
+def ring_kernel():
+    (kernel,) = explain(RING, assembler=False).kernels
+    return kernel
 
 
-def test_an_mma_has_its_shape_types_and_majors():
-    (mma,) = RING_KERNEL.mmas
+def test_an_mma_has_its_shape_types_and_majors(ring_kernel):
+    (mma,) = ring_kernel.mmas
     assert (mma.shape_mnk, mma.accumulator, mma.a.dtype, mma.b.dtype) == ((64, 8, 16), "f32", "f16", "f16")
     assert (mma.a.major, mma.b.major) == ("K", "MN")  # the last two immediates are 0 and 1
     assert (mma.instructions, mma.issued, mma.warpgroups) == (1, None, ())
@@ -24,8 +28,8 @@ def test_an_mma_has_its_shape_types_and_majors():
     assert mma.site.ptx_lines == (line_of(RING, "wgmma.mma_async"),)
 
 
-def test_fields_of_a_descriptor_are_known_though_a_loop_moves_its_start():
-    (mma,) = RING_KERNEL.mmas
+def test_fields_of_a_descriptor_are_known_though_a_loop_moves_its_start(ring_kernel):
+    (mma,) = ring_kernel.mmas
     high = 1073741888  # swizzle 1 in the top bits, SBO 64 units
     for operand, units in ((mma.a, 0), (mma.b, 2)):
         assert (operand.lbo, operand.sbo, operand.base_offset) == (0, (high & 0x3FFF) * 16, 0)
@@ -53,15 +57,15 @@ def test_a_descriptor_from_memory_is_known_at_launch():
 
 
 @pytest.mark.parametrize("entry", ["ring", "_Z4ringi"])
-def test_an_entry_of_another_name_is_below_the_kernels(entry):
+def test_an_entry_of_another_name_is_below_the_kernels(entry, ring_kernel):
     whole = explain(RING, assembler=False)
-    lines = replace(whole, kernels=(replace(RING_KERNEL, name="ring", entry=entry),)).text().splitlines()
+    lines = replace(whole, kernels=(replace(ring_kernel, name="ring", entry=entry),)).text().splitlines()
     below = lines[lines.index("Kernel ring") + 1]
     assert below.strip() == ("" if entry == "ring" else entry)
 
 
-def test_mbarriers_are_grouped_by_the_line_that_made_them_and_who_uses_them():
-    rings = [barrier for barrier in RING_KERNEL.barriers if barrier.kind == "mbarrier"]
+def test_mbarriers_are_grouped_by_the_line_that_made_them_and_who_uses_them(ring_kernel):
+    rings = [barrier for barrier in ring_kernel.barriers if barrier.kind == "mbarrier"]
     by_address = {address: barrier for barrier in rings for address in barrier.addresses}
     # Dynamic shared memory is behind 24 bytes of static, at a multiple of 1024.
     assert sorted(by_address) == [1024, 1032, 1040, 1048]
@@ -73,25 +77,25 @@ def test_mbarriers_are_grouped_by_the_line_that_made_them_and_who_uses_them():
     assert by_address[1024].of("complete_tx")[0].site.lines == ("/somewhere/ring.py:21",)
 
 
-def test_named_and_cluster_barriers():
-    named = {b.name: b.arrivals for b in RING_KERNEL.barriers if b.kind == "bar"}
+def test_named_and_cluster_barriers(ring_kernel):
+    named = {b.name: b.arrivals for b in ring_kernel.barriers if b.kind == "bar"}
     assert named == {"bar 0": None, "bar 3": 128}
-    (cluster,) = [b for b in RING_KERNEL.barriers if b.kind == "cluster"]
+    (cluster,) = [b for b in ring_kernel.barriers if b.kind == "cluster"]
     assert [party.action for party in cluster.parties] == ["arrive", "wait"]
 
 
-def test_launch_registers_and_copies():
-    launch = RING_KERNEL.launch
+def test_launch_registers_and_copies(ring_kernel):
+    launch = ring_kernel.launch
     assert (launch.block, launch.cluster, launch.grids) == ((256, 1, 1), None, ())
     assert (launch.static_smem_bytes, launch.dynamic_smem_bytes) == (24, None)
-    (change,) = RING_KERNEL.register_changes
+    (change,) = ring_kernel.register_changes
     assert (change.direction, change.registers) == ("inc", 232)
-    (copy,) = RING_KERNEL.copies
+    (copy,) = ring_kernel.copies
     assert (copy.operation, copy.rank, copy.tensor_map, copy.multicast) == ("load", 2, None, False)
 
 
-def test_the_map_has_variables_and_barriers():
-    assert [(r.start, r.bytes, r.what) for r in RING_KERNEL.regions] == [
+def test_the_map_has_variables_and_barriers(ring_kernel):
+    assert [(r.start, r.bytes, r.what) for r in ring_kernel.regions] == [
         (0, 24, "variable counters"),
         (1024, 8, "mbarrier 0x400"),
         (1032, 8, "mbarrier 0x408"),

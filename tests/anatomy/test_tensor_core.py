@@ -30,7 +30,10 @@ def test_a_launch_tells_shape_types_majors_and_words():
 
 
 def test_the_map_of_shared_memory_names_the_tensor_core():
-    text = str(explained())
+    (kernel,) = (explanation := explained()).kernels
+    operands = [region.readers for region in kernel.regions if region.what == "operand of the tensor core"]
+    assert {tuple(reader.split(" at ")[0] for reader in readers) for readers in operands} == {("tcgen05.mma",)}
+    text = str(explanation)
     assert "operand of the tensor core" in text
     assert "tcgen05.mma at" in text
 

@@ -118,6 +118,26 @@ def test_boxes_and_bytes_of_one_line_are_listed_in_order():
     assert [party.amounts for party in ring.of("expect_tx")] == [tuple(sorted(expected))]
 
 
+@pytest.mark.parametrize("guards", [("%p9", "%p1"), ("%p1", "%p9")])
+def test_a_copy_that_is_not_reached_counts_with_the_reached_one_of_its_line(guards):
+    array = aligned((16, 16), "u4", 0)
+    opcode = f"cp.async.bulk.tensor.2d.{LOADS[0]}"
+    loads = " ".join(f"@{guard} {opcode} [%r11], [%rd1, {{{coordinates((0, 0))}}}], [%r10];" for guard in guards)
+    watch = Watch()
+    run = Run((watch,), None)
+    run.register(array)
+    launch(
+        f"setp.ne.u32 %p9, %r10, %r10; @%p1 mbarrier.init.shared.b64 [%r10], 1; {set_coordinates((0, 0))}"
+        f"@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 256; {loads}",
+        tensor_map(array, (8, 8)),
+        before=START,
+        smem_bytes=8192,
+        run=run,
+    )
+    (kernel,) = explain(watch, assembler=False).kernels
+    assert [(copy.instructions, copy.issued, len(copy.tensor_maps)) for copy in kernel.copies] == [(2, 1, 1)]
+
+
 def test_no_launch_is_an_error():
     with refuses(ValueError):
         explain(Watch())

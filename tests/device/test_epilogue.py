@@ -1,6 +1,8 @@
 """Subtiles of accumulators reach global memory through a tile store, or are refused while the kernel is traced."""
 
+import inspect
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -114,6 +116,13 @@ def test_what_is_stored_is_in_its_place(tile, subtile, warpgroups, stages, dtype
 def test_what_it_can_not_store_is_refused(tile, subtile, options):
     with refuses(ValueError):
         stored(tile, subtile, **options)
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_more_subtiles_than_stages_are_not_written_at_once(count):
+    out, places = SimpleNamespace(stage=SimpleNamespace(stages=2)), SimpleNamespace(count=count)
+    with refuses(IndexError):
+        inspect.unwrap(epilogue.TileStore.write_all)(out, None, places)
 
 
 @cute.jit

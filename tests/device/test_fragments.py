@@ -21,6 +21,9 @@ from cutepy.device.turns import Turns  # noqa: E402
 from cutepy.device.vectors import make_tile_vector  # noqa: E402
 from cutepy.layouts import sm90  # noqa: E402
 
+BESIDE = sm90.AccumulatorCoordinates(rules.wgmma_tiling("float16", "float16", 32, (1, 2)), (64, 64))
+"""Accumulators of two warpgroups beside each other."""
+
 
 class Subtiles:
     """Load a tile by coordinates, add a vector of rows and scale by one of columns, and reduce rows and columns."""
@@ -206,6 +209,7 @@ def test_all_registers_that_threads_are_launched_with_are_dealt_out(consumers):
         lambda: rules.check_schedule((1, 1), 1, 0),
         lambda: rules.check_ring_stages(4, 3, 4),
         lambda: rules.check_whole_columns(64, 32, 2),
+        lambda: AccumulatorTile(BESIDE, (64, 32), 0),
         lambda: rules.check_stages((64, 64), (64, 32), (64, 64, 16)),
         lambda: rules.check_stages((96, 64), (64, 64), (64, 64, 16)),
     ],
@@ -213,6 +217,10 @@ def test_all_registers_that_threads_are_launched_with_are_dealt_out(consumers):
 def test_what_no_kernel_could_run_is_refused_by_name(made):
     with refuses(ValueError):
         made()
+
+
+def test_warpgroups_beside_each_other_have_columns_of_every_subtile():
+    assert AccumulatorTile(BESIDE, (64, 64), 0).warpgroups == (1, 2)
 
 
 @pytest.mark.parametrize(("threads", "ctas"), [(32, 32), (32, 64), (128, 32), (64, 0), (48, 2), (64, 3)])

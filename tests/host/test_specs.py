@@ -1,10 +1,13 @@
 """Descriptions of tensors: what they refuse, and what they read off an example."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
 
 from cutepy.host.arguments import Parameter
+from cutepy.host.many import Variant, _task
 from cutepy.host.specs import PointerSpec, TensorSpec, dtype_name
 from tests.messages import refuses
 
@@ -88,3 +91,12 @@ def test_a_parameter_survives_json():
     tuple_ = Parameter("t", "tuple", items=items)
     for parameter in (Parameter("a", "tensor", spec), Parameter("n", "none"), tuple_):
         assert Parameter.from_json(parameter.to_json()) == parameter
+
+
+def test_processes_that_compile_get_specs_in_place_of_tensors():
+    vector, spec = torch.zeros(4, 6), TensorSpec("float32", ("n",))
+    variant = Variant(max, (vector, 1.5, spec, None, [vector, (2, vector)]), named={"bias": vector, "scale": 2.0})
+    _, function, examples, named, _ = pickle.loads(_task(variant))
+    like = TensorSpec.like(vector)
+    assert (function, examples) == (max, (like, 1.5, spec, None, [like, (2, like)]))
+    assert named == {"bias": like, "scale": 2.0}

@@ -17,6 +17,7 @@ from cutepy.kernels.attention.choice import (
     has_cta_each,
 )
 from cutepy.kernels.attention.config import DQ_COLUMNS, BackwardConfig, Scoring, epilogue_stages
+from cutepy.kernels.attention.op import scored_forward
 from cutepy.layouts.sm90 import arch
 from tests.messages import refuses
 
@@ -33,6 +34,15 @@ def test_tiles_of_every_extent_fit(queries):
             assert config.warpgroups == (3 if max(head, head_v) <= 64 and queries > 1024 else 2)
             assert config.head_v // 2 + config.tile_n // 2 < (240 if config.warpgroups == 2 else 160)
             assert config.smem.size_bytes <= arch.SMEM_BYTES_PER_CTA
+
+
+@pytest.mark.parametrize("keys", [128, 256, 384])
+def test_tiles_are_whole_parts_of_a_masks_blocks(keys):
+    for head in HEADS:
+        chosen = choose_forward("bfloat16", head, head, 4096, left=False, right=False)
+        config = scored_forward(chosen, Scoring(blocks=(128, keys)))
+        assert (128 % config.tile_m, keys % config.tile_n) == (0, 0)
+        assert config.smem.size_bytes <= arch.SMEM_BYTES_PER_CTA
 
 
 @pytest.mark.parametrize("head", HEADS)

@@ -113,6 +113,12 @@ def test_as_few_modes_as_possible(name):
     assert (found[1].shape, found[2].shape) == (left, right)
 
 
+def test_modes_join_in_the_order_of_the_result_where_a_repeats():
+    a, b = numbered(16).expand(2, 3, 16), numbered(8, 16)
+    out, left, right = joined(torch.zeros(3, 2, 8).transpose(0, 1), a, b)
+    assert (out.shape, left.shape, right.shape) == ((6, 8), (6, 16), (8, 16))
+
+
 def test_the_longest_of_several_modes_becomes_the_rows():
     a, b = numbered(8, 3, 16).transpose(0, 1), numbered(24, 16)
     _, left, right = joined(torch.zeros(3, 8, 24), a, b)

@@ -9,6 +9,7 @@ from tests.messages import refuses
 
 torch = pytest.importorskip("torch")
 
+from cutepy.host.function import WrongDeviceError  # noqa: E402
 from cutepy.kernels.gemm import GemmSignature, gpu, select_config, tuned  # noqa: E402
 from cutepy.kernels.gemm.gpu import H100, H200, Gpu, gpu_of  # noqa: E402
 from cutepy.kernels.gemm.heuristic.choice import choose, chosen_us, expected_us  # noqa: E402
@@ -58,6 +59,14 @@ def says(monkeypatch):
 def test_memory_is_as_fast_as_its_clock_and_width_say_or_else_its_size(says, told, found):
     says(**told)
     assert gpu_of(torch.device("cuda", 0)) == found
+
+
+def test_a_gpu_that_is_no_hopper_is_refused(says, monkeypatch):
+    says(major=8)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA A100")
+    with refuses(WrongDeviceError):
+        gpu_of(torch.device("cuda", 0))
 
 
 def test_a_gpu_is_asked_once_and_the_current_one_is_meant_where_none_is_named(says, monkeypatch):

@@ -50,6 +50,7 @@ def check(x, k, largest=True):
         pytest.param(5, 300, 8, torch.bfloat16, True, id="several rows of a CTA"),
         pytest.param(3, 77, 77, torch.float32, False, id="all of odd rows"),
         pytest.param(3, 1024, 32, torch.float16, True, id="lanes that are full"),
+        pytest.param(1, 1100, 300, torch.bfloat16, True, id="two warps that sort"),
         pytest.param(2, 5000, 100, torch.float16, True, id="pieces"),
         pytest.param(1, 20000, 1024, torch.bfloat16, True, id="the most"),
     ],

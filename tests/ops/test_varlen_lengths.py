@@ -89,3 +89,24 @@ def test_heads_that_share_keys_are_rows_of_one_tile(monkeypatch, heads, kv_heads
     with pytest.raises(FoundError) as found:
         varlen_attention._attend(q, k, k, given, None)
     assert found.value.args == (packed,)
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "given", "most"),
+    [
+        (PACKED, PACKED, {"cu_seqlens_q": BEGINS, "cu_seqlens_k": BEGINS}, (6, 6)),
+        (PADDED, PACKED, {"cu_seqlens_k": BEGINS}, (3, 6)),
+        (PACKED, PADDED, {"cu_seqlens_q": BEGINS}, (6, 3)),
+        (PADDED, PADDED, {"seqused_k": USED, "max_seqlen_k": 2}, (3, 2)),
+    ],
+)
+def test_no_sequence_is_longer_than_is_said_or_the_tensor(q, k, given, most, monkeypatch):
+    seen = []
+
+    def attend(q, k, v, *rest):
+        seen.append(varlen_attention._AttentionArguments(*rest))
+        return q, q[..., 0].T
+
+    monkeypatch.setattr(varlen_attention, "_attention_varlen", attend)
+    attention_varlen(q, k, k, **given)
+    assert [(asked.most_queries, asked.most_keys) for asked in seen] == [most]

@@ -1,6 +1,7 @@
 """The machine in discrete events: no time is below a bound, barriers order, shares hold."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, strategies as st
@@ -8,6 +9,7 @@ from hypothesis import given, strategies as st
 from cutepy.predict import gpu_named
 from cutepy.predict.code import ALU, FMA, LSU, XU, Action, Step
 from cutepy.predict.costs import Costs
+from cutepy.predict.launch import Predictor
 from cutepy.predict.machine import Machine, StuckError
 from cutepy.predict.memory import Traffic
 from cutepy.predict.rates import Rates
@@ -232,6 +234,21 @@ def test_a_second_round_begins_when_the_first_ends():
     out = run([[step(10, 100)]], [WarpTrace([0])], resident=2, times=4)
     assert [start for start, _ in sorted(out.spans)] == [0, 0, 100, 100]
     assert out.cycles == 200
+
+
+@pytest.mark.parametrize(
+    ("block", "smem_bytes", "measured"),
+    [
+        ((512, 1, 1), 0, "128x0"),
+        ((1024, 1, 1), 0, "1024x0"),
+        ((32, 32, 1), 0, "1024x0"),
+        ((2, 4, 64), 0, "128x0"),
+        ((128, 1, 1), 200_000, "384x200000"),
+    ],
+)
+def test_a_cta_is_replaced_after_a_time_of_its_threads_and_memory(block, smem_bytes, measured):
+    predictor = SimpleNamespace(_gpu=H200, _launch=SimpleNamespace(block=block, smem_bytes=smem_bytes))
+    assert Predictor._turnaround(predictor) == H200.constants["cta.turnaround"][measured]
 
 
 def test_ctas_of_an_sm_start_one_after_the_other():

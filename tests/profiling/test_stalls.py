@@ -2,6 +2,7 @@
 
 import lzma
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,11 @@ def test_what_is_too_much_is_told():
         "k.py:3: a fixed latency 75%, new_reason 25%; 24 sectors too many; 7 wavefronts of shared memory too many"
     )
     assert str(KernelStalls("k", [line])).splitlines()[2] == "        y[i] = x"
+
+
+def test_a_line_tells_its_two_most_common_stalls():
+    line = LineStalls("/a/k.py", 3, "", 10, Counter(wait=5, rare=1, new_reason=4))
+    assert str(line) == "k.py:3: a fixed latency 50%, new_reason 40%"
 
 
 def test_no_page_is_no_line():

@@ -33,10 +33,14 @@ READINGS = (1000, 50), (1000, 50)
 
 def test_events_are_read_as_ranges():
     late = 1 << 40
-    told = [(late, 0, 7), (late + 10, 2, 1), (late + 30, 3, 1), (late + 40, 1, 7)]
-    (warp,) = read(*written({(1, 0): (9, 17, READINGS, told)}))
+    told = [(late, 0, 7), (late + 10, 2, 1), (late + 30, 3, 1), (late + 40, 1, 7), (late + 50, 4, 2), (late + 60, 5, 2)]
+    (warp,) = read(*written({(1, 0): (9, 17, READINGS, told)}, capacity=6))
     assert (warp.launch, warp.cta, warp.warp, warp.sm, warp.dropped) == (9, 1, 0, 17, 0)
-    assert warp.ranges == (Range("load", 7, late, late + 40, 0), Range("wait", 1, late + 10, late + 30, 1))
+    assert warp.ranges == (
+        Range("load", 7, late, late + 40, 0),
+        Range("wait", 1, late + 10, late + 30, 1),
+        Range("multiply", 2, late + 50, late + 60, 0),
+    )
 
 
 def test_a_full_buffer_drops_events_and_open_ranges():

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.profiling import Record, Recording, ScopeCall, tree
+from cutepy.profiling.names import short_name
 
 
 def kernel(name, start_us, end_us, scope=None, **rest):
@@ -17,6 +18,11 @@ def test_times_calls_and_shares():
     assert (layer.calls, layer.launches, layer.time_ns) == (2, 3, 9000)
     assert (layer["mm"]["gemm"].calls, layer["mm"].time_ns) == (2, 8000)
     assert [node.name for node in root.walk()] == ["", "layer", "mm", "gemm", "relu", "copy"]
+
+
+@pytest.mark.parametrize(("name", "short"), [("_Z5scalePff", "scale"), ("_Zone", "_Zone"), ("_Z", "_Z")])
+def test_names_of_cpp_are_short_and_others_stay(name, short):
+    assert short_name(name) == short
 
 
 def test_a_gap_is_of_the_innermost_pass_around_it():

@@ -79,7 +79,7 @@ def test_kernels_that_are_not_loaded_are_compared_with_the_driver(driver, add, m
     set_driver(driver, cuda_version=version, fails_to_load=1)
     symbol = cuda._symbol  # the runtime's functions are torch's, which has none here
     monkeypatch.setattr(
-        cuda, "_symbol", lambda name: cuda._address(driver.cuInit) if name in RUNTIMES else symbol(name)
+        cuda, "_symbol", lambda name: cuda.address_of(driver.cuInit) if name in RUNTIMES else symbol(name)
     )
     program = replace(add.program, ptx=re.sub(r"\.version .*", f".version {isa}", add.program.ptx))
     with refuses(cuda.CudaError):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cutepy.dsl.entries import emit_object
-from cutepy.runtime.host_abi import FUNCTIONS, MINIMUM_DRIVER, HostFunction, is_host_function
+from cutepy.runtime.host_abi import FUNCTIONS, MINIMUM_DRIVER, HostFunction, cuda_error_setters, is_host_function
 from cutepy.runtime.host_calls import HostCalls
 from cutepy.runtime.objects import undefined_symbols
 
@@ -75,6 +75,20 @@ def test_the_compiler_declares_them_so(options):
         assert TYPES.get(result) is prototype._restype_, name
     called = undefined_symbols(emit_object(compiled.ir_module))
     assert {name for name in called if is_host_function(name)} <= FUNCTIONS.keys()
+
+
+def test_errors_of_cuda_are_raised_with_their_description():
+    raised = []
+
+    def raise_parts(kind, parts, count):
+        texts = (ctypes.c_char_p * count).from_address(parts)
+        raised.append((ctypes.string_at(kind), b"".join(texts)))
+
+    parts = FUNCTIONS["TVMFFIErrorSetRaisedFromCStrParts"].prototype(raise_parts)
+    setters = cuda_error_setters(lambda code: f"CUDA error {code}")
+    for setter in setters.values():
+        setter(ctypes.cast(parts, ctypes.c_void_p).value, 209)
+    assert raised == [(b"RuntimeError", b"CUDA error 209")] * 2
 
 
 @pytest.mark.parametrize("codes", [(0, 0), (0, 3), (4, 0)])

@@ -382,6 +382,22 @@ def test_tf32_is_rounded():
     assert out.tolist() == [*rounded, *[0x7FF77FF7] * 24]
 
 
+def test_tf32_is_rounded_where_the_box_is_inside():
+    array = aligned((2, 16), "u4")
+    array[:] = 0x3F801001
+    out = np.zeros(32, np.uint32)
+    launch(
+        load_body(f"cp.async.bulk.tensor.2d.{LOADS[0]}", (0, 0), 128),
+        tensor_map(array, (16, 2), dtype="tf32"),
+        out,
+        before=START + set_coordinates((0, 0)),
+        after=dump(32),
+        smem_bytes=4096,
+        run=adopted(array),
+    )
+    assert out.tolist() == [0x3F802000] * 32
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("hint", ["", ".L2::cache_hint"])
 def test_multicast(rank, hint):

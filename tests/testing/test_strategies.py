@@ -21,6 +21,7 @@ from cutepy.layouts import (
     to_text,
 )
 from cutepy.testing import strategies as lst
+from cutepy.testing.strategies.operands import _draw_runs
 from tests.layouts import brute_force as bf
 from tests.messages import refuses
 
@@ -280,6 +281,13 @@ def test_steps_of_one_mode_are_drawn(a, b):
     pairs = lst.composable_pairs(st.just(parse(a)))
     found = settings(max_examples=8000, derandomize=True, phases=[Phase.generate])
     find(pairs, lambda pair: coalesce(pair[1]) == wanted and pair[1].rank() == 1, settings=found)
+
+
+def test_runs_that_end_amid_a_mode_are_drawn():
+    """Of digits 4 and 2 the first is a run of three steps."""
+    runs = st.composite(_draw_runs)([4, 2], whole=False)
+    found = settings(max_examples=2000, derandomize=True, phases=[Phase.generate])
+    find(runs, lambda drawn: sorted(drawn) == [(2, 4), (3, 1)], settings=found)
 
 
 @given(lst.composable_pairs(signed=False))

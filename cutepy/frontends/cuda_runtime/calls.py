@@ -21,6 +21,7 @@ from cutepy.frontends.cuda_runtime.properties import DeviceCalls
 from cutepy.frontends.cuda_runtime.signatures import DRIVER, POINTER_RESULTS, SIGNATURES
 from cutepy.frontends.cuda_runtime.streams import StreamCalls, put
 from cutepy.frontends.kernel_handles import FUNCTION_ATTRIBUTES, HandleError, LoadedKernel
+from cutepy.runtime.host_abi import address_of
 from cutepy.runtime.host_calls import COOPERATIVE, HostCalls, Library, cluster_of, launch_attributes, serve
 from cutepy.runtime.tensor_maps import encode_im2col
 from cutepy.sim.machine.loaded_module import Placed
@@ -247,7 +248,7 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
     def do_cudaGetDriverEntryPoint(self, name: int, pointer: int, flags: int, status: int | None) -> int:
         """Give a function of the driver, if it is served."""
         found = self._driver.get(ctypes.string_at(name).decode())
-        put(pointer, 0 if found is None else ctypes.cast(found, ctypes.c_void_p).value or 0)
+        put(pointer, 0 if found is None else address_of(found))
         if status:
             put(status, int(found is None), ctypes.c_int32)
         return 0

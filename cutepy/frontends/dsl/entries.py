@@ -14,11 +14,9 @@ from typing import Any
 from cutepy.dsl.entries import emit_object, parameter_names
 from cutepy.dsl.version import require
 from cutepy.runtime.device_tensors import DeviceTensor, is_tensor
-from cutepy.runtime.host_abi import FUNCTIONS, error_setters
+from cutepy.runtime.host_abi import FUNCTIONS, address_of, error_setters
 from cutepy.runtime.host_calls import Backend
 from cutepy.runtime.host_code import ServedHost
-
-_P = ctypes.c_void_p
 
 
 class ServedEntry:
@@ -36,9 +34,9 @@ class ServedEntry:
         library = ctypes.CDLL(require("tvm_ffi.libinfo", "find_libtvm_ffi").find_libtvm_ffi())
         wrapping = require("tvm_ffi.utils.kwargs_wrapper", "make_kwargs_wrapper", "unpack_dataclass_to_tuple")
         names = ("TVMFFIErrorSetRaisedFromCStr", "TVMFFIErrorSetRaisedFromCStrParts")
-        real = (FUNCTIONS[name].prototype(ctypes.cast(getattr(library, name), _P).value or 0) for name in names)
+        real = (FUNCTIONS[name].prototype(address_of(getattr(library, name))) for name in names)
         self._setters = error_setters(*real)
-        errors = {name: ctypes.cast(setter, _P).value or 0 for name, setter in self._setters.items()}
+        errors = {name: address_of(setter) for name, setter in self._setters.items()}
         image = emit_object(function.ir_module)
         self._host = ServedHost(image, f"__tvm_ffi_{function.function_name}", ptx, errors)
         self._entry = ffi.Function.__from_extern_c__(self._host.address)

@@ -46,12 +46,10 @@ def barrier_name(offset: int, initialised: Mapping[int, Instruction]) -> str:
 def stage_of(offset: int, initialised: Mapping[int, Instruction]) -> tuple[str, int, int]:
     """Return the source's name of a ring of barriers ("" if it has none), the index of one, and their number."""
     fellows, holder, part = _group(offset, initialised)
-    place = fellows.index(offset)
+    stages = _stages(fellows, part)
+    number, place = divmod(fellows.index(offset), stages)
     if part == _PIPELINE:
-        half = -(-len(fellows) // 2)
-        part, place, stages = ("full", "empty")[place // half], place % half, half
-    else:
-        stages = len(fellows)
+        part = ("full", "empty")[number]
     return ".".join(filter(None, (holder, part))), place, stages
 
 
@@ -80,10 +78,14 @@ def made_at(offset: int, initialised: Mapping[int, Instruction]) -> SourceLine |
 def ring(offset: int, initialised: Mapping[int, Instruction]) -> list[int]:
     """List the addresses of the ring of barriers that one is of, as stages are numbered: see `barrier_name`."""
     fellows, _, part = _group(offset, initialised)
-    if part != _PIPELINE:
-        return fellows
-    half = -(-len(fellows) // 2)
-    return fellows[:half] if offset in fellows[:half] else fellows[half:]
+    stages = _stages(fellows, part)
+    start = fellows.index(offset) // stages * stages
+    return fellows[start : start + stages]
+
+
+def _stages(fellows: list[int], part: str) -> int:
+    """Count the stages of the barriers of one line: a pipeline has a full and an empty one for each."""
+    return -(-len(fellows) // 2) if part == _PIPELINE else len(fellows)
 
 
 def _group(offset: int, initialised: Mapping[int, Instruction]) -> tuple[list[int], str, str]:

@@ -179,7 +179,8 @@ class ScheduleError(SimulationError):
 
 def reference(snapshot: Snapshot, *, sanitizes: bool = False) -> Outcome:
     """Return what a launch comes to by default."""
-    return played(snapshot, [Request(sanitizes=sanitizes)])[0]
+    (outcome,) = played(snapshot, [Request(sanitizes=sanitizes)])
+    return outcome
 
 
 def played(snapshot: Snapshot, requests: Sequence[Request], processes: int = 1) -> list[Outcome]:

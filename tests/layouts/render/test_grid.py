@@ -341,11 +341,18 @@ def test_what_differs_is_marked_in_pictures_too_large_to_count():
     both = compare(wide, Layout((300, 401))).grids
     assert not both[0].cell(*last).marks
     assert not both[1].cell(*last).marks
-    assert dict(both[1].cell(299, 400).facts())["other"] == "nothing"
+    for first_or_last in (0, 299):
+        assert dict(both[1].cell(first_or_last, 400).facts())["other"] == "nothing"
     both = compare(wide, Layout((300, 400), (400, 1))).grids
     assert dict(both[0].cell(*last).facts()).get("other") is None
     assert dict(both[0].cell(1, 0).facts())["other"] == "400"
     assert dict(both[1].cell(1, 0).facts())["other"] == "1"
+
+
+@pytest.mark.parametrize("width", range(1, 16))
+def test_a_table_keeps_its_first_column_however_narrow(width):
+    text = render_text(layout_grid(Layout((4, 50), (1, 10**9))), width=width, height=100)
+    assert [read_text(text)[str(i), "0"] for i in range(4)] == ["0", "1", "2", "3"]
 
 
 @given(st.integers(1, 12), st.integers(0, 14))

@@ -297,6 +297,8 @@ def test_a_memory_is_seen_through_a_layout():
         tensor_grid(Tensor(2), bits=16)
     with refuses(TypeError):
         tensor_grid([1], layout="1:1")
+    with refuses(TypeError):
+        tensor_grid([1])
 
 
 @given(any_layouts())

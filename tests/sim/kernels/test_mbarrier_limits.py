@@ -120,6 +120,13 @@ def test_a_state_is_good_for_its_phase_and_the_next(wait, phases):
         assert done == phases
 
 
+def test_a_state_of_another_mbarrier_is_refused():
+    body = f"""{INIT} add.u32 %r11, %r10, 8; mbarrier.init.shared.b64 [%r11], 1;
+    mbarrier.arrive.shared.b64 %rd4, [%r10]; mbarrier.test_wait.shared.b64 %p1, [%r11], %rd4;"""
+    with refuses(BarrierError):
+        launch(body, block=(1, 1, 1), smem=64)
+
+
 @pytest.mark.parametrize("lanes", [1, 32])
 def test_each_lane_has_the_state_of_its_own_mbarrier(lanes):
     """A lane's state has the pending count before the warp's arrivals, and its wait passes at that mbarrier alone."""

@@ -250,6 +250,51 @@ def test_the_last_store_of_a_warp_wakes_another():
     assert out.tolist() == [1, 2]
 
 
+_WIDE = ".reg .b128 %e, %q; mov.b64 %rd4, 1; mov.b64 %rd5, 0; mov.b128 %e, {%rd5, %rd5}; mov.b128 %q, {%rd4, %rd5};"
+_ALLOCATE = """mov.u32 %r10, smem; setp.ge.u32 %p5, %r1, 32; @%p5 bra MET;
+tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r10], 32; ld.shared.u32 %r5, [%r10]; mov.u32 %r6, 0;
+tcgen05.st.sync.aligned.32x32b.x1.b32 [%r5], {%r6}; tcgen05.wait::st.sync.aligned;
+MET: bar.sync 0; ld.shared.u32 %r5, [%r10];"""
+_FREE = "ld.shared.u32 %r5, [%r10]; tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r5, 32;"
+_LOAD = "ld.volatile.global.u32 %r3, [%rd0];"
+_STORES = {
+    # Name: target, what comes before, the store, the load that finds it, what comes after.
+    "global": ("sm_90a", "", "st.volatile.global.u32 [%rd0], 1;", _LOAD, ""),
+    "red": ("sm_90a", "", "red.global.add.u32 [%rd0], 1;", _LOAD, ""),
+    "exch.b128": ("sm_90a", _WIDE, "atom.global.exch.b128 %q, [%rd0], %q;", _LOAD, ""),
+    "cas.b128": ("sm_90a", _WIDE, "atom.global.cas.b128 %q, [%rd0], %e, %q;", _LOAD, ""),
+    "shared": (
+        "sm_90a",
+        "mov.u32 %r10, smem; st.volatile.shared.u32 [%r10], 0; bar.sync 0;",
+        "st.volatile.shared.u32 [%r10], 1;",
+        "ld.volatile.shared.u32 %r3, [%r10];",
+        "",
+    ),
+    "tensor memory": (
+        "sm_100a",
+        _ALLOCATE,
+        "mov.u32 %r6, 1; tcgen05.st.sync.aligned.32x32b.x1.b32 [%r5], {%r6}; tcgen05.wait::st.sync.aligned;",
+        "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r3}, [%r5]; tcgen05.wait::ld.sync.aligned;",
+        _FREE,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _STORES)
+def test_a_store_wakes_a_warp_whose_answer_is_waited_for(name):
+    """Nothing else happens: the warp that stores spins afterwards, and warp 4, of the same lanes, has spun before."""
+    target, before, store, load, after = _STORES[name]
+    out = np.zeros(8, np.uint32)
+    body = f"""mov.u32 %r1, %tid.x; mov.u32 %r2, 0; {before} setp.ge.u32 %p0, %r1, 128; @%p0 bra SPIN;
+    setp.ge.u32 %p4, %r1, 32; @%p4 exit;
+    WORK: add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 2000; @%p1 bra WORK; {store}
+    ANSWER: ld.volatile.global.u32 %r4, [%rd0+16]; setp.eq.u32 %p1, %r4, 0; @%p1 bra ANSWER; {after}
+    st.global.u32 [%rd0+20], 3; exit;
+    SPIN: {load} setp.eq.u32 %p2, %r3, 0; @%p2 bra SPIN; st.volatile.global.u32 [%rd0+16], 2;"""
+    launch(body, [out], block=(160, 1, 1), smem=64, target=target)
+    assert out[4:6].tolist() == [2, 3]
+
+
 _TRIES = f"""{_INDEX} mov.u32 %r10, smem; mov.u32 %r5, 0; setp.eq.u32 %p3, %r1, 0;
 @%p3 mbarrier.init.shared.b64 [%r10], {{count}}; bar.sync 0;
 """

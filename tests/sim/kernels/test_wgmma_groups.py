@@ -195,6 +195,13 @@ def test_bulk_groups_of_a_thread_may_complete_in_any_order():
     assert [number for kind, number in seen.completed if kind == "bulk_store"] == [3, 2, 1]
 
 
+@pytest.mark.parametrize("mask", [1, 32])
+def test_lanes_that_part_have_the_accumulators(policy, mask):
+    part = f"and.b32 %r5, %r40, {mask}; setp.eq.u32 %p5, %r5, 0; @%p5 bra OVER;"
+    body = f"{mma(False)} {DONE} mov.u32 %r40, %tid.x; {part} mov.u32 %r20, %r0; bra ON; OVER: mov.u32 %r20, %r1; ON:"
+    assert (run(body, policy) == halves(16)).all()
+
+
 @pytest.mark.parametrize("before", [DONE, COMMIT], ids=["commit and wait", "wait"])
 def test_a_wait_in_a_branch_is_for_the_mmas_before_it(policy, before):
     """Half of the CTAs wait and overwrite the operands; the MMAs of all have read them by then or keep them."""

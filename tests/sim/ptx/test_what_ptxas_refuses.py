@@ -18,6 +18,9 @@ ENTRY = ".visible .entry k() { ret; }\n"
 REGISTERS = """.reg .b16 %h<4>; .reg .b32 %r<8>; .reg .b64 %d<8>; .reg .f32 %f<4>; .reg .f64 %g<4>; .reg .pred %p<4>;
 .reg .u32 %u<4>; .reg .u64 %ud<4>; .reg .b128 %q<4>; .param .u32 pr, pa; .param .u64 pb; .param .align 8 .b8 pc[16];
 .param .align 8 .b8 pd[8]; .param .f32 pf; .param .s32 ps; .param .b32 pq;"""
+WMMA = {"f16": 4 * ("%r0",), "ab": 8 * ("%r1",), "f32": 8 * ("%f0",)}
+WMMA = {kind: f"{{{', '.join(registers)}}}" for kind, registers in WMMA.items()}
+"""Registers of matrices: of d or c by their type, and of a or b."""
 OLD_REGISTERS = REGISTERS.replace(".reg .b128 %q<4>;", "")
 OUTSIDE = """.global .align 64 .u32 g[32]; .shared .align 128 .b8 s[1024]; .const .align 64 .b8 c[128];
 .func (.param .u32 r) f(.param .u32 a, .param .u64 b) { st.param.u32 [r], 1; ret; }
@@ -427,6 +430,11 @@ TAKEN_STATEMENTS = [
     "prefetch.tensormap [%r0];",
     "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%h0]; ldmatrix.sync.aligned.m8n8.x1.b16 {%r0}, [%r1];",
     "wmma.load.a.sync.aligned.row.m8n8k4.f64 {%g0}, [%r0];",
+    *(
+        f"wmma.mma.sync.aligned.row.col.m16n16k16.{d}.{c} {WMMA[d]}, {WMMA['ab']}, {WMMA['ab']}, {WMMA[c]};"
+        for d in ("f16", "f32")
+        for c in ("f16", "f32")
+    ),
     "st.async.mbarrier::complete_tx::bytes.b32 [%r0], %r1, [%d0];",
     "fence.proxy.tensormap::generic.acquire.gpu [%d0], 128; fence.proxy.tensormap::generic.release.gpu;",
     "mov.u64 %d0, g; mov.u32 %r0, s; mov.u32 %r0, c; cvta.to.global.u64 %d0, f; mapa.u64 %d0, s[2], 1;",

@@ -2,6 +2,7 @@
 
 import json
 import mmap
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,9 +13,11 @@ import cutepy
 from cutepy.cli.app import app
 from cutepy.sim import ScheduleError
 from cutepy.sim.advice import Diagnosis
+from cutepy.sim.parallel.footprint import Ranges
 from cutepy.sim.replay import exploring
 from cutepy.sim.replay.exploring import Divergence, Exploration
-from cutepy.sim.replay.outcomes import Outcome
+from cutepy.sim.replay.outcomes import Outcome, Request, outcome_of
+from cutepy.sim.replay.playing import _told
 from cutepy.sim.sanitize.hazards import Hazard, Side
 from tests.messages import pins, refuses
 from tests.sim.replay.kernels import module
@@ -195,6 +198,31 @@ def test_explorations_say_what_was_played_and_what_differs():
     ):
         pins(str(exploration))
         pins(json.dumps(exploration.to_json()))
+
+
+@pytest.mark.parametrize("is_expected", [False, True])
+@pytest.mark.parametrize("with_reads", [False, True])
+def test_an_outcome_tells_its_reads_where_they_are_asked_for_and_its_data_unless_expected(with_reads, is_expected):
+    memory = np.arange(8, dtype=np.uint32)
+    start, end = memory.ctypes.data, memory.ctypes.data + memory.nbytes
+    writes, reads = (Ranges.union([np.array([at])], [np.array([at + 8])]) for at in (start, end - 8))
+    digest = outcome_of(writes, reads, Request()).digest if is_expected else b""
+    found = outcome_of(writes, reads, Request(expected=digest, with_reads=with_reads))
+    assert found.digest == outcome_of(writes, reads, Request()).digest
+    assert (found.reads is not None) == with_reads
+    if with_reads:
+        assert [each.tolist() for each in found.reads] == [[end - 8], [end]]
+    assert (found.data is None) == is_expected
+    if not is_expected:
+        assert found.data.view(np.uint32).tolist() == [0, 1]
+
+
+def test_hazards_of_a_schedule_are_told_without_their_number():
+    """It depends on the schedule, and two schedules find the same hazard."""
+    side = Side.of_thread("t", (0, 0, 0), 0, None, None)
+    race = Hazard("unordered-read", "k", "here", None, side, Diagnosis("made-while-valid"), count=5)
+    ((_, found),) = _told(SimpleNamespace(hazards=[race]))
+    assert found == replace(race, count=1)
 
 
 def test_hangs_are_told_once_by_the_hazard_that_names_them(monkeypatch):

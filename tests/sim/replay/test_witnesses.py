@@ -3,12 +3,14 @@
 import gc
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from cutepy.sim import Run, lazy_tensor
 from cutepy.sim.machine.policies import policy_named
+from cutepy.sim.replay.witnesses import other_orders
 from tests.messages import pins, refuses
 from tests.sim.opcode_runner import launch
 
@@ -187,6 +189,11 @@ def test_what_no_schedule_shows_says_why():
     witness = run.replay(run.hazards[0])
     assert (witness.what, witness.kind) == (None, "")
     pins(str(witness))
+
+
+@pytest.mark.parametrize(("kind", "error"), [("missing-proxy-fence", None), ("unordered-read", "it fails")])
+def test_no_order_is_played_of_what_no_schedule_shows_or_what_fails(kind, error):
+    assert other_orders(SimpleNamespace(kind=kind), SimpleNamespace(error=error, parts=()), processes=1) == []
 
 
 PART_OF_A_WARPGROUP = "setp.lt.u32 %p4, %r2, 64;\n@%p4 wgmma.fence.sync.aligned;\n"

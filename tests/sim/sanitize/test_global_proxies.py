@@ -308,6 +308,16 @@ def test_a_tensor_map_that_is_not(lines):
     assert "missing-tensormap-fence" in map_hazards_of(*lines)
 
 
+@pytest.mark.parametrize("offset", [0, 64, 124])
+@pytest.mark.parametrize(("lane", "kinds"), [(2, []), (1, ["missing-tensormap-fence"])])
+def test_the_lane_that_stores_a_word_of_a_map_releases_it(offset, lane, kinds):
+    """Lane 2; in the same instruction lane 1 stores elsewhere."""
+    store = f"""ld.param.u64 %rd20, [p1]; setp.eq.u32 %p8, %r1, 2; @%p8 add.u64 %rd20, %rd5, {offset};
+    setp.eq.u32 %p9, %r1, 1; or.pred %p9, %p8, %p9; @%p9 ld.global.u32 %r43, [%rd20]; @%p9 st.global.u32 [%rd20], %r43;
+    setp.eq.u32 %p9, %r1, {lane}; @%p9 {RELEASE}"""
+    assert map_hazards_of(store, TOGETHER, ACQUIRE, TMA, WAIT) == kinds
+
+
 THROUGH = "@%p1 cp.async.bulk.commit_group; @%p1 cp.async.bulk.wait_group.read 0;\n" + TOGETHER
 SEND_BOX = """st.shared.u32 [%r12+128], %r1; fence.proxy.async.shared::cta; bar.warp.sync 0xffffffff;
 @%p1 cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%rd5, {0}], [%r11];

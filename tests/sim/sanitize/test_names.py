@@ -89,6 +89,20 @@ def test_a_loop_over_stages_has_one_ring(tmp_path):
     assert barrier_name(0x18, made) == "mbarrier ring.empty, stage 1 (0x18)"
 
 
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_a_pipeline_has_full_barriers_then_as_many_empty_ones(stages, tmp_path):
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text("loads = PipelineTmaAsync.create(num_stages=stages)\n")
+    line = SourceLine(str(kernel), 1)
+    made = {8 * n: Instruction(n, "mbarrier.init", (), None, "", line, n, 1, "") for n in range(2 * stages)}
+    parts = {"full": list(made)[:stages], "empty": list(made)[stages:]}
+    for part, addresses in parts.items():
+        for stage, at in enumerate(addresses):
+            said = f", stage {stage}" if stages > 1 else ""
+            assert barrier_name(at, made) == f"mbarrier loads.{part}{said} ({at:#x})"
+            assert ring(at, made) == addresses
+
+
 HEAD = """.version 8.7
 .target sm_90a
 .address_size 64

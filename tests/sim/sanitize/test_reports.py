@@ -13,6 +13,7 @@ from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.sanitize.kinds import KINDS, Kind
 from cutepy.sim.sanitize.reports import sarif
 from tests.messages import pins, refuses
+from tests.sim.opcode_runner import launch
 from tests.sim.sanitize.sarif_rules import check_sarif
 
 KERNEL = '''"""A kernel."""
@@ -87,6 +88,24 @@ def run(file="", at="// none", **options):
     made = Run((), None, sanitize=True, **options)
     made.launch(KernelCall(LoadedModule(MODULE.format(file=file, at=at)), "shift", (1, 1, 1), (64, 1, 1)))
     return made
+
+
+@pytest.mark.parametrize(("offset", "width", "covered"), [(0, 4, 16), (8, 2, 8), (4, 1, 4), (12, 1, 4)])
+def test_a_hazard_is_of_the_bytes_that_both_sides_touch(offset, width, covered):
+    """Another store is of one byte, so that accesses are recorded byte by byte."""
+    registers = ", ".join(["%r4", "%r5", "%r6", "%r7"][:width])
+    load = f"ld.shared.v{width}.u32 {{{registers}}}" if width > 1 else "ld.shared.u32 %r4"
+    run = Run((), None, sanitize=True)
+    launch(
+        f"""mov.u32 %r1, %tid.x; and.b32 %r2, %r1, 31; shl.b32 %r2, %r2, 4; mov.u32 %r3, smem; add.u32 %r3, %r3, %r2;
+        setp.ge.u32 %p1, %r1, 32;
+        @%p1 add.u32 %r8, %r3, 512; @!%p1 add.u32 %r8, %r3, 1024; st.shared.u8 [%r8], %r1;
+        @!%p1 st.shared.v4.u32 [%r3], {{%r1, %r1, %r1, %r1}}; @%p1 {load}, [%r3+{offset}];""",
+        run=run,
+        block=64,
+        smem_bytes=2048,
+    )
+    assert [(h.kind, h.address, h.size_bytes) for h in run.hazards] == [("unordered-read", offset, covered)]
 
 
 def test_the_text_shows_both_lines(hazards):

@@ -6,7 +6,9 @@ import pytest
 from cutepy import load_ptx, simulate
 from cutepy.layouts.sm100 import InstrDescriptor, SmemDescriptor
 from cutepy.sim import HazardError, SimulationError
+from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.ptx.tokens import PtxSyntaxError
+from cutepy.sim.sanitize.tensor_loads import ended_by_use
 from tests.messages import refuses
 
 KERNEL = """.version 8.8
@@ -353,6 +355,29 @@ def test_a_load_ends_at_its_wait_or_where_a_register_is_read(then, kinds):
     assert KERNEL.count(LOADED) == 1
     changed = LOADED.replace(" tcgen05.wait::ld.sync.aligned;\nbar.sync 0;", then)
     assert hazards(KERNEL.replace(LOADED, changed)) == kinds
+
+
+READS, READS_OTHER, AWAITS = "add.u32 %r1, %r2, 1", "add.u32 %r1, %r3, 1", "tcgen05.wait::ld.sync.aligned"
+
+
+@pytest.mark.parametrize(
+    ("then", "ended"),
+    [
+        ((READS,), True),
+        ((AWAITS, READS), False),
+        ((READS, AWAITS), True),
+        ((READS_OTHER, AWAITS, READS), False),
+        ((READS_OTHER, READS, AWAITS), True),
+        ((READS_OTHER, AWAITS), False),
+    ],
+)
+def test_a_load_that_no_wait_ends_is_ended_by_who_reads_its_register_first(then, ended):
+    load = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r2}, [%r0]"
+    body = "; ".join(("{ .reg .b32 %r<4>; mov.u32 %r0, 0; mov.u32 %r3, 0", load, *then, "ret; }"))
+    module = parse_module(f".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry k() {body}")
+    function = module.functions["k"]
+    by_text = {i.text: i.index for i in function.instructions}
+    assert ended_by_use(function) == ({by_text[READS]: frozenset({by_text[load]})} if ended else {})
 
 
 # Orders that hold without the fences of the tensor core, or by the registers of a load.

@@ -105,6 +105,10 @@ WRONG = {
     ),
     "an atomic of a part": ("and.b32 %r9, %r8, 4; red.global.add.u32 [%rd2], %r9;\n",),
     "lanes of a shuffle": ("or.b32 %r9, %r8, 0; shfl.sync.idx.b32 %r7, %r1, 0, 31, %r9;\n",),
+    "a lane that a shuffle reads": (
+        "and.b32 %r9, %r8, 3; shfl.sync.idx.b32 %r9|%p5, %r1, %r9, 31, -1; and.b32 %r9, %r9, 2;\n",
+        KEEP,
+    ),
     "a matrix that is transposed": ("movmatrix.sync.aligned.m8n8.trans.b16 %r9, %r8;\n", KEEP),
     "shared memory": ("st.shared.u32 [%r40], %r8; bar.warp.sync -1; ld.shared.u32 %r9, [%r40];\n", KEEP),
     "sums of mma": (SAME, STORE),

@@ -182,9 +182,9 @@ def _scope(i: Instruction) -> int:
 
 
 def _writer(old: GlobalAccessRecord, address: int) -> int:
-    """Return the lane that wrote to an address."""
-    of, entries = old.entries(np.array([address]))
-    return int(old.pattern.lanes[entries[0]]) if len(of) else 0
+    """Return the lane that wrote to a map: of several the one that wrote to the first byte."""
+    _, entries = old.entries(np.arange(address, address + SIZE_BYTES))
+    return int(old.pattern.lanes[entries[0]])
 
 
 def _needed(old: GlobalAccessRecord, new: GlobalAccessRecord, writer: int, rows: Array) -> Array:

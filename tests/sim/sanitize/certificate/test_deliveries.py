@@ -111,3 +111,15 @@ def test_a_copy_to_several_ctas_leaves_bytes_pending_that_were_announced_in_time
     other = [("arrive_expect", 1, 16), ("expect", 0, 16), ("copy", 0, 32, "b"), ("wait", 1, 0)]
     certificate, hazards, error = run_cluster([first, other], [1, 1])
     assert (error, hazards, certificate.reasons) == (None, (), ())
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 32])
+def test_each_lanes_copy_is_an_operation(lanes):
+    copy = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r5], [%rd1], 16, [%r1];\n"
+    certificate, hazards, error = examined(
+        START + "shl.b32 %r5, %r2, 4; add.u32 %r5, %r5, %r1; add.u32 %r5, %r5, 64;\n"
+        f"@%p1 mbarrier.init.shared.b64 [%r1], 1; setp.lt.u32 %p4, %r2, {lanes};\n" + SHOW
+        + f"@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r1], {16 * lanes};\n@%p4 {copy}" + wait("W0", "%r1", 0)
+    )  # fmt: skip
+    assert (error, list(hazards), certificate.reasons) == (None, [], ())
+    assert certificate.operations == 5 + lanes
