@@ -201,7 +201,7 @@ def bench_attention(
         for each in suites
         for problem in attention_problems(
             cast("Any", each),
-            [n for n in head or [64, 128, 256] if n <= 128 or each != "backward"],
+            head or ([64, 128] if each == "backward" else [64, 128, 256]),
             keys or {"decode": [8192, 131072], "mla": [4096, 8192]}.get(each, [512, 1024, 4096, 16384]),
         )
     ]

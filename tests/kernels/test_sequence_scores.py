@@ -205,6 +205,8 @@ def check_cache(queries, lengths, case, page, most, sizes=None, *, kv_heads=KV_H
     With `sizes`, queries of each sequence, those are packed.
     """
     made, score, mask = CASES[case]
+    if "alibi_slopes" in made:
+        made = {**made, "alibi_slopes": SLOPES[: len(lengths)]}
     torch.manual_seed(most + queries)
     q = torch.randn(len(lengths), queries, HEADS, 64).bfloat16()
     k, v = (torch.randn(len(lengths), most, kv_heads, 64).bfloat16() for _ in range(2))

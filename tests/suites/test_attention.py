@@ -45,6 +45,17 @@ def test_refusals(options, message):
 
 
 @pytest.mark.parametrize(
+    ("options", "heads"),
+    [((), {64, 128}), (("--head", "256"), {256}), (("--head", "192", "--head", "64"), {64, 192})],
+)
+def test_gradients_are_timed_of_the_heads_that_are_named(monkeypatch, options, heads):
+    told = []
+    monkeypatch.setattr("cutepy.suites.attention.run_attention", lambda problems, *_, **__: told.extend(problems))
+    CliRunner().invoke(app, ["bench", "attention", "--suite", "backward", *options])
+    assert {problem.head for problem in told} == heads
+
+
+@pytest.mark.parametrize(
     "problem",
     [
         AttentionProblem("forward", 2, 40, 4, 2, 64, causal=True),
