@@ -49,7 +49,7 @@ class Mark:
 
 
 class Schedule:
-    """CTAs of a warp that deals and two that work, on all tiles each, or in turns; or of two, one of which deals too."""
+    """CTAs of a warp that deals and two that work, on all tiles each or in turns; or of two, one of which deals too."""
 
     def __init__(self, cluster_mn=(1, 1), parts=1, turns=1, slots=1, readers=None, works=False):
         self.cluster_mn, self.parts, self.turns = cluster_mn, parts, turns
