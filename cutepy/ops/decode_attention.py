@@ -37,6 +37,7 @@ from cutepy.ops.checking import as_tensor, require_tensors
 from cutepy.ops.foreign_arguments import refuse_unknown
 from cutepy.ops.operation import GRADIENT, only_launches, road
 from cutepy.ops.registration import register_both
+from cutepy.ops.repaging import is_repaged, repaged
 from cutepy.ops.schemas import schema_of
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
@@ -87,8 +88,8 @@ def attention_decode(
     cache_seqlens : Tensor (batch,), int32, optional
         Keys of each sequence; all that the cache has if not given, which `block_table` needs.
     block_table : Tensor (batch, pages of a sequence), int32, optional
-        The numbers of each sequence's pages. TMA copies pages of a multiple of 8 keys, threads all others, which keys
-        of 8 bits can't be in.
+        The numbers of each sequence's pages. TMA copies pages of a multiple of 8 keys, and threads all others; those of
+        8 bits are copied to larger pages first.
     causal : bool
         True if a query sees no key after its position.
     window : (int or None, int or None)
@@ -268,8 +269,7 @@ class _AttentionArguments(NamedTuple):
             raise ValueError(
                 f"k_cache and v_cache must have the same pages, got {tuple(k.shape)} and {tuple(v.shape)}; slice one"
             )
-        # Threads that would copy other pages row by row transpose 8-bit values.
-        check_lengths(q, k.shape[1], self.lengths, table, unit=1 if quantised is None else ROWS_OF_COPY)
+        check_lengths(q, k.shape[1], self.lengths, table)
         keys = k.shape[1] if self.lengths is None else None
         check_scoring(q, self.sinks, self.tables, self.functions, (*q.shape[:2], keys))
         if quantised is not None:
@@ -282,26 +282,18 @@ class _AttentionArguments(NamedTuple):
             )
 
 
-ROWS_OF_COPY = 8
-"""Keys of a page, or multiples of them, that TMA copies."""
-
-
 def _most_keys(k: torch.Tensor, table: torch.Tensor | None) -> int:
     """Return how many keys a sequence can have."""
     return k.shape[1] * (1 if table is None else table.shape[1])
 
 
-def check_lengths(
-    q: torch.Tensor, keys: int, lengths: torch.Tensor | None, table: torch.Tensor | None, unit: int = 1
-) -> None:
+def check_lengths(q: torch.Tensor, keys: int, lengths: torch.Tensor | None, table: torch.Tensor | None) -> None:
     """Check the lengths of cached sequences, and their table, beside queries and the keys of a page or a sequence.
-
-    Pages have a multiple of `unit` keys.
 
     Raises
     ------
     ValueError
-        If they are no such tensors, the lengths are missing, or pages have other numbers of keys.
+        If they are no such tensors, the lengths are missing, or pages have no keys.
     """
     for name, given, shape in (("cache_seqlens", lengths, (q.shape[0],)), ("block_table", table, (q.shape[0], None))):
         if given is None:
@@ -317,10 +309,8 @@ def check_lengths(
         return
     if lengths is None:
         raise ValueError("a block_table needs cache_seqlens: how many keys each sequence has, got None; pass them")
-    if keys % unit or not keys:
-        raise ValueError(
-            f"pages must have a multiple of {unit} keys, and not 0, got {keys}; copy the cache to such pages"
-        )
+    if not keys:
+        raise ValueError("pages must have at least one key, got 0; pass no block_table where there are no keys")
 
 
 def pitch_of(name: str, cache: torch.Tensor) -> int:
@@ -492,6 +482,16 @@ def _find_launch(
             return q.new_zeros(shape, dtype=dtype), lse if sinks is None else lse.copy_(sinks[:, None].expand_as(lse))
 
         return of_nothing
+    # Threads that would copy keys of such pages one by one transpose 8-bit values.
+    if table is not None and lengths is not None and asked.quantised is not None and is_repaged(k.shape[1]):
+        copies, of_copies = repaged((k, v), table, lengths)
+        of_pages = _find_launch(q, *copies, asked._replace(table=of_copies), has_lse=has_lse)
+
+        def launch_copies(q: torch.Tensor, k: Any, v: Any, lengths: Any, table: Any, read: Any) -> Any:  # noqa: ANN401
+            copies, table = repaged((k, v), table, lengths)
+            return of_pages(q, *copies, lengths, table, read)
+
+        return launch_copies
     page = 0 if table is None else k.shape[1]
     given = None if lengths is None else Lengths(k_used=True)
     is_packed = queries * group <= DECODE_ROWS and group > 1

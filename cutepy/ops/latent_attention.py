@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -18,6 +19,7 @@ from cutepy.ops.decode_attention import attend_each, check_lengths, matrix_of, p
 from cutepy.ops.foreign_arguments import refuse_unknown
 from cutepy.ops.latent_cache import dequantise_mla_cache
 from cutepy.ops.registration import register_both
+from cutepy.ops.repaging import is_repaged, repaged
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
@@ -55,7 +57,7 @@ def attention_mla(
     cache_seqlens : Tensor (batch,), int32, optional
         Keys of each sequence; all that the cache has if not given, which `block_table` needs.
     block_table : Tensor (batch, pages of a sequence), int32, optional
-        The numbers of each sequence's pages, whose keys are a multiple of 8.
+        The numbers of each sequence's pages. Pages of other numbers of keys than multiples of 8 are copied first.
     causal : bool
         True if a query sees no key after its position.
     scale : float, optional
@@ -160,7 +162,7 @@ def _check(
             "pass a block_table"
         )
     check_scale(scale)
-    check_lengths(q, cache.shape[1], lengths, table, unit=8)
+    check_lengths(q, cache.shape[1], lengths, table)
 
 
 def _fake(
@@ -248,6 +250,16 @@ def _find_launch(
     of_o, of_lse = (batch, queries, heads, LATENT), (batch, heads, queries)
     if 0 in q.shape or not most_keys or 0 in cache.shape:
         return lambda q, *_: (q.new_zeros(of_o), q.new_full(of_lse, -math.inf, dtype=torch.float32))
+
+    if lengths is not None and table is not None and is_repaged(page):
+        (copy,), of_copy = repaged([cache], table, lengths)
+        of_pages = _find_launch(q, copy, lengths, of_copy, scale, causal=causal)
+
+        def launch_copy(q: torch.Tensor, cache: torch.Tensor, lengths: Any, table: Any) -> Any:  # noqa: ANN401
+            (copy,), of_copy = repaged([cache], table, lengths)
+            return of_pages(q, copy, lengths, of_copy)
+
+        return launch_copy
 
     def rows_of(q: torch.Tensor) -> torch.Tensor:
         """View queries and heads as rows."""

@@ -46,9 +46,10 @@ from cutepy.ops.attention_functions import (
 from cutepy.ops.attention_gradients import Asked, launch_gradients
 from cutepy.ops.attention_scales import FLOAT8, Quantised, quantised, refuse_scales
 from cutepy.ops.checking import require_tensors
-from cutepy.ops.decode_attention import ROWS_OF_COPY, check_lengths
+from cutepy.ops.decode_attention import check_lengths
 from cutepy.ops.foreign_arguments import refuse_unknown
 from cutepy.ops.registration import register_both
+from cutepy.ops.repaging import is_repaged, repaged
 from cutepy.ops.schemas import schema_of
 from cutepy.runtime.execution import EXECUTION
 
@@ -107,8 +108,8 @@ def attention_varlen(
     max_seqlen_q, max_seqlen_k : int, optional
         Tokens of the longest sequence, by which tiles are chosen: a hint, on which no result depends.
     block_table : Tensor (batch, pages of a sequence), int32, optional
-        The numbers of each sequence's pages, of any number of keys, of 8 bits of multiples of 8. `seqused_k` says how
-        many keys are used. Without gradients.
+        The numbers of each sequence's pages, of any number of keys. `seqused_k` says how many keys are used. Without
+        gradients.
     causal : bool
         True if a query sees no key after its position.
     window : (int or None, int or None)
@@ -370,8 +371,7 @@ def _check(
     """Check all that can be told without data, but for the lengths."""
     check(q, k, v, given.scale, is_packed=True, dtypes=DTYPES if scaled is None else (FLOAT8,))
     if given.k_used is not None and given.table is not None:
-        unit = 1 if scaled is None else ROWS_OF_COPY
-        check_lengths(given.k_used, given.page, given.k_used, given.table, unit)
+        check_lengths(given.k_used, given.page, given.k_used, given.table)
     check_scoring(q, given.sinks, given.tables, given.functions, (given.lengths.count, None, None))
     if scaled is not None:
         scaled.check_sequences(given.lengths.count, k.shape[1])
@@ -551,6 +551,10 @@ def _attend(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Launch what computes attention of sequences."""
     k, v, given = _to_launch(q, k, v, given)
+    if scaled is not None and is_repaged(given.page) and given.table is not None and given.table.numel():
+        _check(q, k, v, given, scaled)
+        (k, v), table = repaged([each.unflatten(0, (-1, given.page)) for each in (k, v)], given.table, given.k_used)
+        k, v, given = k.flatten(0, 1), v.flatten(0, 1), given._replace(table=table, page=k.shape[1])
     lengths, scales = given.lengths, () if scaled is None else scaled.scales
     packed = heads_packed(q.shape[1] // max(k.shape[1], 1), q.shape[0], lengths.count)
     # A function's tables may have an element for each sequence, as scales have.

@@ -163,6 +163,7 @@ CALLS = {
     staging.check_registers: [[[15, 16, 17], [16]]],
     staging.check_sums: [[["Float32", "Int32", "Float16"]]],
     tickets.check_tickets: [[[0, 1], [0, 1], [1]], [[2], [2], [-1, 0, 1, 16, 17]]],
+    tickets.check_working_dealer: [[[-1, 0, 1, 2]]],
     tickets.ticket_slots: [[[1, 2, 3]]],
     tiles.tile_bytes: [[[1, 128], [64], [4, 8, 16]]],
     tiles.accumulator_registers: [[[64, 128], [8, 256], [1, 2]]],

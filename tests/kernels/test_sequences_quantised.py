@@ -91,6 +91,7 @@ CACHES = {
     "packed heads, one part": (3, [90, 2, 33], 0, 100, {"k_scale": None}),
     "tiles of queries": (70, [90, 2, 33], 16, 100, {"v_scale": None, "out_dtype": torch.float16}),
     "a head of its own": (1, [70, 150], 0, 160, {"kv_heads": HEADS, "head": 128}),
+    "pages of three keys": (2, [37, 0, 5], 3, 60, {}),
 }
 
 
@@ -108,7 +109,7 @@ def test_cached_keys(name, simulated):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("page", [0, 8, 16, 128])
+@pytest.mark.parametrize("page", [0, 1, 8, 12, 128])
 @settings(max_examples=5, deadline=None)
 @given(data=st.data())
 def test_any_cache(page, data):
@@ -170,13 +171,14 @@ def test_any_sequences(data):
     check_sequences(*lengths, **options, head=data.draw(st.sampled_from([16, 64, 96, 192, 256])))
 
 
-def test_sequences_in_pages_and_of_a_batch():
+@pytest.mark.parametrize("page", [8, 5])
+def test_sequences_in_pages_and_of_a_batch(page):
     """Pages are those of caches, here of packed queries; lengths of a batch count from its rows on."""
     q, k, v = drawn((2, 20, HEADS, 64), *[(2, 40, KV_HEADS, 64)] * 2)
     used, scales = torch.tensor([33, 9], dtype=torch.int32), scales_of(2)
     with cutepy.simulate(sanitize=True) as found:
         o, lse = attention_varlen(q, k, v, seqused_k=used, return_lse=True, **scales)
-        caches, table = in_pages((k, v), used.tolist(), 8)
+        caches, table = in_pages((k, v), used.tolist(), page)
         bounds = {"cu_seqlens_q": bounds_of([20, 20]), "seqused_k": used, "block_table": table}
         paged = attention_varlen(q.flatten(0, 1), *caches, **bounds, **scales)
     assert not found.hazards
@@ -238,7 +240,7 @@ ROWS = {"cu_seqlens_q": BOUNDS, "cu_seqlens_k": BOUNDS}
         (NotImplementedError, attention_varlen, {**ROWS, "dropout_p": 0.5}),
         (NotImplementedError, attention_varlen, {**ROWS, "sinks": torch.ones(HEADS, requires_grad=True)}),
         (ValueError, attention_decode, {"q_scale": torch.ones(2, HEADS)}),
-        (ValueError, attention_decode, {"block_table": torch.zeros(2, 3).int(), "cache_seqlens": BOUNDS[:2]}),
+        (ValueError, attention_decode, {"block_table": torch.zeros(2, 3), "cache_seqlens": BOUNDS[:2]}),
     ],
 )
 def test_arguments_that_are_refused(kind, compute, options):
