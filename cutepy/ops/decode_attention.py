@@ -484,12 +484,12 @@ def _find_launch(
         return of_nothing
     # Threads that would copy keys of such pages one by one transpose 8-bit values.
     if table is not None and lengths is not None and asked.quantised is not None and is_repaged(k.shape[1]):
-        copies, of_copies = repaged((k, v), table, lengths)
-        of_pages = _find_launch(q, *copies, asked._replace(table=of_copies), has_lse=has_lse)
+        (k, v), of_copies = repaged((k, v), table, lengths)
+        of_pages = _find_launch(q, k, v, asked._replace(table=of_copies), has_lse=has_lse)
 
         def launch_copies(q: torch.Tensor, k: Any, v: Any, lengths: Any, table: Any, read: Any) -> Any:  # noqa: ANN401
-            copies, table = repaged((k, v), table, lengths)
-            return of_pages(q, *copies, lengths, table, read)
+            (k, v), table = repaged((k, v), table, lengths)
+            return of_pages(q, k, v, lengths, table, read)
 
         return launch_copies
     page = 0 if table is None else k.shape[1]

@@ -551,9 +551,10 @@ def _attend(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Launch what computes attention of sequences."""
     k, v, given = _to_launch(q, k, v, given)
-    if scaled is not None and is_repaged(given.page) and given.table is not None and given.table.numel():
+    table, used = given.table, given.k_used
+    if scaled is not None and table is not None and used is not None and table.numel() and is_repaged(given.page):
         _check(q, k, v, given, scaled)
-        (k, v), table = repaged([each.unflatten(0, (-1, given.page)) for each in (k, v)], given.table, given.k_used)
+        (k, v), table = repaged([each.unflatten(0, (-1, given.page)) for each in (k, v)], table, used)
         k, v, given = k.flatten(0, 1), v.flatten(0, 1), given._replace(table=table, page=k.shape[1])
     lengths, scales = given.lengths, () if scaled is None else scaled.scales
     packed = heads_packed(q.shape[1] // max(k.shape[1], 1), q.shape[0], lengths.count)
