@@ -25,10 +25,10 @@ UNITS = (
 COSTLY = 0.2
 """Seconds of an idle processor. What costs less stays in `make test`."""
 
-DEAR = 1.2
+DEAR = 1.0
 """Seconds of an idle processor. Cases that cost more are deep."""
 
-ALONE = 2.5
+ALONE = 2.0
 """Seconds of an idle processor. The cheapest case of a function is deep only if it costs more."""
 
 ROOT = Path(__file__).parent.parent

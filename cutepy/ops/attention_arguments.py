@@ -94,6 +94,23 @@ _FURTHEST = 1 << 30
 """Keys of the widest bound of a window: positions and tiles beside it still fit 32 bits."""
 
 
+def as_cached(q: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Cast queries of float32 to the dtype of cached keys within autocast, which would cast the keys, too.
+
+    Examples
+    --------
+    >>> q = torch.zeros(1)
+    >>> with torch.autocast("cpu", torch.bfloat16):
+    ...     as_cached(q, torch.float16).dtype
+    torch.float16
+    >>> as_cached(q, torch.float16).dtype
+    torch.float32
+    """
+    device = q.device.type
+    is_cast = device in ("cpu", "cuda") and torch.is_autocast_enabled(device) and dtype in DTYPES
+    return q.to(dtype) if is_cast else q
+
+
 def settings(
     q: torch.Tensor, window: Window, scale: float | None, *, causal: bool
 ) -> tuple[float, int | None, int | None]:

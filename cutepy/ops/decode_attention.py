@@ -23,6 +23,7 @@ from cutepy.ops.attention_arguments import (
     DTYPES,
     FORWARD,
     Window,
+    as_cached,
     check,
     go,
     is_reachable,
@@ -80,7 +81,8 @@ def attention_decode(
     Parameters
     ----------
     q : Tensor (batch, queries, heads, head)
-        float16, bfloat16 or float8_e4m3fn, head a multiple of 16 up to 256.
+        float16, bfloat16 or float8_e4m3fn, head a multiple of 16 up to 256. Within autocast, float32 is cast to the
+        cache's dtype.
     k_cache : Tensor (batch, keys, kv heads, head), or, with `block_table`, (pages, keys of a page, kv heads, head)
         Any strides by which pages, or sequences, are whole steps of keys apart: also a view
         `cache.transpose(1, 2)` of (pages, kv heads, keys of a page, head).
@@ -134,6 +136,8 @@ def attention_decode(
     torch.Size([2, 1, 8, 64])
     """
     try:
+        if q.dtype == torch.float32:
+            q = as_cached(q, k_cache.dtype)
         scale, left, right = settings(q, window, scale, causal=causal)
         read, scales = read_by(q, (soft_cap, alibi_slopes, score, mask, operands), sinks), (q_scale, k_scale, v_scale)
         given: tuple[Any, ...] = (

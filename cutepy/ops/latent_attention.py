@@ -13,7 +13,7 @@ from cutepy.kernels.gemm.routes import viewing_whole
 from cutepy.kernels.mla.config import HEAD, LATENT, QUANTISED_BYTES
 from cutepy.kernels.mla.op import plan
 from cutepy.ops import shardings
-from cutepy.ops.attention_arguments import DTYPES, View, check_scale, results_like, way_to
+from cutepy.ops.attention_arguments import DTYPES, View, as_cached, check_scale, results_like, way_to
 from cutepy.ops.checking import require_tensors
 from cutepy.ops.decode_attention import attend_each, check_lengths, matrix_of, pitch_of
 from cutepy.ops.foreign_arguments import refuse_unknown
@@ -49,7 +49,7 @@ def attention_mla(
     Parameters
     ----------
     q : Tensor (batch, queries, heads, 576)
-        float16 or bfloat16.
+        float16 or bfloat16. Within autocast, float32 is cast to the cache's dtype, or to bfloat16 beside one of bytes.
     cache : Tensor (batch, keys, 576), or, with `block_table`, (pages, keys of a page, 576)
         A mode of one head may be before the last. Pages, or sequences, are whole steps of rows apart. Or, for q of
         bfloat16, rows of 656 bytes, uint8 or float8_e4m3fn, as `quantise_mla_cache` makes them: FlashMLA's format.
@@ -91,6 +91,8 @@ def attention_mla(
         scale = HEAD**-0.5 if scale is None else scale
         if cache.dtype == torch.float8_e4m3fn:
             cache = cache.view(torch.uint8)
+        if q.dtype == torch.float32:
+            q = as_cached(q, torch.bfloat16 if cache.dtype == torch.uint8 else cache.dtype)
         o, lse = _attention_mla(q, cache, cache_seqlens, block_table, scale, causal)
         return (o, lse) if return_lse else o
     except (AttributeError, IndexError, TypeError, ValueError):

@@ -17,7 +17,7 @@ from cutepy.kernels.attention import reference  # noqa: E402
 from cutepy.kernels.attention.choice import choose_decode, splits_of  # noqa: E402
 from cutepy.kernels.attention.config import Lengths  # noqa: E402
 from cutepy.kernels.attention.op import compile_forward  # noqa: E402
-from cutepy.ops import attention_decode, batch_invariant, flash_attn_with_kvcache  # noqa: E402
+from cutepy.ops import attention_decode, attention_mla, batch_invariant, flash_attn_with_kvcache  # noqa: E402
 from tests.kernels.test_attention import ROUNDOFF, apart  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("complete_launches")
@@ -200,6 +200,18 @@ def test_a_kept_launch_is_not_that_of_another_invariance():
         attention_decode(q, k, k)
     parts = [next(iter(run.launches)).grid[0] for run in (chosen, invariant)]
     assert parts[0] < parts[1], "the keys have as many parts in batches of any size"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_queries_are_cast_to_the_caches_dtype_within_autocast(dtype):
+    q, cache = torch.randn(2, 1, 4, 64), torch.randn(2, 20, 2, 64).to(dtype)
+    latent_q, latents = torch.randn(2, 1, 4, 576), torch.randn(2, 20, 576).to(dtype)
+    with torch.autocast("cpu", torch.bfloat16):
+        o, latent_o = attention_decode(q, cache, cache), attention_mla(latent_q, latents)
+    assert torch.equal(o, attention_decode(q.to(dtype), cache, cache))
+    assert torch.equal(latent_o, attention_mla(latent_q.to(dtype), latents))
+    with pytest.raises(TypeError):
+        attention_decode(q, cache, cache)
 
 
 def test_flash_attn_with_kvcache_passes_each_argument_on():

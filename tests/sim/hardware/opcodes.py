@@ -88,6 +88,7 @@ NOT_RECORDED: dict[str, tuple[str, int]] = {
     "tma.prefetch_of_four_rows": (_BLACKWELL, 1),
     "tma.reduction_into_four_rows": (_BLACKWELL, 2),
     "tma.swizzles": (_BLACKWELL, 14),
+    "tma.tf32_is_rounded_where_the_box_is_inside": ("newer than the recording", 1),
     "tma.the_atoms_of_a_swizzle_are_replaced": (_BLACKWELL, 2),
     "warp.unknown_forms": (_REFUSED, 2),
 }
