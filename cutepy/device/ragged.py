@@ -104,7 +104,7 @@ class GroupedTiles:
         return TmaSubtiles(self.copy, tSs, tSg, cute.size(tile, mode=[3]), (rows, columns))
 
     def stage_slice(self, index, stages):
-        """View only `stages` of the stages, the `index`-th so many of them: a consumer's own."""
+        """View the stages of one consumer: `stages` of them, behind those of the `index` consumers before."""
         rows, columns = cute.size(self.staged, mode=[0]), cute.size(self.staged, mode=[1])
         staged = cute.local_tile(self.staged, (rows, columns, stages), (0, 0, index))
         return replace(self, staged=staged)

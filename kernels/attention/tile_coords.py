@@ -164,7 +164,7 @@ class Batches:
         return tma.make_tiles(copy, tensor, staged, tile)
 
     def keys_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
-        """Cut what a copy moves of the keys into tiles; `mode` is the one of tokens."""
+        """Cut the keys that a copy moves into tiles; `mode` is the mode of tokens."""
         return tma.make_tiles(copy, tensor, staged, tile)
 
     def scheduler(self, raster: tuple, tile: int, at_once, group, *, longest_first: bool, grows: bool = True):
@@ -201,7 +201,7 @@ class Cached(Batches):
         return Place(head, band, (batch,), _coordinates(k, self.table), batch, None, part, shared)
 
     def keys_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
-        """Cut what a copy moves of the keys into tiles; `mode` is the one of tokens."""
+        """Cut the keys that a copy moves into tiles; `mode` is the mode of tokens."""
         return GroupedTiles(copy, tensor, staged, tile, mode, batched=True)
 
 
@@ -248,7 +248,7 @@ class Ragged:
         return GroupedTiles(copy, tensor, staged, tile, 0, batched=True)
 
     def keys_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
-        """Cut what a copy moves of the keys into tiles; `mode` is the one of tokens."""
+        """Cut the keys that a copy moves into tiles; `mode` is the mode of tokens."""
         return GroupedTiles(copy, tensor, staged, tile, mode, batched=True)
 
     def scheduler(self, heads, tile: int, at_once, group, *, longest_first: bool, grows: bool = True):

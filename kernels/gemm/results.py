@@ -32,7 +32,7 @@ def result_descriptions(
 ) -> list[Description]:
     """Describe an epilogue's results, each matrix in the order asked for.
 
-    A function of A and B, and of the extents of their product before N: rows if B is one matrix, else a batch and M.
+    They follow from A and B, and from the product's extents but N: rows if B is one matrix, else a batch and M.
 
     Raises
     ------

@@ -268,8 +268,8 @@ class PrintedCopy(Drawable):
     def atom(self) -> CopyAtom:
         """Return the printed instruction.
 
-        Where a TiledCopy is printed without its atom, one that moves one element for one thread: so each thread has
-        what the tiling says. An element's width, where it is not printed, is taken as 16 bits.
+        For a TiledCopy that is printed without its atom, return an atom that moves one element of one thread: each
+        thread then has the elements of the tiling. An element without a printed width has 16 bits.
         """
         from ..sm90.copy_atom import CopyAtom
 

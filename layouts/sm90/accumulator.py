@@ -151,7 +151,7 @@ class OperandCoordinates(_Coordinates):
         Raises
         ------
         LayoutError
-            If the tiles have not the same extents, or a thread's elements of A are not those that it has the sums of.
+            If the tiles' extents differ, or a thread's accumulators are not its elements of A.
 
         Examples
         --------

@@ -273,7 +273,7 @@ class Header:
         return _MODES[1] in self._options
 
     def need(self, version: Version | None, what: str, token: str = "") -> None:
-        """Refuse what a newer version than the module's brought.
+        """Refuse a feature that came with a newer PTX version than the module's.
 
         Raises
         ------

@@ -18,7 +18,7 @@ class PtxSyntaxError(ValueError):
     token : str
         The word of the statement that it is about, if it is one.
     file : str
-        That the text was read from; empty if it wasn't.
+        File of the text; empty if the text is from no file.
     line, column : int
         Where the word, or else the statement, begins, from 1; 0 where that is not known.
     statement : str

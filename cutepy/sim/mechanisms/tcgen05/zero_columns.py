@@ -32,7 +32,7 @@ _RESERVED = Field(36, 3).mask | Field(62, 2).mask
 
 
 def used_columns(g: Group, i: Instruction, shape: InstrDescriptor, word: int) -> Array | None:
-    """Return which columns of B are read, from its first one on: the shift's, which are not, and N; None if all are.
+    """Return the first column of B that is read, behind those that a shift skips, and N; None if all are read.
 
     The other columns are zeros.
     """

@@ -95,7 +95,7 @@ class History:
         return Side.of_thread(what, self._residents.coordinate(slot), thread, instruction)
 
     def find(self, slot: int, column: int, count: int) -> Side | None:
-        """Return what was done last of what a count of a CTA's column includes, and None if that is forgotten."""
+        """Return the last operation that a count of a CTA's column includes; None if the history has dropped it."""
         thread = int(self._clocks.owner[column])
         for done in reversed(self._done):
             row, asynchronous = np.flatnonzero(done.of == slot), thread < 0
@@ -147,7 +147,7 @@ class Reports:
         self._report(Violation(kind, event.barrier, before, after, diagnosis))
 
     def find(self, slot: int, rank: int, column: int, count: int) -> Side | None:
-        """Return what was done last of what a count of a column includes, of a CTA of a slot's cluster."""
+        """Return the last operation that a count of a column includes, of a CTA of a slot's cluster."""
         size = self._clocks.cluster
         return self.history.find(slot // size * size + rank, column, count)
 

@@ -400,7 +400,7 @@ class Clocks:
             self._alike[here] = False
 
     def sharing(self, warps: Array) -> Array:
-        """Return those of some warps all of whose lanes share a row, in each CTA."""
+        """Return the warps, of those given, whose lanes all share a row in each CTA."""
         return warps[~self._parted[warps]]
 
     def belongs(self, threads: Array) -> Array:

@@ -71,7 +71,7 @@ class MmaGroups:
         return self._clocks.ends(np.arange(warpgroup * WARPGROUP, (warpgroup + 1) * WARPGROUP))
 
     def ended(self, slots: Array, warpgroup: int, numbers: Array) -> Array | None:
-        """Return how many waits each thread had ended for sure if groups up to some are complete: (CTA, thread)."""
+        """Count the waits that each thread, (CTA, thread), must have ended before given groups are complete."""
         if warpgroup not in self._issued:
             return None
         held, ends = (x[slots] for x in self._issued[warpgroup])
