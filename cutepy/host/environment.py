@@ -44,7 +44,7 @@ TUNED = Variable("CUTEPY_TUNED", "on", "`off`: what `cutepy tune` found is not u
 VERIFY = Variable(
     "CUTEPY_VERIFY",
     "0",
-    "`1`: what is found by declared sources is traced as well, and it is an error if that gives another program.",
+    "`1`: a program that was found by its declared sources is traced too; another program is an error.",
 )
 
 ARCH = Variable(
