@@ -167,7 +167,8 @@ def bench_attention(
         ),
     ] = None,
     head: Annotated[
-        list[int] | None, typer.Option(help="Extents of a row; may be given again. Default: 64, 128, 256.")
+        list[int] | None,
+        typer.Option(help="Extents of a row; may be given again. Default: 64, 128, 256; of gradients 64, 128."),
     ] = None,
     keys: Annotated[
         list[int] | None,

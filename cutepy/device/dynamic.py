@@ -217,11 +217,16 @@ class Dynamic:
         if cute.arch.block_idx_in_cluster() == 0:
             index, state = cutlass.Int32(first), self.tickets.dealer_state()
             while index < end:
-                self.tickets.acquire(state)
-                index = clusters + self.tickets.take(end)
-                self.tickets.send(index, state)
-                state.advance()
+                index, state = self._deal_next(clusters, end, state)
             self.tickets.drain(state)
+
+    def _deal_next(self, clusters, end, state):
+        """Take a ticket for the cluster's next tile, and broadcast the tile's index; return it, and the next state."""
+        self.tickets.acquire(state)
+        index = clusters + self.tickets.take(end)
+        self.tickets.send(index, state)
+        state.advance()
+        return index, state
 
     @cute.jit
     def deal_to_each(self, worker: Any):
@@ -239,10 +244,7 @@ class Dynamic:
         index, place = cutlass.Int32(first), self.tickets.dealer_state()
         state = worker.first_state(k)
         while index < end:
-            self.tickets.acquire(place)
-            following = ctas + self.tickets.take(end)
-            self.tickets.send(following, place)
-            place.advance()
+            following, place = self._deal_next(ctas, end, place)
             row, column, batch = self.product.locate(index)
             work = Dealt(row, column, batch, k, index, first, end, None, following=following)
             state = worker.on_tile(work, state)

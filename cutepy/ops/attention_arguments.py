@@ -10,6 +10,7 @@ import torch
 from cutepy.kernels.attention.choice import LARGEST_HEAD
 from cutepy.kernels.gemm.operands import UNIT_BYTES, address_bytes, dtype_name
 from cutepy.kernels.gemm.routes import viewing
+from cutepy.ops.operation import AUTOCAST_KEYS
 
 View = Callable[[torch.Tensor], torch.Tensor]
 
@@ -106,9 +107,9 @@ def as_cached(q: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     >>> as_cached(q, torch.float16).dtype
     torch.float32
     """
-    device = q.device.type
-    is_cast = device in ("cpu", "cuda") and torch.is_autocast_enabled(device) and dtype in DTYPES
-    return q.to(dtype) if is_cast else q
+    if q.dtype != torch.float32 or dtype not in DTYPES or q.device.type not in AUTOCAST_KEYS:
+        return q
+    return q.to(dtype) if torch.is_autocast_enabled(q.device.type) else q
 
 
 def settings(

@@ -136,8 +136,7 @@ def attention_decode(
     torch.Size([2, 1, 8, 64])
     """
     try:
-        if q.dtype == torch.float32:
-            q = as_cached(q, k_cache.dtype)
+        q = as_cached(q, k_cache.dtype)
         scale, left, right = settings(q, window, scale, causal=causal)
         read, scales = read_by(q, (soft_cap, alibi_slopes, score, mask, operands), sinks), (q_scale, k_scale, v_scale)
         given: tuple[Any, ...] = (

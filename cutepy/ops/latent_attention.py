@@ -91,8 +91,7 @@ def attention_mla(
         scale = HEAD**-0.5 if scale is None else scale
         if cache.dtype == torch.float8_e4m3fn:
             cache = cache.view(torch.uint8)
-        if q.dtype == torch.float32:
-            q = as_cached(q, torch.bfloat16 if cache.dtype == torch.uint8 else cache.dtype)
+        q = as_cached(q, torch.bfloat16 if cache.dtype == torch.uint8 else cache.dtype)
         o, lse = _attention_mla(q, cache, cache_seqlens, block_table, scale, causal)
         return (o, lse) if return_lse else o
     except (AttributeError, IndexError, TypeError, ValueError):

@@ -31,7 +31,7 @@ def choose_forward(dtype: str, head: int, head_v: int, queries: int, *, left: bo
     - Rows of 128 take 128 keys: with 176 loops over few tiles are less even (512 queries: 483, and 495 TFLOP/s).
     - Wider rows take as many keys as shared memory has room for, in two stages.
     - Of 8 bits, P takes half of the registers, and a tile half of the memory: tiles are FlashAttention's, whose keys
-      are multiples of 32. Rows of 256 leave room for one stage of V as it is loaded. Few queries take 128 keys (an
+      are multiples of 32. Rows of 256 leave room for one stage of V as it is loaded. Few queries take 160 keys (an
       H200, 2026-11-29, rows of 128, 512 tokens: 563 TFLOP/s, and 475 with 224; causal 295, and 233).
 
     Examples
@@ -479,7 +479,7 @@ def ctas_of(queries: int, is_uneven: bool, sm_count: int, gradients_of: int = 0,
     gradients_of : int
         Width of the rows whose gradients are computed; 0 of a forward kernel.
     width : int
-        Width of the rows of batches of equal matrices, of a forward kernel of 16 bits; 0 of others.
+        That of batches of equal matrices, of a forward kernel (`width_of_batches`); 0 of others.
 
     Examples
     --------
@@ -488,6 +488,18 @@ def ctas_of(queries: int, is_uneven: bool, sm_count: int, gradients_of: int = 0,
     """
     each = has_cta_each(queries, is_uneven=is_uneven, gradients_of=gradients_of, width=width)
     return 1 << 30 if each else sm_count
+
+
+def width_of_batches(config: ForwardConfig) -> int:
+    """Return the width by which `ctas_of` deals batches of equal matrices: 0 of 8 bits, as theirs makes no difference.
+
+    Examples
+    --------
+    >>> of_types = (choose_forward(n, 256, 256, 4096, left=False, right=False) for n in ("float16", "float8_e4m3fn"))
+    >>> [width_of_batches(config) for config in of_types]
+    [256, 0]
+    """
+    return max(config.head, config.head_v) if config.bits > 8 else 0
 
 
 def has_cta_each(queries: int, *, is_uneven: bool, gradients_of: int = 0, width: int = 0) -> bool:

@@ -330,7 +330,10 @@ class ForwardConfig:
 
     @property
     def blocks_at_once(self) -> int:
-        """Blocks of V that a warp which transposes has in registers: as many as these have room for."""
+        """Blocks of V that a warp which transposes has in registers: as many as these have room for.
+
+        With 24, two and four blocks spill where all keys are seen, and three don't (ptxas 13.0).
+        """
         return {24: 3, 32: 2}.get(self.producer_registers, 4)
 
     @property

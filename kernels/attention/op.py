@@ -25,6 +25,7 @@ from cutepy.kernels.attention.choice import (
     gradients_by_counter,
     of_pages,
     splits_of,
+    width_of_batches,
 )
 from cutepy.kernels.attention.config import (
     DQ_COLUMNS,
@@ -110,9 +111,9 @@ def plan_forward(
     asked = dtype_name(q.dtype), q.shape[-1], v.shape[-1], queries
     is_uneven = bounds[1] or lengths is not None or scoring.blocks is not None
     of_batches = lengths is None and not scoring.suffix and not block and not page and packed == 1
-    width = max(q.shape[-1], v.shape[-1]) if of_batches and q.element_size() > 1 else 0
-    ctas = ctas_of(queries, is_uneven, gpu_of(q.device).sm_count, width=width)
+    sm_count = gpu_of(q.device).sm_count
     if not of_batches:
+        ctas = ctas_of(queries, is_uneven, sm_count)
         config = choose_forward(*asked, left=bounds[0], right=bounds[1])
         config = of_pages(scored_forward(config, scoring), page)
         config = replace(config, packed=1 if scoring.suffix or page else packed)
@@ -122,7 +123,8 @@ def plan_forward(
         config, ctas = chosen.config, _ctas_of(chosen, q.device)  # type: ignore[assignment]
     else:
         config = choose_batches(*asked, q.shape[2] // k.shape[2], left=bounds[0], right=bounds[1])
-        ctas = gpu_of(q.device).sm_count if config.dynamic else ctas
+        width = width_of_batches(config)
+        ctas = sm_count if config.dynamic else ctas_of(queries, is_uneven, sm_count, width=width)
     config = replace(config, result=result)
     function = compile_forward(config, lengths, is_paged=page > 0, scales=scales)
     rest = scale, left or 0, right or 0, ctas

@@ -12,6 +12,7 @@ from cutepy.device import reduce, smem
 from cutepy.device.fragment import AccumulatorTile
 from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import LOG2_E, select
+from cutepy.device.rasterise import coordinates_of
 from cutepy.device.sequences import Sequences, first_tile
 from cutepy.kernels.attention.config import VECTOR, BackwardConfig, Lengths
 from cutepy.kernels.attention.tile_coords import queries_of
@@ -44,10 +45,10 @@ def _grid(tiles, rows: cute.Tensor):
     return tiles * cute.size(rows, mode=[2]) * cute.size(rows, mode=[0]), 1, 1
 
 
-def _place_of_cta(tiles, heads):
-    """Return a CTA's tile, head and batch."""
-    index, _, _ = cute.arch.block_idx()
-    return index % tiles, index // tiles % heads, index // (tiles * heads)
+def _place_of_cta(tiles, rows: cute.Tensor):
+    """Return a CTA's batch, head and tile."""
+    heads, batches = cute.size(rows, mode=[2]), cute.size(rows, mode=[0])
+    return coordinates_of(cute.arch.block_idx()[0], (batches, heads, tiles))
 
 
 class Statistics:
@@ -93,7 +94,7 @@ class Statistics:
         if cutlass.const_expr(config.overlaps):
             cute.arch.griddepcontrol_launch_dependents()
         tiles = cute.size(stats, mode=[3]) // config.tile_q
-        tile, head, batch = _place_of_cta(tiles, cute.size(o, mode=[2]))
+        batch, head, tile = _place_of_cta(tiles, o)
         first, rows = _rows_of_tile(sequences, tile, config.tile_q, cute.size(o, mode=[1]))
         lane, warp = cute.arch.lane_idx(), thread // 32
         # Elements of a lane, which 32 lanes' are enough for.
@@ -157,7 +158,7 @@ class RowsOfDq:
             follow_launch(let_next_begin=False)
         thread = cute.arch.thread_idx()[0]
         tiles = cute.size(sums, mode=[2]) // (config.warpgroups * config.dq_rows)
-        tile, head, batch = _place_of_cta(tiles, cute.size(dq, mode=[2]))
+        batch, head, tile = _place_of_cta(tiles, dq)
         first, rows = _rows_of_tile(sequences, tile, config.tile_q, cute.size(dq, mode=[1]))
         part, lane = cute.arch.make_warp_uniform(thread // 128), thread % 128
         staged = _staged_rows(config, dq.element_type)

@@ -11,6 +11,7 @@ from cutepy.kernels.attention.choice import (
     choose_batches,
     gradients_by_counter,
     has_cta_each,
+    width_of_batches,
 )
 from cutepy.kernels.attention.config import BackwardConfig, ForwardConfig
 from cutepy.tune import Settings, Space, winner
@@ -186,11 +187,10 @@ def rules_choice(problem: Problem) -> Chosen:
         is_short = are_few(problem.queries, right=right)
         config = choose_backward(*of_all, left=left, right=right, is_short=is_short)
         config = gradients_by_counter(config, problem.queries)
-    widest = max(problem.head, problem.head_v)
     if isinstance(config, BackwardConfig):
-        width = {"gradients_of": widest}
+        width = {"gradients_of": max(problem.head, problem.head_v)}
     else:
-        width = {"width": widest if config.bits > 8 else 0}
+        width = {"width": width_of_batches(config)}
     return Chosen(config, config.dynamic or not has_cta_each(problem.queries, is_uneven=right, **width))
 
 
