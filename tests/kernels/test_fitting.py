@@ -13,8 +13,8 @@ from cutepy.kernels.gemm.heuristic.refinement import hopper
 from tests.kernels import fitting
 
 
-# The choice is 1.05% and 0.82% slower than the fastest of these, which it was fitted to; by the trees before it was
-# 2.3% and 1.8%, which must fail.
+# The choice is 1.2% and 1.3% slower than the fastest of these, which it was fitted to; by trees of before 2026-11-27 it
+# was 2.3% and 1.8%, which must fail.
 @pytest.mark.parametrize(
     ("journal", "most"),
     [pytest.param("h100-20261206", 0.015, marks=pytest.mark.integration), ("h200-20261208", 0.015)],
@@ -28,7 +28,7 @@ def test_the_choice_is_near_the_fastest_of_what_was_timed(journal, most):
     assert math.expm1(np.mean(losses)) < math.expm1(np.mean(by_model)) / 2
 
 
-def test_times_in_company_count_as_those_back_to_back(tmp_path):
+def test_times_in_company_count_by_their_share(tmp_path):
     lines = lzma.decompress((fitting.TIMED / "h200-20261208.jsonl.xz").read_bytes()).decode().splitlines()
     rows = [json.loads(line) for line in lines]
     problem = next(row[1] for row in rows if row[0] == "turns")
@@ -39,7 +39,7 @@ def test_times_in_company_count_as_those_back_to_back(tmp_path):
     path.write_text("\n".join(map(json.dumps, [*turns, *slower, *cublas])))
     (group,) = fitting.timed([path])
     (alone,) = fitting.timed([_written(tmp_path / "alone.jsonl", turns[1:])])
-    np.testing.assert_allclose(group.took, alone.took + math.log(2))
+    np.testing.assert_allclose(group.took, alone.took + math.log(4) * fitting.COMPANY_SHARE)
 
 
 def _written(path, rows):
