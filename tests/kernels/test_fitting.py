@@ -9,7 +9,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.heuristic.refinement import hopper
+from cutepy.kernels.gemv import GemvConfig, choice as gemv
 from tests.kernels import fitting
 
 
@@ -26,6 +28,29 @@ def test_the_choice_is_near_the_fastest_of_what_was_timed(journal, most):
     assert math.expm1(np.mean(losses)) < most
     by_model = [group.took[np.argmin(group.expected)] - group.took.min() for group in groups]
     assert math.expm1(np.mean(losses)) < math.expm1(np.mean(by_model)) / 2
+
+
+def test_few_rows_are_multiplied_by_the_faster_family():
+    times = {}
+    for journal in ("h200-20261301", "h200-20261302", "h200-20261303", "h200-20261304"):
+        for line in lzma.decompress((fitting.TIMED / f"{journal}.jsonl.xz").read_bytes()).splitlines():
+            way, problem, candidate, us, _ = json.loads(line)
+            if way == fitting.COMPANY and min(json.loads(problem)[extent] for extent in "mn") <= gemv.MOST_ROWS:
+                times.setdefault((journal, problem), {})[candidate] = us
+    lost = []
+    for (_, problem), took in times.items():
+        families = [
+            {key: us for key, us in took.items() if ("tile_k" in key) is of_cores} for of_cores in (True, False)
+        ]
+        if not all(families):
+            continue
+        settings = json.loads(problem)
+        signature, extents = tuned.signature_of(settings), [settings[extent] for extent in "mnk"]
+        chosen = gemv.fastest(signature, *extents)
+        own = families[isinstance(chosen.config, GemvConfig)]
+        lost.append(math.log(min(own.values()) / min(took.values())))
+    assert len(lost) > 50
+    assert math.expm1(np.mean(lost)) < 0.025  # 0.045 with a launch of 2 us, as older trees needed
 
 
 def test_times_in_company_count_by_their_share(tmp_path):

@@ -85,7 +85,7 @@ def _places(depth: int) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
 def hopper() -> Trees:
     """Load the trees of Hopper GPUs with 132 SMs, fitted on H200s and H100s.
 
-    `make fit` fits them to the journals of `tests/kernels/timed`: 51,000 times of 1,775 problems on two H100s and three
+    `make fit` fits them to the journals of `tests/kernels/timed`: 45,700 times of 1,775 problems on two H100s and three
     H200s, 2026-11-26 to 12-01, 650 problems in company too. Of 230 random problems on an H200 that no fit had seen,
     each with some 28 candidates, trees that lacked them had 1.112 of cuBLAS in company and 1.184 back to back; the
     trees before, 1.100 and 1.179; the fastest candidates, 1.142 and 1.216.
