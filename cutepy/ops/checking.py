@@ -417,10 +417,10 @@ def check_without_overlap(name: str, out: Description) -> None:
         raise ValueError(f"{name} must not overlap itself, got {out}; pass one whose elements lie apart")
 
 
-def overlaps_itself(tensor: Description) -> bool:
+def overlaps_itself(tensor: Description | torch.Tensor) -> bool:
     """Tell whether two elements may share memory: whether modes, from the closest on, do not step over each other."""
-    span = 1
-    for stride, extent in sorted(zip(tensor.stride, tensor.shape, strict=True)):
+    span, strides = 1, tensor.stride() if isinstance(tensor, torch.Tensor) else tensor.stride
+    for stride, extent in sorted(zip(strides, tensor.shape, strict=True)):
         if extent > 1 and stride < span:
             return True
         span += stride * (extent - 1)

@@ -22,6 +22,7 @@ from cutepy.ops.cross_entropies import (
     check_options,
     compute_losses,
     counted,
+    dtype_of_losses,
     reference_gradient,
     reference_losses,
     write_gradient,
@@ -112,7 +113,7 @@ def linear_cross_entropy(
     x, labels, classes = input.reshape(-1, input.shape[-1]), target.reshape(-1), linear_weight.shape[0]
     chunk = chunk_rows or rows_of_chunk(x.shape[0], x.shape[1])
     options = ignore_index, label_smoothing, z_loss, chunk
-    dtype = out_dtype or input.dtype
+    dtype = out_dtype or dtype_of_losses(input)
     if reduction == "none":
         losses = _linear_losses(x, linear_weight, labels, linear_bias, weight, *options)
         return losses.to(dtype).reshape(target.shape)
