@@ -78,7 +78,7 @@ def rms_norm(
         return _normalise(
             "rms_norm", input, normalized_shape, weight, None, eps, residual, out_dtype, scale, centres=False
         )
-    except (AttributeError, IndexError, TypeError, ValueError):
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
         require_tensors(rms_norm, locals())
         raise
 
@@ -108,7 +108,7 @@ def layer_norm(
         return _normalise(
             "layer_norm", input, normalized_shape, weight, bias, eps, residual, out_dtype, scale, centres=True
         )
-    except (AttributeError, IndexError, TypeError, ValueError):
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
         require_tensors(layer_norm, locals())
         raise
 
