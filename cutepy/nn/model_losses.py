@@ -72,7 +72,7 @@ def _takes(logits: Any, labels: Any, classes: Any) -> bool:  # noqa: ANN401
     return fits and logits.dtype in ROW_DTYPES and labels.dtype in LABELS and 1 <= classes <= MOST_COLUMNS
 
 
-def loses(module: torch.nn.Module) -> bool:
+def computes_loss(module: torch.nn.Module) -> bool:
     """Tell whether a module's own code calls a loss that is none of its modules."""
     return bool(_called(module)) and not isinstance(module, torch.nn.CrossEntropyLoss)
 
@@ -84,7 +84,7 @@ def _called(module: torch.nn.Module) -> list[str]:
 
 
 def adopt_loss(module: torch.nn.Module) -> str | None:
-    """Have cutepy compute the loss of a module that `loses`, in place; or say why not."""
+    """Have cutepy compute the loss of a module that `computes_loss`, in place; or say why not."""
     name, theirs = type(module).__name__, getattr(module, FUNCTION, None)
     if isinstance(theirs, NextTokenLoss):
         return "it is cutepy's"

@@ -17,7 +17,7 @@ from cutepy.nn.gated import GatedMLP
 from cutepy.nn.joining import adopt_join, groups_of, owners
 from cutepy.nn.linear import Linear
 from cutepy.nn.losses import CrossEntropyLoss
-from cutepy.nn.model_losses import FUNCTION as LOSS, adopt_loss, loses
+from cutepy.nn.model_losses import FUNCTION as LOSS, adopt_loss, computes_loss
 from cutepy.nn.norms import LayerNorm, RMSNorm
 from cutepy.nn.rotating import FUNCTION, adopt_rotation, rotates
 from cutepy.ops.gated import REFERENCES
@@ -109,7 +109,7 @@ def replace(model: torch.nn.Module, filter: Filter | None = None) -> Replacement
             continue
         if rotates(module):
             _adopt_function(name, FUNCTION, module, filter, done, lambda module: adopt_rotation(module, model))
-        if loses(module):
+        if computes_loss(module):
             _adopt_function(name, LOSS, module, filter, done, adopt_loss)
         reason = _adopt(name, module, filter)
         if reason is None:
