@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cutepy.frontends import PtxModule as PtxModule, load_ptx as load_ptx, simulate as simulate
     from cutepy.host.compilation import compile as compile
     from cutepy.host.declared import Deferred as Deferred
-    from cutepy.host.many import compile_many as compile_many
+    from cutepy.host.parallel_compilation import compile_many as compile_many
     from cutepy.host.specs import PointerSpec as PointerSpec, TensorSpec as TensorSpec
     from cutepy.layouts.render.output import save as save, show as show
     from cutepy.profiling.scopes import scope as scope
@@ -36,7 +36,7 @@ _FUNCTIONS = {
     "PtxModule": "frontends",
     "TensorSpec": "host.specs",
     "compile": "host.compilation",
-    "compile_many": "host.many",
+    "compile_many": "host.parallel_compilation",
     "epilogue": "epilogues",
     "explain": "anatomy.explain",
     "load_ptx": "frontends",

@@ -17,7 +17,7 @@ from cutlass import pipeline
 from cutepy.device import rules
 from cutepy.device.marks import mark
 from cutepy.device.smem import check_room
-from cutepy.dsl.launched import launched
+from cutepy.dsl.launch_facts import launched
 from cutepy.dsl.traced_names import MemScopeKind
 
 

@@ -10,7 +10,7 @@ from cutepy.device import rules
 from cutepy.device.marks import mark
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.staging import contiguous_mode
-from cutepy.dsl.launched import launched
+from cutepy.dsl.launch_facts import launched
 from cutepy.dsl.traced_names import at_the_caller
 
 EVICT_FIRST = 0x12F0000000000000

@@ -25,7 +25,7 @@ _EVEN, _ODD = 0x6420, 0x7531
 
 
 @dataclass(frozen=True)
-class Transposes:
+class Transposer:
     """Transposes of stages (rows, K) by some warps, each of which has some of the rows.
 
     Attributes
@@ -115,7 +115,7 @@ def make_transposes(
     warp_index: cutlass.Int32,
     warps: int,
     at_once: int = 4,
-) -> Transposes:
+) -> Transposer:
     """Make the transposes of the stages `source`, planned as `loaded`, to the stages `target`, planned as `staged`.
 
     Parameters
@@ -135,4 +135,4 @@ def make_transposes(
         If elements are not of 8 bits, the tiles differ, are contiguous otherwise or no whole blocks.
     """
     rules.check_transposes(loaded, staged, warps)
-    return Transposes(loaded, staged, source.iterator, target.iterator, warp_index, warps, at_once)
+    return Transposer(loaded, staged, source.iterator, target.iterator, warp_index, warps, at_once)

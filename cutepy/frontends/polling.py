@@ -18,7 +18,7 @@ from cutepy.frontends.stream_state import captures, handle_of
 from cutepy.sim.machine.host_events import StreamEvent
 
 
-class Polled:
+class CompletedWork:
     """Streams and events that the host knows to be complete; observers are told of each wait.
 
     Examples

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from cutepy.nn.joining import Joined, join_weights, products
+from cutepy.nn.adjoining_weights import AdjoiningLayers, join_weights, products
 from cutepy.nn.linear import Linear
 from cutepy.ops.attention_arguments import ALL_KEYS, Window
 from cutepy.ops.decode_attention import attention_decode
@@ -83,7 +83,7 @@ class KeyValueCache:
         return self.lengths[:, None].long() + torch.arange(tokens, device=self.lengths.device)
 
 
-class Attention(Joined):
+class Attention(AdjoiningLayers):
     """Compute attention of tokens with each other, or with those of a cache: (batch, tokens, hidden) -> the same.
 
     Queries, keys and values are products of the input by `q_proj`, `k_proj` and `v_proj`. Queries and keys are rotated

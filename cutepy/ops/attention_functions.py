@@ -18,7 +18,7 @@ from cutepy.epilogues.derivatives import tables_derived
 from cutepy.epilogues.function_state import state_of
 from cutepy.epilogues.graph import Graph
 from cutepy.host.launches import Launches
-from cutepy.kernels.attention.config import Scoring
+from cutepy.kernels.attention.config import ScoreSettings
 from cutepy.kernels.attention.op import table_dtype
 from cutepy.ops.attention_arguments import Tensors as Tensors
 
@@ -92,7 +92,7 @@ def traced(
     return found.text, [given[place] if place >= 0 else next(own) for place in found.places]
 
 
-class _Traced:
+class _TracedGraph:
     """Text of a graph, and for each table its place among the tensors that are passed; -1 for the next of its own."""
 
     def __init__(self, text: str, places: tuple[int, ...], own: tuple[torch.Tensor, ...]) -> None:
@@ -107,7 +107,7 @@ def _trace(
     numbers: tuple[tuple[str, Any], ...],
     kinds: tuple[tuple[str, int, str], ...],
     dropout_p: float,
-) -> _Traced:
+) -> _TracedGraph:
     """Trace functions, unless they have been, and are what they were; of tensors that are passed, only kinds count.
 
     torch.compile calls it once, and takes its result for constant: a function's own tensors are then those that it has
@@ -120,7 +120,7 @@ def _trace(
         # A tensor that died may have left its id to another.
         assert state is not None
         if all(reference() is tensor for reference, tensor in zip(kept.read, state.tensors, strict=True)):
-            return _Traced(kept.text, kept.places, tuple(state.tensors[place] for place in kept.own))
+            return _TracedGraph(kept.text, kept.places, tuple(state.tensors[place] for place in kept.own))
     chain = [] if soft_cap is None else [scores.soft_cap(soft_cap)]
     standing: list[torch.Tensor] = []
     if slopes is not None:
@@ -137,12 +137,12 @@ def _trace(
     found = scores.trace_scores(chain, mask, {**dict(numbers), **stand_ins}, weight, standing)
     places = tuple(_place(tensor, standing, -1) for tensor in found.tensors)
     own = tuple(tensor for tensor, place in zip(found.tensors, places, strict=True) if place < 0)
-    result = _Traced(found.graph.line if found else "", places, own)
+    result = _TracedGraph(found.graph.line if found else "", places, own)
     if key is not None and state is not None and not found.computes:
         read = tuple(map(weakref.ref, state.tensors))
         kept_own = tuple(_place(tensor, state.tensors, -1) for tensor in own)
         if -1 not in kept_own:
-            _graphs.keep(key, _Kept(result.text, places, kept_own, read))
+            _graphs.keep(key, _StoredGraph(result.text, places, kept_own, read))
     return result
 
 
@@ -151,14 +151,14 @@ def _place(tensor: torch.Tensor, among: Sequence[torch.Tensor], missing: int) ->
     return next((n for n, each in enumerate(among) if each is tensor), missing)
 
 
-class _Kept(NamedTuple):
+class _StoredGraph(NamedTuple):
     """Graph of functions in a state, whose tensors are not kept alive.
 
     Attributes
     ----------
     text : str
     places : tuple of int
-        As of `_Traced`.
+        As of `_TracedGraph`.
     own : tuple of int
         The place of each of its own tensors among those of the state.
     read : tuple of weak references
@@ -171,7 +171,7 @@ class _Kept(NamedTuple):
     read: tuple[weakref.ref[torch.Tensor], ...]
 
 
-_graphs: Launches[_Kept] = Launches()
+_graphs: Launches[_StoredGraph] = Launches()
 
 
 # As torch.compiler.assume_constant_result does, which imports the compiler for it.
@@ -184,12 +184,12 @@ def scoring_of(
     sinks: torch.Tensor | None,
     block_size: Sequence[int] = (),
     derived: Sequence[int] = (),
-) -> Scoring:
+) -> ScoreSettings:
     """Return what a kernel is compiled for; `derived` are the places of the tables that it sums gradients of."""
     text = functions.replace("; ", "\n  ")
     size = (block_size[0], block_size[1]) if block_size else None
     names = tuple(Graph.parse(functions).tables[n].name for n in derived)
-    return Scoring(text, tuple(map(table_dtype, tables)), sinks is not None, size, names)
+    return ScoreSettings(text, tuple(map(table_dtype, tables)), sinks is not None, size, names)
 
 
 def check_scoring(

@@ -19,7 +19,7 @@ Three = tuple[Given, Given, Given]
 """Of Q, K and V."""
 
 
-class Quantised(NamedTuple):
+class QuantisedArguments(NamedTuple):
     """Arguments of an operation of 8-bit floats.
 
     Attributes
@@ -95,7 +95,7 @@ def quantised(
     beside: Given,
     dropout_p: float = 0.0,
     batch: int | None = None,
-) -> Quantised:
+) -> QuantisedArguments:
     """Return what an operation takes of scales; shapes are not checked.
 
     Parameters
@@ -127,7 +127,7 @@ def quantised(
     of_each = zip(NAMES, scales, heads, strict=True)
     count = q.shape[0] if batch is None else batch
     of_q, of_k, of_v = (_in_blocks(name, scale, q.device, count, head) for name, scale, head in of_each)
-    return Quantised(of_q, of_k, of_v, torch.bfloat16 if out_dtype is None else out_dtype)
+    return QuantisedArguments(of_q, of_k, of_v, torch.bfloat16 if out_dtype is None else out_dtype)
 
 
 def refuse_scales(q: torch.Tensor, scales: Three, out_dtype: torch.dtype | None) -> None:

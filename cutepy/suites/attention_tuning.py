@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cutepy.host.many import Variant, VariantsError, compile_many
+from cutepy.host.parallel_compilation import Variant, VariantsError, compile_many
 from cutepy.kernels.attention import tuned
 from cutepy.kernels.attention.config import BackwardConfig
 from cutepy.kernels.attention.tuned import Problem

@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from cutepy.suites.measuring import NOT_MEASURED, require_hopper
+from cutepy.suites.measurement import NOT_MEASURED, require_hopper
 
 Call = Callable[[], Any]
 

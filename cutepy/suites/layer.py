@@ -22,7 +22,7 @@ from cutepy.suites.layer_parts import (
     parts_of,
     step,
 )
-from cutepy.suites.measuring import Output, measure_all, timed
+from cutepy.suites.measurement import Output, measure_all, timed
 
 if TYPE_CHECKING:
     import torch

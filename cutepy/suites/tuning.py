@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import typer
 
 from cutepy.host import environment
-from cutepy.suites.measuring import NOT_MEASURED, require_hopper
+from cutepy.suites.measurement import NOT_MEASURED, require_hopper
 from cutepy.tune import Settings, Tunable, Tuning, TuningError, Winner
 from cutepy.tune.timing import Note
 

@@ -25,10 +25,10 @@ from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
 from cutepy.kernels.attention.config import DQ_COLUMNS, L2_BYTES, PRODUCERS, VECTOR, BackwardConfig, Lengths
-from cutepy.kernels.attention.gradients import DqBarriers, KeyGradients, SendsSums, SharedGradients, TransposedGradients
+from cutepy.kernels.attention.gradients import DqBarriers, DqWriter, KeyGradients, SharedGradients, TransposedGradients
 from cutepy.kernels.attention.tile_coords import (
     Batches,
-    RaggedByKeys,
+    RaggedKeys,
     keys_of,
     make_tickets,
     modes,
@@ -38,7 +38,7 @@ from cutepy.kernels.attention.tile_coords import (
 
 
 @dataclass(frozen=True)
-class Loads:
+class BackwardProducer:
     """The producer warp: K and V once; Q, dO and the rows' statistics for each tile of queries of each head."""
 
     config: BackwardConfig
@@ -51,7 +51,7 @@ class Loads:
     sQ: tma.TmaLoads
     sdO: tma.TmaLoads
     sStats: tma.TmaLoads
-    places: Batches | RaggedByKeys
+    places: Batches | RaggedKeys
     group: cutlass.Int32
     lists: BlockLists | None
 
@@ -164,7 +164,7 @@ class Backward:
         else:
             keys = keys_of(lengths, cute.size(k, mode=[0]), has_tail=True)
             queries = queries_of(lengths, cute.size(q, mode=[0]), has_tail=False)
-            places = RaggedByKeys(queries, keys, left, right)
+            places = RaggedKeys(queries, keys, left, right)
             raster, at_once = kv_heads, cutlass.max(queries_at_once // group, 1)
             count = keys.most_tiles(config.tile_k) * kv_heads
         self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
@@ -200,7 +200,7 @@ class Backward:
         raster: tuple | cutlass.Int32,
         group: cutlass.Int32,
         scale: cutlass.Float32,
-        places: Batches | RaggedByKeys,
+        places: Batches | RaggedKeys,
         scores_mma: cute.TiledMma,
         sums_mma: cute.TiledMma,
         dq_mma: cute.TiledMma,
@@ -270,7 +270,7 @@ class Backward:
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
             if warp == 0:
-                loads = Loads(
+                loads = BackwardProducer(
                     config,
                     k_ring,
                     v_ring,
@@ -300,7 +300,7 @@ class Backward:
                     order = Order(counters, 0) if config.ordered else None
                     parts = dq.stage_slice(sender, 1)
                     meeting = DqBarriers(barriers["own"] + sender, barriers["filled"] + sender)
-                    sends = SendsSums(config, meeting, parts, order, sender, places, group, lists)
+                    sends = DqWriter(config, meeting, parts, order, sender, places, group, lists)
                     scheduler.each(sends)
                     sends.finish()
         else:

@@ -10,7 +10,7 @@ from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import select
 from cutepy.device.sequences import Sequences
 from cutepy.kernels.attention.config import SharedKeys
-from cutepy.kernels.attention.tile_coords import Batches, Cached
+from cutepy.kernels.attention.tile_coords import Batches, CachedSequences
 from cutepy.layouts.sm90 import arch
 
 WARPS = 4
@@ -57,7 +57,7 @@ class Combine:
             places = Batches(band, shared=shared.keys)
             if cutlass.const_expr(shared.lengths is not None):
                 keys = Sequences(batch, shared.most_keys, None, shared.lengths)
-                places = Cached(band, shared=shared.keys, keys=keys)
+                places = CachedSequences(band, shared=shared.keys, keys=keys)
         self.kernel(parts, lses, o, lse, prefix, places, sharing).launch(
             grid=(cute.ceil_div(batch * queries * heads, WARPS), 1, 1),
             block=(arch.WARP_THREADS * WARPS, 1, 1),
@@ -73,7 +73,7 @@ class Combine:
         o: cute.Tensor,
         lse: cute.Tensor,
         prefix: tuple | None,
-        places: Batches | Cached | None,
+        places: Batches | CachedSequences | None,
         sharing: cutlass.Int32 | None,
     ):
         """Give each warp a row, and each lane some of its columns."""

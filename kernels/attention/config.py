@@ -128,7 +128,7 @@ def epilogue_stages(head: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Scoring:
+class ScoreSettings:
     """Functions of the scores, sinks, and lists of blocks that a kernel is compiled for.
 
     Attributes
@@ -178,7 +178,7 @@ class Scoring:
             return None
         return (with_derivative(self.graph, tables=self.derived) if self.changes else self.graph).transposed
 
-    def of_packed_heads(self, group: int) -> "Scoring":
+    def of_packed_heads(self, group: int) -> "ScoreSettings":
         """Return the scoring of rows that are the queries of `group` heads, a query's heads together."""
         return self if self.graph is None else replace(self, text=self.graph.of_packed_heads(group).text)
 
@@ -200,7 +200,7 @@ class Scoring:
         return functions + derived + ("_sinks" if self.sinks else "") + ("_blocks" if self.blocks else "")
 
 
-NO_SCORING = Scoring()
+NO_SCORING = ScoreSettings()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +231,7 @@ class ForwardConfig:
         Heads that share keys whose queries are rows of one tile, those of one query after another.
     is_split : bool
         True if several CTAs have parts of a tile's keys: then O is one of each part, in float32.
-    scoring : Scoring
+    scoring : ScoreSettings
         Functions of the scores, and what else decides what is seen.
     result : str
         Of O; if empty `dtype`, and bfloat16 where that has 8 bits.
@@ -274,7 +274,7 @@ class ForwardConfig:
     page: int = 0
     packed: int = 1
     is_split: bool = False
-    scoring: Scoring = NO_SCORING
+    scoring: ScoreSettings = NO_SCORING
     result: str = ""
     loaded: int = 2
     block: int = 0
@@ -470,7 +470,7 @@ class BackwardConfig:
         True if keys before, or after, a query's position are bounded.
     ordered : bool
         True if parts of dQ are added in an order that is the same from run to run.
-    scoring : Scoring
+    scoring : ScoreSettings
         Functions of the scores, and what else decides what is seen.
     dynamic : bool
         As of `ForwardConfig`; not with an order.
@@ -492,7 +492,7 @@ class BackwardConfig:
     left: bool = False
     right: bool = False
     ordered: bool = False
-    scoring: Scoring = NO_SCORING
+    scoring: ScoreSettings = NO_SCORING
     dynamic: bool = False
     begins_with_k: bool = False
     overlaps: bool = False

@@ -41,10 +41,10 @@ from cutepy.kernels.attention.config import L2_BYTES, PRODUCERS, CachedKeys, For
 from cutepy.kernels.attention.scales import Scales, make_scales
 from cutepy.kernels.attention.tile_coords import (
     Batches,
-    Cached,
+    CachedSequences,
     PackedTiles,
-    Place,
-    Ragged,
+    RaggedSequences,
+    WorkCoords,
     cached_keys,
     columns_first,
     heads_in_rows,
@@ -54,14 +54,14 @@ from cutepy.kernels.attention.tile_coords import (
     queries_of,
     rows_first,
 )
-from cutepy.kernels.attention.transposing import TransposesValues
+from cutepy.kernels.attention.transposing import ValueTransposer
 
 LANES_OF_STORE = 2
 """Lanes that exchange columns of a part of O, of float32, to store 16 bytes."""
 
 
 @dataclass(frozen=True)
-class Loads:
+class ForwardProducer:
     """The producer: Q once a tile; K and V of each tile of keys, from the last to the first.
 
     One warp calls, or all, where threads copy keys; then `warp` is its index.
@@ -74,7 +74,7 @@ class Loads:
     sQ: tma.TmaLoads
     sK: Any
     sV: Any
-    places: Batches | Ragged
+    places: Batches | RaggedSequences
     group: cutlass.Int32
     lists: BlockLists | None
     warp: cutlass.Int32
@@ -138,7 +138,7 @@ class Loads:
 
 
 @dataclass(frozen=True)
-class Attends:
+class ForwardConsumer:
     """A consumer warpgroup: scores, softmax, and sums of values, of 64 queries."""
 
     config: ForwardConfig
@@ -154,7 +154,7 @@ class Attends:
     o: tma.TmaTiles
     out: TileStore
     lse: cute.Tensor
-    places: Batches | Ragged
+    places: Batches | RaggedSequences
     functions: ScoreFunctions | None
     sinks: cute.Tensor | None
     lists: BlockLists | None
@@ -328,7 +328,7 @@ class Attends:
         return k_state, v_state
 
     @cute.jit
-    def attend(self, work, place: Place, left, query, tile, q_stage, k_state, v_state, masked: cutlass.Constexpr):
+    def attend(self, work, place: WorkCoords, left, query, tile, q_stage, k_state, v_state, masked: cutlass.Constexpr):
         """Multiply Q with a tile of keys, and the probabilities of the tile before with its values.
 
         It is not the last tile if the first of the two numbers `left` is greater than the second.
@@ -554,14 +554,16 @@ class Forward:
                 keys = cached_keys(lengths, cute.size(k, mode=[0]), table, config.page, cached)
                 band = Band(queries, cutlass.Int32(0), left, right, sharing)
                 of_result = None if splits is None else heads
-                places = Cached(band, of_result, splits, cached.shared, keys=keys, table=table)
+                places = CachedSequences(band, of_result, splits, cached.shared, keys=keys, table=table)
                 at_once = group
         else:
             queries = queries_of(lengths, cute.size(q, mode=[0]), has_tail=True)
             # Sequences have at most the pages of a row of their table, which others' tables may have too.
             key_rows = cute.size(k, mode=[0]) if table is None else cute.size(table) * config.page
             keys = keys_of(lengths, key_rows, has_tail=False)
-            places = Ragged(queries, keys, left, right, None if splits is None else heads, splits, table, packed)
+            places = RaggedSequences(
+                queries, keys, left, right, None if splits is None else heads, splits, table, packed
+            )
             raster, at_once = math.prod((heads, *parts)), keys_at_once
             count = queries.most_tiles(config.tile_m // packed) * raster
         self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
@@ -600,7 +602,7 @@ class Forward:
         raster: tuple | cutlass.Int32,
         group: cutlass.Int32,
         scale_log2: cutlass.Float32,
-        places: Batches | Ragged,
+        places: Batches | RaggedSequences,
         qk: cute.TiledMma,
         pv: cute.TiledMma,
         at_once: cutlass.Int32,
@@ -651,7 +653,7 @@ class Forward:
         q = copies[0], tensors[0], shared["sQ"], (tile_m, config.width)
         o = copies[3], tensors[3], shared["sO"], (64, config.head_v)
         if cutlass.const_expr(config.packed > 1):
-            ragged = 0 if isinstance(places, Ragged) else None
+            ragged = 0 if isinstance(places, RaggedSequences) else None
             q, o = (PackedTiles(*each, ragged, batched=False, packed=config.packed) for each in (q, o))
         else:
             q, o = places.queries_of(*q), places.queries_of(*o)
@@ -674,7 +676,9 @@ class Forward:
         budget = rules.register_budget(config.warpgroups, producer=config.producer_registers)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
-            loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k_loads, v_loads, places, group, lists, warp)
+            loads = ForwardProducer(
+                config, q_ring, k_ring, v_ring, q.loads(), k_loads, v_loads, places, group, lists, warp
+            )
             if cutlass.const_expr(config.copies_rows):
                 loads.run(scheduler)
             elif warp == 0:
@@ -683,7 +687,7 @@ class Forward:
                 planned = plan["sV"].content, plan["sVt"].content
                 share = warp - 1, config.transposes, config.blocks_at_once
                 transposes = make_transposes(shared["sV"], planned[0], sV, planned[1], *share)
-                values = TransposesValues(v_ring, read_ring, transposes, places, loads.tiles_of)
+                values = ValueTransposer(v_ring, read_ring, transposes, places, loads.tiles_of)
                 if cutlass.const_expr(not config.dynamic):
                     scheduler.each(values)
                 elif warp == 1:
@@ -704,7 +708,7 @@ class Forward:
                 functions = make_score_functions(config.scoring.graph, tables, scores, scale)
             own = o.stage_slice(consumer, plan["sO"].content.stages // config.warpgroups)
             store_mma = to_tiled_mma(rules.wgmma_tiling(config.dtype, config.dtype, config.head_v, 1))
-            attends = Attends(
+            consumer = ForwardConsumer(
                 config,
                 q_ring,
                 k_ring,
@@ -727,5 +731,5 @@ class Forward:
                 cute.make_rmem_tensor((len(scores.distinct(0)),), cutlass.Float32) if config.rescales_late else None,
                 parts,
             )
-            scheduler.each(attends)
-            attends.finish()
+            scheduler.each(consumer)
+            consumer.finish()

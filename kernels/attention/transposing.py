@@ -8,11 +8,11 @@ import cutlass.cute as cute
 from cutlass import Int32
 
 from cutepy.device.pipeline import Stage, StoredRing, TmaRing
-from cutepy.device.transposing import Transposes
+from cutepy.device.transposing import Transposer
 
 
 @dataclass(frozen=True)
-class TransposesValues:
+class ValueTransposer:
     """The warps that transpose V: tiles as they are loaded to tiles as the MMAs read them.
 
     The number of tiles so far is all their state, as registers are few: it tells the stages of both rings.
@@ -21,7 +21,7 @@ class TransposesValues:
     ----------
     loaded, transposed : TmaRing, StoredRing
         Rings of both; this warp is one of the first one's consumers, and one of those that fill the second.
-    transposes : Transposes
+    transposes : Transposer
     places : Batches or Ragged
     tiles_of : callable
         Tiles of keys of a unit of work at its place.
@@ -29,7 +29,7 @@ class TransposesValues:
 
     loaded: TmaRing
     transposed: StoredRing
-    transposes: Transposes
+    transposes: Transposer
     places: Any
     tiles_of: Any
 

@@ -11,7 +11,7 @@ from cutepy.device import rules
 from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
-from cutepy.host.many import Variant
+from cutepy.host.parallel_compilation import Variant
 from cutepy.host.specs import TensorSpec
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.gpu import HOPPER

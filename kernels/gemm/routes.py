@@ -81,7 +81,7 @@ def in_turn(*takes: Take | None) -> Take | None:
     return lambda value: reduce(lambda found, take: take(found), made, value)
 
 
-class Written(NamedTuple):
+class ResultRoute(NamedTuple):
     """Route of a result to its tensor.
 
     Attributes
@@ -148,7 +148,7 @@ class Route(NamedTuple):
         Whether the transposed product is computed.
     takes : tuple of (callable or None)
         How each of A, B and the operands, in the order given, becomes what the kernel takes; None as it is.
-    writes : tuple of Written
+    writes : tuple of ResultRoute
     device : int or None
         The GPU that must be current.
     """
@@ -157,7 +157,7 @@ class Route(NamedTuple):
     sms: int
     is_transposed: bool
     takes: tuple[Take | None, ...]
-    writes: tuple[Written, ...]
+    writes: tuple[ResultRoute, ...]
     device: int | None
 
     @classmethod
@@ -167,7 +167,7 @@ class Route(NamedTuple):
         config: ProductConfig,
         is_transposed: bool,
         takes: Sequence[Take | None],
-        writes: Sequence[Written],
+        writes: Sequence[ResultRoute],
     ) -> Route:
         """Build the route to a kernel."""
         device = writes[0].result.device
@@ -197,7 +197,7 @@ class Route(NamedTuple):
         return [each.end(*pair) for each, pair in zip(self.writes, begun, strict=True)]
 
 
-class Taken(NamedTuple):
+class MatrixSteps(NamedTuple):
     """Steps that make a matrix one that TMA reaches: the step or None, its result, and whether it is a copy."""
 
     take: Take | None
@@ -205,7 +205,7 @@ class Taken(NamedTuple):
     copied: bool = False
 
 
-def taking(name: str, tensor: Description, ragged: int | None, *, is_operand: bool) -> Taken:
+def taking(name: str, tensor: Description, ragged: int | None, *, is_operand: bool) -> MatrixSteps:
     """Tell how matrices of groups become such as are reached; `ragged` as of `matrix`.
 
     Raises
@@ -221,7 +221,7 @@ def taking(name: str, tensor: Description, ragged: int | None, *, is_operand: bo
         copy = take(torch.empty_strided(*tensor[:2], dtype=tensor.dtype, device="meta"))
         seen = Description.of(copy)._replace(device=tensor.device)
         reached(name, seen, ragged)
-        return Taken(take, seen, copied=True)
+        return MatrixSteps(take, seen, copied=True)
     if found.stride != tensor.stride:  # an extent of 1 leaves a stride open
-        return Taken(viewing((tensor.shape, found.stride)), tensor._replace(stride=found.stride))
-    return Taken(None, tensor)
+        return MatrixSteps(viewing((tensor.shape, found.stride)), tensor._replace(stride=found.stride))
+    return MatrixSteps(None, tensor)

@@ -56,7 +56,7 @@ from cutepy.kernels.mla.config import (
 
 
 @dataclass(frozen=True)
-class Places:
+class CtaRows:
     """Rows of queries of a CTA, and the keys that they see.
 
     Attributes
@@ -97,7 +97,7 @@ class QuantisedLoads:
 
 
 @dataclass(frozen=True)
-class Loads:
+class MlaProducer:
     """A producer warp: some blocks of each tile of keys, from the last to the first; the first warp loads Q too."""
 
     blocks: tuple
@@ -107,7 +107,7 @@ class Loads:
     sQRope: tma.TmaLoads
     sK: Any
     sKRope: Any
-    places: Places
+    places: CtaRows
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -150,7 +150,7 @@ class Loads:
 
 
 @dataclass(frozen=True)
-class Dequantises:
+class DequantisingProducer:
     """A producer warp that dequantises halves of blocks in shared memory, in the order in which they are loaded."""
 
     rings: tuple
@@ -175,7 +175,7 @@ class Dequantises:
 
 
 @dataclass(frozen=True)
-class Attends:
+class MlaConsumer:
     """A consumer warpgroup: the scores of one block of each tile of keys, and half of O's columns."""
 
     block: int
@@ -194,7 +194,7 @@ class Attends:
     own_rows: cute.Tensor
     other_rows: cute.Tensor
     barriers: dict
-    places: Places
+    places: CtaRows
     o: cute.Tensor
     lse: cute.Tensor
     parts: cute.Tensor | None
@@ -533,7 +533,7 @@ class Mla:
         if cutlass.const_expr(config.causal and not config.is_split):
             # The last rows see the most keys: the longest tiles begin first.
             row = row_tiles - 1 - row
-        places = Places(row, KeysSeen(keys, band, config.last_row(row)), table)
+        places = CtaRows(row, KeysSeen(keys, band, config.last_row(row)), table)
         tiles = Persistent((1, 1), 1, (config.cluster, 1))
         schedule = KeyParts(places.seen, 1, KEYS, cutlass.Int32(1), tiles, count, LEAST_TILES)
         run = schedule.pieces if config.is_split else schedule.sequence
@@ -543,7 +543,7 @@ class Mla:
             loads = self.loads(copies, tensors, shared, places, rings[0][0])
             for index, blocks in enumerate(config.loading):
                 if warp == index:
-                    own = Loads(blocks, rings, q_ring if index == 0 else None, *loads, places)
+                    own = MlaProducer(blocks, rings, q_ring if index == 0 else None, *loads, places)
                     q_state, k_state = run(own, part)
                     if cutlass.const_expr(index == 0):
                         q_ring.drain(q_state)
@@ -553,7 +553,9 @@ class Mla:
             if cutlass.const_expr(config.dequantising_warps > 0):
                 if warp >= len(config.loading):
                     share = warp - len(config.loading), config.dequantising_warps
-                    run(Dequantises(rings, make_dequantisation(shared["sK"], plan["sK"].content, *share)), part)
+                    run(
+                        DequantisingProducer(rings, make_dequantisation(shared["sK"], plan["sK"].content, *share)), part
+                    )
         else:
             cute.arch.setmaxregister_increase(budget.consumer)
             tidx = roles.warpgroup_thread(PRODUCERS, CONSUMERS)
@@ -568,7 +570,7 @@ class Mla:
                     values = staging.transposed(shared["sK"])
                     of_pv = product.make_product(pv, ROWS, values, lane)
                     of_far = product.make_product(pv_far, shared[f"sP{1 - block}"], values, lane)
-                    attends = Attends(
+                    consumer = MlaConsumer(
                         block,
                         rings[block],
                         rings[1 - block][1],
@@ -592,7 +594,7 @@ class Mla:
                         lses,
                         owners,
                     )
-                    run(attends, part)
+                    run(consumer, part)
 
     def rings(self, shared: dict) -> tuple:
         """Return the rings (near, far, rope) of each block; a far half is read by both warpgroups."""
@@ -610,7 +612,7 @@ class Mla:
             for block in range(2)
         )
 
-    def loads(self, copies: tuple, tensors: tuple, shared: dict, places: Places, ring: TmaRing):
+    def loads(self, copies: tuple, tensors: tuple, shared: dict, places: CtaRows, ring: TmaRing):
         """Return the loads of Q, and of keys into stages of rings like this one."""
         config = self.config
         q, q_rope = (

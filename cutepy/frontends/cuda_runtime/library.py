@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cutepy.frontends.backend import Simulator, active_run
-from cutepy.frontends.cuda_runtime.calls import Loaded, RuntimeCalls
+from cutepy.frontends.cuda_runtime.calls import LoadedCudaModule, RuntimeCalls
 from cutepy.frontends.cuda_runtime.stand_in import provide
 from cutepy.frontends.ptx.arguments import address_of
 from cutepy.runtime.device_tensors import is_tensor
@@ -69,7 +69,7 @@ class CudaLibrary:
         load_module(ptx)
         runtime = _runtime()
         with RUNNING:
-            runtime.loading = Loaded(ptx, Library())
+            runtime.loading = LoadedCudaModule(ptx, Library())
             try:
                 self._library = _loaded(self.path, runtime)
             finally:

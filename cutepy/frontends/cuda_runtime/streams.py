@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from cutepy.frontends.backend import tell
-from cutepy.frontends.polling import Polled
+from cutepy.frontends.polling import CompletedWork
 from cutepy.frontends.stream_state import captures, issue
 from cutepy.sim.machine.host_events import StreamEvent
 
@@ -33,7 +33,7 @@ class StreamCalls:
         self._recorded: dict[int, float | None] = {}
         self._events = 0
         self._streams = _FIRST_STREAM
-        self._polled = Polled()
+        self._polled = CompletedWork()
 
     def do_cudaStreamCreate(self, stream: int, flags: int = 0, *_: object) -> int:
         """Give a handle."""

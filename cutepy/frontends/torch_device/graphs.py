@@ -117,7 +117,7 @@ class Graph:
         return pool_handle()
 
 
-class Capturing:
+class GraphCapture:
     """Result of `torch.cuda.graph`: a context that captures a stream of its own, or the given one."""
 
     def __init__(

@@ -14,11 +14,11 @@ from typing import Any
 
 from cutepy.frontends import stream_state
 from cutepy.frontends.backend import tell
-from cutepy.frontends.polling import Polled
+from cutepy.frontends.polling import CompletedWork
 from cutepy.frontends.torch_device.devices import index_of
 from cutepy.sim.machine.host_events import StreamEvent
 
-polled = Polled()
+polled = CompletedWork()
 
 
 class Stream:

@@ -328,7 +328,7 @@ def serve(put: Callable[[Any, str, Any], None]) -> None:
     for name in (name for name in _WORKSPACE_SIZES if hasattr(torch.backends.cuda, name)):
         put(torch.backends.cuda, name, not_served(f"torch.backends.cuda.{name}", "there is no cuBLAS: leave it out"))
     for module in (torch.cuda, torch.cuda.graphs):
-        put(module, "graph", graphs.Capturing)
+        put(module, "graph", graphs.GraphCapture)
         put(module, "CUDAGraph", graphs.Graph)
     put(torch.UntypedStorage, "__new__", storages_made_by(torch.UntypedStorage.__new__))
     put(torch.backends.cudnn, "is_acceptable", lambda tensor: False)

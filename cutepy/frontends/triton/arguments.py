@@ -23,7 +23,7 @@ _FP8_TYPES_OF_THE_HOST = {8: 10, 9: 8, 10: 9}
 
 
 @dataclass
-class Flattened:
+class KernelArguments:
     """Arguments of a launch.
 
     Parameters

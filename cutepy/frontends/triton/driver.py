@@ -27,7 +27,7 @@ from cutepy.frontends import stream_state
 from cutepy.frontends.kernel_handles import LoadedKernel, handle_of_kernel
 from cutepy.frontends.ptx.modules import PtxModule, load_ptx
 from cutepy.frontends.torch_device import streams
-from cutepy.frontends.triton.arguments import Flattened
+from cutepy.frontends.triton.arguments import KernelArguments
 from cutepy.frontends.triton.cublas import CublasLt
 from cutepy.layouts.sm90.arch import (
     MAX_REGISTERS_PER_THREAD,
@@ -318,7 +318,7 @@ def _launcher_class(driver: Any) -> type[Any]:  # noqa: ANN401
                 return
             meta = self._metadata
             ctas = meta.num_ctas
-            flat = Flattened(getattr(meta, "tensordesc_meta", None) or ())
+            flat = KernelArguments(getattr(meta, "tensordesc_meta", None) or ())
             parameters = [*flat.parameters(self._signature, arguments)]
             for kind, allocator in (
                 ("global", allocation._allocator),

@@ -27,7 +27,7 @@ from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads, spread
 
 if TYPE_CHECKING:
     from cutepy.sim.errors import SimulationError
-    from cutepy.sim.machine.address_patterns import Located
+    from cutepy.sim.machine.address_patterns import LocatedPattern
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.observer import Observer
     from cutepy.sim.machine.thread_history import ExecutedInstruction
@@ -37,7 +37,7 @@ _COUNTS = """wgmma wgmma_flops wgmma_bytes tcgen05 tcgen05_flops tma tma_bytes b
 cancelled_clusters""".split()
 
 
-class Picked(NamedTuple):
+class PickedLanes(NamedTuple):
     """The lanes of a group that an event is about: the rectangle around those that a mask picks.
 
     Attributes
@@ -55,7 +55,7 @@ class Picked(NamedTuple):
     lanes: Array | None
 
     @classmethod
-    def of_group(cls, g: Group | ExecutedInstruction, lanes: Array | None) -> Picked:
+    def of_group(cls, g: Group | ExecutedInstruction, lanes: Array | None) -> PickedLanes:
         """Pick lanes of a group."""
         ctas, threads = g.ctas, g.threads
         shape = ctas.count, threads.count
@@ -203,7 +203,7 @@ class Traffic:
         """Return where a bit is to be set for each byte of a range that is read, and written: nowhere."""
         return None, None
 
-    def access_pattern(self, kind: Kind, g: Group, located: Located, size_bytes: int) -> None:
+    def access_pattern(self, kind: Kind, g: Group, located: LocatedPattern, size_bytes: int) -> None:
         """Count an access of `size_bytes` by each lane: the lanes' distances say how many sectors that are."""
         pattern, low = located
         if not g.threads.full or pattern.offsets.shape[1] == 1:

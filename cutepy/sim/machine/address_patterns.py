@@ -78,7 +78,7 @@ def _cells(offsets: Array, size: int, granule: int) -> Array | slice:
     return slice(int(found[0]), int(found[-1]) + 1) if is_gapless else found
 
 
-class Located(NamedTuple):
+class LocatedPattern(NamedTuple):
     """Addresses: a pattern, and where its lowest is."""
 
     pattern: AddressPattern
@@ -115,10 +115,10 @@ class AddressPatterns:
     """The patterns of a launch's accesses."""
 
     def __init__(self) -> None:
-        self._recent: deque[tuple[Array, Located]] = deque(maxlen=_RECENT)
+        self._recent: deque[tuple[Array, LocatedPattern]] = deque(maxlen=_RECENT)
         self._patterns: OrderedDict[tuple[Any, ...], AddressPattern] = OrderedDict()
 
-    def of(self, addresses: Array) -> Located | None:
+    def of(self, addresses: Array) -> LocatedPattern | None:
         """Return the pattern of addresses, the same one for equal distances; None if they are too few for it to pay."""
         if addresses.size < _FEWEST:
             return None
@@ -136,7 +136,7 @@ class AddressPatterns:
             while len(self._patterns) > _KEPT:
                 self._patterns.popitem(last=False)
         self._patterns.move_to_end(key)
-        located = Located(found, low)
+        located = LocatedPattern(found, low)
         if addresses.flags.owndata:  # nobody changes it in place
             self._recent.appendleft((addresses, located))
         return located

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Execution, Place, SimulationError
-from cutepy.sim.machine.group import Gathering, Group, Join, inherited, is_unchanged, places
+from cutepy.sim.machine.group import Group, Join, Rendezvous, inherited, is_unchanged, places
 from cutepy.sim.machine.lanes import WARP, Array, as_index, mask_of, select
-from cutepy.sim.machine.wait_sources import Awaited
+from cutepy.sim.machine.wait_sources import AwaitedObject
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Roster
@@ -312,7 +312,7 @@ def gather(roster: Roster, g: Group, i: Instruction, wanted: Array) -> bool | No
         named[np.ix_(g.ctas.slots, threads[exist])] = np.broadcast_to(bits, (g.ctas.count, len(threads)))[:, exist]
         if not (named & ~roster.ended & ~roster.lanes_of([g])).any():
             return True
-        g.gathering = Gathering(i, named, roster.groups_ended)
+        g.gathering = Rendezvous(i, named, roster.groups_ended)
     elif g.gathering.ended == roster.groups_ended:
         return False
     g.gathering = g.gathering._replace(ended=roster.groups_ended)
@@ -350,9 +350,9 @@ def absent(roster: Roster, g: Group) -> str:
     return f"lanes {int(mask_of(lanes)):#010x} of warp {thread // WARP}"
 
 
-def _awaited(roster: Roster, g: Group, i: Instruction) -> Awaited:
+def _awaited(roster: Roster, g: Group, i: Instruction) -> AwaitedObject:
     lanes = absent(roster, g)
-    return Awaited(
+    return AwaitedObject(
         f"{lanes}, which its mask names,",
         Place(lanes),
         f"the mask of {i.opcode} names them, and they do not come",

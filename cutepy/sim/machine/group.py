@@ -19,7 +19,7 @@ from cutepy.sim.machine.thread_history import ExecutedInstruction, ExecutionCoun
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import AsyncOperation
     from cutepy.sim.machine.spinning import Spin
-    from cutepy.sim.machine.wait_sources import Awaited
+    from cutepy.sim.machine.wait_sources import AwaitedObject
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate.control_flow import ControlFlow
     from cutepy.sim.translate.wgmma_shapes import Shape
@@ -81,7 +81,7 @@ class Join:
         return self.block if self.back is None else self.back.block
 
 
-class Gathering(NamedTuple):
+class Rendezvous(NamedTuple):
     """Rendezvous of lanes at a collective: the lanes that its masks name, and those that have come.
 
     Attributes
@@ -129,7 +129,7 @@ class Group:
         State since memory changed, if the group is watched for spinning.
     unwatched : int
         Blocks that it ran in earlier turns without being watched.
-    gathering : Gathering or None
+    gathering : Rendezvous or None
         Rendezvous at a collective of its warps.
     is_gathered : bool
         Whether its lanes are all that a collective, which comes next, takes together.
@@ -174,9 +174,9 @@ class Group:
         self.timed_out: int | None = None
         self.spin: Spin | None = None
         self.unwatched = 0
-        self.gathering: Gathering | None = None
+        self.gathering: Rendezvous | None = None
         self.is_gathered = False
-        self.waits_for: Callable[[], Awaited] | None = None
+        self.waits_for: Callable[[], AwaitedObject] | None = None
 
     def lane(self, row: int, column: int) -> NamedLanes:
         """Name one lane."""

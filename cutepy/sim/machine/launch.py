@@ -22,7 +22,7 @@ from cutepy.layouts.sm90.arch import MAX_THREADS_PER_CTA, SM_COUNT, SMEM_BYTES_P
 from cutepy.layouts.sm90.occupancy import occupancy
 from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.lanes import Array, cluster_order
-from cutepy.sim.machine.loaded_module import LoadedModule, Placed
+from cutepy.sim.machine.loaded_module import LoadedModule, PlacedVariable
 from cutepy.sim.machine.selected_ctas import ChosenCtaError, Coordinates, in_whole_clusters
 from cutepy.sim.ptx.header import parsed_target
 from cutepy.sim.ptx.instruction_set import CLOCKS
@@ -161,7 +161,7 @@ class Launch:
     symbols: dict[str, int] = field(default_factory=dict)
     parameter_addresses: dict[str, int] = field(default_factory=dict)
     parameter_block: Array | None = None
-    variables: tuple[Placed, ...] = ()
+    variables: tuple[PlacedVariable, ...] = ()
     grid_workspace: Array | None = None
     module_memory: dict[str, Any] = field(default_factory=dict)
     ptx_file: str = ""

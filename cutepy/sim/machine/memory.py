@@ -18,7 +18,7 @@ import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import MemoryAccessError, Place, ReadOnlyMemoryError
-from cutepy.sim.machine.address_patterns import AddressPatterns, InOwnCta, Located
+from cutepy.sim.machine.address_patterns import AddressPatterns, InOwnCta, LocatedPattern
 from cutepy.sim.machine.events import Access, LocalCopy, Proxy, Space
 from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads, as_index
 from cutepy.sim.machine.opaque_objects import OpaqueObjects
@@ -208,7 +208,9 @@ class Memory:
         self._local: Array = np.zeros(0, np.uint8)
         self._shared_views: dict[tuple[str, int], Array] = {}
         self._patterns = AddressPatterns()
-        self._loaded: dict[int, tuple[Array, Ctas, Array | Located | InOwnCta]] = {}  # by instruction, the last time
+        self._loaded: dict[
+            int, tuple[Array, Ctas, Array | LocatedPattern | InOwnCta]
+        ] = {}  # by instruction, the last time
         self.objects = OpaqueObjects(activity, 0, slot_bytes)
         self.windows: dict[str, list[tuple[int, int]]] = {"const": [], "param": []}
 
@@ -521,14 +523,14 @@ class Memory:
         for observer in self._activity.observers:
             observer.on_accesses(told)
 
-    def _where_loaded(self, g: Group, load: PlainLoad, base: Array) -> Array | Located | InOwnCta:
+    def _where_loaded(self, g: Group, load: PlainLoad, base: Array) -> Array | LocatedPattern | InOwnCta:
         """Return where a load was, given what its address register held."""
         address, size, shift = base, load.size_bytes, load.offset
         if address.dtype.kind != "u":
             address = address.view(f"u{base.itemsize}")
         known = self._patterns.of(address) if load.space == "global" and base.itemsize == 8 else None
         if known is not None:
-            return Located(known.pattern, known.low + shift)
+            return LocatedPattern(known.pattern, known.low + shift)
         if shift:
             address = address + address.dtype.type(shift % (1 << 8 * base.itemsize))
         return self._place(g, load.instruction, address, size, size) if load.space == "shared" else address
@@ -557,7 +559,7 @@ class Memory:
         region = self.known.find(low, low + pattern.highest + size)
         if region is None:
             return None
-        at = Located(pattern, low)
+        at = LocatedPattern(pattern, low)
         self._activity.traffic.access_pattern("load", g, at, size)
         value: Array = region.view(kind, count)[(low - region.base) // size :][pattern.rows(size)]
         self.observe(g, i, "read", "global", "generic", at, size)
@@ -580,7 +582,7 @@ class Memory:
         size = kind.itemsize * count
         place, address = self._resolved(g, i, space, address, size)
         self._activity.changes += 1
-        where: Array | Located | InOwnCta = address
+        where: Array | LocatedPattern | InOwnCta = address
         shape = np.broadcast_shapes((g.ctas.count, address.shape[1]), *(v.shape for v in values), address.shape)
         value = values[0] if count == 1 else np.stack([np.broadcast_to(v, shape) for v in values], axis=-1)
         if place == "global":
@@ -636,7 +638,7 @@ class Memory:
         operation: Literal["read", "write", "atomic"],
         space: Space,
         proxy: Proxy,
-        where: Array | Located | InOwnCta,
+        where: Array | LocatedPattern | InOwnCta,
         size: int,
         stores: Array | None = None,
         values: tuple[Array, ...] | None = None,

@@ -357,7 +357,7 @@ def _held(names: dict[str, str | None]) -> HoldBack:
     return HoldBack(site, POISON if names["poison"] else None)
 
 
-class Late(CompletionPolicy):
+class LateCompletion(CompletionPolicy):
     """Complete nothing before somebody waits for it or nobody can go on; then the oldest."""
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
@@ -365,7 +365,7 @@ class Late(CompletionPolicy):
         return False
 
 
-class Youngest(Late):
+class YoungestCompletion(LateCompletion):
     """Complete nothing before somebody waits for it or nobody can go on; then the youngest."""
 
     def choose(self, pending: Sequence[AsyncOperation]) -> int:
@@ -373,7 +373,7 @@ class Youngest(Late):
         return len(pending) - 1
 
 
-class Random(CompletionPolicy):
+class RandomCompletion(CompletionPolicy):
     """Toss a coin whether an operation takes effect as it is issued; of those that didn't, any is next.
 
     Parameters
@@ -400,12 +400,12 @@ class Random(CompletionPolicy):
 
 
 NAMED: dict[str, type[CompletionPolicy]] = {
-    "late": Late,
-    "youngest": Youngest,
-    "random": Random,
+    "late": LateCompletion,
+    "youngest": YoungestCompletion,
+    "random": RandomCompletion,
     "schedule": RandomSchedule,
 }
-_SEEDED: dict[str, type[Random | RandomSchedule]] = {"random": Random, "schedule": RandomSchedule}
+_SEEDED: dict[str, type[RandomCompletion | RandomSchedule]] = {"random": RandomCompletion, "schedule": RandomSchedule}
 
 
 def policy_named(name: str) -> CompletionPolicy:

@@ -15,7 +15,7 @@ from cutepy.sim.machine.lanes import Array, Ctas, Threads
 from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT, own_field, ranks_in
 from cutepy.sim.machine.reachable_code import Prospect, Prospects
 from cutepy.sim.machine.thread_history import first as who_of, of_cta
-from cutepy.sim.machine.wait_sources import Awaited, Source, arrives, copies, operation
+from cutepy.sim.machine.wait_sources import AwaitedObject, Source, arrives, copies, operation
 from cutepy.sim.ptx.instruction_set import OWN_SPACES
 from cutepy.sim.ptx.model import Address, Immediate, Register
 from cutepy.sim.ptx.source_lines import place
@@ -63,7 +63,7 @@ class _WaitedObject:
         Whether no instruction of the program brings it: each has brought other things only.
     """
 
-    awaited: Awaited
+    awaited: AwaitedObject
     instruction: Instruction | None
     waiters: list[Part] = field(default_factory=list)
     bringers: dict[Part, list[Prospect]] = field(default_factory=dict)
@@ -170,7 +170,7 @@ def _find_bringers(
 
 
 def _reaches(
-    roster: Roster, one: Prospect, h: Part, awaited: Awaited, slots: Array, is_waiter: bool
+    roster: Roster, one: Prospect, h: Part, awaited: AwaitedObject, slots: Array, is_waiter: bool
 ) -> tuple[bool, bool]:
     """Tell whether lanes of a part may address a thing of some CTAs by an instruction, and whether they do.
 
@@ -212,7 +212,7 @@ def _is_constant(i: Instruction) -> bool:
     return all(isinstance(x, Immediate) for x in i.operands)
 
 
-def _is_near(roster: Roster, g: Part, h: Part, awaited: Awaited) -> bool:
+def _is_near(roster: Roster, g: Part, h: Part, awaited: AwaitedObject) -> bool:
     """Tell whether a part has lanes in the CTA, the cluster or the grid whose threads can bring what another awaits."""
     if awaited.is_of_a_cta:
         return int(g.ctas.slots[0]) in h.ctas.slots
@@ -438,7 +438,7 @@ def _is_one_of(g: Part, groups: Sequence[Part]) -> bool:
     return any(g is h for h in groups)
 
 
-def _did(g: Part, awaited: Awaited) -> bool:
+def _did(g: Part, awaited: AwaitedObject) -> bool:
     """Tell whether lanes of a group were the last to bring a part of what is waited for."""
     last = awaited.last
     if last is None or not awaited.brings(last.instruction):
@@ -508,7 +508,7 @@ def _after(flow: ControlFlow, block: int) -> set[int]:
     return set().union(*(flow.blocks_between(n, EXIT) for n in flow.blocks[block].successors))
 
 
-def _looked_at(roster: Roster, g: Group) -> tuple[Awaited, Instruction | None]:
+def _looked_at(roster: Roster, g: Group) -> tuple[AwaitedObject, Instruction | None]:
     """Return the value that a spinning group polls, and the instruction that reads it."""
     instructions = [i for block in loop(roster.flow, g.block) for i in roster.flow.blocks[block].instructions]
     said, nobody = "a condition in a loop", "no other thread that still runs writes to memory"
@@ -517,16 +517,16 @@ def _looked_at(roster: Roster, g: Group) -> tuple[Awaited, Instruction | None]:
         if i.traits.tries and address is not None:
             at = Place.of_mbarrier(address & OFFSET_MASK)
             lacks = "a loop tests it again and again, and its phase is not over"
-            return Awaited(said, at, lacks, Diagnosis("arrivals-and-bytes"), brings=arrives), i
+            return AwaitedObject(said, at, lacks, Diagnosis("arrivals-and-bytes"), brings=arrives), i
         if i.traits.reads_memory and not OWN_SPACES & set(i.parts):
             at = Place("memory") if address is None else _place(g, address, i)
             lacks = "a loop reads it again and again"
             fix = Diagnosis("write-for-loop")
-            return Awaited(said, at, lacks, fix, brings=_writes, nobody=nobody, is_of_all=True), i
+            return AwaitedObject(said, at, lacks, fix, brings=_writes, nobody=nobody, is_of_all=True), i
     first = instruction(roster, g)
     where = f" {place(first)}" if first is not None else ""
     lacks = "it goes around again and again, and nothing that it looks at changes"
-    return Awaited(said, Place(f"the loop{where}"), lacks, Diagnosis("endless-loop")), first
+    return AwaitedObject(said, Place(f"the loop{where}"), lacks, Diagnosis("endless-loop")), first
 
 
 def _writes(i: Instruction) -> bool:

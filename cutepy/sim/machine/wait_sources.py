@@ -64,7 +64,7 @@ class MisdirectedArrival:
 
 
 @dataclass(frozen=True)
-class Awaited:
+class AwaitedObject:
     """Object that lanes wait for.
 
     Attributes
@@ -101,7 +101,7 @@ class Awaited:
         Threads of the waiters' own CTA that have arrived in earlier phases, and not in this one.
     chances : tuple of WaitNearMiss
         Near misses.
-    beside : tuple of Awaited
+    beside : tuple of AwaitedObject
         Objects that the other lanes wait for.
     lanes : array of bool, (CTAs, threads), or None
         Those of the group that wait for it; None if all do.
@@ -134,7 +134,7 @@ class Awaited:
     absent: tuple[Source, ...] = ()
     ceased: tuple[Source, ...] = ()
     chances: tuple[WaitNearMiss, ...] = ()
-    beside: tuple[Awaited, ...] = ()
+    beside: tuple[AwaitedObject, ...] = ()
     lanes: Array | None = field(default=None, compare=False)
     barrier: Barrier | None = None
     is_of_all: bool = False
@@ -162,13 +162,13 @@ class WaitBegins(BarrierEvent):
 
     Attributes
     ----------
-    awaited : Awaited or None
+    awaited : AwaitedObject or None
         Object that they wait for, if known.
     """
 
     operation: ClassVar[str] = "wait"
 
-    awaited: Awaited | None
+    awaited: AwaitedObject | None
 
     @property
     def barrier(self) -> str:

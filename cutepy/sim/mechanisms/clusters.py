@@ -16,7 +16,7 @@ from cutepy.sim.errors import BarrierError, Place
 from cutepy.sim.machine.events import ClusterArrive, ClusterBarrier, ClusterWait
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.schedule import Mechanism
-from cutepy.sim.machine.wait_sources import Awaited
+from cutepy.sim.machine.wait_sources import AwaitedObject
 from cutepy.sim.mechanisms.async_stores import issue
 
 if TYPE_CHECKING:
@@ -115,9 +115,9 @@ class Cluster(Mechanism):
         g.waits_for = lambda: self._awaited(int(clusters[0]))
         return False
 
-    def _awaited(self, cluster: int) -> Awaited:
+    def _awaited(self, cluster: int) -> AwaitedObject:
         arrived, expected = int(self._arrived[cluster]), int(self._expected[cluster])
-        return Awaited(
+        return AwaitedObject(
             f"the cluster barrier: {arrived} of {expected} threads arrived",
             _BARRIER,
             f"{arrived} of {expected} threads have arrived",

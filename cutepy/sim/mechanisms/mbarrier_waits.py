@@ -11,7 +11,7 @@ from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place, WaitNearMiss
 from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.thread_history import of_cta
-from cutepy.sim.machine.wait_sources import Awaited, MisdirectedArrival, Source, arrives, copies, operation
+from cutepy.sim.machine.wait_sources import AwaitedObject, MisdirectedArrival, Source, arrives, copies, operation
 from cutepy.sim.mechanisms.mbarrier_objects import NEVER
 from cutepy.sim.ptx.barrier_names import barrier_name, ring, stage_of
 
@@ -38,7 +38,7 @@ class MbarrierWaits:
     def __init__(self, objects: Mapping[int, Mbarrier], residents: Residents) -> None:
         self._objects, self._residents = objects, residents
 
-    def at(self, offset: int, slot: int, wanted: str, parity: int | None = None) -> Awaited:
+    def at(self, offset: int, slot: int, wanted: str, parity: int | None = None) -> AwaitedObject:
         """Return what lanes wait for at an mbarrier of a CTA.
 
         `wanted` names the phase; it has a parity if lanes wait by that.
@@ -64,7 +64,7 @@ class MbarrierWaits:
             fix = Diagnosis("bytes-from-others" if size > 0 else "uneven-bytes")
             last = found.done.get("expect_tx" if size > 0 else "complete_tx")
             brings = copies if size > 0 else _nothing
-        return Awaited(
+        return AwaitedObject(
             said,
             Place.of_mbarrier(offset, name),
             lacks,

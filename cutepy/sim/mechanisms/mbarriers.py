@@ -18,7 +18,7 @@ import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import BarrierError, Place
-from cutepy.sim.machine.activity import Picked
+from cutepy.sim.machine.activity import PickedLanes
 from cutepy.sim.machine.events import (
     BarrierState,
     MbarrierArrive,
@@ -34,7 +34,7 @@ from cutepy.sim.machine.events import (
 )
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.schedule import Mechanism
-from cutepy.sim.machine.wait_sources import Awaited
+from cutepy.sim.machine.wait_sources import AwaitedObject
 from cutepy.sim.mechanisms import mbarrier_states as states
 from cutepy.sim.mechanisms.mbarrier_objects import NEVER, Mbarrier, positions, targets
 from cutepy.sim.mechanisms.mbarrier_waits import MbarrierWaits
@@ -477,7 +477,7 @@ class Mbarriers(Mechanism):
 
     def _seen(
         self, offset: int, slots: Array, g: Group, i: Instruction, address: Array | None
-    ) -> tuple[BarrierState, Picked, Array | None]:
+    ) -> tuple[BarrierState, PickedLanes, Array | None]:
         """Return what observers see of the objects at an offset: their state, the lanes, and the CTA each addresses.
 
         All lanes act, and none addresses an object, if `address` is None: copies do.
@@ -487,9 +487,9 @@ class Mbarriers(Mechanism):
             offset, slots, found.phase[slots], found.pending[slots], found.count[slots], found.transactions[slots]
         )
         if address is None:
-            return state, Picked.of_group(g, None), None
+            return state, PickedLanes.of_group(g, None), None
         position = positions(memory, g, i, address)
-        lanes = Picked.of_group(g, position % memory.slot_bytes == offset)
+        lanes = PickedLanes.of_group(g, position % memory.slot_bytes == offset)
         return state, lanes, lanes.values(position // memory.slot_bytes)
 
     def _tell_count(
@@ -519,7 +519,7 @@ class Mbarriers(Mechanism):
     def _name(self, offset: int) -> str:
         return barrier_name(offset, {at: found.done["init"].instruction for at, found in self._objects.items()})
 
-    def _awaited(self, position: Array, state: Array, parity: bool) -> Awaited:
+    def _awaited(self, position: Array, state: Array, parity: bool) -> AwaitedObject:
         """Return what lanes wait for, which may be at several mbarriers: the first is told."""
         shape = np.broadcast_shapes(position.shape, state.shape)
         places, values = (np.broadcast_to(x, shape).reshape(-1) for x in (position, state))
@@ -531,7 +531,7 @@ class Mbarriers(Mechanism):
         ]
         return replace(each[0], beside=tuple(each[1:]))
 
-    def _at(self, where: int, value: int, parity: bool) -> Awaited:
+    def _at(self, where: int, value: int, parity: bool) -> AwaitedObject:
         offset, slot = where % self._memory.slot_bytes, where // self._memory.slot_bytes
         if parity:
             return self._waits.at(offset, slot, f"the phase of parity {value & 1}", value & 1)

@@ -17,7 +17,7 @@ import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import BarrierError, Place, WaitNearMiss
-from cutepy.sim.machine.activity import Picked
+from cutepy.sim.machine.activity import PickedLanes
 from cutepy.sim.machine.alignment import check_uniform
 from cutepy.sim.machine.events import (
     NamedBarrier,
@@ -30,7 +30,7 @@ from cutepy.sim.machine.events import (
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads, listed, values_in
 from cutepy.sim.machine.schedule import Mechanism
 from cutepy.sim.machine.thread_history import ExecutedInstruction
-from cutepy.sim.machine.wait_sources import Awaited
+from cutepy.sim.machine.wait_sources import AwaitedObject
 from cutepy.sim.mechanisms.partial_arrivals import PartialArrivals
 from cutepy.sim.ptx.model import Immediate
 
@@ -138,7 +138,7 @@ class Barriers(Mechanism):
     ) -> None:
         """Tell observers what lanes do at a barrier, and the generation that they take part in."""
         if self._activity.observers:
-            picked = Picked.of_group(g, lanes)
+            picked = PickedLanes.of_group(g, lanes)
             here = NamedBarrier(number)
             self._activity.tell(kind(i, picked.ctas, picked.threads, picked.values(generation), here))
 
@@ -418,20 +418,20 @@ class Barriers(Mechanism):
             self._true[done, number] = self._arrived[done, number] = self._lanes[done, number] = 0
             self._generation[done, number] += 1
 
-    def _awaited(self, g: Group, identity: Array) -> Awaited:
+    def _awaited(self, g: Group, identity: Array) -> AwaitedObject:
         first, *others = (
             replace(self._at(g, int(number)), lanes=identity == number)
             for number in dict.fromkeys(identity.reshape(-1).tolist())
         )
         return replace(first, beside=tuple(others))
 
-    def _at(self, g: Group, number: int) -> Awaited:
+    def _at(self, g: Group, number: int) -> AwaitedObject:
         slot, warp = int(g.ctas.slots[0]), int(g.threads.ids[0]) // WARP
         at, nobody = Place(f"barrier {number}"), "no other thread that still runs comes there"
         came = self._partial.count_of((slot, number, warp))
         if came:
             lacks = f"{came} of the {int(self._live[slot, warp])} threads of warp {warp}"
-            return Awaited(
+            return AwaitedObject(
                 f"barrier {number}: {lacks} arrived, and each waits for all of its warp",
                 at,
                 f"{lacks} have come, and each waits for all of its warp",
@@ -445,7 +445,7 @@ class Barriers(Mechanism):
         wanted, came = int(self._expected[slot, number]), int(self._arrived[slot, number])
         if wanted == -1:
             wanted, came = int(self._live[slot].sum()), int(self._lanes[slot, number])
-        return Awaited(
+        return AwaitedObject(
             f"barrier {number}: {came} of {wanted} threads arrived",
             at,
             f"{came} of {wanted} threads have come",

@@ -10,7 +10,17 @@ from typing import Any
 
 from cutepy.sim.native.accesses import ACCESS_TYPE
 from cutepy.sim.native.writer import BY_CTA, BY_THREAD, LANES, Value, Writer
-from cutepy.sim.ptx.model import Address, Immediate, Instruction, Negated, Operand, Register, Sink, Special, Symbol
+from cutepy.sim.ptx.model import (
+    Address,
+    Immediate,
+    Instruction,
+    NegatedPredicate,
+    Operand,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+)
 from cutepy.sim.semantics.types import canonical_bits, constant_bits, width
 from cutepy.sim.translate.emitter import Emitter, address_of_symbol
 from cutepy.sim.translate.memory import space_of
@@ -232,7 +242,7 @@ class Lanes:
             return found
         if isinstance(operand, Immediate):
             return self.w.constant(width(kind), constant_bits(operand, kind))
-        if isinstance(operand, Negated):
+        if isinstance(operand, NegatedPredicate):
             return self.invert(self.read(operand.operand, kind))
         if isinstance(operand, Special):
             text = Emitter([], {}, {}, _NOTHING)._special(operand.name, "u4")

@@ -101,7 +101,7 @@ def regions(nodes: Nodes, entry: int, stop: int) -> list[Region]:
 
 
 def _region(nodes: Nodes, entry: int, stop: int, crosses: bool) -> Region | None:
-    end, found = entry, _Growing(nodes, crosses)
+    end, found = entry, _GrowingRegion(nodes, crosses)
     while end not in (stop, EXIT) and nodes.all[end].is_native:
         further = nodes.all[end].join
         between = nodes.between(end, further)
@@ -111,7 +111,7 @@ def _region(nodes: Nodes, entry: int, stop: int, crosses: bool) -> Region | None
     return Region(nodes, entry, end, frozenset(found.numbers)) if found.numbers else None
 
 
-class _Growing:
+class _GrowingRegion:
     """Nodes that may be one region, and what they have that limits it.
 
     Parameters

@@ -42,7 +42,7 @@ from cutepy.sim.ptx.model import (
 from cutepy.sim.ptx.modifiers import check_modifiers
 from cutepy.sim.ptx.names import WIDE, Names, Scope
 from cutepy.sim.ptx.operands import SPECIAL_VECTORS, Operands, split
-from cutepy.sim.ptx.reading import NOT_UNDERSTOOD, Reading, fail, refuse_statement
+from cutepy.sim.ptx.reading import NOT_UNDERSTOOD, StatementReader, fail, refuse_statement
 from cutepy.sim.ptx.refusals import refusal
 from cutepy.sim.ptx.source_lines import placed
 from cutepy.sim.ptx.spelling import OPCODE, usual, without_blanks
@@ -89,7 +89,7 @@ class Body:
     ----------
     files : mapping of int to str
         Files that .file directives name.
-    reading : Reading
+    reading : StatementReader
     line : int
         Where the body begins.
     names : Names
@@ -103,7 +103,7 @@ class Body:
     def __init__(
         self,
         files: Mapping[int, str],
-        reading: Reading,
+        reading: StatementReader,
         line: int,
         names: Names,
         header: Header,

@@ -20,7 +20,7 @@ from cutepy.sim.ptx.model import (
     Immediate,
     Instruction,
     Label,
-    Negated,
+    NegatedPredicate,
     Operand,
     Pair,
     Register,
@@ -34,7 +34,7 @@ from cutepy.sim.ptx.operand_types import check_operand_types, operand_types, typ
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _RESULTS = (Register, Vector, Pair, Sink)
-_VALUES = (Register, Immediate, Special, Symbol, Vector, Negated, FrameSlot)
+_VALUES = (Register, Immediate, Special, Symbol, Vector, NegatedPredicate, FrameSlot)
 _KINDS: dict[str, tuple[type, ...]] = {
     "result": _RESULTS,
     "address": (Address,),
@@ -617,6 +617,6 @@ def spelled(operand: Operand) -> str:
         return f"{spelled(operand.first)}|{spelled(operand.second)}"
     if isinstance(operand, Address):
         return f"[{spelled(operand.base)}{f'{operand.offset:+}' if operand.offset else ''}]"
-    if isinstance(operand, Negated):
+    if isinstance(operand, NegatedPredicate):
         return f"!{spelled(operand.operand)}"
     return "_" if isinstance(operand, Sink) else str(operand)

@@ -27,7 +27,7 @@ from cutepy.sim.ptx.model import (
     Instruction,
     Label,
     Module,
-    Negated,
+    NegatedPredicate,
     Operand,
     Pair,
     Register,
@@ -90,7 +90,7 @@ class CallSite:
 
 
 @dataclass(frozen=True)
-class Linked:
+class LinkedEntry:
     """An entry with what it calls.
 
     Attributes
@@ -160,7 +160,7 @@ _RANKED = 100
 """The number of the first target whose code knows ranks in addresses of its own shared memory."""
 
 
-def link(entry: Function, module: Module | None = None) -> Linked:
+def link(entry: Function, module: Module | None = None) -> LinkedEntry:
     """Put an entry and the functions that it may call together.
 
     Parameters
@@ -174,9 +174,9 @@ def link(entry: Function, module: Module | None = None) -> Linked:
     target = parsed_target(module.target)
     called = _reachable(entry, module)
     if not any(_needs_linking(i) for i in entry.instructions) and not _in_frame(entry):
-        return Linked(entry, {}, addresses, {}, 0, is_deep=False, target=target)
+        return LinkedEntry(entry, {}, addresses, {}, 0, is_deep=False, target=target)
     alignment = max([SLOT_BYTES, *(v.alignment for function in (entry, *called) for v in _in_frame(function))])
-    placing = _Placing(addresses, alignment, target)
+    placing = _Placement(addresses, alignment, target)
     placing.add(entry, is_entry=True)
     for function in called:
         placing.add(function, is_entry=False)
@@ -236,7 +236,7 @@ class _Frame:
     dynamic: Register | None
 
 
-class _Placing:
+class _Placement:
     """The functions that have been put after each other so far."""
 
     def __init__(self, addresses: dict[str, int], alignment: int, target: Target) -> None:
@@ -289,7 +289,7 @@ class _Placing:
         # What a function that has no last `ret` would run into.
         self._instructions.append(Instruction(len(self._instructions), "ret", (), text="ret"))
 
-    def finish(self, entry: Function) -> Linked:
+    def finish(self, entry: Function) -> LinkedEntry:
         """Return everything that was added, with the place where functions return to."""
         if len(self._instructions) == len(entry.instructions) + 1:
             self._instructions.pop()  # an entry alone ends anyway
@@ -305,7 +305,7 @@ class _Placing:
             variables=tuple(self._variables),
             callees={n: self._callees[a].start for n, a in self._addresses.items() if a in self._callees},
         )
-        return Linked(
+        return LinkedEntry(
             function, self._callees, self._addresses, self._sites, self._entry_bytes, self._is_deep, self._target
         )
 
@@ -339,10 +339,10 @@ class _Placing:
             return Pair(
                 self._moved(operand.first, frame, start, first), self._moved(operand.second, frame, start, first)
             )
-        if isinstance(operand, Negated):
+        if isinstance(operand, NegatedPredicate):
             inner = self._moved(operand.operand, frame, start, first)
             assert isinstance(inner, Register)
-            return Negated(inner)
+            return NegatedPredicate(inner)
         return operand
 
 

@@ -152,13 +152,15 @@ class Sink:
 
 
 @dataclass(frozen=True, slots=True)
-class Negated:
+class NegatedPredicate:
     """``!p``: a negated predicate operand."""
 
     operand: Register
 
 
-Operand = Register | Immediate | Special | Symbol | FrameSlot | Label | Address | Vector | Pair | Sink | Negated
+Operand = (
+    Register | Immediate | Special | Symbol | FrameSlot | Label | Address | Vector | Pair | Sink | NegatedPredicate
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,7 @@ def registers_in(operand: Operand | None) -> Iterator[Register]:
     elif isinstance(operand, Pair):
         yield from registers_in(operand.first)
         yield from registers_in(operand.second)
-    elif isinstance(operand, Negated):
+    elif isinstance(operand, NegatedPredicate):
         yield operand.operand
     elif isinstance(operand, FrameSlot) and operand.base is not None:
         yield operand.base

@@ -19,7 +19,7 @@ from cutepy.sim.ptx.heads import HEAD, Head, check_redeclared, read_head
 from cutepy.sim.ptx.model import Function, Module, Reference, UnreadStatement, Variable
 from cutepy.sim.ptx.names import Names
 from cutepy.sim.ptx.operands import SPECIAL_VECTORS, SPECIALS
-from cutepy.sim.ptx.reading import Reading, closing_brace, fail, refuse, refuse_statement
+from cutepy.sim.ptx.reading import StatementReader, closing_brace, fail, refuse, refuse_statement
 from cutepy.sim.ptx.tokens import PtxSyntaxError as PtxSyntaxError, integer, integer_of_32
 
 _COMMENT = re.compile(
@@ -89,7 +89,7 @@ def parse_module(
     ['add.s32', 'ret']
     """
     text, original = without_comments(text), text
-    reading = Reading(text, file, unread, checks)
+    reading = StatementReader(text, file, unread, checks)
     # LLVM counts the lines of an inline assembly as lines of the source, from its own line on: only that is one.
     for assembly in _INLINE_ASSEMBLY.finditer(original):
         reading.inlined |= {assembly.start() + line.start(1) for line in _LOCATION.finditer(assembly[0])}
@@ -105,7 +105,7 @@ def parse_module(
     functions: dict[str, Function] = {}
     called: dict[str, Function] = {}
 
-    def read_body(outside: Outside, head: Head, at: int, line: int, start: int, end: int) -> None:
+    def read_body(outside: ModuleStatements, head: Head, at: int, line: int, start: int, end: int) -> None:
         names = Names(outside.declared, outside.called, outside.kernels)
         found = functions if head.kind == "entry" else called
         found[head.name] = Body(files, reading, line, names, outside.header, outside.declare).parse(
@@ -113,7 +113,7 @@ def parse_module(
         )
 
     files = {int(number, 0): _unescaped(name) for number, name in _FILE.findall(text)}
-    outside = Outside(text, reading, read_body)
+    outside = ModuleStatements(text, reading, read_body)
     called |= {name: called[other] for name, other in outside.aliases.items() if other in called}
     header = outside.header
     return Module(
@@ -164,14 +164,14 @@ _MOST_EARLY_PARAMETER_BYTES = 4352
 """Of a kernel, before version 8.1."""
 
 
-class Outside:
+class ModuleStatements:
     """Statements of a module outside of its functions, read in one pass: what is used is declared before.
 
     Parameters
     ----------
     text : str
         Without comments.
-    reading : Reading
+    reading : StatementReader
     read_body : callable, optional
         Called for each body as it is found, with this object, the function's head, the place of that, the line on which
         the body begins, and where in the text this begins and ends.
@@ -194,8 +194,8 @@ class Outside:
     def __init__(
         self,
         text: str,
-        reading: Reading,
-        read_body: Callable[[Outside, Head, int, int, int, int], None] | None = None,
+        reading: StatementReader,
+        read_body: Callable[[ModuleStatements, Head, int, int, int, int], None] | None = None,
     ) -> None:
         self.target = ""
         self.variables: list[Variable] = []

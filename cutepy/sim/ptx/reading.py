@@ -36,7 +36,7 @@ _LONGEST = 200
 _CHECKS = Checks()
 
 
-class Reading:
+class StatementReader:
     """A text that is read: statements that are not understood are listed, or end the reading.
 
     Parameters

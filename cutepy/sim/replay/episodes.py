@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.parallel.footprint import Ranges
-from cutepy.sim.replay.exploring import played
 from cutepy.sim.replay.outcomes import Outcome, Request, over, overlaid
+from cutepy.sim.replay.schedule_exploration import played
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array

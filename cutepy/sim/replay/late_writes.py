@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cutepy.sim.machine.policies import HoldBack
-from cutepy.sim.replay.exploring import played
 from cutepy.sim.replay.outcomes import Request
+from cutepy.sim.replay.schedule_exploration import played
 from cutepy.sim.replay.sites import site_of
 
 if TYPE_CHECKING:

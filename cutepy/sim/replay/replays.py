@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Literal
 from cutepy.sim.errors import DeadlockError
 from cutepy.sim.options import checked_count, checked_script
 from cutepy.sim.parallel.workers import default_processes
-from cutepy.sim.replay.discarding import are_discarded
 from cutepy.sim.replay.episodes import Episode, RecordedLaunch
-from cutepy.sim.replay.exploring import LIMIT, Exploration, ScheduleError, explore, explore_all
 from cutepy.sim.replay.late_writes import late_writes
-from cutepy.sim.replay.playing import LaunchPlayer
+from cutepy.sim.replay.launch_player import LaunchPlayer
+from cutepy.sim.replay.read_effects import are_discarded
 from cutepy.sim.replay.reproducers.scripts import write_script
+from cutepy.sim.replay.schedule_exploration import LIMIT, Exploration, ScheduleError, explore, explore_all
 from cutepy.sim.replay.snapshots import SharedMemoryError, Snapshot
 from cutepy.sim.replay.witnesses import Witness, other_orders, witness
 from cutepy.sim.sanitize.certificate.weak_memory import beyond_schedules

@@ -14,7 +14,7 @@ from cutepy.sim.sanitize.reports import html, sarif, structured, text
 from cutepy.sim.sanitize.reports.collection import Hazards
 
 if TYPE_CHECKING:
-    from cutepy.sim.replay.exploring import Exploration
+    from cutepy.sim.replay.schedule_exploration import Exploration
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.hazards import Hazard, WitnessSummary
 

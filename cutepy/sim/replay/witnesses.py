@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from cutepy.sim.machine.interleaving import RandomSchedule
 from cutepy.sim.machine.policies import POISON, HoldBack, Site
-from cutepy.sim.replay.exploring import played, reference
 from cutepy.sim.replay.outcomes import Outcome, Request, difference
+from cutepy.sim.replay.schedule_exploration import played, reference
 from cutepy.sim.replay.sites import site_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set as AbstractSet
 from typing import NamedTuple
 
-from cutepy.sim.ptx.model import Immediate, Instruction, Negated, Operand, Register
+from cutepy.sim.ptx.model import Immediate, Instruction, NegatedPredicate, Operand, Register
 from cutepy.sim.semantics.evaluation import results_of
 from cutepy.sim.translate.effects import accumulators, is_wgmma, written
 
@@ -100,7 +100,7 @@ class Names:
     def _value(self, operand: Operand) -> int | None:
         if isinstance(operand, Immediate):
             return operand.value
-        if isinstance(operand, Negated):
+        if isinstance(operand, NegatedPredicate):
             value = self._value(operand.operand)
             return None if value is None else 1 - value
         if not isinstance(operand, Register):

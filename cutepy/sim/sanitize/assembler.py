@@ -50,7 +50,7 @@ class Resources(Protocol):
         ...
 
 
-class Spilled(Protocol):
+class SpillAccess(Protocol):
     """A store of a register to local memory, or its load, as `cutepy.binaries.spills.Spill` is."""
 
     @property
@@ -92,7 +92,7 @@ class Assembly(Protocol):
         """Resources of each kernel."""
         ...
 
-    def spills(self, kernel: str) -> Sequence[Spilled] | None:
+    def spills(self, kernel: str) -> Sequence[SpillAccess] | None:
         """Return where a kernel spills; None if nobody can tell."""
         ...
 

@@ -202,7 +202,7 @@ def _shape(i: Instruction) -> Iterator[object]:
 
 
 @dataclass(frozen=True)
-class Between:
+class InsertionPoint:
     """The place between two operations where something is missing.
 
     Attributes
@@ -243,7 +243,7 @@ class NearMiss:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingThreads:
     """Threads that wait for ever, and those that would let them go on.
 
     Attributes
@@ -326,9 +326,9 @@ class Hazard:
         Replays of the launch: with ``simulate(replay=True)``.
     witness : WitnessSummary or None
         Result of a replay, if there was one: see `Run.report`.
-    between : Between or None
+    between : InsertionPoint or None
         Where what is missing belongs; None where one line says it all.
-    waits : tuple of Waiting
+    waits : tuple of WaitingThreads
         Of a deadlock, who waits for whom: each after what it waits for, or in a circle.
     near_misses : tuple of NearMiss
         Operations that resemble the missing one, with the reason why each does not count.
@@ -356,8 +356,8 @@ class Hazard:
     allowed_at: str = ""
     replays: HazardReplays | None = field(default=None, repr=False, compare=False)
     witness: WitnessSummary | None = field(default=None, repr=False, compare=False)
-    between: Between | None = None
-    waits: tuple[Waiting, ...] = ()
+    between: InsertionPoint | None = None
+    waits: tuple[WaitingThreads, ...] = ()
     near_misses: tuple[NearMiss, ...] = ()
     made_at: SourceLine | None = None
     is_strict: bool = False

@@ -27,7 +27,7 @@ from cutepy.sim.sanitize.memory.shadow import granule_bytes
 from cutepy.sim.sanitize.memory.shared_accesses import SharedAccesses
 from cutepy.sim.sanitize.memory.tensor_memory import Lack, TensorRecord, TensorShadow, first_thread, place_of
 from cutepy.sim.sanitize.order.collectives import ALL_LANES, arrives_relaxed, is_collective
-from cutepy.sim.sanitize.order.ends import ends, uneven
+from cutepy.sim.sanitize.order.cta_ends import ends, uneven
 from cutepy.sim.sanitize.order.flags import Flags
 from cutepy.sim.sanitize.order.launches import Launches
 from cutepy.sim.sanitize.order.messages import Messages
@@ -41,16 +41,16 @@ from cutepy.sim.sanitize.reports.findings import Findings
 from cutepy.sim.sanitize.reports.global_memory import GlobalFindings
 from cutepy.sim.sanitize.reports.last_writers import with_last_writer
 from cutepy.sim.sanitize.reports.mistakes import hazard_of, part_of_a_unit
-from cutepy.sim.sanitize.reports.nearby import (
+from cutepy.sim.sanitize.reports.near_misses import (
     beside_the_end,
     global_near_misses,
     groups_of_one_barrier,
     near_misses,
 )
 from cutepy.sim.sanitize.reports.reasons import reason
-from cutepy.sim.sanitize.reports.scene import Surroundings
+from cutepy.sim.sanitize.reports.scene import SceneRecorder
 from cutepy.sim.sanitize.tensor_loads import ended_by_use
-from cutepy.sim.sanitize.undefined import PADDING, Undefined, UndefinedUse, is_copied, is_used, loaded_into
+from cutepy.sim.sanitize.undefined import PADDING, UndefinedUse, UndefinedValues, is_copied, is_used, loaded_into
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.certificate.violations import Violation
     from cutepy.sim.sanitize.hazards import Hazard, NearMiss
     from cutepy.sim.sanitize.memory.global_access_record import GlobalConflict
-    from cutepy.sim.sanitize.order.ends import End
+    from cutepy.sim.sanitize.order.cta_ends import EndHazard
     from cutepy.sim.sanitize.reports.collection import Hazards
     from cutepy.sim.sanitize.reports.mistakes import MistakeHazard
     from cutepy.sim.sanitize.reports.reasons import Reason
@@ -114,7 +114,7 @@ class Sanitizer(Observer):
     """
 
     def __init__(self, known: Callable[[], GlobalMemory], allow: Mapping[str, str] | None = None) -> None:
-        self._allow, self._surroundings = allow, Surroundings()
+        self._allow, self._surroundings = allow, SceneRecorder()
         self.observers: tuple[Observer, ...] = (self._surroundings, self)
         self._findings = Findings(self._surroundings, allow)
         self._known, self._launches, self._messages, self._flags = known, Launches(), Messages(), Flags()
@@ -136,7 +136,7 @@ class Sanitizer(Observer):
         self._wave: Wave | None = None
         self._through: dict[int, AccessLayout | None] = {}
         self._mistakes: set[tuple[str, str]] = set()  # of the launch, by kind and barrier
-        self._undefined = Undefined()
+        self._undefined = UndefinedValues()
         self._waits = False
         self._ends_loads: dict[int, frozenset[int]] = {}
         self._spinning: Array = np.zeros((0, 0), bool)
@@ -243,12 +243,12 @@ class Sanitizer(Observer):
             self._examiner.assume(_COMMITS_IN_ORDER)
         self._tell(uneven(wave))
 
-    def _tell(self, found: Iterable[End]) -> None:
+    def _tell(self, found: Iterable[EndHazard]) -> None:
         for end in found:
             near = self._near_the_end(end)
             self._findings.tell(*end[:-1], cause=end.cause, near_misses=near)
 
-    def _near_the_end(self, end: End) -> tuple[NearMiss, ...]:
+    def _near_the_end(self, end: EndHazard) -> tuple[NearMiss, ...]:
         """Return the wait that looks as if it ended what is in flight."""
         before, i = end.before, None if end.before is None else end.before.instruction
         if end.kind != "in-flight-at-exit" or before is None or before.cta is None or i is None or self._wave is None:

@@ -32,7 +32,7 @@ from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.lanes import Threads
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Symbol, Vector, registers_in, type_bits
 from cutepy.sim.sanitize.definitions import defining_instructions, given_registers, scale_d
-from cutepy.sim.sanitize.memory.discarded import stores_of
+from cutepy.sim.sanitize.memory.discarded_loads import stores_of
 from cutepy.sim.sanitize.order.uses import once, uses_of, whole_flow
 from cutepy.sim.sanitize.undefined_bits import Operands, exchanges, from_lanes, full, passes_on
 from cutepy.sim.sanitize.undefined_memory import BESIDE_VALUES, Element, UndefinedMemory
@@ -88,7 +88,7 @@ class UndefinedUse(NamedTuple):
     kind: str = "uninitialised-read"
 
 
-class _Followed(NamedTuple):
+class _FollowedRegisters(NamedTuple):
     """Registers of a function that may lack a value, and where.
 
     Attributes
@@ -110,7 +110,7 @@ class _Followed(NamedTuple):
 
 
 @once
-def _followed(function: Function) -> _Followed:
+def _followed(function: Function) -> _FollowedRegisters:
     flow = whole_flow(function)
     apart = {r.index for r in given_registers(function)}
     starts: dict[int, frozenset[int]] = {}
@@ -127,7 +127,7 @@ def _followed(function: Function) -> _Followed:
         if i.traits.is_tensor_load:
             reach.begin(i)
     begins = {start: starts.get(start, frozenset()) for start in (0, *function.callees.values())}
-    return _Followed(begins, frozenset(reach.registers), frozenset(reach.stops), not _calls_once(function))
+    return _FollowedRegisters(begins, frozenset(reach.registers), frozenset(reach.stops), not _calls_once(function))
 
 
 @once
@@ -208,12 +208,12 @@ class _Reach:
         return new
 
 
-class Undefined:
+class UndefinedValues:
     """Lanes and bytes without a value, and the instructions that depend on them."""
 
     def __init__(self) -> None:
         self._function: Function | None = None
-        self._of = _Followed({}, frozenset(), frozenset(), recurses=False)
+        self._of = _FollowedRegisters({}, frozenset(), frozenset(), recurses=False)
         self._residents: Residents | None = None
         self._threads = 0
         self._bits: dict[int, Array] = {}

@@ -22,7 +22,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.mechanisms.warp import source_lane
-from cutepy.sim.ptx.model import Immediate, Negated, Pair, Register
+from cutepy.sim.ptx.model import Immediate, NegatedPredicate, Pair, Register
 from cutepy.sim.semantics import meaning_of
 from cutepy.sim.semantics.builder import Builder, evaluate
 from cutepy.sim.semantics.types import constant_bits, width
@@ -205,7 +205,7 @@ class Definedness(Builder[Bits]):
         """Return an operand's low bits."""
         if isinstance(operand, Immediate):
             return self.constant(width(kind), constant_bits(operand, kind))
-        if isinstance(operand, Negated):
+        if isinstance(operand, NegatedPredicate):
             return self.invert(self.read(operand.operand, kind))
         if (operand, kind) not in self._read:
             ones = full(width(kind))
@@ -283,14 +283,14 @@ class Operands:
 
     def mask(self, operand: Operand) -> Array:
         """Return which bits of an operand have no value."""
-        register = operand.operand if isinstance(operand, Negated) else operand
+        register = operand.operand if isinstance(operand, NegatedPredicate) else operand
         return self._lacking(register) if isinstance(register, Register) else self._none
 
     def value(self, operand: Operand) -> Array:
         """Return the bits of an operand; zeros where they are not known."""
         if isinstance(operand, Immediate):
             return np.full(self._shape, operand.value & (1 << 64) - 1, np.uint64)
-        if isinstance(operand, Negated):
+        if isinstance(operand, NegatedPredicate):
             return self.value(operand.operand) ^ _ONE
         if not isinstance(operand, Register) or not self.knows(operand):
             return self._none
@@ -303,7 +303,7 @@ class Operands:
         """Tell whether the value of an operand is at hand: not that of accumulators and special registers."""
         if isinstance(operand, Register):
             return operand.bits <= 64 and self._step.holds(operand.index)
-        return isinstance(operand, Immediate | Negated)
+        return isinstance(operand, Immediate | NegatedPredicate)
 
     def of_results(self, i: Instruction) -> list[Array]:
         """Return which bits have no value of each register that an instruction writes, in order."""

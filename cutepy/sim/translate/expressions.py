@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cutepy.sim.ptx.model import Immediate, Negated, Operand, Register, Sink
+from cutepy.sim.ptx.model import Immediate, NegatedPredicate, Operand, Register, Sink
 from cutepy.sim.semantics.builder import Builder
 from cutepy.sim.semantics.types import canonical_bits, constant_bits, width
 
@@ -109,7 +109,7 @@ class Expressions(Builder[Node]):
         """Return an operand."""
         if isinstance(operand, Immediate):
             return self.constant(width(kind), constant_bits(operand, kind))
-        if isinstance(operand, Negated):
+        if isinstance(operand, NegatedPredicate):
             return self.invert(self.read(operand.operand, kind))
         key = operand.index if isinstance(operand, Register) else operand, kind
         if key not in self._nodes:

@@ -23,7 +23,7 @@ SHORTLIST = 48
 """Number of candidates that the trees refine: the fastest by the model, and those tied with the last of them."""
 
 
-class Expected(NamedTuple):
+class TimedChoice(NamedTuple):
     """A choice for one of the problems, with its expected time and the index of the problem."""
 
     us: float
@@ -31,7 +31,7 @@ class Expected(NamedTuple):
     choice: Choice
 
 
-class Ranked(NamedTuple):
+class RankedChoices(NamedTuple):
     """Candidates of some problems in order of expected time.
 
     The order of most of them is computed only when it is asked for.
@@ -51,13 +51,13 @@ class Ranked(NamedTuple):
     expected_us: Array
     places: NDArray[np.intp]
     choices: Sequence[Choice]
-    rest: Callable[[], "Ranked"] | None
+    rest: Callable[[], "RankedChoices"] | None
 
-    def each(self) -> Iterator[Expected]:
+    def each(self) -> Iterator[TimedChoice]:
         """Iterate over the candidates in order."""
         for us, place in zip(self.expected_us.tolist(), self.places.tolist(), strict=True):
             problem, row = divmod(place, len(self.choices))
-            yield Expected(us, problem, self.choices[row])
+            yield TimedChoice(us, problem, self.choices[row])
         if self.rest is not None:
             yield from self.rest().each()
 
@@ -124,7 +124,7 @@ class Candidates:
         """Estimate the microseconds that each choice takes, by the model alone."""
         return self.estimates(problems, gpu).us
 
-    def ranked(self, problems: Sequence[Extents], gpu: Gpu) -> Ranked:
+    def ranked(self, problems: Sequence[Extents], gpu: Gpu) -> RankedChoices:
         """Return the suitable candidates, fastest first.
 
         Where the model is refined, the shortlist of each problem comes first, in refined order, then the others by the
@@ -139,17 +139,17 @@ class Candidates:
         expected += hopper().sums(self.facts(problems, estimates, first, gpu))
         order = expected.argsort(kind="stable")
 
-        def rest() -> Ranked:
+        def rest() -> RankedChoices:
             sixths = np.where(self.suit(problems), self.estimates(problems, gpu).sixths, np.inf)
             sixths.put(first, np.inf)
             return self._by_model(sixths)
 
-        return Ranked(np.exp(expected[order]), first[order], self.choices, rest)
+        return RankedChoices(np.exp(expected[order]), first[order], self.choices, rest)
 
-    def _by_model(self, sixths: Array) -> Ranked:
+    def _by_model(self, sixths: Array) -> RankedChoices:
         """Return the choices with a finite estimate, in the model's order."""
         order = sixths.argsort(axis=None, kind="stable")[: np.count_nonzero(sixths < np.inf)]
-        return Ranked(root(sixths.take(order)), order, self.choices, None)
+        return RankedChoices(root(sixths.take(order)), order, self.choices, None)
 
     def facts(
         self, problems: Sequence[Extents], estimates: Estimates, places: NDArray[np.intp], gpu: Gpu

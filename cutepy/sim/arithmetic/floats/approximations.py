@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutepy.sim.arithmetic.floats.odd import wide
+from cutepy.sim.arithmetic.floats.round_to_odd import wide
 from cutepy.sim.arithmetic.floats.rounding import round_to
 from cutepy.sim.arithmetic.floats.special_values import SMALLEST_NORMAL, flush, flush_tiny
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutepy.sim.arithmetic.floats.odd import wide
+from cutepy.sim.arithmetic.floats.round_to_odd import wide
 from cutepy.sim.arithmetic.floats.rounding import round_fraction, round_to
 
 Array = NDArray[Any]

@@ -32,7 +32,7 @@ from cutepy.sim.machine.events import TensorMemoryAccess, TensorMemoryAllocation
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
 from cutepy.sim.machine.schedule import Mechanism
 from cutepy.sim.machine.shared_memory import Words, leftover
-from cutepy.sim.machine.wait_sources import Awaited
+from cutepy.sim.machine.wait_sources import AwaitedObject
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
@@ -170,9 +170,9 @@ class TensorMemory(Mechanism):
         """Return the CTAs that an instruction is of: one, or the two of a pair."""
         return [slot] if group == 1 else pair_of(slot, self._pairs)
 
-    def _awaited(self, slot: int, count: int) -> Awaited:
+    def _awaited(self, slot: int, count: int) -> AwaitedObject:
         free = int((self._bases[slot] == _FREE).sum())
-        return Awaited(
+        return AwaitedObject(
             f"{count} columns of tensor memory: {free} of {TMEM_COLUMNS} are free",
             Place("tensor memory"),
             f"{count} columns are asked for, {free} are free, and nobody frees more",

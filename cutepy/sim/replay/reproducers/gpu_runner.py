@@ -83,7 +83,7 @@ def unpacked(text: str) -> bytes:
     return zlib.decompress(base64.b85decode(text))
 
 
-class Prepared:
+class PreparedLaunches:
     """The launches of a script on a GPU, with memory of its own, in one of the `WAYS`."""
 
     def __init__(self, gpu: Gpu, what: dict[str, Any], way: str) -> None:
@@ -144,7 +144,7 @@ class Prepared:
 
 def child(what: dict[str, Any], way: str, launches: int) -> int:
     """Launch in one way, and print a line of JSON for each outcome, as they come; returns the exit status."""
-    prepared, seen = Prepared(Gpu(), what, way), set()
+    prepared, seen = PreparedLaunches(Gpu(), what, way), set()
     after = prepared.after
     orders = [[unpacked(other) for other in region["others"]] for region in what["memory"]]
     last = time.monotonic() + LONGEST_S

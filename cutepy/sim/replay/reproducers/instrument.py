@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.bodies import STATEMENT
-from cutepy.sim.ptx.parser import Outside, without_comments
-from cutepy.sim.ptx.reading import Reading
+from cutepy.sim.ptx.parser import ModuleStatements, without_comments
+from cutepy.sim.ptx.reading import StatementReader
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Function
@@ -130,7 +130,7 @@ class _Place:
 def _statements(text: str) -> list[_Place]:
     """Find the instructions of all functions."""
     found = []
-    for _, line, position, end in Outside(text, Reading(text)).bodies:
+    for _, line, position, end in ModuleStatements(text, StatementReader(text)).bodies:
         counted = position
         while position < end:
             match = STATEMENT.match(text, position, end)

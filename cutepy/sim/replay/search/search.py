@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cutepy.sim.replay.outcomes import Outcome
-from cutepy.sim.replay.search.guided import BlockedPick, Guided, TooLong
-from cutepy.sim.replay.search.touched import Touching
-from cutepy.sim.replay.search.tree import Redundant, Tree
+from cutepy.sim.replay.search.guided_interleaving import BlockedPick, GuidedInterleaving, TooLong
+from cutepy.sim.replay.search.step_accesses import StepObserver
+from cutepy.sim.replay.search.tree import AlreadyPlayedError, Tree
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.observer import Observer
@@ -33,7 +33,7 @@ class Search:
 
 
 @dataclass
-class Searched:
+class SearchResult:
     """Result of a search.
 
     Attributes
@@ -60,10 +60,10 @@ class Searched:
     endless: str = ""
 
 
-Play = Callable[[Guided, Sequence["Observer"]], Outcome]
+Play = Callable[[GuidedInterleaving, Sequence["Observer"]], Outcome]
 
 
-def search(play: Play, request: Search, reads_counts: bool, waits: frozenset[int] = frozenset()) -> Searched:
+def search(play: Play, request: Search, reads_counts: bool, waits: frozenset[int] = frozenset()) -> SearchResult:
     """Play all schedules.
 
     Parameters
@@ -76,8 +76,8 @@ def search(play: Play, request: Search, reads_counts: bool, waits: frozenset[int
     waits : frozenset of int
         The tries that are made again until they succeed, by index of the instruction.
     """
-    tree, touching = Tree(request.reduces), Touching(reads_counts, waits)
-    policy, result, parent = Guided(tree, touching), Searched(), os.getppid()
+    tree, touching = Tree(request.reduces), StepObserver(reads_counts, waits)
+    policy, result, parent = GuidedInterleaving(tree, touching), SearchResult(), os.getppid()
     known: dict[tuple[str, bytes], None] = {}
     hazards: set[str] = set()
     while result.schedules < request.limit:
@@ -88,7 +88,7 @@ def search(play: Play, request: Search, reads_counts: bool, waits: frozenset[int
         except BlockedPick:
             policy.hold()
             continue
-        except Redundant:
+        except AlreadyPlayedError:
             result.redundant += 1
         except TooLong:
             result.endless = result.endless or repr(policy)

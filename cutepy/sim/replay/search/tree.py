@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cutepy.sim.replay.search.touched import Touched
+from cutepy.sim.replay.search.step_accesses import StepAccesses
 
 NOBODY = 1 << 60
 """The number of a step that is nobody's: lanes have parted since nothing else could go on."""
@@ -27,7 +27,7 @@ ANSWERS = (NOBODY + 1, NOBODY + 2)
 """The numbers of steps that go on with a request of launch control granted, or refused."""
 
 
-class Redundant(Exception):
+class AlreadyPlayedError(Exception):
     """Whatever comes now has been played, in another order."""
 
 
@@ -41,7 +41,7 @@ class Event:
         Of the agent.
     lanes : int
         A bit for each lane that took it; 0 for an operation.
-    touched : Touched
+    touched : StepAccesses
     issued_in : int
         Of an operation, the event that issued it; -1 for lanes.
     before : int
@@ -50,7 +50,7 @@ class Event:
 
     number: int
     lanes: int
-    touched: Touched
+    touched: StepAccesses
     issued_in: int = -1
     before: int = 0
 
@@ -140,7 +140,7 @@ class Tree:
             if node.choice is None and not any(n in node.sleeping for n in node.wanted):
                 node.choice = next(iter(able), None)
             if node.choice is None:
-                raise Redundant
+                raise AlreadyPlayedError
         return node.choice
 
     def decide(self, numbers: Sequence[int]) -> int:

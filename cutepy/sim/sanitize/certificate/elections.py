@@ -108,7 +108,7 @@ _OTHERS: dict[type[BarrierEvent], str] = {GroupWait: _WAIT, GroupCommit: _GROUP,
 
 
 @dataclass(frozen=True)
-class Elected:
+class ElectedInstructions:
     """The instructions of a kernel that elected lanes execute.
 
     Attributes
@@ -126,7 +126,7 @@ class Elected:
     lane: int
 
 
-def elected(flow: ControlFlow, *, has_whole_rows: bool) -> tuple[Elected, ...]:
+def elected(flow: ControlFlow, *, has_whole_rows: bool) -> tuple[ElectedInstructions, ...]:
     """Find the instructions that elected lanes execute, for each mask that a kernel elects from.
 
     A lane that is elected from one mask may be another one than is elected from a second mask. So the elections from
@@ -165,7 +165,7 @@ def _mask(code: Dependence, i: Instruction) -> object:
 
 def _elected_from(
     code: Dependence, mask: object, by_mask: dict[object, list[Instruction]], *, has_whole_rows: bool
-) -> Elected:
+) -> ElectedInstructions:
     """Find the instructions that lanes execute which are elected from one mask."""
     flow, elections = code.flow, by_mask[mask]
     chosen = _Taint(code, lambda i, register: True)
@@ -197,7 +197,7 @@ def _elected_from(
             elif is_elected and (numbered.decides(block, i) or numbered.enters(block, i)):
                 assumed.append(_NUMBER.format(i.text.strip(), line_of(i)))
     lane = (mask & -mask).bit_length() - 1 if isinstance(mask, int) and mask else 0
-    return Elected(frozenset(found), tuple(assumed)[:1], lane)
+    return ElectedInstructions(frozenset(found), tuple(assumed)[:1], lane)
 
 
 class _Outcome(NamedTuple):
@@ -469,7 +469,7 @@ class Elections:
 
     Parameters
     ----------
-    found : Elected
+    found : ElectedInstructions
     slot_bytes : int
         Shared memory of a CTA.
     assume : callable
@@ -483,7 +483,7 @@ class Elections:
         Whether something was assumed: one line is enough.
     """
 
-    def __init__(self, found: Elected, slot_bytes: int, assume: Callable[[str], None]) -> None:
+    def __init__(self, found: ElectedInstructions, slot_bytes: int, assume: Callable[[str], None]) -> None:
         self._elected, self._slot_bytes, self._assume = found.instructions, slot_bytes, assume
         self.lane, self.is_told = found.lane, bool(found.assumed)
         for what in found.assumed:

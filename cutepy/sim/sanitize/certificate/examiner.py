@@ -11,7 +11,7 @@ from cutepy.sim.machine.launch import cancels_clusters
 from cutepy.sim.mechanisms.register_pool import held_at_launch
 from cutepy.sim.ptx.source_lines import line_of
 from cutepy.sim.sanitize.certificate.certificates import Certificate
-from cutepy.sim.sanitize.certificate.elections import Elected, Elections, elected
+from cutepy.sim.sanitize.certificate.elections import ElectedInstructions, Elections, elected
 from cutepy.sim.sanitize.certificate.premises import Premises, announces
 from cutepy.sim.sanitize.certificate.steering import steering, steering_stores, undecided
 from cutepy.sim.sanitize.certificate.weak_memory import described, synchronises_by, unfenced
@@ -194,7 +194,7 @@ class Examiner:
 
 
 @lru_cache(maxsize=16)
-def _elected(program: Program, has_whole_rows: bool) -> tuple[Elected, ...]:
+def _elected(program: Program, has_whole_rows: bool) -> tuple[ElectedInstructions, ...]:
     """Return what elected lanes execute, by a program's code."""
     return elected(program.flow, has_whole_rows=has_whole_rows)
 

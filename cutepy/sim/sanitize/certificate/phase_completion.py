@@ -44,7 +44,7 @@ class OptionalOperation(NamedTuple):
     column: int
 
 
-class Announcing:
+class Announcements:
     """Announcements in the current phases of the mbarriers at one address.
 
     Parameters

@@ -25,7 +25,7 @@ from cutepy.sim.machine.events import (
 )
 from cutepy.sim.machine.lanes import spread
 from cutepy.sim.sanitize.certificate.actors import Actors, raise_to
-from cutepy.sim.sanitize.certificate.phase_completion import Announcing
+from cutepy.sim.sanitize.certificate.phase_completion import Announcements
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, named
 from cutepy.sim.sanitize.order.clocks import alike
 
@@ -64,7 +64,7 @@ class Phases:
         self._before, self._ends = np.zeros((2, slots, cluster, self._clocks.threads), np.int32)
         self._first, self._now = np.zeros((2, slots), np.int64)
         self._lives = np.zeros(slots, bool)
-        self._announcing = Announcing(wave, self._column, self._reports, may_announce)
+        self._announcing = Announcements(wave, self._column, self._reports, may_announce)
         self._waited: dict[int, Instruction] = {}
         self._event: MbarrierEvent | None = None
 

@@ -1,9 +1,9 @@
 """The premises of the certificate, checked on the trace of a launch as it runs.
 
-`Premises` is told of what synchronises before threads learn anything by it, and passes it on: mbarriers to `phases.py`,
-named and cluster barriers to `generations.py`, setmaxnreg to `register_supply.py`, tensor memory's columns to
-`allocations.py`. What outlives a CTA is a hazard (`order/ends.py`). What the code says is asked once for each launch
-(`steering.py`).
+`Premises` sees each synchronisation before threads learn anything by it, and passes it on: mbarriers to `phases.py`,
+named and cluster barriers to `generations.py`, setmaxnreg to `register_supply.py`, columns of tensor memory to
+`allocations.py`. An operation that outlives its CTA is a hazard (`order/cta_ends.py`). `steering.py` reads the code,
+once for each launch.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.address_patterns import AddressPattern, Located
+from cutepy.sim.machine.address_patterns import AddressPattern, LocatedPattern
 from cutepy.sim.machine.lanes import Array, spread
 from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.ptx.model import Instruction
@@ -212,7 +212,7 @@ class GlobalAccesses:
         """Return the pattern of an access by threads, and its lowest address."""
         shape = ctas, threads
         addresses: AddressPattern | None = None
-        if not isinstance(access.where, Located):
+        if not isinstance(access.where, LocatedPattern):
             starts = spread(access.addresses, shape).astype(np.int64).reshape(-1)
             low = int(starts.min())
             starts -= low

@@ -12,7 +12,7 @@ from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
 from cutepy.sim.sanitize.byte_layouts.layouts import AccessLayout, Span, of_descriptor
-from cutepy.sim.sanitize.byte_layouts.straying import leaves_out, may_stray, told, told_of_rows
+from cutepy.sim.sanitize.byte_layouts.operand_overruns import leaves_out, may_stray, told, told_of_rows
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import WgmmaEvent

@@ -17,10 +17,10 @@ Clocks have three *planes*, or more:
   needs a fence in the CTA that issues the copy, wherever it was heard of since.
 
 Lanes of a warp with the same clock share a row; a lane that learns something alone has a row of its own until the warp
-synchronises. What a lane acquires from messages is joined with its row when somebody asks what it knows: see
-`Acquired`. A thread's own columns stand beside, in `own`. A `BarrierGeneration` has the clocks that were released at
-a barrier. A `Need` says in which planes an access must be known for another one to come after it: within one proxy a
-release suffices; from the generic proxy to the async proxy a proxy fence is needed, after reads as after writes.
+synchronises. Clocks that a lane acquires from messages are joined with its row when a check needs that row: see
+`AcquiredClock`. A thread's own columns stand beside, in `own`. A `BarrierGeneration` has the clocks that threads
+released at a barrier. A `Need` names the planes in which a later access must know an earlier one. Within one proxy a
+release suffices. From the generic proxy to the async proxy a proxy fence is needed, after reads as after writes.
 
 References
 ----------
@@ -136,7 +136,7 @@ class View(NamedTuple):
         return View(self.known.copy(), None if self.own is None else self.own.copy())
 
 
-class Acquired(Protocol):
+class AcquiredClock(Protocol):
     """Clock that a thread has acquired, and that is not joined with its own so far."""
 
     @property
@@ -155,9 +155,9 @@ class Acquired(Protocol):
         """Return it, (plane, rank, column), until it is asked for again."""
 
 
-def furthest(acquired: Iterable[Acquired]) -> Collection[Acquired]:
+def furthest(acquired: Iterable[AcquiredClock]) -> Collection[AcquiredClock]:
     """Return what has been acquired, of each source the most."""
-    found: dict[object, Acquired] = {}
+    found: dict[object, AcquiredClock] = {}
     for one in acquired:
         before = found.get(one.source)
         if before is None or before.count < one.count:
@@ -228,7 +228,7 @@ class Clocks:
         self._own = np.zeros((self.planes, slots, capacity), np.int32)
         self._own[: SEEN + 1, :, :threads] = 1
         self._last_counts: tuple[Array, Array, Array] | None = None
-        self._acquired: dict[int, dict[int, Collection[Acquired]]] = {}  # by CTA and thread
+        self._acquired: dict[int, dict[int, Collection[AcquiredClock]]] = {}  # by CTA and thread
 
     # Columns.
 
@@ -412,7 +412,7 @@ class Clocks:
 
     def joint(self, slots: Array, threads: Array) -> Array:
         """Return what threads know together, their own columns included: (plane, CTA, rank, column)."""
-        by_row: dict[int, list[Acquired]] = {}
+        by_row: dict[int, list[AcquiredClock]] = {}
         for row, _, acquired in self._lanes(slots, threads):
             by_row.setdefault(row, []).extend(acquired)
         clocks = [(row, self._clock(furthest(each))) for row, each in by_row.items()]  # they may have new columns
@@ -520,7 +520,7 @@ class Clocks:
         """True if threads have acquired what is not joined with their rows."""
         return any(self._acquired.values())
 
-    def defer(self, slot: int, thread: int, acquired: Acquired) -> None:
+    def defer(self, slot: int, thread: int, acquired: AcquiredClock) -> None:
         """Let a thread of a CTA know something when somebody asks."""
         mine = self._acquired.setdefault(slot, {})
         before = mine.get(thread, ())
@@ -528,7 +528,7 @@ class Clocks:
         if len(before) >= _MOST_ACQUIRED:
             self.join(np.array([slot]), np.array([thread]))
 
-    def acquired(self, slots: Array, threads: Array) -> dict[tuple[int, int], Collection[Acquired]]:
+    def acquired(self, slots: Array, threads: Array) -> dict[tuple[int, int], Collection[AcquiredClock]]:
         """Return what threads have acquired that is not joined with their rows, by their positions."""
         deep = [lane for *lane, mine in self._lanes(slots, threads) if any(one.is_deep for one in mine)]
         for row, column in deep:
@@ -537,7 +537,7 @@ class Clocks:
 
     def join(self, slots: Array, threads: Array) -> bool:
         """Join what threads have acquired with their rows; tells whether there was something."""
-        alike: dict[tuple[int, ...], tuple[int, list[int], Collection[Acquired]]] = {}
+        alike: dict[tuple[int, ...], tuple[int, list[int], Collection[AcquiredClock]]] = {}
         for row, column, mine in [*self._lanes(slots, threads)]:
             slot, thread = int(slots[row]), int(threads[column])
             if self._acquired[slot].pop(thread, None) is not None:
@@ -546,7 +546,7 @@ class Clocks:
             self.learn(np.array([slot]), np.array(sorted(lanes)), self._clock(mine)[:, None])
         return bool(alike)
 
-    def _lanes(self, slots: Array, threads: Array) -> Iterator[tuple[int, int, Collection[Acquired]]]:
+    def _lanes(self, slots: Array, threads: Array) -> Iterator[tuple[int, int, Collection[AcquiredClock]]]:
         """Yield the positions of threads that have acquired what is not joined with their rows, and that."""
         if not self.have_acquired:
             return
@@ -557,7 +557,7 @@ class Clocks:
                 if thread in at and thread in mine:
                     yield row, at[thread], mine[thread]
 
-    def _clock(self, acquired: Iterable[Acquired]) -> Array:
+    def _clock(self, acquired: Iterable[AcquiredClock]) -> Array:
         """Return all of what was acquired, as a clock: (plane, rank, column)."""
         return joined(self.nothing(1, 0)[:, 0], (one.clock() for one in acquired))
 

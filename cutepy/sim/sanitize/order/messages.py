@@ -33,7 +33,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array, spread
 from cutepy.sim.ptx.memory_order import GPU, SYS, WEAK, Strength, is_sc, strength
-from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, Acquired, hide, joined, rectangle, widened
+from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, AcquiredClock, hide, joined, rectangle, widened
 from cutepy.sim.sanitize.order.locations import Locations, Writes, elements, repeated
 from cutepy.sim.sanitize.order.published import (
     Cluster,
@@ -72,8 +72,8 @@ _MOST_CLUSTERS = 64
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Observed:
-    """Acquired messages of an operation, looked up when somebody asks: see `Acquired`."""
+class _ObservedMessages:
+    """Acquired messages of an operation, looked up when somebody asks: see `AcquiredClock`."""
 
     messages: Messages
     wave: Wave
@@ -97,7 +97,7 @@ class _Observed:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Joined:
+class _JoinedMessages:
     """Return what an operation has acquired, as a clock."""
 
     what: Array
@@ -387,12 +387,12 @@ class Messages:
         if not len(threads):
             return
         learnt[threads] = count
-        acquired: Acquired = _Observed(self, wave, by, observed)
+        acquired: AcquiredClock = _ObservedMessages(self, wave, by, observed)
         if len(threads) < WARP and _is_all(observed, by) and not len(hidden):
             for thread in threads.tolist():
                 clocks.defer(slot, thread, acquired)
         else:
-            acquired = _Joined(hide(self.clock(wave, by, observed), hidden).copy())
+            acquired = _JoinedMessages(hide(self.clock(wave, by, observed), hidden).copy())
             if acquired.what.shape[-1]:
                 clocks.learn(np.array([slot]), threads, acquired.what[:, None])
         if self._releasing is not None:

@@ -13,7 +13,7 @@ import numpy as np
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, WEAK, strength
 from cutepy.sim.ptx.model import Instruction, Register, Vector, registers_in
-from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, Acquired, furthest, hide, joined
+from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, AcquiredClock, furthest, hide, joined
 from cutepy.sim.translate import Kernel
 from cutepy.sim.translate.effects import read, written
 
@@ -78,7 +78,7 @@ class Snapshot:
         self.launch, self.columns, self._over, self._hidden = launch, wave.chains, wave.over, hidden
         self._chains: tuple[Array, Array] | None = None
 
-    def acquire(self, row: int, column: int, acquired: Acquired) -> None:
+    def acquire(self, row: int, column: int, acquired: AcquiredClock) -> None:
         """Let one of the threads know something more: what it acquires by the instruction that releases."""
         self._acquired[row, column] = furthest((*self._acquired.get((row, column), ()), acquired))
         self.sources.add(acquired.source)

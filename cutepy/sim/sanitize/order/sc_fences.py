@@ -51,7 +51,7 @@ class _Read(NamedTuple):
     found: ObservedValue
 
 
-class Passed(Snapshot):
+class PassedFences(Snapshot):
     """Releases of fences that come before later writes of some threads.
 
     Parameters
@@ -96,9 +96,9 @@ class ScFences:
         kept = (f for f in self._fences if not any(f is one for one in same))
         self._fences = *kept, _Fence(slots, threads, columns, counts, snapshot)
 
-    def before(self, wave: Wave, launch: int, slots: Array, threads: Array) -> Passed | None:
+    def before(self, wave: Wave, launch: int, slots: Array, threads: Array) -> PassedFences | None:
         """Return what fences have released that threads come after, if there may be some."""
-        return Passed(wave, launch, slots, threads, self._fences) if self._fences else None
+        return PassedFences(wave, launch, slots, threads, self._fences) if self._fences else None
 
     def read(self, wave: Wave, lane: tuple[int, int], found: ObservedValue) -> None:
         """Take what a thread has read."""

@@ -20,20 +20,20 @@ from cutepy.sim.sanitize.kinds import KINDS, RACES
 from cutepy.sim.sanitize.memory.access_record import unfenced
 from cutepy.sim.sanitize.registers import RegisterHazard, groups_left
 from cutepy.sim.sanitize.reports.allowances import Allowances
-from cutepy.sim.sanitize.reports.between import between
 from cutepy.sim.sanitize.reports.collection import Hazards, rank
-from cutepy.sim.sanitize.reports.nearby import left_in_flight
+from cutepy.sim.sanitize.reports.insertion_points import between
+from cutepy.sim.sanitize.reports.near_misses import left_in_flight
 from cutepy.sim.translate import Kernel
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.hazards import Waiting
+    from cutepy.sim.sanitize.hazards import WaitingThreads
     from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
     from cutepy.sim.sanitize.reports.mistakes import MistakeHazard
     from cutepy.sim.sanitize.reports.reasons import Reason
-    from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
+    from cutepy.sim.sanitize.reports.scene import Scene, SceneRecorder
 
 
 Key = tuple[object, ...]
@@ -47,7 +47,7 @@ class Findings:
 
     Parameters
     ----------
-    surroundings : Surroundings
+    surroundings : SceneRecorder
         Source of names.
     allow : mapping of str to str, optional
         Kinds that are allowed everywhere, and why.
@@ -58,7 +58,7 @@ class Findings:
         How many were told of the launch that runs, or ran last.
     """
 
-    def __init__(self, surroundings: Surroundings, allow: Mapping[str, str] | None = None) -> None:
+    def __init__(self, surroundings: SceneRecorder, allow: Mapping[str, str] | None = None) -> None:
         self._surroundings = surroundings
         self._found: dict[Key, tuple[Hazard, Scene]] = {}
         self._counts: Counter[Key] = Counter()
@@ -117,7 +117,7 @@ class Findings:
         explains: Key | None = None,
         cause: Instruction | None = None,
         follows: bool = False,
-        waits: Sequence[Waiting] = (),
+        waits: Sequence[WaitingThreads] = (),
         near_misses: Sequence[NearMiss] = (),
     ) -> None:
         """Add a hazard.

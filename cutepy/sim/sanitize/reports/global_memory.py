@@ -14,7 +14,7 @@ from cutepy.sim.machine.launch import Launch
 from cutepy.sim.ptx.memory_order import NAMES
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import KINDS, RACES
-from cutepy.sim.sanitize.memory.discarded import Discarded
+from cutepy.sim.sanitize.memory.discarded_loads import DiscardedLoads
 from cutepy.sim.sanitize.order.flags import ThreadProgress
 from cutepy.sim.sanitize.reports.reasons import TOGETHER
 
@@ -177,7 +177,7 @@ class GlobalFindings:
     ) -> None:
         self._tell_one, self.launches, self._flags, self._known, self._near = tell, launches, flags, known, near
         self._launch: Launch | None = None
-        self._discarded = Discarded()
+        self._discarded = DiscardedLoads()
 
     def begin(self, launch: Launch, function: Function, is_steered: bool) -> None:
         """Begin with a launch, which something that depends on the schedule may steer."""

@@ -10,7 +10,7 @@ import numpy as np
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place
 from cutepy.sim.machine.lanes import WARP, listed
-from cutepy.sim.sanitize.hazards import NearMiss, Side, Waiting
+from cutepy.sim.sanitize.hazards import NearMiss, Side, WaitingThreads
 from cutepy.sim.sanitize.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class MistakeHazard(NamedTuple):
     before: Side | None
     after: Side
     diagnosis: Diagnosis
-    waits: tuple[Waiting, ...] = ()
+    waits: tuple[WaitingThreads, ...] = ()
     near_misses: tuple[NearMiss, ...] = ()
 
 
@@ -66,8 +66,8 @@ def hazard_of(error: SimulationError, *, ends: bool) -> MistakeHazard:
     )
 
 
-def _waiting(wait: Wait) -> Waiting:
-    return Waiting(
+def _waiting(wait: Wait) -> WaitingThreads:
+    return WaitingThreads(
         wait.at.name,
         wait.lacks,
         tuple(_all_of(execution) for execution in wait.executions),

@@ -16,7 +16,7 @@ from cutepy.sim.ptx.memory_order import CLUSTER
 from cutepy.sim.ptx.model import Label
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
-from cutepy.sim.sanitize.order.ends import given_up
+from cutepy.sim.sanitize.order.cta_ends import given_up
 from cutepy.sim.sanitize.order.fences import scope_of
 from cutepy.sim.sanitize.order.flags import ThreadProgress
 

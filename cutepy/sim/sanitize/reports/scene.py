@@ -296,7 +296,7 @@ def _unmangled(name: str) -> str:
     return found[2][: int(found[1])] if found and len(found[2]) >= int(found[1]) else name
 
 
-class Surroundings(Observer):
+class SceneRecorder(Observer):
     """Records which threads and CTAs the launch that runs has.
 
     Attributes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.machine.policies import Choices
-from cutepy.sim.replay.search.touched import CLUSTERS, WRITE, Mode, Touching
+from cutepy.sim.replay.search.step_accesses import CLUSTERS, WRITE, Mode, StepObserver
 from cutepy.sim.replay.search.tree import ANSWERS, NOBODY, Event, Tree
 
 if TYPE_CHECKING:
@@ -32,17 +32,17 @@ class TooLong(Exception):
     """A schedule that does not come to an end."""
 
 
-class Guided(Choices):
+class GuidedInterleaving(Choices):
     """Play what a tree asks for.
 
     Parameters
     ----------
     tree : Tree
-    touching : Touching
+    touching : StepObserver
         An observer of the launch.
     """
 
-    def __init__(self, tree: Tree, touching: Touching) -> None:
+    def __init__(self, tree: Tree, touching: StepObserver) -> None:
         super().__init__({})
         self._tree, self._touching = tree, touching
         self._lanes: dict[tuple[bytes, bytes], int] = {}

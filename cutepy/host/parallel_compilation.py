@@ -116,7 +116,7 @@ def compile_many(
         raise ValueError(f"processes must be 1 or more, got {processes}")
     names = _names(asked)
     with ProgressBoard(len(asked), shown=progress) as board:
-        results = _Many(asked, names, board).compile(processes or len(os.sched_getaffinity(0)))
+        results = _VariantSet(asked, names, board).compile(processes or len(os.sched_getaffinity(0)))
     failed = []
     for name, result in zip(names, results, strict=True):
         if isinstance(result, Exception):
@@ -130,7 +130,7 @@ def compile_many(
     return functions
 
 
-class _Many:
+class _VariantSet:
     """Variants of one call, with their outcomes."""
 
     def __init__(self, variants: Sequence[Variant], names: Sequence[str], board: ProgressBoard) -> None:

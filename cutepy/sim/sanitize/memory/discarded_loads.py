@@ -55,7 +55,7 @@ class _PendingRace(NamedTuple):
     stores: frozenset[int]
 
 
-class Discarded:
+class DiscardedLoads:
     """The loads of a launch that race, and the stores of each lane."""
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ def stores_of(
 
 
 def _is_store(i: Instruction) -> bool:
-    """Tell whether an instruction stores, as `Discarded.note` sees it: for its lanes, when they execute it."""
+    """Tell whether an instruction stores, as `DiscardedLoads.note` sees it: for its lanes, when they execute it."""
     return i.traits.transfers and i.traits.access == "write" and not {"async", "param"} & {*i.parts}
 
 

@@ -15,7 +15,7 @@ from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.footprint import Footprint, Ranges, put
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.replay.outcomes import Outcome, Request, outcome_of
-from cutepy.sim.replay.search.search import Search, Searched, search
+from cutepy.sim.replay.search.search import Search, SearchResult, search
 from cutepy.sim.sanitize.kinds import RACES
 from cutepy.sim.sanitize.order.tries import tries
 from cutepy.sim.sanitize.order.uses import Uses
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.memory import GlobalMemory
     from cutepy.sim.machine.observer import Observer
     from cutepy.sim.parallel.footprint import Ranges
-    from cutepy.sim.replay.search.guided import Guided
+    from cutepy.sim.replay.search.guided_interleaving import GuidedInterleaving
     from cutepy.sim.sanitize import Sanitizer
     from cutepy.sim.sanitize.hazards import Hazard
 
@@ -81,10 +81,10 @@ class LaunchPlayer:
                 outcome = replace(outcome, left=engine.memory.left())
         return outcome if sanitizer is None else outcome.with_hazards(_told(sanitizer))
 
-    def search(self, request: Search, rewind: Callable[[Ranges], None]) -> Searched:
+    def search(self, request: Search, rewind: Callable[[Ranges], None]) -> SearchResult:
         """Run the launch under all schedules; `rewind` puts memory back, of which ranges were written."""
 
-        def play(policy: Guided, observers: Sequence[Observer]) -> Outcome:
+        def play(policy: GuidedInterleaving, observers: Sequence[Observer]) -> Outcome:
             sanitizer = None if self.sanitizer is None else self.sanitizer()
             every = (*observers, *(() if sanitizer is None else sanitizer.observers))
             engine = self._engine(policy, every)

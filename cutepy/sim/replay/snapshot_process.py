@@ -25,7 +25,7 @@ from cutepy.sim.replay.search.search import Search
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.replay.search.search import Searched
+    from cutepy.sim.replay.search.search import SearchResult
 
 _COPIED_BYTES = 32 << 20
 _SMALL_BYTES = 1 << 20
@@ -43,7 +43,7 @@ class Player(Protocol):
     def play(self, request: Request) -> Outcome:
         """Run the launch to its end."""
 
-    def search(self, request: Search, rewind: Callable[[Ranges], None]) -> Searched:
+    def search(self, request: Search, rewind: Callable[[Ranges], None]) -> SearchResult:
         """Run the launch under all schedules; `rewind` puts memory back, of which ranges were written."""
 
     @property
@@ -105,7 +105,7 @@ class Keeper:
             soonest = min(child.deadline for child in children.values())
             ready = wait(list(children), max(0.0, soonest - time.monotonic()))
             for pipe, child in list(children.items()):
-                outcome: Outcome | Searched | None = None
+                outcome: Outcome | SearchResult | None = None
                 if pipe in ready:
                     try:
                         outcome = pipe.recv()

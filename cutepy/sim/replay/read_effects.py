@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.shared_memory import MemoryContents, Words
+from cutepy.sim.replay.launch_player import name_of
 from cutepy.sim.replay.outcomes import Outcome, Request
-from cutepy.sim.replay.playing import name_of
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import CompletionPolicy

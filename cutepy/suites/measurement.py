@@ -24,7 +24,7 @@ STEADY = 0.02
 _TRIES = 3
 
 
-class Measured(Protocol):
+class MeasuredProblem(Protocol):
     """Problem to measure: its text is its name."""
 
     @property
@@ -95,7 +95,7 @@ COMPANY: dict[str, Callable[[], Contender] | None] = {"none": None, "elementwise
 
 
 def timed(
-    problem: Measured,
+    problem: MeasuredProblem,
     contenders: Mapping[str, Contender],
     errors: Mapping[str, float],
     *,
@@ -106,7 +106,7 @@ def timed(
 
     Parameters
     ----------
-    problem : Measured
+    problem : MeasuredProblem
     contenders : mapping of str to callable
         As `cutepy.benchmark.compare` takes them.
     errors : mapping of str to float

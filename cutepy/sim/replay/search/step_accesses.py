@@ -80,7 +80,7 @@ class Span:
         return False
 
 
-class Touched:
+class StepAccesses:
     """Accesses of a step.
 
     Attributes
@@ -114,7 +114,7 @@ class Touched:
             modes.discard(("expect", mode[1]))  # what arrives and announces at once
         modes.add(mode)
 
-    def keeps(self, other: Touched) -> bool:
+    def keeps(self, other: StepAccesses) -> bool:
         """Tell whether two steps that may come next are the same after each other.
 
         What would count in a phase that the other completes counts in the next one then.
@@ -122,7 +122,7 @@ class Touched:
         ends = self.ends | other.ends
         return ends.isdisjoint(self.objects.keys() & other.objects.keys()) and not self.meets(other)
 
-    def meets(self, other: Touched, *, or_enables: bool = True) -> bool:
+    def meets(self, other: StepAccesses, *, or_enables: bool = True) -> bool:
         """Tell whether the order matters of two steps that have come after each other.
 
         `or_enables` says whether to count that who goes on from a barrier comes after those who came there: it can't
@@ -161,7 +161,7 @@ def _commute_once_enabled(one: Mode, other: Mode) -> bool:
     return "pass" in kinds or commute(one, other)
 
 
-class Touching(Observer):
+class StepObserver(Observer):
     """Notes what the step that runs touches.
 
     Parameters
@@ -179,7 +179,7 @@ class Touching(Observer):
 
     def begin(self) -> None:
         """Begin with a step."""
-        self.touched = Touched()
+        self.touched = StepAccesses()
 
     def on_access(self, access: Access) -> None:
         """Note bytes."""
