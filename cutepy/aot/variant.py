@@ -167,8 +167,8 @@ def order_of(spec: TensorSpec) -> tuple[int, ...]:
     """
     rank = len(spec.shape)
     if spec.strides is None:
-        places = spec.stride_order or tuple(reversed(range(rank)))
-        return tuple(sorted(range(rank), key=lambda d: places[d]))
+        order = spec.stride_order or tuple(reversed(range(rank)))
+        return tuple(sorted(range(rank), key=lambda d: order[d]))
     strides = spec.strides
 
     def key(dimension: int) -> tuple[bool, int, int]:

@@ -52,7 +52,7 @@ class ScoreEvaluation(Evaluation):
 
     def of_register(self, n: int, register: int):
         """Return a value for one of the thread's registers, whatever it varies with."""
-        return self.value(n, self.places(self.graph.nodes[n]).slots(self.graph.nodes[n].shape)[register])
+        return self.value(n, self.registers_of(self.graph.nodes[n]).slots(self.graph.nodes[n].shape)[register])
 
     def _compute(self, n, slot, sources):
         node = self.graph.nodes[n]

@@ -77,9 +77,9 @@ class Transposer:
             read = first + cute.crd2idx((across * block_rows, lane, 0), to_cute(loaded))
             written = [begin + across * staged((block_rows, 0, 0)) for begin in begins]
             for group in cutlass.range_constexpr(0, extent, self.at_once * block):
-                places = range(group, min(group + self.at_once * block, extent), block)
-                held = [_load(read + loaded((0, k, 0))) for k in places]
-                for k, pairs in zip(places, held, strict=True):
+                starts = range(group, min(group + self.at_once * block, extent), block)
+                held = [_load(read + loaded((0, k, 0))) for k in starts]
+                for k, pairs in zip(starts, held, strict=True):
                     beyond, pattern = divmod(k // block, patterns)
                     words = cute.make_rmem_tensor(4, cutlass.Int32)
                     for n in range(4):

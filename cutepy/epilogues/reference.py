@@ -161,10 +161,10 @@ def compute_scores(
         elif node.op == "scatter":
             assert differences is not None
             zeros, parts = torch.zeros_like(named[str(node.value)]), differences * given[0]
-            places = tuple(index.long().expand(parts.shape) for index in given[1:])
+            indices = tuple(index.long().expand(parts.shape) for index in given[1:])
             # Where nothing is seen a derivative may be infinite or NaN.
             parts = torch.where(differences == 0, 0.0, parts)
-            values.append(zeros.index_put(places, parts, accumulate=True) if places else zeros + parts.sum())
+            values.append(zeros.index_put(indices, parts, accumulate=True) if indices else zeros + parts.sum())
         else:
             values.append(_value(node, given, [graph.nodes[n] for n in node.inputs], scores, {}, dtype))
     return {result.name: values[result.node] for result in graph.results}

@@ -68,17 +68,17 @@ class KeyValueCache:
         keys, values : Tensor (batch, tokens, kv heads, head)
             There must be room for them: as for all indices of torch, the device tells.
         """
-        places = self.places(keys.shape[1])
+        positions = self.positions(keys.shape[1])
         if self.table is None:
-            first = torch.arange(len(places), device=places.device)[:, None]
+            first = torch.arange(len(positions), device=positions.device)[:, None]
         else:
             page = self.keys.shape[1]
-            first, places = self.table.gather(1, places // page), places % page
-        self.keys[first, places] = keys
-        self.values[first, places] = values
+            first, positions = self.table.gather(1, positions // page), positions % page
+        self.keys[first, positions] = keys
+        self.values[first, positions] = values
         self.lengths += keys.shape[1]
 
-    def places(self, tokens: int) -> torch.Tensor:
+    def positions(self, tokens: int) -> torch.Tensor:
         """Return the positions of so many new tokens, (batch, tokens), int64."""
         return self.lengths[:, None].long() + torch.arange(tokens, device=self.lengths.device)
 
@@ -213,7 +213,7 @@ class Attention(AdjoiningLayers):
                 cache.lengths += x.shape[1]
             else:
                 if positions is None and cache is not None:
-                    positions = cache.places(x.shape[1])
+                    positions = cache.positions(x.shape[1])
                 q, k = (rotary(each, cos, sin, positions, self.interleaved) for each in (q, k))
         how: dict[str, Any] = {
             "causal": self.causal,

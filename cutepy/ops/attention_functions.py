@@ -89,14 +89,14 @@ def traced(
     found = _trace(soft_cap, None if slopes is None else slopes.dim(), score, mask, numbers, kinds, dropped)
     given += passed.values()
     own = iter(found.own)
-    return found.text, [given[place] if place >= 0 else next(own) for place in found.places]
+    return found.text, [given[place] if place >= 0 else next(own) for place in found.indices]
 
 
 class _TracedGraph:
     """Text of a graph, and for each table its place among the tensors that are passed; -1 for the next of its own."""
 
-    def __init__(self, text: str, places: tuple[int, ...], own: tuple[torch.Tensor, ...]) -> None:
-        self.text, self.places, self.own = text, places, own
+    def __init__(self, text: str, indices: tuple[int, ...], own: tuple[torch.Tensor, ...]) -> None:
+        self.text, self.indices, self.own = text, indices, own
 
 
 def _trace(
@@ -120,7 +120,7 @@ def _trace(
         # A tensor that died may have left its id to another.
         assert state is not None
         if all(reference() is tensor for reference, tensor in zip(kept.read, state.tensors, strict=True)):
-            return _TracedGraph(kept.text, kept.places, tuple(state.tensors[place] for place in kept.own))
+            return _TracedGraph(kept.text, kept.indices, tuple(state.tensors[place] for place in kept.own))
     chain = [] if soft_cap is None else [scores.soft_cap(soft_cap)]
     standing: list[torch.Tensor] = []
     if slopes is not None:
@@ -135,14 +135,14 @@ def _trace(
     stand_ins = {name: torch.empty((1,) * rank, dtype=getattr(torch, dtype[6:])) for name, rank, dtype in kinds}
     standing += stand_ins.values()
     found = scores.trace_scores(chain, mask, {**dict(numbers), **stand_ins}, weight, standing)
-    places = tuple(_place(tensor, standing, -1) for tensor in found.tensors)
-    own = tuple(tensor for tensor, place in zip(found.tensors, places, strict=True) if place < 0)
-    result = _TracedGraph(found.graph.line if found else "", places, own)
+    indices = tuple(_place(tensor, standing, -1) for tensor in found.tensors)
+    own = tuple(tensor for tensor, place in zip(found.tensors, indices, strict=True) if place < 0)
+    result = _TracedGraph(found.graph.line if found else "", indices, own)
     if key is not None and state is not None and not found.computes:
         read = tuple(map(weakref.ref, state.tensors))
         kept_own = tuple(_place(tensor, state.tensors, -1) for tensor in own)
         if -1 not in kept_own:
-            _graphs.keep(key, _StoredGraph(result.text, places, kept_own, read))
+            _graphs.keep(key, _StoredGraph(result.text, indices, kept_own, read))
     return result
 
 
@@ -157,7 +157,7 @@ class _StoredGraph(NamedTuple):
     Attributes
     ----------
     text : str
-    places : tuple of int
+    indices : tuple of int
         As of `_TracedGraph`.
     own : tuple of int
         The place of each of its own tensors among those of the state.
@@ -166,7 +166,7 @@ class _StoredGraph(NamedTuple):
     """
 
     text: str
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
     own: tuple[int, ...]
     read: tuple[weakref.ref[torch.Tensor], ...]
 
@@ -185,7 +185,7 @@ def scoring_of(
     block_size: Sequence[int] = (),
     derived: Sequence[int] = (),
 ) -> ScoreSettings:
-    """Return what a kernel is compiled for; `derived` are the places of the tables that it sums gradients of."""
+    """Return what a kernel is compiled for; `derived` are the indices of the tables that it sums gradients of."""
     text = functions.replace("; ", "\n  ")
     size = (block_size[0], block_size[1]) if block_size else None
     names = tuple(Graph.parse(functions).tables[n].name for n in derived)

@@ -454,8 +454,8 @@ def _vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, An
         of_tensors = [None] * len(tensors)
     a_shape, b_shape = _example_shape(a, of_a), _example_shape(b, of_b)
     check_dimensions(a_shape, b_shape)
-    places = [n for n, kind in enumerate(kinds) if kind == "t"]
-    mapped = [graph.operands[n] for n, dim in zip(places, of_tensors, strict=True) if dim is not None]
+    indices = [n for n, kind in enumerate(kinds) if kind == "t"]
+    mapped = [graph.operands[n] for n, dim in zip(indices, of_tensors, strict=True) if dim is not None]
     if scale_a is not None or graph.uses("product_index") or any(each.type == "i32" for each in mapped):
         return one_by_one(_gemm)(info, in_dims, *arguments)  # type: ignore[no-any-return]
 
@@ -473,7 +473,7 @@ def _vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, An
     if joins or len(b_shape) > 2:
         b = _below(of_examples(b, of_b), rank + 1)
     operands, given = list(graph.operands), []
-    for place, tensor, dim in zip(places, tensors, of_tensors, strict=True):
+    for place, tensor, dim in zip(indices, tensors, of_tensors, strict=True):
         operand, shape = graph.operands[place], _example_shape(tensor, dim)
         if operand.shape == "scalar":
             if dim is not None:  # as a column that repeats it

@@ -187,18 +187,18 @@ def compute(
         If DTensors have several meshes, or one that is written to is a partial sum.
     """
     leaves, tree = pytree.tree_flatten((tuple(arguments), dict(named or {})))
-    places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    tensors = [leaves[n] for n in places]
+    indices = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    tensors = [leaves[n] for n in indices]
     mesh = _mesh(tensors)
     starts = [0, *accumulate(len(pytree.tree_leaves(argument)) for argument in arguments)]
     written = [  # by place, since it may also be read, as c is
-        places.index(place)
+        indices.index(place)
         for n in mutated
         for place in range(starts[n], starts[n] + len(pytree.tree_leaves(arguments[n])))
     ]
 
     metas = list(leaves)
-    for n, tensor in zip(places, tensors, strict=True):
+    for n, tensor in zip(indices, tensors, strict=True):
         metas[n] = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     on_meta, by_name = pytree.tree_unflatten(metas, tree)
     with torch.no_grad():
@@ -210,13 +210,13 @@ def compute(
         if any(placement.is_partial() for placement in tensors[n].placements):
             raise ValueError("what is written to must not be a partial sum; redistribute it to Replicate() or Shard()")
     given = list(leaves)
-    for n, (place, tensor) in enumerate(zip(places, tensors, strict=True)):
+    for n, (place, tensor) in enumerate(zip(indices, tensors, strict=True)):
         local = _local(tensor, mesh, sharding.inputs[n], plan)
         given[place] = _added_once(local, mesh, sharding, plan) if n in sharding.once else local
     on_locals, by_name = pytree.tree_unflatten(given, tree)
     results = function(*on_locals, **by_name)
     for n in written:
-        _write_back(tensors[n], given[places[n]], mesh, [_placement(sharding.inputs[n], each) for each in plan])
+        _write_back(tensors[n], given[indices[n]], mesh, [_placement(sharding.inputs[n], each) for each in plan])
 
     if results is None:
         return None

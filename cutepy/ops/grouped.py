@@ -480,8 +480,8 @@ def _owned(groups: torch.Tensor, along: Along, shape: Sequence[int]) -> torch.Te
     if along == "k":
         return None
     mode = -2 if along == "m" else -1
-    places = torch.arange(shape[mode], device=groups.device)
-    owned = places < (groups[-1] if len(shape) == 2 else groups[:, None])
+    positions = torch.arange(shape[mode], device=groups.device)
+    owned = positions < (groups[-1] if len(shape) == 2 else groups[:, None])
     return owned.unsqueeze(-1 if along == "m" else -2)
 
 

@@ -175,7 +175,7 @@ def _checking_overlap(launch: Launch, problem: Problem) -> Launch:
     for name, out in zip(names, results, strict=True):
         check_without_overlap(name, out)
     spans = [(n, each.span_bytes) for n, each in enumerate(problem.operands) if each is not None]
-    places = [n for n, _ in spans]
+    indices = [n for n, _ in spans]
     span_a, span_b = problem.a.span_bytes, problem.b.span_bytes
     thorough, span = len(results) > 1, results[0].span_bytes
     tiles = [
@@ -188,7 +188,7 @@ def _checking_overlap(launch: Launch, problem: Problem) -> Launch:
     def check(
         a: torch.Tensor, b: torch.Tensor, operands: Sequence[Any], outs: Sequence[Any], along_k: Sequence[Given]
     ) -> None:
-        inputs = {"a": a, "b": b} | {graph.operands[n].name: operands[n] for n in places}
+        inputs = {"a": a, "b": b} | {graph.operands[n].name: operands[n] for n in indices}
         pairs = zip(("scale_a", "scale_b"), along_k, strict=True)
         inputs |= {name: scale for name, scale in pairs if scale is not None}
         for n, (name, out) in enumerate(zip(names, outs, strict=True)):

@@ -286,11 +286,11 @@ def register_autocast(operation: Operation[Any, Any]) -> None:
 
         return implementation
 
-    places = [n for n, each in enumerate(operation.op._schema.arguments) if each.name in operation.lowers]
+    indices = [n for n, each in enumerate(operation.op._schema.arguments) if each.name in operation.lowers]
 
     def lowered(dtype: torch.dtype, arguments: Sequence[Any]) -> tuple[Any, ...]:
         values = [*arguments]
-        for place in places:
+        for place in indices:
             if place < len(values):
                 values[place] = _cast(values[place], dtype)
         return tuple(values)

@@ -82,7 +82,7 @@ class Gradients:
     dv: product.Product
     dk: product.Product
     out: TileStore
-    places: Batches | RaggedKeys
+    coords: Batches | RaggedKeys
     group: cutlass.Int32
     scale: cutlass.Float32
     functions: ScoreFunctions | None
@@ -96,7 +96,7 @@ class Gradients:
     def on_tile(self, work, state):
         """Compute the gradients of a tile of keys, and its part of dQ."""
         kv_state, q_state = state
-        place, key = self.places.of(work), work.row * self.config.tile_k
+        place, key = self.coords.of(work), work.row * self.config.tile_k
         seen = self.seen(place, key) if cutlass.const_expr(self.lists is None) else None
         self.dk.tCrC.fill(0.0)
         self.dv.tCrC.fill(0.0)
@@ -303,10 +303,10 @@ class Gradients:
     def by_query(self, which: int, stage):
         """Yield this thread's registers of each query, with one of its statistics."""
         mode = 0 if self.config.transposes_sums else 1
-        places = self.scores.place(mode)
+        scores = self.scores.place(mode)
         for place, across in enumerate(self.scores.distinct(mode)):
             value = self.stats[self.scores.of_thread(mode) + across, which, stage]
-            yield [register for register, other in enumerate(places) if other == place], value
+            yield [register for register, other in enumerate(scores) if other == place], value
 
     def meet(self):
         """Wait for the threads of this warpgroup."""
@@ -318,10 +318,10 @@ class Gradients:
 
     def send(self, sums, to, coordinate):
         """Store a tile of sums."""
-        places = to.subtiles(coordinate)
-        subtiles = self.out.subtiles(sums, places)
-        for index in range(places.count):
-            self.out.store(subtiles[None, None, None, index], index % self.out.stage.stages, places, index)
+        target = to.subtiles(coordinate)
+        subtiles = self.out.subtiles(sums, target)
+        for index in range(target.count):
+            self.out.store(subtiles[None, None, None, index], index % self.out.stage.stages, target, index)
 
 
 @dataclass(frozen=True)
@@ -448,7 +448,7 @@ class DqWriter:
     tiles: tma.TmaTiles
     order: Order | None
     consumer: cutlass.Int32
-    places: Batches | RaggedKeys
+    coords: Batches | RaggedKeys
     group: cutlass.Int32
     lists: BlockLists | None
 
@@ -459,7 +459,7 @@ class DqWriter:
     @cute.jit
     def on_tile(self, work, state):
         """Send the parts of dQ of a tile of keys."""
-        place, key = self.places.of(work), work.row * self.config.tile_k
+        place, key = self.coords.of(work), work.row * self.config.tile_k
         tiles = None
         if cutlass.const_expr(self.lists is None):
             tiles = place.tiles(key, self.config.tile_k, self.config.tile_q)
@@ -481,15 +481,15 @@ class DqWriter:
     def send(self, key, tile, place: WorkCoords, head):
         """Add a part, once it is there, and let the warpgroup write the next one."""
         row = row_of_dq(self.config, tile, place, self.consumer)
-        places = self.tiles.subtiles((row, 0, head, place.batch))
+        target = self.tiles.subtiles((row, 0, head, place.batch))
         self.barriers.give_back()
         self.barriers.take()
         if cutlass.const_expr(self.order is None):
-            Sink(0).send(places, 0, 0, 1)
+            Sink(0).send(target, 0, 0, 1)
         else:
             counter, turn = (row, head, place.batch), rank_of(self.config, key, tile, place.band)
             self.order.wait(counter, turn)
-            Sink(0).send(places, 0, 0, 1)
+            Sink(0).send(target, 0, 0, 1)
             self.order.pass_on(counter, turn)
 
 
@@ -609,12 +609,12 @@ class TransposedGradients(KeyGradients):
         self.stage.meet()  # all have read the memory where dK and dV are staged
         for sums, tiles in ((self.dk.tCrC, self.dk_tiles), (self.dv.tCrC, self.dv_tiles)):
             # Subtiles are rows of the sums, and columns of what is stored. Those of dV begin where dK's end.
-            places, subtiles = tiles.subtiles(coordinate), out.stage.subtiles(sums)
-            for index in cutlass.range_constexpr(places.count):
+            target, subtiles = tiles.subtiles(coordinate), out.stage.subtiles(sums)
+            for index in cutlass.range_constexpr(target.count):
                 buffer = (before + index) % out.stage.stages
                 out.stage.write(subtiles[None, None, None, index], buffer)
                 out.stage.publish()
-                out.sink.send(places, buffer, index, out.stage.stages - 2)
-            before = before + places.count
+                out.sink.send(target, buffer, index, out.stage.stages - 2)
+            before = before + target.count
         out.finish()
         self.stage.meet()

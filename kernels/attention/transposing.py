@@ -22,7 +22,7 @@ class ValueTransposer:
     loaded, transposed : TmaRing, StoredRing
         Rings of both; this warp is one of the first one's consumers, and one of those that fill the second.
     transposes : Transposer
-    places : Batches or Ragged
+    coords : Batches or Ragged
     tiles_of : callable
         Tiles of keys of a unit of work at its place.
     """
@@ -30,7 +30,7 @@ class ValueTransposer:
     loaded: TmaRing
     transposed: StoredRing
     transposes: Transposer
-    places: Any
+    coords: Any
     tiles_of: Any
 
     def first_state(self, k):
@@ -41,7 +41,7 @@ class ValueTransposer:
     def on_tile(self, work, state):
         """Transpose what a tile of queries needs."""
         # Of no tiles one is loaded.
-        for _ in cutlass.range(cutlass.max(self.tiles_of(work, self.places.of(work)).count, 1), unroll=1):
+        for _ in cutlass.range(cutlass.max(self.tiles_of(work, self.coords.of(work)).count, 1), unroll=1):
             source = Stage(state % self.loaded.stages, state // self.loaded.stages % 2)
             target = Stage(state % self.transposed.stages, 1 - state // self.transposed.stages % 2)
             self.loaded.wait(source)

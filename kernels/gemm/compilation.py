@@ -60,7 +60,7 @@ def workspace_examples(config: ProductConfig) -> Mapping[str, Any]:
     """
     if config.workspace is None:
         return {}
-    flags = TensorSpec("int32", ("places", rules.FLAGS), align=4)
+    flags = TensorSpec("int32", ("slots", rules.FLAGS), align=4)
     sums = TensorSpec("float32", ("sums",), align=UNIT_BYTES) if config.workspace == "sums" else None
     return {"workspace": (flags, sums)}
 

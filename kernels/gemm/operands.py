@@ -140,8 +140,8 @@ class Problem(NamedTuple):
         outs: "Sequence[Description | None]" = (),
     ) -> "Problem":
         """Place the tensors: results are where they are allocated unless there are `outs`."""
-        places = zip(self.results, outs or self.results, strict=True)
-        results = (each if out is None else each._replace(address_bytes=out.address_bytes) for each, out in places)
+        pairs = zip(self.results, outs or self.results, strict=True)
+        results = (each if out is None else each._replace(address_bytes=out.address_bytes) for each, out in pairs)
         return self._replace(a=a, b=b, operands=tuple(operands), results=tuple(results))
 
 

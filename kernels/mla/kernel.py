@@ -107,7 +107,7 @@ class MlaProducer:
     sQRope: tma.TmaLoads
     sK: Any
     sKRope: Any
-    places: CtaRows
+    cta_rows: CtaRows
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -118,8 +118,8 @@ class MlaProducer:
         """Load the rows of queries."""
         full = self.q_ring.acquire(state)
         for half in cutlass.range_constexpr(2):
-            self.sQ.load((self.places.row, half, 0, piece.sequence), half, full)
-        self.sQRope.load((self.places.row, LATENT // ROPE, 0, piece.sequence), 0, full)
+            self.sQ.load((self.cta_rows.row, half, 0, piece.sequence), half, full)
+        self.sQRope.load((self.cta_rows.row, LATENT // ROPE, 0, piece.sequence), 0, full)
 
     @cute.jit
     def on_piece(self, piece: Piece, state):
@@ -128,7 +128,7 @@ class MlaProducer:
         if cutlass.const_expr(self.q_ring is not None):
             self.load_queries(piece, q_state)
         q_state.advance()
-        keys = self.places.keys(piece.sequence)
+        keys = self.cta_rows.keys(piece.sequence)
         for done in cutlass.range(piece.end - piece.begin, unroll=1):
             self.load_tile(piece.end - 1 - done, keys, k_state)
             k_state.advance()
@@ -194,7 +194,7 @@ class MlaConsumer:
     own_rows: cute.Tensor
     other_rows: cute.Tensor
     barriers: dict
-    places: CtaRows
+    cta_rows: CtaRows
     o: cute.Tensor
     lse: cute.Tensor
     parts: cute.Tensor | None
@@ -209,10 +209,10 @@ class MlaConsumer:
     def on_piece(self, piece: Piece, state):
         """Compute the result of a piece: of a whole sequence, or partial."""
         q_state, k_state = state
-        rows = self.places.seen.keys.of(piece.sequence)
-        band = self.places.seen.band_of(rows)
-        tiles = band.tiles(self.places.row * ROWS, ROWS, KEYS)
-        ends = band.ends(self.scores, self.places.row * ROWS)
+        rows = self.cta_rows.seen.keys.of(piece.sequence)
+        band = self.cta_rows.seen.band_of(rows)
+        tiles = band.tiles(self.cta_rows.row * ROWS, ROWS, KEYS)
+        ends = band.ends(self.scores, self.cta_rows.row * ROWS)
         self.q_ring.wait(q_state)
         for step in cutlass.range_constexpr(self.q_rope.steps):
             values = self.q_rope.read(operand.Step(0, 0, step * 16))
@@ -386,8 +386,8 @@ class MlaConsumer:
         else:
             owners = self.owners
             if (piece.begin == 0) & (cute.arch.thread_idx()[0] == PRODUCERS):
-                owners[self.places.row, piece.sequence, 0] = piece.part
-                owners[self.places.row, piece.sequence, 1] = piece.count
+                owners[self.cta_rows.row, piece.sequence, 0] = piece.part
+                owners[self.cta_rows.row, piece.sequence, 1] = piece.count
             if piece.count == 1:
                 self.store_rows(*result, band, lse)
             else:
@@ -396,7 +396,7 @@ class MlaConsumer:
     @cute.jit
     def store_rows(self, o: cute.Tensor, lses: cute.Tensor, band: Band, lse):
         """Store to o (rows, columns) and lses (rows,), two adjoining columns of a row at a time."""
-        first = self.places.row * ROWS + self.sums.of_thread(0)
+        first = self.cta_rows.row * ROWS + self.sums.of_thread(0)
         column = self.block * HALF + self.sums.of_thread(1)
         for place, down in enumerate(self.sums.distinct(0)):
             row = first + down
@@ -533,17 +533,17 @@ class Mla:
         if cutlass.const_expr(config.causal and not config.is_split):
             # The last rows see the most keys: the longest tiles begin first.
             row = row_tiles - 1 - row
-        places = CtaRows(row, KeysSeen(keys, band, config.last_row(row)), table)
+        cta_rows = CtaRows(row, KeysSeen(keys, band, config.last_row(row)), table)
         tiles = Persistent((1, 1), 1, (config.cluster, 1))
-        schedule = KeyParts(places.seen, 1, KEYS, cutlass.Int32(1), tiles, count, LEAST_TILES)
+        schedule = KeyParts(cta_rows.seen, 1, KEYS, cutlass.Int32(1), tiles, count, LEAST_TILES)
         run = schedule.pieces if config.is_split else schedule.sequence
         budget = rules.register_budget(2, producer=config.producer_registers)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
-            loads = self.loads(copies, tensors, shared, places, rings[0][0])
+            loads = self.loads(copies, tensors, shared, cta_rows, rings[0][0])
             for index, blocks in enumerate(config.loading):
                 if warp == index:
-                    own = MlaProducer(blocks, rings, q_ring if index == 0 else None, *loads, places)
+                    own = MlaProducer(blocks, rings, q_ring if index == 0 else None, *loads, cta_rows)
                     q_state, k_state = run(own, part)
                     if cutlass.const_expr(index == 0):
                         q_ring.drain(q_state)
@@ -587,7 +587,7 @@ class Mla:
                         exchanged[lane, None, block],
                         exchanged[lane, None, 1 - block],
                         barriers,
-                        places,
+                        cta_rows,
                         o,
                         lse,
                         parts,
@@ -612,7 +612,7 @@ class Mla:
             for block in range(2)
         )
 
-    def loads(self, copies: tuple, tensors: tuple, shared: dict, places: CtaRows, ring: TmaRing):
+    def loads(self, copies: tuple, tensors: tuple, shared: dict, cta_rows: CtaRows, ring: TmaRing):
         """Return the loads of Q, and of keys into stages of rings like this one."""
         config = self.config
         q, q_rope = (
@@ -623,10 +623,10 @@ class Mla:
         def loads_of(index: int, staged: cute.Tensor):
             """Return the loads of a part of the keys' columns."""
             tiles = copies[index], tensors[index], staged, (BLOCK, cute.size(staged, mode=[1]))
-            if places.table is None:
+            if cta_rows.table is None:
                 return GroupedTiles(*tiles, 0, batched=True).loads(ring, 0, streams=config.is_split)
-            paged = places.table, config.page, 0, ring, 0
-            return make_paged_loads(*tiles, *paged, streams=config.is_split, pitch=places.seen.keys.pitch)
+            paged = cta_rows.table, config.page, 0, ring, 0
+            return make_paged_loads(*tiles, *paged, streams=config.is_split, pitch=cta_rows.seen.keys.pitch)
 
         k_rope = loads_of(3, shared["sKRope"])
         if not config.quantised:

@@ -46,8 +46,8 @@ def tmem_copy_picture(traits: Any, bits: int) -> Picture:  # noqa: ANN401 - Tmem
 def tmem_cp_picture(traits: Any) -> Picture:  # noqa: ANN401 - TmemCpTraits
     """Return the lanes that a tcgen05.cp writes, with the row of shared memory that each gets."""
     rows, copies = traits.lanes[0], traits.lanes[1].size()
-    places = [idx2crd(row, rows.shape) for row in range(rows.size())]
-    row_of = {traits.lanes((place, copy)): row for row, place in enumerate(places) for copy in range(copies)}
+    coordinates = [idx2crd(row, rows.shape) for row in range(rows.size())]
+    row_of = {traits.lanes((place, copy)): row for row, place in enumerate(coordinates) for copy in range(copies)}
 
     def cell(lane: int, unit: int) -> Cell:
         if lane not in row_of:

@@ -171,16 +171,16 @@ class OperandCoordinates(_Coordinates):
         order = operand_order(DTYPE_BITS[self.tiling.traits.a_dtype], self.tile_mk[1])
         threads = (self.tiling.thr_size, sums.tiling.thr_size)
         found = {place: register for register, place in enumerate(sums.registers)}
-        places = [(row, order(k)) for row, k in self.registers]
+        wanted = [(row, order(k)) for row, k in self.registers]
         if (
             len(set(threads)) > 1
             or any(self.of_thread(0)(t) != sums.of_thread(0)(t) for t in range(threads[0]))
             or any(order(self.of_thread(1)(t)) != sums.of_thread(1)(t) for t in range(threads[0]))
-            or set(found) != set(places)
+            or set(found) != set(wanted)
         ):
             required = "a thread must hold the same elements of A and C; other threads have some"
             raise LayoutError("from_accumulators", operands, required)
-        return tuple(found[place] for place in places)
+        return tuple(found[place] for place in wanted)
 
 
 def operand_order(bits: int, columns: int) -> Layout:

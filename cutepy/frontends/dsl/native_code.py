@@ -71,7 +71,7 @@ def kept(text: str) -> NativeCode | None:
 
 def _keep(text: str, image: Image) -> None:
     store = _store()
-    metadata = {"functions": dict(image.functions), "places": [list(place) for place in image.places]}
+    metadata = {"functions": dict(image.functions), "places": [list(place) for place in image.relocations]}
     try:
         if store is not None:
             store.save(_key(text), Entry(metadata, {"code": image.code}))

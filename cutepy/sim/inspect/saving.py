@@ -208,8 +208,8 @@ class _History:
         if isinstance(effect, BarrierState):
             return self._barrier(event, effect, slot)
         if isinstance(effect, Write):
-            places, contents = effect.of(slot)
-            return self._written(places, contents) if len(places) else {}
+            offsets, contents = effect.of(slot)
+            return self._written(offsets, contents) if len(offsets) else {}
         if slot not in event.ctas.slots:
             return {}
         if isinstance(effect, WgmmaEvent):
@@ -235,9 +235,9 @@ class _History:
             }
         }
 
-    def _written(self, places: Array, contents: Array) -> dict[str, Any]:
-        ends = np.flatnonzero(np.diff(places) != 1) + 1
-        runs = np.split(places, ends)
+    def _written(self, offsets: Array, contents: Array) -> dict[str, Any]:
+        ends = np.flatnonzero(np.diff(offsets) != 1) + 1
+        runs = np.split(offsets, ends)
         start, self._length = self._length, self._length + len(contents)
         self._contents.append(contents)
         return {"writes": [[int(r[0]), len(r)] for r in runs], "contents": start}

@@ -125,16 +125,16 @@ def view(data: Array, layout: Place, dtype: object = "uint8", offset: int = 0) -
         found: Array = data[offset : offset + (len(data) - offset) // size * size].view(kind).copy()
         return _numbers(found, name)
     tile = split_swizzle("smem", parsed, 8 * size)
-    places = offset + size * (tile.offset_elems + values(tile.tile))
+    offsets = offset + size * (tile.offset_elems + values(tile.tile))
     swizzle: Any = byte_swizzle(tile.mode)  # bit operations, which arrays have too
-    places = swizzle(places)
-    if int(places.max()) + size > len(data) or int(places.min()) < 0:
+    offsets = swizzle(offsets)
+    if int(offsets.max()) + size > len(data) or int(offsets.min()) < 0:
         raise ValueError(
-            f"{parsed} of {name} at byte {offset} reaches byte {int(places.max()) + size}, and the shared memory of a "
+            f"{parsed} of {name} at byte {offset} reaches byte {int(offsets.max()) + size}, and the shared memory of a "
             f"CTA ends at {len(data)}; check layout, dtype and offset"
         )
     extents = [mode.size() for mode in tile.tile]
-    elements = data[: len(data) // size * size].view(kind)[places // size]
+    elements = data[: len(data) // size * size].view(kind)[offsets // size]
     return _numbers(elements.reshape(extents, order="F"), name)
 
 

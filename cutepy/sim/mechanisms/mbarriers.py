@@ -122,12 +122,12 @@ class Mbarriers(Mechanism):
         if int(count.min()) < 1 or int(count.max()) > MAX_COUNT:
             wrong = int(count.max()) if int(count.min()) else 0
             raise BarrierError(f"the count of an mbarrier must be 1 to {MAX_COUNT}, got {wrong}", i, g.describe())
-        places, counts = np.broadcast_arrays(self._check_own(g, i, address), count)
+        every, counts = np.broadcast_arrays(self._check_own(g, i, address), count)
         counts = counts.astype(np.int64)
         for offset, slots, _ in targets(self._memory, g, i, address, 1):
             found = self._objects.setdefault(offset, Mbarrier(self._slots))
-            here = places % self._memory.slot_bytes == offset
-            of_lanes = places[here] // self._memory.slot_bytes
+            here = every % self._memory.slot_bytes == offset
+            of_lanes = every[here] // self._memory.slot_bytes
             found.count[of_lanes] = counts[here]
             if (found.count[of_lanes] != counts[here]).any():
                 raise self._differs(g, i, offset, counts[here])
@@ -522,11 +522,11 @@ class Mbarriers(Mechanism):
     def _awaited(self, position: Array, state: Array, parity: bool) -> AwaitedObject:
         """Return what lanes wait for, which may be at several mbarriers: the first is told."""
         shape = np.broadcast_shapes(position.shape, state.shape)
-        places, values = (np.broadcast_to(x, shape).reshape(-1) for x in (position, state))
-        offsets = places % self._memory.slot_bytes
+        flat, values = (np.broadcast_to(x, shape).reshape(-1) for x in (position, state))
+        offsets = flat % self._memory.slot_bytes
         _, first = np.unique(offsets, return_index=True)
         each = [
-            replace(self._at(int(places[n]), int(values[n]), parity), lanes=(offsets == offsets[n]).reshape(shape))
+            replace(self._at(int(flat[n]), int(values[n]), parity), lanes=(offsets == offsets[n]).reshape(shape))
             for n in sorted(first.tolist())
         ]
         return replace(each[0], beside=tuple(each[1:]))

@@ -624,7 +624,7 @@ class Sanitizer(Observer):
     def _unwritten(self, touch: AccessRecord, row: int, granule: int, is_beside: bool, of_lane: Array) -> None:
         assert self._wave is not None
         assert self._launch is not None
-        i, into = touch.instruction, loaded_into(touch.instruction, touch.places.shape[-1], self._granule)
+        i, into = touch.instruction, loaded_into(touch.instruction, touch.granules.shape[-1], self._granule)
         lacking = [register for n in of_lane.tolist() for register in into[n]] if into else []
         is_padding = is_beside and is_copied(self._launch.entry.function, i, lacking)
         self._findings.unwritten(touch, row, self._wave.residents, granule * self._granule, is_padding)

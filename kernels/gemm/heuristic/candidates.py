@@ -40,7 +40,7 @@ class RankedChoices(NamedTuple):
     ----------
     expected_us : float array
         Expected times of the first candidates.
-    places : int array
+    indices : int array
         Indices of these candidates, in a row of all choices for each of the problems.
     choices : sequence of Choice
         All of them.
@@ -49,13 +49,13 @@ class RankedChoices(NamedTuple):
     """
 
     expected_us: Array
-    places: NDArray[np.intp]
+    indices: NDArray[np.intp]
     choices: Sequence[Choice]
     rest: Callable[[], "RankedChoices"] | None
 
     def each(self) -> Iterator[TimedChoice]:
         """Iterate over the candidates in order."""
-        for us, place in zip(self.expected_us.tolist(), self.places.tolist(), strict=True):
+        for us, place in zip(self.expected_us.tolist(), self.indices.tolist(), strict=True):
             problem, row = divmod(place, len(self.choices))
             yield TimedChoice(us, problem, self.choices[row])
         if self.rest is not None:
@@ -152,22 +152,22 @@ class Candidates:
         return RankedChoices(root(sixths.take(order)), order, self.choices, None)
 
     def facts(
-        self, problems: Sequence[Extents], estimates: Estimates, places: NDArray[np.intp], gpu: Gpu
+        self, problems: Sequence[Extents], estimates: Estimates, indices: NDArray[np.intp], gpu: Gpu
     ) -> NDArray[np.float32]:
         """Return the features that the trees compare, of choices by their index in a row of all for each problem.
 
-        The result is (facts, places). The facts are those of the choice, of the problem, the widest swizzles that rows
+        The result is (facts, indices). The facts are those of the choice, of the problem, the widest swizzles that rows
         of A and B fill, and those of both.
         """
-        problem, row = np.divmod(places, len(self.choices))
+        problem, row = np.divmod(indices, len(self.choices))
         of_problems = np.array([_facts_of(each) for each in problems]).T.take(problem, axis=1)
         elements, a_bytes, b_bytes = of_problems[:3]
         swizzles = np.minimum(self._powers_within.take(row, axis=1) * (a_bytes, b_bytes), WIDEST_SWIZZLE_BYTES)
-        sixths, clusters, waves, ctas, steps = (each.take(places) for each in estimates[:5])
+        sixths, clusters, waves, ctas, steps = (each.take(indices) for each in estimates[:5])
         of_both = (
             *(np.log(sixths) / 6, np.ceil(waves) / waves, np.minimum(waves, 20), np.log(steps)),
             *(elements / (clusters * self._area.take(row)), ctas / gpu.sm_count),
-            np.full(len(places), gpu.memory_tbs),
+            np.full(len(indices), gpu.memory_tbs),
         )
         every = (self._facts_of_choices.take(row, axis=1), of_problems[3:], swizzles, of_both)
         return np.concatenate(every, dtype=np.float32)

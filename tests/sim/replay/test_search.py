@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from tests.sim.replay.test_schedule_exploration import COUNTS, LOCKS, TICKETS
 from typer.testing import CliRunner
 
 import cutepy
@@ -12,6 +11,7 @@ from cutepy.cli.app import app
 from cutepy.sim import ScheduleError
 from tests.messages import pins, refuses
 from tests.sim.replay.kernels import module
+from tests.sim.replay.test_schedule_exploration import COUNTS, LOCKS, TICKETS
 
 ONE_LANE = "setp.ne.u32 %p0, %r2, 0; @%p0 bra END; setp.eq.u32 %p1, %r1, 1; @%p1 bra ON;\n"
 

@@ -268,11 +268,11 @@ class TensorMemory(Mechanism):
 
     def load(self, g: Group, i: Instruction, address: Array, registers: int, split: int | None) -> list[Array]:
         """Return the registers of a tcgen05.ld, (CTAs, threads) each."""
-        places = self._places(g, i, address, split)
-        self._observe(g, i, places[1], places[2], writes=False, needs_value="red" in i.parts)
-        value = self.words[places]
+        cells = self._cells(g, i, address, split)
+        self._observe(g, i, cells[1], cells[2], writes=False, needs_value="red" in i.parts)
+        value = self.words[cells]
         if "pack::16b" in i.parts:
-            slots, lanes, columns = places
+            slots, lanes, columns = cells
             value = value & np.uint32(0xFFFF) | self.words[slots, lanes, columns + 1] << np.uint32(16)
         return [np.ascontiguousarray(value[:, :, n]) for n in range(registers)]
 
@@ -288,7 +288,7 @@ class TensorMemory(Mechanism):
 
     def store(self, g: Group, i: Instruction, address: Array, registers: tuple[Array, ...], split: int | None) -> None:
         """Store the registers of a tcgen05.st."""
-        slots, lanes, columns = self._places(g, i, address, split)
+        slots, lanes, columns = self._cells(g, i, address, split)
         self._observe(g, i, lanes, columns, writes=True)
         shape = g.ctas.count, g.threads.count
         value = np.stack([np.broadcast_to(register, shape) for register in registers], axis=-1)
@@ -340,7 +340,7 @@ class TensorMemory(Mechanism):
             for observer in self._activity.observers:
                 observer.on_tensor_memory(access)
 
-    def _places(self, g: Group, i: Instruction, address: Array, split: int | None) -> tuple[Array, Array, Array]:
+    def _cells(self, g: Group, i: Instruction, address: Array, split: int | None) -> tuple[Array, Array, Array]:
         """Return slots, lanes and columns by (CTA, thread, register)."""
         is_packed = not {"pack::16b", "unpack::16b"}.isdisjoint(i.parts)
         shape, repeats = i.parts[i.parts.index("aligned") + 1 :][:2]
@@ -440,7 +440,7 @@ def _space(address: Array) -> str:
 def _register_places(shape: str, repeats: int, is_packed: bool, split: int | None) -> tuple[Array, Array, int]:
     """Return lanes and columns by (thread, register), from the address on, and how many columns there are."""
     traits = tmem_load_traits(shape, repeats, packed=is_packed, split_columns=split)
-    places = np.array(
+    cells = np.array(
         [[traits.layout(thread, register) for register in range(traits.registers)] for thread in range(WARP)]
     )
-    return places[:, :, 0], places[:, :, 1], traits.columns
+    return cells[:, :, 0], cells[:, :, 1], traits.columns

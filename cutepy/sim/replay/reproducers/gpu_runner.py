@@ -41,11 +41,11 @@ HUNG = 3
 _PHASE, _STRETCH = 1024, 4096
 
 
-Places = list[tuple[int, int, int]]
+Relocations = list[tuple[int, int, int]]
 """Of each range its address and bytes as they were, and its address now."""
 
 
-def pointers(data: bytes, places: Places) -> dict[int, bytes]:
+def pointers(data: bytes, relocations: Relocations) -> dict[int, bytes]:
     r"""Return the words that point into memory as it was, by their offset, and what they are to be now.
 
     Examples
@@ -54,17 +54,20 @@ def pointers(data: bytes, places: Places) -> dict[int, bytes]:
     {8: b'\xec\x03\x00\x00\x00\x00\x00\x00'}
     """
     words = array("Q", data[: len(data) // 8 * 8])
-    least, most = min((at for at, _, _ in places), default=0), max((at + size for at, size, _ in places), default=0)
+    least, most = (
+        min((at for at, _, _ in relocations), default=0),
+        max((at + size for at, size, _ in relocations), default=0),
+    )
     return {
         8 * n: (word - address + now).to_bytes(8, "little")
         for n, word in enumerate(words)
         if least <= word < most
-        for address, size, now in places
+        for address, size, now in relocations
         if address <= word < address + size
     }
 
 
-def moved(data: bytes, places: Places) -> bytes:
+def moved(data: bytes, relocations: Relocations) -> bytes:
     r"""Let words that point into memory as it was point to where it is now.
 
     Examples
@@ -73,7 +76,7 @@ def moved(data: bytes, places: Places) -> bytes:
     b'\xec\x03'
     """
     words = bytearray(data)
-    for at, word in pointers(data, places).items():
+    for at, word in pointers(data, relocations).items():
         words[at : at + 8] = word
     return bytes(words)
 
@@ -89,19 +92,19 @@ class PreparedLaunches:
     def __init__(self, gpu: Gpu, what: dict[str, Any], way: str) -> None:
         self.gpu, self.what = gpu, what
         first, second, filled, delayed = WAYS[way]
-        self.places: Places = []
+        self.relocations: Relocations = []
         for region in what["memory"]:
             base, size = ctypes.c_uint64(), region["size"]
             gpu.call("cuMemAlloc_v2", ctypes.byref(base), ctypes.c_size_t(size + 2 * _PHASE))
-            self.places.append((region["address"], size, base.value + (region["address"] - base.value) % _PHASE))
-        self.contents = [moved(unpacked(region["data"]), self.places) for region in what["memory"]]
+            self.relocations.append((region["address"], size, base.value + (region["address"] - base.value) % _PHASE))
+        self.contents = [moved(unpacked(region["data"]), self.relocations) for region in what["memory"]]
         self.after = [unpacked(region["after"]) for region in what["memory"]]
-        self.pointers = [pointers(data, self.places) for data in self.after]
+        self.pointers = [pointers(data, self.relocations) for data in self.after]
         streams = {launch["stream"]: gpu.stream(True) for launch in what["launches"]}
         self.launches: list[tuple[Any, ...]] = []
         for launch in what["launches"]:
             function = self._function(launch, (first, second) if delayed else None)
-            parameters = [moved(unpacked(data), self.places) for data in launch["parameters"]]
+            parameters = [moved(unpacked(data), self.relocations) for data in launch["parameters"]]
             self.launches.append((function, launch, parameters, streams[launch["stream"]]))
         self.streams = list(streams.values())
         if filled:
@@ -124,14 +127,14 @@ class PreparedLaunches:
     def run(self) -> list[bytes] | None:
         """Launch, and return what is left of each range; None if there is no end to it."""
         gpu, left = self.gpu, []
-        for (_, size, now), data in zip(self.places, self.contents, strict=True):
+        for (_, size, now), data in zip(self.relocations, self.contents, strict=True):
             gpu.call("cuMemcpyHtoD_v2", ctypes.c_uint64(now), data, ctypes.c_size_t(size))
         gpu.call("cuCtxSynchronize")
         for launch in self.launches:
             gpu.launch(*launch)
         if not gpu.has_ended(self.streams, HANG_S):
             return None
-        for number, (_, size, now) in enumerate(self.places):
+        for number, (_, size, now) in enumerate(self.relocations):
             block, expected = ctypes.create_string_buffer(size), self.after[number]
             gpu.call("cuMemcpyDtoH_v2", block, ctypes.c_uint64(now), ctypes.c_size_t(size))
             found = bytearray(block.raw)

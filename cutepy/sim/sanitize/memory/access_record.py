@@ -96,7 +96,7 @@ class AccessRecord:
         Those threads' own, or the channel that says that it is over.
     counts : array of int, (CTA, lane)
         How far the columns had come.
-    places : array of int, (CTA or 1, lane, n)
+    granules : array of int, (CTA or 1, lane, n)
         The granules that each lane touched.
     view, row_of : View, array of int, (lane,)
         Clocks of the lanes, and the row of each lane in them. The async proxy knows all rows.
@@ -118,7 +118,7 @@ class AccessRecord:
         Of an MMA, the warps that issue it.
     access : "read", "write", "atomic" or ""
     more : list of array of int
-        The granules that the same lanes touched by the same instruction before they had synchronised, as of `places`.
+        The granules that the same lanes touched by the same instruction before they had synchronised, as of `granules`.
     """
 
     name: str
@@ -131,7 +131,7 @@ class AccessRecord:
     threads: Array | None
     columns: Array
     counts: Array
-    places: Array
+    granules: Array
     view: View
     row_of: Array
     spans: tuple[Span, ...] = ()
@@ -165,21 +165,21 @@ class AccessRecord:
     def touched(self, row: int) -> tuple[Array, Array]:
         """Return the granules of one CTA in order, and the lane that touched each, once for each that did."""
         self._merge()
-        row = min(row, len(self.places) - 1)
+        row = min(row, len(self.granules) - 1)
         found = self.lanes.get(row)
         if found is None:
-            flat = self.places[row].reshape(-1)
+            flat = self.granules[row].reshape(-1)
             order = np.argsort(flat, kind="stable")
-            found = self.lanes[row] = flat[order], _lanes_of(self.places)[order]
+            found = self.lanes[row] = flat[order], _lanes_of(self.granules)[order]
         return found
 
     def repeat(self, new: AccessRecord) -> bool:
         """Take a touch by the same lanes and instruction as part of this; tells if they have not synchronised since."""
-        if not (self.access == new.access == "atomic") or len(self.places) != len(new.places):
+        if not (self.access == new.access == "atomic") or len(self.granules) != len(new.granules):
             return False
         if not all(map(np.array_equal, (self.counts, self.agents), (new.counts, new.agents))):
             return False
-        self.more.append(new.places)
+        self.more.append(new.granules)
         if len(self.more) > _MOST_REPEATS:
             self._merge()
         return True
@@ -187,17 +187,17 @@ class AccessRecord:
     def _merge(self) -> None:
         """Add the granules of `more` to those of each lane."""
         more, self.more = self.more, []
-        for row in range(len(self.places) if more else 0):
-            found = [self.touched(row), *((places[row].reshape(-1), _lanes_of(places)) for places in more)]
+        for row in range(len(self.granules) if more else 0):
+            found = [self.touched(row), *((granules[row].reshape(-1), _lanes_of(granules)) for granules in more)]
             granules, lanes = (np.concatenate(each) for each in zip(*found, strict=True))
-            many = self.places.shape[1]
+            many = self.granules.shape[1]
             both = np.unique(granules * many + lanes)
             self.lanes[row] = both // many, both % many
 
 
-def _lanes_of(places: Array) -> Array:
+def _lanes_of(granules: Array) -> Array:
     """Return the lane of each granule of a CTA."""
-    return np.repeat(np.arange(places.shape[1]), places.shape[2])
+    return np.repeat(np.arange(granules.shape[1]), granules.shape[2])
 
 
 _MOST_REPEATS = 64

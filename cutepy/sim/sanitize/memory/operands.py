@@ -78,11 +78,11 @@ class ReadOperands:
     def _of_group(self, operands: list[tuple[Array, SharedTile, str]]) -> Operands:
         """Return what operands are, given by the descriptors of the CTAs, and how each is read."""
         each = [(w[:1] if (w == w[0]).all() else w, tile, element) for w, tile, element in operands]
-        places = [np.stack([tile_units(w, tile).reshape(-1) for w in words.tolist()]) for words, tile, _ in each]
-        rows = max(map(len, places))
-        flat = np.concatenate([np.broadcast_to(p, (rows, p.shape[1])) for p in places], axis=1)
+        units = [np.stack([tile_units(w, tile).reshape(-1) for w in words.tolist()]) for words, tile, _ in each]
+        rows = max(map(len, units))
+        flat = np.concatenate([np.broadcast_to(p, (rows, p.shape[1])) for p in units], axis=1)
         flat = granules_of(flat * UNIT_BYTES, UNIT_BYTES, self._granule).reshape(rows, 1, -1)
-        ends = np.cumsum([p.shape[1] * -(-UNIT_BYTES // self._granule) for p in places]).tolist()
+        ends = np.cumsum([p.shape[1] * -(-UNIT_BYTES // self._granule) for p in units]).tolist()
         through = [tuple(of_descriptor(w, element, tile) for w in words.tolist()) for words, tile, element in each]
         spans = tuple(map(Span, [0, *ends], ends, through))
         warps = np.full(flat.shape[-1], -1)
@@ -150,7 +150,7 @@ def _into_the_next(
     new: AccessRecord, n: int, writers: Writers, granule: int
 ) -> tuple[AccessRecord, int, int, Diagnosis] | None:
     """Find where an operand takes rows of copies that count at two mbarriers, and leaves out rows of one."""
-    rows, span = new.places.reshape(len(new.places), -1), new.spans[n]
+    rows, span = new.granules.reshape(len(new.granules), -1), new.spans[n]
     for row, slot in enumerate(new.slots.tolist()):
         through = span.through[min(row, len(span.through) - 1)]
         own = rows[min(row, len(rows) - 1)][span.start : span.end]
@@ -170,7 +170,7 @@ def _box(copy: AccessRecord, slot: int) -> AccessLayout:
 
 def _into_the_other(new: AccessRecord, n: int, writers: Writers) -> tuple[AccessRecord, int, int, Diagnosis] | None:
     """Find where an operand takes bytes of the other one, and of another tensor besides."""
-    rows = new.places.reshape(len(new.places), -1)
+    rows = new.granules.reshape(len(new.granules), -1)
     if len(new.spans) < 2:
         return None
     for row, slot in enumerate(new.slots.tolist()):

@@ -223,7 +223,7 @@ class Shadow:
                 new.warps = np.flatnonzero(np.bincount(new.threads // WARP))
 
     def _touch(self, new: AccessRecord) -> None:
-        flat = new.places.reshape(len(new.places), -1)
+        flat = new.granules.reshape(len(new.granules), -1)
         if not (new.writes or new.scope or new.spans) and self._reads_what_is_known(new, flat):
             new.view = _FORGOTTEN
             return
@@ -233,7 +233,7 @@ class Shadow:
             self._within(new, new.threads // WARP)
         self._check(new, written, flat)
         if (new.instruction.traits.is_atomic or not new.writes) and not written.all():
-            self._reads_unwritten(new, (written == 0).reshape(len(written), *new.places.shape[1:]), flat)
+            self._reads_unwritten(new, (written == 0).reshape(len(written), *new.granules.shape[1:]), flat)
         if new.writes:
             self._check(new, read, flat)
             if not written.all():
@@ -304,14 +304,14 @@ class Shadow:
         """
         if (warps == warps[0]).all():
             return
-        for row, flat in enumerate(new.places.reshape(len(new.places), -1)):
+        for row, flat in enumerate(new.granules.reshape(len(new.granules), -1)):
             if len(np.unique(flat)) == len(flat):
                 continue
-            places, lanes = new.touched(row)
-            twice = (places[1:] == places[:-1]) & (warps[lanes[1:]] != warps[lanes[:-1]])
+            granules, lanes = new.touched(row)
+            twice = (granules[1:] == granules[:-1]) & (warps[lanes[1:]] != warps[lanes[:-1]])
             if twice.any():
                 k = int(np.argmax(twice))
-                self._report(Conflict(new, new, int(lanes[k]), int(lanes[k + 1]), row, int(places[k]), "order"))
+                self._report(Conflict(new, new, int(lanes[k]), int(lanes[k + 1]), row, int(granules[k]), "order"))
 
     def _index(self, slots: Array, flat: Array) -> Any:  # noqa: ANN401 - slices, or arrays
         """Return an index of granules of CTAs, (CTA, granule); of one row if all CTAs hold the same and will."""
@@ -364,7 +364,7 @@ class Shadow:
         if hides(old, new):
             return True
         same = len(old.columns) == len(new.columns) and np.array_equal(old.columns, new.columns)
-        same = same and np.array_equal(old.places, new.places) and np.array_equal(old.slots, new.slots)
+        same = same and np.array_equal(old.granules, new.granules) and np.array_equal(old.slots, new.slots)
         if same and np.array_equal(old.agents, new.agents):
             return False
         rows = np.minimum(np.searchsorted(new.slots, old.slots), len(new.slots) - 1)
@@ -483,12 +483,12 @@ class Shadow:
     ) -> None:
         """Find lanes that touched a granule unordered: `known` tells by row of knowledge and lane of the old one."""
         granules = flat[min(row, len(flat) - 1)]
-        lanes = np.repeat(np.arange(new.places.shape[1]), new.places.shape[2])
+        lanes = np.repeat(np.arange(new.granules.shape[1]), new.granules.shape[2])
         positions = np.arange(len(granules))
         if mask is not None:
             granules, lanes, positions = granules[mask], lanes[mask], positions[mask]
-        places, old_lanes = old.touched(of_old)
-        start, end = np.searchsorted(places, granules, "left"), np.searchsorted(places, granules, "right")
+        old_granules, old_lanes = old.touched(of_old)
+        start, end = np.searchsorted(old_granules, granules, "left"), np.searchsorted(old_granules, granules, "right")
         many = end - start
         new_lanes, at = np.repeat(lanes, many), np.repeat(granules, many)
         within = np.arange(len(new_lanes)) - np.repeat(np.cumsum(many) - many, many)
@@ -517,11 +517,11 @@ class Shadow:
                 self._report(Conflict(old, new, *pair, row, int(at[first]), lacks, mate))
 
     def _is_of_own_warp(
-        self, old: AccessRecord, new: AccessRecord, row: int, of_old: int, before: Array, places: Array
+        self, old: AccessRecord, new: AccessRecord, row: int, of_old: int, before: Array, positions: Array
     ) -> Array:
         """Tell by pair whether a warp of an MMA has written rows of A that it has the sums of, and knows them fenced.
 
-        `places`: of the granules, by position in what the MMA reads.
+        `positions`: of the granules, by position in what the MMA reads.
         """
         result = np.zeros(len(before), bool)
         issuers = new.issuers
@@ -530,7 +530,7 @@ class Shadow:
         if int(old.agents[of_old]) != int(new.agents[row]):
             return result
         warps = old.threads[before] // WARP - issuers.first
-        near = np.flatnonzero((warps == issuers.of[places]) & (warps >= 0))
+        near = np.flatnonzero((warps == issuers.of[positions]) & (warps >= 0))
         rank, last = int(old.agents[of_old]) % self._clocks.cluster, new.view.known.shape[-1] - 1
         columns, at = old.columns[before[near]], issuers.rows[warps[near]]
 

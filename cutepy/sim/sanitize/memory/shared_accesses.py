@@ -122,16 +122,16 @@ class _LoadedWord(NamedTuple):
     ----------
     given, offsets : array, (1, lane)
         In bytes: as they came, and of each lane.
-    places : array of int, (1, lane, n)
+    granules : array of int, (1, lane, n)
         The granules that each lane touches.
-    granules : array of int
+    touched : array of int
         All of these, each once, in order.
     """
 
     given: Array
     offsets: Array
-    places: Array
     granules: Array
+    touched: Array
 
 
 class SharedAccesses:
@@ -234,10 +234,10 @@ class SharedAccesses:
                 continue
             if not together:
                 used = np.zeros(self._granules, bool)
-            elif used[loaded.granules].any():
+            elif used[loaded.touched].any():
                 self._shadow.loads(together)
                 together, used = [], np.zeros(self._granules, bool)
-            used[loaded.granules] = True
+            used[loaded.touched] = True
             new = AccessRecord(
                 i.parts[0],
                 i,
@@ -249,13 +249,13 @@ class SharedAccesses:
                 threads,
                 threads,
                 counts,
-                loaded.places,
+                loaded.granules,
                 view,
                 row_of,
                 when=wave.steps.number,
                 access="read",
             )
-            together.append((new, loaded.granules))
+            together.append((new, loaded.touched))
         self._shadow.loads(together)
 
     def _loaded(self, access: Access, where: InOwnCta, lanes: int) -> _LoadedWord | None:
@@ -265,10 +265,10 @@ class SharedAccesses:
         if known is not None and known.given is offsets and known.offsets.shape[1] == lanes:
             return known
         every = np.broadcast_to(offsets, (len(offsets), lanes))
-        places = self._places(every, access.size_bytes)
-        if len(places) > 1:
+        granules = self._granules_of(every, access.size_bytes)
+        if len(granules) > 1:
             return None
-        found = _LoadedWord(offsets, every[:1], places, np.unique(places))
+        found = _LoadedWord(offsets, every[:1], granules, np.unique(granules))
         self._last_loaded[i.index] = found
         return found
 
@@ -289,7 +289,7 @@ class SharedAccesses:
             columns = np.full(len(threads), clocks.column((ALLOCATION, int(threads[0]) // WARP)))
             counts = np.full((len(agents), len(threads)), self._allocations)
             view, row_of = View(clocks.joint(agents, threads)[:, :, None], None), np.zeros(len(threads), np.intp)
-        places = self._places(offsets, access.size_bytes)
+        granules = self._granules_of(offsets, access.size_bytes)
         i = access.instruction
         name: str = "cp.async" if copies else i.parts[0]
         touches: AccessKind = "write" if copies else access.operation
@@ -309,7 +309,7 @@ class SharedAccesses:
             threads,
             columns,
             counts,
-            places,
+            granules,
             view,
             row_of,
             when=wave.steps.number,
@@ -364,12 +364,12 @@ class SharedAccesses:
         new_threads = np.full(len(after), -1)
         if new.threads is not None:
             new_threads = new.threads[after]
-        elif new.issue is not None and len(new.issue.threads) == new.places.shape[1]:
+        elif new.issue is not None and len(new.issue.threads) == new.granules.shape[1]:
             new_threads = new.issue.threads[after]
         here = candidates(self._elections, old_threads, new_threads)
         if not len(here):
             return
-        first = np.unique(before[here] * new.places.shape[1] + after[here], return_index=True)[1]
+        first = np.unique(before[here] * new.granules.shape[1] + after[here], return_index=True)[1]
         here = here[first]
         before, after, old_threads, new_threads = before[here], after[here], old_threads[here], new_threads[here]
         by_old, by_new = int(old.agents[of_old]), int(new.agents[row])
@@ -403,7 +403,7 @@ class SharedAccesses:
         self._tell(kind, where, before, after, described(written, read))
         return True
 
-    def _places(self, offsets: Array, size: int) -> Array:
+    def _granules_of(self, offsets: Array, size: int) -> Array:
         """Return the granules of ranges of bytes, (CTA or 1, lane, n)."""
         if len(offsets) > 1 and (offsets == offsets[:1]).all():
             offsets = offsets[:1]
@@ -468,7 +468,7 @@ class SharedAccesses:
         through = None if access.operand is None else of_umma(*access.operand)
         where, offsets = np.divmod(access.addresses.reshape(-1), self._slot_bytes)
         for slot in np.unique(where).tolist():
-            places = np.unique(self._places(offsets[where == slot][None], access.size_bytes))[None, None]
+            granules = np.unique(self._granules_of(offsets[where == slot][None], access.size_bytes))[None, None]
             known = issued.lanes(np.array([0]), np.array([0]))
             view = View(known.reshape(len(known), 1, 1, *known.shape[2:]), None)
             touch = AccessRecord(
@@ -482,10 +482,10 @@ class SharedAccesses:
                 None,
                 column,
                 issued.count,
-                places,
+                granules,
                 view,
                 np.zeros(1, np.intp),
-                () if through is None else (Span(0, places.size, (through,)),),
+                () if through is None else (Span(0, granules.size, (through,)),),
                 when=wave.steps.number,
                 issue=Issue(agents, threads, issued.number),
                 access="read",
@@ -595,10 +595,10 @@ class SharedAccesses:
         one = len(issued.threads) == 1
         known = issued.known[:, rows] if one else issued.lanes(rows, np.tile(lanes, len(issuer_of)))
         view = View(known.reshape(len(known), len(issuer_of), len(lanes), *known.shape[2:]), None)
-        places = self._places(offsets, size)
+        granules = self._granules_of(offsets, size)
         if dropped.any():
-            places = np.unique(self._places(offsets + np.flatnonzero(~dropped), 1))[None, None]
-            if not places.size:
+            granules = np.unique(self._granules_of(offsets + np.flatnonzero(~dropped), 1))[None, None]
+            if not granules.size:
                 return
         for first in offsets.ravel().tolist() if access != "read" else ():
             self._overwritten(operation.instruction, operation.kind, access, slots, first, first + size)
@@ -615,10 +615,10 @@ class SharedAccesses:
             None,
             np.array(columns),
             np.broadcast_to(counts, (len(slots), len(lanes))),
-            places,
+            granules,
             view,
             np.arange(len(lanes)),
-            () if through is None else (Span(0, places.shape[-1], (through,)),),
+            () if through is None else (Span(0, granules.shape[-1], (through,)),),
             when=wave.steps.number,
             issue=Issue(issuers[issuer_of], operation.threads.ids[lanes], issued.number),
             access=access,
