@@ -100,7 +100,7 @@ class _SubmoduleLoader:
         self._loader = loader
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        """Give what else the other loader has, such as the code for `python -m`."""
+        """Return the other loader's attributes, such as the code for `python -m`."""
         return getattr(self._loader, name)
 
     def create_module(self, spec: Any) -> Any:  # noqa: ANN401

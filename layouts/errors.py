@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 class LayoutError(ValueError):
-    """An operation on layouts whose precondition does not hold: what CuTe C++ rejects at compile time.
+    """Error of an operation on layouts whose precondition does not hold; CuTe C++ rejects it at compile time.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ def explain(
     name: str | None = None,
     costs: Costs | None = None,
 ) -> Explanation:
-    """Explain kernels: their MMAs, copies, barriers, shared memory, registers, and what ptxas advises.
+    """Explain kernels: their MMAs, copies, barriers, shared memory, registers, and ptxas's advice.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def explain(
         PTX, as text, or as a file that ends in ``.ptx``: what is not known without a launch is said to be. A `Watch`
         that saw simulated launches: what they did. Anything with a text ``ptx``, as compiled functions and launches.
     assembler : bool
-        Whether to ask ptxas, if there is one, for registers, spills and advisories.
+        True to ask ptxas, if there is one, for registers, spills and advisories.
     name : str, optional
         Name of the source in the explanation.
     costs : Costs, optional

@@ -45,7 +45,7 @@ def c(
     out : path
         The folder to write to.
     overwrite : bool
-        Whether an earlier export is replaced; else a folder that is not empty is refused. Other folders always are.
+        True if an earlier export is replaced; else a folder that is not empty is refused. Other folders always are.
     progress : callable
         Receives a line before each compilation.
 

@@ -185,7 +185,7 @@ def _group(op: Op, variant: Variant, index: int) -> dict[str, Any]:
 
 
 def form_text(name: str, spec: TensorSpec | None) -> str:
-    """Describe an argument in a line: its extents and strides, and what is required of them.
+    """Describe an argument in a line: its extents and strides, and the requirements on them.
 
     Examples
     --------

@@ -52,9 +52,9 @@ class Tree:
     Parameters
     ----------
     out : Path
-        Where it belongs.
+        Final path of the folder.
     overwrite : bool
-        Whether an earlier export that is there is replaced.
+        True if an earlier export that is there is replaced.
     sources : iterable of Path
         Files that must not be in the folder: what is exported is made from them.
 

@@ -51,7 +51,7 @@ def _output(json: Path | None, picture: Path | None, against: Path | None) -> "O
 
 
 def _exit_with(measure: Callable[[], int]) -> NoReturn:
-    """End a command with the status of what it measures, or with the error that it lets users correct."""
+    """End a command with the status of its measurement, or with an error that users can correct."""
     try:
         status = measure()
     except (ValueError, ImportError) as error:
@@ -371,7 +371,7 @@ def bench_sim(
 
 @app.command("launch")
 def bench_launch(json: _Json = None) -> None:
-    """Time what a call of a compiled function costs the host, against the DSL's own and torch's."""
+    """Time the host's part of a call of a compiled function, against the DSL's own and torch's."""
     from cutepy.suites.launch import run_launch
 
     raise typer.Exit(run_launch(json))

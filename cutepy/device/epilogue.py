@@ -268,7 +268,7 @@ class TileStore:
 
     @cute.jit
     def send_all(self, target):
-        """Send what `write_all` wrote, after `Stage.publish`, without waiting; all threads call it."""
+        """Send all stages that `write_all` wrote, after `Stage.publish`, without waiting; all threads call it."""
         for index in cutlass.range_constexpr(target.count):
             self.sink.send(target, index, index, target.count)
 

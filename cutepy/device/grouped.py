@@ -109,7 +109,7 @@ class GroupedRows:
     across : Int32
         Clusters that cover the other mode.
     product : Persistent
-        How the tiles of one product are dealt out; its `raster` is not read.
+        Scheduler of the tiles of one product; its `raster` is not read.
     """
 
     groups: Groups

@@ -120,11 +120,11 @@ class GroupedLoads:
     rank : Int32
         Rank of this CTA among those that share tiles.
     sharing : int
-        How many these are.
+        Number of CTAs that share tiles.
     peers : Int16 or None
-        The mask of the CTAs that get the slice.
+        Mask of the CTAs that get the slice.
     streams : bool
-        True if L2 keeps the tiles shortest.
+        True if L2 evicts the tiles first.
     """
 
     tiles: GroupedTiles

@@ -50,7 +50,7 @@ class Transposer:
 
     @cute.jit
     def run(self, source, target):
-        """Transpose stage `source` of what is loaded to stage `target`: this warp's rows of it.
+        """Transpose this warp's rows of stage `source` of the loaded ring to stage `target`.
 
         Both have been waited for; all warps run it. `StoredRing.commit` must follow before MMAs read the stage.
         """

@@ -53,7 +53,7 @@ class TracedFunction:
     seconds : float
         Seconds of tracing.
     folder : str
-        Where the compiler writes what it keeps, such as the PTX; there once it runs.
+        Folder of the compiler's files, such as the PTX; there once it runs.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ def trace(
     options : str
         For the DSL's compiler, with `FOLDER` for where it may keep files.
     shelf : Shelf, optional
-        Where the functions that the DSL rewrites are kept.
+        Storage of the functions that the DSL rewrites.
     add : callable, optional
         Called with the module and `added` before the compiler runs, to add to it what follows from them alone.
     added : optional

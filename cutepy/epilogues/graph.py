@@ -102,7 +102,7 @@ class Node:
     width : int
         The accumulators have so many times the columns; 1 of what has none.
     line : Line or None
-        Where the function computed it.
+        Line of the function that computed it.
     """
 
     op: str

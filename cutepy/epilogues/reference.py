@@ -61,7 +61,7 @@ def compute(
     dtype : float32 or float64
         To compute in.
     cast : bool
-        Whether what the epilogue rounds itself is given in the dtype that it is rounded to.
+        True if what the epilogue rounds itself is given in the dtype that it is rounded to.
 
     Returns
     -------

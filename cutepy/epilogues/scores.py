@@ -421,7 +421,7 @@ def _result(name: str, returned: Any, trace: ScoreTrace, line: Line) -> Value:  
 
 
 def _check(graph: Graph) -> None:
-    """Refuse what an epilogue has and a score function has not."""
+    """Refuse the operations of an epilogue that a score function lacks."""
     for node in graph.nodes:
         if node.op in ("reduce", "part", "product_index"):
             what = {"reduce": "reductions", "part": "parts of columns", "product_index": "indices of products"}[node.op]

@@ -95,9 +95,9 @@ def compile_many(
     variants : iterable of Variant or tuple
         Tuples are (function, examples) or (function, examples, options).
     processes : int, optional
-        How many compile at a time; by default as many as this process may use cores.
+        Number of processes; by default as many as this process may use cores.
     progress : bool
-        Whether to show a progress bar, if the standard error is a terminal.
+        True to show a progress bar, if the standard error is a terminal.
 
     Raises
     ------

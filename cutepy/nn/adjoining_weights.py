@@ -96,7 +96,7 @@ def join_weights(module: torch.nn.Module, names: Sequence[str]) -> str | None:
 
 
 def _is_movable(tensor: torch.Tensor, joined: Sequence[torch.Tensor]) -> bool:
-    """Tell whether a tensor is all of its storage, or has a storage of the size of all that were joined before."""
+    """Return whether a tensor is all of its storage, or has a storage of the size of all that were joined before."""
     sizes = tensor.nbytes, sum(each.nbytes for each in joined)
     return tensor.is_contiguous() and tensor.untyped_storage().nbytes() in sizes
 

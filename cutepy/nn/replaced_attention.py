@@ -158,7 +158,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     def _mask(
         self, q: torch.Tensor, attn_mask: torch.Tensor | None, key_padding_mask: torch.Tensor | None
     ) -> torch.Tensor | None:
-        """Join the masks, true or minus infinity where a key is hidden, to one of what is seen, or is added."""
+        """Join the masks, true or minus infinity where a key is hidden, to one mask of seen keys, or to an addend."""
         masks = []
         if attn_mask is not None:
             masks.append(attn_mask if attn_mask.dim() == 2 else attn_mask.unflatten(0, (-1, self.num_heads)))
@@ -188,7 +188,7 @@ def _replaced_class(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
 
 
 def calls_attention(module: torch.nn.Module) -> bool:
-    """Tell whether a module's own code calls torch's attention in a way that cutepy can replace."""
+    """Return whether a module's own code calls torch's attention in a way that cutepy can replace."""
     is_torchs = isinstance(module, torch.nn.MultiheadAttention | ReplacedAttention)
     return is_torchs or bool({_TORCHS.__name__, _FUNCTIONS} & {*names_of(type(module))})
 

@@ -88,7 +88,7 @@ def joinable(kind: type[torch.nn.Linear], layers: Layers, x: torch.Tensor) -> Jo
 
 
 def _is_seen(layer: torch.nn.Linear) -> bool:
-    """Tell whether something else than the class's code sees a layer's calls, or has its parameters."""
+    """Return whether something else than the class's code sees a layer's calls, or has its parameters."""
     return bool(
         layer._forward_hooks
         or layer._forward_pre_hooks
@@ -104,7 +104,7 @@ _NAMES = frozenset(("weight", "bias"))
 
 
 class _PendingPart(NamedTuple):
-    """Part of a product that a layer has not taken yet, and what of the layer made it."""
+    """Part of a product that a layer has not taken yet, and the layer's state when it was made."""
 
     part: torch.Tensor
     made_of: tuple[Any, ...]
@@ -168,7 +168,7 @@ CURRENT = _Current()
 
 
 def _is_transformed() -> bool:
-    """Tell whether tensors are not what they seem: within modes, transforms of torch.func, and traces."""
+    """Return whether tensors stand for others: within modes, transforms of torch.func, and traces."""
     return bool(
         dispatch_modes()
         or torch._C._functorch.peek_interpreter_stack() is not None
@@ -211,7 +211,7 @@ def joined_parts(whole: JoinedWeights, x: torch.Tensor) -> Sequence[torch.Tensor
 
 
 def _is_one(x: torch.Tensor, whole: JoinedWeights) -> bool:
-    """Tell whether the product is one launch: whoever keeps a part of it keeps all, so that it must be small."""
+    """Return whether the product is one launch: a reference to a part keeps all of it alive, so it must be small."""
     assert whole.weight is not None, "is None under torch.compile only"
     return not INVARIANCE.on and math.prod(x.shape[:-1]) * whole.weight.shape[0] * x.itemsize <= JOINED_BYTES
 

@@ -27,7 +27,7 @@ Read = tuple[torch.Tensor | None, list[torch.Tensor], str]
 
 
 def read_by(q: torch.Tensor, functions: tuple[Any, ...], sinks: torch.Tensor | None, dropout_p: float = 0.0) -> Read:
-    """Trace what makes scores, masks and weights.
+    """Trace the functions of scores, masks and weights.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def _trace(
     kinds: tuple[tuple[str, int, str], ...],
     dropout_p: float,
 ) -> _TracedGraph:
-    """Trace functions, unless they have been, and are what they were; of tensors that are passed, only kinds count.
+    """Trace functions unless a trace of them is still valid; of passed tensors only kinds count.
 
     torch.compile calls it once, and takes its result for constant: a function's own tensors are then those that it has
     when it is compiled.
@@ -185,7 +185,7 @@ def scoring_of(
     block_size: Sequence[int] = (),
     derived: Sequence[int] = (),
 ) -> ScoreSettings:
-    """Return what a kernel is compiled for; `derived` are the indices of the tables that it sums gradients of."""
+    """Return the settings that a kernel is compiled for; `derived` are the tables whose gradients it sums, by index."""
     text = functions.replace("; ", "\n  ")
     size = (block_size[0], block_size[1]) if block_size else None
     names = tuple(Graph.parse(functions).tables[n].name for n in derived)
@@ -199,7 +199,7 @@ def check_scoring(
     functions: str,
     extents: tuple[int, int | None, int | None],
 ) -> None:
-    """Check what the functions and the sinks are given, beside q (..., heads, head).
+    """Check the arguments of the functions and the sinks, beside q (..., heads, head).
 
     Parameters
     ----------

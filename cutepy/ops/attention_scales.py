@@ -1,4 +1,4 @@
-"""Scales of 8-bit Q, K and V as operations of attention take them: checks, views, and what they stand for."""
+"""Scales of 8-bit Q, K and V as operations of attention take them: checks, views, and dequantised values."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class QuantisedArguments(NamedTuple):
     def dequantised(
         self, tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor], sequence: int
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return what q, k and v of a sequence stand for, in float64, each (1, tokens, heads, head)."""
+        """Return q, k and v of a sequence with their scales, in float64, each (1, tokens, heads, head)."""
         scales = (None if scale is None else scale[sequence : sequence + 1] for scale in self.scales)
         q, k, v = map(dequantised, tensors, scales)
         return q, k, v
@@ -96,7 +96,7 @@ def quantised(
     dropout_p: float = 0.0,
     batch: int | None = None,
 ) -> QuantisedArguments:
-    """Return what an operation takes of scales; shapes are not checked.
+    """Return the operation's arguments for scales; shapes are not checked.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def quantised(
 
 
 def refuse_scales(q: torch.Tensor, scales: Three, out_dtype: torch.dtype | None) -> None:
-    """Refuse what only 8-bit floats have.
+    """Refuse arguments that only 8-bit floats have.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def _in_blocks(name: str, scale: Given, device: torch.device, batch: int, heads:
 
 
 def dequantised(tensor: torch.Tensor, scale: Given) -> torch.Tensor:
-    """Return what 8-bit floats (batch, tokens, heads, head) stand for, in float64."""
+    """Return the values of 8-bit floats (batch, tokens, heads, head) with their scales, in float64."""
     wide = tensor.double()
     if scale is None or not tensor.numel():
         return wide

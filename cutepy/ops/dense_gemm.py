@@ -291,7 +291,7 @@ def _dispatched(
 
 @lru_cache(maxsize=1024)
 def _of_few(epilogue: str) -> str | None:
-    """Name an activation whose derivative needs no sums, "" of none: what is added, or its relu; None of all others."""
+    """Name an activation whose derivative needs no sums: "" for an addend alone, or its relu; None of all others."""
     known = standard_of(Graph.parse(epilogue))
     if known is None or known.is_transposed or known.activation not in (None, "relu"):
         return None
@@ -341,7 +341,7 @@ def _backward(ctx: Any, grads: Sequence[torch.Tensor]) -> tuple[Any, ...]:  # no
 
 
 def _added(grad: torch.Tensor, shape: torch.Size, kind: str) -> torch.Tensor:
-    """Give the gradient of what is added: summed in fp32 where that is broadcast; autograd rounds it to its dtype."""
+    """Return the gradient of an addend: summed in fp32 where that is broadcast; autograd rounds it to its dtype."""
     if grad.shape == shape:
         return grad
     if kind == "row" and len(shape) == 1:
@@ -426,7 +426,7 @@ def _compute(*given: Any) -> list[torch.Tensor]:  # noqa: ANN401
 
 
 def _into(*given: Any) -> tuple[Request, Sequence[torch.Tensor]]:  # noqa: ANN401
-    """Part what `cutepy::gemm_out` is asked from the tensors that it writes to."""
+    """Separate the arguments of `cutepy::gemm_out` from its output tensors."""
     *product, outs = given[:7]
     return Request(*(*product, None, "row", *given[7:])), outs
 

@@ -64,7 +64,7 @@ def multiply(
     scales : Scales, optional
         Of 8-bit a and b (N, K), whose sums are scaled before.
     named : bool
-        Whether the operands are C and a bias, of `gemm` without an epilogue.
+        True if the operands are C and a bias, of `gemm` without an epilogue.
 
     Raises
     ------
@@ -136,14 +136,14 @@ def _scaled_first(scales: Scales, operands: Sequence[Any], leading: Sequence[int
 
 
 def _placed(value: Any) -> Any:  # noqa: ANN401
-    """Describe a tensor with the alignment of its address; None stands for what is no tensor."""
+    """Describe a tensor with the alignment of its address; None stands for an argument that is no tensor."""
     if not isinstance(value, torch.Tensor):
         return None
     return described(value)._replace(address_bytes=math.gcd(value.data_ptr(), UNIT_BYTES))
 
 
 def _find_launch(problem: Problem, scales: Scales | None, *, into: bool) -> Launch:
-    """Find what multiplies tensors of a problem, into given results or new ones, and have its kernel compiled."""
+    """Find the launch of a product for tensors of a problem, into given results or new ones, and compile its kernel."""
     on_cpu = problem.a.device.type == "cpu" and EXECUTION.backend is None
     if on_cpu or not math.prod(problem.leading) * problem.b.shape[-2] * problem.a.shape[-1]:
         launch = _by_reference(problem, scales)

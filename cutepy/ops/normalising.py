@@ -1,4 +1,4 @@
-"""Normalisation of rows as an operation of PyTorch, and its gradients: what `rms_norm` and `layer_norm` call.
+"""Normalisation of rows as an operation of PyTorch, and its gradients: below `rms_norm` and `layer_norm`.
 
 Rows are those of the last extent. Results that are not asked for have no elements.
 """
@@ -36,7 +36,7 @@ def check_shapes(
     weight: Given,
     bias: Given,
 ) -> None:
-    """Check the shapes of what goes with an input of a shape, of which the last extents are those of a vector.
+    """Check the shapes of the operands beside an input, whose last extents are those of a vector.
 
     Raises
     ------

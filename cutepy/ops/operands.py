@@ -144,7 +144,7 @@ def _held(kind: str, value: Any, device: torch.device) -> Any:  # noqa: ANN401
 
 
 def passed(scales: Scales | None) -> tuple[Any, ...]:
-    """Give the operation's last arguments: both scales, what they stand for, and whether sums are promoted."""
+    """Return the operation's last arguments: both scales, their block sizes, and whether sums are promoted."""
     return () if scales is None else (scales.a, scales.b, [*scales.of_a, *scales.of_b], scales.promotes)
 
 

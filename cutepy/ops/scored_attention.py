@@ -66,7 +66,7 @@ def scored_attention(
     deterministic: bool,
     dropout_p: float = 0.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Trace what makes scores, masks and weights, and compute attention with it; arguments are those of `prepare`."""
+    """Trace the functions of scores, masks and weights, and compute attention with them; arguments as of `prepare`."""
     prepared = prepare(q, k, functions, block_mask, sinks, left, right, dropout_p)
     result: tuple[torch.Tensor, torch.Tensor] = _scored(q, k, v, *prepared, scale, left, right, deterministic)
     return result
@@ -149,7 +149,7 @@ class _AttentionArguments(NamedTuple):
         check_scoring(q, self.sinks, self.tables, self.functions, (*q.shape[:2], k.shape[1]))
 
     def reference(self, derived: Sequence[int] = ()) -> reference.ReferenceAttention:
-        """Return what computes it in plain torch."""
+        """Return the reference in plain torch."""
         return reference.ReferenceAttention(
             self.functions, self.tables, self.sinks, self.blocks, self.block_size, derived=derived
         )

@@ -421,7 +421,7 @@ def _spans(rows: int, begins: torch.Tensor | None, used: torch.Tensor | None, co
 def _each_sequence(
     q: torch.Tensor, k: torch.Tensor, given: _AttentionArguments, derived: Sequence[int] = ()
 ) -> Iterator[tuple[slice, torch.Tensor, reference.ReferenceAttention]]:
-    """Yield the queries and the keys of each sequence, and what computes its attention."""
+    """Yield the queries and the keys of each sequence, and the reference of its attention."""
     lengths, table, page = given.lengths, given.table, given.page
     count, held = lengths.count, k.shape[0] if table is None else table.numel() * page
     rows = torch.arange(held, device=k.device)
@@ -555,7 +555,7 @@ def _quantised_attention_varlen(
 def _attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _AttentionArguments, scaled: QuantisedArguments | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Launch what computes attention of sequences."""
+    """Launch attention of sequences."""
     k, v, given = _to_launch(q, k, v, given)
     table, used = given.table, given.k_used
     if scaled is not None and table is not None and used is not None and table.numel() and is_repaged(given.page):
@@ -579,7 +579,7 @@ def _attend(
 def _to_launch(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _AttentionArguments
 ) -> tuple[torch.Tensor, torch.Tensor, _AttentionArguments]:
-    """Return what kernels are launched with: tables beside q; and where there are no keys, one that no sequence has."""
+    """Return the arguments of the launch: tables beside q; and where there are no keys, one that no sequence has."""
     if given.tables:
         given = given._replace(tables=beside(q, given.tables))
     if k.shape[0]:

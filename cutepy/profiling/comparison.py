@@ -39,7 +39,7 @@ class Slowdown:
 
 
 def slower(now: Recording, then: Recording, *, least: float = LEAST) -> list[Slowdown]:
-    """List what became slower: scopes and kernels by the time of a call, the largest loss over all calls first.
+    """List the scopes and kernels whose calls became slower, the largest loss over all calls first.
 
     Parameters
     ----------

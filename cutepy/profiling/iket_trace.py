@@ -28,7 +28,7 @@ _SECONDS = 600
 
 
 def is_available() -> bool:
-    """Tell whether the installed DSL has IKET."""
+    """Return whether the installed DSL has IKET."""
     return importlib.util.find_spec("iket") is not None
 
 

@@ -19,7 +19,7 @@ class Invariance:
     on : bool
         To be read at each call; only `batch_invariant` sets it.
     asked : int
-        How often it was entered and not left yet.
+        Times that it was entered and not left yet.
     """
 
     __slots__ = ("asked", "on")

@@ -35,7 +35,7 @@ def run_gemm(
     output : Output
         Files to write and to compare with.
     summed : bool
-        Whether to sum up how fast we are, in the mean and by classes.
+        True to sum up how fast we are, in the mean and by classes.
     between : str
         Kernel of `cutepy.suites.measurement.COMPANY` to launch between two products.
 

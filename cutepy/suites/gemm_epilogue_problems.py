@@ -69,7 +69,7 @@ class Kind(NamedTuple):
     condition : float
         As `cutepy.testing.numerics.epilogue_tolerance` takes it, for normal products, biases and residuals.
     scales : bool
-        Whether operands are fp32 and positive; they are of the product's dtype otherwise.
+        True if operands are fp32 and positive; they are of the product's dtype otherwise.
     """
 
     epilogue: Epilogue

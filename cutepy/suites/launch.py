@@ -28,7 +28,7 @@ def run_launch(json_path: Path | None = None) -> int:
     Parameters
     ----------
     json_path : Path, optional
-        Where to write the figures.
+        File to write the figures to.
 
     Returns
     -------

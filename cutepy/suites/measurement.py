@@ -60,9 +60,9 @@ class Output(NamedTuple):
     Attributes
     ----------
     json : Path or None
-        Where to save the figures.
+        File to save the figures to.
     picture : Path or None
-        Where to draw them.
+        File to draw them to.
     against : Path or None
         A report that was saved: what is slower now is told, and fails.
     """
@@ -73,7 +73,7 @@ class Output(NamedTuple):
 
 
 def elementwise() -> Contender:
-    """Return what launches a kernel of torch's on 65,536 floats: company between two launches."""
+    """Return a contender that launches a kernel of torch's on 65,536 floats: company between two launches."""
     import torch
 
     floats = torch.ones(1 << 16, device="cuda")
@@ -81,7 +81,7 @@ def elementwise() -> Contender:
 
 
 def norm() -> Contender:
-    """Return what launches our normalisation of 16 rows, which overlaps with launches before and after it."""
+    """Return a contender that launches our normalisation of 16 rows, which overlaps with its neighbours."""
     import torch
 
     from cutepy.ops import rms_norm

@@ -49,7 +49,7 @@ class Figure:
     relation : str
         Remark on the value.
     right : bool
-        Whether the result is.
+        True if the result is.
     """
 
     what: str
@@ -77,7 +77,7 @@ def run_sim(
     rounds : int
         Of the small product; the figures are their medians.
     json_path : Path, optional
-        Where to write the figures.
+        File to write the figures to.
 
     Returns
     -------

@@ -69,7 +69,7 @@ class Journal:
     sources : str
         A digest of what decides how fast candidates are: heats of other sources don't count.
     resume : bool
-        Whether what was noted before counts.
+        True if what was noted before counts.
     """
 
     def __init__(self, files: Files | None, sources: str, *, resume: bool = True) -> None:

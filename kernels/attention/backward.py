@@ -61,7 +61,7 @@ class BackwardProducer:
 
     @cute.jit
     def on_tile(self, work, state):
-        """Load what a tile of keys needs."""
+        """Load the operands of a tile of keys."""
         kv_state, q_state = state
         place = self.coords.of(work)
         tiles = None

@@ -1,4 +1,4 @@
-"""Attention configurations: types, head dimensions, tiles and masks; and the layout of what kernels pass on."""
+"""Attention configurations: types, head dimensions, tiles and masks; and the layout of intermediate results."""
 
 import math
 from dataclasses import astuple, dataclass, replace
@@ -86,7 +86,7 @@ class CachedKeys:
 
 @dataclass(frozen=True)
 class SharedKeys:
-    """Results of keys that all sequences share, and what tells which queries they count for.
+    """Results of keys that all sequences share, and the flags of the queries that they count for.
 
     Attributes
     ----------
@@ -184,7 +184,7 @@ class ScoreSettings:
 
     @property
     def needs_registers(self) -> bool:
-        """True if derivatives, weights, or what is read of tables, take registers in the backward kernel."""
+        """True if derivatives, weights, or elements of tables, take registers in the backward kernel."""
         graph = self.transposed
         if graph is None:
             return False

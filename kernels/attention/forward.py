@@ -91,7 +91,7 @@ class ForwardProducer:
 
     @cute.jit
     def on_tile(self, work, state):
-        """Load what a tile of queries needs."""
+        """Load the operands of a tile of queries."""
         q_state, k_state, v_state = state
         place = self.coords.of(work)
         kv, tiles = (place.head // self.group, *place.k), self.tiles_of(work, place)

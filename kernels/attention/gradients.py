@@ -212,7 +212,7 @@ class Gradients:
         return tile * self.config.tile_q
 
     def find_probabilities(self, key, tile, place: WorkCoords, head, q_state, kv_state, masked: bool):
-        """Replace S by P, while dP is multiplied; return the factors of P, the derivatives, and what functions take.
+        """Replace S by P, while dP is multiplied; return the factors of P, the derivatives, and functions' arguments.
 
         There are none of what the functions don't have.
         """
@@ -282,7 +282,7 @@ class Gradients:
         return place.band.left is None or self.functions is not None
 
     def score_tile(self, key, tile, place, hides):
-        """Replace products by what the score and mask functions make of them; return the derivatives, if not 1."""
+        """Apply the score and mask functions to products in place; return the derivatives, if not 1."""
         if self.functions is None:
             return []
         return self.functions.apply(self.s.tCrC, key, self.first_query(tile), place, hides)
@@ -333,7 +333,7 @@ class KeyGradients(Gradients):
     own_dq : Tensor (VECTOR, vectors), fp32
         This thread's part of dQ in shared memory.
     dq_barriers : DqBarriers
-        Where this warpgroup meets the warp that sends its parts of dQ.
+        Barriers between this warpgroup and the warp that sends its parts of dQ.
     """
 
     own_dq: cute.Tensor

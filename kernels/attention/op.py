@@ -67,7 +67,7 @@ def plan_forward(
     packed: int = 1,
     chosen: AttentionChoice | None = None,
 ) -> Callable[..., None]:
-    """Choose and compile what computes attention for tensors like these, which have elements and have been checked.
+    """Choose and compile attention for tensors like these, which have elements and have been checked.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def _bounds_that_hide(left: int | None, right: int | None, queries: int, keys: i
 
 
 def _tiles_of(device: torch.device) -> Callable[[], torch.Tensor]:
-    """Return what gives the current stream's counter of tiles, of a dynamic configuration."""
+    """Return a function that gives the current stream's counter of tiles, of a dynamic configuration."""
     workspaces = (workspaces_of if EXECUTION.backend is None else Workspaces)(device, gpu_of(device).sm_count)
     return lambda: workspaces.take(0).counters
 
@@ -211,7 +211,7 @@ def plan_decode(
     result: str = "",
     scales: tuple[bool, ...] = (),
 ) -> Callable[..., None]:
-    """Choose and compile what computes attention of few queries with many keys, which other CTAs have parts of.
+    """Choose and compile attention of few queries with many keys, which CTAs share.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ def plan_decode(
     scoring : ScoreSettings
         Functions of the scores of these rows, and sinks.
     cached : CachedKeys, optional
-        Where keys are, if not one after another.
+        Places of cached keys, if they are not one after another.
     result, scales
         As of `plan_forward`; scales are (sequences, heads, 1), of the heads of k.
 
@@ -301,7 +301,7 @@ def plan_cached(
     result: str = "",
     scales: tuple[bool, ...] = (),
 ) -> Callable[..., None]:
-    """Choose and compile what computes attention of many queries with cached keys, as `plan_decode` of few."""
+    """Choose and compile attention of many queries with cached keys, as `plan_decode` of few."""
     bounds = left is not None, right is not None
     config = choose_forward(dtype_name(q.dtype), q.shape[3], v.shape[-1], q.shape[1], left=bounds[0], right=bounds[1])
     config = of_pages(scored_forward(replace(config, result=result), scoring), page)
@@ -329,7 +329,7 @@ def plan_backward(
     is_ordered: bool = False,
     chosen: AttentionChoice | None = None,
 ) -> Callable[..., torch.Tensor]:
-    """Choose and compile what computes the gradients of Q, K and V for tensors like these.
+    """Choose and compile the gradients of Q, K and V for tensors like these.
 
     dQ is summed in an order that differs from run to run, unless `is_ordered`, which needs scores without lists of
     blocks. With `lengths`, its tensors, tiles are dealt out by the keys of the longest sequence.
@@ -472,7 +472,7 @@ def forward_reads(
     lists: Sequence[torch.Tensor],
     scales: Sequence[torch.Tensor | None] = (),
 ) -> tuple[Any, ...]:
-    """Return what a forward kernel takes of the tensors that a scoring reads, and of scales of Q, K and V, if any."""
+    """Return a forward kernel's arguments of the tensors that a scoring reads, and of scales of Q, K and V, if any."""
     given = tuple(scales) if any(each is not None for each in scales) else None
     if sinks is None and not tables and not lists and given is None:
         return NOTHING_READ
@@ -484,7 +484,7 @@ def backward_reads(
     lists: Sequence[torch.Tensor],
     dtables: Sequence[torch.Tensor | None] = (),
 ) -> tuple[Any, ...]:
-    """Return what a backward kernel takes: `dtables` are the gradients of tables, None of those that have none."""
+    """Return a backward kernel's arguments: `dtables` are the gradients of tables, None for those without."""
     given = tuple(None if each is None else _in_memory(each) for each in dtables)
     return (
         tuple(map(_in_memory, tables)) or None,
@@ -553,7 +553,7 @@ def _dtables_specs(scoring: ScoreSettings) -> tuple[TensorSpec | None, ...] | No
 
 
 def _score_specs(scoring: ScoreSettings, heads: str = "heads") -> dict[str, Any]:
-    """Describe what the functions of scores read, tables of any strides; sinks of `heads`; and lists of blocks."""
+    """Describe the tensors that functions of scores read: tables of any strides, sinks of `heads`, lists of blocks."""
     tables = []
     for table, dtype in zip([] if scoring.graph is None else scoring.graph.tables, scoring.dtypes, strict=True):
         names = [f"{table.name}_{mode}" for mode in range(table.rank)]

@@ -160,7 +160,7 @@ class Batches:
         return WorkCoords(head, self.band, (batch,), (batch,), batch, None, part, self.shared)
 
     def queries_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int]):
-        """Cut what a copy moves of the queries into tiles."""
+        """Cut a copy's tensor of queries into tiles."""
         return tma.make_tiles(copy, tensor, staged, tile)
 
     def keys_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
@@ -244,7 +244,7 @@ class RaggedSequences:
         return WorkCoords(head, band, q[1:], _coordinates(k, self.table), 0, q, part)
 
     def queries_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int]):
-        """Cut what a copy moves of the queries into tiles."""
+        """Cut a copy's tensor of queries into tiles."""
         return GroupedTiles(copy, tensor, staged, tile, 0, batched=True)
 
     def keys_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):

@@ -39,7 +39,7 @@ class ValueTransposer:
 
     @cute.jit
     def on_tile(self, work, state):
-        """Transpose what a tile of queries needs."""
+        """Transpose the values of a tile of queries."""
         # Of no tiles one is loaded.
         for _ in cutlass.range(cutlass.max(self.tiles_of(work, self.coords.of(work)).count, 1), unroll=1):
             source = Stage(state % self.loaded.stages, state // self.loaded.stages % 2)

@@ -252,7 +252,7 @@ def tuned(device: str, problem: Problem) -> AttentionChoice | None:
 
 
 def check(problem: Problem) -> str | None:
-    """Return what is wrong with a problem; None if there are kernels of it.
+    """Describe the fault of a problem; None if there are kernels of it.
 
     Examples
     --------

@@ -59,7 +59,7 @@ _empty_on_gpu: Callable[..., torch.Tensor] | None = getattr(torch._C._dynamo.gua
 
 
 def plan_gemm(problem: Problem, chosen: ChosenKernel | None = None, *, choose: Choose | None = None) -> Launch:
-    """Plan a product: see its tensors as matrices, decide what is copied, and choose and compile the kernel.
+    """Plan a product: see its tensors as matrices, choose the copies, and choose and compile the kernel.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ class _Ways:
         The tensors as they are, but for what is converted first, and as they are seen.
     copies : Copies
     is_transposed : bool
-        Whether the transposed product is computed, so that tiles and results are transposed.
+        True if the transposed product is computed, so that tiles and results are transposed.
     """
 
     def __init__(self, given: Problem, views: Problem, copies: Copies, is_transposed: bool) -> None:
@@ -202,7 +202,7 @@ class _Ways:
         return in_turn(first, copy.of, None if way is None else viewing(way))
 
     def _vector(self, place: int) -> Take | None:
-        """Give what is done with a scalar, a row or a column."""
+        """Return the step that makes a scalar, a row or a column an operand."""
         given, joined = self.given.operands[place], self.joined.operands[place]
         assert given is not None
         assert joined is not None
@@ -214,7 +214,7 @@ class _Ways:
         return as_vector(given, shape, stride)
 
     def takes_as_it_is(self, bias: int | None) -> bool:
-        """Tell whether the kernel takes a bias as it is."""
+        """Return whether the kernel takes a bias as it is."""
         return bias is None or self._vector(bias) is None
 
     @property
@@ -266,7 +266,7 @@ class _Ways:
 
 
 def _is_standard(graph: Graph, problem: Problem, joined: Problem) -> bool:
-    """Tell whether the kernel has names for what is added: C, and a bias of all products, without scales."""
+    """Return whether the kernel has names for the addends: C, and a bias of all products, without scales."""
     standard = standard_of(graph) if problem.scale_rows is None else None
     if standard is None or standard.is_transposed:
         return False
@@ -275,7 +275,7 @@ def _is_standard(graph: Graph, problem: Problem, joined: Problem) -> bool:
 
 
 def planned(problem: Problem, choose: Choose | None = None) -> Launch:
-    """Plan as `plan_gemm`, once for each problem; what `choose` is called with, and its hash, must tell all."""
+    """Plan as `plan_gemm`, once for each problem; the arguments of `choose`, and their hash, must identify the plan."""
     return _planned(problem, choose, EXECUTION.backend is None, INVARIANCE.on)
 
 

@@ -45,7 +45,7 @@ class Description(NamedTuple):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> "Description":
-        """Describe a tensor, its address taken as aligned to whole units."""
+        """Describe a tensor whose address counts as aligned to whole units."""
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
 
     @classmethod
@@ -277,7 +277,7 @@ def whole_units(columns: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401
 def padded_copy(tensor: torch.Tensor, columns: int, place: int = -2) -> torch.Tensor:
     """Copy matrices into rows padded with zeros to more columns; a broadcast batch is copied once.
 
-    At `place`, that many modes of the batch step farther than the rows, as those of the result do, so that they fold.
+    The first `place` modes of the batch have larger strides than the rows, as in the result, so that the modes fold.
     """
     if tensor.dtype.itemsize == 1 and tensor.dtype != torch.uint8:  # torch has few operations on 8-bit floats
         return padded_copy(tensor.view(torch.uint8), columns, place).view(tensor.dtype)

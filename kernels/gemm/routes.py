@@ -37,7 +37,7 @@ READ_BY_KERNELS = frozenset((torch.float32, torch.float16, torch.bfloat16, torch
 
 
 def converted(operand: Operand, given: Description | None) -> tuple[Take | None, Description | None]:
-    """Convert what kernels don't read, floats of 64 bits and other 8-bit ones to fp32; check numbers."""
+    """Convert unsupported types, floats of 64 bits and other 8-bit ones, to fp32; check numbers."""
     if given is None:
         return partial(number_for, operand.name, operand.type), None
     if not given.dtype.is_floating_point or given.dtype in READ_BY_KERNELS:
@@ -88,15 +88,15 @@ class ResultRoute(NamedTuple):
     ----------
     result : Description
     view : Way or None
-        How the kernel sees it, or what it is copied to; None as it is.
+        View of the kernel, or its copy; None as it is.
     kernel : Description or None
         Of what the kernel writes instead: one with more columns, or partial reductions.
     way : Way or None
-        How the kernel sees that.
+        View of the kernel of that.
     reduction : Reduction or None
         Of the kernel's results, which are transposed if the product is.
     in_pairs : bool
-        Whether partial sums are added in an order that follows from their count alone.
+        True if partial sums are added in an order that follows from their count alone.
     fill : callable or None
         Makes of the result what the kernel writes instead, where not all of it is written to.
     """
@@ -110,7 +110,7 @@ class ResultRoute(NamedTuple):
     fill: Take | None = None
 
     def begin(self, out: Given) -> tuple[Given, torch.Tensor]:
-        """Give the result, if it is there already, and what the kernel writes to."""
+        """Return the result, if it is there already, and the tensor that the kernel writes."""
         if self.kernel is not None:
             made = self.kernel.new() if self.fill is None else self.fill(out)
             return out, made if self.way is None else made.as_strided(*self.way)
@@ -118,7 +118,7 @@ class ResultRoute(NamedTuple):
         return out, out if self.view is None else out.as_strided(*self.view)
 
     def end(self, out: Given, got: torch.Tensor) -> torch.Tensor:
-        """Give the result of what the kernel has written."""
+        """Return the result, from the tensor that the kernel has written."""
         if self.kernel is None:
             assert out is not None, "is made before"
             return out
@@ -145,7 +145,7 @@ class Route(NamedTuple):
     sms : int
         To fill.
     is_transposed : bool
-        Whether the transposed product is computed.
+        True if the transposed product is computed.
     takes : tuple of (callable or None)
         How each of A, B and the operands, in the order given, becomes what the kernel takes; None as it is.
     writes : tuple of ResultRoute

@@ -123,7 +123,7 @@ class MlaProducer:
 
     @cute.jit
     def on_piece(self, piece: Piece, state):
-        """Load what a piece needs."""
+        """Load the operands of a piece."""
         q_state, k_state = state
         if cutlass.const_expr(self.q_ring is not None):
             self.load_queries(piece, q_state)
@@ -162,7 +162,7 @@ class DequantisingProducer:
 
     @cute.jit
     def on_piece(self, piece: Piece, state):
-        """Dequantise what a piece needs."""
+        """Dequantise the operands of a piece."""
         for _ in cutlass.range(piece.end - piece.begin, unroll=1):
             for far in cutlass.range_constexpr(2):
                 for block in cutlass.range_constexpr(2):

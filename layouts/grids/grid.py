@@ -31,7 +31,7 @@ class Cell(NamedTuple):
     offset : int or IntTuple
         Value of the layout, in elements; a coordinate where strides are scaled bases.
     byte, bank : int
-        Where it lies in memory, where the width of an element is known, and in which bank of shared memory.
+        Offset in memory, where the width of an element is known, and bank of shared memory.
     owners : tuple of (tuple of int, int)
         Owners of the element: (threads, value). Several where registers repeat it.
     data : str

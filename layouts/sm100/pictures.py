@@ -132,7 +132,7 @@ def _coarse(tensor: Any, held: dict[tuple[int, int], list[int]]) -> Grid:  # noq
 
 
 def tmem_plan_grid(plan: Any) -> Grid:  # noqa: ANN401 - TmemPlan
-    """Return the columns of a plan: each region, and what its allocation leaves over."""
+    """Return the columns of a plan: each region, and the rest of its allocation."""
     rows = [(name, f"{start}..{start + region - 1}", str(region)) for name, start, region in plan.rows()]
     if plan.spare:
         rows.append(("spare", f"{plan.used}..{plan.columns - 1}", str(plan.spare)))

@@ -33,7 +33,7 @@ class _Coordinates:
 
     @cached_property
     def registers(self) -> tuple[tuple[int, int], ...]:
-        """(row, column) of each register of the thread that holds (0, 0): what to add to those of its first."""
+        """(row, column) of each register of the thread that holds (0, 0): offsets from a thread's first register."""
         partition = self.tiling.partition_A if self._operand == "A" else self.tiling.partition_C
         part, _ = partition(Layout(self._extents, (E(0), E(1))), 0)
         return tuple(_pair(part(index)) for index in range(size(part)))

@@ -124,7 +124,7 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
     # Launches.
 
     def do_cudaPushCallConfiguration(self, *configuration: int) -> int:
-        """Keep what stands between the angle brackets."""
+        """Store the configuration between the angle brackets."""
         self._configuration.append(configuration)
         return 0
 

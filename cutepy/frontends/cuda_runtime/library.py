@@ -115,7 +115,7 @@ def _passed(where: str, value: Any) -> Any:  # noqa: ANN401
 
 
 def _loaded(path: Path, runtime: RuntimeCalls) -> ctypes.CDLL:
-    """Load a library, after whatever else of CUDA it calls has been given a function that says that it is not served.
+    """Load a library, with refusing stand-ins for the other CUDA functions that it calls.
 
     Templates such as CUB's link more than they call.
     """

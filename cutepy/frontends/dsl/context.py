@@ -75,7 +75,7 @@ def simulate(
     seed : int, optional
         The first of the seeds, where `schedules` is their number. Default: 0.
     limit : int, optional
-        How many are played at most, where `schedules` is "all". Default: 1000.
+        Most schedules that are played, where `schedules` is "all". Default: 1000.
     replay : bool
         Keep memory as it was before launches, for `Run.explore`, and `Run.replay` and `Run.reproducer` of hazards.
     allow : mapping of str to str, optional

@@ -42,7 +42,7 @@ class Image:
     ----------
     code : bytes
     functions : mapping of str to int
-        Where they begin.
+        Name -> offset of its first instruction.
     relocations : tuple of (int, str, int)
         Where an address belongs: of a function outside by its name, or of the image itself without one, and what is
         added to it.

@@ -34,7 +34,7 @@ _OF_A_CPU = re.compile(r"(?:vendor_id|cpu family|model|stepping|flags|CPU|Featur
 
 
 def is_imported() -> bool:
-    """Tell whether the compiler has been imported already."""
+    """Return whether the compiler has been imported already."""
     return "cutlass._mlir.ir" in sys.modules
 
 
@@ -135,7 +135,7 @@ class NativeCode:
     Parameters
     ----------
     holder : LoadedImage or ExecutionEngine
-        Where they are.
+        Object that holds the code.
     """
 
     def __init__(self, holder: Any) -> None:  # noqa: ANN401 - the DSL is untyped

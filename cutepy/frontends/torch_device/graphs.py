@@ -152,5 +152,5 @@ class GraphCapture:
 
 
 def pool_handle() -> tuple[int, int]:
-    """Return what stands for the memory pool of graphs."""
+    """Return the handle of the memory pool of graphs."""
     return 0, 1

@@ -1,4 +1,4 @@
-"""`torch.cuda` on the simulated device: what is served, and refusals by name for the rest."""
+"""`torch.cuda` on the simulated device: the served functions, and refusals by name for the rest."""
 
 from __future__ import annotations
 
@@ -398,12 +398,12 @@ class _Generator(torch._C.Generator, metaclass=_AnyGenerator):
 
 
 def _is_kept(value: object) -> bool:
-    """Tell whether a name of torch.cuda is a type that needs no device: tensor types, errors."""
+    """Return whether a name of torch.cuda is a type that needs no device: tensor types, errors."""
     return isinstance(value, type) and (issubclass(value, Exception) or value.__module__ == "torch.cuda")
 
 
 def _eager(model: Any = None, **_: object) -> Any:  # noqa: ANN401
-    """Return what torch.compile was given: eager execution computes the same."""
+    """Return torch.compile's function itself: eager execution computes the same."""
     return (lambda function: function) if model is None else model
 
 

@@ -52,7 +52,7 @@ class KernelArguments:
                 yield _number(kind, value)
 
     def pointer(self, value: Any) -> bytes:  # noqa: ANN401
-        """Return an address: of a tensor, or what wraps one; an int is one, and None is 0."""
+        """Return an address: of a tensor, or of its wrapper; an int is one, and None is 0."""
         if hasattr(value, "data_ptr"):
             self.memory.append(getattr(value, "base", value))
             value = value.data_ptr()

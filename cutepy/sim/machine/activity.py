@@ -96,7 +96,7 @@ class Activity:
     completing : AsyncOperation or None
         Operation that takes effect now.
     is_stuck : bool
-        Whether nothing can go on, so that waits tell what they wait for.
+        True if nothing can go on, so that waits tell what they wait for.
     time : int
         Value of the clocks.
     stats : dict
@@ -124,7 +124,7 @@ class Activity:
             (observer.on_begin if event.begins else observer.on_barrier)(event)
 
     def fault(self, error: SimulationError, *, stops: bool = True) -> None:
-        """Raise what a kernel does wrong, if it `stops` a launch, unless an observer takes it: then that goes on."""
+        """Raise an error of the kernel, if it `stops` a launch, unless an observer takes it, and the launch goes on."""
         taken = [observer.on_error(error, ends=False) for observer in self.observers]
         if stops and not any(taken):
             raise error
@@ -147,7 +147,7 @@ class Activity:
             self._complete(operation)
 
     def take(self, operation: AsyncOperation) -> None:
-        """Let an operation read what it moves, if it has not, and be pending still."""
+        """Let an operation read its source, if it has not, and stay pending."""
         if operation.takes is not None:
             if self.policy is not None:
                 self.policy.completes(operation)

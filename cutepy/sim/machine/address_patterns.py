@@ -47,11 +47,11 @@ class AddressPattern:
         self._derived: dict[Any, Any] = {}
 
     def is_aligned(self, low: int, size: int) -> bool:
-        """Tell whether all addresses are multiples of a power of two, if the lowest is at `low`."""
+        """Return whether all addresses are multiples of a power of two, if the lowest is at `low`."""
         return not (low | self._bits) & (size - 1)
 
     def once(self, key: Any, derive: Callable[[], T]) -> T:  # noqa: ANN401
-        """Return what follows from the pattern and a key, which is derived once."""
+        """Return a value that follows from the pattern and a key, and is derived once."""
         if key not in self._derived:
             self._derived[key] = derive()
         found: T = self._derived[key]
@@ -96,7 +96,7 @@ class InOwnCta(NamedTuple):
     Attributes
     ----------
     offsets : array of int64, (CTA or 1, lane or 1)
-        Where in that memory.
+        Offsets in that memory.
     slots : array of int, (CTA, 1)
     slot_bytes : int
     """

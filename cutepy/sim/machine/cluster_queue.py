@@ -50,7 +50,7 @@ class ClusterQueue:
                 yield wave
 
     def begin(self, n: int) -> NDArray[np.intp]:
-        """Begin with the n-th wave, and those before it; returns its CTAs."""
+        """Begin the n-th wave and all earlier ones; return the CTAs of the n-th."""
         for begun in range(max(self._begun, 1), n + 1):
             self.left -= len(self.waves[begun]) // self._cluster
         self._begun = n + 1

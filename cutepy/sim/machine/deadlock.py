@@ -33,7 +33,7 @@ class PartOfAUnit(Exception):
         The lanes that have come.
     i : Instruction
     unit : int
-        How many threads take it together.
+        Threads that execute it together.
     refusal : str
         Requirement of the instruction.
     """
@@ -76,7 +76,7 @@ def deadlock(
 
 
 def _polls_global(roster: Roster, g: Group) -> bool:
-    """Tell whether a group goes around a loop that reads global memory: other waits are within a cluster."""
+    """Return whether a group goes around a loop that reads global memory: other waits are within a cluster."""
     if g.waits_for is not None:
         return False
     flow = roster.flow
@@ -107,7 +107,7 @@ def report(roster: Roster, launch: Launch, at: Mapping[Group, Instruction] | Non
 
 
 def _awaited(g: Group) -> list[AwaitedObject | None]:
-    """List what lanes of a group wait for; None is a condition in a loop."""
+    """List the objects that lanes of a group wait for; None is a condition in a loop."""
     if g.waits_for is None:
         return [None]
     found = g.waits_for()
@@ -115,7 +115,7 @@ def _awaited(g: Group) -> list[AwaitedObject | None]:
 
 
 def _absent(roster: Roster, g: Group, fellows: Sequence[tuple[Group, AwaitedObject | None]]) -> str:
-    """Say what the other threads of the first CTA that waits, or of its cluster, do instead."""
+    """Describe the other threads of the first CTA that waits, or of its cluster."""
     residents = roster.residents
     own, size = int(g.ctas.slots[0]), residents.cluster_size
     here = np.zeros_like(roster.ended)

@@ -139,7 +139,7 @@ def in_whole_units(here: Array, wanted: Array, unit: int) -> Array:
 def regroup(
     roster: Roster, parts: Sequence[Group], chosen: Array, block: int, join: Join | None
 ) -> tuple[list[Group], list[Group]]:
-    """Make as few groups as can be of the lanes that were chosen, and of each part what is left.
+    """Make as few groups as possible of the chosen lanes, and of the rest of each part.
 
     Parameters
     ----------
@@ -148,9 +148,9 @@ def regroup(
         Without MMAs in flight.
     chosen : array of bool, (slots, threads)
     block : int
-        Where they go on.
+        Block where they go on.
     join : Join or None
-        Where the new groups meet others.
+        Reconvergence point of the new groups.
     """
     live = roster.flow.live_in[block]
     merged, rest = [], []
@@ -174,7 +174,7 @@ def regroup(
 
 
 def _gather_registers(whole: Group, pieces: list[Group], live: frozenset[int], stays: bool) -> None:
-    """Give a group the registers of its pieces; where it stays where they meet others, note what they left alone."""
+    """Give a group the registers of its pieces; where it stays at a meeting point, note the registers left alone."""
     whole.original = [None] * len(whole.registers) if stays else None
     for index in live:
         if stays and all(piece.registers[index] is None for piece in pieces):
@@ -213,7 +213,7 @@ def merge(
     ----------
     roster : Roster
     join : Join
-        Where they have met.
+        Reconvergence point where they are.
     parts : list of Group
     chosen : array of bool, (slots, threads), or None
     to_registers : callable
@@ -332,7 +332,7 @@ def gather(roster: Roster, g: Group, i: Instruction, wanted: Array) -> bool | No
 
 
 def _is_met(g: Group, h: Group) -> bool:
-    """Tell whether the collectives of two groups are one: at the same place, but for bar.warp.sync."""
+    """Return whether the collectives of two groups are one: at the same place, but for bar.warp.sync."""
     assert g.gathering is not None
     assert h.gathering is not None
     ours, theirs = g.gathering.instruction.traits, h.gathering.instruction.traits
@@ -364,7 +364,7 @@ def _awaited(roster: Roster, g: Group, i: Instruction) -> AwaitedObject:
 
 
 def check_not_crossed(roster: Roster, join: Join) -> None:
-    """Stop where lanes have met to wait for others, which wait for them at a collective.
+    """Raise an error where lanes at a meeting point and lanes at a collective wait for each other.
 
     Raises
     ------
@@ -386,7 +386,7 @@ def check_not_crossed(roster: Roster, join: Join) -> None:
 
 
 def _is_within(g: Group, join: Join) -> bool:
-    """Tell whether a join waits for a group."""
+    """Return whether a join waits for a group."""
     at = g.join
     while at is not None and at is not join:
         at = at.parent.join

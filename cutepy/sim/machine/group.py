@@ -31,7 +31,7 @@ class Return(NamedTuple):
     Attributes
     ----------
     block : int
-        Where they go on.
+        Block where lanes go on.
     finish : callable
         Called with the group of those that go on, and the one that called, of which they are a part or all.
     """
@@ -61,7 +61,7 @@ class Join:
     back : Return or None
         Return of a call, if the parts are within one.
     depth : int
-        How many calls the parts are in.
+        Depth of calls of the parts.
     """
 
     def __init__(self, block: int, parent: Group, back: Return | None = None) -> None:
@@ -90,7 +90,7 @@ class Rendezvous(NamedTuple):
     wanted : array of bool, (slots, threads)
         The lanes that their masks name.
     ended : int
-        How many groups had ended when it was looked at last.
+        Number of groups that had ended at the last look.
     """
 
     instruction: Instruction
@@ -112,7 +112,7 @@ class Group:
     ctas, threads : Ctas, Threads
         The lanes.
     join : Join or None
-        Where it meets the lanes it parted from.
+        Reconvergence point with the lanes that it parted from.
     tiles : dict
         Accumulators that live as matrices, by number of their register tuple.
     issued : list
@@ -132,7 +132,7 @@ class Group:
     gathering : Rendezvous or None
         Rendezvous at a collective of its warps.
     is_gathered : bool
-        Whether its lanes are all that a collective, which comes next, takes together.
+        True if its lanes are all that a collective, which comes next, takes together.
     """
 
     __slots__ = (
@@ -193,7 +193,7 @@ class Group:
 
 
 def is_unchanged(part: Group, index: int) -> bool:
-    """Tell whether a part has a register as it was in the group it parted from."""
+    """Return whether a part has a register as it was in the group it parted from."""
     value = part.registers[index]
     return value is None or (part.original is not None and value is part.original[index])
 
@@ -241,7 +241,7 @@ class Roster:
     groups : list of Group
         Those that run or wait, but for those that wait where they meet others.
     groups_ended : int
-        How many have, in all launches of CTAs so far.
+        Number of groups that have ended, in all launches of CTAs so far.
     residents : Residents
         The CTAs.
     ended : array of bool, (slots, threads)

@@ -95,7 +95,7 @@ class LoadedModule:
         return StatementReader(without_comments(self.ptx), self.file).placed(error, at)
 
     def entry(self, name: str) -> Function:
-        """Return one of its kernels.
+        """Return a kernel of the module by its name.
 
         Raises
         ------

@@ -34,7 +34,7 @@ Place = Layout | ComposedLayout | SmemRegion | str | None
 
 
 def named(plan: SmemPlan | None, name: str | None, layout: Place, kernel: str) -> Place:
-    """Give the region of a name, if one is given in place of a layout; `kernel` is what errors call the kernel.
+    """Return the region of a name, if one is given in place of a layout; errors call the kernel `kernel`.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def planned_regions(
     Parameters
     ----------
     ptx : str
-        What the module was read from.
+        Text that the module was read from.
     module, function
         The module, and its kernel.
     symbols : mapping of str to int
@@ -192,7 +192,7 @@ class Words:
         Of words each of which is a float32, a small integer, two float16 or four bytes, of either sign. None for two
         words only, each the complement of the other: words whose distance is a power of two differ in each bit.
     is_complement : bool
-        Whether all bits are others: which of two is the larger, as integers or floats, is the other way round then.
+        True if all bits are others: which of two is the larger, as integers or floats, is the other way round then.
     """
 
     seed: int | None = None

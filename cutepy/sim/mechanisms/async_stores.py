@@ -39,7 +39,7 @@ def issue(
     access: Literal["write", "atomic"],
     apply: Callable[[Array], None],
 ) -> None:
-    """Issue what each lane stores at an address; `apply` takes the positions in shared memory, when it happens."""
+    """Issue the stores of the lanes; `apply` takes the positions in shared memory, when a store happens."""
     name = ".".join(i.parts[:2])
     if not g.ctas.residents.in_clusters:
         raise SimulationError(

@@ -84,7 +84,7 @@ class BulkCopies(Mechanism):
     def _observe(
         self, i: Instruction, ctas: Ctas, threads: Threads, what: Operation, space: Space, addresses: Array, size: int
     ) -> None:
-        """Tell the observers what the lanes' copies that complete do to memory: copies of no bytes do nothing."""
+        """Tell the observers of the accesses of completing copies; copies of no bytes make none."""
         for observer in self._activity.observers if size else ():
             part_of = self._activity.completing
             observer.on_access(Access(what, space, "async", i, ctas, threads, addresses, size, part_of))
@@ -115,7 +115,7 @@ class BulkCopies(Mechanism):
             self._load(g, i, *_one(g, (row, column)), one, slots)
 
     def _are_one(self, to: Array, size: Array) -> bool:
-        """Tell whether copies of several lanes may be one operation: they write apart, and as many bytes each.
+        """Return whether copies of several lanes may be one operation: they write apart, and as many bytes each.
 
         Copies that a policy completes are not: it may complete each at another time.
         """
@@ -215,7 +215,7 @@ class BulkCopies(Mechanism):
         reduction: Reduction | None,
         kept: Array | None = None,
     ) -> None:
-        """Copy from shared to global memory, or combine with what is there.
+        """Copy from shared to global memory, or combine with the elements there.
 
         `kept` has a bit for each byte of 16, which tells whether it is copied.
         """
@@ -285,7 +285,7 @@ class BulkCopies(Mechanism):
         self._groups.commit(g)
 
     def wait(self, g: Group, i: Instruction, remaining: int, read_only: bool) -> None:
-        """Complete all but the youngest `remaining` bulk groups of each lane, or let them read what they move."""
+        """Complete all but the youngest `remaining` bulk groups of each lane, or let them read their sources."""
         if self._activity.observers:
             self._activity.tell(GroupWait(i, g.ctas, g.threads, "bulk_group", remaining, read_only))
         self._groups.wait(g, remaining, self._activity.take if read_only else self._activity.complete)
@@ -317,7 +317,7 @@ def _one(g: Group, lane: Lane) -> tuple[Ctas, Threads]:
 
 
 def _write(target: Array, data: Array, reduction: Reduction | None) -> None:
-    """Copy bytes, or combine them as elements with what is there."""
+    """Copy bytes, or combine them as elements with the bytes in memory."""
     if reduction is None:
         target[...] = data
     else:

@@ -92,7 +92,7 @@ class Cluster(Mechanism):
         self._generation[full] += 1
 
     def wait(self, g: Group, i: Instruction) -> bool:
-        """Tell whether all threads of the cluster have arrived since these did."""
+        """Return whether all threads of the cluster have arrived since these did."""
         clusters = g.ctas.slots // self._size
         if not self._owes[g.ctas.slots[:, None], g.threads.ids[None, :]].all():
             raise BarrierError(

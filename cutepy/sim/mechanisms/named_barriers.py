@@ -74,11 +74,11 @@ class Barriers(Mechanism):
         return found
 
     def is_idle(self) -> bool:
-        """Tell whether no thread has arrived at any barrier, or ended."""
+        """Return whether no thread has arrived at any barrier, or ended."""
         return not (self._arrived.any() or self._partial or self._has_ended)
 
     def leaves_others(self, g: Group) -> bool:
-        """Tell whether a group lacks lanes of its warps that have not ended."""
+        """Return whether a group lacks lanes of its warps that have not ended."""
         return bool((self._live[g.ctas.slots[:, None], g.threads.warps] != g.threads.extents[:, 1]).any())
 
     def arrive(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> bool:
@@ -136,7 +136,7 @@ class Barriers(Mechanism):
         generation: Array,
         lanes: Array,
     ) -> None:
-        """Tell observers what lanes do at a barrier, and the generation that they take part in."""
+        """Tell observers of an operation at a barrier, and the generation that its lanes take part in."""
         if self._activity.observers:
             picked = PickedLanes.of_group(g, lanes)
             here = NamedBarrier(number)
@@ -194,7 +194,7 @@ class Barriers(Mechanism):
     def _come(
         self, g: Group, i: Instruction, identity: Array, count: Array | None, predicate: Array | None = None
     ) -> Array:
-        """Let lanes come; returns the generation that each counts in, or what it waits by for others of its warp."""
+        """Let lanes come; return the generation that each counts in, or its key in a wait for its warp's others."""
         self._activity.changes += 1
         if i.traits.threads > 1:
             check_uniform(self._activity, g, i, identity, "the number of the barrier")
@@ -241,7 +241,7 @@ class Barriers(Mechanism):
     def _come_in_part(
         self, g: Group, i: Instruction, number: int, here: Array, held: Array, before: ExecutedInstruction | None
     ) -> Array:
-        """Let lanes come that are not all of their warps; returns what each waits by."""
+        """Let lanes come that are not all of their warps; return the key by which each waits."""
         generation = self._generation[g.ctas.slots[:, None], number]
         self._tell(NamedBarrierPartialArrive, g, i, number, generation, here)
         waits, came = self._partial.come(g, i, number, here, held)
@@ -314,7 +314,7 @@ class Barriers(Mechanism):
             raise self._wrong(by, number, wrong, fix, before, chances)
 
     def _check_agreed(self, g: Group, i: Instruction, number: int, rows: Array, expected: Array) -> None:
-        """Check that who comes to a barrier expects as many threads as those who are there."""
+        """Check that lanes that come to a barrier expect as many threads as those that are there."""
         every = WARP * self._live.shape[1]
         before, now = (np.where(x == -1, every, x) for x in (self._expected[rows, number], expected))
         differ = before != now
@@ -468,7 +468,7 @@ def _joins_or_arrives(i: Instruction) -> type[NamedBarrierEvent]:
 
 
 def _may_be_at(i: Instruction, number: int) -> bool:
-    """Tell whether an instruction may arrive at a barrier."""
+    """Return whether an instruction may arrive at a barrier."""
     if i.traits.barrier != "named":
         return False
     named = i.operands["red" in i.parts]

@@ -81,7 +81,7 @@ class RegisterPool(Mechanism):
         self._at_launch = held_at_launch(function)
 
     def start(self, residents: Residents, threads: int) -> None:
-        """Give the warps of CTAs that become resident what they have at first."""
+        """Give the warps of CTAs that become resident their initial registers."""
         shape = residents.count, -(-threads // WARP)
         self._held = np.full(shape, self._at_launch or 0, np.int64)
         self._free = np.zeros(residents.count, np.int64)
@@ -111,7 +111,7 @@ class RegisterPool(Mechanism):
         return True
 
     def _check(self, g: Group, i: Instruction, count: int, more: bool, held: Array) -> None:
-        """Tell of who asks for fewer registers than it has, or gives back what it hasn't: it keeps what it has."""
+        """Report a warp that asks for fewer registers than it has, or gives back more: it keeps its number."""
         wrong = held > count if more else held < count
         if wrong.any():
             has = int(held[wrong][0])

@@ -144,7 +144,7 @@ class TensorCopies:
         reduction: str | None,
         offsets: tuple[Array, ...] | None = None,
     ) -> None:
-        """Copy a box from shared memory, or combine it with what is there; offsets are as of a load, but empty."""
+        """Copy a box from shared memory, or combine it with the elements there; offsets are as of a load, but empty."""
         are_alike = reduction is None and all(x.shape[1] == 1 for x in (source, tensor, *coordinates))
         every = 1 if are_alike else g.threads.count
         boxes, sources = self._boxes(g, i, source, tensor, coordinates, offsets, every)
@@ -399,7 +399,7 @@ def _check_rows(g: Group, i: Instruction, box: Box | Column, at: Coordinates) ->
 def _once(
     g: Group, boxes: Sequence[tuple[Box | Column, Coordinates]], sources: Sequence[int], lanes: int
 ) -> tuple[list[int], list[int]]:
-    """Return which lanes store what no lane of their warp before them does, and which boxes are theirs.
+    """Return the lanes whose stores no earlier lane of their warp repeats, and the boxes of each.
 
     A warp that stores one box with several lanes stores the same bytes again and again: once will do. `lanes` is 1
     where there is a box of each CTA only, which all lanes store.

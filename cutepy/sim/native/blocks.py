@@ -73,7 +73,7 @@ class _SharedState:
         self._steps: dict[int, _Step] = {}
 
     def is_to_be_cut(self, m: Engine) -> bool:
-        """Tell whether the program's nodes are worth knowing."""
+        """Return whether the program's nodes are worth knowing."""
         cost = _CUTTING * len(self.program.function.instructions)
         return self.ledger.total * m.to_come >= ledger.WORTH * cost and compiler.is_there()
 

@@ -91,7 +91,7 @@ class CallSite:
 
 @dataclass(frozen=True)
 class LinkedEntry:
-    """An entry with what it calls.
+    """An entry with the functions that it calls.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class LinkedEntry:
     frame_bytes : int
         Of the entry.
     is_deep : bool
-        Whether a thread may need more local memory than that.
+        True if a thread may need more local memory than that.
     target : Target
         The GPU that it is for.
     """
@@ -121,7 +121,7 @@ class LinkedEntry:
 
     @property
     def is_ranked(self) -> bool:
-        """Tell whether addresses of a cluster's shared memory have the rank of a CTA."""
+        """Return whether addresses of a cluster's shared memory have the rank of a CTA."""
         return self.target.number >= _RANKED
 
 
@@ -152,7 +152,7 @@ def slots(sizes: Iterable[int]) -> Iterator[int]:
 
 
 def is_call(i: Instruction) -> bool:
-    """Tell whether an instruction is a call."""
+    """Return whether an instruction is a call."""
     return i.parts[0] == "call"
 
 
@@ -167,7 +167,7 @@ def link(entry: Function, module: Module | None = None) -> LinkedEntry:
     ----------
     entry : Function
     module : Module, optional
-        Where it is from. Without it, calls are refused where they are reached.
+        Module of the entry. Without it, calls are refused where they are reached.
     """
     module = module or Module("", {entry.name: entry}, ())
     addresses = function_addresses(module)
@@ -360,7 +360,7 @@ def _with_stack(
 def _frame_of(
     function: Function, base: Register | None, dynamic: Register | None, is_entry: bool, alignment: int
 ) -> _Frame:
-    """Lay out what a function has in local memory; what it gives and takes comes first, if it is called."""
+    """Lay out a function's variables in local memory; parameters and results come first, if it is called."""
     formals = () if is_entry else (*function.results, *function.parameters)
     sizes = {formal.name: formal.size_bytes for formal in formals}
     *starts, end = slots(sizes.values())
@@ -374,7 +374,7 @@ def _frame_of(
 
 
 def _site(i: Instruction, frame: _Frame) -> CallSite:
-    """Return what a call passes and gets; its operands are results, function and arguments, as written."""
+    """Return the arguments and results of a call; its operands are results, function and arguments, as written."""
     places = []
     for group in (i.operands[0], i.operands[2]):
         assert isinstance(group, Vector)

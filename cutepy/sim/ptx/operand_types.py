@@ -162,7 +162,7 @@ def _check_products(opcode: str, first: str, operands: tuple[Operand, ...]) -> N
 
 
 def _takes_matrix(first: str, kind: str, is_summed: bool, types: set[str]) -> bool:
-    """Tell whether registers of some types hold a matrix: of several types ptxas checks the widths alone."""
+    """Return whether registers of some types hold a matrix: of several types ptxas checks the widths alone."""
     if kind == "f64" or (len(types) > 1 and first == "wmma"):
         return True
     if is_summed and kind == "f32":

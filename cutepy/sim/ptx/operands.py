@@ -1,4 +1,4 @@
-"""Operands: registers, constants, addresses, vectors of them, and what names stand for.
+"""Operands: registers, constants, addresses, vectors of them, and named objects.
 
 References
 ----------

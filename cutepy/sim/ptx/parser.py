@@ -1,4 +1,4 @@
-"""Parse PTX text into a `Module`: what is outside of functions, and where these are.
+"""Parse PTX text into a `Module`: the statements outside of functions, and the positions of functions.
 
 References
 ----------
@@ -165,7 +165,7 @@ _MOST_EARLY_PARAMETER_BYTES = 4352
 
 
 class ModuleStatements:
-    """Statements of a module outside of its functions, read in one pass: what is used is declared before.
+    """Statements of a module outside of its functions, read in one pass: names are declared before their use.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ class ModuleStatements:
         self._check_defined()
 
     def _one(self, position: int) -> int:
-        """Read what is at a position; tells where it ends."""
+        """Read the statement at a position; return its end."""
         text, attempt = self._text, self._reading.attempt
         match = _OUTSIDE.match(text, position)
         if match is None:
@@ -265,7 +265,7 @@ class ModuleStatements:
         self._defined.add(name)
 
     def _check_section(self, position: int, end: int) -> None:
-        """Refuse what is no data of a debugger's section."""
+        """Refuse contents that are no data of a debugger's section."""
         text, attempt = self._text, self._reading.attempt
         while position < end and (match := _OF_A_SECTION.match(text, position, end)) is not None:
             if match["label"] is not None:
@@ -308,7 +308,7 @@ class ModuleStatements:
             self.variables.append(variable)
 
     def _check_reference(self, name: str, reference: Reference) -> None:
-        """Refuse an initial value that is the address of what has none, or is declared behind it."""
+        """Refuse an initial value that is the address of an object without one, or of one declared behind it."""
         other = reference.name
         if other in self.called or other in self.kernels:
             if not reference.is_plain:

@@ -1,4 +1,4 @@
-"""One launch, played to its end in a process of its own: nobody watches, and what it writes is noted."""
+"""One launch, played to its end in a separate process without observers; its writes are noted."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LaunchPlayer:
 
     @property
     def changes_memory_only(self) -> bool:
-        """True if nothing is left behind but writes: malloc keeps what it gave out."""
+        """True if it leaves nothing behind but writes: malloc keeps its allocations."""
         return not self.launch.entry.calls("malloc")
 
     def ready(self, request: Request | Search) -> None:
@@ -61,7 +61,7 @@ class LaunchPlayer:
             self._program(request.policy, {})
 
     def play(self, request: Request) -> Outcome:
-        """Run the launch, and say what it wrote, or what it raised."""
+        """Run the launch, and return its writes, or its error."""
         sanitizer = self.sanitizer() if self.sanitizer is not None and request.sanitizes else None
         engine = self._engine(request.policy, () if sanitizer is None else sanitizer.observers)
         engine.schedule.fill_registers(request.unwritten)
@@ -126,11 +126,11 @@ class LaunchPlayer:
 
 
 def _told(sanitizer: Sanitizer) -> list[tuple[str, Hazard]]:
-    """Return the hazards that were found, with what tells each from others."""
+    """Return the hazards that were found, with the key that tells each from others."""
     return [(name_of(hazard), replace(hazard, count=1)) for hazard in sanitizer.hazards]
 
 
 def name_of(hazard: Hazard) -> str:
-    """Return what a hazard has in common with others of its lines, whichever of them comes first."""
+    """Return the part of a hazard that others of its lines share, in either order."""
     kind = "unordered" if hazard.kind in RACES else hazard.kind
     return f"{kind}: {', '.join(sorted(side.line for side in hazard.sides))}"

@@ -1,4 +1,4 @@
-"""The process that keeps a snapshot: it forks children that play, and sends on what they say.
+"""The process that keeps a snapshot: it forks children that play, and forwards their outcomes.
 
 A child plays some requests one after another, with memory put back in between; only as much memory as can be copied in
 no time is, and with more a child plays once. What stops a child costs the request that it was at: another goes on.
@@ -38,7 +38,7 @@ class Player(Protocol):
     """Plays a launch."""
 
     def ready(self, request: Request | Search) -> None:
-        """Do once what every child needs."""
+        """Do once the preparations that every child needs."""
 
     def play(self, request: Request) -> Outcome:
         """Run the launch to its end."""
@@ -169,7 +169,7 @@ class Rewinder:
         self._kept = [(start, here := _bytes_at(start, end), here.copy()) for start, end in ranges]
 
     def rewind(self, written: Ranges | None = None) -> None:
-        """Put memory back: all of it, or of large ranges what was written."""
+        """Restore memory: all of it, or the written parts of large ranges."""
         for start, here, before in self._kept:
             if written is None or len(here) <= _SMALL_BYTES:
                 if not np.array_equal(here, before):  # memory that is mapped for reading may not even be written so

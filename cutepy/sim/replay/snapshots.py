@@ -79,7 +79,7 @@ class Snapshot:
         processes: int = 1,
         timeout_s: float = 600.0,
     ) -> None:
-        """Play the launch once for each request, and tell what came of it, in any order."""
+        """Play the launch once for each request, and yield the outcomes, in any order."""
         self._asked((list(requests), processes, timeout_s), tell)
 
     def search(self, request: Search) -> SearchResult:
@@ -100,7 +100,7 @@ class Snapshot:
             raise
 
     def read(self, starts: Array, ends: Array) -> Array:
-        """Return what ranges of memory held, one after another, as bytes."""
+        """Return the old contents of ranges of memory, one after another, as bytes."""
         self._connection.send((starts, ends))
         found: Array = self._connection.recv()
         return found

@@ -314,7 +314,7 @@ def _mma(state: _State, i: Instruction, names: Names) -> Iterator[RegisterHazard
 
 
 def _between(state: _State, register: int) -> str:
-    """Return what two MMAs lack that use a register differently."""
+    """Name the operation missing between two MMAs that use a register differently."""
     if register in state.flying:
         return "accumulator-in-flight"
     return "fragment-in-flight" if register in state.read else "missing-wgmma-fence"

@@ -69,12 +69,12 @@ def _kind(hazard: RegisterHazard, advice: tuple[Remark, ...] | None, begins: Map
 
 
 def _takes_apart(i: Instruction | None) -> bool:
-    """Tell whether an instruction moves the halves of a register apart, or together."""
+    """Return whether an instruction moves the halves of a register apart, or together."""
     return i is not None and i.traits.renames and any(isinstance(operand, Vector) for operand in i.operands)
 
 
 def remarks(kernel: Kernel) -> Iterator[Advisory]:
-    """Yield what a kernel loses by ptxas, which is asked about kernels that have MMAs or `setmaxnreg`."""
+    """Yield the costs of a kernel that ptxas reports; it is asked about kernels with MMAs or `setmaxnreg`."""
     instructions = kernel.instructions
     # Numbered remarks of ptxas are about instructions of a warpgroup; MMAs need many registers.
     asked = [i for i in instructions if i.traits.threads == WARPGROUP_THREADS or i.traits.is_warp_mma]

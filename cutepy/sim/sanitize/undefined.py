@@ -100,7 +100,7 @@ class _FollowedRegisters(NamedTuple):
     stops : frozenset of int
         The instructions, by index, that may read or overwrite what lacks a value.
     recurses : bool
-        Whether a function may call itself.
+        True if a function may call itself.
     """
 
     begins: dict[int, frozenset[int]]
@@ -147,7 +147,7 @@ def _idle_branches(function: Function) -> frozenset[int]:
 
 
 class _Reach:
-    """The registers and memory that what lacks a value may reach.
+    """The registers and memory that undefined values may reach.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ class _Reach:
                     waiting += self._new(i)
 
     def begin(self, i: Instruction) -> None:
-        """Follow what an instruction writes."""
+        """Follow the results of an instruction."""
         for made in self._new(i):
             self.follow(*made)
 
@@ -199,7 +199,7 @@ class _Reach:
                     self.begin(i)
 
     def _new(self, i: Instruction) -> list[tuple[Instruction, int]]:
-        """Return what an instruction writes, unless that is followed already."""
+        """Return the results of an instruction, unless they are followed already."""
         found = {r.index for r in written(i)} - self._apart
         new = [(i, r) for r in found if (i.index, r) not in self._made]
         self._made.update((i.index, r) for r in found)
@@ -231,7 +231,7 @@ class UndefinedValues:
             self._of = _followed(function)
 
     def stops_at(self, i: Instruction) -> bool:
-        """Tell whether an instruction may read or overwrite what lacks a value, or begin it."""
+        """Return whether an instruction may read, overwrite or create an undefined value."""
         if self._of.recurses and self._of.registers and _calls_or_returns(i):
             return True
         return i.index in self._of.stops or bool(self._begins_at(i))
@@ -376,7 +376,7 @@ class UndefinedValues:
         return found if any(element.lacks.any() for element in found) else []
 
     def _taken(self, access: Access) -> UndefinedUse | None:
-        """Say what is wrong if an MMA, an atomic operation or a copy reads shared memory that lacks bits."""
+        """Describe the fault if an MMA, an atomic operation or a copy reads shared memory that lacks bits."""
         if access.operation == "write" or "exch" in access.instruction.parts:
             return None  # an exchange makes nothing of what was there
         origins, first = self._memory.take(access)
@@ -389,7 +389,7 @@ class UndefinedValues:
         return UndefinedUse(who, self._say("what is read", origins, block, kind), first, kind)
 
     def _call(self, step: Step, at: tuple[Array, ...]) -> None:
-        """Keep what the registers of a caller lack where a function is called, and take it up where that returns."""
+        """Keep the undefined registers of a caller where a function is called, and restore them where that returns."""
         assert self._function is not None
         i, lanes = step.instruction, step.executing()
         if i.traits.calls and _called(self._function, i):
@@ -561,23 +561,23 @@ def loaded_into(load: Instruction, granules: int, granule_bytes: int) -> list[tu
 
 
 def is_used(function: Function, load: Instruction, register: Register) -> bool:
-    """Tell whether anything reads what is loaded into a register."""
+    """Return whether anything reads the value loaded into a register."""
     return any(True for _ in uses_of(function).after(load, register.index))
 
 
 def is_copied(function: Function, load: Instruction, registers: Iterable[Register]) -> bool:
-    """Tell whether what is loaded into some registers is only stored to global memory unchanged."""
+    """Return whether the values loaded into some registers are only stored to global memory unchanged."""
     stores = stores_of(function, load, registers, lambda i: i.traits.moves and not i.traits.exchanges).values()
     return bool(stores) and all(state_spaces(i).stores[0] in ("global", "generic") for i in stores)
 
 
 def _kind(origins: Array, is_result: bool) -> str:
-    """Return the kind of the hazard, given where it began: what may be padding is only told as such in results."""
+    """Return the kind of the hazard, given its origin: possible padding is only reported in results."""
     return PADDING if is_result and bool((origins & BESIDE_VALUES != 0).all()) else "uninitialised-read"
 
 
 def _widens(i: Instruction) -> bool:
-    """Tell whether a conversion is of integers, without rounding, and so moves bits."""
+    """Return whether a conversion is of integers, without rounding, and so moves bits."""
     return i.traits.kind == "conversion" and all(part[0] in "usb" and part[1:].isdigit() for part in i.parts[-2:])
 
 
@@ -604,7 +604,7 @@ def _called(function: Function, i: Instruction) -> set[int]:
 
 
 def _calls_once(function: Function) -> bool:
-    """Tell whether no function may call itself, directly or through others."""
+    """Return whether no function may call itself, directly or through others."""
     starts = sorted({0, *function.callees.values()})
     calls: dict[int, set[int]] = {start: set() for start in starts}
     for i in function.instructions:
@@ -624,12 +624,12 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
 
 
 def _stores_registers(i: Instruction) -> bool:
-    """Tell whether an instruction stores registers to memory."""
+    """Return whether an instruction stores registers to memory."""
     return i.traits.transfers and i.traits.access == "write"
 
 
 def _loads_registers(i: Instruction) -> bool:
-    """Tell whether an instruction brings registers back from memory."""
+    """Return whether an instruction brings registers back from memory."""
     return i.traits.transfers and i.traits.access == "read"
 
 
@@ -645,7 +645,7 @@ def _stored_bits(i: Instruction) -> int:
 
 
 def _needs_values(i: Instruction) -> bool:
-    """Tell whether each source of an instruction with results must have a value."""
+    """Return whether each source of an instruction with results must have a value."""
     of_matrices = i.traits.kind == "matrix" and not i.traits.moves
     return of_matrices or i.traits.kind in ("barrier", "atomic") or "private" in i.traits.effects
 

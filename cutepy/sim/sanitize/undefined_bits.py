@@ -49,12 +49,12 @@ _TABLES = {"and": 0b1000, "or": 0b1110, "xor": 0b0110}
 
 
 def exchanges(i: Instruction) -> bool:
-    """Tell whether an instruction brings values that other lanes have."""
+    """Return whether an instruction brings values that other lanes have."""
     return i.traits.gathers or (i.traits.exchanges and i.traits.moves)
 
 
 def passes_on(i: Instruction) -> bool:
-    """Tell whether results of an instruction have no value where its sources have none; all others give values."""
+    """Return whether results of an instruction have no value where its sources have none; all others give values."""
     return i.traits.is_pure or exchanges(i)
 
 
@@ -75,7 +75,7 @@ class Bits(NamedTuple):
     lacks : int or array of uint64
         Mask of the bits that have no value.
     is_known : bool
-        Whether `data` has them.
+        True if `data` has them.
     """
 
     bits: int
@@ -227,7 +227,7 @@ class Definedness(Builder[Bits]):
         return ValueError(reason)
 
     def _table(self, table: int, rows: int, inputs: tuple[Bits, ...]) -> Bits:
-        """Return the bits that two values of what is undefined give different results."""
+        """Return the bits in which results differ for two values of the undefined bits."""
         may_be: list[Any] = [_NONE, _NONE]
         for row in range(rows):
             bits = [row >> n & 1 for n in reversed(range(len(inputs)))]
@@ -300,7 +300,7 @@ class Operands:
         return np.broadcast_to(found.astype(np.uint64), self._shape)
 
     def knows(self, operand: Operand) -> bool:
-        """Tell whether the value of an operand is at hand: not that of accumulators and special registers."""
+        """Return whether the value of an operand is at hand: not that of accumulators and special registers."""
         if isinstance(operand, Register):
             return operand.bits <= 64 and self._step.holds(operand.index)
         return isinstance(operand, Immediate | NegatedPredicate)
@@ -326,7 +326,7 @@ class Operands:
         return [mask & full(x.bits) for mask, x in zip(masks, registers, strict=False) if isinstance(x, Register)]
 
     def _shuffled(self, i: Instruction, sources: tuple[Operand, ...], all_bits: np.uint64) -> tuple[Array, Array]:
-        """Return what other lanes have; lanes that are not here are taken to have values."""
+        """Return the values of other lanes; lanes that are not here are taken to have values."""
         steers = (self.mask(sources[1]) | self.mask(sources[2])) != 0
         masks = self.mask(sources[0])
         place, is_here = self.places(i)
@@ -343,7 +343,7 @@ class Operands:
         return place, ids[place] == wanted
 
     def _transposed(self, source: Operand) -> Array:
-        """Return what each lane gets of a warp's matrix of 8 rows: its lanes are here, or have values."""
+        """Return the values of each lane in a warp's matrix of 8 rows: its lanes are here, or have values."""
         masks, found = self.mask(source), np.zeros(self._shape, np.uint64)
         for half, (place, is_here, of) in enumerate(self.halves()):
             brought = np.where(is_here, masks[:, place], _NONE)
@@ -359,7 +359,7 @@ class Operands:
         return [(place, ids[place] == each, row % 2) for place, each in zip(places, wanted, strict=True)]
 
     def _gathered(self, i: Instruction, sources: tuple[Operand, ...], all_bits: np.uint64) -> Array:
-        """Return what whole warps make of what their lanes have."""
+        """Return the results of whole warps from their lanes' values."""
         executing = self._step.executing()
         lacks = (self.mask(sources[0]) != 0) & executing
         value = self.value(sources[0]) != 0
@@ -382,7 +382,7 @@ class Operands:
 
 
 def from_lanes(step: Step, origins: Array) -> Array:
-    """Return where what each lane gathers comes from, given where what each lane has comes from; 0 is nowhere."""
+    """Return the origins of the values that lanes gather, given the origins of each lane's values; 0 is nowhere."""
     i = step.instruction
     if i.traits.transposes:
         found = (origins[:, place] for place, *_ in Operands(step, lambda r: np.zeros(0, np.uint64)).halves())

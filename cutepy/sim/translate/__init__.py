@@ -59,7 +59,7 @@ class Program:
     function : Function
         Translated function, with the functions that it calls.
     linked : LinkedEntry
-        How these were put together.
+        The linked text.
     landing : int
         The block where they return to, or -1.
     entries : dict of int to int
@@ -124,7 +124,7 @@ def load_module(text: str, file: str = "") -> Module:
 
 
 def _wrong_operands(i: Instruction) -> str:
-    """Return what is wrong with the types of an instruction's operands, as its translation finds them."""
+    """Describe the fault in the types of an instruction's operands, as its translation finds them."""
     if "stack" in i.traits.qualities:  # translated once its callees are known
         return ""
     registers = {r.index: canonical_bits(r) for r in (*read(i), *written(i))}
@@ -172,7 +172,7 @@ class Kernel:
 
     @property
     def linked(self) -> LinkedEntry:
-        """The entry, put together with what it may call."""
+        """The entry, linked with the functions that it may call."""
         return _linked(self)
 
     @property
@@ -182,11 +182,11 @@ class Kernel:
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """The instructions of the entry, and of what it may call."""
+        """The instructions of the entry, and of the functions that it may call."""
         return _linked(self).function.instructions
 
     def calls(self, *names: str) -> bool:
-        """Tell whether an instruction calls one of some functions by name."""
+        """Return whether an instruction calls one of some functions by name."""
         targets = (i.operands[0] for i in self.instructions if i.traits.calls and i.operands)
         return any(isinstance(target, Symbol) and target.name in names for target in targets)
 
@@ -240,7 +240,7 @@ def translate_function(function: Function, stops: frozenset[int] = frozenset()) 
 def translate_linked(
     whole: LinkedEntry, stops: frozenset[int] = frozenset(), pauses: frozenset[int] = frozenset()
 ) -> Program:
-    """Translate an entry and what it calls."""
+    """Translate an entry and the functions that it calls."""
     function = whole.function
     starts = {callee.start for callee in whole.callees.values()}
     flow = _flow(whole, stops, pauses)

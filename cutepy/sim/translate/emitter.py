@@ -291,7 +291,7 @@ class Emitter:
         self.emit("")
 
     def finish(self) -> None:
-        """Assign what the current instruction has computed to its destinations."""
+        """Assign the results of the current instruction to its destinations."""
         results, self._results = self._results, []
         last = len(self.lines) - 1
         assigned: dict[int, str] = {}
@@ -404,7 +404,7 @@ def mechanism(names: str, method: str, operands: str = "", *, parks: bool = Fals
         Of each operand "address", "value" for the number of an immediate, "-" for one that is not passed, or the kind
         that it is read as, such as "u4".
     parks : bool
-        Whether the method tells if the threads may go on. Otherwise they run the block again.
+        True if the method tells if the threads may go on. Otherwise they run the block again.
     """
     taken = operands.split()
 
@@ -443,7 +443,7 @@ def translator_of(opcode: str) -> Translator | None:
 
 @cache
 def is_type(part: str) -> bool:
-    """Tell whether a part of an opcode is a type."""
+    """Return whether a part of an opcode is a type."""
     return part in _TYPES
 
 

@@ -77,7 +77,7 @@ class Node:
     text : str
         The name that holds it; of an operand that is no register its expression.
     uses : int
-        How often the results need it.
+        Times that the results need it.
     """
 
     __slots__ = ("arguments", "bits", "given", "letter", "number", "operand", "operation", "text", "uses")
@@ -97,7 +97,7 @@ class Expressions(Builder[Node]):
     Parameters
     ----------
     e : Emitter
-        Where the source is written.
+        Emitter that gets the source.
     """
 
     def __init__(self, e: Emitter) -> None:
@@ -264,7 +264,7 @@ _TIGHT = frozenset(("add", "sub", "mul", "div", "neg", "compare", "widen", "conv
 
 
 def _is_loose(node: Node) -> bool:
-    """Tell whether an expression needs brackets in another one."""
+    """Return whether an expression needs brackets in another one."""
     if node.given is not None:
         return node.operation in ("add", "sub", "mul", "div", "neg", "compare")
     return node.operation in _INFIX

@@ -108,7 +108,7 @@ class Candidates:
         return suits
 
     def _allow(self, problem: Extents) -> NDArray[np.bool_]:
-        """Return which choices suit problems of this kind, whatever their extents."""
+        """Return the choices that suit problems of this kind, of any extents."""
         mn_major_bits = problem.operand_bits if problem.b_mn_major else 0
         kind = (problem.unit, problem.strip, problem.whole, problem.a_copies > 0, problem.b_copies > 0, mn_major_bits)
         if kind not in self._allowed:

@@ -103,7 +103,7 @@ class Explanation(NamedTuple):
 
 
 def explain_choice(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> Explanation:
-    """Print and return the ten best candidates of a problem, and what decided among them.
+    """Print and return the ten best candidates of a problem, and the reason for the first.
 
     A candidate may compute the transposed product. `cutepy.ops.gemm` takes the first, but for a winner of `cutepy tune
     gemm`. For up to eight rows the choice of `cutepy.kernels.gemv`, without tensor cores, is among them.
@@ -178,7 +178,7 @@ def _without_tensor_cores(
 
 
 def _decided(found: list[ExplainedCandidate]) -> str:
-    """Tell what put the first candidate before the others: a part of the model's time, or the trees."""
+    """Name the reason why the first candidate is before the others: a part of the model's time, or the trees."""
     first, by_model = found[0], min(found, key=lambda each: each.model_us)
     if by_model is not first:
         ahead = first.model_us / by_model.model_us - 1

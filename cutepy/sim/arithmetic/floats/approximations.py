@@ -64,7 +64,7 @@ def high_word(a: Array) -> Array:
 
 
 def upper_part(a: Array) -> Array:
-    """Return what the upper 32 bits of float64 stand for; subnormals are flushed."""
+    """Return the values of the upper 32 bits of float64; subnormals are flushed."""
     kept: Array = (np.ascontiguousarray(flush(a)).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
     return kept
 

@@ -102,7 +102,7 @@ class SharedTiles:
         bits: int,
         used: Array | None = None,
     ) -> Array:
-        """Return an operand as float32, (extent along MN, extent along K); along MN what is not used is zeros."""
+        """Return an operand as float32, (extent along MN, extent along K); unused elements along MN are zeros."""
         extent, k = shape
         operand = word, name, SharedTile(major, extent, k, bits)
         if major == "K":

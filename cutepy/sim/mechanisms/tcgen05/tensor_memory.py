@@ -1,4 +1,4 @@
-"""Tensor memory: columns that warps allocate, and what they load from lanes and store to them.
+"""Tensor memory: columns that warps allocate, and their loads and stores of lanes.
 
 Each warp reaches the quarter of the lanes that its number modulo 4 names. Fresh memory holds words that are not
 plausible as data, and an allocation begins as far up as it fits: code that takes 0 for the address that was allocated,
@@ -119,7 +119,7 @@ class TensorMemory(Mechanism):
     def _tell(
         self, g: Group, i: Instruction, row: int, group: int, base: int = 0, count: int = 0, begins: Sequence[int] = ()
     ) -> None:
-        """Tell the observers of what a warp of a CTA does to allocations."""
+        """Tell the observers of allocations by a warp of a CTA."""
         slots = g.ctas.slots[row : row + 1]
         for observer in self._activity.observers:
             members = self._members(int(slots[0]), group)
@@ -182,7 +182,7 @@ class TensorMemory(Mechanism):
         )
 
     def dealloc(self, g: Group, i: Instruction, address: Array, columns: Array) -> None:
-        """Free what one tcgen05.alloc has allocated."""
+        """Free the columns that one tcgen05.alloc has allocated."""
         count = self._asked(g, i, columns)
         bases = np.broadcast_to(address, (g.ctas.count, g.threads.count))[:, 0] & np.uint32(_COLUMN_MASK)
         for n, (slot, base) in enumerate(zip(g.ctas.slots.tolist(), bases.tolist(), strict=True)):
@@ -241,7 +241,7 @@ class TensorMemory(Mechanism):
         what : str
             The operand, such as "D of 64 rows".
         lane : int
-            Where it begins.
+            First lane.
         last : int
             Its last lane, where it begins at lane 0.
         step : int
@@ -302,7 +302,7 @@ class TensorMemory(Mechanism):
     def _observe(
         self, g: Group, i: Instruction, lanes: Array, columns: Array, *, writes: bool, needs_value: bool = False
     ) -> None:
-        """Tell the observers of what each warp accesses."""
+        """Tell the observers of the accesses of each warp."""
         if not self._activity.observers:
             return
         wide = 2 if not {"pack::16b", "unpack::16b"}.isdisjoint(i.parts) else 1
@@ -330,7 +330,7 @@ class TensorMemory(Mechanism):
         needs_value: bool,
         accumulator: Hashable = None,
     ) -> None:
-        """Tell the observers of what an operation of the tensor core accesses, if it accesses any."""
+        """Tell the observers of the accesses of an operation of the tensor core, if it makes any."""
         if self._activity.observers and lanes.size:
             part_of = self._activity.completing
             reached = _reached(lanes, columns)

@@ -1,4 +1,4 @@
-"""Operand tiles in shared memory: which 16-byte units are theirs, by their descriptors, and what these hold."""
+"""Operand tiles in shared memory: their 16-byte units, by the descriptors, and the contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launch kernels many times on a GPU, as they are and with delays, and compare what they leave: it needs a driver only.
+"""Launch kernels many times on a GPU, with delays and without, and compare the results: it needs a driver only.
 
 `main` is given what to launch. It starts itself once for each way to launch, so that what hangs or faults costs that
 way only, and prints a line for each and a verdict. What a launch leaves is compared with what the simulator left, and
@@ -46,7 +46,7 @@ Relocations = list[tuple[int, int, int]]
 
 
 def pointers(data: bytes, relocations: Relocations) -> dict[int, bytes]:
-    r"""Return the words that point into memory as it was, by their offset, and what they are to be now.
+    r"""Return the words that point into the recorded memory, by offset, with their relocated values.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def moved(data: bytes, relocations: Relocations) -> bytes:
 
 
 def unpacked(text: str) -> bytes:
-    """Return what a script carries."""
+    """Return the data that a script carries."""
     return zlib.decompress(base64.b85decode(text))
 
 
@@ -125,7 +125,7 @@ class PreparedLaunches:
         return gpu.function(module, launch["kernel"], launch["smem_bytes"], extents[0] * extents[1] * extents[2])
 
     def run(self) -> list[bytes] | None:
-        """Launch, and return what is left of each range; None if there is no end to it."""
+        """Launch, and return the contents of each range; None if the launch does not end."""
         gpu, left = self.gpu, []
         for (_, size, now), data in zip(self.relocations, self.contents, strict=True):
             gpu.call("cuMemcpyHtoD_v2", ctypes.c_uint64(now), data, ctypes.c_size_t(size))
@@ -197,7 +197,7 @@ def described(what: dict[str, Any], left: list[bytes], after: list[bytes]) -> st
 
 
 def is_other_order(left: list[bytes], after: list[bytes], others: list[list[bytes]]) -> bool:
-    """Tell whether each byte that is another than the simulator left is as a schedule of another order leaves it.
+    """Return whether each byte that is another than the simulator left is as a schedule of another order leaves it.
 
     Parameters
     ----------

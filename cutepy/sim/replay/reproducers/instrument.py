@@ -148,7 +148,7 @@ def _statements(text: str) -> list[_Place]:
 
 
 def _delay(number: int, delay: Delay, guard: str) -> str:
-    """Write a delay: a predicate of who sleeps, how long, and the sleep."""
+    """Write a delay: a predicate of the sleeping threads, the duration, and the sleep."""
     p, r = "%cutepy_p", "%cutepy_r"
     lines = [f"\n{{ // cutepy: delay {number}", f".reg .pred {p}<8>; .reg .b32 {r}<8>;", f"setp.eq.u32 {p}0, 0, 0;"]
     if guard:

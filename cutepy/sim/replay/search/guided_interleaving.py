@@ -1,4 +1,4 @@
-"""The schedule that a tree asks for, and what it tells the tree of each step."""
+"""The schedule that a tree asks for, with a report to the tree on each step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TooLong(Exception):
 
 
 class GuidedInterleaving(Choices):
-    """Play what a tree asks for.
+    """Play the steps that a tree asks for.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class GuidedInterleaving(Choices):
         return order[choice]
 
     def grants(self, left: int, beyond: int) -> bool:
-        """Grant or refuse a request as the tree asks for: both are tried, each as a step that follows what was picked.
+        """Grant or refuse a request as the tree asks for: both are tried, each as a step after the picked one.
 
         That step takes from the queue of clusters already, so that requests of others are tried before it and after.
         """
@@ -139,7 +139,7 @@ class GuidedInterleaving(Choices):
         self._tree.fail(self._event())
 
     def unblocked(self) -> None:
-        """Tell the tree that what comes now comes after all there was."""
+        """Tell the tree that the next steps come after all earlier ones."""
         self._touching.begin()
         self._tree.take(Event(NOBODY, 0, self._touching.touched))
 
@@ -167,7 +167,7 @@ class GuidedInterleaving(Choices):
         return Event(agent.number, 0, touched, self._issued[agent.number])
 
     def _is_over(self, key: tuple[Any, ...], modes: Set[Mode]) -> bool:
-        """Tell whether the generation of a named or cluster barrier is over that a step counted in."""
+        """Return whether the generation of a named or cluster barrier is over that a step counted in."""
         counted = [mode[1] for mode in modes if mode[0] in ("join", "leave")]
         if not counted:
             return False
@@ -188,7 +188,7 @@ class GuidedInterleaving(Choices):
 
 
 def _waits_for(i: Instruction | None) -> str:
-    """Return what family of operations an instruction may wait for; empty if it is none that waits."""
+    """Return the family of operations that an instruction may wait for; empty if it doesn't wait."""
     if i is None or not {"wait_group", "wait_all"} & set(i.parts):
         return ""
     return "wgmma" if i.traits.kind == "wgmma" else "bulk" if "bulk" in i.parts else "cp"

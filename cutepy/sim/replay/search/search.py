@@ -25,7 +25,7 @@ class Search:
     limit : int
         Of schedules.
     reduces : bool
-        Whether to play one of those that differ in the order of steps that commute.
+        True to play one of those that differ in the order of steps that commute.
     """
 
     limit: int
@@ -42,7 +42,7 @@ class SearchResult:
         Numbers of schedules that were played to their end, and of schedules that were stopped as equivalent to one of
         these.
     is_complete : bool
-        Whether the search played every schedule.
+        True if the search played every schedule.
     steps : int
         Length of the longest schedule.
     found : list of (str, Outcome)
@@ -72,7 +72,7 @@ def search(play: Play, request: Search, reads_counts: bool, waits: frozenset[int
         Plays one on memory as it was, and raises what a policy raises.
     request : Search
     reads_counts : bool
-        Whether the kernel looks at how many arrivals an mbarrier lacks.
+        True if the kernel looks at how many arrivals an mbarrier lacks.
     waits : frozenset of int
         The tries that are made again until they succeed, by index of the instruction.
     """

@@ -55,7 +55,7 @@ class Event:
     before: int = 0
 
     def commutes(self, other: Event) -> bool:
-        """Tell whether they may come in either order, where each may come next."""
+        """Return whether they may come in either order, where each may come next."""
         if NOBODY in (self.number, other.number):
             return False
         return not self.lanes & other.lanes and self.touched.keeps(other.touched)
@@ -92,7 +92,7 @@ class Node:
     event: Event | None = None
 
     def is_open(self, number: int) -> bool:
-        """Tell whether somebody may still go on here."""
+        """Return whether somebody may still go on here."""
         return number not in self.sleeping and number not in self.held and number not in self.idle
 
 
@@ -102,7 +102,7 @@ class Tree:
     Parameters
     ----------
     reduces : bool
-        Whether steps that commute do; if not, every order is played.
+        True if steps that commute do; if not, every order is played.
     """
 
     def __init__(self, reduces: bool = True) -> None:
@@ -120,7 +120,7 @@ class Tree:
         return self.depth < len(self.nodes) - 1
 
     def choose(self, numbers: Sequence[int]) -> int:
-        """Return who goes on, of those that may, in the order of preference.
+        """Return the agent that goes on, of those that may, in the order of preference.
 
         Raises
         ------
@@ -150,7 +150,7 @@ class Tree:
         return self.choose(numbers)
 
     def idle(self, event: Event) -> None:
-        """See that who was chosen got nowhere."""
+        """See that the chosen agent got nowhere."""
         node = self.nodes[self.depth]
         self._tried += 1
         if self._tried > len(node.idle):
@@ -159,13 +159,13 @@ class Tree:
             self._order(event, self.depth)
 
     def hold(self, number: int) -> None:
-        """See that who was chosen needs what is pending: the schedule begins again."""
+        """See that the chosen agent needs a pending operation: the schedule begins again."""
         node = self.nodes[self.depth]
         node.held.add(number)
         node.choice = None
 
     def take(self, event: Event) -> None:
-        """See the step of who was chosen."""
+        """See the step of the chosen agent."""
         node = self.nodes[self.depth]
         if not self.is_known:
             node.choice = event.number
@@ -178,7 +178,7 @@ class Tree:
         self.depth, self._tried = self.depth + 1, 0
 
     def fail(self, event: Event) -> None:
-        """See a step that ends the launch: what others would have done next races with it, too."""
+        """See a step that ends the launch: the next steps of other agents race with it, too."""
         node = self.nodes[self.depth]
         node.wanted |= node.offered
         event.touched.is_everything = True
@@ -200,7 +200,7 @@ class Tree:
         return self._reduces and one.commutes(other)
 
     def _order(self, event: Event, depth: int) -> None:
-        """Find what comes before a step, and want the other order of those that race with it."""
+        """Find the steps before a step, and want the other order of those that race with it."""
         nodes, before, behind, races = self.nodes, 0, 0, []
         if event.issued_in >= 0:
             issue = nodes[event.issued_in].event

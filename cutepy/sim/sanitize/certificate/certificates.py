@@ -17,7 +17,7 @@ class Certificate:
     kernel : str
     grid, block, cluster : (int, int, int)
     ctas : int
-        How many were run.
+        Number of CTAs that ran.
     operations : int
         Of synchronisation, that were checked; what CTAs do in lockstep counts once.
     reasons : tuple of str

@@ -31,7 +31,7 @@ class Issue(NamedTuple):
         Their CTAs, one for each CTA that it touches.
     threads : array of int
     number : int
-        How many steps of synchronisation there were before it: see `order.last_steps`.
+        Number of earlier steps of synchronisation: see `order.last_steps`.
     """
 
     slots: Array
@@ -95,7 +95,7 @@ class AccessRecord:
     columns : array of int, (lane,)
         Those threads' own, or the channel that says that it is over.
     counts : array of int, (CTA, lane)
-        How far the columns had come.
+        Progress of the columns.
     granules : array of int, (CTA or 1, lane, n)
         The granules that each lane touched.
     view, row_of : View, array of int, (lane,)
@@ -105,11 +105,11 @@ class AccessRecord:
     heard : array of bool, (CTA, warp)
         Warps of the CTAs that know of it: later accesses of any of their lanes come after it.
     spans : tuple of Span
-        How parts of its granules were read or written, where that is known.
+        Layouts through which parts of its granules were read or written, where they are known.
     early : array of int or None
         The granules that it read before anything had written them, in some CTA.
     when : int
-        How many steps of synchronisation were before it, and of an asynchronous operation before it took effect.
+        Number of steps of synchronisation before it, and of an asynchronous operation before its effect.
     issue : Issue or None
         Of the async proxy, and of st.async: who issued it.
     together : IssuedTogether or None
@@ -152,7 +152,7 @@ class AccessRecord:
         return Side.of_proxy(self.name, cta, self.instruction, self.access)
 
     def is_heard(self, new: AccessRecord, rows: Array | None = None) -> bool:
-        """Tell whether it is known that all lanes of a later touch know of this, in all CTAs or some of these."""
+        """Return whether it is known that all lanes of a later touch know of this, in all CTAs or some of these."""
         if new.warps is None or (new.asynchronous and not self.asynchronous):
             return False
         heard = self.heard if rows is None else self.heard[rows]
@@ -249,17 +249,17 @@ class Conflict:
 
 
 def unfenced(writes: bool) -> str:
-    """Return what it is when only a proxy fence is missing after a write, or a read, by the generic proxy."""
+    """Return the kind of hazard when only a proxy fence is missing after a write, or a read, by the generic proxy."""
     return "missing-proxy-fence" if writes else "unfenced-overwrite"
 
 
 def are_strong(old: AccessRecord, new: AccessRecord, scope: int) -> bool:
-    """Tell whether both are strong, of such a scope or a wider one, of one proxy and one size."""
+    """Return whether both are strong, of such a scope or a wider one, of one proxy and one size."""
     return _have_scope(old, new, scope) and _overlap_completely(old, new)
 
 
 def hides(old: AccessRecord, new: AccessRecord) -> bool:
-    """Tell whether an older record is kept beside a newer one, since a strong access may conflict with it alone."""
+    """Return whether an older record is kept beside a newer one, since a strong access may conflict with it alone."""
     return bool(old.scope) != bool(new.scope) or bool(old.scope and not _overlap_completely(old, new))
 
 

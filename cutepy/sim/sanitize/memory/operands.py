@@ -59,7 +59,7 @@ class ReadOperands:
         self._found: dict[object, list[Operands]] = {}
 
     def of(self, event: WgmmaEvent, groups: int) -> list[Operands]:
-        """Return what each warpgroup reads."""
+        """Return the operands that each warpgroup reads."""
         shape = event.shape
         key = shape, tuple((x.shape, x.tobytes()) for x in (event.b, event.a) if x is not None)
         found = self._found.get(key)
@@ -76,7 +76,7 @@ class ReadOperands:
         return found
 
     def _of_group(self, operands: list[tuple[Array, SharedTile, str]]) -> Operands:
-        """Return what operands are, given by the descriptors of the CTAs, and how each is read."""
+        """Return the operands given by the descriptors of the CTAs, and the way in which each is read."""
         each = [(w[:1] if (w == w[0]).all() else w, tile, element) for w, tile, element in operands]
         units = [np.stack([tile_units(w, tile).reshape(-1) for w in words.tolist()]) for words, tile, _ in each]
         rows = max(map(len, units))
@@ -189,7 +189,7 @@ def _into_the_other(new: AccessRecord, n: int, writers: Writers) -> tuple[Access
 
 
 def _written_for(writers: Iterable[AccessRecord]) -> dict[object, AccessRecord]:
-    """Return the copies that wrote some bytes by what they copied: a tensor, or where there is no map a line."""
+    """Return the copies that wrote some bytes by their source: a tensor, or a line where there is no map."""
     return {_source(touch): touch for touch in writers if touch.asynchronous and touch.writes}
 
 

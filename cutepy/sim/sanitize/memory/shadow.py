@@ -257,7 +257,7 @@ class Shadow:
             self._unwritten(new, row, int(flat[min(row, len(flat) - 1), k]), is_beside, granules)
 
     def _reads_what_is_known(self, new: AccessRecord, flat: Array) -> bool:
-        """Record a read whose lanes all know what wrote there, each granule once; tells whether it was done."""
+        """Record a read whose lanes all know the last writes, each granule once; return whether it was done."""
         granules = self._each_once(new.instruction, flat)
         if granules is None:
             return False
@@ -280,7 +280,7 @@ class Shadow:
         return granules
 
     def _knows(self, new: AccessRecord, before: Array) -> bool:
-        """Tell whether all lanes of a touch know of all that granules have had."""
+        """Return whether all lanes of a touch know of all that granules have had."""
         numbers, members = self._present(before)
         for number, each in zip(numbers, members, strict=True):
             mask = None if len(numbers) == 1 else before == number
@@ -290,7 +290,7 @@ class Shadow:
         return True
 
     def _first(self, new: AccessRecord, written: Array, read: Array, flat: Array) -> None:
-        """Tell who has read already what a touch is the first to write."""
+        """Report earlier reads of granules that a touch is the first to write."""
         read = np.where(written == 0, read, 0)
         for number, members in zip(*self._present(read), strict=True):
             row, k = (int(x[0]) for x in np.nonzero(read == number))
@@ -359,7 +359,7 @@ class Shadow:
         self._touches.keep({*held[held > 0].tolist(), *(m for n in sets for m in self._sets[n])})
 
     def _still_counts(self, number: int, new: AccessRecord) -> bool:
-        """Tell whether who comes after a new touch need not come after an older one."""
+        """Return whether an access after a new touch must still be compared with an older one."""
         old = self._touches[number]
         if hides(old, new):
             return True
@@ -425,7 +425,7 @@ class Shadow:
         return False
 
     def _unknown(self, old: AccessRecord, new: AccessRecord, mask: Array | None) -> tuple[Array, Array, Array] | None:
-        """Return the CTAs of a new touch and of an old one, and what lanes know of it; None if all do that must."""
+        """Return the CTAs of a new touch and an old one, and the lanes' knowledge of it; None if it suffices."""
         if mask is None or len(mask) == 1:
             rows = np.arange(len(new.slots))
         else:
@@ -446,7 +446,7 @@ class Shadow:
     def _compare_layouts(
         self, written: AccessLayout, old: AccessRecord, new: AccessRecord, mask: Array | None, flat: Array
     ) -> None:
-        """See whether a touch reads through another layout what an old one wrote."""
+        """Check whether a touch reads through another layout than an old one wrote."""
         for start, end, through in new.spans:
             if all(agree(written, read) for read in through):
                 continue
@@ -555,7 +555,7 @@ class Shadow:
 
 
 def _are_of_one_time(old: AccessRecord, new: AccessRecord) -> bool:
-    """Tell whether the same lanes made two touches at the same count, and in the same way."""
+    """Return whether the same lanes made two touches at the same count, and in the same way."""
     same = old.counts is new.counts and old.columns is new.columns
     return (
         same
@@ -577,7 +577,7 @@ def _mate(old: AccessRecord, new: AccessRecord, lane: int, known: Array) -> int 
 
 
 def _once(held: Array) -> Array:
-    """Return what the CTAs hold, (CTA, granule), once where it is the same for all."""
+    """Return the entries of the CTAs, (CTA, granule), once where they are the same for all."""
     return held[:1] if len(held) > 1 and (held == held[0]).all() else held
 
 

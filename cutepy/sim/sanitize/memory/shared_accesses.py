@@ -61,7 +61,7 @@ class _OthersOfRecords(NamedTuple):
     pairs: LanePairs
 
     def are_known(self, pairs: Array) -> Array:
-        """Tell whether the newer lane knows what all lanes of the older lane's warp did together with it."""
+        """Return whether the newer lane knows all accesses that the older lane's warp made together with it."""
         if self.old.together is not None and len(self.old.together.columns) and len(pairs):
             return self._are_copies_known(self.old.together, pairs)
         if self.old.threads is None or not len(pairs):
@@ -74,7 +74,7 @@ class _OthersOfRecords(NamedTuple):
         return result
 
     def know(self, pairs: Array) -> Array:
-        """Tell whether all lanes of the newer lane's warp, which take part with it, know what the older lane did."""
+        """Return whether all lanes of the newer lane's warp that take part with it know the older lane's access."""
         if self.new.together is not None and len(pairs):
             return self._do_copies_know(self.new.together, pairs)
         if self.new.threads is None or not len(pairs):
@@ -87,7 +87,7 @@ class _OthersOfRecords(NamedTuple):
         return result
 
     def _are_copies_known(self, old: IssuedTogether, pairs: Array) -> Array:
-        """Tell whether the newer lane knows that the copies of all lanes of the older lane's warp are over."""
+        """Return whether the newer lane knows that the copies of all lanes of the older lane's warp are over."""
         at, there = _mates_of(old, self.pairs.old_threads[pairs])
         rows = self.new.row_of[self.after[pairs]][:, None]
         columns, known = old.columns[at], self.new.view.known
@@ -98,7 +98,7 @@ class _OthersOfRecords(NamedTuple):
         return result
 
     def _do_copies_know(self, new: IssuedTogether, pairs: Array) -> Array:
-        """Tell whether all lanes of the newer lane's warp, which issue copies with it, know what the older lane did."""
+        """Return whether all lanes of the newer lane's warp that issue copies with it know the older lane's access."""
         at, there = _mates_of(new, self.pairs.new_threads[pairs])
         if self.is_near:
             there &= new.issued.threads[at] != self.pairs.old_threads[pairs][:, None]
@@ -135,7 +135,7 @@ class _LoadedWord(NamedTuple):
 
 
 class SharedAccesses:
-    """Hands the shadow of shared memory what is done to it.
+    """Hands the accesses to shared memory to its shadow.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ class SharedAccesses:
         self._shadow = Shadow(wave.clocks, wave.residents.count, granules, *callbacks)
 
     def last_writers(self, slot: int, address: int) -> Iterator[tuple[AccessRecord, int, int]]:
-        """Yield what wrote a byte of a CTA last, and in which of its rows and lanes."""
+        """Yield the last writes to a byte of a CTA, with the row and lane of each."""
         granule = address // self._granule
         for touch in self._shadow.writers(slot, np.array([granule]))[-1:]:
             row = int(np.searchsorted(touch.slots, slot))
@@ -259,7 +259,7 @@ class SharedAccesses:
         self._shadow.loads(together)
 
     def _loaded(self, access: Access, where: InOwnCta, lanes: int) -> _LoadedWord | None:
-        """Return what a load touches in each CTA; None if that differs from CTA to CTA."""
+        """Return the granules that a load touches in each CTA; None if they differ from CTA to CTA."""
         i, offsets = access.instruction, where.offsets
         known = self._last_loaded.get(i.index)
         if known is not None and known.given is offsets and known.offsets.shape[1] == lanes:
@@ -410,7 +410,7 @@ class SharedAccesses:
         return granules_of(offsets, size, self._granule)
 
     def wgmma(self, event: WgmmaEvent) -> None:
-        """Take what an MMA reads."""
+        """Take the reads of an MMA."""
         wave = self._wave
         clocks, slots = wave.clocks, event.ctas.slots
         groups = event.threads.ids[::WARPGROUP] // WARPGROUP
@@ -461,7 +461,7 @@ class SharedAccesses:
             self._tell("layout-mismatch", Place.of_shared(granule * self._granule), before, after, wrong)
 
     def _tensor_core_took(self, operation: AsyncOperation, issued: IssuedOperation, access: Access) -> None:
-        """Take what an operation of the tensor core has read, of its own CTA and of the peer's."""
+        """Take the reads of an operation of the tensor core, of its own CTA and of the peer's."""
         wave, agents, threads = self._wave, operation.ctas.slots, operation.threads.ids
         thread = int(threads[0])
         column = np.array([wave.clocks.column((TENSOR, thread), thread)])
@@ -494,7 +494,7 @@ class SharedAccesses:
         wave.note(int(column[0]), operation.instruction, agents, issued.count)
 
     def took(self, operation: AsyncOperation, issued: IssuedOperation, accesses: Sequence[Access]) -> None:
-        """Take what an operation has read, or written, or both."""
+        """Take the reads, or writes, or both, of an operation."""
         if operation.kind == "tcgen05":
             for access in accesses:
                 self._tensor_core_took(operation, issued, access)
@@ -572,7 +572,7 @@ class SharedAccesses:
         lanes: Array,
         dropped: Array = _NONE,
     ) -> None:
-        """Take what lanes' copies do at offsets, (CTA or 1, lane), in the memory of some CTAs.
+        """Take the accesses of lanes' copies at offsets, (CTA or 1, lane), in the memory of some CTAs.
 
         Bytes that a store drops, as they are outside of its tensor, reach nothing, so that they count as not read.
         """
@@ -635,7 +635,7 @@ _NAMES = {"tma_load": "TMA", "tma_store": "TMA store", "st_async": "st.async", "
 
 
 def _apart(slots: Array) -> list[Array]:
-    """Part what was done to one place of CTAs, so that each part has it once of each: one after the other."""
+    """Part accesses to one place of CTAs, so that each part has the place once for each: one after the other."""
     if len(slots) == 1:
         return [slots]
     which, times = np.unique(slots, return_counts=True)

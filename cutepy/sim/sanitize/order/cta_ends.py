@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class EndHazard(NamedTuple):
-    """A hazard: its kind, where it is, its sides, what is missing where the kind doesn't say, and what causes it."""
+    """A hazard: its kind, its place, its sides, the missing operation where the kind doesn't name it, and the cause."""
 
     kind: str
     where: Where
@@ -56,7 +56,7 @@ def ends(wave: Wave, ended: Array) -> Iterator[EndHazard]:
 
 
 def uneven(wave: Wave) -> Iterator[EndHazard]:
-    """Yield what does not come out even where nothing goes on."""
+    """Yield incomplete phases and generations where nothing goes on."""
     coordinate = wave.residents.coordinate
     for mbarrier in wave.objects.uneven():
         pending = mbarrier.pending_bytes
@@ -70,7 +70,7 @@ def uneven(wave: Wave) -> Iterator[EndHazard]:
 
 
 def _copies(wave: Wave, has_ended: Array) -> Iterator[EndHazard]:
-    """Yield, once for each instruction, what threads copy that nobody knows to have come."""
+    """Yield, once for each instruction, copies of threads that no thread knows to be complete."""
     told = set()
     for thread in np.flatnonzero(wave.copied.counts.any(axis=0)).tolist():
         best = wave.clocks.best(wave.clocks.column((COPIES, thread), thread))
@@ -84,7 +84,7 @@ def _copies(wave: Wave, has_ended: Array) -> Iterator[EndHazard]:
 
 
 def given_up(guess: Instruction) -> Diagnosis:
-    """Say what is wrong with a try that may fail, where a thread goes on all the same."""
+    """Describe the fault of a try that may fail, where a thread goes on all the same."""
     return Diagnosis("try-may-fail", line=Side("", "", guess).line)
 
 
@@ -93,7 +93,7 @@ def _exit(cta: tuple[int, ...]) -> Side:
 
 
 def _in_flight(i: Instruction, owner: int, cta: tuple[int, ...]) -> EndHazard:
-    """Say what uses shared memory of a CTA that has ended."""
+    """Describe the operation that uses shared memory of an ended CTA."""
     if i.traits.kind == "wgmma":
         side = Side.of_proxy("wgmma", cta, i, "read")
         missing = Diagnosis("mmas-at-exit")

@@ -75,7 +75,7 @@ class Peers:
     Attributes
     ----------
     rests_on_order : bool
-        Whether a commit is known to have arrived for a later one of its thread has, or one of the same operations.
+        True if a commit is known to have arrived for a later one of its thread has, or one of the same operations.
     """
 
     def __init__(self, clocks: Clocks, threads: int) -> None:

@@ -174,7 +174,7 @@ def operand_of(source: SourceLine, writes: bool, space: str = SHARED) -> str:
     ----------
     source : SourceLine
     writes : bool
-        Whether it is what the line writes, or what it reads.
+        True if it is what the line writes, or what it reads.
     space : str
         `SHARED` or `GLOBAL`.
     """

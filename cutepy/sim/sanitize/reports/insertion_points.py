@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def between(hazard: Hazard, flow: ControlFlow) -> InsertionPoint | None:
-    """Return where what a hazard lacks belongs; None where one line says it all."""
+    """Return the place of a hazard's missing operation; None where one line has both sides."""
     first, second = hazard.before, hazard.after
     for near in hazard.near_misses:
         if near.kind == "early-release" and near.side is not None:
@@ -65,7 +65,7 @@ def _function(line: SourceLine) -> int:
 
 
 def leads(flow: ControlFlow, start: Instruction, end: Instruction) -> bool:
-    """Tell whether a thread may come from one instruction to another."""
+    """Return whether a thread may come from one instruction to another."""
     blocks = {i.index: n for n, block in enumerate(flow.blocks) for i in (*block.instructions, block.branch) if i}
     if start.index not in blocks or end.index not in blocks:
         return False

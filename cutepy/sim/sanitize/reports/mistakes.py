@@ -95,7 +95,7 @@ def _side(i: Instruction, who: NamedLanes | None) -> Side:
 
 
 def part_of_a_unit(found: PartialUnit) -> tuple[str, Place, Side | None, Side, Diagnosis]:
-    """Return the kind of the hazard, what it is at, its two sides, and what is missing."""
+    """Return the kind of the hazard, its place, its two sides, and the missing operation."""
     i, cta = found.instruction, found.residents.coordinate(found.slot)
     name = i.name
     warp, lane = divmod(int(found.executed[0]), WARP)
