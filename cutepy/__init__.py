@@ -116,7 +116,7 @@ class _SubmoduleLoader:
         Raises
         ------
         MissingPackagesError
-            If it imports what an extra installs, and that is not installed.
+            If it imports a package of an extra, and that is not installed.
         """
         module.__loader__ = module.__spec__.loader = self._loader
         try:

@@ -24,7 +24,7 @@ class LayoutError(ValueError):
     operands : tuple
         Its operands; written in the message in the one notation.
     condition : str
-        The violated condition: what was required and what was got.
+        The violated condition: the required value and the actual one.
     hint : str, optional
         Remedy.
     origin : str, optional

@@ -221,7 +221,7 @@ class Barrier:
     name : str
         Name in the source, such as "ring.full"; else its address or number; empty if neither is known.
     addresses : tuple of int
-        In shared memory, one for each stage; empty if only a launch tells, and for what has none.
+        In shared memory, one for each stage; empty if only a launch decides them, or without an mbarrier.
     arrivals : int or None
         Arrivals that a phase expects.
     parties : tuple of Party
@@ -344,7 +344,7 @@ class Resources:
     Attributes
     ----------
     assembler : str
-        Such as "ptxas 13.0.88"; "its cubin" for what a compiled function brings.
+        Such as "ptxas 13.0.88"; "its cubin" for a compiled function's own.
     registers : int
         A thread, at launch.
     spill_store_bytes, spill_load_bytes, stack_bytes : int
@@ -401,7 +401,7 @@ class SlowPlace:
         Such as "bank conflicts" or "too few stages".
     site : Site
     said : str
-        What is the case, with the numbers that say so, and how the cost was predicted.
+        Description of the slow place, with its numbers, and the way in which the cost was predicted.
     remedy : str
     us, of_us : float
         Predicted microseconds that it costs, and those of the launch.

@@ -59,7 +59,7 @@ def c(
     FileExistsError
         If something is there that is not to be replaced.
     SpecError
-        If the description makes no sense, or a kernel needs what exported libraries do not have.
+        If the description makes no sense, or a kernel needs a feature that exported libraries lack.
 
     Examples
     --------

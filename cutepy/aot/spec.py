@@ -41,7 +41,7 @@ class Op:
     mutates : sequence of str
         Tensors that callers pass and kernels write.
     doc : str
-        One line on what it does.
+        One line on its function.
     zero_if_empty : bool
         True if the result is zeros, with nothing launched, where an argument has no elements. Where optional tensors
         are passed as well, such a call is refused.

@@ -79,7 +79,7 @@ def extension(
     FileExistsError
         If something is there that is not to be replaced.
     SpecError
-        If the description makes no sense, or a kernel needs what exported libraries do not have.
+        If the description makes no sense, or a kernel needs a feature that exported libraries lack.
 
     Examples
     --------

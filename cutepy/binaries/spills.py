@@ -20,7 +20,7 @@ class Spill:
     Attributes
     ----------
     line : int or None
-        Of the PTX: what the instruction was put at.
+        Line of the PTX whose place the instruction has.
     stored_bytes, loaded_bytes : int
         By a thread, each time; one of them is 0.
     is_in_loop : bool

@@ -45,9 +45,9 @@ def describe(
     width : int
         Columns of characters to which lines and pictures are fitted.
     bits : int, optional
-        Width of an element. Default: what a pointer in the text tells.
+        Width of an element. Default: the width in the text's pointer.
     given : sequence of int, optional
-        Values for what the text leaves open.
+        Values for numbers that the text leaves open.
     shape : sequence of int, optional
         Extents of the tensors whose encodings the text holds.
 
@@ -63,7 +63,7 @@ def describe(
     ParseError
         If there is no value in it.
     LayoutError
-        If `bits` contradicts a pointer in the text, or what was printed of an MMA or a copy doesn't fit together.
+        If `bits` contradicts a pointer in the text, or a printed MMA or copy doesn't fit together.
 
     Examples
     --------

@@ -57,7 +57,7 @@ def run(
     seed, limit : int, optional
         The first seed of a number of schedules, and how many to play of all.
     replay : bool
-        True to look for a schedule that shows each hazard, and to print what it changes.
+        True to look for a schedule that shows each hazard, and to print its effect.
     reproducers : Path, optional
         The folder to write a script for each hazard to, which looks for it on a GPU.
     strict : bool

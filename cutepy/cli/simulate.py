@@ -51,9 +51,9 @@ def run(
     policy : str, optional
         Name of the policy by which asynchronous operations take effect (`cutepy.simulate`).
     observers : sequence of Observer
-        See what the kernels do.
+        Observers of the kernels.
     time : LaunchTimer, optional
-        Predicts what launches take.
+        Predicts the times of launches.
     ctas : sequence of coordinates, optional
         The CTAs to run of each launch.
     limit_seconds, limit_instructions : number, optional

@@ -46,7 +46,7 @@ class TmaRing:
     stages : int
         Stages in the ring.
     stage_bytes : int
-        Bytes that fill one stage, whoever sends them.
+        Bytes that fill one stage, from all senders.
     consumer_warps : int
         Warps of this CTA that read each stage.
     cluster_mn : (int, int)

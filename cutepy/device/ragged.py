@@ -47,7 +47,7 @@ class GroupedTiles:
     tensor : Tensor
         Coordinates (rows, columns), then those of `ragged_view`, then of the batch.
     staged : Tensor
-        Shared memory: (rows, columns, stages) of what one copy moves, a tile or a subtile of it.
+        Shared memory: (rows, columns, stages) of one copy, a tile or a subtile of it.
     tile : (int, int)
     ragged : 0, 1 or None
         The mode along which groups follow one another, if they do.

@@ -236,7 +236,7 @@ class TmaTiles:
     tiles : Tensor
         Coordinates (tile rows, tile columns, rows, columns, batch...) in global memory.
     staged : Tensor
-        Shared memory: (rows, columns, stages) of what one copy moves, a tile or a subtile of it.
+        Shared memory: (rows, columns, stages) of one copy, a tile or a subtile of it.
     """
 
     copy: cute.CopyAtom

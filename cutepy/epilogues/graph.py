@@ -100,7 +100,7 @@ class Node:
     shape : "scalar", "row", "column" or "tile"
         Extents that it varies with.
     width : int
-        The accumulators have so many times the columns; 1 of what has none.
+        The accumulators have so many times the columns; 1 without a narrower width.
     line : Line or None
         Line of the function that computed it.
     """

@@ -61,7 +61,7 @@ def compute(
     dtype : float32 or float64
         To compute in.
     cast : bool
-        True if what the epilogue rounds itself is given in the dtype that it is rounded to.
+        True if results that the epilogue rounds itself are given in the dtype that it rounds to.
 
     Returns
     -------
@@ -232,7 +232,7 @@ def check_operand(operand: Operand, given: object, shape: tuple[int, ...]) -> No
     Raises
     ------
     EpilogueError
-        If it is not what the operand's kind says.
+        If it does not fit the operand's kind.
     """
     if not isinstance(given, torch.Tensor):
         if operand.shape != "scalar" or number_for(operand.name, operand.type, given) is None:

@@ -181,7 +181,7 @@ class Function:
         Raises
         ------
         ArgumentError, TypeError
-            If an argument is not what the function was compiled for.
+            If an argument does not fit the function's examples.
         WrongDeviceError
             If the GPU is not of the architecture that the kernels were compiled for.
         CudaError
@@ -269,7 +269,7 @@ class Function:
         Parameters
         ----------
         device : int, str or torch.device, optional
-            Index of the GPU, or what torch names it by, such as "cuda:0". Default: torch's current one.
+            Index of the GPU, or torch's name of it, such as "cuda:0". Default: torch's current one.
 
         Raises
         ------

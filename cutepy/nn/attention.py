@@ -188,7 +188,7 @@ class Attention(AdjoiningLayers):
         positions : int or Tensor, optional
             Of the tokens, as of `cutepy.ops.rotary`; those behind the cache's if there is one.
         cache : KeyValueCache, optional
-            Is written to. The result has no derivatives by what the cache has.
+            Is written to. The result has no derivatives by the contents of the cache.
 
         Returns
         -------

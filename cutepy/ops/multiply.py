@@ -69,7 +69,7 @@ def multiply(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what `cutepy.ops.gemm` takes.
+        If an argument does not fit `cutepy.ops.gemm`.
     """
     try:
         # All that decides the launch.

@@ -263,7 +263,7 @@ class Backward(NamedTuple):
     Attributes
     ----------
     dy, dtotal, x : Tensor (..., columns)
-        Gradients of the norm and of the sum, which may be None, and what was normalised.
+        Gradients of the norm and of the sum, which may be None, and the normalised input.
     weight : Tensor (columns,), or None
     factors, means : Tensor (...)
         As of `norm`.

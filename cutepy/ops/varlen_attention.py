@@ -218,7 +218,7 @@ def flash_attn_varlen_func(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor, None]:
     """Compute attention with the arguments of flash-attn's `flash_attn_varlen_func`.
 
-    With `return_attn_probs` the results are the output, the logarithms of the rows' sums, and None for what is dropped.
+    With `return_attn_probs` the results are the output, the logarithms of the rows' sums, and None for probabilities.
     With `block_table` the lengths of the keys are those of `cu_seqlens_k`. The last three are `q_scale`, `k_scale` and
     `v_scale` of `attention_varlen`, for float8_e4m3fn.
     """

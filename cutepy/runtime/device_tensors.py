@@ -110,7 +110,7 @@ def inputs_of(
     values : iterable
         All arguments of a call.
     reach : function
-        Gives address and bytes of what a kernel may touch of an array that may be written to.
+        Gives address and bytes of the memory that a kernel may access of an array that may be written to.
     """
     values = [*values]
     read_only = [value for value in values if is_read_only(value)]

@@ -97,7 +97,7 @@ class Engine:
     begun, to_come : float
         Waves of CTAs that have begun, and about how many are to come in this process, of this one what is left.
     interruptions : int
-        Counts what has gone on between turns that is none of the launch's.
+        Counts work between turns that is none of the launch's.
     """
 
     def __init__(

@@ -112,7 +112,7 @@ class Signaller:
     waits_at : str
         Object of their own wait.
     is_sure : bool
-        True if they do bring it, once what they wait for has come.
+        True if they do bring it, once their own waits have ended.
     """
 
     execution: Execution
@@ -164,7 +164,7 @@ class SimulationError(RuntimeError):
     before : Execution, optional
         Earlier execution that contradicts this one.
     waits : sequence of Wait
-        Of a deadlock, who waits for whom, the cause first.
+        Of a deadlock, the waits in order, the cause first.
     chances : sequence of WaitNearMiss
         Near misses.
 

@@ -73,7 +73,7 @@ def run_compile(rounds: int = ROUNDS, json_path: Path | None = None) -> int:
     Raises
     ------
     MissingPackagesError
-        Without what it needs.
+        If a needed package is not installed.
     """
     require("cutepy bench compile", "cutlass", "torch", "tvm_ffi")
     from rich.console import Console

@@ -64,7 +64,7 @@ class Output(NamedTuple):
     picture : Path or None
         File to draw them to.
     against : Path or None
-        A report that was saved: what is slower now is told, and fails.
+        A saved report: a row that is slower now is printed, and fails.
     """
 
     json: Path | None = None
@@ -163,7 +163,7 @@ def measure_all(
     measure : callable
         Gives the rows of a problem.
     complaint : callable
-        Says what is wrong with a problem's results, or None.
+        Describes the fault of a problem's results, or None.
     output : Output
         Files to write and to compare with.
     sums : callable, optional

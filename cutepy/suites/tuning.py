@@ -34,7 +34,7 @@ def run(
     problems : sequence of (object, mapping)
         Each as it is printed, and as tuning describes it.
     resume : bool
-        True if what was timed before counts.
+        True if earlier times count.
     note : callable
         Is told of the progress.
     prune : float, optional

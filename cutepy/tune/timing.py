@@ -81,7 +81,7 @@ def check_gpu(error: Exception, then: str) -> None:
     Raises
     ------
     TuningError
-        If so; it says what to do `then`.
+        If so; the message has the remedy `then`.
     """
     import torch
 

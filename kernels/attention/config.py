@@ -232,7 +232,7 @@ class ForwardConfig:
     is_split : bool
         True if several CTAs have parts of a tile's keys: then O is one of each part, in float32.
     scoring : ScoreSettings
-        Functions of the scores, and what else decides what is seen.
+        Functions of the scores, and the other settings that decide which scores are seen.
     result : str
         Of O; if empty `dtype`, and bfloat16 where that has 8 bits.
     loaded : int
@@ -471,7 +471,7 @@ class BackwardConfig:
     ordered : bool
         True if parts of dQ are added in an order that is the same from run to run.
     scoring : ScoreSettings
-        Functions of the scores, and what else decides what is seen.
+        Functions of the scores, and the other settings that decide which scores are seen.
     dynamic : bool
         As of `ForwardConfig`; not with an order.
     begins_with_k : bool

@@ -93,7 +93,7 @@ def plan_forward(
     packed : int
         Heads whose queries are rows of one tile. With `scoring`, or pages, no heads are.
     chosen : AttentionChoice, optional
-        Instead of what tuning found, or else the rules say; without `lengths`, `scoring` and `block`.
+        Instead of tuning's or the rules' choice; without `lengths`, `scoring` and `block`.
 
     Returns
     -------

@@ -168,7 +168,7 @@ class _Ways:
     Parameters
     ----------
     given, views : Problem
-        The tensors as they are, but for what is converted first, and as they are seen.
+        The tensors as they are, except those converted first, and their views.
     copies : Copies
     is_transposed : bool
         True if the transposed product is computed, so that tiles and results are transposed.

@@ -155,7 +155,7 @@ class Matrix(NamedTuple):
     stride : tuple of int
         In elements, meant for all modes even where an extent of 1 makes one meaningless.
     unit_bytes : 16, 8 or 4
-        TMA's unit, or what threads copy at once.
+        TMA's unit, or the width of threads' copies.
     """
 
     contiguous_mode: int

@@ -90,7 +90,7 @@ class ResultRoute(NamedTuple):
     view : Way or None
         View of the kernel, or its copy; None as it is.
     kernel : Description or None
-        Of what the kernel writes instead: one with more columns, or partial reductions.
+        Description of the tensor that the kernel writes instead: one with more columns, or partial reductions.
     way : Way or None
         View of the kernel of that.
     reduction : Reduction or None
@@ -98,7 +98,7 @@ class ResultRoute(NamedTuple):
     in_pairs : bool
         True if partial sums are added in an order that follows from their count alone.
     fill : callable or None
-        Makes of the result what the kernel writes instead, where not all of it is written to.
+        Makes of the result the tensor that the kernel writes instead, where not all of it is written to.
     """
 
     result: Description
@@ -147,7 +147,7 @@ class Route(NamedTuple):
     is_transposed : bool
         True if the transposed product is computed.
     takes : tuple of (callable or None)
-        How each of A, B and the operands, in the order given, becomes what the kernel takes; None as it is.
+        Steps that make A, B and the operands, in the order given, the kernel's arguments; None as they are.
     writes : tuple of ResultRoute
     device : int or None
         The GPU that must be current.

@@ -70,7 +70,7 @@ def parse(
         Width of an element. With it the swizzle that the DSL prints, ``S<3,4,3> o 0 o``, is read as it means it, on
         byte addresses; C++ CuTe's ``Sw<>`` acts on elements.
     given : sequence of int, optional
-        Values for what is known only at run time: one for each ``?``, from left to right.
+        Values for numbers known only at run time: one for each ``?``, from left to right.
     shape : sequence of int, optional
         Extents of the tensor whose encoding the text holds, ``#ttg.blocked<...>`` or ``BlockedLayout(...)``: an
         encoding describes tensors of any shape. The layout is the linear one of that tensor.

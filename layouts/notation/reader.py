@@ -42,7 +42,7 @@ class Reader(Tokens):
     start : int
         Index of the character to begin with.
     given : GivenNumbers, optional
-        Values for what the text leaves open. Default: none.
+        Values for numbers that the text leaves open. Default: none.
 
     Attributes
     ----------

@@ -112,7 +112,7 @@ class GivenNumbers:
         Raises
         ------
         ParseError
-            If there is none left, or it contradicts what is known.
+            If there is none left, or it contradicts a known property.
         """
         if self.values is None:
             return max(unknown.divisor, 1)

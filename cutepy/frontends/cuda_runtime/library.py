@@ -89,7 +89,7 @@ class CudaLibrary:
         Raises
         ------
         SimulationError
-            If a kernel does what the hardware would not.
+            If the kernel does something that the hardware would not do.
         NotImplementedError
             If the host code calls something that is not served.
         """

@@ -203,11 +203,11 @@ class PtxModule:
         known : iterable of tensors or arrays
             Memory that the kernel reaches by pointers which are in other memory: in structs, tensor maps, tables.
         stream : int or torch.cuda.Stream, optional
-            Stream of the launch; launches run in order, whatever their streams.
+            Stream of the launch; launches run in order, in all streams.
         programmatic : bool
             True if it may begin before the kernel before it in its stream is over (programmatic dependent launch).
         ctas : sequence of coordinates, optional
-            The CTAs to run, as for `cutepy.simulate`. Default: what that says, or all.
+            The CTAs to run, as for `cutepy.simulate`. Default: those of `cutepy.simulate`, or all.
 
         Returns
         -------
@@ -219,7 +219,7 @@ class PtxModule:
         ValueError, TypeError
             If there is no such kernel, or an argument does not fit its parameter.
         SimulationError
-            If the kernel does what the hardware would not.
+            If the kernel does something that the hardware would not do.
         WrongDeviceError
             If `cutepy.simulate` was asked for a GPU that does not run code for the module's .target.
         """

@@ -57,7 +57,7 @@ class ServedRun(Run):
     Attributes
     ----------
     raised : set
-        The keys of hazards that `check_hazards` has raised: whoever asked for that knows them.
+        The keys of hazards that `check_hazards` has raised: its caller knows them.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - those of a run

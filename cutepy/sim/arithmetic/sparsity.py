@@ -87,7 +87,7 @@ def meets_only_kept(multiply: Callable[..., Array], a: Array, b: Array, where: A
         C + A B^T of A, (..., M, K), B, (..., N, K), and C, (..., M, N), if there is one.
     a, b : array
     where : array, (..., M, K / 2)
-        The places of what A keeps.
+        The positions of A's kept elements.
     *added : array
         C.
     """

@@ -48,7 +48,7 @@ class SavedCta:
     events : list of dict
         In order, with the fields that `cutepy.sim.inspect.saving` lists.
     instructions : list of dict
-        ``ptx``, ``line`` and ``place`` of what events refer to.
+        ``ptx``, ``line`` and ``place`` of the instructions of events.
     barriers : dict of int to str
         Address -> name of each mbarrier.
     followed : bool

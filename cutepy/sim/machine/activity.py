@@ -96,13 +96,13 @@ class Activity:
     completing : AsyncOperation or None
         Operation that takes effect now.
     is_stuck : bool
-        True if nothing can go on, so that waits tell what they wait for.
+        True if nothing can go on, so that waits name their objects.
     time : int
         Value of the clocks.
     stats : dict
         See `Launch.stats`.
     traffic : Traffic
-        Counts what of global memory is accessed.
+        Counts accesses to global memory.
     printed : list of str
     """
 

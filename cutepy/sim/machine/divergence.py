@@ -217,7 +217,7 @@ def merge(
     parts : list of Group
     chosen : array of bool, (slots, threads), or None
     to_registers : callable
-        Brings to a group's registers what is kept elsewhere.
+        Brings to a group's registers the values that are kept elsewhere.
 
     Returns
     -------

@@ -48,13 +48,13 @@ class Access:
     ctas, threads : Ctas, Threads
         Lanes: a rectangle of CTAs and threads.
     where : array, LocatedPattern or InOwnCta
-        The addresses, or what they follow from.
+        The addresses, or the pattern that they follow from.
     size_bytes : int
         Bytes that each lane accesses.
     part_of : AsyncOperation or None
         The asynchronous operation whose effect it is.
     stores : array of bool or None
-        Of a compare-and-swap, which lanes found what they expected: broadcasts to (CTAs, threads). None: all store.
+        Of a compare-and-swap, the lanes that found the expected value: broadcasts to (CTAs, threads). None: all store.
     values : tuple of array, or None
         Of a store by threads its elements, where they are known: each broadcasts to (CTAs, threads).
     issuers : array of int or None
@@ -548,7 +548,7 @@ class GroupWait(BarrierEvent):
     remaining : int or None
         Latest groups that may still be in flight; None of cp.async.wait_all, which ends a group.
     reads_only : bool
-        True if bulk stores need only have read what they move.
+        True if bulk stores need only have read their sources.
     """
 
     operation: ClassVar[str] = "wait"
@@ -694,12 +694,12 @@ class TensorMemoryAccess:
         Lanes of each granule that are accessed: bit n is the half's lane n.
     writes : bool
     needs_value : bool
-        True if it computes with what it reads.
+        True if it computes with the read values.
     part_of : AsyncOperation or None
     of_registers : array of int, (threads, registers, columns), or None
         Place of each register of a warp's load or store: 16 times the granule, plus the lane in it.
     accumulator : hashable, optional
-        Place and shape of the accumulator that an MMA accesses; None of what else it accesses, and of the others.
+        Place and shape of the accumulator that an MMA accesses; None of its other accesses, and of other operations.
     """
 
     instruction: Instruction

@@ -124,7 +124,7 @@ class Group:
     ready : array or None
         Lanes that could go on, if the group waits for others.
     waits_for : callable or None
-        Tells what the group waits for.
+        Names the object that the group waits for.
     spin : Spin or None
         State since memory changed, if the group is watched for spinning.
     unwatched : int

@@ -70,7 +70,7 @@ class Interleaving(CompletionPolicy):
         True to tell what came of each step: `went`, `left` and `unblocked`. Agents are groups that nothing takes
         apart any more, and one whose step changed nothing is none until something has changed.
     sees_awaited : bool
-        True if agents tell what they wait for.
+        True if agents name the object that they wait for.
     is_stuck : bool
         Set where nothing can go on.
     """

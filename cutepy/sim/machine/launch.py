@@ -104,7 +104,7 @@ class Launch:
     Attributes
     ----------
     kernel : str
-        Name of the entry function, in full; `name` is what people read.
+        Name of the entry function, in full; `name` is its readable form.
     grid, block, cluster : (int, int, int)
     dynamic_smem_bytes, smem_bytes : int
         Dynamic shared memory, and all of it.

@@ -98,7 +98,7 @@ class GlobalMemory:
     Attributes
     ----------
     inputs : tuple of (int, int, str)
-        Start, end and description of what the kernel that runs may read and not write.
+        Start, end and description of the running kernel's read-only memory.
     """
 
     def __init__(self) -> None:

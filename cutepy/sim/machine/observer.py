@@ -187,7 +187,7 @@ class Step:
     instruction : Instruction
         With its line of Python in `instruction.source`.
     ctas, threads : Ctas, Threads
-        Who: the lanes, a rectangle.
+        The lanes, a rectangle.
     """
 
     def __init__(self, program: Program, group: Group, instruction: Instruction, shared: SharedMemory) -> None:

@@ -163,7 +163,7 @@ class Site:
     kind : str
         "wgmma" for MMAs, which complete in groups; otherwise the instruction says which operations it issues.
     is_operation : bool
-        True if what completes is held, and not the lanes that execute the instruction.
+        True if the operation's completion is held, and not the lanes that execute the instruction.
     cta : (int, int, int) or None
     warp, lane : int or None
         Whose; None for all.

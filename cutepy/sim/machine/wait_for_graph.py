@@ -54,7 +54,7 @@ class _WaitedObject:
     bringers : dict of Part to list of Prospect
         The instructions by which they may.
     sure : set of Part
-        Those of them that do, once what they wait for has come.
+        Those of them that surely do, once their own waits have ended.
     is_known : bool
         True if they have brought it before, or a fellow of it, or address it.
     is_hopeless : bool

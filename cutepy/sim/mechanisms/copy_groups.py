@@ -54,7 +54,7 @@ class CopyGroups:
         remaining : int
             Youngest groups that are left out.
         end : callable
-            Completes an operation that has not, or lets it read what it moves.
+            Completes an operation that has not, or lets it read its source.
         """
         for thread in threads_of(g) if self._committed else ():
             groups = self._committed.get(thread, [])

@@ -67,7 +67,7 @@ def meets_others(reads: Ranges, own: Ranges, every: tuple[Array, Array]) -> bool
     Parameters
     ----------
     reads, own : Ranges
-        The bytes, and what was written by who read them.
+        The bytes read, and those of them that the reader had written.
     every : (array, array)
         Starts and ends of the ranges that all have written, each in order.
     """

@@ -84,7 +84,7 @@ class Side:
     ptx, ptx_file : str
         The PTX that the instruction is of, and the file that it was read from; empty where there is none.
     run : int or None
-        The first of the instructions of its PTX that run one after another with it, whatever branches do.
+        The first of the instructions of its PTX that run one after another with it, for any outcome of branches.
     is_async : bool
         True if the async proxy did it.
     access : "read", "write", "atomic" or ""
@@ -329,13 +329,13 @@ class Hazard:
     between : InsertionPoint or None
         Place of the missing operation; None where one line has both sides.
     waits : tuple of WaitingThreads
-        Of a deadlock, who waits for whom: each after what it waits for, or in a circle.
+        Waits of a deadlock: each after the wait for its own signaller, or in a circle.
     near_misses : tuple of NearMiss
         Operations that resemble the missing one, with the reason why each does not count.
     made_at : SourceLine or None
         Of a barrier whose count or bytes are wrong, the line that makes the object which holds it.
     is_strict : bool
-        True if the run was asked to fail by advisories too: then this is a hazard, whatever its kind.
+        True if the run was asked to fail by advisories too: then this is a hazard of any kind.
     place : Place or None
         The barrier, or the bytes, that `where` names.
     holder : str

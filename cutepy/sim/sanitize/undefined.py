@@ -75,7 +75,7 @@ class UndefinedUse(NamedTuple):
     who : Threads
         The threads that lack it.
     diagnosis : Diagnosis
-        The register that has no value, the writes that these threads have not executed, and what to do.
+        The register that has no value, the writes that these threads have not executed, and the remedy.
     address : int or None
         Of shared memory that was stored from it, if it is that which is read: `slot * slot_bytes + offset`.
     kind : str
@@ -98,7 +98,7 @@ class _FollowedRegisters(NamedTuple):
     registers : frozenset of int
         These and all that may be made of them, or of memory that keeps them.
     stops : frozenset of int
-        The instructions, by index, that may read or overwrite what lacks a value.
+        The instructions, by index, that may read or overwrite an undefined value.
     recurses : bool
         True if a function may call itself.
     """

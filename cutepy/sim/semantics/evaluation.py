@@ -47,7 +47,7 @@ class Evaluator(Builder[Data]):
     Parameters
     ----------
     value_of : callable
-        Returns of an operand, a register or what is no constant, its bits: an int, an array of uint64, or None.
+        Returns the bits of an operand that is no constant, such as a register: an int, an array of uint64, or None.
 
     Attributes
     ----------

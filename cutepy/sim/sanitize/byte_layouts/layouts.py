@@ -55,9 +55,9 @@ class AccessLayout(NamedTuple):
     rows : int
         Of a box; 0 of an MMA's operand, whose patterns have 8 or 4 each.
     fault : Diagnosis or None
-        Error of a descriptor, whatever the writer of the bytes; empty if there is none.
+        Error of a descriptor, for any writer of the bytes; empty if there is none.
     tensor : int
-        The address in global memory of what a map describes; 0 of a descriptor.
+        The address in global memory of a map's tensor; 0 of a descriptor.
     strides : (int, int)
         Of a descriptor, the leading one and the other, in bytes.
     has_gaps : bool

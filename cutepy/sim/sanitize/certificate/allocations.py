@@ -51,7 +51,7 @@ class Allocations:
     ----------
     wave : Wave
     refuse : callable
-        Called with what may happen in another order, in words.
+        Called with operations that another order may swap, in words.
     """
 
     def __init__(self, wave: Wave, refuse: Callable[[str], None]) -> None:

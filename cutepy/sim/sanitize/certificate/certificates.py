@@ -19,7 +19,7 @@ class Certificate:
     ctas : int
         Number of CTAs that ran.
     operations : int
-        Of synchronisation, that were checked; what CTAs do in lockstep counts once.
+        Synchronisations that were checked; those of CTAs in lockstep count once.
     reasons : tuple of str
         Why it is not certified; empty if it is.
     assumptions : tuple of str

@@ -473,7 +473,7 @@ class Elections:
     slot_bytes : int
         Shared memory of a CTA.
     assume : callable
-        Called with what rests on which lane is elected.
+        Called with facts that rest on which lane is elected.
 
     Attributes
     ----------

@@ -255,7 +255,7 @@ class Step(NamedTuple):
     is_loose : bool
         True if a phase may complete without it, as far as order goes.
     may_complete : bool
-        False of .noComplete arrivals and of announcements, which must not be what completes a phase.
+        False of .noComplete arrivals and of announcements, which must not complete a phase.
     """
 
     rank: int

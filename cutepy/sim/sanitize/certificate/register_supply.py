@@ -280,7 +280,7 @@ class Change(NamedTuple):
     Attributes
     ----------
     amount : int
-        Registers a thread that it takes; below 0 what it gives back.
+        Registers a thread that it takes; below 0 the registers that it gives back.
     after : tuple of int
         Of each warp, how many of its changes come before.
     """

@@ -67,7 +67,7 @@ class Steering:
     use : Instruction
         Instruction that depends on the value.
     role : str
-        As what: "a branch", "an address", "synchronisation", "a tensor map".
+        Role: "a branch", "an address", "synchronisation", "a tensor map".
     """
 
     source: Instruction

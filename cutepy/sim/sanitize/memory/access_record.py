@@ -64,7 +64,7 @@ class Warps(NamedTuple):
     first : int
         The first of the four.
     rows : array of int, (4,)
-        In which row of what the threads knew each warp's is, or -1 if its lanes know different things.
+        Index of the row of each warp's knowledge, or -1 if its lanes know different things.
     of : array of int, (n,)
         Of each granule, in order, the warp that has the rows of A there, from 0; -1 of others.
     """
@@ -111,7 +111,7 @@ class AccessRecord:
     when : int
         Number of steps of synchronisation before it, and of an asynchronous operation before its effect.
     issue : Issue or None
-        Of the async proxy, and of st.async: who issued it.
+        Of the async proxy, and of st.async: the issuing threads.
     together : IssuedTogether or None
         Of a copy that other lanes issue with it.
     issuers : Warps or None
@@ -218,7 +218,7 @@ class Conflict:
     granule : int
     lacks : Lacks
     mate : int or None
-        Another lane of the same warp whose touch is ordered, by what it has published.
+        Another lane of the same warp whose touch is ordered, by its publication.
     """
 
     before: AccessRecord

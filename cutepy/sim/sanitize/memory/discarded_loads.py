@@ -43,7 +43,7 @@ class _PendingRace(NamedTuple):
     ctas, threads : array of int
         Lanes that read.
     stores : frozenset of int
-        The instructions that may store what is read.
+        The instructions that may store the read value.
     """
 
     conflict: GlobalConflict

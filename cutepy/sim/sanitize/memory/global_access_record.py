@@ -87,7 +87,7 @@ class GlobalAccessRecord:
     access : "read", "write" or "atomic"
     instruction : Instruction
     writes, modifies : bool
-        True if it writes, and whether what it writes follows from what it read there, as one operation.
+        True if it writes, and if the written value follows from the read one, as one operation.
     proxy : "generic", "async", "nc", "tensormap" or "host"
         "nc" is through the cache that is not coherent.
     scope : int

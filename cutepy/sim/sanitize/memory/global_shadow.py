@@ -147,7 +147,7 @@ class GlobalShadow:
     report : callable
         Called with each conflict.
     unwritten : callable
-        Called with a touch, a lane and an address, where it reads what nothing wrote.
+        Called with a touch, a lane and an address, where it reads unwritten memory.
     over : callable
         Tells of launches, by number, as the bits of an int, whether all were over before the one that runs began.
     forgot : callable

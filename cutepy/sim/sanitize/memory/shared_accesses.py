@@ -149,7 +149,7 @@ class SharedAccesses:
     report, unwritten, needed, forgot, filled : callable
         As of `Shadow`.
     tell : callable
-        Takes what is wrong beside that.
+        Takes the fault beside that.
     """
 
     def __init__(

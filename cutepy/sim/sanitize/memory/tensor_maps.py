@@ -60,14 +60,14 @@ class TensorMapUses:
     ----------
     shadow : GlobalShadow
     ordered : callable
-        Tells by pair of lanes of two touches whether the newer one sees what the older one wrote.
+        Returns by pair of lanes of two touches whether the newer one sees the older one's write.
     report : callable
         Called with each conflict, of a copy and the write that no fence has shown to it.
     unacquired : callable
         Called with a touch, a lane and an address, where a copy uses a map that its CTA has not acquired, and the write
         is not known.
     assume : callable
-        Called with what is taken for granted.
+        Called with an assumption.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class _Read:
     touch : GlobalAccessRecord
         With an entry for each lane.
     groups, counts : array of int, (CTA, lane)
-        The column of each thread's bulk groups, and what it counts to when the copy is among those that are over.
+        The column of each thread's bulk groups, and its count once the copy is complete.
     arrived : (array of int, array of int, array of int) or None
         By CTA and lane the column of the mbarrier that its bytes arrive at, whose that is, and the count of the phase
         that they arrive in.

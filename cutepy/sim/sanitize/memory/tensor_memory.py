@@ -110,7 +110,7 @@ class TensorShadow:
     ----------
     wave : Wave
     report : callable
-        Takes two accesses that nothing orders, or one that reads what nothing wrote.
+        Takes two accesses that nothing orders, or one that reads unwritten memory.
     remark : callable
         Takes two accesses that are in order, but not by the letter of the ISA; once for each line that lacks something,
         and of operations of one thread once for each pair of what they do.

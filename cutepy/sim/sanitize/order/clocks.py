@@ -195,7 +195,7 @@ class Clocks:
     ----------
     planes : int
     fenced_global : int or None
-        The plane of what is fenced in global memory, by whomever; None if no fence covers that.
+        The plane of fenced accesses to global memory, by any thread; None if no fence covers that.
     threads, warps : int
         Of a CTA.
     sizes : array of int

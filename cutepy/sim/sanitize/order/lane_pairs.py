@@ -29,7 +29,7 @@ class LanePairs(NamedTuple):
     old_ctas, new_ctas : array of int, (pair,)
         By index in the grid.
     old_threads, new_threads : array of int, (pair,)
-        Of the CTA; of an operation that groups wait for, who issued it; -1 of others of the async proxy.
+        Of the CTA; of an operation that groups wait for, the issuing thread; -1 of others of the async proxy.
     counts : array of int, (pair,)
         Progress of the older thread's column.
     known : array of int, (pair,)

@@ -79,7 +79,7 @@ class _Event:
     ----------
     known : Known
     early : Operation or None
-        That launch, for which griddepcontrol.wait waits in who waits for the event.
+        That launch, whose end griddepcontrol.wait awaits in kernels that wait for the event.
     """
 
     known: Known = 0
@@ -92,7 +92,7 @@ class Launches:
     Attributes
     ----------
     now : int
-        The number of what runs.
+        The number of the running operation.
     """
 
     def __init__(self) -> None:

@@ -77,7 +77,7 @@ class Writes(NamedTuple):
     size : int
         Bytes of an element.
     modifies : bool
-        True if they read, too, and leave what was there.
+        True if they read, too, and leave the old value.
     launch : int
         Its number.
     blocks : array of int

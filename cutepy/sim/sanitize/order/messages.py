@@ -480,7 +480,7 @@ class Messages:
         ranks, columns, counts : array of int, (pair,)
             Events there.
         wave : Wave
-            Of who is asked.
+            Wave of the asked threads.
         held : callable
             Plane and column -> how much of it the thread of each pair knows.
         """

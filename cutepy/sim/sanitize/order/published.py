@@ -253,7 +253,7 @@ class ReleaseSequence:
     Attributes
     ----------
     origin : object
-        The same for a sequence and for what `followed_by` makes of it.
+        The same for a sequence and for the result of its `followed_by`.
     dropped : int
         Number of first patterns that others include.
     sent : list of ReleasePattern
@@ -261,7 +261,7 @@ class ReleaseSequence:
     wide : int
         Number of first patterns of scope .gpu or wider, as all that were dropped.
     is_deep : bool
-        True if there are patterns whose threads had acquired from other sequences what nobody had asked for.
+        True if there are patterns whose threads had acquired unjoined clocks of other sequences.
     learnt : dict of (launch, CTA, scope) to array of int
         By thread, how many patterns it has learnt.
     heard : dict of (cluster or operation) to SequenceClock
@@ -334,7 +334,7 @@ class Location:
     size : int
         Bytes of the accesses there.
     last : StrongOperation
-        The write of the value: who reads it observes what it carries if that read and this write are morally strong.
+        The write of the value: a reader observes the patterns that it carries if read and write are morally strong.
     carries : ReleaseSequence
     passed : ReleaseSequence
         Clock of earlier fences with .sc: see `sc_fences.py`.

@@ -56,7 +56,7 @@ class Try:
     may_give_up : bool
         True if it is tried again, but may never succeed before the thread goes on, as far as can be told.
     is_guess : bool
-        True if what comes after its success certainly comes without one too (`giving_up.py`).
+        True if the code after its success is certainly reached without one too (`giving_up.py`).
     """
 
     instruction: Instruction

@@ -246,7 +246,7 @@ class Wave:
     issued : dict of int to IssuedOperation
         Operations in flight, by identity.
     last : dict of int to (Instruction, array of int)
-        By column of groups: what was issued last, and in which group of each CTA.
+        By column of groups: the last issued operation, and its group in each CTA.
     chains : dict of int to int
         Chains of messages that its threads know, with the columns that count them.
     over : dict of int to int

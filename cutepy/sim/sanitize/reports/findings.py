@@ -98,7 +98,7 @@ class Findings:
         Raises
         ------
         AllowanceError
-            If a line of the kernel allows what there isn't, or says no reason.
+            If a line of the kernel allows an unknown kind, or gives no reason.
         """
         self._kernel, self._launch = launch.name, launch
         self.of_launch = 0

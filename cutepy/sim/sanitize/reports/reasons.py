@@ -35,13 +35,13 @@ class Reason(NamedTuple):
     Attributes
     ----------
     kind : str or None
-        Of the hazard, None if it is what it seemed.
+        Kind of the hazard, None if it is none after all.
     diagnosis : Diagnosis
         Cause, and remedy.
     cause : Instruction or None
         Faulty instruction, the same for every pair of accesses that shows it.
     is_early : bool
-        True if who reads has waited for an earlier phase than that of the copy.
+        True if the reader has waited for an earlier phase than that of the copy.
     """
 
     kind: str | None
