@@ -118,7 +118,7 @@ class Rows(NamedTuple):
         return value.expand(*(self.leading or (1,)), columns).reshape(math.prod(self.leading), columns)
 
     def result(self, graph: Graph, place: int, value: torch.Tensor) -> torch.Tensor:
-        """Give a result the rows that the product has."""
+        """View a result with the product's rows."""
         reduction = graph.reduction(graph.results[place])
         if self.as_they_are or (reduction is not None and reduction.dim != 1):
             return value

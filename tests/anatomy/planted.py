@@ -16,7 +16,7 @@ from cutepy.anatomy import Costs, SlowPlace
 from cutepy.cli.new import write_kernel
 
 MULTIPLY = "        state = self.loop.multiply(state, work.k.count)\n"
-STORE = "            self.out.store(rC, index % EPI_STAGES, places, index)\n"
+STORE = "            self.out.store(rC, index % EPI_STAGES, target, index)\n"
 ADVANCE = "            state.advance()\n        return state\n\n\n@dataclass(frozen=True)\nclass Consumer"
 GRID = "grid=(cute.size(x, mode=[0]), 1, 1), block=(THREADS, 1, 1)"
 PLAN_END = "alignment_bytes=16))\n"

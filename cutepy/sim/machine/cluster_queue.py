@@ -32,9 +32,9 @@ class ClusterQueue:
     waves : list of array
         Without the clusters that were cancelled: some may be empty.
     beyond : int
-        Clusters that are not of the first wave.
+        Clusters behind the first wave.
     left : int
-        Those of them that neither began nor were cancelled.
+        Clusters behind the first wave that neither began nor were cancelled.
     """
 
     def __init__(self, waves: Sequence[NDArray[np.intp]], cluster: int) -> None:

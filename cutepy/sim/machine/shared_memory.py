@@ -211,7 +211,7 @@ MemoryContents = int | Words | Array
 
 
 def leftover(size: int, held: MemoryContents) -> Array:
-    """Return memory that holds this.
+    """Return memory filled with a value, a pattern or words.
 
     Examples
     --------

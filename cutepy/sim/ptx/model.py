@@ -250,7 +250,7 @@ class UnreadStatement:
     line : int
         Line of the PTX where it begins, from 1.
     text : str
-        The beginning of what is written there.
+        Beginning of its text.
     reason : str
     """
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LaunchPlayer:
-    """Plays a launch that was prepared, on memory that is known.
+    """Plays a prepared launch on known memory.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class LaunchPlayer:
     memory : GlobalMemory
     exact_mma : bool
     sanitizer : callable or None
-        Makes one that knows of nothing before this launch.
+        Makes a sanitizer that knows no earlier launch.
     """
 
     launch: Launch

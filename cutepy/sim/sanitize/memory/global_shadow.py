@@ -171,9 +171,9 @@ class GlobalShadow:
     # Launches and allocations.
 
     def begin(self, launch: int, settled: bool) -> int:
-        """Begin with an operation; returns the last one that is forgotten, after which all that follows comes.
+        """Begin with an operation; return the last forgotten one, after which all later ones come.
 
-        `settled`: whether all that follows comes after all that was.
+        `settled`: True if all later operations come after all earlier ones.
         """
         self.launch = launch
         if settled:
