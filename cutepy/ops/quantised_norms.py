@@ -37,7 +37,7 @@ def quantised_norm(
     dtype: torch.dtype,
     scale: Scale,
 ) -> Results:
-    """Normalise rows to 8-bit floats; `scale` is one element by which all are divided, or what shares a scale.
+    """Normalise rows to 8-bit floats; `scale` is one element that divides all, or the shape of a block with a scale.
 
     Returns
     -------
