@@ -59,6 +59,8 @@ def _takes(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> bool:
     """Return whether cutepy rotates heads."""
     if x.dtype not in DTYPES or cos.dtype not in DTYPES or sin.dtype not in DTYPES or x.dim() != 4:
         return False
+    if cos.requires_grad or sin.requires_grad:  # of learned frequencies
+        return False
     of_x, of_cos = x.shape, cos.shape
     if len(of_cos) != 3 or of_cos != sin.shape or of_x[3] % 2:
         return False

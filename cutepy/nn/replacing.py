@@ -16,6 +16,7 @@ from cutepy.nn.adjoining_weights import adopt_join, groups_of, owners
 from cutepy.nn.gated import GatedMLP
 from cutepy.nn.linear import Linear
 from cutepy.nn.losses import CrossEntropyLoss
+from cutepy.nn.model_losses import FUNCTION as LOSS, adopt_loss, computes_loss
 from cutepy.nn.norms import LayerNorm, RMSNorm
 from cutepy.nn.replaced_attention import adopt_attention, calls_attention
 from cutepy.nn.replaced_rotary import FUNCTION, adopt_rotation, rotates
@@ -73,7 +74,8 @@ def replace(model: torch.nn.Module, filter: Filter | None = None) -> Replacement
     ``attn_implementation="sdpa"``. Calls that cutepy doesn't compute, as those of float32, stay torch's. So are rotary
     embeddings in modules whose `forward` calls a function `apply_rotary_pos_emb` of its file, as Llama's, if the
     function computes `cutepy.ops.rotary`, and the model's modules named RotaryEmbedding give it cosines of two equal
-    halves; both are tried.
+    halves; both are tried. So is the `loss_function` that a model's `forward` calls, as Hugging Face's do, and becomes
+    cutepy's if it is the mean cross entropy of next tokens: logits are not converted to float32.
 
     Linear layers q_proj, k_proj and v_proj of a module, and gate_proj and up_proj, are joined: their weights become
     parts of one tensor, of which calls with the same input are one product. Whatever parts them later, as an adapter, a
@@ -106,13 +108,9 @@ def replace(model: torch.nn.Module, filter: Filter | None = None) -> Replacement
         if name in unused:
             continue
         if rotates(module):
-            own = f"{name}.{FUNCTION}" if name else FUNCTION
-            left_out = filter is not None and not filter(own, module)
-            reason = "the filter left it out" if left_out else adopt_rotation(module, model)
-            if reason is None:
-                done.swapped[own] = f"{was.__module__}.{FUNCTION}"
-            else:
-                done.kept[own] = reason
+            _adopt_function(name, FUNCTION, module, filter, done, lambda module: adopt_rotation(module, model))
+        if computes_loss(module):
+            _adopt_function(name, LOSS, module, filter, done, adopt_loss)
         reason = _adopt(name, module, filter)
         if reason is None:
             done.swapped[name] = f"{was.__module__}.{was.__qualname__}"
@@ -124,6 +122,23 @@ def replace(model: torch.nn.Module, filter: Filter | None = None) -> Replacement
             done.kept[name] = reason
     _join(model, filter, done)
     return done
+
+
+def _adopt_function(
+    name: str,
+    function: str,
+    module: torch.nn.Module,
+    filter: Filter | None,
+    done: Replacement,
+    adopt: Callable[[torch.nn.Module], str | None],
+) -> None:
+    """Swap a function that a module calls, and tell it by the module's name and its own."""
+    own, was = f"{name}.{function}" if name else function, type(module).__module__
+    reason = "the filter left it out" if filter is not None and not filter(own, module) else adopt(module)
+    if reason is None:
+        done.swapped[own] = f"{was}.{function}"
+    else:
+        done.kept[own] = reason
 
 
 def _join(model: torch.nn.Module, filter: Filter | None, done: Replacement) -> None:

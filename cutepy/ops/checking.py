@@ -257,7 +257,7 @@ def as_tensor(name: str, given: object) -> torch.Tensor:
 
 
 def require_tensors(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Refuse arguments that are no tensors where a function's annotations want them.
+    """Refuse arguments that are no dense tensors where a function's annotations want tensors.
 
     To be called where something failed, so that other calls pay nothing.
 
@@ -277,14 +277,25 @@ def require_tensors(function: Callable[..., Any], given: Mapping[str, Any]) -> N
         if name in given and (
             wanted == "torch.Tensor" or (wanted == "torch.Tensor | None" and given[name] is not None)
         ):
-            as_tensor(name, given[name])
+            check_dense(name, as_tensor(name, given[name]))
+
+
+def check_dense(name: str, tensor: torch.Tensor) -> None:
+    """Refuse a tensor whose elements have no strides.
+
+    Raises
+    ------
+    TypeError
+        If it is nested or sparse.
+    """
+    if tensor.is_nested or tensor.layout != torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got {'a nested one' if tensor.is_nested else tensor.layout}")
 
 
 def check_tensor(name: str, tensor: object, allowed: tuple[torch.dtype, ...]) -> None:
     """Check that an argument is a dense tensor of an allowed dtype."""
     tensor = as_tensor(name, tensor)
-    if tensor.is_nested or tensor.layout != torch.strided:
-        raise TypeError(f"{name} must be a dense tensor, got {'a nested one' if tensor.is_nested else tensor.layout}")
+    check_dense(name, tensor)
     if tensor.dtype not in allowed:
         *most, last = names = [dtype_name(dtype) for dtype in allowed]
         raise TypeError(
@@ -417,10 +428,10 @@ def check_without_overlap(name: str, out: Description) -> None:
         raise ValueError(f"{name} must not overlap itself, got {out}; pass one whose elements lie apart")
 
 
-def overlaps_itself(tensor: Description) -> bool:
+def overlaps_itself(tensor: Description | torch.Tensor) -> bool:
     """Tell whether two elements may share memory: whether modes, from the closest on, do not step over each other."""
-    span = 1
-    for stride, extent in sorted(zip(tensor.stride, tensor.shape, strict=True)):
+    span, strides = 1, tensor.stride() if isinstance(tensor, torch.Tensor) else tensor.stride
+    for stride, extent in sorted(zip(strides, tensor.shape, strict=True)):
         if extent > 1 and stride < span:
             return True
         span += stride * (extent - 1)

@@ -11,9 +11,9 @@ import torch
 from cutepy.host.launches import Launches, described, maker_of
 from cutepy.kernels.rows.plans import plan_cross_entropy, plan_cross_entropy_backward, plan_mean
 from cutepy.ops import shardings
-from cutepy.ops.checking import as_tensor
+from cutepy.ops.checking import as_tensor, overlaps_itself
 from cutepy.ops.registration import register_both
-from cutepy.ops.row_tensors import check_row_tensors, to_vector
+from cutepy.ops.row_tensors import check_row_tensors, to_vector, widened_by_autocast
 from cutepy.runtime.execution import EXECUTION
 
 Given = torch.Tensor | None
@@ -60,9 +60,10 @@ def cross_entropy(
         Factor of the square of the logarithm of the sum of exponentials, which is added to the loss of each row.
     inplace_backward : bool
         True to have the gradient overwrite the logits, so that it takes no memory: nothing may read the logits
-        afterwards, and a second backward pass is refused. Compiled programs, which plan their memory, ignore it.
+        afterwards, and a second backward pass is refused. It is ignored in compiled programs, which plan their memory,
+        and of logits that share memory with each other, as expanded ones do.
     out_dtype : dtype, optional
-        Of the result: that of the input if not given.
+        Of the result: that of the input if not given, but float32 within `torch.autocast`, as torch's.
 
     Returns
     -------
@@ -93,12 +94,17 @@ def cross_entropy(
         labels = target.reshape(-1)
     if logits.stride(-1) != 1:
         logits = logits.contiguous()
-    inplace = inplace_backward and not torch.compiler.is_compiling()
+    inplace = inplace_backward and not torch.compiler.is_compiling() and not overlaps_itself(logits)
     losses, _ = _cross_entropy(logits, labels, weight, ignore_index, label_smoothing, z_loss, inplace)
-    dtype = out_dtype or input.dtype
+    dtype = out_dtype or dtype_of_losses(input)
     if reduction == "none":
         return losses.to(dtype).reshape(shape)
     return _mean(losses, labels, weight, classes, ignore_index, reduction == "mean", dtype)[0]
+
+
+def dtype_of_losses(x: torch.Tensor) -> torch.dtype:
+    """Return the dtype in which torch gives losses of logits, or of what they are computed from."""
+    return torch.float32 if widened_by_autocast(x, "cuda", "cpu") else x.dtype
 
 
 def check_options(reduction: str, ignore_index: int, label_smoothing: float, z_loss: float) -> None:

@@ -22,6 +22,7 @@ from cutepy.ops.cross_entropies import (
     check_options,
     compute_losses,
     counted,
+    dtype_of_losses,
     reference_gradient,
     reference_losses,
     write_gradient,
@@ -110,9 +111,9 @@ def linear_cross_entropy(
         raise ValueError(f"linear_weight must be (classes, features), got {tuple(linear_weight.shape)}")
     _check_vectors(linear_weight, linear_bias, weight)
     x, labels, classes = input.reshape(-1, input.shape[-1]), target.reshape(-1), linear_weight.shape[0]
-    chunk = chunk_rows or rows_of_chunk(x.shape[0], x.shape[1])
-    options = ignore_index, label_smoothing, z_loss, chunk
-    dtype = out_dtype or input.dtype
+    # Their default is chosen when it runs: a traced program, whose rows may be a symbol, is for any number.
+    options = ignore_index, label_smoothing, z_loss, chunk_rows or 0
+    dtype = out_dtype or dtype_of_losses(input)
     if reduction == "none":
         losses = _linear_losses(x, linear_weight, labels, linear_bias, weight, *options)
         return losses.to(dtype).reshape(target.shape)
@@ -151,8 +152,10 @@ class LossRequest(NamedTuple):
     x, matrix : Tensor (rows, features), (classes, features)
     target : Tensor (rows,)
     bias, weight : Tensor (classes,), or None
-    ignore_index, label_smoothing, z_loss, chunk_rows
+    ignore_index, label_smoothing, z_loss
         As of `linear_cross_entropy`.
+    chunk_rows : int
+        Likewise, and 0 for as many as `rows_of_chunk` says.
     factors : Tensor (rows,), float32, or None
         Of the losses in their sum, 1 if not given.
     needs_x, needs_matrix, needs_bias : bool
@@ -234,7 +237,7 @@ def _chunked(asked: LossRequest) -> Results:
     """Compute losses and gradients chunk by chunk."""
     x, matrix, bias, weight, options = asked.x, asked.matrix, asked.bias, asked.weight, asked.options
     losses, dx, dmatrix, dbias = results = asked.empty()
-    rows, classes, chunk_rows = x.shape[0], matrix.shape[0], asked.chunk_rows
+    rows, classes, chunk_rows = x.shape[0], matrix.shape[0], asked.chunk_rows or rows_of_chunk(*x.shape)
     factors = torch.ones_like(losses) if asked.factors is None else asked.factors
     sums = x.new_zeros(dbias.shape, dtype=torch.float32)
     if not rows:

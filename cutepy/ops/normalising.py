@@ -15,6 +15,7 @@ from cutepy.kernels.rows.compilation import as_rows
 from cutepy.kernels.rows.op import plan_norm, plan_norm_backward
 from cutepy.kernels.rows.tiling import MOST_COLUMNS
 from cutepy.ops import shardings
+from cutepy.ops.checking import check_dense
 from cutepy.ops.registration import one_by_one, register_both
 from cutepy.ops.row_tensors import to_rows, to_vector
 from cutepy.ops.schemas import schema_of
@@ -66,12 +67,14 @@ def check(
     TypeError, ValueError
         If they are others.
     """
+    check_dense("input", x)
     if not x.dim():
         raise ValueError("the input of a norm must have rows, got a tensor without dimensions; give it one")
     check_shapes(x.shape[-1:], x.shape, residual, weight, bias)
     for name, tensor in (("input", x), ("residual", residual), ("weight", weight), ("bias", bias)):
         if tensor is None:
             continue
+        check_dense(name, tensor)
         if tensor.dtype not in DTYPES:
             raise TypeError(f"{name} of a norm must be float16, bfloat16 or float32, got {tensor.dtype}; convert it")
         if tensor.device != x.device:

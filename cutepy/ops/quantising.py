@@ -121,7 +121,9 @@ def by_torch(x: torch.Tensor, block: tuple[int, int], dtype: torch.dtype) -> tup
     else:
         within = torch.where(flat.isinf(), flat if dtype == torch.float8_e5m2 else math.nan, within)
     quantised = within.to(dtype).view(x.shape)
-    return quantised, scale[:m].unflatten(0, x.shape[:-1]) if block.rows == 1 and x.dim() > 1 else scale
+    if block.rows != 1:
+        return quantised, scale
+    return quantised, scale[:m].unflatten(0, x.shape[:-1]) if x.dim() > 1 else scale[0]
 
 
 def _sharding_of_quantise(x: torch.Tensor, block: tuple[int, int], dtype: torch.dtype) -> Sharding:

@@ -39,6 +39,12 @@ def check_row_tensors(operation: str, dtype: torch.dtype | None = None, /, **ten
         )
 
 
+def widened_by_autocast(x: torch.Tensor, *devices: str) -> bool:
+    """Tell whether torch.autocast is on for the device of a tensor, if it is one of these."""
+    device = x.device.type
+    return device in devices and torch.is_autocast_enabled(device)
+
+
 def to_rows(tensor: torch.Tensor | None) -> Callable[..., Any]:
     """Return what sees tensors like this one as rows of contiguous elements, or copies them, as `as_rows` does.
 

@@ -13,7 +13,7 @@ from cutepy.kernels.rows.plans import plan_softmax, plan_softmax_backward
 from cutepy.ops import shardings
 from cutepy.ops.checking import as_tensor
 from cutepy.ops.registration import register_both
-from cutepy.ops.row_tensors import check_row_tensors
+from cutepy.ops.row_tensors import check_row_tensors, widened_by_autocast
 from cutepy.runtime.execution import EXECUTION
 
 _launches: Launches[Callable[..., torch.Tensor]] = Launches()
@@ -30,7 +30,7 @@ def softmax(input: torch.Tensor, dim: int = -1, *, dtype: torch.dtype | None = N
     dim : int
         Of at most 262,144 elements.
     dtype : dtype, optional
-        Of the result: that of the input if not given.
+        Of the result: that of the input if not given, but float32 within `torch.autocast("cuda")`, as torch's.
 
     Returns
     -------
@@ -68,6 +68,8 @@ def log_softmax(input: torch.Tensor, dim: int = -1, *, dtype: torch.dtype | None
 def _along(x: torch.Tensor, dim: int, dtype: torch.dtype | None, *, logarithm: bool) -> torch.Tensor:
     if as_tensor("input", x).dim() == 0:
         return _along(x[None], dim, dtype, logarithm=logarithm)[0]
+    if dtype is None and widened_by_autocast(x, "cuda"):
+        dtype = torch.float32
     if dim in (-1, x.dim() - 1):
         return _softmax(x, logarithm, dtype)
     return _softmax(x.movedim(dim, -1), logarithm, dtype).movedim(-1, dim)

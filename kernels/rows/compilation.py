@@ -31,16 +31,16 @@ def compile_rows(kernel: str, config: Any, *arguments: TensorSpec | float | None
     return compile(kernels, *arguments, arch=HOPPER, sources=SOURCES).without_lazy_check()
 
 
-def check_rows(rows: int) -> None:
-    """Refuse more rows than a launch has indices for.
+def check_rows(rows: int, parts: int = 1) -> None:
+    """Refuse more rows than a launch has indices for, each of so many parts that CTAs have.
 
     Raises
     ------
     ValueError
         If there are.
     """
-    if rows > MOST_ROWS:
-        raise ValueError(f"there must be {MOST_ROWS} rows at most, got {rows}; part them")
+    if rows > (most := MOST_ROWS // parts):
+        raise ValueError(f"there must be {most} rows at most, got {rows}; part them")
 
 
 def elems_of(first: torch.Tensor, *others: Given) -> int:

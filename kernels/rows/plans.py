@@ -350,6 +350,7 @@ def plan_topk(x: torch.Tensor, y: torch.Tensor, indices: torch.Tensor, *, larges
         return compile_rows("selection:TopKOfLanes", config, *specs_of(lanes.elems, x=x), *_selected_specs(y, indices))
     tiling = tile_rows(-(-columns // pieces_of_selection(rows, columns, k)), elems_of(x), SELECTION)
     pieces = -(-columns // tiling.columns)
+    check_rows(rows, pieces)
     if pieces == 1:
         select = _compile_selection(tiling, k, largest, x, None, y, indices)
         return lambda x, y, indices: select(x, None, y, indices)
@@ -400,8 +401,8 @@ def plan_sample(
     callable
         Launches (logits, seeds, classes, seed, offset, inverse, p).
     """
-    check_rows(logits.shape[0])
     tiling = tile_rows(logits.shape[1], elems_of(logits), SAMPLE)
+    check_rows(logits.shape[0], tiling.ctas)
     config = SampleConfig(tiling, KEY_BITS[dtype_name(logits.dtype)], k, cuts, greedy)
     of_seeds = None if seeds is None else TensorSpec("int64", (1,), align=8)
     specs = *specs_of(tiling.elems, logits=logits), of_seeds, numbers_spec(classes.dtype)

@@ -1,12 +1,13 @@
 """Time what may be chosen for random problems, in turns, for `tests.kernels.fitting` to fit trees to.
 
-    python -m tests.kernels.collecting COUNT SEED JOURNAL [--seconds SECONDS] [SUITE ...]
+    python -m tests.kernels.collecting COUNT SEED JOURNAL [--seconds SECONDS] [--wide TIMES] [SUITE ...]
 
 draws problems as `cutepy bench gemm --sweep` does, most of them of medium work, after those of suites in bfloat16,
 times some choices of each, and adds what they take to a journal, and what cuBLAS takes; it needs a GPU. All choices of
 a problem take turns: timed one after another, those that come first find a cool GPU. Each is timed twice: back to back,
 and with an elementwise kernel between two launches, whose time is subtracted. Another process compiles the choices of
-the next problems meanwhile.
+the next problems meanwhile. `--wide 3` takes three times as many choices of a problem, for as many more seconds: what
+is fastest among few need not be among all.
 """
 
 import argparse
@@ -70,8 +71,8 @@ def worth_timing(count, seed, suites=()):
     return suite + taken[:count]
 
 
-def picks(settings, seed, gpu=H200, made=()):
-    """List choices of a problem that are worth to be timed, as `cutepy tune gemm` describes them.
+def picks(settings, seed, gpu=H200, made=(), wide=1):
+    """List choices of a problem that are worth to be timed, as `cutepy tune gemm` describes them: `wide` times as many.
 
     Of those that are nobody's first choice, those with a kernel that is `made` already are preferred.
     """
@@ -84,12 +85,12 @@ def picks(settings, seed, gpu=H200, made=()):
     places = expected.argsort(axis=None, kind="stable")[: np.isfinite(expected).sum()]
     at = (divmod(place, len(table.choices)) for place in places.tolist())
     by_model = [(bool(transposed), kinds[transposed], table.choices[row]) for transposed, row in at]
-    others = random.Random(seed).sample(by_model[:FIRST], k=min(DRAWN, len(by_model[:FIRST])))
+    others = random.Random(seed).sample(by_model[:FIRST], k=min(DRAWN * wide, len(by_model[:FIRST])))
     found = []
 
     def add(most, choices):
         """Add so many that are not there yet and have a kernel."""
-        enough = len(found) + most
+        enough = len(found) + most * wide
         for transposed, kind, choice in choices:
             if len(found) == enough:
                 return
@@ -222,11 +223,11 @@ _made = set()
 """Configurations that this process has compiled."""
 
 
-def compiled(drawn, first, gpu):
+def compiled(drawn, first, gpu, wide=1):
     """Pick choices of problems, of which this is the first's place, and compile them, for another process to find."""
     described, chosen = [settings_of(problem) for problem in drawn], []
     for index, settings in enumerate(described):
-        chosen.append(picks(settings, first + index, gpu, _made))
+        chosen.append(picks(settings, first + index, gpu, _made, wide))
         _made.update(tuned.chosen_of(settings, each).config for each in chosen[-1])
     pairs = [(settings, each) for settings, own in zip(described, chosen, strict=True) for each in own]
     GemmTunable(drawn).compile(pairs, progress=False)
@@ -241,20 +242,22 @@ def main():
     parser.add_argument("journal", type=Path)
     parser.add_argument("suites", nargs="*")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so long")
+    parser.add_argument("--wide", type=int, default=1, help="times as many choices of a problem")
     options = parser.parse_args()
-    collect(worth_timing(options.count, options.seed, options.suites), options.journal, options.seconds)
+    drawn = worth_timing(options.count, options.seed, options.suites)
+    collect(drawn, options.journal, options.seconds, options.wide)
 
 
-def collect(drawn, journal, seconds):
+def collect(drawn, journal, seconds, wide=1):
     """Add times of problems to a journal, until so many seconds have passed."""
     import torch
 
     begun, gpu = time.monotonic(), gpu_of(torch.device("cuda"))
-    starts = [0, *range(FIRST_CHUNK, len(drawn), CHUNK), len(drawn)]
+    starts = [0, *range(FIRST_CHUNK, len(drawn), CHUNK // wide), len(drawn)]
     parts = [drawn[start:end] for start, end in pairwise(starts)]
     pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
     try:
-        ready = [pool.submit(compiled, part, start, gpu) for start, part in zip(starts, parts, strict=False)]
+        ready = [pool.submit(compiled, part, start, gpu, wide) for start, part in zip(starts, parts, strict=False)]
         with journal.open("a") as out, torch.cuda.stream(torch.cuda.Stream()):
             out.write(json.dumps([MEMORY, None, None, gpu.memory_tbs, None]) + "\n")
             timer = InTurns(elementwise())

@@ -48,6 +48,12 @@ LEAST_US = 0.5
 """Time of a launch in company, at least: less is the noise of the company's own time."""
 KNOWN = 5
 """Weight of the problems of suites, which people look at."""
+COMPANY_SHARE = 0.7
+"""Exponent of the time in company in the mean of both ways; users launch other kernels between."""
+MANY, WIDE = 20, 3
+"""Candidates of a problem that are many, and how many times such a problem counts: what is fastest of a dozen may not
+be of all.
+"""
 _SUITES = {extents for suite in ("rows", "cubes", "short") for extents in GEMM_SUITES[suite]}
 
 
@@ -79,7 +85,7 @@ class Group(NamedTuple):
 def timed(paths):
     """Read journals. What two of them have of a problem isn't compared: GPUs differ.
 
-    Times back to back and in company count alike: their geometric mean is what a candidate took.
+    Of times back to back and in company a weighted geometric mean is what a candidate took.
     """
     for path in paths:
         times, gpu = defaultdict(lambda: defaultdict(dict)), H200
@@ -93,7 +99,7 @@ def timed(paths):
         for problem, candidates_of in times.items():
             ways_timed = max(len(took) for took in candidates_of.values())
             took = {
-                key: math.prod(both.values()) ** (1 / len(both))
+                key: both[False] ** (1 - COMPANY_SHARE) * both[True] ** COMPANY_SHARE if len(both) > 1 else both[False]
                 for key, both in candidates_of.items()
                 if len(both) == ways_timed
             }
@@ -128,7 +134,8 @@ def group_of(settings, ways, took, gpu):
     asked = both_ways(settings)
     estimates = table.estimates(asked, gpu)
     facts, expected = table.facts(asked, estimates, places, gpu), np.log(estimates.us.take(places))
-    return Group(facts, expected, took, KNOWN if tuple(settings[mode] for mode in "mnk") in _SUITES else 1)
+    times = KNOWN if tuple(settings[mode] for mode in "mnk") in _SUITES else WIDE if len(took) >= MANY else 1
+    return Group(facts, expected, took, times)
 
 
 def fit(groups, settings):

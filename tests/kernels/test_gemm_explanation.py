@@ -70,7 +70,7 @@ def test_few_rows_have_a_candidate_without_tensor_cores(capsys, mnk, family):
 @pytest.mark.parametrize(
     ("mnk", "batch", "kind"),
     [
-        ((1357, 2936, 8656), 1, "the model: "),
+        ((5136, 1080, 5984), 1, "the model: "),
         ((4096, 4096, 4096), 1, "the trees: the model alone"),
         ((8192, 8192, 512), 1, "the trees: to the next"),
         ((512, 512, 512), 4, "the order of the table"),
@@ -84,7 +84,7 @@ def test_what_decided_is_told(mnk, batch, kind):
 
 
 def test_a_part_of_the_model_that_decided_is_shorter_than_in_the_next():
-    explanation = explain_choice(HALF, 1357, 2936, 8656)
+    explanation = explain_choice(HALF, 5136, 1080, 5984)
     pins(str(explanation))
     first, following = explanation.candidates[:2]
     less = {name: us - first.parts[name] for name, us in following.parts.items()}

@@ -69,6 +69,9 @@ def test_tables_of_each_sequence_are_its_own(batch):
         torch.testing.assert_close(found, wanted)
     wide = [each.double() for each in (q, k, cos, sin)]
     assert rotate(*wide)[0].dtype == torch.float64  # is theirs
+    learned = cos.clone().requires_grad_()
+    rotate(q, k, learned, sin)[0].sum().backward()  # theirs too
+    assert learned.grad is not None
 
 
 def passing(function):

@@ -1,5 +1,7 @@
 """Rows of any width, stride and dtype for tests of operations on them, and the comparison with float64."""
 
+import contextlib
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -27,3 +29,17 @@ def check_close(got, want, dtype=None, roundings=1):
         assert (got.detach().double() - want.detach()).abs().max() <= BOUND[
             dtype or got.dtype
         ] * roundings**0.5 * largest
+
+
+@contextlib.contextmanager
+def cuda_autocast():
+    """Have autocast on for fake tensors of a GPU, which `torch.autocast` refuses where there is none."""
+    from torch._subclasses import FakeTensorMode
+
+    was = torch.is_autocast_enabled("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        with FakeTensorMode():
+            yield
+    finally:
+        torch.set_autocast_enabled("cuda", was)

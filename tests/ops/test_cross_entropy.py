@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import cutepy  # noqa: E402
 from cutepy.ops import batch_invariant, cross_entropy, linear_cross_entropy  # noqa: E402
-from tests.ops.rows import DTYPES, WIDTHS, check_close, rows  # noqa: E402
+from tests.ops.rows import DTYPES, WIDTHS, check_close, cuda_autocast, rows  # noqa: E402
 
 FLOAT = torch.float32
 
@@ -154,6 +154,32 @@ def test_a_gradient_that_takes_the_logits_place_is_computed_once():
     again = x.detach().requires_grad_()
     cross_entropy(again, labels_of(4, 8)).backward()
     assert torch.equal(first, again.grad)
+
+
+@pytest.mark.parametrize("simulates", [False, True])
+def test_logits_that_share_memory_keep_it(simulates):
+    one, labels = rows(1, 8, FLOAT), labels_of(3, 8)
+    found, wanted = one.clone().requires_grad_(), one.clone().requires_grad_()
+    logits = (found * 1).expand(3, 8)
+    with cutepy.simulate() if simulates else batch_invariant():
+        cross_entropy(logits, labels, inplace_backward=True).backward()
+    torch.nn.functional.cross_entropy(wanted.expand(3, 8), labels).backward()
+    torch.testing.assert_close(found.grad, wanted.grad)
+    assert torch.equal(logits.detach(), one.expand(3, 8))
+
+
+def test_autocast_gives_float32_as_torchs():
+    reference = torch.nn.functional
+    for device, on in (("cpu", torch.autocast("cpu", torch.bfloat16)), ("cuda", cuda_autocast())):
+        with on:
+            x, labels = (torch.ones(2, 8, device=device, dtype=torch.bfloat16), torch.ones(2, device=device).long())
+            given = torch.ones(5, 8, device=device, dtype=torch.bfloat16)
+            for reduction in ("mean", "none"):
+                found = cross_entropy(x, labels, reduction=reduction)
+                assert found.dtype == reference.cross_entropy(x, labels, reduction=reduction).dtype == FLOAT
+            found = linear_cross_entropy(x, given, labels)
+            assert found.dtype == reference.linear_cross_entropy(x, given, labels).dtype == FLOAT
+            assert cross_entropy(x, labels, out_dtype=torch.float16).dtype == torch.float16
 
 
 def test_no_zeros_are_made_for_what_has_no_gradient():

@@ -213,6 +213,34 @@ def test_it_compiles_and_maps_as_operations_of_torch(reduction):
     torch.testing.assert_close(mapped, x.grad, atol=2**-7, rtol=2**-7)
 
 
+@pytest.mark.integration
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_one_program_is_for_any_number_of_rows(reduction):
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    counter = CompileCounterWithBackend("aot_eager")
+
+    def loss(x, matrix, labels):
+        return linear_cross_entropy(x, matrix, labels, reduction=reduction).sum()
+
+    torch._dynamo.reset()
+    compiled, counts = torch.compile(loss, backend=counter, fullgraph=True, dynamic=True), set()
+    for count in (6, 9, 300):
+        x, matrix, labels, _, _ = tensors(count, 16, 10, BF16)
+        torch.testing.assert_close(compiled(x, matrix, labels), loss(x, matrix, labels))
+        counts.add(counter.frame_count)
+    assert len(counts) == 1
+
+    class Loss(torch.nn.Module):
+        def forward(self, x, matrix, labels):
+            return loss(x, matrix, labels)
+
+    rows = torch.export.Dim("rows", min=2)
+    shapes = {"x": {0: rows}, "matrix": None, "labels": {0: rows}}
+    program = torch.export.export(Loss(), (x[:4], matrix, labels[:4]), dynamic_shapes=shapes)
+    torch.testing.assert_close(program.module()(x, matrix, labels), loss(x, matrix, labels))
+
+
 def test_autocast_casts_the_product():
     x, matrix, labels, _, _ = tensors(4, 8, 5, FLOAT)
     given = own(x), own(matrix)

@@ -15,6 +15,7 @@ import cutepy  # noqa: E402
 from cutepy.kernels.rows.tiling import MOST_COLUMNS  # noqa: E402
 from cutepy.ops import dequantise, layer_norm, quantise, rms_norm, scaled_gemm  # noqa: E402
 from cutepy.ops.normalising import norm  # noqa: E402
+from tests.ops.rows import cuda_autocast  # noqa: E402
 
 BF16, F32, FLOAT8 = torch.bfloat16, torch.float32, torch.float8_e4m3fn
 DOES = {rms_norm: functional.rms_norm, layer_norm: functional.layer_norm}
@@ -97,17 +98,10 @@ def test_they_are_exported(function):
 
 @of_each
 def test_autocast_gives_float32_on_the_gpu_as_torchs(function):
-    from torch._subclasses import FakeTensorMode
-
-    with FakeTensorMode():
+    with cuda_autocast():
         x, weight = torch.empty(2, 8, device="cuda", dtype=BF16), torch.empty(8, device="cuda", dtype=BF16)
-        was = torch.is_autocast_enabled("cuda")
-        torch.set_autocast_enabled("cuda", True)
-        try:
-            assert function(x, (8,), weight).dtype == DOES[function](x, (8,), weight).dtype == F32
-            assert function(x, (8,), weight, out_dtype=BF16).dtype == BF16
-        finally:
-            torch.set_autocast_enabled("cuda", was)
+        assert function(x, (8,), weight).dtype == DOES[function](x, (8,), weight).dtype == F32
+        assert function(x, (8,), weight, out_dtype=BF16).dtype == BF16
     x, weight = torch.randn(2, 8, dtype=BF16), torch.ones(8, dtype=BF16)
     with torch.autocast("cpu", dtype=BF16):
         assert function(x, (8,), weight).dtype == DOES[function](x, (8,), weight).dtype == BF16
@@ -216,6 +210,9 @@ X, WEIGHT = torch.ones(2, 8), torch.ones(8)
         (lambda: rms_norm(X, (8,), out_dtype=BF16, scale=(1, 0)), ValueError),
         (lambda: rms_norm(X, (8,), out_dtype=FLOAT8, scale=torch.ones((), device="meta")), ValueError),
         (lambda: rms_norm(X, (8,), torch.nn.Parameter(WEIGHT), out_dtype=FLOAT8, scale=(1, 0)), NotImplementedError),
+        (lambda: rms_norm(X.to_sparse(), (8,)), TypeError),
+        (lambda: layer_norm(torch.nested.nested_tensor([X, X[:1]], layout=torch.jagged), (8,)), TypeError),
+        (lambda: rms_norm(X, (8,), residual=X.to_sparse()), TypeError),
         (lambda: norm.op(torch.ones(()), None, None, None, 0.0, False, None), ValueError),
         (lambda: norm.op(X, None, torch.ones(4), None, 0.0, False, None), ValueError),
     ],

@@ -233,3 +233,19 @@ def test_it_is_an_operation_of_torch(block):
 def test_gradients_pass_through_plain_torch():
     x = rows(2, 8, torch.float32).clone().requires_grad_()
     assert quantise(x)[1].requires_grad
+
+
+@pytest.mark.parametrize("kind", ["tensor", "row", "1x128"])
+@pytest.mark.parametrize("dtype", [E4M3, E5M2, torch.int8])
+def test_a_row_without_a_matrix_has_the_scales_of_one_row(kind, dtype):
+    x, block = rows(1, 300, torch.float32)[0], BLOCKS[kind]
+    of_row, of_matrix = (quantise(each, block, dtype) for each in (x, x[None]))
+    assert of_row[1].shape == (() if kind == "tensor" else of_matrix[1].shape[1:])
+    assert torch.equal(of_row[1], of_matrix[1] if kind == "tensor" else of_matrix[1][0])
+    assert torch.equal(of_row[0].view(torch.int8), of_matrix[0][0].view(torch.int8))
+    assert torch.equal(dequantise(*of_row), dequantise(*of_matrix)[0])
+    if dtype != E5M2:
+        assert quantise(x.to("meta"), block, dtype)[1].shape == of_row[1].shape
+        with cutepy.simulate():
+            simulated = quantise(x, block, dtype)
+        assert torch.equal(simulated[1], of_row[1])

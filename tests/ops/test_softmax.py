@@ -13,8 +13,9 @@ from hypothesis import given, settings, strategies as st  # noqa: E402
 
 import cutepy  # noqa: E402
 from cutepy.kernels.rows.compilation import check_rows  # noqa: E402
+from cutepy.kernels.rows.plans import plan_sample, plan_topk  # noqa: E402
 from cutepy.ops import log_softmax, softmax  # noqa: E402
-from tests.ops.rows import BOUND, DTYPES, WIDTHS, check_close, rows  # noqa: E402
+from tests.ops.rows import BOUND, DTYPES, WIDTHS, check_close, cuda_autocast, rows  # noqa: E402
 
 BOTH = {"softmax": (softmax, torch.softmax), "log_softmax": (log_softmax, torch.log_softmax)}
 
@@ -144,3 +145,25 @@ def test_more_rows_than_a_launch_has_indices_for_are_refused():
     for count in (2**30 + 1, 2**31, 2**40):
         with refuses(ValueError):
             check_rows(count)
+
+
+def test_parts_of_rows_that_a_launch_has_no_indices_for_are_refused():
+    x = torch.zeros(1, 1).expand(2**28, 2**18)  # parted over 16 CTAs by topk, over 8 by sample
+    one = torch.zeros(1, 1, dtype=torch.int64).expand(2**28, 1)
+    with refuses(ValueError):
+        plan_topk(x, x[:, :1], one, largest=True)
+    with refuses(ValueError):
+        plan_sample(x, None, one[:, 0], k=0, cuts=False, greedy=True)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_autocast_gives_float32_on_the_gpu_as_torchs(name):
+    function, _ = BOTH[name]
+    reference = getattr(torch.nn.functional, name)
+    with cuda_autocast():
+        x = torch.empty(2, 8, device="cuda", dtype=torch.bfloat16)
+        for dtype in (None, torch.float16):
+            assert function(x, dtype=dtype).dtype == reference(x, -1, dtype=dtype).dtype == (dtype or torch.float32)
+    x = torch.ones(2, 8, dtype=torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert function(x).dtype == reference(x, -1).dtype == torch.bfloat16

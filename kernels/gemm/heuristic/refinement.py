@@ -85,11 +85,9 @@ def _places(depth: int) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
 def hopper() -> Trees:
     """Load the trees of Hopper GPUs with 132 SMs, fitted on H200s and H100s.
 
-    The training set is 14,076 times of 1,125 problems on two H100s and an H200, 2026-11-26 (`tests/kernels/timed`). 5%
-    of the weight distils an older model of 280 trees, evaluated on random problems; that model was fitted to 29,286
-    times of 1,216 problems, 2026-11-23 to 25. For held-out fourths of the random problems, the choice among a dozen was
-    1.5% slower than the fastest of them on H100s and 1.3% on the H200, in the geometric mean; trees distilled from the
-    older model alone gave 2.2% and 1.8%. A fit to journals alone (`make fit`), with times in company, chose as well on
-    180 fresh problems on an H200, 2026-11-30, and no better.
+    `make fit` fits them to the journals of `tests/kernels/timed`: 45,700 times of 1,775 problems on two H100s and three
+    H200s, 2026-11-26 to 12-01, 650 problems in company too. Of 230 random problems on an H200 that no fit had seen,
+    each with some 28 candidates, trees that lacked them had 1.112 of cuBLAS in company and 1.184 back to back; the
+    trees before, 1.100 and 1.179; the fastest candidates, 1.142 and 1.216.
     """
     return Trees.of_lists(**json.loads(files(__package__).joinpath("trees.json").read_text()))
