@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LAST_UNCHECKED = "aaa03116fb"
+LAST_UNCHECKED = "e67cb706f9"
 """Commit that the first checked one follows."""
 MOST_CHARACTERS = 72
 VERBS = frozenset(
@@ -18,7 +18,7 @@ VERBS = frozenset(
     carry cast certify change check choose claim classify clean clear close cluster collect combine compare compile
     complete compose compute condense confine confirm connect convert copy correct count cover cross cut date deal
     decide declare decode decouple deduplicate default defer define delay delete derive describe detect disable
-    discard dispatch distinguish divide do document download draw drop dump emit empty enable encode end enforce
+    discard dispatch distinguish divide do document download draw drop dump edit emit empty enable encode end enforce
     ensure estimate evaluate examine exclude execute exempt expand expect explain export expose extend extract factor
     fail fall fence fetch fill filter find finish fit fix flatten flush fold follow forbid force forget format forward
     free freeze fuse gate gather generalise generate get give go group guard halve handle have hide hold ignore
