@@ -49,7 +49,7 @@ def slower(now: Recording, then: Recording, *, least: float = LEAST) -> list[Slo
 
     Returns
     -------
-    list of Slower
+    list of Slowdown
         A scope is named where it is slower as a whole; kernels are compared within equal scopes. Kernels that are new
         in a scope that is slower come too, since kernels get other names as they change.
 
