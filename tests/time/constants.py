@@ -117,6 +117,12 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
     "global_memory.curve": {
         "l2.curve": (RATE, 5e11, 1.2e13),
     },
+    "global_memory.threads": {
+        "dram.threads": (RATE, 1e11, 4.9e12),
+    },
+    "global_memory.together": {
+        "dram.together": (CYCLES, 300, 6000),
+    },
     "global_memory.accesses": {
         "global.interval": (CYCLES, 0.9, 40),
         "l1.bandwidth": (SM_RATE, 60, 132),
@@ -192,6 +198,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
     "tensor_cores.issue": {
         "wgmma.issue": (CYCLES, 1, 5000),
     },
+    "tensor_cores.company": {
+        "wgmma.company": (CYCLES, 500, 5000),
+    },
     "tensor_cores.mma": {
         "mma.cycles": (CYCLES, 4, 70),
         "mma.latency": (CYCLES, 8, 70),
@@ -217,6 +226,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "cta.rate": ("CTA/cycle", 0.05, 20),
         "cta.rate_hz": ("CTA/s", 1e8, 4e10),
         "cta.turnaround": (CYCLES, 20, 3000),
+    },
+    "launches.rates": {
+        "cta.rate_threads": ("CTA/s", 1e7, 4e10),
     },
     "starts.code": {
         "start.code": (CYCLES, 0, 20_000),

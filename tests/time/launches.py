@@ -86,7 +86,7 @@ def ctas(machine: Machine) -> dict[str, object]:
         samples.append((many - few) / (times[1] - times[0]))
     turnaround = {}
     alone = [(128, 200_000), (384, 200_000), (1024, 200_000)]
-    for block, smem in [(128, 0)] if machine.simulated else [*alone, (128, 0), (256, 0), (1024, 0)]:
+    for block, smem in [(128, 0)] if machine.simulated else [*alone, (128, 0), (256, 0), (512, 0), (1024, 0)]:
         # Without shared memory, six rounds of as many CTAs as an SM has threads for.
         each = 2 if machine.simulated else 16 if smem else 6 * _SM_THREADS // block
         launch = Launch(machine.sms * each, block, smem)
@@ -102,6 +102,20 @@ def ctas(machine: Machine) -> dict[str, object]:
         turnaround[f"{block}x{launch.smem}"] = figure(gaps_between or [0])
     rate = figure(samples)
     return {"cta.rate": rate.times(1 / clock(machine)), "cta.rate_hz": rate, "cta.turnaround": turnaround}
+
+
+def rates(machine: Machine) -> dict[str, object]:
+    """Start many CTAs of so many threads, which end at once: how many a second."""
+    machine.prepare([EMPTY])
+    made = {}
+    for block in (32,) if machine.simulated else (32, 64, 128, 256, 512, 1024):
+        many = 6 if machine.simulated else min(132 * 300, 132 * 60 * 1024 // block)  # of as many warps as records fit
+        few, samples = many // 3, []
+        for _ in range(machine.repetitions):
+            times = [machine.seconds(EMPTY, 1, Launch(count, block)) for count in (few, many)]
+            samples.append((many - few) / (times[1] - times[0]))
+        made[str(block)] = figure(samples)
+    return {"cta.rate_threads": made}
 
 
 # A turn takes 1000 cycles, without memory.
@@ -137,4 +151,4 @@ def neighbours(machine: Machine) -> dict[str, object]:
     return {"launch.neighbours": made}
 
 
-BENCHMARKS = (intervals, gaps, ctas, neighbours)
+BENCHMARKS = (intervals, gaps, ctas, rates, neighbours)
