@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import cached_property
+from math import log1p
+from statistics import median
 from typing import NamedTuple
 
 from cutepy.predict.gpu import Gpu, interpolated
@@ -28,12 +30,26 @@ _BOX_BYTES, _BOX_ROWS = 8192, 64
 """Box of the benchmark of rows outside."""
 
 
+_STRAIGHT_BYTES = 2048
+"""Code of the benchmark of starts: all of it comes within one wait."""
+
+
 class Code(NamedTuple):
-    """Instruction cache: its bytes, the cycles of an instruction that it lacks, and those of a jump to new code."""
+    """Instruction cache.
+
+    Attributes
+    ----------
+    size_bytes : int
+    lacking, jump : float
+        Cycles of an instruction that it lacks, and those of a jump to code that is new in a launch.
+    ahead_bytes : int
+        Code that comes with the code before it.
+    """
 
     size_bytes: int
     lacking: float
     jump: float
+    ahead_bytes: int
 
 
 class Costs:
@@ -86,7 +102,8 @@ class Costs:
         intervals: dict[int, float] = {int(size): cycles for size, cycles in gpu.constants["icache.interval"].items()}
         least = min(intervals.values())
         cached = max(size for size, cycles in intervals.items() if cycles <= 1.1 * least)
-        return Code(cached, gpu.at("icache.interval", 2 * cached) - least, gpu.at("start.code", "again", 2048))
+        lacking, jump = gpu.at("icache.interval", 2 * cached) - least, gpu.at("start.code", "again", _STRAIGHT_BYTES)
+        return Code(cached, lacking, jump, _STRAIGHT_BYTES)
 
     def first_access(self, name: str) -> float:
         """Return how much longer the first access of a launch takes than the second: "global" or "tensor_map"."""
@@ -126,6 +143,27 @@ class Costs:
             took = size * gpu.sms * gpu.value("clock.idle_hz") / gpu.at("dram.little", size)
             found.append((float(size), max(0.0, took - gpu.at("tma.latency", "dram", box))))
         return found
+
+    @cached_property
+    def _spread(self) -> float:
+        """Scale of the exponential distribution of device memory's latency.
+
+        The slowest of so many loads that one SM makes at once comes later than one alone by that scale times
+        1/2 + 1/3 + ..., besides what loads of L2 take longer.
+        """
+        found = []
+        few, l2 = (self._gpu.at("dram.together", where, 1) for where in ("one", "l2"))
+        for count in (2, 4, 8, 16, 32):
+            later = self._gpu.at("dram.together", "one", count) - few - self._gpu.at("dram.together", "l2", count) + l2
+            found.append(later / sum(1 / n for n in range(2, count + 1)))
+        return max(0.0, median(found))
+
+    def later(self, lines: float, quantile: float) -> float:
+        """Return how much later than one line on average so many lines of device memory are all there.
+
+        The quantile is that of the slowest line's latency, below 1.
+        """
+        return self._spread * (-log1p(-(quantile ** (1.0 / max(lines, 1.0)))) - 1.0)
 
     def queue(self, in_flight_bytes: float) -> float:
         """Return the cycles that a load of device memory waits while so many bytes are in flight to each SM."""

@@ -47,6 +47,8 @@ from cutepy.predict.trace import (
     Store,
 )
 
+_GOLDEN = (5**0.5 - 1) / 2
+"""Its multiples, less their integers, are spread evenly: quantiles of latencies, in order of the loads of an SM."""
 _QUEUE_CYCLES = 64
 """Queue of the LSU in cycles of work: a warp that issues an access waits while more is ahead."""
 
@@ -141,8 +143,11 @@ class Effects:
             for waiter in cluster.waiting.pop(key, ()):
                 self._push(waiter, cluster.done[key])
 
-    def do(self, warp: Warp, sm: Sm, fact: Any, kind: str, line: int) -> float:  # noqa: ANN401
-        """Apply a fact other than a wait for a barrier; returns the time of its result."""
+    def do(self, warp: Warp, sm: Sm, fact: Any, kind: str, line: int, place: tuple[int, int] = (0, 0)) -> float:  # noqa: ANN401
+        """Apply a fact other than a wait for a barrier; returns the time of its result.
+
+        `place` is the number of its instruction, and that of its execution by the warp.
+        """
         time = warp.time
         if isinstance(fact, Mma):
             return self._multiply(warp, sm, fact, line)
@@ -175,7 +180,7 @@ class Effects:
         if isinstance(fact, Load):
             return self._load(warp, sm, fact, line)
         if isinstance(fact, Global):
-            return self._access(warp, sm, fact, kind, line)
+            return self._access(warp, sm, fact, kind, line, place)
         if isinstance(fact, Store):
             rates = warp.cluster.rates
             size = fact.size_bytes
@@ -363,9 +368,18 @@ class Effects:
         sm.known.add((region, by_tma))
         return self._new_map if by_tma else self._new_page
 
-    def _access(self, warp: Warp, sm: Sm, fact: Global, kind: str, line: int) -> float:
+    def _access(self, warp: Warp, sm: Sm, fact: Global, kind: str, line: int, place: tuple[int, int]) -> float:
         time, rates = warp.time, warp.cluster.rates
-        new_sectors = 0.0 if self._in_l1[fact.region] and fact.kind == "load" else fact.new_sectors
+        new_sectors, comes = fact.new_sectors, 0.0
+        if fact.kind == "load":
+            # Warps that execute an instruction for the same time read together: what is new for one of them is there
+            # for the others once it has come, and in the SM's L1 for all CTAs if they read the same.
+            stays = self._in_l1[fact.region]
+            read = (None if stays else warp.cluster, *place)
+            if stays and read in sm.read:
+                new_sectors = 0.0
+            if not new_sectors:
+                comes = sm.read.get(read, 0.0)
         size = 32.0 * new_sectors
         # Stores leave L1 by a port of their own, which the intervals of stores have been measured at.
         cost = max(self._costs.global_interval(kind.replace("stg", "ldg")), fact.lines)
@@ -394,11 +408,17 @@ class Effects:
         if new_sectors:
             late = self._late[fact.region] * rates.pace
             latency = self._costs.l2 + late if fact.kind != "atomic" else self._costs.atomic
+            if late and fact.kind in ("load", "cp_async"):
+                sm.draws = (sm.draws + _GOLDEN) % 1.0
+                lines = max(1.0, fact.lines * new_sectors / fact.sectors)
+                latency += rates.pace * self._is_late[fact.region] * self._costs.later(lines, sm.draws)
             if fact.kind in ("load", "cp_async"):
                 own = size * self._miss[fact.region]
                 moved = max(moved, time + self._is_late[fact.region] * self._queue(sm, rates, time, own))
             latency += self._first(sm, fact.region, by_tma=False)
-        end = max(sm.lsu, moved) + latency
+        end = max(max(sm.lsu, moved) + latency, comes)
+        if new_sectors and fact.kind == "load":
+            sm.read[read] = max(end, sm.read.get(read, 0.0))
         warp.reason[:] = [GLOBAL] * 6
         if fact.kind in ("store", "atomic"):
             self.written = max(self.written, sm.lsu, sm.store, sm.l2, time)

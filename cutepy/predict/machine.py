@@ -262,7 +262,7 @@ class Machine:
         """Return the cycles until a block's instructions are in the SM's cache, from which the least recent ones go.
 
         Other warps that ask for them meanwhile wait, too. In a launch, the first warp that jumps to code waits longer;
-        what follows code that is there was fetched with it.
+        what follows soon after code that is there was fetched with it.
         """
         code = sm.code
         if block in code:
@@ -271,13 +271,24 @@ class Machine:
         if block in sm.fetched:
             cycles = self._code.lacking * self._instructions[block]
         else:
+            cycles = 0.0 if self._is_ahead(sm, block) else self._code.jump
             sm.fetched.add(block)
-            cycles = 0.0 if block - 1 in sm.fetched else self._code.jump
         code[block] = time + cycles
         sm.code_bytes += self._code_bytes[block]
         while sm.code_bytes > self._code.size_bytes and len(code) > 1:
             sm.code_bytes -= self._code_bytes[code.popitem(last=False)[0]]
         return cycles
+
+    def _is_ahead(self, sm: Sm, block: int) -> bool:
+        """Tell whether a block lies at most `ahead_bytes` behind code that has been fetched in the launch."""
+        skipped = 0
+        for before in range(block - 1, -1, -1):
+            if before in sm.fetched:
+                return True
+            skipped += self._code_bytes[before]
+            if skipped > self._code.ahead_bytes:
+                break
+        return False
 
     def _act(self, warp: Warp, sm: Sm, step: Step) -> bool:
         """Apply the facts of an instruction; tells whether the warp goes on."""
@@ -302,7 +313,7 @@ class Machine:
                     warp.seen[action.number] = n
                     return False
                 else:
-                    done = max(done, self._effects.do(warp, sm, fact, action.kind, step.line))
+                    done = max(done, self._effects.do(warp, sm, fact, action.kind, step.line, (action.number, n)))
                 n += 1
             warp.seen[action.number] = n
         for which in (action.sets, action.releases):

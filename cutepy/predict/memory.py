@@ -105,7 +105,7 @@ def traffic_of(
     for region, total, written, w, o, n, in_l1 in zip(regions, reads, writes, whole, own, in_wave, kept, strict=True):
         by_waves = max(w, min(total, waves * n * o))
         dram = w + (by_waves - w) * evicted
-        late = min(1.0, dram / by_waves) if by_waves else 0.0
+        late = min(1.0, dram / by_waves) if by_waves else float(in_l1)  # the first CTAs of all SMs wait for memory
         found.append(Traffic(region.name, total, written, dram, min(written, region.size_bytes), late, in_l1))
     return found
 
