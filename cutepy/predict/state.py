@@ -72,7 +72,9 @@ class Sm:
         self.code_bytes = 0
         self.fetched: set[int] = set()
         self.known: set[tuple[int, bool]] = set()  # regions, and whether by TMA, whose pages or maps are known
-        self.read: dict[tuple[Cluster | None, int, int], float] = {}  # when lines come to L1, by who reads them, and by what
+        self.read: dict[
+            tuple[Cluster | None, int, int], float
+        ] = {}  # when lines come to L1, by who reads them, and by what
         self.lsu = self.tma = self.store = self.l2 = self.port = self.dram = 0.0
         self.slots = 0
         self.draws = 0.5  # quantile of the last load's latency

@@ -40,6 +40,12 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
     "instructions.dual": {
         "instr.dual": (CYCLES, 1, 12),
     },
+    "instructions.chains": {
+        "instr.chains": (CYCLES, 0.9, 6),
+    },
+    "instructions.jumps": {
+        "branch.jump": (CYCLES, -20, 2000),
+    },
     "instructions.straight": {
         "icache.interval": (CYCLES, 0.9, 40),
     },
@@ -122,6 +128,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
     },
     "global_memory.together": {
         "dram.together": (CYCLES, 300, 6000),
+    },
+    "global_memory.parts": {
+        "l2.part_writes": (RATE, 1e10, 4e12),
     },
     "global_memory.accesses": {
         "global.interval": (CYCLES, 0.9, 40),
@@ -230,6 +239,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
     "launches.rates": {
         "cta.rate_threads": ("CTA/s", 1e7, 4e10),
     },
+    "launches.rounds": {
+        "cta.round": (CYCLES, 0, 20_000),
+    },
     "starts.code": {
         "start.code": (CYCLES, 0, 20_000),
     },
@@ -240,6 +252,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "launch.overhead": (NS, 0, 5000),
         "launch.gap": (NS, 200, 5000),
         "launch.gap_pdl": (NS, 100, 5000),
+    },
+    "starts.counted": {
+        "launch.counted": (NS, -1000, 5000),
     },
     "starts.clusters": {
         "cluster.most": ("clusters", 1, 200),

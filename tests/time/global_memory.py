@@ -279,6 +279,38 @@ def together(machine: Machine) -> dict[str, object]:
     }  # fmt: skip
 
 
+# A CTA of eight warps stores a tile of 32 rows and 8 words: each warp a word of each row, whose sectors all warps fill.
+_PARTS = """mad.lo.u32 %r1, %i, %ctas, %cta; and.b32 %r1, %r1, %r10; and.b32 %r2, %r1, %r11; shr.u32 %r3, %r1, %r12;
+shl.b32 %r3, %r3, 5; add.u32 %r3, %r3, %lane; mul.wide.u32 %rd1, %r3, %r13;
+shl.b32 %r2, %r2, 5; mad.lo.u32 %r2, %warp, 4, %r2; cvt.u64.u32 %rd2, %r2; add.u64 %rd1, %rd1, %rd2;
+add.u64 %rd1, %data, %rd1;
+st.global.u32 [%rd1], %r1;"""
+
+
+def _parts(pitch_bytes: int, rows: int) -> str:
+    """Return a kernel whose CTAs store the tiles of a matrix in turn; all powers of two."""
+    across, all_ = pitch_bytes // 32, pitch_bytes // 32 * rows // 32
+    setup = f"""mov.u32 %r10, {all_ - 1}; mov.u32 %r11, {across - 1}; mov.u32 %r12, {across.bit_length() - 1};
+mov.u32 %r13, {pitch_bytes};"""
+    return timed(_PARTS, setup=setup, threads=256)
+
+
+def parts(machine: Machine) -> dict[str, object]:
+    """Store columns of a matrix of 4 MiB and of 64, a word of a sector at a time: bytes a second of the words."""
+    shapes = ((512, 64),) if machine.simulated else ((4096, 1024), (16384, 4096))
+    few, many = (1, 2) if machine.simulated else (20, 60)
+    ctas = 2 if machine.simulated else 8 * machine.sms
+    made = {}
+    machine.prepare(_parts(*shape) for shape in shapes)
+    for pitch, rows in shapes:
+        text, data, samples = _parts(pitch, rows), machine.zeros(pitch * rows), []
+        for _ in range(machine.repetitions):
+            times = [machine.seconds(text, count, Launch(ctas, 256), data) for count in (few, many)]
+            samples.append(ctas * 1024 * (many - few) / (times[1] - times[0]))
+        made[str(pitch)] = figure(samples)
+    return {"l2.part_writes": made}
+
+
 _ACCESS = {
     "ldg32": ("ld.global.ca.u32 %r{d}, [%rd1+{o}];", 4),
     "ldg64": ("ld.global.ca.v2.u32 {{%r{d}, %r{d1}}}, [%rd1+{o}];", 8),
@@ -388,4 +420,18 @@ mov.u64 %rd3, %rd1;"""
     }
 
 
-BENCHMARKS = (latency, distribution, dram, tlb, tlb_far, bandwidth, curve, threads, together, accesses, atomics, copies)
+BENCHMARKS = (
+    latency,
+    distribution,
+    dram,
+    tlb,
+    tlb_far,
+    bandwidth,
+    curve,
+    threads,
+    together,
+    parts,
+    accesses,
+    atomics,
+    copies,
+)

@@ -118,6 +118,45 @@ def rates(machine: Machine) -> dict[str, object]:
     return {"cta.rate_threads": made}
 
 
+_ROUND_CYCLES = 4000
+_ROUND = """.visible .entry timed(.param .u64 out_, .param .u64 data_, .param .u32 n_)
+{
+.reg .pred %p<2>; .reg .b64 %c<5>; .reg .b32 %r<4>;
+mov.u64 %c0, %clock64;
+AGAIN:
+mov.u64 %c1, %clock64; sub.u64 %c2, %c1, %c0; setp.lt.u64 %p0, %c2, CYCLES;
+@%p0 bra AGAIN;
+STORE
+ret;
+}
+""".replace("CYCLES", str(_ROUND_CYCLES))
+# 4 bytes of each thread
+_ROUND_STORE = """ld.param.u64 %c3, [data_]; cvta.to.global.u64 %c3, %c3; mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x;
+mov.u32 %r2, %ntid.x; mad.lo.u32 %r0, %r1, %r2, %r0; mul.wide.u32 %c4, %r0, 4;
+add.u64 %c3, %c3, %c4; st.global.u32 [%c3], %r0;"""
+_ROUNDS = {"plain": HEADER + _ROUND.replace("STORE", ""), "stores": HEADER + _ROUND.replace("STORE", _ROUND_STORE)}
+
+
+def rounds(machine: Machine) -> dict[str, object]:
+    """Run rounds of CTAs that all take as long, as many at once as an SM has room for: cycles of a round beyond theirs.
+
+    By threads of a CTA; those of a round of 2048 threads end at about the same time.
+    """
+    few, many = (1, 2) if machine.simulated else (4, 16)
+    machine.prepare(_ROUNDS.values())
+    data = machine.zeros(4 * many * machine.sms * _SM_THREADS)
+    made: dict[str, dict[str, Figure]] = {}
+    for name, text in _ROUNDS.items():
+        for block in (1024,) if machine.simulated else (64, 128, 256, 512, 1024):
+            each = machine.sms * min(32, _SM_THREADS // block)
+            samples = []
+            for _ in range(machine.repetitions):
+                times = [machine.seconds(text, 1, Launch(each * count, block), data) for count in (few, many)]
+                samples.append((times[1] - times[0]) / (many - few) * clock(machine) - _ROUND_CYCLES)
+            made.setdefault(name, {})[str(block)] = figure(samples)
+    return {"cta.round": made}
+
+
 # A turn takes 1000 cycles, without memory.
 _TURN = """mov.u64 %rd2, %clock64;
 AGAIN: mov.u64 %rd3, %clock64; sub.u64 %rd3, %rd3, %rd2; setp.lt.u64 %p1, %rd3, 1000;
@@ -151,4 +190,4 @@ def neighbours(machine: Machine) -> dict[str, object]:
     return {"launch.neighbours": made}
 
 
-BENCHMARKS = (intervals, gaps, ctas, rates, neighbours)
+BENCHMARKS = (intervals, gaps, ctas, rates, rounds, neighbours)

@@ -173,6 +173,21 @@ def overheads(machine: Machine) -> dict[str, object]:
     return {"launch.overhead": made, "launch.gap": _gap(machine, False), "launch.gap_pdl": _gap(machine, True)}
 
 
+def counted(machine: Machine) -> dict[str, object]:
+    """Launch kernels of known length in a stream: what CUPTI's durations are more than their cycles."""
+    machine.prepare([*(text for text, _ in _SPINNING.values())])
+    count = 2 if machine.simulated else 40
+    ns = _BODY_CYCLES / clock(machine) * 1e9
+    made: dict[str, dict[str, Figure | None]] = {}
+    for name, (text, programmatic) in _SPINNING.items():
+        for shape in ((2, 128, 0),) if machine.simulated else _SHAPES:
+            durations = machine.durations(text, 1, Launch(*shape, programmatic=programmatic), count)
+            each = figure(durations) if durations else None
+            found = None if each is None else Figure(each.value - ns, each.spread)
+            made.setdefault(name, {})["x".join(map(str, shape))] = found
+    return {"launch.counted": made}
+
+
 # The first and the last instruction but for the stores; what lies between takes as long as the wait.
 _CLOCK = HEADER + """.visible .entry timed(.param .u64 out_, .param .u64 data_, .param .u32 n_)
 {
@@ -275,4 +290,4 @@ def copies(machine: Machine) -> dict[str, object]:
     return {"launch.copies": made}
 
 
-BENCHMARKS = (code, accesses, overheads, clusters, reads, copies)
+BENCHMARKS = (code, accesses, overheads, counted, clusters, reads, copies)

@@ -216,6 +216,8 @@ _SOFTMAX = (("ffma", 2), ("ex2", 2), ("fadd", 2), ("fmnmx", 2), ("cvt_bf16x2", 1
 
 def _statements(name: str) -> list[str]:
     """Return the statements of a turn of one of two warps of a sub-partition."""
+    if name == "chain":  # half as many as the two warps' schedulers could issue
+        return statements("ffma", 1, _COMPANY_CYCLES // 4)
     if name != "softmax":
         return statements(name, 8, _COMPANY_CYCLES // _COMPANY[name] // 2)
     turns = _COMPANY_CYCLES // 16 // 2
@@ -248,7 +250,7 @@ def company(machine: Machine) -> dict[str, object]:
     "0" has the instructions without MMAs.
     """
     cases = ((64, "ss"),) if machine.simulated else ((64, "ss"), (128, "ss"), (256, "ss"), (128, "rs"))
-    names = ("ffma",) if machine.simulated else (*_COMPANY, "softmax")
+    names = ("ffma",) if machine.simulated else (*_COMPANY, "chain", "softmax")
     turns = 1 if machine.simulated else 100
     launch = Launch(block=384, smem=_SMEM)
     texts = {(name, *case): _beside(name, *case) for case in ((0, "ss"), *cases) for name in names}
