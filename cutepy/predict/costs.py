@@ -7,6 +7,7 @@ from math import log1p
 from statistics import median
 from typing import NamedTuple
 
+from cutepy.predict.code import ALU, XU
 from cutepy.predict.gpu import Gpu, interpolated
 from cutepy.predict.trace import Mma, WarpTrace
 
@@ -204,6 +205,21 @@ class Costs:
         run = (last[large] - last[small]) / (cycles[large] - cycles[small])
         lead = last[small] - run * cycles[small] - gpu.at("wgmma.issue", small, 1, "first")
         return count - 1 - round(run), max(0.0, lead)
+
+    @cached_property
+    def beside_mmas(self) -> dict[int, float]:
+        """By pipe of a sub-partition how much longer instructions take while its tensor core works.
+
+        Instructions of two warpgroups, which alone take so long, end so late beside MMAs of a third, which end earlier.
+        """
+        found = {}
+        for pipe, name in ((ALU, "fmnmx"), (XU, "ex2")):
+            alone, end, mmas = (
+                self._gpu.at("wgmma.company", *path)
+                for path in (("0", name, "others"), ("ss128", name, "others"), ("ss128", name, "mma"))
+            )
+            found[pipe] = max(1.0, mmas / (alone - max(0.0, end - mmas)))
+        return found
 
     def mma_interval(self, n: int) -> float:
         """Return the cycles from a warp's MMA of so many columns to its next one, while the queue has room."""

@@ -27,6 +27,7 @@ from cutepy.predict.machine import Machine
 from cutepy.predict.memory import Traffic, mixed, slowdown, traffic_of
 from cutepy.predict.rates import NO_RAMP, Rates
 from cutepy.predict.state import Event, Outcome, Sm
+from cutepy.sim.machine.launch import waits_for_others
 from cutepy.sim.ptx.source_lines import line_of
 
 if TYPE_CHECKING:
@@ -228,9 +229,10 @@ class Predictor:
         clock = fast + (slow - fast) * busy
         found = self._schedule(clock, keeps_events=keeps_events)
         if busy:  # the clock follows the power, which tensor cores take as they are busy
-            expected = fast + (slow - fast) * min(1.0, self._tensor_use(found.outcome) / _FULL_POWER)
-            if abs(expected / clock - 1) > _SAME_CLOCK:
-                clock = expected
+            use = self._tensor_use(found.outcome) * (1.0 - found.tail)
+            expected = fast + (slow - fast) * min(1.0, use / _FULL_POWER)
+            changed, clock = abs(expected / clock - 1) > _SAME_CLOCK, expected
+            if changed:
                 found = self._schedule(clock, keeps_events=keeps_events)
         launch_us = self._launch_us(found.outcome, clock)
         kernel_us = self._bounded_us(found.cycles / clock * 1e6)
@@ -310,7 +312,31 @@ class Predictor:
         lengths = [_length(cluster) for cluster in self._trace.clusters]
         if max(lengths) - min(lengths) <= _ALIKE * max(lengths):
             return self._rounds(self._trace.clusters, clock_hz, keeps_events)
+        if self._are_dealt_tiles():
+            return self._balanced(clock_hz, keeps_events)
         return self._dealt(clock_hz, keeps_events)
+
+    def _are_dealt_tiles(self) -> bool:
+        """Tell whether CTAs that begin at once share out work while they run: they know of each other, and MMAs differ."""
+        if self._clusters > self._groups * self._resident or not waits_for_others(self._launch):
+            return False
+        costs = Costs(self._gpu)
+        cycles = [
+            sum(costs.tensor_cycles(warp) for cta in cluster for warp in cta.warps) for cluster in self._trace.clusters
+        ]
+        return max(cycles) - min(cycles) > _ALIKE * max(cycles)
+
+    def _balanced(self, clock_hz: float, keeps_events: bool) -> _Schedule:
+        """Simulate the sample with about the mean work: a GPU's CTAs end together, as the one that is free takes more.
+
+        The simulator's CTAs take tiles in another order, and differ in work.
+        """
+        lengths = {id(cluster): float(_length(cluster)) for cluster in self._trace.clusters}
+        mean = self._trace.executed / self._clusters or sum(lengths.values()) / len(lengths)
+        sample = min(self._trace.clusters, key=lambda cluster: abs(lengths[id(cluster)] - mean))
+        found = self._rounds([sample], clock_hz, keeps_events)
+        share = mean / lengths[id(sample)]
+        return replace(found, cycles=found.cycles * share, error=abs(1.0 - share) / 4)
 
     def _rates(self, active: int, clock_hz: float) -> Rates:
         return Rates.of(self._gpu, active, clock_hz, self._slowdown, self._mixed)

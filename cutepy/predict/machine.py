@@ -86,7 +86,8 @@ class Machine:
             gpu, needed, barriers, traffic, credit=credit, fetches_maps=fetches_maps, keeps_events=keeps_events
         )
         slots = [[sum(step.slots for step in variant) for variant in variants] for variants in steps]
-        self._code = Costs(gpu).code
+        costs = Costs(gpu)
+        self._code, self._beside = costs.code, costs.beside_mmas
         self._code_bytes = [INSTRUCTION_BYTES * sum(each) for each in slots]
         self._instructions = [sum(each) / max(len(each), 1) for each in slots]
         self._try = gpu.value("mbarrier.try_wait")
@@ -188,7 +189,7 @@ class Machine:
         """Execute a warp's steps while it is the first in time; tells whether it goes on later."""
         sm, score, causes = self.out.sms[warp.sm], warp.score, warp.causes
         issue, pipes = sm.issue, sm.pipes[warp.smsp]
-        smsp, time = warp.smsp, warp.time
+        smsp, time, tensor, beside = warp.smsp, warp.time, sm.tensor[warp.smsp], self._beside
         while True:
             if warp.step >= len(warp.steps):
                 if not self._next_block(warp):
@@ -224,6 +225,8 @@ class Machine:
                         if pipe == LSU:
                             sm.lsu = max(sm.lsu, time) + work
                             continue
+                        if tensor.free > time:
+                            work *= beside.get(pipe, 1.0)
                         free = pipes[pipe]
                         pipes[pipe] = free = (free if free > time else time) + work
                         if free > end:

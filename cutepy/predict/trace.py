@@ -239,6 +239,8 @@ class Trace:
     regions : list of Region
     taken, fewest : Counter of int to int
         Wavefronts or sectors of threads' accesses, and the fewest that any addresses of as many bytes take, by index.
+    executed : int
+        Blocks that warps have executed, of CTAs that are not sampled, too.
     """
 
     clusters: list[list[CtaTrace]] = field(default_factory=list)
@@ -248,6 +250,7 @@ class Trace:
     regions: list[Region] = field(default_factory=list)
     taken: Counter[int] = field(default_factory=Counter)
     fewest: Counter[int] = field(default_factory=Counter)
+    executed: int = 0
 
 
 class Tracer(Observer):
@@ -313,6 +316,7 @@ class Tracer(Observer):
 
     def on_block(self, block: int, ctas: Ctas, threads: Threads) -> None:
         """Add a block to the paths of warps."""
+        self.trace.executed += ctas.count * len(threads.warps)
         for *_, warp in self._each(ctas, threads):
             warp.path.append(block)
 
