@@ -214,12 +214,13 @@ class Machine:
                 if step.slots:
                     free = issue[smsp]
                     start = free if free > time else time
-                    issue[smsp] = start + step.slots
-                    sm.slots += step.slots
+                    issued = start + step.slots + step.conflicts
+                    issue[smsp] = issued
+                    sm.slots += step.slots + step.conflicts
                     end = alone = time + step.cycles
-                    if start + step.slots > end:
-                        causes[ISSUE] += start + step.slots - end
-                        end = start + step.slots
+                    if issued > end:
+                        causes[ISSUE] += issued - end
+                        end = issued
                     for pipe, work in step.pipes:
                         sm.pipe_work[pipe] += work
                         if pipe == LSU:
