@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from math import log1p
 from statistics import median
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 from cutepy.predict.code import ALU, XU
 from cutepy.predict.gpu import Gpu, interpolated
+from cutepy.predict.memory import L2_BYTES
 from cutepy.predict.trace import Mma, WarpTrace
 
 INSTRUCTION_BYTES = 16
@@ -32,7 +34,13 @@ _BOX_BYTES, _BOX_ROWS = 8192, 64
 
 
 _STRAIGHT_BYTES = 2048
-"""Code of the benchmark of starts: all of it comes within one wait."""
+"""Code of the benchmark of starts: all of it comes within one wait. Jumps over as much take little longer."""
+
+
+JUMPED_BYTES = 128
+"""Least code that is jumped over, and not executed under a predicate."""
+_BRANCH_STALL = 5
+"""Cycles until the instruction after a branch, as its control field has them, which count apart."""
 
 
 class Code(NamedTuple):
@@ -45,12 +53,18 @@ class Code(NamedTuple):
         Cycles of an instruction that it lacks, and those of a jump to code that is new in a launch.
     ahead_bytes : int
         Code that comes with the code before it.
+    ahead : sequence of (float, float)
+        By the bytes of it that a warp jumps over, the cycles of the first jump in a launch beyond those of later ones.
+    taken : float
+        Cycles of a jump over code beyond those of a branch that is not taken.
     """
 
     size_bytes: int
     lacking: float
     jump: float
     ahead_bytes: int
+    ahead: Sequence[tuple[float, float]]
+    taken: float
 
 
 class Costs:
@@ -104,7 +118,10 @@ class Costs:
         least = min(intervals.values())
         cached = max(size for size, cycles in intervals.items() if cycles <= 1.1 * least)
         lacking, jump = gpu.at("icache.interval", 2 * cached) - least, gpu.at("start.code", "again", _STRAIGHT_BYTES)
-        return Code(cached, lacking, jump, _STRAIGHT_BYTES)
+        first, second = (gpu.constants["branch.jump"][which] for which in ("first", "second"))
+        ahead = sorted((float(size), max(0.0, first[size] - second[size])) for size in first)
+        taken = max(0.0, gpu.at("branch.jump", "second", JUMPED_BYTES) - _BRANCH_STALL)
+        return Code(cached, lacking, jump, _STRAIGHT_BYTES, [(0.0, 0.0), *ahead], taken)
 
     def first_access(self, name: str) -> float:
         """Return how much longer the first access of a launch takes than the second: "global" or "tensor_map"."""
@@ -118,6 +135,14 @@ class Costs:
         """
         inside = 1.0 - outside_bytes / size_bytes
         return size_bytes / _BOX_BYTES * self._gpu.at("tma.outside", "apart", _BOX_ROWS * inside)
+
+    def part_of_sector(self, footprint_bytes: float) -> float:
+        """Return the bytes of whole sectors that are stored in the time in which a part of one is.
+
+        It was measured by words of matrices of 4 and of 64 MiB, which L2 holds and does not hold.
+        """
+        pitch = 4096 if footprint_bytes < L2_BYTES else 16384
+        return 4.0 * self._gpu.value("l2.write_bandwidth") / self._gpu.at("l2.part_writes", pitch)
 
     @cached_property
     def part_of_line(self) -> float:

@@ -102,6 +102,7 @@ class Effects:
         self._late = [each.late * late for each in traffic]
         self._is_late = [each.late for each in traffic]
         self._in_l1 = [each.in_l1 for each in traffic]
+        self._part_bytes = [self._costs.part_of_sector(each.dram_write_bytes) for each in traffic]
         self.keeps_events, self._credit = keeps_events, credit
         self._new_page = self._costs.first_access("global")
         self._new_map = 0.0 if fetches_maps else self._costs.first_access("tensor_map")
@@ -398,7 +399,8 @@ class Effects:
             dram += self._ramp(sm, rates, size * self._miss[fact.region])
         else:
             # The ECC of L2 is that of a sector: a store of a part of it reads the rest.
-            l2 = 32.0 * (fact.sectors * rates.l2_write + fact.part_sectors * rates.l2)
+            whole = fact.sectors - fact.part_sectors
+            l2 = rates.l2_write * (32.0 * whole + self._part_bytes[fact.region] * fact.part_sectors)
             dram = 32.0 * fact.sectors * rates.dram_write
             sm.store = max(sm.store, time) + 32.0 * fact.sectors * self._costs.store_rate
             if fact.kind == "atomic":

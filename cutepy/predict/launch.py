@@ -87,6 +87,9 @@ class Prediction:
         which the power limit throttles tensor cores. `low_us` and `high_us` include the sampling error.
     kernel_us, launch_us : float
         Time from the first CTA's start to the last one's end, and the overhead of a launch.
+    own_us : float
+        Duration of the kernel alone, as CUPTI counts it: with its launch, the end of its stores included, but without
+        what lies between it and the next one.
     clock_hz : float
     bound : str
         Bound of the kernel: a resource, "latency", "tail" or "launch".
@@ -125,6 +128,7 @@ class Prediction:
     high_us: float
     kernel_us: float
     launch_us: float
+    own_us: float
     clock_hz: float
     bound: str
     use: dict[str, float]
@@ -270,6 +274,7 @@ class Predictor:
             max(us, tardy + launch_us) * (1 + margin),
             kernel_us,
             launch_us,
+            kernel_us + self._counted_us(out, clock),
             clock,
             self._bound(use, found.tail, launch_us / us),
             use,
@@ -440,8 +445,7 @@ class Predictor:
         it begin: at once where there is room for the CTAs of both, else on each SM that the other leaves.
         """
         launch, table = self._launch, self._gpu.constants["launch.overhead"]
-        smem = launch.smem_bytes
-        shape = "132x384x200000" if smem > 100_000 else "132x384x100000" if smem > 16_384 else "132x128x0"
+        shape = self._shape
         how = "programmatic, begins early" if out.lets_begin else "programmatic"
         without, stores = (how, f"{how}, stores") if launch.programmatic else ("plain", "stores")
         late = (out.stored - out.cycles) / clock_hz * 1e6
@@ -456,6 +460,19 @@ class Predictor:
             of_clusters = self._gpu.at("launch.interval_cluster", self._size)
             us += (of_clusters - self._gpu.at("launch.interval", "132x384x200000")) / 1e3
         return us
+
+    @property
+    def _shape(self) -> str:
+        """Shape of the benchmarks of launches that is like this one."""
+        smem = self._launch.smem_bytes
+        return "132x384x200000" if smem > 100_000 else "132x384x100000" if smem > 16_384 else "132x128x0"
+
+    def _counted_us(self, out: Outcome, clock_hz: float) -> float:
+        """Return what CUPTI counts of a launch beyond its CTAs."""
+        table = self._gpu.constants["launch.counted"]
+        without, stores = ("programmatic", "programmatic, stores") if self._launch.programmatic else ("plain", "stores")
+        late = (out.stored - out.cycles) / clock_hz * 1e6
+        return float(max(table[without][self._shape] / 1e3, table[stores][self._shape] / 1e3 + late))
 
     def _bounded_us(self, us: float) -> float:
         """Return a time that is at least that of moving the launch's bytes."""

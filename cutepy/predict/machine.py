@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from cutepy.predict.code import LSU, SCHEDULERS, Step, Variants
-from cutepy.predict.costs import INSTRUCTION_BYTES, Costs
+from cutepy.predict.costs import INSTRUCTION_BYTES, JUMPED_BYTES, Costs
 from cutepy.predict.effects import Effects
-from cutepy.predict.gpu import Gpu
+from cutepy.predict.gpu import Gpu, interpolated
 from cutepy.predict.memory import Traffic
 from cutepy.predict.rates import Rates
 from cutepy.predict.state import (
@@ -89,6 +90,7 @@ class Machine:
         costs = Costs(gpu)
         self._code, self._beside = costs.code, costs.beside_mmas
         self._code_bytes = [INSTRUCTION_BYTES * sum(each) for each in slots]
+        self._ends = [*accumulate(self._code_bytes)]
         self._instructions = [sum(each) / max(len(each), 1) for each in slots]
         self._try = gpu.value("mbarrier.try_wait")
 
@@ -195,7 +197,10 @@ class Machine:
                 if not self._next_block(warp):
                     warp.time = time
                     return False
-                fetched = self._fetch(sm, warp.path[warp.position], time)
+                block = warp.path[warp.position]
+                fetched = self._fetch(sm, block, time)
+                if warp.position and self._ends[block - 1] - self._ends[warp.path[warp.position - 1]] >= JUMPED_BYTES:
+                    fetched += self._code.taken
                 if fetched:
                     causes[FETCHES] += fetched
                     time += fetched
@@ -275,7 +280,8 @@ class Machine:
         if block in sm.fetched:
             cycles = self._code.lacking * self._instructions[block]
         else:
-            cycles = 0.0 if self._is_ahead(sm, block) else self._code.jump
+            skipped = self._skipped_bytes(sm, block)
+            cycles = self._code.jump if skipped is None else interpolated(self._code.ahead, skipped)
             sm.fetched.add(block)
         code[block] = time + cycles
         sm.code_bytes += self._code_bytes[block]
@@ -283,16 +289,16 @@ class Machine:
             sm.code_bytes -= self._code_bytes[code.popitem(last=False)[0]]
         return cycles
 
-    def _is_ahead(self, sm: Sm, block: int) -> bool:
-        """Tell whether a block lies at most `ahead_bytes` behind code that has been fetched in the launch."""
+    def _skipped_bytes(self, sm: Sm, block: int) -> int | None:
+        """Return the code between a block and what was fetched before it in the launch; None if that is far."""
         skipped = 0
         for before in range(block - 1, -1, -1):
             if before in sm.fetched:
-                return True
+                return skipped
             skipped += self._code_bytes[before]
             if skipped > self._code.ahead_bytes:
                 break
-        return False
+        return None
 
     def _act(self, warp: Warp, sm: Sm, step: Step) -> bool:
         """Apply the facts of an instruction; tells whether the warp goes on."""

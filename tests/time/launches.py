@@ -142,7 +142,7 @@ def rounds(machine: Machine) -> dict[str, object]:
 
     By threads of a CTA; those of a round of 2048 threads end at about the same time.
     """
-    few, many = (1, 2) if machine.simulated else (4, 16)
+    few, many = (1, 2) if machine.simulated else (20, 220)
     machine.prepare(_ROUNDS.values())
     data = machine.zeros(4 * many * machine.sms * _SM_THREADS)
     made: dict[str, dict[str, Figure]] = {}
