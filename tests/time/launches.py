@@ -142,7 +142,7 @@ def rounds(machine: Machine) -> dict[str, object]:
 
     By threads of a CTA; those of a round of 2048 threads end at about the same time.
     """
-    few, many = (1, 2) if machine.simulated else (20, 220)
+    few, many, count = (1, 2, 1) if machine.simulated else (2, 30, 8)
     machine.prepare(_ROUNDS.values())
     data = machine.zeros(4 * many * machine.sms * _SM_THREADS)
     made: dict[str, dict[str, Figure]] = {}
@@ -151,8 +151,12 @@ def rounds(machine: Machine) -> dict[str, object]:
             each = machine.sms * min(32, _SM_THREADS // block)
             samples = []
             for _ in range(machine.repetitions):
-                times = [machine.seconds(text, 1, Launch(each * count, block), data) for count in (few, many)]
-                samples.append((times[1] - times[0]) / (many - few) * clock(machine) - _ROUND_CYCLES)
+                times = [
+                    machine.turns_seconds([(text, Launch(each * turns, block))], 1, count, data=data)
+                    for turns in (few, many)
+                ]
+                cycles = (times[1] - times[0]) / count / (many - few) * clock(machine)
+                samples.append(cycles - _ROUND_CYCLES)
             made.setdefault(name, {})[str(block)] = figure(samples)
     return {"cta.round": made}
 
