@@ -43,6 +43,8 @@ _CREDIT = {False: 0.0, True: 20_000.0}
 """Cycles of unused bandwidth that an SM may catch up on, without and with several rounds of clusters."""
 _ALIKE = 0.02
 """Largest difference of the samples' lengths, relative to the longest, at which CTAs count as equal in work."""
+_MOST = 0.9
+"""Share of the CTAs from which the others, at edges of the problem, do not count: no CTA takes longer."""
 _FULL_POWER, _SAME_CLOCK = 0.9, 0.03
 """Utilisation of the tensor cores at which the clock is the sustained one; relative difference of clocks to ignore."""
 AFTER = "after the last MMA"
@@ -317,12 +319,15 @@ class Predictor:
         lengths = [_length(cluster) for cluster in self._trace.clusters]
         if max(lengths) - min(lengths) <= _ALIKE * max(lengths):
             return self._rounds(self._trace.clusters, clock_hz, keeps_events)
+        alike = [n for n, length in enumerate(lengths) if length >= (1.0 - _ALIKE) * max(lengths)]
+        if sum(self._weights[n] for n in alike) > _MOST * sum(self._weights):
+            return self._rounds([self._trace.clusters[n] for n in alike], clock_hz, keeps_events)
         if self._are_dealt_tiles():
             return self._balanced(clock_hz, keeps_events)
         return self._dealt(clock_hz, keeps_events)
 
     def _are_dealt_tiles(self) -> bool:
-        """Tell whether CTAs that begin at once share out work while they run: they know of each other, and MMAs differ."""
+        """Tell whether CTAs that begin at once share out work while they run: they see others' stores, and MMAs differ."""
         if self._clusters > self._groups * self._resident or not waits_for_others(self._launch):
             return False
         costs = Costs(self._gpu)
@@ -347,10 +352,15 @@ class Predictor:
         return Rates.of(self._gpu, active, clock_hz, self._slowdown, self._mixed)
 
     def _turnaround(self) -> float:
+        """Return the cycles from a CTA's end to the start of the next in its place, by threads.
+
+        Those of CTAs of which an SM holds one are known; CTAs of several end at times that others do not tell apart.
+        """
         table = self._gpu.constants["cta.turnaround"]
-        large = self._launch.smem_bytes > 64 * 1024
-        name = "384x200000" if large else "1024x0" if math.prod(self._launch.block) > 512 else "128x0"
-        return float(table.get(name) or table["128x0"])
+        by_threads = sorted(
+            (float(name.split("x")[0]), float(cycles)) for name, cycles in table.items() if "x2" in name
+        )
+        return interpolated(by_threads, math.prod(self._launch.block))
 
     def _starts(self, clock_hz: float) -> tuple[float, float]:
         """Return the cycles until the first cluster of an SM executes, and those between the starts of its clusters."""

@@ -222,6 +222,13 @@ class Region:
         lines = self.written_lines if written else self.read_lines
         return LINE_BYTES * len(np.unique(np.concatenate(lines))) if lines else 0
 
+    def lies_apart(self) -> bool:
+        """Tell whether most lines that the sampled CTAs read have no neighbour that they read too."""
+        if not self.read_lines:
+            return False
+        lines = np.unique(np.concatenate(self.read_lines))
+        return 2 * (1 + int((np.diff(lines) > 1).sum())) > len(lines)
+
 
 @dataclass
 class Trace:
