@@ -327,7 +327,7 @@ class Predictor:
         return self._dealt(clock_hz, keeps_events)
 
     def _are_dealt_tiles(self) -> bool:
-        """Tell whether CTAs that begin at once share out work while they run: they see others' stores, and MMAs differ."""
+        """Tell whether CTAs that begin at once share out work: they see what others store, and differ in their MMAs."""
         if self._clusters > self._groups * self._resident or not waits_for_others(self._launch):
             return False
         costs = Costs(self._gpu)
