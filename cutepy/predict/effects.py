@@ -156,7 +156,7 @@ class Effects:
         if isinstance(fact, Shared):
             interval, latency = self._costs.shared(kind)
             start = sm.lsu if sm.lsu > time else time
-            cost = max(interval, fact.wavefronts * self._costs.wavefront)
+            cost = max(min(interval, 1.0), fact.wavefronts * self._costs.wavefront)
             sm.lsu = start + cost
             sm.pipe_work[LSU] += cost
             sm.smem_bytes += 128 * fact.wavefronts
