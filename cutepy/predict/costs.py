@@ -232,6 +232,12 @@ class Costs:
         return count - 1 - round(run), max(0.0, lead)
 
     @cached_property
+    def pipe_units(self) -> list[float]:
+        """Cycles of each pipe that an instruction takes."""
+        found = [self._gpu.at("instr.interval", name) for name in ("ffma", "iadd3", "ex2", "dfma")]
+        return [*found, self._gpu.at("mma.cycles", "bf16_m16n8k16")]
+
+    @cached_property
     def beside_mmas(self) -> dict[int, float]:
         """By pipe of a sub-partition how much longer instructions take while its tensor core works.
 

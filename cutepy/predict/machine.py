@@ -88,7 +88,7 @@ class Machine:
         )
         slots = [[sum(step.slots for step in variant) for variant in variants] for variants in steps]
         costs = Costs(gpu)
-        self._code, self._beside = costs.code, costs.beside_mmas
+        self._code, self._beside, self._units = costs.code, costs.beside_mmas, costs.pipe_units
         self._code_bytes = [INSTRUCTION_BYTES * sum(each) for each in slots]
         self._ends = [*accumulate(self._code_bytes)]
         self._instructions = [sum(each) / max(len(each), 1) for each in slots]
@@ -191,7 +191,8 @@ class Machine:
         """Execute a warp's steps while it is the first in time; tells whether it goes on later."""
         sm, score, causes = self.out.sms[warp.sm], warp.score, warp.causes
         issue, pipes = sm.issue, sm.pipes[warp.smsp]
-        smsp, time, tensor, beside = warp.smsp, warp.time, sm.tensor[warp.smsp], self._beside
+        smsp, time, tensor = warp.smsp, warp.time, sm.tensor[warp.smsp]
+        beside, units = self._beside, self._units
         while True:
             if warp.step >= len(warp.steps):
                 if not self._next_block(warp):
@@ -231,13 +232,15 @@ class Machine:
                         if pipe == LSU:
                             sm.lsu = max(sm.lsu, time) + work
                             continue
+                        last = units[pipe]
                         if tensor.free > time:
-                            work *= beside.get(pipe, 1.0)
+                            slower = beside.get(pipe, 1.0)
+                            work, last = work * slower, last * slower
                         free = pipes[pipe]
                         pipes[pipe] = free = (free if free > time else time) + work
-                        if free > end:
-                            causes[PIPE] += free - end
-                            end = free
+                        if free - last > end:  # the last instruction has been issued by then
+                            causes[PIPE] += free - last - end
+                            end = free - last
                     causes[WORK] += step.slots
                     causes[DEPENDENCIES] += alone - time - step.slots
                     time = end
