@@ -47,7 +47,7 @@ from cutepy.predict.trace import (
     Store,
 )
 
-_GOLDEN = (5**0.5 - 1) / 2
+GOLDEN = (5**0.5 - 1) / 2
 """Its multiples, less their integers, are spread evenly: quantiles of latencies, in order of the loads of an SM."""
 _QUEUE_CYCLES = 64
 """Queue of the LSU in cycles of work: a warp that issues an access waits while more is ahead."""
@@ -412,7 +412,7 @@ class Effects:
             late = self._late[fact.region] * rates.pace
             latency = self._costs.l2 + late if fact.kind != "atomic" else self._costs.atomic
             if late and fact.kind in ("load", "cp_async"):
-                sm.draws = (sm.draws + _GOLDEN) % 1.0
+                sm.draws = (sm.draws + GOLDEN) % 1.0
                 lines = max(1.0, fact.lines * new_sectors / fact.sectors)
                 latency += rates.pace * self._is_late[fact.region] * self._costs.later(lines, sm.draws)
             if fact.kind in ("load", "cp_async"):

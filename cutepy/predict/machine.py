@@ -91,6 +91,7 @@ class Machine:
         self._code, self._beside, self._units = costs.code, costs.beside_mmas, costs.pipe_units
         self._code_bytes = [INSTRUCTION_BYTES * sum(each) for each in slots]
         self._ends = [*accumulate(self._code_bytes)]
+        self._starts = [end - size for end, size in zip(self._ends, self._code_bytes, strict=True)]
         self._instructions = [sum(each) / max(len(each), 1) for each in slots]
         self._try = gpu.value("mbarrier.try_wait")
 
@@ -200,7 +201,7 @@ class Machine:
                     return False
                 block = warp.path[warp.position]
                 fetched = self._fetch(sm, block, time)
-                if warp.position and self._ends[block - 1] - self._ends[warp.path[warp.position - 1]] >= JUMPED_BYTES:
+                if warp.position and self._starts[block] - self._ends[warp.path[warp.position - 1]] >= JUMPED_BYTES:
                     fetched += self._code.taken
                 if fetched:
                     causes[FETCHES] += fetched
