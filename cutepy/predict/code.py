@@ -94,6 +94,8 @@ class Step(NamedTuple):
         PTX line of the last instruction.
     conflicts : int
         Cycles in which the scheduler issues nothing, because operands are read from one bank of the register file.
+    constants : tuple of int
+        Lines of the constant bank of parameters that are read.
     """
 
     waits: tuple[int, ...]
@@ -104,6 +106,7 @@ class Step(NamedTuple):
     action: Action | None
     line: int
     conflicts: int = 0
+    constants: tuple[int, ...] = ()
 
 
 Variants = list[list[Step]]
@@ -265,6 +268,8 @@ class _Compiler:
             self._slots += 1
             conflicts, kept = read_conflicts(i, kept)
             self._conflicts += conflicts
+            for offset in _PARAMETER.findall(i.operands):
+                self._constants[int(offset, 16) // CONSTANT_BYTES] = None
             self._add_pipe(i)
             start = self._now
             self._now += max(i.stall, 1)
@@ -308,12 +313,16 @@ class _Compiler:
 
     def _begin(self, waits: tuple[int, ...]) -> None:
         self._waits, self._slots, self._now, self._conflicts = waits, 0, 0.0, 0
+        self._constants: dict[int, None] = {}
         self._pipes: dict[int, float] = defaultdict(float)
 
     def _close(self, known: dict[int, float], action: Action | None, line: int | None) -> None:
         sets = tuple((n, time - self._now) for n, time in known.items() if time > self._now)
         pipes = tuple(self._pipes.items())
-        self._steps.append(Step(self._waits, self._slots, self._now, pipes, sets, action, line or 0, self._conflicts))
+        lines = tuple(self._constants)
+        self._steps.append(
+            Step(self._waits, self._slots, self._now, pipes, sets, action, line or 0, self._conflicts, lines)
+        )
 
     def _add_pipe(self, i: MachineInstruction) -> None:
         if i.verb == "MUFU":
@@ -350,6 +359,11 @@ class _Compiler:
         return _CONSTANT_CYCLES
 
 
+_PARAMETER = re.compile(r"\bc\[0x0\]\[(0x[0-9a-f]+)\]")
+CONSTANT_BYTES = 64
+"""Line of the constant cache next to the schedulers (Jia et al., arXiv 1804.06826, of Volta)."""
+FIRST_PARAMETER = 0x210
+"""Place of the first parameter in the constant bank."""
 _SOURCE = re.compile(r"-?[|~!]?R(\d+)(\.reuse)?\b")
 
 

@@ -102,7 +102,7 @@ class Effects:
         self._late = [each.late * late for each in traffic]
         self._is_late = [each.late for each in traffic]
         self._in_l1 = [each.in_l1 for each in traffic]
-        self._apart = [each.apart for each in traffic]
+        self._along = [each.along for each in traffic]
         self._part_bytes = [self._costs.part_of_sector(each.dram_write_bytes) for each in traffic]
         self.keeps_events, self._credit = keeps_events, credit
         self._new_page = self._costs.first_access("global")
@@ -321,7 +321,7 @@ class Effects:
         l2, dram = (inside + parts * LINE_BYTES) * rates.tma, inside * rates.dram * self._miss[fact.region]
         if fact.outside_bytes:
             l2 = max(l2, costs.outside(size, fact.outside_bytes) * rates.crowd)
-        if self._apart[fact.region] and inside <= 1.01 * fact.runs * LINE_BYTES:
+        if self._along[fact.region] and inside <= 1.01 * fact.runs * LINE_BYTES:
             dram *= costs.short_runs
         dram += self._ramp(sm, rates, inside * self._miss[fact.region])
         arrival = max(sm.tma, self._move(sm, time, l2, dram, inside * rates.port))

@@ -43,6 +43,10 @@ _CREDIT = {False: 0.0, True: 20_000.0}
 """Cycles of unused bandwidth that an SM may catch up on, without and with several rounds of clusters."""
 _ALIKE = 0.02
 """Largest difference of the samples' lengths, relative to the longest, at which CTAs count as equal in work."""
+_LARGE_BYTES = 100_000
+"""Shared memory of a CTA from which an SM has room for one or two."""
+_ROUND = 128
+"""Threads of a CTA, of so many at least, whose rounds are not bound by the rate at which a GPU starts CTAs."""
 _MOST = 0.9
 """Share of the CTAs from which the others, at edges of the problem, do not count: no CTA takes longer."""
 _FULL_POWER, _SAME_CLOCK = 0.9, 0.03
@@ -354,13 +358,15 @@ class Predictor:
     def _turnaround(self) -> float:
         """Return the cycles from a CTA's end to the start of the next in its place, by threads.
 
-        Those of CTAs of which an SM holds one are known; CTAs of several end at times that others do not tell apart.
+        CTAs of which an SM has one, for their shared memory, were measured apart.
         """
-        table = self._gpu.constants["cta.turnaround"]
-        by_threads = sorted(
-            (float(name.split("x")[0]), float(cycles)) for name, cycles in table.items() if "x2" in name
-        )
-        return interpolated(by_threads, math.prod(self._launch.block))
+        table = self._gpu.constants["cta.round"]["stores"]
+        by_threads = {float(threads): float(cycles) for threads, cycles in table.items() if int(threads) >= _ROUND}
+        if self._launch.smem_bytes > _LARGE_BYTES:
+            alone = self._gpu.constants["cta.turnaround"]
+            names = [name.partition("x") for name in alone if name.endswith("x200000")]
+            by_threads = {float(threads): float(alone[f"{threads}x{smem}"]) for threads, _, smem in names}
+        return interpolated(sorted(by_threads.items()), math.prod(self._launch.block))
 
     def _starts(self, clock_hz: float) -> tuple[float, float]:
         """Return the cycles until the first cluster of an SM executes, and those between the starts of its clusters."""

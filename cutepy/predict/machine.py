@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from cutepy.predict.code import LSU, SCHEDULERS, Step, Variants
+from cutepy.predict.code import CONSTANT_BYTES, FIRST_PARAMETER, LSU, SCHEDULERS, Step, Variants
 from cutepy.predict.costs import INSTRUCTION_BYTES, JUMPED_BYTES, Costs
 from cutepy.predict.effects import Effects
 from cutepy.predict.gpu import Gpu, interpolated
@@ -94,6 +94,9 @@ class Machine:
         self._starts = [end - size for end, size in zip(self._ends, self._code_bytes, strict=True)]
         self._instructions = [sum(each) / max(len(each), 1) for each in slots]
         self._try = gpu.value("mbarrier.try_wait")
+        self._parameter = gpu.at("start.accesses", "parameters", "first") - gpu.at(
+            "start.accesses", "parameters", "second"
+        )
 
     def run(
         self,
@@ -119,6 +122,8 @@ class Machine:
         """
         out = self.out = Outcome()
         out.sms = [Sm(n) for n in range(max(len(traces) for traces, _ in clusters))]
+        for sm in out.sms:  # the first line comes before the CTAs execute
+            sm.constants.update(dict.fromkeys(range(FIRST_PARAMETER // CONSTANT_BYTES + 1), start))
         self._heap: list[tuple[float, int, Warp | TensorCore]] = []
         self._count = 0
         queue = list(clusters)[::-1]
@@ -218,6 +223,10 @@ class Machine:
                     self._push(warp)
                     return True
                 self.out.steps += 1
+                for line in step.constants:
+                    if sm.constants.setdefault(line, time + self._parameter) > time:
+                        causes[FETCHES] += sm.constants[line] - time
+                        time = sm.constants[line]
                 if step.slots:
                     free = issue[smsp]
                     start = free if free > time else time

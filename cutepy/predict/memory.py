@@ -39,8 +39,8 @@ class Traffic:
         Share of the requests that wait for device memory: all CTAs that share a part wait for the first.
     in_l1 : bool
         Whether threads of all CTAs read the same few bytes, which stay in L1.
-    apart : bool
-        Whether a CTA reads lines without their neighbours.
+    along : bool
+        Whether each CTA goes along rows of its own, whose boxes lie apart at any time.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Traffic:
     dram_write_bytes: float
     late: float
     in_l1: bool = False
-    apart: bool = False
+    along: bool = False
 
     @property
     def miss(self) -> float:
@@ -110,7 +110,7 @@ def traffic_of(
         dram = w + (by_waves - w) * evicted
         late = min(1.0, dram / by_waves) if by_waves else float(in_l1)  # the first CTAs of all SMs wait for memory
         stored = min(written, region.size_bytes)
-        found.append(Traffic(region.name, total, written, dram, stored, late, in_l1, region.lies_apart()))
+        found.append(Traffic(region.name, total, written, dram, stored, late, in_l1, region.goes_along()))
     return found
 
 

@@ -75,6 +75,7 @@ class Sm:
         self.read: dict[
             tuple[Cluster | None, int, int], float
         ] = {}  # when lines come to L1, by who reads them, and by what
+        self.constants: dict[int, float] = {}  # lines of parameters, and since when they are there
         self.lsu = self.tma = self.store = self.l2 = self.port = self.dram = 0.0
         self.slots = 0
         self.draws = 0.5  # quantile of the last load's latency

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 LINE_BYTES = 128
 """Unit in which addresses are compared for reuse: a line of the L2 cache."""
+LONG_LINES = 8
+"""Lines that follow each other, of which CTAs read more than other CTAs' boxes between them leave."""
 _COPIES = ("tma_load", "bulk_load", "bulk_peer")
 _STORES = ("tma_store", "bulk_store")
 
@@ -222,12 +224,12 @@ class Region:
         lines = self.written_lines if written else self.read_lines
         return LINE_BYTES * len(np.unique(np.concatenate(lines))) if lines else 0
 
-    def lies_apart(self) -> bool:
-        """Tell whether most lines that the sampled CTAs read have no neighbour that they read too."""
+    def goes_along(self) -> bool:
+        """Tell whether a CTA reads long rows of lines itself, and not beside others that read the same rows."""
         if not self.read_lines:
             return False
         lines = np.unique(np.concatenate(self.read_lines))
-        return 2 * (1 + int((np.diff(lines) > 1).sum())) > len(lines)
+        return len(lines) >= LONG_LINES * (1 + int((np.diff(lines) > 1).sum()))
 
 
 @dataclass

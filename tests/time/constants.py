@@ -224,6 +224,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "launch.interval_cluster": (NS, 500, 10000),
         "launch.stream": (NS, 500, 20000),
     },
+    "launches.parameters": {
+        "launch.parameters": (NS, 200, 10_000),
+    },
     "launches.neighbours": {
         "launch.neighbours": (NS, 1000, 20000),
     },

@@ -161,6 +161,30 @@ def rounds(machine: Machine) -> dict[str, object]:
     return {"cta.round": made}
 
 
+def _with_parameters(nbytes: int, programmatic: bool) -> str:
+    body = "griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" if programmatic else ""
+    return (
+        HEADER
+        + f""".visible .entry timed(
+    .param .u64 out_, .param .u64 data_, .param .u32 n_, .param .align 64 .b8 more_[{nbytes}]) {{
+{body}
+ret;
+}}
+"""
+    )
+
+
+def parameters(machine: Machine) -> dict[str, object]:
+    """Launch empty kernels with more bytes of parameters, as of tensor maps: ns from launch to launch in a graph."""
+    sizes = (64,) if machine.simulated else (64, 256, 512, 1024, 2048, 4032)
+    made: dict[str, dict[str, Figure]] = {}
+    for name, programmatic in (("plain", False), ("programmatic", True)):
+        for size in sizes:
+            launch = Launch(2 if machine.simulated else 132, 256, programmatic=programmatic, extra=(bytes(size),))
+            made.setdefault(name, {})[str(size)] = _interval(machine, _with_parameters(size, programmatic), launch)
+    return {"launch.parameters": made}
+
+
 # A turn takes 1000 cycles, without memory.
 _TURN = """mov.u64 %rd2, %clock64;
 AGAIN: mov.u64 %rd3, %clock64; sub.u64 %rd3, %rd3, %rd2; setp.lt.u64 %p1, %rd3, 1000;
@@ -194,4 +218,4 @@ def neighbours(machine: Machine) -> dict[str, object]:
     return {"launch.neighbours": made}
 
 
-BENCHMARKS = (intervals, gaps, ctas, rates, rounds, neighbours)
+BENCHMARKS = (intervals, gaps, ctas, rates, rounds, parameters, neighbours)
