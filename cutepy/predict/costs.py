@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from math import log1p
 from statistics import median
@@ -34,7 +33,7 @@ _BOX_BYTES, _BOX_ROWS = 8192, 64
 
 
 _STRAIGHT_BYTES = 2048
-"""Code of the benchmark of starts: all of it comes within one wait. Jumps over as much take little longer."""
+"""Code of the benchmark of starts: all of it comes within one wait."""
 
 
 JUMPED_BYTES = 128
@@ -51,10 +50,6 @@ class Code(NamedTuple):
     size_bytes : int
     lacking, jump : float
         Cycles of an instruction that it lacks, and those of a jump to code that is new in a launch.
-    ahead_bytes : int
-        Code that comes with the code before it.
-    ahead : sequence of (float, float)
-        By the bytes of it that a warp jumps over, the cycles of the first jump in a launch beyond those of later ones.
     taken : float
         Cycles of a jump over code beyond those of a branch that is not taken.
     """
@@ -62,8 +57,6 @@ class Code(NamedTuple):
     size_bytes: int
     lacking: float
     jump: float
-    ahead_bytes: int
-    ahead: Sequence[tuple[float, float]]
     taken: float
 
 
@@ -118,10 +111,8 @@ class Costs:
         least = min(intervals.values())
         cached = max(size for size, cycles in intervals.items() if cycles <= 1.1 * least)
         lacking, jump = gpu.at("icache.interval", 2 * cached) - least, gpu.at("start.code", "again", _STRAIGHT_BYTES)
-        first, second = (gpu.constants["branch.jump"][which] for which in ("first", "second"))
-        ahead = sorted((float(size), max(0.0, first[size] - second[size])) for size in first)
         taken = max(0.0, gpu.at("branch.jump", "second", JUMPED_BYTES) - _BRANCH_STALL)
-        return Code(cached, lacking, jump, _STRAIGHT_BYTES, [(0.0, 0.0), *ahead], taken)
+        return Code(cached, lacking, jump, taken)
 
     def first_access(self, name: str) -> float:
         """Return how much longer the first access of a launch takes than the second: "global" or "tensor_map"."""

@@ -81,7 +81,7 @@ class Effects:
     ----------
     written : float
         Time at which all that was stored so far has left; minus infinity before any store.
-    waited, lets_begin : float, bool
+    waited, lets_begin, let_begin : float, bool, float
         As of `Outcome`.
     """
 
@@ -112,7 +112,7 @@ class Effects:
         """Begin a simulation whose results are kept, and whose warps `wake` lets go on at a time."""
         self.out, self._push = out, wake
         self.written, self.waited = float("-inf"), 0.0
-        self.lets_begin = False
+        self.lets_begin, self.let_begin = False, 0.0
 
     def stalled(self, warp: Warp, cause: int, cycles: float, where: int) -> None:
         """Note that a warp waited at a line."""
@@ -211,6 +211,7 @@ class Effects:
         if isinstance(fact, Fenced):
             if "launch_dependents" in fact.opcode:
                 self.lets_begin = True
+                self.let_begin = max(self.let_begin, time)
             elif fact.opcode.startswith("griddepcontrol") and warp.cluster.is_first:
                 self.waited = max(self.waited, time)
             cost = self._costs.fence(fact.opcode)

@@ -221,6 +221,7 @@ class Predictor:
         factual = {i for cluster in trace.clusters for cta in cluster for warp in cta.warps for i in warp.facts}
         program = launch.entry.program(frozenset(), frozenset())
         self._steps: list[Variants] = block_steps(program.flow.blocks, self.code, factual, gpu)
+        self._falls = [block.branch is None for block in program.flow.blocks]
         self._lines = {i.line: i for i in program.function.instructions}
         self._named: dict[int, str] = {}
 
@@ -317,6 +318,7 @@ class Predictor:
             credit=_CREDIT[self._clusters > self._groups * self._resident],
             fetches_maps="prefetch.tensormap" in self._launch.ptx or "prefetch.param.tensormap" in self._launch.ptx,
             keeps_events=keeps_events,
+            falls=self._falls,
         )
 
     def _schedule(self, clock_hz: float, *, keeps_events: bool = False) -> _Schedule:

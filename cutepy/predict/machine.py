@@ -17,7 +17,7 @@ from typing import Any
 from cutepy.predict.code import CONSTANT_BYTES, FIRST_PARAMETER, LSU, SCHEDULERS, Step, Variants
 from cutepy.predict.costs import INSTRUCTION_BYTES, JUMPED_BYTES, Costs
 from cutepy.predict.effects import Effects
-from cutepy.predict.gpu import Gpu, interpolated
+from cutepy.predict.gpu import Gpu
 from cutepy.predict.memory import Traffic
 from cutepy.predict.rates import Rates
 from cutepy.predict.state import (
@@ -68,6 +68,8 @@ class Machine:
         Whether the kernel fetches its tensor maps before it needs them.
     keeps_events : bool
         Whether to keep the timeline.
+    falls : sequence of bool
+        Whether a block ends without a branch. Default: none does.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Machine:
         credit: float = 0.0,
         fetches_maps: bool = True,
         keeps_events: bool = False,
+        falls: Sequence[bool] = (),
     ) -> None:
         self._steps, self._needed, self._barriers = steps, needed, barriers
         self._effects = Effects(
@@ -90,6 +93,7 @@ class Machine:
         costs = Costs(gpu)
         self._code, self._beside, self._units = costs.code, costs.beside_mmas, costs.pipe_units
         self._code_bytes = [INSTRUCTION_BYTES * sum(each) for each in slots]
+        self._falls = falls or [False] * len(steps)
         self._ends = [*accumulate(self._code_bytes)]
         self._starts = [end - size for end, size in zip(self._ends, self._code_bytes, strict=True)]
         self._instructions = [sum(each) / max(len(each), 1) for each in slots]
@@ -162,6 +166,7 @@ class Machine:
         out.cycles = max((end for _, end in out.spans), default=0.0)
         out.stored = self._effects.written
         out.waited, out.lets_begin = self._effects.waited, self._effects.lets_begin
+        out.let_begin = self._effects.let_begin
         out.path = critical_path(self._last)
         return out
 
@@ -284,7 +289,7 @@ class Machine:
         """Return the cycles until a block's instructions are in the SM's cache, from which the least recent ones go.
 
         Other warps that ask for them meanwhile wait, too. In a launch, the first warp that jumps to code waits longer;
-        what follows soon after code that is there was fetched with it.
+        what follows code that is there was fetched with it.
         """
         code = sm.code
         if block in code:
@@ -293,8 +298,7 @@ class Machine:
         if block in sm.fetched:
             cycles = self._code.lacking * self._instructions[block]
         else:
-            skipped = self._skipped_bytes(sm, block)
-            cycles = self._code.jump if skipped is None else interpolated(self._code.ahead, skipped)
+            cycles = 0.0 if self._follows(sm, block) else self._code.jump
             sm.fetched.add(block)
         code[block] = time + cycles
         sm.code_bytes += self._code_bytes[block]
@@ -302,16 +306,19 @@ class Machine:
             sm.code_bytes -= self._code_bytes[code.popitem(last=False)[0]]
         return cycles
 
-    def _skipped_bytes(self, sm: Sm, block: int) -> int | None:
-        """Return the code between a block and what was fetched before it in the launch; None if that is far."""
+    def _follows(self, sm: Sm, block: int) -> bool:
+        """Tell whether a block comes after code that was fetched in the launch, without a jump.
+
+        Few instructions between them that no branch ends are skipped under a predicate.
+        """
         skipped = 0
         for before in range(block - 1, -1, -1):
             if before in sm.fetched:
-                return skipped
+                return True
             skipped += self._code_bytes[before]
-            if skipped > self._code.ahead_bytes:
+            if skipped >= JUMPED_BYTES or not self._falls[before]:
                 break
-        return None
+        return False
 
     def _act(self, warp: Warp, sm: Sm, step: Step) -> bool:
         """Apply the facts of an instruction; tells whether the warp goes on."""

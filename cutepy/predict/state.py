@@ -228,6 +228,8 @@ class Outcome:
         Time at which all warps of the first clusters wait for the launch before (griddepcontrol.wait); 0 if none does.
     lets_begin : bool
         Whether the next launch may begin before the end.
+    let_begin : float
+        Time from which it may.
     """
 
     cycles: float = 0.0
@@ -241,6 +243,7 @@ class Outcome:
     stored: float = 0.0
     waited: float = 0.0
     lets_begin: bool = False
+    let_begin: float = 0.0
 
 
 def critical_path(last: Warp | None) -> Counter[str]:
