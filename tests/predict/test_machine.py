@@ -35,7 +35,7 @@ H200 = gpu_named("h200")
 WARM = {
     "icache.interval": {"32768": 1.0, "65536": 1.0},
     "start.code": {"again": {"2048": 0.0}},
-    "branch.jump": {"first": {"128": 5.0, "2048": 5.0}, "second": {"128": 5.0, "2048": 5.0}},
+    "branch.jump": {"second": {"128": 5.0, "2048": 5.0}},
     "launch.reads": {"dram": {"1024": 0.0, "2048": 0.0}},
     "start.accesses": {name: {"first": 100.0, "second": 100.0} for name in ("parameters", "global", "tensor_map")},
 }
@@ -240,17 +240,19 @@ def test_a_second_round_begins_when_the_first_ends():
 
 
 @pytest.mark.parametrize(
-    ("block", "measured"),
+    ("block", "smem_bytes", "table", "name"),
     [
-        ((128, 1, 1), "128x200000"),
-        ((2, 4, 16), "128x200000"),
-        ((384, 1, 1), "384x200000"),
-        ((32, 32, 1), "1024x200000"),
+        ((128, 1, 1), 0, "cta.round", "128"),
+        ((4, 4, 16), 0, "cta.round", "256"),
+        ((64, 1, 1), 0, "cta.round", "128"),  # the rate of the GPU's CTAs counts apart
+        ((32, 32), 0, "cta.round", "1024"),
+        ((384, 1, 1), 200_000, "cta.turnaround", "384x200000"),
     ],
 )
-def test_a_cta_is_replaced_after_a_time_of_its_threads(block, measured):
-    predictor = SimpleNamespace(_gpu=H200, _launch=SimpleNamespace(block=block))
-    assert Predictor._turnaround(predictor) == H200.constants["cta.turnaround"][measured]
+def test_a_cta_is_replaced_after_a_time_of_its_threads_and_memory(block, smem_bytes, table, name):
+    predictor = SimpleNamespace(_gpu=H200, _launch=SimpleNamespace(block=block, smem_bytes=smem_bytes))
+    found = H200.constants[table]
+    assert Predictor._turnaround(predictor) == found.get("stores", found)[name]
 
 
 def test_ctas_of_an_sm_start_one_after_the_other():
@@ -331,15 +333,24 @@ def test_a_barrier_that_nobody_completes_is_an_error():
 
 
 def test_a_jump_to_new_code_is_waited_for_once_by_all_warps():
-    jump = {"first": {"128": 40.0, "2048": 40.0}, "second": {"128": 10.0, "2048": 10.0}}
+    jump = {"second": {"128": 15.0, "2048": 15.0}}
     gpu = replace(H200, constants=H200.constants | {"start.code": {"again": {"2048": 200.0}}, "branch.jump": jump})
-    program = [[[step(size)]] for size in (20, 8, 20, 200, 20)]
-    cases = {(0, 0): 200, (0, 1, 2): 200, (0, 2, 0, 2): 200 + 2 * 5 + 30, (0, 2, 3, 1): 200 + 5 + 30, (0, 4): 400 + 5}
+    program = [[[step(size)]] for size in (20, 4, 20, 200, 20)]
+    cases = {(0, 0): 200, (0, 1, 2): 200, (0, 2, 0, 2): 400, (0, 2, 3, 1): 400, (2, 4): 400 + 10}
     for path, waited in cases.items():
         cta = CtaTrace(0, 0, [WarpTrace([*path]), WarpTrace([*path])])
         out = Machine(gpu, program, {}, {}, STREAM).run([([cta], RATES)], 1, 0.0)
         assert out.causes["instruction cache"] == 2 * waited
         assert out.cycles == waited + sum(program[block][0][0].slots for block in path)
+
+
+def test_predicated_instructions_are_not_jumped_over():
+    gpu = replace(H200, constants=H200.constants | {"start.code": {"again": {"2048": 200.0}}})
+    program = [[[step(size)]] for size in (20, 4, 20, 9, 20)]
+    for falls, waited in ((), 3), ([True] * 5, 2), ([False] * 5, 3):  # 9 instructions are more than a predicate skips
+        cta = CtaTrace(0, 0, [WarpTrace([0, 2, 4])])
+        out = Machine(gpu, program, {}, {}, STREAM, falls=falls).run([([cta], RATES)], 1, 0.0)
+        assert out.causes["instruction cache"] == pytest.approx(200 * waited, abs=5)
 
 
 @pytest.mark.parametrize(
