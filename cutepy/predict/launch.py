@@ -47,8 +47,6 @@ _LARGE_BYTES = 100_000
 """Shared memory of a CTA from which an SM has room for one or two."""
 _ROUND = 128
 """Threads of a CTA, of so many at least, whose rounds are not bound by the rate at which a GPU starts CTAs."""
-_MOST = 0.9
-"""Share of the CTAs from which the others, at edges of the problem, do not count: no CTA takes longer."""
 _FULL_POWER, _SAME_CLOCK = 0.9, 0.03
 """Utilisation of the tensor cores at which the clock is the sustained one; relative difference of clocks to ignore."""
 AFTER = "after the last MMA"
@@ -325,9 +323,6 @@ class Predictor:
         lengths = [_length(cluster) for cluster in self._trace.clusters]
         if max(lengths) - min(lengths) <= _ALIKE * max(lengths):
             return self._rounds(self._trace.clusters, clock_hz, keeps_events)
-        alike = [n for n, length in enumerate(lengths) if length >= (1.0 - _ALIKE) * max(lengths)]
-        if sum(self._weights[n] for n in alike) > _MOST * sum(self._weights):
-            return self._rounds([self._trace.clusters[n] for n in alike], clock_hz, keeps_events)
         if self._are_dealt_tiles():
             return self._balanced(clock_hz, keeps_events)
         return self._dealt(clock_hz, keeps_events)
