@@ -238,8 +238,8 @@ class Predictor:
         clock = fast + (slow - fast) * busy
         found = self._schedule(clock, keeps_events=keeps_events)
         if busy:  # the clock follows the power, which tensor cores take as they are busy
-            use = self._tensor_use(found.outcome) * (1.0 - found.tail)
-            expected = fast + (slow - fast) * min(1.0, use / _FULL_POWER)
+            working = self._tensor_use(found.outcome) * (1.0 - found.tail)
+            expected = fast + (slow - fast) * min(1.0, working / _FULL_POWER)
             changed, clock = abs(expected / clock - 1) > _SAME_CLOCK, expected
             if changed:
                 found = self._schedule(clock, keeps_events=keeps_events)
