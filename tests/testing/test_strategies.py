@@ -22,6 +22,7 @@ from cutepy.layouts import (
 )
 from cutepy.testing import strategies as lst
 from cutepy.testing.strategies.operands import _draw_runs
+from cutepy.testing.strategies.shapes import favouring
 from tests.layouts import brute_force as bf
 from tests.messages import refuses
 
@@ -186,6 +187,21 @@ MATTERS = [
 )
 def test_what_matters_is_drawn(strategy, condition):
     find(strategy, condition, settings=settings(max_examples=2000, derandomize=True, phases=[Phase.generate]))
+
+
+@pytest.mark.parametrize(("some", "count"), [([-1], 50), ([-1, -2], 40), ([-1, -2, -3], 2)])
+def test_half_of_the_draws_are_of_the_favoured(some, count):
+    drawn = []
+
+    @settings(derandomize=True, max_examples=200)
+    @given(favouring(some, range(count)))
+    def draw(value):
+        drawn.append(value)
+
+    draw()
+    share = sum(value < 0 for value in drawn) / len(drawn)
+    assert 0.3 < share < 0.8
+    assert set(some) <= set(drawn)
 
 
 @pytest.mark.parametrize(

@@ -784,6 +784,14 @@ def test_allocations_are_powers_of_two_and_freed_as_they_were_made():
     fails(text, SimulationError)
 
 
+def test_all_threads_that_allocate_or_free_have_one_address():
+    for address in ("%r3", "%r6"):  # of the last lane, or of all but the first
+        body = "@%p0 bra B; setp.eq.u32 %p1, %r0, 31; @%p1 add.u32 %r3, %r3, 32; add.u32 %r6, %r3, %r0;\n"
+        fails(f"{body}tcgen05.dealloc.cta_group::1.sync.aligned.b32 {address}, 512;\nB:", SimulationError)
+    body = ".shared .align 4 .b8 more[128]; mov.u32 %r2, more; shl.b32 %r6, %r0, 2; add.u32 %r2, %r2, %r6; @%p0 bra B;"
+    fails(f"{body}\ntcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r2], 512;\nB:", SimulationError)
+
+
 def test_columns_are_freed_before_the_end():
     fails("ret;", SimulationError)
 
