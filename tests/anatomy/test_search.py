@@ -74,6 +74,28 @@ def test_accesses_are_tried_by_what_they_take_in_excess(monkeypatch):
         assert list(search._accesses()) == [([n], {n: needs[n][1] / needs[n][0]}) for n in (1, 4, 2, 0)]
 
 
+@pytest.mark.parametrize(
+    ("waves", "fits", "threads", "is_tried"),
+    [
+        (1.5, 2, 128, True),
+        (1.5, 1, 1023, True),
+        (1.0, 2, 128, False),  # all CTAs are on the SMs at one time
+        (1.5, 0, 128, False),
+        (1.5, 4, 256, False),  # half of the threads that an SM holds are there
+        (1.5, 1, 1024, False),
+    ],
+)
+def test_a_further_cta_is_tried_where_it_may_be_on_an_sm(waves, fits, threads, is_tried):
+    search = object.__new__(Search)
+    limits = SimpleNamespace(ctas_per_sm=fits, limited_by=["registers"])
+    search.base = SimpleNamespace(waves=waves, occupancy=limits)
+    search._launch = SimpleNamespace(block=(threads, 1, 1), smem_bytes=0)
+    search._saved = lambda resident: resident
+    search._kernel_line = lambda: ()
+    search._place = lambda kind, group, said, how, us: (kind, us)
+    assert list(search._occupancy()) == [("low occupancy", fits + 1)] * is_tried
+
+
 CELL = 8
 
 

@@ -5,6 +5,7 @@ import itertools
 import json
 import pickle
 import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from cutepy.frontends import simulate
 from cutepy.layouts import parse
 from cutepy.layouts.sm90 import make_gmma_desc
 from cutepy.sim import Run, SavedRunError
+from cutepy.sim.inspect import saving
 from cutepy.sim.inspect.saved import load_run
 from tests.messages import pins, refuses
 from tests.sim.test_opcodes_tma import aligned, tensor_map
@@ -284,6 +286,21 @@ def test_bombs_are_refused_before_they_are_unpacked(saved, monkeypatch):
         load_run(bomb)
     with refuses(SavedRunError):
         load_run(packed({"run.json": b"[" * 200_000}))
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "each"),
+    [
+        (saving.MAX_MEMBERS, "a.npy", 0),
+        (2, "a.npy", saving.MAX_BYTES // 2),
+        (2, "a.json", saving.MAX_JSON_BYTES // 2),
+    ],
+)
+def test_as_much_as_may_be_is_read_and_no_more(count, name, each):
+    members = [SimpleNamespace(filename=name, file_size=each) for _ in range(count)]
+    saving.check_sizes(members)
+    with pytest.raises(SavedRunError):
+        saving.check_sizes([*members, SimpleNamespace(filename=name, file_size=min(each, 1))])
 
 
 def test_what_is_too_much_to_read_is_not_saved(saved, tmp_path, monkeypatch):
