@@ -63,10 +63,11 @@ SHORT = f"""{HEAD}.visible .entry short(.param .u64 y)
 """
 
 
+@pytest.mark.parametrize("block", [(1024, 1, 1), (32, 32, 1), (16, 8, 8)])
 @pytest.mark.parametrize("rounds", [1, 3, 8, 9])
-def test_the_tail_is_told_of_launches_whose_rounds_are_all_simulated(rounds):
+def test_the_tail_is_told_of_launches_whose_rounds_are_all_simulated(rounds, block):
     """SMs hold two CTAs of 1024 threads, and four times as many are simulated: the half round at the end is idle."""
-    found = predicted(SHORT, "short", 132 * rounds - 66, 1024, zeros(4))
+    found = predicted(SHORT, "short", 132 * rounds - 66, block, zeros(4))
     assert found.tail == pytest.approx(0.5 / rounds if rounds <= 8 else 0.0)
 
 
