@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.anatomy.model import Copy, Operand, Site
@@ -114,9 +115,13 @@ def test_a_box_is_where_tma_puts_it(swizzle, rows, planes):
             assert int(picture.cell(i, j).text) == (linear ^ (linear >> shift & mask << unit)) // 16
 
 
-def test_the_tensor_shows_which_boxes_were_copied():
-    tensor = TensorMap("f16", (128, 96), (256,), (64, 32), swizzle="SW128")
-    picture = tensor_picture(copy_of(tensor, ((0, 0), (64, 64))))
+@pytest.mark.parametrize("rank", [2, 3, 4, 5])
+def test_the_tensor_shows_which_boxes_were_copied(rank):
+    """Of more modes than two the first two are shown."""
+    beyond = rank - 2
+    steps = tuple(256 * 96 * 3**n for n in range(beyond))
+    tensor = TensorMap("f16", (128, 96, *[3] * beyond), (256, *steps), (64, 32, *[1] * beyond), swizzle="SW128")
+    picture = tensor_picture(copy_of(tensor, ((0, 0, *[1] * beyond), (64, 64, *[2] * beyond))))
     assert [[cell.text for cell in row] for row in picture.cells] == [["x", "."], [".", "."], [".", "x"]]
 
 
