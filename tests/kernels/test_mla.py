@@ -91,7 +91,7 @@ def computed(q, cache, used, table, count, *, causal=False):
     [(127, True, 0), (128, True, 3 * 32), (129, True, 3 * 33), (128, False, 0), (200, False, 0)],
 )
 def test_keys_are_dealt_unevenly_where_tiles_of_rows_see_other_numbers_of_them(monkeypatch, queries, causal, uneven):
-    """That is where a tile of keys ends between the rows of a sequence: 16 heads share keys, of which tiles have 128."""
+    """A tile of 128 keys then ends between the rows of a sequence, of which 16 heads share a position."""
     told = []
     for name in ("compile_mla", "compile_combine"):
         monkeypatch.setattr(op, name, lambda *_, **__: None)

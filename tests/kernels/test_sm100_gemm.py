@@ -131,7 +131,7 @@ def of_batches(acc, bias: Row, of_each: Row, factor: Column, c: Tile):
 
 @pytest.mark.integration
 def test_batches_and_results_whose_rows_are_no_whole_units():
-    """Of an epilogue's operands rows may be those of all products, and all but rows are of each."""
+    """A row may be one of all products; an epilogue's other operands are of each product."""
     torch.manual_seed(0)
     a, b = torch.randint(-2, 3, (2, 3, 40, 64)).half(), torch.randint(-2, 3, (2, 1, 36, 64)).half().expand(2, 3, 36, 64)
     shapes = {"bias": (36,), "of_each": (2, 3, 36), "factor": (2, 3, 40), "c": (2, 3, 40, 36)}

@@ -368,7 +368,7 @@ def test_gradients_are_not_asked_for_where_they_are_off(monkeypatch):
     ("shape", "is_taken"), [((4, 64), False), ((2, 4, 64), True), ((1, 2, 4, 64), True), ((2, 4, 257), False)]
 )
 def test_tensors_of_three_dimensions_or_more_are_taken(shape, is_taken):
-    """Up to heads of 256, all of them."""
+    """All three have heads of up to 256."""
     q = torch.empty(shape, dtype=BF16)
     assert attending._takes({"query": q, "key": q, "value": q}) is is_taken
     fits = torch.empty(2, 4, 64, dtype=BF16)

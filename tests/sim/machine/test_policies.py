@@ -55,7 +55,7 @@ def test_operations_complete_as_they_are_issued_unless_a_policy_says_otherwise()
 
 
 def test_what_waits_for_what_is_held_is_delayed_until_that_is_done():
-    """Directly, or by way of an operation that comes after it."""
+    """The wait is a direct one, or by way of a later operation."""
     from cutepy.sim.machine.policies import Agent, Site
 
     def copy(index, *after, done=False):
