@@ -184,7 +184,7 @@ class TensorMemory(Mechanism):
     def dealloc(self, g: Group, i: Instruction, address: Array, columns: Array) -> None:
         """Free what one tcgen05.alloc has allocated."""
         count = self._asked(g, i, columns)
-        bases = _address_of_all(g, i, address) & np.uint32(_COLUMN_MASK)
+        bases = _address_of_all(g, i, address & np.uint32(_COLUMN_MASK))
         for n, (slot, base) in enumerate(zip(g.ctas.slots.tolist(), bases.tolist(), strict=True)):
             held = self._bases[slot]
             if (
