@@ -96,6 +96,22 @@ def test_a_further_cta_is_tried_where_it_may_be_on_an_sm(waves, fits, threads, i
     assert list(search._occupancy()) == [("low occupancy", fits + 1)] * is_tried
 
 
+@pytest.mark.parametrize(("fits", "largest"), [(1, 233472 // 2 - 1024), (3, 233472 // 4 - 1024)])
+def test_a_cta_that_shared_memory_limits_is_to_take_its_share(fits, largest):
+    """Of the 228 KiB of an SM, 1 KiB for each CTA beside what it asks for."""
+    told = []
+    for limit in (["registers"], ["shared memory"], ["threads", "shared memory"]):
+        search = object.__new__(Search)
+        search.base = SimpleNamespace(waves=9.0, occupancy=SimpleNamespace(ctas_per_sm=fits, limited_by=limit))
+        search._launch = SimpleNamespace(block=(128, 1, 1), smem_bytes=230000)
+        search._saved, search._kernel_line = (lambda resident: 1.0), lambda: ()
+        search._place = lambda kind, group, said, remedy, us: told.append(remedy)
+        list(search._occupancy())
+    assert f"at most {largest} bytes" in told[1]
+    assert "230000" in told[1]
+    assert told[2] == told[1] != told[0]
+
+
 CELL = 8
 
 
