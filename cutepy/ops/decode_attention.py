@@ -548,7 +548,7 @@ def _find_launch(
     of_o, of_lse = (batch, queries, heads, head_v), (batch, heads, queries)
     rows = queries * group
     o_rows = (batch, rows, kv_heads, head_v), (queries * heads * head_v, head_v, group * head_v, 1)
-    lse_rows = (batch, kv_heads, rows), (heads * queries, rows, 1)
+    lse_rows = (batch, kv_heads, rows), (kv_heads * rows, rows, 1)
     # Rows of one query, and O of all heads, lie in the results at one step; others are put in order afterwards.
     has_o_in_order, has_lse_in_order = queries == 1 or kv_heads == 1, queries == 1
     make_o, make_lse = maker_of(q, of_o, dtype), maker_of(q, of_lse, torch.float32)

@@ -121,7 +121,7 @@ def _kinds(problem: Problem, graph: Graph) -> list[_Kind | None]:
             found.append(_Kind(True, columns))
         else:
             found.append(_Kind(reduction.dim == 1, columns if reduction.dim == 0 else -1))
-    found += [_Kind(True, problem.a.shape[-1]), _Kind(False, problem.b.shape[-1])]
+    found += [_Kind(True, problem.a.shape[-1]), _Kind(False)]
     for operand, given in zip(graph.operands, problem.operands, strict=True):
         columns = n // operand.width
         if given is None or operand.shape == "scalar":

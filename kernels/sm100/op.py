@@ -257,8 +257,7 @@ def _signature(
         raise ValueError(f"scale_a and scale_b must both be given, of one dtype, got {kinds[0]} and {kinds[1]}")
     types = []
     for operand, value in zip(graph.operands, given, strict=True):
-        rows = operand.shape != "row" or (isinstance(value, torch.Tensor) and value.dim() > 1)
-        check_operand(operand, value, shape if rows else shape[-2:])
+        check_operand(operand, value, shape)
         if not isinstance(value, torch.Tensor):
             types.append(("", ""))
             continue

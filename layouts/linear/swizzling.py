@@ -192,7 +192,7 @@ def _vectors(uses: tuple[Use, ...], flat: Sequence[LinearLayout], bits: int) -> 
 
 def _fill_words(low: list[int], flat: Sequence[LinearLayout], bits: int, dimension: int) -> list[int]:
     """Complete the lowest bits to a word of a bank: neighbouring lanes' elements first."""
-    width = max(0, (_BANK_BITS // bits).bit_length() - 1)
+    width = (_BANK_BITS // bits).bit_length() - 1
     lanes = [column for layout in flat for column in layout.columns_of("lane")]
     return [*low, *f2.complement(low, dimension, lanes)[: max(0, width - len(low))]]
 

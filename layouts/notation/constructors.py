@@ -229,9 +229,8 @@ def _linear_layout(bases: Any, out_dims: Any) -> LinearLayout:  # noqa: ANN401
     """Make a LinearLayout as its ``repr`` writes it."""
     if not isinstance(bases, dict):
         raise TypeError(f"bases must be a dictionary, got {bases!r}")
-    if isinstance(out_dims, dict):
-        _integers("the size of an out-dimension", tuple(out_dims.values()))
-    elif not (isinstance(out_dims, list | tuple) and all(isinstance(name, str) for name in out_dims)):
+    is_of_names = isinstance(out_dims, list | tuple) and all(isinstance(name, str) for name in out_dims)
+    if not is_of_names and not isinstance(out_dims, dict):
         raise TypeError(f"out_dims must be a dictionary of sizes or a list of names, got {out_dims!r}")
     return LinearLayout({name: bases_of(name, value, len(out_dims)) for name, value in bases.items()}, out_dims)
 

@@ -74,6 +74,44 @@ def test_accesses_are_tried_by_what_they_take_in_excess(monkeypatch):
         assert list(search._accesses()) == [([n], {n: needs[n][1] / needs[n][0]}) for n in (1, 4, 2, 0)]
 
 
+@pytest.mark.parametrize(
+    ("waves", "fits", "threads", "is_tried"),
+    [
+        (1.5, 2, 128, True),
+        (1.5, 1, 1023, True),
+        (1.0, 2, 128, False),  # all CTAs are on the SMs at one time
+        (1.5, 0, 128, False),
+        (1.5, 4, 256, False),  # half of the threads that an SM holds are there
+        (1.5, 1, 1024, False),
+    ],
+)
+def test_a_further_cta_is_tried_where_it_may_be_on_an_sm(waves, fits, threads, is_tried):
+    search = object.__new__(Search)
+    limits = SimpleNamespace(ctas_per_sm=fits, limited_by=["registers"])
+    search.base = SimpleNamespace(waves=waves, occupancy=limits)
+    search._launch = SimpleNamespace(block=(threads, 1, 1), smem_bytes=0)
+    search._saved = lambda resident: resident
+    search._kernel_line = lambda: ()
+    search._place = lambda kind, group, said, how, us: (kind, us)
+    assert list(search._occupancy()) == [("low occupancy", fits + 1)] * is_tried
+
+
+@pytest.mark.parametrize(("fits", "largest"), [(1, 233472 // 2 - 1024), (3, 233472 // 4 - 1024)])
+def test_a_cta_that_shared_memory_limits_is_to_take_its_share(fits, largest):
+    """Of the 228 KiB of an SM, 1 KiB for each CTA beside what it asks for."""
+    told = []
+    for limit in (["registers"], ["shared memory"], ["threads", "shared memory"]):
+        search = object.__new__(Search)
+        search.base = SimpleNamespace(waves=9.0, occupancy=SimpleNamespace(ctas_per_sm=fits, limited_by=limit))
+        search._launch = SimpleNamespace(block=(128, 1, 1), smem_bytes=230000)
+        search._saved, search._kernel_line = (lambda resident: 1.0), lambda: ()
+        search._place = lambda kind, group, said, remedy, us: told.append(remedy)
+        list(search._occupancy())
+    assert f"at most {largest} bytes" in told[1]
+    assert "230000" in told[1]
+    assert told[2] == told[1] != told[0]
+
+
 CELL = 8
 
 

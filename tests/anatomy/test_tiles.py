@@ -1,12 +1,14 @@
 """The layout that is told of an operand's tile, against the PTX ISA's strides and swizzles computed here."""
 
 import re
+from dataclasses import replace
 
+import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.anatomy.model import Copy, Operand, Site
 from cutepy.anatomy.operand_words import TCGEN05, WGMMA
-from cutepy.anatomy.tiles import box_layout, box_picture, operand_pictures, tensor_picture, tile_layout
+from cutepy.anatomy.tiles import _MOST_BOXES, box_layout, box_picture, operand_pictures, tensor_picture, tile_layout
 from cutepy.anatomy.words import addresses, progression
 from cutepy.layouts import parse
 from cutepy.layouts.render import render_text
@@ -114,10 +116,39 @@ def test_a_box_is_where_tma_puts_it(swizzle, rows, planes):
             assert int(picture.cell(i, j).text) == (linear ^ (linear >> shift & mask << unit)) // 16
 
 
-def test_the_tensor_shows_which_boxes_were_copied():
-    tensor = TensorMap("f16", (128, 96), (256,), (64, 32), swizzle="SW128")
-    picture = tensor_picture(copy_of(tensor, ((0, 0), (64, 64))))
+@pytest.mark.parametrize("rank", [2, 3, 4, 5])
+def test_the_tensor_shows_which_boxes_were_copied(rank):
+    """Of more modes than two the first two are shown."""
+    beyond = rank - 2
+    steps = tuple(256 * 96 * 3**n for n in range(beyond))
+    tensor = TensorMap("f16", (128, 96, *[3] * beyond), (256, *steps), (64, 32, *[1] * beyond), swizzle="SW128")
+    picture = tensor_picture(copy_of(tensor, ((0, 0, *[1] * beyond), (64, 64, *[2] * beyond))))
     assert [[cell.text for cell in row] for row in picture.cells] == [["x", "."], [".", "."], [".", "x"]]
+    assert [[cell.colour for cell in row] for row in picture.cells] == [[0, None], [None, None], [None, 0]]
+    assert [dict(cell.notes)["coordinates"] for cell in picture.cells[2]] == ["(0,64)", "(64,64)"]
+    assert [picture.rows.label(i) for i in range(3)] == ["0", "32", "64"]
+    assert [picture.columns.label(j) for j in range(2)] == ["0", "64"]
+
+
+def test_a_tensor_is_drawn_where_boxes_part_it_and_were_seen():
+    def drawn(extents=(128, 96), box=(64, 32), coordinates=((0, 0),), maps=1):
+        steps = tuple(256 * 4096**n for n in range(len(extents) - 1))
+        tensor = TensorMap("f16", extents, steps, box)
+        copy = replace(copy_of(tensor, coordinates), tensor_maps=(tensor,) * maps)
+        return tensor_picture(copy) is not None
+
+    assert drawn()
+    assert not drawn(maps=2)
+    assert not drawn(coordinates=())
+    assert not drawn((128,), (64,), ((0,),))
+    for outside in ((32, 0), (0, 16), (32, 16)):
+        assert not drawn(coordinates=((0, 0), outside))
+    assert not drawn(box=(128, 96))
+    assert drawn(box=(128, 48))
+    assert drawn((64, 32 * _MOST_BOXES), (64, 32))
+    assert not drawn((64, 32 * _MOST_BOXES + 1), (64, 32))
+    assert not drawn((128, 32 * _MOST_BOXES), (64, 32))
+    assert not drawn(maps=0)
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), max_size=3), st.integers(0, 100))

@@ -179,6 +179,18 @@ def launched_backward(monkeypatch, config, *, left=None, right=None, is_ordered=
     return ctas, counters is not None
 
 
+@pytest.mark.parametrize("is_ordered", [False, True])
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_gradients_in_order_have_no_dealer(monkeypatch, is_ordered, is_dynamic):
+    for name in ("compile_backward", "compile_rows_of_dq", "compile_statistics"):
+        monkeypatch.setattr(op, name, lambda *_, **__: None)
+    rules = tuned.rules_choice(problem("backward", head=64, right=0))
+    chosen = rules._replace(config=replace(rules.config, dynamic=is_dynamic))
+    given = "bfloat16", 64, 64, (False, True), rules.config.scoring, None, is_ordered, False, chosen, False
+    config, *_ = op._backward_of.__wrapped__(*given, is_short=False)
+    assert (config.ordered, config.dynamic) == (is_ordered, is_dynamic and not is_ordered)
+
+
 TRIED = [
     ("forward", "bfloat16", 64),
     ("forward", "float16", 128),

@@ -86,6 +86,21 @@ def computed(q, cache, used, table, count, *, causal=False):
     return o.view(batch, queries, heads, LATENT), lse.view(batch, queries, heads).transpose(1, 2)
 
 
+@pytest.mark.parametrize(
+    ("queries", "causal", "uneven"),
+    [(127, True, 0), (128, True, 3 * 32), (129, True, 3 * 33), (128, False, 0), (200, False, 0)],
+)
+def test_keys_are_dealt_unevenly_where_tiles_of_rows_see_other_numbers_of_them(monkeypatch, queries, causal, uneven):
+    """A tile of 128 keys then ends between the rows of a sequence, of which 16 heads share a position."""
+    told = []
+    for name in ("compile_mla", "compile_combine"):
+        monkeypatch.setattr(op, name, lambda *_, **__: None)
+    monkeypatch.setattr(op, "parts_of", lambda *given: told.append(given) or 1)
+    rows, keys = (torch.empty(shape, dtype=torch.bfloat16) for shape in ((3, 16 * queries, HEAD), (3, 256, HEAD)))
+    plan(rows, keys, 1.0, 16, causal=causal, page=0, most_keys=256, has_lengths=True)
+    assert told == [(-(-16 * queries // ROWS), H200.sm_count, uneven)]
+
+
 @pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("lengths", "queries", "heads", "page", "causal", "count", "dtype"),

@@ -124,16 +124,26 @@ def test_epilogues_reduce_and_read_tiles(out_major):
         assert torch.equal(got.double(), wanted)
 
 
+@cutepy.epilogue
+def of_batches(acc, bias: Row, of_each: Row, factor: Column, c: Tile):
+    return (acc + bias) * factor + of_each + c
+
+
 @pytest.mark.integration
 def test_batches_and_results_whose_rows_are_no_whole_units():
+    """A row may be one of all products; an epilogue's other operands are of each product."""
     torch.manual_seed(0)
     a, b = torch.randint(-2, 3, (2, 3, 40, 64)).half(), torch.randint(-2, 3, (2, 1, 36, 64)).half().expand(2, 3, 36, 64)
+    shapes = {"bias": (36,), "of_each": (2, 3, 36), "factor": (2, 3, 40), "c": (2, 3, 40, 36)}
+    operands = {name: torch.randint(-2, 3, shape).float() for name, shape in shapes.items()}
     with cutepy.simulate(arch="sm_103a", sanitize=True) as run:
-        d = gemm(a, b, out_dtype=torch.bfloat16)
+        d = gemm(a, b, epilogue=of_batches, out_dtype=torch.float32, **operands)
     assert not run.hazards, run.report()
     assert all(certificate.is_certified for certificate in run.certificates), run.certificates
     assert d.is_contiguous()
-    assert torch.equal(d.double(), a.double() @ b.double().mT)
+    bias, of_each, factor, c = (value.double() for value in operands.values())
+    expected = (a.double() @ b.double().mT + bias) * factor[..., None] + of_each[..., None, :] + c
+    assert torch.equal(d.double(), expected)
 
 
 @pytest.mark.integration

@@ -222,7 +222,7 @@ class Tree:
         self._tree = tree
 
     def tried(self, mutant: Mutant, tests: list[str], seconds: float) -> str:
-        """Run the tests with a mutant; gives "killed", or the test that fails, "timeout", "survived" or "unreached"."""
+        """Run the tests with a mutant; gives the test that fails, "killed", "timeout", "survived" or "unreached"."""
         if not tests:
             return "unreached"
         file = self._tree / mutant.name.partition(":")[0]
@@ -234,14 +234,16 @@ class Tree:
             file.write_text(before)
 
     def _verdict(self, file: Path, before: str, after: str, tests: list[str], seconds: float) -> str:
-        names = self._tree / ".tests"
+        names, failure = self._tree / ".tests", self._tree / ".failure"
         names.write_text("\n".join(tests))
+        failure.unlink(missing_ok=True)
         command = [sys.executable, *PYTEST, "-x", "--assert=plain", f"@{names}"]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        own = environment(self._tree)
+        own = environment(self._tree) | {"MUTATION_FAILURE": str(failure)}
         process = subprocess.Popen(command, cwd=self._tree, env=own, start_new_session=True, **quiet)  # type: ignore[call-overload]
         try:
-            return ENDED.get(process.wait(seconds), "killed")
+            verdict = ENDED.get(process.wait(seconds), "killed")
+            return failure.read_text() if verdict == "killed" and failure.exists() else verdict
         except subprocess.TimeoutExpired:
             return "timeout"
         finally:

@@ -1,7 +1,8 @@
 """Pytest plugin of the mutation runs: short, repeatable properties, and which tests run which lines.
 
 With MUTATION_COVERAGE set to a folder, every process, those of xdist included, leaves its coverage there, each test's
-under its own name, and how long its tests took and which of them failed.
+under its own name, and how long its tests took and which of them failed. With MUTATION_FAILURE set to a file, it gets
+the name of the test that failed.
 """
 
 import json
@@ -47,6 +48,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     _seconds[name] += report.duration
     if report.failed:
         _failed.add(name)
+        if told := os.environ.get("MUTATION_FAILURE"):
+            Path(told).write_text(report.nodeid)
 
 
 @pytest.hookimpl(trylast=True)

@@ -362,3 +362,15 @@ def test_gradients_are_not_asked_for_where_they_are_off(monkeypatch):
     tensors = [torch.zeros(shape, dtype=BF16, requires_grad=True) for shape in shaped()]
     with torch.no_grad():
         assert replaced_attention._attend(*tensors).shape == tensors[0].shape
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_taken"), [((4, 64), False), ((2, 4, 64), True), ((1, 2, 4, 64), True), ((2, 4, 257), False)]
+)
+def test_tensors_of_three_dimensions_or_more_are_taken(shape, is_taken):
+    """All three have heads of up to 256."""
+    q = torch.empty(shape, dtype=BF16)
+    assert replaced_attention._takes({"query": q, "key": q, "value": q}) is is_taken
+    fits = torch.empty(2, 4, 64, dtype=BF16)
+    for name in ("query", "key", "value"):
+        assert replaced_attention._takes({"query": fits, "key": fits, "value": fits, name: q}) is is_taken

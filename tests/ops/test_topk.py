@@ -125,5 +125,8 @@ def test_what_it_does_not_take_is_refused():
     for x, k in ((torch.ones(2, 3), 4), (torch.ones(2, 3), -1), (torch.ones(2, 2000), 1025)):
         with refuses(ValueError):
             topk(x, k)
+    for dim in (2, -3):
+        with pytest.raises(IndexError):
+            topk(torch.ones(2, 3), 1, dim)
     with refuses(ValueError):
         topk(torch.empty(1, 2**18 + 1, device="meta"), 1)

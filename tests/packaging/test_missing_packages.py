@@ -5,9 +5,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
+import cutepy
 from cutepy import extras
 from cutepy.extras import MissingPackagesError, explained, needed_by, require
 from tests.messages import pins
@@ -107,6 +109,21 @@ def test_every_submodule_and_what_it_offers_says_it(base):
         assert asked[name][2].startswith(f"{name} needs ")
     for name in ("cutepy.kernels.gemm", "cutepy.layouts.sm90", "cutepy.device.rules", "cutepy.extras"):
         assert asked[name][0] == 0
+
+
+def test_errors_that_no_extra_explains_keep_their_context():
+    def exec_module(module):
+        try:
+            raise KeyError("first")
+        except KeyError:
+            raise ModuleNotFoundError("no such module", name="nowhere")  # noqa: B904
+
+    module = ModuleType("cutepy.toy")
+    module.__spec__ = SimpleNamespace(loader=None)
+    with pytest.raises(ModuleNotFoundError, match="no such module") as caught:
+        cutepy._SubmoduleLoader(SimpleNamespace(exec_module=exec_module)).exec_module(module)
+    assert isinstance(caught.value.__context__, KeyError)
+    assert not caught.value.__suppress_context__
 
 
 def test_other_modules_that_are_missing_mean_what_they_say(tmp_path):

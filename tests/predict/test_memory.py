@@ -1,6 +1,7 @@
 """Traffic of a launch from that of sampled CTAs."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from cutepy.predict import gpu_named
 from cutepy.predict.memory import slowdown, traffic_of
-from cutepy.predict.trace import LINE_BYTES, Region
+from cutepy.predict.trace import LINE_BYTES, Region, Tracer
 
 
 def region(size_bytes, lines, *, ctas, uses=1, written=False):
@@ -72,3 +73,22 @@ def test_reads_and_writes_that_alternate_take_a_copys_time():
     assert slowdown(gpu, reads) == slowdown(gpu, writes) == 1.0
     apart = 1 / gpu.value("dram.bandwidth") + 1 / gpu.value("dram.write_bandwidth")
     assert slowdown(gpu, [*reads, *writes]) * apart == 2 / gpu.value("dram.copy_bandwidth")
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 40 * LINE_BYTES), max_size=5), min_size=1, max_size=3),
+    st.integers(1, 4 * LINE_BYTES),
+    st.booleans(),
+)
+def test_runs_of_bytes_are_in_all_lines_that_they_reach(steps, size, reads):
+    tracer, found = object.__new__(Tracer), Region("x", 1 << 20)
+    tracer.trace = SimpleNamespace(regions=[found])
+    touched = [{byte // LINE_BYTES for start in starts for byte in range(start, start + size)} for starts in steps]
+    for starts, lines in zip(steps, touched, strict=True):
+        assert tracer._touch(0, 7, np.array(starts, np.int64), size, reads) == len(lines)
+    kept, moved = (found.read_lines, found.reads) if reads else (found.written_lines, found.writes)
+    assert [set(lines.tolist()) for lines in kept] == touched
+    assert moved == {7: size * sum(map(len, steps))}
+    assert not (found.writes if reads else found.reads)
+    first = [min(lines) for lines in touched if lines]
+    assert found.first_lines == ({7: min(first)} if reads and first else {})

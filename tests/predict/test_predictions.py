@@ -8,7 +8,7 @@ import pytest
 from cutepy.predict import Timer
 from cutepy.predict.report import as_json, lines, timeline
 from tests.messages import pins
-from tests.predict.kernels import COPY, MIXED, UNEVEN, chain, predicted, ring, strided, zeros
+from tests.predict.kernels import COPY, HEAD, MIXED, UNEVEN, chain, predicted, ring, strided, zeros
 from tests.predict.test_known_times import MISSING
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "has tools")
@@ -52,6 +52,23 @@ def test_predictions_stay(case):
 def test_another_gpu_takes_another_time():
     told = {case: launch(case, "h100") for case in ("copy, many rounds", "mixed", "chain")}
     pins("\n".join(f"{case}: {found.us:.4g} us, {found.clock_hz:.4g} Hz" for case, found in told.items()))
+
+
+SHORT = f"""{HEAD}.visible .entry short(.param .u64 y)
+{{
+    .reg .b64 %d; .reg .b32 %r;
+    ld.param.u64 %d, [y]; mov.u32 %r, 0; st.global.u32 [%d], %r;
+    ret;
+}}
+"""
+
+
+@pytest.mark.parametrize("block", [(1024, 1, 1), (32, 32, 1), (16, 8, 8)])
+@pytest.mark.parametrize("rounds", [1, 3, 8, 9])
+def test_the_tail_is_told_of_launches_whose_rounds_are_all_simulated(rounds, block):
+    """SMs hold two CTAs of 1024 threads, and four times as many are simulated: the half round at the end is idle."""
+    found = predicted(SHORT, "short", 132 * rounds - 66, block, zeros(4))
+    assert found.tail == pytest.approx(0.5 / rounds if rounds <= 8 else 0.0)
 
 
 def test_a_timeline_has_the_events_of_each_track():

@@ -43,6 +43,12 @@ def test_events_are_read_as_ranges():
     )
 
 
+def test_the_tag_of_a_range_is_that_of_its_name():
+    _, buffer = written({})
+    assert [buffer.tag(name) for name in ("multiply", "store", "load", "store", "sum")] == [4, 6, 0, 6, 8]
+    assert buffer.names == [*NAMES, "store", "sum"]
+
+
 def test_a_full_buffer_drops_events_and_open_ranges():
     told = [(0, 0, 0), (1, 2, 0), (2, 3, 0), (3, 4, 0), (4, 5, 0), (5, 1, 0)]
     (warp,) = read(*written({(0, 1): (1, 0, READINGS, told)}))

@@ -57,8 +57,16 @@ def test_rates_of_a_scope_that_states_its_needs_are_without_the_backward_pass():
 
 def test_scopes_without_needs_have_the_sum_of_those_below():
     scopes = (ScopeCall("step"), ScopeCall("a", 0, flops=1e6), ScopeCall("b", 0, flops=2e6, bytes=5))
-    node = tree(Recording((kernel("k", 0, 1, 1), kernel("k", 1, 3, 2)), scopes))["step"]
+    root = tree(Recording((kernel("k", 0, 1, 1), kernel("k", 1, 3, 2)), scopes))
+    node = root["step"]
     assert (node.flops, node.bytes, node.tflops, node.roofline) == (3e6, 5, 1.0, None)
+    assert (root.flops, root.bytes, root.tflops, root.roofline) == (3e6, 5, 1.0, None)
+
+
+def test_the_whole_has_the_sum_of_the_outermost_scopes():
+    scopes = (ScopeCall("a", flops=1e6, bytes=7), ScopeCall("b"), ScopeCall("c", flops=2e6))
+    root = tree(Recording((kernel("k", 0, 1, 0), kernel("k", 1, 3, 2)), scopes))
+    assert (root.flops, root.bytes, root.tflops) == (3e6, 7, 1.0)
 
 
 def test_replays_repeat_the_needs_of_a_captured_scope():

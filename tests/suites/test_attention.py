@@ -116,6 +116,19 @@ def test_pages_by_products_of_torch_are_right(problem):
     assert (found.double() - want).norm() / want.norm() < attention.LARGEST_ERROR
 
 
+@pytest.mark.parametrize("rule", ["", "window", "documents"])
+def test_block_masks_are_of_the_rule(monkeypatch, rule):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(attention_peers, "WINDOW", 50)
+    problem = AttentionProblem("masks", 1, 160, 1, 1, 16, True, rule=rule)
+    made = SimpleNamespace(q=[torch.empty(1, 160, 1, 16)])
+    i, j = (torch.arange(160).reshape(shape) for shape in ((-1, 1), (1, -1)))
+    document = torch.repeat_interleave(torch.tensor(problem.documents))
+    seen = {"": i - j < 160, "window": i - j < 50, "documents": document[i] == document[j]}[rule]
+    found = attention_peers._block_mask(problem, made).mask_mod(None, None, i, j)
+    assert torch.equal(found, seen & (j <= i))
+
+
 def test_the_mla_suite_hands_its_pages_to_flashmla(monkeypatch):
     pytest.importorskip("torch")
     from cutepy.ops import flash_mla_with_kvcache

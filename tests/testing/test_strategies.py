@@ -22,6 +22,7 @@ from cutepy.layouts import (
 )
 from cutepy.testing import strategies as lst
 from cutepy.testing.strategies.operands import _draw_runs
+from cutepy.testing.strategies.shapes import favouring
 from tests.layouts import brute_force as bf
 from tests.messages import refuses
 
@@ -158,6 +159,9 @@ MATTERS = [
     (lst.product_operands(), lambda x: x[0].size() == 1 < x[1].size()),
     (lst.target_shapes(Layout((2, 3))), lambda x: len(x) == 3 and x[2] > 1),
     (lst.coordinates((4, (2, 6))), lambda x: type(x) is tuple and type(x[1]) is int and x[1] > 6),
+    (lst.coordinates((4, (2, 6))), lambda x: x == 47),
+    (lst.coordinates((4, (2, 6))), lambda x: x == (3, 11)),
+    (lst.coordinates((4, (2, 6))), lambda x: x == (3, (1, 5))),
     (lst.slice_coordinates((4, (2, 6))), lambda x: x is None),
     (lst.int_tuples(), lambda x: 0 in bf.leaves(x) and min(bf.leaves(x)) < 0 and depth(x) == 2),
     (lst.smem_tiles(), lambda x: strides_of_modes(x)[2] < min(strides_of_modes(x)[:2])),
@@ -186,6 +190,21 @@ MATTERS = [
 )
 def test_what_matters_is_drawn(strategy, condition):
     find(strategy, condition, settings=settings(max_examples=2000, derandomize=True, phases=[Phase.generate]))
+
+
+@pytest.mark.parametrize(("some", "count"), [([-1], 50), ([-1, -2], 40), ([-1, -2, -3], 2)])
+def test_half_of_the_draws_are_of_the_favoured(some, count):
+    drawn = []
+
+    @settings(derandomize=True, max_examples=200)
+    @given(favouring(some, range(count)))
+    def draw(value):
+        drawn.append(value)
+
+    draw()
+    share = sum(value < 0 for value in drawn) / len(drawn)
+    assert 0.3 < share < 0.8
+    assert set(some) <= set(drawn)
 
 
 @pytest.mark.parametrize(

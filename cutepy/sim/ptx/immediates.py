@@ -203,7 +203,7 @@ def check_numbers(opcode: str, operands: tuple[Operand, ...]) -> None:
         has_taken = len(numbers) > 3 + ("L2::cache_hint" in opcode)
         if taken is not None and has_taken and not 0 <= taken <= numbers[2]:
             raise PtxSyntaxError(f"{opcode} reads at most the {numbers[2]} bytes that it writes, got {taken}")
-    if opcode.startswith("createpolicy.range") and len(numbers) > 3:
+    if opcode.startswith("createpolicy.range"):
         first, all_ = (None if number is None else number % (1 << 32) for number in numbers[2:4])
         if first is not None and all_ is not None and first > all_:
             raise PtxSyntaxError(f"{opcode} takes a first part of at most the whole, got {first} of {all_}")

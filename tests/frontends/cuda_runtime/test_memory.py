@@ -78,6 +78,12 @@ def test_fills_of_two_streams_before_any_launch_are_ordered_or_told(waits):
     assert waits or [hazard.kind for hazard in raised.value.hazards] == ["unordered-write"]
 
 
+def test_nothing_is_filled_at_no_address():
+    calls = MemoryCalls()
+    with cutepy.simulate():
+        assert [calls.do_cudaMemset(None, 7, size) for size in (0, 1, 64)] == [0, 1, 1]
+
+
 def test_free_memory_is_what_has_not_been_allocated():
     calls, pointer, free, total = MemoryCalls(), ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
 

@@ -173,3 +173,14 @@ def test_private_functions_that_read_the_allocator_are_refused_by_name(name):
         getattr(torch.cuda.memory, name)()
     assert getattr(torch.cuda.memory, name) is before
     assert not hasattr(torch._C, "_cuda_CUDAAllocator_AllocatorState")
+
+
+def test_a_seed_repeats_what_is_drawn():
+    with serve_cuda():
+        for seed in (torch.cuda.manual_seed, torch.cuda.manual_seed_all):
+            drawn = []
+            for number in (5, 5, 6):
+                seed(number)
+                drawn.append(torch.rand(8, device="cuda").cpu())
+            assert torch.equal(drawn[0], drawn[1])
+            assert not torch.equal(drawn[0], drawn[2])

@@ -238,9 +238,13 @@ def test_a_deadlock_names_the_cluster_that_waits_and_no_other():
     assert "resident at once" not in text
 
 
-def test_a_misaligned_address_of_local_memory_names_its_lane():
-    body = """.local .align 4 .b8 slot[64]; mov.u32 %r1, %tid.x; mov.u64 %rd3, slot; setp.eq.u32 %p0, %r1, 3;
-    @%p0 add.u64 %rd3, %rd3, 1; ld.local.u32 %r2, [%rd3];"""
+@pytest.mark.parametrize("beyond", [1, 2, 3])
+@pytest.mark.parametrize("space", ["local", "shared", "global"])
+def test_a_misaligned_address_names_its_lane(space, beyond):
+    """Lanes have words that follow each other, but for lane 3, whose word begins too late."""
+    slot = "" if space == "global" else f".{space} .align 16 .b8 slot[160]; mov.u64 %rd0, slot;"
+    body = f"""{slot} mov.u32 %r1, %tid.x; mad.wide.u32 %rd3, %r1, 4, %rd0; setp.eq.u32 %p0, %r1, 3;
+    @%p0 add.u64 %rd3, %rd3, {beyond}; ld.{space}.u32 %r2, [%rd3];"""
     fails(MemoryAccessError, body)
 
 

@@ -5,6 +5,7 @@ import itertools
 import json
 import pickle
 import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from cutepy.frontends import simulate
 from cutepy.layouts import parse
 from cutepy.layouts.sm90 import make_gmma_desc
 from cutepy.sim import Run, SavedRunError
+from cutepy.sim.inspect import saving
 from cutepy.sim.inspect.saved import load_run
 from tests.messages import pins, refuses
 from tests.sim.test_opcodes_tma import aligned, tensor_map
@@ -92,9 +94,10 @@ def test_an_mma_and_a_copy_of_five_modes_are_kept(tmp_path):
     place[:] = np.frombuffer(tensor_map(data, (4, 2, 2, 2, 1)), np.uint8)
     word = int(make_gmma_desc(parse("((8,8),(8,2)):((8,64),(1,512))"), major="K", bits=16, start_address=1024))
     body = f"""mov.u32 %r10, smem; mov.u32 %r0, 0; mov.u32 %r1, %tid.x; setp.eq.u32 %p0, %r1, 0;
+    mov.u32 %r3, 8; mov.u32 %r4, -1; mov.u32 %r5, 1; mov.u32 %r6, 1000;
     @!%p0 bra READY; mbarrier.init.shared.b64 [%r10], 1; mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 128;
     cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes
-        [%r10+512], [%rd0, {{%r0, %r0, %r0, %r0, %r0}}], [%r10];
+        [%r10+512], [%rd0, {{%r3, %r4, %r5, %r6, %r0}}], [%r10];
     READY: bar.sync 0; mov.b64 %rd4, {word}; setp.ne.u32 %p1, 0, 0; wgmma.fence.sync.aligned;
     wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{%f0, %f1, %f2, %f3}}, %rd4, %rd4, %p1, 1, 1, 0, 0;
     wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"""
@@ -104,7 +107,7 @@ def test_an_mma_and_a_copy_of_five_modes_are_kept(tmp_path):
     run.launch(kernel_call(ptx_module(body, 1), [place], block=(128, 1, 1), dynamic_smem_bytes=4096))
     events = cutepy.load_run(run.save(tmp_path / "both.cutepy")).launches[0].ctas[0].events
     (boxes,) = [event["boxes"] for event in events if "boxes" in event]
-    assert [(box["box"], box["coordinates"]) for box in boxes] == [([4, 2, 2, 2, 1], [0] * 5)]
+    assert [(box["box"], box["coordinates"]) for box in boxes] == [([4, 2, 2, 2, 1], [8, -1, 1, 1000, 0])]
     (mma,) = [event["wgmma"] for event in events if "wgmma" in event]
     descriptor = f"{word:#018x}"
     assert mma == {"shape": [64, 8, 16], "types": ["f32", "f16", "f16"], "a": [descriptor], "b": [descriptor]}
@@ -284,6 +287,21 @@ def test_bombs_are_refused_before_they_are_unpacked(saved, monkeypatch):
         load_run(bomb)
     with refuses(SavedRunError):
         load_run(packed({"run.json": b"[" * 200_000}))
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "each"),
+    [
+        (saving.MAX_MEMBERS, "a.npy", 0),
+        (2, "a.npy", saving.MAX_BYTES // 2),
+        (2, "a.json", saving.MAX_JSON_BYTES // 2),
+    ],
+)
+def test_as_much_as_may_be_is_read_and_no_more(count, name, each):
+    members = [SimpleNamespace(filename=name, file_size=each) for _ in range(count)]
+    saving.check_sizes(members)
+    with pytest.raises(SavedRunError):
+        saving.check_sizes([*members, SimpleNamespace(filename=name, file_size=min(each, 1))])
 
 
 def test_what_is_too_much_to_read_is_not_saved(saved, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from cutepy.sim.machine.group import Roster
 from cutepy.sim.machine.lanes import Residents, Threads, as_index, listed
 
 extents = st.tuples(*[st.integers(1, 4)] * 3)
@@ -73,3 +74,12 @@ def test_evenly_spaced_positions_are_a_slice(start, step, count):
 )
 def test_warps_are_listed_in_order(numbers, said):
     assert listed("warp", numbers) == said
+
+
+def test_groups_are_numbered_from_one_on():
+    """The policy that lets agents take turns begins with the first above 0."""
+    roster = Roster(None, (32, 2, 1))
+    for expected in (1, 2):
+        roster.start(Residents((2, 1, 1), (1, 1, 1), np.arange(2)), [])
+        (group,) = roster.groups
+        assert (group.number, group.ctas.count, group.threads.count) == (expected, 2, 64)

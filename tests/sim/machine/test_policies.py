@@ -54,6 +54,25 @@ def test_operations_complete_as_they_are_issued_unless_a_policy_says_otherwise()
     assert CompletionPolicy().choose(range(3)) == 0
 
 
+def test_what_waits_for_what_is_held_is_delayed_until_that_is_done():
+    """The wait is a direct one, or by way of a later operation."""
+    from cutepy.sim.machine.policies import Agent, Site
+
+    def copy(index, *after, done=False):
+        instruction = SimpleNamespace(index=index)
+        return SimpleNamespace(instruction=instruction, kind="copy", ctas=None, threads=None, after=after, done=done)
+
+    site = Site(3, is_operation=True)
+    for is_done in (False, True):
+        held = copy(3, done=is_done)
+        for awaited in ([held], [copy(4), held], [copy(4, held)], [copy(4, copy(5), held)]):
+            waiting = Agent(0, SimpleNamespace(index=9), None, None, None, awaited)
+            assert site.delays(waiting) is not is_done
+            assert site.delays(Agent(0, SimpleNamespace(index=9), None, None, copy(9, *awaited))) is not is_done
+    assert site.delays(Agent(0, SimpleNamespace(index=3), None, None, copy(3)))
+    assert not site.delays(Agent(0, SimpleNamespace(index=9), None, None, None, [copy(4, copy(3), done=True)]))
+
+
 STEPS = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; setp.lt.u32 %p1, %r2, 32; @%p1 bra ON; bar.warp.sync 0xffffffff;
 ON: bar.sync 0; ret;
 """

@@ -397,14 +397,14 @@ def test_a_sparse_pair_of_128_rows_is_refused():
         run_pair(text, np.zeros((2, 1 << 13), np.uint8), np.zeros((2, LANES, COLUMNS)), a=0, b=0, word=word)
 
 
-def sparse_f16(form="sp", m=128, *, metadata=0x4444EEEE, at="300", selector=0, image=None, more="", **of):
-    """Run a sparse product of f16 with the same metadata for all rows; B counts, and A has a one and a two."""
+def sparse_f16(form="sp", m=128, *, metadata=0x4444EEEE, at="300", selector=0, image=None, more="", pair=(1, 2), **of):
+    """Run a sparse product of f16 with the same metadata for all rows; B counts, and A repeats a pair."""
     n = 64
     word = int(InstrDescriptor("f16", m, n, sparse=True, sparse_selector=selector, **of))
     before = np.full((LANES, COLUMNS), metadata, np.uint32)
     image = np.zeros(1 << 14, np.uint8) if image is None else image
     of_a, of_b = descriptor(0, "K", m, 32, 16, "SW32"), descriptor(8192, "K", n, 64, 16, "SW64")
-    put(image, of_a, "K", np.tile(np.float16([1, 2]).view(np.uint16), (m, 8)), 16, "f16")
+    put(image, of_a, "K", np.tile(np.float16(pair).view(np.uint16), (m, 8)), 16, "f16")
     put(image, of_b, "K", np.arange(n * 32).reshape(n, 32).astype(np.float16).view(np.uint16), 16, "f16")
     text = (
         f"add.u32 %r22, %r7, {at}; tcgen05.mma.{form}.cta_group::1.kind::f16 [%r7], %d8, %d9, [%r22], %r20, %p3{more};"
@@ -436,6 +436,13 @@ def test_sparse_ws_takes_the_metadata_of_128_rows():
 def test_metadata_that_cannot_be_read_are_refused(error, given):
     with refuses(error):
         sparse_f16(**given)
+
+
+def test_metadata_of_zeros_may_be_undefined():
+    assert (sparse_f16(metadata=0x44440000, pair=(0, 0))[:, :64] == 0).all()
+    for pair in ((0, 1), (1, 0)):
+        with pytest.raises(MemoryAccessError):
+            sparse_f16(metadata=0x44440000, pair=pair)
 
 
 def test_opcode_and_descriptor_say_alike_whether_a_is_sparse():
@@ -782,6 +789,14 @@ def test_allocations_are_powers_of_two_and_freed_as_they_were_made():
         "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r2], 32;\nB:"
     )
     fails(text, SimulationError)
+
+
+def test_all_threads_that_allocate_or_free_have_one_address():
+    for address in ("%r3", "%r6"):  # of the last lane, or of all but the first
+        body = "@%p0 bra B; setp.eq.u32 %p1, %r0, 31; @%p1 add.u32 %r3, %r3, 32; add.u32 %r6, %r3, %r0;\n"
+        fails(f"{body}tcgen05.dealloc.cta_group::1.sync.aligned.b32 {address}, 512;\nB:", SimulationError)
+    body = ".shared .align 4 .b8 more[128]; mov.u32 %r2, more; shl.b32 %r6, %r0, 2; add.u32 %r2, %r2, %r6; @%p0 bra B;"
+    fails(f"{body}\ntcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r2], 512;\nB:", SimulationError)
 
 
 def test_columns_are_freed_before_the_end():

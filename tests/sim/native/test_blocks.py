@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from cutepy.sim import Observer, translate
 from cutepy.sim.arithmetic import minifloat
 from cutepy.sim.machine.events import Access
-from cutepy.sim.native import ledger, writer
+from cutepy.sim.native import compiler, ledger, machine_code, writer
 from cutepy.sim.native.instructions import is_native
 from cutepy.sim.native.machine_code import MachineCode
 from tests.sim.kernels.launching import launch, ptx_module
@@ -473,3 +473,14 @@ def test_exchanges_of_warps_that_are_not_whole_are_numpys(patched, exchange):
     masks = np.where(lanes < 32, 0xFFFFFFFF, 0xFF)
     (_, after), *_ = same(patched, body, [masks.astype(np.uint32), np.zeros(40, np.uint32)], False, block=(40, 1, 1))
     np.testing.assert_array_equal(np.frombuffer(after, np.uint32), lanes ^ masks)
+
+
+def test_a_region_costs_its_own_code_and_that_of_accesses_that_nobody_compiled(monkeypatch):
+    accesses = [("load", "shared", 32, 1), ("load", "shared", 32, 4), ("store", "local", 64, 1)]
+    monkeypatch.setattr(machine_code, "_source", lambda *key: " ".join(map(str, key)))
+    monkeypatch.setattr(compiler, "seconds", list)
+    for count in range(len(accesses) + 1):
+        monkeypatch.setattr(machine_code, "_helpers", dict.fromkeys(accesses[:count]))
+        compiled = object.__new__(machine_code._Compiled)
+        compiled._text, compiled._helpers = "region", {key: n for n, key in enumerate(accesses)}
+        assert compiled.cost() == ["region", *(" ".join(map(str, key)) for key in accesses[count:])]

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from cutepy.sim.native import compiler, ledger
+from cutepy.sim.native.blocks import HotBlock
 from cutepy.sim.native.ledger import Ledger
 from tests.messages import refuses
 
@@ -85,6 +86,24 @@ def test_what_is_expected_is_by_waves_to_come_and_earlier_launches(clock):
     later.begun = 5
     _run(numpys, clock, later, 2, 8.0)
     assert numpys.expected(region, later) == 8.0 * 1.5 / 2
+
+
+def test_a_block_is_charged_what_its_translation_took(clock):
+    def whole(g, registers, m):
+        clock.now += 4.0
+        return 7
+
+    numpys, m = Ledger(2), _engine()
+    program = SimpleNamespace(
+        blocks=[whole, whole], flow=SimpleNamespace(blocks=[SimpleNamespace(instructions=["mov"])] * 2)
+    )
+    hot = SimpleNamespace(
+        program=program, ledger=numpys, nodes=None, is_to_be_cut=lambda m: False, stop_of=lambda number: None
+    )
+    for number, spent in ((0, [4.0, 0.0]), (1, [4.0, 4.0]), (1, [4.0, 8.0])):
+        assert HotBlock(hot, number)(None, [], m) == 7
+        assert numpys.spent == spent
+    assert (numpys.visits, numpys.total) == ([1, 2], 12.0)
 
 
 def test_nodes_take_over_what_blocks_took(clock):

@@ -15,7 +15,7 @@ from cutepy.sim.ptx.declarations import read_parameters, read_variables
 from cutepy.sim.ptx.model import Reference
 from cutepy.sim.ptx.names import Names
 from cutepy.sim.ptx.parser import _check_section_value
-from cutepy.sim.ptx.tokens import PtxSyntaxError
+from cutepy.sim.ptx.tokens import PtxSyntaxError, Tokens
 from tests.messages import refuses
 
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
@@ -346,6 +346,14 @@ def test_operands():
     assert operand("1.0+2.0", "", "mov.f32 %f1,") == Immediate(0x4008000000000000, 64)
     assert operand("0f3F800000", "", "mov.f32 %f1,") == Immediate(0x3F800000, 32)
     assert operand("{5, ~6}", "", "st.global.v2.u32 [%rd1],") == Vector((Immediate(5), Immediate(-7)))
+
+
+@pytest.mark.parametrize("length", [1, 40, 41, 100])
+def test_of_what_is_no_token_forty_characters_are_shown(length):
+    text = ("`" + "b" * 99)[:length]
+    with pytest.raises(PtxSyntaxError) as caught:
+        Tokens(f"(({text}")
+    assert str(caught.value) == f"cannot read {text[:40]!r}"
 
 
 def test_blocks_have_variables_of_their_own():

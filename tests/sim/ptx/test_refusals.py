@@ -409,6 +409,13 @@ def test_an_empty_body_ends():
     load_ptx(HEAD + ".visible .entry k() { }").launch("k", 1, 32)
 
 
+@pytest.mark.parametrize("before", ["", "\n", ".version 8.7\n", "/* one */ "])
+def test_a_comment_without_an_end_is_refused_where_it_begins(before):
+    with pytest.raises(PtxSyntaxError, match="the comment that begins here does not end") as caught:
+        parse_module(f"{before}/* {KERNEL}")
+    assert (caught.value.line, caught.value.column) == (before.count("\n") + 1, len(before.rpartition("\n")[2]) + 1)
+
+
 @pytest.mark.parametrize("comment", ["// a comment of some length\n", "/* one\n two */\n", "\n", "  \n"])
 def test_comments_cost_linear_time(comment):
     def seconds(count):

@@ -5,6 +5,7 @@ import pytest
 
 from cutepy.sim.ptx.model import Register, Vector
 from cutepy.sim.ptx.parser import parse_module
+from cutepy.sim.ptx.tokens import PtxSyntaxError
 from tests.sim.opcode_runner import launch
 
 ENTRY = ".target sm_90a\n.visible .entry k() {{ {} ret; }}"
@@ -46,3 +47,18 @@ def test_formals_in_registers_have_any_name(names, function):
     st.global.u32 [%rd1], %r2; call.uni (%r3), f, (5, %rd2); st.global.u32 [%rd1+4], %r3;"""
     launch(body, out, module=module, block=1)
     assert out.tolist() == [9, 103]
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "tf32"])
+@pytest.mark.parametrize("dtype", ["b32", "f16x2", "u32", "f32"])
+def test_fragments_are_in_registers_of_bits_or_of_pairs_of_halves(kind, dtype):
+    """As ptxas takes them: types count where all registers of a matrix have one."""
+    opcode = f"mma.sync.aligned.m16n8k{8 if kind == 'tf32' else 16}.row.col.f32.{kind}.{kind}.f32"
+    statement = f"{opcode} {{f0, f1, f2, f3}}, {{a0, a1, a2, a3}}, {{b0, b1}}, {{f0, f1, f2, f3}};"
+    for a, b in ((dtype, "b32"), ("b32", dtype)):
+        body = f".reg .f32 f<4>; .reg .{a} a<4>; .reg .{b} b<2>; {statement}"
+        if dtype == "b32" or (dtype, kind) == ("f16x2", "f16"):
+            assert instructions(body)[0].opcode == opcode
+        else:
+            with pytest.raises(PtxSyntaxError):
+                instructions(body)

@@ -52,6 +52,14 @@ def test_reductions_that_nobody_reads_commute():
     assert explored(COUNTS, block=96)[0].schedules == 6  # here somebody might
 
 
+@pytest.mark.parametrize("warps", [3, 4])
+@pytest.mark.parametrize("barriers", ["bar.sync 1, 64;", "bar.sync 1, 64; bar.sync 1, 64;", "bar.sync 1;"])
+def test_warps_that_end_commute_with_barriers_of_others(warps, barriers):
+    """Two warps are at the barriers, and the others end."""
+    found, _ = explored(f"setp.ge.u32 %p0, %r1, 2; @%p0 bra END;\n{barriers}\nEND:", block=32 * warps)
+    assert (found.schedules, found.is_complete) == (1, True)
+
+
 def test_two_locks_in_opposite_orders_hang_in_some_schedule():
     found, _ = explored(LOCKS)
     assert found.is_complete

@@ -1,9 +1,11 @@
 """All schedules of random programs, against models of them that share no code with the simulator."""
 
+import itertools
 import random
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from cutepy.sim import Run
 from cutepy.sim.machine.launch import KernelCall, prepare
@@ -11,6 +13,7 @@ from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.replay.launch_player import LaunchPlayer
 from cutepy.sim.replay.outcomes import overlaid
 from cutepy.sim.replay.search.search import Search
+from cutepy.sim.replay.search.step_accesses import _runs
 from cutepy.sim.replay.snapshot_process import Rewinder
 from tests.sim import opcode_runner
 from tests.sim.replay import memory_model
@@ -167,3 +170,11 @@ def test_who_comes_after_a_phase_is_complete_counts_in_the_next(name):
     found = barrier_kinds("from nothing", threads, counts)
     assert found == (True, (verdict.may_end, verdict.may_hang, verdict.may_break))
     assert verdict.may_hang
+
+
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=20), st.sampled_from([1, 2, 4, 8, 16]))
+def test_the_bytes_of_an_access_are_ranges_with_gaps_between(addresses, size):
+    found = _runs(np.array(addresses, np.uint64), size)
+    assert {n for start, end in found for n in range(start, end)} == {n + k for n in addresses for k in range(size)}
+    assert all(start < end for start, end in found)
+    assert all(end < start for (_, end), (start, _) in itertools.pairwise(found))

@@ -150,3 +150,15 @@ def test_the_wait_is_known_that_leaves_an_mma_in_flight(wait, commit, left):
     """None leaves one that was not committed."""
     found = register_hazards(Kernel(HEAD + ZERO + mma().replace(COMMIT, commit) + wait + END, "kernel").flow)
     assert [None if hazard.left_by is None else groups_left(hazard.left_by) for hazard in found] == left
+
+
+def test_before_an_mma_of_another_shape_the_last_write_lacks_a_fence():
+    """An MMA uses registers as sums of another shape than the MMA before did, whose values have been replaced since."""
+    adds = "".join(f"add.f32 %f{n}, %f{n}, %f9;\n" for n in range(1, 5))
+    wide = mma(", ".join(f"%f{n}" for n in range(1, 9))).replace("m64n8k16", "m64n16k16").removeprefix(FENCE)
+    for between, opcodes in ((adds, ["add.f32"]), ("", ["wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"])):
+        text = HEAD + ZERO + mma() + NONE + between + wide + NONE + END
+        found = register_hazards(Kernel(text, "kernel").flow)
+        assert {hazard.kind for hazard in found} == {"missing-wgmma-fence"}
+        assert sorted({hazard.before.opcode for hazard in found if hazard.before is not None}) == opcodes
+    assert kinds(HEAD + ZERO + mma() + NONE + adds + FENCE + wide + NONE + END) == []

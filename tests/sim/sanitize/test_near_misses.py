@@ -843,3 +843,16 @@ def test_stages_that_are_waited_for_in_the_order_of_the_arrivals():
     body = init().strip() + init("+8") + SHOW + "@%p1 bra FILL;\n@%p4 bra READ;\nbra END;\nFILL:\n"
     body += arrive("+8", guard="") + "bra END;\nREAD:\n" + wait(0, "+8") + wait(1) + "END:\n"
     assert near(only(body, "deadlock")) == []
+
+
+def test_bytes_of_the_mbarrier_that_is_waited_for_are_told_with_the_hang():
+    """The copy completes on another mbarrier, whose bytes nobody waits for."""
+    body = init() + init("+8") + SHOW + expect(256) + "@%p1 " + COPY.replace("[%r8]", "[%r21]") + wait(0)
+    found = hazards("add.u32 %r21, %r8, 8;\n" + body)
+    told = [(each.kind, each.place.mbarrier, each.diagnosis.case, near(each)) for each in found]
+    other = [("other-barrier", ("cp.async.bulk", 0))]
+    assert told[:2] == [
+        ("uneven-bytes", 1024, "bytes-of-a-deadlock", other),
+        ("uneven-bytes", 1032, "bytes-not-expected", []),
+    ]
+    assert [kind for kind, *_ in told[2:]] == ["deadlock"]

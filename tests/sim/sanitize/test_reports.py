@@ -227,6 +227,7 @@ def test_a_fingerprint_stays_where_lines_move(hazards, tmp_path):
         return found.to_sarif()["runs"][0]["results"][0]["partialFingerprints"]["sides/v1"]
 
     before = fingerprint(hazards)
+    assert re.fullmatch("[0-9a-f]{32}", before)
     (tmp_path / "kernel.py").write_text("# a line more\n" + KERNEL)
     module = MODULE.replace(" 9 0", " 10 0").replace(" 5 0", " 6 0")
     module = module.replace("{at} 10 0\n    ld", "{at} 11 0\n    ld")

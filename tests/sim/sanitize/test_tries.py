@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from cutepy.sim import Run
+from cutepy.sim.sanitize.order.tries import _Registers, _State
 from tests.sim.opcode_runner import launch
 
 START = """mov.u32 %r1, smem; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; add.u32 %r4, %r1, %r3; ld.param.u64 %rd1, [p0];
@@ -172,3 +174,25 @@ def test_what_does_something_else_is_not_certified(name):
     hazards, reasons = judged(NAMED[name] + READ)
     assert hazards == []
     assert any(LINE in reason for reason in reasons)
+
+
+registers = st.frozensets(st.integers(0, 5))
+states = st.builds(
+    lambda known, told, tied, judged, made: _State(
+        frozenset(known.items()), told, tied, judged, frozenset(made.items())
+    ),
+    st.dictionaries(st.integers(0, 5), st.integers(0, 1)),
+    registers,
+    registers,
+    registers,
+    st.dictionaries(st.integers(0, 5), registers),
+)
+
+
+@given(states, registers)
+def test_of_a_state_remains_what_is_of_registers_that_are_still_read(state, live):
+    assert _Registers(state).state(None) == state
+    kept = _Registers(state).state(live)
+    assert kept.known == {(r, value) for r, value in state.known if r in live}
+    assert (kept.told, kept.tied, kept.judged) == (state.told & live, state.tied & live, state.judged & live)
+    assert kept.made == {(r, of) for r, of in state.made if r in live}

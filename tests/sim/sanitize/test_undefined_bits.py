@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import random
 
 import numpy as np
 import pytest
 
 from cutepy.sim.ptx.model import Immediate, Instruction, Register
-from cutepy.sim.sanitize.undefined_bits import Definedness
+from cutepy.sim.sanitize.undefined_bits import Bits, Definedness
 from cutepy.sim.semantics import meaning_of
 from cutepy.sim.semantics.evaluation import results_of
 from tests.sim.test_opcodes_integer import CASES
@@ -110,3 +111,26 @@ def test_halves_of_pairs_lack_values_by_themselves(opcode, widths, bits, undefin
     i = Instruction(0, opcode, (target, *sources))
     meaning_of(i)(b, i)
     assert int(b.lacks[target].max()) == lacks
+
+
+FLOATS = [0.0, -0.0, 1.0, -1.5, 3.0e38, 1e-40, float("inf"), float("-inf"), float("nan")]
+RELATIONS = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq}
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("lacks", [0, 1])
+def test_comparisons_of_known_floats_are_known(bits, lacks):
+    """Ordered relations hold of no NaN, unordered ones of each; bits that have no value leave none to the result."""
+    x, y = (np.array(values, f"f{bits // 8}") for values in zip(*itertools.product(FLOATS, repeat=2), strict=True))
+    given = [Bits(bits, each.view(f"u{bits // 8}").astype(np.uint64), np.uint64(lacks)) for each in (x, y)]
+    unordered = np.isnan(x) | np.isnan(y)
+    expected = {"ord": ~unordered, "uno": unordered, "one": (x != y) & ~unordered, "une": (x != y) | unordered}
+    for name, relation in RELATIONS.items():
+        expected |= {f"o{name}": relation(x, y) & ~unordered, f"u{name}": relation(x, y) | unordered}
+    for name, wanted in expected.items():
+        found = object.__new__(Definedness)._apply_floats("compare", 1, tuple(given), (name,))
+        assert found.is_known
+        assert (found.data == wanted).all(), name
+        assert (found.lacks == lacks).all()
+        for unknown in ((given[0], given[1]._replace(is_known=False)), (given[0]._replace(is_known=False), given[1])):
+            assert not object.__new__(Definedness)._apply_floats("compare", 1, unknown, (name,)).is_known

@@ -87,7 +87,7 @@ class TensorMemory(Mechanism):
         memory = self._memory
         count = self._asked(g, i, columns)
         position = memory.locate(g, i, memory.resolve(_space(address), address)[1], 4, 4)
-        position = np.broadcast_to(position, (g.ctas.count, g.threads.count))[:, 0]
+        position = _address_of_all(g, i, position)
         group = _group_of(i)
         enough = np.array([self._found(g, i, int(slot), count, group) is not None for slot in g.ctas.slots])
         if not enough.all():
@@ -184,7 +184,7 @@ class TensorMemory(Mechanism):
     def dealloc(self, g: Group, i: Instruction, address: Array, columns: Array) -> None:
         """Free the columns that one tcgen05.alloc has allocated."""
         count = self._asked(g, i, columns)
-        bases = np.broadcast_to(address, (g.ctas.count, g.threads.count))[:, 0] & np.uint32(_COLUMN_MASK)
+        bases = _address_of_all(g, i, address & np.uint32(_COLUMN_MASK))
         for n, (slot, base) in enumerate(zip(g.ctas.slots.tolist(), bases.tolist(), strict=True)):
             held = self._bases[slot]
             if (
@@ -412,6 +412,20 @@ def check_pair(g: Group, i: Instruction, cluster_size: int) -> None:
             g.describe(),
             fix=Diagnosis("launch-pairs"),
         )
+
+
+def _address_of_all(g: Group, i: Instruction, address: Array) -> Array:
+    """Return each CTA's address, which its threads have in common."""
+    given = np.broadcast_to(address, (g.ctas.count, g.threads.count))
+    if (given != given[:, :1]).any():
+        row, column = (int(x[0]) for x in np.nonzero(given != given[:, :1]))
+        raise SimulationError(
+            f"{i.parts[0]}.{i.parts[1]} takes one address in all threads, got {int(given[row, 0]):#x} and "
+            f"{int(given[row, column]):#x}",
+            i,
+            g.lane(row, column),
+        )
+    return np.asarray(given[:, 0])
 
 
 def _group_of(i: Instruction) -> int:

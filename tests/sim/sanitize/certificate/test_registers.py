@@ -6,15 +6,66 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 import cutepy
 from cutepy.sim import HazardError, Run, ScheduleError
+from cutepy.sim.sanitize.certificate.register_supply import Change, starved
 from tests.messages import pins
 from tests.sim.opcode_runner import launch
 from tests.sim.sanitize.certificate.programs import examined, policy_of
 from tests.sim.sanitize.certificate.registers import MODULE, drawn, explore, ptx, run
 
 PROGRAMS = 50
+
+
+def reachable(warps, pools):
+    """Return the states that any order of changes comes to, and of each the warps that ask and that can be served."""
+    waiting, found = [(0,) * len(warps)], {}
+    while waiting:
+        state = waiting.pop()
+        free = dict.fromkeys(pools, 0)
+        for changes, pool, n in zip(warps, pools, state, strict=True):
+            free[pool] -= sum(change.amount for change in changes[:n])
+        asking = [
+            w
+            for w, n in enumerate(state)
+            if n < len(warps[w]) and all(had >= need for had, need in zip(state, warps[w][n].after, strict=True))
+        ]
+        served = [w for w in asking if warps[w][state[w]].amount <= free[pools[w]]]
+        found[state] = asking, served
+        following = [(*state[:w], state[w] + 1, *state[w + 1 :]) for w in served]
+        waiting += [each for each in following if each not in found]
+    return found
+
+
+@st.composite
+def changing_warps(draw):
+    counts = draw(st.lists(st.integers(0, 3), min_size=2, max_size=4))
+    amounts = st.sampled_from([-16, -8, 0, 8, 16])
+    pools = [draw(st.integers(0, 1)) for _ in counts]
+    return [
+        [
+            Change(draw(amounts), tuple(n if v == w else draw(st.integers(0, most)) for v, most in enumerate(counts)))
+            for n in range(count)
+        ]
+        for w, count in enumerate(counts)
+    ], pools
+
+
+@given(changing_warps())
+def test_a_warp_waits_forever_where_some_order_leaves_nobody_who_is_served(case):
+    """The pool served last who took registers, not who gave them back; if nobody did, the warp stands for itself."""
+    warps, pools = case
+    states = reachable(warps, pools)
+    found = starved(warps, pools)
+    assert bool(found) == any(asking and not served for asking, served in states.values())
+    if found:
+        (w, n), (of, at) = found
+        assert any(state[w] == n and w in asking and not served for state, (asking, served) in states.items())
+        assert pools[of] == pools[w]
+        assert warps[of][at].amount > 0
+
 
 TURNS = [
     [("wait", 0), ("dec", 24)],
