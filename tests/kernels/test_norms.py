@@ -316,7 +316,7 @@ def check_amax(function, x, *vectors, eps=0.0, residual=None, dtype=E4M3, policy
     ],
 )
 def test_the_largest_magnitude_of_a_norm_of_8_bits(shape, dtype):
-    """Rows beyond the last and columns beyond the last have no part in it: with eps of 0 they are NaN."""
+    """Rows beyond the last have no part in it: with eps of 0 they are NaN."""
     torch.manual_seed(7)
     x, vectors = drawn(*shape, dtype=dtype), [drawn(shape[-1], dtype=dtype) for _ in range(2)]
     check_amax(rms_norm, x, vectors[0])
@@ -334,6 +334,8 @@ def test_the_largest_magnitude_is_nan_infinite_or_zero_as_torchs():
     assert check_amax(rms_norm, x[:3], weight)[0] == math.inf
     weight[0] = -math.nan
     assert check_amax(rms_norm, x[:3], weight)[0].isnan()
+    # Squares of 1e-30 are zero: a column beyond the last is 0 * inf, which has no part in it.
+    assert check_amax(rms_norm, torch.full((2, 200), 1e-30))[0] == math.inf
     assert check_amax(layer_norm, torch.zeros(2, 40), eps=1e-5)[0] == 0
     for shape in ((0, 8), (3, 0), (0,)):
         amax, run = check_amax(rms_norm, torch.empty(shape), eps=1e-5)
