@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cutepy.frontends import PtxModule as PtxModule, load_ptx as load_ptx, simulate as simulate
     from cutepy.host.compilation import compile as compile
     from cutepy.host.declared import Deferred as Deferred
-    from cutepy.host.many import compile_many as compile_many
+    from cutepy.host.parallel_compilation import compile_many as compile_many
     from cutepy.host.specs import PointerSpec as PointerSpec, TensorSpec as TensorSpec
     from cutepy.layouts.render.output import save as save, show as show
     from cutepy.profiling.scopes import scope as scope
@@ -36,7 +36,7 @@ _FUNCTIONS = {
     "PtxModule": "frontends",
     "TensorSpec": "host.specs",
     "compile": "host.compilation",
-    "compile_many": "host.many",
+    "compile_many": "host.parallel_compilation",
     "epilogue": "epilogues",
     "explain": "anatomy.explain",
     "load_ptx": "frontends",
@@ -100,7 +100,7 @@ class _SubmoduleLoader:
         self._loader = loader
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        """Give what else the other loader has, such as the code for `python -m`."""
+        """Return the other loader's attributes, such as the code for `python -m`."""
         return getattr(self._loader, name)
 
     def create_module(self, spec: Any) -> Any:  # noqa: ANN401
@@ -116,7 +116,7 @@ class _SubmoduleLoader:
         Raises
         ------
         MissingPackagesError
-            If it imports what an extra installs, and that is not installed.
+            If it imports a package of an extra, and that is not installed.
         """
         module.__loader__ = module.__spec__.loader = self._loader
         try:

@@ -37,7 +37,7 @@ def transform_layout(function: Callable[..., Layout], t: Any, u: Any = None) -> 
     function : callable
         Gives a Layout.
     t, u : Layout or tuple
-        Taken mode by mode. What is left over must be layouts.
+        Taken mode by mode. The rest must be layouts.
 
     Examples
     --------
@@ -210,7 +210,7 @@ def complement(layout: AnyLayout, max_idx: Any = None) -> Layout:  # noqa: ANN40
     Raises
     ------
     LayoutError
-        If a stride is less than what smaller strides reach: two modes of `layout` overlap, or interleave.
+        If a stride is less than the reach of smaller strides: two modes of `layout` overlap, or interleave.
     """
     block = Layout(layout) if isinstance(layout, int) else layout
     require_layout("complement", block)
@@ -235,7 +235,7 @@ def right_inverse(layout: AnyLayout) -> AnyLayout:
     Raises
     ------
     LayoutError
-        If a stride is a scaled basis, or a composed layout's inverse needs what its parts lack.
+        If a stride is a scaled basis, or a composed layout's inverse needs a property that its parts lack.
     """
     return _inverse(right_inverse, shape_stride.right_inverse, layout)
 
@@ -253,7 +253,7 @@ def left_inverse(layout: AnyLayout) -> AnyLayout:
     Raises
     ------
     LayoutError
-        If a stride is not a multiple of what smaller strides fill, or is a scaled basis.
+        If a stride is not a multiple of the extent that smaller strides fill, or is a scaled basis.
     """
     return _inverse(left_inverse, shape_stride.left_inverse, layout)
 

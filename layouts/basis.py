@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .errors import LayoutError, operation
-from .writer import Frozen
+from .writer import FrozenValue
 
 
-class ScaledBasis(Frozen):
+class ScaledBasis(FrozenValue):
     """A stride along one mode of a hierarchical coordinate: integers -> coordinates, ``c -> c * value * e_modes``.
 
     Parameters

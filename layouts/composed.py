@@ -21,7 +21,7 @@ from .errors import LayoutError, operation
 from .int_tuple import IntTuple, has_none
 from .layout import Layout, compose_layouts, raw_layout
 from .modes import IndexFunction, LayoutBase, Tiler
-from .writer import Frozen, to_text
+from .writer import FrozenValue, to_text
 
 
 def shiftl(a: int, s: int) -> int:
@@ -42,7 +42,7 @@ def shiftr(a: int, s: int) -> int:
     return a >> s if s > 0 else a << -s
 
 
-class Swizzle(IndexFunction, Frozen):
+class Swizzle(IndexFunction, FrozenValue):
     """A permutation of the integers, its own inverse: ``i -> i ^ shiftr(i & yyy_msk, shift)``.
 
     In binary, with YYY and ZZZ `bits` wide and `shift` apart, ``xxYYYxxZZZxxxx`` becomes ``xxYYYxxAAAxxxx`` with
@@ -188,7 +188,7 @@ def make_swizzle(yyy: int, zzz: int) -> Swizzle:
     )
 
 
-class SmemPtr(Frozen):
+class SmemPtr(FrozenValue):
     """The offset of a layout whose swizzle acts on the BYTE address of a shared-memory pointer.
 
     Parameters
@@ -234,7 +234,7 @@ class SmemPtr(Frozen):
         return f"smem_ptr[{self.bits}b]({'unset' if self.address is None else hex(self.address)})"
 
 
-class ComposedLayout(LayoutBase, Frozen):
+class ComposedLayout(LayoutBase, FrozenValue):
     """A function from coordinates to indices: ``c -> layoutB(offset + layoutA(c))``, domain that of `layoutA`.
 
     Parameters

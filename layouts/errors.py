@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 class LayoutError(ValueError):
-    """An operation on layouts whose precondition does not hold: what CuTe C++ rejects at compile time.
+    """Error of an operation on layouts whose precondition does not hold; CuTe C++ rejects it at compile time.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class LayoutError(ValueError):
     operands : tuple
         Its operands; written in the message in the one notation.
     condition : str
-        The violated condition: what was required and what was got.
+        The violated condition: the required value and the actual one.
     hint : str, optional
         Remedy.
     origin : str, optional

@@ -324,11 +324,11 @@ class Terms:
     Parameters
     ----------
     a : Layout
-        Left operand; of a composed layout, what is under its outer functions.
+        Left operand; of a composed layout, the layout under its outer functions.
     tiler : Layout, int, None or tuple
         Right operand.
     result : Layout
-        Their composition. A mode that a None kept has no group: it is what it was.
+        Their composition. A mode that a None kept has no group: it is unchanged.
     """
 
     def __init__(self, a: AnyLayout, tiler: Tiler, result: AnyLayout) -> None:

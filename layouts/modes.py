@@ -25,7 +25,7 @@ from .int_tuple import (
     wrap,
 )
 from .shape_stride import coprofile as coprofile_of_stride
-from .writer import Notated
+from .writer import NotationValue
 
 # Operands and results of these functions: an IntTuple, a Layout or a ComposedLayout.
 Modes = Any
@@ -36,7 +36,7 @@ Tiler: TypeAlias = "IndexFunction | int | tuple[Tiler, ...] | None"
 _MISSING: Any = object()
 
 
-class IndexFunction(Notated, Drawable):
+class IndexFunction(NotationValue, Drawable):
     """Base class of the operands of composition: layouts and swizzles.
 
     A plain layout knows no other functions: it asks the right-hand operand, ``tiler._composed_after(layout)``.

@@ -55,7 +55,7 @@ def coalesce_unbounded(shape: IntTuple, stride: IntTuple) -> Pair:
 
 
 def coalesce_by_profile(shape: IntTuple, stride: IntTuple, profile: IntTuple) -> Pair:
-    """Coalesce unboundedly at each leaf of `profile`: what composition with scaled bases needs."""
+    """Coalesce unboundedly at each leaf of `profile`, as composition with scaled bases requires."""
     if not isinstance(profile, tuple):
         return coalesce_unbounded(shape, stride)
     shapes, strides = wrap(shape), wrap(stride)

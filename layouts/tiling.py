@@ -80,7 +80,7 @@ def logical_divide(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -
 def zipped_divide(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> AnyLayout:
     """Divide and gather: ``((tiles), (rests))``.
 
-    With `exact`, refuse what `logical_divide` refuses.
+    With `exact`, refuse operands that `logical_divide` refuses.
 
     >>> print(zipped_divide(Layout((8, 16)), (4, 2)))
     ((4,2),(2,8)):((1,8),(4,16))
@@ -92,7 +92,7 @@ def zipped_divide(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) ->
 def tiled_divide(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> AnyLayout:
     """Divide and gather the tiles: ``((tiles), rest, rest, ...)``.
 
-    With `exact`, refuse what `logical_divide` refuses.
+    With `exact`, refuse operands that `logical_divide` refuses.
 
     >>> print(tiled_divide(Layout((8, 16)), (4, 2)))
     ((4,2),2,8):((1,8),4,16)
@@ -104,7 +104,7 @@ def tiled_divide(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> 
 def flat_divide(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> AnyLayout:
     """Divide into one flat list of modes: ``(tile, tile, ..., rest, rest, ...)``.
 
-    With `exact`, refuse what `logical_divide` refuses.
+    With `exact`, refuse operands that `logical_divide` refuses.
 
     >>> print(flat_divide(Layout((8, 16)), (4, 2)))
     (4,2,2,8):(1,8,4,16)
@@ -166,7 +166,7 @@ def logical_product(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) 
     Raises
     ------
     LayoutError
-        If `layoutA` overlaps itself, or what it leaves free does not compose with `layoutB`.
+        If `layoutA` overlaps itself, or its complement does not compose with `layoutB`.
     InexactError
         With `exact`, if a copy is at another place than ``free(layoutB(c))``.
     """
@@ -214,7 +214,7 @@ def _product_swizzled(block: Layout, tiler: ComposedLayout) -> AnyLayout:
 def zipped_product(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> AnyLayout:
     """Multiply and gather: ``((blocks), (copies))``.
 
-    With `exact`, refuse what `logical_product` refuses.
+    With `exact`, refuse operands that `logical_product` refuses.
 
     >>> print(zipped_product(Layout((2, 5), (5, 1)), (3, 4)))
     ((2,5),(3,4)):((5,1),(1,5))
@@ -226,7 +226,7 @@ def zipped_product(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -
 def tiled_product(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> AnyLayout:
     """Multiply and gather the blocks: ``((blocks), copies, copies, ...)``.
 
-    With `exact`, refuse what `logical_product` refuses.
+    With `exact`, refuse operands that `logical_product` refuses.
 
     >>> print(tiled_product(Layout((2, 2)), Layout((3, 4))))
     ((2,2),3,4):((1,2),4,12)
@@ -238,7 +238,7 @@ def tiled_product(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) ->
 def flat_product(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> AnyLayout:
     """Multiply into one flat list of modes: ``(block, block, ..., copies, copies, ...)``.
 
-    With `exact`, refuse what `logical_product` refuses.
+    With `exact`, refuse operands that `logical_product` refuses.
 
     >>> print(flat_product(Layout((2, 2)), Layout((3, 4))))
     (2,2,3,4):(1,2,4,12)
@@ -250,7 +250,7 @@ def flat_product(layoutA: AnyLayout, layoutB: Tiler, *, exact: bool = False) -> 
 def blocked_product(block: AnyLayout, tiler: AnyLayout, *, exact: bool = False) -> AnyLayout:
     """Reproduce a block over a tiler mode by mode, the block's modes inside: ``((block_m, copies_m), ...)``.
 
-    With `exact`, refuse what `logical_product` refuses.
+    With `exact`, refuse operands that `logical_product` refuses.
 
     >>> print(blocked_product(Layout((2, 5), (5, 1)), Layout((3, 4))))
     ((2,3),(5,4)):((5,10),(1,30))
@@ -262,7 +262,7 @@ def blocked_product(block: AnyLayout, tiler: AnyLayout, *, exact: bool = False) 
 def raked_product(block: AnyLayout, tiler: AnyLayout, *, exact: bool = False) -> AnyLayout:
     """Reproduce a block over a tiler mode by mode, the copies interleaved: ``((copies_m, block_m), ...)``.
 
-    With `exact`, refuse what `logical_product` refuses.
+    With `exact`, refuse operands that `logical_product` refuses.
 
     >>> print(raked_product(Layout((2, 5), (5, 1)), Layout((3, 4))))
     ((3,2),(4,5)):((10,5),(30,1))
@@ -298,7 +298,7 @@ def tile_to_shape(
     ord_shape : IntTuple, optional
         Order in which the modes are repeated, the smallest first; default: from the left.
     exact : bool
-        Refuse what `logical_product` of the block and its copies refuses.
+        Refuse operands that `logical_product` of the block and its copies refuses.
 
     Examples
     --------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Notated:
+class NotationValue:
     """Value of the notation other than an integer, tuple or None: its ``str`` is its text."""
 
     __slots__ = ()
@@ -21,7 +21,7 @@ class ReadOnly:
         raise AttributeError(f"{type(self).__name__} is immutable; cannot delete {name}")
 
 
-class Frozen(ReadOnly, Notated):
+class FrozenValue(ReadOnly, NotationValue):
     """Read-only value of the notation."""
 
     __slots__ = ()
@@ -59,7 +59,7 @@ def to_text(value: object) -> str:
     >>> to_text(ComposedLayout(Swizzle(3, 4, 3), 0, Layout((8, 8))))
     'Sw<3,4,3> o 0 o (8,8):(1,8)'
     """
-    if value.__class__ is int or isinstance(value, Notated):
+    if value.__class__ is int or isinstance(value, NotationValue):
         return str(value)
     if isinstance(value, tuple):
         body = ",".join([str(x) if x.__class__ is int else to_text(x) for x in value])

@@ -1,6 +1,6 @@
 """Anatomy of a kernel: its MMAs, copies, barriers, shared memory and registers, explained.
 
-`explain` is the way in; `Watch` sees what simulated launches do.
+`explain` is the way in; `Watch` observes simulated launches.
 """
 
 from cutepy.extras import require

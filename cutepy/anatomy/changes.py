@@ -1,4 +1,4 @@
-"""Changes of recorded traces: what a launch would do without a slow place.
+"""Changes of recorded traces, which predict a launch without a slow place.
 
 A change gives warps other facts; the barriers then need the contributions that are left.
 """

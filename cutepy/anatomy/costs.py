@@ -92,7 +92,7 @@ class Costs(Timer):
         self._known: set[tuple[object, ...]] = set()
 
     def begin(self, call: KernelCall, known: GlobalMemory) -> tuple[KernelCall, Observer]:
-        """Return the call as it is, and who traces sampled CTAs of a new launch."""
+        """Return the call unchanged, and an observer that traces sampled CTAs of a new launch."""
         key = call.loaded.ptx, call.kernel, tuple(call.grid)
         self._traced = key not in self._known and call.loaded.module.target.startswith("sm_90")
         self._known.add(key)
@@ -131,7 +131,7 @@ class Search:
     base : Prediction
         Of the launch as it is.
     is_cut : bool
-        Whether predictions took too long to look for all places.
+        True if predictions took too long to look for all places.
     """
 
     def __init__(self, launch: Launch, trace: Trace, gpu: Any) -> None:  # noqa: ANN401 - a Gpu
@@ -245,7 +245,7 @@ class Search:
             yield self._place(name, group, said, how, self._saved(changed))
 
     def _may_stay_in_flight(self, group: Sequence[int]) -> bool:
-        """Tell whether between executions of a wait for MMAs nothing reads accumulators, mostly."""
+        """Return whether between executions of a wait for MMAs nothing reads accumulators, mostly."""
         held = self._accumulators()
         reading = {
             number: [i.index for i in block.instructions if _reads(i, held)]
@@ -361,7 +361,7 @@ class Search:
             yield self._place("loads are waited for", group, said, remedy, us)
 
     def _reads_nothing(self, group: Sequence[int]) -> bool:
-        """Tell whether the warps that wait for loads neither multiply nor load from shared memory."""
+        """Return whether the warps that wait for loads neither multiply nor load from shared memory."""
         return not any(
             of_kind(facts, Mma) or any(not self._writes(n, fact) for fact in of_kind(facts, Shared))
             for warp in self._warps

@@ -52,7 +52,7 @@ def explain(
     name: str | None = None,
     costs: Costs | None = None,
 ) -> Explanation:
-    """Explain kernels: their MMAs, copies, barriers, shared memory, registers, and what ptxas advises.
+    """Explain kernels: their MMAs, copies, barriers, shared memory, registers, and ptxas's advice.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def explain(
         PTX, as text, or as a file that ends in ``.ptx``: what is not known without a launch is said to be. A `Watch`
         that saw simulated launches: what they did. Anything with a text ``ptx``, as compiled functions and launches.
     assembler : bool
-        Whether to ask ptxas, if there is one, for registers, spills and advisories.
+        True to ask ptxas, if there is one, for registers, spills and advisories.
     name : str, optional
         Name of the source in the explanation.
     costs : Costs, optional
@@ -97,7 +97,7 @@ def explain(
 
 
 @dataclass
-class _Parsed:
+class _ParsedModule:
     """Parsed module, with its assembly."""
 
     text: str
@@ -115,7 +115,9 @@ class _Parsed:
         return resources_of(kernel, read_resources(self.cubin), "its cubin", launch) if self.cubin else None
 
 
-def _parsed(text: str, module: Module, unread: list[UnreadStatement], assembler: bool, cubin: bytes = b"") -> _Parsed:
+def _parsed(
+    text: str, module: Module, unread: list[UnreadStatement], assembler: bool, cubin: bytes = b""
+) -> _ParsedModule:
     assembly, refusal = None, "ptxas was not asked"
     if assembler:
         try:
@@ -123,7 +125,7 @@ def _parsed(text: str, module: Module, unread: list[UnreadStatement], assembler:
         except AssemblyError as error:
             refusal = str(error)
     version = "" if module.version is None else ".".join(map(str, module.version))
-    return _Parsed(text, module, unread, assembly, refusal, version, cubin)
+    return _ParsedModule(text, module, unread, assembly, refusal, version, cubin)
 
 
 def _of_ptx(text: str, assembler: bool, name: str, cubin: bytes = b"") -> Explanation:
@@ -156,7 +158,7 @@ def _of_watch(watch: Watch, assembler: bool, name: str, costs: Costs | None) -> 
     seen = list(watch.kernels)
     if not seen:
         raise ExplainError(f"{name} launched no kernel; call a compiled function within the run")
-    parsed: dict[str, _Parsed] = {}
+    parsed: dict[str, _ParsedModule] = {}
     for one in seen:
         text = one.launches[0].ptx
         if text not in parsed:
@@ -187,7 +189,7 @@ def _with_costs(kernel: Kernel, key: tuple[str, str], costs: Costs) -> Kernel:
     return replace(kernel, slow_places=places, predicted_us=base.us, predicted_gpu=base.gpu, unpredicted=cut)
 
 
-def _kernel(parsed: _Parsed, function: Function, seen: LaunchRecord | None) -> Kernel:
+def _kernel(parsed: _ParsedModule, function: Function, seen: LaunchRecord | None) -> Kernel:
     module = parsed.module
     shared, _ = place_shared(module, function)
     values = Values(function, shared)

@@ -51,7 +51,7 @@ class Operand:
     descriptors : tuple of int
         The 64-bit words that were seen, in order.
     complete : bool
-        Whether these are all there are: one for each instruction that has a constant, or those of a launch. If not,
+        True if these are all there are: one for each instruction that has a constant, or those of a launch. If not,
         each is what its instruction has when it is first reached.
     lbo, sbo : int or None
         Leading and stride byte offset.
@@ -111,9 +111,9 @@ class Mma:
         Its type.
     a, b : Operand or None
     instructions : int
-        How many there are.
+        Number of instructions.
     issued : int or None
-        How often a warpgroup issued one.
+        Times that a warpgroup issued one.
     warpgroups : tuple of int
         Warpgroups that issued the instructions.
     site : Site
@@ -152,7 +152,7 @@ class Copy:
         The parameter of the kernel that holds the first tensor map, where one does.
     instructions : int
     issued : int or None
-        How often a thread issued one.
+        Times that a thread issued one.
     bytes : int or None
         Bytes of one copy.
     shared_addresses : tuple of int
@@ -196,9 +196,9 @@ class Party:
     threads : str
         Such as "threads 0-127"; empty if only a launch tells.
     times : int or None
-        How often; of a warp's threads, once.
+        Number of times; a warp's threads count once.
     waited : int or None
-        How often of these a warp had to wait, in the simulator's schedule.
+        Times that a warp had to wait, in the simulator's schedule.
     amounts : tuple of int
         Arrivals, or bytes, of one time: each once, rising.
     """
@@ -221,9 +221,9 @@ class Barrier:
     name : str
         Name in the source, such as "ring.full"; else its address or number; empty if neither is known.
     addresses : tuple of int
-        In shared memory, one for each stage; empty if only a launch tells, and for what has none.
+        In shared memory, one for each stage; empty if only a launch decides them, or without an mbarrier.
     arrivals : int or None
-        How many a phase expects.
+        Arrivals that a phase expects.
     parties : tuple of Party
     """
 
@@ -307,7 +307,7 @@ class TmemAllocation:
     threads : str
         Allocating threads, such as "warp 0"; empty if only a launch tells.
     freed : tuple of Site
-        Where the columns are freed, in observed launches.
+        Lines that free the columns, in observed launches.
     parts : tuple of TmemPart
     """
 
@@ -344,7 +344,7 @@ class Resources:
     Attributes
     ----------
     assembler : str
-        Such as "ptxas 13.0.88"; "its cubin" for what a compiled function brings.
+        Such as "ptxas 13.0.88"; "its cubin" for a compiled function's own.
     registers : int
         A thread, at launch.
     spill_store_bytes, spill_load_bytes, stack_bytes : int
@@ -377,7 +377,7 @@ class CostlyAccess:
     instructions : int
         Instructions of the line with this opcode that took too many.
     warps : int
-        How often a warp executed them.
+        Times that a warp executed them.
     taken, fewest : int
         Wavefronts or sectors, and the fewest that any addresses of as many bytes take.
     """
@@ -401,7 +401,7 @@ class SlowPlace:
         Such as "bank conflicts" or "too few stages".
     site : Site
     said : str
-        What is the case, with the numbers that say so, and how the cost was predicted.
+        Description of the slow place, with its numbers, and the way in which the cost was predicted.
     remedy : str
     us, of_us : float
         Predicted microseconds that it costs, and those of the launch.
@@ -422,7 +422,7 @@ class LaunchFacts:
     Attributes
     ----------
     launches : int or None
-        How often it was; None if no launch was seen.
+        Number of launches; None if no launch was seen.
     grids : tuple of (int, int, int)
         Each once.
     block, cluster : (int, int, int) or None

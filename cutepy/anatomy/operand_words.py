@@ -29,7 +29,7 @@ class Words:
     swizzles: Mapping[int, AnySwizzleMode]
 
     def operand(self, known: Operand, at: ptx.Operand, values: Values, seen: Mapping[int, None] | None) -> Operand:
-        """Return an operand with the words that launches had, or else with what is constant."""
+        """Return an operand with the descriptor words of the launches, or else with the constant fields."""
         if seen:
             return self.described(known, tuple(seen), complete=True)
         if seen is None and (first := values.first(at)) is not None:

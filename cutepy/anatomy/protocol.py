@@ -118,7 +118,7 @@ def steps(ptx: str, *, thread: int = 0) -> list[Step]:
 
 
 def _is_step(i: Instruction) -> bool:
-    """Tell whether an instruction synchronises, orders, copies in bulk or is one of a warpgroup's."""
+    """Return whether an instruction synchronises, orders, copies in bulk or is one of a warpgroup's."""
     traits = i.traits
     is_bulk = traits.kind == "async_copy" and "bulk" in i.parts
     return bool(traits.barrier) or traits.fences or traits.sets_registers or is_bulk or traits.kind == "wgmma"

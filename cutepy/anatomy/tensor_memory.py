@@ -1,4 +1,4 @@
-"""Map of tensor memory: who allocates columns, and who writes and reads which lanes and columns of an allocation."""
+"""Map of tensor memory: the warps that allocate columns, and the readers and writers of lanes and columns."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _runs(halves: list[int]) -> tuple[tuple[int, int], ...]:
 
 
 def _what(here: Iterable[TmemCells]) -> str:
-    """Name the use of a part: by what MMAs do with it."""
+    """Name the use of a part by its role in the MMAs."""
     mmas = [cells for cells in here if cells.instruction.traits.is_tensor_mma]
     accumulating = {cells.instruction.index for cells in mmas if cells.writes}
     read = set()

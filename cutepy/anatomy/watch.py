@@ -143,7 +143,7 @@ class TmemCells:
 
 @dataclass
 class SeenTmem:
-    """Record of what one tcgen05.alloc has allocated."""
+    """Record of the columns that one tcgen05.alloc has allocated."""
 
     instruction: Instruction
     columns: int = 0

@@ -45,7 +45,7 @@ def c(
     out : path
         The folder to write to.
     overwrite : bool
-        Whether an earlier export is replaced; else a folder that is not empty is refused. Other folders always are.
+        True if an earlier export is replaced; else a folder that is not empty is refused. Other folders always are.
     progress : callable
         Receives a line before each compilation.
 
@@ -59,7 +59,7 @@ def c(
     FileExistsError
         If something is there that is not to be replaced.
     SpecError
-        If the description makes no sense, or a kernel needs what exported libraries do not have.
+        If the description makes no sense, or a kernel needs a feature that exported libraries lack.
 
     Examples
     --------

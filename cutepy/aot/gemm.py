@@ -60,7 +60,7 @@ def gemm_extension(
     out_major : "row" or "col"
         "row" if N is the contiguous extent of D and C.
     c, bias : bool
-        Whether callers may pass these.
+        True if callers may pass these.
     activations : sequence of str
         Activations that callers may ask for: "relu", "gelu", "gelu_tanh", "silu".
     batch_modes : sequence of int

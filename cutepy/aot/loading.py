@@ -20,7 +20,7 @@ def load(spec: str) -> Extension:
     Raises
     ------
     SpecError
-        If there is none, or what is there fails.
+        If there is none, or its module fails.
 
     Examples
     --------

@@ -41,9 +41,9 @@ class Op:
     mutates : sequence of str
         Tensors that callers pass and kernels write.
     doc : str
-        One line on what it does.
+        One line on its function.
     zero_if_empty : bool
-        Whether the result is zeros, with nothing launched, where an argument has no elements. Where optional tensors
+        True if the result is zeros, with nothing launched, where an argument has no elements. Where optional tensors
         are passed as well, such a call is refused.
     reference : str
         A Python expression over the arguments and `torch` that the exported test compares the result with.
@@ -54,7 +54,7 @@ class Op:
     test_numbers : mapping
         Values for the numbers.
     matmul : bool
-        Whether it computes d = a b^T, which the exported C example then checks.
+        True if it computes d = a b^T, which the exported C example then checks.
     """
 
     name: str

@@ -143,7 +143,7 @@ def _constant(value: float, decided: Mapping[str, bool]) -> Symbol:
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedExpression:
     """Traced function: an expression, or a condition with both branches.
 
     Examples
@@ -160,7 +160,7 @@ class Traced:
 
     value: Symbol | None = None
     condition: str = ""
-    ways: tuple[Traced, ...] = ()
+    ways: tuple[TracedExpression, ...] = ()
 
     @property
     def lines(self) -> list[str]:
@@ -202,7 +202,7 @@ def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(inspect.signature(function).parameters)
 
 
-def trace(function: Callable[..., Any], known: set[str]) -> Traced:
+def trace(function: Callable[..., Any], known: set[str]) -> TracedExpression:
     """Trace a function on symbols, once for each path through it.
 
     It may use + - * / // %, comparisons, `min`, `max`, `abs`, `math.ceil`, and anything that branches on those; what it
@@ -221,7 +221,7 @@ def trace(function: Callable[..., Any], known: set[str]) -> Traced:
         )
     ways = 0
 
-    def explore(decided: Mapping[str, bool]) -> Traced:
+    def explore(decided: Mapping[str, bool]) -> TracedExpression:
         nonlocal ways
         ways += 1
         if ways > _MOST_WAYS:
@@ -229,13 +229,13 @@ def trace(function: Callable[..., Any], known: set[str]) -> Traced:
         try:
             result = function(**{name: Symbol(name, name, "int", decided) for name in names})
             value = result if isinstance(result, Symbol) else _constant(_checked(result), decided)
-            return Traced(value)
+            return TracedExpression(value)
         except _Fork as fork:
             condition = str(fork)
         except Exception as error:
             raise SpecError(f"{_described(function)} can't be written in C++: {error}") from error
         yes, no = (explore({**decided, condition: way}) for way in (True, False))
-        return yes if yes.lines == no.lines else Traced(None, condition, (yes, no))
+        return yes if yes.lines == no.lines else TracedExpression(None, condition, (yes, no))
 
     return explore({})
 

@@ -10,7 +10,7 @@ from typing import Any
 from cutepy.aot.names import SpecError
 from cutepy.aot.objects import CompiledVariant
 from cutepy.aot.spec import Op
-from cutepy.aot.symbols import SM_COUNT, Traced, parameters
+from cutepy.aot.symbols import SM_COUNT, TracedExpression, parameters
 from cutepy.aot.variant import Variant, order_of
 from cutepy.host.specs import TensorSpec
 from cutepy.runtime.dtypes import dlpack_type
@@ -84,18 +84,18 @@ class _Functions:
         self._names: dict[str, str] = {}
         self.made: list[dict[str, Any]] = []
 
-    def cost(self, traced: Traced | None, names: Sequence[str]) -> str:
+    def cost(self, traced: TracedExpression | None, names: Sequence[str]) -> str:
         """Return the address of a cost's function."""
         assert traced is not None
         unused = "" if SM_COUNT in names else "[[maybe_unused]] "
         extents = [name for name in names if name != SM_COUNT]
         return self._add("cost", "double", traced, extents, f", {unused}int64_t sm_count")
 
-    def requirement(self, traced: Traced, names: Sequence[str]) -> str:
+    def requirement(self, traced: TracedExpression, names: Sequence[str]) -> str:
         """Return the address of a requirement's function."""
         return self._add("requires", "bool", traced, names, "")
 
-    def _add(self, kind: str, cpp_type: str, traced: Traced, names: Sequence[str], more: str) -> str:
+    def _add(self, kind: str, cpp_type: str, traced: TracedExpression, names: Sequence[str], more: str) -> str:
         key = "\n".join((cpp_type, *traced.lines))
         if key not in self._names:
             name = self._names[key] = f"{self._op.name}_{kind}_{len(self.made)}"
@@ -185,7 +185,7 @@ def _group(op: Op, variant: Variant, index: int) -> dict[str, Any]:
 
 
 def form_text(name: str, spec: TensorSpec | None) -> str:
-    """Describe an argument in a line: its extents and strides, and what is required of them.
+    """Describe an argument in a line: its extents and strides, and the requirements on them.
 
     Examples
     --------

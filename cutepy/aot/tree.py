@@ -52,11 +52,11 @@ class Tree:
     Parameters
     ----------
     out : Path
-        Where it belongs.
+        Final path of the folder.
     overwrite : bool
-        Whether an earlier export that is there is replaced.
+        True if an earlier export that is there is replaced.
     sources : iterable of Path
-        Files that must not be in the folder: what is exported is made from them.
+        Files that must not be in the folder: the export is made from them.
 
     Raises
     ------
@@ -197,7 +197,7 @@ def write_tree(
     out : Path
         The folder to write to.
     op_context : callable
-        Gives the templates what they say of an operation.
+        Gives the templates their names for an operation.
     dtypes : sequence of (str, int, int)
         Dtypes as the sources spell them, with DLPack's code and bits.
     overwrite, progress

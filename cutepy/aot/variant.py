@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from cutepy.aot.names import SpecError, check_label, check_line
-from cutepy.aot.symbols import SM_COUNT, Traced, parameters as parameters_of, trace
+from cutepy.aot.symbols import SM_COUNT, TracedExpression, parameters as parameters_of, trace
 from cutepy.host.arguments import Parameter
 from cutepy.host.examples import Example, bind, parameters
 from cutepy.host.specs import TensorSpec
 
 
-class _Filled:
+class _PassedNumber:
     """Number that the exported library passes itself; compiled as a 32-bit integer."""
 
     def __repr__(self) -> str:
         return "aot.SM_COUNT_ARGUMENT"
 
 
-SM_COUNT_ARGUMENT = _Filled()
+SM_COUNT_ARGUMENT = _PassedNumber()
 """Placeholder of an argument that receives the device's number of multiprocessors."""
 
 
@@ -124,12 +124,12 @@ class Variant:
         return combined
 
     @cached_property
-    def traced_cost(self) -> Traced | None:
+    def traced_cost(self) -> TracedExpression | None:
         """Cost, traced for C++."""
         return trace(self.cost, {*self.names, SM_COUNT}) if self.cost else None
 
     @cached_property
-    def requirements(self) -> tuple[tuple[Traced, tuple[str, ...]], ...]:
+    def requirements(self) -> tuple[tuple[TracedExpression, tuple[str, ...]], ...]:
         """Requirements on callers: comparisons for C++ and for errors, with the names in each."""
         return tuple((_comparison(function, set(self.names)), parameters_of(function)) for function in self.requires)
 
@@ -140,7 +140,7 @@ class Variant:
         return tuple(dict.fromkeys(found))
 
 
-def _comparison(function: Callable[..., bool], known: set[str]) -> Traced:
+def _comparison(function: Callable[..., bool], known: set[str]) -> TracedExpression:
     traced = trace(function, known)
     if traced.value is None or traced.value.kind != "bool":
         raise SpecError("what a variant requires must be one comparison, such as lambda lda, k: lda >= k")
@@ -167,8 +167,8 @@ def order_of(spec: TensorSpec) -> tuple[int, ...]:
     """
     rank = len(spec.shape)
     if spec.strides is None:
-        places = spec.stride_order or tuple(reversed(range(rank)))
-        return tuple(sorted(range(rank), key=lambda d: places[d]))
+        order = spec.stride_order or tuple(reversed(range(rank)))
+        return tuple(sorted(range(rank), key=lambda d: order[d]))
     strides = spec.strides
 
     def key(dimension: int) -> tuple[bool, int, int]:

@@ -111,7 +111,7 @@ def compare(
     sets : int
         Buffer sets there are.
     protocol : Protocol, optional
-        How long and how often.
+        Durations and numbers of rounds.
     company : callable, optional
         Launches another kernel, after each launch of a graph.
     """

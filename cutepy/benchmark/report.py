@@ -35,7 +35,7 @@ class Row:
     noise : float, optional
         Relative difference of two device times of this contender, both taken in one run.
     peer : bool
-        Whether ratios compare our time with this contender; False for one that only explains our time.
+        True if ratios compare our time with this contender; False for one that only explains our time.
     """
 
     problem: str

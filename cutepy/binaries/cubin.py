@@ -43,7 +43,7 @@ class KernelResources:
     registers : int
         32-bit registers a thread at launch; warps may trade them later with setmaxnreg.
     frame_bytes : int
-        Local memory a thread: spills, and arrays that are indexed at run time. 0 is what a GEMM wants.
+        Local memory a thread: spills, and arrays that are indexed at run time. A GEMM should have 0.
     static_smem_bytes : int
         Shared memory that the kernel declares; dynamic shared memory comes with the launch. What the system takes of
         each CTA, 1024 bytes, counts in neither.

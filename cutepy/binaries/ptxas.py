@@ -124,7 +124,7 @@ def assemble(ptx: str, target: str = "sm_90a", cuda_home: Path | None = None) ->
     Raises
     ------
     AssemblyError
-        If there is no ptxas, or it refuses: what it says is told.
+        If there is no ptxas, or ptxas refuses the text: the error has its message.
     """
     refused = []
     for tool in find_ptxas(cuda_home):

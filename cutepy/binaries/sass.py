@@ -96,7 +96,7 @@ def print_code(cubin: bytes, lines: str, cuda_home: Path | None = None, *, encod
     cuda_home : Path, optional
         A CUDA toolkit to look for the disassembler in.
     encodings : bool
-        Whether to print the 128 bits of each instruction too.
+        True to print the 128 bits of each instruction too.
 
     Raises
     ------
@@ -156,7 +156,7 @@ class Listing(NamedTuple):
 
 
 def list_kernel(text: str, kernel: str) -> Listing:
-    """Read a kernel's instructions from what `print_code` returns with lines of the PTX.
+    """Read a kernel's instructions from the output of `print_code`, with lines of the PTX.
 
     Parameters
     ----------

@@ -20,13 +20,13 @@ class Spill:
     Attributes
     ----------
     line : int or None
-        Of the PTX: what the instruction was put at.
+        Line of the PTX whose place the instruction has.
     stored_bytes, loaded_bytes : int
         By a thread, each time; one of them is 0.
     is_in_loop : bool
-        Whether it may be executed again.
+        True if it may be executed again.
     is_with_mmas : bool
-        Whether that loop has MMAs: a main loop.
+        True if that loop has MMAs: a main loop.
     """
 
     line: int | None

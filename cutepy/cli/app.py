@@ -104,7 +104,7 @@ def parse(
     given: _Given = None,
     shape: _Shape = None,
 ) -> None:
-    """Read layouts, tensors, tilers, printed MMAs and copies, say what each is, and draw it."""
+    """Read layouts, tensors, tilers, printed MMAs and copies, name the kind of each, and draw it."""
     from cutepy.cli.parse import describe, told
     from cutepy.layouts import LayoutError, ParseError
     from cutepy.layouts.render.output import terminal_width
@@ -325,7 +325,7 @@ def predict(
         ),
     ] = None,
 ) -> None:
-    """Predict how long a script's kernels take on a GPU, and what bounds them, without one.
+    """Predict the times of a script's kernels on a GPU, and their bounds, without a GPU.
 
     Of each launch sampled CTAs are simulated, so that results are incomplete: the script must not check them.
     """

@@ -13,7 +13,7 @@ from cutepy.cli.products import PRODUCTS, parse_product
 from cutepy.cli.script_options import check_output
 
 if TYPE_CHECKING:
-    from cutepy.suites.measuring import Output
+    from cutepy.suites.measurement import Output
 
 app = typer.Typer(
     cls=Commands,
@@ -38,7 +38,7 @@ _Between = Annotated[
 
 
 def _output(json: Path | None, picture: Path | None, against: Path | None) -> "Output":
-    from cutepy.suites.measuring import Output
+    from cutepy.suites.measurement import Output
 
     if against is not None and not against.is_file():
         fail(f"there is no file {against} for --against")
@@ -51,7 +51,7 @@ def _output(json: Path | None, picture: Path | None, against: Path | None) -> "O
 
 
 def _exit_with(measure: Callable[[], int]) -> NoReturn:
-    """End a command with the status of what it measures, or with the error that it lets users correct."""
+    """End a command with the status of its measurement, or with an error that users can correct."""
     try:
         status = measure()
     except (ValueError, ImportError) as error:
@@ -104,7 +104,7 @@ def bench_gemm(
     """Time the GEMM against its peers, and check every result."""
     from cutepy.suites.gemm import run_gemm
     from cutepy.suites.gemm_problems import GEMM_SUITES, gemm_problems, random_problems
-    from cutepy.suites.measuring import COMPANY
+    from cutepy.suites.measurement import COMPANY
     from cutepy.suites.peers import find
 
     if sweep and (suite or dtype):
@@ -190,7 +190,7 @@ def bench_attention(
     from cutepy.suites.attention import run_attention
     from cutepy.suites.attention_peers import PEERS
     from cutepy.suites.attention_problems import SUITES, attention_problems
-    from cutepy.suites.measuring import COMPANY
+    from cutepy.suites.measurement import COMPANY
 
     suites, names = suite or ["forward"], peer or ["cuDNN"]
     _check_known((suites, SUITES, "--suite"), (names, PEERS, "--peer"), ([between], COMPANY, "--between"))
@@ -288,7 +288,7 @@ def bench_rows(
     against: _Against = None,
 ) -> None:
     """Time operations on rows against peers and a copy of the same bytes, and check every result."""
-    from cutepy.suites.measuring import COMPANY
+    from cutepy.suites.measurement import COMPANY
     from cutepy.suites.rows import PEERS, run_rows
     from cutepy.suites.rows_problems import OPERATIONS, SUITES, rows_problems
 
@@ -371,7 +371,7 @@ def bench_sim(
 
 @app.command("launch")
 def bench_launch(json: _Json = None) -> None:
-    """Time what a call of a compiled function costs the host, against the DSL's own and torch's."""
+    """Time the host's part of a call of a compiled function, against the DSL's own and torch's."""
     from cutepy.suites.launch import run_launch
 
     raise typer.Exit(run_launch(json))

@@ -171,7 +171,7 @@ def warm(
 
 
 def _is_of_a_missing_gpu(error: BaseException) -> bool:
-    """Tell whether this machine has no driver of CUDA, and an error says so, or asks for what it would serve."""
+    """Return whether this machine has no CUDA driver, and an error says so or asks for a GPU."""
     from cutepy.host.arguments import NotOnGpuError
     from cutepy.runtime.cuda import CudaError, driver
 

@@ -97,7 +97,7 @@ def _run(write: Callable[[str], None]) -> int:
     """Run the GEMM against float64, on a GPU beside cuBLAS; return the number of wrong results."""
     import torch
 
-    from cutepy.suites.measuring import has_hopper
+    from cutepy.suites.measurement import has_hopper
 
     if not has_hopper():
         found = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"

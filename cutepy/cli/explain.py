@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 def of_file(
     script: Script, *, ptxas: bool, arch: str | None = None, costs: str | None = None
 ) -> tuple[Explanation, int]:
-    """Explain a file of PTX, or run a script and explain what it launched.
+    """Explain a file of PTX, or run a script and explain its launches.
 
     Parameters
     ----------
     script : Script
         A file that does not end in ``.py`` is PTX.
     ptxas : bool
-        Whether to ask ptxas.
+        True to ask ptxas.
     arch : str, optional
         The GPU that code must be for.
     costs : str, optional

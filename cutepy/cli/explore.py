@@ -14,7 +14,7 @@ def run(port: int, files: list[Path], *, hosts: list[str], open_browser: bool, s
     Raises
     ------
     MissingPackagesError
-        If what it needs is not installed.
+        If a package that it needs is not installed.
     ValueError
         If the port is taken, or a file is no saved run.
     """

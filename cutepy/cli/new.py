@@ -36,7 +36,7 @@ def write_kernel(name: str, folder: Path, like: str = "gemm") -> list[Path]:
         Python finds, no namespace of torch's operations, nor anything in the files, and which pytest does not take for
         a test.
     folder : Path
-        Where to write ``NAME.py`` and ``test_NAME.py``.
+        Folder to write ``NAME.py`` and ``test_NAME.py`` to.
     like : str
         The kernel's family, of `FAMILIES`.
 

@@ -18,14 +18,14 @@ from cutepy.layouts import (
 from cutepy.layouts.grids.of_layouts import layout_grid
 from cutepy.layouts.grids.text import render_text, wrapped
 from cutepy.layouts.notation.atoms import names_atom
-from cutepy.layouts.notation.findings import Pasted
+from cutepy.layouts.notation.findings import PastedValue
 from cutepy.layouts.notation.meaning import as_meant
 from cutepy.layouts.notation.paste import parse_all
 from cutepy.layouts.notation.printed import PrintedCopy, PrintedMMA
-from cutepy.layouts.notation.unknowns import Runtime
+from cutepy.layouts.notation.unknowns import RuntimeValue
 from cutepy.layouts.render.drawing import picture_of
 from cutepy.layouts.render.output import HEIGHT
-from cutepy.layouts.writer import Notated
+from cutepy.layouts.writer import NotationValue
 
 
 def describe(
@@ -45,9 +45,9 @@ def describe(
     width : int
         Columns of characters to which lines and pictures are fitted.
     bits : int, optional
-        Width of an element. Default: what a pointer in the text tells.
+        Width of an element. Default: the width in the text's pointer.
     given : sequence of int, optional
-        Values for what the text leaves open.
+        Values for numbers that the text leaves open.
     shape : sequence of int, optional
         Extents of the tensors whose encodings the text holds.
 
@@ -63,7 +63,7 @@ def describe(
     ParseError
         If there is no value in it.
     LayoutError
-        If `bits` contradicts a pointer in the text, or what was printed of an MMA or a copy doesn't fit together.
+        If `bits` contradicts a pointer in the text, or a printed MMA or copy doesn't fit together.
 
     Examples
     --------
@@ -135,17 +135,17 @@ def _as_options(message: str) -> str:
     return message.replace("parse(text, shape=...) takes one, as shape=(64, 64)", "--shape 64,64 tells one")
 
 
-def _described(found: Pasted, width: int, bits: int | None) -> list[str]:
+def _described(found: PastedValue, width: int, bits: int | None) -> list[str]:
     value = found.value
     if isinstance(value, PrintedMMA | PrintedCopy):
         return [*str(value).split("\n"), "", render_text(picture_of(value), width=width, height=HEIGHT)]
     if names_atom(found.text):
         return [value.name, type(value).__name__, "", render_text(picture_of(value), width=width, height=HEIGHT)]
-    if isinstance(value, Runtime):
+    if isinstance(value, RuntimeValue):
         return _left_open(value, width)
     if isinstance(value, LinearLayout):
         return _linear(value, width)
-    if not isinstance(value, int | tuple | Notated | None):
+    if not isinstance(value, int | tuple | NotationValue | None):
         return _other(value, width)
     value, remarks = as_meant(value, found.text, bits)
     lines = [*wrapped(to_text(value), width), type(value).__name__]
@@ -184,7 +184,7 @@ def _other(value: object, width: int) -> list[str]:
         return lines
 
 
-def _left_open(value: Runtime, width: int) -> list[str]:
+def _left_open(value: RuntimeValue, width: int) -> list[str]:
     """Describe the unknown numbers of a value, with known divisors, and the option to set them."""
     lines = [*wrapped(str(value), width), f"{value.kind}, of which the text leaves open:"]
     for number, unknown in enumerate(value.unknowns, 1):

@@ -1,4 +1,4 @@
-"""`cutepy predict`: how long the kernels of a script take on a GPU, and what bounds them, without one."""
+"""`cutepy predict`: times of a script's kernels on a GPU, and their bounds, without a GPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(
     ctas : sequence of coordinates, optional
         The CTAs to simulate of each launch.
     json_path, timeline : Path, optional
-        Where to write the predictions, and the timelines as a Chrome trace.
+        Files to write the predictions to, and the timelines as a Chrome trace.
 
     Returns
     -------

@@ -27,13 +27,13 @@ def run(
     against: Path | None = None,
     timeline: Path | None = None,
 ) -> int:
-    """Run a script as `__main__`, and print a tree of what it launched.
+    """Run a script as `__main__`, and print a tree of its launches.
 
     Parameters
     ----------
     script : Script
     simulate : bool
-        Whether every launch is simulated, and device `cuda` served from host memory.
+        True if every launch is simulated, and device `cuda` served from host memory.
     json, trace : Path, optional
         Files for the recording, and for a trace of it.
     against : Path, optional
@@ -62,7 +62,7 @@ def run(
 
 
 def run_under_ncu(script: Script, launches: int, measure: Callable[..., Iterable[object]]) -> int:
-    """Run a script under ncu, and print what `measure` finds of each of its first launches.
+    """Run a script under ncu, and print the counters of each of its first launches.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def _load(path: Path) -> Recording:
 
 
 def _tell_slower(now: Profile, before: Recording, echo: Callable[[str], None]) -> bool:
-    """Print what became slower than in a saved recording."""
+    """Print the kernels and scopes that became slower than in a saved recording."""
     found = slower(now.recording, before)
     echo(f"{len(found)} scopes and kernels became slower" + (":" if found else ""))
     for each in found:

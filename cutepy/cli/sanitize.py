@@ -53,15 +53,15 @@ def run(
     limit_seconds, limit_instructions : number, optional
         The most that a launch may take.
     schedules : int or "all"
-        How many seeded schedules of each launch to compare with it, or all that there are.
+        Number of seeded schedules to compare each launch with, or all that there are.
     seed, limit : int, optional
         The first seed of a number of schedules, and how many to play of all.
     replay : bool
-        Whether to look for a schedule that shows each hazard, and to print what it changes.
+        True to look for a schedule that shows each hazard, and to print its effect.
     reproducers : Path, optional
         The folder to write a script for each hazard to, which looks for it on a GPU.
     strict : bool
-        Whether advisories are hazards.
+        True if advisories are hazards.
 
     Returns
     -------

@@ -38,7 +38,7 @@ def draw(text: str, files: list[Path], *, width: int | None, tile: str | None, *
     text : str
         Of the layout notation, or an atom's name.
     files : list of Path
-        Their suffixes say as what.
+        Their suffixes decide the formats.
     width : int or None
         Columns of characters; None for the terminal's.
     tile : str or None
@@ -49,7 +49,7 @@ def draw(text: str, files: list[Path], *, width: int | None, tile: str | None, *
     Raises
     ------
     ValueError, TypeError
-        If the text or an option is wrong: LayoutError, ParseError, or what `picture_of` and `save` raise.
+        If the text or an option is wrong: LayoutError, ParseError, or errors of `picture_of` and `save`.
     """
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     if tile is not None:

@@ -47,13 +47,13 @@ def run(
     ----------
     script : Script
     inspect : bool
-        Whether to count bank conflicts and waits by line, and to print them with all other counts.
+        True to count bank conflicts and waits by line, and to print them with all other counts.
     policy : str, optional
-        When asynchronous operations take effect (`cutepy.simulate`).
+        Name of the policy by which asynchronous operations take effect (`cutepy.simulate`).
     observers : sequence of Observer
-        See what the kernels do.
+        Observers of the kernels.
     time : LaunchTimer, optional
-        Predicts what launches take.
+        Predicts the times of launches.
     ctas : sequence of coordinates, optional
         The CTAs to run of each launch.
     limit_seconds, limit_instructions : number, optional

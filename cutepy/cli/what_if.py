@@ -69,7 +69,7 @@ def run(
         Values by option: "stages" is passed as ``--stages``.
     gpu : str
     json_path : Path, optional
-        Where to write the configurations with their predictions.
+        File to write the configurations with their predictions to.
 
     Returns
     -------

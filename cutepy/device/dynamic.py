@@ -154,7 +154,7 @@ class Tickets:
 
 
 @dataclass(frozen=True)
-class Claimed(Work):
+class ClaimedTile(Work):
     """Tile whose successor is known once the next ticket arrives; `has_next` waits for it, and whole warps call it.
 
     Attributes
@@ -174,7 +174,7 @@ class Claimed(Work):
 
 
 @dataclass(frozen=True)
-class Dealt(Work):
+class DealtTile(Work):
     """Tile of a dealer that works: its successor is known.
 
     Attributes
@@ -246,7 +246,7 @@ class Dynamic:
         while index < end:
             following, place = self._deal_next(ctas, end, place)
             row, column, batch = self.product.locate(index)
-            work = Dealt(row, column, batch, k, index, first, end, None, following=following)
+            work = DealtTile(row, column, batch, k, index, first, end, None, following=following)
             state = worker.on_tile(work, state)
             index = following
         self.tickets.drain(place)
@@ -263,7 +263,7 @@ class Dynamic:
         index, place = self.follow(cutlass.Int32(first), self.tickets.reader_state(), turn)
         while index < end:
             row, column, batch = self.product.locate(index)
-            work = Claimed(row, column, batch, k, index, first, end, None, tickets=self.tickets, place=place)
+            work = ClaimedTile(row, column, batch, k, index, first, end, None, tickets=self.tickets, place=place)
             state = worker.on_tile(work, state)
             index, place = self.follow(index, place, turns)
         return state

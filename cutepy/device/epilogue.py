@@ -135,16 +135,16 @@ class Sink:
     warp: cutlass.Int32
 
     @cute.jit
-    def send(self, places, buffer, index, in_flight: cutlass.Constexpr):
-        """Store, or add, stage `buffer` to a subtile of `places`, and wait until only so many sends read their stages.
+    def send(self, target, buffer, index, in_flight: cutlass.Constexpr):
+        """Store, or add, stage `buffer` to a subtile of `target`, and wait until only so many sends read their stages.
 
-        All threads of the stage call, after `Stage.publish`. The copy of `places` decides which: `tma.make_store` or
+        All threads of the stage call, after `Stage.publish`. The copy of `target` decides which: `tma.make_store` or
         `tma.make_reduce`.
         """
-        check_stores(places.copy)
-        tDsD, tDgD = places.tSs, places.place(index)
+        check_stores(target.copy)
+        tDsD, tDgD = target.tSs, target.place(index)
         if self.warp == STORE_WARP:
-            cute.copy(places.copy, tDsD[(None, buffer)], tDgD)
+            cute.copy(target.copy, tDsD[(None, buffer)], tDgD)
             cute.arch.cp_async_bulk_commit_group()
             cute.arch.cp_async_bulk_wait_group(in_flight, read=True)
 
@@ -182,19 +182,19 @@ class TileStore:
         """Registers of one subtile, this thread's."""
         return self.stage.subtile_shape
 
-    def subtiles(self, tCrC, places):
+    def subtiles(self, tCrC, target):
         """View this thread's accumulators as subtiles: see `Stage.subtiles`.
 
         Parameters
         ----------
         tCrC : Tensor, (MMA, MMA_M, MMA_N)
-        places : TmaSubtiles
+        target : TmaSubtiles
             Destination subtiles in global memory.
 
         Raises
         ------
         ValueError
-            If the columns are no whole subtiles, or the tile of `places` has other extents than the accumulators'.
+            If the columns are no whole subtiles, or the tile of `target` has other extents than the accumulators'.
         """
         size = cute.size(self.subtile_shape)
         # A thread holds 1/128 of 64 rows: one accumulator for every two columns of them.
@@ -204,13 +204,13 @@ class TileStore:
         rules.check_subtile_columns(columns, across)
         count = cute.size(tCrC) // size
         rows = size * self.stage.threads // across
-        stored = places.count // places.columns * rows, places.columns * across
+        stored = target.count // target.columns * rows, target.columns * across
         rules.check_covering((count * across // columns * rows, columns), stored)
         return self.stage.subtiles(tCrC)
 
     @cute.jit
-    def store(self, rC, buffer, places, index):
-        """Convert one subtile, write it to stage `buffer`, and store it to `places` by TMA; all threads call it.
+    def store(self, rC, buffer, target, index):
+        """Convert one subtile, write it to stage `buffer`, and store it to `target` by TMA; all threads call it.
 
         Parameters
         ----------
@@ -218,7 +218,7 @@ class TileStore:
             This thread's part of a subtile, an item of `subtiles`.
         buffer : int or Int32
             Stage to write to; each in turn, over all tiles of this CTA.
-        places : TmaSubtiles
+        target : TmaSubtiles
         index : int or Int32
             Index of the subtile in the tile.
 
@@ -227,11 +227,11 @@ class TileStore:
         IndexError
             If `buffer` is no stage, or `index` no subtile.
         TypeError
-            If the copy of `places` loads.
+            If the copy of `target` loads.
         ValueError
             If `rC` has another shape than a thread's part of a subtile, or another stage's turn has come.
         """
-        rules.check_buffer(buffer, index, places.count, self.stage.stages)
+        rules.check_buffer(buffer, index, target.count, self.stage.stages)
         with mark("epilogue", index):
             self.stage.write(rC, buffer)
             # TMA must send every thread's part, so all wait for all. The barrier also tells the threads that the next
@@ -240,37 +240,37 @@ class TileStore:
         # At most stages - 2 stores may still be reading then, none of them from the stage that is filled after the next
         # barrier, on which the store warp arrives only after its wait.
         with mark("store", index):
-            self.sink.send(places, buffer, index, self.stage.stages - 2)
+            self.sink.send(target, buffer, index, self.stage.stages - 2)
 
     @cute.jit
-    def store_at_once(self, tCrC, places):
+    def store_at_once(self, tCrC, target):
         """Store all subtiles of a tile, which TMA reads until the next tile is stored; all threads call it.
 
         Parameters
         ----------
         tCrC : Tensor, (MMA, MMA_M, MMA_N)
-        places : TmaSubtiles
+        target : TmaSubtiles
             Destination, of at most as many subtiles as there are stages.
         """
         self.sink.wait()
         self.stage.meet()
-        self.write_all(tCrC, places)
+        self.write_all(tCrC, target)
         self.stage.publish()
-        self.send_all(places)
+        self.send_all(target)
 
     @cute.jit
-    def write_all(self, tCrC, places):
+    def write_all(self, tCrC, target):
         """Convert all subtiles of a tile, and write each to a stage of its own, which is free; all threads call it."""
-        rules.check_number("stage", places.count - 1, self.stage.stages)
-        subtiles = self.subtiles(tCrC, places)
-        for index in cutlass.range_constexpr(places.count):
+        rules.check_number("stage", target.count - 1, self.stage.stages)
+        subtiles = self.subtiles(tCrC, target)
+        for index in cutlass.range_constexpr(target.count):
             self.stage.write(subtiles[None, None, None, index], index)
 
     @cute.jit
-    def send_all(self, places):
-        """Send what `write_all` wrote, after `Stage.publish`, without waiting; all threads call it."""
-        for index in cutlass.range_constexpr(places.count):
-            self.sink.send(places, index, index, places.count)
+    def send_all(self, target):
+        """Send all stages that `write_all` wrote, after `Stage.publish`, without waiting; all threads call it."""
+        for index in cutlass.range_constexpr(target.count):
+            self.sink.send(target, index, index, target.count)
 
     def finish(self):
         """Wait until TMA has read all that was stored."""

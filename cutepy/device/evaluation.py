@@ -54,7 +54,7 @@ class Evaluation:
         self._values: dict[tuple[int, int], Any] = {}
         self._pairs: dict[tuple[int, int], Sequence[Any]] = {}
 
-    def places(self, node: Node) -> Registers:
+    def registers_of(self, node: Node) -> Registers:
         """Return the registers of a value: parted columns fill a narrower subtile in the same order."""
         return self._tiles[node.width]
 
@@ -65,7 +65,7 @@ class Evaluation:
         if last < 0:
             consumed()
         for k, run in enumerate(runs):
-            for register in range(self.places(self.graph.nodes[run[0]]).count("tile")):
+            for register in range(self.registers_of(self.graph.nodes[run[0]]).count("tile")):
                 for n in run:
                     self.value(n, register)
             if k == last:
@@ -73,7 +73,7 @@ class Evaluation:
 
     def tile(self, n: int) -> list[Any]:
         """Return a tile's value for all registers."""
-        return [self.value(n, register) for register in range(self.places(self.graph.nodes[n]).count("tile"))]
+        return [self.value(n, register) for register in range(self.registers_of(self.graph.nodes[n]).count("tile"))]
 
     def value(self, n: int, slot: int) -> Any:
         """Return a value for one of the thread's rows, columns or registers, after the values that it depends on."""
@@ -103,7 +103,7 @@ class Evaluation:
         if node.shape == given.shape:
             return slot
         # The input of a node that is no tile is a scalar, since rows and columns make tiles.
-        return self.places(node).slots(given.shape)[slot] if node.shape == "tile" else 0
+        return self.registers_of(node).slots(given.shape)[slot] if node.shape == "tile" else 0
 
     def _compute(self, n: int, slot: int, sources: Sequence[tuple[int, int]]) -> Any:
         """Compute a slot of a node whose sources are computed."""
@@ -117,10 +117,10 @@ class Evaluation:
         if op == "const":
             return primitives.constant(node.type, node.value)
         if op == "row_index":
-            return wrapping(self.row + self.places(node).distinct(0)[slot])
+            return wrapping(self.row + self.registers_of(node).distinct(0)[slot])
         if op == "column_index":
             # The place of a subtile's columns scales with their width, but the place within eight columns does not.
-            return wrapping(self.column_of(node.width) + self.places(node).distinct(1)[slot])
+            return wrapping(self.column_of(node.width) + self.registers_of(node).distinct(1)[slot])
         if op == "product_index":
             # A single product's index is a Python integer, which does not wrap as the program's integers do.
             return wrapping(Int32(self.product).ir_value())
@@ -142,7 +142,7 @@ class Evaluation:
 
     def _four(self, node: Node, slot: int) -> list[int]:
         """Return the four slots that are converted to 8 bits together; at the end the last one repeats."""
-        first, last = slot // 4 * 4, self.places(node).count(node.shape) - 1
+        first, last = slot // 4 * 4, self.registers_of(node).count(node.shape) - 1
         return [min(first + i, last) for i in range(4)]
 
     def _rounded(self, n: int, slot: int) -> Any:
@@ -165,27 +165,27 @@ class Evaluation:
 
     def _place(self, node: Node, slot: int) -> tuple[int, int]:
         """Return the position of a part's slot, relative to this thread's first."""
-        places, given = self.places(node), self.graph.nodes[node.inputs[0]]
-        row, column = places.registers[places.slots(given.shape).index(slot)]
+        tile, given = self.registers_of(node), self.graph.nodes[node.inputs[0]]
+        row, column = tile.registers[tile.slots(given.shape).index(slot)]
         return row, column
 
     def _parted(self, node: Node, slot: int) -> list[tuple[int, int]]:
         """List the sources of a part's slot: where several threads share a row, the pairs of two spans."""
         (source,) = node.inputs
         given = self.graph.nodes[source]
-        places = self.places(given)
-        if places.has_whole_rows:
+        tile = self.registers_of(given)
+        if tile.has_whole_rows:
             return [(source, 2 * slot + int(node.value))]
-        (row, column), (lanes, run) = self._place(node, slot), places.sharing
-        span, slots = lanes * run, places.slots(given.shape)
+        (row, column), (lanes, run) = self._place(node, slot), tile.sharing
+        span, slots = lanes * run, tile.slots(given.shape)
         first = 2 * (column // span) * span
-        found = [places.registers.index((row, first + upper * span + c)) for upper in (0, 1) for c in range(run)]
+        found = [tile.registers.index((row, first + upper * span + c)) for upper in (0, 1) for c in range(run)]
         return [(source, slots[register]) for register in found]
 
     def _part(self, node: Node, slot: int, sources: Sequence[tuple[int, int]]) -> Any:
         if len(sources) == 1:
             return self._values[sources[0]]
-        lanes, run = self.places(node).sharing
+        lanes, run = self.registers_of(node).sharing
         if sources[0] not in self._pairs:
             self._pairs[sources[0]] = self._exchange([self._values[source] for source in sources], lanes)
         _, column = self._place(node, slot)

@@ -49,7 +49,7 @@ class ClusterSums:
     tidx : Int32
         Index among the consumer threads; any value elsewhere.
     fenced : bool
-        Whether each thread fences what it has read (fence.proxy.async) before it calls `release`, as
+        True if each thread fences what it has read (fence.proxy.async) before it calls `release`, as
         `TileStore.store` does: else the arrival itself must say so beyond this CTA, which is slower.
     combine : callable
         Joins a peer's values to a thread's own, as `combining.add` does, the default, or `combining.AddResults`.

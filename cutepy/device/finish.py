@@ -72,10 +72,10 @@ class Finish:
         """
         for operand, given, fragment in zip(self.graph.operands, self.operands, fragments, strict=True):
             if operand.shape in ("row", "column"):
-                places = self.tile.narrowed(operand.width)
+                tile = self.tile.narrowed(operand.width)
                 down, along = self.origin(row, column, operand.width)
                 along_row = operand.shape == "row"
-                first, offsets = (along, places.distinct(1)) if along_row else (down, places.distinct(0))
+                first, offsets = (along, tile.distinct(1)) if along_row else (down, tile.distinct(0))
                 # Results beyond the last one are never stored, so its value will do there.
                 given = given if cute.rank(given) == 1 else given[(None, *batch)]
                 last = cute.size(given) - 1
@@ -160,8 +160,8 @@ class Finish:
             self._write(partials, [(rows, strip)], [reduce.reduce_block(inside, tile, join)], first)
 
     @cute.jit
-    def _write(self, partials, places, totals, first):
-        for slot in cutlass.range_constexpr(len(places)):
-            i, j = places[slot]
+    def _write(self, partials, cells, totals, first):
+        for slot in cutlass.range_constexpr(len(cells)):
+            i, j = cells[slot]
             if first and i < cute.size(partials, mode=[0]) and j < cute.size(partials, mode=[1]):
                 partials[i, j] = totals[slot]

@@ -36,8 +36,8 @@ class Registers:
 
     def place(self, mode: int) -> tuple[int, ...]:
         """Return for each register the index of its row (mode 0) or column (mode 1) among the `distinct` ones."""
-        places = {value: place for place, value in enumerate(self.distinct(mode))}
-        return tuple(places[register[mode]] for register in self.registers)
+        index_of = {value: place for place, value in enumerate(self.distinct(mode))}
+        return tuple(index_of[register[mode]] for register in self.registers)
 
     def check(self, rC: cute.Tensor) -> None:
         """Check that `rC` are the fp32 registers of a subtile.

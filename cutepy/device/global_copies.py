@@ -26,7 +26,7 @@ def load_vector(start: cute.Pointer, elems: int, exists=None, streams: bool = Fa
     start : Pointer
         Address of the first element, a known multiple of the vector's bytes.
     elems : int
-        How many, of 16 bytes in all at most.
+        Number of elements, of 16 bytes in all at most.
     exists : Boolean, optional
         If false nothing is read, and all are zero.
     streams : bool

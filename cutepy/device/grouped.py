@@ -29,7 +29,7 @@ class Groups:
         The end of each group, where the next begins; or, if `padded`, the rows of each, the first of a matrix of its
         own.
     rows : Int32
-        Rows of the matrix: rows beyond are not read as a group's, whatever the ends are.
+        Rows of the matrix: rows beyond are not read as a group's, for any ends.
     padded : bool
     unit : int
         Ends that are no multiples of it are taken for the next one.
@@ -109,7 +109,7 @@ class GroupedRows:
     across : Int32
         Clusters that cover the other mode.
     product : Persistent
-        How the tiles of one product are dealt out; its `raster` is not read.
+        Scheduler of the tiles of one product; its `raster` is not read.
     """
 
     groups: Groups

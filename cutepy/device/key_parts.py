@@ -27,7 +27,7 @@ class KeysSeen:
     ----------
     keys : Sequences
     band : Band
-        Of the queries, whatever its keys are.
+        Band of the queries, for any keys.
     last : Int32
         Last of the rows.
     """

@@ -159,7 +159,7 @@ def from_accumulators(
     of : TiledMma
         The MMAs that summed them.
     tile : (int, int)
-        Extents of the sums: M, and what will be K.
+        Extents of the sums: M, and the K of the next product.
     tiled_mma : TiledMma
         The MMAs to come, which take A from registers: of types of 8 or 16 bits.
     into : tuple of Tensor, optional

@@ -47,7 +47,7 @@ class Order:
 
     @cute.jit
     def pass_on(self, place, rank):
-        """Wait until what this warp has sent has been added, and let the next rank add to the place."""
+        """Wait until the additions that this warp has sent are complete, and let the next rank add to the place."""
         if self.warp == STORE_WARP:
             cute.arch.cp_async_bulk_wait_group(0, read=False)
             cute.arch.sync_warp()

@@ -72,7 +72,7 @@ class PagedLoads:
     loads : GroupedLoads
         Of a tile's parts.
     parts : int
-        How many these are.
+        Number of parts.
     mode : 0 or 1
         Mode of rows.
     """

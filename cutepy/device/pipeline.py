@@ -17,7 +17,7 @@ from cutlass import pipeline
 from cutepy.device import rules
 from cutepy.device.marks import mark
 from cutepy.device.smem import check_room
-from cutepy.dsl.launched import launched
+from cutepy.dsl.launch_facts import launched
 from cutepy.dsl.traced_names import MemScopeKind
 
 
@@ -46,7 +46,7 @@ class TmaRing:
     stages : int
         Stages in the ring.
     stage_bytes : int
-        Bytes that fill one stage, whoever sends them.
+        Bytes that fill one stage, from all senders.
     consumer_warps : int
         Warps of this CTA that read each stage.
     cluster_mn : (int, int)
@@ -91,7 +91,7 @@ class TmaRing:
 
     @property
     def release_scope(self) -> MemScopeKind | None:
-        """Scope of releases to peers; that of a CTA, None, where stages are read by the async proxy alone."""
+        """Scope of releases to peers; None, the CTA's scope, where only the async proxy reads stages."""
         return None
 
     def producer_state(self) -> pipeline.PipelineState:
@@ -263,7 +263,7 @@ class StoredRing(TmaRing):
 
     @cute.jit
     def commit(self, full):
-        """Arrive once for this warp's stores; all of its lanes call. They have then also read what they stored."""
+        """Arrive once for this warp's stores, whose sources are read by then; all of its lanes call."""
         # wgmma reads through the async proxy: each lane fences its own stores, and its reads before TMA refills what it
         # read. One lane arrives for all, so they meet first.
         cute.arch.fence_proxy("async.shared", space="cta")
@@ -306,7 +306,7 @@ class RewrittenRing(TmaRing):
 
     @property
     def release_scope(self) -> MemScopeKind:
-        """Scope of releases to peers, whose TMA overwrites what threads of this CTA have stored."""
+        """Scope of releases to peers, whose TMA overwrites the stores of this CTA's threads."""
         return MemScopeKind.CLUSTER
 
     @cute.jit
@@ -323,7 +323,7 @@ class RewrittenRing(TmaRing):
 
     @cute.jit
     def commit(self, state):
-        """Arrive once for what this warp has rewritten; all of its lanes call."""
+        """Arrive once for the stages that this warp has rewritten; all of its lanes call."""
         # wgmma reads through the async proxy, by which TMA refills the stage too: each lane fences its own stores, and
         # its reads. One lane arrives for all, so they meet first.
         cute.arch.fence_proxy("async.shared", space="cta")

@@ -209,7 +209,7 @@ def make_promoted_loop(
         In shared memory, filled with the stages: one for so many rows of A, or of B, and 128 of K
         (`block_scales.stage_scales`); None for none.
     rows : (int, int)
-        How many that are: 1 or 128 each.
+        Rows of a scale, of A and of B: 1 or 128 each.
     buffers : 1 or 2
         Sets of accumulators of the MMAs.
     fenced : bool

@@ -47,7 +47,7 @@ class GroupedTiles:
     tensor : Tensor
         Coordinates (rows, columns), then those of `ragged_view`, then of the batch.
     staged : Tensor
-        Shared memory: (rows, columns, stages) of what one copy moves, a tile or a subtile of it.
+        Shared memory: (rows, columns, stages) of one copy, a tile or a subtile of it.
     tile : (int, int)
     ragged : 0, 1 or None
         The mode along which groups follow one another, if they do.
@@ -120,11 +120,11 @@ class GroupedLoads:
     rank : Int32
         Rank of this CTA among those that share tiles.
     sharing : int
-        How many these are.
+        Number of CTAs that share tiles.
     peers : Int16 or None
-        The mask of the CTAs that get the slice.
+        Mask of the CTAs that get the slice.
     streams : bool
-        True if L2 keeps the tiles shortest.
+        True if L2 evicts the tiles first.
     """
 
     tiles: GroupedTiles

@@ -96,8 +96,8 @@ def warp_reduce(value, operation: Callable):
 def warp_scatter_reduce(values, operation: Callable):
     """Reduce several values over the lanes of a warp, each to lanes of its own; all lanes call.
 
-    With each shuffle a lane gives half of its values away and joins the others, so that 32 values take 31 shuffles
-    where `warp_reduce` of each took 160. Pairs of lanes are joined in the order in which that joins them.
+    With each shuffle a lane sends half of its values and combines the received half with the rest. So 32 values take 31
+    shuffles, and 32 calls of `warp_reduce` take 160. Lanes are combined in the order of `warp_reduce`.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def warp_scatter_reduce(values, operation: Callable):
     Returns
     -------
     value, index
-        A value over all lanes, and which one; that of lanes of one index is the same.
+        A value over all lanes, and its index among `values`; lanes with one index have the same value.
 
     Raises
     ------
@@ -332,7 +332,7 @@ def block_reduce_integers(
 
 
 def finite_base(largest):
-    """Return what to subtract before exp: the largest element, or 0 if that is -inf, from which -inf can't be taken."""
+    """Return the subtrahend before exp: the largest element, or 0 if that is -inf, from which -inf can't be taken."""
     return select(largest == -math.inf, Float32(0.0), largest)
 
 

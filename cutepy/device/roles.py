@@ -3,7 +3,7 @@
 import cutlass.cute as cute
 
 from cutepy.device import rules
-from cutepy.dsl.launched import launched
+from cutepy.dsl.launch_facts import launched
 
 
 def warpgroup_thread(first: int, count: int):

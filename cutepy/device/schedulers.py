@@ -17,7 +17,7 @@ import cutlass.cute as cute
 from cutepy.device import rules
 from cutepy.device.primitives import select
 from cutepy.device.rasterise import Divisors, coordinates_of, tile_of
-from cutepy.dsl.launched import launched
+from cutepy.dsl.launch_facts import launched
 
 
 @dataclass(frozen=True)

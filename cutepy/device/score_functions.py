@@ -51,8 +51,8 @@ class ScoreEvaluation(Evaluation):
         self.functions, self.place = functions, place
 
     def of_register(self, n: int, register: int):
-        """Return a value for one of the thread's registers, whatever it varies with."""
-        return self.value(n, self.places(self.graph.nodes[n]).slots(self.graph.nodes[n].shape)[register])
+        """Return a value for one of the thread's registers, of a tile, a row or a column alike."""
+        return self.value(n, self.registers_of(self.graph.nodes[n]).slots(self.graph.nodes[n].shape)[register])
 
     def _compute(self, n, slot, sources):
         node = self.graph.nodes[n]
@@ -151,7 +151,7 @@ class ScoreFunctions:
         return [node for name, node in self.results.items() if name.startswith(GRADIENT)]
 
     def given(self, products) -> list:
-        """List what the functions are given of a tile of products, which is scaled for the score function."""
+        """List the arguments of the functions for a tile of products, which is scaled for the score function."""
         return [products[v] * self.scale if self.changes_scores else products[v] for v in range(cute.size(products))]
 
     def apply(self, scores, row, column, place, hides=True, shown=None):

@@ -65,7 +65,7 @@ class Sequences:
         return GroupRows(index, start, length)
 
     def most_tiles(self, tile: int):
-        """Bound the number of tiles of all sequences, whatever their lengths are."""
+        """Bound the number of tiles of all sequences, for sequences of any lengths."""
         if self.begins is None:
             return self.count * cute.ceil_div(self.rows, tile)
         return cute.ceil_div(self.rows, tile) + self.count
@@ -103,7 +103,7 @@ def first_tile(rows: GroupRows, tile: int):
 
 
 def tiles_of(rows: int, sequences: int, tile: int) -> int:
-    """Return the number of tiles of a matrix that has its sequences in whole tiles, whatever their lengths are.
+    """Return the number of tiles of a matrix that has its sequences in whole tiles, for sequences of any lengths.
 
     Examples
     --------

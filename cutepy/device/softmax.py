@@ -49,7 +49,7 @@ class OnlineSoftmax:
         Parameters
         ----------
         scores : Tensor, (MMA, MMA_M, MMA_N), fp32
-            Complete and masked, with minus infinity for what is not seen.
+            Complete and masked, with minus infinity for scores that are not seen.
         first : bool
             True for the first tile of a row: `maximum` and `total` are written, and not read.
         factor : Float32, optional

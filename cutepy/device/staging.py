@@ -7,7 +7,7 @@ from cutepy.device import rules
 from cutepy.device.mma import make_tiled_mma
 from cutepy.device.pipeline import TmaRing
 from cutepy.dsl.atoms import a_source, operand_majors, operand_types
-from cutepy.dsl.launched import launched
+from cutepy.dsl.launch_facts import launched
 from cutepy.layouts.sm90 import arch
 
 

@@ -10,7 +10,7 @@ from cutepy.device import rules
 from cutepy.device.marks import mark
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.staging import contiguous_mode
-from cutepy.dsl.launched import launched
+from cutepy.dsl.launch_facts import launched
 from cutepy.dsl.traced_names import at_the_caller
 
 EVICT_FIRST = 0x12F0000000000000
@@ -236,7 +236,7 @@ class TmaTiles:
     tiles : Tensor
         Coordinates (tile rows, tile columns, rows, columns, batch...) in global memory.
     staged : Tensor
-        Shared memory: (rows, columns, stages) of what one copy moves, a tile or a subtile of it.
+        Shared memory: (rows, columns, stages) of one copy, a tile or a subtile of it.
     """
 
     copy: cute.CopyAtom

@@ -25,7 +25,7 @@ _EVEN, _ODD = 0x6420, 0x7531
 
 
 @dataclass(frozen=True)
-class Transposes:
+class Transposer:
     """Transposes of stages (rows, K) by some warps, each of which has some of the rows.
 
     Attributes
@@ -50,7 +50,7 @@ class Transposes:
 
     @cute.jit
     def run(self, source, target):
-        """Transpose stage `source` of what is loaded to stage `target`: this warp's rows of it.
+        """Transpose this warp's rows of stage `source` of the loaded ring to stage `target`.
 
         Both have been waited for; all warps run it. `StoredRing.commit` must follow before MMAs read the stage.
         """
@@ -77,9 +77,9 @@ class Transposes:
             read = first + cute.crd2idx((across * block_rows, lane, 0), to_cute(loaded))
             written = [begin + across * staged((block_rows, 0, 0)) for begin in begins]
             for group in cutlass.range_constexpr(0, extent, self.at_once * block):
-                places = range(group, min(group + self.at_once * block, extent), block)
-                held = [_load(read + loaded((0, k, 0))) for k in places]
-                for k, pairs in zip(places, held, strict=True):
+                starts = range(group, min(group + self.at_once * block, extent), block)
+                held = [_load(read + loaded((0, k, 0))) for k in starts]
+                for k, pairs in zip(starts, held, strict=True):
                     beyond, pattern = divmod(k // block, patterns)
                     words = cute.make_rmem_tensor(4, cutlass.Int32)
                     for n in range(4):
@@ -115,7 +115,7 @@ def make_transposes(
     warp_index: cutlass.Int32,
     warps: int,
     at_once: int = 4,
-) -> Transposes:
+) -> Transposer:
     """Make the transposes of the stages `source`, planned as `loaded`, to the stages `target`, planned as `staged`.
 
     Parameters
@@ -135,4 +135,4 @@ def make_transposes(
         If elements are not of 8 bits, the tiles differ, are contiguous otherwise or no whole blocks.
     """
     rules.check_transposes(loaded, staged, warps)
-    return Transposes(loaded, staged, source.iterator, target.iterator, warp_index, warps, at_once)
+    return Transposer(loaded, staged, source.iterator, target.iterator, warp_index, warps, at_once)

@@ -28,8 +28,8 @@ class WorkspaceSums:
 
     Attributes
     ----------
-    flags : Tensor, (places, `rules.FLAGS`), int32
-    sums : Tensor, (places * threads * registers,), fp32, aligned to 16 bytes
+    flags : Tensor, (slots, `rules.FLAGS`), int32
+    sums : Tensor, (slots * threads * registers,), fp32, aligned to 16 bytes
     registers : int
         fp32 values that a thread holds, a multiple of 4.
     threads : int

@@ -66,7 +66,7 @@ def to_tiled_mma(tiling: sm90.TiledMMA, a_major: sm90.Major = "K", b_major: sm90
     tiling : sm90.TiledMMA
         Of an atom of `sm90.wgmma_traits`, without a permutation.
     a_major, b_major : "K" or "MN", in any case
-        How the operands lie in shared memory; an A in registers is "K".
+        Majors of the operands in shared memory; an A in registers is "K".
 
     Raises
     ------

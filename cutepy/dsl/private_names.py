@@ -16,7 +16,7 @@ class PrivateNames:
     Attributes
     ----------
     where : str
-        A module, or in words what has them as attributes.
+        A module, or in words the object that has them as attributes.
     names : tuple of str
         Attributes, with dots for attributes of these.
     purpose : str

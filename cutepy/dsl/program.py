@@ -13,7 +13,7 @@ from cutepy.dsl.entries import emit_object, parameter_names
 from cutepy.dsl.launches import read_launches
 from cutepy.dsl.preprocessing import Shelf
 from cutepy.dsl.tma_arguments import check_tensor_maps, tensor_names
-from cutepy.dsl.trace import FOLDER, Traced, trace
+from cutepy.dsl.trace import FOLDER, TracedFunction, trace
 from cutepy.dsl.version import require
 from cutepy.extras import require as require_packages
 from cutepy.runtime.objects import check_machine
@@ -95,7 +95,7 @@ def trace_program(
     function: Callable[..., Any],
     arguments: Sequence[object],
     named: Mapping[str, object],
-    use: Callable[[Traced], _T],
+    use: Callable[[TracedFunction], _T],
     *,
     arch: str = HOPPER,
     classes: Collection[str] = (),
@@ -139,7 +139,7 @@ def _add_checks(module: Any, added: tuple[Sequence[str], Mapping[str, Sequence[i
     check_not_empty(module, names, nonempty)
 
 
-def to_program(traced: Traced, arch: str = HOPPER, symbol: str = ENTRY_SYMBOL) -> Program:
+def to_program(traced: TracedFunction, arch: str = HOPPER, symbol: str = ENTRY_SYMBOL) -> Program:
     """Compile a traced function: MLIR -> host code, PTX and ELF image.
 
     Raises

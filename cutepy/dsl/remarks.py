@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutepy.dsl.launched import kernel_operation
+from cutepy.dsl.launch_facts import kernel_operation
 from cutepy.dsl.traced_names import at_the_caller
 from cutepy.dsl.version import require
 

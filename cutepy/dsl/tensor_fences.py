@@ -17,11 +17,11 @@ _nvvm = require("cutlass._mlir.dialects.nvvm", "tcgen05_fence", "Tcgen05FenceKin
 
 @at_the_caller  # type: ignore[untyped-decorator]
 def before_thread_sync(*, loc: Any = None, ip: Any = None) -> None:  # noqa: ANN401
-    """Order this thread's asynchronous tcgen05 operations before what it signals next."""
+    """Order this thread's asynchronous tcgen05 operations before its next arrival."""
     _nvvm.tcgen05_fence(_nvvm.Tcgen05FenceKind.BEFORE_THREAD_SYNC, loc=loc, ip=ip)
 
 
 @at_the_caller  # type: ignore[untyped-decorator]
 def after_thread_sync(*, loc: Any = None, ip: Any = None) -> None:  # noqa: ANN401
-    """Order this thread's asynchronous tcgen05 operations after what it has waited for."""
+    """Order this thread's asynchronous tcgen05 operations after its last wait."""
     _nvvm.tcgen05_fence(_nvvm.Tcgen05FenceKind.AFTER_THREAD_SYNC, loc=loc, ip=ip)

@@ -24,7 +24,7 @@ class MmaTF32Op(_warpgroup.MmaF8Op):  # type: ignore[misc]
     shape_mnk : (int, int, int)
         (64, N, 8); N a multiple of 8 up to 256.
     a_src : OperandSource
-        Where A comes from.
+        Source of A.
     a_major_mode, b_major_mode : OperandMajorMode
         K.
 

@@ -41,7 +41,7 @@ _TRACING = threading.RLock()
 """Lock: the DSL traces one function at a time."""
 
 
-class Traced:
+class TracedFunction:
     """Traced function, within `trace`: a module before compilation.
 
     Attributes
@@ -53,7 +53,7 @@ class Traced:
     seconds : float
         Seconds of tracing.
     folder : str
-        Where the compiler writes what it keeps, such as the PTX; there once it runs.
+        Folder of the compiler's files, such as the PTX; there once it runs.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Traced:
         return self.module if compiled is None else compiled  # older compilers work in place, and return None
 
 
-class _Used(BaseException):
+class _TraceResult(BaseException):
     """Carrier of a result past the DSL: its frames are left once a trace was used; no error handler sees it."""
 
     def __init__(self, result: object) -> None:
@@ -128,7 +128,7 @@ def trace(
     function: Callable[..., Any],
     arguments: Sequence[object],
     named: Mapping[str, object],
-    use: Callable[[Traced], _T],
+    use: Callable[[TracedFunction], _T],
     *,
     classes: Collection[str] = (),
     options: str = "",
@@ -151,7 +151,7 @@ def trace(
     options : str
         For the DSL's compiler, with `FOLDER` for where it may keep files.
     shelf : Shelf, optional
-        Where the functions that the DSL rewrites are kept.
+        Storage of the functions that the DSL rewrites.
     add : callable, optional
         Called with the module and `added` before the compiler runs, to add to it what follows from them alone.
     added : optional
@@ -181,7 +181,9 @@ def trace(
             return original(*arguments, **given)
 
         settings = _settings(tracer.envar)
-        raise _Used(use(Traced(plain.__name__, module, pipeline, settings, conventions, added, folder, seconds, run)))
+        raise _TraceResult(
+            use(TracedFunction(plain.__name__, module, pipeline, settings, conventions, added, folder, seconds, run))
+        )
 
     with (
         interrupts_held(),
@@ -197,7 +199,7 @@ def trace(
         try:
             # The DSL's own engine would compile the host code a second time, for this process only.
             cute.compile(function, *arguments, **named, options=options.replace(FOLDER, folder), no_jit_engine=True)
-        except _Used as used:
+        except _TraceResult as used:
             result: _T = used.result  # type: ignore[assignment]
             return result
     raise RuntimeError(

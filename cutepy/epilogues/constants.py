@@ -52,7 +52,7 @@ def constant(
     number : bool, int or float
     kind : "f32", "i32" or "bool"
     wraps : bool
-        Whether only the bits of integers count, not their sign, so that those up to 2**32 - 1 are taken too.
+        True if only the bits of integers count, not their sign, so that those up to 2**32 - 1 are taken too.
     what : str
         That it is, for the message.
     line : Line, optional

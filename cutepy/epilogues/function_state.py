@@ -32,7 +32,7 @@ class State(NamedTuple):
 
 
 def state_of(*functions: object) -> State | None:
-    """Return the state of functions; None where they read what may change unseen, such as attributes of objects.
+    """Return the state of functions; None where they read values that may change unseen, such as attributes of objects.
 
     Examples
     --------

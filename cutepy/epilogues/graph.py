@@ -100,9 +100,9 @@ class Node:
     shape : "scalar", "row", "column" or "tile"
         Extents that it varies with.
     width : int
-        The accumulators have so many times the columns; 1 of what has none.
+        The accumulators have so many times the columns; 1 without a narrower width.
     line : Line or None
-        Where the function computed it.
+        Line of the function that computed it.
     """
 
     op: str
@@ -257,7 +257,7 @@ class Graph:
           return v4
         """
         nodes: list[Node] = []
-        places: list[int] = []
+        numbers: list[int] = []
 
         def add(op: str, *inputs: int, value: Attribute = None, line: Line | None = None) -> int:
             nodes.append(infer(op, inputs, value, nodes, self.operands, self.tables, line=line))
@@ -270,9 +270,9 @@ class Graph:
                 first = add("mul", add("head_index"), add("const", value=group))
                 place = add("add", first, add("mod", add("row_index"), value=group))
             else:
-                place = add(node.op, *(places[n] for n in node.inputs), value=node.value, line=node.line)
-            places.append(place)
-        results = tuple(replace(result, node=places[result.node]) for result in self.results)
+                place = add(node.op, *(numbers[n] for n in node.inputs), value=node.value, line=node.line)
+            numbers.append(place)
+        results = tuple(replace(result, node=numbers[result.node]) for result in self.results)
         return Graph(self.operands, tuple(nodes), results, self.tables)
 
     def operand(self, name: str) -> Operand:

@@ -61,7 +61,7 @@ def compute(
     dtype : float32 or float64
         To compute in.
     cast : bool
-        Whether what the epilogue rounds itself is given in the dtype that it is rounded to.
+        True if results that the epilogue rounds itself are given in the dtype that it rounds to.
 
     Returns
     -------
@@ -161,10 +161,10 @@ def compute_scores(
         elif node.op == "scatter":
             assert differences is not None
             zeros, parts = torch.zeros_like(named[str(node.value)]), differences * given[0]
-            places = tuple(index.long().expand(parts.shape) for index in given[1:])
+            indices = tuple(index.long().expand(parts.shape) for index in given[1:])
             # Where nothing is seen a derivative may be infinite or NaN.
             parts = torch.where(differences == 0, 0.0, parts)
-            values.append(zeros.index_put(places, parts, accumulate=True) if places else zeros + parts.sum())
+            values.append(zeros.index_put(indices, parts, accumulate=True) if indices else zeros + parts.sum())
         else:
             values.append(_value(node, given, [graph.nodes[n] for n in node.inputs], scores, {}, dtype))
     return {result.name: values[result.node] for result in graph.results}
@@ -232,7 +232,7 @@ def check_operand(operand: Operand, given: object, shape: tuple[int, ...]) -> No
     Raises
     ------
     EpilogueError
-        If it is not what the operand's kind says.
+        If it does not fit the operand's kind.
     """
     if not isinstance(given, torch.Tensor):
         if operand.shape != "scalar" or number_for(operand.name, operand.type, given) is None:

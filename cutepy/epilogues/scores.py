@@ -302,7 +302,7 @@ def trace_scores(
     mask : callable, optional
         As `torch.nn.attention.flex_attention` takes it.
     operands : mapping of str to Tensor or number, optional
-        Passed by name to what has such parameters.
+        Passed by name to functions that have such parameters.
     weight : callable, optional
         Of the place of a probability, as `dropout`.
     stand_ins : sequence of Tensor
@@ -311,7 +311,7 @@ def trace_scores(
     Raises
     ------
     EpilogueError
-        If a function does what no kernel can compute; the message has the line.
+        If a function does something that no kernel can compute; the message has the line.
 
     Examples
     --------
@@ -421,7 +421,7 @@ def _result(name: str, returned: Any, trace: ScoreTrace, line: Line) -> Value:  
 
 
 def _check(graph: Graph) -> None:
-    """Refuse what an epilogue has and a score function has not."""
+    """Refuse the operations of an epilogue that a score function lacks."""
     for node in graph.nodes:
         if node.op in ("reduce", "part", "product_index"):
             what = {"reduce": "reductions", "part": "parts of columns", "product_index": "indices of products"}[node.op]

@@ -17,7 +17,7 @@ class Standard(NamedTuple):
     Attributes
     ----------
     c, bias : bool
-        Whether they are added.
+        True if they are added.
     activation : str or None
         A key of `ACTIVATIONS`.
     is_transposed : bool

@@ -161,7 +161,7 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
     Raises
     ------
     EpilogueError
-        If it does what an epilogue can't express; the message has the line.
+        If it does something that an epilogue can't express; the message has the line.
 
     Examples
     --------

@@ -447,7 +447,7 @@ def apply_torch(function: Callable[..., Any], arguments: Sequence[Any], named: M
     Raises
     ------
     EpilogueError
-        If it has no counterpart, is given what that doesn't take, or would change a value in place.
+        If it has no counterpart, gets an unsupported argument, or would change a value in place.
     """
     # A torch.ops operator's name includes its overload, such as "relu.default".
     name = getattr(function, "__name__", str(function)).partition(".")[0]

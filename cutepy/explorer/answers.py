@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from cutepy.explorer.following import follow
+from cutepy.explorer.coordinate_trace import follow
 from cutepy.explorer.operands import operands
 from cutepy.explorer.parameters import MAX_ELEMENTS, BadParameterError, Parameters, bounded
 from cutepy.explorer.tensor_core import tensor_core

@@ -15,7 +15,7 @@ _Content = TypeVar("_Content")
 
 
 class Files(Generic[_Content]):
-    """Files with their names and what was read of them.
+    """Files with their names and their contents.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ def serve(
     hosts : tuple of str
         Names under which a forwarding proxy serves the page.
     open_browser : bool
-        Whether to open the page.
+        True to open the page.
     say : callable
         Is told the address.
 

@@ -122,7 +122,7 @@ def _operands(asked: Parameters, traits: sm100.UmmaTraits, stages: int) -> dict[
 
 
 def _tensors(traits: sm100.UmmaTraits) -> dict[str, sm100.TmemTensor]:
-    """List what lies in tensor memory."""
+    """List the tensors in tensor memory."""
     found = {"D": traits.accumulator}
     if traits.a_source == "tmem":
         found["A"] = traits.a_in_tmem

@@ -66,7 +66,7 @@ class Timelines:
 
 
 def is_trace(data: bytes) -> bool:
-    """Tell whether a file may be a trace, rather than a profile."""
+    """Return whether a file may be a trace, rather than a profile."""
     return b'"traceEvents"' in data[:4096]
 
 

@@ -25,7 +25,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Answer:
-    """The remarks of ptxas on a module, and what its kernels need; the cubin is not kept.
+    """The remarks of ptxas on a module, and the resources of its kernels; the cubin is not kept.
 
     Attributes
     ----------

@@ -97,7 +97,7 @@ def launch(run: Run, call: KernelCall) -> None:
 
 
 def kernel_call(request: LaunchRequest) -> KernelCall:
-    """Copy what a launch of host code points at, which is there during its call only.
+    """Copy the data behind the pointers of a host launch, which exist during its call only.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def tell_of_streams(run: Run) -> None:
 
 
 def tell(event: HostEvent) -> None:
-    """Tell the observers of the active run what host code does beside launches."""
+    """Tell the observers of the active run of host operations beside launches."""
     if isinstance(event, StreamEvent) and event.operation == "create":
         _streams[event.stream] = event
         captures.made(event.stream or 0, blocking=event.blocking)
@@ -158,6 +158,6 @@ def tell(event: HostEvent) -> None:
 
 
 def is_watched() -> bool:
-    """Tell whether anybody observes the active run."""
+    """Return whether anybody observes the active run."""
     run = active_run()
     return run is not None and run.is_watched

@@ -33,7 +33,7 @@ class Inheritance:
     collect : callable, optional
         Is called once with each run that has begun, when the run or the inheritance ends.
     tells : bool
-        Whether the collector tells hazards and schedules that runs inherited, so that the runs do not raise them.
+        True if the collector tells hazards and schedules that runs inherited, so that the runs do not raise them.
 
     Attributes
     ----------

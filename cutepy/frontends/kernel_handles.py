@@ -274,7 +274,7 @@ def handle_of_module(module: LoadedModule) -> int:
 
 
 def kernel_of(handle: object) -> LoadedKernel:
-    """Return the kernel of a handle: an integer, or what CUDA's bindings wrap it in.
+    """Return the kernel of a handle: an integer, or the wrapper of CUDA's bindings.
 
     Raises
     ------

@@ -18,7 +18,7 @@ from cutepy.frontends.stream_state import captures, handle_of
 from cutepy.sim.machine.host_events import StreamEvent
 
 
-class Polled:
+class CompletedWork:
     """Streams and events that the host knows to be complete; observers are told of each wait.
 
     Examples
@@ -72,7 +72,7 @@ class Polled:
         tell(StreamEvent("synchronise"))
 
     def is_event_over(self, event: int) -> bool:
-        """Tell whether an event is over, as `cudaEventQuery` does; one that was not recorded is."""
+        """Return whether an event is over, as `cudaEventQuery` does; one that was not recorded is."""
         captures.refuse_waiting(event=event)
         if event not in self._pending:
             return True
@@ -83,7 +83,7 @@ class Polled:
         return True
 
     def is_stream_over(self, stream: int) -> bool:
-        """Tell whether a stream is over, as `cudaStreamQuery` does: if nothing was launched since it was asked of."""
+        """Return whether a stream is over, as `cudaStreamQuery` does: if nothing was launched since it was asked of."""
         stream = handle_of(stream)
         captures.refuse_waiting(stream)
         launched = _launched()
@@ -105,6 +105,6 @@ def _told_or_kept(operation: Literal["record", "wait"], stream: int, event: int,
 
 
 def _launched() -> object:
-    """Give what is another thing after each launch."""
+    """Return an object that differs after each launch."""
     run = active_run()
     return None if run is None else (id(run), len(run.launches))

@@ -125,12 +125,12 @@ def replaying() -> Iterator[None]:
 
 
 def is_replaying() -> bool:
-    """Tell whether the calling thread does a graph's work."""
+    """Return whether the calling thread does a graph's work."""
     return _thread.replays > 0
 
 
 def allocates() -> bool:
-    """Tell whether memory that is asked for now is allocated in the current stream: graphs keep theirs."""
+    """Return whether memory that is asked for now is allocated in the current stream: graphs keep theirs."""
     return not _thread.replays and captures.of(current()) is None
 
 
@@ -210,7 +210,7 @@ class Capture:
         return dict(self._clocks[stream])
 
     def join(self, stream: int, clock: dict[int, int]) -> None:
-        """Let what a stream does next, which may be new to the capture, come after what an event comes after."""
+        """Order the next work of a stream, which may be new to the capture, after the work that an event follows."""
         mine = self._clocks.setdefault(stream, {})
         for other, count in clock.items():
             mine[other] = max(mine.get(other, 0), count)

@@ -170,7 +170,7 @@ def _current_stream() -> int:
 
 
 def _taking(parameter: Parameter) -> Callable[[Any], Any]:
-    """Return what converts a parameter's argument to the form of compiled code."""
+    """Return the function that converts a parameter's argument to the form of compiled code."""
     if parameter.kind == "constant":
         return lambda argument: None if _is_repeated(parameter, argument) else argument
     if parameter.kind == "pointer":

@@ -66,7 +66,7 @@ def compile(
     options : str
         Options for the DSL's compiler, such as "--opt-level 2".
     cache : bool, optional
-        Whether to look on disk and keep the result there; as `CUTEPY_CACHE` says if not given.
+        True to look on disk and keep the result there; as `CUTEPY_CACHE` says if not given.
     sources : sequence of str or path
         Packages, modules and paths whose files, with the function's own and the values handed in, decide what is
         compiled. The key is made of them, and nothing is traced where the program is found.
@@ -74,7 +74,7 @@ def compile(
         With `sources`: trace all the same, and fail if that shows another program than the one found; as
         `CUTEPY_VERIFY` says if not given.
     timeline : bool, optional
-        Whether ranges (`cutepy.device.mark`, and those of the blocks) write events; by default within
+        True if ranges (`cutepy.device.mark`, and those of the blocks) write events; by default within
         `cutepy.profiling.timeline()`. Such a program is compiled anew, and not kept on the disk.
 
     Returns

@@ -154,7 +154,7 @@ class HostCopies:
     arguments : sequence
         Of the call.
     device : torch.device or str
-        Where the copies are to be.
+        Device of the copies.
 
     Attributes
     ----------

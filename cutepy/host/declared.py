@@ -85,7 +85,7 @@ def deferred(function: object) -> Deferred:
     Raises
     ------
     TypeError
-        If it has no name by which to import it: then nothing tells what it holds.
+        If it has no name by which to import it: then nothing identifies its contents.
     """
     if isinstance(function, Deferred):
         return function
@@ -189,7 +189,7 @@ def _class(cls: type) -> list[str]:
     Raises
     ------
     TypeError
-        If nothing tells what it is but itself.
+        If nothing identifies it but itself.
     """
     module = sys.modules.get(cls.__module__)
     found: Any = module

@@ -92,7 +92,7 @@ def decode(key: str, data: bytes) -> Entry:
     Raises
     ------
     DamagedEntryError
-        If any byte is not what `encode` wrote for this key.
+        If a byte differs from the output of `encode` for this key.
     """
     if len(data) < _HEAD.size + _LENGTH.size:
         raise DamagedEntryError(f"it ends after {len(data)} bytes")

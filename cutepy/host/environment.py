@@ -70,7 +70,7 @@ def cache_enabled() -> bool:
 
 
 def tuned() -> bool:
-    """Tell whether winners of tuning are used (`CUTEPY_TUNED`).
+    """Return whether winners of tuning are used (`CUTEPY_TUNED`).
 
     Raises
     ------

@@ -39,7 +39,7 @@ class ProgramFile(NamedTuple):
     created, last_used : float
         Seconds since the epoch.
     uses : int
-        How often it was loaded.
+        Times that it was loaded.
     """
 
     key: str
@@ -126,7 +126,7 @@ class Folder:
         return read_file(self.file(key, PROGRAM))
 
     def write(self, key: str, data: bytes) -> None:
-        """Write a program atomically: a reader sees the file from before, or the whole new one.
+        """Write a program atomically: a reader sees the old file or the whole new one.
 
         Raises
         ------
@@ -205,7 +205,7 @@ class Folder:
 
 
 def write_file(place: Path, data: bytes) -> None:
-    """Write a file atomically, for its owner alone: a reader sees the file from before, or the whole new one.
+    """Write a file atomically, for its owner alone: a reader sees the old file or the whole new one.
 
     Raises
     ------

@@ -162,7 +162,7 @@ class Function:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what was compiled."""
+        """Pickle the compiled program."""
         sections = {"object": self.program.object, "ptx": self.program.ptx.encode(), "cubin": self.program.cubin}
         return _reopened, (dict(self.metadata), sections, self.program.plan)
 
@@ -181,7 +181,7 @@ class Function:
         Raises
         ------
         ArgumentError, TypeError
-            If an argument is not what the function was compiled for.
+            If an argument does not fit the function's examples.
         WrongDeviceError
             If the GPU is not of the architecture that the kernels were compiled for.
         CudaError
@@ -269,7 +269,7 @@ class Function:
         Parameters
         ----------
         device : int, str or torch.device, optional
-            Index of the GPU, or what torch names it by, such as "cuda:0". Default: torch's current one.
+            Index of the GPU, or torch's name of it, such as "cuda:0". Default: torch's current one.
 
         Raises
         ------
@@ -403,7 +403,7 @@ class Function:
             self._launch = lambda *arguments: launch(*self._convert(arguments))
 
     def _launch_on_copies(self, arguments: tuple[Any, ...]) -> None:
-        """Copy arrays that are in host memory, or may not be written to, launch, and copy back what changed."""
+        """Copy arrays that are in host memory, or may not be written to, launch, and copy back the changes."""
         self._refuse(self._convert(mapped(_as_passed, arguments)))
         self._require_cuda()
         index = _device_index(arguments)

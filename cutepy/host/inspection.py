@@ -45,7 +45,7 @@ class Resources:
     cluster : (int, int, int) or None
         CTAs of a cluster; (1, 1, 1) where it is launched without.
     occupancy : Occupancy or None
-        CTAs that an SM holds at a time, and what sets the limit.
+        CTAs that an SM holds at a time, and the resource that sets the limit.
     max_active_clusters : int or None
         Clusters that the GPU holds at a time, by CUDA's own reckoning for the current GPU; None also where there is no
         GPU, and in the simulator. It is no multiple of `occupancy`: a cluster stays in one GPC, and GPCs differ in

@@ -17,7 +17,7 @@ class ProgressBoard:
     total : int
         Variants.
     shown : bool
-        Whether to show it, if the console is a terminal.
+        True to show it, if the console is a terminal.
     console : rich.console.Console, optional
         Where; the standard error if not given.
     """

@@ -39,7 +39,7 @@ class TensorSpec:
     Raises
     ------
     ValueError
-        If shape, strides, order, divisibility, alignment or what is never 0 make no sense.
+        If shape, strides, order, divisibility, alignment or `nonempty` make no sense.
 
     Examples
     --------
@@ -237,7 +237,7 @@ class PointerSpec:
     Parameters
     ----------
     dtype : torch.dtype, numpy.dtype or str
-        Type of what is there.
+        Type of the elements.
     align : int, optional
         Alignment of addresses in bytes; the size of an element if not given. Not checked at a call.
     space : str

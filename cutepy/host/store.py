@@ -48,7 +48,7 @@ class EntryInfo(NamedTuple):
     created, last_used : float
         Seconds since the epoch.
     uses : int
-        How often it was loaded.
+        Times that it was loaded.
     metadata : mapping of str to JSON values
         As saved; not checked against damage.
     """
@@ -160,7 +160,7 @@ class Store:
         -------
         entry : Entry
         built : bool
-            Whether `build` made it.
+            True if `build` made it.
 
         Raises
         ------
@@ -346,7 +346,7 @@ def machine_code_store() -> Store:
 
 
 def assembler_store() -> Store:
-    """Open the store of what ptxas has said about modules, with a sixteenth of the limit for itself."""
+    """Open the store of ptxas's answers on modules, with a sixteenth of the limit for itself."""
     return _open(environment.cache_dir() / "assembler", environment.cache_limit_bytes() // _SHARE, quiet=True)
 
 

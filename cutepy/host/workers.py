@@ -89,7 +89,7 @@ def run(tasks: Mapping[str, bytes], processes: int) -> Iterator[TaskStarted | Ou
     tasks : mapping of str to bytes
         By name, the pickled (function, arguments, named arguments, settings).
     processes : int
-        How many at most.
+        Largest number of processes.
 
     Yields
     ------

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from cutepy.nn.joining import Joined, join_weights, products
+from cutepy.nn.adjoining_weights import AdjoiningLayers, join_weights, products
 from cutepy.nn.linear import Linear
 from cutepy.ops.attention_arguments import ALL_KEYS, Window
 from cutepy.ops.decode_attention import attention_decode
@@ -68,22 +68,22 @@ class KeyValueCache:
         keys, values : Tensor (batch, tokens, kv heads, head)
             There must be room for them: as for all indices of torch, the device tells.
         """
-        places = self.places(keys.shape[1])
+        positions = self.positions(keys.shape[1])
         if self.table is None:
-            first = torch.arange(len(places), device=places.device)[:, None]
+            first = torch.arange(len(positions), device=positions.device)[:, None]
         else:
             page = self.keys.shape[1]
-            first, places = self.table.gather(1, places // page), places % page
-        self.keys[first, places] = keys
-        self.values[first, places] = values
+            first, positions = self.table.gather(1, positions // page), positions % page
+        self.keys[first, positions] = keys
+        self.values[first, positions] = values
         self.lengths += keys.shape[1]
 
-    def places(self, tokens: int) -> torch.Tensor:
+    def positions(self, tokens: int) -> torch.Tensor:
         """Return the positions of so many new tokens, (batch, tokens), int64."""
         return self.lengths[:, None].long() + torch.arange(tokens, device=self.lengths.device)
 
 
-class Attention(Joined):
+class Attention(AdjoiningLayers):
     """Compute attention of tokens with each other, or with those of a cache: (batch, tokens, hidden) -> the same.
 
     Queries, keys and values are products of the input by `q_proj`, `k_proj` and `v_proj`. Queries and keys are rotated
@@ -188,7 +188,7 @@ class Attention(Joined):
         positions : int or Tensor, optional
             Of the tokens, as of `cutepy.ops.rotary`; those behind the cache's if there is one.
         cache : KeyValueCache, optional
-            Is written to. The result has no derivatives by what the cache has.
+            Is written to. The result has no derivatives by the contents of the cache.
 
         Returns
         -------
@@ -213,7 +213,7 @@ class Attention(Joined):
                 cache.lengths += x.shape[1]
             else:
                 if positions is None and cache is not None:
-                    positions = cache.places(x.shape[1])
+                    positions = cache.positions(x.shape[1])
                 q, k = (rotary(each, cos, sin, positions, self.interleaved) for each in (q, k))
         how: dict[str, Any] = {
             "causal": self.causal,

@@ -20,9 +20,9 @@ def derives(maker: Callable[..., Kind]) -> Callable[..., Kind]:
     Examples
     --------
     >>> import pickle
-    >>> from cutepy.nn.attending import _attending
-    >>> kind = _attending(torch.nn.Identity)
-    >>> kind is _attending(torch.nn.Identity), type(pickle.loads(pickle.dumps(kind()))) is kind
+    >>> from cutepy.nn.replaced_attention import _replaced_class
+    >>> kind = _replaced_class(torch.nn.Identity)
+    >>> kind is _replaced_class(torch.nn.Identity), type(pickle.loads(pickle.dumps(kind()))) is kind
     (True, True)
     """
     made: dict[tuple[Any, ...], Kind] = {}

@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from cutepy.nn.joining import Joined, join_weights
+from cutepy.nn.adjoining_weights import AdjoiningLayers, join_weights
 from cutepy.nn.linear import Linear
-from cutepy.nn.sharing import joinable, tensors_of
+from cutepy.nn.shared_products import joinable, tensors_of
 from cutepy.ops.gated import geglu, swiglu
 from cutepy.ops.joined_linears import joined_linear
 
 
-class GatedMLP(Joined):
+class GatedMLP(AdjoiningLayers):
     """Compute down_proj(f(gate_proj(x)) * up_proj(x)), f by `cutepy.ops.swiglu` or `geglu`.
 
     The weights of gate_proj and up_proj adjoin in memory, so that both are one product, whose halves the activation

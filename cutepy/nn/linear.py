@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from cutepy.kernels.gemm.operands import OPERAND_DTYPES
-from cutepy.nn.sharing import CURRENT
+from cutepy.nn.shared_products import CURRENT
 from cutepy.ops.dense_gemm import gemm
 from cutepy.ops.operation import past_modes
 

@@ -12,14 +12,14 @@ import torch
 
 from cutepy.kernels.gemm.operands import OPERAND_DTYPES
 from cutepy.kernels.rows.tiling import MOST_COLUMNS
-from cutepy.nn.attending import adopt_attention, attends
+from cutepy.nn.adjoining_weights import adopt_join, groups_of, owners
 from cutepy.nn.gated import GatedMLP
-from cutepy.nn.joining import adopt_join, groups_of, owners
 from cutepy.nn.linear import Linear
 from cutepy.nn.losses import CrossEntropyLoss
 from cutepy.nn.model_losses import FUNCTION as LOSS, adopt_loss, computes_loss
 from cutepy.nn.norms import LayerNorm, RMSNorm
-from cutepy.nn.rotating import FUNCTION, adopt_rotation, rotates
+from cutepy.nn.replaced_attention import adopt_attention, calls_attention
+from cutepy.nn.replaced_rotary import FUNCTION, adopt_rotation, rotates
 from cutepy.ops.gated import REFERENCES
 from cutepy.ops.normalising import DTYPES
 
@@ -118,7 +118,7 @@ def replace(model: torch.nn.Module, filter: Filter | None = None) -> Replacement
                 unused |= {
                     f"{name}.{own}" if name else own for own, _ in module.named_children() if own not in PROJECTIONS
                 }
-        elif attends(module) or "MLP" in was.__name__ or not any(True for _ in module.children()):
+        elif calls_attention(module) or "MLP" in was.__name__ or not any(True for _ in module.children()):
             done.kept[name] = reason
     _join(model, filter, done)
     return done
@@ -160,7 +160,7 @@ def _adopt(name: str, module: torch.nn.Module, filter: Filter | None) -> str | N
     kind = type(module)
     if kind in (Linear, RMSNorm, LayerNorm, CrossEntropyLoss, GatedMLP):
         return "it is cutepy's"
-    if attends(module):
+    if calls_attention(module):
         if filter is not None and not filter(name, module):
             return "the filter left it out"
         return adopt_attention(module)

@@ -1,7 +1,7 @@
 """Kernels as operations of PyTorch: products, `attention`, normalisations, and `register` for your own.
 
-Importing it imports torch, which then knows all operations, as exported programs need that are loaded; the DSL only
-once something must be compiled.
+The import registers all operations with torch, so that exported programs can be loaded. The DSL is imported only when
+a kernel must be compiled.
 """
 
 from cutepy.extras import require

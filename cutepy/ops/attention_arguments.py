@@ -145,7 +145,7 @@ def factor(q: torch.Tensor, scale: float | None) -> float:
 
 
 def _bounded(keys: int | None) -> int | None:
-    """Limit a bound of a window to what kernels add to positions: no matrix has as many keys."""
+    """Limit a bound of a window to the range that kernels add to positions: no matrix has as many keys."""
     if keys is None:
         return None
     if isinstance(keys, (bool, float)):
@@ -166,7 +166,7 @@ def check_dropout(dropout_p: float) -> None:
 
 
 def way_to(tensor: torch.Tensor, view: View | None = None) -> View | None:
-    """Return what gives TMA a tensor like this one, seen by `view`: None for itself, a view, or a copy."""
+    """Return the view or the copy that gives TMA a tensor like this one, seen by `view`; None for the tensor itself."""
     seen = tensor if view is None else view(tensor)
     is_view = seen is tensor or torch._C._is_alias_of(seen, tensor)  # type: ignore[attr-defined]
     if not is_reachable(seen):
@@ -186,7 +186,7 @@ def way_to(tensor: torch.Tensor, view: View | None = None) -> View | None:
 
 
 def way_back(shape: Sequence[int], view: View | None) -> View | None:
-    """Return what gives a contiguous result of a shape as `view` sees it; None as it is."""
+    """Return the function that gives a contiguous result the shape of `view`; None as it is."""
     if view is None:
         return None
     seen = view(torch.empty(*shape, device="meta"))

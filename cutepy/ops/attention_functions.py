@@ -18,7 +18,7 @@ from cutepy.epilogues.derivatives import tables_derived
 from cutepy.epilogues.function_state import state_of
 from cutepy.epilogues.graph import Graph
 from cutepy.host.launches import Launches
-from cutepy.kernels.attention.config import Scoring
+from cutepy.kernels.attention.config import ScoreSettings
 from cutepy.kernels.attention.op import table_dtype
 from cutepy.ops.attention_arguments import Tensors as Tensors
 
@@ -27,7 +27,7 @@ Read = tuple[torch.Tensor | None, list[torch.Tensor], str]
 
 
 def read_by(q: torch.Tensor, functions: tuple[Any, ...], sinks: torch.Tensor | None, dropout_p: float = 0.0) -> Read:
-    """Trace what makes scores, masks and weights.
+    """Trace the functions of scores, masks and weights.
 
     Parameters
     ----------
@@ -89,14 +89,14 @@ def traced(
     found = _trace(soft_cap, None if slopes is None else slopes.dim(), score, mask, numbers, kinds, dropped)
     given += passed.values()
     own = iter(found.own)
-    return found.text, [given[place] if place >= 0 else next(own) for place in found.places]
+    return found.text, [given[place] if place >= 0 else next(own) for place in found.indices]
 
 
-class _Traced:
+class _TracedGraph:
     """Text of a graph, and for each table its place among the tensors that are passed; -1 for the next of its own."""
 
-    def __init__(self, text: str, places: tuple[int, ...], own: tuple[torch.Tensor, ...]) -> None:
-        self.text, self.places, self.own = text, places, own
+    def __init__(self, text: str, indices: tuple[int, ...], own: tuple[torch.Tensor, ...]) -> None:
+        self.text, self.indices, self.own = text, indices, own
 
 
 def _trace(
@@ -107,8 +107,8 @@ def _trace(
     numbers: tuple[tuple[str, Any], ...],
     kinds: tuple[tuple[str, int, str], ...],
     dropout_p: float,
-) -> _Traced:
-    """Trace functions, unless they have been, and are what they were; of tensors that are passed, only kinds count.
+) -> _TracedGraph:
+    """Trace functions unless a trace of them is still valid; of passed tensors only kinds count.
 
     torch.compile calls it once, and takes its result for constant: a function's own tensors are then those that it has
     when it is compiled.
@@ -120,7 +120,7 @@ def _trace(
         # A tensor that died may have left its id to another.
         assert state is not None
         if all(reference() is tensor for reference, tensor in zip(kept.read, state.tensors, strict=True)):
-            return _Traced(kept.text, kept.places, tuple(state.tensors[place] for place in kept.own))
+            return _TracedGraph(kept.text, kept.indices, tuple(state.tensors[place] for place in kept.own))
     chain = [] if soft_cap is None else [scores.soft_cap(soft_cap)]
     standing: list[torch.Tensor] = []
     if slopes is not None:
@@ -135,14 +135,14 @@ def _trace(
     stand_ins = {name: torch.empty((1,) * rank, dtype=getattr(torch, dtype[6:])) for name, rank, dtype in kinds}
     standing += stand_ins.values()
     found = scores.trace_scores(chain, mask, {**dict(numbers), **stand_ins}, weight, standing)
-    places = tuple(_place(tensor, standing, -1) for tensor in found.tensors)
-    own = tuple(tensor for tensor, place in zip(found.tensors, places, strict=True) if place < 0)
-    result = _Traced(found.graph.line if found else "", places, own)
+    indices = tuple(_place(tensor, standing, -1) for tensor in found.tensors)
+    own = tuple(tensor for tensor, place in zip(found.tensors, indices, strict=True) if place < 0)
+    result = _TracedGraph(found.graph.line if found else "", indices, own)
     if key is not None and state is not None and not found.computes:
         read = tuple(map(weakref.ref, state.tensors))
         kept_own = tuple(_place(tensor, state.tensors, -1) for tensor in own)
         if -1 not in kept_own:
-            _graphs.keep(key, _Kept(result.text, places, kept_own, read))
+            _graphs.keep(key, _StoredGraph(result.text, indices, kept_own, read))
     return result
 
 
@@ -151,14 +151,14 @@ def _place(tensor: torch.Tensor, among: Sequence[torch.Tensor], missing: int) ->
     return next((n for n, each in enumerate(among) if each is tensor), missing)
 
 
-class _Kept(NamedTuple):
+class _StoredGraph(NamedTuple):
     """Graph of functions in a state, whose tensors are not kept alive.
 
     Attributes
     ----------
     text : str
-    places : tuple of int
-        As of `_Traced`.
+    indices : tuple of int
+        As of `_TracedGraph`.
     own : tuple of int
         The place of each of its own tensors among those of the state.
     read : tuple of weak references
@@ -166,12 +166,12 @@ class _Kept(NamedTuple):
     """
 
     text: str
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
     own: tuple[int, ...]
     read: tuple[weakref.ref[torch.Tensor], ...]
 
 
-_graphs: Launches[_Kept] = Launches()
+_graphs: Launches[_StoredGraph] = Launches()
 
 
 # As torch.compiler.assume_constant_result does, which imports the compiler for it.
@@ -184,12 +184,12 @@ def scoring_of(
     sinks: torch.Tensor | None,
     block_size: Sequence[int] = (),
     derived: Sequence[int] = (),
-) -> Scoring:
-    """Return what a kernel is compiled for; `derived` are the places of the tables that it sums gradients of."""
+) -> ScoreSettings:
+    """Return the settings that a kernel is compiled for; `derived` are the tables whose gradients it sums, by index."""
     text = functions.replace("; ", "\n  ")
     size = (block_size[0], block_size[1]) if block_size else None
     names = tuple(Graph.parse(functions).tables[n].name for n in derived)
-    return Scoring(text, tuple(map(table_dtype, tables)), sinks is not None, size, names)
+    return ScoreSettings(text, tuple(map(table_dtype, tables)), sinks is not None, size, names)
 
 
 def check_scoring(
@@ -199,7 +199,7 @@ def check_scoring(
     functions: str,
     extents: tuple[int, int | None, int | None],
 ) -> None:
-    """Check what the functions and the sinks are given, beside q (..., heads, head).
+    """Check the arguments of the functions and the sinks, beside q (..., heads, head).
 
     Parameters
     ----------

@@ -16,8 +16,8 @@ from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
 
-class Asked(NamedTuple):
-    """Settings of gradients that numbers and text say, beside the tensors.
+class GradientSettings(NamedTuple):
+    """Settings of attention's gradients: the arguments that are numbers and text.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ def launch_gradients(
     lse: torch.Tensor,
     dlse: torch.Tensor | None,
     grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    asked: Asked,
+    settings: GradientSettings,
     tables: Tensors,
     dtables: torch.Tensor,
     lists: Tensors = (),
@@ -84,23 +84,27 @@ def launch_gradients(
         The rows' statistics.
     """
     of_lengths = None if lengths is None else (lengths.count, *map(type, lengths.tensors))
-    settings = (*asked[:5], *asked.block_size, None, *asked.derived, asked.most_keys, of_lengths, len(tables))
+    numbers = *settings.block_size, None, *settings.derived, settings.most_keys
     modes = EXECUTION.backend is None, INVARIANCE.on
-    key = (*settings, *modes, *described(*given, dlse, *tables, *lists))
+    key = (*settings[:5], *numbers, of_lengths, len(tables), *modes, *described(*given, dlse, *tables, *lists))
     plan = _plans.get(key)
     if plan is None:
-        plan = _plans.keep(key, _find_plan(given, dlse, asked, tables, lengths))
-    read = backward_reads(tables, lists, of_tables(dtables, tables, asked.derived))
+        plan = _plans.keep(key, _find_plan(given, dlse, settings, tables, lengths))
+    read = backward_reads(tables, lists, of_tables(dtables, tables, settings.derived))
     passed = None if lengths is None else lengths.tensors
     return plan.launch(*go(plan.ways, given), lse, dlse, grads, passed, read)
 
 
 def _find_plan(
-    given: tuple[torch.Tensor, ...], dlse: torch.Tensor | None, asked: Asked, tables: Tensors, lengths: Lengths | None
+    given: tuple[torch.Tensor, ...],
+    dlse: torch.Tensor | None,
+    settings: GradientSettings,
+    tables: Tensors,
+    lengths: Lengths | None,
 ) -> _Plan:
     """Decide all that is done for gradients of tensors like these, and have the kernels compiled."""
     ways = tuple(map(way_to, given))
     _, q, k, v, _ = go(ways, given)
-    scoring = scoring_of(asked.functions, tables, None, asked.block_size, asked.derived)
-    how = *asked[:3], lengths, asked.most_keys, scoring
-    return _Plan(ways, plan_backward(q, k, v, *how, has_dlse=dlse is not None, is_ordered=asked.is_ordered))
+    scoring = scoring_of(settings.functions, tables, None, settings.block_size, settings.derived)
+    how = *settings[:3], lengths, settings.most_keys, scoring
+    return _Plan(ways, plan_backward(q, k, v, *how, has_dlse=dlse is not None, is_ordered=settings.is_ordered))

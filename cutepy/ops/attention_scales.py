@@ -1,4 +1,4 @@
-"""Scales of 8-bit Q, K and V as operations of attention take them: checks, views, and what they stand for."""
+"""Scales of 8-bit Q, K and V as operations of attention take them: checks, views, and dequantised values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Three = tuple[Given, Given, Given]
 """Of Q, K and V."""
 
 
-class Quantised(NamedTuple):
+class QuantisedArguments(NamedTuple):
     """Arguments of an operation of 8-bit floats.
 
     Attributes
@@ -47,7 +47,7 @@ class Quantised(NamedTuple):
     def dequantised(
         self, tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor], sequence: int
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return what q, k and v of a sequence stand for, in float64, each (1, tokens, heads, head)."""
+        """Return q, k and v of a sequence with their scales, in float64, each (1, tokens, heads, head)."""
         scales = (None if scale is None else scale[sequence : sequence + 1] for scale in self.scales)
         q, k, v = map(dequantised, tensors, scales)
         return q, k, v
@@ -95,8 +95,8 @@ def quantised(
     beside: Given,
     dropout_p: float = 0.0,
     batch: int | None = None,
-) -> Quantised:
-    """Return what an operation takes of scales; shapes are not checked.
+) -> QuantisedArguments:
+    """Return the operation's arguments for scales; shapes are not checked.
 
     Parameters
     ----------
@@ -127,11 +127,11 @@ def quantised(
     of_each = zip(NAMES, scales, heads, strict=True)
     count = q.shape[0] if batch is None else batch
     of_q, of_k, of_v = (_in_blocks(name, scale, q.device, count, head) for name, scale, head in of_each)
-    return Quantised(of_q, of_k, of_v, torch.bfloat16 if out_dtype is None else out_dtype)
+    return QuantisedArguments(of_q, of_k, of_v, torch.bfloat16 if out_dtype is None else out_dtype)
 
 
 def refuse_scales(q: torch.Tensor, scales: Three, out_dtype: torch.dtype | None) -> None:
-    """Refuse what only 8-bit floats have.
+    """Refuse arguments that only 8-bit floats have.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def _in_blocks(name: str, scale: Given, device: torch.device, batch: int, heads:
 
 
 def dequantised(tensor: torch.Tensor, scale: Given) -> torch.Tensor:
-    """Return what 8-bit floats (batch, tokens, heads, head) stand for, in float64."""
+    """Return the values of 8-bit floats (batch, tokens, heads, head) with their scales, in float64."""
     wide = tensor.double()
     if scale is None or not tensor.numel():
         return wide

@@ -134,7 +134,7 @@ def _checked(size: int | Sequence[int]) -> tuple[int, int]:
 def _counts_of_text(
     text: str, extents: tuple[int, int, int, int], size: tuple[int, int], device: torch.device
 ) -> torch.Tensor:
-    """Count what is seen in each block by a function that uses no tensors."""
+    """Count the seen scores in each block, by a function that uses no tensors."""
     return _counts(Graph.parse(text) if text else None, (), extents, size, device)
 
 
@@ -145,7 +145,7 @@ def _counts(
     size: tuple[int, int],
     device: torch.device,
 ) -> torch.Tensor:
-    """Count what is seen in each block: (batch, heads, rows of blocks, columns of blocks)."""
+    """Count the seen scores in each block: (batch, heads, rows of blocks, columns of blocks)."""
     batch, heads, queries, keys = extents
     columns = -(-keys // size[1])
     at_once = max(_AT_ONCE // (batch * heads * columns * size[1] * size[0]), 1) * size[0]
@@ -166,7 +166,7 @@ def _counts(
 
 
 def _from_counts(counts: torch.Tensor, lengths: tuple[int, int], size: tuple[int, int], mask: MaskFunction) -> Any:  # noqa: ANN401
-    """Make torch's block mask of what is seen in each block: full are those within all of whose scores are seen."""
+    """Make torch's block mask of the counts of seen scores: a block is full if all of its scores are seen."""
     from torch.nn.attention.flex_attention import BlockMask
 
     full = counts == size[0] * size[1]

@@ -33,7 +33,7 @@ from cutepy.ops.attention_arguments import (
     way_to,
 )
 from cutepy.ops.attention_functions import Tensors, beside, check_reach, check_scoring, read_by, scoring_of
-from cutepy.ops.attention_scales import FLOAT8, Quantised, quantised, refuse_scales
+from cutepy.ops.attention_scales import FLOAT8, QuantisedArguments, quantised, refuse_scales
 from cutepy.ops.checking import as_tensor, require_tensors
 from cutepy.ops.foreign_arguments import refuse_unknown
 from cutepy.ops.operation import GRADIENT, only_launches, road
@@ -260,9 +260,9 @@ class _AttentionArguments(NamedTuple):
         return self.scale, self.left, self.right
 
     @property
-    def quantised(self) -> Quantised | None:
+    def quantised(self) -> QuantisedArguments | None:
         """Scales and the dtype of results of 8-bit floats; None of others."""
-        return None if self.out_dtype is None else Quantised(*self[9:12], self.out_dtype)
+        return None if self.out_dtype is None else QuantisedArguments(*self[9:12], self.out_dtype)
 
     def check(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         """Check all that can be told without data."""
@@ -383,7 +383,7 @@ def attend_each(
     functions: str = "",
     tables: Tensors = (),
     sinks: torch.Tensor | None = None,
-    quantised: Quantised | None = None,
+    quantised: QuantisedArguments | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute attention of each sequence with its own keys in plain torch; arguments have been checked."""
     o, lse = results_like(q, v, None if quantised is None else quantised.out_dtype)
@@ -396,7 +396,7 @@ def attend_each(
             count = min(max(count, 0), table.shape[1] * page)
             pages = table[batch, : -(-count // page)].long()
             keys, values = (each[pages].flatten(0, 1)[:count] for each in (k, v))
-        scored = reference.Scored(functions, tables, sinks, first_batch=batch)
+        scored = reference.ReferenceAttention(functions, tables, sinks, first_batch=batch)
         of_each = q[batch][None], keys[None], values[None]
         if quantised is not None:
             of_each = quantised.dequantised(of_each, batch)

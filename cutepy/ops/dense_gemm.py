@@ -291,7 +291,7 @@ def _dispatched(
 
 @lru_cache(maxsize=1024)
 def _of_few(epilogue: str) -> str | None:
-    """Name an activation whose derivative needs no sums, "" of none: what is added, or its relu; None of all others."""
+    """Name an activation whose derivative needs no sums: "" for an addend alone, or its relu; None of all others."""
     known = standard_of(Graph.parse(epilogue))
     if known is None or known.is_transposed or known.activation not in (None, "relu"):
         return None
@@ -341,7 +341,7 @@ def _backward(ctx: Any, grads: Sequence[torch.Tensor]) -> tuple[Any, ...]:  # no
 
 
 def _added(grad: torch.Tensor, shape: torch.Size, kind: str) -> torch.Tensor:
-    """Give the gradient of what is added: summed in fp32 where that is broadcast; autograd rounds it to its dtype."""
+    """Return the gradient of an addend: summed in fp32 where that is broadcast; autograd rounds it to its dtype."""
     if grad.shape == shape:
         return grad
     if kind == "row" and len(shape) == 1:
@@ -426,7 +426,7 @@ def _compute(*given: Any) -> list[torch.Tensor]:  # noqa: ANN401
 
 
 def _into(*given: Any) -> tuple[Request, Sequence[torch.Tensor]]:  # noqa: ANN401
-    """Part what `cutepy::gemm_out` is asked from the tensors that it writes to."""
+    """Separate the arguments of `cutepy::gemm_out` from its output tensors."""
     *product, outs = given[:7]
     return Request(*(*product, None, "row", *given[7:])), outs
 
@@ -454,8 +454,8 @@ def _vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, An
         of_tensors = [None] * len(tensors)
     a_shape, b_shape = _example_shape(a, of_a), _example_shape(b, of_b)
     check_dimensions(a_shape, b_shape)
-    places = [n for n, kind in enumerate(kinds) if kind == "t"]
-    mapped = [graph.operands[n] for n, dim in zip(places, of_tensors, strict=True) if dim is not None]
+    indices = [n for n, kind in enumerate(kinds) if kind == "t"]
+    mapped = [graph.operands[n] for n, dim in zip(indices, of_tensors, strict=True) if dim is not None]
     if scale_a is not None or graph.uses("product_index") or any(each.type == "i32" for each in mapped):
         return one_by_one(_gemm)(info, in_dims, *arguments)  # type: ignore[no-any-return]
 
@@ -473,7 +473,7 @@ def _vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, An
     if joins or len(b_shape) > 2:
         b = _below(of_examples(b, of_b), rank + 1)
     operands, given = list(graph.operands), []
-    for place, tensor, dim in zip(places, tensors, of_tensors, strict=True):
+    for place, tensor, dim in zip(indices, tensors, of_tensors, strict=True):
         operand, shape = graph.operands[place], _example_shape(tensor, dim)
         if operand.shape == "scalar":
             if dim is not None:  # as a column that repeats it

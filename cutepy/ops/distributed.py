@@ -103,7 +103,7 @@ def register_rule(op: Any, library: Any, on_shards: Callable[[Sequence[Any], Map
 
 
 def tell_dtensor() -> None:
-    """Register what waits for DTensor to be imported. Costs a look-up where it is not, or nothing waits."""
+    """Register the rules that wait for DTensor to be imported; without either it costs a look-up at most."""
     if _waiting and (kind := dtensor_class()) is not None:
         while _waiting:
             op, library, rule = _waiting.pop()
@@ -117,7 +117,7 @@ def dtensor_class() -> Any:  # noqa: ANN401
 
 
 def is_distributed(value: object) -> bool:
-    """Tell whether a value is a DTensor, or a list or mapping has one."""
+    """Return whether a value is a DTensor, or a list or mapping has one."""
     kind = dtensor_class()
     return kind is not None and any(
         isinstance(leaf, kind) for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)
@@ -125,7 +125,7 @@ def is_distributed(value: object) -> bool:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is of no subclass, but for parameters."""
+    """Return whether a tensor is of no subclass, but for parameters."""
     return type(tensor) in _PLAIN
 
 
@@ -187,18 +187,18 @@ def compute(
         If DTensors have several meshes, or one that is written to is a partial sum.
     """
     leaves, tree = pytree.tree_flatten((tuple(arguments), dict(named or {})))
-    places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    tensors = [leaves[n] for n in places]
+    indices = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    tensors = [leaves[n] for n in indices]
     mesh = _mesh(tensors)
     starts = [0, *accumulate(len(pytree.tree_leaves(argument)) for argument in arguments)]
     written = [  # by place, since it may also be read, as c is
-        places.index(place)
+        indices.index(place)
         for n in mutated
         for place in range(starts[n], starts[n] + len(pytree.tree_leaves(arguments[n])))
     ]
 
     metas = list(leaves)
-    for n, tensor in zip(places, tensors, strict=True):
+    for n, tensor in zip(indices, tensors, strict=True):
         metas[n] = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     on_meta, by_name = pytree.tree_unflatten(metas, tree)
     with torch.no_grad():
@@ -210,13 +210,13 @@ def compute(
         if any(placement.is_partial() for placement in tensors[n].placements):
             raise ValueError("what is written to must not be a partial sum; redistribute it to Replicate() or Shard()")
     given = list(leaves)
-    for n, (place, tensor) in enumerate(zip(places, tensors, strict=True)):
+    for n, (place, tensor) in enumerate(zip(indices, tensors, strict=True)):
         local = _local(tensor, mesh, sharding.inputs[n], plan)
         given[place] = _added_once(local, mesh, sharding, plan) if n in sharding.once else local
     on_locals, by_name = pytree.tree_unflatten(given, tree)
     results = function(*on_locals, **by_name)
     for n in written:
-        _write_back(tensors[n], given[places[n]], mesh, [_placement(sharding.inputs[n], each) for each in plan])
+        _write_back(tensors[n], given[indices[n]], mesh, [_placement(sharding.inputs[n], each) for each in plan])
 
     if results is None:
         return None
@@ -261,7 +261,7 @@ def _mesh(tensors: Sequence[Any]) -> Any:  # noqa: ANN401
 
 
 def _choose(sharding: Sharding, tensors: Sequence[Any], mesh: Any) -> list[str | None]:  # noqa: ANN401
-    """Choose a letter for each dimension of the mesh, or none: what costs the least communication of the inputs."""
+    """Choose a letter for each dimension of the mesh, or none, with the least communication of the inputs."""
     extents: dict[str, int] = {}
     units: dict[str, int] = {}
     for names, tensor in zip(sharding.inputs, tensors, strict=True):
@@ -352,7 +352,7 @@ def _added_once(local: torch.Tensor, mesh: Any, sharding: Sharding, plan: Sequen
 
 
 def _write_back(tensor: Any, local: torch.Tensor, mesh: Any, placements: Sequence[Any]) -> None:  # noqa: ANN401
-    """Bring what was written back to where the tensor lies, if that is another place."""
+    """Copy a written result back to the tensor's memory, if the result lies elsewhere."""
     if tuple(placements) == tuple(tensor.placements):
         return
     with torch.no_grad():

@@ -218,7 +218,7 @@ def _launch_of(
     has_lse: bool,
     by_heads: bool = False,
 ) -> Any:  # noqa: ANN401
-    """Return what is done for tensors like these: the output, with `has_lse` a pair of it and the logarithms.
+    """Return the launch for tensors like these: it gives the output, with `has_lse` also the logarithms.
 
     With `by_heads` q, k, v and the output have heads before tokens: a plan has the views of them that kernels take.
     """
@@ -288,7 +288,7 @@ def _padded(
     scale: float | None,
     enable_gqa: bool,
 ) -> torch.Tensor:
-    """Compute attention of what must be checked, broadcast or padded first, or has a mask or dropout."""
+    """Compute attention of arguments that need checks, broadcasts or padding first, or have a mask or dropout."""
     if min(each.dim() for each in (query, key, value)) < 3:
         raise ValueError(
             f"query, key and value must be (..., heads, tokens, head), got shapes {tuple(query.shape)}, "

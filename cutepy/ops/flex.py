@@ -49,7 +49,7 @@ def flex_attention(
     Raises
     ------
     EpilogueError
-        If a function does what no kernel can compute; the message has the line.
+        If a function does something that no kernel can compute; the message has the line.
     ValueError
         If shapes don't match, or the block mask was made for others.
 

@@ -84,7 +84,7 @@ def _columns(gate: torch.Tensor, up: Given) -> int:
 
 
 def _halves(gate: torch.Tensor, up: Given) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give the gate and what it multiplies; views if they are halves of one tensor."""
+    """Return the gate and its factor; views if they are halves of one tensor."""
     if up is not None:
         return gate, up
     columns = _columns(gate, up)

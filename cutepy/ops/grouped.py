@@ -365,7 +365,7 @@ def _evaluate(
     cast: bool = True,
     owned: torch.Tensor | None = None,
 ) -> list[torch.Tensor]:
-    """Compute an epilogue in torch, of the product of all groups; no gradient comes from what is not `owned`."""
+    """Compute an epilogue in torch, of the product of all groups; rows that are not `owned` get no gradient."""
     spread = {each.name: _spread(each, given[each.name], along, groups, acc.shape) for each in graph.operands}
     if owned is not None:
         # A zero gradient is not enough: times what happens to be there, such as a NaN, it may be none.
@@ -480,8 +480,8 @@ def _owned(groups: torch.Tensor, along: Along, shape: Sequence[int]) -> torch.Te
     if along == "k":
         return None
     mode = -2 if along == "m" else -1
-    places = torch.arange(shape[mode], device=groups.device)
-    owned = places < (groups[-1] if len(shape) == 2 else groups[:, None])
+    positions = torch.arange(shape[mode], device=groups.device)
+    owned = positions < (groups[-1] if len(shape) == 2 else groups[:, None])
     return owned.unsqueeze(-1 if along == "m" else -2)
 
 
@@ -493,7 +493,7 @@ def _product(
     out_dtype: torch.dtype | None = None,
     scaling: Any = _UNSCALED,  # noqa: ANN401
 ) -> torch.Tensor:
-    """Multiply groups; what belongs to none has no influence: its product is zero."""
+    """Multiply groups; rows outside of all groups have no influence: their product is zero."""
     how = [], [], "", identity.line, out_dtype, *scaling
     (product,) = _grouped(*(a, b, groups, along, *how, along != "k"))
     return product
@@ -529,7 +529,7 @@ def _backward(ctx: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]
 
 
 def _into(*given: Any) -> tuple[Request, Sequence[torch.Tensor]]:  # noqa: ANN401
-    """Part what `cutepy::grouped_gemm_out` is asked from the tensors that it writes to."""
+    """Separate the arguments of `cutepy::grouped_gemm_out` from its output tensors."""
     *product, outs = given[:9]
     return Request(*(*product, None, *given[9:])), outs
 

@@ -119,7 +119,7 @@ def _product(
 
 
 def _check(x: torch.Tensor, weights: Tensors, biases: Tensors) -> list[int]:
-    """Check what is multiplied; give the N of each weight."""
+    """Check the operands; return the N of each weight."""
     if not weights or (biases and len(biases) != len(weights)):
         raise ValueError(
             f"joined_linear needs weights, and as many biases or none, got {len(weights)} weights and {len(biases)} "

@@ -64,12 +64,12 @@ def multiply(
     scales : Scales, optional
         Of 8-bit a and b (N, K), whose sums are scaled before.
     named : bool
-        Whether the operands are C and a bias, of `gemm` without an epilogue.
+        True if the operands are C and a bias, of `gemm` without an epilogue.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what `cutepy.ops.gemm` takes.
+        If an argument does not fit `cutepy.ops.gemm`.
     """
     try:
         # All that decides the launch.
@@ -136,14 +136,14 @@ def _scaled_first(scales: Scales, operands: Sequence[Any], leading: Sequence[int
 
 
 def _placed(value: Any) -> Any:  # noqa: ANN401
-    """Describe a tensor with the alignment of its address; None stands for what is no tensor."""
+    """Describe a tensor with the alignment of its address; None stands for an argument that is no tensor."""
     if not isinstance(value, torch.Tensor):
         return None
     return described(value)._replace(address_bytes=math.gcd(value.data_ptr(), UNIT_BYTES))
 
 
 def _find_launch(problem: Problem, scales: Scales | None, *, into: bool) -> Launch:
-    """Find what multiplies tensors of a problem, into given results or new ones, and have its kernel compiled."""
+    """Find the launch of a product for tensors of a problem, into given results or new ones, and compile its kernel."""
     on_cpu = problem.a.device.type == "cpu" and EXECUTION.backend is None
     if on_cpu or not math.prod(problem.leading) * problem.b.shape[-2] * problem.a.shape[-1]:
         launch = _by_reference(problem, scales)
@@ -175,7 +175,7 @@ def _checking_overlap(launch: Launch, problem: Problem) -> Launch:
     for name, out in zip(names, results, strict=True):
         check_without_overlap(name, out)
     spans = [(n, each.span_bytes) for n, each in enumerate(problem.operands) if each is not None]
-    places = [n for n, _ in spans]
+    indices = [n for n, _ in spans]
     span_a, span_b = problem.a.span_bytes, problem.b.span_bytes
     thorough, span = len(results) > 1, results[0].span_bytes
     tiles = [
@@ -188,7 +188,7 @@ def _checking_overlap(launch: Launch, problem: Problem) -> Launch:
     def check(
         a: torch.Tensor, b: torch.Tensor, operands: Sequence[Any], outs: Sequence[Any], along_k: Sequence[Given]
     ) -> None:
-        inputs = {"a": a, "b": b} | {graph.operands[n].name: operands[n] for n in places}
+        inputs = {"a": a, "b": b} | {graph.operands[n].name: operands[n] for n in indices}
         pairs = zip(("scale_a", "scale_b"), along_k, strict=True)
         inputs |= {name: scale for name, scale in pairs if scale is not None}
         for n, (name, out) in enumerate(zip(names, outs, strict=True)):

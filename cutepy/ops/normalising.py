@@ -1,4 +1,4 @@
-"""Normalisation of rows as an operation of PyTorch, and its gradients: what `rms_norm` and `layer_norm` call.
+"""Normalisation of rows as an operation of PyTorch, and its gradients: below `rms_norm` and `layer_norm`.
 
 Rows are those of the last extent. Results that are not asked for have no elements.
 """
@@ -37,7 +37,7 @@ def check_shapes(
     weight: Given,
     bias: Given,
 ) -> None:
-    """Check the shapes of what goes with an input of a shape, of which the last extents are those of a vector.
+    """Check the shapes of the operands beside an input, whose last extents are those of a vector.
 
     Raises
     ------
@@ -267,7 +267,7 @@ class Backward(NamedTuple):
     Attributes
     ----------
     dy, dtotal, x : Tensor (..., columns)
-        Gradients of the norm and of the sum, which may be None, and what was normalised.
+        Gradients of the norm and of the sum, which may be None, and the normalised input.
     weight : Tensor (columns,), or None
     factors, means : Tensor (...)
         As of `norm`.

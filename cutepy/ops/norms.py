@@ -11,7 +11,6 @@ from cutepy.host.specs import dtype_name
 from cutepy.ops.checking import require_tensors
 from cutepy.ops.normalising import Given, check_shapes, norm
 from cutepy.ops.quantised_norms import Scale, quantised_norm
-from cutepy.ops.row_tensors import widened_by_autocast
 
 Norm = torch.Tensor | tuple[torch.Tensor, ...]
 
@@ -160,7 +159,7 @@ def _normalise(
     shape = tuple(shape)
     if not shape or x.shape[-len(shape) :] != shape:
         raise ValueError(f"the input of {name} must end with the normalized shape {shape}, got {tuple(x.shape)}")
-    if out_dtype is None and widened_by_autocast(x, "cuda"):
+    if out_dtype is None and x.is_cuda and torch.is_autocast_enabled("cuda"):
         out_dtype = torch.float32  # torch casts all that is given
     if len(shape) > 1:
         check_shapes(shape, x.shape, residual, weight, bias)

@@ -118,7 +118,7 @@ class Rows(NamedTuple):
         return value.expand(*(self.leading or (1,)), columns).reshape(math.prod(self.leading), columns)
 
     def result(self, graph: Graph, place: int, value: torch.Tensor) -> torch.Tensor:
-        """Give a result the rows that the product has."""
+        """View a result with the product's rows."""
         reduction = graph.reduction(graph.results[place])
         if self.as_they_are or (reduction is not None and reduction.dim != 1):
             return value
@@ -144,7 +144,7 @@ def _held(kind: str, value: Any, device: torch.device) -> Any:  # noqa: ANN401
 
 
 def passed(scales: Scales | None) -> tuple[Any, ...]:
-    """Give the operation's last arguments: both scales, what they stand for, and whether sums are promoted."""
+    """Return the operation's last arguments: both scales, their block sizes, and whether sums are promoted."""
     return () if scales is None else (scales.a, scales.b, [*scales.of_a, *scales.of_b], scales.promotes)
 
 

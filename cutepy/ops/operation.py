@@ -96,7 +96,7 @@ class PassesOperations:
 
 
 def _is_passed_on() -> bool:
-    """Tell whether the innermost mode of `__torch_function__` calls operations as they are."""
+    """Return whether the innermost mode of `__torch_function__` calls operations as they are."""
     count = _modes()
     return count > 0 and isinstance(torch._C._get_function_stack_at(count - 1), PassesOperations)
 
@@ -133,7 +133,7 @@ def unobserved(way: int) -> bool:
 
 
 def only_launches(way: int) -> bool:
-    """Tell whether a call of this road launches kernels on a GPU, which nothing else would see but autograd."""
+    """Return whether a call of this road launches kernels on a GPU, which nothing else would see but autograd."""
     return way & GPU > 0 and STATE.recorder is None and EXECUTION.backend is None and not _autocast()
 
 
@@ -167,7 +167,7 @@ class Operation(Generic[P, R]):
         (`register_derivative`). None if the operation writes to an argument, has arguments by keyword only, or gives
         lists among other results.
     touches_all : bool
-        Whether a call needs each element of its arguments, and not some pages or rows of a cache: a profile then counts
+        True if a call needs each element of its arguments, and not some pages or rows of a cache: a profile then counts
         their bytes.
     """
 
@@ -289,7 +289,7 @@ class Operation(Generic[P, R]):
         return (*arguments, *(named.get(name, default) for name, default in rest)), by_name
 
     def completed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Have a function called with all arguments, and see that it gives what the schema says: new tensors."""
+        """Call a function with all arguments, and check that its results are those of the schema: new tensors."""
 
         def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
             arguments, named = self.complete(arguments, named)
@@ -306,7 +306,7 @@ class Operation(Generic[P, R]):
         return call
 
     def _in_scope(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        """Launch within a scope of the operation's name, which tells what a call needs."""
+        """Launch within a scope of the operation's name, which carries the FLOPs and bytes of a call."""
         with scope(self.op._schema.name) as entered:
             results = self.kernel(*arguments, **named)
             entered.flops, entered.bytes, entered.precision = self._needs(arguments, named, results)
@@ -377,7 +377,7 @@ def _tensors(value: Any) -> Sequence[torch.Tensor]:  # noqa: ANN401
 
 
 def _is_of(kind: str, result: object) -> bool:
-    """Tell whether a result is of a schema's type, of those that have tensors; numbers are torch's to check."""
+    """Return whether a result is of a schema's type, of those that have tensors; numbers are torch's to check."""
     if "Tensor" not in kind:
         return True
     kinds = (torch.Tensor, type(None)) if "Optional[" in kind else (torch.Tensor,)

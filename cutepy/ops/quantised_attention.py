@@ -121,7 +121,7 @@ def _reference(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN40
     asked = _AttentionRequest(*given)
     asked.check()
     q, k, v = map(dequantised, asked[:3], asked.scales)
-    scored = reference.Scored(asked.functions, asked.tables, asked.sinks, asked.blocks, asked.block_size)
+    scored = reference.ReferenceAttention(asked.functions, asked.tables, asked.sinks, asked.blocks, asked.block_size)
     o, lse = scored.forward(q, k, v, asked.scale, asked.left, asked.right)
     return o.to(asked.out_dtype).contiguous(), lse
 

@@ -38,7 +38,7 @@ def quantised_norm(
     scale: Scale,
     return_amax: bool = False,
 ) -> Results:
-    """Normalise rows to 8-bit floats; `scale` is one element by which all are divided, or what shares a scale.
+    """Normalise rows to 8-bit floats; `scale` is one element that divides all, or the shape of a block with a scale.
 
     Returns
     -------

@@ -252,7 +252,7 @@ def register_mutation(operation: Operation[Any, Any]) -> None:
 
 
 def requires_grad(value: Any) -> bool:  # noqa: ANN401
-    """Tell whether a tensor requires grad, or one in a list of them."""
+    """Return whether a tensor, or one of a list of tensors, requires grad."""
     if isinstance(value, (tuple, list)):
         return any(map(requires_grad, value))
     return isinstance(value, torch.Tensor) and value.requires_grad
@@ -268,7 +268,7 @@ def refuse_tangents(op: Any, value: Any) -> None:  # noqa: ANN401
 
 
 def no_forward_derivative(op: Any) -> str:  # noqa: ANN401
-    """Say what to do instead of asking for a forward derivative."""
+    """Return the remedy for a call that asks for a forward derivative."""
     return (
         f"{op} has no forward derivative; use reverse mode, such as torch.autograd.grad or torch.func.grad, "
         "and torch.func.jacrev(torch.func.jacrev(f)) for a Hessian"
@@ -286,11 +286,11 @@ def register_autocast(operation: Operation[Any, Any]) -> None:
 
         return implementation
 
-    places = [n for n, each in enumerate(operation.op._schema.arguments) if each.name in operation.lowers]
+    indices = [n for n, each in enumerate(operation.op._schema.arguments) if each.name in operation.lowers]
 
     def lowered(dtype: torch.dtype, arguments: Sequence[Any]) -> tuple[Any, ...]:
         values = [*arguments]
-        for place in places:
+        for place in indices:
             if place < len(values):
                 values[place] = _cast(values[place], dtype)
         return tuple(values)
@@ -425,7 +425,7 @@ class Call:
         return self._nested(flat, self._values.copy())
 
     def nested_like(self, flat: Arguments, others: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:  # noqa: ANN401
-        """Put what belongs to the tensors in their places, and one value in those of other arguments."""
+        """Put the values of the tensors in their places, and one value in those of other arguments."""
         return self._nested(flat, [others] * len(self._values))
 
     def _nested(self, flat: Arguments, values: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -473,7 +473,7 @@ def register_derivative(
     backward: Callable[..., Any] | None,
     vmap: Callable[..., Any],
 ) -> None:
-    """Register the derivative, or its refusal, and what transforms of torch.func do."""
+    """Register the derivative, or its refusal, and the rules of torch.func's transforms."""
     op = operation.op
     transformable: Any = _transformable(operation, setup_context, backward, vmap)
 
@@ -554,7 +554,7 @@ def eager(
     lists = [n for n, kind in enumerate(kinds) if "List[" in kind and "Tensor" in kind]
 
     class Eager(torch.autograd.Function):
-        """Function of all arguments, what computes with them, and then the tensors of lists."""
+        """Function of all arguments, its computation, and then the tensors of lists."""
 
         @staticmethod
         def forward(ctx: Any, *given: Any) -> Any:  # noqa: ANN401

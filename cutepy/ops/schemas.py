@@ -21,21 +21,21 @@ _TYPES: dict[Any, str] = {
 
 
 @cache
-def schema_of(asked: type) -> str:
+def schema_of(arguments: type) -> str:
     """Return arguments of an operation's schema: the fields of a named tuple, with their defaults.
 
     Examples
     --------
     >>> from typing import NamedTuple
-    >>> class Asked(NamedTuple):
+    >>> class Settings(NamedTuple):
     ...     q: torch.Tensor
     ...     sinks: torch.Tensor | None
     ...     scale: float
     ...     common: int = 0
-    >>> schema_of(Asked)
+    >>> schema_of(Settings)
     'Tensor q, Tensor? sinks, float scale, int common=0'
     """
-    return _arguments(get_type_hints(asked), getattr(asked, "_field_defaults", {}))
+    return _arguments(get_type_hints(arguments), getattr(arguments, "_field_defaults", {}))
 
 
 def schema_of_function(name: str, function: Callable[..., Any]) -> str:

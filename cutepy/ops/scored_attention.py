@@ -15,7 +15,7 @@ import torch
 
 from cutepy.host.launches import Launches, described
 from cutepy.kernels.attention import reference
-from cutepy.kernels.attention.config import Scoring
+from cutepy.kernels.attention.config import ScoreSettings
 from cutepy.kernels.attention.op import forward_reads, plan_forward
 from cutepy.kernels.gemm.operands import dtype_name
 from cutepy.ops import shardings
@@ -43,7 +43,7 @@ from cutepy.ops.attention_functions import (
     read_by,
     scoring_of,
 )
-from cutepy.ops.attention_gradients import Asked, launch_gradients
+from cutepy.ops.attention_gradients import GradientSettings, launch_gradients
 from cutepy.ops.block_masks import lists_of
 from cutepy.ops.registration import register_both
 from cutepy.ops.schemas import schema_of
@@ -66,7 +66,7 @@ def scored_attention(
     deterministic: bool,
     dropout_p: float = 0.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Trace what makes scores, masks and weights, and compute attention with it; arguments are those of `prepare`."""
+    """Trace the functions of scores, masks and weights, and compute attention with them; arguments as of `prepare`."""
     prepared = prepare(q, k, functions, block_mask, sinks, left, right, dropout_p)
     result: tuple[torch.Tensor, torch.Tensor] = _scored(q, k, v, *prepared, scale, left, right, deterministic)
     return result
@@ -148,9 +148,11 @@ class _AttentionArguments(NamedTuple):
         check(q, k, v, self.scale)
         check_scoring(q, self.sinks, self.tables, self.functions, (*q.shape[:2], k.shape[1]))
 
-    def reference(self, derived: Sequence[int] = ()) -> reference.Scored:
-        """Return what computes it in plain torch."""
-        return reference.Scored(self.functions, self.tables, self.sinks, self.blocks, self.block_size, derived=derived)
+    def reference(self, derived: Sequence[int] = ()) -> reference.ReferenceAttention:
+        """Return the reference in plain torch."""
+        return reference.ReferenceAttention(
+            self.functions, self.tables, self.sinks, self.blocks, self.block_size, derived=derived
+        )
 
 
 def _fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN401
@@ -214,7 +216,7 @@ def find_launch(
     scale: float,
     left: int | None,
     right: int | None,
-    scoring: Scoring,
+    scoring: ScoreSettings,
     dtype: torch.dtype | None = None,
     **options: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
@@ -314,6 +316,6 @@ def _scored_backward(
         if sinks is not None and dlse is not None:
             dsinks += dlse.sum((0, 2))
         return *grads, dsinks, dtables
-    asked_for = Asked(*given.how, is_ordered, given.functions, given.block_size, derived)
-    stats = launch_gradients((do, q, k, v, o), lse, dlse, grads, asked_for, tables, dtables, blocks[4:])
+    settings = GradientSettings(*given.how, is_ordered, given.functions, given.block_size, derived)
+    stats = launch_gradients((do, q, k, v, o), lse, dlse, grads, settings, tables, dtables, blocks[4:])
     return *grads, dsinks if sinks is None else dsinks_of(sinks, stats), dtables

@@ -35,7 +35,7 @@ def of_gemm(
     blocks: Sequence[int] = (),
     promotes: bool = False,
 ) -> Sharding:
-    """Shard an epilogue of a product, or of each of a batch, with what it reduces as partial results."""
+    """Shard an epilogue of a product, or of each of a batch; its reductions are partial results."""
     scales = [] if scale_a is None else [(scale_a, Block(*blocks[:2])), (scale_b, Block(*blocks[2:]))]
     return of_epilogue(Graph.parse(epilogue), a, b, tensors, kinds, scales)
 
@@ -55,7 +55,7 @@ def of_gemm_out(
 
 
 def _written(found: Sharding, before: int) -> Sharding:
-    """Have results written to inputs, after so many others, along what all of them have."""
+    """Have results written to inputs, after so many others, along the dimensions that all of them have."""
     inputs = (*found.inputs[:before], *found.outputs, *found.inputs[before:])
     kept = [set(_names(letters)) for letters in found.outputs]
     return Sharding(inputs, (), tuple(name for name in found.along if all(name in each for each in kept)))
@@ -149,7 +149,7 @@ def of_joined_linear_gradient(dy: torch.Tensor, weights: Sequence[torch.Tensor])
 
 
 def _is_linear(graph: Graph) -> bool:
-    """Tell whether an epilogue gives the sums, or adds to them: parts of sums then add up."""
+    """Return whether an epilogue gives the sums, or adds to them: parts of sums then add up."""
     standard = standard_of(graph)
     return standard is not None and standard.activation is None
 
@@ -426,7 +426,7 @@ def of_attention_varlen_backward(
 
 
 def _of_sequences(*rest: Any) -> tuple[list[Letters], tuple[str, ...]]:  # noqa: ANN401
-    """Give the letters of what is after q, k and v, and those along which no function counts."""
+    """Return the letters of the arguments after q, k and v, and those along which no function counts."""
     *lengths, table, sinks, tables, functions = rest[:8]
     of_lengths: list[Letters] = [(None,) * each.dim() for each in (*lengths, table) if each is not None]
     along = tuple(name for name in _apart(functions, ()) if name == "h")

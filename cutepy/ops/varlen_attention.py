@@ -43,8 +43,8 @@ from cutepy.ops.attention_functions import (
     read_by,
     scoring_of,
 )
-from cutepy.ops.attention_gradients import Asked, launch_gradients
-from cutepy.ops.attention_scales import FLOAT8, Quantised, quantised, refuse_scales
+from cutepy.ops.attention_gradients import GradientSettings, launch_gradients
+from cutepy.ops.attention_scales import FLOAT8, QuantisedArguments, quantised, refuse_scales
 from cutepy.ops.checking import require_tensors
 from cutepy.ops.decode_attention import check_lengths
 from cutepy.ops.foreign_arguments import refuse_unknown
@@ -218,7 +218,7 @@ def flash_attn_varlen_func(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor, None]:
     """Compute attention with the arguments of flash-attn's `flash_attn_varlen_func`.
 
-    With `return_attn_probs` the results are the output, the logarithms of the rows' sums, and None for what is dropped.
+    With `return_attn_probs` the results are the output, the logarithms of the rows' sums, and None for probabilities.
     With `block_table` the lengths of the keys are those of `cu_seqlens_k`. The last three are `q_scale`, `k_scale` and
     `v_scale` of `attention_varlen`, for float8_e4m3fn.
     """
@@ -366,7 +366,11 @@ class _AttentionArguments(NamedTuple):
 
 
 def _check(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _AttentionArguments, scaled: Quantised | None = None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    given: _AttentionArguments,
+    scaled: QuantisedArguments | None = None,
 ) -> None:
     """Check all that can be told without data, but for the lengths."""
     check(q, k, v, given.scale, is_packed=True, dtypes=DTYPES if scaled is None else (FLOAT8,))
@@ -398,10 +402,10 @@ def _fake_quantised(
     return _results(q, v, scaled.out_dtype)
 
 
-def _parted(rest: Sequence[Any]) -> tuple[Quantised, _AttentionArguments]:
+def _parted(rest: Sequence[Any]) -> tuple[QuantisedArguments, _AttentionArguments]:
     """Return the arguments after q, k and v of the operation of 8-bit floats."""
-    count = len(Quantised._fields)
-    return Quantised(*rest[:count]), _AttentionArguments(*rest[count:])
+    count = len(QuantisedArguments._fields)
+    return QuantisedArguments(*rest[:count]), _AttentionArguments(*rest[count:])
 
 
 def _spans(rows: int, begins: torch.Tensor | None, used: torch.Tensor | None, count: int) -> list[tuple[int, int]]:
@@ -416,8 +420,8 @@ def _spans(rows: int, begins: torch.Tensor | None, used: torch.Tensor | None, co
 
 def _each_sequence(
     q: torch.Tensor, k: torch.Tensor, given: _AttentionArguments, derived: Sequence[int] = ()
-) -> Iterator[tuple[slice, torch.Tensor, reference.Scored]]:
-    """Yield the queries and the keys of each sequence, and what computes its attention."""
+) -> Iterator[tuple[slice, torch.Tensor, reference.ReferenceAttention]]:
+    """Yield the queries and the keys of each sequence, and the reference of its attention."""
     lengths, table, page = given.lengths, given.table, given.page
     count, held = lengths.count, k.shape[0] if table is None else table.numel() * page
     rows = torch.arange(held, device=k.device)
@@ -429,7 +433,9 @@ def _each_sequence(
         _spans(held, lengths.k_begins, lengths.k_used, count),
     )
     for n, (queries, keys) in enumerate(zip(*spans, strict=True)):
-        scored = reference.Scored(given.functions, given.tables, given.sinks, first_batch=n, derived=derived)
+        scored = reference.ReferenceAttention(
+            given.functions, given.tables, given.sinks, first_batch=n, derived=derived
+        )
         yield slice(*queries), rows[slice(*keys)], scored
 
 
@@ -448,7 +454,7 @@ def _reference_quantised(
 
 
 def _attend_each(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _AttentionArguments, scaled: Quantised | None
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _AttentionArguments, scaled: QuantisedArguments | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute attention of each sequence in plain torch."""
     _check(q, k, v, given, scaled)
@@ -528,12 +534,12 @@ def _attention_varlen(
 
 
 @register_both(
-    f"cutepy::quantised_attention_varlen({FORWARD}, {schema_of(Quantised)}, {schema_of(_AttentionArguments)}) "
+    f"cutepy::quantised_attention_varlen({FORWARD}, {schema_of(QuantisedArguments)}, {schema_of(_AttentionArguments)}) "
     "-> (Tensor, Tensor)",
     reference=_reference_quantised,
     fake=_fake_quantised,
     sharding=shardings.of_quantised_attention_varlen,
-    flops=lambda q, k, v, *rest, **_: _flops(q, k, v, *rest[len(Quantised._fields) :]),
+    flops=lambda q, k, v, *rest, **_: _flops(q, k, v, *rest[len(QuantisedArguments._fields) :]),
     touches_all=False,
 )
 def _quantised_attention_varlen(
@@ -547,9 +553,9 @@ def _quantised_attention_varlen(
 
 
 def _attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _AttentionArguments, scaled: Quantised | None
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _AttentionArguments, scaled: QuantisedArguments | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Launch what computes attention of sequences."""
+    """Launch attention of sequences."""
     k, v, given = _to_launch(q, k, v, given)
     table, used = given.table, given.k_used
     if scaled is not None and table is not None and used is not None and table.numel() and is_repaged(given.page):
@@ -573,7 +579,7 @@ def _attend(
 def _to_launch(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _AttentionArguments
 ) -> tuple[torch.Tensor, torch.Tensor, _AttentionArguments]:
-    """Return what kernels are launched with: tables beside q; and where there are no keys, one that no sequence has."""
+    """Return the arguments of the launch: tables beside q; and where there are no keys, one that no sequence has."""
     if given.tables:
         given = given._replace(tables=beside(q, given.tables))
     if k.shape[0]:
@@ -584,7 +590,12 @@ def _to_launch(
 
 
 def _find_launch(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: _AttentionArguments, packed: int, scaled: Quantised | None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    given: _AttentionArguments,
+    packed: int,
+    scaled: QuantisedArguments | None,
 ) -> Launch:
     """Decide all that is done for tensors like these, and have the kernel compiled."""
     tokens, heads, _ = q.shape
@@ -712,8 +723,8 @@ def _attention_varlen_backward(
     if 0 not in q.shape:
         dlse = None if dlse is None else dlse[None]
         is_ordered = adds_in_order(deterministic=given.deterministic, has_tables=bool(derived))
-        asked_for = Asked(*given.how, is_ordered, given.functions, (), derived, given.most_keys)
-        taken = asked_for, given.tables, dtables, (), given.lengths
+        gradient_settings = GradientSettings(*given.how, is_ordered, given.functions, (), derived, given.most_keys)
+        taken = gradient_settings, given.tables, dtables, (), given.lengths
         stats = launch_gradients((do, q, k, v, o), lse[None], dlse, grads, *taken)
         dsinks = dsinks if sinks is None else dsinks_of(sinks, stats)
     dq, dk, dv = grads

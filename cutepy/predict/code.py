@@ -8,8 +8,9 @@ are taken in turn.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -91,6 +92,10 @@ class Step(NamedTuple):
         The last instruction.
     line : int
         PTX line of the last instruction.
+    conflicts : int
+        Cycles in which the scheduler issues nothing, because operands are read from one bank of the register file.
+    constants : tuple of int
+        Lines of the constant bank of parameters that are read.
     """
 
     waits: tuple[int, ...]
@@ -100,6 +105,8 @@ class Step(NamedTuple):
     sets: tuple[tuple[int, float], ...]
     action: Action | None
     line: int
+    conflicts: int = 0
+    constants: tuple[int, ...] = ()
 
 
 Variants = list[list[Step]]
@@ -244,6 +251,7 @@ class _Compiler:
         known: dict[int, float] = {}
         missing = dict.fromkeys(self._indices)
         anchored = {i.line for i in code if i.verb in _ANCHORS}
+        kept: dict[int, int] = {}
         for i in code:
             index = next((n for n in self._of_line.get(i.line or 0, ()) if n in missing), None)
             acts = index is not None and i.verb in _ANCHORS
@@ -258,6 +266,10 @@ class _Compiler:
                 self._begin(unknown)
             self._now = max([self._now, *(known.pop(n) for n in i.waits if n in known)])
             self._slots += 1
+            conflicts, kept = read_conflicts(i, kept)
+            self._conflicts += conflicts
+            for offset in _PARAMETER.findall(i.operands):
+                self._constants[int(offset, 16) // CONSTANT_BYTES] = None
             self._add_pipe(i)
             start = self._now
             self._now += max(i.stall, 1)
@@ -300,13 +312,17 @@ class _Compiler:
         return known
 
     def _begin(self, waits: tuple[int, ...]) -> None:
-        self._waits, self._slots, self._now = waits, 0, 0.0
+        self._waits, self._slots, self._now, self._conflicts = waits, 0, 0.0, 0
+        self._constants: dict[int, None] = {}
         self._pipes: dict[int, float] = defaultdict(float)
 
     def _close(self, known: dict[int, float], action: Action | None, line: int | None) -> None:
         sets = tuple((n, time - self._now) for n, time in known.items() if time > self._now)
         pipes = tuple(self._pipes.items())
-        self._steps.append(Step(self._waits, self._slots, self._now, pipes, sets, action, line or 0))
+        lines = tuple(self._constants)
+        self._steps.append(
+            Step(self._waits, self._slots, self._now, pipes, sets, action, line or 0, self._conflicts, lines)
+        )
 
     def _add_pipe(self, i: MachineInstruction) -> None:
         if i.verb == "MUFU":
@@ -341,6 +357,43 @@ class _Compiler:
         if i.verb == "SYNCS":
             return self._gpu.value("mbarrier.try_wait")
         return _CONSTANT_CYCLES
+
+
+_PARAMETER = re.compile(r"\bc\[0x0\]\[(0x[0-9a-f]+)\]")
+CONSTANT_BYTES = 64
+"""Line of the constant cache next to the schedulers (Jia et al., arXiv 1804.06826, of Volta)."""
+FIRST_PARAMETER = 0x210
+"""Place of the first parameter in the constant bank."""
+_SOURCE = re.compile(r"-?[|~!]?R(\d+)(\.reuse)?\b")
+
+
+def read_conflicts(i: MachineInstruction, kept: Mapping[int, int]) -> tuple[int, dict[int, int]]:
+    """Return the cycles that an instruction's operands take beyond the first, and the operands that are kept after it.
+
+    Registers of even and of odd numbers are two banks of a sub-partition's register file, and each reads one operand a
+    cycle. An operand with `.reuse` is kept at its place for the next instruction. So FFMA with three sources, of which
+    two are in a bank, takes two cycles: chains of eight warps do (instr.chain_interval), and HFMA2 and HADD2, whose
+    intervals are above one (Huerta et al., arXiv 2503.20481, section 5.3, of Ampere).
+
+    Parameters
+    ----------
+    i : MachineInstruction
+    kept : mapping of int to int
+        Register of each place of an operand that the instruction before has kept.
+    """
+    if i.verb in _NO_PIPE or i.verb in _ANCHORS or i.verb in _ENDS or i.verb == "MUFU" or i.sets is not None:
+        return 0, {}
+    read, after = set(), {}
+    for place, text in enumerate(i.operands.split(", ")[1:]):
+        found = _SOURCE.match(text)
+        if found:
+            register = int(found[1])
+            if kept.get(place) != register:
+                read.add(register)
+            if found[2]:
+                after[place] = register
+    odd = sum(register % 2 for register in read)
+    return max(0, odd - 1, len(read) - odd - 1), after
 
 
 def _mma(i: MachineInstruction) -> str:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
+from math import log1p
+from statistics import median
 from typing import NamedTuple
 
+from cutepy.predict.code import ALU, XU
 from cutepy.predict.gpu import Gpu, interpolated
+from cutepy.predict.memory import L2_BYTES
 from cutepy.predict.trace import Mma, WarpTrace
 
 INSTRUCTION_BYTES = 16
@@ -28,12 +32,32 @@ _BOX_BYTES, _BOX_ROWS = 8192, 64
 """Box of the benchmark of rows outside."""
 
 
+_STRAIGHT_BYTES = 2048
+"""Code of the benchmark of starts: all of it comes within one wait."""
+
+
+JUMPED_BYTES = 128
+"""Least code that is jumped over, and not executed under a predicate."""
+_BRANCH_STALL = 5
+"""Cycles until the instruction after a branch, as its control field has them, which count apart."""
+
+
 class Code(NamedTuple):
-    """Instruction cache: its bytes, the cycles of an instruction that it lacks, and those of a jump to new code."""
+    """Instruction cache.
+
+    Attributes
+    ----------
+    size_bytes : int
+    lacking, jump : float
+        Cycles of an instruction that it lacks, and those of a jump to code that is new in a launch.
+    taken : float
+        Cycles of a jump over code beyond those of a branch that is not taken.
+    """
 
     size_bytes: int
     lacking: float
     jump: float
+    taken: float
 
 
 class Costs:
@@ -86,7 +110,9 @@ class Costs:
         intervals: dict[int, float] = {int(size): cycles for size, cycles in gpu.constants["icache.interval"].items()}
         least = min(intervals.values())
         cached = max(size for size, cycles in intervals.items() if cycles <= 1.1 * least)
-        return Code(cached, gpu.at("icache.interval", 2 * cached) - least, gpu.at("start.code", "again", 2048))
+        lacking, jump = gpu.at("icache.interval", 2 * cached) - least, gpu.at("start.code", "again", _STRAIGHT_BYTES)
+        taken = max(0.0, gpu.at("branch.jump", "second", JUMPED_BYTES) - _BRANCH_STALL)
+        return Code(cached, lacking, jump, taken)
 
     def first_access(self, name: str) -> float:
         """Return how much longer the first access of a launch takes than the second: "global" or "tensor_map"."""
@@ -100,6 +126,14 @@ class Costs:
         """
         inside = 1.0 - outside_bytes / size_bytes
         return size_bytes / _BOX_BYTES * self._gpu.at("tma.outside", "apart", _BOX_ROWS * inside)
+
+    def part_of_sector(self, footprint_bytes: float) -> float:
+        """Return the bytes of whole sectors that are stored in the time in which a part of one is.
+
+        It was measured by words of matrices of 4 and of 64 MiB, which L2 holds and does not hold.
+        """
+        pitch = 4096 if footprint_bytes < L2_BYTES else 16384
+        return 4.0 * self._gpu.value("l2.write_bandwidth") / self._gpu.at("l2.part_writes", pitch)
 
     @cached_property
     def part_of_line(self) -> float:
@@ -126,6 +160,27 @@ class Costs:
             took = size * gpu.sms * gpu.value("clock.idle_hz") / gpu.at("dram.little", size)
             found.append((float(size), max(0.0, took - gpu.at("tma.latency", "dram", box))))
         return found
+
+    @cached_property
+    def _spread(self) -> float:
+        """Scale of the exponential distribution of device memory's latency.
+
+        The slowest of so many loads that one SM makes at once comes later than one alone by that scale times
+        1/2 + 1/3 + ..., besides what loads of L2 take longer.
+        """
+        found = []
+        few, l2 = (self._gpu.at("dram.together", where, 1) for where in ("one", "l2"))
+        for count in (2, 4, 8, 16, 32):
+            later = self._gpu.at("dram.together", "one", count) - few - self._gpu.at("dram.together", "l2", count) + l2
+            found.append(later / sum(1 / n for n in range(2, count + 1)))
+        return max(0.0, median(found))
+
+    def later(self, lines: float, quantile: float) -> float:
+        """Return how much later than one line on average so many lines of device memory are all there.
+
+        The quantile is that of the slowest line's latency, below 1.
+        """
+        return self._spread * (-log1p(-(quantile ** (1.0 / max(lines, 1.0)))) - 1.0)
 
     def queue(self, in_flight_bytes: float) -> float:
         """Return the cycles that a load of device memory waits while so many bytes are in flight to each SM."""
@@ -166,6 +221,27 @@ class Costs:
         run = (last[large] - last[small]) / (cycles[large] - cycles[small])
         lead = last[small] - run * cycles[small] - gpu.at("wgmma.issue", small, 1, "first")
         return count - 1 - round(run), max(0.0, lead)
+
+    @cached_property
+    def pipe_units(self) -> list[float]:
+        """Cycles of each pipe that an instruction takes."""
+        found = [self._gpu.at("instr.interval", name) for name in ("ffma", "iadd3", "ex2", "dfma")]
+        return [*found, self._gpu.at("mma.cycles", "bf16_m16n8k16")]
+
+    @cached_property
+    def beside_mmas(self) -> dict[int, float]:
+        """By pipe of a sub-partition how much longer instructions take while its tensor core works.
+
+        Instructions of two warpgroups, which alone take so long, end so late beside MMAs of a third, which end earlier.
+        """
+        found = {}
+        for pipe, name in ((ALU, "fmnmx"), (XU, "ex2")):
+            alone, end, mmas = (
+                self._gpu.at("wgmma.company", *path)
+                for path in (("0", name, "others"), ("ss128", name, "others"), ("ss128", name, "mma"))
+            )
+            found[pipe] = max(1.0, mmas / (alone - max(0.0, end - mmas)))
+        return found
 
     def mma_interval(self, n: int) -> float:
         """Return the cycles from a warp's MMA of so many columns to its next one, while the queue has room."""

@@ -47,6 +47,8 @@ from cutepy.predict.trace import (
     Store,
 )
 
+GOLDEN = (5**0.5 - 1) / 2
+"""Its multiples, less their integers, are spread evenly: quantiles of latencies, in order of the loads of an SM."""
 _QUEUE_CYCLES = 64
 """Queue of the LSU in cycles of work: a warp that issues an access waits while more is ahead."""
 
@@ -79,7 +81,7 @@ class Effects:
     ----------
     written : float
         Time at which all that was stored so far has left; minus infinity before any store.
-    waited, lets_begin : float, bool
+    waited, lets_begin, let_begin : float, bool, float
         As of `Outcome`.
     """
 
@@ -100,6 +102,8 @@ class Effects:
         self._late = [each.late * late for each in traffic]
         self._is_late = [each.late for each in traffic]
         self._in_l1 = [each.in_l1 for each in traffic]
+        self._along = [each.along for each in traffic]
+        self._part_bytes = [self._costs.part_of_sector(each.dram_write_bytes) for each in traffic]
         self.keeps_events, self._credit = keeps_events, credit
         self._new_page = self._costs.first_access("global")
         self._new_map = 0.0 if fetches_maps else self._costs.first_access("tensor_map")
@@ -108,7 +112,7 @@ class Effects:
         """Begin a simulation whose results are kept, and whose warps `wake` lets go on at a time."""
         self.out, self._push = out, wake
         self.written, self.waited = float("-inf"), 0.0
-        self.lets_begin = False
+        self.lets_begin, self.let_begin = False, 0.0
 
     def stalled(self, warp: Warp, cause: int, cycles: float, where: int) -> None:
         """Note that a warp waited at a line."""
@@ -141,15 +145,18 @@ class Effects:
             for waiter in cluster.waiting.pop(key, ()):
                 self._push(waiter, cluster.done[key])
 
-    def do(self, warp: Warp, sm: Sm, fact: Any, kind: str, line: int) -> float:  # noqa: ANN401
-        """Apply a fact other than a wait for a barrier; returns the time of its result."""
+    def do(self, warp: Warp, sm: Sm, fact: Any, kind: str, line: int, place: tuple[int, int] = (0, 0)) -> float:  # noqa: ANN401
+        """Apply a fact other than a wait for a barrier; returns the time of its result.
+
+        `place` is the number of its instruction, and that of its execution by the warp.
+        """
         time = warp.time
         if isinstance(fact, Mma):
             return self._multiply(warp, sm, fact, line)
         if isinstance(fact, Shared):
             interval, latency = self._costs.shared(kind)
             start = sm.lsu if sm.lsu > time else time
-            cost = max(interval, fact.wavefronts * self._costs.wavefront)
+            cost = max(min(interval, 1.0), fact.wavefronts * self._costs.wavefront)
             sm.lsu = start + cost
             sm.pipe_work[LSU] += cost
             sm.smem_bytes += 128 * fact.wavefronts
@@ -175,7 +182,7 @@ class Effects:
         if isinstance(fact, Load):
             return self._load(warp, sm, fact, line)
         if isinstance(fact, Global):
-            return self._access(warp, sm, fact, kind, line)
+            return self._access(warp, sm, fact, kind, line, place)
         if isinstance(fact, Store):
             rates = warp.cluster.rates
             size = fact.size_bytes
@@ -204,6 +211,7 @@ class Effects:
         if isinstance(fact, Fenced):
             if "launch_dependents" in fact.opcode:
                 self.lets_begin = True
+                self.let_begin = max(self.let_begin, time)
             elif fact.opcode.startswith("griddepcontrol") and warp.cluster.is_first:
                 self.waited = max(self.waited, time)
             cost = self._costs.fence(fact.opcode)
@@ -314,7 +322,7 @@ class Effects:
         l2, dram = (inside + parts * LINE_BYTES) * rates.tma, inside * rates.dram * self._miss[fact.region]
         if fact.outside_bytes:
             l2 = max(l2, costs.outside(size, fact.outside_bytes) * rates.crowd)
-        if inside <= 1.01 * fact.runs * LINE_BYTES:
+        if self._along[fact.region] and inside <= 1.01 * fact.runs * LINE_BYTES:
             dram *= costs.short_runs
         dram += self._ramp(sm, rates, inside * self._miss[fact.region])
         arrival = max(sm.tma, self._move(sm, time, l2, dram, inside * rates.port))
@@ -363,9 +371,18 @@ class Effects:
         sm.known.add((region, by_tma))
         return self._new_map if by_tma else self._new_page
 
-    def _access(self, warp: Warp, sm: Sm, fact: Global, kind: str, line: int) -> float:
+    def _access(self, warp: Warp, sm: Sm, fact: Global, kind: str, line: int, place: tuple[int, int]) -> float:
         time, rates = warp.time, warp.cluster.rates
-        new_sectors = 0.0 if self._in_l1[fact.region] and fact.kind == "load" else fact.new_sectors
+        new_sectors, comes = fact.new_sectors, 0.0
+        if fact.kind == "load":
+            # Warps that execute an instruction for the same time read together: what is new for one of them is there
+            # for the others once it has come, and in the SM's L1 for all CTAs if they read the same.
+            stays = self._in_l1[fact.region]
+            read = (None if stays else warp.cluster, *place)
+            if stays and read in sm.read:
+                new_sectors = 0.0
+            if not new_sectors:
+                comes = sm.read.get(read, 0.0)
         size = 32.0 * new_sectors
         # Stores leave L1 by a port of their own, which the intervals of stores have been measured at.
         cost = max(self._costs.global_interval(kind.replace("stg", "ldg")), fact.lines)
@@ -384,7 +401,8 @@ class Effects:
             dram += self._ramp(sm, rates, size * self._miss[fact.region])
         else:
             # The ECC of L2 is that of a sector: a store of a part of it reads the rest.
-            l2 = 32.0 * (fact.sectors * rates.l2_write + fact.part_sectors * rates.l2)
+            whole = fact.sectors - fact.part_sectors
+            l2 = rates.l2_write * (32.0 * whole + self._part_bytes[fact.region] * fact.part_sectors)
             dram = 32.0 * fact.sectors * rates.dram_write
             sm.store = max(sm.store, time) + 32.0 * fact.sectors * self._costs.store_rate
             if fact.kind == "atomic":
@@ -394,11 +412,17 @@ class Effects:
         if new_sectors:
             late = self._late[fact.region] * rates.pace
             latency = self._costs.l2 + late if fact.kind != "atomic" else self._costs.atomic
+            if late and fact.kind in ("load", "cp_async"):
+                sm.draws = (sm.draws + GOLDEN) % 1.0
+                lines = max(1.0, fact.lines * new_sectors / fact.sectors)
+                latency += rates.pace * self._is_late[fact.region] * self._costs.later(lines, sm.draws)
             if fact.kind in ("load", "cp_async"):
                 own = size * self._miss[fact.region]
                 moved = max(moved, time + self._is_late[fact.region] * self._queue(sm, rates, time, own))
             latency += self._first(sm, fact.region, by_tma=False)
-        end = max(sm.lsu, moved) + latency
+        end = max(max(sm.lsu, moved) + latency, comes)
+        if new_sectors and fact.kind == "load":
+            sm.read[read] = max(end, sm.read.get(read, 0.0))
         warp.reason[:] = [GLOBAL] * 6
         if fact.kind in ("store", "atomic"):
             self.written = max(self.written, sm.lsu, sm.store, sm.l2, time)

@@ -27,6 +27,7 @@ from cutepy.predict.machine import Machine
 from cutepy.predict.memory import Traffic, mixed, slowdown, traffic_of
 from cutepy.predict.rates import NO_RAMP, Rates
 from cutepy.predict.state import Event, Outcome, Sm
+from cutepy.sim.machine.launch import waits_for_others
 from cutepy.sim.ptx.source_lines import line_of
 
 if TYPE_CHECKING:
@@ -38,10 +39,14 @@ _ROUNDS = 4
 """Rounds of resident clusters that are simulated; later rounds are extrapolated."""
 _MOST_STEPS = 400_000
 """Steps after which no further round is simulated."""
-_CREDIT = {False: 2_000.0, True: 20_000.0}
+_CREDIT = {False: 0.0, True: 20_000.0}
 """Cycles of unused bandwidth that an SM may catch up on, without and with several rounds of clusters."""
 _ALIKE = 0.02
 """Largest difference of the samples' lengths, relative to the longest, at which CTAs count as equal in work."""
+_LARGE_BYTES = 100_000
+"""Shared memory of a CTA from which an SM has room for one or two."""
+_ROUND = 128
+"""Threads of a CTA, of so many at least, whose rounds are not bound by the rate at which a GPU starts CTAs."""
 _FULL_POWER, _SAME_CLOCK = 0.9, 0.03
 """Utilisation of the tensor cores at which the clock is the sustained one; relative difference of clocks to ignore."""
 AFTER = "after the last MMA"
@@ -86,6 +91,9 @@ class Prediction:
         which the power limit throttles tensor cores. `low_us` and `high_us` include the sampling error.
     kernel_us, launch_us : float
         Time from the first CTA's start to the last one's end, and the overhead of a launch.
+    own_us : float
+        Duration of the kernel alone, as CUPTI counts it: with its launch, the end of its stores included, but without
+        what lies between it and the next one.
     clock_hz : float
     bound : str
         Bound of the kernel: a resource, "latency", "tail" or "launch".
@@ -124,6 +132,7 @@ class Prediction:
     high_us: float
     kernel_us: float
     launch_us: float
+    own_us: float
     clock_hz: float
     bound: str
     use: dict[str, float]
@@ -210,6 +219,7 @@ class Predictor:
         factual = {i for cluster in trace.clusters for cta in cluster for warp in cta.warps for i in warp.facts}
         program = launch.entry.program(frozenset(), frozenset())
         self._steps: list[Variants] = block_steps(program.flow.blocks, self.code, factual, gpu)
+        self._falls = [block.branch is None for block in program.flow.blocks]
         self._lines = {i.line: i for i in program.function.instructions}
         self._named: dict[int, str] = {}
 
@@ -228,9 +238,10 @@ class Predictor:
         clock = fast + (slow - fast) * busy
         found = self._schedule(clock, keeps_events=keeps_events)
         if busy:  # the clock follows the power, which tensor cores take as they are busy
-            expected = fast + (slow - fast) * min(1.0, self._tensor_use(found.outcome) / _FULL_POWER)
-            if abs(expected / clock - 1) > _SAME_CLOCK:
-                clock = expected
+            working = self._tensor_use(found.outcome) * (1.0 - found.tail)
+            expected = fast + (slow - fast) * min(1.0, working / _FULL_POWER)
+            changed, clock = abs(expected / clock - 1) > _SAME_CLOCK, expected
+            if changed:
                 found = self._schedule(clock, keeps_events=keeps_events)
         launch_us = self._launch_us(found.outcome, clock)
         kernel_us = self._bounded_us(found.cycles / clock * 1e6)
@@ -268,6 +279,7 @@ class Predictor:
             max(us, tardy + launch_us) * (1 + margin),
             kernel_us,
             launch_us,
+            kernel_us + self._counted_us(out, clock),
             clock,
             self._bound(use, found.tail, launch_us / us),
             use,
@@ -304,22 +316,54 @@ class Predictor:
             credit=_CREDIT[self._clusters > self._groups * self._resident],
             fetches_maps="prefetch.tensormap" in self._launch.ptx or "prefetch.param.tensormap" in self._launch.ptx,
             keeps_events=keeps_events,
+            falls=self._falls,
         )
 
     def _schedule(self, clock_hz: float, *, keeps_events: bool = False) -> _Schedule:
         lengths = [_length(cluster) for cluster in self._trace.clusters]
         if max(lengths) - min(lengths) <= _ALIKE * max(lengths):
             return self._rounds(self._trace.clusters, clock_hz, keeps_events)
+        if self._are_dealt_tiles():
+            return self._balanced(clock_hz, keeps_events)
         return self._dealt(clock_hz, keeps_events)
+
+    def _are_dealt_tiles(self) -> bool:
+        """Tell whether CTAs that begin at once share out work: they see what others store, and differ in their MMAs."""
+        if self._clusters > self._groups * self._resident or not waits_for_others(self._launch):
+            return False
+        costs = Costs(self._gpu)
+        cycles = [
+            sum(costs.tensor_cycles(warp) for cta in cluster for warp in cta.warps) for cluster in self._trace.clusters
+        ]
+        return max(cycles) - min(cycles) > _ALIKE * max(cycles)
+
+    def _balanced(self, clock_hz: float, keeps_events: bool) -> _Schedule:
+        """Simulate the sample with about the mean work: a GPU's CTAs end together, as the one that is free takes more.
+
+        The simulator's CTAs take tiles in another order, and differ in work.
+        """
+        lengths = {id(cluster): float(_length(cluster)) for cluster in self._trace.clusters}
+        mean = self._trace.executed / self._clusters or sum(lengths.values()) / len(lengths)
+        sample = min(self._trace.clusters, key=lambda cluster: abs(lengths[id(cluster)] - mean))
+        found = self._rounds([sample], clock_hz, keeps_events)
+        share = mean / lengths[id(sample)]
+        return replace(found, cycles=found.cycles * share, error=abs(1.0 - share) / 4)
 
     def _rates(self, active: int, clock_hz: float) -> Rates:
         return Rates.of(self._gpu, active, clock_hz, self._slowdown, self._mixed)
 
     def _turnaround(self) -> float:
-        table = self._gpu.constants["cta.turnaround"]
-        large = self._launch.smem_bytes > 64 * 1024
-        name = "384x200000" if large else "1024x0" if math.prod(self._launch.block) > 512 else "128x0"
-        return float(table.get(name) or table["128x0"])
+        """Return the cycles from a CTA's end to the start of the next in its place, by threads.
+
+        CTAs of which an SM has one, for their shared memory, were measured apart.
+        """
+        table = self._gpu.constants["cta.round"]["stores"]
+        by_threads = {float(threads): float(cycles) for threads, cycles in table.items() if int(threads) >= _ROUND}
+        if self._launch.smem_bytes > _LARGE_BYTES:
+            alone = self._gpu.constants["cta.turnaround"]
+            names = [name.partition("x") for name in alone if name.endswith("x200000")]
+            by_threads = {float(threads): float(alone[f"{threads}x{smem}"]) for threads, _, smem in names}
+        return interpolated(sorted(by_threads.items()), math.prod(self._launch.block))
 
     def _starts(self, clock_hz: float) -> tuple[float, float]:
         """Return the cycles until the first cluster of an SM executes, and those between the starts of its clusters."""
@@ -414,8 +458,7 @@ class Predictor:
         it begin: at once where there is room for the CTAs of both, else on each SM that the other leaves.
         """
         launch, table = self._launch, self._gpu.constants["launch.overhead"]
-        smem = launch.smem_bytes
-        shape = "132x384x200000" if smem > 100_000 else "132x384x100000" if smem > 16_384 else "132x128x0"
+        shape = self._shape
         how = "programmatic, begins early" if out.lets_begin else "programmatic"
         without, stores = (how, f"{how}, stores") if launch.programmatic else ("plain", "stores")
         late = (out.stored - out.cycles) / clock_hz * 1e6
@@ -430,6 +473,19 @@ class Predictor:
             of_clusters = self._gpu.at("launch.interval_cluster", self._size)
             us += (of_clusters - self._gpu.at("launch.interval", "132x384x200000")) / 1e3
         return us
+
+    @property
+    def _shape(self) -> str:
+        """Shape of the benchmarks of launches that is like this one."""
+        smem = self._launch.smem_bytes
+        return "132x384x200000" if smem > 100_000 else "132x384x100000" if smem > 16_384 else "132x128x0"
+
+    def _counted_us(self, out: Outcome, clock_hz: float) -> float:
+        """Return what CUPTI counts of a launch beyond its CTAs."""
+        table = self._gpu.constants["launch.counted"]
+        without, stores = ("programmatic", "programmatic, stores") if self._launch.programmatic else ("plain", "stores")
+        late = (out.stored - out.cycles) / clock_hz * 1e6
+        return float(max(table[without][self._shape] / 1e3, table[stores][self._shape] / 1e3 + late))
 
     def _bounded_us(self, us: float) -> float:
         """Return a time that is at least that of moving the launch's bytes."""

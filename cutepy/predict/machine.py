@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
-from cutepy.predict.code import LSU, SCHEDULERS, Step, Variants
-from cutepy.predict.costs import INSTRUCTION_BYTES, Costs
+from cutepy.predict.code import CONSTANT_BYTES, FIRST_PARAMETER, LSU, SCHEDULERS, Step, Variants
+from cutepy.predict.costs import INSTRUCTION_BYTES, JUMPED_BYTES, Costs
 from cutepy.predict.effects import Effects
 from cutepy.predict.gpu import Gpu
 from cutepy.predict.memory import Traffic
@@ -67,6 +68,8 @@ class Machine:
         Whether the kernel fetches its tensor maps before it needs them.
     keeps_events : bool
         Whether to keep the timeline.
+    falls : sequence of bool
+        Whether a block ends without a branch. Default: none does.
     """
 
     def __init__(
@@ -80,16 +83,24 @@ class Machine:
         credit: float = 0.0,
         fetches_maps: bool = True,
         keeps_events: bool = False,
+        falls: Sequence[bool] = (),
     ) -> None:
         self._steps, self._needed, self._barriers = steps, needed, barriers
         self._effects = Effects(
             gpu, needed, barriers, traffic, credit=credit, fetches_maps=fetches_maps, keeps_events=keeps_events
         )
         slots = [[sum(step.slots for step in variant) for variant in variants] for variants in steps]
-        self._code = Costs(gpu).code
+        costs = Costs(gpu)
+        self._code, self._beside, self._units = costs.code, costs.beside_mmas, costs.pipe_units
         self._code_bytes = [INSTRUCTION_BYTES * sum(each) for each in slots]
+        self._falls = falls or [False] * len(steps)
+        self._ends = [*accumulate(self._code_bytes)]
+        self._starts = [end - size for end, size in zip(self._ends, self._code_bytes, strict=True)]
         self._instructions = [sum(each) / max(len(each), 1) for each in slots]
         self._try = gpu.value("mbarrier.try_wait")
+        self._parameter = gpu.at("start.accesses", "parameters", "first") - gpu.at(
+            "start.accesses", "parameters", "second"
+        )
 
     def run(
         self,
@@ -115,6 +126,8 @@ class Machine:
         """
         out = self.out = Outcome()
         out.sms = [Sm(n) for n in range(max(len(traces) for traces, _ in clusters))]
+        for sm in out.sms:  # the first line comes before the CTAs execute
+            sm.constants.update(dict.fromkeys(range(FIRST_PARAMETER // CONSTANT_BYTES + 1), start))
         self._heap: list[tuple[float, int, Warp | TensorCore]] = []
         self._count = 0
         queue = list(clusters)[::-1]
@@ -153,6 +166,7 @@ class Machine:
         out.cycles = max((end for _, end in out.spans), default=0.0)
         out.stored = self._effects.written
         out.waited, out.lets_begin = self._effects.waited, self._effects.lets_begin
+        out.let_begin = self._effects.let_begin
         out.path = critical_path(self._last)
         return out
 
@@ -188,13 +202,17 @@ class Machine:
         """Execute a warp's steps while it is the first in time; tells whether it goes on later."""
         sm, score, causes = self.out.sms[warp.sm], warp.score, warp.causes
         issue, pipes = sm.issue, sm.pipes[warp.smsp]
-        smsp, time = warp.smsp, warp.time
+        smsp, time, tensor = warp.smsp, warp.time, sm.tensor[warp.smsp]
+        beside, units = self._beside, self._units
         while True:
             if warp.step >= len(warp.steps):
                 if not self._next_block(warp):
                     warp.time = time
                     return False
-                fetched = self._fetch(sm, warp.path[warp.position], time)
+                block = warp.path[warp.position]
+                fetched = self._fetch(sm, block, time)
+                if warp.position and self._starts[block] - self._ends[warp.path[warp.position - 1]] >= JUMPED_BYTES:
+                    fetched += self._code.taken
                 if fetched:
                     causes[FETCHES] += fetched
                     time += fetched
@@ -210,25 +228,34 @@ class Machine:
                     self._push(warp)
                     return True
                 self.out.steps += 1
+                for line in step.constants:
+                    if sm.constants.setdefault(line, time + self._parameter) > time:
+                        causes[FETCHES] += sm.constants[line] - time
+                        time = sm.constants[line]
                 if step.slots:
                     free = issue[smsp]
                     start = free if free > time else time
-                    issue[smsp] = start + step.slots
-                    sm.slots += step.slots
+                    issued = start + step.slots + step.conflicts
+                    issue[smsp] = issued
+                    sm.slots += step.slots + step.conflicts
                     end = alone = time + step.cycles
-                    if start + step.slots > end:
-                        causes[ISSUE] += start + step.slots - end
-                        end = start + step.slots
+                    if issued > end:
+                        causes[ISSUE] += issued - end
+                        end = issued
                     for pipe, work in step.pipes:
                         sm.pipe_work[pipe] += work
                         if pipe == LSU:
                             sm.lsu = max(sm.lsu, time) + work
                             continue
+                        last = units[pipe]
+                        if tensor.free > time:
+                            slower = beside.get(pipe, 1.0)
+                            work, last = work * slower, last * slower
                         free = pipes[pipe]
                         pipes[pipe] = free = (free if free > time else time) + work
-                        if free > end:
-                            causes[PIPE] += free - end
-                            end = free
+                        if free - last > end:  # the last instruction has been issued by then
+                            causes[PIPE] += free - last - end
+                            end = free - last
                     causes[WORK] += step.slots
                     causes[DEPENDENCIES] += alone - time - step.slots
                     time = end
@@ -271,13 +298,27 @@ class Machine:
         if block in sm.fetched:
             cycles = self._code.lacking * self._instructions[block]
         else:
+            cycles = 0.0 if self._follows(sm, block) else self._code.jump
             sm.fetched.add(block)
-            cycles = 0.0 if block - 1 in sm.fetched else self._code.jump
         code[block] = time + cycles
         sm.code_bytes += self._code_bytes[block]
         while sm.code_bytes > self._code.size_bytes and len(code) > 1:
             sm.code_bytes -= self._code_bytes[code.popitem(last=False)[0]]
         return cycles
+
+    def _follows(self, sm: Sm, block: int) -> bool:
+        """Tell whether a block comes after code that was fetched in the launch, without a jump.
+
+        Few instructions between them that no branch ends are skipped under a predicate.
+        """
+        skipped = 0
+        for before in range(block - 1, -1, -1):
+            if before in sm.fetched:
+                return True
+            skipped += self._code_bytes[before]
+            if skipped >= JUMPED_BYTES or not self._falls[before]:
+                break
+        return False
 
     def _act(self, warp: Warp, sm: Sm, step: Step) -> bool:
         """Apply the facts of an instruction; tells whether the warp goes on."""
@@ -302,7 +343,7 @@ class Machine:
                     warp.seen[action.number] = n
                     return False
                 else:
-                    done = max(done, self._effects.do(warp, sm, fact, action.kind, step.line))
+                    done = max(done, self._effects.do(warp, sm, fact, action.kind, step.line, (action.number, n)))
                 n += 1
             warp.seen[action.number] = n
         for which in (action.sets, action.releases):

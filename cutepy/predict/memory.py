@@ -39,6 +39,8 @@ class Traffic:
         Share of the requests that wait for device memory: all CTAs that share a part wait for the first.
     in_l1 : bool
         Whether threads of all CTAs read the same few bytes, which stay in L1.
+    along : bool
+        Whether each CTA goes along rows of its own, whose boxes lie apart at any time.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Traffic:
     dram_write_bytes: float
     late: float
     in_l1: bool = False
+    along: bool = False
 
     @property
     def miss(self) -> float:
@@ -105,8 +108,9 @@ def traffic_of(
     for region, total, written, w, o, n, in_l1 in zip(regions, reads, writes, whole, own, in_wave, kept, strict=True):
         by_waves = max(w, min(total, waves * n * o))
         dram = w + (by_waves - w) * evicted
-        late = min(1.0, dram / by_waves) if by_waves else 0.0
-        found.append(Traffic(region.name, total, written, dram, min(written, region.size_bytes), late, in_l1))
+        late = min(1.0, dram / by_waves) if by_waves else float(in_l1)  # the first CTAs of all SMs wait for memory
+        stored = min(written, region.size_bytes)
+        found.append(Traffic(region.name, total, written, dram, stored, late, in_l1, region.goes_along()))
     return found
 
 

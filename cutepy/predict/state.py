@@ -72,8 +72,13 @@ class Sm:
         self.code_bytes = 0
         self.fetched: set[int] = set()
         self.known: set[tuple[int, bool]] = set()  # regions, and whether by TMA, whose pages or maps are known
+        self.read: dict[
+            tuple[Cluster | None, int, int], float
+        ] = {}  # when lines come to L1, by who reads them, and by what
+        self.constants: dict[int, float] = {}  # lines of parameters, and since when they are there
         self.lsu = self.tma = self.store = self.l2 = self.port = self.dram = 0.0
         self.slots = 0
+        self.draws = 0.5  # quantile of the last load's latency
         self.pipe_work = [0.0] * (LSU + 1)
         self.tensor_work = self.smem_bytes = self.l2_work = self.dram_work = self.port_work = 0.0
         self.idle: Counter[str] = Counter()  # of the tensor cores, by cause
@@ -223,6 +228,8 @@ class Outcome:
         Time at which all warps of the first clusters wait for the launch before (griddepcontrol.wait); 0 if none does.
     lets_begin : bool
         Whether the next launch may begin before the end.
+    let_begin : float
+        Time from which it may.
     """
 
     cycles: float = 0.0
@@ -236,6 +243,7 @@ class Outcome:
     stored: float = 0.0
     waited: float = 0.0
     lets_begin: bool = False
+    let_begin: float = 0.0
 
 
 def critical_path(last: Warp | None) -> Counter[str]:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 LINE_BYTES = 128
 """Unit in which addresses are compared for reuse: a line of the L2 cache."""
+LONG_LINES = 8
+"""Lines that follow each other, of which CTAs read more than other CTAs' boxes between them leave."""
 _COPIES = ("tma_load", "bulk_load", "bulk_peer")
 _STORES = ("tma_store", "bulk_store")
 
@@ -222,6 +224,13 @@ class Region:
         lines = self.written_lines if written else self.read_lines
         return LINE_BYTES * len(np.unique(np.concatenate(lines))) if lines else 0
 
+    def goes_along(self) -> bool:
+        """Tell whether a CTA reads long rows of lines itself, and not beside others that read the same rows."""
+        if not self.read_lines:
+            return False
+        lines = np.unique(np.concatenate(self.read_lines))
+        return len(lines) >= LONG_LINES * (1 + int((np.diff(lines) > 1).sum()))
+
 
 @dataclass
 class Trace:
@@ -239,6 +248,8 @@ class Trace:
     regions : list of Region
     taken, fewest : Counter of int to int
         Wavefronts or sectors of threads' accesses, and the fewest that any addresses of as many bytes take, by index.
+    executed : int
+        Blocks that warps have executed, of CTAs that are not sampled, too.
     """
 
     clusters: list[list[CtaTrace]] = field(default_factory=list)
@@ -248,6 +259,7 @@ class Trace:
     regions: list[Region] = field(default_factory=list)
     taken: Counter[int] = field(default_factory=Counter)
     fewest: Counter[int] = field(default_factory=Counter)
+    executed: int = 0
 
 
 class Tracer(Observer):
@@ -313,6 +325,7 @@ class Tracer(Observer):
 
     def on_block(self, block: int, ctas: Ctas, threads: Threads) -> None:
         """Add a block to the paths of warps."""
+        self.trace.executed += ctas.count * len(threads.warps)
         for *_, warp in self._each(ctas, threads):
             warp.path.append(block)
 

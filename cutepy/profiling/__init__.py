@@ -3,7 +3,7 @@
 `profile` records, `scope` names a part of a program, `Profile` prints, saves and compares. See `docs/profile.md`.
 """
 
-from cutepy.profiling.comparison import Slower as Slower, slower as slower
+from cutepy.profiling.comparison import Slowdown as Slowdown, slower as slower
 from cutepy.profiling.recording import Record as Record, Recording as Recording, ScopeCall as ScopeCall
 from cutepy.profiling.scopes import scope as scope
 from cutepy.profiling.session import Profile as Profile, ProfileError as ProfileError, profile as profile
@@ -18,7 +18,7 @@ __all__ = [
     "Record",
     "Recording",
     "ScopeCall",
-    "Slower",
+    "Slowdown",
     "Source",
     "SourceError",
     "Timeline",

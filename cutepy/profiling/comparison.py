@@ -14,7 +14,7 @@ LEAST_NS = 1000
 
 
 @dataclass(frozen=True)
-class Slower:
+class Slowdown:
     """Scope or kernel whose calls take longer than in another profile.
 
     Attributes
@@ -38,8 +38,8 @@ class Slower:
         )
 
 
-def slower(now: Recording, then: Recording, *, least: float = LEAST) -> list[Slower]:
-    """List what became slower: scopes and kernels by the time of a call, the largest loss over all calls first.
+def slower(now: Recording, then: Recording, *, least: float = LEAST) -> list[Slowdown]:
+    """List the scopes and kernels whose calls became slower, the largest loss over all calls first.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def slower(now: Recording, then: Recording, *, least: float = LEAST) -> list[Slo
 
     Returns
     -------
-    list of Slower
+    list of Slowdown
         A scope is named where it is slower as a whole; kernels are compared within equal scopes. Kernels that are new
         in a scope that is slower come too, since kernels get other names as they change.
 
@@ -62,7 +62,7 @@ def slower(now: Recording, then: Recording, *, least: float = LEAST) -> list[Slo
     mm: 15.0 us a call, 10.0 before (1.50 times)
     """
     before = {(node.kind, node.path): node for node in tree(then).walk() if node.path}
-    lost: list[tuple[float, Slower]] = []
+    lost: list[tuple[float, Slowdown]] = []
     slow_scopes: set[tuple[str, ...]] = set()
     for node in tree(now).walk():
         if not node.path or not node.time_ns:
@@ -70,11 +70,11 @@ def slower(now: Recording, then: Recording, *, least: float = LEAST) -> list[Slo
         mine, old = _of_call(node), before.get((node.kind, node.path))
         if old is None or not old.time_ns:
             if node.path[:-1] in slow_scopes and node.kind != "scope":
-                lost.append((node.time_ns, Slower(node.path, mine, None)))
+                lost.append((node.time_ns, Slowdown(node.path, mine, None)))
             continue
         theirs = _of_call(old)
         if mine > theirs * (1 + least) and mine - theirs > LEAST_NS:
-            lost.append(((mine - theirs) * node.calls, Slower(node.path, mine, theirs)))
+            lost.append(((mine - theirs) * node.calls, Slowdown(node.path, mine, theirs)))
             if node.kind == "scope":
                 slow_scopes.add(node.path)
     return [found for _, found in sorted(lost, key=lambda each: -each[0])]

@@ -1,4 +1,4 @@
-"""Hardware counters of launches, by NVIDIA's `ncu`, and the sentence that says what bounds a kernel.
+"""Hardware counters of launches, by NVIDIA's `ncu`, and the sentence that names a kernel's bound.
 
 References
 ----------
@@ -163,7 +163,7 @@ def reason(text: str, code: int) -> str:
 
 
 def read(text: str) -> list[Counters]:
-    """Read what `ncu --csv --page raw` prints.
+    """Parse the output of `ncu --csv --page raw`.
 
     Examples
     --------

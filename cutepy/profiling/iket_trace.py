@@ -28,7 +28,7 @@ _SECONDS = 600
 
 
 def is_available() -> bool:
-    """Tell whether the installed DSL has IKET."""
+    """Return whether the installed DSL has IKET."""
     return importlib.util.find_spec("iket") is not None
 
 
@@ -77,14 +77,14 @@ def events(told: Mapping[str, Any]) -> list[dict[str, Any]]:
     M None None {'name': 'warp 2'}
     X 0.0 2.0 runs
     """
-    places, names = told["locationTable"], told["stringTable"]
+    locations, names = told["locationTable"], told["stringTable"]
     begins = [life["startTs"] for launch in told["launches"] for life in launch["warpLifetimes"]]
     first = min(begins, default=0)
     found: list[dict[str, Any]] = []
     for launch in told["launches"]:
         known: set[tuple[str, int]] = set()
         for place, event in _of_launch(launch, names):
-            at = places[place]
+            at = locations[place]
             cta = ",".join(map(str, at["ctaId"]))
             of = {"pid": f"{launch['gridId']}:{cta}", "tid": at["warpId"]}
             if (of["pid"], -1) not in known:

@@ -32,7 +32,7 @@ def short_name(name: str) -> str:
 
 
 def _without_brackets(text: str) -> str:
-    """Leave out what stands in brackets, and what follows the parameters."""
+    """Remove the brackets of a name, and everything after the parameters."""
     kept: list[str] = []
     depth = 0
     for n, character in enumerate(text):

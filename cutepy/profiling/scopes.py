@@ -44,7 +44,7 @@ STATE = State()
 
 
 class scope:
-    """Name what is launched within a context, or within a function: `with scope("attention")`, `@scope("attention")`.
+    """Name the launches within a context, or within a function: `with scope("attention")`, `@scope("attention")`.
 
     Scopes nest. While nobody profiles, a scope does nothing. Kernels of a backward pass are in the scope that recorded
     their forward pass, under `backward`; those of a CUDA graph that was captured during the profile in the scope of

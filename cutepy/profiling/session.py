@@ -1,4 +1,4 @@
-"""`profile`: record what a program launches, and what can be made of the recording."""
+"""`profile`: record the launches of a program; views of the recording."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def sample(script: Path, arguments: Sequence[str], launches: int) -> list[Kernel
 
 
 def read(text: str) -> list[KernelStalls]:
-    """Read what `ncu --page source --csv --print-source cuda,sass` prints.
+    """Parse the output of `ncu --page source --csv --print-source cuda,sass`.
 
     Examples
     --------

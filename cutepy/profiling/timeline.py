@@ -22,7 +22,7 @@ class Timeline:
     Attributes
     ----------
     simulated : bool
-        Whether clocks are steps of the simulator.
+        True if clocks are steps of the simulator.
     """
 
     def __init__(self, buffer: TimelineBuffer) -> None:

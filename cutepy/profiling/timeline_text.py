@@ -83,13 +83,13 @@ def numbers(values: Sequence[int]) -> str:
 
 
 def print_timeline(warps: Sequence[Warp], *, simulated: bool, console: Console | None = None) -> None:
-    """Print a table of ranges, and what the probes cost.
+    """Print a table of ranges, and the cost of the probes.
 
     Parameters
     ----------
     warps : sequence of Warp
     simulated : bool
-        Whether clocks are steps of the simulator.
+        True if clocks are steps of the simulator.
     console : rich.console.Console, optional
         Default: the standard output.
     """

@@ -86,7 +86,7 @@ class Node:
 
     @property
     def roofline(self) -> float | None:
-        """Share of what the GPU's peak rates allow, of 1; None where it is not known."""
+        """Share of the GPU's peak rates, 0 to 1; None where the FLOPs or bytes are not known."""
         return None if not self.least_ns or not self.rated_ns else self.least_ns / self.rated_ns
 
     def walk(self) -> Iterator[Node]:
@@ -194,7 +194,7 @@ def _rate(
     below: Sequence[_Pass],
     roof: Roofline | None,
 ) -> None:
-    """Set what a pass needed: as its scope states, else the sum of what is below."""
+    """Set the FLOPs and bytes of a pass: as its scope states, else the sum over the scopes below."""
     if flops is None and bytes_ is None:
         own.rated_ns = own.time_ns
         for each in below:

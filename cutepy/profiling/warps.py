@@ -67,7 +67,7 @@ class Warp:
 
 
 def read(memory: Any, buffer: TimelineBuffer) -> list[Warp]:  # noqa: ANN401 - an array of uint32
-    """Read what probes wrote.
+    """Read the events that probes wrote.
 
     Parameters
     ----------

@@ -118,7 +118,7 @@ def error_name(code: int) -> str:
 
 
 def describe(code: int) -> str:
-    """Describe an error of a launch: by CUDA's name, and what failed if that was not CUDA."""
+    """Describe an error of a launch: by CUDA's name, or by the call that failed if that was not CUDA."""
     failure = _captured_launches().failure if code == UNKNOWN_ERROR else None
     told = "" if failure is None else f"; launching into a capture failed with {type(failure).__name__}: {failure}"
     return f"CUDA error {code} ({error_name(code)}){told}"

@@ -74,7 +74,7 @@ def as_tensor(value: Any) -> Any:  # noqa: ANN401
 
 
 def is_numpy(value: object) -> bool:
-    """Tell whether a value is a numpy array; numpy isn't loaded for that."""
+    """Return whether a value is a numpy array; numpy isn't loaded for that."""
     return any(f"{t.__module__}.{t.__qualname__}" == "numpy.ndarray" for t in type(value).__mro__)
 
 
@@ -103,14 +103,14 @@ def element_range(value: Any) -> tuple[int, int] | None:  # noqa: ANN401
 def inputs_of(
     values: Iterable[Any], reach: Callable[[Any], tuple[int, int] | None] = element_range
 ) -> tuple[Input, ...]:
-    """Return the memory of read-only arrays, without what is part of an array that may be written to.
+    """Return the memory of read-only arrays, without ranges of arrays that may be written to.
 
     Parameters
     ----------
     values : iterable
         All arguments of a call.
     reach : function
-        Gives address and bytes of what a kernel may touch of an array that may be written to.
+        Gives address and bytes of the memory that a kernel may access of an array that may be written to.
     """
     values = [*values]
     read_only = [value for value in values if is_read_only(value)]
@@ -130,7 +130,7 @@ def inputs_of(
 
 
 def _without(one: Input, start: int, end: int) -> list[Input]:
-    """Return what is left of a range, whose name stays, without the bytes from one address up to another."""
+    """Return the rest of a range, whose name stays, without the bytes from one address up to another."""
     if start >= end or end <= one[0] or one[1] <= start:
         return [one]
     return [(one[0], max(one[0], start), one[2]), (min(one[1], end), one[1], one[2])]

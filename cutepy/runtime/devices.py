@@ -199,7 +199,7 @@ def device() -> Device:
 
 
 def is_chosen() -> bool:
-    """Tell whether a context has chosen the GPU."""
+    """Return whether a context has chosen the GPU."""
     return bool(_current)
 
 

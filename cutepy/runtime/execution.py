@@ -39,12 +39,12 @@ class Execution:
         ----------
         backend : Backend
         lends : bool
-            Whether any one thread may have a backend active within the context, and not this thread alone.
+            True if any one thread may have a backend active within the context, and not this thread alone.
 
         Yields
         ------
         bool
-            Whether this is the outermost of nested contexts.
+            True if this is the outermost of nested contexts.
 
         Raises
         ------

@@ -39,7 +39,7 @@ class HostFunction:
         The function of CUDA's runtime, of the same parameters, that does it in a process whose devices the runtime
         keeps, as torch's does.
     exported : bool
-        Whether exported libraries serve it too.
+        True if exported libraries serve it too.
     """
 
     declaration: str

@@ -65,7 +65,7 @@ class LaunchRequest:
     dynamic_smem_bytes : int
         Dynamic shared memory.
     cooperative : bool
-        Whether all CTAs must be resident at once.
+        True if all CTAs must be resident at once.
     stream : int
         Handle of the stream.
     parameters : int
@@ -73,7 +73,7 @@ class LaunchRequest:
     library : Library
         The module that was loaded.
     programmatic : bool
-        Whether it may begin before the kernel before it in its stream is over.
+        True if it may begin before the kernel before it in its stream is over.
     early_events : tuple of int
         Handles of events that the launch itself records, before it is over.
     plan : SmemPlan or None

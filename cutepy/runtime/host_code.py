@@ -36,7 +36,7 @@ class ServedHost:
     Attributes
     ----------
     calls : HostCalls
-        Where its launches go, and its failures.
+        Receiver of its launches and failures.
     address : int
         Of the entry.
     """

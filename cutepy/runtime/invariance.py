@@ -19,7 +19,7 @@ class Invariance:
     on : bool
         To be read at each call; only `batch_invariant` sets it.
     asked : int
-        How often it was entered and not left yet.
+        Times that it was entered and not left yet.
     """
 
     __slots__ = ("asked", "on")
@@ -33,7 +33,7 @@ INVARIANCE = Invariance()
 """State of this process."""
 
 
-class Within:
+class InvariantContext:
     """Context of `batch_invariant`, which decorates functions too.
 
     `torch.compile` traces it, and so it has no lock: CPython changes threads at calls, of which there are none here.
@@ -59,13 +59,13 @@ class Within:
 
         @functools.wraps(function)
         def within(*arguments: P.args, **named: P.kwargs) -> R:
-            with Within():
+            with InvariantContext():
                 return function(*arguments, **named)
 
         return within
 
 
-def batch_invariant() -> Within:
+def batch_invariant() -> InvariantContext:
     """Give a row the same bits in any batch: within this context, products sum all of K in one order.
 
     Otherwise K may be split where there are few rows and columns: results are the same from run to run then, too, but a
@@ -90,4 +90,4 @@ def batch_invariant() -> Within:
     >>> with batch_invariant():
     ...     rows = gemm(a, b)
     """
-    return Within()
+    return InvariantContext()

@@ -67,7 +67,7 @@ class Program:
     entry : str
         Symbol of the host function, in TVM-FFI's packed convention.
     parameters : tuple of str
-        Names of what the entry takes, in order: constexpr parameters and streams are not among them.
+        Names of the entry's arguments, in order: constexpr parameters and streams are not among them.
     ptx : str
         The PTX of its kernels; with line information, unless it was compiled without; empty if it has none.
     cubin : bytes

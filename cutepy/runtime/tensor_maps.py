@@ -158,7 +158,7 @@ def replace_address(target: int, address: int | None) -> None:
     Raises
     ------
     LayoutError
-        If TMA can't take the address, or what is at `target` is no tensor map.
+        If TMA can't take the address, or `target` holds no tensor map.
     ValueError
         If the target is misaligned.
     """

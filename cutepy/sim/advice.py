@@ -29,7 +29,7 @@ class Case(NamedTuple):
     unknown : str
         Words for a field whose value is None.
     read_first : bool
-        Whether the read came first in this execution, and nothing had written its bytes before.
+        True if the read came first in this execution, and nothing had written its bytes before.
     """
 
     wrong: str

@@ -69,7 +69,7 @@ class _Symbols(dict[str, Array]):
 
 
 class Engine:
-    """One launch in execution: what translated code calls ``m``.
+    """One launch in execution: the object that translated code calls ``m``.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class Engine:
     stops : mapping of int to observers
         Observers of lanes before an instruction: those that the program was translated with.
     exact_mma : bool
-        Whether wgmma sums as the hardware does, bit for bit.
+        True if wgmma sums as the hardware does, bit for bit.
     watchdog : Watchdog, optional
         Stops the launch at its limit.
     clusters : ClusterQueue, optional
@@ -97,7 +97,7 @@ class Engine:
     begun, to_come : float
         Waves of CTAs that have begun, and about how many are to come in this process, of this one what is left.
     interruptions : int
-        Counts what has gone on between turns that is none of the launch's.
+        Counts work between turns that is none of the launch's.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class Engine:
             self.activity.tell(Fence(i, g.ctas, g.threads))
 
     def trap(self, g: Group, i: Instruction) -> None:
-        """Stop the launch; a failed assertion has printed what it asserted."""
+        """Stop the launch; a failed assertion has printed its message."""
         printed = "".join(self.activity.printed).strip()
         said = f" after it printed: {printed.splitlines()[-1]}" if printed else ""
         raise TrapError(f"the kernel executed a trap{said}", i, g.describe())
@@ -289,7 +289,7 @@ class Engine:
         return {"instructions": sum(by_class.values()), **named, **self.activity.stats}
 
     def absorb(self, executed: Sequence[int], stats: Mapping[str, int], text: Sequence[str]) -> None:
-        """Add what another engine counted and printed for other CTAs of the launch."""
+        """Add the counts and output of another engine, of other CTAs of the launch."""
         schedule, activity = self.schedule, self.activity
         schedule.executed = [mine + theirs for mine, theirs in zip(schedule.executed, executed, strict=True)]
         for name, count in stats.items():

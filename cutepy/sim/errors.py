@@ -30,7 +30,7 @@ class NamedLanes:
 
 @dataclass(frozen=True)
 class Execution:
-    """An instruction, and who executed it."""
+    """An instruction, and the threads that executed it."""
 
     instruction: Instruction
     who: NamedLanes
@@ -112,7 +112,7 @@ class Signaller:
     waits_at : str
         Object of their own wait.
     is_sure : bool
-        Whether they do bring it, once what they wait for has come.
+        True if they do bring it, once their own waits have ended.
     """
 
     execution: Execution
@@ -143,11 +143,11 @@ class Wait:
 
 
 class PolicyError(ValueError):
-    """A policy names what no launch of its run has."""
+    """Error of a policy that names an instruction or thread that no launch of its run has."""
 
 
 class SimulationError(RuntimeError):
-    """A kernel did what the hardware would not let pass, or would let pass with wrong results.
+    """Error of a kernel that the hardware would stop, or that would give wrong results there.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ class SimulationError(RuntimeError):
     before : Execution, optional
         Earlier execution that contradicts this one.
     waits : sequence of Wait
-        Of a deadlock, who waits for whom, the cause first.
+        Of a deadlock, the waits in order, the cause first.
     chances : sequence of WaitNearMiss
         Near misses.
 
@@ -238,7 +238,7 @@ class SimulationError(RuntimeError):
 
     @property
     def mistakes(self) -> tuple[SimulationError, ...]:
-        """Return the mistake of the kernel; empty for what the simulator doesn't know, and the like."""
+        """Return the mistake of the kernel; empty for instructions that the simulator doesn't know, and the like."""
         return (self,) if self.kind else ()
 
 
@@ -314,7 +314,7 @@ class LimitError(SimulationError):
     taken, limit : str
         Amount that the launch used, and the option that limits it.
     lanes : sequence of str
-        Where its lanes were.
+        Places of its lanes.
     beside : str
         Seconds in which it did not run, if there were many.
     """

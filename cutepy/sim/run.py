@@ -1,4 +1,4 @@
-"""A run: launches, and what is kept of them."""
+"""Run: record of simulated launches, with their observers and reports."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ class Run(Replayable):
         Options of which the command tells the findings: at the end the run then raises nothing of "sanitize",
         "schedules" and "policy", and does not warn of "advisories".
     is_strict : bool
-        Whether advisories are hazards: ``simulate(sanitize=True, strict=True)``.
+        True if advisories are hazards: ``simulate(sanitize=True, strict=True)``.
     loading_seconds : float
-        How long the run's context took to load compilers: the error of a first launch that is stopped tells it.
+        Seconds that the run's context took to load compilers: the error of a first launch that is stopped names them.
     timer : LaunchTimer or None
         Predicts the times of launches: ``simulate(time="h200")``.
     """
@@ -218,7 +218,7 @@ class Run(Replayable):
 
     @property
     def is_inspected(self) -> bool:
-        """Flag: the run keeps a record of what its kernels do, by ``simulate(inspect=True)``."""
+        """Flag: the run keeps a record of its kernels' steps, by ``simulate(inspect=True)``."""
         return self._inspect
 
     @property
@@ -261,7 +261,7 @@ class Run(Replayable):
         return {**total, **self._sites.totals()} if self._inspect else total
 
     def trace(self, cta: Sequence[int] = (0, 0, 0), launch: int = -1) -> dict[str, Any]:
-        """Return what a CTA did as a Chrome trace: `json.dump` it, and open it in Perfetto.
+        """Return the steps of a CTA as a Chrome trace: `json.dump` it, and open it in Perfetto.
 
         Each warp is a track with its barriers (as long as it waits), stores and MMAs, and what it issues; asynchronous
         operations are spans from issue to completion. Time is a counter of steps: an order, and not a timing.
@@ -283,7 +283,7 @@ class Run(Replayable):
         return self._recorder.trace(launch, self._checked_cta(cta, launch))
 
     def save(self, path: str | Path, ctas: Sequence[Sequence[int]] | None = None) -> Path:
-        """Save what CTAs did, and their shared memory at each step, for `cutepy.load_run` and ``cutepy explore``.
+        """Save the steps of CTAs, and their shared memory at each step, for `cutepy.load_run` and ``cutepy explore``.
 
         Parameters
         ----------
@@ -412,13 +412,13 @@ class Run(Replayable):
         return point
 
     def check_breakpoints(self) -> None:
-        """Raise if a breakpoint was at no line of what was launched."""
+        """Raise an error if no line of a launched kernel has a breakpoint's place."""
         for observer in self._observers:
             if isinstance(observer, Breakpoint):
                 observer.check()
 
     def check_policy(self) -> None:
-        """Raise if the policy names what no launch has, such as a warp to hold back.
+        """Raise an error if the policy names a warp or instruction that no launch has, such as a warp to hold back.
 
         Raises
         ------
@@ -463,7 +463,7 @@ class Run(Replayable):
             self._registered.append(tensor)
 
     def _registered_inputs(self) -> list[tuple[int, int, str]]:
-        """Return the memory of registered arrays that are read-only now, without what is known by others."""
+        """Return the memory of registered arrays that are read-only now, without the memory that others know."""
         found = []
         for array in self._registered:
             start, size = storage_range(array)
@@ -477,7 +477,7 @@ class Run(Replayable):
         return found
 
     def adopt(self, tensor: object) -> None:
-        """Learn of a tensor that was passed to a kernel, or to what launches it."""
+        """Learn of a tensor that was passed to a kernel, or to a function that launches one."""
         address, size = storage_range(tensor)
         self._memory.register(address, size, tensor, described(tensor))
 
@@ -487,7 +487,7 @@ class Run(Replayable):
         return bool(self._observers)
 
     def tell(self, event: HostEvent) -> None:
-        """Tell the observers what host code does beside launches."""
+        """Tell the observers of host operations beside launches."""
         for observer in self._observers:
             observer.on_host(event)
 

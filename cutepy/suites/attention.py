@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cutepy.suites.attention_peers import Peer, available, ours
 from cutepy.suites.attention_problems import AttentionProblem, buffers, wanted
-from cutepy.suites.measuring import Output, measure_all, timed
+from cutepy.suites.measurement import Output, measure_all, timed
 
 if TYPE_CHECKING:
     from cutepy.benchmark import Row
@@ -30,7 +30,7 @@ def run_attention(
     output : Output
         Files to write and to compare with.
     between : str
-        Kernel of `cutepy.suites.measuring.COMPANY` to launch between two launches.
+        Kernel of `cutepy.suites.measurement.COMPANY` to launch between two launches.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Peers for attention: each takes a problem and its buffers, and returns what computes a set's result."""
+"""Peers for attention: each takes a problem and its buffers, and returns the function of a set's result."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def cudnn(problem: AttentionProblem, made: Buffers) -> Result | None:
 
 
 def torch_compile(problem: AttentionProblem, made: Buffers) -> Result | None:
-    """Compute by what torch.compile makes: of flex_attention, or of gathered pages and their products."""
+    """Compute by torch.compile's code: of flex_attention, or of gathered pages and their products."""
     import torch
     from torch.nn.attention.flex_attention import flex_attention
 

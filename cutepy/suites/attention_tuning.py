@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cutepy.host.many import Variant, VariantsError, compile_many
+from cutepy.host.parallel_compilation import Variant, VariantsError, compile_many
 from cutepy.kernels.attention import tuned
 from cutepy.kernels.attention.config import BackwardConfig
 from cutepy.kernels.attention.tuned import Problem
@@ -179,6 +179,6 @@ class AttentionTrial:
 
 
 def run_tuning(problems: Sequence[Problem], *, most: int, resume: bool, note: Note) -> int:
-    """Tune attention; parameters, but for the candidates of each problem, and the result are those of `tuning.run`."""
+    """Tune attention, with the parameters of `tuning.run` (except each problem's candidates) and its result."""
     described = [(text_of(problem), problem.settings) for problem in problems]
     return tuning.run("tune attention", AttentionTunable(most), described, resume=resume, note=note)

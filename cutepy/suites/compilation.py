@@ -47,7 +47,7 @@ class Start:
     wall_s, processor_s : float
         Seconds by the clock, and of this process's threads.
     compiled : bool
-        Whether the GEMM was compiled, not found.
+        True if the GEMM was compiled, not found.
     """
 
     wall_s: float
@@ -63,7 +63,7 @@ def run_compile(rounds: int = ROUNDS, json_path: Path | None = None) -> int:
     rounds : int
         Processes of each way.
     json_path : Path, optional
-        Where to write the figures.
+        File to write the figures to.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def run_compile(rounds: int = ROUNDS, json_path: Path | None = None) -> int:
     Raises
     ------
     MissingPackagesError
-        Without what it needs.
+        If a needed package is not installed.
     """
     require("cutepy bench compile", "cutlass", "torch", "tvm_ffi")
     from rich.console import Console

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cutepy.suites.gemm_problems import GemmProblem, buffers, poison, tf32, tolerance
 from cutepy.suites.gemm_tuning import compile_chosen
-from cutepy.suites.measuring import Output, has_hopper, measure_all, timed
+from cutepy.suites.measurement import Output, has_hopper, measure_all, timed
 from cutepy.suites.sweeps import summary
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def run_gemm(
     output : Output
         Files to write and to compare with.
     summed : bool
-        Whether to sum up how fast we are, in the mean and by classes.
+        True to sum up how fast we are, in the mean and by classes.
     between : str
-        Kernel of `cutepy.suites.measuring.COMPANY` to launch between two products.
+        Kernel of `cutepy.suites.measurement.COMPANY` to launch between two products.
 
     Returns
     -------

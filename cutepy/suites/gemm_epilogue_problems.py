@@ -69,7 +69,7 @@ class Kind(NamedTuple):
     condition : float
         As `cutepy.testing.numerics.epilogue_tolerance` takes it, for normal products, biases and residuals.
     scales : bool
-        Whether operands are fp32 and positive; they are of the product's dtype otherwise.
+        True if operands are fp32 and positive; they are of the product's dtype otherwise.
     """
 
     epilogue: Epilogue
@@ -172,7 +172,7 @@ class Buffers(NamedTuple):
         The same weights as who doesn't fuse would rather have them: all gates, then all ups, so that rows of either are
         contiguous. `b` where nothing is gated.
     product : list of Tensor
-        Room for the products of who doesn't fuse.
+        Room for the products of contenders that don't fuse.
     operands : list of list of Tensor
         The epilogue's, in its order.
     """

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cutepy.suites.gemm_epilogue_problems import Buffers, FusedProblem, buffers
-from cutepy.suites.measuring import Output, measure_all, timed
+from cutepy.suites.measurement import Output, measure_all, timed
 
 if TYPE_CHECKING:
     import torch

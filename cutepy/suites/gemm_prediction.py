@@ -51,7 +51,7 @@ def predict_gemm(problem: Mapping[str, Any], candidate: Settings, gpu: str) -> l
     return run.predictions
 
 
-class _Predicted(NamedTuple):
+class _PredictedTime(NamedTuple):
     """Predicted microseconds of a product, or the reason why there are none."""
 
     us: float | None
@@ -76,11 +76,11 @@ def predicted_us(
     return [each.us for each in found]
 
 
-def _predicted(gpu: str, pair: tuple[Settings, Settings]) -> _Predicted:
+def _predicted(gpu: str, pair: tuple[Settings, Settings]) -> _PredictedTime:
     try:
-        return _Predicted(sum(found.us for found in predict_gemm(*pair, gpu)))
+        return _PredictedTime(sum(found.us for found in predict_gemm(*pair, gpu)))
     except Exception as error:  # whatever the model cannot run, the GPU can
-        return _Predicted(None, f"{type(error).__name__}: {error}")
+        return _PredictedTime(None, f"{type(error).__name__}: {error}")
 
 
 def model_of_this_gpu() -> str:

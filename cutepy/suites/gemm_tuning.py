@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cutepy.device import rules
-from cutepy.host.many import Variant, compile_many
+from cutepy.host.parallel_compilation import Variant, compile_many
 from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.runtime.dtypes import DTYPES

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cutepy.suites.grouped_peers import Peer, ours
 from cutepy.suites.grouped_problems import GroupedProblem, buffers
-from cutepy.suites.measuring import Output, measure_all, timed
+from cutepy.suites.measurement import Output, measure_all, timed
 
 if TYPE_CHECKING:
     from cutepy.benchmark import Row

@@ -30,7 +30,7 @@ class GroupedProblem:
     groups, tokens, n, k : int
         Experts; rows of all; columns of the result and of the tokens.
     routing : "balanced" or "skewed"
-        Whether experts get equal shares, or such as fall off as 1, 1/2, 1/3, ...
+        True if experts get equal shares, or such as fall off as 1, 1/2, 1/3, ...
     along : "m" or "k"
         Rows by weights, (tokens, k) x (groups, n, k); or (n, tokens) x (k, tokens), a product for each expert.
     kind : "bfloat16", "row" or "block"

@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from cutepy.suites.measuring import NOT_MEASURED, require_hopper
+from cutepy.suites.measurement import NOT_MEASURED, require_hopper
 
 Call = Callable[[], Any]
 
@@ -28,7 +28,7 @@ def run_launch(json_path: Path | None = None) -> int:
     Parameters
     ----------
     json_path : Path, optional
-        Where to write the figures.
+        File to write the figures to.
 
     Returns
     -------

@@ -22,7 +22,7 @@ from cutepy.suites.layer_parts import (
     parts_of,
     step,
 )
-from cutepy.suites.measuring import Output, measure_all, timed
+from cutepy.suites.measurement import Output, measure_all, timed
 
 if TYPE_CHECKING:
     import torch
@@ -164,7 +164,7 @@ def _measure(
 def _step_of_layer(
     problem: LayerProblem, kit: LayerFunctions, made: ProblemTensors, compiled: str = ""
 ) -> Callable[[int], Any]:
-    """Make what computes a step of the layer on a set."""
+    """Make the function that computes a step of the layer on a set."""
     names = list(made.weights)
 
     def whole(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
@@ -175,7 +175,7 @@ def _step_of_layer(
 
 
 def _step_of_part(problem: LayerProblem, part: Part, compiled: str = "") -> Callable[[int], Any]:
-    """Make what computes a part, and its gradients where a layer is trained."""
+    """Make the function that computes a part, and its gradients where a layer is trained."""
     import torch
 
     function = _compiled(part.function, compiled)

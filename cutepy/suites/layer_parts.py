@@ -268,7 +268,7 @@ def make(problem: LayerProblem, device: str = "cuda", sets: int = 2) -> ProblemT
 
 
 class Part(NamedTuple):
-    """A part of a layer with what it was given.
+    """A part of a layer with its arguments.
 
     Attributes
     ----------
@@ -316,7 +316,7 @@ def layer(
 
 
 def parts_of(problem: LayerProblem, kit: LayerFunctions, made: ProblemTensors) -> list[Part]:
-    """List the parts of a layer, each with what it is given of the first set."""
+    """List the parts of a layer, each with its arguments of the first set."""
     import torch
 
     found: list[Part] = []
@@ -333,7 +333,7 @@ def parts_of(problem: LayerProblem, kit: LayerFunctions, made: ProblemTensors) -
 def step(
     problem: LayerProblem, function: Callable[..., Any], given: Sequence[torch.Tensor], dy: Sequence[torch.Tensor]
 ) -> Sequence[torch.Tensor]:
-    """Compute the results of a function, and the gradients of what it is given where a layer is trained."""
+    """Compute the results of a function, and the gradients of its arguments where a layer is trained."""
     import torch
 
     if problem.suite == "decode":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from cutepy.suites.measuring import Output, measure_all, timed
+from cutepy.suites.measurement import Output, measure_all, timed
 
 if TYPE_CHECKING:
     import torch

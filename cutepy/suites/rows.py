@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cutepy.suites.measuring import Output, measure_all, timed
+from cutepy.suites.measurement import Output, measure_all, timed
 from cutepy.suites.rows_problems import EPS, Buffers, Result, RowsProblem, buffers, largest_error
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def run_rows(
     output : Output
         Files to write and to compare with.
     between : str
-        Kernel of `cutepy.suites.measuring.COMPANY` to launch between two launches.
+        Kernel of `cutepy.suites.measurement.COMPANY` to launch between two launches.
 
     Returns
     -------

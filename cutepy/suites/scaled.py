@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from cutepy.suites.measuring import Output, measure_all, timed
+from cutepy.suites.measurement import Output, measure_all, timed
 
 if TYPE_CHECKING:
     import torch

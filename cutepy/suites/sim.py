@@ -44,12 +44,12 @@ class Figure:
     what, who : str
         Operation, and the program that did it.
     value : float or None
-        None where who is not installed.
+        None for a contender that is not installed.
     unit : str
     relation : str
         Remark on the value.
     right : bool
-        Whether the result is.
+        True if the result is.
     """
 
     what: str
@@ -77,7 +77,7 @@ def run_sim(
     rounds : int
         Of the small product; the figures are their medians.
     json_path : Path, optional
-        Where to write the figures.
+        File to write the figures to.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def run_sim(
     Raises
     ------
     MissingPackagesError
-        Without what it needs.
+        If a needed package is not installed.
     """
     require("cutepy bench sim", "numpy", "cutlass", "torch")
     # First, for its peak of memory: that of a process never falls.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import typer
 
 from cutepy.host import environment
-from cutepy.suites.measuring import NOT_MEASURED, require_hopper
+from cutepy.suites.measurement import NOT_MEASURED, require_hopper
 from cutepy.tune import Settings, Tunable, Tuning, TuningError, Winner
 from cutepy.tune.timing import Note
 
@@ -34,7 +34,7 @@ def run(
     problems : sequence of (object, mapping)
         Each as it is printed, and as tuning describes it.
     resume : bool
-        Whether what was timed before counts.
+        True if earlier times count.
     note : callable
         Is told of the progress.
     prune : float, optional

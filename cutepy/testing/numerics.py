@@ -124,7 +124,7 @@ def epilogue_tolerance(
     condition : float
         Of f: 1 of the identity.
     rounds_product : bool
-        Whether the product is rounded to the result's type first, as that of two kernels is.
+        True if the product is rounded to the result's type first, as that of two kernels is.
 
     Examples
     --------

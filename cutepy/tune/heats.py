@@ -29,7 +29,7 @@ class Heats:
     ----------
     timer : Timer
     journal : Journal
-        Where they are noted; problems whose candidates all are there have none.
+        Journal of the results; problems whose candidates all are there have no heats.
     """
 
     def __init__(self, timer: Timer, journal: Journal) -> None:

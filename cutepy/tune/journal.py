@@ -67,9 +67,9 @@ class Journal:
     files : Files or None
         None keeps nothing.
     sources : str
-        A digest of what decides how fast candidates are: heats of other sources don't count.
+        A digest of the sources that decide how fast candidates are: heats of other sources don't count.
     resume : bool
-        Whether what was noted before counts.
+        True if earlier results count.
     """
 
     def __init__(self, files: Files | None, sources: str, *, resume: bool = True) -> None:

@@ -59,7 +59,7 @@ class Space:
     Attributes
     ----------
     axes : mapping of str to values
-        In the order in which they are bound: a rule is asked as soon as what it takes is known.
+        In the order in which they are bound: a rule is asked as soon as its arguments are known.
     rules : tuple of Rule
 
     Examples
@@ -96,7 +96,7 @@ class Space:
         Raises
         ------
         ValueError
-            If a rule asks for what is neither an axis nor of the problem, or a name is both.
+            If a rule's argument is neither an axis nor of the problem, or a name is both.
         """
         return self._bound(dict(problem), Counter())
 

@@ -39,7 +39,7 @@ class Timer:
     note : callable
         Is told of the progress.
     is_shown : bool
-        Whether the progress of compiling is shown.
+        True if the progress of compiling is shown.
     """
 
     def __init__(self, tunable: Tunable, compare: Compare, note: Note, *, is_shown: bool) -> None:
@@ -81,7 +81,7 @@ def check_gpu(error: Exception, then: str) -> None:
     Raises
     ------
     TuningError
-        If so; it says what to do `then`.
+        If so; the message has the remedy `then`.
     """
     import torch
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from cutepy.host.inputs import sources as met_sources
-from cutepy.host.many import Variant, VariantsError, compile_many
+from cutepy.host.parallel_compilation import Variant, VariantsError, compile_many
 from cutepy.tune.space import Settings
 
 

@@ -36,9 +36,9 @@ class Tuning:
     finalists : int
         Candidates of each problem that meet in the final, besides the default.
     resume : bool
-        Whether heats of an earlier run count.
+        True if heats of an earlier run count.
     keep : bool
-        Whether winners and heats are kept on the disk.
+        True if winners and heats are kept on the disk.
     prune : float, optional
         Candidates that are predicted to take more than so many times the shortest predicted time of their problem are
         left out; 1 or more.

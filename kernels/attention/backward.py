@@ -25,10 +25,10 @@ from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
 from cutepy.kernels.attention.config import DQ_COLUMNS, L2_BYTES, PRODUCERS, VECTOR, BackwardConfig, Lengths
-from cutepy.kernels.attention.gradients import DqBarriers, KeyGradients, SendsSums, SharedGradients, TransposedGradients
+from cutepy.kernels.attention.gradients import DqBarriers, DqWriter, KeyGradients, SharedGradients, TransposedGradients
 from cutepy.kernels.attention.tile_coords import (
     Batches,
-    RaggedByKeys,
+    RaggedKeys,
     keys_of,
     make_tickets,
     modes,
@@ -38,7 +38,7 @@ from cutepy.kernels.attention.tile_coords import (
 
 
 @dataclass(frozen=True)
-class Loads:
+class BackwardProducer:
     """The producer warp: K and V once; Q, dO and the rows' statistics for each tile of queries of each head."""
 
     config: BackwardConfig
@@ -51,7 +51,7 @@ class Loads:
     sQ: tma.TmaLoads
     sdO: tma.TmaLoads
     sStats: tma.TmaLoads
-    places: Batches | RaggedByKeys
+    coords: Batches | RaggedKeys
     group: cutlass.Int32
     lists: BlockLists | None
 
@@ -61,9 +61,9 @@ class Loads:
 
     @cute.jit
     def on_tile(self, work, state):
-        """Load what a tile of keys needs."""
+        """Load the operands of a tile of keys."""
         kv_state, q_state = state
-        place = self.places.of(work)
+        place = self.coords.of(work)
         tiles = None
         if cutlass.const_expr(self.lists is None):
             tiles = place.tiles(work.row * self.config.tile_k, self.config.tile_k, self.config.tile_q)
@@ -158,13 +158,13 @@ class Backward:
         queries_at_once = L2_BYTES // (config.width * 8)
         if cutlass.const_expr(lengths is None):
             batch, queries, keys = cute.size(q, mode=[0]), cute.size(q, mode=[1]), cute.size(k, mode=[1])
-            places = Batches(Band(queries, keys, left, right).transposed())
+            coords = Batches(Band(queries, keys, left, right).transposed())
             raster = cute.ceil_div(keys, config.tile_k), 1, batch, kv_heads
             count, at_once = raster[0] * raster[2] * raster[3], cutlass.max(queries_at_once // (queries * group), 1)
         else:
             keys = keys_of(lengths, cute.size(k, mode=[0]), has_tail=True)
             queries = queries_of(lengths, cute.size(q, mode=[0]), has_tail=False)
-            places = RaggedByKeys(queries, keys, left, right)
+            coords = RaggedKeys(queries, keys, left, right)
             raster, at_once = kv_heads, cutlass.max(queries_at_once // group, 1)
             count = keys.most_tiles(config.tile_k) * kv_heads
         self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
@@ -174,7 +174,7 @@ class Backward:
             raster,
             group,
             scale,
-            places,
+            coords,
             to_tiled_mma(config.scores),
             to_tiled_mma(config.sums, *_SUMS_MAJORS[config.transposes_sums]),
             to_tiled_mma(config.dq, *(("MN", "K") if config.dq_is_transposed else (("K", "MN")[config.ds_mode], "MN"))),
@@ -200,7 +200,7 @@ class Backward:
         raster: tuple | cutlass.Int32,
         group: cutlass.Int32,
         scale: cutlass.Float32,
-        places: Batches | RaggedByKeys,
+        coords: Batches | RaggedKeys,
         scores_mma: cute.TiledMma,
         sums_mma: cute.TiledMma,
         dq_mma: cute.TiledMma,
@@ -241,7 +241,7 @@ class Backward:
         if cutlass.const_expr(config.overlaps):
             follow_launch(let_next_begin=True)
         staged_stats = cute.make_tensor(shared["sStats"], _stats_layout(config, config.stages))
-        keys, queries = places.keys_of, places.queries_of
+        keys, queries = coords.keys_of, coords.queries_of
         matrices = (
             ("sK", (tile_k, width), keys),
             ("sV", (tile_k, width_v), keys),
@@ -258,7 +258,7 @@ class Backward:
             for n, columns in ((6, width), (7, width_v))
         )
         grows = config.right and config.ordered
-        scheduler = places.scheduler(raster, tile_k, at_once, 1, longest_first=config.right, grows=grows)
+        scheduler = coords.scheduler(raster, tile_k, at_once, 1, longest_first=config.right, grows=grows)
         if cutlass.const_expr(config.dynamic):
             scheduler = Dynamic(scheduler, tickets)
         blocks = None if lists is None else config.scoring.blocks[::-1]
@@ -270,7 +270,7 @@ class Backward:
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
             if warp == 0:
-                loads = Loads(
+                loads = BackwardProducer(
                     config,
                     k_ring,
                     v_ring,
@@ -281,7 +281,7 @@ class Backward:
                     q.loads(),
                     do.loads(),
                     stats.loads(),
-                    places,
+                    coords,
                     group,
                     lists,
                 )
@@ -300,7 +300,7 @@ class Backward:
                     order = Order(counters, 0) if config.ordered else None
                     parts = dq.stage_slice(sender, 1)
                     meeting = DqBarriers(barriers["own"] + sender, barriers["filled"] + sender)
-                    sends = SendsSums(config, meeting, parts, order, sender, places, group, lists)
+                    sends = DqWriter(config, meeting, parts, order, sender, coords, group, lists)
                     scheduler.each(sends)
                     sends.finish()
         else:
@@ -375,7 +375,7 @@ class Backward:
                 of_dv,
                 of_dk,
                 make_tile_store(sums_mma, staged_out, mode, thread, sums_mma.size, barrier),
-                places,
+                coords,
                 group,
                 scale,
                 functions,

@@ -49,7 +49,7 @@ def plan_cascade(
     sharing: int | None = None,
     pitch: int | None = None,
 ) -> Callable[..., None]:
-    """Choose and compile what `plan_decode` does where the first keys of all sequences are those of the first one.
+    """Choose and compile `plan_decode`'s kernels for sequences that all share the keys of the first one's beginning.
 
     A sequence that has fewer, or whose queries don't see all of them, is computed by itself.
 

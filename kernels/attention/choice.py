@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from cutepy.kernels.attention.config import NO_SCORING, BackwardConfig, ForwardConfig, Scoring
+from cutepy.kernels.attention.config import NO_SCORING, BackwardConfig, ForwardConfig, ScoreSettings
 
 LARGEST_HEAD = 256
 """Widest rows of Q, K and V: with wider ones O's, or dK's, accumulators don't fit into registers."""
@@ -298,7 +298,7 @@ def choose_decode(
     right: bool,
     page: int,
     is_split: bool,
-    scoring: Scoring = NO_SCORING,
+    scoring: ScoreSettings = NO_SCORING,
     result: str = "",
 ) -> ForwardConfig:
     """Choose the tiles of a forward kernel for at most 64 rows of queries, which waits for memory.
@@ -384,7 +384,7 @@ def choose_backward(
     *,
     left: bool,
     right: bool,
-    scoring: Scoring = NO_SCORING,
+    scoring: ScoreSettings = NO_SCORING,
     is_ragged: bool = False,
     is_short: bool = False,
 ) -> BackwardConfig:

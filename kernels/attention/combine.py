@@ -10,7 +10,7 @@ from cutepy.device.overlap import follow_launch
 from cutepy.device.primitives import select
 from cutepy.device.sequences import Sequences
 from cutepy.kernels.attention.config import SharedKeys
-from cutepy.kernels.attention.tile_coords import Batches, Cached
+from cutepy.kernels.attention.tile_coords import Batches, CachedSequences
 from cutepy.layouts.sm90 import arch
 
 WARPS = 4
@@ -49,16 +49,16 @@ class Combine:
         parts lack where all of them are seen.
         """
         batch, queries, heads = (cute.size(o, mode=[mode]) for mode in range(3))
-        places, prefix, sharing = None, None, None
+        coords, prefix, sharing = None, None, None
         if cutlass.const_expr(shared is not None):
             prefix = shared.parts, shared.lses
             sharing = cutlass.Int32(1 if shared.sharing is None else shared.sharing)
             band = Band(queries, shared.most_keys, None, shared.right, shared.sharing)
-            places = Batches(band, shared=shared.keys)
+            coords = Batches(band, shared=shared.keys)
             if cutlass.const_expr(shared.lengths is not None):
                 keys = Sequences(batch, shared.most_keys, None, shared.lengths)
-                places = Cached(band, shared=shared.keys, keys=keys)
-        self.kernel(parts, lses, o, lse, prefix, places, sharing).launch(
+                coords = CachedSequences(band, shared=shared.keys, keys=keys)
+        self.kernel(parts, lses, o, lse, prefix, coords, sharing).launch(
             grid=(cute.ceil_div(batch * queries * heads, WARPS), 1, 1),
             block=(arch.WARP_THREADS * WARPS, 1, 1),
             use_pdl=True,
@@ -73,7 +73,7 @@ class Combine:
         o: cute.Tensor,
         lse: cute.Tensor,
         prefix: tuple | None,
-        places: Batches | Cached | None,
+        coords: Batches | CachedSequences | None,
         sharing: cutlass.Int32 | None,
     ):
         """Give each warp a row, and each lane some of its columns."""
@@ -91,17 +91,17 @@ class Combine:
                 )
             ]
             if cutlass.const_expr(prefix is not None):
-                sources.append(self.of_prefix(prefix, places, sharing, batch, query, head, (queries, heads)))
+                sources.append(self.of_prefix(prefix, coords, sharing, batch, query, head, (queries, heads)))
             combined = CombinedRow(tuple(sources), self.head)
             base, sums, total = combined.joined(TOGETHER)
             combined.store(sums, total, o[batch, query, head, None])
             if lane == 0:
                 lse[batch, head, query] = log_sum(base, total)
 
-    def of_prefix(self, prefix, places, sharing, batch, query, head, extents):
+    def of_prefix(self, prefix, coords, sharing, batch, query, head, extents):
         """Return how many parts of shared keys a row has, none if it does not see all, and their values."""
         (parts, lses), (queries, heads) = prefix, extents
-        place = places.at(batch, head)
+        place = coords.at(batch, head)
         tiles = place.band.tiles(cutlass.Int32(0), *self.tile)
         heads = heads * sharing
         count = select(place.shared_tiles(tiles, self.tile[1]) > 0, cute.size(lses, mode=[0]) // heads, 0)

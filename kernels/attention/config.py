@@ -1,4 +1,4 @@
-"""Attention configurations: types, head dimensions, tiles and masks; and the layout of what kernels pass on."""
+"""Attention configurations: types, head dimensions, tiles and masks; and the layout of intermediate results."""
 
 import math
 from dataclasses import astuple, dataclass, replace
@@ -86,7 +86,7 @@ class CachedKeys:
 
 @dataclass(frozen=True)
 class SharedKeys:
-    """Results of keys that all sequences share, and what tells which queries they count for.
+    """Results of keys that all sequences share, and the flags of the queries that they count for.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ def epilogue_stages(head: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Scoring:
+class ScoreSettings:
     """Functions of the scores, sinks, and lists of blocks that a kernel is compiled for.
 
     Attributes
@@ -178,13 +178,13 @@ class Scoring:
             return None
         return (with_derivative(self.graph, tables=self.derived) if self.changes else self.graph).transposed
 
-    def of_packed_heads(self, group: int) -> "Scoring":
+    def of_packed_heads(self, group: int) -> "ScoreSettings":
         """Return the scoring of rows that are the queries of `group` heads, a query's heads together."""
         return self if self.graph is None else replace(self, text=self.graph.of_packed_heads(group).text)
 
     @property
     def needs_registers(self) -> bool:
-        """True if derivatives, weights, or what is read of tables, take registers in the backward kernel."""
+        """True if derivatives, weights, or elements of tables, take registers in the backward kernel."""
         graph = self.transposed
         if graph is None:
             return False
@@ -200,7 +200,7 @@ class Scoring:
         return functions + derived + ("_sinks" if self.sinks else "") + ("_blocks" if self.blocks else "")
 
 
-NO_SCORING = Scoring()
+NO_SCORING = ScoreSettings()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,8 +231,8 @@ class ForwardConfig:
         Heads that share keys whose queries are rows of one tile, those of one query after another.
     is_split : bool
         True if several CTAs have parts of a tile's keys: then O is one of each part, in float32.
-    scoring : Scoring
-        Functions of the scores, and what else decides what is seen.
+    scoring : ScoreSettings
+        Functions of the scores, and the other settings that decide which scores are seen.
     result : str
         Of O; if empty `dtype`, and bfloat16 where that has 8 bits.
     loaded : int
@@ -274,7 +274,7 @@ class ForwardConfig:
     page: int = 0
     packed: int = 1
     is_split: bool = False
-    scoring: Scoring = NO_SCORING
+    scoring: ScoreSettings = NO_SCORING
     result: str = ""
     loaded: int = 2
     block: int = 0
@@ -470,8 +470,8 @@ class BackwardConfig:
         True if keys before, or after, a query's position are bounded.
     ordered : bool
         True if parts of dQ are added in an order that is the same from run to run.
-    scoring : Scoring
-        Functions of the scores, and what else decides what is seen.
+    scoring : ScoreSettings
+        Functions of the scores, and the other settings that decide which scores are seen.
     dynamic : bool
         As of `ForwardConfig`; not with an order.
     begins_with_k : bool
@@ -492,7 +492,7 @@ class BackwardConfig:
     left: bool = False
     right: bool = False
     ordered: bool = False
-    scoring: Scoring = NO_SCORING
+    scoring: ScoreSettings = NO_SCORING
     dynamic: bool = False
     begins_with_k: bool = False
     overlaps: bool = False

@@ -41,10 +41,10 @@ from cutepy.kernels.attention.config import L2_BYTES, PRODUCERS, CachedKeys, For
 from cutepy.kernels.attention.scales import Scales, make_scales
 from cutepy.kernels.attention.tile_coords import (
     Batches,
-    Cached,
+    CachedSequences,
     PackedTiles,
-    Place,
-    Ragged,
+    RaggedSequences,
+    WorkCoords,
     cached_keys,
     columns_first,
     heads_in_rows,
@@ -54,14 +54,14 @@ from cutepy.kernels.attention.tile_coords import (
     queries_of,
     rows_first,
 )
-from cutepy.kernels.attention.transposing import TransposesValues
+from cutepy.kernels.attention.transposing import ValueTransposer
 
 LANES_OF_STORE = 2
 """Lanes that exchange columns of a part of O, of float32, to store 16 bytes."""
 
 
 @dataclass(frozen=True)
-class Loads:
+class ForwardProducer:
     """The producer: Q once a tile; K and V of each tile of keys, from the last to the first.
 
     One warp calls, or all, where threads copy keys; then `warp` is its index.
@@ -74,7 +74,7 @@ class Loads:
     sQ: tma.TmaLoads
     sK: Any
     sV: Any
-    places: Batches | Ragged
+    coords: Batches | RaggedSequences
     group: cutlass.Int32
     lists: BlockLists | None
     warp: cutlass.Int32
@@ -91,9 +91,9 @@ class Loads:
 
     @cute.jit
     def on_tile(self, work, state):
-        """Load what a tile of queries needs."""
+        """Load the operands of a tile of queries."""
         q_state, k_state, v_state = state
-        place = self.places.of(work)
+        place = self.coords.of(work)
         kv, tiles = (place.head // self.group, *place.k), self.tiles_of(work, place)
         if cutlass.const_expr(not self.config.copies_rows):
             self.load_q(work, place, q_state)
@@ -138,7 +138,7 @@ class Loads:
 
 
 @dataclass(frozen=True)
-class Attends:
+class ForwardConsumer:
     """A consumer warpgroup: scores, softmax, and sums of values, of 64 queries."""
 
     config: ForwardConfig
@@ -154,7 +154,7 @@ class Attends:
     o: tma.TmaTiles
     out: TileStore
     lse: cute.Tensor
-    places: Batches | Ragged
+    coords: Batches | RaggedSequences
     functions: ScoreFunctions | None
     sinks: cute.Tensor | None
     lists: BlockLists | None
@@ -187,7 +187,7 @@ class Attends:
 
     def scaled(self, work):
         """Return the worker with the scales of a tile of queries: those of its keys too, if all have one."""
-        place = self.places.of(work)
+        place = self.coords.of(work)
         query = work.row * self.config.tile_m + self.turns.consumer * 64
         batch = place.batch if place.queries is None else self.scales.within(place.sequence)
         factor = self.scales.of_queries(batch, place.head, query)
@@ -204,7 +204,7 @@ class Attends:
     def attend_tile(self, work, state):
         """Attend to all tiles of keys, and store the output."""
         q_state, k_state, v_state = state
-        place, query = self.places.of(work), work.row * self.config.tile_m
+        place, query = self.coords.of(work), work.row * self.config.tile_m
         # The last tile of keys, which may reach beyond the last key, comes first and is always masked.
         if cutlass.const_expr(self.lists is None):
             tiles, is_whole = place.tiles(query, self.config.tile_m, self.config.tile_n), None
@@ -328,7 +328,7 @@ class Attends:
         return k_state, v_state
 
     @cute.jit
-    def attend(self, work, place: Place, left, query, tile, q_stage, k_state, v_state, masked: cutlass.Constexpr):
+    def attend(self, work, place: WorkCoords, left, query, tile, q_stage, k_state, v_state, masked: cutlass.Constexpr):
         """Multiply Q with a tile of keys, and the probabilities of the tile before with its values.
 
         It is not the last tile if the first of the two numbers `left` is greater than the second.
@@ -406,7 +406,7 @@ class Attends:
         if place.split is not None:  # of the parts of the keys the first has them
             found = [select(place.split.index == 0, each, -cutlass.Float32.inf) for each in found]
         if place.queries is not None:  # rows after the last sequence have none
-            is_one = place.queries.group < self.places.queries.known
+            is_one = place.queries.group < self.coords.queries.known
             found = [select(is_one, each, -cutlass.Float32.inf) for each in found]
         return found
 
@@ -462,13 +462,13 @@ class Attends:
             stores.store(self.pv.tCrC, part, work.row * self.config.tile_m, 0, place.band.queries)
             return
         row = work.row * self.config.warpgroups + self.turns.consumer
-        places = self.o.subtiles((row, 0, place.result, *place.q))
+        target = self.o.subtiles((row, 0, place.result, *place.q))
         if cutlass.const_expr(self.config.stores_at_once):
-            self.out.store_at_once(self.pv.tCrC, places)
+            self.out.store_at_once(self.pv.tCrC, target)
             return
-        subtiles = self.out.subtiles(self.pv.tCrC, places)
-        for index in cutlass.range_constexpr(places.count):
-            self.out.store(subtiles[None, None, None, index], index % self.out.stage.stages, places, index)
+        subtiles = self.out.subtiles(self.pv.tCrC, target)
+        for index in cutlass.range_constexpr(target.count):
+            self.out.store(subtiles[None, None, None, index], index % self.out.stage.stages, target, index)
 
 
 class Forward:
@@ -549,19 +549,21 @@ class Forward:
                     else:
                         tiles = schedulers.make_divisors(raster)
                     divisors = tiles, sections, schedulers.extent_divisors(raster[2:])
-                places = Batches(band, None if splits is None else heads, splits, cached.shared, divisors)
+                coords = Batches(band, None if splits is None else heads, splits, cached.shared, divisors)
             else:
                 keys = cached_keys(lengths, cute.size(k, mode=[0]), table, config.page, cached)
                 band = Band(queries, cutlass.Int32(0), left, right, sharing)
                 of_result = None if splits is None else heads
-                places = Cached(band, of_result, splits, cached.shared, keys=keys, table=table)
+                coords = CachedSequences(band, of_result, splits, cached.shared, keys=keys, table=table)
                 at_once = group
         else:
             queries = queries_of(lengths, cute.size(q, mode=[0]), has_tail=True)
             # Sequences have at most the pages of a row of their table, which others' tables may have too.
             key_rows = cute.size(k, mode=[0]) if table is None else cute.size(table) * config.page
             keys = keys_of(lengths, key_rows, has_tail=False)
-            places = Ragged(queries, keys, left, right, None if splits is None else heads, splits, table, packed)
+            coords = RaggedSequences(
+                queries, keys, left, right, None if splits is None else heads, splits, table, packed
+            )
             raster, at_once = math.prod((heads, *parts)), keys_at_once
             count = queries.most_tiles(config.tile_m // packed) * raster
         self.kernel.set_name_prefix(config.name, remove_cutlass_symbol=True, keep_mangled_name=False)
@@ -572,7 +574,7 @@ class Forward:
             raster,
             group,
             LOG2_E if config.scoring.changes else scale * LOG2_E,
-            places,
+            coords,
             to_tiled_mma(config.qk),
             to_tiled_mma(config.pv, "K", "K" if config.transposes else "MN"),
             at_once,
@@ -600,7 +602,7 @@ class Forward:
         raster: tuple | cutlass.Int32,
         group: cutlass.Int32,
         scale_log2: cutlass.Float32,
-        places: Batches | Ragged,
+        coords: Batches | RaggedSequences,
         qk: cute.TiledMma,
         pv: cute.TiledMma,
         at_once: cutlass.Int32,
@@ -651,30 +653,32 @@ class Forward:
         q = copies[0], tensors[0], shared["sQ"], (tile_m, config.width)
         o = copies[3], tensors[3], shared["sO"], (64, config.head_v)
         if cutlass.const_expr(config.packed > 1):
-            ragged = 0 if isinstance(places, Ragged) else None
+            ragged = 0 if isinstance(coords, RaggedSequences) else None
             q, o = (PackedTiles(*each, ragged, batched=False, packed=config.packed) for each in (q, o))
         else:
-            q, o = places.queries_of(*q), places.queries_of(*o)
+            q, o = coords.queries_of(*q), coords.queries_of(*o)
         k = copies[1], tensors[1], shared["sK"], (tile_n, config.width)
         v = copies[2], tensors[2], shared["sV"], (config.head_v, tile_n)
         if cutlass.const_expr(config.copies_rows):
-            pages = places.table, config.page, places.keys.pitch
+            pages = coords.table, config.page, coords.keys.pitch
             k_loads = make_paged_rows(tensors[1], shared["sK"], *pages, 0, PRODUCERS)
             v_loads = make_paged_rows(tensors[2], shared["sV"], *pages, 1, PRODUCERS)
         elif cutlass.const_expr(config.page):
-            k_loads = make_paged_loads(*k, places.table, config.page, 0, pitch=places.keys.pitch)
-            v_loads = make_paged_loads(*v, places.table, config.page, 1, pitch=places.keys.pitch)
+            k_loads = make_paged_loads(*k, coords.table, config.page, 0, pitch=coords.keys.pitch)
+            v_loads = make_paged_loads(*v, coords.table, config.page, 1, pitch=coords.keys.pitch)
         else:
-            k_loads, v_loads = places.keys_of(*k, 0).loads(), places.keys_of(*v, 1).loads()
+            k_loads, v_loads = coords.keys_of(*k, 0).loads(), coords.keys_of(*v, 1).loads()
         lists = make_block_lists(lists, config.scoring.blocks, (tile_m, tile_n))
         is_uneven = config.right and not config.is_split
-        scheduler = places.scheduler(raster, tile_m // config.packed, at_once, group, longest_first=is_uneven)
+        scheduler = coords.scheduler(raster, tile_m // config.packed, at_once, group, longest_first=is_uneven)
         if cutlass.const_expr(config.dynamic):
             scheduler = Dynamic(scheduler, tickets)
         budget = rules.register_budget(config.warpgroups, producer=config.producer_registers)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
-            loads = Loads(config, q_ring, k_ring, v_ring, q.loads(), k_loads, v_loads, places, group, lists, warp)
+            loads = ForwardProducer(
+                config, q_ring, k_ring, v_ring, q.loads(), k_loads, v_loads, coords, group, lists, warp
+            )
             if cutlass.const_expr(config.copies_rows):
                 loads.run(scheduler)
             elif warp == 0:
@@ -683,7 +687,7 @@ class Forward:
                 planned = plan["sV"].content, plan["sVt"].content
                 share = warp - 1, config.transposes, config.blocks_at_once
                 transposes = make_transposes(shared["sV"], planned[0], sV, planned[1], *share)
-                values = TransposesValues(v_ring, read_ring, transposes, places, loads.tiles_of)
+                values = ValueTransposer(v_ring, read_ring, transposes, coords, loads.tiles_of)
                 if cutlass.const_expr(not config.dynamic):
                     scheduler.each(values)
                 elif warp == 1:
@@ -704,7 +708,7 @@ class Forward:
                 functions = make_score_functions(config.scoring.graph, tables, scores, scale)
             own = o.stage_slice(consumer, plan["sO"].content.stages // config.warpgroups)
             store_mma = to_tiled_mma(rules.wgmma_tiling(config.dtype, config.dtype, config.head_v, 1))
-            attends = Attends(
+            consumer = ForwardConsumer(
                 config,
                 q_ring,
                 k_ring,
@@ -718,7 +722,7 @@ class Forward:
                 own,
                 make_tile_store(store_mma, own.staged, 1, tidx % 128, 128, barriers["store"] + consumer),
                 lse,
-                places,
+                coords,
                 functions,
                 sinks,
                 lists,
@@ -727,5 +731,5 @@ class Forward:
                 cute.make_rmem_tensor((len(scores.distinct(0)),), cutlass.Float32) if config.rescales_late else None,
                 parts,
             )
-            scheduler.each(attends)
-            attends.finish()
+            scheduler.each(consumer)
+            consumer.finish()

@@ -24,7 +24,7 @@ from cutepy.device.pipeline import TmaRing
 from cutepy.device.primitives import LOG2_E, select
 from cutepy.device.score_functions import ScoreFunctions, weighted
 from cutepy.kernels.attention.config import VECTOR, BackwardConfig
-from cutepy.kernels.attention.tile_coords import Batches, Place, RaggedByKeys
+from cutepy.kernels.attention.tile_coords import Batches, RaggedKeys, WorkCoords
 
 
 def rank_of(config: BackwardConfig, key, tile, band: Band):
@@ -40,7 +40,7 @@ def rank_of(config: BackwardConfig, key, tile, band: Band):
     return key // tile_k - select(tile == 0, cutlass.Int32(0), seen.begin(tile * tile_q) // tile_k)
 
 
-def row_of_dq(config: BackwardConfig, tile, place: Place, consumer):
+def row_of_dq(config: BackwardConfig, tile, place: WorkCoords, consumer):
     """Return the index of a warpgroup's part of a tile's dQ in the fp32 sums in memory."""
     return (place.first_tile(config.tile_q) + tile) * config.warpgroups + consumer
 
@@ -82,7 +82,7 @@ class Gradients:
     dv: product.Product
     dk: product.Product
     out: TileStore
-    places: Batches | RaggedByKeys
+    coords: Batches | RaggedKeys
     group: cutlass.Int32
     scale: cutlass.Float32
     functions: ScoreFunctions | None
@@ -96,7 +96,7 @@ class Gradients:
     def on_tile(self, work, state):
         """Compute the gradients of a tile of keys, and its part of dQ."""
         kv_state, q_state = state
-        place, key = self.places.of(work), work.row * self.config.tile_k
+        place, key = self.coords.of(work), work.row * self.config.tile_k
         seen = self.seen(place, key) if cutlass.const_expr(self.lists is None) else None
         self.dk.tCrC.fill(0.0)
         self.dv.tCrC.fill(0.0)
@@ -117,7 +117,7 @@ class Gradients:
         return kv_state, q_state
 
     @cute.jit
-    def seen(self, place: Place, key):
+    def seen(self, place: WorkCoords, key):
         """Return the tiles of queries that see a tile of keys: the first, those that need no mask, and the last."""
         band, tiles = place.band, place.tiles(key, self.config.tile_k, self.config.tile_q)
         # Queries beyond the last are zeros, with a dO of zeros: only bounds of the band, and missing keys, need masks.
@@ -134,7 +134,7 @@ class Gradients:
         return tiles.begin, whole_begin, whole_end, tiles.end
 
     @cute.jit
-    def derive_band(self, key, seen, place: Place, head, q_state, kv_state):
+    def derive_band(self, key, seen, place: WorkCoords, head, q_state, kv_state):
         """Go through the queries of a head that see a tile of keys."""
         begin, whole_begin, whole_end, end = seen
         for done in cutlass.range(whole_begin - begin, unroll=1):
@@ -148,7 +148,7 @@ class Gradients:
         return q_state
 
     @cute.jit
-    def derive_lists(self, key, tiles, place: Place, head, q_state, kv_state):
+    def derive_lists(self, key, tiles, place: WorkCoords, head, q_state, kv_state):
         """Go through the tiles of queries of a head that are listed for a tile of keys."""
         for n in cutlass.range(tiles.partial, unroll=1):
             q_state = self.derive(key, tiles.partial_tile(n), place, head, q_state, kv_state, masked=True)
@@ -157,7 +157,7 @@ class Gradients:
         return q_state
 
     @cute.jit
-    def derive(self, key, tile, place: Place, head, q_state, kv_state, masked: cutlass.Constexpr):
+    def derive(self, key, tile, place: WorkCoords, head, q_state, kv_state, masked: cutlass.Constexpr):
         """Add a tile of queries' part to dK and dV, and this tile of keys' part to its dQ."""
         p, dp, stage = self.s.tCrC, self.dp.tCrC, q_state.index
         weights, derivatives, given = self.find_probabilities(key, tile, place, head, q_state, kv_state, masked)
@@ -211,8 +211,8 @@ class Gradients:
             return tile * self.config.tile_q + self.consumer * self.config.own_queries
         return tile * self.config.tile_q
 
-    def find_probabilities(self, key, tile, place: Place, head, q_state, kv_state, masked: bool):
-        """Replace S by P, while dP is multiplied; return the factors of P, the derivatives, and what functions take.
+    def find_probabilities(self, key, tile, place: WorkCoords, head, q_state, kv_state, masked: bool):
+        """Replace S by P, while dP is multiplied; return the factors of P, the derivatives, and functions' arguments.
 
         There are none of what the functions don't have.
         """
@@ -248,7 +248,7 @@ class Gradients:
         """Multiply P, or dS, with a stage of dO, or Q, and add it to dV, or dK."""
         product.issue(a=buffer, b=stage, accumulate=True)
 
-    def mask(self, key, tile, place: Place):
+    def mask(self, key, tile, place: WorkCoords):
         """Set scores that are not seen to minus infinity."""
         rows = self.first_query(tile)
         place.band.mask(self.s.tCrC, self.scores, key, rows, is_ragged=self.masks_rows(place))
@@ -277,12 +277,12 @@ class Gradients:
                 else:
                     dp[register] = p[register] * dp[register] - p[register] * delta
 
-    def masks_rows(self, place: Place):
+    def masks_rows(self, place: WorkCoords):
         """Return whether keys beyond the last need a mask: no bound hides them, or a function may be NaN there."""
         return place.band.left is None or self.functions is not None
 
     def score_tile(self, key, tile, place, hides):
-        """Replace products by what the score and mask functions make of them; return the derivatives, if not 1."""
+        """Apply the score and mask functions to products in place; return the derivatives, if not 1."""
         if self.functions is None:
             return []
         return self.functions.apply(self.s.tCrC, key, self.first_query(tile), place, hides)
@@ -303,10 +303,10 @@ class Gradients:
     def by_query(self, which: int, stage):
         """Yield this thread's registers of each query, with one of its statistics."""
         mode = 0 if self.config.transposes_sums else 1
-        places = self.scores.place(mode)
+        scores = self.scores.place(mode)
         for place, across in enumerate(self.scores.distinct(mode)):
             value = self.stats[self.scores.of_thread(mode) + across, which, stage]
-            yield [register for register, other in enumerate(places) if other == place], value
+            yield [register for register, other in enumerate(scores) if other == place], value
 
     def meet(self):
         """Wait for the threads of this warpgroup."""
@@ -318,10 +318,10 @@ class Gradients:
 
     def send(self, sums, to, coordinate):
         """Store a tile of sums."""
-        places = to.subtiles(coordinate)
-        subtiles = self.out.subtiles(sums, places)
-        for index in range(places.count):
-            self.out.store(subtiles[None, None, None, index], index % self.out.stage.stages, places, index)
+        target = to.subtiles(coordinate)
+        subtiles = self.out.subtiles(sums, target)
+        for index in range(target.count):
+            self.out.store(subtiles[None, None, None, index], index % self.out.stage.stages, target, index)
 
 
 @dataclass(frozen=True)
@@ -333,7 +333,7 @@ class KeyGradients(Gradients):
     own_dq : Tensor (VECTOR, vectors), fp32
         This thread's part of dQ in shared memory.
     dq_barriers : DqBarriers
-        Where this warpgroup meets the warp that sends its parts of dQ.
+        Barriers between this warpgroup and the warp that sends its parts of dQ.
     """
 
     own_dq: cute.Tensor
@@ -361,7 +361,7 @@ class KeyGradients(Gradients):
         operand.from_accumulators(sums, self.s.tiled_mma, tile, into.tiled_mma, into=into.tCrA)
 
     @cute.jit
-    def add_dq(self, key, tile, place: Place, head):
+    def add_dq(self, key, tile, place: WorkCoords, head):
         """Write this warpgroup's part of dQ, not scaled, where a warp sends it from, in the order of registers."""
         self.dq_barriers.wait_until_free()
         for vector in cutlass.range_constexpr(cute.size(self.own_dq, mode=[1])):
@@ -431,7 +431,7 @@ class DqBarriers:
 
 
 @dataclass(frozen=True)
-class SendsSums:
+class DqWriter:
     """The warp that adds a warpgroup's parts of dQ to the sums in memory.
 
     Attributes
@@ -448,7 +448,7 @@ class SendsSums:
     tiles: tma.TmaTiles
     order: Order | None
     consumer: cutlass.Int32
-    places: Batches | RaggedByKeys
+    coords: Batches | RaggedKeys
     group: cutlass.Int32
     lists: BlockLists | None
 
@@ -459,7 +459,7 @@ class SendsSums:
     @cute.jit
     def on_tile(self, work, state):
         """Send the parts of dQ of a tile of keys."""
-        place, key = self.places.of(work), work.row * self.config.tile_k
+        place, key = self.coords.of(work), work.row * self.config.tile_k
         tiles = None
         if cutlass.const_expr(self.lists is None):
             tiles = place.tiles(key, self.config.tile_k, self.config.tile_q)
@@ -478,18 +478,18 @@ class SendsSums:
         Sink(0).wait()
 
     @cute.jit
-    def send(self, key, tile, place: Place, head):
+    def send(self, key, tile, place: WorkCoords, head):
         """Add a part, once it is there, and let the warpgroup write the next one."""
         row = row_of_dq(self.config, tile, place, self.consumer)
-        places = self.tiles.subtiles((row, 0, head, place.batch))
+        target = self.tiles.subtiles((row, 0, head, place.batch))
         self.barriers.give_back()
         self.barriers.take()
         if cutlass.const_expr(self.order is None):
-            Sink(0).send(places, 0, 0, 1)
+            Sink(0).send(target, 0, 0, 1)
         else:
             counter, turn = (row, head, place.batch), rank_of(self.config, key, tile, place.band)
             self.order.wait(counter, turn)
-            Sink(0).send(places, 0, 0, 1)
+            Sink(0).send(target, 0, 0, 1)
             self.order.pass_on(counter, turn)
 
 
@@ -526,7 +526,7 @@ class SharedGradients(Gradients):
         self.stage.publish()
 
     @cute.jit
-    def add_dq(self, key, tile, place: Place, head):
+    def add_dq(self, key, tile, place: WorkCoords, head):
         """Add this warpgroup's part of dQ, not scaled, to the sums in memory, in the order of registers.
 
         There is no shared memory to stage it in, nor time: MMAs of 64 keys wait for their operands.
@@ -580,7 +580,7 @@ class TransposedGradients(KeyGradients):
         """Multiply a stage of dO^T, or Q^T, with P, or dS, and add it to dV^T, or dK^T."""
         product.issue(a=stage, b=buffer, accumulate=True)
 
-    def mask(self, key, tile, place: Place):
+    def mask(self, key, tile, place: WorkCoords):
         """Set scores that are not seen to minus infinity."""
         own = key + self.consumer * self.config.own_keys
         place.band.transposed().mask(self.s.tCrC, self.scores, self.first_query(tile), own)
@@ -609,12 +609,12 @@ class TransposedGradients(KeyGradients):
         self.stage.meet()  # all have read the memory where dK and dV are staged
         for sums, tiles in ((self.dk.tCrC, self.dk_tiles), (self.dv.tCrC, self.dv_tiles)):
             # Subtiles are rows of the sums, and columns of what is stored. Those of dV begin where dK's end.
-            places, subtiles = tiles.subtiles(coordinate), out.stage.subtiles(sums)
-            for index in cutlass.range_constexpr(places.count):
+            target, subtiles = tiles.subtiles(coordinate), out.stage.subtiles(sums)
+            for index in cutlass.range_constexpr(target.count):
                 buffer = (before + index) % out.stage.stages
                 out.stage.write(subtiles[None, None, None, index], buffer)
                 out.stage.publish()
-                out.sink.send(places, buffer, index, out.stage.stages - 2)
-            before = before + places.count
+                out.sink.send(target, buffer, index, out.stage.stages - 2)
+            before = before + target.count
         out.finish()
         self.stage.meet()

@@ -11,7 +11,7 @@ from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
 from cutepy.host.launches import maker_of
-from cutepy.host.many import Variant
+from cutepy.host.parallel_compilation import Variant
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.attention.choice import (
     INVARIANT_SPLITS,
@@ -34,10 +34,10 @@ from cutepy.kernels.attention.config import (
     CachedKeys,
     ForwardConfig,
     Lengths,
-    Scoring,
+    ScoreSettings,
     SharedKeys,
 )
-from cutepy.kernels.attention.tuned import Chosen, Problem, tuned
+from cutepy.kernels.attention.tuned import AttentionChoice, Problem, tuned
 from cutepy.kernels.gemm.gpu import HOPPER, gpu_of
 from cutepy.kernels.gemm.operands import UNIT_BYTES
 from cutepy.kernels.gemm.workspaces import Workspaces, workspaces_of
@@ -59,15 +59,15 @@ def plan_forward(
     right: int | None,
     lengths: Lengths | None = None,
     most_queries: int | None = None,
-    scoring: Scoring = NO_SCORING,
+    scoring: ScoreSettings = NO_SCORING,
     result: str = "",
     scales: tuple[bool, ...] = (),
     block: int = 0,
     page: int = 0,
     packed: int = 1,
-    chosen: Chosen | None = None,
+    chosen: AttentionChoice | None = None,
 ) -> Callable[..., None]:
-    """Choose and compile what computes attention for tensors like these, which have elements and have been checked.
+    """Choose and compile attention for tensors like these, which have elements and have been checked.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def plan_forward(
         True or None for each: those of its tensors that will be given.
     most_queries : int, optional
         Queries of the longest sequence, by which tiles are chosen; with `lengths`.
-    scoring : Scoring
+    scoring : ScoreSettings
         Functions of the scores and sinks; without `lengths` also lists of blocks.
     result : str
         Of O, where q has 8 bits.
@@ -92,8 +92,8 @@ def plan_forward(
         Keys of a page, where `lengths` are those of sequences whose keys are in pages.
     packed : int
         Heads whose queries are rows of one tile. With `scoring`, or pages, no heads are.
-    chosen : Chosen, optional
-        Instead of what tuning found, or else the rules say; without `lengths`, `scoring` and `block`.
+    chosen : AttentionChoice, optional
+        Instead of tuning's or the rules' choice; without `lengths`, `scoring` and `block`.
 
     Returns
     -------
@@ -152,7 +152,7 @@ def _bounds_that_hide(left: int | None, right: int | None, queries: int, keys: i
 
 
 def _tiles_of(device: torch.device) -> Callable[[], torch.Tensor]:
-    """Return what gives the current stream's counter of tiles, of a dynamic configuration."""
+    """Return a function that gives the current stream's counter of tiles, of a dynamic configuration."""
     workspaces = (workspaces_of if EXECUTION.backend is None else Workspaces)(device, gpu_of(device).sm_count)
     return lambda: workspaces.take(0).counters
 
@@ -164,7 +164,7 @@ def tuned_for(
     v: torch.Tensor,
     left: int | None,
     right: int | None,
-) -> Chosen | None:
+) -> AttentionChoice | None:
     """Return the winner of tuning for tensors like these, (batch, tokens, heads, head), on this kind of GPU.
 
     None if there is no winner; also within `batch_invariant`, since the winner depends on the batch.
@@ -183,14 +183,14 @@ def _tuned(
     of_v: torch.Size,
     left: int | None,
     right: int | None,
-) -> Chosen | None:
+) -> AttentionChoice | None:
     """Look a winner up once: gradients ask in each call."""
     (batch, queries, heads, head), (_, keys, kv_heads, head_v) = of_q, of_v
     extents = batch, queries, keys, heads, kv_heads, head, head_v
     return tuned(torch.cuda.get_device_name(device), Problem(kind, dtype_name(dtype), *extents, left, right))
 
 
-def _ctas_of(chosen: Chosen, device: torch.device) -> int:
+def _ctas_of(chosen: AttentionChoice, device: torch.device) -> int:
     """Return how many CTAs to launch at most."""
     return gpu_of(device).sm_count if chosen.is_persistent else 1 << 30
 
@@ -206,12 +206,12 @@ def plan_decode(
     most_keys: int,
     page: int = 0,
     sharing: int | None = None,
-    scoring: Scoring = NO_SCORING,
+    scoring: ScoreSettings = NO_SCORING,
     cached: CachedKeys | None = None,
     result: str = "",
     scales: tuple[bool, ...] = (),
 ) -> Callable[..., None]:
-    """Choose and compile what computes attention of few queries with many keys, which other CTAs have parts of.
+    """Choose and compile attention of few queries with many keys, which CTAs share.
 
     Parameters
     ----------
@@ -228,10 +228,10 @@ def plan_decode(
         Keys of a page; 0 if they are not in pages.
     sharing : int or None
         Queries that share a position.
-    scoring : Scoring
+    scoring : ScoreSettings
         Functions of the scores of these rows, and sinks.
     cached : CachedKeys, optional
-        Where keys are, if not one after another.
+        Places of cached keys, if they are not one after another.
     result, scales
         As of `plan_forward`; scales are (sequences, heads, 1), of the heads of k.
 
@@ -296,12 +296,12 @@ def plan_cached(
     right: int | None,
     given: Lengths | None,
     page: int = 0,
-    scoring: Scoring = NO_SCORING,
+    scoring: ScoreSettings = NO_SCORING,
     cached: CachedKeys | None = None,
     result: str = "",
     scales: tuple[bool, ...] = (),
 ) -> Callable[..., None]:
-    """Choose and compile what computes attention of many queries with cached keys, as `plan_decode` of few."""
+    """Choose and compile attention of many queries with cached keys, as `plan_decode` of few."""
     bounds = left is not None, right is not None
     config = choose_forward(dtype_name(q.dtype), q.shape[3], v.shape[-1], q.shape[1], left=bounds[0], right=bounds[1])
     config = of_pages(scored_forward(replace(config, result=result), scoring), page)
@@ -323,13 +323,13 @@ def plan_backward(
     right: int | None,
     lengths: Lengths | None = None,
     most_keys: int | None = None,
-    scoring: Scoring = NO_SCORING,
+    scoring: ScoreSettings = NO_SCORING,
     *,
     has_dlse: bool = False,
     is_ordered: bool = False,
-    chosen: Chosen | None = None,
+    chosen: AttentionChoice | None = None,
 ) -> Callable[..., torch.Tensor]:
-    """Choose and compile what computes the gradients of Q, K and V for tensors like these.
+    """Choose and compile the gradients of Q, K and V for tensors like these.
 
     dQ is summed in an order that differs from run to run, unless `is_ordered`, which needs scores without lists of
     blocks. With `lengths`, its tensors, tiles are dealt out by the keys of the longest sequence.
@@ -425,11 +425,11 @@ def _backward_of(
     head: int,
     head_v: int,
     bounds: tuple[bool, bool],
-    scoring: Scoring,
+    scoring: ScoreSettings,
     given: Lengths | None,
     is_ordered: bool,
     has_dlse: bool,
-    chosen: Chosen | None,
+    chosen: AttentionChoice | None,
     is_dealt: bool,
     *,
     is_short: bool,
@@ -448,7 +448,7 @@ def _backward_of(
     return config, statistics, compile_backward(config, given), compile_rows_of_dq(config, given)
 
 
-def scored_forward(config: ForwardConfig, scoring: Scoring) -> ForwardConfig:
+def scored_forward(config: ForwardConfig, scoring: ScoreSettings) -> ForwardConfig:
     """Return a configuration with functions of the scores, and tiles that are whole parts of their blocks.
 
     Weights are computed beside the accumulators, for which three warpgroups have too few registers.
@@ -472,7 +472,7 @@ def forward_reads(
     lists: Sequence[torch.Tensor],
     scales: Sequence[torch.Tensor | None] = (),
 ) -> tuple[Any, ...]:
-    """Return what a forward kernel takes of the tensors that a scoring reads, and of scales of Q, K and V, if any."""
+    """Return a forward kernel's arguments of the tensors that a scoring reads, and of scales of Q, K and V, if any."""
     given = tuple(scales) if any(each is not None for each in scales) else None
     if sinks is None and not tables and not lists and given is None:
         return NOTHING_READ
@@ -484,7 +484,7 @@ def backward_reads(
     lists: Sequence[torch.Tensor],
     dtables: Sequence[torch.Tensor | None] = (),
 ) -> tuple[Any, ...]:
-    """Return what a backward kernel takes: `dtables` are the gradients of tables, None of those that have none."""
+    """Return a backward kernel's arguments: `dtables` are the gradients of tables, None for those without."""
     given = tuple(None if each is None else _in_memory(each) for each in dtables)
     return (
         tuple(map(_in_memory, tables)) or None,
@@ -541,7 +541,7 @@ def _counter(config: ForwardConfig | BackwardConfig) -> dict[str, TensorSpec]:
     return {"counter": TensorSpec("int32", ("flags",), align=4)} if config.dynamic else {}
 
 
-def _dtables_specs(scoring: Scoring) -> tuple[TensorSpec | None, ...] | None:
+def _dtables_specs(scoring: ScoreSettings) -> tuple[TensorSpec | None, ...] | None:
     """Describe the gradients of tables, contiguous; None where there are none."""
     if scoring.graph is None or not scoring.derived:
         return None
@@ -552,8 +552,8 @@ def _dtables_specs(scoring: Scoring) -> tuple[TensorSpec | None, ...] | None:
     return tuple(specs)
 
 
-def _score_specs(scoring: Scoring, heads: str = "heads") -> dict[str, Any]:
-    """Describe what the functions of scores read, tables of any strides; sinks of `heads`; and lists of blocks."""
+def _score_specs(scoring: ScoreSettings, heads: str = "heads") -> dict[str, Any]:
+    """Describe the tensors that functions of scores read: tables of any strides, sinks of `heads`, lists of blocks."""
     tables = []
     for table, dtype in zip([] if scoring.graph is None else scoring.graph.tables, scoring.dtypes, strict=True):
         names = [f"{table.name}_{mode}" for mode in range(table.rank)]

@@ -38,7 +38,7 @@ def heads_first(q: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, .
     return tuple(wide)
 
 
-class Scored:
+class ReferenceAttention:
     """Attention with functions of its scores, sinks and blocks, by its formulas.
 
     Parameters
@@ -169,7 +169,7 @@ class Scored:
         return dq.transpose(1, 2).to(q.dtype), of_heads(dk, k), of_heads(dv, v), dsinks, dtables
 
 
-forward = Scored().forward
+forward = ReferenceAttention().forward
 """Compute O, of q's dtype, and the logarithms of the rows' sums, without functions, sinks and blocks."""
 
 
@@ -184,5 +184,5 @@ def backward(
     right: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Compute the gradients of Q, K and V."""
-    dq, dk, dv, *_ = Scored().backward(do, q, k, v, dlse, scale, left, right)
+    dq, dk, dv, *_ = ReferenceAttention().backward(do, q, k, v, dlse, scale, left, right)
     return dq, dk, dv

@@ -78,7 +78,7 @@ class Scales:
 
     @cute.jit
     def change(self, factors: cute.Tensor, scales: TileScales):
-        """Multiply factors of the sums of values by what brings these to the units of a tile."""
+        """Multiply factors of the sums of values by the ratio of units to those of a tile."""
         if cutlass.const_expr(scales.v is not None):
             changes = self.unit[0] / scales.v
             self.unit[0] = scales.v

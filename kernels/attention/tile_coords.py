@@ -23,7 +23,7 @@ from cutepy.kernels.attention.config import BackwardConfig, CachedKeys, ForwardC
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkCoords:
     """Place of a unit of work.
 
     Attributes
@@ -38,7 +38,7 @@ class Place:
         Index in the batch of tensors of values of queries.
     queries : GroupRows or None
         Its queries, where they are rows of a matrix of all sequences.
-    split : Split or None
+    split : KeySplit or None
         Its part of the keys, if it has not all.
     shared : Int32 or None
         Keys at the beginning that another launch has, of queries that see all of them.
@@ -50,7 +50,7 @@ class Place:
     k: tuple
     batch: Any = 0
     queries: GroupRows | None = None
-    split: "Split | None" = None
+    split: "KeySplit | None" = None
     shared: Any = None
 
     @property
@@ -89,7 +89,7 @@ class Place:
         return select(tiles.has_whole(count), count, 0)
 
 
-class Split(NamedTuple):
+class KeySplit(NamedTuple):
     """Part of the keys.
 
     Attributes
@@ -150,17 +150,17 @@ class Batches:
     shared: cutlass.Int32 | None = None
     divisors: tuple | None = None
 
-    def of(self, work) -> Place:
+    def of(self, work) -> WorkCoords:
         """Return the place of a unit of work."""
         return self.at(*work.batch)
 
-    def at(self, batch, head, *split) -> Place:
+    def at(self, batch, head, *split) -> WorkCoords:
         """Return the place of a head's tiles, or of a part of its keys."""
-        part = Split(*split, self.splits, self.heads) if split else None
-        return Place(head, self.band, (batch,), (batch,), batch, None, part, self.shared)
+        part = KeySplit(*split, self.splits, self.heads) if split else None
+        return WorkCoords(head, self.band, (batch,), (batch,), batch, None, part, self.shared)
 
     def queries_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int]):
-        """Cut what a copy moves of the queries into tiles."""
+        """Cut a copy's tensor of queries into tiles."""
         return tma.make_tiles(copy, tensor, staged, tile)
 
     def keys_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
@@ -177,7 +177,7 @@ class Batches:
 
 
 @dataclass(frozen=True)
-class Cached(Batches):
+class CachedSequences(Batches):
     """Matrices of queries of a batch, and sequences of keys in one matrix, which other queries share.
 
     Attributes
@@ -190,15 +190,15 @@ class Cached(Batches):
     keys: Sequences | None = None
     table: cute.Tensor | None = None
 
-    def at(self, batch, head, *split) -> Place:
+    def at(self, batch, head, *split) -> WorkCoords:
         """Return the place of a head's tiles, or of a part of its keys."""
         k, band, shared = self.keys.of(batch), self.band, self.shared
         band = Band(band.queries, k.length, band.left, band.right, band.sharing)
-        part = Split(*split, self.splits, self.heads) if split else None
+        part = KeySplit(*split, self.splits, self.heads) if split else None
         if shared is not None:
             # The keys that are shared are those of the first sequence, if it has so many.
             shared = select(self.keys.of(0).length >= shared, shared, 0)
-        return Place(head, band, (batch,), _coordinates(k, self.table), batch, None, part, shared)
+        return WorkCoords(head, band, (batch,), _coordinates(k, self.table), batch, None, part, shared)
 
     def keys_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
         """Cut the keys that a copy moves into tiles; `mode` is the mode of tokens."""
@@ -206,7 +206,7 @@ class Cached(Batches):
 
 
 @dataclass(frozen=True)
-class Ragged:
+class RaggedSequences:
     """Sequences of one matrix of queries, and one of keys.
 
     Attributes
@@ -217,7 +217,7 @@ class Ragged:
     heads, splits : Int32 or None
         As of `Batches`.
     table : Tensor or None
-        As of `Cached`.
+        As of `CachedSequences`.
     packed : int
         Heads whose queries are rows of one tile.
     """
@@ -231,20 +231,20 @@ class Ragged:
     table: cute.Tensor | None = None
     packed: cutlass.Constexpr = 1
 
-    def of(self, work) -> Place:
+    def of(self, work) -> WorkCoords:
         """Return the place of a unit of work."""
         q, head, part = work.batch, work.column, None
         k = self.keys.of(q.group)
         if self.splits is not None:
-            part = Split(head // self.heads, self.splits, self.heads)
+            part = KeySplit(head // self.heads, self.splits, self.heads)
             head = head - part.index * self.heads
         band = Band(q.length, k.length, self.left, self.right)
         if self.packed > 1:
             band = Band(q.length * self.packed, k.length, self.left, self.right, self.packed)
-        return Place(head, band, q[1:], _coordinates(k, self.table), 0, q, part)
+        return WorkCoords(head, band, q[1:], _coordinates(k, self.table), 0, q, part)
 
     def queries_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int]):
-        """Cut what a copy moves of the queries into tiles."""
+        """Cut a copy's tensor of queries into tiles."""
         return GroupedTiles(copy, tensor, staged, tile, 0, batched=True)
 
     def keys_of(self, copy, tensor: cute.Tensor, staged: cute.Tensor, tile: tuple[int, int], mode: int = 0):
@@ -262,15 +262,15 @@ class Ragged:
 
 
 @dataclass(frozen=True)
-class RaggedByKeys(Ragged):
+class RaggedKeys(RaggedSequences):
     """Sequences whose tiles of keys are dealt out; their bands are those of the transposed matrices."""
 
-    def of(self, work) -> Place:
+    def of(self, work) -> WorkCoords:
         """Return the place of a unit of work."""
         k = work.batch
         q = self.queries.of(k.group)
         band = Band(q.length, k.length, self.left, self.right).transposed()
-        return Place(work.column, band, q[1:], k[1:], 0, q)
+        return WorkCoords(work.column, band, q[1:], k[1:], 0, q)
 
     @property
     def dealt(self) -> Sequences:

@@ -62,7 +62,7 @@ class Problem:
         return self.left is not None, self.right is not None
 
 
-class Chosen(NamedTuple):
+class AttentionChoice(NamedTuple):
     """Choice for a problem.
 
     Attributes
@@ -143,7 +143,7 @@ OF_GRADIENTS = ("transposes_sums", "begins_with_k", "overlaps", "dynamic")
 """Fields of `BackwardConfig` beside the axes, described likewise."""
 
 
-def candidate_of(chosen: Chosen) -> dict[str, Any]:
+def candidate_of(chosen: AttentionChoice) -> dict[str, Any]:
     """Describe a choice in plain values."""
     config = chosen.config
     space = FORWARD if isinstance(config, ForwardConfig) else BACKWARD
@@ -153,7 +153,7 @@ def candidate_of(chosen: Chosen) -> dict[str, Any]:
     return described | {name: getattr(config, name) for name in names if getattr(config, name) != plain[name]}
 
 
-def chosen_of(problem: Problem, candidate: Settings) -> Chosen:
+def chosen_of(problem: Problem, candidate: Settings) -> AttentionChoice:
     """Return the choice that is described.
 
     Raises
@@ -172,10 +172,10 @@ def chosen_of(problem: Problem, candidate: Settings) -> Chosen:
         config = BackwardConfig(**of_all, **settings, shares_keys=settings["tile_k"] == 64)
     if not config.smem.fits:
         raise ValueError(f"the stages of a kernel must fit into shared memory, got {candidate}")
-    return Chosen(config, is_persistent)
+    return AttentionChoice(config, is_persistent)
 
 
-def rules_choice(problem: Problem) -> Chosen:
+def rules_choice(problem: Problem) -> AttentionChoice:
     """Return the choice of the rules of `cutepy.kernels.attention.choice`."""
     of_all = problem.dtype, problem.head, problem.head_v
     left, right = problem.bounds
@@ -191,7 +191,7 @@ def rules_choice(problem: Problem) -> Chosen:
         width = {"gradients_of": max(problem.head, problem.head_v)}
     else:
         width = {"width": width_of_batches(config)}
-    return Chosen(config, config.dynamic or not has_cta_each(problem.queries, is_uneven=right, **width))
+    return AttentionChoice(config, config.dynamic or not has_cta_each(problem.queries, is_uneven=right, **width))
 
 
 def shortened(problem: Problem, candidate: Settings, rules: ForwardConfig | BackwardConfig) -> dict[str, Any]:
@@ -240,7 +240,7 @@ def _has_kernel(problem: Problem, candidate: Settings) -> bool:
     return True
 
 
-def tuned(device: str, problem: Problem) -> Chosen | None:
+def tuned(device: str, problem: Problem) -> AttentionChoice | None:
     """Look up the winner for a kind of GPU; None if there is none, or if its configuration is no longer valid."""
     found = winner(device, NAME, problem.settings)
     if found is None:
@@ -252,7 +252,7 @@ def tuned(device: str, problem: Problem) -> Chosen | None:
 
 
 def check(problem: Problem) -> str | None:
-    """Return what is wrong with a problem; None if there are kernels of it.
+    """Describe the fault of a problem; None if there are kernels of it.
 
     Examples
     --------

@@ -34,7 +34,7 @@ class _Kind(NamedTuple):
 
 
 def keeps_order(problem: Problem) -> bool:
-    """Tell whether what is computed depends on the order of rows or of products, as scales along K have it too."""
+    """Return whether a result depends on the order of rows or of products, as scales along K do."""
     graph = problem.graph
     along_rows = any(reduction.dim != 1 for reduction in graph.reductions)
     counts = graph.uses("row_index") or graph.uses("product_index")
@@ -112,7 +112,7 @@ def _tensors(problem: Problem) -> list[Description | None]:
 
 
 def _kinds(problem: Problem, graph: Graph) -> list[_Kind | None]:
-    """Tell the modes of results, A, B and operands; None of what has none of a product's."""
+    """Return the modes of results, A, B and operands; None of a tensor with none of a product's."""
     n = problem.b.shape[-2]
     found: list[_Kind | None] = []
     for result, described in zip(graph.results, problem.results, strict=True):

@@ -11,7 +11,7 @@ from cutepy.device import rules
 from cutepy.host.compilation import compile
 from cutepy.host.declared import Deferred
 from cutepy.host.function import Function
-from cutepy.host.many import Variant
+from cutepy.host.parallel_compilation import Variant
 from cutepy.host.specs import TensorSpec
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.gpu import HOPPER
@@ -60,7 +60,7 @@ def workspace_examples(config: ProductConfig) -> Mapping[str, Any]:
     """
     if config.workspace is None:
         return {}
-    flags = TensorSpec("int32", ("places", rules.FLAGS), align=4)
+    flags = TensorSpec("int32", ("slots", rules.FLAGS), align=4)
     sums = TensorSpec("float32", ("sums",), align=UNIT_BYTES) if config.workspace == "sums" else None
     return {"workspace": (flags, sums)}
 

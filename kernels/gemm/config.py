@@ -45,9 +45,9 @@ class GemmConfig:
     split_k : int
         CTAs of a cluster that share the K of an output tile, and sum through each other's shared memory.
     stream_k : bool
-        Whether all CTAs share the K of the last tiles, too few for a wave, and sum through a workspace.
+        True if all CTAs share the K of the last tiles, too few for a wave, and sum through a workspace.
     dynamic : bool
-        Whether who is done sooner takes more tiles, by a counter in a workspace.
+        True if CTAs that finish sooner take more tiles, by a counter in a workspace.
     epi_n : int
         Columns of an epilogue subtile, a multiple of 8 that divides tile_n; its rows are 64 for each warpgroup.
     epi_stages : int

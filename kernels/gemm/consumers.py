@@ -16,7 +16,7 @@ from cutepy.kernels.gemm.schedules import Cooperative
 from cutepy.kernels.gemm.tile_coords import TileCoords
 
 
-class Carried(NamedTuple):
+class ConsumerState(NamedTuple):
     """State that a consumer carries from tile to tile.
 
     Attributes
@@ -57,15 +57,15 @@ class Consumer:
     loop: MainLoop | PromotedLoop
     finishing: Finishing
 
-    def first_state(self, k: KTiles) -> Carried:
+    def first_state(self, k: KTiles) -> ConsumerState:
         """Return the state before the first tile."""
         schedule, subtiles = self.schedule, self.config.subtiles
         operands = schedule.skip_first(self.loop.ring.consumer_state(), k.count)
         tiles = tuple(schedule.skip_first(state, subtiles) for state in self.finishing.first_state())
-        return Carried(operands, cutlass.Int32(0), schedule.exchange_state(), tiles)
+        return ConsumerState(operands, cutlass.Int32(0), schedule.exchange_state(), tiles)
 
     @cute.jit
-    def on_tile(self, work: Work, state: Carried) -> Carried:
+    def on_tile(self, work: Work, state: ConsumerState) -> ConsumerState:
         """Compute the results of one output tile."""
         schedule, finishing = self.schedule, self.finishing
         operands, stored, exchange, tiles = state
@@ -88,7 +88,7 @@ class Consumer:
                 stored += 1
         schedule.after(work)
         tiles = tuple(schedule.skip_others(state, self.config.subtiles) for state in tiles)
-        return Carried(schedule.skip_others(operands, work.k.count), stored, exchange, tiles)
+        return ConsumerState(schedule.skip_others(operands, work.k.count), stored, exchange, tiles)
 
     def subtiles(self, tCrC):
         """See this thread's accumulators as subtiles (registers, 1, 1, subtiles), in the order of their layout."""

@@ -50,7 +50,7 @@ def copy_us(stored_bytes: int) -> float:
 
 
 def loads_pay(by_threads_us: float, by_tma_us: float, copied_bytes: Iterable[int]) -> bool:
-    """Tell whether threads are to load operands as they lie, rather than TMA, once copies of them have been made.
+    """Return whether threads are to load operands as they lie, rather than TMA, once copies of them have been made.
 
     A function of the time of the kernel that loads by threads, of that of the kernel that reads copies, both as they
     were tuned or are expected (`op.chosen_us_on`), and of the bytes of each copy that is saved.
@@ -134,7 +134,7 @@ class Copies(NamedTuple):
 
 
 def cheapest(views: Problem, us: Callable[[Problem], float], *, by_threads: bool = True) -> Copies:
-    """Decide what is copied: what TMA can't reach, but operands that threads load in less time; or rows, together.
+    """Choose the copies: of matrices that TMA can't reach, unless threads load them in less time; of rows, together.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def cheapest(views: Problem, us: Callable[[Problem], float], *, by_threads: bool
     us : callable
         Gives the microseconds that are expected of a problem's kernel.
     by_threads : bool
-        Whether threads may load.
+        True if threads may load.
     """
     unreached = [matrix(each, is_operand=True) is None for each in (views.a, views.b)]
     if not any(unreached):
@@ -161,7 +161,7 @@ def cheapest(views: Problem, us: Callable[[Problem], float], *, by_threads: bool
 
 
 def _directly(tiles: Iterable[Description]) -> bool:
-    """Tell whether TMA writes all results that are tiles where they lie, contiguous along one mode."""
+    """Return whether TMA writes all results that are tiles where they lie, contiguous along one mode."""
     found = [matrix(each) for each in tiles]
     return None not in found and len({each.contiguous_mode for each in found if each}) <= 1
 
@@ -177,7 +177,7 @@ def _whole_units(tensor: Description) -> int:
 
 
 def _gathering_pays(views: Problem) -> bool:
-    """Tell whether a batch that shares b, whose last tiles are part empty, is better one product of a copied a."""
+    """Return whether a batch that shares b, whose last tiles are part empty, is better one product of a copied a."""
     a, b = views.a, views.b
     *batch, m, k = a.shape
     if not batch or any(b.stride[:-2]) or 0 in a.stride:

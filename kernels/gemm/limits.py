@@ -53,7 +53,7 @@ def check_consumers(warpgroups: int, consumers: int, split_k: int, promotes: boo
     Raises
     ------
     ValueError
-        If the kernel can have no such.
+        If the kernel can't have them.
     """
     for name, count, most in (
         ("warpgroups", warpgroups, _MAX_CONSUMER_WARPGROUPS),
@@ -162,7 +162,7 @@ def check_tile(
     Raises
     ------
     ValueError
-        If the kernel can have no such.
+        If the kernel can't have them.
     """
     (tile_m, tile_n, tile_k), widest = tile_mnk, kind.graph.widest
     rows, instruction_k = 64 * warpgroups, 256 // kind.operand_bits
@@ -195,7 +195,7 @@ def check_cluster(cluster_m: int, cluster_n: int, split_k: int, by_threads: tupl
     Raises
     ------
     ValueError
-        If the kernel can have no such.
+        If the kernel can't have them.
     """
     for name, extent in (("cluster_m", cluster_m), ("cluster_n", cluster_n)):
         if extent not in (1, 2, 4):

@@ -22,16 +22,16 @@ from cutepy.kernels.gemm.compilation import compile_fused, compile_gemm
 from cutepy.kernels.gemm.copies import Copies, Copy, cheapest
 from cutepy.kernels.gemm.families import ProductConfig
 from cutepy.kernels.gemm.gpu import gpu_of
-from cutepy.kernels.gemm.heuristic.choice import Chosen, chosen_us
+from cutepy.kernels.gemm.heuristic.choice import ChosenKernel, chosen_us
 from cutepy.kernels.gemm.operands import Description, Problem, reached, signature_of
 from cutepy.kernels.gemm.results import partial_description
 from cutepy.kernels.gemm.routes import (
     Given,
     Launch,
+    ResultRoute,
     Route,
     Take,
     Way,
-    Written,
     as_vector,
     converted,
     current_device,
@@ -41,13 +41,13 @@ from cutepy.kernels.gemm.routes import (
     viewing,
 )
 from cutepy.kernels.gemm.signature import GemmSignature
-from cutepy.kernels.gemm.tuned import Tuned, tuned
+from cutepy.kernels.gemm.tuned import TunedKernel, tuned
 from cutepy.kernels.gemm.workspaces import with_workspace
 from cutepy.kernels.gemv.choice import fastest
 from cutepy.runtime.execution import EXECUTION
 from cutepy.runtime.invariance import INVARIANCE
 
-Choose = Callable[[torch.device, GemmSignature, int, int, int, int], Chosen]
+Choose = Callable[[torch.device, GemmSignature, int, int, int, int], ChosenKernel]
 
 MOST_TILES = 2**31 - 2**16
 """Largest number of tiles: the tile index after a CTA's last step stays within 32 bits."""
@@ -58,14 +58,14 @@ MOST_SHARED_K = 2**27
 _empty_on_gpu: Callable[..., torch.Tensor] | None = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
 
 
-def plan_gemm(problem: Problem, chosen: Chosen | None = None, *, choose: Choose | None = None) -> Launch:
-    """Plan a product: see its tensors as matrices, decide what is copied, and choose and compile the kernel.
+def plan_gemm(problem: Problem, chosen: ChosenKernel | None = None, *, choose: Choose | None = None) -> Launch:
+    """Plan a product: see its tensors as matrices, choose the copies, and choose and compile the kernel.
 
     Parameters
     ----------
     problem : Problem
         Not empty; its tensors where they are.
-    chosen : Chosen, optional
+    chosen : ChosenKernel, optional
         How to compute it; by default what was found by tuning on such a GPU, or else what the model expects to be
         fastest.
     choose : callable, optional
@@ -168,10 +168,10 @@ class _Ways:
     Parameters
     ----------
     given, views : Problem
-        The tensors as they are, but for what is converted first, and as they are seen.
+        The tensors as they are, except those converted first, and their views.
     copies : Copies
     is_transposed : bool
-        Whether the transposed product is computed, so that tiles and results are transposed.
+        True if the transposed product is computed, so that tiles and results are transposed.
     """
 
     def __init__(self, given: Problem, views: Problem, copies: Copies, is_transposed: bool) -> None:
@@ -202,7 +202,7 @@ class _Ways:
         return in_turn(first, copy.of, None if way is None else viewing(way))
 
     def _vector(self, place: int) -> Take | None:
-        """Give what is done with a scalar, a row or a column."""
+        """Return the step that makes a scalar, a row or a column an operand."""
         given, joined = self.given.operands[place], self.joined.operands[place]
         assert given is not None
         assert joined is not None
@@ -214,7 +214,7 @@ class _Ways:
         return as_vector(given, shape, stride)
 
     def takes_as_it_is(self, bias: int | None) -> bool:
-        """Tell whether the kernel takes a bias as it is."""
+        """Return whether the kernel takes a bias as it is."""
         return bias is None or self._vector(bias) is None
 
     @property
@@ -249,24 +249,24 @@ class _Ways:
             shape, stride = transposed((shape, stride))
         return None if (shape, stride) == given[:2] else (shape, stride)
 
-    def written(self, place: int, config: ProductConfig, m: int, n: int) -> Written:
+    def written(self, place: int, config: ProductConfig, m: int, n: int) -> ResultRoute:
         """Tell how a result comes about, by a kernel that computes products of M x N."""
         result, seen = self.given.results[place], self.views.results[place]
         if self.graph.reduction(self.graph.results[place]) is None:
             if not self.copies.results[place]:
-                return Written(result, self.of_result(place))
+                return ResultRoute(result, self.of_result(place))
             own = None if seen[:2] == result[:2] else (seen.shape, seen.stride)
-            return Written(result, own, self.copies.rest.results[place], self.of_result(place))
+            return ResultRoute(result, own, self.copies.rest.results[place], self.of_result(place))
         final, batch = config.signature.graph, self.joined.a.shape[:-2]
         parts = partial_description(final, place, config.epi_n, batch, m, n, result.device)
         joined = self.joined.results[place]
         own = None if joined[:2] == result[:2] else (joined.shape, joined.stride)
         reduction = final.reduction(final.results[place])
-        return Written(result, own, parts, reduction=reduction, in_pairs=INVARIANCE.on)
+        return ResultRoute(result, own, parts, reduction=reduction, in_pairs=INVARIANCE.on)
 
 
 def _is_standard(graph: Graph, problem: Problem, joined: Problem) -> bool:
-    """Tell whether the kernel has names for what is added: C, and a bias of all products, without scales."""
+    """Return whether the kernel has names for the addends: C, and a bias of all products, without scales."""
     standard = standard_of(graph) if problem.scale_rows is None else None
     if standard is None or standard.is_transposed:
         return False
@@ -275,7 +275,7 @@ def _is_standard(graph: Graph, problem: Problem, joined: Problem) -> bool:
 
 
 def planned(problem: Problem, choose: Choose | None = None) -> Launch:
-    """Plan as `plan_gemm`, once for each problem; what `choose` is called with, and its hash, must tell all."""
+    """Plan as `plan_gemm`, once for each problem; the arguments of `choose`, and their hash, must identify the plan."""
     return _planned(problem, choose, EXECUTION.backend is None, INVARIANCE.on)
 
 
@@ -366,7 +366,7 @@ def _flattened(problem: Problem) -> Launch:
     return launch
 
 
-def choose_on(device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> Chosen:
+def choose_on(device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> ChosenKernel:
     """Return the choice that tuning found on such a GPU, or else the heuristic's."""
     if found := _tuned_on(device, signature, m, n, k, batch):
         return found.chosen
@@ -385,7 +385,7 @@ def planned_us(views: Problem) -> float:
     return chosen_us_on(views.a.device, _signature(views), *_extents(views))
 
 
-def _tuned_on(device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> Tuned | None:
+def _tuned_on(device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> TunedKernel | None:
     if device.type != "cuda" or EXECUTION.backend is not None:
         return None
     found = tuned(torch.cuda.get_device_name(device), signature, m, n, k, batch)

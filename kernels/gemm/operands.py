@@ -45,7 +45,7 @@ class Description(NamedTuple):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> "Description":
-        """Describe a tensor, its address taken as aligned to whole units."""
+        """Describe a tensor whose address counts as aligned to whole units."""
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
 
     @classmethod
@@ -140,8 +140,8 @@ class Problem(NamedTuple):
         outs: "Sequence[Description | None]" = (),
     ) -> "Problem":
         """Place the tensors: results are where they are allocated unless there are `outs`."""
-        places = zip(self.results, outs or self.results, strict=True)
-        results = (each if out is None else each._replace(address_bytes=out.address_bytes) for each, out in places)
+        pairs = zip(self.results, outs or self.results, strict=True)
+        results = (each if out is None else each._replace(address_bytes=out.address_bytes) for each, out in pairs)
         return self._replace(a=a, b=b, operands=tuple(operands), results=tuple(results))
 
 
@@ -155,7 +155,7 @@ class Matrix(NamedTuple):
     stride : tuple of int
         In elements, meant for all modes even where an extent of 1 makes one meaningless.
     unit_bytes : 16, 8 or 4
-        TMA's unit, or what threads copy at once.
+        TMA's unit, or the width of threads' copies.
     """
 
     contiguous_mode: int
@@ -277,7 +277,7 @@ def whole_units(columns: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401
 def padded_copy(tensor: torch.Tensor, columns: int, place: int = -2) -> torch.Tensor:
     """Copy matrices into rows padded with zeros to more columns; a broadcast batch is copied once.
 
-    At `place`, that many modes of the batch step farther than the rows, as those of the result do, so that they fold.
+    The first `place` modes of the batch have larger strides than the rows, as in the result, so that the modes fold.
     """
     if tensor.dtype.itemsize == 1 and tensor.dtype != torch.uint8:  # torch has few operations on 8-bit floats
         return padded_copy(tensor.view(torch.uint8), columns, place).view(tensor.dtype)

@@ -1,4 +1,4 @@
-"""Signature of a kernel's results: types, majors and epilogue, and what passes through shared memory for them."""
+"""Signature of a kernel's results: types, majors and epilogue, and their traffic through shared memory."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,7 +40,7 @@ class StagedKind(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class OutputSignature:
-    """Types, majors and epilogue of a product's results and of what the epilogue reads.
+    """Types, majors and epilogue of a product's results and of the epilogue's operands.
 
     Attributes
     ----------

@@ -77,17 +77,17 @@ class MixedLoads:
     def on_tile(self, work: Work, state):
         """Load an output tile's operands, one tile of K after another."""
         for index in cutlass.range(work.k.count, unroll=1):
-            places = [(place, work.k[index], *work.batch) for place in (work.row, work.column)]
+            coords = [(place, work.k[index], *work.batch) for place in (work.row, work.column)]
             full = self.ring.acquire(state)
             if cutlass.const_expr(self.ring.stage_bytes > 0):
                 if self.leads:
                     self.ring.announce(full)
-                    for operand, place in zip((self.sA, self.sB), places, strict=True):
+                    for operand, place in zip((self.sA, self.sB), coords, strict=True):
                         if cutlass.const_expr(not isinstance(operand, ThreadLoads)):
                             operand.load(place, state.index, full)
                     if cutlass.const_expr(self.scales is not None):
                         self.scales.load_by_tma(work, work.k[index], state.index, full)
-            for operand, place in zip((self.sA, self.sB), places, strict=True):
+            for operand, place in zip((self.sA, self.sB), coords, strict=True):
                 if cutlass.const_expr(isinstance(operand, ThreadLoads)):
                     operand.load(place, state.index)
             if cutlass.const_expr(self.scales is not None):

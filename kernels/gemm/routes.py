@@ -37,7 +37,7 @@ READ_BY_KERNELS = frozenset((torch.float32, torch.float16, torch.bfloat16, torch
 
 
 def converted(operand: Operand, given: Description | None) -> tuple[Take | None, Description | None]:
-    """Convert what kernels don't read, floats of 64 bits and other 8-bit ones to fp32; check numbers."""
+    """Convert unsupported types, floats of 64 bits and other 8-bit ones, to fp32; check numbers."""
     if given is None:
         return partial(number_for, operand.name, operand.type), None
     if not given.dtype.is_floating_point or given.dtype in READ_BY_KERNELS:
@@ -81,24 +81,24 @@ def in_turn(*takes: Take | None) -> Take | None:
     return lambda value: reduce(lambda found, take: take(found), made, value)
 
 
-class Written(NamedTuple):
+class ResultRoute(NamedTuple):
     """Route of a result to its tensor.
 
     Attributes
     ----------
     result : Description
     view : Way or None
-        How the kernel sees it, or what it is copied to; None as it is.
+        View of the kernel, or its copy; None as it is.
     kernel : Description or None
-        Of what the kernel writes instead: one with more columns, or partial reductions.
+        Description of the tensor that the kernel writes instead: one with more columns, or partial reductions.
     way : Way or None
-        How the kernel sees that.
+        View of the kernel of that.
     reduction : Reduction or None
         Of the kernel's results, which are transposed if the product is.
     in_pairs : bool
-        Whether partial sums are added in an order that follows from their count alone.
+        True if partial sums are added in an order that follows from their count alone.
     fill : callable or None
-        Makes of the result what the kernel writes instead, where not all of it is written to.
+        Makes of the result the tensor that the kernel writes instead, where not all of it is written to.
     """
 
     result: Description
@@ -110,7 +110,7 @@ class Written(NamedTuple):
     fill: Take | None = None
 
     def begin(self, out: Given) -> tuple[Given, torch.Tensor]:
-        """Give the result, if it is there already, and what the kernel writes to."""
+        """Return the result, if it is there already, and the tensor that the kernel writes."""
         if self.kernel is not None:
             made = self.kernel.new() if self.fill is None else self.fill(out)
             return out, made if self.way is None else made.as_strided(*self.way)
@@ -118,7 +118,7 @@ class Written(NamedTuple):
         return out, out if self.view is None else out.as_strided(*self.view)
 
     def end(self, out: Given, got: torch.Tensor) -> torch.Tensor:
-        """Give the result of what the kernel has written."""
+        """Return the result, from the tensor that the kernel has written."""
         if self.kernel is None:
             assert out is not None, "is made before"
             return out
@@ -145,10 +145,10 @@ class Route(NamedTuple):
     sms : int
         To fill.
     is_transposed : bool
-        Whether the transposed product is computed.
+        True if the transposed product is computed.
     takes : tuple of (callable or None)
-        How each of A, B and the operands, in the order given, becomes what the kernel takes; None as it is.
-    writes : tuple of Written
+        Steps that make A, B and the operands, in the order given, the kernel's arguments; None as they are.
+    writes : tuple of ResultRoute
     device : int or None
         The GPU that must be current.
     """
@@ -157,7 +157,7 @@ class Route(NamedTuple):
     sms: int
     is_transposed: bool
     takes: tuple[Take | None, ...]
-    writes: tuple[Written, ...]
+    writes: tuple[ResultRoute, ...]
     device: int | None
 
     @classmethod
@@ -167,7 +167,7 @@ class Route(NamedTuple):
         config: ProductConfig,
         is_transposed: bool,
         takes: Sequence[Take | None],
-        writes: Sequence[Written],
+        writes: Sequence[ResultRoute],
     ) -> Route:
         """Build the route to a kernel."""
         device = writes[0].result.device
@@ -197,7 +197,7 @@ class Route(NamedTuple):
         return [each.end(*pair) for each, pair in zip(self.writes, begun, strict=True)]
 
 
-class Taken(NamedTuple):
+class MatrixSteps(NamedTuple):
     """Steps that make a matrix one that TMA reaches: the step or None, its result, and whether it is a copy."""
 
     take: Take | None
@@ -205,7 +205,7 @@ class Taken(NamedTuple):
     copied: bool = False
 
 
-def taking(name: str, tensor: Description, ragged: int | None, *, is_operand: bool) -> Taken:
+def taking(name: str, tensor: Description, ragged: int | None, *, is_operand: bool) -> MatrixSteps:
     """Tell how matrices of groups become such as are reached; `ragged` as of `matrix`.
 
     Raises
@@ -221,7 +221,7 @@ def taking(name: str, tensor: Description, ragged: int | None, *, is_operand: bo
         copy = take(torch.empty_strided(*tensor[:2], dtype=tensor.dtype, device="meta"))
         seen = Description.of(copy)._replace(device=tensor.device)
         reached(name, seen, ragged)
-        return Taken(take, seen, copied=True)
+        return MatrixSteps(take, seen, copied=True)
     if found.stride != tensor.stride:  # an extent of 1 leaves a stride open
-        return Taken(viewing((tensor.shape, found.stride)), tensor._replace(stride=found.stride))
-    return Taken(None, tensor)
+        return MatrixSteps(viewing((tensor.shape, found.stride)), tensor._replace(stride=found.stride))
+    return MatrixSteps(None, tensor)

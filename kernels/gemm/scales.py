@@ -31,7 +31,7 @@ class Scales(NamedTuple):
         (M, K) and (N, K) in blocks, of any strides; (M,) and (N,) for rows, () for all.
     of_a, of_b : Block
     promotes : bool
-        Whether sums are promoted to fp32 every 128 of K, as they are in any case where scales differ along K.
+        True if sums are promoted to fp32 every 128 of K, as they are in any case where scales differ along K.
     """
 
     a: torch.Tensor

@@ -24,7 +24,7 @@ class OperandScales:
     ----------
     tile_coords : TileCoords
     sScaleA, sScaleB : ScaleLoads, TmaLoads or None
-        Of A, and of B, into their stages; None of what has none. Reports name memory by these names.
+        Of A, and of B, into their stages; None without scales. Reports name memory by these names.
     k_blocks : int
         Blocks of K in a stage.
     """

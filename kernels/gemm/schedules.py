@@ -78,7 +78,7 @@ class Cooperative:
         """Add the other CTAs' accumulators to a subtile that this CTA finishes."""
 
     def after(self, work: Work):
-        """Release what the next tile needs once a tile has been finished."""
+        """Release the operands of the next tile once a tile has been finished."""
 
     def drain(self, state):
         """Wait before the CTA exits for peers that still access its shared memory."""

@@ -51,7 +51,7 @@ class GemmSignature(OutputSignature):
         and so many rows of A, and of B: 1, 128, or 0 for none. None: the tensor cores sum all of K, and nothing scales
         before the epilogue.
     tma_scales : (bool, bool)
-        Whether TMA loads those of A, and of B, of single rows, which lie beside each other; else threads do.
+        True if TMA loads the scales of A, and of B, of single rows, which lie beside each other; else threads do.
 
     Examples
     --------

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from cutepy.device import rules
 from cutepy.kernels.gemm.config import GemmConfig
 from cutepy.kernels.gemm.gpu import H200, Gpu
-from cutepy.kernels.gemm.heuristic.choice import Chosen, extents_of
+from cutepy.kernels.gemm.heuristic.choice import ChosenKernel, extents_of
 from cutepy.kernels.gemm.heuristic.estimates import Estimator
 from cutepy.kernels.gemm.heuristic.model import Choice, costs_of
 from cutepy.kernels.gemm.heuristic.tiles import OutputTile
@@ -120,7 +120,7 @@ def signature_of(problem: Settings) -> GemmSignature:
     return GemmSignature(**kept)
 
 
-def candidate_of(chosen: Chosen) -> dict[str, Any]:
+def candidate_of(chosen: ChosenKernel) -> dict[str, Any]:
     """Describe a choice in plain values; stages are as many as fit."""
     transposed, config = chosen
     if isinstance(config, GemvConfig):
@@ -128,7 +128,7 @@ def candidate_of(chosen: Chosen) -> dict[str, Any]:
     return {"transposed": transposed, **{name: getattr(config, name) for name in _CANDIDATE}}
 
 
-def chosen_of(problem: Settings, candidate: Settings) -> Chosen:
+def chosen_of(problem: Settings, candidate: Settings) -> ChosenKernel:
     """Return the choice that is described.
 
     Raises
@@ -143,7 +143,7 @@ def chosen_of(problem: Settings, candidate: Settings) -> Chosen:
     if signature is None:
         raise ValueError("an epilogue that parts columns has no place in the transposed product")
     family = _FAMILIES[settings.pop("family", NAME)]
-    return Chosen(transposed, family(signature=signature, **settings))
+    return ChosenKernel(transposed, family(signature=signature, **settings))
 
 
 def candidates(problem: Settings, most: int = MOST) -> list[dict[str, Any]]:
@@ -200,7 +200,7 @@ def _without_tensor_cores(
     if m > gemv.MOST_ROWS or batch > 1:
         return []
     ranked = gemv.configs(signature, m, n, k)[: gemv.MOST]
-    return [(expected, candidate_of(Chosen(transposed, config))) for expected, config in ranked]
+    return [(expected, candidate_of(ChosenKernel(transposed, config))) for expected, config in ranked]
 
 
 def default(problem: Settings, gpu: Gpu = H200) -> dict[str, Any]:
@@ -209,28 +209,28 @@ def default(problem: Settings, gpu: Gpu = H200) -> dict[str, Any]:
     return candidate_of(gemv.fastest(signature_of(problem), m, n, k, batch=batch, gpu=gpu))
 
 
-class Tuned(NamedTuple):
+class TunedKernel(NamedTuple):
     """Winner of a tuned problem.
 
     Attributes
     ----------
-    chosen : Chosen
+    chosen : ChosenKernel
     us : float
         Device time of a launch, in microseconds.
     """
 
-    chosen: Chosen
+    chosen: ChosenKernel
     us: float
 
 
-def tuned(device: str, signature: GemmSignature, m: int, n: int, k: int, batch: int = 1) -> Tuned | None:
+def tuned(device: str, signature: GemmSignature, m: int, n: int, k: int, batch: int = 1) -> TunedKernel | None:
     """Look up the winner for a kind of GPU; None if there is none, or if its configuration is no longer valid."""
     problem = problem_of(signature, m, n, k, batch)
     found = winner(device, NAME, problem)
     if found is None:
         return None
     try:
-        return Tuned(chosen_of(problem, found.candidate), found.us)
+        return TunedKernel(chosen_of(problem, found.candidate), found.us)
     except (ValueError, TypeError, KeyError):  # a winner of another version's kernel
         return None
 

@@ -8,9 +8,9 @@ def without(kinds, given, own):
 
     Tensors are seen with the modes of a batch after their `own`.
     """
-    places = [kind.place for kind in kinds]
+    indices = [kind.place for kind in kinds]
     seen = [batch_last(each, own) if isinstance(each, cute.Tensor) else each for each in given]
-    return tuple(None if n in places else each for n, each in enumerate(seen))
+    return tuple(None if n in indices else each for n, each in enumerate(seen))
 
 
 def batch_last(tensor, own=2):

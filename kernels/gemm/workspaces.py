@@ -39,12 +39,12 @@ class Workspaces:
     Parameters
     ----------
     device : torch.device
-    places : int
+    slots : int
         SMs.
     """
 
-    def __init__(self, device: torch.device, places: int) -> None:
-        self.device, self.places = device, places
+    def __init__(self, device: torch.device, slots: int) -> None:
+        self.device, self.slots = device, slots
         self.of_streams: dict[int, Workspace] = {}
         self.stock: list[torch.Tensor] = []
         self.captured: dict[tuple[int, int], torch.Tensor] = {}
@@ -70,23 +70,23 @@ class Workspaces:
 
     def fill_stock(self) -> None:
         """Allocate flags for later captures; not while capturing."""
-        made = self._flags(STOCK * self.places)
+        made = self._flags(STOCK * self.slots)
         torch.cuda.current_stream(self.device).synchronize()  # a graph may be replayed in another stream
-        self.stock.extend(made.split(self.places))
+        self.stock.extend(made.split(self.slots))
 
     def _made(self, elements: int, flags: torch.Tensor | None = None) -> Workspace:
         sums = torch.empty(elements, dtype=torch.float32, device=self.device)
-        flags = self._flags(self.places) if flags is None else flags
+        flags = self._flags(self.slots) if flags is None else flags
         return Workspace(flags, sums, flags[0])
 
-    def _flags(self, places: int) -> torch.Tensor:
-        return torch.zeros(places, rules.FLAGS, dtype=torch.int32, device=self.device)
+    def _flags(self, slots: int) -> torch.Tensor:
+        return torch.zeros(slots, rules.FLAGS, dtype=torch.int32, device=self.device)
 
 
 @cache
-def workspaces_of(device: torch.device, places: int) -> Workspaces:
+def workspaces_of(device: torch.device, slots: int) -> Workspaces:
     """Return the workspaces of a GPU."""
-    return Workspaces(device, places)
+    return Workspaces(device, slots)
 
 
 def with_workspace(

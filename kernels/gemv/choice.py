@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from cutepy.kernels.gemm.gpu import H200, Gpu
-from cutepy.kernels.gemm.heuristic.choice import Chosen, choose, chosen_us
+from cutepy.kernels.gemm.heuristic.choice import ChosenKernel, choose, chosen_us
 from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.kernels.gemv.config import GemvConfig
 from cutepy.kernels.gemv.model import expected_us
@@ -151,7 +151,7 @@ def _filled(ctas: int, sm_count: int) -> float:
     return ctas / (-(-ctas // sm_count) * sm_count)
 
 
-def fastest(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> Chosen:
+def fastest(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> ChosenKernel:
     """Choose between this family and the GEMM by expected time.
 
     Examples
@@ -171,18 +171,18 @@ def fastest(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1,
     return choose(signature, m, n, k, batch=batch, gpu=gpu)
 
 
-class Expected(NamedTuple):
+class GemvChoice(NamedTuple):
     """Choice of this family for a product.
 
     Attributes
     ----------
-    chosen : Chosen
+    chosen : ChosenKernel
         The kernel.
     parts : dict of str to float
         Parts of its expected time in microseconds; the last two overlap.
     """
 
-    chosen: Chosen
+    chosen: ChosenKernel
     parts: dict[str, float]
 
     @property
@@ -192,7 +192,7 @@ class Expected(NamedTuple):
         return launch + outputs + float(sum(us**_NORM for us in loads) ** (1 / _NORM))
 
 
-def expected(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> Expected | None:
+def expected(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> GemvChoice | None:
     """Return this family's choice with its expected time; None for products that it isn't chosen for."""
     pace = _US_PER_MB.get((signature.operand_bits, _tile_m(min(m, n))))
     if pace is None or min(m, n) > MOST_ROWS or batch > 1 or INVARIANCE.on:
@@ -214,7 +214,7 @@ def expected(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1
         "device memory": pace * H200.memory_tbs / gpu.memory_tbs * streamed_mb,
         "load latency": chunks * (_CHUNK_US + _CHUNK_ROW_US * config.tile_m),
     }
-    return Expected(found, parts)
+    return GemvChoice(found, parts)
 
 
 def choose_gemv(
@@ -224,7 +224,7 @@ def choose_gemv(
     k: int,
     sm_count: int = arch.SM_COUNT,
     settings: Mapping[str, int] | None = None,
-) -> Chosen:
+) -> ChosenKernel:
     """Choose as `select_gemv` does, of the transposed product where B has fewer rows than A and the epilogue allows it.
 
     Settings are fields of `GemvConfig` with given values.
@@ -238,7 +238,7 @@ def choose_gemv(
             raise ValueError(f"settings must be among {', '.join(names)}, got {unknown}")
         changed: dict[str, Any] = {"ctas_per_sm": 0, **settings}
         config = replace(config, **changed)
-    return Chosen(transposed is not None, config)
+    return ChosenKernel(transposed is not None, config)
 
 
 def settings_of(config: GemvConfig) -> dict[str, int]:

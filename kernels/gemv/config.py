@@ -30,9 +30,9 @@ class GemvConfig:
         Computation of the kernel: matrices are K-major, in whole 16 bytes; the epilogue has no reductions; float32 is
         not rounded.
     tile_m : 1, 2, 4 or 8
-        Rows of A that a CTA multiplies with what it reads of B; more rows read it again, from L2.
+        Rows of A that a CTA multiplies with each read of B; more rows read B again, from L2.
     columns : 1, 2, 4 or 8
-        Rows of B that a warp reads at a time: each shares what is read of A.
+        Rows of B that a warp reads at a time: they share each read of A.
     unroll : 1, 2, 4 or 8
         16 bytes along K that each lane reads ahead of each of these.
     warps : 1, 2, 4, 8 or 16

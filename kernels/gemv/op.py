@@ -9,7 +9,7 @@ import torch
 from cutepy.epilogues.functions import identity
 from cutepy.epilogues.tracing import Epilogue
 from cutepy.kernels.gemm.gpu import gpu_of
-from cutepy.kernels.gemm.heuristic.choice import Chosen
+from cutepy.kernels.gemm.heuristic.choice import ChosenKernel
 from cutepy.kernels.gemm.op import planned
 from cutepy.kernels.gemm.operands import Description, Problem, reachable
 from cutepy.kernels.gemm.results import result_descriptions
@@ -73,5 +73,7 @@ class _Chooser:
 
     settings: tuple[tuple[str, int], ...]
 
-    def __call__(self, device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int) -> Chosen:
+    def __call__(
+        self, device: torch.device, signature: GemmSignature, m: int, n: int, k: int, batch: int
+    ) -> ChosenKernel:
         return choose_gemv(signature, m, n, k, gpu_of(device).sm_count, dict(self.settings))

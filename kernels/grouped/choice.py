@@ -78,7 +78,7 @@ def select_grouped(
         Extents, positive; the one along which groups are, for all of them together, or where they are padded for each,
         of which half is taken to be used.
     groups : int
-        How many.
+        Number of groups.
     sm_count : int, optional
         SMs, if not as many as `gpu` has.
     padded : bool

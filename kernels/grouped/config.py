@@ -64,7 +64,7 @@ class GroupedConfig:
     Attributes
     ----------
     gemm : GemmConfig
-        How each product is computed.
+        Configuration of each product.
     along : "m", "n" or "k"
         Whose extents the groups have: M, with rows of A and of the results; N, with rows of B and columns of the
         results; or K, with columns of A and B. What has no such mode is a matrix for each group.

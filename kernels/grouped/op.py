@@ -17,7 +17,7 @@ from cutepy.kernels.gemm.compilation import SOURCES as GEMM_SOURCES, fused_examp
 from cutepy.kernels.gemm.gpu import HOPPER, gpu_of
 from cutepy.kernels.gemm.op import check_tiles
 from cutepy.kernels.gemm.operands import Description, Problem, address_bytes, signature_of
-from cutepy.kernels.gemm.routes import Route, Take, Written, as_vector, converted, in_turn, taking, transposed
+from cutepy.kernels.gemm.routes import ResultRoute, Route, Take, as_vector, converted, in_turn, taking, transposed
 from cutepy.kernels.gemm.scales import Scales
 from cutepy.kernels.grouped.choice import select_grouped
 from cutepy.kernels.grouped.config import Along, GroupedConfig, has_one_for_each, ragged_modes
@@ -83,7 +83,7 @@ _routes: Launches[Route] = Launches()
 
 
 def find_groups_route(problem: Problem, along: Along, count: int) -> Route:
-    """Decide what is done for groups of tensors like these: (M, K), (N, K) and (M, N), or a matrix for each group."""
+    """Choose the route for groups of tensors like these: (M, K), (N, K) and (M, N), or a matrix for each group."""
     graph, padded = problem.graph, len(problem.a.shape) == len(problem.b.shape) == 3
     modes = ragged_modes(along, 8 * problem.a.dtype.itemsize)
     of_a, of_b = (
@@ -131,9 +131,9 @@ def find_groups_route(problem: Problem, along: Along, count: int) -> Route:
     for result, each in zip(problem.results, written, strict=True):
         way = transposed(each.seen[:2]) if is_transposed else each.seen[:2]
         if each.copied:  # what belongs to no group stays, so that it is copied too
-            writes.append(Written(result, None, each.seen, way, fill=each.take))
+            writes.append(ResultRoute(result, None, each.seen, way, fill=each.take))
         else:
-            writes.append(Written(result, None if way == result[:2] else way))
+            writes.append(ResultRoute(result, None if way == result[:2] else way))
     return Route.of(compile_grouped(config), gemm, is_transposed, takes, writes)
 
 

@@ -49,7 +49,7 @@ class Combine:
         lengths: cute.Tensor | None,
         stream: CUstream,
     ):
-        """Launch on what `Mla` writes; `heads` rows are of one token, and a sequence has at most `most_keys`.
+        """Launch on the results of `Mla`; `heads` rows are of one token, and a sequence has at most `most_keys`.
 
         Some `ctas` CTAs are launched where there are rows for so many: they run all at one time.
         """

@@ -56,7 +56,7 @@ from cutepy.kernels.mla.config import (
 
 
 @dataclass(frozen=True)
-class Places:
+class CtaRows:
     """Rows of queries of a CTA, and the keys that they see.
 
     Attributes
@@ -97,7 +97,7 @@ class QuantisedLoads:
 
 
 @dataclass(frozen=True)
-class Loads:
+class MlaProducer:
     """A producer warp: some blocks of each tile of keys, from the last to the first; the first warp loads Q too."""
 
     blocks: tuple
@@ -107,7 +107,7 @@ class Loads:
     sQRope: tma.TmaLoads
     sK: Any
     sKRope: Any
-    places: Places
+    cta_rows: CtaRows
 
     def first_state(self, k):
         """Return the states of the rings at the start."""
@@ -118,17 +118,17 @@ class Loads:
         """Load the rows of queries."""
         full = self.q_ring.acquire(state)
         for half in cutlass.range_constexpr(2):
-            self.sQ.load((self.places.row, half, 0, piece.sequence), half, full)
-        self.sQRope.load((self.places.row, LATENT // ROPE, 0, piece.sequence), 0, full)
+            self.sQ.load((self.cta_rows.row, half, 0, piece.sequence), half, full)
+        self.sQRope.load((self.cta_rows.row, LATENT // ROPE, 0, piece.sequence), 0, full)
 
     @cute.jit
     def on_piece(self, piece: Piece, state):
-        """Load what a piece needs."""
+        """Load the operands of a piece."""
         q_state, k_state = state
         if cutlass.const_expr(self.q_ring is not None):
             self.load_queries(piece, q_state)
         q_state.advance()
-        keys = self.places.keys(piece.sequence)
+        keys = self.cta_rows.keys(piece.sequence)
         for done in cutlass.range(piece.end - piece.begin, unroll=1):
             self.load_tile(piece.end - 1 - done, keys, k_state)
             k_state.advance()
@@ -150,7 +150,7 @@ class Loads:
 
 
 @dataclass(frozen=True)
-class Dequantises:
+class DequantisingProducer:
     """A producer warp that dequantises halves of blocks in shared memory, in the order in which they are loaded."""
 
     rings: tuple
@@ -162,7 +162,7 @@ class Dequantises:
 
     @cute.jit
     def on_piece(self, piece: Piece, state):
-        """Dequantise what a piece needs."""
+        """Dequantise the operands of a piece."""
         for _ in cutlass.range(piece.end - piece.begin, unroll=1):
             for far in cutlass.range_constexpr(2):
                 for block in cutlass.range_constexpr(2):
@@ -175,7 +175,7 @@ class Dequantises:
 
 
 @dataclass(frozen=True)
-class Attends:
+class MlaConsumer:
     """A consumer warpgroup: the scores of one block of each tile of keys, and half of O's columns."""
 
     block: int
@@ -194,7 +194,7 @@ class Attends:
     own_rows: cute.Tensor
     other_rows: cute.Tensor
     barriers: dict
-    places: Places
+    cta_rows: CtaRows
     o: cute.Tensor
     lse: cute.Tensor
     parts: cute.Tensor | None
@@ -209,10 +209,10 @@ class Attends:
     def on_piece(self, piece: Piece, state):
         """Compute the result of a piece: of a whole sequence, or partial."""
         q_state, k_state = state
-        rows = self.places.seen.keys.of(piece.sequence)
-        band = self.places.seen.band_of(rows)
-        tiles = band.tiles(self.places.row * ROWS, ROWS, KEYS)
-        ends = band.ends(self.scores, self.places.row * ROWS)
+        rows = self.cta_rows.seen.keys.of(piece.sequence)
+        band = self.cta_rows.seen.band_of(rows)
+        tiles = band.tiles(self.cta_rows.row * ROWS, ROWS, KEYS)
+        ends = band.ends(self.scores, self.cta_rows.row * ROWS)
         self.q_ring.wait(q_state)
         for step in cutlass.range_constexpr(self.q_rope.steps):
             values = self.q_rope.read(operand.Step(0, 0, step * 16))
@@ -386,8 +386,8 @@ class Attends:
         else:
             owners = self.owners
             if (piece.begin == 0) & (cute.arch.thread_idx()[0] == PRODUCERS):
-                owners[self.places.row, piece.sequence, 0] = piece.part
-                owners[self.places.row, piece.sequence, 1] = piece.count
+                owners[self.cta_rows.row, piece.sequence, 0] = piece.part
+                owners[self.cta_rows.row, piece.sequence, 1] = piece.count
             if piece.count == 1:
                 self.store_rows(*result, band, lse)
             else:
@@ -396,7 +396,7 @@ class Attends:
     @cute.jit
     def store_rows(self, o: cute.Tensor, lses: cute.Tensor, band: Band, lse):
         """Store to o (rows, columns) and lses (rows,), two adjoining columns of a row at a time."""
-        first = self.places.row * ROWS + self.sums.of_thread(0)
+        first = self.cta_rows.row * ROWS + self.sums.of_thread(0)
         column = self.block * HALF + self.sums.of_thread(1)
         for place, down in enumerate(self.sums.distinct(0)):
             row = first + down
@@ -533,17 +533,17 @@ class Mla:
         if cutlass.const_expr(config.causal and not config.is_split):
             # The last rows see the most keys: the longest tiles begin first.
             row = row_tiles - 1 - row
-        places = Places(row, KeysSeen(keys, band, config.last_row(row)), table)
+        cta_rows = CtaRows(row, KeysSeen(keys, band, config.last_row(row)), table)
         tiles = Persistent((1, 1), 1, (config.cluster, 1))
-        schedule = KeyParts(places.seen, 1, KEYS, cutlass.Int32(1), tiles, count, LEAST_TILES)
+        schedule = KeyParts(cta_rows.seen, 1, KEYS, cutlass.Int32(1), tiles, count, LEAST_TILES)
         run = schedule.pieces if config.is_split else schedule.sequence
         budget = rules.register_budget(2, producer=config.producer_registers)
         if warp < PRODUCERS // 32:
             cute.arch.setmaxregister_decrease(budget.producer)
-            loads = self.loads(copies, tensors, shared, places, rings[0][0])
+            loads = self.loads(copies, tensors, shared, cta_rows, rings[0][0])
             for index, blocks in enumerate(config.loading):
                 if warp == index:
-                    own = Loads(blocks, rings, q_ring if index == 0 else None, *loads, places)
+                    own = MlaProducer(blocks, rings, q_ring if index == 0 else None, *loads, cta_rows)
                     q_state, k_state = run(own, part)
                     if cutlass.const_expr(index == 0):
                         q_ring.drain(q_state)
@@ -553,7 +553,9 @@ class Mla:
             if cutlass.const_expr(config.dequantising_warps > 0):
                 if warp >= len(config.loading):
                     share = warp - len(config.loading), config.dequantising_warps
-                    run(Dequantises(rings, make_dequantisation(shared["sK"], plan["sK"].content, *share)), part)
+                    run(
+                        DequantisingProducer(rings, make_dequantisation(shared["sK"], plan["sK"].content, *share)), part
+                    )
         else:
             cute.arch.setmaxregister_increase(budget.consumer)
             tidx = roles.warpgroup_thread(PRODUCERS, CONSUMERS)
@@ -568,7 +570,7 @@ class Mla:
                     values = staging.transposed(shared["sK"])
                     of_pv = product.make_product(pv, ROWS, values, lane)
                     of_far = product.make_product(pv_far, shared[f"sP{1 - block}"], values, lane)
-                    attends = Attends(
+                    consumer = MlaConsumer(
                         block,
                         rings[block],
                         rings[1 - block][1],
@@ -585,14 +587,14 @@ class Mla:
                         exchanged[lane, None, block],
                         exchanged[lane, None, 1 - block],
                         barriers,
-                        places,
+                        cta_rows,
                         o,
                         lse,
                         parts,
                         lses,
                         owners,
                     )
-                    run(attends, part)
+                    run(consumer, part)
 
     def rings(self, shared: dict) -> tuple:
         """Return the rings (near, far, rope) of each block; a far half is read by both warpgroups."""
@@ -610,7 +612,7 @@ class Mla:
             for block in range(2)
         )
 
-    def loads(self, copies: tuple, tensors: tuple, shared: dict, places: Places, ring: TmaRing):
+    def loads(self, copies: tuple, tensors: tuple, shared: dict, cta_rows: CtaRows, ring: TmaRing):
         """Return the loads of Q, and of keys into stages of rings like this one."""
         config = self.config
         q, q_rope = (
@@ -621,10 +623,10 @@ class Mla:
         def loads_of(index: int, staged: cute.Tensor):
             """Return the loads of a part of the keys' columns."""
             tiles = copies[index], tensors[index], staged, (BLOCK, cute.size(staged, mode=[1]))
-            if places.table is None:
+            if cta_rows.table is None:
                 return GroupedTiles(*tiles, 0, batched=True).loads(ring, 0, streams=config.is_split)
-            paged = places.table, config.page, 0, ring, 0
-            return make_paged_loads(*tiles, *paged, streams=config.is_split, pitch=places.seen.keys.pitch)
+            paged = cta_rows.table, config.page, 0, ring, 0
+            return make_paged_loads(*tiles, *paged, streams=config.is_split, pitch=cta_rows.seen.keys.pitch)
 
         k_rope = loads_of(3, shared["sKRope"])
         if not config.quantised:

@@ -47,7 +47,7 @@ def plan(
     pitch: int | None = None,
     count: int | None = None,
 ) -> Callable[..., None]:
-    """Compile what computes latent attention for tensors like these, which have elements and have been checked.
+    """Compile latent attention for tensors like these, which have elements and have been checked.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def compile_combine(config: MlaConfig, warps: int, *, has_lengths: bool) -> Func
 
 
 def _partial() -> tuple[TensorSpec, TensorSpec, TensorSpec]:
-    """Describe partial results, the logarithms of their sums, and who has them."""
+    """Describe partial results, the logarithms of their sums, and their owners."""
     return (
         TensorSpec("float32", ("slots", "rows", LATENT)),
         TensorSpec("float32", ("slots", "rows")),

@@ -15,7 +15,7 @@ __all__ = ["UmmaGemmConfig", "UmmaGemmSignature", "block_scales", "compile_gemm"
 
 
 def __getattr__(name: str) -> object:
-    """Load what needs torch on first use (PEP 562)."""
+    """Load the parts that need torch on first use (PEP 562)."""
     if name in ("block_scales", "compile_gemm", "gemm"):
         from cutepy.kernels.sm100 import op
 

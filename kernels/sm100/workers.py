@@ -60,7 +60,7 @@ class OperandLoads:
         return state
 
 
-class Multiplied(NamedTuple):
+class MmaState(NamedTuple):
     """State that the MMAs carry from tile to tile.
 
     Attributes
@@ -88,12 +88,12 @@ class Multiplier:
     accumulators: AccumulatorRing
     product: Product
 
-    def first_state(self, k: KTiles) -> Multiplied:
+    def first_state(self, k: KTiles) -> MmaState:
         """Return the positions before the first tile."""
-        return Multiplied(self.ring.consumer_state(), self.accumulators.producer_state())
+        return MmaState(self.ring.consumer_state(), self.accumulators.producer_state())
 
     @cute.jit
-    def on_tile(self, work: Work, state: Multiplied) -> Multiplied:
+    def on_tile(self, work: Work, state: MmaState) -> MmaState:
         """Multiply the operands of one output tile into a set of accumulators."""
         operands, accumulators = state
         self.accumulators.acquire(accumulators)
@@ -104,10 +104,10 @@ class Multiplier:
             operands.advance()
         self.accumulators.commit(accumulators)
         accumulators.advance()
-        return Multiplied(operands, accumulators)
+        return MmaState(operands, accumulators)
 
 
-class Finished(NamedTuple):
+class EpilogueState(NamedTuple):
     """State that the epilogue carries from tile to tile.
 
     Attributes
@@ -146,12 +146,12 @@ class Epilogue:
     subtiles: int
     stages: int
 
-    def first_state(self, k: KTiles) -> Finished:
+    def first_state(self, k: KTiles) -> EpilogueState:
         """Return the state before the first tile."""
-        return Finished(self.accumulators.consumer_state(), cutlass.Int32(0), self.finishing.first_state())
+        return EpilogueState(self.accumulators.consumer_state(), cutlass.Int32(0), self.finishing.first_state())
 
     @cute.jit
-    def on_tile(self, work: Work, state: Finished) -> Finished:
+    def on_tile(self, work: Work, state: EpilogueState) -> EpilogueState:
         """Compute the results of one output tile."""
         accumulators, stored, tiles = state
         self.finishing.begin(self.tile_coords.of(work, 0))
@@ -165,4 +165,4 @@ class Epilogue:
             tiles = self.finishing.apply(rC, place, following, tiles, stored % self.stages, ways, index)
             stored += 1
         accumulators.advance()
-        return Finished(accumulators, stored, tiles)
+        return EpilogueState(accumulators, stored, tiles)

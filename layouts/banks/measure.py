@@ -96,7 +96,7 @@ class AccessReport:
     addresses : tuple
         Byte address of each lane (or row) from the tile's start; None for one that is off.
     wavefronts, ideal : int
-        How many it takes, and the fewest that it takes with any layout.
+        Wavefronts that it takes, and the fewest that it takes with any layout.
     """
 
     access: WarpAccess
@@ -107,7 +107,7 @@ class AccessReport:
 
     @cached_property
     def passes(self) -> tuple[Pass, ...]:
-        """The groups of lanes that are served together, with what each bank serves."""
+        """The groups of lanes that are served together, with the addresses that each bank serves."""
         kind, size = self.access.kind, self.size_bytes
         return tuple(self._pass(lanes) for lanes in passes(kind, size, self.addresses))
 

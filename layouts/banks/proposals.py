@@ -25,9 +25,9 @@ class Proposal:
     Parameters
     ----------
     what : str
-        How it is made.
+        Name of the change.
     extra_bytes : int
-        How much more shared memory it takes than the layout in use.
+        Bytes of shared memory beyond those of the layout in use.
     layout : Layout or ComposedLayout
         The proposed layout.
     proof : tuple of AccessReport
@@ -101,7 +101,7 @@ def _plain(layout: object) -> Layout | None:
 
 
 def _swizzles(plain: Layout, bits: int, vector: int) -> Iterator[tuple[str, Any, int]]:
-    """Yield (what, layout, elements of memory) of every swizzle that can help; simple ones first."""
+    """Yield (name, layout, elements of memory) of every swizzle that can help; simple ones first."""
     if _LINE_BITS % bits:
         return
     low, line = vector.bit_length() - 1, (_LINE_BITS // bits).bit_length() - 1
@@ -116,7 +116,7 @@ def _swizzles(plain: Layout, bits: int, vector: int) -> Iterator[tuple[str, Any,
 
 
 def _paddings(plain: Layout, bits: int, vector: int) -> Iterator[tuple[str, Any, int]]:
-    """Yield (what, layout, elements of memory) of paddings of each stride, short ones first."""
+    """Yield (name, layout, elements of memory) of paddings of each stride, short ones first."""
     strides = flatten_to_tuple(plain.stride)
     for padding in range(vector, _LINE_BITS // bits + 1, vector):
         for run in sorted({stride for stride in strides if stride > 1}):

@@ -84,7 +84,7 @@ def _neighbours_agree(addresses: Addresses) -> bool:
 
 
 def unit_bytes(size_bytes: int) -> int:
-    """Return the bytes of a unit: what a bank, or the two or four banks of a vector, serve at once: 4, 8 or 16."""
+    """Return the bytes of a unit, which a bank, or the two or four banks of a vector, serve at once: 4, 8 or 16."""
     return max(SMEM_BANK_BYTES, size_bytes)
 
 

@@ -31,7 +31,7 @@ class Cell(NamedTuple):
     offset : int or IntTuple
         Value of the layout, in elements; a coordinate where strides are scaled bases.
     byte, bank : int
-        Where it lies in memory, where the width of an element is known, and in which bank of shared memory.
+        Offset in memory, where the width of an element is known, and bank of shared memory.
     owners : tuple of (tuple of int, int)
         Owners of the element: (threads, value). Several where registers repeat it.
     data : str
@@ -93,7 +93,7 @@ class Axis:
     size : int
         Number of positions.
     label : callable or sequence of str, optional
-        Position -> what stands beside it; default: its number.
+        Position -> the label beside it; default: its number.
     tiles : sequence of int, optional
         Positions of a tile, of a tile of tiles, and so on: each a multiple of the one before.
     notes : sequence of str, optional
@@ -197,9 +197,9 @@ class Grid(Drawable):
         Gives what `cell` would of all cells at once, row by row, for renderers that draw all: lists by the names of
         what cells know; ``text`` may be the name of the list whose numbers are the texts. `raw` has the form.
     parts : callable, optional
-        Gives what rows and what columns contribute, for who would otherwise ask a cell of each.
+        Gives the contributions of rows and of columns, instead of a call for each cell.
     place : callable, optional
-        Colexicographic index -> (row, column), for who looks for one cell among very many.
+        Colexicographic index -> (row, column), to find one cell among very many.
 
     Examples
     --------

@@ -80,7 +80,7 @@ def owned_grid(
     tile : IntTuple or Layout
         Coordinate -> index, as in `tv_grid`.
     threads : int
-        How many there are: an element that all of them hold is written T*.
+        Number of threads: an element that all of them hold is written T*.
     title, names, caption
         As of `tv_grid` and `Grid`.
     operands : tuple

@@ -144,9 +144,9 @@ def owners_by_start(
     return {index: tuple([(groups[group], value) for group, value in sorted(held)]) for index, held in several.items()}
 
 
-def _grouped(places: Sequence[Any], names: Sequence[int]) -> dict[Any, tuple[int, ...]]:
+def _grouped(keys: Sequence[Any], names: Sequence[int]) -> dict[Any, tuple[int, ...]]:
     groups: dict[Any, list[int]] = {}
-    for place, name in zip(places, names, strict=True):
+    for place, name in zip(keys, names, strict=True):
         groups.setdefault(place, []).append(name)
     return {place: tuple(sorted(group)) for place, group in groups.items()}
 

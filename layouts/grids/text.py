@@ -46,7 +46,7 @@ def render_text(picture: Grid | Picture, *, width: int | None = None, height: in
     width : int, optional
         Columns of characters; wider tables continue in bands below. Default: no limit.
     height : int, optional
-        Lines for each table; what would take more is drawn in larger units, or with its middle left out, and a note.
+        Lines for each table; a larger table is drawn in larger units, or with its middle left out, and a note.
         Default: no limit.
 
     Examples

@@ -49,7 +49,7 @@ class ShufflePlan:
     words, source_words : tuple of tuple of int
         Word -> registers of the target and of the source layout.
     rounds : tuple of tuple of Move
-        For each round, what each lane takes. In a round each lane gives one word, the same to all who take it.
+        For each round, the move of each lane. In a round each lane gives one word, the same to all who take it.
     words_bits : int
         Bits of a word.
     """

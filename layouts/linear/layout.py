@@ -399,7 +399,7 @@ class LinearLayout(ReadOnly, Drawable):
         Raises
         ------
         LayoutError
-            If `other` does not reach what this one does.
+            If `other` does not reach the values of this one.
 
         Examples
         --------

@@ -301,7 +301,7 @@ class DotOperand(Encoding):
 
     @property
     def cga(self) -> Bases:
-        """Bases of the cluster's blocks, in units of what one block holds."""
+        """Bases of the cluster's blocks, in units of one block's elements."""
         assert isinstance(self.parent, Mma | Blocked)
         return tuple(tuple(0 if i == self.k_dim else x for i, x in enumerate(basis)) for basis in self.parent.cga)
 

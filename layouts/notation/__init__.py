@@ -50,7 +50,7 @@ from .meaning import as_meant
 from .reader import Reader, Value, stands_open
 from .shapes import checked_shape, is_encoding, unused, with_shape
 from .tokens import plain
-from .unknowns import Given, Runtime
+from .unknowns import GivenNumbers, RuntimeValue
 
 
 def parse(
@@ -70,7 +70,7 @@ def parse(
         Width of an element. With it the swizzle that the DSL prints, ``S<3,4,3> o 0 o``, is read as it means it, on
         byte addresses; C++ CuTe's ``Sw<>`` acts on elements.
     given : sequence of int, optional
-        Values for what is known only at run time: one for each ``?``, from left to right.
+        Values for numbers known only at run time: one for each ``?``, from left to right.
     shape : sequence of int, optional
         Extents of the tensor whose encoding the text holds, ``#ttg.blocked<...>`` or ``BlockedLayout(...)``: an
         encoding describes tensors of any shape. The layout is the linear one of that tensor.
@@ -120,7 +120,7 @@ def parse(
         if shape is not None:
             raise unused(text, shape)
         return atom_in(text)
-    numbers = Given(given)
+    numbers = GivenNumbers(given)
     try:
         value = Reader(text, given=numbers).read()
     except RecursionError:
@@ -167,6 +167,6 @@ def _pasted(text: str, given: Sequence[int], shape: Sequence[int] | None, error:
     if not may_name(prefix):
         told = "words before a value are its name only with ':' or '=' after them; parse_all reads values in other text"
         raise ParseError(text, line + len(prefix) - len(prefix.lstrip()), told)
-    if isinstance(value, Runtime):
-        Given().take(text, value.unknowns[0])
+    if isinstance(value, RuntimeValue):
+        GivenNumbers().take(text, value.unknowns[0])
     return value

@@ -159,7 +159,7 @@ def address(reader: Any) -> Engine:  # noqa: ANN401 - Reader
 
 
 def descriptors(reader: Tokens) -> Engine:
-    """Read an iterator over matrix descriptors, whatever its brackets contain: its layout counts 16-byte units."""
+    """Read an iterator over matrix descriptors, with any contents of its brackets: its layout counts 16-byte units."""
     token = reader.advance()
     if token.kind == "result":
         depth, end = 0, token.end

@@ -11,7 +11,7 @@ VALUES = "a table of values"
 """Reason for skipping the elements of a printed tensor."""
 
 
-class Pasted(NamedTuple):
+class PastedValue(NamedTuple):
     """A value found in a text.
 
     Attributes
@@ -42,7 +42,7 @@ COMMENT = "a comment"
 """Reason for skipping text after two slashes or a hash."""
 
 
-class Skipped(NamedTuple):
+class SkippedLines(NamedTuple):
     """Lines, or a part of one, without a value: `first` to `last`, counted from 1; `text` is the first one's.
 
     Where `part` is true, other parts of the line were read. Where `text` is empty the lines are not skipped, but not
@@ -70,22 +70,22 @@ class Paste(NamedTuple):
 
     Attributes
     ----------
-    values : tuple of Pasted
+    values : tuple of PastedValue
         In the order of the text.
-    skipped : tuple of Skipped
+    skipped : tuple of SkippedLines
         Parts without a value.
     errors : tuple of ParseError
         Errors of unreadable values.
     """
 
-    values: tuple[Pasted, ...]
-    skipped: tuple[Skipped, ...]
+    values: tuple[PastedValue, ...]
+    skipped: tuple[SkippedLines, ...]
     errors: tuple[ParseError, ...]
 
 
-def merged(skipped: Sequence[Skipped]) -> tuple[Skipped, ...]:
+def merged(skipped: Sequence[SkippedLines]) -> tuple[SkippedLines, ...]:
     """Join neighbouring lines that are skipped for one reason."""
-    merged: list[Skipped] = []
+    merged: list[SkippedLines] = []
     for part in sorted(skipped, key=lambda part: part.first):
         last = merged[-1] if merged else None
         alike = last is not None and (last.why, last.part) == (part.why, part.part) == (part.why, False)

@@ -12,15 +12,15 @@ from ..basis import ScaledBasis
 from ..errors import ParseError
 from ..modes import LayoutBase
 from .atoms import atom_in, names_atom
-from .findings import COMMENT, VALUES, Paste, Pasted, Skipped, merged
+from .findings import COMMENT, VALUES, Paste, PastedValue, SkippedLines, merged
 from .linear_lines import linear_blocks
 from .printed_reader import Block, read_blocks
 from .reader import Reader
 from .shapes import checked_shape, is_encoding, unused, with_shape
-from .tables import Below
+from .tables import ValueBeforeTable
 from .terms import known
 from .tokens import Tokens, plain, zero_width
-from .unknowns import Given, Runtime
+from .unknowns import GivenNumbers, RuntimeValue
 
 FORMS = (
     "layouts such as (4,8):(8,1) and Sw<3,4,3> o 0 o (8,64):(64,1), tensors such as "
@@ -156,7 +156,7 @@ def parse_all(text: str, *, given: Sequence[int] = (), shape: Sequence[int] | No
         if shape is not None:
             raise unused(text, shape)
         line = text[: len(text) - len(text.lstrip())].count("\n") + 1
-        return Paste((Pasted(atom_in(text), text.strip(), line),), (), ())
+        return Paste((PastedValue(atom_in(text), text.strip(), line),), (), ())
     scan = _Scan(text, tuple(given), checked_shape(shape))
     try:
         paste = scan.run()
@@ -182,17 +182,17 @@ class _Scan:
         self.text = text
         self.plain = plain(text)
         self._ends = [match.start() for match in re.finditer("\n", self.plain)]
-        self.given = Given(given) if given else None
+        self.given = GivenNumbers(given) if given else None
         self.shape = shape
         self.shaped = False
         self._defined: dict[str, int] = {}
         self._used: set[str] = set()
-        self.values: list[tuple[int, Pasted]] = []
-        self.skipped: list[Skipped] = []
+        self.values: list[tuple[int, PastedValue]] = []
+        self.skipped: list[SkippedLines] = []
         self.errors: list[ParseError] = []
         self.whole: ParseError | None = None
         self._has_strong = False
-        self._below: Below | None = None
+        self._below: ValueBeforeTable | None = None
         self._opened: list[tuple[int, str]] = []
 
     def run(self) -> Paste:
@@ -214,17 +214,17 @@ class _Scan:
                 position += 1
             elif self._below is not None and (table := self._below.table(self.plain, position)) is not None:
                 lines = self._line(position), self._line(table)
-                self.skipped.append(Skipped(*lines, self.plain[position:end], VALUES, position=position))
+                self.skipped.append(SkippedLines(*lines, self.plain[position:end], VALUES, position=position))
                 position, self._below = table, None
             else:
                 position = self._segment(position, min(end, span[0]) if span is not None else end)
         for position, bracket in self._opened:
             line = self._line(position)
-            self.skipped.append(Skipped(line, line, bracket, NO_VALUE, position=position))
+            self.skipped.append(SkippedLines(line, line, bracket, NO_VALUE, position=position))
         values = tuple(self._shaped_values())
         return Paste(values, merged(self.skipped), tuple(sorted(self.errors, key=lambda error: error.position)))
 
-    def _whole(self) -> Pasted | None:
+    def _whole(self) -> PastedValue | None:
         """Read the text as one value, without any other text."""
         start = len(self.plain) - len(self.plain.lstrip())
         try:
@@ -236,14 +236,14 @@ class _Scan:
             return None
         return self._shaped(self._found(value, reader, start, ""), start)
 
-    def _shaped(self, found: Pasted, position: int) -> Pasted:
+    def _shaped(self, found: PastedValue, position: int) -> PastedValue:
         """Return a value, with an encoding as the layout of a tensor of the shape."""
         if not is_encoding(found.value):
             return found
         self.shaped = True
         return found._replace(value=with_shape(found.value, self.text, position, self.shape))
 
-    def _shaped_values(self) -> Iterator[Pasted]:
+    def _shaped_values(self) -> Iterator[PastedValue]:
         """Return the values in the order of the text, without aliases that others of them refer to."""
         parts = {self._defined[name] for name in self._used & set(self._defined)}
         for position, found in sorted(self.values, key=lambda found: found[0]):
@@ -258,7 +258,7 @@ class _Scan:
         """Add a block's values, and return the span of text that it covers."""
         if block.value is None:
             lines = self._line(block.start), self._line(block.end)
-            self.skipped.append(Skipped(*lines, "", block.why, position=block.start))
+            self.skipped.append(SkippedLines(*lines, "", block.why, position=block.start))
             return ()
         start = self.plain.rfind("\n", 0, block.start) + 1
         if not self.plain[start : block.start].strip():
@@ -268,8 +268,8 @@ class _Scan:
             context, name = _parted_label(self.plain[start : block.start])
         if context:
             line = self._line(start)
-            self.skipped.append(Skipped(line, line, context, NO_VALUE, True, start))
-        found = Pasted(block.value, self.text[block.start : block.end], self._line(block.start), name)
+            self.skipped.append(SkippedLines(line, line, context, NO_VALUE, True, start))
+        found = PastedValue(block.value, self.text[block.start : block.end], self._line(block.start), name)
         self.values.append((block.start, found))
         self._has_strong = True
         return ((start, block.start), *block.spans) if name else block.spans
@@ -313,9 +313,9 @@ class _Scan:
                 context, name = _parted_label(_SEPARATORS.sub("", prefix) if behind else prefix)
                 if context:
                     line = self._line(start)
-                    self.skipped.append(Skipped(line, line, context, NO_VALUE, True, start))
+                    self.skipped.append(SkippedLines(line, line, context, NO_VALUE, True, start))
                 self.values.append((match.start(), self._found(value, reader, match.start(), name)))
-                self._below = Below.of(value, reader, self.text[match.start() : reader.end])
+                self._below = ValueBeforeTable.of(value, reader, self.text[match.start() : reader.end])
                 self._used |= reader.aliases
                 if alias := _ALIAS.fullmatch(prefix):
                     self._defined[alias[1]] = match.start()
@@ -334,14 +334,14 @@ class _Scan:
         first = start + len(text) - len(text.lstrip())
         found = None if error is None else next(iter(_CANDIDATE.finditer(self.plain, start, end)), None)
         try:
-            Reader(self.text[:end], first if found is None else found.start(), Given(None)).read()
+            Reader(self.text[:end], first if found is None else found.start(), GivenNumbers(None)).read()
         except ParseError as confined:
             return ParseError(self.text, confined.position, confined.condition)
         return error
 
     def _read(self, start: int) -> tuple[Any, Reader]:
         self._before = 0 if self.given is None else self.given.taken
-        reader = Reader(self.text, start, self.given or Given(None))
+        reader = Reader(self.text, start, self.given or GivenNumbers(None))
         return reader.value(), reader
 
     def _restore(self) -> None:
@@ -369,27 +369,27 @@ class _Scan:
             return False
         return bool(_NAMED.search(prefix)) or (not prefix.strip() and not self._has_strong)
 
-    def _found(self, value: Any, reader: Reader, start: int, name: str) -> Pasted:  # noqa: ANN401 - any value
+    def _found(self, value: Any, reader: Reader, start: int, name: str) -> PastedValue:  # noqa: ANN401 - any value
         text = self.text[start : reader.end]
         notes = [told for engine in reader.engines if (told := engine.told())]
         bits = next((engine.bits for engine in reader.engines if engine.bits), None)
         if reader.unknowns and self.given is None:
             if all(unknown.role == "start" for unknown in reader.unknowns):
                 zeros = [0] * len(reader.unknowns)
-                value = Reader(self.text, start, Given(zeros)).value()
+                value = Reader(self.text, start, GivenNumbers(zeros)).value()
                 shown = ", ".join(unknown.text for unknown in reader.unknowns)
                 notes.append(f"it starts at {shown}, known only at run time: taken as 0 here")
             else:
-                value = Runtime(text, tuple(reader.unknowns), type(value).__name__)
+                value = RuntimeValue(text, tuple(reader.unknowns), type(value).__name__)
         if unseen := zero_width(text):
             notes.append(f"{unseen}, which shows nothing, is read as a space")
-        return Pasted(value, text, self._line(start), name, bits, tuple(dict.fromkeys(notes)))
+        return PastedValue(value, text, self._line(start), name, bits, tuple(dict.fromkeys(notes)))
 
     def _skip(self, start: int, end: int, error: ParseError | None) -> None:
         text = self.plain[start:end]
         line = self._line(start)
         if closed := _CLOSED_COMMENT.match(text):
-            self.skipped.append(Skipped(line, line, closed.group(), COMMENT, True, start))
+            self.skipped.append(SkippedLines(line, line, closed.group(), COMMENT, True, start))
             self._skip(start + closed.end(), end, error)
             return
         whole_line = start == 0 or self.plain[start - 1] == "\n"
@@ -399,7 +399,7 @@ class _Scan:
         ):
             return
         if error is not None and error.condition.startswith("expected " + _POINTER_ALONE):
-            self.skipped.append(Skipped(line, line, text, POINTER, self._is_part(start, end), position))
+            self.skipped.append(SkippedLines(line, line, text, POINTER, self._is_part(start, end), position))
         elif (unread := _UNREAD.search(text)) and not _COMMENT.match(text):
             self._read_error(start + unread.start())
         elif not whole_line and _GOES_ON.match(text) and self._follows_value(start, text):
@@ -408,12 +408,12 @@ class _Scan:
             self.errors.append(error)
         else:
             why = COMMENT if _COMMENT.match(text) else NO_VALUE
-            self.skipped.append(Skipped(line, line, text, why, self._is_part(start, end), position))
+            self.skipped.append(SkippedLines(line, line, text, why, self._is_part(start, end), position))
 
     def _read_error(self, position: int) -> None:
         """Keep the error of reading a value at a position."""
         try:
-            Reader(self.text, position, Given(None)).value()
+            Reader(self.text, position, GivenNumbers(None)).value()
         except ParseError as error:
             self.errors.append(error)
 

@@ -129,7 +129,7 @@ class PrintedMMA(Drawable):
         Raises
         ------
         LayoutError
-            If the threads are not those of whole atoms, or what reorders M, N or K is no tiler.
+            If the threads are not those of whole atoms, or the reordering of M, N or K is no tiler.
 
         Examples
         --------

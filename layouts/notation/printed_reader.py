@@ -68,7 +68,7 @@ class Field(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A printed MMA, copy or linear layout: what is written on several lines.
+    """A printed MMA, copy or linear layout, on several lines.
 
     Attributes
     ----------

@@ -14,7 +14,7 @@ from ..modes import LayoutBase
 from . import engines
 from .engines import Engine
 from .tokens import Token, Tokens
-from .unknowns import Given, Unknown
+from .unknowns import GivenNumbers, Unknown
 
 # int | None | tuple[Value, ...] | Layout | ScaledBasis | Swizzle | SmemPtr | ComposedLayout
 Value: TypeAlias = Any
@@ -41,8 +41,8 @@ class Reader(Tokens):
     text : str
     start : int
         Index of the character to begin with.
-    given : Given, optional
-        Values for what the text leaves open. Default: none.
+    given : GivenNumbers, optional
+        Values for numbers that the text leaves open. Default: none.
 
     Attributes
     ----------
@@ -56,9 +56,9 @@ class Reader(Tokens):
         The aliases whose definitions are being read.
     """
 
-    def __init__(self, text: str, start: int = 0, given: Given | None = None) -> None:
+    def __init__(self, text: str, start: int = 0, given: GivenNumbers | None = None) -> None:
         super().__init__(text, start)
-        self.given = given or Given()
+        self.given = given or GivenNumbers()
         self.unknowns: list[Unknown] = []
         self.engines: list[Engine] = []
         self.aliases: set[str] = set()

@@ -34,7 +34,7 @@ _BRACKETED = re.compile(rf"[ \t]*(?:(?:{_NUMBER}(?=[\s,\])])|\.\.\.|[\[\](),])[ 
 
 
 @dataclass(frozen=True)
-class Below:
+class ValueBeforeTable:
     """Value that a printed table of its elements may follow.
 
     Parameters
@@ -60,7 +60,7 @@ class Below:
     of_coordinates: bool
 
     @classmethod
-    def of(cls, value: Any, reader: Any, text: str) -> Below | None:  # noqa: ANN401 - any value, Reader
+    def of(cls, value: Any, reader: Any, text: str) -> ValueBeforeTable | None:  # noqa: ANN401 - any value, Reader
         """Return the table position for a value just read from `text`; None if no table can follow."""
         if not isinstance(value, LayoutBase):
             return None

@@ -72,7 +72,7 @@ class Unknown(NamedTuple):
             raise ParseError(text, self.position, f"{self.text} is an integer of {self.bits} bits, {value} is not")
 
 
-class Runtime(NamedTuple):
+class RuntimeValue(NamedTuple):
     """Value with unknown numbers, which cannot be computed with or drawn until they are given.
 
     Attributes
@@ -93,7 +93,7 @@ class Runtime(NamedTuple):
         return self.text
 
 
-class Given:
+class GivenNumbers:
     """Values for the unknown numbers of texts, handed out from left to right.
 
     Parameters
@@ -112,7 +112,7 @@ class Given:
         Raises
         ------
         ParseError
-            If there is none left, or it contradicts what is known.
+            If there is none left, or it contradicts a known property.
         """
         if self.values is None:
             return max(unknown.divisor, 1)

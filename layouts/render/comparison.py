@@ -26,7 +26,7 @@ def compare(a: Any, b: Any, **options: Any) -> Picture:  # noqa: ANN401 - what p
     Parameters
     ----------
     a, b : object
-        Value whose picture is one grid: a layout, its text (what C++ CuTe or the DSL print), a tensor.
+        Value whose picture is one grid: a layout, its text (of C++ CuTe or the DSL), a tensor.
     **options
         As of `picture_of`, for both.
 

@@ -30,7 +30,7 @@ def picture_of(x: Any, *, tv: bool = False, **options: Any) -> Grid | Picture:  
         notation, or what prints itself as one, as the layouts of pycute and of the CuTe DSL do, and the DSL's MMAs and
         copies, while it traces; or the name of an atom: of wgmma, mma, ldmatrix, stmatrix, cp.async or a plain copy.
     tv : bool
-        Read a layout of rank 2 as (thread, value) -> index, and draw who holds each element; see `tv_grid`.
+        Read a layout of rank 2 as (thread, value) -> index, and draw the holder of each element; see `tv_grid`.
     **options
         Of a layout: ``bits``, ``banks``, ``units``, ``address``, ``title``; with `tv`, ``tile``, ``names``, ``title``;
         of a tensor: ``layout``, ``bits``, ``title``; of an atom or a printed MMA: ``operand``; of a text: ``given``,

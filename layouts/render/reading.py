@@ -22,7 +22,7 @@ def read(
     bits : int, optional
         Width of an element.
     given : sequence of int, optional
-        Values for what the text leaves open; see `parse`.
+        Values for numbers that the text leaves open; see `parse`.
     shape : sequence of int, optional
         Extents of the tensor whose encoding the text holds; see `parse`.
 

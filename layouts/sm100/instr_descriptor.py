@@ -205,7 +205,7 @@ class InstrDescriptor(Drawable):
         object.__setattr__(self, name, value)
 
     def _fill(self, kind: MmaKind) -> None:
-        """Set what was left open to the kind's."""
+        """Set fields that were left open to the kind's."""
         if self.a_dtype is None:
             self._set("a_dtype", next(iter(kind.codes)))
         if self.b_dtype is None:

@@ -46,8 +46,8 @@ def tmem_copy_picture(traits: Any, bits: int) -> Picture:  # noqa: ANN401 - Tmem
 def tmem_cp_picture(traits: Any) -> Picture:  # noqa: ANN401 - TmemCpTraits
     """Return the lanes that a tcgen05.cp writes, with the row of shared memory that each gets."""
     rows, copies = traits.lanes[0], traits.lanes[1].size()
-    places = [idx2crd(row, rows.shape) for row in range(rows.size())]
-    row_of = {traits.lanes((place, copy)): row for row, place in enumerate(places) for copy in range(copies)}
+    coordinates = [idx2crd(row, rows.shape) for row in range(rows.size())]
+    row_of = {traits.lanes((place, copy)): row for row, place in enumerate(coordinates) for copy in range(copies)}
 
     def cell(lane: int, unit: int) -> Cell:
         if lane not in row_of:
@@ -132,7 +132,7 @@ def _coarse(tensor: Any, held: dict[tuple[int, int], list[int]]) -> Grid:  # noq
 
 
 def tmem_plan_grid(plan: Any) -> Grid:  # noqa: ANN401 - TmemPlan
-    """Return the columns of a plan: each region, and what its allocation leaves over."""
+    """Return the columns of a plan: each region, and the rest of its allocation."""
     rows = [(name, f"{start}..{start + region - 1}", str(region)) for name, start, region in plan.rows()]
     if plan.spare:
         rows.append(("spare", f"{plan.used}..{plan.columns - 1}", str(plan.spare)))

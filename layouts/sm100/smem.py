@@ -107,7 +107,7 @@ def make_umma_desc(layout: AnyLayout, *, major: Major, bits: int, start_address:
     Raises
     ------
     LayoutError
-        If the layout is not canonical: the message says which condition fails and what would fit.
+        If the layout is not canonical: the message has the violated condition and a remedy.
 
     Examples
     --------

@@ -33,7 +33,7 @@ class _Coordinates:
 
     @cached_property
     def registers(self) -> tuple[tuple[int, int], ...]:
-        """(row, column) of each register of the thread that holds (0, 0): what to add to those of its first."""
+        """(row, column) of each register of the thread that holds (0, 0): offsets from a thread's first register."""
         partition = self.tiling.partition_A if self._operand == "A" else self.tiling.partition_C
         part, _ = partition(Layout(self._extents, (E(0), E(1))), 0)
         return tuple(_pair(part(index)) for index in range(size(part)))
@@ -171,16 +171,16 @@ class OperandCoordinates(_Coordinates):
         order = operand_order(DTYPE_BITS[self.tiling.traits.a_dtype], self.tile_mk[1])
         threads = (self.tiling.thr_size, sums.tiling.thr_size)
         found = {place: register for register, place in enumerate(sums.registers)}
-        places = [(row, order(k)) for row, k in self.registers]
+        wanted = [(row, order(k)) for row, k in self.registers]
         if (
             len(set(threads)) > 1
             or any(self.of_thread(0)(t) != sums.of_thread(0)(t) for t in range(threads[0]))
             or any(order(self.of_thread(1)(t)) != sums.of_thread(1)(t) for t in range(threads[0]))
-            or set(found) != set(places)
+            or set(found) != set(wanted)
         ):
             required = "a thread must hold the same elements of A and C; other threads have some"
             raise LayoutError("from_accumulators", operands, required)
-        return tuple(found[place] for place in places)
+        return tuple(found[place] for place in wanted)
 
 
 def operand_order(bits: int, columns: int) -> Layout:

@@ -87,7 +87,7 @@ def make_gmma_desc(layout: AnyLayout, *, major: Major, bits: int, start_address:
         K-major  INTER      ((8,m),(T,2))   : ((1T,SBO),(1,LBO))
         K-major  swizzled   ((8,m),(T,2))   : ((WT,SBO),(1,T))
 
-    What CuTe accepts is accepted, also where no wgmma instruction takes it (an MN-major operand of 8 or 32 bits).
+    Layouts that CuTe accepts are accepted, also where no wgmma takes them (an MN-major operand of 8 or 32 bits).
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def make_gmma_desc(layout: AnyLayout, *, major: Major, bits: int, start_address:
     Raises
     ------
     LayoutError
-        If the layout is not canonical: the message says which condition fails and what would fit.
+        If the layout is not canonical: the message has the violated condition and a remedy.
 
     Examples
     --------

@@ -66,14 +66,14 @@ def _side(copy: Any, side: str) -> Grid:  # noqa: ANN401 - TiledCopy
     layout = copy.get_layoutS_TV() if side == "S" else copy.get_layoutD_TV()
     extents = copy.tile_shape
     tiles = [_order(tiler) for tiler in copy.tiler_mn]
-    places = [{position: place for place, position in enumerate(order)} for order, _ in tiles]
+    ranks = [{position: place for place, position in enumerate(order)} for order, _ in tiles]
     found = owners_of(layout)
     inside = {index: held for index, held in found.items() if index < prod(extents)}
 
     def in_order(index: int) -> int:
         """Index in the tile -> index with its modes in the tensor's order."""
         coordinate: Any = idx2crd(index, extents)
-        placed = [place[part] for place, part in zip(places, coordinate, strict=True)]
+        placed = [place[part] for place, part in zip(ranks, coordinate, strict=True)]
         return sum(part * prod(extents[:mode]) for mode, part in enumerate(placed))
 
     beyond = sorted({thread for index in found.keys() - inside.keys() for some, _ in found[index] for thread in some})

@@ -124,7 +124,7 @@ class Im2colTensorMap(MappedTensor):
 
     @property
     def box_elems(self) -> tuple[int, int]:
-        """Elements that a copy takes: all of the box, whatever the element strides."""
+        """Elements that a copy takes: all of the box, for any element strides."""
         return self.box
 
     @property

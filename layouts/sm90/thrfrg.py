@@ -41,7 +41,7 @@ def thrfrg(
     atom_tv : Layout
         (ThrV, FrgV) -> colexicographic index within the atom.
     thr_shape : (int, int)
-        How many atoms run side by side along X and Y.
+        Number of atoms side by side along X and Y.
     """
     by_permutation = logical_divide(layout, permutation)
     by_atom = zipped_divide(by_permutation, (Layout(atom_shape[0]), Layout(atom_shape[1])))
@@ -57,7 +57,7 @@ def on_tile(function: Callable[[AnyLayout], AnyLayout], layout: AnyLayout) -> An
 
 
 def slice_thread(partitioned: AnyLayout, thread: tuple[Any, ...]) -> tuple[AnyLayout, Any]:
-    """Take one thread's part of what `thrfrg` returns: ((FrgV, RestX, RestY, ...), offset)."""
+    """Take one thread's part of the result of `thrfrg`: ((FrgV, RestX, RestY, ...), offset)."""
     rest = rank(partitioned, 1, 1)
     coordinate = (thread, (None, (None,) * rest))
     if isinstance(partitioned, ComposedLayout) and isinstance(partitioned.offset, SmemPtr):

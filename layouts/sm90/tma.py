@@ -64,7 +64,7 @@ class TmaCopy(Drawable):
     boxes : tuple of TmaBox
         The instructions, in the order of shared memory.
     multicast : int
-        How many CTAs share the tile, each loading a part of every box into all.
+        Number of CTAs that share the tile, each loading a part of every box into all.
     box_shape : tuple of int
         Extents of a box in the descriptor's dimensions, before a multicast divides it.
     """
@@ -82,7 +82,7 @@ class TmaCopy(Drawable):
 
     @property
     def tx_bytes(self) -> int:
-        """Bytes that arrive at the mbarrier of a CTA for the whole tile: what ``expect_tx`` needs."""
+        """Bytes that arrive at the mbarrier of a CTA for the whole tile: the argument of ``expect_tx``."""
         return sum(box.tx_bytes for box in self.boxes)
 
     @property

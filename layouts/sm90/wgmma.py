@@ -105,7 +105,7 @@ def wgmma_traits(name: str) -> WgmmaTraits:
     Raises
     ------
     LayoutError
-        If there is no such atom: the message says which part is wrong and what is nearest.
+        If there is no such atom: the message names the wrong part and the nearest atom.
 
     Examples
     --------

@@ -16,8 +16,8 @@ from cutepy.anatomy import Costs, SlowPlace
 from cutepy.cli.new import write_kernel
 
 MULTIPLY = "        state = self.loop.multiply(state, work.k.count)\n"
-STORE = "            self.out.store(rC, index % EPI_STAGES, places, index)\n"
-ADVANCE = "            state.advance()\n        return state\n\n\n@dataclass(frozen=True)\nclass Multiplies"
+STORE = "            self.out.store(rC, index % EPI_STAGES, target, index)\n"
+ADVANCE = "            state.advance()\n        return state\n\n\n@dataclass(frozen=True)\nclass Consumer"
 GRID = "grid=(cute.size(x, mode=[0]), 1, 1), block=(THREADS, 1, 1)"
 PLAN_END = "alignment_bytes=16))\n"
 STORED = "        ys.store(scaled, row, place)\n"
@@ -105,8 +105,8 @@ PLANTED = {
             ("TILE_K, STAGES = 128, 128, 64, 4", "TILE_K, STAGES = 128, 128, 64, 1"),
             (MULTIPLY, OWN_LOOP.replace("# planted", "#")),
             (
-                "\n\n@dataclass(frozen=True)\nclass Multiplies",
-                RING_OF_ONE + "\n\n@dataclass(frozen=True)\nclass Multiplies",
+                "\n\n@dataclass(frozen=True)\nclass Consumer",
+                RING_OF_ONE + "\n\n@dataclass(frozen=True)\nclass Consumer",
             ),
             (
                 "main_loop.make_main_loop(ring, tiled_mma, a.staged, b.staged, tidx)",

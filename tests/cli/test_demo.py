@@ -50,7 +50,7 @@ def test_a_wrong_result_on_a_gpu_fails_the_demo(lines, monkeypatch, off):
     """The calls that need a GPU are answered on the CPU."""
     torch = pytest.importorskip("torch")
     from cutepy import ops
-    from cutepy.suites import measuring
+    from cutepy.suites import measurement
 
     for made in ("randn", "full"):
         on_cpu = getattr(torch, made)
@@ -58,7 +58,7 @@ def test_a_wrong_result_on_a_gpu_fails_the_demo(lines, monkeypatch, off):
             torch, made, lambda *given, on_cpu=on_cpu, **how: on_cpu(*given, **{**how, "device": "cpu"})
         )
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
-    monkeypatch.setattr(measuring, "has_hopper", lambda: True)
+    monkeypatch.setattr(measurement, "has_hopper", lambda: True)
     monkeypatch.setattr(ops, "gemm", lambda a, b, out: out.copy_(a.double() @ b.double().T + off))
     monkeypatch.setattr(demo, "_SIZES", ((64, 32, 16), (24, 40, 8)))
     monkeypatch.setattr(demo, "_time_us", lambda _launch: 2.0)

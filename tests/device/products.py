@@ -21,7 +21,7 @@ BF16, F16, E4M3, E5M2 = "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"
 
 
 @dataclass(frozen=True)
-class Loads:
+class Producer:
     """The producer: it keeps the ring full of A and B."""
 
     ring: TmaRing
@@ -42,7 +42,7 @@ class Loads:
 
 
 @dataclass(frozen=True)
-class Multiplies:
+class Consumer:
     """The consumers: they write their sums as they are."""
 
     loop: Any
@@ -74,7 +74,7 @@ class Product:
     Warpgroups are along M, or along M and N.
     """
 
-    consumers = Multiplies
+    consumers = Consumer
     in_registers = False
 
     def __init__(self, tile, dtypes=(BF16, BF16), warpgroups=1, stages=3, modes=(1, 1), staged_n=None, mma_modes=None):
@@ -135,7 +135,7 @@ class Product:
         scheduler = schedulers.Persistent(raster, cute.size(a.tiles, mode=[3]))
         if warp < 4:
             if warp == 0:
-                ring.drain(scheduler.each(Loads(ring, a.loads(), b.loads())))
+                ring.drain(scheduler.each(Producer(ring, a.loads(), b.loads())))
         else:
             tidx = cute.arch.thread_idx()[0] - 128
             loop = self.make_loop(ring, tiled_mma, a.staged, b.staged, tidx)

@@ -26,8 +26,8 @@ from tests.device.products import (  # noqa: E402
     E4M3,
     E5M2,
     F16,
-    Loads,
     OfHalfB,
+    Producer,
     Product,
     check,
     check_on_gpu,
@@ -122,7 +122,7 @@ class ColumnsStored(Product):
         scheduler = schedulers.Persistent(raster, cute.size(a.tiles, mode=[3]))
         if warp < 4:
             if warp == 0:
-                ring.drain(scheduler.each(Loads(ring, a.loads(), b.loads())))
+                ring.drain(scheduler.each(Producer(ring, a.loads(), b.loads())))
         else:
             tidx = roles.warpgroup_thread(128, 256)
             consumer = cute.arch.make_warp_uniform(tidx // 128)

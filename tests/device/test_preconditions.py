@@ -57,7 +57,7 @@ STAGED_D = 'shared["sD"], (TILE_M, TILE_N))'
 TELLS_CLUSTERS = importlib.util.find_spec("cutlass.cutlass_dsl._launch_facts_metadata") is not None
 BLOCK = "block=(PRODUCERS + CONSUMERS, 1, 1)"
 CLUSTER = [(BLOCK, f"{BLOCK}, cluster=(1, 2, 1)"), ("mode=[3]))", "mode=[3]), cluster_mn=(1, 2))")]
-STORE = "self.out.store(rC, index % EPI_STAGES, places, index)"
+STORE = "self.out.store(rC, index % EPI_STAGES, target, index)"
 INT8 = [
     (TYPES, 'wgmma_tiling("int8", "int8",'),
     ("StagedTile((TILE_M, TILE_K), STAGES, bits=16)", "StagedTile((TILE_M, 2 * TILE_K), STAGES, bits=8)"),
@@ -232,11 +232,11 @@ INT8 = [
             "the MMAs run on 256 threads, got a CTA of 128; launch it with 256",
         ),
         (
-            [(STORE, STORE.replace("places, index", "places, index + 1"))],
+            [(STORE, STORE.replace("target, index", "target, index + 1"))],
             ValueError,
             "subtile 1 .* stage 1 of 2, in turn,",
         ),
-        ([(STORE, STORE.replace("places, index", "places, 4 + index"))], IndexError, "subtile must be 0 to 3, got 4"),
+        ([(STORE, STORE.replace("target, index", "target, 4 + index"))], IndexError, "subtile must be 0 to 3, got 4"),
         ([(STORE, STORE.replace("EPI_STAGES", "EPI_STAGES - 1"))], IndexError, "stage must be 0 to 1, got -1"),
         ([(STORE, STORE.replace(" % EPI_STAGES", ""))], IndexError, "stage must be 0 to 1, got 2"),
         ([("work.k[index]), state.index", "work.k[index]), STAGES")], IndexError, "stage must be 0 to 3, got 4"),
@@ -261,7 +261,7 @@ INT8 = [
             "a store needs a copy that stores, got one that loads; make it with make_store",
         ),
         (
-            [("places.origin(index)", "self.bias.tile.origin(index)")],
+            [("target.origin(index)", "self.bias.tile.origin(index)")],
             IndexError,
             "subtile must be 0, got 1",
         ),

@@ -25,7 +25,7 @@ E4M3 = "float8_e4m3fn"
 
 
 @dataclass(frozen=True)
-class Loads:
+class Producer:
     """The producer: it keeps the ring full, by TMA and by the threads of one warp."""
 
     ring: MixedRing
@@ -53,7 +53,7 @@ class Loads:
 
 
 @dataclass(frozen=True)
-class Multiplies:
+class Consumer:
     """The consumers: they write their sums as they are."""
 
     loop: promotion.PromotedLoop
@@ -147,12 +147,12 @@ class Promoted:
                     None if into is None else ScaleLoads(tensor, into, per, 32, tidx)
                     for tensor, into, per in zip((of_a, of_b), staged, rows, strict=True)
                 )
-                ring.drain(scheduler.each(Loads(ring, a.loads(), b.loads(), scales, self.tile)))
+                ring.drain(scheduler.each(Producer(ring, a.loads(), b.loads(), scales, self.tile)))
         else:
             loop = promotion.make_promoted_loop(
                 ring, tiled_mma, a.staged, b.staged, tidx - 128, *staged, self.rows, self.buffers
             )
-            scheduler.each(Multiplies(loop, d))
+            scheduler.each(Consumer(loop, d))
 
 
 def problem(m, n, k, rows):

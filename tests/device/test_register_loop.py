@@ -30,7 +30,7 @@ from tests.device.products import (  # noqa: E402
     E4M3,
     E5M2,
     F16,
-    Multiplies,
+    Consumer,
     OfHalfB,
     Product,
     check,
@@ -43,7 +43,7 @@ DEEP = pytest.mark.deep
 
 
 @dataclass(frozen=True)
-class Changes(Multiplies):
+class Changes(Consumer):
     """The consumers: what they multiply is A, or each of its rows by its scale, which a thread keeps in registers."""
 
     def multiply(self, work, state):

@@ -15,7 +15,7 @@ import torch  # noqa: E402
 
 import cutepy  # noqa: E402
 from cutepy.host.function import WrongDeviceError  # noqa: E402
-from cutepy.host.many import Variant  # noqa: E402
+from cutepy.host.parallel_compilation import Variant  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
 from cutepy.runtime.ptx_text import tmem_columns  # noqa: E402
 from tests.host import inspected, kernels  # noqa: E402

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cutepy.host.arguments import Parameter
-from cutepy.host.many import Variant, _task
+from cutepy.host.parallel_compilation import Variant, _task
 from cutepy.host.specs import PointerSpec, TensorSpec, dtype_name
 from tests.messages import refuses
 

@@ -14,7 +14,7 @@ pytest.importorskip("cutlass")
 pytestmark = pytest.mark.dsl
 
 from cutepy.host import compilation, workers  # noqa: E402
-from cutepy.host.many import compile_many  # noqa: E402
+from cutepy.host.parallel_compilation import compile_many  # noqa: E402
 
 SCRIPT = """
 from functools import wraps

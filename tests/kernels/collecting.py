@@ -26,11 +26,11 @@ import numpy as np
 
 from cutepy.kernels.gemm import tuned
 from cutepy.kernels.gemm.gpu import H200, gpu_of
-from cutepy.kernels.gemm.heuristic.choice import Chosen, candidates, extents_of, straight_and_transposed
+from cutepy.kernels.gemm.heuristic.choice import ChosenKernel, candidates, extents_of, straight_and_transposed
 from cutepy.kernels.gemv import choice as gemv
 from cutepy.suites.gemm_problems import gemm_problems, random_problems
 from cutepy.suites.gemm_tuning import GemmTrial, GemmTunable, settings_of
-from cutepy.suites.measuring import elementwise
+from cutepy.suites.measurement import elementwise
 from cutepy.suites.peers import cublas
 from cutepy.tune.winners import key_of
 
@@ -95,7 +95,7 @@ def picks(settings, seed, gpu=H200, made=(), wide=1):
             if len(found) == enough:
                 return
             config = _config((transposed, kind, choice), k)
-            if config is not None and (candidate := tuned.candidate_of(Chosen(transposed, config))) not in found:
+            if config is not None and (candidate := tuned.candidate_of(ChosenKernel(transposed, config))) not in found:
                 found.append(candidate)
 
     by_trees = [(way.transposed, way.signature, way.choice) for way in ways]
@@ -124,7 +124,7 @@ def without_tensor_cores(transposed, signature, m, n, k, gpu):
         return []
     first = gemv.select_gemv(signature, m, n, k, gpu.sm_count)
     configs = [first, *(config for config in ranked if config != first)][:FEW_ROWS]
-    return [tuned.candidate_of(Chosen(transposed, config)) for config in configs]
+    return [tuned.candidate_of(ChosenKernel(transposed, config)) for config in configs]
 
 
 class Turn:

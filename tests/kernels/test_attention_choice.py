@@ -16,7 +16,7 @@ from cutepy.kernels.attention.choice import (
     for_batches,
     has_cta_each,
 )
-from cutepy.kernels.attention.config import DQ_COLUMNS, BackwardConfig, Scoring, epilogue_stages
+from cutepy.kernels.attention.config import DQ_COLUMNS, BackwardConfig, ScoreSettings, epilogue_stages
 from cutepy.kernels.attention.op import scored_forward
 from cutepy.layouts.sm90 import arch
 from tests.messages import refuses
@@ -40,7 +40,7 @@ def test_tiles_of_every_extent_fit(queries):
 def test_tiles_are_whole_parts_of_a_masks_blocks(keys):
     for head in HEADS:
         chosen = choose_forward("bfloat16", head, head, 4096, left=False, right=False)
-        config = scored_forward(chosen, Scoring(blocks=(128, keys)))
+        config = scored_forward(chosen, ScoreSettings(blocks=(128, keys)))
         assert (128 % config.tile_m, keys % config.tile_n) == (0, 0)
         assert config.smem.size_bytes <= arch.SMEM_BYTES_PER_CTA
 
@@ -66,12 +66,12 @@ def test_sums_of_dq_hold_every_tile_of_queries(head, queries):
     assert (rows * columns, columns) == (tiles * config.tile_q * config.width, DQ_COLUMNS)
 
 
-SCORED = Scoring(
+SCORED = ScoreSettings(
     "(t0: f32[1])\n  v0 = acc()\n  v1 = head_index()\n  v2 = gather(v1, 't0')\n  v3 = add(v0, v2)\n  return score: v3"
 )
 
 
-@pytest.mark.parametrize("scoring", [Scoring(), SCORED, replace(SCORED, derived=("t0",))])
+@pytest.mark.parametrize("scoring", [ScoreSettings(), SCORED, replace(SCORED, derived=("t0",))])
 def test_gradients_of_every_extent_fit(scoring):
     """Beside dK's and dV's accumulators, or one of them, a thread's 240 registers hold those of S and dP, or of dQ."""
     for head in HEADS:

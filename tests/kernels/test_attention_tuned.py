@@ -139,7 +139,7 @@ EACH = 1 << 30
 def test_gradients_in_order_have_all_their_ctas_on_the_gpu(monkeypatch, is_persistent, is_ordered, right, ctas):
     """Such CTAs wait for one another: a winner that has a CTA for each tile would hang."""
     rules = tuned.rules_choice(problem("backward", head=64, right=right))
-    chosen = None if is_persistent is None else tuned.Chosen(rules.config, is_persistent)
+    chosen = None if is_persistent is None else tuned.AttentionChoice(rules.config, is_persistent)
     assert launched_backward(monkeypatch, rules.config, right=right, is_ordered=is_ordered, chosen=chosen) == (
         ctas,
         is_ordered,

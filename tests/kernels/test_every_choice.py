@@ -19,7 +19,7 @@ from cutepy.kernels.attention.choice import (
     heads_packed,
     splits_of,
 )
-from cutepy.kernels.attention.config import Scoring
+from cutepy.kernels.attention.config import ScoreSettings
 from cutepy.kernels.gemm import GemmSignature, tuned as tuned_gemm
 from cutepy.kernels.gemm.gpu import H100, H200
 from cutepy.kernels.gemm.heuristic.choice import choose, chosen_us
@@ -135,8 +135,8 @@ def test_tiles_of_gradients():
             "": {},
             "ragged": {"is_ragged": True},
             "short": {"is_short": True},
-            "scored": {"scoring": Scoring(table)},
-            "derived": {"scoring": Scoring(table, derived=("t0",))},
+            "scored": {"scoring": ScoreSettings(table)},
+            "derived": {"scoring": ScoreSettings(table, derived=("t0",))},
         }.items():
             config = choose_backward(dtype, head, head_v, left=left, right=right, **changes)
             how = f"{head}, {head_v} {dtype}{', left' * left}{', right' * right}{', ' * bool(name)}{name}"

@@ -146,7 +146,7 @@ PLAIN = GemmSignature.standard(a_dtype="float16", b_dtype="float16", out_dtype="
 @pytest.mark.parametrize("transposed", [False, pytest.param(True, marks=pytest.mark.integration)])
 def test_an_operation_gives_it_a_counter(monkeypatch, transposed):
     from cutepy.kernels.gemm import op
-    from cutepy.kernels.gemm.heuristic.choice import Chosen
+    from cutepy.kernels.gemm.heuristic.choice import ChosenKernel
     from cutepy.ops.checking import describe
 
     monkeypatch.setattr(op, "gpu_of", lambda _: replace(H200, sm_count=3))
@@ -155,7 +155,7 @@ def test_an_operation_gives_it_a_counter(monkeypatch, transposed):
     problem = describe(a, b, outs=(out,))
     chosen = GemmConfig(signature=PLAIN.transposed if transposed else PLAIN, **TILE)
     with cutepy.simulate():
-        op.plan_gemm(problem, Chosen(transposed, chosen))(a, b, (), (out,))
+        op.plan_gemm(problem, ChosenKernel(transposed, chosen))(a, b, (), (out,))
     assert torch.equal(out, (a.float() @ b.float().t()).half())
 
 
@@ -164,7 +164,7 @@ def test_an_epilogue_of_rows_and_reductions(monkeypatch):
     from cutepy.epilogues import Row, epilogue
     from cutepy.host.launches import Launches
     from cutepy.kernels.gemm import op
-    from cutepy.kernels.gemm.heuristic.choice import Chosen
+    from cutepy.kernels.gemm.heuristic.choice import ChosenKernel
 
     @epilogue
     def finish(acc, bias: Row):
@@ -172,7 +172,7 @@ def test_an_epilogue_of_rows_and_reductions(monkeypatch):
         return shifted, shifted.sum(1)
 
     def choose(device, signature, *extents):
-        return Chosen(False, GemmConfig(signature=signature, **TILE))
+        return ChosenKernel(False, GemmConfig(signature=signature, **TILE))
 
     monkeypatch.setattr(op, "gpu_of", lambda _: replace(H200, sm_count=3))
     monkeypatch.setattr(op, "choose_on", choose)

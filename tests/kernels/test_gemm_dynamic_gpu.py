@@ -7,7 +7,7 @@ pytest.importorskip("cutlass")
 pytestmark = pytest.mark.gpu
 
 from cutepy.kernels.gemm import GemmConfig, GemmSignature  # noqa: E402
-from cutepy.kernels.gemm.heuristic.choice import Chosen  # noqa: E402
+from cutepy.kernels.gemm.heuristic.choice import ChosenKernel  # noqa: E402
 from cutepy.kernels.gemm.op import plan_gemm  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
 from cutepy.ops.checking import describe  # noqa: E402
@@ -34,7 +34,7 @@ class Product:
         self.expected = gemm_reference(self.a, self.b).half()
         described = describe(self.a, self.b, outs=(self.out,))
         config = GemmConfig(signature=HALF, dynamic=True, **TILES[tile])
-        self.plan = plan_gemm(described, Chosen(False, config))
+        self.plan = plan_gemm(described, ChosenKernel(False, config))
 
     def launch(self, out=None):
         return self.plan(self.a, self.b, (), (self.out if out is None else out,))[0]

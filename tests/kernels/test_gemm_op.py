@@ -17,10 +17,10 @@ from cutepy.epilogues.standard import standard  # noqa: E402
 from cutepy.host.function import WrongDeviceError  # noqa: E402
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, gpu, op  # noqa: E402
 from cutepy.kernels.gemm.gpu import H100  # noqa: E402
-from cutepy.kernels.gemm.heuristic.choice import Chosen, choose, chosen_us  # noqa: E402
+from cutepy.kernels.gemm.heuristic.choice import ChosenKernel, choose, chosen_us  # noqa: E402
 from cutepy.kernels.gemm.operands import MOST_EXTENT, Description, Problem, matrix  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
-from cutepy.kernels.gemm.tuned import Tuned  # noqa: E402
+from cutepy.kernels.gemm.tuned import TunedKernel  # noqa: E402
 
 F16, E4M3 = torch.float16, torch.float8_e4m3fn
 
@@ -186,8 +186,8 @@ def test_other_gpus_are_refused(monkeypatch, capability):
 def test_what_was_tuned_counts_as_it_was_timed(monkeypatch):
     lying = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16", b_align=4)
     by_tma, cuda, extents = replace(lying, b_align=16), torch.device("cuda:0"), (16, 64, 4096, 1)
-    split = Chosen(False, GemmConfig(signature=lying, tile_m=64, tile_n=64, split_k=2))
-    monkeypatch.setattr(op, "tuned", lambda _, signature, *__: Tuned(split, 7.0) if signature == lying else None)
+    split = ChosenKernel(False, GemmConfig(signature=lying, tile_m=64, tile_n=64, split_k=2))
+    monkeypatch.setattr(op, "tuned", lambda _, signature, *__: TunedKernel(split, 7.0) if signature == lying else None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
     monkeypatch.setattr(op, "gpu_of", lambda _: H100)
     assert op.choose_on(cuda, lying, *extents) == split
@@ -210,8 +210,8 @@ def test_what_was_tuned_counts_as_it_was_timed(monkeypatch):
 )
 def test_where_rows_are_to_be_alike_what_was_tuned_counts_if_it_leaves_k_whole(monkeypatch, settings, kept):
     kind = GemmSignature(a_dtype="float16", b_dtype="float16", out_dtype="float16")
-    won = Chosen(False, GemmConfig(signature=kind, tile_m=64, tile_n=24, epi_n=24, **settings))
-    monkeypatch.setattr(op, "tuned", lambda *_: Tuned(won, 7.0))
+    won = ChosenKernel(False, GemmConfig(signature=kind, tile_m=64, tile_n=24, epi_n=24, **settings))
+    monkeypatch.setattr(op, "tuned", lambda *_: TunedKernel(won, 7.0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
     monkeypatch.setattr(op, "gpu_of", lambda _: H100)
     asked = torch.device("cuda:0"), kind, 512, 512, 4096, 1

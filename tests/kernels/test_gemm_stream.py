@@ -125,7 +125,7 @@ PLAIN = GemmSignature.standard(a_dtype="float16", b_dtype="float16", out_dtype="
 @pytest.mark.integration
 def test_an_operation_gives_it_a_workspace(monkeypatch):
     from cutepy.kernels.gemm import op
-    from cutepy.kernels.gemm.heuristic.choice import Chosen
+    from cutepy.kernels.gemm.heuristic.choice import ChosenKernel
     from cutepy.ops.checking import describe
 
     monkeypatch.setattr(op, "gpu_of", lambda _: replace(H200, sm_count=3))
@@ -134,7 +134,7 @@ def test_an_operation_gives_it_a_workspace(monkeypatch):
     problem = describe(a, b, outs=(out,))
     config = GemmConfig(signature=PLAIN, tile_m=64, tile_n=32, tile_k=16, stream_k=True)
     with cutepy.simulate():
-        op.plan_gemm(problem, Chosen(False, config))(a, b, (), (out,))
+        op.plan_gemm(problem, ChosenKernel(False, config))(a, b, (), (out,))
     assert torch.equal(out, (a.float() @ b.float().t()).half())
 
 

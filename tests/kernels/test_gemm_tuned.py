@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, tuned
-from cutepy.kernels.gemm.heuristic.choice import Chosen, choose
+from cutepy.kernels.gemm.heuristic.choice import ChosenKernel, choose
 from cutepy.kernels.gemv.choice import fastest
 from cutepy.tune.winners import Winner, keep, key_of
 
@@ -111,13 +111,13 @@ def test_a_winner_is_found_for_its_problem_and_one_of_another_kernel_is_not(monk
     monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path))
     config = GemmConfig(signature=HALF, tile_m=64, tile_n=48, epi_n=16)
     kept, stale = tuned.problem_of(HALF, 64, 48, 512), tuned.problem_of(HALF, 64, 48, 256)
-    candidate = tuned.candidate_of(Chosen(False, config))
+    candidate = tuned.candidate_of(ChosenKernel(False, config))
     keep(
         DEVICE,
         tuned.NAME,
         [Winner(kept, candidate, 1.0, 2.0, 9), Winner(stale, {**candidate, "tile_x": 3}, 1.0, 2.0, 9)],
     )
-    assert tuned.tuned(DEVICE, HALF, 64, 48, 512) == (Chosen(False, config), 1.0)
+    assert tuned.tuned(DEVICE, HALF, 64, 48, 512) == (ChosenKernel(False, config), 1.0)
     assert tuned.tuned(DEVICE, replace(HALF, a_align=8), 64, 48, 512) is None
     assert tuned.tuned(DEVICE, HALF, 64, 48, 512, batch=2) is None
     assert tuned.tuned(DEVICE, HALF, 64, 48, 256) is None
@@ -139,7 +139,7 @@ def test_a_problem_is_computed_as_it_was_chosen(monkeypatch):
     problem = describe(a, b, outs=(out,))
     config = GemmConfig(signature=HALF.transposed, tile_m=64, tile_n=32, stages=2)
     with cutepy.simulate():
-        launch = op.plan_gemm(problem, Chosen(True, config))
+        launch = op.plan_gemm(problem, ChosenKernel(True, config))
         launch(a, b, (), (out,))
     assert asked == [config]
     torch.testing.assert_close(out.float(), (a.double() @ b.double().mT).float(), rtol=1e-3, atol=1e-3)

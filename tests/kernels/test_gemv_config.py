@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from cutepy.epilogues import Tile, amax, epilogue, swiglu
 from cutepy.kernels.gemm import GemmConfig, GemmSignature, tuned
 from cutepy.kernels.gemm.gpu import H100, H200
-from cutepy.kernels.gemm.heuristic.choice import Chosen
+from cutepy.kernels.gemm.heuristic.choice import ChosenKernel
 from cutepy.kernels.gemv import GemvConfig, select_gemv
 from cutepy.kernels.gemv.choice import MOST_ROWS, choose_gemv, configs, fastest
 from cutepy.kernels.gemv.config import ENOUGH_BYTES
@@ -162,7 +162,7 @@ def test_a_winner_is_found_again_and_not_in_batches_that_are_to_be_alike(monkeyp
     from cutepy.ops import batch_invariant
 
     monkeypatch.setenv("CUTEPY_CACHE_DIR", str(tmp_path))
-    problem, chosen = tuned.problem_of(HALF, 4, 4096, 4096), Chosen(False, select_gemv(HALF, 4, 4096, 4096))
+    problem, chosen = tuned.problem_of(HALF, 4, 4096, 4096), ChosenKernel(False, select_gemv(HALF, 4, 4096, 4096))
     candidate = tuned.candidate_of(chosen)
     assert key_of(candidate)
     assert tuned.chosen_of(problem, candidate) == chosen

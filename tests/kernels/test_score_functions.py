@@ -18,7 +18,7 @@ from cutepy.device import score_functions  # noqa: E402
 from cutepy.epilogues import EpilogueError  # noqa: E402
 from cutepy.epilogues.scores import alibi, soft_cap, trace_scores  # noqa: E402
 from cutepy.kernels.attention.choice import choose_backward, choose_forward  # noqa: E402
-from cutepy.kernels.attention.config import Scoring  # noqa: E402
+from cutepy.kernels.attention.config import ScoreSettings  # noqa: E402
 from cutepy.kernels.attention.op import compile_backward, compile_forward, table_dtype  # noqa: E402
 from cutepy.ops import attention, block_mask, flex_attention  # noqa: E402
 from tests.messages import refuses  # noqa: E402
@@ -317,7 +317,7 @@ def test_any_composition(data):
 
 def functions(score, mask=None):
     traced = trace_scores(score, mask)
-    return Scoring(traced.graph.text, tuple(map(table_dtype, traced.tensors)))
+    return ScoreSettings(traced.graph.text, tuple(map(table_dtype, traced.tensors)))
 
 
 @pytest.mark.first(2)

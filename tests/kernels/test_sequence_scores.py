@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st  # noqa: E402
 import cutepy  # noqa: E402
 from cutepy.epilogues.scores import alibi, soft_cap, trace_scores  # noqa: E402
 from cutepy.kernels.attention.choice import choose_decode, choose_forward  # noqa: E402
-from cutepy.kernels.attention.config import Lengths, Scoring  # noqa: E402
+from cutepy.kernels.attention.config import Lengths, ScoreSettings  # noqa: E402
 from cutepy.kernels.attention.op import compile_forward, scored_forward, table_dtype  # noqa: E402
 from cutepy.ops import (  # noqa: E402
     attention_decode,
@@ -341,7 +341,7 @@ def test_torch_compiles_and_checks_them():
 @pytest.mark.parametrize("score", [soft_cap(30.0), alibi(SLOPES[0]), lambda s, b, h, i, j: s + TABLE[b, h, i - j]])
 def test_kernels_do_not_spill(head, score):
     traced = trace_scores(score)
-    scoring = Scoring(traced.graph.text, tuple(map(table_dtype, traced.tensors)), sinks=True)
+    scoring = ScoreSettings(traced.graph.text, tuple(map(table_dtype, traced.tensors)), sinks=True)
     options = {"left": False, "right": True}
     config = scored_forward(choose_forward("bfloat16", head, head, 4096, **options), scoring)
     assert compile_forward(config, Lengths(True, True)).resources[0].spill_store_bytes == 0

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cutepy.suites.measuring import Output, measure_all
+from cutepy.suites.measurement import Output, measure_all
 
 _SETS = 2
 """Inputs to take turns with; the weights alone exceed the L2 cache."""

@@ -7,16 +7,16 @@ import pytest
 def test_a_result_further_from_float64_than_torchs_fails(monkeypatch, capsys, error, status):
     pytest.importorskip("torch")
     from cutepy import benchmark
-    from cutepy.suites import measuring
+    from cutepy.suites import measurement
     from tests.laboratory import llama
 
     def row(who, error):
         return benchmark.Row("layer", who, 2.0, 3.0, 1e6, 1e3, error)
 
-    monkeypatch.setattr(measuring, "has_hopper", lambda: True)
+    monkeypatch.setattr(measurement, "has_hopper", lambda: True)
     monkeypatch.setattr(benchmark, "environment", lambda: {"gpu": "none"})
     monkeypatch.setattr(llama, "_measure", lambda _: [row("cutepy", error), row("torch", 1e-4)])
-    assert llama.run_llama([16], measuring.Output()) == status
+    assert llama.run_llama([16], measurement.Output()) == status
     assert ("WRONG: of 16 tokens" in capsys.readouterr().err) == bool(status)
 
 

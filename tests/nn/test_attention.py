@@ -13,8 +13,8 @@ pytest.importorskip("cutlass")
 from torch.nn import functional  # noqa: E402
 
 import cutepy  # noqa: E402
-from cutepy.nn import Attention, KeyValueCache, MultiheadAttention, attending, replace  # noqa: E402
-from cutepy.nn.attending import Attending  # noqa: E402
+from cutepy.nn import Attention, KeyValueCache, MultiheadAttention, replace, replaced_attention  # noqa: E402
+from cutepy.nn.replaced_attention import AttentionMode  # noqa: E402
 
 BF16 = torch.bfloat16
 
@@ -186,9 +186,9 @@ def calls(monkeypatch):
     """Operations of cutepy that are called for attention."""
     found = []
     for name in ("attention_decode", "scaled_dot_product_attention"):
-        ours = getattr(cutepy.nn.attending, name)
+        ours = getattr(cutepy.nn.replaced_attention, name)
         monkeypatch.setattr(
-            cutepy.nn.attending,
+            cutepy.nn.replaced_attention,
             name,
             lambda *args, ours=ours, name=name, **kwargs: found.append(name) or ours(*args, **kwargs),
         )
@@ -296,7 +296,7 @@ def test_only_calls_within_the_context_are_cutepys(calls):
     q = torch.randn(1, 2, 5, 16).to(BF16)
     functional.scaled_dot_product_attention(q, q, q)
     assert not calls
-    with Attending():
+    with AttentionMode():
         functional.scaled_dot_product_attention(q, q, q)
         functional.scaled_dot_product_attention(*[torch.randn(1, 2, 5, 272).to(BF16)] * 3)  # too wide
     assert len(calls) == 1
@@ -343,9 +343,9 @@ def test_one_new_query_is_computed_by_kernels_that_share_its_keys(monkeypatch, s
         found.append(given)
         return "attended"
 
-    monkeypatch.setattr(attending, "attention_decode", decode)
-    monkeypatch.setattr(attending, "scaled_dot_product_attention", attend)
-    o = attending._attend(*tensors, **options)
+    monkeypatch.setattr(replaced_attention, "attention_decode", decode)
+    monkeypatch.setattr(replaced_attention, "scaled_dot_product_attention", attend)
+    o = replaced_attention._attend(*tensors, **options)
     (given,) = found
     if is_decoded:
         assert given == (*(each.transpose(1, 2).shape for each in tensors), options.get("scale"))
@@ -358,7 +358,7 @@ def test_one_new_query_is_computed_by_kernels_that_share_its_keys(monkeypatch, s
 
 
 def test_gradients_are_not_asked_for_where_they_are_off(monkeypatch):
-    monkeypatch.setattr(attending, "attention_decode", lambda q, k, v, scale: q)
+    monkeypatch.setattr(replaced_attention, "attention_decode", lambda q, k, v, scale: q)
     tensors = [torch.zeros(shape, dtype=BF16, requires_grad=True) for shape in shaped()]
     with torch.no_grad():
-        assert attending._attend(*tensors).shape == tensors[0].shape
+        assert replaced_attention._attend(*tensors).shape == tensors[0].shape

@@ -44,6 +44,6 @@ def test_what_cutepy_puts_around_is_not_the_modules_own():
     def around(self, *given):
         return given
 
-    around.__module__ = "cutepy.nn.joining"
+    around.__module__ = "cutepy.nn.adjoining_weights"
     assert arguments_of(module(around, module(lambda self, x, *, y: None))) == {"self", "x", "y"}
     assert arguments_of(type("Bare", (), {})) == set()

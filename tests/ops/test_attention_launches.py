@@ -322,7 +322,7 @@ def test_gradients_of_tensors_alike_are_planned_once(monkeypatch):
     q, lse = torch.ones(6, 2, 64).bfloat16(), torch.zeros(1, 2, 6)
     for count, scale, wanted in ((2, 1.0, 1), (2, 1.0, 1), (3, 1.0, 2), (3, 2.0, 3), (2, 1.0, 3)):
         lengths = Lengths(*2 * [torch.zeros(count + 1, dtype=torch.int32)])
-        asked = attention_gradients.Asked(scale, None, None, False, "", most_keys=6)
+        asked = attention_gradients.GradientSettings(scale, None, None, False, "", most_keys=6)
         given = (q,) * 5, lse, None, (q,) * 3, asked, [], q.new_empty(0), (), lengths
         assert attention_gradients.launch_gradients(*given) == lengths.tensors
         assert len(planned) == wanted

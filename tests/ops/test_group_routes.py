@@ -11,7 +11,7 @@ from cutepy.epilogues.functions import identity  # noqa: E402
 from cutepy.epilogues.graph import Reduction  # noqa: E402
 from cutepy.kernels.gemm import routes  # noqa: E402
 from cutepy.kernels.gemm.operands import Description, Problem  # noqa: E402
-from cutepy.kernels.gemm.routes import Route, Written, as_vector, in_turn  # noqa: E402
+from cutepy.kernels.gemm.routes import ResultRoute, Route, as_vector, in_turn  # noqa: E402
 from cutepy.kernels.grouped import op  # noqa: E402
 
 pytestmark = pytest.mark.dsl
@@ -33,7 +33,7 @@ def test_a_transposed_product_exchanges_operands_and_scales(is_transposed, with_
         7,
         is_transposed,
         (None, None, None),
-        (Written(Description.of(out), way),),
+        (ResultRoute(Description.of(out), way),),
         None,
     )
     scales = (numbered(4, 1), numbered(6, 1)) if with_scales else (None, None)
@@ -52,7 +52,12 @@ def test_a_transposed_product_exchanges_operands_and_scales(is_transposed, with_
 
 def test_results_that_are_not_given_are_made():
     route = Route(
-        lambda *_: None, 1, False, (None, None), (Written(Description((4, 6), (1, 4), F32, torch.device("cpu"))),), None
+        lambda *_: None,
+        1,
+        False,
+        (None, None),
+        (ResultRoute(Description((4, 6), (1, 4), F32, torch.device("cpu"))),),
+        None,
     )
     (made,) = route.launch(numbered(4, 8), numbered(6, 8), [], [None])
     assert (made.shape, made.stride(), made.dtype) == ((4, 6), (1, 4), F32)
@@ -66,7 +71,7 @@ WHOLE = Description((2, 3), (3, 1), F32, CPU)
 @pytest.mark.parametrize("view", [None, ((3, 2), (1, 3))])
 def test_a_result_that_the_kernel_writes_itself(view, is_given):
     out = torch.zeros(2, 3) if is_given else None
-    written = Written(WHOLE, view)
+    written = ResultRoute(WHOLE, view)
     made, seen = written.begin(out)
     assert (made.shape, made.dtype) == ((2, 3), F32)
     assert made is out or not is_given
@@ -82,7 +87,7 @@ def test_a_result_that_the_kernel_writes_itself(view, is_given):
 def test_a_result_that_is_copied_from_more_columns(way, fills, is_given):
     """The kernel writes 8 columns, of which the result has 3; zeros fill the result where no kernel writes."""
     out, padded = torch.full((2, 3), -1.0) if is_given else None, torch.full((2, 8), 5.0)
-    written = Written(
+    written = ResultRoute(
         WHOLE, None, Description((2, 8), (8, 1), F32, CPU), way, fill=(lambda _: padded) if fills else None
     )
     kept, got = written.begin(out)
@@ -101,7 +106,7 @@ def test_a_result_that_is_copied_from_more_columns(way, fills, is_given):
 def test_a_result_that_is_reduced_from_partial_ones(view, is_given):
     out = torch.zeros(2) if is_given else None
     partial = Description((4, 2), (2, 1), F32, CPU)
-    written = Written(Description((2,), (1,), F32, CPU), view, partial, None, Reduction("sum", 1))
+    written = ResultRoute(Description((2,), (1,), F32, CPU), view, partial, None, Reduction("sum", 1))
     kept, got = written.begin(out)
     assert (kept is out, got.shape) == (True, (4, 2))
     got.copy_(numbered(4, 2))

@@ -14,9 +14,9 @@ pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
 from cutepy.host.launches import Launches  # noqa: E402
-from cutepy.nn.attending import Attending  # noqa: E402
 from cutepy.nn.linear import Linear  # noqa: E402
 from cutepy.nn.norms import LayerNorm, RMSNorm  # noqa: E402
+from cutepy.nn.replaced_attention import AttentionMode  # noqa: E402
 from cutepy.ops import (  # noqa: E402
     attention,
     dense_gemm,
@@ -192,7 +192,7 @@ def test_a_warm_call_of_attention_looks_up_once_allocates_once_and_launches_once
 
 def test_operations_pass_modes_that_call_them_as_they_are():
     x = torch.randn(6, requires_grad=True)
-    with Attending():
+    with AttentionMode():
         assert type(scaled_add.scaled_add(x, x, 2.0).grad_fn).__name__ == "EagerBackward"
         with torch.overrides.BaseTorchFunctionMode():
             assert type(scaled_add.scaled_add(x, x, 2.0).grad_fn).__name__ == "TransformableBackward"
@@ -207,7 +207,7 @@ def test_tensors_of_others_are_seen_within_such_modes():
             seen.append(func)
             return super().__torch_function__(func, types, args, kwargs or {})
 
-    with Attending():
+    with AttentionMode():
         scaled_add.scaled_add(torch.ones(4).as_subclass(Seeing), torch.ones(4), 2.0)
         traced = torch.fx.symbolic_trace(lambda x: scaled_add.scaled_add(x, x, 2.0))
     assert scaled_add.scaled_add.op in seen
@@ -218,13 +218,13 @@ def test_tensors_of_others_are_seen_within_such_modes():
 def test_layers_look_at_tensors_past_such_modes(make):
     layer, seen = make().bfloat16(), []
 
-    class Seeing(Attending):
+    class Seeing(AttentionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
             seen.append(func)
             return super().__torch_function__(func, types, args, kwargs)
 
     x = torch.randn(2, 16, requires_grad=True).bfloat16()
-    with Attending(), Seeing():
+    with AttentionMode(), Seeing():
         layer(x)
     assert not seen
     with Seeing(), torch.overrides.BaseTorchFunctionMode():

@@ -11,7 +11,7 @@ import cutepy  # noqa: E402
 from cutepy.epilogues import Tile  # noqa: E402
 from cutepy.host.launches import Launches  # noqa: E402
 from cutepy.kernels.gemm import copies, op, select_config  # noqa: E402
-from cutepy.kernels.gemm.heuristic.choice import Chosen  # noqa: E402
+from cutepy.kernels.gemm.heuristic.choice import ChosenKernel  # noqa: E402
 from cutepy.kernels.gemm.reference import gemm_reference  # noqa: E402
 from cutepy.ops import gemm, multiply  # noqa: E402
 
@@ -70,7 +70,7 @@ def watched(monkeypatch):
     made, launches = [], []
 
     def straight(_device, signature, m, n, k, batch):
-        return Chosen(False, select_config(signature, m, n, k, batch=batch))
+        return ChosenKernel(False, select_config(signature, m, n, k, batch=batch))
 
     def kernel(a, b, c, out, _sm_count, bias, _workspace):
         launches.append(a.shape)

@@ -37,7 +37,7 @@ ROWS = {
     "rms_norm": {1024: 3.46, 4096: 3.98, 8192: 4.08, 16384: 4.09, 32768: 4.08},
     "softmax": {1024: 3.71, 4096: 3.93, 8192: 4.00, 16384: 4.12, 32768: 4.13},
 }
-"""TB/s of the bytes that must move, of 16,384 rows of bfloat16 on an H200, by columns. From docs/rows.md."""
+"""TB/s of the bytes that must move, of 16,384 rows of bfloat16 on an H200, by columns. From docs/rows_reference.md."""
 
 
 NOISE = 0.03

@@ -7,7 +7,7 @@ import pytest
 
 import cutepy
 from cutepy.sim import Observer, Run
-from cutepy.sim.machine.policies import Late
+from cutepy.sim.machine.policies import LateCompletion
 from tests.messages import refuses
 from tests.sim.kernels.launching import kernel_call, ptx_module
 
@@ -16,7 +16,7 @@ REFUSED = {
     "a class of observers": {"observers": Observer},
     "a class among observers": {"observers": [Observer]},
     "no policy": {"policy": 7},
-    "a class of policies": {"policy": Late},
+    "a class of policies": {"policy": LateCompletion},
     "a policy misspelt": {"policy": "youngst"},
     "a seeded one misspelt": {"policy": "shedule:3"},
     "a text for a flag": {"sanitize": "no"},

@@ -17,7 +17,7 @@ import cutepy  # noqa: E402
 from cutepy import benchmark  # noqa: E402
 from cutepy.benchmark.roofline import BYTES_PER_US  # noqa: E402
 from cutepy.cli.app import app  # noqa: E402
-from cutepy.suites import gemm_epilogue_problems, gemm_epilogues as fused, measuring  # noqa: E402
+from cutepy.suites import gemm_epilogue_problems, gemm_epilogues as fused, measurement  # noqa: E402
 from cutepy.suites.gemm_epilogue_problems import KINDS, TOKENS, FusedProblem  # noqa: E402
 from cutepy.testing.numerics import epilogue_tolerance, gemm_tolerance, relative_error  # noqa: E402
 
@@ -46,7 +46,7 @@ def on_the_cpu(monkeypatch):
     monkeypatch.setattr(benchmark, "buffer_sets", lambda _: 2)
     monkeypatch.setattr(benchmark, "compare", compare)
     monkeypatch.setattr(benchmark, "environment", lambda: {"gpu": "none"})
-    monkeypatch.setattr(measuring, "has_hopper", lambda: True)
+    monkeypatch.setattr(measurement, "has_hopper", lambda: True)
     monkeypatch.setattr(fused, "buffers", lambda problem: real(problem, "cpu"))
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     torch.manual_seed(1)

@@ -93,12 +93,12 @@ def test_without_a_gpu_the_command_says_so(monkeypatch, command):
 def test_a_report_is_printed_and_saved_and_says_what_is_wrong(monkeypatch, tmp_path, error):
     pytest.importorskip("torch")
     from cutepy import benchmark
-    from cutepy.suites import measuring
+    from cutepy.suites import measurement
 
     def row(problem, contender, error):
         return benchmark.Row(str(problem), contender, 2.0, 3.0, 1e6, 1e3, error)
 
-    monkeypatch.setattr(measuring, "has_hopper", lambda: True)
+    monkeypatch.setattr(measurement, "has_hopper", lambda: True)
     monkeypatch.setattr(benchmark, "environment", lambda: {"gpu": "none"})
     monkeypatch.setattr(gemm, "_measure", lambda _, p, between: [row(p, "cutepy", error if p.m == 4096 else 1e-4)])
     saved = tmp_path / "gemm.json"
@@ -114,7 +114,7 @@ def test_a_report_is_printed_and_saved_and_says_what_is_wrong(monkeypatch, tmp_p
 def on_the_cpu(monkeypatch):
     """Measure with everything but the GPU, and times that are drawn from a list."""
     from cutepy import benchmark
-    from cutepy.suites import measuring
+    from cutepy.suites import measurement
 
     times, measured = [], []
 
@@ -124,7 +124,7 @@ def on_the_cpu(monkeypatch):
             run(sets - 1)
         return {name: benchmark.Timing(times.pop(0), 9.0) for name in contenders}
 
-    monkeypatch.setattr(measuring, "has_hopper", lambda: True)
+    monkeypatch.setattr(measurement, "has_hopper", lambda: True)
     monkeypatch.setattr(benchmark, "environment", lambda: {"gpu": "none"})
     monkeypatch.setattr(benchmark, "compare", compare)
     real = gemm_problems.buffers
@@ -244,9 +244,9 @@ def test_a_wrong_peer_a_slower_row_and_a_picture(on_the_cpu, tmp_path):
 )
 def test_what_can_not_be_measured_is_refused(monkeypatch, given, message):
     pytest.importorskip("torch")
-    from cutepy.suites import measuring
+    from cutepy.suites import measurement
 
-    monkeypatch.setattr(measuring, "has_hopper", lambda: True)
+    monkeypatch.setattr(measurement, "has_hopper", lambda: True)
     run = CliRunner().invoke(app, ["bench", "gemm", "--suite", "squares", *given])
     assert run.exit_code == 2
     assert message in " ".join(run.output.split())

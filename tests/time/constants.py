@@ -40,6 +40,12 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
     "instructions.dual": {
         "instr.dual": (CYCLES, 1, 12),
     },
+    "instructions.chains": {
+        "instr.chains": (CYCLES, 0.9, 6),
+    },
+    "instructions.jumps": {
+        "branch.jump": (CYCLES, -20, 2000),
+    },
     "instructions.straight": {
         "icache.interval": (CYCLES, 0.9, 40),
     },
@@ -117,6 +123,15 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
     "global_memory.curve": {
         "l2.curve": (RATE, 5e11, 1.2e13),
     },
+    "global_memory.threads": {
+        "dram.threads": (RATE, 1e11, 4.9e12),
+    },
+    "global_memory.together": {
+        "dram.together": (CYCLES, 300, 6000),
+    },
+    "global_memory.parts": {
+        "l2.part_writes": (RATE, 1e10, 4e12),
+    },
     "global_memory.accesses": {
         "global.interval": (CYCLES, 0.9, 40),
         "l1.bandwidth": (SM_RATE, 60, 132),
@@ -192,6 +207,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
     "tensor_cores.issue": {
         "wgmma.issue": (CYCLES, 1, 5000),
     },
+    "tensor_cores.company": {
+        "wgmma.company": (CYCLES, 500, 5000),
+    },
     "tensor_cores.mma": {
         "mma.cycles": (CYCLES, 4, 70),
         "mma.latency": (CYCLES, 8, 70),
@@ -206,6 +224,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "launch.interval_cluster": (NS, 500, 10000),
         "launch.stream": (NS, 500, 20000),
     },
+    "launches.parameters": {
+        "launch.parameters": (NS, 200, 10_000),
+    },
     "launches.neighbours": {
         "launch.neighbours": (NS, 1000, 20000),
     },
@@ -218,6 +239,12 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "cta.rate_hz": ("CTA/s", 1e8, 4e10),
         "cta.turnaround": (CYCLES, 20, 3000),
     },
+    "launches.rates": {
+        "cta.rate_threads": ("CTA/s", 1e7, 4e10),
+    },
+    "launches.rounds": {
+        "cta.round": (CYCLES, 0, 20_000),
+    },
     "starts.code": {
         "start.code": (CYCLES, 0, 20_000),
     },
@@ -228,6 +255,9 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "launch.overhead": (NS, 0, 5000),
         "launch.gap": (NS, 200, 5000),
         "launch.gap_pdl": (NS, 100, 5000),
+    },
+    "starts.counted": {
+        "launch.counted": (NS, -1000, 5000),
     },
     "starts.clusters": {
         "cluster.most": ("clusters", 1, 200),

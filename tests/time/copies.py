@@ -265,8 +265,11 @@ def shared(machine: Machine) -> dict[str, object]:
     return {"l2.shared": made}
 
 
-_ALONG, _ALONG_PADDING = 10, 1152
-"""Boxes beside each other, as 2^n, and bytes after each row, that rows lie in different banks, where CTAs go along."""
+_ALONG, _ALONG_PADDING, _NEAR = 10, 1152, 8
+"""Boxes beside each other, as 2^n, and bytes after each row, that rows lie in different banks, where CTAs go along.
+
+The last is the n of shorter rows.
+"""
 
 
 def pitches(machine: Machine) -> dict[str, object]:
@@ -290,6 +293,14 @@ def pitches(machine: Machine) -> dict[str, object]:
             found = boxes.rate(slots, nbytes, "128", turns, turn=1, apart=1 << shift)
             made[name]["along"][str(padding)] = found
             del boxes
+    # Shorter rows, of 32 KiB, without and with bytes between them.
+    made["dram"]["near"] = {}
+    for padding in (0,) if machine.simulated else (0, _ALONG_PADDING):
+        shift = _SHIFT if machine.simulated else _NEAR
+        boxes = Boxes(machine, _footprints(machine)[1], padding, shift)
+        turns = 0 if shift == _SHIFT else ((1 << shift) - slots) // 3
+        made["dram"]["near"][str(padding)] = boxes.rate(slots, nbytes, "128", turns, turn=1, apart=1 << shift)
+        del boxes
     return {"tma.pitch": made}
 
 

@@ -179,9 +179,11 @@ mov.u32 %r50, 0; mov.u32 %r51, 0; mov.u32 %r52, 0; mov.u32 %r53, 0;"""
 _BLOCK = 512
 
 
-def _passes(machine: Machine, kind: str, footprint: int, unroll: int = 4, seconds: float = 2e-3) -> Figure:
+def _passes(
+    machine: Machine, kind: str, footprint: int, unroll: int = 4, seconds: float = 2e-3, threads: int = 2 * _BLOCK
+) -> Figure:
     """Return bytes a second of passes over a footprint, of whole sweeps; the launch takes about so long."""
-    ctas, block = 2 * machine.sms, _BLOCK
+    ctas, block = threads // _BLOCK * machine.sms, _BLOCK
     sweep = ctas * block * 16 * unroll
     footprint = -(-footprint // sweep) * sweep
     data = machine.zeros(footprint * (2 if kind == "copy" else 1))
@@ -214,6 +216,99 @@ def curve(machine: Machine) -> dict[str, object]:
     sweep = 2 * machine.sms * _BLOCK * 16 * 2
     sweeps = (1,) if machine.simulated else (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 24, 32, 48, 64)
     return {"l2.curve": {str(count * sweep): _passes(machine, "read", count * sweep, 2, 1e-3) for count in sweeps}}
+
+
+def threads(machine: Machine) -> dict[str, object]:
+    """Read and copy DRAM by so many threads of each SM, of which each has so many bytes in flight."""
+    sizes = ((1024, 32),) if machine.simulated else tuple((t, b) for t in (512, 1024, 2048) for b in (16, 32, 64, 128))
+    kinds = ("read", "copy")
+    machine.prepare(_stream(kind, size // 16) for kind in kinds for _, size in sizes)
+    made: dict[str, dict[str, dict[str, Figure]]] = {}
+    for kind in kinds:
+        for count, size in sizes:
+            if count * size <= 1 << 17:  # registers
+                found = made.setdefault(kind, {}).setdefault(str(count), {})
+                large = 1 << 19 if machine.simulated else 1 << 30
+                found[str(size)] = _passes(machine, kind, large, size // 16, 1e-3, count)
+    return {"dram.threads": made}
+
+
+# Each warp of a CTA loads a line, or loads and stores one, and waits for the others of its CTA.
+_TOGETHER = """and.b32 %r1, %i, 15; shl.b32 %r1, %r1, 12; shr.u32 %r2, %i, 4; mad.lo.u32 %r2, %r2, %r10, %r11;
+shl.b32 %r2, %r2, 16; add.u32 %r1, %r1, %r2; cvt.u64.u32 %rd1, %r1; add.u64 %rd1, %rd10, %rd1;
+ld.global.cg.u32 %r3, [%rd1];
+st.volatile.shared.u32 [%r12], %r3;
+bar.sync 0;
+"""
+_STORED = "add.u64 %rd2, %rd1, %rd11; st.global.u32 [%rd2], %r3;\n"
+
+
+def _together(stores: bool, rows: str, row: str) -> str:
+    """Return a kernel whose CTAs read a row of 64 KiB by 4 KiB a turn, then one that is `rows` further, first `row`."""
+    setup = f"""ld.param.u64 %rd11, [half_]; mul.wide.u32 %rd10, %thread, 4; add.u64 %rd10, %data, %rd10;
+mov.u32 %r10, {rows}; mov.u32 %r11, {row}; shl.b32 %r12, %thread, 2; add.u32 %r12, %r12, %base;"""
+    return timed(_TOGETHER + _STORED * stores, setup=setup, parameters=".param .u64 half_")
+
+
+def together(machine: Machine) -> dict[str, object]:
+    """Load a line by each of some warps of a CTA, which wait for each other, on one SM and on all: cycles of a turn.
+
+    CTAs have rows of their own, or all read the same, or each reads its own again, which are in L2.
+    """
+    warps = (2,) if machine.simulated else (1, 2, 4, 8, 16, 32)
+    few, many = (1, 2) if machine.simulated else (16, 64)
+    half = 2 * 2 * 65536 if machine.simulated else (many // 16) * machine.sms * 65536
+    data = machine.zeros(2 * half)
+    cases = {
+        "one": ((False, "%ctas", "%cta"), 1), "all": ((False, "%ctas", "%cta"), machine.sms),
+        "same": ((False, "1", "0"), machine.sms), "stores": ((True, "%ctas", "%cta"), machine.sms),
+        "l2": ((False, "0", "%cta"), machine.sms),
+    }  # fmt: skip
+    machine.prepare(_together(*case) for case, _ in cases.values())
+    return {
+        "dram.together": {
+            name: {
+                str(count): machine.slope(
+                    _together(*case), (few, many), Launch(ctas, 32 * count, 4096, extra=(np.uint64(half),)), data,
+                    machine.flush,
+                )
+                for count in warps
+            }
+            for name, (case, ctas) in cases.items()
+        }
+    }  # fmt: skip
+
+
+# A CTA of eight warps stores a tile of 32 rows and 8 words: each warp a word of each row, whose sectors all warps fill.
+_PARTS = """mad.lo.u32 %r1, %i, %ctas, %cta; and.b32 %r1, %r1, %r10; and.b32 %r2, %r1, %r11; shr.u32 %r3, %r1, %r12;
+shl.b32 %r3, %r3, 5; add.u32 %r3, %r3, %lane; mul.wide.u32 %rd1, %r3, %r13;
+shl.b32 %r2, %r2, 5; mad.lo.u32 %r2, %warp, 4, %r2; cvt.u64.u32 %rd2, %r2; add.u64 %rd1, %rd1, %rd2;
+add.u64 %rd1, %data, %rd1;
+st.global.u32 [%rd1], %r1;"""
+
+
+def _parts(pitch_bytes: int, rows: int) -> str:
+    """Return a kernel whose CTAs store the tiles of a matrix in turn; all powers of two."""
+    across, all_ = pitch_bytes // 32, pitch_bytes // 32 * rows // 32
+    setup = f"""mov.u32 %r10, {all_ - 1}; mov.u32 %r11, {across - 1}; mov.u32 %r12, {across.bit_length() - 1};
+mov.u32 %r13, {pitch_bytes};"""
+    return timed(_PARTS, setup=setup, threads=256)
+
+
+def parts(machine: Machine) -> dict[str, object]:
+    """Store columns of a matrix of 4 MiB and of 64, a word of a sector at a time: bytes a second of the words."""
+    shapes = ((512, 64),) if machine.simulated else ((4096, 1024), (16384, 4096))
+    few, many = (1, 2) if machine.simulated else (20, 60)
+    ctas = 2 if machine.simulated else 8 * machine.sms
+    made = {}
+    machine.prepare(_parts(*shape) for shape in shapes)
+    for pitch, rows in shapes:
+        text, data, samples = _parts(pitch, rows), machine.zeros(pitch * rows), []
+        for _ in range(machine.repetitions):
+            times = [machine.seconds(text, count, Launch(ctas, 256), data) for count in (few, many)]
+            samples.append(ctas * 1024 * (many - few) / (times[1] - times[0]))
+        made[str(pitch)] = figure(samples)
+    return {"l2.part_writes": made}
 
 
 _ACCESS = {
@@ -325,4 +420,18 @@ mov.u64 %rd3, %rd1;"""
     }
 
 
-BENCHMARKS = (latency, distribution, dram, tlb, tlb_far, bandwidth, curve, accesses, atomics, copies)
+BENCHMARKS = (
+    latency,
+    distribution,
+    dram,
+    tlb,
+    tlb_far,
+    bandwidth,
+    curve,
+    threads,
+    together,
+    parts,
+    accesses,
+    atomics,
+    copies,
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.time.machine import Figure, Launch, Machine
+from tests.time.machine import Figure, Launch, Machine, figure
 from tests.time.ptx import loads, timed
 
 # Two statements each: they take turns, each needs the other's result. ptxas must find nothing to fold, so that a
@@ -179,4 +179,63 @@ def branch(machine: Machine) -> dict[str, object]:
     return {"branch.latency": short.value - (long.value - short.value)}
 
 
-BENCHMARKS = (classes, warps, dual, straight, branch)
+def chains(machine: Machine) -> dict[str, object]:
+    """Time instructions in so many chains of each of eight warps of a sub-partition, and pairs of classes in turns."""
+    counts = (1,) if machine.simulated else (1, 2, 3, 4, 6, 8)
+    names = ("ffma",) if machine.simulated else ("ffma", "fadd", "fmnmx", "imad")
+    launch = Launch(block=1024)
+    machine.prepare(chain(name, count) for name in names for count in counts)
+    return {
+        "instr.chains": {
+            name: {
+                str(count): machine.slope(chain(name, count), (20, 60), launch).times(1 / (8 * UNROLL))
+                for count in counts
+            }
+            for name in names
+        }
+    }
+
+
+_LINKS = 12
+"""Jumps of a turn, each over code that is never executed, to four dependent instructions."""
+
+
+def _jumping(skipped_bytes: int) -> str:
+    """Return a kernel of two turns of jumps over so much code, whose cycles it keeps apart."""
+    links = []
+    for link in range(_LINKS):
+        skipped = "\n".join(statements("ffma", 8, skipped_bytes // 16, 8))
+        jump = f"@%p6 bra LINK{link};\n{skipped}\nLINK{link}:\n" if skipped else ""
+        links.append(jump + "\n".join(statements("ffma", 1, 4)))
+    body = "\n".join(links)
+    return timed(
+        f"""mov.u64 %rd80, %clock64;
+{body}
+mov.u64 %rd81, %clock64; sub.u64 %rd81, %rd81, %rd80; setp.eq.u32 %p1, %i, 0;
+@%p1 mov.u64 %w5, %rd81;
+@!%p1 mov.u64 %w6, %rd81;""",
+        setup=loads(43) + "\nsetp.ne.u32 %p6, %n, 0x7FFFFFFF;", kept=[f"%r{index}" for index in range(24)],
+    )  # fmt: skip
+
+
+def jumps(machine: Machine) -> dict[str, object]:
+    """Jump over code in a launch's first turn and in its second, on all SMs: cycles of a jump by the bytes skipped."""
+    sizes = (128,) if machine.simulated else (128, 256, 512, 1024, 2048)
+    texts = {size: _jumping(size) for size in (0, *sizes)}
+    machine.prepare(texts.values())
+    launch, spans = Launch(machine.sms, 128), {}
+    for size, text in texts.items():
+        found = machine.sequence(text, 2, launch, 2 if machine.simulated else 20)
+        spans[size] = [figure(float(np.median(each.words[:, :, at])) for each in found) for at in (5, 6)]
+    return {
+        "branch.jump": {
+            name: {
+                str(size): Figure((spans[size][n].value - spans[0][n].value) / _LINKS, spans[size][n].spread)
+                for size in sizes
+            }
+            for n, name in enumerate(("first", "second"))
+        }
+    }
+
+
+BENCHMARKS = (classes, warps, dual, chains, straight, branch, jumps)

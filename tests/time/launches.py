@@ -86,7 +86,7 @@ def ctas(machine: Machine) -> dict[str, object]:
         samples.append((many - few) / (times[1] - times[0]))
     turnaround = {}
     alone = [(128, 200_000), (384, 200_000), (1024, 200_000)]
-    for block, smem in [(128, 0)] if machine.simulated else [*alone, (128, 0), (256, 0), (1024, 0)]:
+    for block, smem in [(128, 0)] if machine.simulated else [*alone, (128, 0), (256, 0), (512, 0), (1024, 0)]:
         # Without shared memory, six rounds of as many CTAs as an SM has threads for.
         each = 2 if machine.simulated else 16 if smem else 6 * _SM_THREADS // block
         launch = Launch(machine.sms * each, block, smem)
@@ -102,6 +102,87 @@ def ctas(machine: Machine) -> dict[str, object]:
         turnaround[f"{block}x{launch.smem}"] = figure(gaps_between or [0])
     rate = figure(samples)
     return {"cta.rate": rate.times(1 / clock(machine)), "cta.rate_hz": rate, "cta.turnaround": turnaround}
+
+
+def rates(machine: Machine) -> dict[str, object]:
+    """Start many CTAs of so many threads, which end at once: how many a second."""
+    machine.prepare([EMPTY])
+    made = {}
+    for block in (32,) if machine.simulated else (32, 64, 128, 256, 512, 1024):
+        many = 6 if machine.simulated else min(132 * 300, 132 * 60 * 1024 // block)  # of as many warps as records fit
+        few, samples = many // 3, []
+        for _ in range(machine.repetitions):
+            times = [machine.seconds(EMPTY, 1, Launch(count, block)) for count in (few, many)]
+            samples.append((many - few) / (times[1] - times[0]))
+        made[str(block)] = figure(samples)
+    return {"cta.rate_threads": made}
+
+
+_ROUND_CYCLES = 4000
+_ROUND = """.visible .entry timed(.param .u64 out_, .param .u64 data_, .param .u32 n_)
+{
+.reg .pred %p<2>; .reg .b64 %c<5>; .reg .b32 %r<4>;
+mov.u64 %c0, %clock64;
+AGAIN:
+mov.u64 %c1, %clock64; sub.u64 %c2, %c1, %c0; setp.lt.u64 %p0, %c2, CYCLES;
+@%p0 bra AGAIN;
+STORE
+ret;
+}
+""".replace("CYCLES", str(_ROUND_CYCLES))
+# 4 bytes of each thread
+_ROUND_STORE = """ld.param.u64 %c3, [data_]; cvta.to.global.u64 %c3, %c3; mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x;
+mov.u32 %r2, %ntid.x; mad.lo.u32 %r0, %r1, %r2, %r0; mul.wide.u32 %c4, %r0, 4;
+add.u64 %c3, %c3, %c4; st.global.u32 [%c3], %r0;"""
+_ROUNDS = {"plain": HEADER + _ROUND.replace("STORE", ""), "stores": HEADER + _ROUND.replace("STORE", _ROUND_STORE)}
+
+
+def rounds(machine: Machine) -> dict[str, object]:
+    """Run rounds of CTAs that all take as long, as many at once as an SM has room for: cycles of a round beyond theirs.
+
+    By threads of a CTA; those of a round of 2048 threads end at about the same time.
+    """
+    few, many, count = (1, 2, 1) if machine.simulated else (2, 30, 8)
+    machine.prepare(_ROUNDS.values())
+    data = machine.zeros(4 * many * machine.sms * _SM_THREADS)
+    made: dict[str, dict[str, Figure]] = {}
+    for name, text in _ROUNDS.items():
+        for block in (1024,) if machine.simulated else (64, 128, 256, 512, 1024):
+            each = machine.sms * min(32, _SM_THREADS // block)
+            samples = []
+            for _ in range(machine.repetitions):
+                times = [
+                    machine.turns_seconds([(text, Launch(each * turns, block))], 1, count, data=data)
+                    for turns in (few, many)
+                ]
+                cycles = (times[1] - times[0]) / count / (many - few) * clock(machine)
+                samples.append(cycles - _ROUND_CYCLES)
+            made.setdefault(name, {})[str(block)] = figure(samples)
+    return {"cta.round": made}
+
+
+def _with_parameters(nbytes: int, programmatic: bool) -> str:
+    body = "griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" if programmatic else ""
+    return (
+        HEADER
+        + f""".visible .entry timed(
+    .param .u64 out_, .param .u64 data_, .param .u32 n_, .param .align 64 .b8 more_[{nbytes}]) {{
+{body}
+ret;
+}}
+"""
+    )
+
+
+def parameters(machine: Machine) -> dict[str, object]:
+    """Launch empty kernels with more bytes of parameters, as of tensor maps: ns from launch to launch in a graph."""
+    sizes = (64,) if machine.simulated else (64, 256, 512, 1024, 2048, 4032)
+    made: dict[str, dict[str, Figure]] = {}
+    for name, programmatic in (("plain", False), ("programmatic", True)):
+        for size in sizes:
+            launch = Launch(2 if machine.simulated else 132, 256, programmatic=programmatic, extra=(bytes(size),))
+            made.setdefault(name, {})[str(size)] = _interval(machine, _with_parameters(size, programmatic), launch)
+    return {"launch.parameters": made}
 
 
 # A turn takes 1000 cycles, without memory.
@@ -137,4 +218,4 @@ def neighbours(machine: Machine) -> dict[str, object]:
     return {"launch.neighbours": made}
 
 
-BENCHMARKS = (intervals, gaps, ctas, neighbours)
+BENCHMARKS = (intervals, gaps, ctas, rates, rounds, parameters, neighbours)

@@ -15,11 +15,20 @@ _COMPANY = timed("", threads=1024)
 """Kernel between two launches of another: it brings its own code and parameters."""
 
 
-def _straight(kilobytes: int) -> str:
-    """Return a kernel of two turns over so much code, whose cycles it keeps apart."""
+_LOOP = """mov.u32 %r70, 0;
+AGAIN:
+{lines}
+add.u32 %r70, %r70, 1; setp.lt.u32 %p2, %r70, 100;
+@%p2 bra AGAIN;
+"""
+
+
+def _straight(kilobytes: int, after_loop: bool = False) -> str:
+    """Return a kernel of two turns over so much code, maybe after a loop in each, whose cycles it keeps apart."""
     lines = "\n".join(statements("ffma", 8, kilobytes * 1024 // 16))
+    loop = _LOOP.format(lines="\n".join(statements("ffma", 8, 16))) if after_loop else ""
     # Clocks are read in order, and a branch that needs them keeps the code between them.
-    return timed(f"""mov.u64 %rd80, %clock64;
+    return timed(f"""{loop}mov.u64 %rd80, %clock64;
 {lines}
 mov.u64 %rd81, %clock64; sub.u64 %rd81, %rd81, %rd80; setp.eq.u32 %p1, %i, 0;
 @%p1 mov.u64 %w5, %rd81;
@@ -27,15 +36,19 @@ mov.u64 %rd81, %clock64; sub.u64 %rd81, %rd81, %rd80; setp.eq.u32 %p1, %i, 0;
 
 
 def code(machine: Machine) -> dict[str, object]:
-    """Pass over code for the first time in a launch, on all SMs, after another kernel and after the same one."""
+    """Pass over code for the first time in a launch, on all SMs, after another kernel and after the same one.
+
+    Or after a loop of the kernel's own, behind which the code lies.
+    """
     sizes = (2,) if machine.simulated else (2, 4, 8, 16, 32, 48)
-    texts = {size: _straight(size) for size in sizes}
+    cases = {"again": (False, None), "company": (False, _COMPANY), "loop": (True, _COMPANY)}
+    texts = {(size, after): _straight(size, after) for size in sizes for after in (False, True)}
     machine.prepare([*texts.values(), _COMPANY])
     launch = Launch(machine.sms, 128)
-    made: dict[str, dict[str, Figure]] = {"again": {}, "company": {}}
-    for size, text in texts.items():
-        for name, before in (("again", None), ("company", _COMPANY)):
-            found = machine.sequence(text, 2, launch, 2 if machine.simulated else 20, before)
+    made: dict[str, dict[str, Figure]] = {name: {} for name in cases}
+    for size in sizes:
+        for name, (after, before) in cases.items():
+            found = machine.sequence(texts[size, after], 2, launch, 2 if machine.simulated else 20, before)
             more = (float(np.median(each.words[:, :, 5] - each.words[:, :, 6])) for each in found)
             made[name][str(size * 1024)] = figure(more)
     return {"start.code": made}
@@ -173,6 +186,21 @@ def overheads(machine: Machine) -> dict[str, object]:
     return {"launch.overhead": made, "launch.gap": _gap(machine, False), "launch.gap_pdl": _gap(machine, True)}
 
 
+def counted(machine: Machine) -> dict[str, object]:
+    """Launch kernels of known length in a stream: what CUPTI's durations are more than their cycles."""
+    machine.prepare([*(text for text, _ in _SPINNING.values())])
+    count = 2 if machine.simulated else 40
+    ns = _BODY_CYCLES / clock(machine) * 1e9
+    made: dict[str, dict[str, Figure | None]] = {}
+    for name, (text, programmatic) in _SPINNING.items():
+        for shape in ((2, 128, 0),) if machine.simulated else _SHAPES:
+            durations = machine.durations(text, 1, Launch(*shape, programmatic=programmatic), count)
+            each = figure(durations) if durations else None
+            found = None if each is None else Figure(each.value - ns, each.spread)
+            made.setdefault(name, {})["x".join(map(str, shape))] = found
+    return {"launch.counted": made}
+
+
 # The first and the last instruction but for the stores; what lies between takes as long as the wait.
 _CLOCK = HEADER + """.visible .entry timed(.param .u64 out_, .param .u64 data_, .param .u32 n_)
 {
@@ -275,4 +303,4 @@ def copies(machine: Machine) -> dict[str, object]:
     return {"launch.copies": made}
 
 
-BENCHMARKS = (code, accesses, overheads, clusters, reads, copies)
+BENCHMARKS = (code, accesses, overheads, counted, clusters, reads, copies)

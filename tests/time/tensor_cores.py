@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.time.machine import Figure, Launch, Machine
+from tests.time.instructions import statements
+from tests.time.machine import Figure, Launch, Machine, figure
 from tests.time.ptx import loads, timed
 
 K = {"bf16": 16, "f16": 16, "tf32": 8, "e4m3": 32, "s8": 32}
@@ -205,6 +206,68 @@ def issue(machine: Machine) -> dict[str, object]:
     return {"wgmma.issue": made}
 
 
+_COMPANY_CYCLES = 1024
+"""Cycles of a turn, of the MMAs and of the statements, if they run alone."""
+_COMPANY = {"ffma": 1, "fadd": 1, "fmnmx": 2, "imad": 2, "cvt_bf16x2": 2, "shfl": 4, "ex2": 8}
+"""Class of statements -> cycles of one of a sub-partition."""
+_SOFTMAX = (("ffma", 2), ("ex2", 2), ("fadd", 2), ("fmnmx", 2), ("cvt_bf16x2", 1))
+"""Statements of two scores, whose exponentials take 16 cycles of a sub-partition."""
+
+
+def _statements(name: str) -> list[str]:
+    """Return the statements of a turn of one of two warps of a sub-partition."""
+    if name == "chain":  # half as many as the two warps' schedulers could issue
+        return statements("ffma", 1, _COMPANY_CYCLES // 4)
+    if name != "softmax":
+        return statements(name, 8, _COMPANY_CYCLES // _COMPANY[name] // 2)
+    turns = _COMPANY_CYCLES // 16 // 2
+    made = {kind: statements(kind, 1, turns * each, 2 * n) for n, (kind, each) in enumerate(_SOFTMAX)}
+    return [made[kind][turn * each + n] for turn in range(turns) for kind, each in _SOFTMAX for n in range(each)]
+
+
+def _beside(name: str, n: int, source: str) -> str:
+    """Return a kernel whose first warpgroup executes MMAs, unless N is 0, and whose others execute statements."""
+    count = _COMPANY_CYCLES // max(n // 2, 1)
+    mmas = "\n".join(wgmma("bf16", n, source, index) for index in range(count)) if n else ""
+    group = f"wgmma.fence.sync.aligned;\n{mmas}\nwgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;"
+    lines = "\n".join(_statements(name))
+    body = f"""@%p30 bra OTHERS;
+{group if n else ""}
+bra JOINED;
+OTHERS:
+{lines}
+JOINED:"""
+    words = "\n".join(f"mov.u32 %r{index}, %r{40 + index % 3};" for index in range(16))
+    setup = f"{_setup(max(n, 8), 1, _ZEROS)}\n{loads(43)}\n{words}\nsetp.gt.u32 %p30, %warp, 3;"
+    kept = [f"%r{index}" for index in (*range(16), *range(100, 100 + n // 2))]
+    return timed(body, setup=setup, kept=kept, threads=384)
+
+
+def company(machine: Machine) -> dict[str, object]:
+    """Execute MMAs by one warpgroup, other instructions by two more: cycles of a turn of 1024 cycles of each alone.
+
+    By N and the source of A, and by class: "mma" of the MMAs, and "others" of the instructions, beside each other.
+    "0" has the instructions without MMAs.
+    """
+    cases = ((64, "ss"),) if machine.simulated else ((64, "ss"), (128, "ss"), (256, "ss"), (128, "rs"))
+    names = ("ffma",) if machine.simulated else (*_COMPANY, "chain", "softmax")
+    turns = 1 if machine.simulated else 100
+    launch = Launch(block=384, smem=_SMEM)
+    texts = {(name, *case): _beside(name, *case) for case in ((0, "ss"), *cases) for name in names}
+    machine.prepare(texts.values())
+    made: dict[str, dict[str, dict[str, Figure]]] = {}
+    for (name, n, source), text in texts.items():
+        spans = []
+        for _ in range(machine.repetitions + 1):
+            words = machine.records(text, turns, launch).words[0]
+            spans.append(words[:, 1] - words[:, 0])
+        found = made.setdefault(f"{source}{n}" if n else "0", {}).setdefault(name, {})
+        if n:
+            found["mma"] = figure(span[:4].max() / turns for span in spans[-machine.repetitions :])
+        found["others"] = figure(span[4:].max() / turns for span in spans[-machine.repetitions :])
+    return {"wgmma.company": made}
+
+
 _MMA = {
     "bf16_m16n8k16": "m16n8k16.row.col.f32.bf16.bf16.f32",
     "f16_m16n8k16": "m16n8k16.row.col.f32.f16.f16.f32",
@@ -256,4 +319,4 @@ sub.u64 %rd5, %rd2, %rd1; add.u64 %w5, %w5, %rd5; sub.u64 %rd5, %rd4, %rd3; add.
     return {"setmaxnreg": {"dec": float(words[0, 0, 5]) / turns, "inc": float(words[0, 0, 6]) / turns}}
 
 
-BENCHMARKS = (rates, warpgroups, latency, issue, mma, registers)
+BENCHMARKS = (rates, warpgroups, latency, issue, company, mma, registers)

@@ -150,6 +150,10 @@ class Unlaunched(Machine):
 
     stream_seconds = graph_seconds
 
+    def durations(self, ptx, n, launch, count):
+        """Return times that grow from launch to launch."""
+        return [self.seconds(ptx, n, launch) for _ in range(count)]
+
     def turns_seconds(self, kernels, n, count, in_graph=True, data=None):
         """Return a time that grows from launch to launch."""
         return max(self.seconds(ptx, n, launch) for ptx, launch in kernels)

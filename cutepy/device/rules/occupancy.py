@@ -22,7 +22,7 @@ def fillable_sms(cluster: int, sm_count: int) -> int:
 
 
 def fills(ctas: Any, sm_count: Any) -> Any:
-    """Tell whether a number of CTAs occupies nearly all SMs; the next launch may begin on the SMs that become free.
+    """Return whether a number of CTAs occupies nearly all SMs; the next launch may begin on the SMs that become free.
 
     Examples
     --------

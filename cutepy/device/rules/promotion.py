@@ -176,7 +176,7 @@ def check_promotion(
     buffers : 1 or 2
         Sets of accumulators of the MMAs; with 2, one block is added up while the next one is multiplied.
     rows : (int, int)
-        How many rows of A, and of B, a scale stands for: 1, 128, or 0 where there are no scales.
+        Rows of A, and of B, that share a scale: 1, 128, or 0 where there are no scales.
     beside : int
         Registers that the epilogue needs while sums are kept.
 

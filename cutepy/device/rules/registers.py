@@ -20,7 +20,7 @@ class RegisterBudget(NamedTuple):
     producer, consumer : int
         Multiples of 8.
     dealt : bool
-        Whether they are dealt out: with one consumer warpgroup the compiler's own limit is as high.
+        True if they are dealt out: with one consumer warpgroup the compiler's own limit is as high.
     """
 
     producer: int

@@ -19,7 +19,7 @@ def check_ring(stages: int, stage_bytes: int, consumer_warps: int, cluster_mn: t
     Raises
     ------
     ValueError
-        If its barriers could not count what it announces.
+        If its barriers could not count the announced bytes.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def check_mixed_ring(
     Raises
     ------
     ValueError
-        If its barriers could not count what it announces, or the threads are no whole warps.
+        If its barriers could not count the announced bytes, or the threads are no whole warps.
 
     Examples
     --------

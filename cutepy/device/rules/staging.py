@@ -28,7 +28,7 @@ def check_multiplied(name: str, staged: str, multiplied: str) -> None:
     Raises
     ------
     TypeError
-        If not: MMAs read the bytes of shared memory as what they are made for, whatever is there.
+        If not: MMAs would read the bytes of shared memory as other types.
 
     Examples
     --------

@@ -72,7 +72,7 @@ def wgmma_tiling(
     a_dtype, b_dtype : str
         Torch's names; float32 is multiplied as tf32.
     warpgroups : int or (int, int)
-        Along M, one above another; or along M and N. An atom has `tile_n` columns, whatever their number.
+        Along M, one above another; or along M and N. An atom has `tile_n` columns, for any number of them.
     a_in_registers : bool
         True if A comes from registers (RS), not from shared memory (SS).
 

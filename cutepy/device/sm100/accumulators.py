@@ -16,7 +16,7 @@ from cutepy.device.fragment import OwnColumns
 from cutepy.device.sm100 import rules as umma_rules
 from cutepy.device.staging import contiguous_mode
 from cutepy.device.tma import extents
-from cutepy.dsl.launched import launched
+from cutepy.dsl.launch_facts import launched
 
 VECTOR_BITS = 128
 

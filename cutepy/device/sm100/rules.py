@@ -13,7 +13,7 @@ LOADED_COLUMNS = (8, 16, 32, 64, 128)
 
 
 def check_stages(name: str, traits: sm100.UmmaTraits, shape: tuple[int, int], dtype: str, major: Major | None) -> None:
-    """Check that stages of an operand, (rows, K), are what a CTA contributes to MMAs.
+    """Check that stages of an operand, (rows, K), have the shape of a CTA's contribution to MMAs.
 
     Parameters
     ----------

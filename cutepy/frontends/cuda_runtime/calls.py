@@ -24,7 +24,7 @@ from cutepy.frontends.kernel_handles import FUNCTION_ATTRIBUTES, HandleError, Lo
 from cutepy.runtime.host_abi import address_of
 from cutepy.runtime.host_calls import COOPERATIVE, HostCalls, Library, cluster_of, launch_attributes, serve
 from cutepy.runtime.tensor_maps import encode_im2col
-from cutepy.sim.machine.loaded_module import Placed
+from cutepy.sim.machine.loaded_module import PlacedVariable
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
 _KINDS = {"p": _POINTER, "i": _INT, "l": _LONG}
@@ -58,7 +58,7 @@ class _FunctionAttributes(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedCudaModule:
     """A module whose host code has been loaded."""
 
     ptx: str
@@ -71,10 +71,10 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
     def __init__(self) -> None:
         super().__init__("")
         self.stand_ins: list[object] = []
-        self.loading: Loaded | None = None
-        self._kernels: dict[int, tuple[str, Loaded]] = {}
+        self.loading: LoadedCudaModule | None = None
+        self._kernels: dict[int, tuple[str, LoadedCudaModule]] = {}
         self._descriptions: dict[int, LoadedKernel] = {}
-        self._variables: dict[int, tuple[str, Loaded]] = {}
+        self._variables: dict[int, tuple[str, LoadedCudaModule]] = {}
         self._configuration: list[tuple[Any, ...]] = []
         self._handle = ctypes.c_uint64(0)
         self._driver = self.functions(DRIVER)
@@ -124,7 +124,7 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
     # Launches.
 
     def do_cudaPushCallConfiguration(self, *configuration: int) -> int:
-        """Keep what stands between the angle brackets."""
+        """Store the configuration between the angle brackets."""
         self._configuration.append(configuration)
         return 0
 
@@ -217,7 +217,7 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
 
     # Variables.
 
-    def _placed(self, symbol: int) -> Placed | None:
+    def _placed(self, symbol: int) -> PlacedVariable | None:
         name, loaded = self._variables.get(symbol, ("", None))
         return None if loaded is None else loaded_module(loaded.library, loaded.ptx).variables[name]
 

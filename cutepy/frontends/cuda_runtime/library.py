@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cutepy.frontends.backend import Simulator, active_run
-from cutepy.frontends.cuda_runtime.calls import Loaded, RuntimeCalls
+from cutepy.frontends.cuda_runtime.calls import LoadedCudaModule, RuntimeCalls
 from cutepy.frontends.cuda_runtime.stand_in import provide
 from cutepy.frontends.ptx.arguments import address_of
 from cutepy.runtime.device_tensors import is_tensor
@@ -69,7 +69,7 @@ class CudaLibrary:
         load_module(ptx)
         runtime = _runtime()
         with RUNNING:
-            runtime.loading = Loaded(ptx, Library())
+            runtime.loading = LoadedCudaModule(ptx, Library())
             try:
                 self._library = _loaded(self.path, runtime)
             finally:
@@ -89,7 +89,7 @@ class CudaLibrary:
         Raises
         ------
         SimulationError
-            If a kernel does what the hardware would not.
+            If the kernel does something that the hardware would not do.
         NotImplementedError
             If the host code calls something that is not served.
         """
@@ -115,7 +115,7 @@ def _passed(where: str, value: Any) -> Any:  # noqa: ANN401
 
 
 def _loaded(path: Path, runtime: RuntimeCalls) -> ctypes.CDLL:
-    """Load a library, after whatever else of CUDA it calls has been given a function that says that it is not served.
+    """Load a library, with refusing stand-ins for the other CUDA functions that it calls.
 
     Templates such as CUB's link more than they call.
     """

@@ -39,7 +39,7 @@ class _Properties(ctypes.Structure):
 
 
 def device_properties() -> bytes:
-    """Return a `cudaDeviceProp` with what `torch.cuda.get_device_properties` says, and what attributes do."""
+    """Return a `cudaDeviceProp` with the values of `torch.cuda.get_device_properties` and of the attributes."""
     found = _Properties()
     device = devices.device()
     of = device.attributes
@@ -78,7 +78,7 @@ class DeviceCalls:
     _texts = ctypes.create_string_buffer(b"no error"), ctypes.create_string_buffer(b"see the Python exception")
 
     def do_cudaGetDeviceProperties(self, properties: int, device: int) -> int:
-        """Say what `torch.cuda.get_device_properties` says, and what attributes do."""
+        """Return the values of `torch.cuda.get_device_properties` and of the attributes."""
         if device:
             return INVALID_DEVICE
         image = device_properties()
@@ -98,7 +98,7 @@ class DeviceCalls:
     do_cudaDeviceSetCacheConfig = do_cudaFuncSetCacheConfig
 
     def do_cudaGetErrorString(self, code: int) -> int:
-        """Refer to the exception that says what went wrong."""
+        """Refer to the exception that names the error."""
         return ctypes.addressof(self._texts[code != 0])
 
     do_cudaGetErrorName = do_cudaGetErrorString

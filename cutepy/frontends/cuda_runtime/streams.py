@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from cutepy.frontends.backend import tell
-from cutepy.frontends.polling import Polled
+from cutepy.frontends.polling import CompletedWork
 from cutepy.frontends.stream_state import captures, issue
 from cutepy.sim.machine.host_events import StreamEvent
 
@@ -33,7 +33,7 @@ class StreamCalls:
         self._recorded: dict[int, float | None] = {}
         self._events = 0
         self._streams = _FIRST_STREAM
-        self._polled = Polled()
+        self._polled = CompletedWork()
 
     def do_cudaStreamCreate(self, stream: int, flags: int = 0, *_: object) -> int:
         """Give a handle."""
@@ -49,7 +49,7 @@ class StreamCalls:
         return 0
 
     def do_cudaStreamQuery(self, stream: int | None, *_: object) -> int:
-        """Tell whether all work of a stream has ended."""
+        """Return whether all work of a stream has ended."""
         return 0 if self._polled.is_stream_over(stream or 0) else _NOT_READY
 
     def do_cudaStreamWaitEvent(self, stream: int | None, event: int, *_: object) -> int:
@@ -63,7 +63,7 @@ class StreamCalls:
         return 0
 
     def do_cudaEventQuery(self, event: int, *_: object) -> int:
-        """Tell whether the work before an event has ended."""
+        """Return whether the work before an event has ended."""
         return 0 if self._polled.is_event_over(event) else _NOT_READY
 
     def do_cudaDeviceSynchronize(self, *_: object) -> int:
@@ -76,7 +76,7 @@ class StreamCalls:
         return put(status, int(captures.of(stream or 0) is not None), ctypes.c_int32)
 
     def do_cudaDeviceGetStreamPriorityRange(self, least: int, greatest: int) -> int:
-        """Say what an H200 says."""
+        """Return the priorities of an H200."""
         put(greatest, -5, ctypes.c_int32)
         return put(least, 0, ctypes.c_int32)
 

@@ -53,7 +53,7 @@ def simulate(
         Decides when asynchronous operations take effect, or the name of what does: "late", "youngest", "random" or
         "random:SEED"; "schedule" or "schedule:SEED" also lets warps overtake each other. Default: as they are issued.
     inspect : bool
-        Keep what `Run.trace`, `Run.conflicts`, `Run.waits` and `Run.smem` of any CTA need. Slower, and takes memory.
+        Keep the data of `Run.trace`, `Run.conflicts`, `Run.waits` and `Run.smem` of any CTA. Slower, and takes memory.
     processes : int, optional
         How many a long launch may be spread over, with the same results; 1: none but this one. Default: one for each
         core, on Linux. Launches that something watches, or whose CTAs may depend on each other's order, use one.
@@ -75,7 +75,7 @@ def simulate(
     seed : int, optional
         The first of the seeds, where `schedules` is their number. Default: 0.
     limit : int, optional
-        How many are played at most, where `schedules` is "all". Default: 1000.
+        Most schedules that are played, where `schedules` is "all". Default: 1000.
     replay : bool
         Keep memory as it was before launches, for `Run.explore`, and `Run.replay` and `Run.reproducer` of hazards.
     allow : mapping of str to str, optional
@@ -118,7 +118,7 @@ def simulate(
     RuntimeError
         If another thread is simulating.
     BreakpointError, PolicyError
-        At the end, if no launch had code at a breakpoint, or what the policy names.
+        At the end, if no launch had code at a breakpoint, or the thread or instruction that the policy names.
 
     Warns
     -----

@@ -45,7 +45,7 @@ _FIRST_CALL = "_preprocess_and_replace_code"
 
 @contextmanager
 def executing_on(backend: Backend, *, lends: bool = False) -> Iterator[None]:
-    """Send the launches of every compiled function to `backend`, and keep the PTX of what is compiled meanwhile.
+    """Send the launches of every compiled function to `backend`, and keep the PTX that is compiled meanwhile.
 
     It nests: the innermost backend takes the launches.
 
@@ -79,7 +79,7 @@ def _compile_for(stack: ExitStack, arch: str, *, is_outermost: bool) -> None:
 
 
 def _wrap_the_dsl(stack: ExitStack) -> None:
-    """Change what compiling and calling does, until the stack is closed."""
+    """Replace the DSL's compile and call functions, until the stack is closed."""
     executor = require(
         "cutlass.base_dsl.jit_executor", "JitCompiledFunction.run_compiled_program", "JitCompiledFunction.to"
     )
@@ -204,7 +204,7 @@ def _run(original: Callable[..., Any], function: Any, exe_args: Sequence[Any]) -
 
 
 def _call_packed(original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-    """Call what was compiled for TVM-FFI through its own entry, with its launches sent to the backend."""
+    """Call a function compiled for TVM-FFI through its own entry, with its launches sent to the backend."""
     backend = EXECUTION.backend
     assert backend is not None
     with interrupts_let_through(), RUNNING, inputs_kept(inputs_of(leaves((*args, *kwargs.values())))):
@@ -212,7 +212,7 @@ def _call_packed(original: Callable[..., Any], function: Any, *args: Any, **kwar
 
 
 def _call(original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-    """Call what was compiled for the DSL's own arguments, which stores to none that is read-only."""
+    """Call a function compiled for the DSL's own arguments, which stores to no read-only argument."""
     with inputs_kept(inputs_of(leaves((*args, *kwargs.values()))) or inputs_now()):
         return original(function, *args, **kwargs)
 

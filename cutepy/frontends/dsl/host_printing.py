@@ -29,7 +29,7 @@ def print_from_host(original: Callable[..., Any], view: Any, **options: Any) -> 
 
 
 def _is_in_kernel() -> bool:
-    """Tell whether what is traced is a kernel."""
+    """Return whether the traced code is in a kernel."""
     ir = require("cutlass._mlir.ir", "InsertionPoint")
     owner = ir.InsertionPoint.current.block.owner
     while owner is not None:

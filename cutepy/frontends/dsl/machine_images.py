@@ -42,15 +42,15 @@ class Image:
     ----------
     code : bytes
     functions : mapping of str to int
-        Where they begin.
-    places : tuple of (int, str, int)
+        Name -> offset of its first instruction.
+    relocations : tuple of (int, str, int)
         Where an address belongs: of a function outside by its name, or of the image itself without one, and what is
         added to it.
     """
 
     code: bytes
     functions: Mapping[str, int]
-    places: tuple[tuple[int, str, int], ...]
+    relocations: tuple[tuple[int, str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def read_image(data: bytes) -> Image:
             symbols.append((name, within, value))
             if kind & 15 == _FUNCTION and within in starts:
                 functions[name] = starts[within] + value
-    places = []
+    relocations = []
     for section in sections:
         # What else is loaded, such as tables of frames, has relocations of its own.
         for at in range(
@@ -106,8 +106,8 @@ def read_image(data: bytes) -> Image:
                     f"an image must refer to things by 64-bit addresses, got {name or within} otherwise"
                 )
             place = starts[section.of] + offset
-            places.append((place, "", starts[within] + value + addend) if within else (place, name, addend))
-    return Image(bytes(code), functions, tuple(places))
+            relocations.append((place, "", starts[within] + value + addend) if within else (place, name, addend))
+    return Image(bytes(code), functions, tuple(relocations))
 
 
 def _sections(data: bytes) -> Iterator[_Section]:
@@ -150,7 +150,7 @@ class LoadedImage:
         self._memory.write(image.code)
         self._held: Any = (ctypes.c_char * len(image.code)).from_buffer(self._memory)
         start = ctypes.addressof(self._held)
-        for place, name, addend in image.places:
+        for place, name, addend in image.relocations:
             base = _address_of(process, name) if name else start
             _ADDRESS.pack_into(self._memory, place, base + addend)
         if process.mprotect(ctypes.c_void_p(start), ctypes.c_size_t(len(image.code)), mmap.PROT_READ | mmap.PROT_EXEC):

@@ -34,7 +34,7 @@ _OF_A_CPU = re.compile(r"(?:vendor_id|cpu family|model|stepping|flags|CPU|Featur
 
 
 def is_imported() -> bool:
-    """Tell whether the compiler has been imported already."""
+    """Return whether the compiler has been imported already."""
     return "cutlass._mlir.ir" in sys.modules
 
 
@@ -71,7 +71,7 @@ def kept(text: str) -> NativeCode | None:
 
 def _keep(text: str, image: Image) -> None:
     store = _store()
-    metadata = {"functions": dict(image.functions), "places": [list(place) for place in image.places]}
+    metadata = {"functions": dict(image.functions), "places": [list(place) for place in image.relocations]}
     try:
         if store is not None:
             store.save(_key(text), Entry(metadata, {"code": image.code}))
@@ -135,7 +135,7 @@ class NativeCode:
     Parameters
     ----------
     holder : LoadedImage or ExecutionEngine
-        Where they are.
+        Object that holds the code.
     """
 
     def __init__(self, holder: Any) -> None:  # noqa: ANN401 - the DSL is untyped

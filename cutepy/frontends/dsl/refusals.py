@@ -15,7 +15,7 @@ REFUSAL_ADDRESS = ctypes.addressof(_refusal)
 
 @contextmanager
 def refusals_raised() -> Iterator[None]:
-    """Raise what host code, run by one thread at a time, has refused meanwhile.
+    """Raise the refusals of host code, which one thread at a time runs, at the end of the context.
 
     Raises
     ------

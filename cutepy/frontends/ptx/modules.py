@@ -37,7 +37,7 @@ _ALIGNMENT = 512
 
 
 def load_ptx(text: str | Path) -> PtxModule:
-    """Load PTX, of whatever compiler, to launch its kernels on the CPU.
+    """Load PTX of any compiler, to launch its kernels on the CPU.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class PtxModule:
         return tuple(self._loaded.variables)
 
     def variable(self, name: str, dtype: DTypeLike = "uint8") -> Array:
-        """Return what a variable in global or constant memory holds now.
+        """Return the present contents of a variable in global or constant memory.
 
         Parameters
         ----------
@@ -199,15 +199,15 @@ class PtxModule:
         smem : int
             Bytes of dynamic shared memory.
         cooperative : bool
-            Whether all CTAs must be resident at once.
+            True if all CTAs must be resident at once.
         known : iterable of tensors or arrays
             Memory that the kernel reaches by pointers which are in other memory: in structs, tensor maps, tables.
         stream : int or torch.cuda.Stream, optional
-            Where it is launched; launches run in order, whatever their streams.
+            Stream of the launch; launches run in order, in all streams.
         programmatic : bool
-            Whether it may begin before the kernel before it in its stream is over (programmatic dependent launch).
+            True if it may begin before the kernel before it in its stream is over (programmatic dependent launch).
         ctas : sequence of coordinates, optional
-            The CTAs to run, as for `cutepy.simulate`. Default: what that says, or all.
+            The CTAs to run, as for `cutepy.simulate`. Default: those of `cutepy.simulate`, or all.
 
         Returns
         -------
@@ -219,7 +219,7 @@ class PtxModule:
         ValueError, TypeError
             If there is no such kernel, or an argument does not fit its parameter.
         SimulationError
-            If the kernel does what the hardware would not.
+            If the kernel does something that the hardware would not do.
         WrongDeviceError
             If `cutepy.simulate` was asked for a GPU that does not run code for the module's .target.
         """

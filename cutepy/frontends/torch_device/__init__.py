@@ -47,17 +47,17 @@ _serving = threading.Lock()
 
 
 def is_served() -> bool:
-    """Tell whether device `cuda` is served, by whatever run launches go to."""
+    """Return whether device `cuda` is served, for launches of any run."""
     return _serving.locked()
 
 
 class ServedRun(Run):
-    """A run whose kernels may touch what is allocated on the served device, as long as it is.
+    """A run whose kernels may access memory of the served device, while it is allocated.
 
     Attributes
     ----------
     raised : set
-        The keys of hazards that `check_hazards` has raised: whoever asked for that knows them.
+        The keys of hazards that `check_hazards` has raised: its caller knows them.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - those of a run
@@ -78,7 +78,7 @@ class ServedRun(Run):
         self._host_tensors.clear()
 
     def check_hazards(self) -> None:
-        """Raise what the sanitizer found."""
+        """Raise the hazards that the sanitizer found."""
         self.raised.update(hazard.key for hazard in self.hazards)
         super().check_hazards()
 
@@ -89,7 +89,7 @@ class ServedRun(Run):
         Parameters
         ----------
         strict : bool
-            Whether advisories are hazards in the context.
+            True if advisories are hazards in the context.
         """
         before, self.is_strict = self.is_strict, self.is_strict or strict
         try:
@@ -116,7 +116,7 @@ class ServedRun(Run):
             self._host_tensors.setdefault(storage_range(tensor), tensor)
 
     def tell(self, event: HostEvent) -> None:
-        """Tell the observers what host code does beside launches; those that look at memory know what there is."""
+        """Tell the observers of host operations beside launches; observers of memory also get the allocations."""
         if isinstance(event, HostAccess) and len(event.starts):
             low, high = int(event.starts.min()), int(event.starts.max()) + event.size_bytes
             if self._memory.find(low, high) is None:
@@ -134,7 +134,7 @@ class ServedRun(Run):
             super().adopt(tensor)
 
     def launch(self, call: KernelCall) -> None:
-        """Run a kernel to its end and print what it prints."""
+        """Run a kernel to its end and print its output."""
         self._learn_memory()
         before = len(self.launches)
         try:

@@ -118,7 +118,7 @@ class _Api:
         return self.ok()
 
     def copy(self, waits: bool) -> Callable[..., tuple[Any, ...]]:
-        """Return what copies; the synchronous forms go to stream 0, and the host waits."""
+        """Return the copy function; the synchronous forms go to stream 0, and the host waits."""
 
         def copy(to: Any, source: Any, size_bytes: int, *more: Any) -> tuple[Any, ...]:  # noqa: ANN401
             target, start = _address(to), _address(source)

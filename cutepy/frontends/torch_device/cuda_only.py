@@ -71,7 +71,7 @@ def _gru_cell(
     input_bias: Tensor | None = None,
     hidden_bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the hidden state, and what the derivative needs."""
+    """Return the hidden state, and the values that the derivative needs."""
     x, h = (part.chunk(3, 1) for part in _gates(input_gates, hidden_gates, input_bias, hidden_bias))
     reset, update = (x[0] + h[0]).sigmoid(), (x[1] + h[1]).sigmoid()
     new = tanh(x[2] + reset * h[2])

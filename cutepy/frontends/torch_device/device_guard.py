@@ -26,7 +26,7 @@ def install() -> None:
     Raises
     ------
     ImportError
-        If this torch does not export what is needed.
+        If this torch does not export a needed name.
     """
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     try:

@@ -14,7 +14,7 @@ class NotServedError(NotImplementedError):
 
 
 def not_served(name: str, instead: str = "use what simulates (docs: The simulator)") -> Callable[..., Any]:
-    """Return a function that refuses by name, and says what to do instead."""
+    """Return a function that refuses by name, and names the remedy."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
         raise NotServedError(f"{name} is not served on the simulated cuda device; {instead}, or run this on a GPU")
@@ -24,7 +24,7 @@ def not_served(name: str, instead: str = "use what simulates (docs: The simulato
 
 
 def refused_launch(error: LaunchError) -> LaunchError:
-    """Return an error that is also what the DSL raises where CUDA refuses a launch, for scripts that catch that."""
+    """Return an error that is also the DSL's error of a refused launch, for scripts that catch that."""
     runtime = require("cuda.bindings.runtime", "cudaError_t")
     dsl_error = require("cutlass.base_dsl.common", "DSLCudaRuntimeError").DSLCudaRuntimeError
 

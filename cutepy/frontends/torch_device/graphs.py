@@ -26,7 +26,7 @@ class Graph:
     def __init__(self, keep_graph: bool = False) -> None:
         self._capture: Capture | None = None
         self._stream = LEGACY
-        self._places: dict[int, int] = {}
+        self._streams_of: dict[int, int] = {}
         self._done = streams.Event()
 
     @classmethod
@@ -44,7 +44,9 @@ class Graph:
     def take(self, capture: Capture) -> None:
         """Replace the graph's work by the captured work."""
         self._capture = capture
-        self._places = {stream: streams.Stream().cuda_stream for stream in capture.streams if stream != capture.origin}
+        self._streams_of = {
+            stream: streams.Stream().cuda_stream for stream in capture.streams if stream != capture.origin
+        }
 
     def updated_by(self, other: Graph) -> None:
         """Take the work of another graph."""
@@ -88,11 +90,11 @@ class Graph:
         """
         if self._capture is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
-        capture, places = self._capture, self._places
-        stream_state.issue(stream, lambda place: self._replay(capture, places, place))
+        capture, streams_of = self._capture, self._streams_of
+        stream_state.issue(stream, lambda place: self._replay(capture, streams_of, place))
 
-    def _replay(self, capture: Capture, places: dict[int, int], stream: int) -> None:
-        places = {**places, capture.origin: stream}
+    def _replay(self, capture: Capture, streams_of: dict[int, int], stream: int) -> None:
+        streams_of = {**streams_of, capture.origin: stream}
         with RUNNING:
             if (run := active_run()) is not None:
                 for tensor in capture.memory.values():
@@ -102,8 +104,8 @@ class Graph:
             tell(StreamEvent("graph", stream))
             try:
                 for captured, work in capture.work:
-                    with stream_state.using(places[captured]), stream_state.replaying():
-                        work(places[captured])
+                    with stream_state.using(streams_of[captured]), stream_state.replaying():
+                        work(streams_of[captured])
             finally:
                 tell(StreamEvent("end_graph", stream))
             self._done.record(streams.ExternalStream(stream))
@@ -117,7 +119,7 @@ class Graph:
         return pool_handle()
 
 
-class Capturing:
+class GraphCapture:
     """Result of `torch.cuda.graph`: a context that captures a stream of its own, or the given one."""
 
     def __init__(
@@ -150,5 +152,5 @@ class Capturing:
 
 
 def pool_handle() -> tuple[int, int]:
-    """Return what stands for the memory pool of graphs."""
+    """Return the handle of the memory pool of graphs."""
     return 0, 1

@@ -35,7 +35,7 @@ _WAITED_FOR = {
 
 @cache
 def _is_view(operator: Any) -> bool:  # noqa: ANN401
-    """Tell whether an operator returns an alias of its argument and computes nothing."""
+    """Return whether an operator returns an alias of its argument and computes nothing."""
     returns = operator._schema.returns
     return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
@@ -69,7 +69,7 @@ def _computed(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 @cache
 def _draws(operator: Any) -> bool:  # noqa: ANN401
-    """Tell whether an operator draws random numbers."""
+    """Return whether an operator draws random numbers."""
     return torch.Tag.nondeterministic_seeded in operator.tags
 
 
@@ -84,7 +84,7 @@ def _kept(
 
 @contextmanager
 def _unchanged(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Take back what is written to tensors of the device meanwhile; one that gets other memory keeps that."""
+    """Undo writes to tensors of the device meanwhile; a tensor that gets other memory keeps that."""
     before = [(t, t.data_ptr(), storage.host(t).clone()) for t in tensors if t.is_cuda and t.numel()]
     try:
         yield
@@ -128,7 +128,7 @@ def _tensor_positions(operator: Any) -> tuple[int, ...]:  # noqa: ANN401
 
 @cache
 def _takes_number(packet: Any, position: int) -> bool:  # noqa: ANN401
-    """Tell whether an overload of an operator takes a number as an argument."""
+    """Return whether an overload of an operator takes a number as an argument."""
     schemas = [getattr(packet, name)._schema for name in packet.overloads()]
     return any(position < len(s.arguments) and str(s.arguments[position].type) == "number" for s in schemas)
 
@@ -189,7 +189,7 @@ class _Call:
         return alias
 
     def _resize_outputs(self) -> None:
-        """Give outputs that were allocated anew what the operator made of them."""
+        """Give outputs that were allocated anew the operator's results."""
         for alias, tensor in self._pairs:
             if alias.shape != tensor.shape:
                 _take(tensor, storage.served(alias))

@@ -169,7 +169,7 @@ def _set(setter: Callable[[int, int], None], attribute: object, value: int) -> t
 
 
 def _known(found: object) -> tuple[()]:
-    """Take what a handle was found to be, where nothing is asked of it."""
+    """Accept a handle whose kind is known, where no question is asked of it."""
     return ()
 
 

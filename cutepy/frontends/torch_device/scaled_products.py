@@ -92,7 +92,7 @@ def scaled_grouped_mm(
     scale_a, scale_b : list of Tensor
         Factors of blocks, those of a group behind those of the one before; and one of float32 for each group, if any.
     offs : Tensor, (groups,)
-        Where each group ends.
+        End of each group.
 
     Raises
     ------

@@ -108,7 +108,7 @@ class Allocations:
         return total - self.size_bytes, total
 
     def given_away(self, size_bytes: int, stream: int) -> tuple[int, int] | None:
-        """Return address and bytes of what torch's allocator would give to a new tensor of a stream: the best fit."""
+        """Return address and bytes of the block that torch's allocator would give a new tensor: the best fit."""
         with self._lock:
             self._sweep()
             fits = [
@@ -125,7 +125,7 @@ class Allocations:
             return best.address, best.size_bytes
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Return address and bytes of what kernels may reach: each live storage, and those freed of late."""
+        """Return address and bytes of the memory that kernels may access: live storages, and those freed of late."""
         with self._lock:
             self._sweep()
             return [(a.address, a.size_bytes) for a in (*self._live, *self._freed)]
@@ -168,7 +168,7 @@ allocations = Allocations()
 
 
 def empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Allocate a tensor of device `cuda`; what is in it is arbitrary."""
+    """Allocate a tensor of device `cuda` with arbitrary contents."""
     return _strided(_on_cuda(_aligned(_extent(size, stride), dtype), written=False), size, stride)
 
 

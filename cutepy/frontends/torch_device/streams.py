@@ -14,11 +14,11 @@ from typing import Any
 
 from cutepy.frontends import stream_state
 from cutepy.frontends.backend import tell
-from cutepy.frontends.polling import Polled
+from cutepy.frontends.polling import CompletedWork
 from cutepy.frontends.torch_device.devices import index_of
 from cutepy.sim.machine.host_events import StreamEvent
 
-polled = Polled()
+polled = CompletedWork()
 
 
 class Stream:
@@ -76,7 +76,7 @@ class Stream:
         return polled.is_stream_over(self.cuda_stream)
 
     def is_capturing(self) -> bool:
-        """Tell whether its work is kept for a graph."""
+        """Return whether its work is kept for a graph."""
         return stream_state.captures.of(self.cuda_stream) is not None
 
     def record_event(self, event: Event | None = None) -> Event:
@@ -158,7 +158,7 @@ DEFAULT = Stream(handle=0)
 
 
 def are_several() -> bool:
-    """Tell whether any stream besides the default one was made."""
+    """Return whether any stream besides the default one was made."""
     return _several
 
 

@@ -1,4 +1,4 @@
-"""`torch.cuda` on the simulated device: what is served, and refusals by name for the rest."""
+"""`torch.cuda` on the simulated device: the served functions, and refusals by name for the rest."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ def serve(put: Callable[[Any, str, Any], None]) -> None:
     for name in (name for name in _WORKSPACE_SIZES if hasattr(torch.backends.cuda, name)):
         put(torch.backends.cuda, name, not_served(f"torch.backends.cuda.{name}", "there is no cuBLAS: leave it out"))
     for module in (torch.cuda, torch.cuda.graphs):
-        put(module, "graph", graphs.Capturing)
+        put(module, "graph", graphs.GraphCapture)
         put(module, "CUDAGraph", graphs.Graph)
     put(torch.UntypedStorage, "__new__", storages_made_by(torch.UntypedStorage.__new__))
     put(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
@@ -398,12 +398,12 @@ class _Generator(torch._C.Generator, metaclass=_AnyGenerator):
 
 
 def _is_kept(value: object) -> bool:
-    """Tell whether a name of torch.cuda is a type that needs no device: tensor types, errors."""
+    """Return whether a name of torch.cuda is a type that needs no device: tensor types, errors."""
     return isinstance(value, type) and (issubclass(value, Exception) or value.__module__ == "torch.cuda")
 
 
 def _eager(model: Any = None, **_: object) -> Any:  # noqa: ANN401
-    """Return what torch.compile was given: eager execution computes the same."""
+    """Return torch.compile's function itself: eager execution computes the same."""
     return (lambda function: function) if model is None else model
 
 

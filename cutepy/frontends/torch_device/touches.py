@@ -30,7 +30,7 @@ _thread = _OfThread()
 
 @contextmanager
 def hidden() -> Iterator[None]:
-    """Tell observers nothing of what the calling thread computes meanwhile, which a GPU would not."""
+    """Hide from observers the computations of the calling thread that a GPU would not make."""
     _thread.hidden += 1
     try:
         yield
@@ -39,7 +39,7 @@ def hidden() -> Iterator[None]:
 
 
 def is_watched() -> bool:
-    """Tell whether an observer watches the reads and writes of the calling thread."""
+    """Return whether an observer watches the reads and writes of the calling thread."""
     return not _thread.hidden and backend.is_watched()
 
 

@@ -23,7 +23,7 @@ _FP8_TYPES_OF_THE_HOST = {8: 10, 9: 8, 10: 9}
 
 
 @dataclass
-class Flattened:
+class KernelArguments:
     """Arguments of a launch.
 
     Parameters
@@ -52,7 +52,7 @@ class Flattened:
                 yield _number(kind, value)
 
     def pointer(self, value: Any) -> bytes:  # noqa: ANN401
-        """Return an address: of a tensor, or what wraps one; an int is one, and None is 0."""
+        """Return an address: of a tensor, or of its wrapper; an int is one, and None is 0."""
         if hasattr(value, "data_ptr"):
             self.memory.append(getattr(value, "base", value))
             value = value.data_ptr()

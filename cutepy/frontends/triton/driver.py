@@ -27,7 +27,7 @@ from cutepy.frontends import stream_state
 from cutepy.frontends.kernel_handles import LoadedKernel, handle_of_kernel
 from cutepy.frontends.ptx.modules import PtxModule, load_ptx
 from cutepy.frontends.torch_device import streams
-from cutepy.frontends.triton.arguments import Flattened
+from cutepy.frontends.triton.arguments import KernelArguments
 from cutepy.frontends.triton.cublas import CublasLt
 from cutepy.layouts.sm90.arch import (
     MAX_REGISTERS_PER_THREAD,
@@ -152,7 +152,7 @@ def _compiler_class(original: type[Any]) -> type[Any]:
 
 @cache
 def _driver() -> Any:  # noqa: ANN401
-    """Return the driver: one for all runs, as Triton keeps what it has compiled and loaded."""
+    """Return the driver: one for all runs, as Triton keeps its compiled and loaded kernels."""
     base = importlib.import_module("triton.backends.driver").DriverBase
     compiler = importlib.import_module("triton.backends.compiler")
     nvidia = importlib.import_module("triton.backends.nvidia.driver")
@@ -223,7 +223,7 @@ def _driver() -> Any:  # noqa: ANN401
         def _compile_only(
             self, kernel_call: Callable[[], object], *, quantiles: Sequence[float] = (), **_: object
         ) -> Any:  # noqa: ANN401
-            """Compile what would be timed, and call it as fast as all: there is no model of time.
+            """Compile the candidates that would be timed, and call them all equally fast: there is no model of time.
 
             The tuner takes the fastest, so where one fits, the others are called slow and not compiled.
             """
@@ -244,7 +244,7 @@ def _driver() -> Any:  # noqa: ANN401
 
 
 def _tuned_call(kernel_call: Callable[[], object]) -> object:
-    """Return what is one for each call of an autotuned kernel: its arguments, which the tuner keeps meanwhile."""
+    """Return the arguments of a call of an autotuned kernel, which identify it and which the tuner keeps meanwhile."""
     tuner = inspect.getclosurevars(kernel_call).nonlocals.get("self")
     return getattr(tuner, "nargs", None)
 
@@ -276,7 +276,7 @@ class _Function(int):
 
 
 def _load(name: str, binary: bytes, shared: int, device: object) -> tuple[None, _Function, int, int, int]:
-    """Load a kernel: what to unload, the kernel, its registers and spills, and how many threads it may have.
+    """Load a kernel: the handle to unload, the kernel, its registers and spills, and the most threads of a CTA.
 
     Spills are 32-bit words of local memory, as Triton counts them. Without an assembler nothing is known of either:
     scripts that divide by the registers get as many as a thread can have.
@@ -318,7 +318,7 @@ def _launcher_class(driver: Any) -> type[Any]:  # noqa: ANN401
                 return
             meta = self._metadata
             ctas = meta.num_ctas
-            flat = Flattened(getattr(meta, "tensordesc_meta", None) or ())
+            flat = KernelArguments(getattr(meta, "tensordesc_meta", None) or ())
             parameters = [*flat.parameters(self._signature, arguments)]
             for kind, allocator in (
                 ("global", allocation._allocator),

@@ -117,14 +117,14 @@ def numbers(codes: Array, kind: str) -> Array:
 
 
 def placed(codes: Array, index: Array) -> Array:
-    """Put the elements of fragments, by (..., lane, element), where they are in a matrix; they may be there twice."""
+    """Scatter elements of fragments, (..., lane, element), to their positions in a matrix; positions may repeat."""
     matrix = np.empty((*codes.shape[:-2], int(index.max()) + 1), codes.dtype)
     matrix[..., index] = codes[..., : index.shape[1]]
     return matrix
 
 
 def packed(codes: Array) -> Array:
-    """Return 32-bit registers that hold elements of whole bytes: what `elements` takes apart."""
+    """Return 32-bit registers that hold elements of whole bytes: the inverse of `elements`."""
     return np.ascontiguousarray(codes).view(np.uint32)
 
 
@@ -195,7 +195,7 @@ class Fragment:
     kind : str
         PTX type of the elements.
     major : "row" or "col"
-        How it is in memory.
+        Major in memory.
     """
 
     operand: str

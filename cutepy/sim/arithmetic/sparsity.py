@@ -79,7 +79,7 @@ def expanded(kept: Array, where: Array, k: int) -> Array:
 
 
 def meets_only_kept(multiply: Callable[..., Array], a: Array, b: Array, where: Array, *added: Array) -> Array:
-    """Multiply a sparse A, with its zeros, by B so that what zeros meet, infinities and NaNs too, is not computed.
+    """Multiply a sparse A, with its zeros, by B; elements of B that meet zeros, infinities and NaNs too, don't count.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def meets_only_kept(multiply: Callable[..., Array], a: Array, b: Array, where: A
         C + A B^T of A, (..., M, K), B, (..., N, K), and C, (..., M, N), if there is one.
     a, b : array
     where : array, (..., M, K / 2)
-        The places of what A keeps.
+        The positions of A's kept elements.
     *added : array
         C.
     """

@@ -63,7 +63,7 @@ def multiply_accumulate(a: Array, b: Array, c: Array, kinds: tuple[str, str], d:
 
 
 def _sum(a: Array, b: Array, c: Array, fraction: int, least: tuple[int, ...]) -> Array:
-    """Return the exact sum of aligned terms; where there are infinities and NaNs, what they make of it.
+    """Return the exact sum of aligned terms; infinities and NaNs among them decide the result.
 
     `least` has the exponents of the least normal numbers of the types of A, B and C.
     """

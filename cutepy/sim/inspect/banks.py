@@ -161,7 +161,7 @@ def _kind_of(access: Access) -> Kind:
 
 @dataclass
 class _MemorySite:
-    """An instruction that accesses memory, and what its accesses took, in units of that memory."""
+    """An instruction that accesses memory, and the cost of its accesses, in units of that memory."""
 
     launch: int
     instruction: Instruction
@@ -190,7 +190,7 @@ class AccessSite(_MemorySite):
     instruction : Instruction
         With its line of Python in `instruction.source`.
     warps : int
-        How often a warp executed it.
+        Times that a warp executed it.
     wavefronts, fewest : int
         Wavefronts that took, and the fewest that any layout of shared memory gives them.
     conflicts : int
@@ -220,7 +220,7 @@ class SectorSite(_MemorySite):
     instruction : Instruction
         With its line of Python in `instruction.source`.
     warps : int
-        How often a warp executed it.
+        Times that a warp executed it.
     sectors, fewest : int
         Sectors of 32 bytes that warps asked for, and the fewest that hold their bytes.
     excess : int
@@ -245,9 +245,9 @@ class WaitSite:
         Number of the launch in the run.
     instruction : Instruction
     warps : int
-        How often a warp passed it.
+        Times that a warp passed it.
     waited : int
-        How often a warp had to wait there, in the simulator's schedule.
+        Times that a warp had to wait there, in the simulator's schedule.
     """
 
     launch: int

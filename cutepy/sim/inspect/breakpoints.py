@@ -21,7 +21,7 @@ class BreakpointError(ValueError):
 
 
 class Breakpoint(Observer):
-    """Call an action wherever the code of a line of Python begins, or that of what the line calls.
+    """Call an action wherever the code of a line of Python begins, or the code of a function that the line calls.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def _loaded_files() -> list[str]:
 
 @cache
 def lines_with_code(file: str) -> frozenset[int]:
-    """List the lines of a Python file that are part of what it executes; none of one that can't be read."""
+    """List the lines of a Python file that have code; none of a file that can't be read."""
     try:
         tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
@@ -126,7 +126,7 @@ def lines_with_code(file: str) -> frozenset[int]:
 
 
 def _is_text(node: ast.AST) -> bool:
-    """Tell whether a node is a docstring, or a block, whose lines are those of its statements."""
+    """Return whether a node is a docstring, or a block, whose lines are those of its statements."""
     if isinstance(node, ast.Expr):
         node = node.value
     return isinstance(node, ast.Constant) and isinstance(node.value, str)

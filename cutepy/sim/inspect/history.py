@@ -1,4 +1,4 @@
-"""History of a saved run: steps of CTAs, waits and what ended them, and shared memory at each step."""
+"""History of a saved run: steps of CTAs, waits and the events that ended them, and shared memory at each step."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class SavedCta:
     events : list of dict
         In order, with the fields that `cutepy.sim.inspect.saving` lists.
     instructions : list of dict
-        ``ptx``, ``line`` and ``place`` of what events refer to.
+        ``ptx``, ``line`` and ``place`` of the instructions of events.
     barriers : dict of int to str
         Address -> name of each mbarrier.
     followed : bool
-        Whether all that was written to shared memory is in `events`.
+        True if all that was written to shared memory is in `events`.
     """
 
     cta: tuple[int, int, int]
@@ -154,7 +154,7 @@ class SavedLaunch:
     ctas: tuple[SavedCta, ...]
 
     def cta(self, cta: Sequence[int]) -> SavedCta:
-        """Return what a CTA did.
+        """Return the steps of a CTA.
 
         Raises
         ------

@@ -86,7 +86,7 @@ class _Members:
         return JsonValue(name, json.loads(self.read(name)))
 
     def array(self, name: str) -> Array:
-        """Read an array of bytes: the header is checked against what follows it, so nothing else is allocated."""
+        """Read an array of bytes: the header is checked against the data's length before anything is allocated."""
         buffer = io.BytesIO(self.read(name))
         if np.lib.format.read_magic(buffer) != (1, 0):
             raise SavedRunError(f"{name} must be an array of format 1.0")

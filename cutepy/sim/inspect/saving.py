@@ -136,7 +136,7 @@ def _save_cta(
     number: int,
     cta: tuple[int, int, int],
 ) -> dict[str, Any]:
-    """Write what one CTA did, and return what the index says of it."""
+    """Write the events of one CTA, and return its entry in the index."""
     history = _History(recorder, number, cta)
     events, contents, shared = (
         f"launch{number}/cta{'_'.join(map(str, cta))}/{name}" for name in ("events.json", "contents.npy", "shared.npy")
@@ -155,7 +155,7 @@ def _save_cta(
 
 
 class _History:
-    """The events of one CTA, with what they refer to said once."""
+    """The events of one CTA; facts that several events share are stored once."""
 
     def __init__(self, recorder: Recorder, launch: int, cta: tuple[int, int, int]) -> None:
         self._instructions: dict[int, int] = {}
@@ -171,7 +171,7 @@ class _History:
         ]
 
     def told(self) -> dict[str, Any]:
-        """Return what the file of events holds."""
+        """Return the contents of the file of events."""
         names = {str(offset): barrier_name(offset, self._made_by) for offset in sorted(self._made_by)}
         return {"instructions": self._described, "barriers": names, "events": self._events}
 
@@ -208,8 +208,8 @@ class _History:
         if isinstance(effect, BarrierState):
             return self._barrier(event, effect, slot)
         if isinstance(effect, Write):
-            places, contents = effect.of(slot)
-            return self._written(places, contents) if len(places) else {}
+            offsets, contents = effect.of(slot)
+            return self._written(offsets, contents) if len(offsets) else {}
         if slot not in event.ctas.slots:
             return {}
         if isinstance(effect, WgmmaEvent):
@@ -235,9 +235,9 @@ class _History:
             }
         }
 
-    def _written(self, places: Array, contents: Array) -> dict[str, Any]:
-        ends = np.flatnonzero(np.diff(places) != 1) + 1
-        runs = np.split(places, ends)
+    def _written(self, offsets: Array, contents: Array) -> dict[str, Any]:
+        ends = np.flatnonzero(np.diff(offsets) != 1) + 1
+        runs = np.split(offsets, ends)
         start, self._length = self._length, self._length + len(contents)
         self._contents.append(contents)
         return {"writes": [[int(r[0]), len(r)] for r in runs], "contents": start}

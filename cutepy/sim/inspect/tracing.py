@@ -39,9 +39,9 @@ KEPT_EVENTS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One step: an event of some lanes. `operation` numbers what is asynchronous; `effect` is what it left behind.
+    """One step: an event of some lanes. `operation` numbers asynchronous operations; `effect` is the written memory.
 
-    `is_init` tells that it initialises an mbarrier.
+    `is_init` is true for the init of an mbarrier.
     """
 
     phase: str  # "begin", "wait", "issue", "complete", "do", or "effect": part of another's completion
@@ -66,7 +66,7 @@ class Recorder(Observer):
     Attributes
     ----------
     forgotten : int
-        How many launches, the first ones, have no events any more: there would be more than `KEPT_EVENTS`.
+        Number of first launches without events any more: there would be more than `KEPT_EVENTS`.
     """
 
     def __init__(self, shared: Callable[[], tuple[Array, int]] | None = None) -> None:
@@ -120,7 +120,7 @@ class Recorder(Observer):
         self._add(phase, f"{event.operation} {event.barrier}", "barrier", event, effect=state)
 
     def on_access(self, access: Access) -> None:
-        """Record a store by threads, and what asynchronous copies write to shared memory."""
+        """Record a store by threads, and writes of asynchronous copies to shared memory."""
         if access.operation == "read" or access.space == "local":
             return
         written = None

@@ -27,7 +27,7 @@ class Write:
     Attributes
     ----------
     starts : array of int
-        Where pieces begin: ``slot * slot_bytes + offset``.
+        Starts of the pieces: ``slot * slot_bytes + offset``.
     contents : array of uint8, (pieces, bytes)
     slot_bytes : int
     """
@@ -37,7 +37,7 @@ class Write:
     slot_bytes: int
 
     def of(self, slot: int) -> tuple[Array, Array]:
-        """Return what was written in one CTA: offsets of bytes, rising and each once, and the bytes."""
+        """Return the writes of one CTA: offsets of bytes, rising and each once, and the bytes."""
         here = self.starts // self.slot_bytes == slot
         offsets = (self.starts[here] - slot * self.slot_bytes)[:, None] + np.arange(self.contents.shape[1])
         places, first = np.unique(offsets.reshape(-1), return_index=True)
@@ -55,7 +55,7 @@ class Follower:
     Attributes
     ----------
     full : bool
-        Whether something was not kept for want of room.
+        True if something was not kept for want of room.
     """
 
     def __init__(self, shared: Callable[[], tuple[Array, int]]) -> None:
@@ -77,7 +77,7 @@ class Follower:
         return self._launches[launch]
 
     def follow(self, access: Access) -> Write | None:
-        """Keep what an access has just written; None if it wrote to no CTA that is followed."""
+        """Keep the bytes that an access has just written; None if it wrote to no followed CTA."""
         residents = access.ctas.residents
         if self._slots is None or self._slots[0] is not residents:
             self._slots = residents, np.isin(residents.blocks, self._launches[-1])

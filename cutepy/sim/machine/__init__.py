@@ -1,1 +1,1 @@
-"""A launch in execution: its CTAs and groups of lanes, their memory, what happens and when, and the schedule."""
+"""A launch in execution: its CTAs and groups of lanes, their memory, their events in time, and the schedule."""

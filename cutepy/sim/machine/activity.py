@@ -27,7 +27,7 @@ from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads, spread
 
 if TYPE_CHECKING:
     from cutepy.sim.errors import SimulationError
-    from cutepy.sim.machine.address_patterns import Located
+    from cutepy.sim.machine.address_patterns import LocatedPattern
     from cutepy.sim.machine.group import Group
     from cutepy.sim.machine.observer import Observer
     from cutepy.sim.machine.thread_history import ExecutedInstruction
@@ -37,7 +37,7 @@ _COUNTS = """wgmma wgmma_flops wgmma_bytes tcgen05 tcgen05_flops tma tma_bytes b
 cancelled_clusters""".split()
 
 
-class Picked(NamedTuple):
+class PickedLanes(NamedTuple):
     """The lanes of a group that an event is about: the rectangle around those that a mask picks.
 
     Attributes
@@ -55,7 +55,7 @@ class Picked(NamedTuple):
     lanes: Array | None
 
     @classmethod
-    def of_group(cls, g: Group | ExecutedInstruction, lanes: Array | None) -> Picked:
+    def of_group(cls, g: Group | ExecutedInstruction, lanes: Array | None) -> PickedLanes:
         """Pick lanes of a group."""
         ctas, threads = g.ctas, g.threads
         shape = ctas.count, threads.count
@@ -96,13 +96,13 @@ class Activity:
     completing : AsyncOperation or None
         Operation that takes effect now.
     is_stuck : bool
-        Whether nothing can go on, so that waits tell what they wait for.
+        True if nothing can go on, so that waits name their objects.
     time : int
         Value of the clocks.
     stats : dict
         See `Launch.stats`.
     traffic : Traffic
-        Counts what of global memory is accessed.
+        Counts accesses to global memory.
     printed : list of str
     """
 
@@ -124,7 +124,7 @@ class Activity:
             (observer.on_begin if event.begins else observer.on_barrier)(event)
 
     def fault(self, error: SimulationError, *, stops: bool = True) -> None:
-        """Raise what a kernel does wrong, if it `stops` a launch, unless an observer takes it: then that goes on."""
+        """Raise an error of the kernel, if it `stops` a launch, unless an observer takes it, and the launch goes on."""
         taken = [observer.on_error(error, ends=False) for observer in self.observers]
         if stops and not any(taken):
             raise error
@@ -147,7 +147,7 @@ class Activity:
             self._complete(operation)
 
     def take(self, operation: AsyncOperation) -> None:
-        """Let an operation read what it moves, if it has not, and be pending still."""
+        """Let an operation read its source, if it has not, and stay pending."""
         if operation.takes is not None:
             if self.policy is not None:
                 self.policy.completes(operation)
@@ -203,7 +203,7 @@ class Traffic:
         """Return where a bit is to be set for each byte of a range that is read, and written: nowhere."""
         return None, None
 
-    def access_pattern(self, kind: Kind, g: Group, located: Located, size_bytes: int) -> None:
+    def access_pattern(self, kind: Kind, g: Group, located: LocatedPattern, size_bytes: int) -> None:
         """Count an access of `size_bytes` by each lane: the lanes' distances say how many sectors that are."""
         pattern, low = located
         if not g.threads.full or pattern.offsets.shape[1] == 1:

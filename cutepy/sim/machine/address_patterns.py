@@ -47,11 +47,11 @@ class AddressPattern:
         self._derived: dict[Any, Any] = {}
 
     def is_aligned(self, low: int, size: int) -> bool:
-        """Tell whether all addresses are multiples of a power of two, if the lowest is at `low`."""
+        """Return whether all addresses are multiples of a power of two, if the lowest is at `low`."""
         return not (low | self._bits) & (size - 1)
 
     def once(self, key: Any, derive: Callable[[], T]) -> T:  # noqa: ANN401
-        """Return what follows from the pattern and a key, which is derived once."""
+        """Return a value that follows from the pattern and a key, and is derived once."""
         if key not in self._derived:
             self._derived[key] = derive()
         found: T = self._derived[key]
@@ -78,7 +78,7 @@ def _cells(offsets: Array, size: int, granule: int) -> Array | slice:
     return slice(int(found[0]), int(found[-1]) + 1) if is_gapless else found
 
 
-class Located(NamedTuple):
+class LocatedPattern(NamedTuple):
     """Addresses: a pattern, and where its lowest is."""
 
     pattern: AddressPattern
@@ -96,7 +96,7 @@ class InOwnCta(NamedTuple):
     Attributes
     ----------
     offsets : array of int64, (CTA or 1, lane or 1)
-        Where in that memory.
+        Offsets in that memory.
     slots : array of int, (CTA, 1)
     slot_bytes : int
     """
@@ -115,10 +115,10 @@ class AddressPatterns:
     """The patterns of a launch's accesses."""
 
     def __init__(self) -> None:
-        self._recent: deque[tuple[Array, Located]] = deque(maxlen=_RECENT)
+        self._recent: deque[tuple[Array, LocatedPattern]] = deque(maxlen=_RECENT)
         self._patterns: OrderedDict[tuple[Any, ...], AddressPattern] = OrderedDict()
 
-    def of(self, addresses: Array) -> Located | None:
+    def of(self, addresses: Array) -> LocatedPattern | None:
         """Return the pattern of addresses, the same one for equal distances; None if they are too few for it to pay."""
         if addresses.size < _FEWEST:
             return None
@@ -136,7 +136,7 @@ class AddressPatterns:
             while len(self._patterns) > _KEPT:
                 self._patterns.popitem(last=False)
         self._patterns.move_to_end(key)
-        located = Located(found, low)
+        located = LocatedPattern(found, low)
         if addresses.flags.owndata:  # nobody changes it in place
             self._recent.appendleft((addresses, located))
         return located

@@ -60,7 +60,7 @@ class Alignment:
             self._orders.add(i, lanes)
 
     def pass_by(self, join: Join, taken: Array) -> None:
-        """Look at lanes that have come to where they meet others: what these did meanwhile, they will not do."""
+        """Check lanes that have come to a meeting point against the instructions that others executed meanwhile."""
         self._judge(join.executed, join, self._roster.lanes_of([join.parent]), taken)
 
     def end(self) -> None:
@@ -110,7 +110,7 @@ class Alignment:
         self._tell(apart)
 
     def _first(self, i: Instruction, less: Array, here: Array, judged: Array) -> tuple[int, Array, Array]:
-        """Return the first CTA and unit of which lanes that are judged lack something, those, and who doesn't."""
+        """Return the first CTA and unit in which judged lanes lack something, these lanes, and the lanes that don't."""
         lacking = (less > 0) & judged
         slot, thread = (int(x[0]) for x in np.nonzero(lacking))
         unit = i.traits.threads
@@ -125,7 +125,7 @@ class Alignment:
 def check_uniform(
     activity: Activity, g: Group, i: Instruction, value: Array, what: str, error: type[SimulationError] | None = None
 ) -> None:
-    """Check what lanes give, (CTAs or 1, threads or 1): in each unit that executes an instruction together the same.
+    """Check the values of lanes, (CTAs or 1, threads or 1): the same in each unit that executes together.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def check_uniform(
     Raises
     ------
     SimulationError
-        If they differ, and no observer takes that.
+        If the values differ, and no observer takes the error.
     """
     if value.shape[1] == 1 or (value == value[:, :1]).all():
         return

@@ -32,9 +32,9 @@ class ClusterQueue:
     waves : list of array
         Without the clusters that were cancelled: some may be empty.
     beyond : int
-        Clusters that are not of the first wave.
+        Clusters behind the first wave.
     left : int
-        Those of them that neither began nor were cancelled.
+        Clusters behind the first wave that neither began nor were cancelled.
     """
 
     def __init__(self, waves: Sequence[NDArray[np.intp]], cluster: int) -> None:
@@ -50,7 +50,7 @@ class ClusterQueue:
                 yield wave
 
     def begin(self, n: int) -> NDArray[np.intp]:
-        """Begin with the n-th wave, and those before it; returns its CTAs."""
+        """Begin the n-th wave and all earlier ones; return the CTAs of the n-th."""
         for begun in range(max(self._begun, 1), n + 1):
             self.left -= len(self.waves[begun]) // self._cluster
         self._begun = n + 1

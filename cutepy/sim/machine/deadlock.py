@@ -12,7 +12,7 @@ from cutepy.sim.errors import AbsentCtaError, DeadlockError, Place, SimulationEr
 from cutepy.sim.machine.lanes import WARP, Threads
 from cutepy.sim.machine.launch import waits_for_others
 from cutepy.sim.machine.wait_for_graph import instruction, loop, mistake, parts
-from cutepy.sim.machine.wait_sources import Awaited
+from cutepy.sim.machine.wait_sources import AwaitedObject
 from cutepy.sim.ptx.source_lines import place, relative
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class PartOfAUnit(Exception):
         The lanes that have come.
     i : Instruction
     unit : int
-        How many threads take it together.
+        Threads that execute it together.
     refusal : str
         Requirement of the instruction.
     """
@@ -48,7 +48,7 @@ class PartOfAUnit(Exception):
             of = "warp" if unit == WARP else "warpgroup"
             rest = f"the other threads of their {of}"
             fix = Diagnosis("unit-to-instruction")
-            g.waits_for = lambda: Awaited(rest, Place(rest), f"{i.opcode} needs them all", fix)
+            g.waits_for = lambda: AwaitedObject(rest, Place(rest), f"{i.opcode} needs them all", fix)
             return deadlock(roster, launch, {g: i})
         kind = "partial-warp" if unit == WARP else "partial-warpgroup"
         return SimulationError(self.refusal, i, g.describe(), kind=kind, at=Place(i.opcode))
@@ -76,7 +76,7 @@ def deadlock(
 
 
 def _polls_global(roster: Roster, g: Group) -> bool:
-    """Tell whether a group goes around a loop that reads global memory: other waits are within a cluster."""
+    """Return whether a group goes around a loop that reads global memory: other waits are within a cluster."""
     if g.waits_for is not None:
         return False
     flow = roster.flow
@@ -106,16 +106,16 @@ def report(roster: Roster, launch: Launch, at: Mapping[Group, Instruction] | Non
     return lines
 
 
-def _awaited(g: Group) -> list[Awaited | None]:
-    """List what lanes of a group wait for; None is a condition in a loop."""
+def _awaited(g: Group) -> list[AwaitedObject | None]:
+    """List the objects that lanes of a group wait for; None is a condition in a loop."""
     if g.waits_for is None:
         return [None]
     found = g.waits_for()
     return [found, *found.beside]
 
 
-def _absent(roster: Roster, g: Group, fellows: Sequence[tuple[Group, Awaited | None]]) -> str:
-    """Say what the other threads of the first CTA that waits, or of its cluster, do instead."""
+def _absent(roster: Roster, g: Group, fellows: Sequence[tuple[Group, AwaitedObject | None]]) -> str:
+    """Describe the other threads of the first CTA that waits, or of its cluster."""
     residents = roster.residents
     own, size = int(g.ctas.slots[0]), residents.cluster_size
     here = np.zeros_like(roster.ended)

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Execution, Place, SimulationError
-from cutepy.sim.machine.group import Gathering, Group, Join, inherited, is_unchanged, places
+from cutepy.sim.machine.group import Group, Join, Rendezvous, inherited, is_unchanged, places
 from cutepy.sim.machine.lanes import WARP, Array, as_index, mask_of, select
-from cutepy.sim.machine.wait_sources import Awaited
+from cutepy.sim.machine.wait_sources import AwaitedObject
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.group import Roster
@@ -139,7 +139,7 @@ def in_whole_units(here: Array, wanted: Array, unit: int) -> Array:
 def regroup(
     roster: Roster, parts: Sequence[Group], chosen: Array, block: int, join: Join | None
 ) -> tuple[list[Group], list[Group]]:
-    """Make as few groups as can be of the lanes that were chosen, and of each part what is left.
+    """Make as few groups as possible of the chosen lanes, and of the rest of each part.
 
     Parameters
     ----------
@@ -148,9 +148,9 @@ def regroup(
         Without MMAs in flight.
     chosen : array of bool, (slots, threads)
     block : int
-        Where they go on.
+        Block where they go on.
     join : Join or None
-        Where the new groups meet others.
+        Reconvergence point of the new groups.
     """
     live = roster.flow.live_in[block]
     merged, rest = [], []
@@ -174,7 +174,7 @@ def regroup(
 
 
 def _gather_registers(whole: Group, pieces: list[Group], live: frozenset[int], stays: bool) -> None:
-    """Give a group the registers of its pieces; where it stays where they meet others, note what they left alone."""
+    """Give a group the registers of its pieces; where it stays at a meeting point, note the registers left alone."""
     whole.original = [None] * len(whole.registers) if stays else None
     for index in live:
         if stays and all(piece.registers[index] is None for piece in pieces):
@@ -213,11 +213,11 @@ def merge(
     ----------
     roster : Roster
     join : Join
-        Where they have met.
+        Reconvergence point where they are.
     parts : list of Group
     chosen : array of bool, (slots, threads), or None
     to_registers : callable
-        Brings to a group's registers what is kept elsewhere.
+        Brings to a group's registers the values that are kept elsewhere.
 
     Returns
     -------
@@ -312,7 +312,7 @@ def gather(roster: Roster, g: Group, i: Instruction, wanted: Array) -> bool | No
         named[np.ix_(g.ctas.slots, threads[exist])] = np.broadcast_to(bits, (g.ctas.count, len(threads)))[:, exist]
         if not (named & ~roster.ended & ~roster.lanes_of([g])).any():
             return True
-        g.gathering = Gathering(i, named, roster.groups_ended)
+        g.gathering = Rendezvous(i, named, roster.groups_ended)
     elif g.gathering.ended == roster.groups_ended:
         return False
     g.gathering = g.gathering._replace(ended=roster.groups_ended)
@@ -332,7 +332,7 @@ def gather(roster: Roster, g: Group, i: Instruction, wanted: Array) -> bool | No
 
 
 def _is_met(g: Group, h: Group) -> bool:
-    """Tell whether the collectives of two groups are one: at the same place, but for bar.warp.sync."""
+    """Return whether the collectives of two groups are one: at the same place, but for bar.warp.sync."""
     assert g.gathering is not None
     assert h.gathering is not None
     ours, theirs = g.gathering.instruction.traits, h.gathering.instruction.traits
@@ -350,9 +350,9 @@ def absent(roster: Roster, g: Group) -> str:
     return f"lanes {int(mask_of(lanes)):#010x} of warp {thread // WARP}"
 
 
-def _awaited(roster: Roster, g: Group, i: Instruction) -> Awaited:
+def _awaited(roster: Roster, g: Group, i: Instruction) -> AwaitedObject:
     lanes = absent(roster, g)
-    return Awaited(
+    return AwaitedObject(
         f"{lanes}, which its mask names,",
         Place(lanes),
         f"the mask of {i.opcode} names them, and they do not come",
@@ -364,7 +364,7 @@ def _awaited(roster: Roster, g: Group, i: Instruction) -> Awaited:
 
 
 def check_not_crossed(roster: Roster, join: Join) -> None:
-    """Stop where lanes have met to wait for others, which wait for them at a collective.
+    """Raise an error where lanes at a meeting point and lanes at a collective wait for each other.
 
     Raises
     ------
@@ -386,7 +386,7 @@ def check_not_crossed(roster: Roster, join: Join) -> None:
 
 
 def _is_within(g: Group, join: Join) -> bool:
-    """Tell whether a join waits for a group."""
+    """Return whether a join waits for a group."""
     at = g.join
     while at is not None and at is not join:
         at = at.parent.join

@@ -13,7 +13,7 @@ from cutepy.layouts.sm90 import Im2colTensorMap, TensorMap
 from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads
 
 if TYPE_CHECKING:
-    from cutepy.sim.machine.address_patterns import InOwnCta, Located
+    from cutepy.sim.machine.address_patterns import InOwnCta, LocatedPattern
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate.wgmma_shapes import Shape, SharedTile
@@ -47,14 +47,14 @@ class Access:
         With its line of Python in `instruction.source`.
     ctas, threads : Ctas, Threads
         Lanes: a rectangle of CTAs and threads.
-    where : array, Located or InOwnCta
-        The addresses, or what they follow from.
+    where : array, LocatedPattern or InOwnCta
+        The addresses, or the pattern that they follow from.
     size_bytes : int
         Bytes that each lane accesses.
     part_of : AsyncOperation or None
         The asynchronous operation whose effect it is.
     stores : array of bool or None
-        Of a compare-and-swap, which lanes found what they expected: broadcasts to (CTAs, threads). None: all store.
+        Of a compare-and-swap, the lanes that found the expected value: broadcasts to (CTAs, threads). None: all store.
     values : tuple of array, or None
         Of a store by threads its elements, where they are known: each broadcasts to (CTAs, threads).
     issuers : array of int or None
@@ -71,7 +71,7 @@ class Access:
     instruction: Instruction
     ctas: Ctas
     threads: Threads
-    where: Array | Located | InOwnCta = field(repr=False)
+    where: Array | LocatedPattern | InOwnCta = field(repr=False)
     size_bytes: int
     part_of: AsyncOperation | None = field(default=None, repr=False)
     stores: Array | None = field(default=None, repr=False)
@@ -101,7 +101,7 @@ class LocalCopy:
     ctas, threads : Ctas, Threads
         Lanes: a rectangle of CTAs and threads.
     source, to : array, (CTAs, threads)
-        Where from and where to, as the addresses of `Access`.
+        Addresses read and written, as the addresses of `Access`.
     size_bytes : int
         Bytes that are copied for each lane.
     """
@@ -211,7 +211,7 @@ class BarrierEvent:
     operation : str
         Its name in traces.
     begins : bool
-        Whether `Observer.on_begin` sees it, rather than `on_barrier`.
+        True if `Observer.on_begin` sees it, rather than `on_barrier`.
     barrier : MbarrierAt, NamedBarrier, ClusterBarrier, WarpBarrier or str
         The barrier that it acts on; the name of the groups, of the registers or of the fence if it acts on no barrier.
         `str` prints it.
@@ -231,7 +231,7 @@ class BarrierEvent:
 
         @property
         def barrier(self) -> Barrier | str:
-            """Return what it acts on."""
+            """Return the object that it acts on."""
 
     @property
     def amounts(self) -> tuple[int, ...]:
@@ -546,9 +546,9 @@ class GroupWait(BarrierEvent):
     ----------
     groups : "bulk_group", "cp.async group" or "wgmma group"
     remaining : int or None
-        How many of the latest groups may be in flight still; None of cp.async.wait_all, which ends a group.
+        Latest groups that may still be in flight; None of cp.async.wait_all, which ends a group.
     reads_only : bool
-        Whether bulk stores need only have read what they move.
+        True if bulk stores need only have read their sources.
     """
 
     operation: ClassVar[str] = "wait"
@@ -606,7 +606,7 @@ class RegistersBlocked(RegistersEvent):
 
 
 def part_of(event: BarrierEvent) -> AsyncOperation | None:
-    """Return the asynchronous operation whose effect an event is; None of what threads do themselves."""
+    """Return the asynchronous operation whose effect an event is; None of effects of threads themselves."""
     return event.part_of if isinstance(event, MbarrierEvent) else None
 
 
@@ -658,11 +658,11 @@ class PartialUnit:
     ----------
     instruction : Instruction
     branch : Instruction or None
-        Where the lanes had parted; None if that isn't known.
+        Branch at which the lanes had parted; None if that isn't known.
     slot : int
         The CTA.
     unit : int
-        How many threads must execute it together.
+        Threads that must execute it together.
     executed, lacking : array of int
         The threads that did, and those that didn't.
     residents : Residents
@@ -694,12 +694,12 @@ class TensorMemoryAccess:
         Lanes of each granule that are accessed: bit n is the half's lane n.
     writes : bool
     needs_value : bool
-        Whether it computes with what it reads.
+        True if it computes with the read values.
     part_of : AsyncOperation or None
     of_registers : array of int, (threads, registers, columns), or None
-        Where each register of a warp's load or store is: 16 times the granule, plus the lane in it.
+        Place of each register of a warp's load or store: 16 times the granule, plus the lane in it.
     accumulator : hashable, optional
-        Place and shape of the accumulator that an MMA accesses; None of what else it accesses, and of the others.
+        Place and shape of the accumulator that an MMA accesses; None of its other accesses, and of other operations.
     """
 
     instruction: Instruction
@@ -752,7 +752,7 @@ class WgmmaEvent:
     a, b : array of uint64, (CTAs, warpgroups)
         Descriptors; `a` is None where A comes from registers. An axis along which they are equal has extent 1.
     accumulates : array of bool, (CTAs, warpgroups)
-        Whether the MMA adds to its accumulators; axes as those of the descriptors.
+        True if the MMA adds to its accumulators; axes as those of the descriptors.
     instruction : Instruction
     ctas, threads : Ctas, Threads
     """
@@ -846,7 +846,7 @@ class CompletionPolicy:
     Attributes
     ----------
     parts_arrivals : bool
-        Whether lanes that come to a `bar.sync` wait there even if they are the last, and go on later.
+        True if lanes that come to a `bar.sync` wait there even if they are the last, and go on later.
     """
 
     parts_arrivals = False
@@ -886,5 +886,5 @@ class CompletionPolicy:
         return 2 * left > beyond
 
     def missed(self, launch: Launch) -> str:
-        """Say what it names that a launch, which is over, has not; nothing if it has all, or it names nothing."""
+        """Name the instruction or thread of a policy that a finished launch lacks; nothing if it has all of them."""
         return ""

@@ -19,7 +19,7 @@ from cutepy.sim.machine.thread_history import ExecutedInstruction, ExecutionCoun
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import AsyncOperation
     from cutepy.sim.machine.spinning import Spin
-    from cutepy.sim.machine.wait_sources import Awaited
+    from cutepy.sim.machine.wait_sources import AwaitedObject
     from cutepy.sim.ptx.model import Instruction
     from cutepy.sim.translate.control_flow import ControlFlow
     from cutepy.sim.translate.wgmma_shapes import Shape
@@ -31,7 +31,7 @@ class Return(NamedTuple):
     Attributes
     ----------
     block : int
-        Where they go on.
+        Block where lanes go on.
     finish : callable
         Called with the group of those that go on, and the one that called, of which they are a part or all.
     """
@@ -61,7 +61,7 @@ class Join:
     back : Return or None
         Return of a call, if the parts are within one.
     depth : int
-        How many calls the parts are in.
+        Depth of calls of the parts.
     """
 
     def __init__(self, block: int, parent: Group, back: Return | None = None) -> None:
@@ -81,7 +81,7 @@ class Join:
         return self.block if self.back is None else self.back.block
 
 
-class Gathering(NamedTuple):
+class Rendezvous(NamedTuple):
     """Rendezvous of lanes at a collective: the lanes that its masks name, and those that have come.
 
     Attributes
@@ -90,7 +90,7 @@ class Gathering(NamedTuple):
     wanted : array of bool, (slots, threads)
         The lanes that their masks name.
     ended : int
-        How many groups had ended when it was looked at last.
+        Number of groups that had ended at the last look.
     """
 
     instruction: Instruction
@@ -112,7 +112,7 @@ class Group:
     ctas, threads : Ctas, Threads
         The lanes.
     join : Join or None
-        Where it meets the lanes it parted from.
+        Reconvergence point with the lanes that it parted from.
     tiles : dict
         Accumulators that live as matrices, by number of their register tuple.
     issued : list
@@ -124,15 +124,15 @@ class Group:
     ready : array or None
         Lanes that could go on, if the group waits for others.
     waits_for : callable or None
-        Tells what the group waits for.
+        Names the object that the group waits for.
     spin : Spin or None
         State since memory changed, if the group is watched for spinning.
     unwatched : int
         Blocks that it ran in earlier turns without being watched.
-    gathering : Gathering or None
+    gathering : Rendezvous or None
         Rendezvous at a collective of its warps.
     is_gathered : bool
-        Whether its lanes are all that a collective, which comes next, takes together.
+        True if its lanes are all that a collective, which comes next, takes together.
     """
 
     __slots__ = (
@@ -174,9 +174,9 @@ class Group:
         self.timed_out: int | None = None
         self.spin: Spin | None = None
         self.unwatched = 0
-        self.gathering: Gathering | None = None
+        self.gathering: Rendezvous | None = None
         self.is_gathered = False
-        self.waits_for: Callable[[], Awaited] | None = None
+        self.waits_for: Callable[[], AwaitedObject] | None = None
 
     def lane(self, row: int, column: int) -> NamedLanes:
         """Name one lane."""
@@ -193,7 +193,7 @@ class Group:
 
 
 def is_unchanged(part: Group, index: int) -> bool:
-    """Tell whether a part has a register as it was in the group it parted from."""
+    """Return whether a part has a register as it was in the group it parted from."""
     value = part.registers[index]
     return value is None or (part.original is not None and value is part.original[index])
 
@@ -241,7 +241,7 @@ class Roster:
     groups : list of Group
         Those that run or wait, but for those that wait where they meet others.
     groups_ended : int
-        How many have, in all launches of CTAs so far.
+        Number of groups that have ended, in all launches of CTAs so far.
     residents : Residents
         The CTAs.
     ended : array of bool, (slots, threads)

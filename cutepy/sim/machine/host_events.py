@@ -42,7 +42,7 @@ class HostAccess:
         Such as "aten::copy_".
     writes : bool
     starts : array of int, (run,)
-        Where runs of bytes begin.
+        Starts of the runs of bytes.
     size_bytes : int
         Of each run.
     stream : int

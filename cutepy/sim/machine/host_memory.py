@@ -85,7 +85,7 @@ def reserve(size_bytes: int) -> mmap.mmap:
 
 
 def clear(address: int, size_bytes: int) -> None:
-    """Make what `reserve` has mapped zeros again, from an address on, and give the memory of whole pages back."""
+    """Zero the memory that `reserve` has mapped, from an address on, and give the memory of whole pages back."""
     start, end = -(-address // _PAGE) * _PAGE, (address + size_bytes) // _PAGE * _PAGE
     if start >= end:
         ctypes.memset(address, 0, size_bytes)
@@ -124,7 +124,7 @@ def _repeat(memory: mmap.mmap, pattern: Array) -> None:
 
 
 def _map_over(address: int, size_bytes: int, descriptor: int) -> None:
-    """Map the start of a file in the place of what is mapped."""
+    """Map the start of a file over an existing mapping."""
     flags = mmap.MAP_PRIVATE | _MAP_FIXED | _MAP_NORESERVE
     found = _libc().mmap(
         ctypes.c_void_p(address),
@@ -159,5 +159,5 @@ def storage_range(tensor: Any) -> tuple[int, int]:  # noqa: ANN401
 
 
 def described(tensor: Any) -> str:  # noqa: ANN401
-    """Say what a tensor is."""
+    """Describe a tensor."""
     return f"a tensor of shape {tuple(tensor.shape)} and type {str(tensor.dtype).removeprefix('torch.')},"

@@ -60,7 +60,7 @@ class InterleavedSchedule(Schedule):
         self._meets: dict[tuple[int, int], int] = {}
 
     def pause(self, g: Group, i: Instruction) -> bool:
-        """Tell whether a group stops before an instruction; it goes on from there once it is picked."""
+        """Return whether a group stops before an instruction; it goes on from there once it is picked."""
         if self._passes == (g.number, g.block) or self._activity.is_stuck:
             self._passes = None
             return False
@@ -136,7 +136,7 @@ class InterleavedSchedule(Schedule):
         return ran
 
     def _was_like(self, number: int, before: GroupSnapshot, now: GroupSnapshot) -> bool:
-        """Tell whether a group has been as it is now since anything has changed: it goes around a loop."""
+        """Return whether a group has been as it is now since anything has changed: it goes around a loop."""
         looks = self._looks.setdefault(number, [before])
         if looks[0].changes != now.changes:
             looks[:] = [now]
@@ -146,7 +146,7 @@ class InterleavedSchedule(Schedule):
         return is_back
 
     def _park_tries(self) -> None:
-        """Let groups that have gone to sleep around a try wait there: so it is told what they wait for."""
+        """Let groups that sleep around a try wait there, so that deadlock reports name the object of the wait."""
         self._policy.is_stuck = True
         for g in list(self.roster.groups):
             first = self._flow.blocks[g.block].instructions[:1]
@@ -168,7 +168,7 @@ class InterleavedSchedule(Schedule):
         self._stuck[g.number] = where, self._changes[where]
 
     def _agents(self) -> tuple[list[Agent], list[Group | None]]:
-        """Return what may be able to go on, each with its group if it is one."""
+        """Return the agents that may be able to go on, each with its group if it is one."""
         changes, blocks, stuck, known = self._changes, self._flow.blocks, self._stuck, self._lanes
         agents: list[Agent] = []
         groups: list[Group | None] = []
@@ -199,7 +199,7 @@ class InterleavedSchedule(Schedule):
         return replace(agent, awaits=tuple(one for one in found if not one.done)) if found else agent
 
     def _take_apart(self, g: Group) -> bool:
-        """Part a group into what goes its own way from here; tells whether it was more than one."""
+        """Part a group into pieces that go on separately from here; return whether it was more than one."""
         if (g.number, g.block) in self._whole:
             return False
         if g.block == EXIT or g.gathering is not None or (g.join is not None and g in g.join.arrived):

@@ -52,7 +52,7 @@ class Agent:
 
 
 class Interleaving(CompletionPolicy):
-    """Decide who goes on next; this one: the first that can, operations as they are issued.
+    """Decide the next agent; this class takes the first that can, and operations as they are issued.
 
     Lanes stop before each instruction that synchronises, and after it. Those of a warp stay together as far as the
     kernel keeps them together, and those of a warpgroup from one MMA to the next.
@@ -60,17 +60,17 @@ class Interleaving(CompletionPolicy):
     Attributes
     ----------
     splits_ctas : bool
-        Whether CTAs go their own ways; if not, all that are resident do the same at the same time.
+        True if CTAs go their own ways; if not, all that are resident do the same at the same time.
     poison : int or None
         The bytes that shared memory has when a CTA begins, and again once it has ended; None leaves zeros, and what was
         there.
     tells_absence : bool
-        Whether it is an error to reach into the memory of another CTA before that has made a step, or after its end.
+        True if it is an error to reach into the memory of another CTA before that has made a step, or after its end.
     watches : bool
-        Whether to tell what came of each step: `went`, `left` and `unblocked`. Agents are groups that nothing takes
+        True to tell what came of each step: `went`, `left` and `unblocked`. Agents are groups that nothing takes
         apart any more, and one whose step changed nothing is none until something has changed.
     sees_awaited : bool
-        Whether agents tell what they wait for.
+        True if agents name the object that they wait for.
     is_stuck : bool
         Set where nothing can go on.
     """
@@ -105,7 +105,7 @@ class Interleaving(CompletionPolicy):
         return 0
 
     def went(self, is_idle: bool) -> None:
-        """See that who was picked has stopped again; `is_idle` says that all is as it was before."""
+        """See that the picked agent has stopped again; `is_idle` says that all is as it was before."""
 
     def left(self, g: Group) -> None:
         """See lanes about to end."""
@@ -115,7 +115,7 @@ class Interleaving(CompletionPolicy):
 
 
 def synchronises(i: Instruction) -> bool:
-    """Tell whether an instruction orders what its thread does with what others do, or issues what others wait for."""
+    """Return whether an instruction orders accesses of threads, or issues an operation that others await."""
     return i.traits.orders or strength(i.opcode).scope != WEAK
 
 
@@ -141,7 +141,7 @@ class RandomSchedule(Interleaving):
         return f"schedule:{self.seed}"
 
     def start(self) -> None:
-        """Begin anew: what a launch does under a seed is the same whatever was launched before."""
+        """Begin anew: a launch under a seed is the same, whichever launches came before."""
         self._random = random.Random(self.seed)
         self.splits_ctas = self._random.random() < 0.25
         # How often the running agent falls behind: from warps that run through to those that take turns.

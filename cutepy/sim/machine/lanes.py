@@ -245,7 +245,7 @@ class Residents:
     blocks : array of int
         Linear index of the CTA in each slot; the CTAs of a cluster take neighbouring slots, in order of their ranks.
     ranked : bool
-        Whether addresses of a CTA's own shared memory have its rank in the cluster: see `machine.memory`.
+        True if addresses of a CTA's own shared memory have its rank in the cluster: see `machine.memory`.
     sm_count : int
         SMs of the GPU, which the CTAs take in turn.
     in_clusters : bool

@@ -22,7 +22,7 @@ from cutepy.layouts.sm90.arch import MAX_THREADS_PER_CTA, SM_COUNT, SMEM_BYTES_P
 from cutepy.layouts.sm90.occupancy import occupancy
 from cutepy.sim.errors import LaunchError
 from cutepy.sim.machine.lanes import Array, cluster_order
-from cutepy.sim.machine.loaded_module import LoadedModule, Placed
+from cutepy.sim.machine.loaded_module import LoadedModule, PlacedVariable
 from cutepy.sim.machine.selected_ctas import ChosenCtaError, Coordinates, in_whole_clusters
 from cutepy.sim.ptx.header import parsed_target
 from cutepy.sim.ptx.instruction_set import CLOCKS
@@ -63,11 +63,11 @@ class KernelCall:
     dynamic_smem_bytes : int
         Dynamic shared memory.
     cooperative : bool
-        Whether all CTAs must be resident at once.
+        True if all CTAs must be resident at once.
     stream : int
         Handle of the stream.
     programmatic : bool
-        Whether it may begin before the kernel before it is over (programmatic stream serialization).
+        True if it may begin before the kernel before it is over (programmatic stream serialization).
     early_events : tuple of int
         Handles of events that are recorded before it is over: at its beginning, or where it lets dependents begin.
     ctas : sequence of coordinates, or None
@@ -104,7 +104,7 @@ class Launch:
     Attributes
     ----------
     kernel : str
-        Name of the entry function, in full; `name` is what people read.
+        Name of the entry function, in full; `name` is its readable form.
     grid, block, cluster : (int, int, int)
     dynamic_smem_bytes, smem_bytes : int
         Dynamic shared memory, and all of it.
@@ -118,7 +118,7 @@ class Launch:
     seconds : float
         Time that the kernel took in the simulator, without translation.
     processes : int
-        How many ran its CTAs.
+        Processes that ran its CTAs.
     printf : str
         Output of the kernel's printf.
     stats : dict
@@ -161,7 +161,7 @@ class Launch:
     symbols: dict[str, int] = field(default_factory=dict)
     parameter_addresses: dict[str, int] = field(default_factory=dict)
     parameter_block: Array | None = None
-    variables: tuple[Placed, ...] = ()
+    variables: tuple[PlacedVariable, ...] = ()
     grid_workspace: Array | None = None
     module_memory: dict[str, Any] = field(default_factory=dict)
     ptx_file: str = ""
@@ -236,7 +236,7 @@ class Launch:
 
 
 def prepare(call: KernelCall) -> Launch:
-    """Check a call against the limits of the hardware, and place what the kernel reaches by name.
+    """Check a call against the limits of the hardware, and place the variables that the kernel names.
 
     Raises
     ------
@@ -364,7 +364,7 @@ def _check(launch: Launch, function: Function, target: str) -> None:
 
 
 def _check_directives(launch: Launch, function: Function, threads: int, cluster: int) -> None:
-    """Check a launch against what the kernel was compiled for."""
+    """Check a launch against the directives that the kernel was compiled with."""
     block, most, extents, rank = (
         function.directives.get(name) for name in ("reqntid", "maxntid", "reqnctapercluster", "maxclusterrank")
     )
@@ -380,17 +380,17 @@ def _check_directives(launch: Launch, function: Function, threads: int, cluster:
 
 
 def may_run_in_any_order(launch: Launch) -> bool:
-    """Tell whether CTAs can know of each other only by plain loads of what others have stored."""
+    """Return whether CTAs can know of each other only by plain loads of others' stores."""
     return not waits_for_others(launch) and not _shows_order(launch.entry)
 
 
 def waits_for_others(launch: Launch) -> bool:
-    """Tell whether CTAs may wait for each other through global memory."""
+    """Return whether CTAs may wait for each other through global memory."""
     return launch.cooperative or _polls(launch.entry)
 
 
 def cancels_clusters(launch: Launch) -> bool:
-    """Tell whether CTAs may take over the work of clusters that have not begun."""
+    """Return whether CTAs may take over the work of clusters that have not begun."""
     return _cancels(launch.entry)
 
 
@@ -401,7 +401,7 @@ def _cancels(kernel: Kernel) -> bool:
 
 @lru_cache(maxsize=128)
 def _polls(kernel: Kernel) -> bool:
-    """Tell whether a kernel, or what it calls, has strong reads of memory that other clusters write."""
+    """Return whether a kernel, or a function that it calls, has strong reads of memory that other clusters write."""
     return any(
         i.traits.is_access and strength(i.opcode).scope and any(space != "shared" for space in i.traits.loads)
         for i in kernel.instructions
@@ -410,13 +410,13 @@ def _polls(kernel: Kernel) -> bool:
 
 @lru_cache(maxsize=128)
 def has_tiles(kernel: Kernel) -> bool:
-    """Tell whether a kernel has instructions on tiles, which take most of its time."""
+    """Return whether a kernel has instructions on tiles, which take most of its time."""
     return any("tiles" in i.traits.effects for i in kernel.instructions)
 
 
 @lru_cache(maxsize=128)
 def _shows_order(kernel: Kernel) -> bool:
-    """Tell whether a kernel, or what it calls, sees the order in which CTAs run; malloc gives addresses in it."""
+    """Return whether a kernel, or a function that it calls, sees the order of CTAs; malloc's addresses follow it."""
     return any(
         "serial" in i.traits.effects
         or any(isinstance(x, Special) and x.name in CLOCKS for x in i.operands)

@@ -1,4 +1,4 @@
-"""Layouts as arrays: what the layouts of `cutepy.layouts` map to, for all indices at once."""
+"""Layouts as arrays: the values of the layouts of `cutepy.layouts`, for all indices at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cutepy.sim.machine.lanes import Array
 
 
 def values(layout: Layout) -> Array:
-    """Return what a layout maps each index to, by colexicographic index.
+    """Return the values of a layout, by colexicographic index.
 
     Examples
     --------

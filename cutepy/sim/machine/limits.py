@@ -48,9 +48,9 @@ class Watchdog:
     limit : Limit
     program : Program
     began : float
-        When the launch began, by `time.perf_counter`: the translation of its PTX counts.
+        Time of the launch's start, by `time.perf_counter`: the translation of its PTX counts.
     loading_seconds : float
-        How long the run took to load compilers before its first launch, which does not count.
+        Seconds that the run took to load compilers before its first launch, which do not count.
     """
 
     def __init__(self, limit: Limit, program: Program, began: float, loading_seconds: float = 0.0) -> None:
@@ -96,7 +96,7 @@ class Watchdog:
 
 
 def lanes(roster: Roster, joins: Iterable[Join] = ()) -> list[str]:
-    """Return a line for each place where lanes are, and who is there, the places with most lanes first."""
+    """Return a line for each place where lanes are, with these lanes, the places with most lanes first."""
     found: dict[str, list[Group]] = {}
     for g in roster.groups:
         wait = f", waiting for {g.waits_for()}" if g.waits_for is not None else ""

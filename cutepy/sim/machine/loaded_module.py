@@ -20,7 +20,7 @@ from cutepy.sim.ptx.header import TARGETS, architecture
 from cutepy.sim.ptx.linking import function_addresses
 from cutepy.sim.ptx.model import Function, Module, Variable
 from cutepy.sim.ptx.parser import without_comments
-from cutepy.sim.ptx.reading import Reading
+from cutepy.sim.ptx.reading import StatementReader
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 from cutepy.sim.translate import load_module
 
@@ -28,7 +28,7 @@ _ALIGNMENT = 128
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedVariable:
     """A variable in memory.
 
     Attributes
@@ -92,10 +92,10 @@ class LoadedModule:
         raise self._placed(PtxSyntaxError(reason, target), self.module.target_at)
 
     def _placed(self, error: PtxSyntaxError, at: int) -> PtxSyntaxError:
-        return Reading(without_comments(self.ptx), self.file).placed(error, at)
+        return StatementReader(without_comments(self.ptx), self.file).placed(error, at)
 
     def entry(self, name: str) -> Function:
-        """Return one of its kernels.
+        """Return a kernel of the module by its name.
 
         Raises
         ------
@@ -114,7 +114,7 @@ class LoadedModule:
         return where, placed.statement
 
     @cached_property
-    def variables(self) -> dict[str, Placed]:
+    def variables(self) -> dict[str, PlacedVariable]:
         """Global and constant variables by name, allocated at the first use.
 
         Raises
@@ -125,13 +125,13 @@ class LoadedModule:
         return _made(self.module)
 
 
-def _made(module: Module) -> dict[str, Placed]:
+def _made(module: Module) -> dict[str, PlacedVariable]:
     placed = {}
     for variable in module.variables:
         if variable.space in ("global", "const") and not variable.is_extern:
             data = _zeros(variable)
             address = -(-data.ctypes.data // _ALIGNMENT) * _ALIGNMENT
-            one = placed[variable.name] = Placed(variable, address, data)
+            one = placed[variable.name] = PlacedVariable(variable, address, data)
             if variable.initial is not None:
                 one.bytes[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
     addresses = {name: one.address for name, one in placed.items()} | function_addresses(module)

@@ -18,7 +18,7 @@ import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import MemoryAccessError, Place, ReadOnlyMemoryError
-from cutepy.sim.machine.address_patterns import AddressPatterns, InOwnCta, Located
+from cutepy.sim.machine.address_patterns import AddressPatterns, InOwnCta, LocatedPattern
 from cutepy.sim.machine.events import Access, LocalCopy, Proxy, Space
 from cutepy.sim.machine.lanes import Array, Ctas, Residents, Threads, as_index
 from cutepy.sim.machine.opaque_objects import OpaqueObjects
@@ -56,13 +56,13 @@ MAX_LOCAL_BYTES = 512 << 10
 
 
 def own_field(ctas: Ctas) -> Array:
-    """Return what addresses of each CTA's own shared memory have from `RANK_SHIFT` on, in place: (CTAs, 1)."""
+    """Return the bits from `RANK_SHIFT` on in addresses of each CTA's own shared memory, in place: (CTAs, 1)."""
     ranks = ctas.special["cluster_ctarank"]
     return ranks << np.uint32(RANK_SHIFT) if ctas.residents.ranked else np.zeros_like(ranks)
 
 
 def ranks_in(ctas: Ctas, field: Array) -> Array:
-    """Return the ranks that shared addresses name, given what they have from `RANK_SHIFT` on."""
+    """Return the ranks that shared addresses name, given the bits from `RANK_SHIFT` on."""
     if ctas.residents.ranked:
         return field
     own = ctas.special["cluster_ctarank"]
@@ -98,7 +98,7 @@ class GlobalMemory:
     Attributes
     ----------
     inputs : tuple of (int, int, str)
-        Start, end and description of what the kernel that runs may read and not write.
+        Start, end and description of the running kernel's read-only memory.
     """
 
     def __init__(self) -> None:
@@ -208,7 +208,9 @@ class Memory:
         self._local: Array = np.zeros(0, np.uint8)
         self._shared_views: dict[tuple[str, int], Array] = {}
         self._patterns = AddressPatterns()
-        self._loaded: dict[int, tuple[Array, Ctas, Array | Located | InOwnCta]] = {}  # by instruction, the last time
+        self._loaded: dict[
+            int, tuple[Array, Ctas, Array | LocatedPattern | InOwnCta]
+        ] = {}  # by instruction, the last time
         self.objects = OpaqueObjects(activity, 0, slot_bytes)
         self.windows: dict[str, list[tuple[int, int]]] = {"const": [], "param": []}
 
@@ -228,7 +230,7 @@ class Memory:
         return SharedMemory(self.residents, self.slot_bytes, self.used_bytes, self.shared)
 
     def left(self) -> Array:
-        """Return what a CTA finds in shared memory after these, if each comes after the one before it."""
+        """Return the shared memory that a CTA finds after these, if each comes after the one before it."""
         return np.roll(self.shared, self.slot_bytes)
 
     def shared_view(self, kind: np.dtype[Any], count: int) -> Array:
@@ -266,7 +268,7 @@ class Memory:
         return place, address
 
     def in_space(self, g: Group, address: Array, space: str) -> Array:
-        """Tell whether generic addresses are in a space (isspacep)."""
+        """Return whether generic addresses are in a space (isspacep)."""
         if space.startswith("shared"):
             inside: Array = (address >= SHARED_WINDOW) & (address < LOCAL_WINDOW)
             if space == "shared::cluster":
@@ -292,7 +294,7 @@ class Memory:
         return result
 
     def own_field(self, g: Group) -> Array:
-        """Return what the address of a variable in shared memory has beside its offset: the own rank, if any."""
+        """Return the address of a variable in shared memory without its offset: the own rank, if any."""
         return own_field(g.ctas)
 
     def slot_starts(self, g: Group) -> Array:
@@ -313,7 +315,7 @@ class Memory:
         return where.addresses() if isinstance(where, InOwnCta) else where
 
     def _place(self, g: Group, i: Instruction, address: Array, size: int, alignment: int) -> Array | InOwnCta:
-        """Return what the positions of shared addresses follow from, checked."""
+        """Return the checked addresses from which the positions of shared addresses follow."""
         offset = address.astype(np.int64)
         slot = g.ctas.column
         highest = int(offset.max())
@@ -365,7 +367,7 @@ class Memory:
         return (offset >> 4) * row_bytes + lane * _ROW + (offset & (_ROW - 1))
 
     def copy_local(self, g: Group, i: Instruction, source: Array, to: Array, size: int) -> None:
-        """Copy what each lane has at an address of local memory to another, in units of 16 bytes."""
+        """Copy the contents at an address of each lane's local memory to another, in units of 16 bytes."""
         for start in range(0, size, _ROW):
             at = np.uint64(start)
             place = self._locate_local(g, i, to + at, _ROW)  # may make the memory grow
@@ -399,7 +401,7 @@ class Memory:
     def check_writable(
         self, g: Group, i: Instruction, address: Array, size: int, who: NamedLanes | None = None
     ) -> None:
-        """Raise where what is written, `size` bytes at each address, is part of an array that is read-only.
+        """Raise an error where written bytes, `size` at each address, are part of a read-only array.
 
         Raises
         ------
@@ -506,7 +508,7 @@ class Memory:
         return value if count == 1 else [value[..., n] for n in range(count)]
 
     def tell_loaded(self, g: Group, loads: Iterable[tuple[PlainLoad, Array]]) -> None:
-        """Tell the observers of loads that machine code has done, each with what its address register held."""
+        """Tell the observers of loads that machine code made, each with the value of its address register."""
         told = []
         for load, base in loads:
             known = self._loaded.get(load.instruction.index)
@@ -521,14 +523,14 @@ class Memory:
         for observer in self._activity.observers:
             observer.on_accesses(told)
 
-    def _where_loaded(self, g: Group, load: PlainLoad, base: Array) -> Array | Located | InOwnCta:
-        """Return where a load was, given what its address register held."""
+    def _where_loaded(self, g: Group, load: PlainLoad, base: Array) -> Array | LocatedPattern | InOwnCta:
+        """Return the addresses of a load, given the value of its address register."""
         address, size, shift = base, load.size_bytes, load.offset
         if address.dtype.kind != "u":
             address = address.view(f"u{base.itemsize}")
         known = self._patterns.of(address) if load.space == "global" and base.itemsize == 8 else None
         if known is not None:
-            return Located(known.pattern, known.low + shift)
+            return LocatedPattern(known.pattern, known.low + shift)
         if shift:
             address = address + address.dtype.type(shift % (1 << 8 * base.itemsize))
         return self._place(g, load.instruction, address, size, size) if load.space == "shared" else address
@@ -557,7 +559,7 @@ class Memory:
         region = self.known.find(low, low + pattern.highest + size)
         if region is None:
             return None
-        at = Located(pattern, low)
+        at = LocatedPattern(pattern, low)
         self._activity.traffic.access_pattern("load", g, at, size)
         value: Array = region.view(kind, count)[(low - region.base) // size :][pattern.rows(size)]
         self.observe(g, i, "read", "global", "generic", at, size)
@@ -580,7 +582,7 @@ class Memory:
         size = kind.itemsize * count
         place, address = self._resolved(g, i, space, address, size)
         self._activity.changes += 1
-        where: Array | Located | InOwnCta = address
+        where: Array | LocatedPattern | InOwnCta = address
         shape = np.broadcast_shapes((g.ctas.count, address.shape[1]), *(v.shape for v in values), address.shape)
         value = values[0] if count == 1 else np.stack([np.broadcast_to(v, shape) for v in values], axis=-1)
         if place == "global":
@@ -636,7 +638,7 @@ class Memory:
         operation: Literal["read", "write", "atomic"],
         space: Space,
         proxy: Proxy,
-        where: Array | Located | InOwnCta,
+        where: Array | LocatedPattern | InOwnCta,
         size: int,
         stores: Array | None = None,
         values: tuple[Array, ...] | None = None,

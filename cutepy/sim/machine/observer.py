@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """See what a kernel does: override what interests you.
+    """Observer of a kernel: override the methods of the events that interest you.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Observer:
         Tries at mbarriers, by index of the instruction, that fail wherever `knows_complete` doesn't say that they
         can't. A kernel must go on to wait then: so it does what it does when the phase completes late.
     follows_blocks : bool
-        Whether it sees each block that lanes execute; no block becomes machine code then.
+        True if it sees each block that lanes execute; no block becomes machine code then.
     """
 
     peeks: frozenset[int] = frozenset()
@@ -57,7 +57,7 @@ class Observer:
         """See a launch before it runs."""
 
     def on_host(self, event: HostEvent) -> None:
-        """See what host code does with streams and memory, beside launches."""
+        """See a host operation on streams or memory, beside launches."""
 
     def on_access(self, access: Access) -> None:
         """See a memory access."""
@@ -103,7 +103,7 @@ class Observer:
         return np.zeros(slots.shape, bool)
 
     def on_apart(self, apart: PartialUnit) -> None:
-        """See that a part of a warp, or of a warpgroup, has executed what all of it must execute together."""
+        """See that a part of a warp, or of a warpgroup, has executed an instruction that all of it must execute."""
 
     def on_block(self, block: int, ctas: Ctas, threads: Threads) -> None:
         """See a basic block executed, by its number in the program, if the observer `follows_blocks`.
@@ -130,7 +130,7 @@ class Observer:
         """See an asynchronous operation complete."""
 
     def on_deadlock(self, ended: Array, spinning: Array) -> Sequence[str]:
-        """Say what else there is to say where nothing can go on; `on_barrier` was told of each "blocked" wait.
+        """Return further facts for a deadlock's report; `on_barrier` was told of each "blocked" wait.
 
         Parameters
         ----------
@@ -142,7 +142,7 @@ class Observer:
         return ()
 
     def on_error(self, error: SimulationError, *, ends: bool) -> bool:
-        """See what a kernel does wrong; say whether the launch may go on in spite of it, if it isn't what `ends` it."""
+        """See an error of the kernel; return whether the launch may go on in spite of it, unless it `ends` it."""
         return False
 
     def on_end(self, residents: Residents) -> None:
@@ -161,7 +161,7 @@ class Observer:
         """See the function that is launched next; called before `stops_at` for any of its instructions."""
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
-        """Tell whether to call `on_instruction` for an instruction, given the previous one in the text."""
+        """Return whether to call `on_instruction` for an instruction, given the previous one in the text."""
         return type(self).on_instruction is not Observer.on_instruction
 
 
@@ -187,7 +187,7 @@ class Step:
     instruction : Instruction
         With its line of Python in `instruction.source`.
     ctas, threads : Ctas, Threads
-        Who: the lanes, a rectangle.
+        The lanes, a rectangle.
     """
 
     def __init__(self, program: Program, group: Group, instruction: Instruction, shared: SharedMemory) -> None:
@@ -204,7 +204,7 @@ class Step:
         return np.array(inherited(self._group, index) if value is None else value)
 
     def holds(self, index: int) -> bool:
-        """Tell whether `value` has a register: it is no accumulator of an MMA that is held as a tile."""
+        """Return whether `value` has a register: it is no accumulator of an MMA that is held as a tile."""
         return not any(index in self._program.accumulator_sets[number] for number in self._group.tiles)
 
     def executing(self) -> Array:

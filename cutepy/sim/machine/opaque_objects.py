@@ -40,7 +40,7 @@ class OpaqueObjects:
         self._made: dict[int, ExecutedInstruction] = {}
 
     def __bool__(self) -> bool:
-        """Tell whether there have been any, so that stores to shared memory are to be checked."""
+        """Return whether there have been any, so that stores to shared memory are to be checked."""
         return self._live is not None
 
     def mark(self, offset: int, slots: Array, made: ExecutedInstruction | None) -> None:

@@ -41,13 +41,13 @@ _CHOICES = re.compile(r"\d+=\d+(,\d+=\d+)*")
 
 
 def is_seen(i: Instruction) -> bool:
-    """Tell whether others may see an instruction, or who executes it may see others: it touches what they share."""
+    """Return whether an instruction accesses state that threads share, so that others may see it."""
     traits = i.traits
     return traits.signals or not OWN_SPACES.issuperset((*traits.loads, *traits.stores))
 
 
 class Choices(Interleaving):
-    """Play a list of choices, and from there on who is preferred.
+    """Play a list of choices, and from there on the preferred agent.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Choices(Interleaving):
         self.is_stuck = False
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
-        """Say that lanes stop before what others may see."""
+        """Return True for lanes before an instruction that others may see."""
         return is_seen(instruction)
 
     def gives_up(self) -> bool:
@@ -114,7 +114,7 @@ class Choices(Interleaving):
         return ""
 
     def note(self, agent: Agent) -> None:
-        """Take note of who goes on."""
+        """Note the agent that goes on."""
         if agent.operation is None:
             self._last = agent.number
 
@@ -129,7 +129,7 @@ class Choices(Interleaving):
 
 
 def _is_able(agent: Agent) -> bool:
-    """Tell whether nothing that is pending comes before an operation."""
+    """Return whether nothing that is pending comes before an operation."""
     return agent.operation is None or all(earlier.done for earlier in agent.operation.after)
 
 
@@ -163,7 +163,7 @@ class Site:
     kind : str
         "wgmma" for MMAs, which complete in groups; otherwise the instruction says which operations it issues.
     is_operation : bool
-        Whether what completes is held, and not the lanes that execute the instruction.
+        True if the operation's completion is held, and not the lanes that execute the instruction.
     cta : (int, int, int) or None
     warp, lane : int or None
         Whose; None for all.
@@ -184,7 +184,7 @@ class Site:
         return ",".join(words)
 
     def holds(self, agent: Agent) -> bool:
-        """Tell whether an agent is what is held."""
+        """Return whether an agent is the held one."""
         if (agent.operation is not None) != self.is_operation or not _is_among(self.cta, agent.ctas):
             return False
         if self.warp is None:
@@ -194,13 +194,13 @@ class Site:
         return is_here and self.names(agent)
 
     def names(self, agent: Agent) -> bool:
-        """Tell whether the instruction is the agent's."""
+        """Return whether the instruction is the agent's."""
         if agent.operation is not None and self.kind == "wgmma":
             return agent.operation.kind == "wgmma"
         return agent.instruction is not None and agent.instruction.index == self.instruction
 
     def delays(self, agent: Agent) -> bool:
-        """Tell whether an agent can't go on before what is held does: it is that, comes after it, or waits for it."""
+        """Return whether an agent must wait for the held one: it is that, comes after it, or waits for it."""
         earlier = agent.awaits if agent.operation is None else agent.operation.after
         return self.holds(agent) or any(self.delays(_completion(one)) for one in earlier if not one.done)
 
@@ -245,7 +245,7 @@ class HoldBack(Interleaving):
         self._has_held = False
 
     def missed(self, launch: Launch) -> str:
-        """Say what of a launch there is not, or that nobody came to what is held."""
+        """Name the held instruction or thread that a launch lacks, or say that nobody came to it."""
         site = self.site
         return "" if site is None or self._has_held else _absent(site, launch)
 
@@ -258,7 +258,7 @@ class HoldBack(Interleaving):
         return self.site is None or not self._delays(_completion(operation))
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
-        """Say that lanes stop at what is held, after it, and where they synchronise."""
+        """Return True for lanes at the held instruction, after it, and where they synchronise."""
         held = None if self.site is None else self.site.instruction
         at = instruction.index == held or (before is not None and before.index == held)
         return at or super().stops_at(instruction, before)
@@ -290,7 +290,7 @@ class HoldBack(Interleaving):
 
 
 def _absent(site: Site, launch: Launch) -> str:
-    """Say what keeps a launch from having what is held."""
+    """Name the reason why a launch lacks the held instruction or operation."""
     code = launch.entry.instructions
     x, y, z = launch.block
     threads = x * y * z
@@ -357,7 +357,7 @@ def _held(names: dict[str, str | None]) -> HoldBack:
     return HoldBack(site, POISON if names["poison"] else None)
 
 
-class Late(CompletionPolicy):
+class LateCompletion(CompletionPolicy):
     """Complete nothing before somebody waits for it or nobody can go on; then the oldest."""
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
@@ -365,7 +365,7 @@ class Late(CompletionPolicy):
         return False
 
 
-class Youngest(Late):
+class YoungestCompletion(LateCompletion):
     """Complete nothing before somebody waits for it or nobody can go on; then the youngest."""
 
     def choose(self, pending: Sequence[AsyncOperation]) -> int:
@@ -373,7 +373,7 @@ class Youngest(Late):
         return len(pending) - 1
 
 
-class Random(CompletionPolicy):
+class RandomCompletion(CompletionPolicy):
     """Toss a coin whether an operation takes effect as it is issued; of those that didn't, any is next.
 
     Parameters
@@ -400,12 +400,12 @@ class Random(CompletionPolicy):
 
 
 NAMED: dict[str, type[CompletionPolicy]] = {
-    "late": Late,
-    "youngest": Youngest,
-    "random": Random,
+    "late": LateCompletion,
+    "youngest": YoungestCompletion,
+    "random": RandomCompletion,
     "schedule": RandomSchedule,
 }
-_SEEDED: dict[str, type[Random | RandomSchedule]] = {"random": Random, "schedule": RandomSchedule}
+_SEEDED: dict[str, type[RandomCompletion | RandomSchedule]] = {"random": RandomCompletion, "schedule": RandomSchedule}
 
 
 def policy_named(name: str) -> CompletionPolicy:

@@ -70,7 +70,7 @@ class GroupSnapshot(NamedTuple):
     values: list[Any]
 
     def is_like(self, other: GroupSnapshot) -> bool:
-        """Tell whether two snapshots of a group agree in all that a program can observe."""
+        """Return whether two snapshots of a group agree in all that a program can observe."""
         return self[:3] == other[:3] and all(map(_equal, self.values, other.values))
 
 
@@ -106,7 +106,7 @@ class TimeOuts:
     Attributes
     ----------
     by_clock : bool
-        Whether time passed between failures of a wait in one state, so that a program that reads the clock may go on
+        True if time passed between failures of a wait in one state, so that a program that reads the clock may go on
         otherwise after its next failure.
     """
 

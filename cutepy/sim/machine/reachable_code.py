@@ -60,12 +60,12 @@ class Prospects:
     flow : ControlFlow
     g : Group
     is_at_block : bool
-        Whether the group stands at the beginning of its block, so that its registers have the values from there.
+        True if the group stands at the beginning of its block, so that its registers have the values from there.
 
     Attributes
     ----------
     is_complete : bool
-        Whether no function is called or returned from, so that nothing is left out.
+        True if no function is called or returned from, so that nothing is left out.
     """
 
     def __init__(self, flow: ControlFlow, g: Group, is_at_block: bool) -> None:
@@ -84,7 +84,7 @@ class Prospects:
         )
 
     def those(self, brings: Callable[[Instruction], bool]) -> Iterator[Prospect]:
-        """Yield what lanes may execute of some kind of instruction."""
+        """Yield the instructions of some kind that lanes may execute."""
         return (one for one in self._found if brings(one.instruction))
 
     def _propagate(self) -> None:
@@ -133,7 +133,7 @@ class Prospects:
         return is_new
 
     def _surely(self, everything: Array) -> dict[int, Array]:
-        """Return the lanes that come to a block whatever the unknown predicates are, if every loop ends."""
+        """Return the lanes that come to a block for all values of unknown predicates, if every loop ends."""
         sure = {self._g.block: everything}
         left = [self._g.block]
         while left:
@@ -182,7 +182,7 @@ class Prospects:
         return None if last + 1 >= len(i.operands) else self._read(i.operands[last + 1], values)
 
     def _execute(self, i: Instruction, values: _Values) -> None:
-        """Note what an instruction leaves in registers: a value, or that it is unknown."""
+        """Note the contents of registers after an instruction: a value, or that it is unknown."""
         results = written(i)
         if not results:
             return

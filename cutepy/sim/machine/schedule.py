@@ -69,7 +69,7 @@ class Schedule:
     roster : Roster
     alignment : Alignment
     executed : list of int
-        How many warps have executed each block.
+        Number of warps that have executed each block.
     each_round : callable or None
         Called before each round of turns.
     watchdog : Watchdog or None
@@ -98,7 +98,7 @@ class Schedule:
         self._followers = [each for each in activity.observers if each.follows_blocks]
 
     def gather(self, g: Group, i: Instruction, mask: Array) -> int:
-        """Bring together the lanes that masks name; 0 if they are all here, or what their block returns."""
+        """Bring together the lanes that masks name; 0 if they are all here, or the return value of their block."""
         wanted = np.bitwise_or.reduce(g.threads.by_warp(mask, 0), axis=2)
         found = gather(self.roster, g, i, wanted)
         if found:
@@ -144,7 +144,7 @@ class Schedule:
             register.view(np.uint8)[...] = bool(byte) if register.dtype == bool else byte
 
     def descend(self, g: Group, join: Join, children: Sequence[Group]) -> int:
-        """Let a group wait for others of its lanes, which run what it calls."""
+        """Let a group wait for others of its lanes, which run the called function."""
         self._to_registers(g)
         join.expected = len(children)
         self._joins.append(join)
@@ -280,7 +280,7 @@ class Schedule:
             observer.on_wait(event)
 
     def _tell_stuck(self) -> list[str]:
-        """Tell observers for what phases and registers lanes wait that can't go on, and return what they say of it."""
+        """Tell observers of the phases and registers that stuck lanes wait for, and return the observers' lines."""
         observers = self._activity.observers
         self._activity.is_stuck = True
         for g in list(self.roster.groups) if observers else ():
@@ -415,36 +415,36 @@ class Schedule:
 
 
 class Mechanism:
-    """A part of the hardware beside arithmetic: override what concerns it."""
+    """A part of the hardware beside arithmetic: override the methods of the events that concern it."""
 
     def start(self, residents: Residents, threads: int) -> None:
         """Begin anew with CTAs of so many threads, which become resident."""
 
     def before_parting(self, g: Group, blocks: Collection[int], join_block: int) -> None:
-        """Bring to a group's registers what its parts may touch.
+        """Bring to a group's registers the values that its parts may access.
 
         Parameters
         ----------
         g : Group
             Its lanes are about to part.
         blocks : collection of int
-            Where the parts go on.
+            Blocks where the parts go on.
         join_block : int
-            Where they meet; negative for never.
+            Block where they meet; negative for never.
         """
 
     def to_registers(self, g: Group) -> None:
         """Bring to a group's registers all that is kept elsewhere: its lanes become part of other groups."""
 
     def awaited(self, g: Group, i: Instruction) -> list[AsyncOperation]:
-        """Return the operations that a wait of a group completes, whatever a policy says; none if `i` is no wait."""
+        """Return the operations that a wait of a group completes, under any policy; none if `i` is no wait."""
         return []
 
     def leave(self, g: Group) -> None:
         """Take note that a group's lanes end."""
 
     def end(self) -> None:
-        """Take note that all CTAs that were resident have ended, and what they issued is complete."""
+        """Note that all resident CTAs have ended, and the operations that they issued are complete."""
 
 
 def left_by(i: Instruction) -> int:

@@ -34,7 +34,7 @@ Place = Layout | ComposedLayout | SmemRegion | str | None
 
 
 def named(plan: SmemPlan | None, name: str | None, layout: Place, kernel: str) -> Place:
-    """Give the region of a name, if one is given in place of a layout; `kernel` is what errors call the kernel.
+    """Return the region of a name, if one is given in place of a layout; errors call the kernel `kernel`.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def planned_regions(
     Parameters
     ----------
     ptx : str
-        What the module was read from.
+        Text that the module was read from.
     module, function
         The module, and its kernel.
     symbols : mapping of str to int
@@ -125,16 +125,16 @@ def view(data: Array, layout: Place, dtype: object = "uint8", offset: int = 0) -
         found: Array = data[offset : offset + (len(data) - offset) // size * size].view(kind).copy()
         return _numbers(found, name)
     tile = split_swizzle("smem", parsed, 8 * size)
-    places = offset + size * (tile.offset_elems + values(tile.tile))
+    offsets = offset + size * (tile.offset_elems + values(tile.tile))
     swizzle: Any = byte_swizzle(tile.mode)  # bit operations, which arrays have too
-    places = swizzle(places)
-    if int(places.max()) + size > len(data) or int(places.min()) < 0:
+    offsets = swizzle(offsets)
+    if int(offsets.max()) + size > len(data) or int(offsets.min()) < 0:
         raise ValueError(
-            f"{parsed} of {name} at byte {offset} reaches byte {int(places.max()) + size}, and the shared memory of a "
+            f"{parsed} of {name} at byte {offset} reaches byte {int(offsets.max()) + size}, and the shared memory of a "
             f"CTA ends at {len(data)}; check layout, dtype and offset"
         )
     extents = [mode.size() for mode in tile.tile]
-    elements = data[: len(data) // size * size].view(kind)[places // size]
+    elements = data[: len(data) // size * size].view(kind)[offsets // size]
     return _numbers(elements.reshape(extents, order="F"), name)
 
 
@@ -192,7 +192,7 @@ class Words:
         Of words each of which is a float32, a small integer, two float16 or four bytes, of either sign. None for two
         words only, each the complement of the other: words whose distance is a power of two differ in each bit.
     is_complement : bool
-        Whether all bits are others: which of two is the larger, as integers or floats, is the other way round then.
+        True if all bits are others: which of two is the larger, as integers or floats, is the other way round then.
     """
 
     seed: int | None = None
@@ -211,7 +211,7 @@ MemoryContents = int | Words | Array
 
 
 def leftover(size: int, held: MemoryContents) -> Array:
-    """Return memory that holds this.
+    """Return memory filled with a value, a pattern or words.
 
     Examples
     --------

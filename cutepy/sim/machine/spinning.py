@@ -29,11 +29,11 @@ class Spin:
     changes : int
         The count of changes then.
     asleep : bool
-        Whether the group has repeated itself.
+        True if the group has repeated itself.
     by_clock : bool
-        Whether time went by meanwhile, so that its next round may differ.
+        True if time went by meanwhile, so that its next round may differ.
     has_slept : bool
-        Whether the group, or the one it is a part of, was asleep before.
+        True if the group, or the one it is a part of, was asleep before.
     """
 
     __slots__ = (
@@ -58,7 +58,7 @@ class Spin:
         self._span = 1 if has_slept else _FIRST_SPAN
 
     def repeats(self, registers: Sequence[Any], block: int, flow: ControlFlow, time: int) -> bool:
-        """Tell whether a group at the start of a block was there before with equal live registers.
+        """Return whether a group at the start of a block was there before with equal live registers.
 
         An MMA that completed since then counts as a change: its accumulators may not be in the registers yet.
         """
@@ -89,7 +89,7 @@ class Spin:
         return True
 
     def of_a_part(self) -> Spin | None:
-        """Return what a part of the group begins with, which may go on to spin: None if that is nothing."""
+        """Return the state with which a part of the group, which may go on to spin, begins; None if it is empty."""
         if not self.has_slept:
             return None
         spin = Spin(_NEVER, has_slept=True)

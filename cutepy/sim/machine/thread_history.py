@@ -29,7 +29,7 @@ class ExecutedInstruction(NamedTuple):
 
 
 def of_cta(done: ExecutedInstruction, slot: int) -> Execution:
-    """Return what the first of the lanes of one CTA executed, of those that executed it together."""
+    """Return the instruction of the first of the lanes of one CTA that executed it together."""
     cta = done.ctas.residents.coordinate(slot)
     return Execution(done.instruction, NamedLanes(f"CTA {cta}", cta, *divmod(int(done.threads.ids[0]), WARP)))
 
@@ -67,7 +67,7 @@ class ExecutionCounts:
                 yield i, less
 
     def is_ahead(self, i: Instruction, slot: int, lanes: Array, of: Array) -> bool:
-        """Tell whether some lanes of a CTA executed something else than an instruction that others did not."""
+        """Return whether some lanes of a CTA executed something else than an instruction that others did not."""
         others = (counts[slot] for one, counts in self._by.items() if one is not i)
         return any(counts[lanes].min() > counts[of].min() for counts in others)
 
@@ -84,7 +84,7 @@ class Orders:
         self._otherwise: list[tuple[Instruction, int, Array]] = []
 
     def add(self, i: Instruction, lanes: Array) -> None:
-        """Note what lanes come to."""
+        """Note the instructions that lanes come to."""
         came = self._came = np.zeros(lanes.shape, np.int32) if self._came is None else self._came
         warps = -(-lanes.shape[1] // WARP_THREADS)
         for n in np.unique(came[lanes]).tolist():

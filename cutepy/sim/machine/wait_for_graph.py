@@ -15,7 +15,7 @@ from cutepy.sim.machine.lanes import Array, Ctas, Threads
 from cutepy.sim.machine.memory import OFFSET_MASK, RANK_SHIFT, own_field, ranks_in
 from cutepy.sim.machine.reachable_code import Prospect, Prospects
 from cutepy.sim.machine.thread_history import first as who_of, of_cta
-from cutepy.sim.machine.wait_sources import Awaited, Source, arrives, copies, operation
+from cutepy.sim.machine.wait_sources import AwaitedObject, Source, arrives, copies, operation
 from cutepy.sim.ptx.instruction_set import OWN_SPACES
 from cutepy.sim.ptx.model import Address, Immediate, Register
 from cutepy.sim.ptx.source_lines import place
@@ -54,16 +54,16 @@ class _WaitedObject:
     bringers : dict of Part to list of Prospect
         The instructions by which they may.
     sure : set of Part
-        Those of them that do, once what they wait for has come.
+        Those of them that surely do, once their own waits have ended.
     is_known : bool
-        Whether they have brought it before, or a fellow of it, or address it.
+        True if they have brought it before, or a fellow of it, or address it.
     is_hopeless : bool
-        Whether no other lanes can come to an instruction that may bring it.
+        True if no other lanes can come to an instruction that may bring it.
     is_forgotten : bool
-        Whether no instruction of the program brings it: each has brought other things only.
+        True if no instruction of the program brings it: each has brought other things only.
     """
 
-    awaited: Awaited
+    awaited: AwaitedObject
     instruction: Instruction | None
     waiters: list[Part] = field(default_factory=list)
     bringers: dict[Part, list[Prospect]] = field(default_factory=dict)
@@ -127,14 +127,14 @@ class _RemainingCode:
         return self._of[g]
 
     def those(self, part: Part, brings: Callable[[Instruction], bool]) -> list[Prospect]:
-        """Return what lanes of a part may execute of some kind of instruction."""
+        """Return the instructions of some kind that lanes of a part may execute."""
         return [one for one in self.of(part.g).those(brings) if (one.may & part.lanes).any()]
 
 
 def _find_bringers(
     roster: Roster, thing: _WaitedObject, of: Mapping[Part, _WaitedObject], ways: _RemainingCode
 ) -> None:
-    """Find who may bring a thing: by what addresses it or has brought it before, if by that at all."""
+    """Find the lanes that may bring a thing: lanes that address it, or have brought it before."""
     awaited, first = thing.awaited, thing.waiters[0]
     slots = np.unique(np.concatenate([part.ctas.slots for part in thing.waiters]))
     come: dict[Part, list[tuple[Prospect, bool, bool]]] = {}
@@ -170,9 +170,9 @@ def _find_bringers(
 
 
 def _reaches(
-    roster: Roster, one: Prospect, h: Part, awaited: Awaited, slots: Array, is_waiter: bool
+    roster: Roster, one: Prospect, h: Part, awaited: AwaitedObject, slots: Array, is_waiter: bool
 ) -> tuple[bool, bool]:
-    """Tell whether lanes of a part may address a thing of some CTAs by an instruction, and whether they do.
+    """Return whether lanes of a part may address a thing of some CTAs by an instruction, and whether they do.
 
     Lanes that wait for it themselves must address that of another CTA.
     """
@@ -197,7 +197,7 @@ def _reaches(
 
 
 def _multicasts(one: Prospect, lanes: Array, own: Array, slots: Array, size: int, is_waiter: bool) -> tuple[bool, bool]:
-    """Tell whether lanes may copy to CTAs of some slots, of their clusters, and whether the mask says so."""
+    """Return whether lanes may copy to CTAs of some slots, of their clusters, and whether the mask says so."""
     may = sure = False
     for slot in slots.tolist():
         beside = lanes & (own // size == slot // size) & ((own != slot) | (not is_waiter))
@@ -208,19 +208,19 @@ def _multicasts(one: Prospect, lanes: Array, own: Array, slots: Array, size: int
 
 
 def _is_constant(i: Instruction) -> bool:
-    """Tell whether an instruction names its object by a constant, as at a named barrier."""
+    """Return whether an instruction names its object by a constant, as at a named barrier."""
     return all(isinstance(x, Immediate) for x in i.operands)
 
 
-def _is_near(roster: Roster, g: Part, h: Part, awaited: Awaited) -> bool:
-    """Tell whether a part has lanes in the CTA, the cluster or the grid whose threads can bring what another awaits."""
+def _is_near(roster: Roster, g: Part, h: Part, awaited: AwaitedObject) -> bool:
+    """Return whether a part has lanes in the CTA, the cluster or the grid whose threads can bring another's object."""
     if awaited.is_of_a_cta:
         return int(g.ctas.slots[0]) in h.ctas.slots
     return awaited.is_of_all or _is_beside(roster, g, h)
 
 
 def _ordered(things: Mapping[str, _WaitedObject], of: Mapping[Part, _WaitedObject]) -> list[_WaitedObject]:
-    """Return what is waited for, each before what waits for it: first what waits for nothing else, or for itself."""
+    """Return the awaited objects, each before those that wait for it: first an object that waits for nothing else."""
     ahead = {name: {of[h].name for h in thing.bringers} for name, thing in things.items()}
     reached = {name: _closure(name, ahead) for name in things}
     knots = [t for name, t in things.items() if all(name in reached[other] for other in reached[name])]
@@ -327,7 +327,7 @@ _FIXES = {
 def _firsts(
     order: Sequence[_WaitedObject], of: Mapping[Part, _WaitedObject], ways: _RemainingCode
 ) -> Iterator[WaitNearMiss]:
-    """Yield the first wait, for parity 0, of a producer: who empties its stages waits for it to fill them first."""
+    """Yield the first wait, for parity 0, of a producer whose consumers wait for the stages to be filled first."""
     found = [(thing, g) for thing in order if thing.awaited.is_first for g in thing.waiters[:1]]
     found = [(thing, g) for thing, g in found if _is_producer(thing, g, of, ways)]
     if len(found) > 1:  # who empties stages may store what comes of them
@@ -343,19 +343,19 @@ def _firsts(
 
 
 def _is_producer(thing: _WaitedObject, g: Part, of: Mapping[Part, _WaitedObject], ways: _RemainingCode) -> bool:
-    """Tell whether lanes fill stages, and all who may arrive where they wait first wait for the first of these."""
+    """Return whether lanes fill stages, and all possible arrivals at their wait first wait for the first stages."""
     ahead = [of[h] for h in thing.bringers]
     is_ring = all(t is not thing and t.awaited.is_first and any(h.g is g.g for h in t.bringers) for t in ahead)
     return bool(ahead) and is_ring and bool(ways.those(g, _fills))
 
 
 def _fills(i: Instruction) -> bool:
-    """Tell whether an instruction writes shared memory, by itself or as a copy."""
+    """Return whether an instruction writes shared memory, by itself or as a copy."""
     return "shared" in i.traits.stores
 
 
 def _gone(roster: Roster, thing: _WaitedObject, ways: _RemainingCode) -> Iterator[WaitNearMiss]:
-    """Yield who has brought a part of earlier phases, and has ended or comes there no more."""
+    """Yield the lanes that brought a part of earlier phases, and have ended or come there no more."""
     for source in thing.awaited.absent:
         i = source.done.instruction
         theirs = [g for g in roster.groups if source.slot in g.ctas.slots]
@@ -383,7 +383,7 @@ def _any(i: Instruction) -> bool:
 
 
 def _own(thing: _WaitedObject, ways: _RemainingCode) -> Iterator[WaitNearMiss]:
-    """Yield the arrival that those who wait would make after their wait, if nobody else has begun or will."""
+    """Yield the arrival that the waiting threads would make after their wait, if nobody else has begun or will."""
     awaited = thing.awaited
     is_of_bytes = awaited.brings is copies
     if thing.bringers or (awaited.is_begun and not is_of_bytes) or awaited.absent or awaited.offset is None:
@@ -438,8 +438,8 @@ def _is_one_of(g: Part, groups: Sequence[Part]) -> bool:
     return any(g is h for h in groups)
 
 
-def _did(g: Part, awaited: Awaited) -> bool:
-    """Tell whether lanes of a group were the last to bring a part of what is waited for."""
+def _did(g: Part, awaited: AwaitedObject) -> bool:
+    """Return whether lanes of a group were the last to bring a part of the awaited phase."""
     last = awaited.last
     if last is None or not awaited.brings(last.instruction):
         return False
@@ -448,7 +448,7 @@ def _did(g: Part, awaited: Awaited) -> bool:
 
 
 def _is_beside(roster: Roster, g: Part, h: Part) -> bool:
-    """Tell whether a part has lanes in the first cluster that another one is in."""
+    """Return whether a part has lanes in the first cluster that another one is in."""
     size = roster.residents.cluster_size
     return bool((h.ctas.slots // size == int(g.ctas.slots[0]) // size).any())
 
@@ -456,7 +456,7 @@ def _is_beside(roster: Roster, g: Part, h: Part) -> bool:
 def _who(
     roster: Roster, thing: _WaitedObject, others: Sequence[Part], of: Mapping[Part, _WaitedObject], is_short: bool
 ) -> Iterator[str]:
-    """Say who waits, and what others of the first cluster do; short: which of them have ended."""
+    """Name the waiting lanes, and the state of the others of the first cluster; short: only those that have ended."""
     ended = [*_ended(roster, thing.waiters[0])]
     if is_short:
         yield from [" and ".join(ended)] if ended else []
@@ -508,7 +508,7 @@ def _after(flow: ControlFlow, block: int) -> set[int]:
     return set().union(*(flow.blocks_between(n, EXIT) for n in flow.blocks[block].successors))
 
 
-def _looked_at(roster: Roster, g: Group) -> tuple[Awaited, Instruction | None]:
+def _looked_at(roster: Roster, g: Group) -> tuple[AwaitedObject, Instruction | None]:
     """Return the value that a spinning group polls, and the instruction that reads it."""
     instructions = [i for block in loop(roster.flow, g.block) for i in roster.flow.blocks[block].instructions]
     said, nobody = "a condition in a loop", "no other thread that still runs writes to memory"
@@ -517,16 +517,16 @@ def _looked_at(roster: Roster, g: Group) -> tuple[Awaited, Instruction | None]:
         if i.traits.tries and address is not None:
             at = Place.of_mbarrier(address & OFFSET_MASK)
             lacks = "a loop tests it again and again, and its phase is not over"
-            return Awaited(said, at, lacks, Diagnosis("arrivals-and-bytes"), brings=arrives), i
+            return AwaitedObject(said, at, lacks, Diagnosis("arrivals-and-bytes"), brings=arrives), i
         if i.traits.reads_memory and not OWN_SPACES & set(i.parts):
             at = Place("memory") if address is None else _place(g, address, i)
             lacks = "a loop reads it again and again"
             fix = Diagnosis("write-for-loop")
-            return Awaited(said, at, lacks, fix, brings=_writes, nobody=nobody, is_of_all=True), i
+            return AwaitedObject(said, at, lacks, fix, brings=_writes, nobody=nobody, is_of_all=True), i
     first = instruction(roster, g)
     where = f" {place(first)}" if first is not None else ""
     lacks = "it goes around again and again, and nothing that it looks at changes"
-    return Awaited(said, Place(f"the loop{where}"), lacks, Diagnosis("endless-loop")), first
+    return AwaitedObject(said, Place(f"the loop{where}"), lacks, Diagnosis("endless-loop")), first
 
 
 def _writes(i: Instruction) -> bool:
@@ -544,7 +544,7 @@ def _place(g: Group, address: int, i: Instruction) -> Place:
 
 
 def _address(g: Group, i: Instruction) -> int | None:
-    """Return what the first lane of a group addresses, if that is in a register."""
+    """Return the address of the first lane of a group, if it is in a register."""
     operand = next((x for x in i.operands if isinstance(x, Address)), None)
     if operand is None or not isinstance(operand.base, Register):
         return None

@@ -1,4 +1,4 @@
-"""Sources of a wait: the object that lanes wait for, what it still lacks, and the operations that could signal it."""
+"""Sources of a wait: the awaited object, the missing arrivals, and the operations that could signal it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def arrives(i: Instruction) -> bool:
-    """Tell whether an instruction arrives at an mbarrier, by itself or behind copies."""
+    """Return whether an instruction arrives at an mbarrier, by itself or behind copies."""
     return i.traits.arrives and i.traits.barrier == "mbarrier"
 
 
 def copies(i: Instruction) -> bool:
-    """Tell whether an instruction brings bytes that an mbarrier counts."""
+    """Return whether an instruction brings bytes that an mbarrier counts."""
     return "mbarrier::complete_tx::bytes" in i.parts or i.parts[:2] == ("mbarrier", "complete_tx")
 
 
 def operation(i: Instruction) -> object:
-    """Return what the copies of an instruction in an unrolled loop have in common: their lines, if these are known."""
+    """Return the lines that the copies of an instruction in an unrolled loop share, if they are known."""
     return i.source or i.index
 
 
@@ -64,7 +64,7 @@ class MisdirectedArrival:
 
 
 @dataclass(frozen=True)
-class Awaited:
+class AwaitedObject:
     """Object that lanes wait for.
 
     Attributes
@@ -88,31 +88,31 @@ class Awaited:
     nobody : str
         Text if no other lane can still reach such an instruction.
     is_begun : bool
-        Whether others have brought a part of it.
+        True if others have brought a part of it.
     is_of_a_cta : bool
-        Whether none but threads of the same CTA can bring it.
+        True if none but threads of the same CTA can bring it.
     others : dict of int to Instruction
         By index, the instructions that have brought other things so far, and never this one or a fellow of it.
     is_first : bool
-        Whether lanes wait, by a parity, for the first phase of a barrier, of which nothing has come.
+        True if lanes wait, by a parity, for the first phase of a barrier, of which nothing has come.
     absent : tuple of Source
         CTAs that have brought a part of earlier phases, and nothing of this one.
     ceased : tuple of Source
         Threads of the waiters' own CTA that have arrived in earlier phases, and not in this one.
     chances : tuple of WaitNearMiss
         Near misses.
-    beside : tuple of Awaited
+    beside : tuple of AwaitedObject
         Objects that the other lanes wait for.
     lanes : array of bool, (CTAs, threads), or None
         Those of the group that wait for it; None if all do.
     barrier : MbarrierAt, NamedBarrier or ClusterBarrier, or None
         The barrier that they wait at; None if it is none.
     is_of_all : bool
-        Whether threads of any cluster can bring it.
+        True if threads of any cluster can bring it.
     ring : str
         The source's name of the ring of mbarriers that it is of; empty if it has none.
     fellows : str
-        How far other stages of its ring have come, in words, if not all as far.
+        Phases of the other stages of its ring, in words, if they differ.
     misdirected : tuple of MisdirectedArrival
         Arrivals that have completed a phase of other mbarriers, for which nothing has waited; none if this one has
         got any.
@@ -134,7 +134,7 @@ class Awaited:
     absent: tuple[Source, ...] = ()
     ceased: tuple[Source, ...] = ()
     chances: tuple[WaitNearMiss, ...] = ()
-    beside: tuple[Awaited, ...] = ()
+    beside: tuple[AwaitedObject, ...] = ()
     lanes: Array | None = field(default=None, compare=False)
     barrier: Barrier | None = None
     is_of_all: bool = False
@@ -162,15 +162,15 @@ class WaitBegins(BarrierEvent):
 
     Attributes
     ----------
-    awaited : Awaited or None
+    awaited : AwaitedObject or None
         Object that they wait for, if known.
     """
 
     operation: ClassVar[str] = "wait"
 
-    awaited: Awaited | None
+    awaited: AwaitedObject | None
 
     @property
     def barrier(self) -> str:
-        """Return what they wait for, in words."""
+        """Return the awaited object, in words."""
         return "a barrier" if self.awaited is None else str(self.awaited)

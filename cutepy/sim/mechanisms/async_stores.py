@@ -39,7 +39,7 @@ def issue(
     access: Literal["write", "atomic"],
     apply: Callable[[Array], None],
 ) -> None:
-    """Issue what each lane stores at an address; `apply` takes the positions in shared memory, when it happens."""
+    """Issue the stores of the lanes; `apply` takes the positions in shared memory, when a store happens."""
     name = ".".join(i.parts[:2])
     if not g.ctas.residents.in_clusters:
         raise SimulationError(
@@ -50,11 +50,11 @@ def issue(
         )
     shape = g.ctas.count, g.threads.count
     position = np.broadcast_to(memory.locate(g, i, address, size_bytes, size_bytes), shape)
-    places = np.broadcast_to(memory.locate(g, i, barrier, 8, 8), shape)
-    apart = position // memory.slot_bytes != places // memory.slot_bytes
+    barriers = np.broadcast_to(memory.locate(g, i, barrier, 8, 8), shape)
+    apart = position // memory.slot_bytes != barriers // memory.slot_bytes
     if apart.any():
-        place = Place.of_mbarrier(int(places[apart][0] % memory.slot_bytes))
-        to, counted = (g.ctas.residents.coordinate(int(x[apart][0]) // memory.slot_bytes) for x in (position, places))
+        place = Place.of_mbarrier(int(barriers[apart][0] % memory.slot_bytes))
+        to, counted = (g.ctas.residents.coordinate(int(x[apart][0]) // memory.slot_bytes) for x in (position, barriers))
         raise BarrierError(
             f"{name} stores into shared memory of CTA {to}, and its mbarrier is one of CTA {counted}",
             i,
@@ -67,9 +67,9 @@ def issue(
         apply(position)
         if activity.observers:
             memory.observe(g, i, access, "shared", "async", position, size_bytes)
-        for place in np.unique(places).tolist():
+        for place in np.unique(barriers).tolist():
             slot, offset = divmod(place, memory.slot_bytes)
-            lanes = np.argwhere(places == place)
+            lanes = np.argwhere(barriers == place)
             copies = np.concatenate([np.full((len(lanes), 1), slot), lanes], axis=1)
             mbarriers.deliver(g, i, offset, np.array([slot]), len(lanes) * size_bytes, copies)
 

@@ -57,7 +57,7 @@ _sums_integers = False
 
 @contextmanager
 def integer_sums(active: bool) -> Iterator[None]:
-    """Add the bits of floats as integers, if `active`: what that comes to has lost or doubled addends, but no order."""
+    """Add the bits of floats as integers, if `active`: a sum shows lost or doubled addends, whatever their order."""
     global _sums_integers
     before, _sums_integers = _sums_integers, active
     try:
@@ -83,7 +83,7 @@ def combine(operation: str, name: str, old: Array, *values: Array, flush: bool =
     old, *values : array
         Bits of one width; the result has the type of `old`.
     flush : bool
-        Whether float32 subnormals are taken for zero.
+        True if float32 subnormals count as zero.
     """
     bits, name = old.dtype, _type(operation, name)
     if name in _HALVES and operation != "exch":

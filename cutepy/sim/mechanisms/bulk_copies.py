@@ -84,7 +84,7 @@ class BulkCopies(Mechanism):
     def _observe(
         self, i: Instruction, ctas: Ctas, threads: Threads, what: Operation, space: Space, addresses: Array, size: int
     ) -> None:
-        """Tell the observers what the lanes' copies that complete do to memory: copies of no bytes do nothing."""
+        """Tell the observers of the accesses of completing copies; copies of no bytes make none."""
         for observer in self._activity.observers if size else ():
             part_of = self._activity.completing
             observer.on_access(Access(what, space, "async", i, ctas, threads, addresses, size, part_of))
@@ -96,11 +96,11 @@ class BulkCopies(Mechanism):
         memory = self._memory
         _, to = memory.resolve("shared" if to.dtype == np.uint32 else "generic", to)
         _, barrier = memory.resolve("shared" if barrier.dtype == np.uint32 else "generic", barrier)
-        places = memory.locate(g, i, to, int(size.max()), _ALIGNMENT)
+        positions = memory.locate(g, i, to, int(size.max()), _ALIGNMENT)
         barriers = memory.locate(g, i, barrier, 8, 8)
         shape = g.ctas.count, g.threads.count
-        copies = [np.broadcast_to(v, shape) for v in (places, source, size, barriers)]
-        if mask is None and self._are_one(places, size) and self._are_at_home(g, copies[0], size, copies[-1]):
+        copies = [np.broadcast_to(v, shape) for v in (positions, source, size, barriers)]
+        if mask is None and self._are_one(positions, size) and self._are_at_home(g, copies[0], size, copies[-1]):
             offsets = copies[-1][0] % memory.slot_bytes
             for offset in dict.fromkeys(offsets.tolist()):
                 columns = np.flatnonzero(offsets == offset)
@@ -115,7 +115,7 @@ class BulkCopies(Mechanism):
             self._load(g, i, *_one(g, (row, column)), one, slots)
 
     def _are_one(self, to: Array, size: Array) -> bool:
-        """Tell whether copies of several lanes may be one operation: they write apart, and as many bytes each.
+        """Return whether copies of several lanes may be one operation: they write apart, and as many bytes each.
 
         Copies that a policy completes are not: it may complete each at another time.
         """
@@ -124,11 +124,11 @@ class BulkCopies(Mechanism):
             return False
         return bool((np.diff(np.sort(to, axis=None)) >= count).all())
 
-    def _are_at_home(self, g: Group, places: Array, size: Array, barriers: Array) -> bool:
+    def _are_at_home(self, g: Group, positions: Array, size: Array, barriers: Array) -> bool:
         """Tell whether lanes copy to their own CTAs, and count at one offset in all, where no phase ends in between."""
         offsets, slots = barriers % self._memory.slot_bytes, g.ctas.slots[:, None]
         return bool(
-            (places // self._memory.slot_bytes == slots).all()
+            (positions // self._memory.slot_bytes == slots).all()
             and (barriers // self._memory.slot_bytes == slots).all()
             and (offsets == offsets[:1]).all()
             and not self._mbarriers.may_complete_within(offsets[0], g.ctas.slots, int(size.flat[0]))
@@ -145,18 +145,18 @@ class BulkCopies(Mechanism):
     ) -> None:
         """Issue lanes' copies that count at one mbarrier of each CTA, or one to the CTAs of some slots."""
         memory, activity = self._memory, self._activity
-        places, sources, sizes, barriers = copies
+        positions, sources, sizes, barriers = copies
         count, offset = int(sizes[0, 0]), int(barriers[0, 0]) % memory.slot_bytes
         addresses = sources.ravel().tolist()
         data = [self._global_bytes(g, i, address, count) for address in addresses]
         for address in addresses:
             self._count("load", address, count)
-        rows, lanes = np.divmod(np.arange(places.size), threads.count)
-        by = places.ravel() // memory.slot_bytes
+        rows, lanes = np.divmod(np.arange(positions.size), threads.count)
+        by = positions.ravel() // memory.slot_bytes
         to = by if slots is not None else barriers.ravel() // memory.slot_bytes
-        written = [places]
+        written = [positions]
         if slots is not None:
-            own, place = divmod(int(places[0, 0]), memory.slot_bytes)
+            own, place = divmod(int(positions[0, 0]), memory.slot_bytes)
             written = [np.array([[slot * memory.slot_bytes + place]]) for slot in slots]
             to, rows, lanes, by = np.array(slots), *np.zeros((2, len(slots)), np.intp), np.full(len(slots), own)
         notified = np.unique(to) if len(to) > 1 else to
@@ -171,7 +171,7 @@ class BulkCopies(Mechanism):
             each = count * len(to) // len(notified)
             self._mbarriers.deliver(g, i, offset, notified, each, brought, by=by)
 
-        start = int(places[0, 0]) % memory.slot_bytes
+        start = int(positions[0, 0]) % memory.slot_bytes
         detail = f"{count} bytes of global {addresses[0]:#x} to shared {start:#x}"
         activity.issue(AsyncOperation("bulk_load", i, ctas, threads, detail, apply))
 
@@ -187,10 +187,10 @@ class BulkCopies(Mechanism):
     ) -> None:
         """Copy to the shared memory of a CTA of the cluster, or combine, and count the bytes at an mbarrier there."""
         memory, activity = self._memory, self._activity
-        places = memory.locate(g, i, to, int(size.max()), _ALIGNMENT)
+        positions = memory.locate(g, i, to, int(size.max()), _ALIGNMENT)
         sources = memory.locate(g, i, source, int(size.max()), _ALIGNMENT)
         barriers = memory.locate(g, i, barrier, 8, 8)
-        for lane, (place, start, count, at) in self._lanes(g, places, sources, size, barriers):
+        for lane, (place, start, count, at) in self._lanes(g, positions, sources, size, barriers):
             self._check_size(g, i, count)
 
             def apply(place: int = place, start: int = start, count: int = count, at: int = at) -> None:
@@ -215,15 +215,15 @@ class BulkCopies(Mechanism):
         reduction: Reduction | None,
         kept: Array | None = None,
     ) -> None:
-        """Copy from shared to global memory, or combine with what is there.
+        """Copy from shared to global memory, or combine with the elements there.
 
         `kept` has a bit for each byte of 16, which tells whether it is copied.
         """
         memory = self._memory
         _, source = memory.resolve("shared" if source.dtype == np.uint32 else "generic", source)
-        places = memory.locate(g, i, source, int(size.max()), _ALIGNMENT)
+        positions = memory.locate(g, i, source, int(size.max()), _ALIGNMENT)
         every = np.uint16(_EVERY_BYTE) if kept is None else kept
-        wide = [np.broadcast_to(v, (g.ctas.count, g.threads.count)) for v in (to, places, size, every)]
+        wide = [np.broadcast_to(v, (g.ctas.count, g.threads.count)) for v in (to, positions, size, every)]
         if kept is None and self._are_one(wide[0].astype(np.int64), size):
             one = self._store(g, i, g.ctas, g.threads, wide, reduction)
             for row, column in () if one.done else np.ndindex(wide[0].shape):
@@ -243,7 +243,7 @@ class BulkCopies(Mechanism):
         self, g: Group, i: Instruction, ctas: Ctas, threads: Threads, copies: list[Array], reduction: Reduction | None
     ) -> AsyncOperation:
         """Issue lanes' copies of as many bytes."""
-        memory, (to, places, sizes, kept) = self._memory, copies
+        memory, (to, positions, sizes, kept) = self._memory, copies
         count, addresses = int(sizes[0, 0]), to.ravel().tolist()
         what: Operation = "write" if reduction is None else "atomic"
         targets = [self._global_bytes(g, i, address, count) for address in addresses]
@@ -256,10 +256,10 @@ class BulkCopies(Mechanism):
         is_kept, runs = _kept(int(kept[0, 0]), count)
 
         def take() -> None:
-            for lane, start in enumerate(places.ravel().tolist()):
+            for lane, start in enumerate(positions.ravel().tolist()):
                 data[lane] = memory.shared[start : start + count]
             for start, size in runs:
-                self._observe(i, ctas, threads, "read", "shared", places + start, size)
+                self._observe(i, ctas, threads, "read", "shared", positions + start, size)
 
         def apply() -> None:
             for target, of_lane in zip(targets, data, strict=True):
@@ -285,7 +285,7 @@ class BulkCopies(Mechanism):
         self._groups.commit(g)
 
     def wait(self, g: Group, i: Instruction, remaining: int, read_only: bool) -> None:
-        """Complete all but the youngest `remaining` bulk groups of each lane, or let them read what they move."""
+        """Complete all but the youngest `remaining` bulk groups of each lane, or let them read their sources."""
         if self._activity.observers:
             self._activity.tell(GroupWait(i, g.ctas, g.threads, "bulk_group", remaining, read_only))
         self._groups.wait(g, remaining, self._activity.take if read_only else self._activity.complete)
@@ -317,7 +317,7 @@ def _one(g: Group, lane: Lane) -> tuple[Ctas, Threads]:
 
 
 def _write(target: Array, data: Array, reduction: Reduction | None) -> None:
-    """Copy bytes, or combine them as elements with what is there."""
+    """Copy bytes, or combine them as elements with the bytes in memory."""
     if reduction is None:
         target[...] = data
     else:

@@ -133,7 +133,7 @@ def _check_depth(g: Group, i: Instruction, callee: Callee, depth: int, frame_off
 
 
 def _check(g: Group, i: Instruction, site: CallSite, callee: Callee) -> None:
-    """See that a function takes and gives what it is called with.
+    """Check that a function's parameters and results are those of the call.
 
     Raises
     ------

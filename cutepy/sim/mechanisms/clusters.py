@@ -16,7 +16,7 @@ from cutepy.sim.errors import BarrierError, Place
 from cutepy.sim.machine.events import ClusterArrive, ClusterBarrier, ClusterWait
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.schedule import Mechanism
-from cutepy.sim.machine.wait_sources import Awaited
+from cutepy.sim.machine.wait_sources import AwaitedObject
 from cutepy.sim.mechanisms.async_stores import issue
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Cluster(Mechanism):
         self._generation[full] += 1
 
     def wait(self, g: Group, i: Instruction) -> bool:
-        """Tell whether all threads of the cluster have arrived since these did."""
+        """Return whether all threads of the cluster have arrived since these did."""
         clusters = g.ctas.slots // self._size
         if not self._owes[g.ctas.slots[:, None], g.threads.ids[None, :]].all():
             raise BarrierError(
@@ -115,9 +115,9 @@ class Cluster(Mechanism):
         g.waits_for = lambda: self._awaited(int(clusters[0]))
         return False
 
-    def _awaited(self, cluster: int) -> Awaited:
+    def _awaited(self, cluster: int) -> AwaitedObject:
         arrived, expected = int(self._arrived[cluster]), int(self._expected[cluster])
-        return Awaited(
+        return AwaitedObject(
             f"the cluster barrier: {arrived} of {expected} threads arrived",
             _BARRIER,
             f"{arrived} of {expected} threads have arrived",

@@ -44,7 +44,7 @@ def one_after_another(
     operation, name : str
         "add", ..., and the PTX type of the elements.
     flush : bool
-        Whether sums of float32 are flushed.
+        True if sums of float32 are flushed.
     """
     is_number = view.dtype.itemsize <= 8
     if operation == "cas" and is_number:
@@ -80,7 +80,7 @@ def one_after_another(
 
 
 def _chain(first: Array, values: list[Array], apply: Apply, operation: str, name: str, flush: bool) -> Array:
-    """Return what one element holds before the first operation, and after each."""
+    """Return the value of one element before the first operation, and after each."""
     if operation in _ASSOCIATIVE or (operation == "add" and name[0] not in "fb"):
         return _scanned(first, values[0], apply)
     if operation == "add" and name in _FLOAT_TYPES:

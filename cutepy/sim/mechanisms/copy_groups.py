@@ -30,7 +30,7 @@ class CopyGroups:
         self._committed: dict[Thread, list[list[AsyncOperation]]] = {}
 
     def __bool__(self) -> bool:
-        """Tell whether there have been any."""
+        """Return whether there have been any."""
         return bool(self._open or self._committed)
 
     def add(self, threads: Iterable[Thread], operation: AsyncOperation) -> None:
@@ -52,9 +52,9 @@ class CopyGroups:
         g : Group
             The threads.
         remaining : int
-            How many groups are left out.
+            Youngest groups that are left out.
         end : callable
-            Completes an operation that has not, or lets it read what it moves.
+            Completes an operation that has not, or lets it read its source.
         """
         for thread in threads_of(g) if self._committed else ():
             groups = self._committed.get(thread, [])

@@ -32,7 +32,7 @@ def observe_runs(
     addresses: Array,
     size: int,
 ) -> None:
-    """Tell the observers what the async proxy does to global memory for one thread of some CTAs.
+    """Tell the observers of the async proxy's accesses to global memory for one thread of some CTAs.
 
     Parameters
     ----------

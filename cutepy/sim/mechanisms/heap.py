@@ -56,7 +56,7 @@ class Space:
         return None
 
     def give(self, address: int) -> int | None:
-        """Take back what was given at an address, and tell how many bytes; None if nothing was."""
+        """Take back an allocation by its address, and return its bytes; None if there is none."""
         size_bytes = self.taken.pop(address, None)
         if size_bytes is None:
             return None

@@ -46,11 +46,11 @@ class Rounds:
     done : ExecutedInstruction
         The last arrival.
     phases : array of int
-        How many phases.
+        Number of phases.
     last : array of int
         The last of them.
     is_exact : bool
-        Whether all these threads took part in each arrival, each at the object of its own CTA.
+        True if all these threads took part in each arrival, each at the object of its own CTA.
     """
 
     def __init__(self, done: ExecutedInstruction, slots: int) -> None:
@@ -105,7 +105,7 @@ class Mbarrier:
             self.sources[pair] = CtaArrivals(did, phase, count + 1)
 
     def note_multicasts(self, did: ExecutedInstruction, copies: Array, by: Array, size_bytes: int) -> None:
-        """Note the CTAs that each copy reaches; `copies` are as of `MbarrierCompleteTx.deliveries`, `by` who issues."""
+        """Note the CTAs that each copy reaches; `copies` as of `MbarrierCompleteTx.deliveries`, `by` the issuers."""
         for one in np.unique(copies[:, 1:], axis=0):
             here = (copies[:, 1:] == one).all(axis=1)
             to = copies[here, 0]

@@ -51,7 +51,7 @@ def is_of(state: Array, objects: Array) -> Array:
 
 
 def phases_since(state: Array, phase: Array) -> Array:
-    """Return how many phases have completed since states were returned; below 0 of what cannot be."""
+    """Return the number of phases that have completed since states were returned; below 0 for impossible states."""
     since = (phase - (state >> np.uint64(_PENDING_BITS)).astype(np.int64)) & _mask(_PHASE_BITS)
     result: Array = np.where(since >= 1 << _PHASE_BITS - 1, since - (1 << _PHASE_BITS), since)
     return result

@@ -1,4 +1,4 @@
-"""Unfinished waits at mbarriers: what the phase lacks, operations that could bring it, and arrivals elsewhere."""
+"""Unfinished waits at mbarriers: the missing arrivals, operations that could bring them, and arrivals elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place, WaitNearMiss
 from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.thread_history import of_cta
-from cutepy.sim.machine.wait_sources import Awaited, MisdirectedArrival, Source, arrives, copies, operation
+from cutepy.sim.machine.wait_sources import AwaitedObject, MisdirectedArrival, Source, arrives, copies, operation
 from cutepy.sim.mechanisms.mbarrier_objects import NEVER
 from cutepy.sim.ptx.barrier_names import barrier_name, ring, stage_of
 
@@ -26,7 +26,7 @@ _APART = 2
 
 
 class MbarrierWaits:
-    """Tells what waits at mbarriers lack.
+    """Finder of the arrivals and bytes that waits at mbarriers lack.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ class MbarrierWaits:
     def __init__(self, objects: Mapping[int, Mbarrier], residents: Residents) -> None:
         self._objects, self._residents = objects, residents
 
-    def at(self, offset: int, slot: int, wanted: str, parity: int | None = None) -> Awaited:
-        """Return what lanes wait for at an mbarrier of a CTA.
+    def at(self, offset: int, slot: int, wanted: str, parity: int | None = None) -> AwaitedObject:
+        """Return the object of a wait at an mbarrier of a CTA.
 
         `wanted` names the phase; it has a parity if lanes wait by that.
         """
@@ -64,7 +64,7 @@ class MbarrierWaits:
             fix = Diagnosis("bytes-from-others" if size > 0 else "uneven-bytes")
             last = found.done.get("expect_tx" if size > 0 else "complete_tx")
             brings = copies if size > 0 else _nothing
-        return Awaited(
+        return AwaitedObject(
             said,
             Place.of_mbarrier(offset, name),
             lacks,
@@ -228,7 +228,7 @@ class MbarrierWaits:
 
 
 def _taken_for_arrivals(found: Mbarrier) -> Iterator[WaitNearMiss]:
-    """Yield what was done at an mbarrier that lacks arrivals, and may be taken for one."""
+    """Yield operations at an mbarrier that lacks arrivals, which may be mistaken for arrivals."""
     expects, counts = found.done.get("expect_tx"), found.done.get("expect_arrivals")
     if expects is not None and expects.instruction.parts[1] == "expect_tx":
         yield WaitNearMiss("expect-tx", "expect_tx announces bytes, and is no arrival", expects.execution)

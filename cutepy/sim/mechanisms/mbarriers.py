@@ -18,7 +18,7 @@ import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import BarrierError, Place
-from cutepy.sim.machine.activity import Picked
+from cutepy.sim.machine.activity import PickedLanes
 from cutepy.sim.machine.events import (
     BarrierState,
     MbarrierArrive,
@@ -34,7 +34,7 @@ from cutepy.sim.machine.events import (
 )
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.machine.schedule import Mechanism
-from cutepy.sim.machine.wait_sources import Awaited
+from cutepy.sim.machine.wait_sources import AwaitedObject
 from cutepy.sim.mechanisms import mbarrier_states as states
 from cutepy.sim.mechanisms.mbarrier_objects import NEVER, Mbarrier, positions, targets
 from cutepy.sim.mechanisms.mbarrier_waits import MbarrierWaits
@@ -122,12 +122,12 @@ class Mbarriers(Mechanism):
         if int(count.min()) < 1 or int(count.max()) > MAX_COUNT:
             wrong = int(count.max()) if int(count.min()) else 0
             raise BarrierError(f"the count of an mbarrier must be 1 to {MAX_COUNT}, got {wrong}", i, g.describe())
-        places, counts = np.broadcast_arrays(self._check_own(g, i, address), count)
+        every, counts = np.broadcast_arrays(self._check_own(g, i, address), count)
         counts = counts.astype(np.int64)
         for offset, slots, _ in targets(self._memory, g, i, address, 1):
             found = self._objects.setdefault(offset, Mbarrier(self._slots))
-            here = places % self._memory.slot_bytes == offset
-            of_lanes = places[here] // self._memory.slot_bytes
+            here = every % self._memory.slot_bytes == offset
+            of_lanes = every[here] // self._memory.slot_bytes
             found.count[of_lanes] = counts[here]
             if (found.count[of_lanes] != counts[here]).any():
                 raise self._differs(g, i, offset, counts[here])
@@ -160,7 +160,7 @@ class Mbarriers(Mechanism):
         )
 
     def invalidate(self, g: Group, i: Instruction, address: Array) -> None:
-        """End an object."""
+        """Invalidate mbarriers: `mbarrier.inval`."""
         self._check_own(g, i, address)
         for offset, slots, _ in targets(self._memory, g, i, address, 1):
             found = self._object(g, i, offset, slots)
@@ -204,7 +204,7 @@ class Mbarriers(Mechanism):
         return state
 
     def arrive_from(self, g: Group, i: Instruction, offset: int, slots: Array, lane: ExecutedInstruction) -> None:
-        """Arrive once at the objects of some CTAs: what a lane has committed is complete."""
+        """Arrive once at the objects of some CTAs: the operations of a lane's commit are complete."""
         self._activity.changes += 1
         found = self._object(g, i, offset, slots)
         self._count_arrivals(g, i, offset, slots, 1)
@@ -252,7 +252,7 @@ class Mbarriers(Mechanism):
         return states.state_of(self._read(g, i, position, self._numbers), phase, pending)
 
     def _read(self, g: Group, i: Instruction, position: Array, what: Callable[[Mbarrier, int, Array], Array]) -> Array:
-        """Return something of the objects at places, by lane: `what` takes an object, its offset, and slots."""
+        """Return a property of the objects at positions, by lane: `what` takes an object, its offset, and slots."""
         slots, offsets = np.divmod(position, self._memory.slot_bytes)
         first = int(offsets.flat[0])
         if (offsets == first).all():
@@ -276,7 +276,7 @@ class Mbarriers(Mechanism):
             self._tell_count(MbarrierExpectArrivals, offset, slots, g, i, total, address, found.phase)
 
     def expect_tx(self, g: Group, i: Instruction, address: Array, size: Array) -> None:
-        """Expect bytes in the current phase: it may not be what completes it.
+        """Expect bytes in the current phase; this may not complete it.
 
         PTX ISA, "expect-tx operation", has no step that completes a phase, as "complete-tx operation" and "Arrive-on
         operation" have; "Phase Completion" has a phase complete when nothing is pending, by whatever.
@@ -300,7 +300,7 @@ class Mbarriers(Mechanism):
             self.deliver(g, i, offset, slots, total, address=address)
 
     def may_complete_within(self, offsets: Array, slots: Array, size: int) -> bool:
-        """Tell whether copies of a size, which each count at an offset, complete a phase before all of them have."""
+        """Return whether copies of a size, which each count at an offset, complete a phase before all of them have."""
         for offset, copies in zip(*np.unique(offsets, return_counts=True), strict=True):
             found = self._objects.get(int(offset))
             if found is not None:
@@ -404,12 +404,12 @@ class Mbarriers(Mechanism):
             self._seen_by[offset] = np.full((self._slots, self._threads), -1, np.int64)
 
     def has_seen(self, offset: int, slot: int, thread: int, phase: int) -> bool:
-        """Tell whether a thread of a CTA has waited for a phase, or a later one, of an object that is followed."""
+        """Return whether a thread of a CTA has waited for a phase, or a later one, of an object that is followed."""
         seen = self._seen_by.get(offset)
         return seen is not None and bool(seen[slot, thread] >= phase)
 
     def _note_threads(self, g: Group, position: Array, phase: Array) -> None:
-        """Note who has waited for phases that these are behind."""
+        """Note the threads that have waited for phases before these."""
         shape = g.ctas.count, g.threads.count
         offsets, passed = (np.broadcast_to(x, shape) for x in (position % self._memory.slot_bytes, phase - 1))
         at = np.ix_(g.ctas.slots, g.threads.ids)
@@ -442,7 +442,7 @@ class Mbarriers(Mechanism):
         raise self._wrong(g, i, offset, wrong, fix, after="arrive")
 
     def _peek(self, g: Group, i: Instruction, position: Array, phase: Array, done: Array) -> Array | None:
-        """Return where a try succeeds that fails for who doesn't know better; None if it is no such try."""
+        """Return where a try succeeds that may fail for a thread without the order; None if it is no such try."""
         asked = [observer for observer in self._activity.observers if i.index in observer.peeks]
         if not asked:
             return None
@@ -477,8 +477,8 @@ class Mbarriers(Mechanism):
 
     def _seen(
         self, offset: int, slots: Array, g: Group, i: Instruction, address: Array | None
-    ) -> tuple[BarrierState, Picked, Array | None]:
-        """Return what observers see of the objects at an offset: their state, the lanes, and the CTA each addresses.
+    ) -> tuple[BarrierState, PickedLanes, Array | None]:
+        """Return the observers' view of the objects at an offset: their state, the lanes, and the CTA each addresses.
 
         All lanes act, and none addresses an object, if `address` is None: copies do.
         """
@@ -487,9 +487,9 @@ class Mbarriers(Mechanism):
             offset, slots, found.phase[slots], found.pending[slots], found.count[slots], found.transactions[slots]
         )
         if address is None:
-            return state, Picked.of_group(g, None), None
+            return state, PickedLanes.of_group(g, None), None
         position = positions(memory, g, i, address)
-        lanes = Picked.of_group(g, position % memory.slot_bytes == offset)
+        lanes = PickedLanes.of_group(g, position % memory.slot_bytes == offset)
         return state, lanes, lanes.values(position // memory.slot_bytes)
 
     def _tell_count(
@@ -519,19 +519,19 @@ class Mbarriers(Mechanism):
     def _name(self, offset: int) -> str:
         return barrier_name(offset, {at: found.done["init"].instruction for at, found in self._objects.items()})
 
-    def _awaited(self, position: Array, state: Array, parity: bool) -> Awaited:
-        """Return what lanes wait for, which may be at several mbarriers: the first is told."""
+    def _awaited(self, position: Array, state: Array, parity: bool) -> AwaitedObject:
+        """Return the object of a wait, which may be at several mbarriers: the first is reported."""
         shape = np.broadcast_shapes(position.shape, state.shape)
-        places, values = (np.broadcast_to(x, shape).reshape(-1) for x in (position, state))
-        offsets = places % self._memory.slot_bytes
+        flat, values = (np.broadcast_to(x, shape).reshape(-1) for x in (position, state))
+        offsets = flat % self._memory.slot_bytes
         _, first = np.unique(offsets, return_index=True)
         each = [
-            replace(self._at(int(places[n]), int(values[n]), parity), lanes=(offsets == offsets[n]).reshape(shape))
+            replace(self._at(int(flat[n]), int(values[n]), parity), lanes=(offsets == offsets[n]).reshape(shape))
             for n in sorted(first.tolist())
         ]
         return replace(each[0], beside=tuple(each[1:]))
 
-    def _at(self, where: int, value: int, parity: bool) -> Awaited:
+    def _at(self, where: int, value: int, parity: bool) -> AwaitedObject:
         offset, slot = where % self._memory.slot_bytes, where // self._memory.slot_bytes
         if parity:
             return self._waits.at(offset, slot, f"the phase of parity {value & 1}", value & 1)

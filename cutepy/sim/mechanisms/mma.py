@@ -79,7 +79,7 @@ class WarpMma:
         return registers_of(g, packed(total[..., to]), p.d)
 
     def _operands(self, g: Group, p: Product, a: Registers, b: Registers) -> tuple[Array, Array]:
-        """Return A, (..., M, K), or what a sparse one keeps, (..., M, K / 2), and B, (..., N, K), as numbers."""
+        """Return A, (..., M, K), or a sparse one's kept elements, (..., M, K / 2), and B, (..., N, K), as numbers."""
         widths = [p.element_bits(kind) for kind in (p.a, p.b)]
         codes = [elements(words_of(g, x), width) for x, width in zip((a, b), widths, strict=True)]
         if p.is_packed:

@@ -17,7 +17,7 @@ import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import BarrierError, Place, WaitNearMiss
-from cutepy.sim.machine.activity import Picked
+from cutepy.sim.machine.activity import PickedLanes
 from cutepy.sim.machine.alignment import check_uniform
 from cutepy.sim.machine.events import (
     NamedBarrier,
@@ -30,7 +30,7 @@ from cutepy.sim.machine.events import (
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads, listed, values_in
 from cutepy.sim.machine.schedule import Mechanism
 from cutepy.sim.machine.thread_history import ExecutedInstruction
-from cutepy.sim.machine.wait_sources import Awaited
+from cutepy.sim.machine.wait_sources import AwaitedObject
 from cutepy.sim.mechanisms.partial_arrivals import PartialArrivals
 from cutepy.sim.ptx.model import Immediate
 
@@ -74,11 +74,11 @@ class Barriers(Mechanism):
         return found
 
     def is_idle(self) -> bool:
-        """Tell whether no thread has arrived at any barrier, or ended."""
+        """Return whether no thread has arrived at any barrier, or ended."""
         return not (self._arrived.any() or self._partial or self._has_ended)
 
     def leaves_others(self, g: Group) -> bool:
-        """Tell whether a group lacks lanes of its warps that have not ended."""
+        """Return whether a group lacks lanes of its warps that have not ended."""
         return bool((self._live[g.ctas.slots[:, None], g.threads.warps] != g.threads.extents[:, 1]).any())
 
     def arrive(self, g: Group, i: Instruction, identity: Array, count: Array | None) -> bool:
@@ -136,9 +136,9 @@ class Barriers(Mechanism):
         generation: Array,
         lanes: Array,
     ) -> None:
-        """Tell observers what lanes do at a barrier, and the generation that they take part in."""
+        """Tell observers of an operation at a barrier, and the generation that its lanes take part in."""
         if self._activity.observers:
-            picked = Picked.of_group(g, lanes)
+            picked = PickedLanes.of_group(g, lanes)
             here = NamedBarrier(number)
             self._activity.tell(kind(i, picked.ctas, picked.threads, picked.values(generation), here))
 
@@ -194,7 +194,7 @@ class Barriers(Mechanism):
     def _come(
         self, g: Group, i: Instruction, identity: Array, count: Array | None, predicate: Array | None = None
     ) -> Array:
-        """Let lanes come; returns the generation that each counts in, or what it waits by for others of its warp."""
+        """Let lanes come; return the generation that each counts in, or its key in a wait for its warp's others."""
         self._activity.changes += 1
         if i.traits.threads > 1:
             check_uniform(self._activity, g, i, identity, "the number of the barrier")
@@ -241,7 +241,7 @@ class Barriers(Mechanism):
     def _come_in_part(
         self, g: Group, i: Instruction, number: int, here: Array, held: Array, before: ExecutedInstruction | None
     ) -> Array:
-        """Let lanes come that are not all of their warps; returns what each waits by."""
+        """Let lanes come that are not all of their warps; return the key by which each waits."""
         generation = self._generation[g.ctas.slots[:, None], number]
         self._tell(NamedBarrierPartialArrive, g, i, number, generation, here)
         waits, came = self._partial.come(g, i, number, here, held)
@@ -314,7 +314,7 @@ class Barriers(Mechanism):
             raise self._wrong(by, number, wrong, fix, before, chances)
 
     def _check_agreed(self, g: Group, i: Instruction, number: int, rows: Array, expected: Array) -> None:
-        """Check that who comes to a barrier expects as many threads as those who are there."""
+        """Check that lanes that come to a barrier expect as many threads as those that are there."""
         every = WARP * self._live.shape[1]
         before, now = (np.where(x == -1, every, x) for x in (self._expected[rows, number], expected))
         differ = before != now
@@ -418,20 +418,20 @@ class Barriers(Mechanism):
             self._true[done, number] = self._arrived[done, number] = self._lanes[done, number] = 0
             self._generation[done, number] += 1
 
-    def _awaited(self, g: Group, identity: Array) -> Awaited:
+    def _awaited(self, g: Group, identity: Array) -> AwaitedObject:
         first, *others = (
             replace(self._at(g, int(number)), lanes=identity == number)
             for number in dict.fromkeys(identity.reshape(-1).tolist())
         )
         return replace(first, beside=tuple(others))
 
-    def _at(self, g: Group, number: int) -> Awaited:
+    def _at(self, g: Group, number: int) -> AwaitedObject:
         slot, warp = int(g.ctas.slots[0]), int(g.threads.ids[0]) // WARP
         at, nobody = Place(f"barrier {number}"), "no other thread that still runs comes there"
         came = self._partial.count_of((slot, number, warp))
         if came:
             lacks = f"{came} of the {int(self._live[slot, warp])} threads of warp {warp}"
-            return Awaited(
+            return AwaitedObject(
                 f"barrier {number}: {lacks} arrived, and each waits for all of its warp",
                 at,
                 f"{lacks} have come, and each waits for all of its warp",
@@ -445,7 +445,7 @@ class Barriers(Mechanism):
         wanted, came = int(self._expected[slot, number]), int(self._arrived[slot, number])
         if wanted == -1:
             wanted, came = int(self._live[slot].sum()), int(self._lanes[slot, number])
-        return Awaited(
+        return AwaitedObject(
             f"barrier {number}: {came} of {wanted} threads arrived",
             at,
             f"{came} of {wanted} threads have come",
@@ -468,7 +468,7 @@ def _joins_or_arrives(i: Instruction) -> type[NamedBarrierEvent]:
 
 
 def _may_be_at(i: Instruction, number: int) -> bool:
-    """Tell whether an instruction may arrive at a barrier."""
+    """Return whether an instruction may arrive at a barrier."""
     if i.traits.barrier != "named":
         return False
     named = i.operands["red" in i.parts]

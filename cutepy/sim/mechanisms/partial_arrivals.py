@@ -43,7 +43,7 @@ class PartialArrivals:
         self._came: dict[tuple[int, int], dict[int, tuple[list[ExecutedInstruction], int]]] = {}
 
     def __bool__(self) -> bool:
-        """Tell whether there are any now."""
+        """Return whether there are any now."""
         return bool(self._came)
 
     def come(self, g: Group, i: Instruction, number: int, here: Array, held: Array) -> tuple[Array, list[_Warp]]:
@@ -84,16 +84,16 @@ class PartialArrivals:
                     yield slot, number, warp
 
     def at(self, slot: int, number: int) -> bool:
-        """Tell whether there is one at a barrier."""
+        """Return whether there is one at a barrier."""
         return any(number in self._came.get((slot, warp), ()) for warp in range(self._shape[2]))
 
     def last(self, key: _Warp) -> ExecutedInstruction:
-        """Return who came last."""
+        """Return the instruction of the lanes that came last."""
         slot, number, warp = key
         return self._came[slot, warp][number][0][-1]
 
     def count(self, key: _Warp, generation: int) -> tuple[list[ExecutedInstruction], int]:
-        """Let a warp count in a generation; returns who came, and how many predicates held."""
+        """Let a warp count in a generation; return the arrivals, and the number of true predicates."""
         assert self._times is not None
         assert self._counted is not None
         slot, number, warp = key
@@ -106,7 +106,7 @@ class PartialArrivals:
         return found
 
     def generations(self, token: Array, slots: Array, identity: Array, threads: Threads) -> Array:
-        """Return what lanes wait by: of those whose warps have come meanwhile the generation that they count in."""
+        """Return the keys by which lanes wait: of warps that are complete by now, the generation they count in."""
         if self._times is None or (token >= 0).all():
             return token
         assert self._counted is not None

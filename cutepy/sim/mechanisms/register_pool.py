@@ -17,11 +17,11 @@ import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place, SimulationError
-from cutepy.sim.machine.activity import Picked
+from cutepy.sim.machine.activity import PickedLanes
 from cutepy.sim.machine.events import RegistersBlocked, SetRegisters
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.machine.schedule import Mechanism
-from cutepy.sim.machine.wait_sources import Awaited
+from cutepy.sim.machine.wait_sources import AwaitedObject
 from cutepy.sim.ptx.model import Immediate
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class RegisterPool(Mechanism):
         self._at_launch = held_at_launch(function)
 
     def start(self, residents: Residents, threads: int) -> None:
-        """Give the warps of CTAs that become resident what they have at first."""
+        """Give the warps of CTAs that become resident their initial registers."""
         shape = residents.count, -(-threads // WARP)
         self._held = np.full(shape, self._at_launch or 0, np.int64)
         self._free = np.zeros(residents.count, np.int64)
@@ -96,7 +96,7 @@ class RegisterPool(Mechanism):
             enough = (np.cumsum(change, axis=1) <= self._free[slots][:, None])[:, last]
             if not enough.all():
                 if self._activity.is_stuck and self._activity.observers:
-                    picked = Picked.of_group(g, ~enough)
+                    picked = PickedLanes.of_group(g, ~enough)
                     self._activity.tell(RegistersBlocked(i, picked.ctas, picked.threads, count))
                 g.ready = enough
                 g.waits_for = lambda: self._awaited(slots, count)
@@ -111,7 +111,7 @@ class RegisterPool(Mechanism):
         return True
 
     def _check(self, g: Group, i: Instruction, count: int, more: bool, held: Array) -> None:
-        """Tell of who asks for fewer registers than it has, or gives back what it hasn't: it keeps what it has."""
+        """Report a warp that asks for fewer registers than it has, or gives back more: it keeps its number."""
         wrong = held > count if more else held < count
         if wrong.any():
             has = int(held[wrong][0])
@@ -123,14 +123,14 @@ class RegisterPool(Mechanism):
             error = SimulationError(said, i, g.describe(), fix=fix, kind="misused-setmaxnreg", at=Place("registers"))
             self._activity.fault(error, stops=False)
 
-    def _awaited(self, slots: Array, count: int) -> Awaited:
+    def _awaited(self, slots: Array, count: int) -> AwaitedObject:
         slot = int(slots[0])
         counts = zip(*np.unique(self._held[slot], return_counts=True), strict=True)
         held = ", ".join(f"{warps} warps hold {registers} a thread" for registers, warps in counts)
         free = int(self._free[slot]) // WARP
         said = f"launched with {self._at_launch}, {held}, and {free * WARP} registers are free"
         asked = f"{count} registers a thread"
-        return Awaited(
+        return AwaitedObject(
             f"{asked}: {said}",
             Place("registers"),
             f"{asked} are asked for, and nobody gives back as many: {said}",

@@ -32,7 +32,7 @@ Piece = tuple[tuple[slice, ...], Array]
 
 
 class Box:
-    """The box of a tensor map, with what every copy of it needs worked out once.
+    """The box of a tensor map, with values that every copy needs computed once.
 
     The elements of an interleaved tensor's pixels are a mode of their own before its dimensions, copied whole.
 
@@ -65,7 +65,7 @@ class Box:
         self.unit_strides = (*self.steps[:0:-1], UNIT_BYTES)
 
     def is_inside(self, at: Coordinates) -> bool:
-        """Tell whether the box at these coordinates lies inside of the tensor."""
+        """Return whether the box at these coordinates lies inside of the tensor."""
         spans = zip((*self._before, *at), self.extents, self.every, self.dims, strict=True)
         return all(0 <= c and c + (e - 1) * n < d for c, e, n, d in spans)
 
@@ -204,7 +204,7 @@ class Boxes:
         )
 
     def read(self, g: Group, i: Instruction, box: Box, at: Coordinates) -> Array:
-        """Return a box as 16-byte units, with what is outside of the tensor filled in."""
+        """Return a box as 16-byte units, with elements outside of the tensor filled in."""
         rounds = box.tensor.dtype.startswith("tf32")
         units = self._units(box, at, "load") if box.is_inside(at) and not rounds else None
         if units is not None:
@@ -215,7 +215,7 @@ class Boxes:
         return data.reshape(-1).view(UNIT_KIND)
 
     def write(self, g: Group, i: Instruction, box: Box, at: Coordinates, data: Array, reduction: str | None) -> None:
-        """Write a box given as 16-byte units, without what is outside of the tensor."""
+        """Write a box given as 16-byte units, without elements outside of the tensor."""
         if self._memory.known.inputs:
             self._check_writable(g, i, box, at)
         units = self._units(box, at, "store") if reduction is None and box.is_inside(at) else None
@@ -228,7 +228,7 @@ class Boxes:
             piece[...] = new if reduction is None else combined(piece, new, box.tensor.dtype, reduction)
 
     def _check_writable(self, g: Group, i: Instruction, box: Box, at: Coordinates) -> None:
-        """Raise where a row of a box, without what is outside of the tensor, is part of an array that is read-only."""
+        """Raise an error where a row of a box, without elements outside of the tensor, is part of a read-only array."""
         lows, highs = box.inside(at)
         if any(low >= high for low, high in zip(lows, highs, strict=True)):
             return

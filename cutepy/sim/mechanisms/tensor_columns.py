@@ -94,14 +94,14 @@ class Columns:
         self._activity, self._memory = activity, memory
 
     def read(self, g: Group, i: Instruction, box: Column, at: Coordinates) -> Array:
-        """Return a column as 16-byte units, with what is outside of the tensor filled in."""
+        """Return a column as 16-byte units, with elements outside of the tensor filled in."""
         data = filled(box.tensor.box[::-1], box.tensor)
         for pixel, channels, elements in self._rows(g, i, box, at, "load"):
             data[pixel, channels] = taken(elements, box.tensor)
         return data.reshape(-1).view(UNIT_KIND)
 
     def write(self, g: Group, i: Instruction, box: Column, at: Coordinates, data: Array, reduction: str | None) -> None:
-        """Write a column given as 16-byte units, without what is outside of the tensor."""
+        """Write a column given as 16-byte units, without elements outside of the tensor."""
         values = np.ascontiguousarray(data).view(kind_of(box.tensor)).reshape(box.tensor.box[::-1])
         kind: Kind = "store" if reduction is None else "atomic"
         for pixel, channels, elements in self._rows(g, i, box, at, kind):

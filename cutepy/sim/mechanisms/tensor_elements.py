@@ -26,7 +26,7 @@ def kind_of(tensor: AnyTensorMap) -> np.dtype[np.unsignedinteger]:
 
 
 def filled(shape: tuple[int, ...], tensor: AnyTensorMap) -> Array:
-    """Make an array of what is outside of a tensor."""
+    """Make an array of the values of elements outside of a tensor."""
     data = np.zeros(shape, kind_of(tensor))
     if tensor.oob_fill == "nan":
         data[...] = np.frombuffer(_NAN * (data.itemsize // len(_NAN)), data.dtype)[0]
@@ -39,6 +39,6 @@ def taken(elements: Array, tensor: AnyTensorMap) -> Array:
 
 
 def combined(old: Array, new: Array, element: str, operation: str) -> Array:
-    """Return what a reduction leaves of elements of a type."""
+    """Return the results of a reduction of elements of a type."""
     name, _, ftz = element.partition(".")
     return combine(operation, "f32" if name == "tf32" else name, old, new, flush=bool(ftz))

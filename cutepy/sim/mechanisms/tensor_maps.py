@@ -92,7 +92,7 @@ class TensorMaps:
             self._memory.observe(g, i, what, space, proxy, address, SIZE_BYTES, values=values)
 
     def prefetch(self, g: Group, i: Instruction, address: Array) -> None:
-        """Check that there can be a tensor map at an address; what is there may yet be written."""
+        """Check that there can be a tensor map at an address; its bytes may yet be written."""
         for value in {int(x) for x in address.flat}:
             self._place(g, i, value)
 

@@ -105,11 +105,11 @@ class TensorCopies:
         self._notify("load", i, boxes, targets)
 
         def apply() -> None:
-            for box, at, places in copies:
-                self._write_shared(box, places, self._read_global(g, i, box, at))
+            for box, at, targets in copies:
+                self._write_shared(box, targets, self._read_global(g, i, box, at))
             if self._activity.observers:
-                written = [(box, place) for box, _, places in copies for place in places]
-                issuers = [n // every for n, (_, _, places) in enumerate(copies) for _ in places]
+                written = [(box, place) for box, _, targets in copies for place in targets]
+                issuers = [n // every for n, (_, _, targets) in enumerate(copies) for _ in targets]
                 self._observe_shared(g, i, "write", written, issuers)
                 observe_boxes(self._activity, g, i, "read", boxes, [n // every for n in range(len(boxes))])
             positions, sizes, lanes = (np.array(column) for column in zip(*notices, strict=True))
@@ -144,7 +144,7 @@ class TensorCopies:
         reduction: str | None,
         offsets: tuple[Array, ...] | None = None,
     ) -> None:
-        """Copy a box from shared memory, or combine it with what is there; offsets are as of a load, but empty."""
+        """Copy a box from shared memory, or combine it with the elements there; offsets are as of a load, but empty."""
         are_alike = reduction is None and all(x.shape[1] == 1 for x in (source, tensor, *coordinates))
         every = 1 if are_alike else g.threads.count
         boxes, sources = self._boxes(g, i, source, tensor, coordinates, offsets, every)
@@ -170,11 +170,11 @@ class TensorCopies:
         taken: list[Array] = []
 
         def take() -> None:
-            places = [(box, place) for (box, _), place in zip(boxes, sources, strict=True)]
-            taken.extend(self._read_shared(box, place).copy() for box, place in places)
+            tiles = [(box, place) for (box, _), place in zip(boxes, sources, strict=True)]
+            taken.extend(self._read_shared(box, place).copy() for box, place in tiles)
             if self._activity.observers:
                 dropped = [self._dropped(box, at, place) for (box, at), place in zip(boxes, sources, strict=True)]
-                self._observe_shared(g, i, "read", places, issuers, dropped)
+                self._observe_shared(g, i, "read", tiles, issuers, dropped)
 
         def apply() -> None:
             for (box, at), data in zip(boxes, taken, strict=True):
@@ -245,9 +245,9 @@ class TensorCopies:
             self._tiled.write(g, i, box, at, data, reduction)
 
     def _notify(
-        self, operation: str, i: Instruction, boxes: list[tuple[Box | Column, Coordinates]], places: list[int]
+        self, operation: str, i: Instruction, boxes: list[tuple[Box | Column, Coordinates]], positions: list[int]
     ) -> None:
-        for (box, at), place in zip(boxes, places, strict=True) if self._activity.observers else ():
+        for (box, at), place in zip(boxes, positions, strict=True) if self._activity.observers else ():
             slot, offset = divmod(place, self._memory.slot_bytes)
             where = at[: box.tensor.rank]
             event = TmaEvent(operation, box.tensor, where, self._memory.residents.coordinate(slot), offset, i)
@@ -268,7 +268,7 @@ class TensorCopies:
         memory = self._memory
         shape = (g.ctas.count, lanes)
         _, shared = memory.resolve("shared" if shared.dtype == np.uint32 else "generic", shared)
-        places = (
+        positions = (
             np.broadcast_to(memory.locate(g, i, shared, SMEM_ALIGNMENT, SMEM_ALIGNMENT), shape).reshape(-1).tolist()
         )
         self._tensormaps.use(g, i, tensor)
@@ -290,16 +290,16 @@ class TensorCopies:
                     g.describe(),
                 )
         if is_of_rows:
-            boxes, places = _by_rows(g, i, boxes, places)
+            boxes, positions = _by_rows(g, i, boxes, positions)
         largest = max(box.size_bytes for box in known.values())
-        if int(max(places)) % memory.slot_bytes + largest > memory.used_bytes:
+        if int(max(positions)) % memory.slot_bytes + largest > memory.used_bytes:
             raise MemoryAccessError(
-                f"a box of {largest} bytes at shared address {max(places) % memory.slot_bytes:#x} ends beyond the "
+                f"a box of {largest} bytes at shared address {max(positions) % memory.slot_bytes:#x} ends beyond the "
                 f"CTA's {memory.used_bytes} bytes",
                 i,
                 g.describe(),
             )
-        return boxes, places
+        return boxes, positions
 
     def _checked(self, g: Group, i: Instruction, address: int, rank: int, im2col: bool) -> Box | Column:
         tensor = self._tensormaps.read(g, i, address)
@@ -334,10 +334,10 @@ class TensorCopies:
         for n, (box, _) in enumerate(boxes):
             by_size.setdefault(box.size_bytes, []).append(n)
         for size, these in by_size.items():
-            places = np.array([[boxes[n][1]] for n in these])
+            positions = np.array([[boxes[n][1]] for n in these])
             by = None if issuers is None else np.array([issuers[n] for n in these])
             part_of = self._activity.completing
-            access = Access(operation, "shared", "async", i, g.ctas, g.threads, places, size, part_of, issuers=by)
+            access = Access(operation, "shared", "async", i, g.ctas, g.threads, positions, size, part_of, issuers=by)
             masks = [dropped[n] for n in these] if dropped else []
             if any(mask is not None for mask in masks):
                 bits = np.stack([np.zeros(size, bool) if mask is None else mask for mask in masks])
@@ -357,10 +357,10 @@ class TensorCopies:
         dropped[order[is_here]] = outside.reshape(-1, UNIT_BYTES)[is_here]
         return dropped.reshape(-1)
 
-    def _write_shared(self, box: Box | Column, places: list[int], data: Array) -> None:
+    def _write_shared(self, box: Box | Column, positions: list[int], data: Array) -> None:
         memory = self._memory
         units = memory.shared_view(UNIT_KIND, 1)
-        for place in places:
+        for place in positions:
             start = place // UNIT_BYTES
             order = swizzled_units(box.units, box.swizzle, place % _PERIOD // UNIT_BYTES)
             if order is None:
@@ -378,13 +378,15 @@ class TensorCopies:
 
 
 def _by_rows(
-    g: Group, i: Instruction, boxes: list[tuple[Box | Column, Coordinates]], places: list[int]
+    g: Group, i: Instruction, boxes: list[tuple[Box | Column, Coordinates]], positions: list[int]
 ) -> tuple[list[tuple[Box | Column, Coordinates]], list[int]]:
     """Return the four boxes of each copy of four rows, which lie one behind the other in shared memory."""
     for box, at in boxes:
         _check_rows(g, i, box, at)
     found: list[tuple[Box | Column, Coordinates]] = [(box, (at[0], row)) for box, at in boxes for row in at[1:]]
-    return found, [place + n * box.size_bytes for (box, _), place in zip(boxes, places, strict=True) for n in range(4)]
+    return found, [
+        place + n * box.size_bytes for (box, _), place in zip(boxes, positions, strict=True) for n in range(4)
+    ]
 
 
 def _check_rows(g: Group, i: Instruction, box: Box | Column, at: Coordinates) -> None:
@@ -397,7 +399,7 @@ def _check_rows(g: Group, i: Instruction, box: Box | Column, at: Coordinates) ->
 def _once(
     g: Group, boxes: Sequence[tuple[Box | Column, Coordinates]], sources: Sequence[int], lanes: int
 ) -> tuple[list[int], list[int]]:
-    """Return which lanes store what no lane of their warp before them does, and which boxes are theirs.
+    """Return the lanes whose stores no earlier lane of their warp repeats, and the boxes of each.
 
     A warp that stores one box with several lanes stores the same bytes again and again: once will do. `lanes` is 1
     where there is a box of each CTA only, which all lanes store.

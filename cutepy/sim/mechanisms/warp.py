@@ -14,7 +14,7 @@ import numpy as np
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.arithmetic import floats
 from cutepy.sim.errors import Place, SimulationError
-from cutepy.sim.machine.activity import Picked
+from cutepy.sim.machine.activity import PickedLanes
 from cutepy.sim.machine.events import WarpSync
 from cutepy.sim.machine.lanes import WARP, Array, Threads, mask_of
 
@@ -35,7 +35,7 @@ class Warp:
         self._sources: dict[tuple[object, ...], tuple[Array, Array]] = {}
 
     def sync(self, g: Group, i: Instruction, mask: Array) -> None:
-        """Synchronise the lanes of each mask, who have come; masks of a warp may differ, as those of its tiles do."""
+        """Synchronise the lanes of each mask, which have come; masks of a warp may differ, as those of its tiles do."""
         self._check_mask(g, i, mask)
         if mask.shape[1] == 1:
             self._tell_sync(g, i)
@@ -49,7 +49,7 @@ class Warp:
 
     def _tell_sync(self, g: Group, i: Instruction, lanes: Array | None = None) -> None:
         if self._activity.observers:
-            picked = Picked.of_group(g, lanes)
+            picked = PickedLanes.of_group(g, lanes)
             self._activity.tell(WarpSync(i, picked.ctas, picked.threads))
 
     def shuffle(
@@ -106,7 +106,7 @@ class Warp:
             )
 
     def _check_sources(self, g: Group, i: Instruction, mode: str, b: Array, c: Array, mask: Array) -> None:
-        """Tell of lanes that read from one that does not take part: what they get is undefined."""
+        """Report lanes that read from a lane outside of the mask: their result is undefined."""
         own = g.threads.special["laneid"].astype(np.int64)
         lane, inside = source_lane(mode, own, b.astype(np.int64), c.astype(np.int64))
         named = mask.astype(np.int64) >> lane & 1 == 1
@@ -147,7 +147,7 @@ class Warp:
         return by_mask.reshape(by_mask.shape[0], -1)[:, position]
 
     def _members(self, g: Group, mask: Array) -> Array:
-        """Return who takes part, by (CTA, warp, mask, lane): one mask, or each lane's own, as tiles name them."""
+        """Return the participants, by (CTA, warp, mask, lane): of one mask, or of each lane's own, as in tiles."""
         masks = mask[:, :, None, None] if mask.shape[1] == 1 else g.threads.by_warp(mask, 0)[..., None]
         here: Array = (masks >> np.arange(WARP, dtype=np.uint32) & np.uint32(1)).astype(bool) & g.threads.present[
             :, None
@@ -155,19 +155,19 @@ class Warp:
         return here
 
     def vote_all(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
-        """Tell whether a predicate holds in all lanes of each one's mask."""
+        """Return whether a predicate holds in all lanes of each one's mask."""
         self._check_mask(g, i, mask)
         holds: Array = g.threads.by_warp(a, True)[:, :, None] | ~self._members(g, mask)
         return self._to_lanes(g, np.logical_and.reduce(holds, axis=3))
 
     def vote_any(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
-        """Tell whether a predicate holds in any lane."""
+        """Return whether a predicate holds in any lane."""
         self._check_mask(g, i, mask)
         holds: Array = g.threads.by_warp(a, False)[:, :, None] & self._members(g, mask)
         return self._to_lanes(g, np.logical_or.reduce(holds, axis=3))
 
     def vote_uni(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
-        """Tell whether a predicate is the same in all lanes."""
+        """Return whether a predicate is the same in all lanes."""
         return self.vote_all(g, i, a, mask) | ~self.vote_any(g, i, a, mask)
 
     def vote_ballot(self, g: Group, i: Instruction, a: Array, mask: Array) -> Array:
@@ -188,7 +188,7 @@ class Warp:
         return np.where(same, self._to_lanes(g, mask_of(members)), np.uint32(0)), same
 
     def _equal(self, g: Group, a: Array) -> Array:
-        """Tell, by (CTA, warp, lane, lane), who has the same value."""
+        """Return, by (CTA, warp, lane, lane), whether two lanes have the same value."""
         values = g.threads.by_warp(a, 0)
         equal: Array = values[..., :, None] == values[..., None, :]
         return equal

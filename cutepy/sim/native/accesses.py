@@ -200,7 +200,7 @@ def _put(bits: int, count: int, keeps: str) -> str:
 
 
 def _combine(operation: str, bits: int, signed: bool, keeps: str) -> str:
-    """Apply an atomic operation of the lanes that are here, one after the other; what was there comes back."""
+    """Apply an atomic operation of the lanes that are here, one after the other; the old values come back."""
     kind = f"vector<{LANES}xi{bits}>"
     size = bits // 8
     return f"""

@@ -47,7 +47,7 @@ def hot_blocks(program: Program, stops: frozenset[int] | None = None) -> list[Bl
     """
     found = program.hot if stops is None else program.watched
     if not found:
-        hot = _Hot(program, stops)
+        hot = _SharedState(program, stops)
         found += [
             HotBlock(hot, n) if program.flow.blocks[n].instructions or program.flow.blocks[n].condition else whole
             for n, whole in enumerate(program.blocks)
@@ -55,7 +55,7 @@ def hot_blocks(program: Program, stops: frozenset[int] | None = None) -> list[Bl
     return found
 
 
-class _Hot:
+class _SharedState:
     """State that the blocks of a program share.
 
     Attributes
@@ -73,7 +73,7 @@ class _Hot:
         self._steps: dict[int, _Step] = {}
 
     def is_to_be_cut(self, m: Engine) -> bool:
-        """Tell whether the program's nodes are worth knowing."""
+        """Return whether the program's nodes are worth knowing."""
         cost = _CUTTING * len(self.program.function.instructions)
         return self.ledger.total * m.to_come >= ledger.WORTH * cost and compiler.is_there()
 
@@ -103,12 +103,12 @@ class HotBlock:
 
     Parameters
     ----------
-    hot : _Hot
+    hot : _SharedState
     number : int
         Of the block.
     """
 
-    def __init__(self, hot: _Hot, number: int) -> None:
+    def __init__(self, hot: _SharedState, number: int) -> None:
         self._hot, self._number = hot, number
         self._whole = hot.program.blocks[number]
         self._first: _Step | None = None
@@ -181,7 +181,7 @@ _NODES = 1 << 32
 class _Step:
     """Back end that runs a node."""
 
-    def __init__(self, hot: _Hot, node: Node) -> None:
+    def __init__(self, hot: _SharedState, node: Node) -> None:
         self._hot, self.node = hot, node
         self._numpy: Callable[[Any, list[Any], Any], int | None] | None = None
         self._entries: dict[int, _Entry] = {}
@@ -223,7 +223,7 @@ class _Step:
 class _Entry:
     """The regions from a node on, up to a block."""
 
-    def __init__(self, hot: _Hot, node: Node, stop: int) -> None:
+    def __init__(self, hot: _SharedState, node: Node, stop: int) -> None:
         self._hot, self._node, self._stop = hot, node, stop
         self._due = 0.0
         self._codes: list[MachineCode] | None = None

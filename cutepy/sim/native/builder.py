@@ -20,7 +20,7 @@ class MachineCode(Builder[Value]):
     Parameters
     ----------
     lanes : Lanes
-        Where registers are.
+        Lanes whose registers are used.
     """
 
     shifts_saturate = False

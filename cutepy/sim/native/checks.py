@@ -121,7 +121,7 @@ llvm.return
 
 
 def region_function(counter: int, maps: list[int], cells: tuple[int, int, int]) -> str:
-    """Return a function that finds the region of an access, or fails, counts it, and marks what it is a run of."""
+    """Return a function that finds the region of an access, or fails, counts the access, and marks its run."""
     regions, table, last_region = cells
     marks = []
     for n, position in enumerate(maps):

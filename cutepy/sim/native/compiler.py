@@ -24,10 +24,10 @@ class Compiler(Protocol):
     """Makes machine code of MLIR."""
 
     def is_imported(self) -> bool:
-        """Tell whether compiling begins at once, and not with a second of imports."""
+        """Return whether compiling begins at once, and not with a second of imports."""
 
     def kept(self, text: str) -> Code | None:
-        """Return what was compiled of a text before, if it is on the disk."""
+        """Return the code that was compiled of a text before, if it is on the disk."""
 
     def compiled(self, text: str) -> Code:
         """Compile a module in MLIR's dialect of LLVM; raise ImportError where it can't be had after all."""
@@ -45,7 +45,7 @@ def provide(compiler: Compiler) -> None:
 
 
 def is_there() -> bool:
-    """Tell whether there is a compiler."""
+    """Return whether there is a compiler."""
     return bool(_provided)
 
 
@@ -65,7 +65,7 @@ def seconds(texts: Iterable[str]) -> float:
 
 
 def compiled(text: str) -> Code:
-    """Compile a module in MLIR's dialect of LLVM, or take what was compiled of it before.
+    """Compile a module in MLIR's dialect of LLVM, or take the code of an earlier compilation.
 
     Raises
     ------

@@ -24,10 +24,10 @@ DEPTH = 3 * LANES
 def leave(e: Lanes, region: Region, node: Node, joins: set[int]) -> None:
     """Go on to a node's successors."""
     w = e.w
-    places = node.successors
+    targets = node.successors
     if node.condition is None:
         e.end()
-        go(e, region, places[0], joins)
+        go(e, region, targets[0], joins)
         return
     register, negated = node.condition
     value = e.register(register.index)
@@ -36,7 +36,7 @@ def leave(e: Lanes, region: Region, node: Node, joins: set[int]) -> None:
         e.end()
         first, second = w.label(), w.label()
         w.lines.append(f"llvm.cond_br {holds.name}, {first}, {second}")
-        for label, place in ((first, places[0]), (second, places[1])):
+        for label, place in ((first, targets[0]), (second, targets[1])):
             w.lines.append(f"{label}:")
             go(e, region, place, joins)
         return
@@ -55,12 +55,12 @@ def leave(e: Lanes, region: Region, node: Node, joins: set[int]) -> None:
     w.lines.append(f"{mixed}:")
     _part(e, region, node, joins, here, taken, other)
     w.lines.append(f"llvm.br {all_}")
-    for label, place in ((first, places[0]), (second, places[1])):
+    for label, place in ((first, targets[0]), (second, targets[1])):
         w.lines.append(f"{label}:")
         go(e, region, place, joins)
     w.lines.append(f"{all_}:")
     w.lines.append(f"llvm.store {taken}, %active : i32, !llvm.ptr")
-    go(e, region, places[0], joins)
+    go(e, region, targets[0], joins)
 
 
 def _part(e: Lanes, region: Region, node: Node, joins: set[int], here: str, taken: str, other: str) -> None:
@@ -125,7 +125,7 @@ def go(e: Lanes, region: Region, place: int, joins: set[int]) -> None:
 
 def pop(e: Lanes) -> list[str]:
     """Let others go on."""
-    places = ", ".join(f"{n}: ^n{n}" for n in sorted(e.waiting))
+    targets = ", ".join(f"{n}: ^n{n}" for n in sorted(e.waiting))
     return [
         "^pop:",
         "%d0 = llvm.load %depth : !llvm.ptr -> i64",
@@ -143,5 +143,5 @@ def pop(e: Lanes) -> list[str]:
         "%stopp = llvm.getelementptr %top[2] : (!llvm.ptr) -> !llvm.ptr, i64",
         "%stopv = llvm.load %stopp : !llvm.ptr -> i64",
         "llvm.store %stopv, %stop : i64, !llvm.ptr",
-        f"llvm.switch %tonode : i64, ^done [ {places} ]",
+        f"llvm.switch %tonode : i64, ^done [ {targets} ]",
     ]

@@ -1,4 +1,4 @@
-"""Operations of floats on the lanes of a warp: what `arithmetic.floats` computes, to nearest.
+"""Operations of floats on the lanes of a warp: those of `arithmetic.floats`, to nearest.
 
 References
 ----------
@@ -46,7 +46,7 @@ def float_bits(number: float, bits: int) -> int:
 
 
 def magnitude_below(e: Lanes, x: Value, limit: float) -> Value:
-    """Tell whether a number's magnitude is below a positive limit."""
+    """Return whether a number's magnitude is below a positive limit."""
     w = e.w
     size = w.binary("and", x, w.constant(x.bits, (1 << x.bits - 1) - 1))
     return w.compare("ult", size, w.constant(x.bits, float_bits(limit, x.bits)))
@@ -217,7 +217,7 @@ def _inverse(e: Lanes, x: Value, *, of_root: bool) -> Value:
 
 
 def _to_integer(e: Lanes, value: Value, kind: str, rounding: str) -> Value:
-    """Round to an integral value and clamp; NaNs become zero, or what `floats.float_to_int` says."""
+    """Round to an integral value and clamp; NaNs become zero, or the result of `floats.float_to_int`."""
     w, bits, signed, is_double = e.w, width(kind), kind[0] == "i", value.bits == 64
     value = value if is_double else w.float_cast("fpext", value, 64)
     value = w.floats(f"intr.{_INTEGRAL[rounding]}", value)

@@ -21,7 +21,7 @@ _PATIENCE = 1 << 24
 
 
 def inputs_of(region: Region, kinds: list[str]) -> list[str]:
-    """Return what a region reads, as expressions."""
+    """Return the values that a region reads, as expressions."""
     return list(_written(region, kinds, {}, True, *_axes(region, {}))[0].inputs)
 
 
@@ -36,7 +36,7 @@ def function(region: Region, kinds: list[str], axes: dict[str, int], full: bool)
     axes : dict of str to int
         Along which axes each input differs.
     full : bool
-        Whether all 32 lanes of each warp are here.
+        True if all 32 lanes of each warp are here.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def _written(
 
 
 def _parts(node: Node, of_registers: dict[int, int]) -> bool:
-    """Tell whether lanes of a warp may part at a node."""
+    """Return whether lanes of a warp may part at a node."""
     return node.condition is not None and bool(of_registers.get(node.condition[0].index, EVERY) & BY_THREAD)
 
 

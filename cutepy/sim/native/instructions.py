@@ -9,7 +9,7 @@ from cutepy.sim.ptx.model import Instruction
 
 
 def is_native(i: Instruction, kinds: list[str]) -> bool:
-    """Tell whether machine code can be written for an instruction."""
+    """Return whether machine code can be written for an instruction."""
     try:
         write_instruction(Lanes(kinds, {}, True), i)
     except UnsupportedError:

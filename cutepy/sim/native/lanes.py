@@ -10,7 +10,17 @@ from typing import Any
 
 from cutepy.sim.native.accesses import ACCESS_TYPE
 from cutepy.sim.native.writer import BY_CTA, BY_THREAD, LANES, Value, Writer
-from cutepy.sim.ptx.model import Address, Immediate, Instruction, Negated, Operand, Register, Sink, Special, Symbol
+from cutepy.sim.ptx.model import (
+    Address,
+    Immediate,
+    Instruction,
+    NegatedPredicate,
+    Operand,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+)
 from cutepy.sim.semantics.types import canonical_bits, constant_bits, width
 from cutepy.sim.translate.emitter import Emitter, address_of_symbol
 from cutepy.sim.translate.memory import space_of
@@ -38,7 +48,7 @@ class Lanes:
     axes : dict of str to int
         Along which axes each input differs; those that it lacks, along both.
     full : bool
-        Whether all 32 lanes of each warp are here.
+        True if all 32 lanes of each warp are here.
     of_registers : dict of int to int
         Along which axes each register may differ at any time; those that it lacks, along both.
 
@@ -49,9 +59,9 @@ class Lanes:
     helpers : dict
         (operation, space, bits, count) of each access -> the name of its function.
     masked : bool
-        Whether some of the lanes may be elsewhere, or absent.
+        True if some of the lanes may be elsewhere, or absent.
     writes_shared : bool
-        Whether shared memory is written.
+        True if shared memory is written.
     waiting : set of int
         The nodes at which lanes may wait for others.
     frame_bytes : int
@@ -91,7 +101,7 @@ class Lanes:
         self.is_parted, self.masked = parted, parted or not self.full
 
     def end(self) -> None:
-        """Keep what registers have become."""
+        """Keep the new values of registers."""
         w = self.w
         for index in self._dirty:
             axes = self.axes_of(index)
@@ -232,7 +242,7 @@ class Lanes:
             return found
         if isinstance(operand, Immediate):
             return self.w.constant(width(kind), constant_bits(operand, kind))
-        if isinstance(operand, Negated):
+        if isinstance(operand, NegatedPredicate):
             return self.invert(self.read(operand.operand, kind))
         if isinstance(operand, Special):
             text = Emitter([], {}, {}, _NOTHING)._special(operand.name, "u4")
@@ -289,7 +299,7 @@ class Lanes:
         self._results[operand.index] = value
 
     def finish(self) -> None:
-        """Assign what the current instruction has computed to its destinations."""
+        """Assign the results of the current instruction to its destinations."""
         self._registers.update(self._results)
         self._dirty.update(dict.fromkeys(self._results))
         self._results.clear()
@@ -323,14 +333,14 @@ class Lanes:
         self._access("store", space, self.address(operand), values[0].bits, len(values), values)
 
     def combine(self, i: Instruction, operand: Operand, operation: str, values: list[Value]) -> Value:
-        """Apply an atomic operation of each lane; returns what was there."""
+        """Apply an atomic operation of each lane; return the old values."""
         space = self._space(i)
         self.writes_shared |= space == "shared"
         self._access(operation, space, self.address(operand), values[0].bits, 1, values)
         return self._held(0, values[0].bits, EVERY)
 
     def _held(self, n: int, bits: int, axes: int) -> Value:
-        """Return what an access has left."""
+        """Return the value that an access leaves in a register."""
         w, kind = self.w, f"vector<{LANES}xi{bits}>"
         at = w.emit(f"llvm.getelementptr %buffer[{n}] : (!llvm.ptr) -> !llvm.ptr, {kind}")
         return w.new(axes, f"llvm.load {at} {{alignment = 8 : i64}} : !llvm.ptr -> {w.type(bits, axes)}", bits)

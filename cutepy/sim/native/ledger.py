@@ -47,7 +47,7 @@ class Ledger:
         self._launch: weakref.ref[Launch] | None = None
 
     def of_nodes(self, count: int, main_of: Callable[[int], int]) -> Ledger:
-        """Return a ledger of nodes, each of which takes over what is put down to a block here."""
+        """Return a ledger of nodes, each of which takes over the seconds charged to a block here."""
         found = Ledger(count)
         found.total, found._since, found._launch = self.total, self._since, self._launch
         for block, visits in enumerate(self.visits):
@@ -73,13 +73,13 @@ class Ledger:
         return start
 
     def pause(self) -> None:
-        """Put down to nobody what goes by from now on until a node begins."""
+        """Charge the time from now on to no node, until one begins."""
         if self._since:
             self._paused += thread_time() - self._since
             self._since = 0.0
 
     def charge(self, number: int, start: float) -> None:
-        """Put down to a node what went by since a start."""
+        """Charge the time since a start to a node."""
         now = thread_time()
         self.spent[number] += now - start
         self.visits[number] += 1
@@ -87,18 +87,18 @@ class Ledger:
         self._since = now
 
     def interrupt(self) -> None:
-        """Put down to nobody what went by since a node ended, nor what goes by until one begins."""
+        """Charge to no node the time since one ended, and the time until one begins."""
         self._since = self._paused = 0.0
 
     def expected(self, region: Region, m: Engine) -> float:
-        """Return what a region may be expected to save from now on."""
+        """Return the time that a region may be expected to save from now on."""
         spent = sum(map(self.spent.__getitem__, region.numbers)) - _CALL * self.visits[region.entry]
         earlier = sum(map(self._earlier.__getitem__, region.numbers))
         waves = max(1.0, m.begun - max(map(self._paid.__getitem__, region.numbers)))
         return max(0.0, spent - earlier) * m.to_come / waves + earlier
 
     def pay(self, region: Region, m: Engine) -> None:
-        """Forget what a region has taken, which is machine code from now on."""
+        """Forget the time of a region, which is machine code from now on."""
         for number in region.numbers:
             self.spent[number] = self._earlier[number] = 0.0
             self._paid[number] = m.begun

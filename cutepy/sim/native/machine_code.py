@@ -46,7 +46,7 @@ class MachineCode:
     Attributes
     ----------
     lacks : float
-        How many more seconds of numpy must be expected than were, for it to be compiled.
+        Further seconds of numpy that must be expected for it to be compiled.
     """
 
     def __init__(self, region: Region, kinds: list[str], numpys: Ledger) -> None:
@@ -64,7 +64,7 @@ class MachineCode:
         return names, eval(f"lambda g, R, m: ({text})")
 
     def applies(self, g: Group, m: Engine) -> bool:
-        """Tell whether lanes may run it: all of a CTA, if there are barriers."""
+        """Return whether lanes may run it: all of a CTA, if there are barriers."""
         return self._failed <= _PATIENCE and not (self.region.barriers and not _are_together(g, m))
 
     def run(self, g: Group, registers: list[Any], m: Engine) -> bool:
@@ -148,7 +148,7 @@ class _Compiled:
         return compiler.seconds([self._text, *(_source(*key) for key in self._helpers if key not in _helpers)])
 
     def compile(self) -> None:
-        """Compile, or take what was compiled before.
+        """Compile, or take the code of an earlier compilation.
 
         Raises
         ------
@@ -198,7 +198,7 @@ class _Compiled:
 
 
 def _are_together(g: Group, m: Engine) -> bool:
-    """Tell whether all threads of CTAs come to barriers together, at which nobody waits."""
+    """Return whether all threads of CTAs come to barriers together, at which nobody waits."""
     return g.threads.count == m.schedule.roster.threads_per_cta and m.barriers.is_idle()
 
 

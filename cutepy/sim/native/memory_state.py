@@ -84,16 +84,16 @@ class MemoryState:
         return np.array(found, np.int64)
 
     def is_of(self, m: Engine) -> bool:
-        """Tell whether the machine's memory is still the same."""
+        """Return whether the machine's memory is still the same."""
         return self._traffic is m.activity.traffic and self._shared is m.memory.shared
 
     def begin(self, keeps_shared: bool) -> None:
-        """Keep shared memory as a whole, and not what is stored there, or the other way round."""
+        """Keep shared memory as a whole, and not the stores to it, or the other way round."""
         self._kept = self._shared.copy() if keeps_shared else None
         self._numbers[LOGS_SHARED] = 0 if keeps_shared else KEPT
 
     def take(self, m: Engine) -> int:
-        """Make what a function noted the machine's own, or undo what it did if it failed; returns why, or 0."""
+        """Adopt the effects that a function noted, or undo them if it failed; return the reason, or 0."""
         numbers = self._numbers
         failed = int(numbers[FAILED])
         if failed:
@@ -118,13 +118,13 @@ class MemoryState:
         return failed
 
     def _undo(self) -> None:
-        """Put back what was where something was stored, the last first."""
+        """Restore the old contents of stored places, the last first."""
         span = np.array([self._log_start, self._numbers[LOG]], np.int64)
         compiler.compiled(UNDO).function("undo")(address_of(span))
 
 
 def state_of(m: Engine) -> MemoryState:
-    """Return what machine code knows of a machine's memory."""
+    """Return the part of a machine's memory that machine code knows."""
     state: MemoryState | None = m.native_state
     if state is None or not state.is_of(m):
         state = m.native_state = MemoryState(m)

@@ -36,7 +36,7 @@ class Node:
         "native"; "barrier", of a CTA; "numpy"; "end", where a block goes on to others; "last", an end that regions do
         not cross; or "whole", a block that is not cut.
     is_first : bool
-        Whether it begins its block.
+        True if it begins its block.
     condition : (Register, bool) or None
         Of an end with two ways: the predicate, and whether it is negated.
     successors : tuple of int
@@ -67,7 +67,7 @@ class Nodes:
     ----------
     program : Program
     is_watched : bool
-        Whether observers see each access: arithmetic and plain loads alone are native then, and what is between the
+        True if observers see each access: arithmetic and plain loads alone are native then, and what is between the
         accesses of a block comes after them, as far as they do not need it.
 
     Attributes
@@ -125,7 +125,7 @@ class Nodes:
         return "barrier" if self._is_barrier(i) else "native" if is_native(i, program.kinds) else "numpy"
 
     def _is_barrier(self, i: Instruction) -> bool:
-        """Tell whether an instruction is one of the barriers that all threads of a CTA come to."""
+        """Return whether an instruction is one of the barriers that all threads of a CTA come to."""
         if i.traits.barrier != "named" or not set(i.parts[1:]) <= {"cta", "sync", "aligned"}:
             return False
         (identity, *count) = i.operands
@@ -150,7 +150,7 @@ class Nodes:
         return next((n for n in range(start, end) if not self.all[n].is_native), start)
 
     def is_plain(self, block: int) -> bool:
-        """Tell whether all of a block can be machine code whenever lanes come to it: at a barrier all must come."""
+        """Return whether all of a block can be machine code whenever lanes come to it: at a barrier all must come."""
         first = self.all[self.main_of(block)]
         return first.is_native and first.kind != "barrier"
 
@@ -227,7 +227,7 @@ def plain_load(i: Instruction) -> PlainLoad | None:
 
 
 def needs_address(i: Instruction, made: AbstractSet[int]) -> bool:
-    """Tell whether a plain load has its address in one of some registers."""
+    """Return whether a plain load has its address in one of some registers."""
     load = plain_load(i) if made else None
     return load is not None and load.base in made
 
@@ -253,5 +253,5 @@ def _gathered(kinds: list[tuple[str, Instruction]]) -> Iterator[tuple[str, Instr
 
 
 def returns_old(i: Instruction) -> bool:
-    """Tell whether an instruction is an atomic operation that returns what was there."""
+    """Return whether an instruction is an atomic operation that returns the old value."""
     return i.traits.is_atomic and i.traits.has_result

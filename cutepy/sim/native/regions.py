@@ -101,7 +101,7 @@ def regions(nodes: Nodes, entry: int, stop: int) -> list[Region]:
 
 
 def _region(nodes: Nodes, entry: int, stop: int, crosses: bool) -> Region | None:
-    end, found = entry, _Growing(nodes, crosses)
+    end, found = entry, _GrowingRegion(nodes, crosses)
     while end not in (stop, EXIT) and nodes.all[end].is_native:
         further = nodes.all[end].join
         between = nodes.between(end, further)
@@ -111,14 +111,14 @@ def _region(nodes: Nodes, entry: int, stop: int, crosses: bool) -> Region | None
     return Region(nodes, entry, end, frozenset(found.numbers)) if found.numbers else None
 
 
-class _Growing:
-    """Nodes that may be one region, and what they have that limits it.
+class _GrowingRegion:
+    """Nodes that may be one region, and the properties that limit it.
 
     Parameters
     ----------
     nodes : Nodes
     crosses : bool
-        Whether barriers of a CTA may be within.
+        True if barriers of a CTA may be within.
     """
 
     def __init__(self, nodes: Nodes, crosses: bool) -> None:
@@ -162,7 +162,7 @@ class _Growing:
 
 
 def _is_ordered(nodes: Nodes, node: Node, i: Instruction) -> bool:
-    """Tell whether it matters in which order lanes execute an atomic operation, which is alone in its node."""
+    """Return whether it matters in which order lanes execute an atomic operation, which is alone in its node."""
     is_used = i.traits.has_result and any(r.index in nodes.live_in[node.number + 1] for r in written(i))
     return is_used or reduction_of(i.parts) not in COMMUTATIVE
 

@@ -18,7 +18,7 @@ _TABLE: dict[str, Writes] = {}
 
 
 def of(*names: str) -> Callable[[Writes], Writes]:
-    """Register what writes instructions, by the first part of their opcode."""
+    """Register the function that writes instructions, by the first part of their opcode."""
 
     def register(function: Writes) -> Writes:
         _TABLE.update(dict.fromkeys(names, function))

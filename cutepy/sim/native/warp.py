@@ -21,7 +21,7 @@ from cutepy.sim.semantics.types import kind_of, split_pair, width
 
 
 def _need_all(e: Lanes, mask: Operand) -> None:
-    """Write what is done by all lanes of a warp together, each of whose masks names them all."""
+    """Write an instruction that all lanes of a warp execute together, with masks that name them all."""
     e.need_whole_warp()
     value, w = e.read(mask, "u4"), e.w
     all_ = w.compare("eq", value, w.constant(32, -1))

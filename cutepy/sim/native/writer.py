@@ -66,13 +66,13 @@ class Writer:
         return f"^b{self._count}"
 
     def begin(self, label: str) -> None:
-        """Begin a block, which others than the last may come to: what these have computed is not known here."""
+        """Begin a block that other blocks than the last may lead to: their values are unknown here."""
         self.lines.append(f"{label}:")
         self._floats.clear()
         self._wide.clear()
 
     def emit(self, expression: str) -> str:
-        """Name what an expression gives."""
+        """Name the value of an expression."""
         name = self.fresh()
         self.lines.append(f"{name} = {expression}")
         return name

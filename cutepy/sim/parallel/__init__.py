@@ -1,1 +1,1 @@
-"""One launch on several processors: its waves, and what they must not share."""
+"""One launch on several processors: its waves, and the state that they must not share."""

@@ -62,12 +62,12 @@ class Ranges:
 
 
 def meets_others(reads: Ranges, own: Ranges, every: tuple[Array, Array]) -> bool:
-    """Tell whether bytes were written by others.
+    """Return whether bytes were written by others.
 
     Parameters
     ----------
     reads, own : Ranges
-        The bytes, and what was written by who read them.
+        The bytes read, and those of them that the reader had written.
     every : (array, array)
         Starts and ends of the ranges that all have written, each in order.
     """
@@ -86,7 +86,7 @@ def take(ranges: Ranges) -> Array:
 
 
 def put(ranges: Ranges, data: Array) -> None:
-    """Write what `take` has copied, or as many bytes."""
+    """Write the bytes that `take` has copied, or as many others."""
     memory, positions = _units(ranges)
     memory[positions] = data.view(memory.dtype)
 
@@ -125,7 +125,7 @@ class _Collector:
             self.united()
 
     def lanes(self, addresses: Array, size_bytes: int) -> None:
-        """Add what lanes access; neighbours that go on where the last one ends are one range."""
+        """Add the accesses of lanes; neighbours that continue the last range extend it."""
         flat = addresses.reshape(-1).astype(np.int64)
         cuts = np.flatnonzero(np.diff(flat) != size_bytes)
         self.add(flat[np.concatenate([[0], cuts + 1])], flat[np.concatenate([cuts, [-1]])] + size_bytes)

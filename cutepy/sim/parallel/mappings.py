@@ -1,4 +1,4 @@
-"""Memory that processes share: what one writes there the others see, as they do not after a fork elsewhere."""
+"""Memory that processes share: each sees the others' writes, as they do not after a fork elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MAPS = Path("/proc/self/maps")
 
 
 def any_shared(ranges: Iterable[tuple[int, int]]) -> bool:
-    """Tell whether bytes at addresses [start, end) of this process could be written to memory that a fork shares.
+    """Return whether bytes at addresses [start, end) of this process could be written to memory that a fork shares.
 
     That is what was mapped with MAP_SHARED to be written: `torch.Tensor.share_memory_`, `numpy.memmap` with mode "r+",
     `multiprocessing.shared_memory`. If the system does not tell, it could.

@@ -173,7 +173,7 @@ class Team:
                 self._fork(min(self._processes - 1, self._end - self._next))
 
     def _compiles_soon(self, now: float, is_fresh: bool) -> bool:
-        """Tell whether what took long may soon be machine code, which workers have if they are forked after that."""
+        """Return whether slow code may soon be machine code, which workers have if they are forked after that."""
         is_early = self._next == 1 or (self._next == 2 and is_fresh)
         return is_early and now < self._began + _LONG_WAVE_S and not has_tiles(self.engine.launch.entry)
 
@@ -220,7 +220,7 @@ class Team:
             self._forget()
 
     def _forget(self) -> None:
-        """Let this process run alone what it has not run."""
+        """Let this process run the remaining waves alone."""
         self._stop()
         self.engine.activity.traffic = Traffic(self.engine.activity.stats)
         self._reports.clear()
@@ -237,7 +237,7 @@ class Team:
         self._busy.clear()
 
     def _finish(self) -> None:
-        """Wait for the workers, and make what they did this process's own, or forget it."""
+        """Wait for the workers, and adopt their results in this process, or forget them."""
         while self._busy:
             self._listen(None)
         reports = sorted(self._reports, key=lambda report: report.first)
@@ -247,14 +247,14 @@ class Team:
             self._forget()
 
     def _are_independent(self, reports: Sequence[_Report]) -> bool:
-        """Tell whether no worker has read what another process wrote meanwhile."""
+        """Return whether no worker has read memory that another process wrote meanwhile."""
         assert isinstance(self.engine.activity.traffic, Footprint)
         written = [self.engine.activity.traffic.writes, *(report.writes for report in reports)]
         every = np.sort(np.concatenate([w.starts for w in written])), np.sort(np.concatenate([w.ends for w in written]))
         return not any(meets_others(report.reads, report.writes, every) for report in reports)
 
     def _take_over(self, reports: Sequence[_Report]) -> None:
-        """Make what workers did this process's own."""
+        """Adopt the workers' results in this process."""
         for report in reports:
             put(report.writes, report.data)
             self.engine.absorb(report.executed, report.stats, report.text)

@@ -54,7 +54,7 @@ def stage_of(offset: int, initialised: Mapping[int, Instruction]) -> tuple[str, 
 
 
 def holder_name(offset: int, initialised: Mapping[int, Instruction]) -> str:
-    """Return what the source calls the object that holds a barrier, or the barrier itself if nothing says it."""
+    """Return the source's name of the object that holds a barrier, or of the barrier itself without such an object."""
     _, holder, part = _group(offset, initialised)
     return holder or part or f"{offset:#x}"
 
@@ -89,7 +89,7 @@ def _stages(fellows: list[int], part: str) -> int:
 
 
 def _group(offset: int, initialised: Mapping[int, Instruction]) -> tuple[list[int], str, str]:
-    """Return the addresses of the barriers that the source names like one, who holds them, and as what."""
+    """Return the addresses of the barriers with one name in the source, their holder, and their role in it."""
     site = _site(initialised[offset])
     if not site:
         return [offset], "", ""
@@ -106,7 +106,7 @@ def _group(offset: int, initialised: Mapping[int, Instruction]) -> tuple[list[in
 
 
 def _iterated(site: tuple[tuple[str, int], ...], holder: str) -> str:
-    """Return what a loop around a site goes over, if it calls each item like the holder; "" if none does."""
+    """Return the iterable of a loop around a site, if it names each item like the holder; "" without one."""
     for file, line in site:
         for loop in _loops(file):
             names = {name.id for name in ast.walk(loop.target) if isinstance(name, ast.Name)}
@@ -122,7 +122,7 @@ def _site(instruction: Instruction) -> tuple[tuple[str, int], ...]:
 
 
 def _names(site: tuple[tuple[str, int], ...]) -> tuple[str, str]:
-    """Read who holds a barrier and as what: from the first line of its site, and from the one that initialises it."""
+    """Read the holder of a barrier and the barrier's role, from the first line of its site and that of its init."""
     holder = part = ""
     for file, line in site:
         for call, target in _calls(file).get(line, ()):
@@ -137,7 +137,7 @@ def _names(site: tuple[tuple[str, int], ...]) -> tuple[str, str]:
 
 
 def _base(expression: ast.expr) -> str:
-    """Give the name of what an address is counted from: of `self.full + stage`, "full"."""
+    """Return the name of an address's base: of `self.full + stage`, "full"."""
     while isinstance(expression, (ast.BinOp, ast.Subscript)):
         expression = expression.left if isinstance(expression, ast.BinOp) else expression.value
     text = ast.unparse(expression)
@@ -146,7 +146,7 @@ def _base(expression: ast.expr) -> str:
 
 @cache
 def _assignments(file: str) -> dict[str, list[int]]:
-    """List the lines that assign what comes of a call, or of several, to each name of a file."""
+    """List the lines that assign results of a call, or of several, to each name of a file."""
     found: dict[str, list[int]] = {}
     for node in ast.walk(_tree(file)):
         if isinstance(node, ast.Assign) and any(isinstance(inner, ast.Call) for inner in ast.walk(node.value)):

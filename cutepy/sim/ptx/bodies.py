@@ -42,7 +42,7 @@ from cutepy.sim.ptx.model import (
 from cutepy.sim.ptx.modifiers import check_modifiers
 from cutepy.sim.ptx.names import WIDE, Names, Scope
 from cutepy.sim.ptx.operands import SPECIAL_VECTORS, Operands, split
-from cutepy.sim.ptx.reading import NOT_UNDERSTOOD, Reading, fail, refuse_statement
+from cutepy.sim.ptx.reading import NOT_UNDERSTOOD, StatementReader, fail, refuse_statement
 from cutepy.sim.ptx.refusals import refusal
 from cutepy.sim.ptx.source_lines import placed
 from cutepy.sim.ptx.spelling import OPCODE, usual, without_blanks
@@ -89,9 +89,9 @@ class Body:
     ----------
     files : mapping of int to str
         Files that .file directives name.
-    reading : Reading
+    reading : StatementReader
     line : int
-        Where the body begins.
+        Line on which the body begins.
     names : Names
         With what the module declares.
     header : Header
@@ -103,7 +103,7 @@ class Body:
     def __init__(
         self,
         files: Mapping[int, str],
-        reading: Reading,
+        reading: StatementReader,
         line: int,
         names: Names,
         header: Header,
@@ -296,12 +296,12 @@ class Body:
         return tuple(found)
 
     def _store_results(self, guard: str | None, negated: bool) -> None:
-        """Write the results that are in registers where who called looks for them."""
+        """Write the results in registers to the place where the caller reads them."""
         for name, result in self._returned:
             self._append(f"st.param.b{8 * result.size_bytes}", f"[{name}], {result.name}", guard, negated)
 
     def _call(self, opcode: str, operands: str, guard: str | None, negated: bool) -> None:
-        """Write a call; what is passed in registers, or as a number, goes by way of memory."""
+        """Write a call; arguments in registers, and numbers, go by way of memory."""
         parts = split(operands)
         results = parts.pop(0) if parts and parts[0].startswith("(") else "()"
         if not parts:
@@ -345,7 +345,7 @@ class Body:
             self._is_passed_in_memory(item, formal)
 
     def _called(self, target: str, rest: list[str]) -> tuple[Head, ...]:
-        """Return the heads of what a call calls: declared before it, or said by the name behind its arguments."""
+        """Return the heads of the called functions: declared before the call, or named behind its arguments."""
         names = self._names
         if target in names.kernels:
             raise PtxSyntaxError(f"call takes a function, and {target} is a kernel", target)
@@ -367,7 +367,7 @@ class Body:
         return (head,)
 
     def _is_passed_in_memory(self, item: str, formal: Parameter) -> bool:
-        """Tell whether an argument or a result is a variable in .param, rather than a register or a number.
+        """Return whether an argument or a result is a variable in .param, rather than a register or a number.
 
         Raises
         ------
@@ -489,7 +489,7 @@ class Body:
         return items
 
     def _locate(self, match: re.Match[str]) -> None:
-        """Note the line of what follows; `inlined_at` names the place of its caller, which a .loc before it gave."""
+        """Note the line of the next statements; `inlined_at` is the place of its caller, by a .loc before it."""
         file, line, column = (integer_of_32(match[part]) for part in ("file", "line", "column"))
         self._function = None
         caller = None
@@ -514,7 +514,7 @@ class Body:
             self._vague.add(self._source)
 
     def _place_the_vague(self) -> None:
-        """Give a line to what has none of the kernel's: the DSL names the host's function for atomics and branches.
+        """Give a line to instructions without one of the kernel's: the DSL names the host's function for atomics.
 
         Such a line has no column, and is outside of those that have one, or the only one of a file that has none.
         """
@@ -654,7 +654,7 @@ class Body:
             raise PtxSyntaxError(f"{opcode} writes to {to.name}, which is an input of the function", to.name)
 
     def _with_carry(self, opcode: str, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        """Name the carry among the operands of what takes it, last, and of what sets it, beside the result."""
+        """Add the carry to the operands: last where it is taken, beside the result where it is set."""
         if opcode.startswith(_TAKE_CARRY):
             operands = (*operands, self._names.carry)
         if ".cc." in opcode and operands:
@@ -678,7 +678,7 @@ def _with_plain_metadata(opcode: str, operands: tuple[Operand, ...]) -> tuple[Op
 
 
 def _takes_predicates(opcode: str, place: int, others: set[str]) -> bool:
-    """Tell whether ptxas takes a vector of predicates and of registers of other types as an operand."""
+    """Return whether ptxas takes a vector of predicates and of registers of other types as an operand."""
     are_all = not others
     first, *modifiers = opcode.split(".")
     if first == "wgmma" and place == 0:
@@ -705,7 +705,7 @@ def _widened(opcode: str, operand: Operand) -> Operand:
 
 
 def _passes(one: str, other: str) -> bool:
-    """Tell whether types of one width agree in a call: not integers with floats."""
+    """Return whether types of one width agree in a call: not integers with floats."""
     return "b" in (one[0], other[0]) or (one[0] == "f") == (other[0] == "f")
 
 

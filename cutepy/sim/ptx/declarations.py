@@ -81,7 +81,7 @@ def read_variables(text: str) -> list[Variable]:
 
 
 def read_nameless(text: str) -> None:
-    """Refuse what a module declares in a state space of functions, but for a declaration of nothing: ``.reg .u32;``.
+    """Refuse nameless declarations in a state space of functions, except the empty ``.reg .u32;``.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def read_registers(text: str) -> list[tuple[str, str, int, int | None]]:
 
 
 def read_parameters(text: str, kind: str = "") -> tuple[Parameter, ...]:
-    """Read what is between the parentheses of a function.
+    """Read the parameters between the parentheses of a function.
 
     Parameters
     ----------
@@ -385,7 +385,7 @@ def _address(tokens: Tokens, mask: int) -> Reference:
 
 
 def _filled(tokens: Tokens, kind: str, extents: list[int], tree: _Tree) -> tuple[bytes, tuple[Reference, ...]]:
-    """Lay initial values out: what is not given at the end is zero."""
+    """Lay initial values out; the rest of the bytes is zero."""
     element = _bytes(kind)
     data, references = bytearray(), []
     for number, (position, value) in enumerate(_leaves(tokens, extents, tree, 0)):

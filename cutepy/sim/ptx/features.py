@@ -137,7 +137,7 @@ def _plain(opcode: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def lacking(opcode: str, version: Version | None, target: str) -> str:
-    """Return what an opcode needs that the version or the target of a module does not have; nothing if it has all.
+    """Name the feature of an opcode that the version or the target of a module lacks; nothing if it has all.
 
     Parameters
     ----------

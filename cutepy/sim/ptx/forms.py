@@ -20,7 +20,7 @@ from cutepy.sim.ptx.model import (
     Immediate,
     Instruction,
     Label,
-    Negated,
+    NegatedPredicate,
     Operand,
     Pair,
     Register,
@@ -34,7 +34,7 @@ from cutepy.sim.ptx.operand_types import check_operand_types, operand_types, typ
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _RESULTS = (Register, Vector, Pair, Sink)
-_VALUES = (Register, Immediate, Special, Symbol, Vector, Negated, FrameSlot)
+_VALUES = (Register, Immediate, Special, Symbol, Vector, NegatedPredicate, FrameSlot)
 _KINDS: dict[str, tuple[type, ...]] = {
     "result": _RESULTS,
     "address": (Address,),
@@ -197,7 +197,7 @@ _PREDICATE_LAST = frozenset(("elect", "lop3"))
 
 
 def _is_any(operand: Vector) -> bool:
-    """Tell whether a result keeps one of its registers at least."""
+    """Return whether a result keeps one of its registers at least."""
     return any(not isinstance(item, Sink) for item in operand.items)
 
 
@@ -252,7 +252,7 @@ def _is_coordinate(operand: Operand) -> bool:
 
 
 def _present(form: Form, operands: tuple[Operand, ...]) -> tuple[str, ...]:
-    """Return what the operands that are there are for."""
+    """Return the roles of the operands that are given."""
     words = form.words
     if form.optional and words[-1] == "policy" and len(operands) < len(words):
         words = (*words[: len(operands) - 1], "policy")  # in the place of the bytes that are missing
@@ -455,7 +455,7 @@ _REGISTERS_ONLY = frozenset(("stackrestore", "stmatrix", "movmatrix"))
 
 
 def _check_registers(opcode: str, form: Form, operands: tuple[Operand, ...]) -> None:
-    """Refuse registers of another width or class for what is counted or waited for, masks and policies."""
+    """Refuse registers of another width or class for counts, waits, masks and policies."""
     first, *parts = opcode.split(".")
     if "red" in parts and first in ("bar", "barrier"):
         predicate, operands = operands[-1], operands[:-1]
@@ -578,7 +578,7 @@ def _of_wgmma(parts: list[str], word: str, n: int) -> tuple[int, ...] | None:
 
 
 def _is_of_tensor_memory(parts: list[str], n: int) -> bool:
-    """Tell whether an operand is the registers that tensor memory is loaded to or stored from."""
+    """Return whether an operand is the registers that tensor memory is loaded to or stored from."""
     return parts[0] == "tcgen05" and (parts[1], n) in (("ld", 0), ("st", 1 + ("16x32bx2" in parts)))
 
 
@@ -617,6 +617,6 @@ def spelled(operand: Operand) -> str:
         return f"{spelled(operand.first)}|{spelled(operand.second)}"
     if isinstance(operand, Address):
         return f"[{spelled(operand.base)}{f'{operand.offset:+}' if operand.offset else ''}]"
-    if isinstance(operand, Negated):
+    if isinstance(operand, NegatedPredicate):
         return f"!{spelled(operand.operand)}"
     return "_" if isinstance(operand, Sink) else str(operand)

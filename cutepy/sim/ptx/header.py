@@ -95,7 +95,7 @@ class Target(NamedTuple):
 
 
 def parsed_target(target: str) -> Target:
-    """Return the number of a target and what stands behind it.
+    """Return the number of a target and its suffix.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def parsed_target(target: str) -> Target:
 
 
 def has_instructions(target: str, needed: str) -> bool:
-    """Tell whether a target has the instructions that need another one, or one of several with ``/`` between.
+    """Return whether a target has the instructions that need another one, or one of several with ``/`` between.
 
     ``sm_90`` stands for all GPUs from there on, ``sm_90a`` for this one alone, ``sm_100f`` for its family.
 
@@ -179,7 +179,7 @@ class Header:
     version_end : int
         The place behind .version.
     debugs : bool
-        Whether the module has a section for debuggers.
+        True if the module has a section for debuggers.
     opcodes : set of str
         Those that were found to be of the version and the target.
     labels : set of str
@@ -294,7 +294,7 @@ class Header:
                 raise PtxSyntaxError(reason, found[0])
 
     def check(self) -> None:
-        """Refuse what the rest of the module lacks.
+        """Refuse directives that the rest of the module lacks.
 
         Raises
         ------

@@ -42,7 +42,7 @@ class _Directive(NamedTuple):
     kind : str
         Kind of function that has it.
     counts : range
-        How many numbers it takes.
+        Allowed counts of numbers.
     least : int
         The least of these.
     is_none_at_0 : bool
@@ -138,7 +138,7 @@ def read_head(match: re.Match[str]) -> Head:
 
 
 def read_prototype(match: re.Match[str]) -> Head:
-    """Read what a match of `PROTOTYPE` holds."""
+    """Read the head in a match of `PROTOTYPE`."""
     results, parameters = (read_parameters(match[part] or "", "prototype") for part in ("results", "parameters"))
     _check_complete("prototype", results, parameters)
     return Head("_", "prototype", "", results, parameters)

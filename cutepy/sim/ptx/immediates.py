@@ -46,7 +46,7 @@ class Limit(NamedTuple):
     said : str
         The values, for errors.
     is_constant : bool
-        Whether the operand must be a number, and may be no register.
+        True if the operand must be a number, and may be no register.
     bits : int
         Of the number that ptxas looks at.
     """

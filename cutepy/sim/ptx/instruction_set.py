@@ -589,7 +589,7 @@ class Form(NamedTuple):
     words : tuple of str
         Role of each operand.
     optional : int
-        How many of them may be missing, beside the result.
+        Number of operands that may be missing, beside the result.
     """
 
     words: tuple[str, ...]
@@ -624,7 +624,7 @@ class Traits(NamedTuple):
     loads, stores : tuple of str
         The state spaces that it reads and writes; "generic" is any of them, "barrier" where predicates meet.
     threads : int
-        How many threads must execute it together: 1, a warp of 32, or a warpgroup of 128. The modifier ``.aligned``
+        Threads that must execute it together: 1, a warp of 32, or a warpgroup of 128. The modifier ``.aligned``
         says so, which ``bar`` has without its name. Under a condition all must evaluate it alike; otherwise what the
         instruction does is undefined.
     """
@@ -678,7 +678,7 @@ class Traits(NamedTuple):
 
     @property
     def reads_memory(self) -> bool:
-        """True if a thread gets what memory held, from a load or an atomic."""
+        """True if a thread gets the old contents of memory, from a load or an atomic."""
         return self.kind in ("memory", "atomic") and bool(self.loads) and self.has_result
 
     @property
@@ -743,7 +743,7 @@ class Traits(NamedTuple):
 
     @property
     def issues(self) -> bool:
-        """True if it issues what completes later: a copy, a store or an MMA of Hopper."""
+        """True if it issues an operation that completes later: a copy, a store or an MMA of Hopper."""
         return "issues" in self.qualities
 
     @property
@@ -768,7 +768,7 @@ class Traits(NamedTuple):
 
     @property
     def shuffles(self) -> bool:
-        """True if it gives each lane what one other lane holds."""
+        """True if it gives each lane the value of one other lane."""
         return "shuffles" in self.qualities
 
     @property
@@ -833,7 +833,7 @@ class Traits(NamedTuple):
 
     @property
     def is_tensor_load(self) -> bool:
-        """True if a warp gets what tensor memory holds."""
+        """True if a warp gets the contents of tensor memory."""
         return self.loads == ("tensor",) and self.has_result
 
     @property
@@ -863,7 +863,7 @@ class Traits(NamedTuple):
 
     @property
     def exchanges(self) -> bool:
-        """True if it gives a lane what other lanes of its warp hold."""
+        """True if it gives a lane values of other lanes of its warp."""
         return "exchanges" in self.effects
 
     @property
@@ -878,7 +878,7 @@ class Traits(NamedTuple):
 
     @property
     def orders(self) -> bool:
-        """True if it orders what its thread does with what others do, or issues what others wait for."""
+        """True if it orders its thread's accesses with others', or issues operations that others wait for."""
         return "orders" in self.effects
 
     @property

@@ -27,7 +27,7 @@ from cutepy.sim.ptx.model import (
     Instruction,
     Label,
     Module,
-    Negated,
+    NegatedPredicate,
     Operand,
     Pair,
     Register,
@@ -90,8 +90,8 @@ class CallSite:
 
 
 @dataclass(frozen=True)
-class Linked:
-    """An entry with what it calls.
+class LinkedEntry:
+    """An entry with the functions that it calls.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Linked:
     frame_bytes : int
         Of the entry.
     is_deep : bool
-        Whether a thread may need more local memory than that.
+        True if a thread may need more local memory than that.
     target : Target
         The GPU that it is for.
     """
@@ -121,7 +121,7 @@ class Linked:
 
     @property
     def is_ranked(self) -> bool:
-        """Tell whether addresses of a cluster's shared memory have the rank of a CTA."""
+        """Return whether addresses of a cluster's shared memory have the rank of a CTA."""
         return self.target.number >= _RANKED
 
 
@@ -152,7 +152,7 @@ def slots(sizes: Iterable[int]) -> Iterator[int]:
 
 
 def is_call(i: Instruction) -> bool:
-    """Tell whether an instruction is a call."""
+    """Return whether an instruction is a call."""
     return i.parts[0] == "call"
 
 
@@ -160,23 +160,23 @@ _RANKED = 100
 """The number of the first target whose code knows ranks in addresses of its own shared memory."""
 
 
-def link(entry: Function, module: Module | None = None) -> Linked:
+def link(entry: Function, module: Module | None = None) -> LinkedEntry:
     """Put an entry and the functions that it may call together.
 
     Parameters
     ----------
     entry : Function
     module : Module, optional
-        Where it is from. Without it, calls are refused where they are reached.
+        Module of the entry. Without it, calls are refused where they are reached.
     """
     module = module or Module("", {entry.name: entry}, ())
     addresses = function_addresses(module)
     target = parsed_target(module.target)
     called = _reachable(entry, module)
     if not any(_needs_linking(i) for i in entry.instructions) and not _in_frame(entry):
-        return Linked(entry, {}, addresses, {}, 0, is_deep=False, target=target)
+        return LinkedEntry(entry, {}, addresses, {}, 0, is_deep=False, target=target)
     alignment = max([SLOT_BYTES, *(v.alignment for function in (entry, *called) for v in _in_frame(function))])
-    placing = _Placing(addresses, alignment, target)
+    placing = _Placement(addresses, alignment, target)
     placing.add(entry, is_entry=True)
     for function in called:
         placing.add(function, is_entry=False)
@@ -236,7 +236,7 @@ class _Frame:
     dynamic: Register | None
 
 
-class _Placing:
+class _Placement:
     """The functions that have been put after each other so far."""
 
     def __init__(self, addresses: dict[str, int], alignment: int, target: Target) -> None:
@@ -289,7 +289,7 @@ class _Placing:
         # What a function that has no last `ret` would run into.
         self._instructions.append(Instruction(len(self._instructions), "ret", (), text="ret"))
 
-    def finish(self, entry: Function) -> Linked:
+    def finish(self, entry: Function) -> LinkedEntry:
         """Return everything that was added, with the place where functions return to."""
         if len(self._instructions) == len(entry.instructions) + 1:
             self._instructions.pop()  # an entry alone ends anyway
@@ -305,7 +305,7 @@ class _Placing:
             variables=tuple(self._variables),
             callees={n: self._callees[a].start for n, a in self._addresses.items() if a in self._callees},
         )
-        return Linked(
+        return LinkedEntry(
             function, self._callees, self._addresses, self._sites, self._entry_bytes, self._is_deep, self._target
         )
 
@@ -339,10 +339,10 @@ class _Placing:
             return Pair(
                 self._moved(operand.first, frame, start, first), self._moved(operand.second, frame, start, first)
             )
-        if isinstance(operand, Negated):
+        if isinstance(operand, NegatedPredicate):
             inner = self._moved(operand.operand, frame, start, first)
             assert isinstance(inner, Register)
-            return Negated(inner)
+            return NegatedPredicate(inner)
         return operand
 
 
@@ -360,7 +360,7 @@ def _with_stack(
 def _frame_of(
     function: Function, base: Register | None, dynamic: Register | None, is_entry: bool, alignment: int
 ) -> _Frame:
-    """Lay out what a function has in local memory; what it gives and takes comes first, if it is called."""
+    """Lay out a function's variables in local memory; parameters and results come first, if it is called."""
     formals = () if is_entry else (*function.results, *function.parameters)
     sizes = {formal.name: formal.size_bytes for formal in formals}
     *starts, end = slots(sizes.values())
@@ -374,7 +374,7 @@ def _frame_of(
 
 
 def _site(i: Instruction, frame: _Frame) -> CallSite:
-    """Return what a call passes and gets; its operands are results, function and arguments, as written."""
+    """Return the arguments and results of a call; its operands are results, function and arguments, as written."""
     places = []
     for group in (i.operands[0], i.operands[2]):
         assert isinstance(group, Vector)

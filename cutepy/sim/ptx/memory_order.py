@@ -48,7 +48,7 @@ _TENSOR_FENCES = {
 
 @lru_cache(maxsize=4096)
 def strength(opcode: str) -> Strength:
-    """Return what an opcode says.
+    """Return the semantics and the scope of an opcode.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def strength(opcode: str) -> Strength:
 
 
 def is_sc(opcode: str) -> bool:
-    """Tell whether an opcode is a fence that is in the order of those with .sc, as membar is.
+    """Return whether an opcode is a fence that is in the order of those with .sc, as membar is.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def is_sc(opcode: str) -> bool:
 
 
 def is_restricted(opcode: str) -> bool:
-    """Tell whether a fence covers shared memory only.
+    """Return whether a fence covers shared memory only.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def is_restricted(opcode: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def fenced_spaces(opcode: str) -> frozenset[str]:
-    """Return of which state spaces an opcode fences what the generic proxy did from what the async proxy does.
+    """Return the state spaces in which an opcode fences the generic proxy's accesses from the async proxy's.
 
     Those with `.sync_restrict` order one way only, and that is all that is asked of any.
 
@@ -152,7 +152,7 @@ def unit_bytes(opcode: str) -> int:
 
 @lru_cache(maxsize=4096)
 def overlap_completely(one: str, other: str) -> bool:
-    """Tell whether two strong operations on the same byte are on the same bytes, or each of them is one all the same.
+    """Return whether two strong operations on the same byte are on the same bytes, or each of them is one all the same.
 
     Each is aligned, so that they are where their sizes are. Read-modify-writes take effect one after the other in any
     case.

@@ -107,7 +107,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class FrameSlot:
-    """The address of what a function has in its frame of local memory; `base` holds where that starts, None for 0."""
+    """The address of a variable in a function's frame of local memory; `base` holds the frame's start, None for 0."""
 
     base: Register | None
     offset: int
@@ -152,13 +152,15 @@ class Sink:
 
 
 @dataclass(frozen=True, slots=True)
-class Negated:
+class NegatedPredicate:
     """``!p``: a negated predicate operand."""
 
     operand: Register
 
 
-Operand = Register | Immediate | Special | Symbol | FrameSlot | Label | Address | Vector | Pair | Sink | Negated
+Operand = (
+    Register | Immediate | Special | Symbol | FrameSlot | Label | Address | Vector | Pair | Sink | NegatedPredicate
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +180,9 @@ class Instruction:
     text : str
         The instruction as written.
     source : SourceLine or None
-        Where in Python it came from.
+        Line of Python that it came from.
     line, column : int
-        Where it begins in the PTX, from 1.
+        Its first character in the PTX, from 1.
     file : str
         That the PTX was read from; empty if it wasn't.
     derived : dict
@@ -233,7 +235,7 @@ def registers_in(operand: Operand | None) -> Iterator[Register]:
     elif isinstance(operand, Pair):
         yield from registers_in(operand.first)
         yield from registers_in(operand.second)
-    elif isinstance(operand, Negated):
+    elif isinstance(operand, NegatedPredicate):
         yield operand.operand
     elif isinstance(operand, FrameSlot) and operand.base is not None:
         yield operand.base
@@ -248,7 +250,7 @@ class UnreadStatement:
     line : int
         Line of the PTX where it begins, from 1.
     text : str
-        The beginning of what is written there.
+        Beginning of its text.
     reason : str
     """
 
@@ -289,9 +291,9 @@ class Reference:
     mask : int
         Bits of the address, shifted down to bit 0; 0 for all.
     position, size_bytes : int
-        Where the value is in the variable that it is an initial value of.
+        Bytes of the value in the variable that it initialises.
     is_plain : bool
-        Whether it is the name alone, which may be that of a function.
+        True if it is the name alone, which may be that of a function.
     """
 
     name: str
@@ -333,7 +335,7 @@ class Variable:
     references : tuple of Reference
         Initial values that are addresses of variables.
     is_extern : bool
-        Whether another module defines it.
+        True if another module defines it.
     element_bytes : int
         Of what an index counts: `a[2]`.
     type : str
@@ -393,7 +395,7 @@ class Module:
     version : tuple of (int, int) or None
         Version of the PTX ISA; None if the text names none.
     target_at, version_end : int
-        Where the text has .target, and where its .version ends.
+        Position of .target in the text, and of the end of its .version.
     """
 
     target: str

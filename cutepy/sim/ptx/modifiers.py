@@ -146,7 +146,7 @@ def _taken(name: str) -> re.Pattern[str]:
 
 
 def is_spelled(opcode: str) -> bool:
-    """Tell whether an opcode, in the usual order, is one of PTX's.
+    """Return whether an opcode, in the usual order, is one of PTX's.
 
     Examples
     --------
@@ -241,7 +241,7 @@ def _shares_types(way: str, parts: list[str]) -> bool:
 
 
 def _syntax(name: str, way: str) -> str:
-    """Write a way as the ISA does: braces around what may be left out."""
+    """Write a way as the ISA does: braces around optional parts."""
     text = name
     for words, is_optional in _slots(way):
         choice = "|".join(f".{word}" for word in words)

@@ -1,4 +1,4 @@
-"""The names in a function: its scopes, one inside the other, and what the module around it declares."""
+"""The names in a function: its scopes, one inside the other, and the declarations of the module around it."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Names:
         self._know_late()
 
     def _know_late(self) -> None:
-        """Let the innermost block have what it declares before the instruction that is read."""
+        """Give the innermost block its declarations up to the instruction that is read."""
         scope = self.scope
         while scope.come < len(scope.late) and scope.late[scope.come][0] <= self.index:
             _, table, entry = scope.late[scope.come]
@@ -229,7 +229,7 @@ class Names:
         return register
 
     def add_registers(self, text: str) -> None:
-        """Declare what a .reg directive does."""
+        """Declare the registers of a .reg directive."""
         scope = self.scope
         for name, kind, elements, count in read_registers(text):
             elements = 2 if kind == WIDE else elements
@@ -302,7 +302,7 @@ class Names:
             self.variables.append(variable)
 
     def _may_share(self, unique: str, is_passed: bool) -> bool:
-        """Tell whether a name of the function's variables is free, or that of another that is passed to functions."""
+        """Return whether a name of the function's variables is free, or that of another that is passed to functions."""
         number = self._numbers.get(unique)
         return number is None or (is_passed and self.variables[number].space == "param")
 
@@ -377,7 +377,7 @@ class Names:
         return around[-1].tables[name] if (around := self._tables.get(name)) else None
 
     def signatures(self, name: str) -> tuple[Head, ...]:
-        """Return what a .callprototype or .calltargets directive of a name says of functions; nothing without one."""
+        """Return the function heads of a .callprototype or .calltargets directive by its name; nothing without one."""
         return around[-1].signatures[name] if (around := self._signatures.get(name)) else ()
 
 

@@ -16,7 +16,18 @@ import re
 from functools import lru_cache
 
 from cutepy.sim.ptx.instruction_set import ROWS, beginning, traits
-from cutepy.sim.ptx.model import Immediate, Negated, Operand, Pair, Register, Sink, Special, Symbol, Vector, type_bits
+from cutepy.sim.ptx.model import (
+    Immediate,
+    NegatedPredicate,
+    Operand,
+    Pair,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+    Vector,
+    type_bits,
+)
 from cutepy.sim.ptx.tokens import PtxSyntaxError
 
 _NOT_WIDENED = re.compile(r"^cvt\..*(bf16|tf32|e[2345]m[123]|ue8m0)")
@@ -151,7 +162,7 @@ def _check_products(opcode: str, first: str, operands: tuple[Operand, ...]) -> N
 
 
 def _takes_matrix(first: str, kind: str, is_summed: bool, types: set[str]) -> bool:
-    """Tell whether registers of some types hold a matrix: of several types ptxas checks the widths alone."""
+    """Return whether registers of some types hold a matrix: of several types ptxas checks the widths alone."""
     if kind == "f64" or (len(types) > 1 and first == "wmma"):
         return True
     if is_summed and kind == "f32":
@@ -187,7 +198,7 @@ def _check_pairs(opcode: str, first: str, operands: tuple[Operand, ...]) -> None
 
 
 def _takes(kind: str, operand: Operand, is_wide: bool, is_converted: bool) -> bool:
-    if isinstance(operand, Negated):
+    if isinstance(operand, NegatedPredicate):
         operand = operand.operand
     if isinstance(operand, Register):
         return _takes_register(kind, operand.type, is_wide)
@@ -247,6 +258,6 @@ def typed(operand: Operand) -> str:
 def _name(operand: Operand) -> str:
     if isinstance(operand, Register):
         return operand.name
-    if isinstance(operand, Negated):
+    if isinstance(operand, NegatedPredicate):
         return f"!{operand.operand.name}"
     return f"%{operand.name}" if isinstance(operand, Special) else ""

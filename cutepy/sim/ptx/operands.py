@@ -1,4 +1,4 @@
-"""Operands: registers, constants, addresses, vectors of them, and what names stand for.
+"""Operands: registers, constants, addresses, vectors of them, and named objects.
 
 References
 ----------
@@ -15,7 +15,7 @@ from cutepy.sim.ptx.model import (
     Address,
     Immediate,
     Label,
-    Negated,
+    NegatedPredicate,
     Operand,
     Pair,
     Register,
@@ -91,7 +91,7 @@ class Operands:
             inner = Sink() if negated[:1] == "!" else self.read(negated, opcode)
             if not isinstance(inner, Register) or inner.type != "pred":
                 raise PtxSyntaxError(f"! takes a predicate, got {text[:40]} in {opcode}", text)
-            return Negated(inner)
+            return NegatedPredicate(inner)
         if text == "_":
             return Sink()
         if (vector := self._names.vector(text)) is not None:

@@ -1,4 +1,4 @@
-"""Parse PTX text into a `Module`: what is outside of functions, and where these are.
+"""Parse PTX text into a `Module`: the statements outside of functions, and the positions of functions.
 
 References
 ----------
@@ -19,7 +19,7 @@ from cutepy.sim.ptx.heads import HEAD, Head, check_redeclared, read_head
 from cutepy.sim.ptx.model import Function, Module, Reference, UnreadStatement, Variable
 from cutepy.sim.ptx.names import Names
 from cutepy.sim.ptx.operands import SPECIAL_VECTORS, SPECIALS
-from cutepy.sim.ptx.reading import Reading, closing_brace, fail, refuse, refuse_statement
+from cutepy.sim.ptx.reading import StatementReader, closing_brace, fail, refuse, refuse_statement
 from cutepy.sim.ptx.tokens import PtxSyntaxError as PtxSyntaxError, integer, integer_of_32
 
 _COMMENT = re.compile(
@@ -89,7 +89,7 @@ def parse_module(
     ['add.s32', 'ret']
     """
     text, original = without_comments(text), text
-    reading = Reading(text, file, unread, checks)
+    reading = StatementReader(text, file, unread, checks)
     # LLVM counts the lines of an inline assembly as lines of the source, from its own line on: only that is one.
     for assembly in _INLINE_ASSEMBLY.finditer(original):
         reading.inlined |= {assembly.start() + line.start(1) for line in _LOCATION.finditer(assembly[0])}
@@ -105,7 +105,7 @@ def parse_module(
     functions: dict[str, Function] = {}
     called: dict[str, Function] = {}
 
-    def read_body(outside: Outside, head: Head, at: int, line: int, start: int, end: int) -> None:
+    def read_body(outside: ModuleStatements, head: Head, at: int, line: int, start: int, end: int) -> None:
         names = Names(outside.declared, outside.called, outside.kernels)
         found = functions if head.kind == "entry" else called
         found[head.name] = Body(files, reading, line, names, outside.header, outside.declare).parse(
@@ -113,7 +113,7 @@ def parse_module(
         )
 
     files = {int(number, 0): _unescaped(name) for number, name in _FILE.findall(text)}
-    outside = Outside(text, reading, read_body)
+    outside = ModuleStatements(text, reading, read_body)
     called |= {name: called[other] for name, other in outside.aliases.items() if other in called}
     header = outside.header
     return Module(
@@ -164,14 +164,14 @@ _MOST_EARLY_PARAMETER_BYTES = 4352
 """Of a kernel, before version 8.1."""
 
 
-class Outside:
-    """Statements of a module outside of its functions, read in one pass: what is used is declared before.
+class ModuleStatements:
+    """Statements of a module outside of its functions, read in one pass: names are declared before their use.
 
     Parameters
     ----------
     text : str
         Without comments.
-    reading : Reading
+    reading : StatementReader
     read_body : callable, optional
         Called for each body as it is found, with this object, the function's head, the place of that, the line on which
         the body begins, and where in the text this begins and ends.
@@ -194,8 +194,8 @@ class Outside:
     def __init__(
         self,
         text: str,
-        reading: Reading,
-        read_body: Callable[[Outside, Head, int, int, int, int], None] | None = None,
+        reading: StatementReader,
+        read_body: Callable[[ModuleStatements, Head, int, int, int, int], None] | None = None,
     ) -> None:
         self.target = ""
         self.variables: list[Variable] = []
@@ -217,7 +217,7 @@ class Outside:
         self._check_defined()
 
     def _one(self, position: int) -> int:
-        """Read what is at a position; tells where it ends."""
+        """Read the statement at a position; return its end."""
         text, attempt = self._text, self._reading.attempt
         match = _OUTSIDE.match(text, position)
         if match is None:
@@ -265,7 +265,7 @@ class Outside:
         self._defined.add(name)
 
     def _check_section(self, position: int, end: int) -> None:
-        """Refuse what is no data of a debugger's section."""
+        """Refuse contents that are no data of a debugger's section."""
         text, attempt = self._text, self._reading.attempt
         while position < end and (match := _OF_A_SECTION.match(text, position, end)) is not None:
             if match["label"] is not None:
@@ -308,7 +308,7 @@ class Outside:
             self.variables.append(variable)
 
     def _check_reference(self, name: str, reference: Reference) -> None:
-        """Refuse an initial value that is the address of what has none, or is declared behind it."""
+        """Refuse an initial value that is the address of an object without one, or of one declared behind it."""
         other = reference.name
         if other in self.called or other in self.kernels:
             if not reference.is_plain:

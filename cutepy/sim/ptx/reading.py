@@ -36,7 +36,7 @@ _LONGEST = 200
 _CHECKS = Checks()
 
 
-class Reading:
+class StatementReader:
     """A text that is read: statements that are not understood are listed, or end the reading.
 
     Parameters
@@ -53,7 +53,7 @@ class Reading:
     Attributes
     ----------
     inlined : set of int
-        Where in the text .loc directives of inline assembly begin: they name no lines of the source.
+        Positions of .loc directives of inline assembly in the text: they name no lines of the source.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Reading:
         self._starts: list[int] = []
 
     def attempt(self, read: Callable[[], _T], at: int, otherwise: _T) -> _T:
-        """Give what reading the statement at a position gives, or something else."""
+        """Return the result of reading the statement at a position, or a default."""
         try:
             return read()
         except NOT_UNDERSTOOD as error:
@@ -145,7 +145,7 @@ def fail(error: BaseException) -> NoReturn:
 
 
 def refuse(reason: str, token: str = "") -> NoReturn:
-    """Raise for what is not understood."""
+    """Raise the error of a statement that is not understood."""
     raise PtxSyntaxError(reason, token)
 
 

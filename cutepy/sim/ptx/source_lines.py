@@ -136,11 +136,11 @@ _DSL = ("nvidia_cutlass_dsl", "cutlass", "triton")
 
 
 def _is_in(path: PurePath, package: Path, folder: str) -> bool:
-    """Tell whether a file is in a folder of cutepy, which may be a symbolic link."""
+    """Return whether a file is in a folder of cutepy, which may be a symbolic link."""
     return any(path.is_relative_to(one) for one in {package / folder, (package / folder).resolve()})
 
 
 @cache
 def is_of_a_library(file: str) -> bool:
-    """Tell whether a file is installed, or cutepy's, rather than the user's."""
+    """Return whether a file is installed, or cutepy's, rather than the user's."""
     return distance(file) > 0

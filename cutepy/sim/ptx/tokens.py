@@ -20,7 +20,7 @@ class PtxSyntaxError(ValueError):
     file : str
         File of the text; empty if the text is from no file.
     line, column : int
-        Where the word, or else the statement, begins, from 1; 0 where that is not known.
+        First character of the word, or else of the statement, from 1; 0 where that is not known.
     statement : str
 
     Attributes
@@ -131,7 +131,7 @@ class Tokens:
         return integer(self.take("number"))
 
     def finish(self) -> None:
-        """Refuse what is left."""
+        """Refuse remaining tokens."""
         if self.next is not _END:
             raise self.error(f"unexpected {self.next[1]!r}")
 

@@ -8,18 +8,18 @@
 - ``replays`` is what a run keeps of all that, ``replayable`` what it can be asked for.
 """
 
-from cutepy.sim.replay.exploring import (
-    LIMIT as LIMIT,
-    Divergence as Divergence,
-    Exploration as Exploration,
-    ScheduleError as ScheduleError,
-)
 from cutepy.sim.replay.replayable import Replayable as Replayable
 from cutepy.sim.replay.replays import (
     Replays as Replays,
     Schedules as Schedules,
 )
 from cutepy.sim.replay.report import Report as Report
+from cutepy.sim.replay.schedule_exploration import (
+    LIMIT as LIMIT,
+    Divergence as Divergence,
+    Exploration as Exploration,
+    ScheduleError as ScheduleError,
+)
 from cutepy.sim.replay.witnesses import Witness as Witness
 
 __all__ = [

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.parallel.footprint import Ranges
-from cutepy.sim.replay.exploring import played
 from cutepy.sim.replay.outcomes import Outcome, Request, over, overlaid
+from cutepy.sim.replay.schedule_exploration import played
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
@@ -58,7 +58,7 @@ class RecordedLaunch:
 
     @cached_property
     def used(self) -> list[Region]:
-        """The memory that it reads, writes or is given the address of, but for what belongs to its module."""
+        """The memory that it reads or writes, or whose address it gets, except its module's own."""
         launch, outcome = self.launch, self.outcome
         addresses = [
             int(word)
@@ -111,7 +111,7 @@ class Episode:
         return after(start, data, [part.outcome for part in self.parts[:count]])
 
     def last_first(self) -> list[Outcome]:
-        """Return what the launches come to where the last of them is before all others; nothing if one fails."""
+        """Return the outcomes of the launches where the last of them is before all others; nothing if one fails."""
         ranges = _union([part.outcome for part in self.parts])
         state = self._first_bytes(ranges)
         found: list[Outcome] = []
@@ -124,7 +124,7 @@ class Episode:
         return found
 
     def _first_bytes(self, ranges: Ranges) -> Array:
-        """Return what is in ranges before any of the launches."""
+        """Return the contents of ranges before any of the launches."""
         state = np.zeros(_bytes(ranges), np.uint8)
         at = np.cumsum(ranges.ends - ranges.starts) - (ranges.ends - ranges.starts)
         for region, data in self.regions.values():

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cutepy.sim.machine.policies import HoldBack
-from cutepy.sim.replay.exploring import played
 from cutepy.sim.replay.outcomes import Request
+from cutepy.sim.replay.schedule_exploration import played
 from cutepy.sim.replay.sites import site_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _MOST = 4
 
 
 def late_writes(reads: Collection[Hazard], snapshot: Snapshot, processes: int) -> Iterator[tuple[Hazard, Hazard]]:
-    """Yield reads of what nothing wrote, with the hazard that each is where it is held back until nothing else goes on.
+    """Yield reads of unwritten memory, with the hazard of each when it is held back until nothing else goes on.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def late_writes(reads: Collection[Hazard], snapshot: Snapshot, processes: int) -
         Of one side each.
     snapshot : Snapshot
     processes : int
-        How many play at the same time.
+        Processes that play at the same time.
     """
     asked = [read for read in reads if read.before is None and read.after.instruction is not None][:_MOST]
     sites = [replace(site_of(read.after), is_operation=False, cta=None, warp=None, lane=None) for read in asked]

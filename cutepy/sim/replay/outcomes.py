@@ -29,17 +29,17 @@ class Request:
     expected : bytes
         The digest of the outcome that is not told at length, since it is known.
     with_reads : bool
-        Whether to tell what was read.
+        True to tell what was read.
     with_left : bool
-        Whether to tell what the last CTAs left in shared memory, megabytes.
+        True to tell what the last CTAs left in shared memory, megabytes.
     unwritten : int
         The bytes of registers that nothing has written.
     unwritten_shared : int, Words or array
         Contents of shared memory that nothing has written.
     sanitizes : bool
-        Whether to look for hazards, if the run does.
+        True to look for hazards, if the run does.
     integer_sums : bool
-        Whether atomics add floats as if they were integers, so that their order does not show.
+        True if atomics add floats as if they were integers, so that their order does not show.
     memory : (array, array, array) or None
         Initial global memory: starts and ends of ranges, and their bytes, one after another.
     """
@@ -64,7 +64,7 @@ class Outcome:
     error : str
         Error that the launch raised; empty if it ended.
     is_hang : bool
-        Whether that is a deadlock.
+        True if that is a deadlock.
     digest : bytes
         Of what it wrote.
     starts, ends, data : array
@@ -113,7 +113,7 @@ def outcome_of(writes: Ranges, reads: Ranges, request: Request) -> Outcome:
 def difference(
     expected: Outcome, found: Outcome, before: Callable[[Array, Array], Array], memory: GlobalMemory
 ) -> str | None:
-    """Say what an outcome has that another has not, in two lines at most; None if it is the same.
+    """Describe the difference of two outcomes, in two lines at most; None if they are equal.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def overlaid(address: int, before: Array, outcome: Outcome) -> Array:
 
 
 def over(ranges: Ranges, initial: Array, outcome: Outcome) -> Array:
-    """Return what memory holds after an outcome, over ranges that have all that it wrote."""
+    """Return the contents of memory after an outcome, over ranges that include all its writes."""
     assert outcome.starts is not None
     assert outcome.ends is not None
     assert outcome.data is not None
@@ -194,7 +194,7 @@ def _address(tensor: Any) -> int:  # noqa: ANN401
 
 
 def _coordinate(tensor: Any, address: int) -> tuple[list[int], int, Callable[[Array], object]] | None:  # noqa: ANN401
-    """Return which element of a tensor an address is in, the element's size, and what reads one of bytes."""
+    """Return the index of the tensor element at an address, the element's size, and a function that reads one."""
     if hasattr(tensor, "data_ptr"):
         import torch
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from cutepy.sim.replay.report import Report
 
 if TYPE_CHECKING:
-    from cutepy.sim.replay.exploring import Exploration
     from cutepy.sim.replay.replays import Replays, Schedules
+    from cutepy.sim.replay.schedule_exploration import Exploration
     from cutepy.sim.replay.witnesses import Witness
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.hazards import Hazard
@@ -43,7 +43,7 @@ class Replayable:
         Parameters
         ----------
         replay : bool
-            Whether to play each hazard, for a schedule that shows it: `replay`.
+            True to play each hazard, for a schedule that shows it: `replay`.
 
         Returns
         -------
@@ -66,16 +66,16 @@ class Replayable:
         return tuple(self._replays.explorations)
 
     def explore(self, schedules: Schedules = 100, seed: int | None = None, limit: int | None = None) -> Exploration:
-        """Play the last launch again under other schedules, and compare what each writes, bit for bit.
+        """Play the last launch again under other schedules, and compare the writes of each, bit for bit.
 
         Parameters
         ----------
         schedules : int or "all"
-            How many seeded ones, or all that there are, up to the order of steps that commute.
+            Number of seeded schedules, or all that there are, up to the order of steps that commute.
         seed : int, optional
             The first of their seeds; the others follow. Default: 0.
         limit : int, optional
-            How many are played of all, 1000 by default; whether there are more is `Exploration.is_complete`.
+            Most schedules that are played of all, 1000 by default; see `Exploration.is_complete`.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class Replayable:
         return self._replays.explore(schedules, seed, limit)
 
     def replay(self, hazard: Hazard) -> Witness:
-        """Look for a schedule that shows a hazard, and say what it changes.
+        """Look for a schedule that shows a hazard, and describe its effect.
 
         What came first is held back until nothing else can go on; if that changes nothing, seeded schedules are tried.
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Literal
 from cutepy.sim.errors import DeadlockError
 from cutepy.sim.options import checked_count, checked_script
 from cutepy.sim.parallel.workers import default_processes
-from cutepy.sim.replay.discarding import are_discarded
 from cutepy.sim.replay.episodes import Episode, RecordedLaunch
-from cutepy.sim.replay.exploring import LIMIT, Exploration, ScheduleError, explore, explore_all
 from cutepy.sim.replay.late_writes import late_writes
-from cutepy.sim.replay.playing import LaunchPlayer
+from cutepy.sim.replay.launch_player import LaunchPlayer
+from cutepy.sim.replay.read_effects import are_discarded
 from cutepy.sim.replay.reproducers.scripts import write_script
+from cutepy.sim.replay.schedule_exploration import LIMIT, Exploration, ScheduleError, explore, explore_all
 from cutepy.sim.replay.snapshots import SharedMemoryError, Snapshot
 from cutepy.sim.replay.witnesses import Witness, other_orders, witness
 from cutepy.sim.sanitize.certificate.weak_memory import beyond_schedules
@@ -56,9 +56,9 @@ class Replays:
     seed : int or None
         The first of their seeds; None is 0.
     limit : int or None
-        How many are played of all; None is `LIMIT`.
+        Most schedules that are played of all; None is `LIMIT`.
     keep : bool
-        Whether to keep memory as it was before launches: of the last few, and of those with hazards.
+        True to keep memory as it was before launches: of the last few, and of those with hazards.
     exact_mma : bool
     sanitizer : Sanitizer or None
         The run's: what it looks for is looked for in each schedule, and certificates are withdrawn where one differs.
@@ -124,7 +124,7 @@ class Replays:
 
     @contextmanager
     def _blaming(self, launch: Launch, memory: GlobalMemory, before: Snapshot | None) -> Iterator[None]:
-        """If a launch hangs before what it reads is written, look for what would write that.
+        """If a launch hangs before its input is written, look for the operation that would write it.
 
         Then that may never be issued: where who reads is held back, it is.
         """
@@ -163,7 +163,7 @@ class Replays:
             return None
 
     def _judge(self, launch: Launch, memory: GlobalMemory, before: Snapshot | None) -> None:
-        """Let reads of what nothing wrote in shared memory be advisories if nothing comes of them."""
+        """Make reads of unwritten shared memory advisories if nothing depends on them."""
         sanitizer = self._sanitizer
         reads = sanitizer.unwritten_reads if sanitizer else ()
         if not sanitizer or not reads or launch.entry.calls(*_LEAVES_MORE):

@@ -14,7 +14,7 @@ from cutepy.sim.sanitize.reports import html, sarif, structured, text
 from cutepy.sim.sanitize.reports.collection import Hazards
 
 if TYPE_CHECKING:
-    from cutepy.sim.replay.exploring import Exploration
+    from cutepy.sim.replay.schedule_exploration import Exploration
     from cutepy.sim.sanitize.certificate.certificates import Certificate
     from cutepy.sim.sanitize.hazards import Hazard, WitnessSummary
 
@@ -39,7 +39,7 @@ class Report:
 
     @staticmethod
     def of_all(reports: Sequence[Report]) -> Report:
-        """Join what is told of several runs; if launches of more than one were played, each is told with its run."""
+        """Join the reports of several runs; if launches of more than one were played, each names its run."""
         played = [number for number, report in enumerate(reports) if report.explorations]
         return Report(
             Hazards.of_all([report.hazards for report in reports]),
@@ -52,7 +52,7 @@ class Report:
         )
 
     def played(self) -> Report:
-        """Return the same with what came of playing each hazard again, or why it can't be."""
+        """Return the same with the outcome of playing each hazard again, or the reason against that."""
         found = self.hazards
         return replace(self, hazards=Hazards((*map(_played, found), *found.advisories, *found.allowed), found.unused))
 
@@ -131,7 +131,7 @@ class Report:
         script : str
             The file to name where a hazard has no line, as between two operations of the host.
         is_whole : bool
-            Whether all of it has run, and was watched.
+            True if all of it has run, and was watched.
         """
         notes = [(str(explored), "error" if explored.divergences else "note") for explored in self.explorations]
         notes += [(str(certificate), "note") for certificate in dict.fromkeys(self.certificates)]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def site_of(side: Side) -> Site:
-    """Return what is held to hold back one side of a hazard."""
+    """Return the site to hold, to hold back one side of a hazard."""
     i = side.instruction
     assert i is not None
     kind = i.parts[0]

@@ -17,13 +17,13 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from cutepy.sim.parallel.mappings import any_shared
-from cutepy.sim.replay.keeper import Keeper, Player
 from cutepy.sim.replay.outcomes import Outcome
+from cutepy.sim.replay.snapshot_process import Keeper, Player
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
     from cutepy.sim.replay.outcomes import Request
-    from cutepy.sim.replay.search.search import Search, Searched
+    from cutepy.sim.replay.search.search import Search, SearchResult
 
 _FOREVER_S = 1e6
 
@@ -79,12 +79,12 @@ class Snapshot:
         processes: int = 1,
         timeout_s: float = 600.0,
     ) -> None:
-        """Play the launch once for each request, and tell what came of it, in any order."""
+        """Play the launch once for each request, and yield the outcomes, in any order."""
         self._asked((list(requests), processes, timeout_s), tell)
 
-    def search(self, request: Search) -> Searched:
+    def search(self, request: Search) -> SearchResult:
         """Play the launch under all schedules."""
-        found: list[Searched | Outcome] = []
+        found: list[SearchResult | Outcome] = []
         self._asked(([request], 1, _FOREVER_S), lambda _, answer: found.append(answer))
         if isinstance(found[0], Outcome):
             raise RuntimeError(f"schedules could not be played: {found[0].error}")
@@ -100,7 +100,7 @@ class Snapshot:
             raise
 
     def read(self, starts: Array, ends: Array) -> Array:
-        """Return what ranges of memory held, one after another, as bytes."""
+        """Return the old contents of ranges of memory, one after another, as bytes."""
         self._connection.send((starts, ends))
         found: Array = self._connection.recv()
         return found

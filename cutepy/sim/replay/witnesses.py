@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from cutepy.sim.machine.interleaving import RandomSchedule
 from cutepy.sim.machine.policies import POISON, HoldBack, Site
-from cutepy.sim.replay.exploring import played, reference
 from cutepy.sim.replay.outcomes import Outcome, Request, difference
+from cutepy.sim.replay.schedule_exploration import played, reference
 from cutepy.sim.replay.sites import site_of
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Witness:
 
 
 def witness(hazard: Hazard, episode: Episode, processes: int) -> Witness:
-    """Look for a schedule that shows a hazard: one that holds back what came first, then seeded ones."""
+    """Look for a schedule that shows a hazard: one that holds back the first side, then seeded ones."""
     if hazard.kind in _NO_SCHEDULE:
         return Witness(hazard, f"no schedule shows it here: {_NO_SCHEDULE[hazard.kind]}; `reproducer` is for a GPU")
     snapshot, memory = episode.parts[-1].snapshot, episode.parts[-1].memory
@@ -121,7 +121,7 @@ def _of_launches(hazard: Hazard, episode: Episode, expected: Outcome) -> Witness
 
 
 def other_orders(hazard: Hazard, episode: Episode, processes: int) -> list[list[Outcome]]:
-    """Return what its launches come to, one after another, if the sides of a hazard come in another order.
+    """Return the outcomes of its launches, one after another, if the sides of a hazard come in another order.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def other_orders(hazard: Hazard, episode: Episode, processes: int) -> list[list[
         The launches that it spans. Of two, the later one comes first; within one, a side is held back: of these
         schedules those count that end, and with other values.
     processes : int
-        How many play at the same time.
+        Processes that play at the same time.
     """
     if hazard.kind in _NO_SCHEDULE or episode.error:
         return []

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set as AbstractSet
 from typing import NamedTuple
 
-from cutepy.sim.ptx.model import Immediate, Instruction, Negated, Operand, Register
+from cutepy.sim.ptx.model import Immediate, Instruction, NegatedPredicate, Operand, Register
 from cutepy.sim.semantics.evaluation import results_of
 from cutepy.sim.translate.effects import accumulators, is_wgmma, written
 
@@ -26,7 +26,7 @@ class AccumulatorAlias(NamedTuple):
     by : Instruction
         Instruction that put the value there.
     is_lost : bool
-        Whether the MMA writes over it whatever comes. Otherwise it has a name of its own, and is lost only if it meets
+        True if the MMA writes over it whatever comes. Otherwise it has a name of its own, and is lost only if it meets
         sums that are in flight.
     """
 
@@ -84,7 +84,7 @@ class Names:
         return {r: members for members in found.values() if self.sums & {*members} for r in members}
 
     def is_constant(self, register: int) -> bool:
-        """Tell whether a register only ever is made a constant, so that it has no place of its own."""
+        """Return whether a register only ever is made a constant, so that it has no place of its own."""
         return all(makes_constant(i) for i in self._writers.get(register, ()))
 
     def place(self, register: int, flying: AbstractSet[int]) -> int | None:
@@ -94,13 +94,13 @@ class Names:
         return next((r for r in (*in_flight, *names) if r in self.sums), None) if in_flight else None
 
     def begins(self, mma: Instruction) -> bool:
-        """Tell whether an MMA surely reads none of its accumulators."""
+        """Return whether an MMA surely reads none of its accumulators."""
         return mma.index in self._beginning
 
     def _value(self, operand: Operand) -> int | None:
         if isinstance(operand, Immediate):
             return operand.value
-        if isinstance(operand, Negated):
+        if isinstance(operand, NegatedPredicate):
             value = self._value(operand.operand)
             return None if value is None else 1 - value
         if not isinstance(operand, Register):
@@ -115,12 +115,12 @@ class Names:
 
 
 def is_rename(i: Instruction) -> bool:
-    """Tell whether an instruction gives another name to a value."""
+    """Return whether an instruction gives another name to a value."""
     return i.traits.renames and i.predicate is None and all(isinstance(operand, Register) for operand in i.operands)
 
 
 def makes_constant(i: Instruction) -> bool:
-    """Tell whether an instruction makes a constant."""
+    """Return whether an instruction makes a constant."""
     return i.traits.renames and isinstance(i.operands[1], Immediate)
 
 
@@ -136,7 +136,7 @@ def _scale_d(mma: Instruction) -> Operand:
 
 
 def absorb(mine: dict[int, AccumulatorAlias], others: Mapping[int, AccumulatorAlias]) -> bool:
-    """Add what another path may have left; tells whether that was more."""
+    """Add the aliases that another path may have left; return whether there were more."""
     changed = False
     for register, other in others.items():
         if register not in mine or (other.is_lost and not mine[register].is_lost):

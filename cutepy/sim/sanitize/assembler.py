@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Remark(Protocol):
-    """A numbered remark of an assembler, as `cutepy.binaries.ptxas.Diagnosis` is."""
+    """Protocol of a numbered remark of an assembler, such as `cutepy.binaries.ptxas.Advice`."""
 
     @property
     def code(self) -> str:
@@ -50,7 +50,7 @@ class Resources(Protocol):
         ...
 
 
-class Spilled(Protocol):
+class SpillAccess(Protocol):
     """A store of a register to local memory, or its load, as `cutepy.binaries.spills.Spill` is."""
 
     @property
@@ -92,7 +92,7 @@ class Assembly(Protocol):
         """Resources of each kernel."""
         ...
 
-    def spills(self, kernel: str) -> Sequence[Spilled] | None:
+    def spills(self, kernel: str) -> Sequence[SpillAccess] | None:
         """Return where a kernel spills; None if nobody can tell."""
         ...
 
@@ -117,5 +117,5 @@ def assembled_by(assemble: Callable[[str], Assembly | None]) -> Iterator[None]:
 
 
 def assembly_of(ptx: str) -> Assembly | None:
-    """Return what the assembler makes of a module; None if nobody can tell."""
+    """Return the assembler's answer on a module; None without an assembler."""
     return _active[-1](ptx) if _active else None

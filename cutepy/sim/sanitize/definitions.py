@@ -95,7 +95,7 @@ def _effect(i: Instruction) -> _Effect:
 
 
 def always_accumulates(i: Instruction) -> bool:
-    """Tell whether an instruction is a wgmma that adds to what is in its registers, whatever the kernel computes."""
+    """Return whether an instruction is a wgmma that always adds to the contents of its registers."""
     if not is_wgmma(i):
         return False
     scale = i.operands[scale_d(i)]

@@ -84,13 +84,13 @@ class Side:
     ptx, ptx_file : str
         The PTX that the instruction is of, and the file that it was read from; empty where there is none.
     run : int or None
-        The first of the instructions of its PTX that run one after another with it, whatever branches do.
+        The first of the instructions of its PTX that run one after another with it, for any outcome of branches.
     is_async : bool
-        Whether the async proxy did it.
+        True if the async proxy did it.
     access : "read", "write", "atomic" or ""
         The access to memory, if it is one.
     of_warps : bool
-        Whether several warps did it, of one CTA or of several, of which `warp` is the first.
+        True if several warps did it, of one CTA or of several, of which `warp` is the first.
     issuers : str
         Of a copy or an MMA with a role, the warps that issue it, and the CTA that they do it for.
     """
@@ -193,7 +193,7 @@ def _of_launch(launch: Launch | None) -> str:
 
 
 def _shape(i: Instruction) -> Iterator[object]:
-    """Yield what instructions of an unrolled loop have in common: the opcode, the kinds of operands, and variables."""
+    """Yield the parts that instructions of an unrolled loop share: the opcode, the kinds of operands, and variables."""
     yield i.opcode
     for operand in i.operands:
         inner = operand.base if isinstance(operand, Address) else operand
@@ -202,7 +202,7 @@ def _shape(i: Instruction) -> Iterator[object]:
 
 
 @dataclass(frozen=True)
-class Between:
+class InsertionPoint:
     """The place between two operations where something is missing.
 
     Attributes
@@ -210,7 +210,7 @@ class Between:
     after, before : SourceLine
         Of the source, or of the PTX where there is none.
     is_next_round : bool
-        Whether a loop leads from the first to the second, which stands above it.
+        True if a loop leads from the first to the second, which stands above it.
     """
 
     after: SourceLine
@@ -220,7 +220,7 @@ class Between:
 
 @dataclass(frozen=True)
 class NearMiss:
-    """Something that was done, and looks like what is missing.
+    """An operation that resembles the missing one.
 
     Attributes
     ----------
@@ -243,7 +243,7 @@ class NearMiss:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingThreads:
     """Threads that wait for ever, and those that would let them go on.
 
     Attributes
@@ -257,7 +257,7 @@ class Waiting:
     bringers : tuple of (Side, str)
         Lanes that may complete the wait, at an instruction, and the object that they wait for first.
     are_sure : tuple of bool
-        Whether each of them would; the others may.
+        True if each of them would; the others may.
     mbarrier : int or None
         The offset of the mbarrier that is waited for, if it is one.
     """
@@ -311,11 +311,11 @@ class Hazard:
     diagnosis : Diagnosis
         Cause, and remedy.
     count : int
-        How many pairs of operations of these lines were found so.
+        Number of pairs of operations of these lines that were found.
     address : int or None
-        Where the bytes start that both touch: in shared memory, from its start in the CTA.
+        First byte that both touch: in shared memory, from its start in the CTA.
     size_bytes : int or None
-        How many there are from the first of them to the last.
+        Bytes from the first of them to the last.
     buffer : str
         Name in the source of the tensor around the bytes, such as "sA stage 2, rows 64..127"; empty if not known.
     allowed : str
@@ -326,16 +326,16 @@ class Hazard:
         Replays of the launch: with ``simulate(replay=True)``.
     witness : WitnessSummary or None
         Result of a replay, if there was one: see `Run.report`.
-    between : Between or None
-        Where what is missing belongs; None where one line says it all.
-    waits : tuple of Waiting
-        Of a deadlock, who waits for whom: each after what it waits for, or in a circle.
+    between : InsertionPoint or None
+        Place of the missing operation; None where one line has both sides.
+    waits : tuple of WaitingThreads
+        Waits of a deadlock: each after the wait for its own signaller, or in a circle.
     near_misses : tuple of NearMiss
         Operations that resemble the missing one, with the reason why each does not count.
     made_at : SourceLine or None
         Of a barrier whose count or bytes are wrong, the line that makes the object which holds it.
     is_strict : bool
-        Whether the run was asked to fail by advisories too: then this is a hazard, whatever its kind.
+        True if the run was asked to fail by advisories too: then this is a hazard of any kind.
     place : Place or None
         The barrier, or the bytes, that `where` names.
     holder : str
@@ -356,8 +356,8 @@ class Hazard:
     allowed_at: str = ""
     replays: HazardReplays | None = field(default=None, repr=False, compare=False)
     witness: WitnessSummary | None = field(default=None, repr=False, compare=False)
-    between: Between | None = None
-    waits: tuple[Waiting, ...] = ()
+    between: InsertionPoint | None = None
+    waits: tuple[WaitingThreads, ...] = ()
     near_misses: tuple[NearMiss, ...] = ()
     made_at: SourceLine | None = None
     is_strict: bool = False

@@ -28,7 +28,7 @@ class Kind:
     section : str
         The clause that orders it otherwise: a section of the PTX ISA.
     severity : "hazard" or "advisory"
-        Whether a run fails by it. An advisory costs time, is repaired by the assembler, or affects no result.
+        True if a run fails by it. An advisory costs time, is repaired by the assembler, or affects no result.
     defect : "between", "before", "either" or "place"
         The place by which reports of one mistake are joined: both operations, the first operation with any second, one
         of them in any order, or the object alone with any operations.

@@ -41,7 +41,7 @@ class RegisterHazard:
     kind : str
         "accumulator-in-flight", "fragment-in-flight" or "missing-wgmma-fence", or an advisory's: see `repairs`.
     before, after : Instruction
-        `before` is None where the registers have what was in them when the kernel began.
+        `before` is None where the registers have their values from the kernel's beginning.
     left_by : Instruction or None
         Last wait between both, on some path, which leaves the MMA's group in flight.
     """
@@ -63,11 +63,11 @@ class _State:
     read : dict of int to int
         The same for registers that MMAs read.
     touched : dict of int to Instruction or None
-        Register -> what accessed it after the last fence, and is no MMA; None as the kernel begins.
+        Register -> the access after the last fence that is no MMA; None as the kernel begins.
     used : dict of int to dict of str to Instruction
-        Register -> what it was to MMAs after the last fence, or in flight: "A", or sums of some shape; and which MMA.
+        Register -> its uses by MMAs after the last fence, or in flight: "A", or sums of some shape; and the MMA.
     replaced : dict of int to AccumulatorAlias
-        Register -> what was put there in the place of a sum in flight, and nobody has read yet.
+        Register -> the value in the place of a sum in flight that no instruction has read yet.
     left_by : dict of int to Instruction
         Register that MMAs in flight write or read -> the last wait that has left their group in flight.
     constant : set of int
@@ -314,7 +314,7 @@ def _mma(state: _State, i: Instruction, names: Names) -> Iterator[RegisterHazard
 
 
 def _between(state: _State, register: int) -> str:
-    """Return what two MMAs lack that use a register differently."""
+    """Name the operation missing between two MMAs that use a register differently."""
     if register in state.flying:
         return "accumulator-in-flight"
     return "fragment-in-flight" if register in state.read else "missing-wgmma-fence"

@@ -23,7 +23,7 @@ from cutepy.layouts.sm90.arch import WARPGROUP_THREADS
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import REGISTERS, Place
 from cutepy.sim.ptx.model import Vector
-from cutepy.sim.sanitize.assembler import Remark, Spilled, assembly_of
+from cutepy.sim.sanitize.assembler import Remark, SpillAccess, assembly_of
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.registers import RegisterHazard
@@ -69,12 +69,12 @@ def _kind(hazard: RegisterHazard, advice: tuple[Remark, ...] | None, begins: Map
 
 
 def _takes_apart(i: Instruction | None) -> bool:
-    """Tell whether an instruction moves the halves of a register apart, or together."""
+    """Return whether an instruction moves the halves of a register apart, or together."""
     return i is not None and i.traits.renames and any(isinstance(operand, Vector) for operand in i.operands)
 
 
 def remarks(kernel: Kernel) -> Iterator[Advisory]:
-    """Yield what a kernel loses by ptxas, which is asked about kernels that have MMAs or `setmaxnreg`."""
+    """Yield the costs of a kernel that ptxas reports; it is asked about kernels with MMAs or `setmaxnreg`."""
     instructions = kernel.instructions
     # Numbered remarks of ptxas are about instructions of a warpgroup; MMAs need many registers.
     asked = [i for i in instructions if i.traits.threads == WARPGROUP_THREADS or i.traits.is_warp_mma]
@@ -128,7 +128,7 @@ def _cost(resources: Resources, found: _Spills | None, remedy: Diagnosis) -> Dia
     )
 
 
-def _spilled_at(found: Sequence[Spilled], instructions: Sequence[Instruction], first: Instruction) -> _Spills:
+def _spilled_at(found: Sequence[SpillAccess], instructions: Sequence[Instruction], first: Instruction) -> _Spills:
     """Return the lines that spill most, those of a main loop if it spills."""
     by_line: dict[str, tuple[Instruction, int]] = {}
     loop = max((spill.is_in_loop + spill.is_with_mmas for spill in found), default=0)

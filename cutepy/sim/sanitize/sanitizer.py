@@ -27,7 +27,7 @@ from cutepy.sim.sanitize.memory.shadow import granule_bytes
 from cutepy.sim.sanitize.memory.shared_accesses import SharedAccesses
 from cutepy.sim.sanitize.memory.tensor_memory import Lack, TensorRecord, TensorShadow, first_thread, place_of
 from cutepy.sim.sanitize.order.collectives import ALL_LANES, arrives_relaxed, is_collective
-from cutepy.sim.sanitize.order.ends import ends, uneven
+from cutepy.sim.sanitize.order.cta_ends import ends, uneven
 from cutepy.sim.sanitize.order.flags import Flags
 from cutepy.sim.sanitize.order.launches import Launches
 from cutepy.sim.sanitize.order.messages import Messages
@@ -41,16 +41,16 @@ from cutepy.sim.sanitize.reports.findings import Findings
 from cutepy.sim.sanitize.reports.global_memory import GlobalFindings
 from cutepy.sim.sanitize.reports.last_writers import with_last_writer
 from cutepy.sim.sanitize.reports.mistakes import hazard_of, part_of_a_unit
-from cutepy.sim.sanitize.reports.nearby import (
+from cutepy.sim.sanitize.reports.near_misses import (
     beside_the_end,
     global_near_misses,
     groups_of_one_barrier,
     near_misses,
 )
 from cutepy.sim.sanitize.reports.reasons import reason
-from cutepy.sim.sanitize.reports.scene import Surroundings
+from cutepy.sim.sanitize.reports.scene import SceneRecorder
 from cutepy.sim.sanitize.tensor_loads import ended_by_use
-from cutepy.sim.sanitize.undefined import PADDING, Undefined, UndefinedUse, is_copied, is_used, loaded_into
+from cutepy.sim.sanitize.undefined import PADDING, UndefinedUse, UndefinedValues, is_copied, is_used, loaded_into
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from cutepy.sim.sanitize.certificate.violations import Violation
     from cutepy.sim.sanitize.hazards import Hazard, NearMiss
     from cutepy.sim.sanitize.memory.global_access_record import GlobalConflict
-    from cutepy.sim.sanitize.order.ends import End
+    from cutepy.sim.sanitize.order.cta_ends import EndHazard
     from cutepy.sim.sanitize.reports.collection import Hazards
     from cutepy.sim.sanitize.reports.mistakes import MistakeHazard
     from cutepy.sim.sanitize.reports.reasons import Reason
@@ -98,7 +98,7 @@ _FORGOTTEN = "64 touches of one place in memory are in no order with each other,
 
 
 class Sanitizer(Observer):
-    """Finds what nothing orders.
+    """Finds accesses that no happens-before orders.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class Sanitizer(Observer):
     """
 
     def __init__(self, known: Callable[[], GlobalMemory], allow: Mapping[str, str] | None = None) -> None:
-        self._allow, self._surroundings = allow, Surroundings()
+        self._allow, self._surroundings = allow, SceneRecorder()
         self.observers: tuple[Observer, ...] = (self._surroundings, self)
         self._findings = Findings(self._surroundings, allow)
         self._known, self._launches, self._messages, self._flags = known, Launches(), Messages(), Flags()
@@ -136,7 +136,7 @@ class Sanitizer(Observer):
         self._wave: Wave | None = None
         self._through: dict[int, AccessLayout | None] = {}
         self._mistakes: set[tuple[str, str]] = set()  # of the launch, by kind and barrier
-        self._undefined = Undefined()
+        self._undefined = UndefinedValues()
         self._waits = False
         self._ends_loads: dict[int, frozenset[int]] = {}
         self._spinning: Array = np.zeros((0, 0), bool)
@@ -174,7 +174,7 @@ class Sanitizer(Observer):
         return self._findings.unwritten_reads
 
     def explain_unwritten(self, read: Hazard, found: Hazard) -> None:
-        """Tell a read of what nothing wrote as the hazard that another schedule shows it to be."""
+        """Report a read of unwritten memory as the hazard that another schedule shows."""
         self._findings.explain(read, found)
 
     def discard_unwritten(self) -> None:
@@ -243,13 +243,13 @@ class Sanitizer(Observer):
             self._examiner.assume(_COMMITS_IN_ORDER)
         self._tell(uneven(wave))
 
-    def _tell(self, found: Iterable[End]) -> None:
+    def _tell(self, found: Iterable[EndHazard]) -> None:
         for end in found:
             near = self._near_the_end(end)
             self._findings.tell(*end[:-1], cause=end.cause, near_misses=near)
 
-    def _near_the_end(self, end: End) -> tuple[NearMiss, ...]:
-        """Return the wait that looks as if it ended what is in flight."""
+    def _near_the_end(self, end: EndHazard) -> tuple[NearMiss, ...]:
+        """Return the wait that looks as if it ended the operations in flight."""
         before, i = end.before, None if end.before is None else end.before.instruction
         if end.kind != "in-flight-at-exit" or before is None or before.cta is None or i is None or self._wave is None:
             return ()
@@ -258,7 +258,7 @@ class Sanitizer(Observer):
         return () if slot is None else beside_the_end(self._wave, kind, slot, before)
 
     def on_error(self, error: SimulationError, *, ends: bool) -> bool:
-        """Report what the kernel does wrong: the launch may go on, if it can."""
+        """Report an error of the kernel: the launch may go on, if it can."""
         for mistake in error.mistakes:
             found = self._in_memory(hazard_of(mistake, ends=ends))
             self._mistakes |= {(found.kind, where) for where in (found.place.name, *(wait.at for wait in found.waits))}
@@ -268,7 +268,7 @@ class Sanitizer(Observer):
         return bool(error.mistakes)
 
     def _in_memory(self, found: MistakeHazard) -> MistakeHazard:
-        """Name what a loop waits for in memory, and who wrote it last."""
+        """Name the memory that a loop waits for, and its last writer."""
         if self._wave is None:
             return found
         of = self._wave.residents, self._spinning, self._shared
@@ -350,7 +350,7 @@ class Sanitizer(Observer):
         return telling
 
     def on_wgmma(self, event: WgmmaEvent) -> None:
-        """Check what an MMA reads from shared memory."""
+        """Check the reads of an MMA from shared memory."""
         self._polled = None
         self._of(event.ctas.residents)
         self._shared.wgmma(event)
@@ -364,7 +364,7 @@ class Sanitizer(Observer):
         address: int | None = None,
         kind: str = "uninitialised-read",
     ) -> None:
-        """Tell a use of what has no value; at an address of shared memory it may come to nothing: see `replay`."""
+        """Report a use of an undefined value; at an address of shared memory it may be harmless: see `replay`."""
         where = REGISTERS if address is None else Place.of_shared(address)
         warp = int(who.ids[0]) // WARP if who.count == 1 else None
         side = Side(what, who.describe(), i, warp=warp, of_warps=True)
@@ -393,7 +393,7 @@ class Sanitizer(Observer):
                 self._findings.tell("unordered-write", _PERMIT, *sides, Diagnosis("allocate-before-giving-up"))
 
     def _in_tensor_memory(self, old: TensorRecord | None, new: TensorRecord, slot: int, granule: int) -> None:
-        """Tell two accesses to tensor memory that nothing orders, or one that reads what nothing wrote."""
+        """Report two accesses to tensor memory that nothing orders, or a read of unwritten tensor memory."""
         before, after = None if old is None else self._tensor_side(old), self._tensor_side(new)
         if old is None:
             self._findings.tell(
@@ -413,7 +413,7 @@ class Sanitizer(Observer):
         self._findings.tell(kind, Place(place_of(granule)), before, after, advice)
 
     def _of_tensor_order(self, lack: Lack, old: TensorRecord, new: TensorRecord, granule: int) -> None:
-        """Tell what an order of tensor memory lacks by the letter of the ISA, or assume that it holds."""
+        """Report the operation that an order of tensor memory lacks by the ISA's letter, or assume the order."""
         if lack == "pipeline":
             said = (
                 f"`{one.instruction.name}` ({line_of(one.instruction)}) that {'writes' if one.writes else 'reads'}"
@@ -452,7 +452,7 @@ class Sanitizer(Observer):
         self._through[event.shared_address] = of_map(event.tensor_map, event.shared_address)
 
     def on_issue(self, operation: AsyncOperation) -> None:
-        """Note what the threads know that issue an operation."""
+        """Note the knowledge of the threads that issue an operation."""
         self._polled = None
         self._undefined.issue(operation)
         wave = self._of(operation.ctas.residents)
@@ -471,7 +471,7 @@ class Sanitizer(Observer):
             election.issue(operation)
 
     def on_complete(self, operation: AsyncOperation) -> None:
-        """Check what an operation read and wrote."""
+        """Check the reads and writes of an operation."""
         self._polled = None
         wave = self._of(operation.ctas.residents)
         issued = wave.issued.pop(id(operation), None)
@@ -482,7 +482,7 @@ class Sanitizer(Observer):
     # Synchronisation.
 
     def on_barrier(self, event: BarrierEvent) -> None:
-        """Pass on what threads publish, and let them know what others have."""
+        """Publish the clocks of threads, and join the published ones to theirs."""
         self._polled = None
         wave = self._of(event.ctas.residents)
         if event.instruction.index in self._examiner.guesses:  # who goes on may have failed, and knows no more
@@ -519,11 +519,11 @@ class Sanitizer(Observer):
             self._tensor.fence(*who, is_before=name == "fence::before_thread_sync")
 
     def on_apart(self, apart: PartialUnit) -> None:
-        """Report that a part of a warp, or of a warpgroup, executed what all of it must."""
+        """Report that a part of a warp, or of a warpgroup, executed an instruction that all of it must."""
         self._findings.tell(*part_of_a_unit(apart))
 
     def on_begin(self, event: BarrierEvent) -> None:
-        """Pass on what threads publish that come to a barrier, and the groups that they close."""
+        """Publish the clocks of threads that come to a barrier, and the groups that they close."""
         if not isinstance(event, NamedBarrierPartialArrive):
             self.on_barrier(event)
 
@@ -571,7 +571,7 @@ class Sanitizer(Observer):
     # Calls of the host.
 
     def on_host(self, event: HostEvent) -> None:
-        """Take what orders launches, and memory that something else touches."""
+        """Take host operations that order launches, and accesses to memory outside of kernels."""
         self._polled = None
         if isinstance(event, StreamEvent):
             self._launches.tell(event)
@@ -624,7 +624,7 @@ class Sanitizer(Observer):
     def _unwritten(self, touch: AccessRecord, row: int, granule: int, is_beside: bool, of_lane: Array) -> None:
         assert self._wave is not None
         assert self._launch is not None
-        i, into = touch.instruction, loaded_into(touch.instruction, touch.places.shape[-1], self._granule)
+        i, into = touch.instruction, loaded_into(touch.instruction, touch.granules.shape[-1], self._granule)
         lacking = [register for n in of_lane.tolist() for register in into[n]] if into else []
         is_padding = is_beside and is_copied(self._launch.entry.function, i, lacking)
         self._findings.unwritten(touch, row, self._wave.residents, granule * self._granule, is_padding)
@@ -637,7 +637,7 @@ class Sanitizer(Observer):
 
 
 def _is_repeated(access: Access, before: Access) -> bool:
-    """Tell whether an access is that before it once more: the same lanes read the same addresses again."""
+    """Return whether an access is that before it once more: the same lanes read the same addresses again."""
     return (
         access.instruction is before.instruction
         and access.ctas.residents is before.ctas.residents

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def waits_for_loads(i: Instruction) -> bool:
-    """Tell whether an instruction waits for all loads from tensor memory."""
+    """Return whether an instruction waits for all loads from tensor memory."""
     return i.parts[:2] == ("tcgen05", "wait::ld")
 
 
@@ -39,7 +39,7 @@ def ended_by_use(function: Function) -> dict[int, frozenset[int]]:
 
 
 def _is_awaited(load: Instruction, rest: list[Instruction]) -> bool:
-    """Tell whether a wait follows in the same block before a register of the load is read."""
+    """Return whether a wait follows in the same block before a register of the load is read."""
     registers = {r.index for r in written(load)}
     for i in rest:
         if waits_for_loads(i):

@@ -32,7 +32,7 @@ from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.lanes import Threads
 from cutepy.sim.ptx.model import Address, Immediate, Instruction, Register, Symbol, Vector, registers_in, type_bits
 from cutepy.sim.sanitize.definitions import defining_instructions, given_registers, scale_d
-from cutepy.sim.sanitize.memory.discarded import stores_of
+from cutepy.sim.sanitize.memory.discarded_loads import stores_of
 from cutepy.sim.sanitize.order.uses import once, uses_of, whole_flow
 from cutepy.sim.sanitize.undefined_bits import Operands, exchanges, from_lanes, full, passes_on
 from cutepy.sim.sanitize.undefined_memory import BESIDE_VALUES, Element, UndefinedMemory
@@ -75,7 +75,7 @@ class UndefinedUse(NamedTuple):
     who : Threads
         The threads that lack it.
     diagnosis : Diagnosis
-        The register that has no value, the writes that these threads have not executed, and what to do.
+        The register that has no value, the writes that these threads have not executed, and the remedy.
     address : int or None
         Of shared memory that was stored from it, if it is that which is read: `slot * slot_bytes + offset`.
     kind : str
@@ -88,7 +88,7 @@ class UndefinedUse(NamedTuple):
     kind: str = "uninitialised-read"
 
 
-class _Followed(NamedTuple):
+class _FollowedRegisters(NamedTuple):
     """Registers of a function that may lack a value, and where.
 
     Attributes
@@ -98,9 +98,9 @@ class _Followed(NamedTuple):
     registers : frozenset of int
         These and all that may be made of them, or of memory that keeps them.
     stops : frozenset of int
-        The instructions, by index, that may read or overwrite what lacks a value.
+        The instructions, by index, that may read or overwrite an undefined value.
     recurses : bool
-        Whether a function may call itself.
+        True if a function may call itself.
     """
 
     begins: dict[int, frozenset[int]]
@@ -110,7 +110,7 @@ class _Followed(NamedTuple):
 
 
 @once
-def _followed(function: Function) -> _Followed:
+def _followed(function: Function) -> _FollowedRegisters:
     flow = whole_flow(function)
     apart = {r.index for r in given_registers(function)}
     starts: dict[int, frozenset[int]] = {}
@@ -127,7 +127,7 @@ def _followed(function: Function) -> _Followed:
         if i.traits.is_tensor_load:
             reach.begin(i)
     begins = {start: starts.get(start, frozenset()) for start in (0, *function.callees.values())}
-    return _Followed(begins, frozenset(reach.registers), frozenset(reach.stops), not _calls_once(function))
+    return _FollowedRegisters(begins, frozenset(reach.registers), frozenset(reach.stops), not _calls_once(function))
 
 
 @once
@@ -147,7 +147,7 @@ def _idle_branches(function: Function) -> frozenset[int]:
 
 
 class _Reach:
-    """The registers and memory that what lacks a value may reach.
+    """The registers and memory that undefined values may reach.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ class _Reach:
                     waiting += self._new(i)
 
     def begin(self, i: Instruction) -> None:
-        """Follow what an instruction writes."""
+        """Follow the results of an instruction."""
         for made in self._new(i):
             self.follow(*made)
 
@@ -199,7 +199,7 @@ class _Reach:
                     self.begin(i)
 
     def _new(self, i: Instruction) -> list[tuple[Instruction, int]]:
-        """Return what an instruction writes, unless that is followed already."""
+        """Return the results of an instruction, unless they are followed already."""
         found = {r.index for r in written(i)} - self._apart
         new = [(i, r) for r in found if (i.index, r) not in self._made]
         self._made.update((i.index, r) for r in found)
@@ -208,12 +208,12 @@ class _Reach:
         return new
 
 
-class Undefined:
+class UndefinedValues:
     """Lanes and bytes without a value, and the instructions that depend on them."""
 
     def __init__(self) -> None:
         self._function: Function | None = None
-        self._of = _Followed({}, frozenset(), frozenset(), recurses=False)
+        self._of = _FollowedRegisters({}, frozenset(), frozenset(), recurses=False)
         self._residents: Residents | None = None
         self._threads = 0
         self._bits: dict[int, Array] = {}
@@ -231,7 +231,7 @@ class Undefined:
             self._of = _followed(function)
 
     def stops_at(self, i: Instruction) -> bool:
-        """Tell whether an instruction may read or overwrite what lacks a value, or begin it."""
+        """Return whether an instruction may read, overwrite or create an undefined value."""
         if self._of.recurses and self._of.registers and _calls_or_returns(i):
             return True
         return i.index in self._of.stops or bool(self._begins_at(i))
@@ -376,7 +376,7 @@ class Undefined:
         return found if any(element.lacks.any() for element in found) else []
 
     def _taken(self, access: Access) -> UndefinedUse | None:
-        """Say what is wrong if an MMA, an atomic operation or a copy reads shared memory that lacks bits."""
+        """Describe the fault if an MMA, an atomic operation or a copy reads shared memory that lacks bits."""
         if access.operation == "write" or "exch" in access.instruction.parts:
             return None  # an exchange makes nothing of what was there
         origins, first = self._memory.take(access)
@@ -389,7 +389,7 @@ class Undefined:
         return UndefinedUse(who, self._say("what is read", origins, block, kind), first, kind)
 
     def _call(self, step: Step, at: tuple[Array, ...]) -> None:
-        """Keep what the registers of a caller lack where a function is called, and take it up where that returns."""
+        """Keep the undefined registers of a caller where a function is called, and restore them where that returns."""
         assert self._function is not None
         i, lanes = step.instruction, step.executing()
         if i.traits.calls and _called(self._function, i):
@@ -561,23 +561,23 @@ def loaded_into(load: Instruction, granules: int, granule_bytes: int) -> list[tu
 
 
 def is_used(function: Function, load: Instruction, register: Register) -> bool:
-    """Tell whether anything reads what is loaded into a register."""
+    """Return whether anything reads the value loaded into a register."""
     return any(True for _ in uses_of(function).after(load, register.index))
 
 
 def is_copied(function: Function, load: Instruction, registers: Iterable[Register]) -> bool:
-    """Tell whether what is loaded into some registers is only stored to global memory unchanged."""
+    """Return whether the values loaded into some registers are only stored to global memory unchanged."""
     stores = stores_of(function, load, registers, lambda i: i.traits.moves and not i.traits.exchanges).values()
     return bool(stores) and all(state_spaces(i).stores[0] in ("global", "generic") for i in stores)
 
 
 def _kind(origins: Array, is_result: bool) -> str:
-    """Return the kind of the hazard, given where it began: what may be padding is only told as such in results."""
+    """Return the kind of the hazard, given its origin: possible padding is only reported in results."""
     return PADDING if is_result and bool((origins & BESIDE_VALUES != 0).all()) else "uninitialised-read"
 
 
 def _widens(i: Instruction) -> bool:
-    """Tell whether a conversion is of integers, without rounding, and so moves bits."""
+    """Return whether a conversion is of integers, without rounding, and so moves bits."""
     return i.traits.kind == "conversion" and all(part[0] in "usb" and part[1:].isdigit() for part in i.parts[-2:])
 
 
@@ -604,7 +604,7 @@ def _called(function: Function, i: Instruction) -> set[int]:
 
 
 def _calls_once(function: Function) -> bool:
-    """Tell whether no function may call itself, directly or through others."""
+    """Return whether no function may call itself, directly or through others."""
     starts = sorted({0, *function.callees.values()})
     calls: dict[int, set[int]] = {start: set() for start in starts}
     for i in function.instructions:
@@ -624,12 +624,12 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
 
 
 def _stores_registers(i: Instruction) -> bool:
-    """Tell whether an instruction stores registers to memory."""
+    """Return whether an instruction stores registers to memory."""
     return i.traits.transfers and i.traits.access == "write"
 
 
 def _loads_registers(i: Instruction) -> bool:
-    """Tell whether an instruction brings registers back from memory."""
+    """Return whether an instruction brings registers back from memory."""
     return i.traits.transfers and i.traits.access == "read"
 
 
@@ -645,7 +645,7 @@ def _stored_bits(i: Instruction) -> int:
 
 
 def _needs_values(i: Instruction) -> bool:
-    """Tell whether each source of an instruction with results must have a value."""
+    """Return whether each source of an instruction with results must have a value."""
     of_matrices = i.traits.kind == "matrix" and not i.traits.moves
     return of_matrices or i.traits.kind in ("barrier", "atomic") or "private" in i.traits.effects
 

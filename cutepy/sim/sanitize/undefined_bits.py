@@ -22,7 +22,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.mechanisms.warp import source_lane
-from cutepy.sim.ptx.model import Immediate, Negated, Pair, Register
+from cutepy.sim.ptx.model import Immediate, NegatedPredicate, Pair, Register
 from cutepy.sim.semantics import meaning_of
 from cutepy.sim.semantics.builder import Builder, evaluate
 from cutepy.sim.semantics.types import constant_bits, width
@@ -49,12 +49,12 @@ _TABLES = {"and": 0b1000, "or": 0b1110, "xor": 0b0110}
 
 
 def exchanges(i: Instruction) -> bool:
-    """Tell whether an instruction brings values that other lanes have."""
+    """Return whether an instruction brings values that other lanes have."""
     return i.traits.gathers or (i.traits.exchanges and i.traits.moves)
 
 
 def passes_on(i: Instruction) -> bool:
-    """Tell whether results of an instruction have no value where its sources have none; all others give values."""
+    """Return whether results of an instruction have no value where its sources have none; all others give values."""
     return i.traits.is_pure or exchanges(i)
 
 
@@ -75,7 +75,7 @@ class Bits(NamedTuple):
     lacks : int or array of uint64
         Mask of the bits that have no value.
     is_known : bool
-        Whether `data` has them.
+        True if `data` has them.
     """
 
     bits: int
@@ -205,7 +205,7 @@ class Definedness(Builder[Bits]):
         """Return an operand's low bits."""
         if isinstance(operand, Immediate):
             return self.constant(width(kind), constant_bits(operand, kind))
-        if isinstance(operand, Negated):
+        if isinstance(operand, NegatedPredicate):
             return self.invert(self.read(operand.operand, kind))
         if (operand, kind) not in self._read:
             ones = full(width(kind))
@@ -227,7 +227,7 @@ class Definedness(Builder[Bits]):
         return ValueError(reason)
 
     def _table(self, table: int, rows: int, inputs: tuple[Bits, ...]) -> Bits:
-        """Return the bits that two values of what is undefined give different results."""
+        """Return the bits in which results differ for two values of the undefined bits."""
         may_be: list[Any] = [_NONE, _NONE]
         for row in range(rows):
             bits = [row >> n & 1 for n in reversed(range(len(inputs)))]
@@ -283,14 +283,14 @@ class Operands:
 
     def mask(self, operand: Operand) -> Array:
         """Return which bits of an operand have no value."""
-        register = operand.operand if isinstance(operand, Negated) else operand
+        register = operand.operand if isinstance(operand, NegatedPredicate) else operand
         return self._lacking(register) if isinstance(register, Register) else self._none
 
     def value(self, operand: Operand) -> Array:
         """Return the bits of an operand; zeros where they are not known."""
         if isinstance(operand, Immediate):
             return np.full(self._shape, operand.value & (1 << 64) - 1, np.uint64)
-        if isinstance(operand, Negated):
+        if isinstance(operand, NegatedPredicate):
             return self.value(operand.operand) ^ _ONE
         if not isinstance(operand, Register) or not self.knows(operand):
             return self._none
@@ -300,10 +300,10 @@ class Operands:
         return np.broadcast_to(found.astype(np.uint64), self._shape)
 
     def knows(self, operand: Operand) -> bool:
-        """Tell whether the value of an operand is at hand: not that of accumulators and special registers."""
+        """Return whether the value of an operand is at hand: not that of accumulators and special registers."""
         if isinstance(operand, Register):
             return operand.bits <= 64 and self._step.holds(operand.index)
-        return isinstance(operand, Immediate | Negated)
+        return isinstance(operand, Immediate | NegatedPredicate)
 
     def of_results(self, i: Instruction) -> list[Array]:
         """Return which bits have no value of each register that an instruction writes, in order."""
@@ -326,7 +326,7 @@ class Operands:
         return [mask & full(x.bits) for mask, x in zip(masks, registers, strict=False) if isinstance(x, Register)]
 
     def _shuffled(self, i: Instruction, sources: tuple[Operand, ...], all_bits: np.uint64) -> tuple[Array, Array]:
-        """Return what other lanes have; lanes that are not here are taken to have values."""
+        """Return the values of other lanes; lanes that are not here are taken to have values."""
         steers = (self.mask(sources[1]) | self.mask(sources[2])) != 0
         masks = self.mask(sources[0])
         place, is_here = self.places(i)
@@ -343,7 +343,7 @@ class Operands:
         return place, ids[place] == wanted
 
     def _transposed(self, source: Operand) -> Array:
-        """Return what each lane gets of a warp's matrix of 8 rows: its lanes are here, or have values."""
+        """Return the values of each lane in a warp's matrix of 8 rows: its lanes are here, or have values."""
         masks, found = self.mask(source), np.zeros(self._shape, np.uint64)
         for half, (place, is_here, of) in enumerate(self.halves()):
             brought = np.where(is_here, masks[:, place], _NONE)
@@ -359,7 +359,7 @@ class Operands:
         return [(place, ids[place] == each, row % 2) for place, each in zip(places, wanted, strict=True)]
 
     def _gathered(self, i: Instruction, sources: tuple[Operand, ...], all_bits: np.uint64) -> Array:
-        """Return what whole warps make of what their lanes have."""
+        """Return the results of whole warps from their lanes' values."""
         executing = self._step.executing()
         lacks = (self.mask(sources[0]) != 0) & executing
         value = self.value(sources[0]) != 0
@@ -382,7 +382,7 @@ class Operands:
 
 
 def from_lanes(step: Step, origins: Array) -> Array:
-    """Return where what each lane gathers comes from, given where what each lane has comes from; 0 is nowhere."""
+    """Return the origins of the values that lanes gather, given the origins of each lane's values; 0 is nowhere."""
     i = step.instruction
     if i.traits.transposes:
         found = (origins[:, place] for place, *_ in Operands(step, lambda r: np.zeros(0, np.uint64)).halves())

@@ -37,7 +37,7 @@ class Element(NamedTuple):
     lacks : array of uint64
         Mask of the bits that have no value, by lane; of more than 64 bits the mask of 64 stands for all.
     origins : array of int64
-        Where that began, by lane: of lanes that lack no bit it is not asked.
+        Origin of the missing bits, by lane; unused for lanes that lack none.
     """
 
     lacks: Array
@@ -119,11 +119,11 @@ class _Bytes:
             self._lacks.update(at, 0)
 
     def lack(self, at: Array) -> bool:
-        """Tell whether some of these bytes lack a bit."""
+        """Return whether some of these bytes lack a bit."""
         return bool(self._lacks.get(at).any())
 
     def has_values(self) -> bool:
-        """Tell whether all bytes have values."""
+        """Return whether all bytes have values."""
         return not self._lacks.any()
 
 
@@ -165,7 +165,7 @@ class UndefinedMemory:
         return [_element(lacks[..., n : n + size], origins[..., n : n + size], is_signed) for n in ends]
 
     def _is_beside_values(self, access: Access) -> Array:
-        """Tell whether each byte's aligned 16 bytes of local memory have a byte that was written, as padding does."""
+        """Return whether each byte's aligned 16 bytes of local memory have a byte that was written, as padding does."""
         blocks = _places(access) // _BLOCK
         within = blocks[..., None] * _BLOCK + np.arange(_BLOCK)
         found: Array = (self._get("local", within)[0] == 0).any(axis=-1)

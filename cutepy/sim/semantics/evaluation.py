@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from cutepy.sim.ptx.model import Immediate, Instruction, Negated, Operand, Register
+from cutepy.sim.ptx.model import Immediate, Instruction, NegatedPredicate, Operand, Register
 from cutepy.sim.semantics.builder import Builder, evaluate
 from cutepy.sim.semantics.registry import meaning_of
 from cutepy.sim.semantics.types import constant_bits, width
@@ -47,7 +47,7 @@ class Evaluator(Builder[Data]):
     Parameters
     ----------
     value_of : callable
-        Returns of an operand, a register or what is no constant, its bits: an int, an array of uint64, or None.
+        Returns the bits of an operand that is no constant, such as a register: an int, an array of uint64, or None.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Evaluator(Builder[Data]):
         """Return an operand's low bits."""
         if isinstance(operand, Immediate):
             return self.constant(width(kind), constant_bits(operand, kind))
-        if isinstance(operand, Negated):
+        if isinstance(operand, NegatedPredicate):
             return self.invert(self.read(operand.operand, kind))
         if (operand, kind) not in self._read:
             data = self._value_of(operand)

@@ -57,7 +57,7 @@ def meaning(
 
 
 def meaning_of(i: Instruction) -> Meaning | None:
-    """Return the function that says what an instruction computes; None if its meaning is not on the builder."""
+    """Return the function that computes an instruction; None if its meaning is not on the builder."""
     return _of_opcode(i.parts)
 
 

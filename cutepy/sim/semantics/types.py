@@ -50,7 +50,7 @@ def canonical_bits(register: Register) -> str:
 
 
 def is_integer(ptx_type: str) -> bool:
-    """Tell whether a PTX type is an integer or untyped bits, and not packed or a predicate."""
+    """Return whether a PTX type is an integer or untyped bits, and not packed or a predicate."""
     return ptx_type[0] in "bus" and ptx_type[1:].isdigit()
 
 

@@ -22,7 +22,7 @@ from cutepy.layouts.sm90.arch import WARP_THREADS
 from cutepy.sim.arithmetic import floats, integers as alu, minifloat
 from cutepy.sim.errors import OperandError, SimulationError, UnknownInstructionError
 from cutepy.sim.ptx.forms import Checks
-from cutepy.sim.ptx.linking import LANDING, Linked, link
+from cutepy.sim.ptx.linking import LANDING, LinkedEntry, link
 from cutepy.sim.ptx.model import Function, Instruction, Module, Symbol, type_bits
 from cutepy.sim.ptx.parser import parse_module
 from cutepy.sim.ptx.refusals import refusal
@@ -58,8 +58,8 @@ class Program:
     ----------
     function : Function
         Translated function, with the functions that it calls.
-    linked : Linked
-        How these were put together.
+    linked : LinkedEntry
+        The linked text.
     landing : int
         The block where they return to, or -1.
     entries : dict of int to int
@@ -86,7 +86,7 @@ class Program:
     """
 
     function: Function
-    linked: Linked
+    linked: LinkedEntry
     landing: int
     entries: dict[int, int]
     flow: ControlFlow
@@ -124,7 +124,7 @@ def load_module(text: str, file: str = "") -> Module:
 
 
 def _wrong_operands(i: Instruction) -> str:
-    """Return what is wrong with the types of an instruction's operands, as its translation finds them."""
+    """Describe the fault in the types of an instruction's operands, as its translation finds them."""
     if "stack" in i.traits.qualities:  # translated once its callees are known
         return ""
     registers = {r.index: canonical_bits(r) for r in (*read(i), *written(i))}
@@ -171,8 +171,8 @@ class Kernel:
         return load_module(self.ptx)
 
     @property
-    def linked(self) -> Linked:
-        """The entry, put together with what it may call."""
+    def linked(self) -> LinkedEntry:
+        """The entry, linked with the functions that it may call."""
         return _linked(self)
 
     @property
@@ -182,11 +182,11 @@ class Kernel:
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """The instructions of the entry, and of what it may call."""
+        """The instructions of the entry, and of the functions that it may call."""
         return _linked(self).function.instructions
 
     def calls(self, *names: str) -> bool:
-        """Tell whether an instruction calls one of some functions by name."""
+        """Return whether an instruction calls one of some functions by name."""
         targets = (i.operands[0] for i in self.instructions if i.traits.calls and i.operands)
         return any(isinstance(target, Symbol) and target.name in names for target in targets)
 
@@ -209,7 +209,7 @@ class Kernel:
 
 
 @lru_cache(maxsize=_KEPT)
-def _linked(kernel: Kernel) -> Linked:
+def _linked(kernel: Kernel) -> LinkedEntry:
     functions = kernel.module.functions
     if kernel.name not in functions:
         raise SimulationError(f"the PTX defines no entry {kernel.name}; it has {', '.join(functions)}")
@@ -226,7 +226,7 @@ def _flow_of(kernel: Kernel) -> ControlFlow:
     return _flow(kernel.linked, frozenset(), frozenset())
 
 
-def _flow(whole: Linked, stops: frozenset[int], pauses: frozenset[int]) -> ControlFlow:
+def _flow(whole: LinkedEntry, stops: frozenset[int], pauses: frozenset[int]) -> ControlFlow:
     starts = {callee.start for callee in whole.callees.values()}
     waits = stops | pauses
     return analyse(whole.function, lambda i: i.traits.waits or i.index in waits, _has_effects, starts)
@@ -238,9 +238,9 @@ def translate_function(function: Function, stops: frozenset[int] = frozenset()) 
 
 
 def translate_linked(
-    whole: Linked, stops: frozenset[int] = frozenset(), pauses: frozenset[int] = frozenset()
+    whole: LinkedEntry, stops: frozenset[int] = frozenset(), pauses: frozenset[int] = frozenset()
 ) -> Program:
-    """Translate an entry and what it calls."""
+    """Translate an entry and the functions that it calls."""
     function = whole.function
     starts = {callee.start for callee in whole.callees.values()}
     flow = _flow(whole, stops, pauses)
@@ -379,7 +379,7 @@ def _block_source(
     constants: dict[str, Any],
     sets_with: dict[int, tuple[int, ...]],
     marked: tuple[frozenset[int], frozenset[int]],
-    whole: Linked,
+    whole: LinkedEntry,
 ) -> str:
     block = flow.blocks[number]
     e = Emitter(kinds, constants, sets_with, whole)

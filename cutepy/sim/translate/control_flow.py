@@ -40,7 +40,7 @@ class Block:
 
 @dataclass(eq=False)
 class ControlFlow:
-    """A function's blocks, and what follows from how they are linked.
+    """A function's blocks, and facts that follow from their links.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class ControlFlow:
     live_in : list of frozenset of int
         Registers, by index, that a block or its successors read before they write.
     units : dict of int to int
-        How many threads the instructions from a block on take together, once somebody has asked.
+        Threads that execute the instructions from a block on together, once it has been asked for.
     """
 
     blocks: list[Block]
@@ -87,7 +87,7 @@ class ControlFlow:
         return self._touched[key]
 
     def has_between(self, start: int, end: int, operation: str) -> bool:
-        """Tell whether an instruction with this first part of its opcode can run from `start` on before `end`."""
+        """Return whether an instruction with this first part of its opcode can run from `start` on before `end`."""
         key = start, end
         if key not in self._operations:
             blocks = (self.blocks[number] for number in self.blocks_between(start, end))
@@ -117,9 +117,9 @@ def analyse(
     ----------
     function : Function
     waits : callable
-        Whether an instruction may have to wait, or must start a block for another reason.
+        True if an instruction may have to wait, or must start a block for another reason.
     has_effects : callable
-        Whether an instruction does more than write registers.
+        True if an instruction does more than write registers.
     starts : iterable of int
         Further instructions that begin blocks, by index.
     """

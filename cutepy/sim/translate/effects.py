@@ -13,7 +13,7 @@ _COLLECTIVE_MMA = "wgmma.mma_async"
 
 
 def is_wgmma(instruction: Instruction) -> bool:
-    """Tell whether an instruction is an asynchronous warpgroup MMA."""
+    """Return whether an instruction is an asynchronous warpgroup MMA."""
     return instruction.opcode.startswith(_COLLECTIVE_MMA)
 
 
@@ -36,7 +36,7 @@ def results(instruction: Instruction) -> int:
 
 
 def has_destination(instruction: Instruction) -> bool:
-    """Tell whether the first operand is written."""
+    """Return whether the first operand is written."""
     return results(instruction) > 0
 
 

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from cutepy.sim.errors import OperandError, UnknownInstructionError
 from cutepy.sim.ptx.forms import spelled
 from cutepy.sim.ptx.instruction_set import CLOCKS
-from cutepy.sim.ptx.linking import Linked
+from cutepy.sim.ptx.linking import LinkedEntry
 from cutepy.sim.ptx.model import (
     Address,
     FrameSlot,
     Immediate,
     Instruction,
-    Negated,
+    NegatedPredicate,
     Operand,
     Register,
     Sink,
@@ -59,7 +59,7 @@ class Emitter:
         Names and values that the source refers to; grows.
     accumulator_sets : dict
         Register -> the accumulator tuples, by number, that it belongs to.
-    linked : Linked
+    linked : LinkedEntry
         Function of the block.
 
     Attributes
@@ -79,7 +79,7 @@ class Emitter:
         kinds: Kinds,
         constants: dict[str, Any],
         accumulator_sets: dict[int, tuple[int, ...]],
-        linked: Linked,
+        linked: LinkedEntry,
     ) -> None:
         self.linked = linked
         self._is_ranked = linked is not None and linked.is_ranked  # None where an instruction is only tried
@@ -158,7 +158,7 @@ class Emitter:
             return self._read_register(operand, kind)
         if isinstance(operand, Immediate):
             return self.immediate(operand.value, kind, operand.float_bits)
-        if isinstance(operand, Negated):
+        if isinstance(operand, NegatedPredicate):
             return f"~{self.read(operand.operand, kind)}"
         if isinstance(operand, Special):
             return self._special(operand.name, kind)
@@ -291,7 +291,7 @@ class Emitter:
         self.emit("")
 
     def finish(self) -> None:
-        """Assign what the current instruction has computed to its destinations."""
+        """Assign the results of the current instruction to its destinations."""
         results, self._results = self._results, []
         last = len(self.lines) - 1
         assigned: dict[int, str] = {}
@@ -404,7 +404,7 @@ def mechanism(names: str, method: str, operands: str = "", *, parks: bool = Fals
         Of each operand "address", "value" for the number of an immediate, "-" for one that is not passed, or the kind
         that it is read as, such as "u4".
     parks : bool
-        Whether the method tells if the threads may go on. Otherwise they run the block again.
+        True if the method tells if the threads may go on. Otherwise they run the block again.
     """
     taken = operands.split()
 
@@ -443,7 +443,7 @@ def translator_of(opcode: str) -> Translator | None:
 
 @cache
 def is_type(part: str) -> bool:
-    """Tell whether a part of an opcode is a type."""
+    """Return whether a part of an opcode is a type."""
     return part in _TYPES
 
 

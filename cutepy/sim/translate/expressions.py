@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cutepy.sim.ptx.model import Immediate, Negated, Operand, Register, Sink
+from cutepy.sim.ptx.model import Immediate, NegatedPredicate, Operand, Register, Sink
 from cutepy.sim.semantics.builder import Builder
 from cutepy.sim.semantics.types import canonical_bits, constant_bits, width
 
@@ -77,7 +77,7 @@ class Node:
     text : str
         The name that holds it; of an operand that is no register its expression.
     uses : int
-        How often the results need it.
+        Times that the results need it.
     """
 
     __slots__ = ("arguments", "bits", "given", "letter", "number", "operand", "operation", "text", "uses")
@@ -97,7 +97,7 @@ class Expressions(Builder[Node]):
     Parameters
     ----------
     e : Emitter
-        Where the source is written.
+        Emitter that gets the source.
     """
 
     def __init__(self, e: Emitter) -> None:
@@ -109,7 +109,7 @@ class Expressions(Builder[Node]):
         """Return an operand."""
         if isinstance(operand, Immediate):
             return self.constant(width(kind), constant_bits(operand, kind))
-        if isinstance(operand, Negated):
+        if isinstance(operand, NegatedPredicate):
             return self.invert(self.read(operand.operand, kind))
         key = operand.index if isinstance(operand, Register) else operand, kind
         if key not in self._nodes:
@@ -264,7 +264,7 @@ _TIGHT = frozenset(("add", "sub", "mul", "div", "neg", "compare", "widen", "conv
 
 
 def _is_loose(node: Node) -> bool:
-    """Tell whether an expression needs brackets in another one."""
+    """Return whether an expression needs brackets in another one."""
     if node.given is not None:
         return node.operation in ("add", "sub", "mul", "div", "neg", "compare")
     return node.operation in _INFIX

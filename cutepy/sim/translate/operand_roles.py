@@ -46,12 +46,12 @@ _ROLES = {
 
 
 def is_tensor_copy(i: Instruction) -> bool:
-    """Tell whether an instruction copies as a tensor map says."""
+    """Return whether an instruction copies as a tensor map says."""
     return i.traits.has_tensor_map
 
 
 def acquires_maps(instructions: Iterable[Instruction]) -> bool:
-    """Tell whether a kernel shows tensor maps to copies that it has changed: any other change of one is a hazard."""
+    """Return whether a kernel shows tensor maps to copies that it has changed: any other change of one is a hazard."""
     return any(i.traits.fences and {"tensormap::generic", "acquire"} <= {*i.parts} for i in instructions)
 
 
@@ -82,7 +82,7 @@ def control_operands(i: Instruction) -> Iterator[ControlOperand]:
 
 
 def _word(i: Instruction, words: list[str] | None, n: int, operand: Operand) -> str:
-    """Return what an operand is that is no result, address or cache policy."""
+    """Return the role of an operand that is no result, address or cache policy."""
     if i.traits.is_plain:
         return "value"
     if words is None or n >= len(words):
@@ -98,5 +98,5 @@ def _word(i: Instruction, words: list[str] | None, n: int, operand: Operand) -> 
 
 
 def _is_hinted(i: Instruction) -> bool:
-    """Tell whether the last operand is a cache policy."""
+    """Return whether the last operand is a cache policy."""
     return any(part.endswith("cache_hint") for part in i.parts)

@@ -26,7 +26,7 @@ class StateSpaces(NamedTuple):
 
 
 def state_spaces(i: Instruction) -> StateSpaces:
-    """Return what an instruction takes from memory, and leaves there; of one that is not known, anything.
+    """Return the state spaces that an instruction reads and writes; of an unknown one, all.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def space_of(i: Instruction) -> str:
 
 
 def may_be_same(one: str, other: str) -> bool:
-    """Tell whether there may be memory that is of two spaces.
+    """Return whether there may be memory that is of two spaces.
 
     Examples
     --------

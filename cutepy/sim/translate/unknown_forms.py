@@ -86,6 +86,6 @@ def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
 
 
 def _is_own(frame: FrameType) -> bool:
-    """Tell whether code is the simulator's, or a library's that it calls."""
+    """Return whether code is the simulator's, or a library's that it calls."""
     library = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     return frame.f_code.co_filename.startswith(_OWN) or library in ("numpy", "contextlib")

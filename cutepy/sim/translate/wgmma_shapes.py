@@ -53,7 +53,7 @@ class Shape:
     sign : int
         1 or -1: the product of both negations.
     from_registers : bool
-        Whether A comes from registers.
+        True if A comes from registers.
     saturate : bool
     registers : int
         Number of the accumulators' register tuple.
@@ -111,7 +111,7 @@ def _shared_tile(major: Major, extent: int, k: int, bits: int) -> SharedTile:
 
 
 def parse_shape(i: Instruction, number: int = 0) -> Shape:
-    """Read what a wgmma instruction says.
+    """Read the shape of a wgmma instruction.
 
     Parameters
     ----------

@@ -56,12 +56,12 @@ def layouts(
     signed : bool
         Let strides be negative too.
     zero_strides : bool, optional
-        Whether strides of 0 occur; default: unless `compact` or `injective`. With those, the layout is what they say
+        True if strides of 0 occur; default: unless `compact` or `injective`. With those, the layout is what they say
         but for the modes of stride 0.
     size_one : bool
-        Whether modes of size 1 occur. Their strides are arbitrary.
+        True if modes of size 1 occur. Their strides are arbitrary.
     size_zero : bool
-        Whether a mode may have size 0.
+        True if a mode may have size 0.
 
     Returns
     -------
@@ -136,7 +136,7 @@ def basis_layouts(draw: st.DrawFn, *, max_size: int = 64, signed: bool = False, 
     signed : bool
         Let the scales be negative too.
     zero_strides : bool
-        Whether integer strides of 0 occur beside the bases.
+        True if integer strides of 0 occur beside the bases.
 
     Returns
     -------
@@ -164,7 +164,7 @@ def swizzles(
     max_gap : int
         Limit of ``abs(shift) - bits``, the bits between the two masks.
     negative_shifts : bool
-        Whether the mask that is read may lie below the one that is changed.
+        True if the mask that is read may lie below the one that is changed.
 
     Returns
     -------

@@ -128,7 +128,7 @@ def composable_pairs(
     max_rank, max_depth : int
         Limits of B.
     signed : bool
-        Whether strides of B may be negative: all of them, or some where all step within one mode of A. A of a negative
+        True if strides of B may be negative: all of them, or some where all step within one mode of A. A of a negative
         index is the negative of A of its magnitude.
 
     Returns
@@ -174,7 +174,7 @@ def tilers(draw: st.DrawFn, layout: Layout, *, keep: bool = True) -> Any:  # noq
     ----------
     layout : Layout
     keep : bool
-        Whether None, CuTe's ``_``, occurs in tuples: it leaves a mode whole.
+        True if None, CuTe's ``_``, may occur in tuples: it leaves a mode whole.
 
     Returns
     -------

@@ -133,9 +133,9 @@ def shapes(
     max_extent, max_size : int
         Limits of an integer mode and of the product of all.
     size_one : bool
-        Whether modes of size 1 occur.
+        True if modes of size 1 occur.
     size_zero : bool
-        Whether a mode may have size 0: the shape then has no coordinates.
+        True if a mode may have size 0: the shape then has no coordinates.
     powers_of_two : bool
         Draw powers of two only.
 

@@ -23,7 +23,7 @@ SHORTLIST = 48
 """Number of candidates that the trees refine: the fastest by the model, and those tied with the last of them."""
 
 
-class Expected(NamedTuple):
+class TimedChoice(NamedTuple):
     """A choice for one of the problems, with its expected time and the index of the problem."""
 
     us: float
@@ -31,7 +31,7 @@ class Expected(NamedTuple):
     choice: Choice
 
 
-class Ranked(NamedTuple):
+class RankedChoices(NamedTuple):
     """Candidates of some problems in order of expected time.
 
     The order of most of them is computed only when it is asked for.
@@ -40,7 +40,7 @@ class Ranked(NamedTuple):
     ----------
     expected_us : float array
         Expected times of the first candidates.
-    places : int array
+    indices : int array
         Indices of these candidates, in a row of all choices for each of the problems.
     choices : sequence of Choice
         All of them.
@@ -49,15 +49,15 @@ class Ranked(NamedTuple):
     """
 
     expected_us: Array
-    places: NDArray[np.intp]
+    indices: NDArray[np.intp]
     choices: Sequence[Choice]
-    rest: Callable[[], "Ranked"] | None
+    rest: Callable[[], "RankedChoices"] | None
 
-    def each(self) -> Iterator[Expected]:
+    def each(self) -> Iterator[TimedChoice]:
         """Iterate over the candidates in order."""
-        for us, place in zip(self.expected_us.tolist(), self.places.tolist(), strict=True):
+        for us, place in zip(self.expected_us.tolist(), self.indices.tolist(), strict=True):
             problem, row = divmod(place, len(self.choices))
-            yield Expected(us, problem, self.choices[row])
+            yield TimedChoice(us, problem, self.choices[row])
         if self.rest is not None:
             yield from self.rest().each()
 
@@ -108,7 +108,7 @@ class Candidates:
         return suits
 
     def _allow(self, problem: Extents) -> NDArray[np.bool_]:
-        """Return which choices suit problems of this kind, whatever their extents."""
+        """Return the choices that suit problems of this kind, of any extents."""
         mn_major_bits = problem.operand_bits if problem.b_mn_major else 0
         kind = (problem.unit, problem.strip, problem.whole, problem.a_copies > 0, problem.b_copies > 0, mn_major_bits)
         if kind not in self._allowed:
@@ -124,7 +124,7 @@ class Candidates:
         """Estimate the microseconds that each choice takes, by the model alone."""
         return self.estimates(problems, gpu).us
 
-    def ranked(self, problems: Sequence[Extents], gpu: Gpu) -> Ranked:
+    def ranked(self, problems: Sequence[Extents], gpu: Gpu) -> RankedChoices:
         """Return the suitable candidates, fastest first.
 
         Where the model is refined, the shortlist of each problem comes first, in refined order, then the others by the
@@ -139,35 +139,35 @@ class Candidates:
         expected += hopper().sums(self.facts(problems, estimates, first, gpu))
         order = expected.argsort(kind="stable")
 
-        def rest() -> Ranked:
+        def rest() -> RankedChoices:
             sixths = np.where(self.suit(problems), self.estimates(problems, gpu).sixths, np.inf)
             sixths.put(first, np.inf)
             return self._by_model(sixths)
 
-        return Ranked(np.exp(expected[order]), first[order], self.choices, rest)
+        return RankedChoices(np.exp(expected[order]), first[order], self.choices, rest)
 
-    def _by_model(self, sixths: Array) -> Ranked:
+    def _by_model(self, sixths: Array) -> RankedChoices:
         """Return the choices with a finite estimate, in the model's order."""
         order = sixths.argsort(axis=None, kind="stable")[: np.count_nonzero(sixths < np.inf)]
-        return Ranked(root(sixths.take(order)), order, self.choices, None)
+        return RankedChoices(root(sixths.take(order)), order, self.choices, None)
 
     def facts(
-        self, problems: Sequence[Extents], estimates: Estimates, places: NDArray[np.intp], gpu: Gpu
+        self, problems: Sequence[Extents], estimates: Estimates, indices: NDArray[np.intp], gpu: Gpu
     ) -> NDArray[np.float32]:
         """Return the features that the trees compare, of choices by their index in a row of all for each problem.
 
-        The result is (facts, places). The facts are those of the choice, of the problem, the widest swizzles that rows
+        The result is (facts, indices). The facts are those of the choice, of the problem, the widest swizzles that rows
         of A and B fill, and those of both.
         """
-        problem, row = np.divmod(places, len(self.choices))
+        problem, row = np.divmod(indices, len(self.choices))
         of_problems = np.array([_facts_of(each) for each in problems]).T.take(problem, axis=1)
         elements, a_bytes, b_bytes = of_problems[:3]
         swizzles = np.minimum(self._powers_within.take(row, axis=1) * (a_bytes, b_bytes), WIDEST_SWIZZLE_BYTES)
-        sixths, clusters, waves, ctas, steps = (each.take(places) for each in estimates[:5])
+        sixths, clusters, waves, ctas, steps = (each.take(indices) for each in estimates[:5])
         of_both = (
             *(np.log(sixths) / 6, np.ceil(waves) / waves, np.minimum(waves, 20), np.log(steps)),
             *(elements / (clusters * self._area.take(row)), ctas / gpu.sm_count),
-            np.full(len(places), gpu.memory_tbs),
+            np.full(len(indices), gpu.memory_tbs),
         )
         every = (self._facts_of_choices.take(row, axis=1), of_problems[3:], swizzles, of_both)
         return np.concatenate(every, dtype=np.float32)

@@ -16,7 +16,7 @@ from cutepy.kernels.gemm.signature import GemmSignature
 from cutepy.runtime.invariance import INVARIANCE
 
 if TYPE_CHECKING:
-    from cutepy.kernels.gemm.heuristic.candidates import Candidates, Ranked
+    from cutepy.kernels.gemm.heuristic.candidates import Candidates, RankedChoices
 
 PAIRS = ((1, 1), (2, 1), (1, 2))
 _CLUSTERS = {1: (*PAIRS, (2, 2)), 2: PAIRS, 4: PAIRS[:1], 8: PAIRS[:1]}
@@ -50,7 +50,7 @@ def in_clusters(tiles: Iterable[OutputTile], clusters: Mapping[int, Iterable[tup
 
 
 @lru_cache(maxsize=4096)
-def _ranked(problems: tuple[Extents, ...], gpu: Gpu) -> "Ranked":
+def _ranked(problems: tuple[Extents, ...], gpu: Gpu) -> "RankedChoices":
     """Rank the candidates of a problem, or of the problem and its transpose."""
     return candidates(problems[0].table).ranked(problems, gpu)
 
@@ -117,7 +117,7 @@ def expected_us(m: int, n: int, k: int, operand_bits: int, gpu: Gpu, *, batch: i
     return float(_ranked((extents,), gpu).expected_us[0])
 
 
-class Chosen(NamedTuple):
+class ChosenKernel(NamedTuple):
     """Chosen kernel of a product, and whether it computes the transposed product.
 
     Attributes
@@ -132,7 +132,7 @@ class Chosen(NamedTuple):
     config: ProductConfig
 
 
-def choose(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> Chosen:
+def choose(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> ChosenKernel:
     """Choose among configurations of the product and, where the epilogue allows it, of the transposed product.
 
     With few rows the transposed product is faster: wgmma multiplies 64 rows of A at least, but 8 of B.
@@ -143,7 +143,7 @@ def choose(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, 
     >>> choose(half, 16, 8192, 8192).transposed, choose(half, 8192, 16, 8192).transposed
     (True, False)
     """
-    return Chosen(*_fitting(straight_and_transposed(signature, (m, n, k, batch), gpu)))
+    return ChosenKernel(*_fitting(straight_and_transposed(signature, (m, n, k, batch), gpu)))
 
 
 def chosen_us(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> float:

@@ -209,7 +209,7 @@ class Estimator:
         return Estimates(sixths, clusters, waves, ctas, steps, memory, loads)
 
     def parts(self, problem: Extents, gpu: Gpu) -> dict[str, Array]:
-        """Return the parts of each choice's time for a problem: what a launch takes if nothing else does.
+        """Return the parts of each choice's time for a problem: each alone, without the others.
 
         Loads, MMAs and the device's memory work at the same time, and so do the epilogues of ping-pong.
 

@@ -26,7 +26,7 @@ _CONSIDERED = 100
 """Candidates among which the model's own first is looked for: those that the trees correct, and some more."""
 
 
-class Explained(NamedTuple):
+class ExplainedCandidate(NamedTuple):
     """A candidate of a problem, with its expected time.
 
     Attributes
@@ -81,14 +81,14 @@ class Explanation(NamedTuple):
     ----------
     problem : str
         Extents, types and SMs.
-    candidates : tuple of Explained
+    candidates : tuple of ExplainedCandidate
         Best candidates, the chosen one first.
     decided : str
         The part of the model, or the trees' correction, that put the first before the others.
     """
 
     problem: str
-    candidates: tuple[Explained, ...]
+    candidates: tuple[ExplainedCandidate, ...]
     decided: str
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ class Explanation(NamedTuple):
 
 
 def explain_choice(signature: GemmSignature, m: int, n: int, k: int, *, batch: int = 1, gpu: Gpu = H200) -> Explanation:
-    """Print and return the ten best candidates of a problem, and what decided among them.
+    """Print and return the ten best candidates of a problem, and the reason for the first.
 
     A candidate may compute the transposed product. `cutepy.ops.gemm` takes the first, but for a winner of `cutepy tune
     gemm`. For up to eight rows the choice of `cutepy.kernels.gemv`, without tensor cores, is among them.
@@ -148,7 +148,7 @@ def explain_choice(signature: GemmSignature, m: int, n: int, k: int, *, batch: i
         at = int(candidate.transposed), table.choices.index(candidate.choice)
         of_parts = {name: float(us[at[1]]) for name, us in parts[at[0]].items() if us[at[1]] > 0}
         model_us, waves = float(estimates.us[at]), float(estimates.waves[at])
-        found.append(Explained(config, candidate.transposed, candidate.expected_us, model_us, waves, of_parts))
+        found.append(ExplainedCandidate(config, candidate.transposed, candidate.expected_us, model_us, waves, of_parts))
     found = sorted([*found, *_without_tensor_cores(signature, extents, gpu)], key=lambda each: each.expected_us)
     if not found:
         select_config(signature, m, n, k, batch=batch, gpu=gpu)  # its error tells why
@@ -161,7 +161,7 @@ def explain_choice(signature: GemmSignature, m: int, n: int, k: int, *, batch: i
 
 def _without_tensor_cores(
     signature: GemmSignature, extents: tuple[int, int, int, int], gpu: Gpu
-) -> Iterator[Explained]:
+) -> Iterator[ExplainedCandidate]:
     """Yield the choice of `cutepy.kernels.gemv`, if products of such extents and types are computed so."""
     from cutepy.kernels.gemv import choice as gemv  # which chooses between both families
     from cutepy.kernels.gemv.config import GemvConfig
@@ -174,11 +174,11 @@ def _without_tensor_cores(
         rows, columns = (n, m) if transposed else (m, n)
         ctas = -(-rows // config.tile_m) * -(-columns // config.tile_n)
         waves = ctas / (gpu.sm_count * config.ctas_per_sm)
-        yield Explained(config, transposed, found.us, found.us, waves, found.parts)
+        yield ExplainedCandidate(config, transposed, found.us, found.us, waves, found.parts)
 
 
-def _decided(found: list[Explained]) -> str:
-    """Tell what put the first candidate before the others: a part of the model's time, or the trees."""
+def _decided(found: list[ExplainedCandidate]) -> str:
+    """Name the reason why the first candidate is before the others: a part of the model's time, or the trees."""
     first, by_model = found[0], min(found, key=lambda each: each.model_us)
     if by_model is not first:
         ahead = first.model_us / by_model.model_us - 1

@@ -55,8 +55,8 @@ class Trees(NamedTuple):
         [0.0, 1.0, 2.0, 3.0]
         """
         pairs = np.stack([np.array(columns, np.float32).T, np.array(edges, np.float32).T], axis=-1)
-        found, places = np.unique(pairs.reshape(-1, 2), axis=0, return_inverse=True)
-        levels = places.reshape(pairs.shape[:2])
+        found, inverse = np.unique(pairs.reshape(-1, 2), axis=0, return_inverse=True)
+        levels = inverse.reshape(pairs.shape[:2])
         facts, compared = found[:, 0].astype(np.intp), np.ascontiguousarray(found[:, 1:])
         return cls(facts, compared, levels, np.array(leaves, np.int32).ravel())
 
@@ -68,8 +68,8 @@ class Trees(NamedTuple):
         total = np.zeros(facts.shape[1])
         for first in range(0, trees, BLOCK):
             passed = above.take(self.levels[:, first : first + BLOCK], axis=0)
-            places = np.einsum("l,ltr->tr", bits, passed) + firsts[: passed.shape[1]]
-            total += np.add.reduce(self.leaves[first << depth :].take(places, mode="clip"), dtype=np.int32)
+            leaves = np.einsum("l,ltr->tr", bits, passed) + firsts[: passed.shape[1]]
+            total += np.add.reduce(self.leaves[first << depth :].take(leaves, mode="clip"), dtype=np.int32)
         total /= PARTS
         return total
 

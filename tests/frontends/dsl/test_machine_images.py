@@ -113,7 +113,7 @@ def test_a_folder_that_others_may_write_to_is_not_read(folder):
 def test_images_lie_anywhere():
     image = read_image(_object_file())
     assert {"run", "_mlir_run"} <= image.functions.keys()
-    assert any(not name for _, name, _ in image.places)  # of the constants
+    assert any(not name for _, name, _ in image.relocations)  # of the constants
     first, second = LoadedImage(image), LoadedImage(image)
     assert first.functions["run"] != second.functions["run"]
     assert [_sums(native_code.NativeCode(one)) for one in (first, second)] == [list(range(1, 17))] * 2
@@ -135,9 +135,11 @@ def test_other_files_are_refused(at, value):
 
 def test_addresses_that_are_not_whole_are_refused():
     data = _object_file()
-    places = read_image(data).places
+    relocations = read_image(data).relocations
     # Each relocation is a place, a symbol and a kind, of which 1 is a whole address.
-    kinds = [n for n in range(8, len(data) - 8) if data[n : n + 4] == b"\1\0\0\0" and _is_relocation(data, n, places)]
+    kinds = [
+        n for n in range(8, len(data) - 8) if data[n : n + 4] == b"\1\0\0\0" and _is_relocation(data, n, relocations)
+    ]
     assert kinds
     changed = bytearray(data)
     changed[kinds[0]] = 2
@@ -145,6 +147,6 @@ def test_addresses_that_are_not_whole_are_refused():
         read_image(bytes(changed))
 
 
-def _is_relocation(data, at, places):
+def _is_relocation(data, at, relocations):
     offset = int.from_bytes(data[at - 8 : at], "little")
-    return any(0 < offset <= place for place, _, _ in places) and data[at + 5 : at + 8] == bytes(3)
+    return any(0 < offset <= place for place, _, _ in relocations) and data[at + 5 : at + 8] == bytes(3)

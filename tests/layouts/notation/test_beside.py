@@ -6,7 +6,7 @@ import pytest
 
 from cutepy.layouts import Layout, parse, parse_all, to_text
 from cutepy.layouts.errors import ParseError
-from cutepy.layouts.notation.unknowns import Runtime
+from cutepy.layouts.notation.unknowns import RuntimeValue
 from tests.messages import refuses
 
 VALUES, NO_VALUE = "a table of values", "no value in it"
@@ -70,7 +70,7 @@ def test_a_table_of_the_elements_may_stand_below_a_value(text):
 def test_a_table_below_an_extent_that_is_open_has_the_known_columns():
     text = "gA: tensor<ptr<f32, gmem> o (?,4):(4,1)>:\n"
     found = parse_all(text + rows(3, 4))
-    assert isinstance(found.values[0].value, Runtime)
+    assert isinstance(found.values[0].value, RuntimeValue)
     assert [skipped.why for skipped in found.skipped] == [VALUES]
     assert [skipped.why for skipped in parse_all(text + rows(3, 5)).skipped] == [NO_VALUE]
 
@@ -221,7 +221,7 @@ def test_the_error_of_an_unknown_constructor_names_those_that_are_read(name, arg
 def test_wide_integers_of_cpp_are_left_open(kind):
     text = f"cute::Layout<cute::tuple<{kind}, cute::C<8>>, cute::tuple<cute::C<8>, cute::C<1>>>"
     (found,) = parse_all(text).values
-    assert isinstance(found.value, Runtime)
+    assert isinstance(found.value, RuntimeValue)
     assert [(unknown.text, unknown.bits) for unknown in found.value.unknowns] == [(kind, 64)]
     assert parse(text, given=[2**40]) == Layout((2**40, 8), (8, 1))
     assert parse(f"cute::Layout<cute::C<({kind})8>, cute::C<1>>") == Layout(8, 1)

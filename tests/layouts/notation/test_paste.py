@@ -9,7 +9,7 @@ from cutepy.layouts import ComposedLayout, Layout, PrintedCopy, PrintedMMA, Smem
 from cutepy.layouts.errors import LayoutError, ParseError
 from cutepy.layouts.notation.findings import Paste
 from cutepy.layouts.notation.tokens import plain
-from cutepy.layouts.notation.unknowns import Runtime
+from cutepy.layouts.notation.unknowns import RuntimeValue
 from cutepy.layouts.render import picture_of
 from tests.layouts.notation import prints
 from tests.messages import pins, refuses
@@ -312,7 +312,7 @@ def test_reads_nothing_but_text(text):
 def test_what_a_text_leaves_open():
     (found,) = parse_all("gA: tensor<ptr<f16, gmem> o ((8,?),?{div=8}):((?{i64},1),?{i64 div=16})>").values
     value = found.value
-    assert isinstance(value, Runtime)
+    assert isinstance(value, RuntimeValue)
     assert (value.kind, found.bits) == ("Layout", 16)
     assert [(unknown.role, unknown.mode, unknown.divisor, unknown.bits) for unknown in value.unknowns] == [
         ("extent", (0, 1), 1, 32),
@@ -478,7 +478,7 @@ def test_numbers_left_open_and_given_again(pair, places, data):
     (found,) = parse_all(text).values
     assert parse(text, given=hidden) == Layout(shape, stride)
     if hidden:
-        assert isinstance(found.value, Runtime)
+        assert isinstance(found.value, RuntimeValue)
         assert len(found.value.unknowns) == len(hidden)
         assert [text[unknown.position] for unknown in found.value.unknowns] == ["?"] * len(hidden)
     else:

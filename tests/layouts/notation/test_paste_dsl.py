@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cutepy.layouts import ComposedLayout, Layout, PrintedCopy, PrintedMMA, SmemPtr, Swizzle, parse, parse_all
-from cutepy.layouts.notation.unknowns import Runtime
+from cutepy.layouts.notation.unknowns import RuntimeValue
 from cutepy.layouts.render import picture_of
 
 pytestmark = pytest.mark.dsl
@@ -93,7 +93,7 @@ def test_numbers_known_at_run_time(monkeypatch):
 
     for roles, text in printed(made):
         (found,) = parse_all(text).values
-        assert isinstance(found.value, Runtime)
+        assert isinstance(found.value, RuntimeValue)
         assert tuple(unknown.role for unknown in found.value.unknowns) == roles
         values = [unknown.divisor * 3 for unknown in found.value.unknowns]
         assert [leaf for leaf in _leaves(parse(text, given=values)) if leaf in values] == values

@@ -23,7 +23,7 @@ from cutepy.layouts import (
 from cutepy.layouts.errors import ParseError
 from cutepy.layouts.linear import parse_linear
 from cutepy.layouts.notation.tokens import Tokens
-from cutepy.layouts.notation.unknowns import Runtime
+from cutepy.layouts.notation.unknowns import RuntimeValue
 from tests.layouts.linear.drawing import linear_layouts
 from tests.layouts.notation import test_notation as drawn
 from tests.messages import refuses
@@ -94,7 +94,7 @@ def test_terms_are_read(text, value):
 def test_what_a_type_leaves_open():
     text = "cute::Layout<cute::tuple<int, cute::C<8>>, cute::tuple<cute::C<8>, cute::C<1>>>"
     (found,) = parse_all(text).values
-    assert isinstance(found.value, Runtime)
+    assert isinstance(found.value, RuntimeValue)
     assert parse(text, given=[4]) == Layout((4, 8), (8, 1))
     with refuses(ParseError):
         parse(text)

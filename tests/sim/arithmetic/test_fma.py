@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cutepy.sim.arithmetic.floats import rounding
-from cutepy.sim.arithmetic.floats.odd import fma_odd, wide
+from cutepy.sim.arithmetic.floats.round_to_odd import fma_odd, wide
 
 
 def odd(a, b, c):

@@ -26,7 +26,7 @@ from cutepy.sim import (
     WarpSync,
 )
 from cutepy.sim.machine.activity import Traffic
-from cutepy.sim.machine.address_patterns import AddressPattern, Located
+from cutepy.sim.machine.address_patterns import AddressPattern, LocatedPattern
 from cutepy.sim.machine.events import part_of
 from tests.sim.kernels.launching import launch
 
@@ -144,7 +144,7 @@ def test_sectors_of_a_pattern_are_those_of_its_addresses(ctas, rows, size, strid
     offsets = np.array([(lanes * stride + 5 * row) * size for row in range(rows)], np.int64)
     low = 64 * 7 + size
     group = SimpleNamespace(ctas=SimpleNamespace(count=ctas), threads=SimpleNamespace(full=True, warps=[0, 1]))
-    located = Located(AddressPattern(offsets), low)
+    located = LocatedPattern(AddressPattern(offsets), low)
     counted, known = {}, {}
     Traffic(known).access_pattern("store", group, located, size)
     Traffic(counted).access("store", group, located.addresses(), size)

@@ -8,14 +8,14 @@ import pytest
 import cutepy
 from cutepy.sim import CompletionPolicy, Run
 from cutepy.sim.errors import PolicyError
-from cutepy.sim.machine.policies import Choices, Late, Random, Youngest, policy_named
+from cutepy.sim.machine.policies import Choices, LateCompletion, RandomCompletion, YoungestCompletion, policy_named
 from tests.messages import refuses
 from tests.sim.opcode_runner import launch
 
 
 def test_names_make_policies():
-    assert type(policy_named("late")) is Late
-    assert type(policy_named("youngest")) is Youngest
+    assert type(policy_named("late")) is LateCompletion
+    assert type(policy_named("youngest")) is YoungestCompletion
     assert [policy_named(name).seed for name in ("random", "random:7")] == [0, 7]
 
 
@@ -33,7 +33,7 @@ def test_other_names_are_refused(name):
 
 def test_a_seed_gives_an_order_and_others_give_others():
     def drawn(seed):
-        policy = Random(seed)
+        policy = RandomCompletion(seed)
         return [(policy.completes_at_issue(None), policy.choose(range(5))) for _ in range(50)]
 
     assert drawn(3) == drawn(3)
@@ -43,9 +43,9 @@ def test_a_seed_gives_an_order_and_others_give_others():
 
 
 def test_what_comes_late_completes_in_the_order_that_the_name_says():
-    assert not Late().completes_at_issue(None)
-    assert not Youngest().completes_at_issue(None)
-    assert (Late().choose(range(3)), Youngest().choose(range(3))) == (0, 2)
+    assert not LateCompletion().completes_at_issue(None)
+    assert not YoungestCompletion().completes_at_issue(None)
+    assert (LateCompletion().choose(range(3)), YoungestCompletion().choose(range(3))) == (0, 2)
 
 
 def test_operations_complete_as_they_are_issued_unless_a_policy_says_otherwise():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cutepy.sim import MemoryAccessError, Observer
-from cutepy.sim.machine.policies import Late
+from cutepy.sim.machine.policies import LateCompletion
 from tests.messages import refuses
 from tests.sim.kernels.launching import launch
 
@@ -37,7 +37,9 @@ class Issued(Observer):
         self.lanes.append(operation.threads.ids.tolist())
 
 
-@pytest.mark.parametrize(("policy", "lanes"), [(None, [[0, 1]]), (Late(), [[0], [1]])], ids=["at issue", "late"])
+@pytest.mark.parametrize(
+    ("policy", "lanes"), [(None, [[0, 1]]), (LateCompletion(), [[0], [1]])], ids=["at issue", "late"]
+)
 def test_copies_of_lanes_are_one_operation_where_they_complete_together(policy, lanes):
     seen = Issued()
     launch(TWO_LANES.replace("BYTES", "128"), [words()], smem=1024, observers=[seen], policy=policy)

@@ -79,7 +79,7 @@ def test_a_kernel_is_asked_for_with_the_ctas_of_its_cluster():
     gpu = SimpleNamespace(load=lambda ptx: f"module of {ptx}", function=lambda *given: asked.append(given))
     launch = {"cluster": [2, 3, 4], "ptx": "a", "delayed_ptx": "b", "kernel": "k", "smem_bytes": 5, "sides": []}
     for delays in (None, (0, 1)):
-        gpu_runner.Prepared._function(SimpleNamespace(gpu=gpu, what={}), launch, delays)
+        gpu_runner.PreparedLaunches._function(SimpleNamespace(gpu=gpu, what={}), launch, delays)
     assert asked == [("module of a", "k", 5, 24), ("module of b", "k", 5, 24)]
 
 
@@ -325,7 +325,7 @@ def test_pointers_that_are_left_in_memory_are_those_of_the_simulator(tmp_path, m
 def test_what_fills_shared_memory_runs_first_in_a_stream_of_its_own(script):
     what = runpy.run_path(str(script))["WHAT"]
     for way, (_, _, filled, _) in gpu_runner.WAYS.items():
-        prepared = gpu_runner.Prepared(SimulatedGpu(), what, way)
+        prepared = gpu_runner.PreparedLaunches(SimulatedGpu(), what, way)
         assert prepared.streams == [True] + [False] * filled
         names = [(function[1], stream) for function, _, _, stream in prepared.launches]
         assert names == [("fill", False)] * filled + [("k", True)]

@@ -11,7 +11,7 @@ from cutepy.cli.app import app
 from cutepy.sim import ScheduleError
 from tests.messages import pins, refuses
 from tests.sim.replay.kernels import module
-from tests.sim.replay.test_exploring import COUNTS, LOCKS, TICKETS
+from tests.sim.replay.test_schedule_exploration import COUNTS, LOCKS, TICKETS
 
 ONE_LANE = "setp.ne.u32 %p0, %r2, 0; @%p0 bra END; setp.eq.u32 %p1, %r1, 1; @%p1 bra ON;\n"
 
@@ -129,7 +129,7 @@ def test_a_limit_says_that_these_are_not_all():
 
 
 def test_what_goes_on_and_on_is_told(monkeypatch):
-    monkeypatch.setattr("cutepy.sim.replay.search.guided.MOST_STEPS", 200)
+    monkeypatch.setattr("cutepy.sim.replay.search.guided_interleaving.MOST_STEPS", 200)
     forever = "mov.u32 %r3, 1;\n" + by_two(
         "LOOP: st.relaxed.gpu.global.u32 [%rd0+8], %r1; ld.relaxed.gpu.global.u32 %r5, [%rd0];"
         "setp.eq.u32 %p2, %r5, 0; @%p2 bra LOOP;",
@@ -202,7 +202,7 @@ def test_the_command_line_plays_all(tmp_path):
     script = tmp_path / "tickets.py"
     script.write_text(
         "import torch\nfrom tests.sim.replay.kernels import module\n"
-        "from tests.sim.replay.test_exploring import TICKETS\n"
+        "from tests.sim.replay.test_schedule_exploration import TICKETS\n"
         "module(TICKETS).launch('k', 1, 64, (torch.zeros(64, dtype=torch.int32, device='cuda'),))\n"
     )
     result = CliRunner().invoke(app, ["sanitize", "--schedules", "all", "--limit", "9", str(script)])

@@ -8,10 +8,10 @@ import pytest
 from cutepy.sim import Run
 from cutepy.sim.machine.launch import KernelCall, prepare
 from cutepy.sim.machine.loaded_module import LoadedModule
-from cutepy.sim.replay.keeper import Rewinder
+from cutepy.sim.replay.launch_player import LaunchPlayer
 from cutepy.sim.replay.outcomes import overlaid
-from cutepy.sim.replay.playing import LaunchPlayer
 from cutepy.sim.replay.search.search import Search
+from cutepy.sim.replay.snapshot_process import Rewinder
 from tests.sim import opcode_runner
 from tests.sim.replay import memory_model
 from tests.sim.replay.kernels import HEADER, REGISTERS

@@ -8,8 +8,8 @@ from cutepy.sim import Run
 from cutepy.sim.machine.launch import KernelCall
 from cutepy.sim.machine.loaded_module import LoadedModule
 from cutepy.sim.ptx.model import SourceLine
-from cutepy.sim.sanitize.hazards import Between
-from cutepy.sim.sanitize.reports.between import between
+from cutepy.sim.sanitize.hazards import InsertionPoint
+from cutepy.sim.sanitize.reports.insertion_points import between
 from tests.messages import pins
 
 SOURCE = """def write(shared, thread):
@@ -113,7 +113,7 @@ def test_of_two_launches_the_innermost_lines_are_told():
         return SimpleNamespace(instruction=None, launch=None, chain=tuple(SourceLine("host.py", n) for n in lines))
 
     hazard = SimpleNamespace(kind="unordered-read", near_misses=(), before=side(3, 20), after=side(5, 30))
-    assert between(hazard, None) == Between(SourceLine("host.py", 3), SourceLine("host.py", 5))
+    assert between(hazard, None) == InsertionPoint(SourceLine("host.py", 3), SourceLine("host.py", 5))
     hazard.after = side(3, 30)
     assert between(hazard, None) is None
     hazard.after = side()

@@ -14,7 +14,7 @@ from cutepy.sim.sanitize.memory.tensor_memory import TensorShadow
 from cutepy.sim.sanitize.order import clocks, constant_folding
 from cutepy.sim.sanitize.order.fences import Patterns, Wait
 from cutepy.sim.sanitize.order.wave import BULK, COPIES, MMAS
-from cutepy.sim.sanitize.reports import global_memory, nearby
+from cutepy.sim.sanitize.reports import global_memory, near_misses
 from tests.sim.kernels.launching import ptx_module
 from tests.sim.opcode_runner import launch
 
@@ -69,7 +69,7 @@ def test_planes_of_fenced_memory_are_as_many_as_fences_differ():
 )
 def test_groups_have_the_threads_that_issued_them(channel, kind, threads):
     wave = SimpleNamespace(clocks=SimpleNamespace(channel={9: channel}.get))
-    found = nearby.issuers_of(wave, 9)
+    found = near_misses.issuers_of(wave, 9)
     assert (found[0], found[1].tolist()) == (kind, threads)
 
 
@@ -81,12 +81,12 @@ def test_who_issued_an_access_is_its_lane_alone(lane):
         SimpleNamespace(threads=None, issue=(slots, threads, 9), row_of=np.arange(n)) for n in (len(threads), 1)
     )
     for row, slot in enumerate(slots):
-        found = nearby._actor(several, row, lane)
+        found = near_misses._actor(several, row, lane)
         assert (found.slot, found.threads.tolist(), found.number) == (slot, [threads[lane]], 9)
         assert (found.every.tolist(), found.is_async) == ([threads[lane]], True)
-        assert nearby._actor(one, row, lane).threads.tolist() == threads.tolist()
+        assert near_misses._actor(one, row, lane).threads.tolist() == threads.tolist()
     own = SimpleNamespace(threads=threads, agents=np.array([7, 8]), when=4)
-    found = nearby._actor(own, 1, lane)
+    found = near_misses._actor(own, 1, lane)
     assert (found.slot, found.threads.tolist(), found.number) == (8, [threads[lane]], 4)
     assert (found.every.tolist(), found.is_async) == (threads.tolist(), False)
 

@@ -17,7 +17,7 @@ from cutepy.sim.ptx.model import Instruction, SourceLine
 from cutepy.sim.replay import Divergence, Exploration, Report, Witness
 from cutepy.sim.sanitize import Hazard, Hazards, Side
 from cutepy.sim.sanitize.certificate.certificates import Certificate
-from cutepy.sim.sanitize.hazards import Between, NearMiss, Waiting
+from cutepy.sim.sanitize.hazards import InsertionPoint, NearMiss, WaitingThreads
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.reports.sarif import _sentence
 from tests.messages import pins
@@ -109,8 +109,8 @@ def hazards(draw, folder):
     line, side = lines(folder).filter(bool), sides(folder)
     besides = {
         "witness": draw(st.sampled_from([None, witness])),
-        "between": draw(st.none() | st.builds(Between, line, line, st.booleans())),
-        "waits": draw(st.just(()) | st.tuples(*[st.builds(Waiting, NAMES, NAMES, st.tuples(side))] * 2)),
+        "between": draw(st.none() | st.builds(InsertionPoint, line, line, st.booleans())),
+        "waits": draw(st.just(()) | st.tuples(*[st.builds(WaitingThreads, NAMES, NAMES, st.tuples(side))] * 2)),
         "near_misses": draw(st.just(()) | st.tuples(st.builds(NearMiss, NAMES, diagnoses, st.none() | side))),
         "made_at": draw(st.none() | line),
     }

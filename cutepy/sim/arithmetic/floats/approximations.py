@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutepy.sim.arithmetic.floats.odd import wide
+from cutepy.sim.arithmetic.floats.round_to_odd import wide
 from cutepy.sim.arithmetic.floats.rounding import round_to
 from cutepy.sim.arithmetic.floats.special_values import SMALLEST_NORMAL, flush, flush_tiny
 
@@ -64,7 +64,7 @@ def high_word(a: Array) -> Array:
 
 
 def upper_part(a: Array) -> Array:
-    """Return what the upper 32 bits of float64 stand for; subnormals are flushed."""
+    """Return the values of the upper 32 bits of float64; subnormals are flushed."""
     kept: Array = (np.ascontiguousarray(flush(a)).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
     return kept
 

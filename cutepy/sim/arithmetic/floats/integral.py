@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutepy.sim.arithmetic.floats.odd import wide
+from cutepy.sim.arithmetic.floats.round_to_odd import wide
 from cutepy.sim.arithmetic.floats.rounding import round_fraction, round_to
 
 Array = NDArray[Any]
@@ -43,7 +43,7 @@ def round_to_integral(a: Array, rounding: str) -> Array:
 
 
 def from_int(a: Array, kind: str, mode: str) -> Array:
-    """Convert an integer to float32 or float64, or to float64 rounded to odd for what is narrower ("odd")."""
+    """Convert an integer to float32 or float64, or to float64 rounded to odd for a narrower type ("odd")."""
     if a.dtype.itemsize < 8:
         exact = a.astype(np.float64)
         return exact if kind in ("f8", "odd") else round_to(exact, kind, mode)

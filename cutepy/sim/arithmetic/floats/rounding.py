@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutepy.sim.arithmetic.floats.odd import ODD, add_odd, fma_odd, product_error, sum_error, wide
+from cutepy.sim.arithmetic.floats.round_to_odd import ODD, add_odd, fma_odd, product_error, sum_error, wide
 
 Array = NDArray[Any]
 

@@ -1,4 +1,4 @@
-"""NaNs, subnormals, zeros and limits: what PTX's modifiers do to results (.ftz, .sat, .relu, .NaN, .xorsign).
+"""NaNs, subnormals, zeros and limits: effects of PTX's modifiers on results (.ftz, .sat, .relu, .NaN, .xorsign).
 
 References
 ----------
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutepy.sim.arithmetic.floats.odd import ODD, wide
+from cutepy.sim.arithmetic.floats.round_to_odd import ODD, wide
 from cutepy.sim.arithmetic.floats.rounding import round_to
 
 Array = NDArray[Any]
@@ -43,7 +43,7 @@ def last_nan(result: Array, *operands: Array) -> Array:
 
 
 def flush_rounded(result: Array, exact: Array, mode: str) -> Array:
-    """Flush what rounds to a subnormal float32 (.ftz): decided with 24 bits and an exponent without bounds.
+    """Flush results that round to a subnormal float32 (.ftz): decided with 24 bits and an unbounded exponent.
 
     Without bounds the last bit of a number below 2**-126 is worth half as much, so that it may be rounded to a number
     below 2**-126 where `result`, rounded as IEEE 754 does, is 2**-126. Measured on an H200 of mul, fma, div and cvt.
@@ -64,14 +64,14 @@ def flush_rounded(result: Array, exact: Array, mode: str) -> Array:
 
 
 def flush_tiny(result: Array, operation: str, mode: str, *operands: Array) -> Array:
-    """Flush what a product, quotient or sum of a product of float32 operands rounds to, if that is subnormal (.ftz)."""
+    """Flush a product, quotient or sum of a product of float32 operands that rounds to a subnormal number (.ftz)."""
     if not (np.abs(result) == np.float32(SMALLEST_NORMAL[result.dtype])).any():
         return flush(result)
     return flush_rounded(result, ODD[operation](*(wide(x) for x in operands)), mode)
 
 
 def flush_half(a: Array) -> Array:
-    """Flush what rounds to a subnormal float16, to nearest with 11 bits and an exponent without bounds (.ftz)."""
+    """Flush results that round to a subnormal float16, to nearest with 11 bits and an unbounded exponent (.ftz)."""
     return np.where(np.abs(a) < _ROUNDS_TO_NORMAL_HALF, np.copysign(a.dtype.type(0), a), a)
 
 

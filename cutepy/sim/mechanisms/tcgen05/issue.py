@@ -128,7 +128,7 @@ class TensorCore(Mechanism):
             unfinished.append(operation)
 
     def _unfinished(self, g: Group, row: int, column: int) -> list[AsyncOperation]:
-        """Return what a lane has issued and is not complete."""
+        """Return the operations that a lane has issued and that are not complete."""
         key = int(g.ctas.slots[row]), int(g.threads.ids[column])
         found = self._open[key] = [one for one in self._open.get(key, ()) if not one.done]
         return found

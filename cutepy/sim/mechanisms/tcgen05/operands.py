@@ -55,16 +55,16 @@ class SharedTiles:
         that `is_read`, which is broadcast to (rows, units), leaves out are zeros.
         """
         try:
-            places = _places(word, major, *extents)
+            units = _unit_addresses(word, major, *extents)
         except LayoutError as error:
             raise DescriptorError(str(error), i, g.describe()) from error
         if is_read is not None:
-            is_read = np.broadcast_to(is_read, places.shape)
-            whole = np.zeros((*places.shape, UNIT_BYTES), np.uint8)
+            is_read = np.broadcast_to(is_read, units.shape)
+            whole = np.zeros((*units.shape, UNIT_BYTES), np.uint8)
             if is_read.any():
-                whole[is_read] = self._read(g, i, slot, word, places[is_read], operand)
+                whole[is_read] = self._read(g, i, slot, word, units[is_read], operand)
             return whole
-        return self._read(g, i, slot, word, places, operand)
+        return self._read(g, i, slot, word, units, operand)
 
     def _read(
         self,
@@ -72,11 +72,11 @@ class SharedTiles:
         i: Instruction,
         slot: int,
         word: int,
-        places: Array,
+        units: Array,
         operand: tuple[int, str, SharedTile] | None,
     ) -> Array:
         memory = self._memory
-        highest = int(places.max()) + UNIT_BYTES
+        highest = int(units.max()) + UNIT_BYTES
         if highest > memory.used_bytes:
             raise MemoryAccessError(
                 f"the descriptor {word:#018x} reaches shared address {highest - 1:#x}, beyond the CTA's "
@@ -84,11 +84,11 @@ class SharedTiles:
                 i,
                 g.describe(),
             )
-        places = places + slot * memory.slot_bytes
+        units = units + slot * memory.slot_bytes
         if self._activity.observers:
-            memory.observe(g, i, "read", "shared", "async", places.reshape(1, -1), UNIT_BYTES, operand=operand)
-        rows: Array = memory.shared_view(np.dtype("c16"), 1)[places // UNIT_BYTES]
-        return rows.view(np.uint8).reshape(*places.shape, UNIT_BYTES)
+            memory.observe(g, i, "read", "shared", "async", units.reshape(1, -1), UNIT_BYTES, operand=operand)
+        rows: Array = memory.shared_view(np.dtype("c16"), 1)[units // UNIT_BYTES]
+        return rows.view(np.uint8).reshape(*units.shape, UNIT_BYTES)
 
     def matrix(
         self,
@@ -102,7 +102,7 @@ class SharedTiles:
         bits: int,
         used: Array | None = None,
     ) -> Array:
-        """Return an operand as float32, (extent along MN, extent along K); along MN what is not used is zeros."""
+        """Return an operand as float32, (extent along MN, extent along K); unused elements along MN are zeros."""
         extent, k = shape
         operand = word, name, SharedTile(major, extent, k, bits)
         if major == "K":
@@ -122,7 +122,7 @@ def _by_unit(used: Array, bits: int) -> Array:
 
 
 @lru_cache(maxsize=4096)
-def _places(word: int, major: Major, rows: int, bits: int) -> Array:
+def _unit_addresses(word: int, major: Major, rows: int, bits: int) -> Array:
     """Return the addresses of a tile's 16-byte units, (rows, units of a row)."""
     descriptor = SmemDescriptor.decode(word)
     units = -(-bits // UNIT_BITS)
@@ -142,9 +142,11 @@ def _linear(lbo: int, sbo: int, layout_type: int, major: Major, rows: int, units
     at_zero = SmemDescriptor(0, lbo, sbo, layout_type=layout_type)
     walk, pattern = at_zero.walk(major=major, bits=8), byte_swizzle(at_zero.swizzle)
     along = range(0, units * UNIT_BYTES, UNIT_BYTES)
-    places = [[walk.address(row, at) if major == "K" else walk.address(at, row) for at in along] for row in range(rows)]
+    addresses = [
+        [walk.address(row, at) if major == "K" else walk.address(at, row) for at in along] for row in range(rows)
+    ]
     # A swizzle is its own inverse.
-    return np.array([[pattern(place) for place in row] for row in places])
+    return np.array([[pattern(place) for place in row] for row in addresses])
 
 
 def numbers(rows: Array, name: str, bits: int) -> Array:
@@ -204,5 +206,5 @@ def scale_places(rows: int, count: int, start: int, halves: bool, address: int) 
 def _scale_places(rows: int, count: int, start: int, halves: bool) -> tuple[Array, Array, Array]:
     whole = start + count if start + count < 4 else -(-(start + count) // 4) * 4
     tensor = tmem_scale_factors(rows, whole, vector=32, halves=halves)
-    places = np.array([[tensor.place((row, 32 * (start + n))) for n in range(count)] for row in range(rows)])
-    return places[..., 0], places[..., 1], places[..., 2].astype(np.uint32)
+    cells = np.array([[tensor.place((row, 32 * (start + n))) for n in range(count)] for row in range(rows)])
+    return cells[..., 0], cells[..., 1], cells[..., 2].astype(np.uint32)

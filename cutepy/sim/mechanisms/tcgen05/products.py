@@ -266,8 +266,8 @@ def _decoded(word: int, kind: str) -> InstrDescriptor:
 def _accumulator_places(m: int, n: int, group: int, is_ws: bool) -> tuple[Array, Array, int]:
     """Return lanes, columns, (rows of a CTA, N), and how many columns there are."""
     tensor = tmem_accumulator(m, n, cta_group=group, ws=is_ws)
-    places = np.array([[tensor.place((row, column)) for column in range(n)] for row in range(m // group)])
-    return places[..., 0], places[..., 1], tensor.columns
+    cells = np.array([[tensor.place((row, column)) for column in range(n)] for row in range(m // group)])
+    return cells[..., 0], cells[..., 1], tensor.columns
 
 
 def _power(shift: int) -> np.float32 | int:

@@ -110,8 +110,8 @@ def metadata_places(
 def _places(rows: int, bits: int) -> tuple[Array, Array, Array]:
     tensor, chunk = tmem_metadata(bits, m=rows), chunk_of(bits)
     chunks = 2 * 256 // bits // chunk
-    places = np.array([[tensor.place((row, chunk * n)) for n in range(chunks)] for row in range(rows)])
-    return places[..., 0], places[..., 1], places[..., 2].astype(np.uint32)
+    cells = np.array([[tensor.place((row, chunk * n)) for n in range(chunks)] for row in range(rows)])
+    return cells[..., 0], cells[..., 1], cells[..., 2].astype(np.uint32)
 
 
 def kept(g: Group, i: Instruction, metadata: Array, bits: int, a: Array) -> Array:

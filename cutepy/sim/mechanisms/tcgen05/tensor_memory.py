@@ -1,4 +1,4 @@
-"""Tensor memory: columns that warps allocate, and what they load from lanes and store to them.
+"""Tensor memory: columns that warps allocate, and their loads and stores of lanes.
 
 Each warp reaches the quarter of the lanes that its number modulo 4 names. Fresh memory holds words that are not
 plausible as data, and an allocation begins as far up as it fits: code that takes 0 for the address that was allocated,
@@ -32,7 +32,7 @@ from cutepy.sim.machine.events import TensorMemoryAccess, TensorMemoryAllocation
 from cutepy.sim.machine.lanes import WARP, Array, Ctas, Threads
 from cutepy.sim.machine.schedule import Mechanism
 from cutepy.sim.machine.shared_memory import Words, leftover
-from cutepy.sim.machine.wait_sources import Awaited
+from cutepy.sim.machine.wait_sources import AwaitedObject
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.activity import Activity
@@ -119,7 +119,7 @@ class TensorMemory(Mechanism):
     def _tell(
         self, g: Group, i: Instruction, row: int, group: int, base: int = 0, count: int = 0, begins: Sequence[int] = ()
     ) -> None:
-        """Tell the observers of what a warp of a CTA does to allocations."""
+        """Tell the observers of allocations by a warp of a CTA."""
         slots = g.ctas.slots[row : row + 1]
         for observer in self._activity.observers:
             members = self._members(int(slots[0]), group)
@@ -170,9 +170,9 @@ class TensorMemory(Mechanism):
         """Return the CTAs that an instruction is of: one, or the two of a pair."""
         return [slot] if group == 1 else pair_of(slot, self._pairs)
 
-    def _awaited(self, slot: int, count: int) -> Awaited:
+    def _awaited(self, slot: int, count: int) -> AwaitedObject:
         free = int((self._bases[slot] == _FREE).sum())
-        return Awaited(
+        return AwaitedObject(
             f"{count} columns of tensor memory: {free} of {TMEM_COLUMNS} are free",
             Place("tensor memory"),
             f"{count} columns are asked for, {free} are free, and nobody frees more",
@@ -182,7 +182,7 @@ class TensorMemory(Mechanism):
         )
 
     def dealloc(self, g: Group, i: Instruction, address: Array, columns: Array) -> None:
-        """Free what one tcgen05.alloc has allocated."""
+        """Free the columns that one tcgen05.alloc has allocated."""
         count = self._asked(g, i, columns)
         bases = np.broadcast_to(address, (g.ctas.count, g.threads.count))[:, 0] & np.uint32(_COLUMN_MASK)
         for n, (slot, base) in enumerate(zip(g.ctas.slots.tolist(), bases.tolist(), strict=True)):
@@ -241,7 +241,7 @@ class TensorMemory(Mechanism):
         what : str
             The operand, such as "D of 64 rows".
         lane : int
-            Where it begins.
+            First lane.
         last : int
             Its last lane, where it begins at lane 0.
         step : int
@@ -268,11 +268,11 @@ class TensorMemory(Mechanism):
 
     def load(self, g: Group, i: Instruction, address: Array, registers: int, split: int | None) -> list[Array]:
         """Return the registers of a tcgen05.ld, (CTAs, threads) each."""
-        places = self._places(g, i, address, split)
-        self._observe(g, i, places[1], places[2], writes=False, needs_value="red" in i.parts)
-        value = self.words[places]
+        cells = self._cells(g, i, address, split)
+        self._observe(g, i, cells[1], cells[2], writes=False, needs_value="red" in i.parts)
+        value = self.words[cells]
         if "pack::16b" in i.parts:
-            slots, lanes, columns = places
+            slots, lanes, columns = cells
             value = value & np.uint32(0xFFFF) | self.words[slots, lanes, columns + 1] << np.uint32(16)
         return [np.ascontiguousarray(value[:, :, n]) for n in range(registers)]
 
@@ -288,7 +288,7 @@ class TensorMemory(Mechanism):
 
     def store(self, g: Group, i: Instruction, address: Array, registers: tuple[Array, ...], split: int | None) -> None:
         """Store the registers of a tcgen05.st."""
-        slots, lanes, columns = self._places(g, i, address, split)
+        slots, lanes, columns = self._cells(g, i, address, split)
         self._observe(g, i, lanes, columns, writes=True)
         shape = g.ctas.count, g.threads.count
         value = np.stack([np.broadcast_to(register, shape) for register in registers], axis=-1)
@@ -302,7 +302,7 @@ class TensorMemory(Mechanism):
     def _observe(
         self, g: Group, i: Instruction, lanes: Array, columns: Array, *, writes: bool, needs_value: bool = False
     ) -> None:
-        """Tell the observers of what each warp accesses."""
+        """Tell the observers of the accesses of each warp."""
         if not self._activity.observers:
             return
         wide = 2 if not {"pack::16b", "unpack::16b"}.isdisjoint(i.parts) else 1
@@ -330,7 +330,7 @@ class TensorMemory(Mechanism):
         needs_value: bool,
         accumulator: Hashable = None,
     ) -> None:
-        """Tell the observers of what an operation of the tensor core accesses, if it accesses any."""
+        """Tell the observers of the accesses of an operation of the tensor core, if it makes any."""
         if self._activity.observers and lanes.size:
             part_of = self._activity.completing
             reached = _reached(lanes, columns)
@@ -340,7 +340,7 @@ class TensorMemory(Mechanism):
             for observer in self._activity.observers:
                 observer.on_tensor_memory(access)
 
-    def _places(self, g: Group, i: Instruction, address: Array, split: int | None) -> tuple[Array, Array, Array]:
+    def _cells(self, g: Group, i: Instruction, address: Array, split: int | None) -> tuple[Array, Array, Array]:
         """Return slots, lanes and columns by (CTA, thread, register)."""
         is_packed = not {"pack::16b", "unpack::16b"}.isdisjoint(i.parts)
         shape, repeats = i.parts[i.parts.index("aligned") + 1 :][:2]
@@ -440,7 +440,7 @@ def _space(address: Array) -> str:
 def _register_places(shape: str, repeats: int, is_packed: bool, split: int | None) -> tuple[Array, Array, int]:
     """Return lanes and columns by (thread, register), from the address on, and how many columns there are."""
     traits = tmem_load_traits(shape, repeats, packed=is_packed, split_columns=split)
-    places = np.array(
+    cells = np.array(
         [[traits.layout(thread, register) for register in range(traits.registers)] for thread in range(WARP)]
     )
-    return places[:, :, 0], places[:, :, 1], traits.columns
+    return cells[:, :, 0], cells[:, :, 1], traits.columns

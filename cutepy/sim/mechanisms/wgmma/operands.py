@@ -1,4 +1,4 @@
-"""Operand tiles in shared memory: which 16-byte units are theirs, by their descriptors, and what these hold."""
+"""Operand tiles in shared memory: their 16-byte units, by the descriptors, and the contents."""
 
 from __future__ import annotations
 
@@ -55,11 +55,15 @@ def _linear_units(lbo: int, sbo: int, layout_type: int, tile: SharedTile) -> Arr
     pattern = byte_swizzle(at_zero.swizzle)
     per_unit = 8 * UNIT_BYTES // bits
     if major == "K":
-        places = [[at_zero.address(r, c, major="K", bits=bits) for c in range(0, k, per_unit)] for r in range(extent)]
+        addresses = [
+            [at_zero.address(r, c, major="K", bits=bits) for c in range(0, k, per_unit)] for r in range(extent)
+        ]
     else:
-        places = [[at_zero.address(c, r, major="MN", bits=bits) for c in range(0, extent, per_unit)] for r in range(k)]
+        addresses = [
+            [at_zero.address(c, r, major="MN", bits=bits) for c in range(0, extent, per_unit)] for r in range(k)
+        ]
     # A swizzle is its own inverse.
-    return np.array([[pattern(place) for place in row] for row in places])
+    return np.array([[pattern(place) for place in row] for row in addresses])
 
 
 @cache
@@ -99,8 +103,10 @@ class Operands:
             gathered = np.stack([units[n][table] for n, table in enumerate(tables)])
         if self._activity.observers:
             slots = np.arange(memory.shared.size // memory.slot_bytes)[rows]
-            places = np.stack([table.reshape(-1) for table in tables]) * UNIT_BYTES + slots[:, None] * memory.slot_bytes
-            memory.observe(g, i, "read", "shared", "async", places, UNIT_BYTES)
+            positions = (
+                np.stack([table.reshape(-1) for table in tables]) * UNIT_BYTES + slots[:, None] * memory.slot_bytes
+            )
+            memory.observe(g, i, "read", "shared", "async", positions, UNIT_BYTES)
         values = numbers(np.ascontiguousarray(gathered).view(f"u{tile.bits // 8}"), kind)
         return values if tile.major == "K" else values.swapaxes(2, 3)
 

@@ -35,7 +35,7 @@ class Products:
     activity : Activity
     memory : Memory
     exact : bool
-        Whether to sum as the hardware does, bit for bit.
+        True to sum as the hardware does, bit for bit.
     """
 
     def __init__(self, activity: Activity, memory: Memory, exact: bool) -> None:
@@ -115,7 +115,7 @@ def _multiply(a: Array, b: Array) -> Array:
 
 
 def _places(run: list[IssuedMma]) -> Array | None:
-    """Return where what a sparse A keeps is along the K of MMAs side by side; None if A is dense."""
+    """Return the positions of a sparse A's kept elements along the K of MMAs side by side; None if A is dense."""
     k = run[0].shape.k
     parts = [one.where + n * k for n, one in enumerate(run) if one.where is not None]
     return np.concatenate(parts, axis=-1) if parts else None

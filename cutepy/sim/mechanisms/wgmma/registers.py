@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @cache
 def _traits(shape: Shape) -> sm90.WgmmaTraits:
-    """Return the traits of the dense MMA that has these fragments: of what a sparse A keeps, of bits as bytes."""
+    """Return the traits of the dense MMA with these fragments: of the kept elements of a sparse A, of bits as bytes."""
     bits = shape.a_tile.bits
     a, b = ("u8", "u8") if shape.a == "b1" else (shape.a, shape.b)
     types = (shape.d + a + b).upper()
@@ -44,7 +44,7 @@ def _accumulator_index(shape: Shape) -> Array:
 
 @cache
 def _operand_index(shape: Shape) -> Array:
-    """Return (value, thread) -> position in a row-major (64, K) matrix of what registers hold of A."""
+    """Return (value, thread) -> position in a row-major (64, K) matrix, of an A in registers."""
     colex = by_value_and_thread(_traits(shape).a_layout)
     position: Array = colex % M * shape.a_tile.k + colex // M
     return position
@@ -87,7 +87,7 @@ def write_accumulators(g: Group, shape: Shape, matrix: Array, registers: Sequenc
 
 
 def fragments(g: Group, shape: Shape, registers: tuple[Array, ...]) -> Array:
-    """Make the matrix of A, or what it keeps, from registers: (CTA, warpgroup, 64, K)."""
+    """Make the matrix of A, or of its kept elements, from registers: (CTA, warpgroup, 64, K)."""
     size = (g.ctas.count, g.threads.count)
     words = np.stack([np.broadcast_to(r, size) for r in registers], axis=-1)
     tile = shape.a_tile

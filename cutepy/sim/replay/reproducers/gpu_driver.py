@@ -60,7 +60,7 @@ class Gpu:
         self.call("cuCtxSetCurrent", context)
 
     def call(self, name: str, *arguments: Any) -> None:  # noqa: ANN401
-        """Call the driver, and raise what it refuses."""
+        """Call the driver, and raise its error."""
         self._check(name, getattr(self.cuda, name)(*arguments))
 
     def _check(self, name: str, code: int) -> None:
@@ -119,7 +119,7 @@ class Gpu:
         self.call("cuLaunchKernelEx", ctypes.byref(config), function, table, None)
 
     def has_ended(self, streams: Iterable[ctypes.c_void_p], seconds: float) -> bool:
-        """Wait for what was launched, but not for ever."""
+        """Wait for the launches to end, for a limited time."""
         last = time.monotonic() + seconds
         for stream in streams:
             while (code := self.cuda.cuStreamQuery(stream)) == _NOT_READY:

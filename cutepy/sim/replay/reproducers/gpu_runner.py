@@ -1,4 +1,4 @@
-"""Launch kernels many times on a GPU, as they are and with delays, and compare what they leave: it needs a driver only.
+"""Launch kernels many times on a GPU, with delays and without, and compare the results: it needs a driver only.
 
 `main` is given what to launch. It starts itself once for each way to launch, so that what hangs or faults costs that
 way only, and prints a line for each and a verdict. What a launch leaves is compared with what the simulator left, and
@@ -41,12 +41,12 @@ HUNG = 3
 _PHASE, _STRETCH = 1024, 4096
 
 
-Places = list[tuple[int, int, int]]
+Relocations = list[tuple[int, int, int]]
 """Of each range its address and bytes as they were, and its address now."""
 
 
-def pointers(data: bytes, places: Places) -> dict[int, bytes]:
-    r"""Return the words that point into memory as it was, by their offset, and what they are to be now.
+def pointers(data: bytes, relocations: Relocations) -> dict[int, bytes]:
+    r"""Return the words that point into the recorded memory, by offset, with their relocated values.
 
     Examples
     --------
@@ -54,17 +54,20 @@ def pointers(data: bytes, places: Places) -> dict[int, bytes]:
     {8: b'\xec\x03\x00\x00\x00\x00\x00\x00'}
     """
     words = array("Q", data[: len(data) // 8 * 8])
-    least, most = min((at for at, _, _ in places), default=0), max((at + size for at, size, _ in places), default=0)
+    least, most = (
+        min((at for at, _, _ in relocations), default=0),
+        max((at + size for at, size, _ in relocations), default=0),
+    )
     return {
         8 * n: (word - address + now).to_bytes(8, "little")
         for n, word in enumerate(words)
         if least <= word < most
-        for address, size, now in places
+        for address, size, now in relocations
         if address <= word < address + size
     }
 
 
-def moved(data: bytes, places: Places) -> bytes:
+def moved(data: bytes, relocations: Relocations) -> bytes:
     r"""Let words that point into memory as it was point to where it is now.
 
     Examples
@@ -73,35 +76,35 @@ def moved(data: bytes, places: Places) -> bytes:
     b'\xec\x03'
     """
     words = bytearray(data)
-    for at, word in pointers(data, places).items():
+    for at, word in pointers(data, relocations).items():
         words[at : at + 8] = word
     return bytes(words)
 
 
 def unpacked(text: str) -> bytes:
-    """Return what a script carries."""
+    """Return the data that a script carries."""
     return zlib.decompress(base64.b85decode(text))
 
 
-class Prepared:
+class PreparedLaunches:
     """The launches of a script on a GPU, with memory of its own, in one of the `WAYS`."""
 
     def __init__(self, gpu: Gpu, what: dict[str, Any], way: str) -> None:
         self.gpu, self.what = gpu, what
         first, second, filled, delayed = WAYS[way]
-        self.places: Places = []
+        self.relocations: Relocations = []
         for region in what["memory"]:
             base, size = ctypes.c_uint64(), region["size"]
             gpu.call("cuMemAlloc_v2", ctypes.byref(base), ctypes.c_size_t(size + 2 * _PHASE))
-            self.places.append((region["address"], size, base.value + (region["address"] - base.value) % _PHASE))
-        self.contents = [moved(unpacked(region["data"]), self.places) for region in what["memory"]]
+            self.relocations.append((region["address"], size, base.value + (region["address"] - base.value) % _PHASE))
+        self.contents = [moved(unpacked(region["data"]), self.relocations) for region in what["memory"]]
         self.after = [unpacked(region["after"]) for region in what["memory"]]
-        self.pointers = [pointers(data, self.places) for data in self.after]
+        self.pointers = [pointers(data, self.relocations) for data in self.after]
         streams = {launch["stream"]: gpu.stream(True) for launch in what["launches"]}
         self.launches: list[tuple[Any, ...]] = []
         for launch in what["launches"]:
             function = self._function(launch, (first, second) if delayed else None)
-            parameters = [moved(unpacked(data), self.places) for data in launch["parameters"]]
+            parameters = [moved(unpacked(data), self.relocations) for data in launch["parameters"]]
             self.launches.append((function, launch, parameters, streams[launch["stream"]]))
         self.streams = list(streams.values())
         if filled:
@@ -122,16 +125,16 @@ class Prepared:
         return gpu.function(module, launch["kernel"], launch["smem_bytes"], extents[0] * extents[1] * extents[2])
 
     def run(self) -> list[bytes] | None:
-        """Launch, and return what is left of each range; None if there is no end to it."""
+        """Launch, and return the contents of each range; None if the launch does not end."""
         gpu, left = self.gpu, []
-        for (_, size, now), data in zip(self.places, self.contents, strict=True):
+        for (_, size, now), data in zip(self.relocations, self.contents, strict=True):
             gpu.call("cuMemcpyHtoD_v2", ctypes.c_uint64(now), data, ctypes.c_size_t(size))
         gpu.call("cuCtxSynchronize")
         for launch in self.launches:
             gpu.launch(*launch)
         if not gpu.has_ended(self.streams, HANG_S):
             return None
-        for number, (_, size, now) in enumerate(self.places):
+        for number, (_, size, now) in enumerate(self.relocations):
             block, expected = ctypes.create_string_buffer(size), self.after[number]
             gpu.call("cuMemcpyDtoH_v2", block, ctypes.c_uint64(now), ctypes.c_size_t(size))
             found = bytearray(block.raw)
@@ -144,7 +147,7 @@ class Prepared:
 
 def child(what: dict[str, Any], way: str, launches: int) -> int:
     """Launch in one way, and print a line of JSON for each outcome, as they come; returns the exit status."""
-    prepared, seen = Prepared(Gpu(), what, way), set()
+    prepared, seen = PreparedLaunches(Gpu(), what, way), set()
     after = prepared.after
     orders = [[unpacked(other) for other in region["others"]] for region in what["memory"]]
     last = time.monotonic() + LONGEST_S
@@ -194,7 +197,7 @@ def described(what: dict[str, Any], left: list[bytes], after: list[bytes]) -> st
 
 
 def is_other_order(left: list[bytes], after: list[bytes], others: list[list[bytes]]) -> bool:
-    """Tell whether each byte that is another than the simulator left is as a schedule of another order leaves it.
+    """Return whether each byte that is another than the simulator left is as a schedule of another order leaves it.
 
     Parameters
     ----------

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.bodies import STATEMENT
-from cutepy.sim.ptx.parser import Outside, without_comments
-from cutepy.sim.ptx.reading import Reading
+from cutepy.sim.ptx.parser import ModuleStatements, without_comments
+from cutepy.sim.ptx.reading import StatementReader
 
 if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Function
@@ -130,7 +130,7 @@ class _Place:
 def _statements(text: str) -> list[_Place]:
     """Find the instructions of all functions."""
     found = []
-    for _, line, position, end in Outside(text, Reading(text)).bodies:
+    for _, line, position, end in ModuleStatements(text, StatementReader(text)).bodies:
         counted = position
         while position < end:
             match = STATEMENT.match(text, position, end)
@@ -148,7 +148,7 @@ def _statements(text: str) -> list[_Place]:
 
 
 def _delay(number: int, delay: Delay, guard: str) -> str:
-    """Write a delay: a predicate of who sleeps, how long, and the sleep."""
+    """Write a delay: a predicate of the sleeping threads, the duration, and the sleep."""
     p, r = "%cutepy_p", "%cutepy_r"
     lines = [f"\n{{ // cutepy: delay {number}", f".reg .pred {p}<8>; .reg .b32 {r}<8>;", f"setp.eq.u32 {p}0, 0, 0;"]
     if guard:

@@ -1,4 +1,4 @@
-"""A script that looks for a hazard on a GPU: the launches as they were, what the simulator leaves, and the runner."""
+"""Script that looks for a hazard on a GPU: the recorded launches, the simulator's results, and the runner."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def write_script(hazard: Hazard, episode: Episode, others: Sequence[Sequence[Out
 
 
 def _launch(launch: Launch, delays: Sequence[Delay]) -> tuple[dict[str, Any], tuple[str, str]]:
-    """Return what a script has of a launch, and its PTX without delays and with them."""
+    """Return the part of a script for one launch, and its PTX without delays and with them."""
     told = {
         "kernel": launch.kernel,
         "grid": launch.grid,
@@ -117,7 +117,7 @@ def _launch(launch: Launch, delays: Sequence[Delay]) -> tuple[dict[str, Any], tu
 
 
 def _with_other_registers(episode: Episode) -> list[Outcome]:
-    """Return what launches come to if registers that nothing has written hold something; nothing if none is read."""
+    """Return the outcomes of launches with other values in unwritten registers; nothing if none is read."""
     launches = [part.launch for part in episode.parts]
     if not any(launch.entry.flow.live_in[0] for launch in launches):
         return []

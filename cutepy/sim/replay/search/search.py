@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cutepy.sim.replay.outcomes import Outcome
-from cutepy.sim.replay.search.guided import BlockedPick, Guided, TooLong
-from cutepy.sim.replay.search.touched import Touching
-from cutepy.sim.replay.search.tree import Redundant, Tree
+from cutepy.sim.replay.search.guided_interleaving import BlockedPick, GuidedInterleaving, TooLong
+from cutepy.sim.replay.search.step_accesses import StepObserver
+from cutepy.sim.replay.search.tree import AlreadyPlayedError, Tree
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.observer import Observer
@@ -25,7 +25,7 @@ class Search:
     limit : int
         Of schedules.
     reduces : bool
-        Whether to play one of those that differ in the order of steps that commute.
+        True to play one of those that differ in the order of steps that commute.
     """
 
     limit: int
@@ -33,7 +33,7 @@ class Search:
 
 
 @dataclass
-class Searched:
+class SearchResult:
     """Result of a search.
 
     Attributes
@@ -42,7 +42,7 @@ class Searched:
         Numbers of schedules that were played to their end, and of schedules that were stopped as equivalent to one of
         these.
     is_complete : bool
-        Whether the search played every schedule.
+        True if the search played every schedule.
     steps : int
         Length of the longest schedule.
     found : list of (str, Outcome)
@@ -60,10 +60,10 @@ class Searched:
     endless: str = ""
 
 
-Play = Callable[[Guided, Sequence["Observer"]], Outcome]
+Play = Callable[[GuidedInterleaving, Sequence["Observer"]], Outcome]
 
 
-def search(play: Play, request: Search, reads_counts: bool, waits: frozenset[int] = frozenset()) -> Searched:
+def search(play: Play, request: Search, reads_counts: bool, waits: frozenset[int] = frozenset()) -> SearchResult:
     """Play all schedules.
 
     Parameters
@@ -72,12 +72,12 @@ def search(play: Play, request: Search, reads_counts: bool, waits: frozenset[int
         Plays one on memory as it was, and raises what a policy raises.
     request : Search
     reads_counts : bool
-        Whether the kernel looks at how many arrivals an mbarrier lacks.
+        True if the kernel looks at how many arrivals an mbarrier lacks.
     waits : frozenset of int
         The tries that are made again until they succeed, by index of the instruction.
     """
-    tree, touching = Tree(request.reduces), Touching(reads_counts, waits)
-    policy, result, parent = Guided(tree, touching), Searched(), os.getppid()
+    tree, touching = Tree(request.reduces), StepObserver(reads_counts, waits)
+    policy, result, parent = GuidedInterleaving(tree, touching), SearchResult(), os.getppid()
     known: dict[tuple[str, bytes], None] = {}
     hazards: set[str] = set()
     while result.schedules < request.limit:
@@ -88,7 +88,7 @@ def search(play: Play, request: Search, reads_counts: bool, waits: frozenset[int
         except BlockedPick:
             policy.hold()
             continue
-        except Redundant:
+        except AlreadyPlayedError:
             result.redundant += 1
         except TooLong:
             result.endless = result.endless or repr(policy)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cutepy.sim.replay.search.touched import Touched
+from cutepy.sim.replay.search.step_accesses import StepAccesses
 
 NOBODY = 1 << 60
 """The number of a step that is nobody's: lanes have parted since nothing else could go on."""
@@ -27,7 +27,7 @@ ANSWERS = (NOBODY + 1, NOBODY + 2)
 """The numbers of steps that go on with a request of launch control granted, or refused."""
 
 
-class Redundant(Exception):
+class AlreadyPlayedError(Exception):
     """Whatever comes now has been played, in another order."""
 
 
@@ -41,7 +41,7 @@ class Event:
         Of the agent.
     lanes : int
         A bit for each lane that took it; 0 for an operation.
-    touched : Touched
+    touched : StepAccesses
     issued_in : int
         Of an operation, the event that issued it; -1 for lanes.
     before : int
@@ -50,12 +50,12 @@ class Event:
 
     number: int
     lanes: int
-    touched: Touched
+    touched: StepAccesses
     issued_in: int = -1
     before: int = 0
 
     def commutes(self, other: Event) -> bool:
-        """Tell whether they may come in either order, where each may come next."""
+        """Return whether they may come in either order, where each may come next."""
         if NOBODY in (self.number, other.number):
             return False
         return not self.lanes & other.lanes and self.touched.keeps(other.touched)
@@ -92,7 +92,7 @@ class Node:
     event: Event | None = None
 
     def is_open(self, number: int) -> bool:
-        """Tell whether somebody may still go on here."""
+        """Return whether somebody may still go on here."""
         return number not in self.sleeping and number not in self.held and number not in self.idle
 
 
@@ -102,7 +102,7 @@ class Tree:
     Parameters
     ----------
     reduces : bool
-        Whether steps that commute do; if not, every order is played.
+        True if steps that commute do; if not, every order is played.
     """
 
     def __init__(self, reduces: bool = True) -> None:
@@ -120,7 +120,7 @@ class Tree:
         return self.depth < len(self.nodes) - 1
 
     def choose(self, numbers: Sequence[int]) -> int:
-        """Return who goes on, of those that may, in the order of preference.
+        """Return the agent that goes on, of those that may, in the order of preference.
 
         Raises
         ------
@@ -140,7 +140,7 @@ class Tree:
             if node.choice is None and not any(n in node.sleeping for n in node.wanted):
                 node.choice = next(iter(able), None)
             if node.choice is None:
-                raise Redundant
+                raise AlreadyPlayedError
         return node.choice
 
     def decide(self, numbers: Sequence[int]) -> int:
@@ -150,7 +150,7 @@ class Tree:
         return self.choose(numbers)
 
     def idle(self, event: Event) -> None:
-        """See that who was chosen got nowhere."""
+        """See that the chosen agent got nowhere."""
         node = self.nodes[self.depth]
         self._tried += 1
         if self._tried > len(node.idle):
@@ -159,13 +159,13 @@ class Tree:
             self._order(event, self.depth)
 
     def hold(self, number: int) -> None:
-        """See that who was chosen needs what is pending: the schedule begins again."""
+        """See that the chosen agent needs a pending operation: the schedule begins again."""
         node = self.nodes[self.depth]
         node.held.add(number)
         node.choice = None
 
     def take(self, event: Event) -> None:
-        """See the step of who was chosen."""
+        """See the step of the chosen agent."""
         node = self.nodes[self.depth]
         if not self.is_known:
             node.choice = event.number
@@ -178,7 +178,7 @@ class Tree:
         self.depth, self._tried = self.depth + 1, 0
 
     def fail(self, event: Event) -> None:
-        """See a step that ends the launch: what others would have done next races with it, too."""
+        """See a step that ends the launch: the next steps of other agents race with it, too."""
         node = self.nodes[self.depth]
         node.wanted |= node.offered
         event.touched.is_everything = True
@@ -200,7 +200,7 @@ class Tree:
         return self._reduces and one.commutes(other)
 
     def _order(self, event: Event, depth: int) -> None:
-        """Find what comes before a step, and want the other order of those that race with it."""
+        """Find the steps before a step, and want the other order of those that race with it."""
         nodes, before, behind, races = self.nodes, 0, 0, []
         if event.issued_in >= 0:
             issue = nodes[event.issued_in].event

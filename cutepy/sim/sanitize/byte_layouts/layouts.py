@@ -49,21 +49,21 @@ class AccessLayout(NamedTuple):
     element : str
         A type of PTX.
     start : int
-        Where the tile starts in shared memory.
+        Start of the tile in shared memory.
     row_bytes : int
         From one row to the next.
     rows : int
         Of a box; 0 of an MMA's operand, whose patterns have 8 or 4 each.
     fault : Diagnosis or None
-        Error of a descriptor, whatever the writer of the bytes; empty if there is none.
+        Error of a descriptor, for any writer of the bytes; empty if there is none.
     tensor : int
-        The address in global memory of what a map describes; 0 of a descriptor.
+        The address in global memory of a map's tensor; 0 of a descriptor.
     strides : (int, int)
         Of a descriptor, the leading one and the other, in bytes.
     has_gaps : bool
-        Whether a K-major operand with a swizzle leaves out bytes from one 8 rows to the next.
+        True if a K-major operand with a swizzle leaves out bytes from one 8 rows to the next.
     is_matrix : bool
-        Whether a box has rows along one mode only.
+        True if a box has rows along one mode only.
     """
 
     swizzle: AnySwizzleMode
@@ -124,7 +124,7 @@ def _through(descriptor: GmmaDescriptor | SmemDescriptor, element: str, tile: Sh
 
 
 def _fault(descriptor: GmmaDescriptor | SmemDescriptor, tile: SharedTile) -> Diagnosis | None:
-    """Say what a descriptor with a swizzle can't mean.
+    """Describe the fault of a descriptor with a swizzle.
 
     Examples
     --------
@@ -152,13 +152,13 @@ def _fault(descriptor: GmmaDescriptor | SmemDescriptor, tile: SharedTile) -> Dia
 
 
 def agree(written: AccessLayout, read: AccessLayout) -> bool:
-    """Tell whether nothing that is written so can be misread so, whatever its addresses are."""
+    """Return whether bytes written through one layout can never be misread through another, at any address."""
     same_rows = written.row_bytes == read.row_bytes or bool(read.rows)
     return written.swizzle == read.swizzle and same_rows and not read.fault and _is_one_type(written, read)
 
 
 def misread(written: AccessLayout, read: AccessLayout, addresses: Array) -> str | None:
-    """Return what kind of mistake it is to read some bytes so that were written otherwise; None if it is none.
+    """Return the kind of mistake of reading bytes through another layout than they were written; None if it is none.
 
     Examples
     --------
@@ -209,7 +209,7 @@ def _lie_otherwise(written: AccessLayout, read: AccessLayout, addresses: Array) 
 
 
 def _is_one_type(written: AccessLayout, read: AccessLayout) -> bool:
-    """Tell whether elements are what they were written as: unsigned ones of one size are bits of any type."""
+    """Return whether elements are read as they were written: unsigned ones of one size are bits of any type."""
     one, other = written.element, read.element
     if one == other or "b1" in (one, other) or (one in _TF32 and other in _TF32):
         return True
@@ -218,7 +218,7 @@ def _is_one_type(written: AccessLayout, read: AccessLayout) -> bool:
 
 
 def described(written: AccessLayout, read: AccessLayout) -> Diagnosis:
-    """Say what differs."""
+    """Describe the difference."""
     if written.swizzle != read.swizzle:
         return Diagnosis("other-swizzle", written=written.swizzle, read=read.swizzle)
     if read.fault:

@@ -1,4 +1,4 @@
-"""Actors: threads of a barrier operation, with the part of their vector clocks that decides what came before."""
+"""Actors: threads of a barrier operation, with the part of their vector clocks that decides the order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class UninformedThread(NamedTuple):
     rank, column : int
         Unknown operations of the owner of a column, in a CTA of the cluster.
     reached : int
-        How far that had come.
+        Progress of that thread.
     """
 
     row: int
@@ -56,7 +56,7 @@ class Actors:
 
     @staticmethod
     def now(clocks: Clocks, slots: Array, threads: Array, joins: bool = True) -> Actors:
-        """Return threads with what they know just now; `joins` as of `Clocks.view`."""
+        """Return threads with their present knowledge; `joins` as of `Clocks.view`."""
         return Actors(clocks, slots, threads, *clocks.view(slots, threads, DONE + 1, joins))
 
     def knows(self, ranks: Array, column: int, counts: Array) -> Array:
@@ -67,7 +67,7 @@ class Actors:
         return found
 
     def lack(self, need: Array) -> Array | None:
-        """Tell who lacks some of what they need to know, (CTA, thread); None if nobody does.
+        """Return the threads that lack a part of the needed knowledge, (CTA, thread); None if none does.
 
         Parameters
         ----------
@@ -86,7 +86,7 @@ class Actors:
         return found if found.any() else None
 
     def first(self, need: Array, lacking: Array) -> UninformedThread:
-        """Return the first who lacks something, and what."""
+        """Return the first thread that lacks knowledge, and the missing part."""
         row, lane = (int(x) for x in np.argwhere(lacking)[0])
         missing, need, own = self._missing(need)
         here = missing[row, int(self.place[lane])]
@@ -103,7 +103,7 @@ class Actors:
         return need[:, None] > known, need, own
 
     def joint(self, columns: slice = slice(None)) -> Array:
-        """Return what they know together, (CTA, rank, column), with what they have done."""
+        """Return the joint knowledge of the threads, (CTA, rank, column), with their own operations."""
         assert self.view.own is not None
         rows = as_index(np.flatnonzero(np.bincount(self.place)))
         found: Array = self.view.known[DONE][:, rows, :, columns].max(axis=1)
@@ -134,7 +134,7 @@ def _padded(what: Array, width: int, value: int = 0) -> Array:
 
 
 def raise_to(held: Array, target: Array, what: Array) -> None:
-    """Raise what CTAs' objects hold to at least what comes to each, from one CTA or from several."""
+    """Raise the clocks of CTAs' objects to at least the incoming ones, from one CTA or from several."""
     if (target[1:] > target[:-1]).all():
         raise_at(held, neighbours(target), what)
     else:

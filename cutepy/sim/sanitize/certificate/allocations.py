@@ -51,7 +51,7 @@ class Allocations:
     ----------
     wave : Wave
     refuse : callable
-        Called with what may happen in another order, in words.
+        Called with operations that another order may swap, in words.
     """
 
     def __init__(self, wave: Wave, refuse: Callable[[str], None]) -> None:
@@ -59,7 +59,7 @@ class Allocations:
         self._done: dict[tuple[int, ...], list[_CollectiveOperation]] = {}
 
     def see(self, event: TensorMemoryAllocation) -> None:
-        """Check that what others did in the order of the run comes before in every one."""
+        """Check that operations that came before in the run come before in every schedule."""
         agent, threads, i = int(event.ctas.slots[0]), event.threads.ids, event.instruction
         name, columns = i.parts[1], (event.first, event.count)
         done = self._done.setdefault(event.members, [])
@@ -84,5 +84,5 @@ class Allocations:
 
 
 def _lacks(one: _CollectiveOperation, agent: int) -> bool:
-    """Tell whether the other CTA of a pair did something, and this one did not so far."""
+    """Return whether the other CTA of a pair did something, and this one did not so far."""
     return all(by.agent != agent for by in one.by)

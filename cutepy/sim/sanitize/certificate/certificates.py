@@ -17,9 +17,9 @@ class Certificate:
     kernel : str
     grid, block, cluster : (int, int, int)
     ctas : int
-        How many were run.
+        Number of CTAs that ran.
     operations : int
-        Of synchronisation, that were checked; what CTAs do in lockstep counts once.
+        Synchronisations that were checked; those of CTAs in lockstep count once.
     reasons : tuple of str
         Why it is not certified; empty if it is.
     assumptions : tuple of str

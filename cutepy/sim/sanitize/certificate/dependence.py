@@ -1,4 +1,4 @@
-"""Data and control dependence of a kernel's code: values depend on what made them, and on the branches above."""
+"""Data and control dependence of a kernel's code: values depend on their sources, and on the branches above."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Dependence:
-    """The values and branches of a kernel, and what each depends on.
+    """The values and branches of a kernel, and their sources.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Dependence:
         return self._block_of[i.index]
 
     def makers(self, block: int, use: Instruction | None, register: int) -> list[Instruction]:
-        """Return what may have made the value that an instruction, or a block's branch, reads in a register."""
+        """Return the possible sources of the value that an instruction, or a block's branch, reads in a register."""
         reads = self.uses.after
         return [
             i

@@ -108,7 +108,7 @@ _OTHERS: dict[type[BarrierEvent], str] = {GroupWait: _WAIT, GroupCommit: _GROUP,
 
 
 @dataclass(frozen=True)
-class Elected:
+class ElectedInstructions:
     """The instructions of a kernel that elected lanes execute.
 
     Attributes
@@ -126,7 +126,7 @@ class Elected:
     lane: int
 
 
-def elected(flow: ControlFlow, *, has_whole_rows: bool) -> tuple[Elected, ...]:
+def elected(flow: ControlFlow, *, has_whole_rows: bool) -> tuple[ElectedInstructions, ...]:
     """Find the instructions that elected lanes execute, for each mask that a kernel elects from.
 
     A lane that is elected from one mask may be another one than is elected from a second mask. So the elections from
@@ -136,7 +136,7 @@ def elected(flow: ControlFlow, *, has_whole_rows: bool) -> tuple[Elected, ...]:
     ----------
     flow : ControlFlow
     has_whole_rows : bool
-        Whether warps are parts of rows of the block: %tid.x counts their lanes, and %tid.y and %tid.z are one value.
+        True if warps are parts of rows of the block: %tid.x counts their lanes, and %tid.y and %tid.z are one value.
     """
     code = Dependence(flow)
     by_mask: dict[object, list[Instruction]] = {}
@@ -165,7 +165,7 @@ def _mask(code: Dependence, i: Instruction) -> object:
 
 def _elected_from(
     code: Dependence, mask: object, by_mask: dict[object, list[Instruction]], *, has_whole_rows: bool
-) -> Elected:
+) -> ElectedInstructions:
     """Find the instructions that lanes execute which are elected from one mask."""
     flow, elections = code.flow, by_mask[mask]
     chosen = _Taint(code, lambda i, register: True)
@@ -197,11 +197,11 @@ def _elected_from(
             elif is_elected and (numbered.decides(block, i) or numbered.enters(block, i)):
                 assumed.append(_NUMBER.format(i.text.strip(), line_of(i)))
     lane = (mask & -mask).bit_length() - 1 if isinstance(mask, int) and mask else 0
-    return Elected(frozenset(found), tuple(assumed)[:1], lane)
+    return ElectedInstructions(frozenset(found), tuple(assumed)[:1], lane)
 
 
 class _Outcome(NamedTuple):
-    """An outcome of branches: the predicate, what makes it, both by index, and its value."""
+    """An outcome of branches: the predicate, its source, both by index, and its value."""
 
     register: int
     makers: frozenset[int]
@@ -251,18 +251,18 @@ class _Taint:
                         self._leave(load, None, written(load))
 
     def decides(self, block: int, i: Instruction) -> bool:
-        """Tell whether such a value decides if an instruction runs."""
+        """Return whether such a value decides if an instruction runs."""
         conditions = ((over, self._code.flow.blocks[over].condition) for over in self._code.over[block])
         return (i.predicate is not None and (block, i.index, i.predicate[0].index) in self._reads) or any(
             c is not None and (over, None, c[0].index) in self._reads for over, c in conditions
         )
 
     def enters(self, block: int, i: Instruction) -> bool:
-        """Tell whether an operand of an instruction is such a value."""
+        """Return whether an operand of an instruction is such a value."""
         return any((block, i.index, r.index) in self._reads for o in i.operands for r in registers_in(o))
 
     def _branch(self, over: int) -> None:
-        """Follow what is written under a branch to where it is read outside."""
+        """Follow values written under a branch to their reads outside."""
         for block, outcome in _sides(self._code, over):
             for i in self._code.flow.blocks[block].instructions:
                 self._leave(i, outcome, written(i))
@@ -306,14 +306,14 @@ def _held(code: Dependence) -> list[set[_Outcome]]:
 
 
 def _names(specials: frozenset[str], operand: object) -> bool:
-    """Tell whether an operand is one of some special registers, or a vector with one."""
+    """Return whether an operand is one of some special registers, or a vector with one."""
     if isinstance(operand, Vector):
         return any(_names(specials, item) for item in operand.items)
     return isinstance(operand, Special) and operand.name.removeprefix("%") in specials
 
 
 def _is_uniform(code: Dependence, i: Instruction, register: int | None, has_whole_rows: bool) -> bool:
-    """Tell whether an instruction makes one value for all lanes of a warp, though a register differs among them.
+    """Return whether an instruction makes one value for all lanes of a warp, though a register differs among them.
 
     Parameters
     ----------
@@ -348,7 +348,7 @@ def _is_uniform(code: Dependence, i: Instruction, register: int | None, has_whol
 
 
 def _is_in_range_everywhere(i: Instruction) -> bool:
-    """Tell whether the lane that a shuffle reads is in range for all lanes of a warp."""
+    """Return whether the lane that a shuffle reads is in range for all lanes of a warp."""
     distance, clamp = i.operands[2:4]
     if not (isinstance(distance, Immediate) and isinstance(clamp, Immediate)):
         return isinstance(clamp, Immediate) and clamp.value == WARP - 1 and i.parts[2] in ("idx", "bfly")
@@ -358,7 +358,7 @@ def _is_in_range_everywhere(i: Instruction) -> bool:
 
 
 def _is_thread(code: Dependence, i: Instruction) -> bool:
-    """Tell whether the first value that an instruction takes is %tid.x, as it is."""
+    """Return whether the first value that an instruction takes is %tid.x, as it is."""
     operand, tid = i.operands[1], frozenset(("tid.x",))
     if isinstance(operand, Register):
         makers = code.makers(code.block_of(i), i, operand.index)
@@ -384,7 +384,7 @@ class _LaneOperation(NamedTuple):
     writes: bool = False
 
     def orders(self, later: _LaneOperation) -> bool:
-        """Tell whether something later may have to come after it; of memory, if both touch the same bytes."""
+        """Return whether something later may have to come after it; of memory, if both touch the same bytes."""
         if self.what in (_WAIT, _FENCE):
             return True
         if self.what == _TOUCH:
@@ -406,7 +406,7 @@ class _OperationTime:
     instruction : Instruction
         That did it last.
     released : array of bool, (CTA,)
-        Whether the warp has arrived at the cluster's barrier since, with a release.
+        True if the warp has arrived at the cluster's barrier since, with a release.
     is_open : array of bool, (CTA, lane)
         Of an elected lane's operation the other lanes that no mbarrier orders after it; of other lanes' operations the
         lanes that did it and that no mbarrier orders before the elected one.
@@ -427,13 +427,13 @@ class _OperationTime:
 
     @classmethod
     def of(cls, what: _LaneOperation, i: Instruction, ctas: int, low: int = 0, high: int = 0) -> _OperationTime:
-        """Make the note of what no CTA has done so far."""
+        """Make the note of an operation that no CTA has executed so far."""
         none = np.zeros((2, ctas), bool)
         counts_at = what.place if what.what == _MBARRIER and isinstance(what.place, MbarrierAt) else None
         return cls(none[0], low, high, i, none[1], np.zeros((ctas, WARP), bool), counts_at)
 
     def add(self, slots: Array, lanes: Array, phases: Array | None = None) -> None:
-        """Note that CTAs do it: what counts at an mbarrier, in a phase by CTA."""
+        """Note that CTAs execute it: an operation that counts at an mbarrier, in a phase by CTA."""
         at = np.ix_(slots, lanes)
         for barrier, told in self.told.items():
             is_new = ~self.is_open[at] | (told[at] < 0) | (barrier != self.counts_at)
@@ -460,30 +460,30 @@ class _OperationTime:
             self.is_open[at] &= (told < 0) | ~is_over
 
     def meets(self, slots: Array, lanes: Array) -> bool:
-        """Tell whether lanes of CTAs may come after it in no order."""
+        """Return whether lanes of CTAs may come after it in no order."""
         return bool((self.slots[slots] & self.is_open[np.ix_(slots, lanes)].any(axis=1)).any())
 
 
 class Elections:
-    """Follows what elected lanes do, and lanes that are chosen by their number.
+    """Follows the operations of elected lanes, and of lanes that are chosen by their number.
 
     Parameters
     ----------
-    found : Elected
+    found : ElectedInstructions
     slot_bytes : int
         Shared memory of a CTA.
     assume : callable
-        Called with what rests on which lane is elected.
+        Called with facts that rest on which lane is elected.
 
     Attributes
     ----------
     lane : int
         The lane that is elected here, within its warp.
     is_told : bool
-        Whether something was assumed: one line is enough.
+        True if something was assumed: one line is enough.
     """
 
-    def __init__(self, found: Elected, slot_bytes: int, assume: Callable[[str], None]) -> None:
+    def __init__(self, found: ElectedInstructions, slot_bytes: int, assume: Callable[[str], None]) -> None:
         self._elected, self._slot_bytes, self._assume = found.instructions, slot_bytes, assume
         self.lane, self.is_told = found.lane, bool(found.assumed)
         for what in found.assumed:
@@ -518,7 +518,7 @@ class Elections:
         self._take(access, _LaneOperation(_TOUCH, access.space, access.operation != "read"), low, high)
 
     def _begin(self, by: Access | AsyncOperation | BarrierEvent) -> None:
-        """Forget what was done by CTAs that have ended."""
+        """Forget the operations of CTAs that have ended."""
         if by.ctas.residents is not self._residents:
             self._residents, self._notes = by.ctas.residents, {}
 
@@ -539,7 +539,7 @@ class Elections:
         return of_old & (one | self._releases(pairs, of_old)), of_new & (one | self._waits(pairs, of_new))
 
     def _releases(self, pairs: LanePairs, asked: Array) -> Array:
-        """Tell of which pairs the elected lane has released since what the older thread did.
+        """Return the pairs in which the elected lane has released since the older thread's access.
 
         Not of those whose newer thread knows no more than what a lane chosen by its number released.
         """
@@ -571,7 +571,7 @@ class Elections:
         self.is_told = True
 
     def _note_release(self, clocks: Clocks, by: Access | BarrierEvent, *, releases: bool) -> None:
-        """Note how far an elected lane, or one that is chosen by its number, has come as it releases what it did."""
+        """Note the progress of an elected lane, or one that is chosen by its number, as it releases its accesses."""
         is_elected, slots = by.instruction.index in self._elected, by.ctas.slots
         for warp in by.threads.warps.tolist():
             lane = warp * WARP + self.lane
@@ -637,7 +637,7 @@ class Elections:
                     yield note, here
 
     def _arrive(self, event: MbarrierArrive) -> None:
-        """Note that lanes release what they did to those that wait for a phase of an mbarrier of their own CTA."""
+        """Note that lanes release their accesses to those that wait for a phase of an mbarrier of their own CTA."""
         slots = event.ctas.slots
         is_own = event.slots is not None and (event.slots == slots[:, None]).all()
         if is_own and "relaxed" not in event.instruction.parts:
@@ -645,7 +645,7 @@ class Elections:
                 note.tell(event.barrier, slots, lanes, _phases(event))
 
     def _hear(self, event: MbarrierWait) -> None:
-        """Note that lanes come after what was released to them by a phase of an mbarrier that is over."""
+        """Note that lanes come after the accesses that a completed phase of an mbarrier released to them."""
         if "relaxed" not in event.instruction.parts:
             for note, lanes in self._sides(event):
                 note.close(event.barrier, event.ctas.slots, lanes, _phases(event))
@@ -661,7 +661,7 @@ class Elections:
                     note.slots[met] = note.is_open[met] = False
 
     def _release(self, event: BarrierEvent) -> None:
-        """Note what whole warps release as they arrive at the cluster's barrier: nothing if they arrive relaxed."""
+        """Note the accesses that whole warps release as they arrive at the cluster's barrier: none if relaxed."""
         for (warp, _), notes in self._notes.items():
             is_whole = _lanes(event.threads, warp) == _size(event.threads, warp)
             for note in notes.values():
@@ -686,7 +686,7 @@ class Elections:
     def _take(
         self, by: Access | AsyncOperation | BarrierEvent, new: _LaneOperation, low: int = 0, high: int = 0
     ) -> None:
-        """Compare what some lanes do with what others of their warps did before, and note it."""
+        """Compare accesses of some lanes with earlier ones of others of their warps, and note them."""
         i, slots = by.instruction, by.ctas.slots
         is_elected = i.index in self._elected
         for warp in by.threads.warps.tolist():

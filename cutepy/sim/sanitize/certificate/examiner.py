@@ -11,7 +11,7 @@ from cutepy.sim.machine.launch import cancels_clusters
 from cutepy.sim.mechanisms.register_pool import held_at_launch
 from cutepy.sim.ptx.source_lines import line_of
 from cutepy.sim.sanitize.certificate.certificates import Certificate
-from cutepy.sim.sanitize.certificate.elections import Elected, Elections, elected
+from cutepy.sim.sanitize.certificate.elections import ElectedInstructions, Elections, elected
 from cutepy.sim.sanitize.certificate.premises import Premises, announces
 from cutepy.sim.sanitize.certificate.steering import steering, steering_stores, undecided
 from cutepy.sim.sanitize.certificate.weak_memory import described, synchronises_by, unfenced
@@ -58,7 +58,7 @@ class Examiner:
     guesses : frozenset of int
         Its guesses.
     is_steered : bool
-        Whether something that depends on the schedule may steer it.
+        True if something that depends on the schedule may steer it.
     elections : tuple of Elections
         Operations of elected lanes, by the mask of their election.
     """
@@ -103,7 +103,7 @@ class Examiner:
         self._launch = launch
 
     def access(self, clocks: Clocks, access: Access) -> None:
-        """See whether an access leaves by chance what steers, and whether it writes tensor maps."""
+        """Check whether an access depends on the schedule and steers, and whether it writes tensor maps."""
         for election in self.elections:
             election.access(clocks, access)
         steered = self._stores.get(access.instruction.index)
@@ -125,7 +125,7 @@ class Examiner:
         return Premises(wave, self._tries, self._may_announce, self._registers, *told)
 
     def leave(self, premises: Premises) -> None:
-        """Check what is left when CTAs have ended."""
+        """Check the remaining state when CTAs have ended."""
         premises.end()
         self._ctas += premises.ctas
         self._operations += premises.operations
@@ -194,8 +194,8 @@ class Examiner:
 
 
 @lru_cache(maxsize=16)
-def _elected(program: Program, has_whole_rows: bool) -> tuple[Elected, ...]:
-    """Return what elected lanes execute, by a program's code."""
+def _elected(program: Program, has_whole_rows: bool) -> tuple[ElectedInstructions, ...]:
+    """Return the instructions that elected lanes execute, by a program's code."""
     return elected(program.flow, has_whole_rows=has_whole_rows)
 
 
@@ -203,7 +203,7 @@ def _elected(program: Program, has_whole_rows: bool) -> tuple[Elected, ...]:
 def _studied(
     program: Program,
 ) -> tuple[list[Try], list[Steering], dict[int, Steering], bool, tuple[str, ...]]:
-    """Return what a program's code says, whatever it runs on.
+    """Return the facts of a program's code, for any launch.
 
     That is its tries, what steers, what stores may steer, if it announces bytes, and what no schedule shows.
     """

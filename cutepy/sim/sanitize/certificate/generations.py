@@ -83,7 +83,7 @@ class Generations:
         self._reports.history.add(event)
 
     def _participated(self, slots: Array, generation: Array) -> Array:
-        """Return how far those had come who took part in generations of barriers, (CTA, rank, thread)."""
+        """Return the progress of the participants in generations of barriers, (CTA, rank, thread)."""
         parity = generation & 1
         held = self._generation[parity, slots] == generation
         if held.all() and (parity == parity[0]).all():
@@ -92,7 +92,7 @@ class Generations:
         return np.where(held[:, None, None], self._used[parity, slots], 0)
 
     def _by_warp(self, actors: Actors, need: Array) -> Iterator[tuple[Array, Array]]:
-        """Yield the lanes of each warp, and what they need to know: of their own warp nothing, which comes as one."""
+        """Yield the lanes of each warp, and the knowledge that they need: none of their own warp, which comes whole."""
         if actors.lack(need) is None:
             return
         rows, ranks = np.arange(len(actors.slots)), actors.slots % self._clocks.cluster

@@ -44,7 +44,7 @@ class OptionalOperation(NamedTuple):
     column: int
 
 
-class Announcing:
+class Announcements:
     """Announcements in the current phases of the mbarriers at one address.
 
     Parameters
@@ -54,7 +54,7 @@ class Announcing:
         That of the mbarrier's phases.
     reports : Reports
     may_announce : bool
-        Whether there are operations in the kernel that announce, or count bytes, apart from arrivals and copies.
+        True if there are operations in the kernel that announce, or count bytes, apart from arrivals and copies.
     """
 
     def __init__(self, wave: Wave, column: int, reports: Reports, may_announce: bool) -> None:
@@ -75,7 +75,7 @@ class Announcing:
             self._logs.update({slot: Log(n) for slot, n in zip(slots.tolist(), expected, strict=True)})
 
     def lose(self, slots: Array) -> None:
-        """Give up what single operations add to the current phases."""
+        """Drop the contributions of single operations to the current phases."""
         for slot in slots.tolist():
             if slot in self._logs:
                 self._logs[slot].is_whole = False
@@ -204,7 +204,7 @@ class Announcing:
             )
 
     def _holds_exactly(self, slot: int) -> bool:
-        """Tell whether the phase of a CTA's object is known to complete with all that counted in it, or never."""
+        """Return whether the phase of a CTA's object is known to complete with all that counted in it, or never."""
         log = self._logs.get(slot)
         return log is not None and log.is_whole and holds_exactly(log)
 
@@ -223,7 +223,7 @@ class Announcing:
 
 
 def _kind(event: MbarrierCount) -> tuple[bool, bool]:
-    """Tell whether an operation uses up the expected count, and whether a phase may complete without it."""
+    """Return whether an operation uses up the expected count, and whether a phase may complete without it."""
     parts = event.instruction.parts
     if isinstance(event, MbarrierArrive):
         if event.part_of is not None:
@@ -253,9 +253,9 @@ class Step(NamedTuple):
     arrivals, size : int
         Arrivals and bytes that it adds to those that the phase lacks.
     is_loose : bool
-        Whether a phase may complete without it, as far as order goes.
+        True if a phase may complete without it, as far as order goes.
     may_complete : bool
-        False of .noComplete arrivals and of announcements, which must not be what completes a phase.
+        False of .noComplete arrivals and of announcements, which must not complete a phase.
     """
 
     rank: int
@@ -268,7 +268,7 @@ class Step(NamedTuple):
     may_complete: bool
 
     def is_before(self, other: Step) -> bool:
-        """Tell whether it comes before another."""
+        """Return whether it comes before another."""
         if self is other:
             return False
         if self.column >= other.known.shape[-1]:
@@ -286,7 +286,7 @@ class Log:
         Arrivals that the phase lacked when it began.
     steps : list of Step
     is_whole : bool
-        Whether all that counted is there.
+        True if all that counted is there.
     """
 
     expected: int
@@ -295,7 +295,7 @@ class Log:
 
 
 def bytes_hold(log: Log, late: set[tuple[int, int]]) -> bool:
-    """Tell whether bytes are pending as long as an announcement is missing."""
+    """Return whether bytes are pending as long as an announcement is missing."""
     loose = [s for s in log.steps if s.is_loose and (s.rank, s.column) in late]
     surely = sum(s.size for s in log.steps if s.size > 0 and s not in loose)
     for one in loose:

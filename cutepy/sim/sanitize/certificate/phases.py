@@ -25,7 +25,7 @@ from cutepy.sim.machine.events import (
 )
 from cutepy.sim.machine.lanes import spread
 from cutepy.sim.sanitize.certificate.actors import Actors, raise_to
-from cutepy.sim.sanitize.certificate.phase_completion import Announcing
+from cutepy.sim.sanitize.certificate.phase_completion import Announcements
 from cutepy.sim.sanitize.certificate.violations import Reports, Violation, named
 from cutepy.sim.sanitize.order.clocks import alike
 
@@ -48,7 +48,7 @@ class Phases:
     report : callable
         Called with each `Violation`.
     may_announce : bool
-        Whether there are operations in the kernel that announce apart from arrivals.
+        True if there are operations in the kernel that announce apart from arrivals.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Phases:
         self._before, self._ends = np.zeros((2, slots, cluster, self._clocks.threads), np.int32)
         self._first, self._now = np.zeros((2, slots), np.int64)
         self._lives = np.zeros(slots, bool)
-        self._announcing = Announcing(wave, self._column, self._reports, may_announce)
+        self._announcing = Announcements(wave, self._column, self._reports, may_announce)
         self._waited: dict[int, Instruction] = {}
         self._event: MbarrierEvent | None = None
 
@@ -110,7 +110,7 @@ class Phases:
         self._announcing.begin(event, slots)
 
     def _end_life(self, event: MbarrierEvent) -> None:
-        """Check that all that was done to an mbarrier comes before what ends it."""
+        """Check that all operations on an mbarrier come before the end of its lifetime."""
         live = self._lives[event.state.slots]
         if not live.any():
             return
@@ -145,14 +145,14 @@ class Phases:
         return found
 
     def first(self, slots: Array) -> Array:
-        """Return, by CTA, what is added to the phases of events."""
+        """Return, by CTA, the number to add to the phases of events."""
         found: Array = self._first[slots]
         return found
 
     # Waits.
 
     def knows_complete(self, actors: Actors, targets: Array, phases: Array) -> Array:
-        """Tell who knows that a phase is complete, (CTA, thread); targets and phases, as in events, are by CTA."""
+        """Return the threads that know that a phase is complete, (CTA, thread); targets and phases are by CTA."""
         self._widen()
         at = phases + self._first[targets]
         known = actors.knows(targets % self._clocks.cluster, self._column, at + 1)
@@ -279,7 +279,7 @@ class Phases:
     # The ends of phases.
 
     def _complete(self, event: MbarrierEvent, slots: Array, phases: Array) -> None:
-        """Check what must come before the completion of phases, and begin the next ones."""
+        """Check the operations that must come before the completion of phases, and begin the next ones."""
         lapped = self._ends[slots] > self._before[slots]
         if lapped.any():
             row, rank, thread = np.argwhere(lapped)[0].tolist()

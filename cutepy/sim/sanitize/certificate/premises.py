@@ -1,9 +1,9 @@
 """The premises of the certificate, checked on the trace of a launch as it runs.
 
-`Premises` is told of what synchronises before threads learn anything by it, and passes it on: mbarriers to `phases.py`,
-named and cluster barriers to `generations.py`, setmaxnreg to `register_supply.py`, tensor memory's columns to
-`allocations.py`. What outlives a CTA is a hazard (`order/ends.py`). What the code says is asked once for each launch
-(`steering.py`).
+`Premises` sees each synchronisation before threads learn anything by it, and passes it on: mbarriers to `phases.py`,
+named and cluster barriers to `generations.py`, setmaxnreg to `register_supply.py`, columns of tensor memory to
+`allocations.py`. An operation that outlives its CTA is a hazard (`order/cta_ends.py`). `steering.py` reads the code,
+once for each launch.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Premises:
     tries : dict of int to Try
         Of the kernel, by index of the instruction.
     may_announce : bool
-        Whether the kernel announces apart from arrivals.
+        True if the kernel announces apart from arrivals.
     registers : int or None
-        How many a thread begins with, if warps may ask for more.
+        Registers that a thread begins with, if warps may ask for more.
     violated, refuse, assume : callable
         Called with each `Violation`, with what the certificate does not understand, in words, and with what it takes
         for granted beyond the PTX ISA.
@@ -131,7 +131,7 @@ class Premises:
     # Tries.
 
     def _is_void(self, event: MbarrierEvent) -> bool:
-        """Tell whether nothing depends on a try, and it may come whenever it does, as none may by a state."""
+        """Return whether nothing depends on a try, and it may come whenever it does, as none may by a state."""
         return "parity" in event.instruction.parts and self._is_idle(event.instruction)
 
     def _is_idle(self, i: Instruction) -> bool:
@@ -191,7 +191,7 @@ class Premises:
                 self._refuse(f"the wait that follows the peek at {line_of(self._tries[peek].instruction)} did not run")
 
     def check_stuck(self, spinning: Array) -> None:
-        """Check that who goes around a loop tries there for a phase of an mbarrier that is not complete."""
+        """Check that lanes in an endless loop try there for a phase of an mbarrier that is not complete."""
         if (spinning & (self._tried == _NONE)).any():
             self._refuse("a thread goes around a loop, and not to wait at an mbarrier")
         for address in np.unique(self._tried[self._tried != _NONE]).tolist():
@@ -200,7 +200,7 @@ class Premises:
                 self._refuse(f"a thread still tries for a phase of mbarrier {address:#x} that is complete")
 
     def stick(self, ended: Array) -> None:
-        """Check what is left where nothing can go on, and some CTAs have ended."""
+        """Check the remaining state where nothing can go on, and some CTAs have ended."""
         for phases in self._phases.values():
             phases.leave()
         for barrier, generations in self._generations.items():
@@ -213,7 +213,7 @@ class Premises:
                 )
 
     def end(self) -> None:
-        """Check what is left when the CTAs have ended."""
+        """Check the remaining state when the CTAs have ended."""
         self._expect_no_wait(self._peek)
         self.stick(np.arange(self.ctas))
         if self._supply is not None:
@@ -227,7 +227,7 @@ def _peeks(pending: Array) -> list[int]:
 
 
 def announces(instructions: tuple[Instruction, ...]) -> bool:
-    """Tell whether a kernel announces or counts apart from copies and arrivals that use up expected counts."""
+    """Return whether a kernel announces or counts apart from copies and arrivals that use up expected counts."""
     return any(
         i.parts[:2] in (("mbarrier", "expect_tx"), ("mbarrier", "complete_tx"))
         or (i.traits.barrier == "mbarrier" and "noComplete" in i.parts)

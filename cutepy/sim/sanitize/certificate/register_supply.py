@@ -64,7 +64,7 @@ class _RegisterChange(NamedTuple):
     warp : int
     amounts : array of int, (CTA,)
     after : array of int, (CTA, rank, warp)
-        How many changes of each warp of the cluster come before.
+        Number of earlier changes of each warp of the cluster.
     """
 
     instruction: Instruction
@@ -108,7 +108,7 @@ class RegisterSupply:
         self._done: list[_RegisterChange] = []
 
     def see(self, event: BarrierEvent) -> None:
-        """Take a change, before its threads count it; or who comes to a barrier and goes on from one."""
+        """Take a change, before its threads count it; or threads that come to a barrier and go on from one."""
         if "relaxed" in event.instruction.parts and not isinstance(event, MbarrierExpectTx):  # which lets nobody go on
             self._overlook(event)
         if isinstance(event, SetRegisters):
@@ -138,7 +138,7 @@ class RegisterSupply:
             self._is_hidden[of[rows], threads // WARP] = True
 
     def _overlook(self, event: BarrierEvent) -> None:
-        """Note that relaxed operations pass on control, which clocks don't tell, of who took registers so far."""
+        """Note that relaxed operations, which clocks don't show, order the warps that took registers so far."""
         cluster = self._clocks.cluster
         members = np.unique(event.ctas.slots // cluster)[:, None] * cluster + np.arange(cluster)
         for of in members[(self._asked[members] > 0).any(axis=(1, 2))]:
@@ -203,7 +203,7 @@ class RegisterSupply:
     # Results.
 
     def end(self) -> None:
-        """Check that whoever asks finds registers, in every order."""
+        """Check that each request finds registers, in every order."""
         short = self._peak.sum(axis=1) > self._at_launch * self._warps
         cluster = self._clocks.cluster
         for first in np.unique(np.flatnonzero(short) // cluster * cluster).tolist():
@@ -280,7 +280,7 @@ class Change(NamedTuple):
     Attributes
     ----------
     amount : int
-        Registers a thread that it takes; below 0 what it gives back.
+        Registers a thread that it takes; below 0 the registers that it gives back.
     after : tuple of int
         Of each warp, how many of its changes come before.
     """
@@ -352,7 +352,7 @@ def _may(change: Change, state: tuple[int, ...]) -> bool:
 
 
 def _given_back(warps: Sequence[Sequence[Change]], state: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a state with all that gives registers back, as far as that waits for nobody who asks."""
+    """Return a state after all changes that give registers back, as far as they wait for no request."""
     now, is_done = list(state), False
     while not is_done:
         is_done = True

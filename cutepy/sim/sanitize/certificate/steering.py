@@ -56,18 +56,18 @@ _SPECIAL = {
 
 @dataclass(frozen=True)
 class Steering:
-    """A value that depends on the schedule, and what it steers.
+    """A value that depends on the schedule, and its use that steers.
 
     Attributes
     ----------
     source : Instruction
-        Where it comes from.
+        Instruction that it comes from.
     value : str
         Description of the value.
     use : Instruction
         Instruction that depends on the value.
     role : str
-        As what: "a branch", "an address", "synchronisation", "a tensor map".
+        Role: "a branch", "an address", "synchronisation", "a tensor map".
     """
 
     source: Instruction
@@ -91,7 +91,7 @@ class _Spread:
         )
 
     def all_that_depends(self) -> list[Steering]:
-        """Follow whatever depends on the schedule."""
+        """Follow all values that depend on the schedule."""
         for i in self._instructions:
             origin = _origin(i, self._allowed)
             if origin is not None:
@@ -104,12 +104,12 @@ class _Spread:
         return self.found
 
     def left_in(self, space: str, origin: Origin) -> list[Steering]:
-        """Follow what is left in a state space, and nothing else."""
+        """Follow the values left in a state space, and nothing else."""
         self._store(space, origin)
         return self.found
 
     def _write(self, i: Instruction, origin: Origin) -> None:
-        """Follow what an instruction writes."""
+        """Follow the results of an instruction."""
         seen = self._seen.setdefault((origin.source.index, origin.value), set())
         waiting = [i]
         while waiting:
@@ -124,7 +124,7 @@ class _Spread:
                         waiting.append(use)
 
     def _take(self, block: int, use: Instruction | None, register: Register, origin: Origin) -> bool:
-        """Note what a use steers; tells whether it passes the value on to registers."""
+        """Note the steering by a use; return whether the use passes the value on to registers."""
         if use is None:
             branch = self._flow.blocks[block].branch
             if branch is not None:
@@ -141,7 +141,7 @@ class _Spread:
         return use.index not in self._allowed
 
     def _store(self, space: str, origin: Origin) -> None:
-        """Follow what is taken from a state space in which such a value is stored, by copies to others too."""
+        """Follow values taken from a state space that stores such a value, through copies to other spaces too."""
         if space in self._memory:
             return
         self._memory[space] = origin
@@ -184,7 +184,7 @@ def steering(flow: ControlFlow, uses: Uses, tries: Sequence[Try]) -> list[Steeri
 
 
 def steering_stores(flow: ControlFlow, uses: Uses, tries: Sequence[Try]) -> dict[int, Steering]:
-    """Return what is steered by what stores leave, by index of the store.
+    """Return the steering uses of the values that stores leave, by index of the store.
 
     Which store of a warp stays is chance only where its lanes hit one place with different values, which
     `lanes.undecided` tells of a run.
@@ -216,7 +216,7 @@ _TOKEN = "the state of an mbarrier"
 
 
 def _origin(i: Instruction, allowed: frozenset[int]) -> Origin | None:
-    """Return what an instruction makes that depends on the schedule."""
+    """Return the value of an instruction that depends on the schedule."""
     for operand in i.operands:
         for special in _specials(operand):
             if special.name.removeprefix("%") in _SPECIAL:
@@ -235,7 +235,7 @@ def _origin(i: Instruction, allowed: frozenset[int]) -> Origin | None:
 
 
 def is_arrival(i: Instruction) -> bool:
-    """Tell whether an instruction arrives at an mbarrier; what it writes is a state."""
+    """Return whether an instruction arrives at an mbarrier; its result is a state."""
     return i.traits.arrives and i.traits.has_result
 
 
@@ -248,20 +248,20 @@ def _specials(operand: Operand) -> Iterator[Special]:
 
 
 def _is_stored(i: Instruction, register: Register) -> bool:
-    """Tell whether a register is stored, and not where."""
+    """Return whether a register is stored, and not where."""
     values = [operand for operand in i.operands if not isinstance(operand, Address)]
     return any(r.index == register.index for operand in values for r in registers_in(operand))
 
 
 def _steered(i: Instruction) -> Iterator[tuple[Register, str]]:
-    """Yield the registers that steer, and as what."""
+    """Yield the registers that steer, and the role of each."""
     if i.predicate is not None and not i.traits.is_plain:
         yield i.predicate[0], SYNCHRONISATION
     yield from ((one.register, one.role) for one in control_operands(i))
 
 
 def _is_state(i: Instruction, register: Register) -> bool:
-    """Tell whether a register is the state for which an instruction tries."""
+    """Return whether a register is the state for which an instruction tries."""
     if not i.traits.tries:
         return False
     return "parity" not in i.parts and i.operands[2] == register
@@ -272,7 +272,7 @@ _ORDERED = REDUCTIONS - COMMUTATIVE
 
 
 def left_by_chance(instructions: Sequence[Instruction]) -> Iterator[tuple[Instruction, str, str]]:
-    """Yield what may leave one thing or another, in which state space, and what it is called."""
+    """Yield accesses that may leave different values, the state space, and the name of the access."""
     kinds: dict[str, set[str]] = {}
     for i in instructions:
         if _reduces(i):
@@ -288,7 +288,7 @@ def left_by_chance(instructions: Sequence[Instruction]) -> Iterator[tuple[Instru
 
 
 def _kinds(i: Instruction) -> Iterator[str]:
-    """Yield what a reduction does: those commute that do the same. Of a tensor's elements its map says the type."""
+    """Yield the operations of a reduction: equal ones commute. The map of a tensor gives the type of its elements."""
     kind = i.parts[-1]
     for name in {*i.parts} & REDUCTIONS:
         if name in ("and", "or", "xor") or "tensor" in i.parts:
@@ -302,13 +302,13 @@ def _reduces(i: Instruction) -> bool:
 
 
 def _depends(i: Instruction) -> bool:
-    """Tell whether several of one reduction leave what depends on their order; a tensor's may be of floats."""
+    """Return whether reductions of one kind leave a value that depends on their order; a tensor's may be of floats."""
     parts = {*i.parts}
     return bool(parts & (_FLOATS | _ORDERED)) or ("tensor" in parts and "add" in parts)
 
 
 def undecided(access: Access) -> bool:
-    """Tell whether what an access leaves depends on which of its lanes comes last.
+    """Return whether the value that an access leaves depends on the order of its lanes.
 
     All lanes access one number of bytes, aligned to it: two of them overlap wholly or not at all.
     """

@@ -55,7 +55,7 @@ class BarrierOperation(NamedTuple):
     slots, threads : array of int
         Lanes that did it, or issued it.
     of, counts : array of int, (CTA,) and (CTA, thread or 1)
-        How far its threads' columns had come, or, of what is asynchronous, those of the CTAs' barriers.
+        Progress of its threads' columns, or, of an asynchronous operation, of the CTAs' barriers.
     asynchronous : bool
     """
 
@@ -152,7 +152,7 @@ class Reports:
         return self.history.find(slot // size * size + rank, column, count)
 
     def lacked(self, actors: Actors, need: Array, late: Array) -> Side | None:
-        """Return something that is lacked by those who come too early."""
+        """Return an operation that threads which come too early don't know of."""
         lacking = actors.lack(need)
         if lacking is None or not (lacking & late).any():
             return None
@@ -161,7 +161,7 @@ class Reports:
 
 
 def _said(event: BarrierEvent) -> str:
-    """Say what an event does to a barrier."""
+    """Describe the operation of an event on a barrier."""
     return "arrive" if isinstance(event, NamedBarrierJoin) else event.operation.replace("_", " ")
 
 

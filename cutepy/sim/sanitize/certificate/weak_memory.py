@@ -35,7 +35,7 @@ _VECTORS = frozenset(("v2", "v4", "v8"))
 
 
 class _Access(NamedTuple):
-    """A strong access since the last fence that covers it, and its address as long as that is what it was."""
+    """A strong access since the last fence that covers it, with its address as long as that is unchanged."""
 
     instruction: int
     scope: int
@@ -46,7 +46,7 @@ _State = frozenset[_Access]
 
 
 def synchronises_by(instructions: Sequence[Instruction]) -> tuple[str, ...]:
-    """Return the state spaces of a kernel's strong accesses: "global", "shared"; what may be either is "global"."""
+    """Return the state spaces of a kernel's strong accesses: "global", "shared"; generic ones are "global"."""
     found = {"shared" if _SHARED & {*i.parts} else "global" for i in instructions if _is_strong(i)}
     return tuple(sorted(found))
 
@@ -85,12 +85,12 @@ def unfenced(flow: ControlFlow) -> tuple[Instruction, Instruction] | None:
 
 @lru_cache(maxsize=64)
 def beyond_schedules(kernel: Kernel) -> tuple[str, ...]:
-    """Return what schedules of a kernel don't show, as reports say it; empty if that is nothing."""
+    """Return the effects that schedules of a kernel don't show, as reports name them; empty if there are none."""
     return described(unfenced(kernel.flow))
 
 
 def described(found: tuple[Instruction, Instruction] | None) -> tuple[str, ...]:
-    """Say what `unfenced` has found."""
+    """Describe the result of `unfenced`."""
     if found is None:
         return ()
     first, second = map(line_of, found)
@@ -107,7 +107,7 @@ def _address(i: Instruction) -> Address | None:
 
 
 def _after(state: _State, i: Instruction, shared: int) -> _State:
-    """Return what is not fenced after an instruction; `shared` is the scope that has all who reach shared memory."""
+    """Return the unfenced accesses after an instruction; `shared` is the scope of all users of shared memory."""
     if is_sc(i.opcode):
         scope = strength(i.opcode).scope
         state = frozenset(one for one in state if one.scope > scope)

@@ -31,7 +31,7 @@ class Issue(NamedTuple):
         Their CTAs, one for each CTA that it touches.
     threads : array of int
     number : int
-        How many steps of synchronisation there were before it: see `order.last_steps`.
+        Number of earlier steps of synchronisation: see `order.last_steps`.
     """
 
     slots: Array
@@ -64,7 +64,7 @@ class Warps(NamedTuple):
     first : int
         The first of the four.
     rows : array of int, (4,)
-        In which row of what the threads knew each warp's is, or -1 if its lanes know different things.
+        Index of the row of each warp's knowledge, or -1 if its lanes know different things.
     of : array of int, (n,)
         Of each granule, in order, the warp that has the rows of A there, from 0; -1 of others.
     """
@@ -95,8 +95,8 @@ class AccessRecord:
     columns : array of int, (lane,)
         Those threads' own, or the channel that says that it is over.
     counts : array of int, (CTA, lane)
-        How far the columns had come.
-    places : array of int, (CTA or 1, lane, n)
+        Progress of the columns.
+    granules : array of int, (CTA or 1, lane, n)
         The granules that each lane touched.
     view, row_of : View, array of int, (lane,)
         Clocks of the lanes, and the row of each lane in them. The async proxy knows all rows.
@@ -105,20 +105,20 @@ class AccessRecord:
     heard : array of bool, (CTA, warp)
         Warps of the CTAs that know of it: later accesses of any of their lanes come after it.
     spans : tuple of Span
-        How parts of its granules were read or written, where that is known.
+        Layouts through which parts of its granules were read or written, where they are known.
     early : array of int or None
         The granules that it read before anything had written them, in some CTA.
     when : int
-        How many steps of synchronisation were before it, and of an asynchronous operation before it took effect.
+        Number of steps of synchronisation before it, and of an asynchronous operation before its effect.
     issue : Issue or None
-        Of the async proxy, and of st.async: who issued it.
+        Of the async proxy, and of st.async: the issuing threads.
     together : IssuedTogether or None
         Of a copy that other lanes issue with it.
     issuers : Warps or None
         Of an MMA, the warps that issue it.
     access : "read", "write", "atomic" or ""
     more : list of array of int
-        The granules that the same lanes touched by the same instruction before they had synchronised, as of `places`.
+        The granules that the same lanes touched by the same instruction before they had synchronised, as of `granules`.
     """
 
     name: str
@@ -131,7 +131,7 @@ class AccessRecord:
     threads: Array | None
     columns: Array
     counts: Array
-    places: Array
+    granules: Array
     view: View
     row_of: Array
     spans: tuple[Span, ...] = ()
@@ -152,7 +152,7 @@ class AccessRecord:
         return Side.of_proxy(self.name, cta, self.instruction, self.access)
 
     def is_heard(self, new: AccessRecord, rows: Array | None = None) -> bool:
-        """Tell whether it is known that all lanes of a later touch know of this, in all CTAs or some of these."""
+        """Return whether it is known that all lanes of a later touch know of this, in all CTAs or some of these."""
         if new.warps is None or (new.asynchronous and not self.asynchronous):
             return False
         heard = self.heard if rows is None else self.heard[rows]
@@ -165,21 +165,21 @@ class AccessRecord:
     def touched(self, row: int) -> tuple[Array, Array]:
         """Return the granules of one CTA in order, and the lane that touched each, once for each that did."""
         self._merge()
-        row = min(row, len(self.places) - 1)
+        row = min(row, len(self.granules) - 1)
         found = self.lanes.get(row)
         if found is None:
-            flat = self.places[row].reshape(-1)
+            flat = self.granules[row].reshape(-1)
             order = np.argsort(flat, kind="stable")
-            found = self.lanes[row] = flat[order], _lanes_of(self.places)[order]
+            found = self.lanes[row] = flat[order], _lanes_of(self.granules)[order]
         return found
 
     def repeat(self, new: AccessRecord) -> bool:
         """Take a touch by the same lanes and instruction as part of this; tells if they have not synchronised since."""
-        if not (self.access == new.access == "atomic") or len(self.places) != len(new.places):
+        if not (self.access == new.access == "atomic") or len(self.granules) != len(new.granules):
             return False
         if not all(map(np.array_equal, (self.counts, self.agents), (new.counts, new.agents))):
             return False
-        self.more.append(new.places)
+        self.more.append(new.granules)
         if len(self.more) > _MOST_REPEATS:
             self._merge()
         return True
@@ -187,17 +187,17 @@ class AccessRecord:
     def _merge(self) -> None:
         """Add the granules of `more` to those of each lane."""
         more, self.more = self.more, []
-        for row in range(len(self.places) if more else 0):
-            found = [self.touched(row), *((places[row].reshape(-1), _lanes_of(places)) for places in more)]
+        for row in range(len(self.granules) if more else 0):
+            found = [self.touched(row), *((granules[row].reshape(-1), _lanes_of(granules)) for granules in more)]
             granules, lanes = (np.concatenate(each) for each in zip(*found, strict=True))
-            many = self.places.shape[1]
+            many = self.granules.shape[1]
             both = np.unique(granules * many + lanes)
             self.lanes[row] = both // many, both % many
 
 
-def _lanes_of(places: Array) -> Array:
+def _lanes_of(granules: Array) -> Array:
     """Return the lane of each granule of a CTA."""
-    return np.repeat(np.arange(places.shape[1]), places.shape[2])
+    return np.repeat(np.arange(granules.shape[1]), granules.shape[2])
 
 
 _MOST_REPEATS = 64
@@ -218,7 +218,7 @@ class Conflict:
     granule : int
     lacks : Lacks
     mate : int or None
-        Another lane of the same warp whose touch is ordered, by what it has published.
+        Another lane of the same warp whose touch is ordered, by its publication.
     """
 
     before: AccessRecord
@@ -249,17 +249,17 @@ class Conflict:
 
 
 def unfenced(writes: bool) -> str:
-    """Return what it is when only a proxy fence is missing after a write, or a read, by the generic proxy."""
+    """Return the kind of hazard when only a proxy fence is missing after a write, or a read, by the generic proxy."""
     return "missing-proxy-fence" if writes else "unfenced-overwrite"
 
 
 def are_strong(old: AccessRecord, new: AccessRecord, scope: int) -> bool:
-    """Tell whether both are strong, of such a scope or a wider one, of one proxy and one size."""
+    """Return whether both are strong, of such a scope or a wider one, of one proxy and one size."""
     return _have_scope(old, new, scope) and _overlap_completely(old, new)
 
 
 def hides(old: AccessRecord, new: AccessRecord) -> bool:
-    """Tell whether an older record is kept beside a newer one, since a strong access may conflict with it alone."""
+    """Return whether an older record is kept beside a newer one, since a strong access may conflict with it alone."""
     return bool(old.scope) != bool(new.scope) or bool(old.scope and not _overlap_completely(old, new))
 
 

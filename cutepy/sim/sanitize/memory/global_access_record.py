@@ -87,7 +87,7 @@ class GlobalAccessRecord:
     access : "read", "write" or "atomic"
     instruction : Instruction
     writes, modifies : bool
-        Whether it writes, and whether what it writes follows from what it read there, as one operation.
+        True if it writes, and if the written value follows from the read one, as one operation.
     proxy : "generic", "async", "nc", "tensormap" or "host"
         "nc" is through the cache that is not coherent.
     scope : int
@@ -111,14 +111,14 @@ class GlobalAccessRecord:
     before : int or array of int
         The numbers of the touches before it: one for all, or (entry, granule).
     depth : int
-        How many of these can be in a row.
+        Most of these in a row.
     cut : int
         The launches, as bits, whose touches before it are forgotten.
     strong : (str, int) or None
         The proxy and the bytes of an operation, if these are the same of it and of all before it, and their scopes are
         .gpu or wider: they are morally strong with any other such touch.
     when : int
-        How many steps of synchronisation were before it, or before it was issued: see `order.last_steps`.
+        Number of steps of synchronisation before it, or before its issue: see `order.last_steps`.
     issuers : array of int or None
         The threads of each CTA that issued an operation of the async proxy.
     """
@@ -177,11 +177,11 @@ class GlobalAccessRecord:
         )
 
     def comes_after(self, other: GlobalAccessRecord) -> bool:
-        """Tell whether it comes after another one of the same lanes, in the order of their program."""
+        """Return whether it comes after another one of the same lanes, in the order of their program."""
         return self.threads is not None and self.same_lanes(other) and not len(self.pattern.twice())
 
     def is_morally_strong(self, other: GlobalAccessRecord) -> bool:
-        """Tell whether each of its lanes and each of another one's are morally strong: no pair of them races."""
+        """Return whether each of its lanes and each of another one's are morally strong: no pair of them races."""
         scope = min(self.scope, other.scope)
         if scope == WEAK or self.proxy != other.proxy:
             return False

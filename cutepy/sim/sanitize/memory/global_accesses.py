@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutepy.sim.machine.address_patterns import AddressPattern, Located
+from cutepy.sim.machine.address_patterns import AddressPattern, LocatedPattern
 from cutepy.sim.machine.lanes import Array, spread
 from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.ptx.model import Instruction
@@ -32,7 +32,7 @@ _NAMES = {"tma_load": "TMA", "tma_store": "TMA store"}
 
 
 class GlobalAccesses:
-    """Hands the shadow of global memory what is done to it.
+    """Hands the accesses to global memory to its shadow.
 
     Parameters
     ----------
@@ -79,19 +79,19 @@ class GlobalAccesses:
         return is_alone
 
     def _catch_up(self) -> None:
-        """Note what the host did to memory before, where the current operation does not come after that."""
+        """Note earlier accesses of the host, where the current operation does not come after them."""
         for number in [number for number in self._beside if not self._launches.precedes(number)]:
             self._by_host(number, self._beside.pop(number), _in_order)
 
     def _forget(self) -> None:
-        """Forget what all that follows comes after."""
+        """Forget accesses that all later operations come after."""
         launches = self._launches
         forgotten = self.shadow.begin(launches.now, launches.host_knows_all)
         launches.forget(forgotten)
         self._beside = {number: access for number, access in self._beside.items() if number > forgotten}
 
     def host(self, access: HostAccess) -> None:
-        """Take what the host does to memory: it is compared now if others may run beside it, else when one may."""
+        """Take an access of the host: it is compared now if others may run beside it, else when one may."""
         if not len(access.starts):
             return
         if access.writes:
@@ -158,7 +158,7 @@ class GlobalAccesses:
         self._map_reads.issue(wave, operation, issued)
 
     def completed(self, wave: Wave, operation: AsyncOperation, issued: IssuedOperation) -> None:
-        """Take what an operation of the async proxy has read and written."""
+        """Take the reads and writes of an operation of the async proxy."""
         clocks = wave.clocks
         self._map_reads.complete(wave, operation, issued)
         for access in issued.runs:
@@ -212,7 +212,7 @@ class GlobalAccesses:
         """Return the pattern of an access by threads, and its lowest address."""
         shape = ctas, threads
         addresses: AddressPattern | None = None
-        if not isinstance(access.where, Located):
+        if not isinstance(access.where, LocatedPattern):
             starts = spread(access.addresses, shape).astype(np.int64).reshape(-1)
             low = int(starts.min())
             starts -= low

@@ -32,7 +32,7 @@ ClockLookup = Callable[[int, Array, Array, Array], Array]
 
 
 def held_by_threads(wave: Wave, touch: GlobalAccessRecord) -> ClockLookup:
-    """Return what the lanes of a touch by threads know now, but for what is not joined with their clocks."""
+    """Return the present knowledge of the lanes of a touch by threads, except clocks that are not joined yet."""
 
     def held(plane: int, lanes: Array, ranks: Array, columns: Array) -> Array:
         assert touch.threads is not None
@@ -43,7 +43,7 @@ def held_by_threads(wave: Wave, touch: GlobalAccessRecord) -> ClockLookup:
 
 
 def _join(wave: Wave, touch: GlobalAccessRecord, lanes: Array) -> bool:
-    """Join what some lanes of a touch, if it is by threads, have acquired with their clocks; tells if that is more."""
+    """Join the acquired clocks of some lanes of a touch, if it is by threads; return whether that is more."""
     if touch.threads is None or not wave.clocks.have_acquired:
         return False
     rows, at = np.divmod(lanes, touch.lanes)
@@ -51,7 +51,7 @@ def _join(wave: Wave, touch: GlobalAccessRecord, lanes: Array) -> bool:
 
 
 def held_at_issue(known: Array) -> ClockLookup:
-    """Return what the async proxy knows for lanes that issued an operation: (plane, lane, rank, column)."""
+    """Return the async proxy's knowledge for lanes that issued an operation: (plane, lane, rank, column)."""
 
     def held(plane: int, lanes: Array, ranks: Array, columns: Array) -> Array:
         last = known.shape[-1] - 1
@@ -79,11 +79,11 @@ class _Others(NamedTuple):
     knows: Callable[[Array, Array], Array]
 
     def are_known(self, pairs: Array) -> Array:
-        """Tell whether the newer lane knows what all lanes of the older lane's warp did together with it."""
+        """Return whether the newer lane knows all accesses that the older lane's warp made together with it."""
         return self._all(self.old, self.before[pairs], lambda others, n: self.knows(others, self.after[pairs][n]))
 
     def know(self, pairs: Array) -> Array:
-        """Tell whether all lanes of the newer lane's warp, which take part with it, know what the older lane did."""
+        """Return whether all lanes of the newer lane's warp that take part with it know the older lane's access."""
         return self._all(self.new, self.after[pairs], lambda others, n: self.knows(self.before[pairs][n], others))
 
     @staticmethod
@@ -99,7 +99,7 @@ class _Others(NamedTuple):
 
 
 class GlobalOrder:
-    """Says what is in order.
+    """Order of accesses to global memory.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ class GlobalOrder:
         tell(self.elections, pairs, _Others(old, new, before, after, knows))
 
     def _kind(self, old: GlobalAccessRecord, new: GlobalAccessRecord) -> str:
-        """Return what is wrong with touches that nothing orders."""
+        """Return the kind of hazard of touches that nothing orders."""
         if old.launch != new.launch and self._launches.share_stream(old.launch):
             return "early-access"
         if old.scope and new.scope and old.proxy == new.proxy:
@@ -204,7 +204,7 @@ class GlobalOrder:
         return "unordered-write" if new.writes else "unordered-read"
 
     def sees(self, wave: Wave, old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, after: Array) -> Array:
-        """Tell by pair whether the newer lane, of threads, sees what the older one wrote."""
+        """Return by pair whether the newer lane, of threads, sees the older one's write."""
         _join(wave, new, after)
         return self.knows(wave, held_by_threads(wave, new), SEEN, old, new, before, after)
 
@@ -239,7 +239,7 @@ class GlobalOrder:
         before: Array,
         after: Array,
     ) -> Array:
-        """Tell by pair what is known in one plane, or, without one, from launches that are waited for."""
+        """Return by pair the knowledge in one plane, or, without one, of launches that are waited for."""
         result = np.zeros(len(before), bool)
         if wave is None:
             return result

@@ -73,7 +73,7 @@ class Extent:
         return None if cells is None else cells + first
 
     def take(self, other: Extent) -> None:
-        """Keep what is known of memory that is part of this now."""
+        """Merge the shadow of memory that is part of this allocation now."""
         if other.granule < self.granule:
             self.refine(other.granule)
         times = other.granule // self.granule
@@ -147,7 +147,7 @@ class GlobalShadow:
     report : callable
         Called with each conflict.
     unwritten : callable
-        Called with a touch, a lane and an address, where it reads what nothing wrote.
+        Called with a touch, a lane and an address, where it reads unwritten memory.
     over : callable
         Tells of launches, by number, as the bits of an int, whether all were over before the one that runs began.
     forgot : callable
@@ -171,9 +171,9 @@ class GlobalShadow:
     # Launches and allocations.
 
     def begin(self, launch: int, settled: bool) -> int:
-        """Begin with an operation; returns the last one that is forgotten, after which all that follows comes.
+        """Begin with an operation; return the last forgotten one, after which all later ones come.
 
-        `settled`: whether all that follows comes after all that was.
+        `settled`: True if all later operations come after all earlier ones.
         """
         self.launch = launch
         if settled:
@@ -220,7 +220,7 @@ class GlobalShadow:
             low = high
 
     def write(self, starts: Array, size: int) -> None:
-        """Note that runs of bytes have been written, by whatever."""
+        """Note that runs of bytes have been written, by any access."""
         for _, pieces, piece_size in within_extents(starts, size):
             self._write(pieces, piece_size)
 
@@ -234,7 +234,7 @@ class GlobalShadow:
                     extent.written[at] = np.maximum(extent.written[at], 0)
 
     def _extent(self, low: int, high: int) -> Extent | None:
-        """Return what is known of the memory that holds a range of bytes, or None if no one extent does."""
+        """Return the shadow of the memory that holds a range of bytes, or None if no one extent does."""
         region = self.known().find(low, high)
         if region is None:
             return None
@@ -248,7 +248,7 @@ class GlobalShadow:
         return found
 
     def _divide(self, start: int, end: int) -> None:
-        """Divide what is known of an allocation, which may have grown, as it is divided now."""
+        """Divide the shadow of an allocation, which may have grown, into its present pieces."""
         for other in [x for x in self._extents.values() if x.start < end and start < x.end]:
             if (other.start, other.end) == _piece(start, end, max(start, other.start)):
                 continue
@@ -418,7 +418,7 @@ class GlobalShadow:
         extent.read[at] = new.number
 
     def _follow(self, new: GlobalAccessRecord, before: Array) -> None:
-        """Note what the granules of a touch had before it, as far as it still matters."""
+        """Note the earlier accesses to the granules of a touch, as far as they still matter."""
         if new.scope == WEAK:  # else who comes next need not come after this one, but after those
             before = self._beside(new, before)
         numbers = self._numbers(before)
@@ -536,7 +536,7 @@ class GlobalShadow:
     def _compare(
         self, old: GlobalAccessRecord, new: GlobalAccessRecord, addresses: Array, entries: Array, order: Order
     ) -> Array:
-        """Check entries against an older touch; tells which come after a read-modify-write, and what that observed."""
+        """Check entries against an older touch; return those after a read-modify-write, with its observed value."""
         if new.is_morally_strong(old):
             return np.zeros(len(addresses), bool)
         of, before = old.entries(addresses)
@@ -566,7 +566,7 @@ class GlobalShadow:
         addresses: Array,
         order: Order,
     ) -> Array:
-        """Report what is not in order, and tell which pairs are."""
+        """Report pairs that are not in order, and return the pairs that are."""
         wrong = order(old, new, before, after)
         if old.modifies and new.scope == WEAK:
             wrong[_observed(wrong == 0, before, after, addresses)] = 0

@@ -12,7 +12,7 @@ from cutepy.sim.advice import Diagnosis
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.mechanisms.wgmma.operands import tile_units
 from cutepy.sim.sanitize.byte_layouts.layouts import AccessLayout, Span, of_descriptor
-from cutepy.sim.sanitize.byte_layouts.straying import leaves_out, may_stray, told, told_of_rows
+from cutepy.sim.sanitize.byte_layouts.operand_overruns import leaves_out, may_stray, told, told_of_rows
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import WgmmaEvent
@@ -59,7 +59,7 @@ class ReadOperands:
         self._found: dict[object, list[Operands]] = {}
 
     def of(self, event: WgmmaEvent, groups: int) -> list[Operands]:
-        """Return what each warpgroup reads."""
+        """Return the operands that each warpgroup reads."""
         shape = event.shape
         key = shape, tuple((x.shape, x.tobytes()) for x in (event.b, event.a) if x is not None)
         found = self._found.get(key)
@@ -76,13 +76,13 @@ class ReadOperands:
         return found
 
     def _of_group(self, operands: list[tuple[Array, SharedTile, str]]) -> Operands:
-        """Return what operands are, given by the descriptors of the CTAs, and how each is read."""
+        """Return the operands given by the descriptors of the CTAs, and the way in which each is read."""
         each = [(w[:1] if (w == w[0]).all() else w, tile, element) for w, tile, element in operands]
-        places = [np.stack([tile_units(w, tile).reshape(-1) for w in words.tolist()]) for words, tile, _ in each]
-        rows = max(map(len, places))
-        flat = np.concatenate([np.broadcast_to(p, (rows, p.shape[1])) for p in places], axis=1)
+        units = [np.stack([tile_units(w, tile).reshape(-1) for w in words.tolist()]) for words, tile, _ in each]
+        rows = max(map(len, units))
+        flat = np.concatenate([np.broadcast_to(p, (rows, p.shape[1])) for p in units], axis=1)
         flat = granules_of(flat * UNIT_BYTES, UNIT_BYTES, self._granule).reshape(rows, 1, -1)
-        ends = np.cumsum([p.shape[1] * -(-UNIT_BYTES // self._granule) for p in places]).tolist()
+        ends = np.cumsum([p.shape[1] * -(-UNIT_BYTES // self._granule) for p in units]).tolist()
         through = [tuple(of_descriptor(w, element, tile) for w in words.tolist()) for words, tile, element in each]
         spans = tuple(map(Span, [0, *ends], ends, through))
         warps = np.full(flat.shape[-1], -1)
@@ -150,7 +150,7 @@ def _into_the_next(
     new: AccessRecord, n: int, writers: Writers, granule: int
 ) -> tuple[AccessRecord, int, int, Diagnosis] | None:
     """Find where an operand takes rows of copies that count at two mbarriers, and leaves out rows of one."""
-    rows, span = new.places.reshape(len(new.places), -1), new.spans[n]
+    rows, span = new.granules.reshape(len(new.granules), -1), new.spans[n]
     for row, slot in enumerate(new.slots.tolist()):
         through = span.through[min(row, len(span.through) - 1)]
         own = rows[min(row, len(rows) - 1)][span.start : span.end]
@@ -170,7 +170,7 @@ def _box(copy: AccessRecord, slot: int) -> AccessLayout:
 
 def _into_the_other(new: AccessRecord, n: int, writers: Writers) -> tuple[AccessRecord, int, int, Diagnosis] | None:
     """Find where an operand takes bytes of the other one, and of another tensor besides."""
-    rows = new.places.reshape(len(new.places), -1)
+    rows = new.granules.reshape(len(new.granules), -1)
     if len(new.spans) < 2:
         return None
     for row, slot in enumerate(new.slots.tolist()):
@@ -189,7 +189,7 @@ def _into_the_other(new: AccessRecord, n: int, writers: Writers) -> tuple[Access
 
 
 def _written_for(writers: Iterable[AccessRecord]) -> dict[object, AccessRecord]:
-    """Return the copies that wrote some bytes by what they copied: a tensor, or where there is no map a line."""
+    """Return the copies that wrote some bytes by their source: a tensor, or a line where there is no map."""
     return {_source(touch): touch for touch in writers if touch.asynchronous and touch.writes}
 
 

@@ -223,7 +223,7 @@ class Shadow:
                 new.warps = np.flatnonzero(np.bincount(new.threads // WARP))
 
     def _touch(self, new: AccessRecord) -> None:
-        flat = new.places.reshape(len(new.places), -1)
+        flat = new.granules.reshape(len(new.granules), -1)
         if not (new.writes or new.scope or new.spans) and self._reads_what_is_known(new, flat):
             new.view = _FORGOTTEN
             return
@@ -233,7 +233,7 @@ class Shadow:
             self._within(new, new.threads // WARP)
         self._check(new, written, flat)
         if (new.instruction.traits.is_atomic or not new.writes) and not written.all():
-            self._reads_unwritten(new, (written == 0).reshape(len(written), *new.places.shape[1:]), flat)
+            self._reads_unwritten(new, (written == 0).reshape(len(written), *new.granules.shape[1:]), flat)
         if new.writes:
             self._check(new, read, flat)
             if not written.all():
@@ -257,7 +257,7 @@ class Shadow:
             self._unwritten(new, row, int(flat[min(row, len(flat) - 1), k]), is_beside, granules)
 
     def _reads_what_is_known(self, new: AccessRecord, flat: Array) -> bool:
-        """Record a read whose lanes all know what wrote there, each granule once; tells whether it was done."""
+        """Record a read whose lanes all know the last writes, each granule once; return whether it was done."""
         granules = self._each_once(new.instruction, flat)
         if granules is None:
             return False
@@ -280,7 +280,7 @@ class Shadow:
         return granules
 
     def _knows(self, new: AccessRecord, before: Array) -> bool:
-        """Tell whether all lanes of a touch know of all that granules have had."""
+        """Return whether all lanes of a touch know of all that granules have had."""
         numbers, members = self._present(before)
         for number, each in zip(numbers, members, strict=True):
             mask = None if len(numbers) == 1 else before == number
@@ -290,7 +290,7 @@ class Shadow:
         return True
 
     def _first(self, new: AccessRecord, written: Array, read: Array, flat: Array) -> None:
-        """Tell who has read already what a touch is the first to write."""
+        """Report earlier reads of granules that a touch is the first to write."""
         read = np.where(written == 0, read, 0)
         for number, members in zip(*self._present(read), strict=True):
             row, k = (int(x[0]) for x in np.nonzero(read == number))
@@ -304,14 +304,14 @@ class Shadow:
         """
         if (warps == warps[0]).all():
             return
-        for row, flat in enumerate(new.places.reshape(len(new.places), -1)):
+        for row, flat in enumerate(new.granules.reshape(len(new.granules), -1)):
             if len(np.unique(flat)) == len(flat):
                 continue
-            places, lanes = new.touched(row)
-            twice = (places[1:] == places[:-1]) & (warps[lanes[1:]] != warps[lanes[:-1]])
+            granules, lanes = new.touched(row)
+            twice = (granules[1:] == granules[:-1]) & (warps[lanes[1:]] != warps[lanes[:-1]])
             if twice.any():
                 k = int(np.argmax(twice))
-                self._report(Conflict(new, new, int(lanes[k]), int(lanes[k + 1]), row, int(places[k]), "order"))
+                self._report(Conflict(new, new, int(lanes[k]), int(lanes[k + 1]), row, int(granules[k]), "order"))
 
     def _index(self, slots: Array, flat: Array) -> Any:  # noqa: ANN401 - slices, or arrays
         """Return an index of granules of CTAs, (CTA, granule); of one row if all CTAs hold the same and will."""
@@ -359,12 +359,12 @@ class Shadow:
         self._touches.keep({*held[held > 0].tolist(), *(m for n in sets for m in self._sets[n])})
 
     def _still_counts(self, number: int, new: AccessRecord) -> bool:
-        """Tell whether who comes after a new touch need not come after an older one."""
+        """Return whether an access after a new touch must still be compared with an older one."""
         old = self._touches[number]
         if hides(old, new):
             return True
         same = len(old.columns) == len(new.columns) and np.array_equal(old.columns, new.columns)
-        same = same and np.array_equal(old.places, new.places) and np.array_equal(old.slots, new.slots)
+        same = same and np.array_equal(old.granules, new.granules) and np.array_equal(old.slots, new.slots)
         if same and np.array_equal(old.agents, new.agents):
             return False
         rows = np.minimum(np.searchsorted(new.slots, old.slots), len(new.slots) - 1)
@@ -425,7 +425,7 @@ class Shadow:
         return False
 
     def _unknown(self, old: AccessRecord, new: AccessRecord, mask: Array | None) -> tuple[Array, Array, Array] | None:
-        """Return the CTAs of a new touch and of an old one, and what lanes know of it; None if all do that must."""
+        """Return the CTAs of a new touch and an old one, and the lanes' knowledge of it; None if it suffices."""
         if mask is None or len(mask) == 1:
             rows = np.arange(len(new.slots))
         else:
@@ -446,7 +446,7 @@ class Shadow:
     def _compare_layouts(
         self, written: AccessLayout, old: AccessRecord, new: AccessRecord, mask: Array | None, flat: Array
     ) -> None:
-        """See whether a touch reads through another layout what an old one wrote."""
+        """Check whether a touch reads through another layout than an old one wrote."""
         for start, end, through in new.spans:
             if all(agree(written, read) for read in through):
                 continue
@@ -483,12 +483,12 @@ class Shadow:
     ) -> None:
         """Find lanes that touched a granule unordered: `known` tells by row of knowledge and lane of the old one."""
         granules = flat[min(row, len(flat) - 1)]
-        lanes = np.repeat(np.arange(new.places.shape[1]), new.places.shape[2])
+        lanes = np.repeat(np.arange(new.granules.shape[1]), new.granules.shape[2])
         positions = np.arange(len(granules))
         if mask is not None:
             granules, lanes, positions = granules[mask], lanes[mask], positions[mask]
-        places, old_lanes = old.touched(of_old)
-        start, end = np.searchsorted(places, granules, "left"), np.searchsorted(places, granules, "right")
+        old_granules, old_lanes = old.touched(of_old)
+        start, end = np.searchsorted(old_granules, granules, "left"), np.searchsorted(old_granules, granules, "right")
         many = end - start
         new_lanes, at = np.repeat(lanes, many), np.repeat(granules, many)
         within = np.arange(len(new_lanes)) - np.repeat(np.cumsum(many) - many, many)
@@ -517,11 +517,11 @@ class Shadow:
                 self._report(Conflict(old, new, *pair, row, int(at[first]), lacks, mate))
 
     def _is_of_own_warp(
-        self, old: AccessRecord, new: AccessRecord, row: int, of_old: int, before: Array, places: Array
+        self, old: AccessRecord, new: AccessRecord, row: int, of_old: int, before: Array, positions: Array
     ) -> Array:
         """Tell by pair whether a warp of an MMA has written rows of A that it has the sums of, and knows them fenced.
 
-        `places`: of the granules, by position in what the MMA reads.
+        `positions`: of the granules, by position in what the MMA reads.
         """
         result = np.zeros(len(before), bool)
         issuers = new.issuers
@@ -530,7 +530,7 @@ class Shadow:
         if int(old.agents[of_old]) != int(new.agents[row]):
             return result
         warps = old.threads[before] // WARP - issuers.first
-        near = np.flatnonzero((warps == issuers.of[places]) & (warps >= 0))
+        near = np.flatnonzero((warps == issuers.of[positions]) & (warps >= 0))
         rank, last = int(old.agents[of_old]) % self._clocks.cluster, new.view.known.shape[-1] - 1
         columns, at = old.columns[before[near]], issuers.rows[warps[near]]
 
@@ -555,7 +555,7 @@ class Shadow:
 
 
 def _are_of_one_time(old: AccessRecord, new: AccessRecord) -> bool:
-    """Tell whether the same lanes made two touches at the same count, and in the same way."""
+    """Return whether the same lanes made two touches at the same count, and in the same way."""
     same = old.counts is new.counts and old.columns is new.columns
     return (
         same
@@ -577,7 +577,7 @@ def _mate(old: AccessRecord, new: AccessRecord, lane: int, known: Array) -> int 
 
 
 def _once(held: Array) -> Array:
-    """Return what the CTAs hold, (CTA, granule), once where it is the same for all."""
+    """Return the entries of the CTAs, (CTA, granule), once where they are the same for all."""
     return held[:1] if len(held) > 1 and (held == held[0]).all() else held
 
 

@@ -61,7 +61,7 @@ class _OthersOfRecords(NamedTuple):
     pairs: LanePairs
 
     def are_known(self, pairs: Array) -> Array:
-        """Tell whether the newer lane knows what all lanes of the older lane's warp did together with it."""
+        """Return whether the newer lane knows all accesses that the older lane's warp made together with it."""
         if self.old.together is not None and len(self.old.together.columns) and len(pairs):
             return self._are_copies_known(self.old.together, pairs)
         if self.old.threads is None or not len(pairs):
@@ -74,7 +74,7 @@ class _OthersOfRecords(NamedTuple):
         return result
 
     def know(self, pairs: Array) -> Array:
-        """Tell whether all lanes of the newer lane's warp, which take part with it, know what the older lane did."""
+        """Return whether all lanes of the newer lane's warp that take part with it know the older lane's access."""
         if self.new.together is not None and len(pairs):
             return self._do_copies_know(self.new.together, pairs)
         if self.new.threads is None or not len(pairs):
@@ -87,7 +87,7 @@ class _OthersOfRecords(NamedTuple):
         return result
 
     def _are_copies_known(self, old: IssuedTogether, pairs: Array) -> Array:
-        """Tell whether the newer lane knows that the copies of all lanes of the older lane's warp are over."""
+        """Return whether the newer lane knows that the copies of all lanes of the older lane's warp are over."""
         at, there = _mates_of(old, self.pairs.old_threads[pairs])
         rows = self.new.row_of[self.after[pairs]][:, None]
         columns, known = old.columns[at], self.new.view.known
@@ -98,7 +98,7 @@ class _OthersOfRecords(NamedTuple):
         return result
 
     def _do_copies_know(self, new: IssuedTogether, pairs: Array) -> Array:
-        """Tell whether all lanes of the newer lane's warp, which issue copies with it, know what the older lane did."""
+        """Return whether all lanes of the newer lane's warp that issue copies with it know the older lane's access."""
         at, there = _mates_of(new, self.pairs.new_threads[pairs])
         if self.is_near:
             there &= new.issued.threads[at] != self.pairs.old_threads[pairs][:, None]
@@ -122,20 +122,20 @@ class _LoadedWord(NamedTuple):
     ----------
     given, offsets : array, (1, lane)
         In bytes: as they came, and of each lane.
-    places : array of int, (1, lane, n)
+    granules : array of int, (1, lane, n)
         The granules that each lane touches.
-    granules : array of int
+    touched : array of int
         All of these, each once, in order.
     """
 
     given: Array
     offsets: Array
-    places: Array
     granules: Array
+    touched: Array
 
 
 class SharedAccesses:
-    """Hands the shadow of shared memory what is done to it.
+    """Hands the accesses to shared memory to its shadow.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class SharedAccesses:
     report, unwritten, needed, forgot, filled : callable
         As of `Shadow`.
     tell : callable
-        Takes what is wrong beside that.
+        Takes the fault beside that.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class SharedAccesses:
         self._shadow = Shadow(wave.clocks, wave.residents.count, granules, *callbacks)
 
     def last_writers(self, slot: int, address: int) -> Iterator[tuple[AccessRecord, int, int]]:
-        """Yield what wrote a byte of a CTA last, and in which of its rows and lanes."""
+        """Yield the last writes to a byte of a CTA, with the row and lane of each."""
         granule = address // self._granule
         for touch in self._shadow.writers(slot, np.array([granule]))[-1:]:
             row = int(np.searchsorted(touch.slots, slot))
@@ -234,10 +234,10 @@ class SharedAccesses:
                 continue
             if not together:
                 used = np.zeros(self._granules, bool)
-            elif used[loaded.granules].any():
+            elif used[loaded.touched].any():
                 self._shadow.loads(together)
                 together, used = [], np.zeros(self._granules, bool)
-            used[loaded.granules] = True
+            used[loaded.touched] = True
             new = AccessRecord(
                 i.parts[0],
                 i,
@@ -249,26 +249,26 @@ class SharedAccesses:
                 threads,
                 threads,
                 counts,
-                loaded.places,
+                loaded.granules,
                 view,
                 row_of,
                 when=wave.steps.number,
                 access="read",
             )
-            together.append((new, loaded.granules))
+            together.append((new, loaded.touched))
         self._shadow.loads(together)
 
     def _loaded(self, access: Access, where: InOwnCta, lanes: int) -> _LoadedWord | None:
-        """Return what a load touches in each CTA; None if that differs from CTA to CTA."""
+        """Return the granules that a load touches in each CTA; None if they differ from CTA to CTA."""
         i, offsets = access.instruction, where.offsets
         known = self._last_loaded.get(i.index)
         if known is not None and known.given is offsets and known.offsets.shape[1] == lanes:
             return known
         every = np.broadcast_to(offsets, (len(offsets), lanes))
-        places = self._places(every, access.size_bytes)
-        if len(places) > 1:
+        granules = self._granules_of(every, access.size_bytes)
+        if len(granules) > 1:
             return None
-        found = _LoadedWord(offsets, every[:1], places, np.unique(places))
+        found = _LoadedWord(offsets, every[:1], granules, np.unique(granules))
         self._last_loaded[i.index] = found
         return found
 
@@ -289,7 +289,7 @@ class SharedAccesses:
             columns = np.full(len(threads), clocks.column((ALLOCATION, int(threads[0]) // WARP)))
             counts = np.full((len(agents), len(threads)), self._allocations)
             view, row_of = View(clocks.joint(agents, threads)[:, :, None], None), np.zeros(len(threads), np.intp)
-        places = self._places(offsets, access.size_bytes)
+        granules = self._granules_of(offsets, access.size_bytes)
         i = access.instruction
         name: str = "cp.async" if copies else i.parts[0]
         touches: AccessKind = "write" if copies else access.operation
@@ -309,7 +309,7 @@ class SharedAccesses:
             threads,
             columns,
             counts,
-            places,
+            granules,
             view,
             row_of,
             when=wave.steps.number,
@@ -364,12 +364,12 @@ class SharedAccesses:
         new_threads = np.full(len(after), -1)
         if new.threads is not None:
             new_threads = new.threads[after]
-        elif new.issue is not None and len(new.issue.threads) == new.places.shape[1]:
+        elif new.issue is not None and len(new.issue.threads) == new.granules.shape[1]:
             new_threads = new.issue.threads[after]
         here = candidates(self._elections, old_threads, new_threads)
         if not len(here):
             return
-        first = np.unique(before[here] * new.places.shape[1] + after[here], return_index=True)[1]
+        first = np.unique(before[here] * new.granules.shape[1] + after[here], return_index=True)[1]
         here = here[first]
         before, after, old_threads, new_threads = before[here], after[here], old_threads[here], new_threads[here]
         by_old, by_new = int(old.agents[of_old]), int(new.agents[row])
@@ -403,14 +403,14 @@ class SharedAccesses:
         self._tell(kind, where, before, after, described(written, read))
         return True
 
-    def _places(self, offsets: Array, size: int) -> Array:
+    def _granules_of(self, offsets: Array, size: int) -> Array:
         """Return the granules of ranges of bytes, (CTA or 1, lane, n)."""
         if len(offsets) > 1 and (offsets == offsets[:1]).all():
             offsets = offsets[:1]
         return granules_of(offsets, size, self._granule)
 
     def wgmma(self, event: WgmmaEvent) -> None:
-        """Take what an MMA reads."""
+        """Take the reads of an MMA."""
         wave = self._wave
         clocks, slots = wave.clocks, event.ctas.slots
         groups = event.threads.ids[::WARPGROUP] // WARPGROUP
@@ -461,14 +461,14 @@ class SharedAccesses:
             self._tell("layout-mismatch", Place.of_shared(granule * self._granule), before, after, wrong)
 
     def _tensor_core_took(self, operation: AsyncOperation, issued: IssuedOperation, access: Access) -> None:
-        """Take what an operation of the tensor core has read, of its own CTA and of the peer's."""
+        """Take the reads of an operation of the tensor core, of its own CTA and of the peer's."""
         wave, agents, threads = self._wave, operation.ctas.slots, operation.threads.ids
         thread = int(threads[0])
         column = np.array([wave.clocks.column((TENSOR, thread), thread)])
         through = None if access.operand is None else of_umma(*access.operand)
         where, offsets = np.divmod(access.addresses.reshape(-1), self._slot_bytes)
         for slot in np.unique(where).tolist():
-            places = np.unique(self._places(offsets[where == slot][None], access.size_bytes))[None, None]
+            granules = np.unique(self._granules_of(offsets[where == slot][None], access.size_bytes))[None, None]
             known = issued.lanes(np.array([0]), np.array([0]))
             view = View(known.reshape(len(known), 1, 1, *known.shape[2:]), None)
             touch = AccessRecord(
@@ -482,10 +482,10 @@ class SharedAccesses:
                 None,
                 column,
                 issued.count,
-                places,
+                granules,
                 view,
                 np.zeros(1, np.intp),
-                () if through is None else (Span(0, places.size, (through,)),),
+                () if through is None else (Span(0, granules.size, (through,)),),
                 when=wave.steps.number,
                 issue=Issue(agents, threads, issued.number),
                 access="read",
@@ -494,7 +494,7 @@ class SharedAccesses:
         wave.note(int(column[0]), operation.instruction, agents, issued.count)
 
     def took(self, operation: AsyncOperation, issued: IssuedOperation, accesses: Sequence[Access]) -> None:
-        """Take what an operation has read, or written, or both."""
+        """Take the reads, or writes, or both, of an operation."""
         if operation.kind == "tcgen05":
             for access in accesses:
                 self._tensor_core_took(operation, issued, access)
@@ -572,7 +572,7 @@ class SharedAccesses:
         lanes: Array,
         dropped: Array = _NONE,
     ) -> None:
-        """Take what lanes' copies do at offsets, (CTA or 1, lane), in the memory of some CTAs.
+        """Take the accesses of lanes' copies at offsets, (CTA or 1, lane), in the memory of some CTAs.
 
         Bytes that a store drops, as they are outside of its tensor, reach nothing, so that they count as not read.
         """
@@ -595,10 +595,10 @@ class SharedAccesses:
         one = len(issued.threads) == 1
         known = issued.known[:, rows] if one else issued.lanes(rows, np.tile(lanes, len(issuer_of)))
         view = View(known.reshape(len(known), len(issuer_of), len(lanes), *known.shape[2:]), None)
-        places = self._places(offsets, size)
+        granules = self._granules_of(offsets, size)
         if dropped.any():
-            places = np.unique(self._places(offsets + np.flatnonzero(~dropped), 1))[None, None]
-            if not places.size:
+            granules = np.unique(self._granules_of(offsets + np.flatnonzero(~dropped), 1))[None, None]
+            if not granules.size:
                 return
         for first in offsets.ravel().tolist() if access != "read" else ():
             self._overwritten(operation.instruction, operation.kind, access, slots, first, first + size)
@@ -615,10 +615,10 @@ class SharedAccesses:
             None,
             np.array(columns),
             np.broadcast_to(counts, (len(slots), len(lanes))),
-            places,
+            granules,
             view,
             np.arange(len(lanes)),
-            () if through is None else (Span(0, places.shape[-1], (through,)),),
+            () if through is None else (Span(0, granules.shape[-1], (through,)),),
             when=wave.steps.number,
             issue=Issue(issuers[issuer_of], operation.threads.ids[lanes], issued.number),
             access=access,
@@ -635,7 +635,7 @@ _NAMES = {"tma_load": "TMA", "tma_store": "TMA store", "st_async": "st.async", "
 
 
 def _apart(slots: Array) -> list[Array]:
-    """Part what was done to one place of CTAs, so that each part has it once of each: one after the other."""
+    """Part accesses to one place of CTAs, so that each part has the place once for each: one after the other."""
     if len(slots) == 1:
         return [slots]
     which, times = np.unique(slots, return_counts=True)

@@ -60,14 +60,14 @@ class TensorMapUses:
     ----------
     shadow : GlobalShadow
     ordered : callable
-        Tells by pair of lanes of two touches whether the newer one sees what the older one wrote.
+        Returns by pair of lanes of two touches whether the newer one sees the older one's write.
     report : callable
         Called with each conflict, of a copy and the write that no fence has shown to it.
     unacquired : callable
         Called with a touch, a lane and an address, where a copy uses a map that its CTA has not acquired, and the write
         is not known.
     assume : callable
-        Called with what is taken for granted.
+        Called with an assumption.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class TensorMapUses:
         self._windows = [*launch.windows["const"], *launch.windows["param"]]
 
     def needs_fence(self, access: Access) -> bool:
-        """Tell whether an access reads tensor maps in memory that kernels write."""
+        """Return whether an access reads tensor maps in memory that kernels write."""
         addresses = np.asarray(access.addresses).astype(np.int64)
         apart = np.zeros(addresses.shape, bool)
         for start, end in self._windows:
@@ -97,7 +97,7 @@ class TensorMapUses:
         return not bool(apart.all())
 
     def fence(self, wave: Wave, event: Fence) -> None:
-        """Take a release: what its threads have written to maps before is released."""
+        """Take a release: earlier writes of its threads to maps are released."""
         if "tensormap::generic" not in event.instruction.parts or "release" not in event.instruction.parts:
             return
         if wave is not self._wave:
@@ -206,7 +206,7 @@ class _Read:
     touch : GlobalAccessRecord
         With an entry for each lane.
     groups, counts : array of int, (CTA, lane)
-        The column of each thread's bulk groups, and what it counts to when the copy is among those that are over.
+        The column of each thread's bulk groups, and its count once the copy is complete.
     arrived : (array of int, array of int, array of int) or None
         By CTA and lane the column of the mbarrier that its bytes arrive at, whose that is, and the count of the phase
         that they arrive in.
@@ -245,7 +245,7 @@ class TensorMapReads:
         self._used = touch
 
     def issue(self, wave: Wave, operation: AsyncOperation, issued: IssuedOperation) -> None:
-        """Take the copy that uses what was noted."""
+        """Take the copy that uses the noted maps."""
         touch, self._used = self._used, None
         if touch is None:
             return
@@ -254,7 +254,7 @@ class TensorMapReads:
         self._reads[id(operation)] = _Read(touch, np.broadcast_to(columns, issued.count.shape), issued.count)
 
     def complete(self, wave: Wave, operation: AsyncOperation, issued: IssuedOperation) -> None:
-        """Take where the bytes of a copy have come: who waits there knows of the copies before, too."""
+        """Take the mbarrier that the bytes of a copy reach: threads that wait there know of the earlier copies, too."""
         read = self._reads.pop(id(operation), None)
         if read is None or wave is not self._wave:
             return
@@ -271,7 +271,7 @@ class TensorMapReads:
         self._reads[key] = read
 
     def write(self, wave: Wave, new: GlobalAccessRecord) -> None:
-        """Check that who writes to global memory knows that copies have read the maps there."""
+        """Check that threads that write to global memory know of the copies that read maps there."""
         if not self._reads or wave is not self._wave:
             return
         first, last = new.low, new.low + int(new.pattern.starts.max()) + new.pattern.size

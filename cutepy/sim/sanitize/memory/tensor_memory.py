@@ -60,7 +60,7 @@ class TensorRecord:
     threads : array of int
         The threads that did it, or the one that issued it.
     is_async : bool
-        Whether the tensor core did it.
+        True if the tensor core did it.
     columns, counts : array of int
         Columns of the clocks, of which one that has come so far says that it is over.
     awaited : array of int
@@ -93,7 +93,7 @@ class TensorRecord:
         return self.instruction.parts[1]
 
     def is_of_warp(self, other: TensorRecord) -> bool:
-        """Tell whether one warp does both, or issues them."""
+        """Return whether one warp does both, or issues them."""
         return self.agent == other.agent and bool(self.threads[0] // WARP == other.threads[0] // WARP)
 
 
@@ -110,7 +110,7 @@ class TensorShadow:
     ----------
     wave : Wave
     report : callable
-        Takes two accesses that nothing orders, or one that reads what nothing wrote.
+        Takes two accesses that nothing orders, or one that reads unwritten memory.
     remark : callable
         Takes two accesses that are in order, but not by the letter of the ISA; once for each line that lacks something,
         and of operations of one thread once for each pair of what they do.
@@ -139,7 +139,7 @@ class TensorShadow:
         self._operations = 0
 
     def allocate(self, event: TensorMemoryAllocation) -> None:
-        """Take columns as written by those who allocate them; of a pair the second one names the same columns."""
+        """Take columns as written by the warps that allocate them; of a pair the second one names the same columns."""
         new = self._of_warp(event)
         agent = new.agent
         self._allocations.setdefault(agent, []).append(new)
@@ -206,7 +206,7 @@ class TensorShadow:
                         self._end(one, one.awaited)
 
     def end_by_use(self, slots: Array, threads: Array, loads: frozenset[int]) -> None:
-        """Take note that threads read registers of loads, by the index of their instructions."""
+        """Note that threads read registers of loads, given by the index of the load's instruction."""
         for slot in slots.tolist() if self._open else ():
             for warp in np.unique(threads // WARP).tolist():
                 pending = self._open.pop((slot, warp), [])
@@ -217,7 +217,7 @@ class TensorShadow:
                     self._end(one, one.counts)
 
     def _end(self, one: TensorRecord, which: Array) -> None:
-        """Let what says that an access is over, and all that does not say so yet, be what its threads have come to."""
+        """Let the operations that end an access, and those that do not end it yet, be the threads' present ones."""
         now = self._wave.clocks.counts(np.array([one.agent]), one.threads)[0]
         which[:] = now
         if one.is_open:
@@ -238,7 +238,7 @@ class TensorShadow:
                     self._after[slot, warp] = clocks.joint(of, lanes)[DONE, 0]
 
     def unwritten(self, access: TensorMemoryAccess) -> Array:
-        """Tell which registers of a load hold what nothing has written: (threads, registers)."""
+        """Return the registers of a load that hold unwritten memory: (threads, registers)."""
         assert access.of_registers is not None
         cells = access.of_registers
         lacks = self._lacks[access.slot, cells >> 4] >> (cells & 15).astype(np.uint16) & np.uint16(1)
@@ -291,13 +291,13 @@ class TensorShadow:
         return self._sets[members]
 
     def _may_outlast(self, old: TensorRecord, new: TensorRecord, knowledge: _Knowledge) -> bool:
-        """Tell whether somebody may know that a newer read is over and not that an older one is."""
+        """Return whether somebody may know that a newer read is over and not that an older one is."""
         is_awaited = not (old.awaited == _NEVER).any()
         return not (is_awaited and self._is_known(old, new, knowledge))
 
     @staticmethod
     def _is_known(old: TensorRecord, new: TensorRecord, knowledge: _Knowledge) -> bool:
-        """Tell whether a new access comes after an old one."""
+        """Return whether a new access comes after an old one."""
         if old.name == new.name == "dealloc":
             return True  # both CTAs of a pair free their columns together
         if old.is_async and new.is_async and old.agent == new.agent and old.threads[0] == new.threads[0]:
@@ -307,7 +307,7 @@ class TensorShadow:
         return bool((knowledge.of(old) >= old.counts).any())
 
     def _lack(self, old: TensorRecord, new: TensorRecord, knowledge: _Knowledge) -> Lack | None:
-        """Return what the order of two accesses lacks by the letter of the ISA, if it does."""
+        """Return the operation that the order of two accesses lacks by the letter of the ISA; None if it lacks none."""
         if old.name in ("alloc", "dealloc") or new.name == "alloc":
             return None  # allocations are synchronous
         if old.is_async and new.is_async and old.agent == new.agent and old.threads[0] == new.threads[0]:
@@ -336,7 +336,7 @@ class TensorShadow:
 
 
 class _Knowledge:
-    """Knowledge of those who do an access, or issued it, of others."""
+    """Knowledge that the threads of an access, or its issuers, have of others."""
 
     def __init__(self, wave: Wave, new: TensorRecord, issued: IssuedOperation | None) -> None:
         self._clocks, self._new, self._issued = wave.clocks, new, issued
@@ -365,7 +365,7 @@ def _at(known: Array, columns: Array) -> Array:
 
 
 def _is_pipelined(old: TensorRecord, new: TensorRecord) -> bool:
-    """Tell whether the ISA lets two operations of a thread take effect in the order of issue.
+    """Return whether the ISA lets two operations of a thread take effect in the order of issue.
 
     References
     ----------

@@ -17,10 +17,10 @@ Clocks have three *planes*, or more:
   needs a fence in the CTA that issues the copy, wherever it was heard of since.
 
 Lanes of a warp with the same clock share a row; a lane that learns something alone has a row of its own until the warp
-synchronises. What a lane acquires from messages is joined with its row when somebody asks what it knows: see
-`Acquired`. A thread's own columns stand beside, in `own`. A `BarrierGeneration` has the clocks that were released at
-a barrier. A `Need` says in which planes an access must be known for another one to come after it: within one proxy a
-release suffices; from the generic proxy to the async proxy a proxy fence is needed, after reads as after writes.
+synchronises. Clocks that a lane acquires from messages are joined with its row when a check needs that row: see
+`AcquiredClock`. A thread's own columns stand beside, in `own`. A `BarrierGeneration` has the clocks that threads
+released at a barrier. A `Need` names the planes in which a later access must know an earlier one. Within one proxy a
+release suffices. From the generic proxy to the async proxy a proxy fence is needed, after reads as after writes.
 
 References
 ----------
@@ -76,7 +76,7 @@ def alike(of: Array) -> list[Array]:
 
 
 def raise_at(held: Array, at: Any, what: Array) -> None:  # noqa: ANN401 - slices and arrays
-    """Raise what is held at an index to at least something."""
+    """Raise the values at an index to at least the given ones."""
     here = held[at]
     np.maximum(here, what, out=here)
     if not np.may_share_memory(held, here):
@@ -132,11 +132,11 @@ class View(NamedTuple):
     own: Array | None
 
     def kept(self) -> View:
-        """Return what is known now, whatever is learnt later."""
+        """Return the present knowledge, whatever is learnt later."""
         return View(self.known.copy(), None if self.own is None else self.own.copy())
 
 
-class Acquired(Protocol):
+class AcquiredClock(Protocol):
     """Clock that a thread has acquired, and that is not joined with its own so far."""
 
     @property
@@ -155,9 +155,9 @@ class Acquired(Protocol):
         """Return it, (plane, rank, column), until it is asked for again."""
 
 
-def furthest(acquired: Iterable[Acquired]) -> Collection[Acquired]:
-    """Return what has been acquired, of each source the most."""
-    found: dict[object, Acquired] = {}
+def furthest(acquired: Iterable[AcquiredClock]) -> Collection[AcquiredClock]:
+    """Return the acquired clocks, the longest of each source."""
+    found: dict[object, AcquiredClock] = {}
     for one in acquired:
         before = found.get(one.source)
         if before is None or before.count < one.count:
@@ -195,11 +195,11 @@ class Clocks:
     ----------
     planes : int
     fenced_global : int or None
-        The plane of what is fenced in global memory, by whomever; None if no fence covers that.
+        The plane of fenced accesses to global memory, by any thread; None if no fence covers that.
     threads, warps : int
         Of a CTA.
     sizes : array of int
-        How many threads each warp has.
+        Number of threads of each warp.
     owner : array of int
         By column, the thread that it belongs to, or -1.
     """
@@ -228,7 +228,7 @@ class Clocks:
         self._own = np.zeros((self.planes, slots, capacity), np.int32)
         self._own[: SEEN + 1, :, :threads] = 1
         self._last_counts: tuple[Array, Array, Array] | None = None
-        self._acquired: dict[int, dict[int, Collection[Acquired]]] = {}  # by CTA and thread
+        self._acquired: dict[int, dict[int, Collection[AcquiredClock]]] = {}  # by CTA and thread
 
     # Columns.
 
@@ -247,7 +247,7 @@ class Clocks:
         return slice(self.threads, 2 * self.threads)
 
     def tick(self, slots: Array, threads: Array) -> None:
-        """Count what threads do from now on apart from what they have done."""
+        """Count later operations of threads apart from earlier ones."""
         self._last_counts = None
         self._own[: SEEN + 1, *rectangle(slots, threads)] += 1
 
@@ -291,7 +291,7 @@ class Clocks:
         return result
 
     def cells(self, targets: Array, slots: Array, columns: Array) -> tuple[Any, Any, Any]:
-        """Return an index of columns of CTAs in what objects of others of their clusters hold, (CTA, rank, column)."""
+        """Return an index of columns of CTAs in the objects of others of their clusters, (CTA, rank, column)."""
         if self.cluster > 1:
             return targets[:, None], (slots % self.cluster)[:, None], columns
         rows, at = rectangle(targets, columns)
@@ -303,7 +303,7 @@ class Clocks:
         return counts.copy()
 
     def counts_now(self, slots: Array, threads: Array) -> Array:
-        """Return what `counts` does, for whoever keeps it: the same array until threads count further."""
+        """Return the result of `counts`, to be kept: the same array until threads count further."""
         last = self._last_counts
         if last is None or last[0] is not slots or last[1] is not threads:
             last = self._last_counts = slots, threads, self.counts(slots, threads)
@@ -316,7 +316,7 @@ class Clocks:
         self._own[plane][slots[:, None], columns] = counts
 
     def held(self, plane: int, slots: Array, threads: Array, ranks: Array, columns: Array, joins: bool = True) -> Array:
-        """Return what each of some threads knows of a column of a CTA of its cluster, its own ones included.
+        """Return the knowledge of each of some threads of a column of a CTA of its cluster, its own ones included.
 
         `joins`: with what it has acquired, and is not joined with its row so far.
         """
@@ -340,7 +340,7 @@ class Clocks:
     def rows_know(
         self, plane: int, slots: Array, threads: Array, ranks: Array, columns: Array, joins: bool = True
     ) -> Array:
-        """Return what the rows of threads know of columns of CTAs of their cluster, their own ones apart."""
+        """Return the knowledge in the rows of threads of columns of CTAs of their cluster, their own ones apart."""
         if joins:
             self.join(slots.ravel(), threads.ravel())
         self._spread(slots)
@@ -348,7 +348,7 @@ class Clocks:
         return known
 
     def best(self, column: int) -> Array:
-        """Return, by CTA, what its threads know at best of a column of their own CTA."""
+        """Return, by CTA, its threads' best knowledge of a column of their own CTA."""
         slots = np.arange(self._slots)
         self.join(slots, np.arange(self.threads))
         known = self._known[DONE][slots, :, slots % self.cluster, column].max(axis=1)
@@ -356,7 +356,7 @@ class Clocks:
         return best
 
     def best_of(self, slot: int, rank: int, plane: int = DONE) -> Array:
-        """Return what the threads of one CTA know at best of all columns of a CTA of its cluster."""
+        """Return the best knowledge of one CTA's threads of all columns of a CTA of its cluster."""
         self.join(np.array([slot]), np.arange(self.threads))
         known: Array = self._known[plane][slot, :, rank].max(axis=0)
         return np.maximum(known, self._own[plane][slot]) if slot % self.cluster == rank else known
@@ -369,7 +369,7 @@ class Clocks:
         return rows
 
     def view(self, slots: Array, threads: Array, planes: int | None = None, joins: bool = True) -> tuple[View, Array]:
-        """Return what threads know, by row, and the position of each thread's row.
+        """Return the knowledge of threads, by row, and the position of each thread's row.
 
         `planes`: how many, from `DONE` on; all if it isn't said. `joins`: as of `held`.
         """
@@ -388,11 +388,11 @@ class Clocks:
         return View(known[:, *rectangle(slots, used)], own), place
 
     def _are_alike(self, slots: Array, threads: Array) -> bool:
-        """Tell whether all warps of CTAs know the same, and some threads what their warps do."""
+        """Return whether all warps of CTAs know the same, and some threads the same as their warps."""
         return bool(self._alike[slots].all()) and not self._parted[threads // WARP].any()
 
     def _spread(self, slots: Array) -> None:
-        """Let each warp of CTAs have what it knows in its own row."""
+        """Give each warp of CTAs its knowledge in a separate row."""
         here = slots[self._alike[slots]]
         if len(here):
             here = here if len(here) == 1 else np.unique(here)
@@ -411,8 +411,8 @@ class Clocks:
         return result
 
     def joint(self, slots: Array, threads: Array) -> Array:
-        """Return what threads know together, their own columns included: (plane, CTA, rank, column)."""
-        by_row: dict[int, list[Acquired]] = {}
+        """Return the joint knowledge of threads, their own columns included: (plane, CTA, rank, column)."""
+        by_row: dict[int, list[AcquiredClock]] = {}
         for row, _, acquired in self._lanes(slots, threads):
             by_row.setdefault(row, []).extend(acquired)
         clocks = [(row, self._clock(furthest(each))) for row, each in by_row.items()]  # they may have new columns
@@ -441,13 +441,13 @@ class Clocks:
         return found
 
     def publish(self, slots: Array, threads: Array) -> Array:
-        """Return what threads release, as of `joint`; what they do from now on is not part of it."""
+        """Return the clock that threads release, as of `joint`, without their later operations."""
         found = self.joint(slots, threads)
         self.tick(slots, threads)
         return found
 
     def publish_each(self, slots: Array, threads: Array) -> Array:
-        """Return what each thread releases by itself, (plane, CTA, thread, rank, column), as `publish` does."""
+        """Return the clock that each thread releases by itself, (plane, CTA, thread, rank, column): see `publish`."""
         view, place = self.view(slots, threads)
         assert view.own is not None
         found: Array = view.known[:, :, place]
@@ -495,7 +495,7 @@ class Clocks:
             raise_at(self._known, (slice(None), neighbours(slots), row, *columns), what)
 
     def _part(self, slots: Array, threads: Array) -> None:
-        """Give threads rows of their own, with what they knew together with their warps."""
+        """Give threads separate rows, with the knowledge that they shared with their warps."""
         self._parted[threads // WARP] = True
         for thread in threads.tolist():
             mine, warp = self._own_row(thread), thread // WARP
@@ -517,10 +517,10 @@ class Clocks:
 
     @property
     def have_acquired(self) -> bool:
-        """True if threads have acquired what is not joined with their rows."""
+        """True if threads have acquired clocks that are not joined with their rows."""
         return any(self._acquired.values())
 
-    def defer(self, slot: int, thread: int, acquired: Acquired) -> None:
+    def defer(self, slot: int, thread: int, acquired: AcquiredClock) -> None:
         """Let a thread of a CTA know something when somebody asks."""
         mine = self._acquired.setdefault(slot, {})
         before = mine.get(thread, ())
@@ -528,16 +528,16 @@ class Clocks:
         if len(before) >= _MOST_ACQUIRED:
             self.join(np.array([slot]), np.array([thread]))
 
-    def acquired(self, slots: Array, threads: Array) -> dict[tuple[int, int], Collection[Acquired]]:
-        """Return what threads have acquired that is not joined with their rows, by their positions."""
+    def acquired(self, slots: Array, threads: Array) -> dict[tuple[int, int], Collection[AcquiredClock]]:
+        """Return the clocks that threads have acquired and not joined with their rows, by the threads' positions."""
         deep = [lane for *lane, mine in self._lanes(slots, threads) if any(one.is_deep for one in mine)]
         for row, column in deep:
             self.join(slots[row : row + 1], threads[column : column + 1])
         return {(row, column): mine for row, column, mine in self._lanes(slots, threads)}
 
     def join(self, slots: Array, threads: Array) -> bool:
-        """Join what threads have acquired with their rows; tells whether there was something."""
-        alike: dict[tuple[int, ...], tuple[int, list[int], Collection[Acquired]]] = {}
+        """Join the clocks that threads have acquired with their rows; return whether there were some."""
+        alike: dict[tuple[int, ...], tuple[int, list[int], Collection[AcquiredClock]]] = {}
         for row, column, mine in [*self._lanes(slots, threads)]:
             slot, thread = int(slots[row]), int(threads[column])
             if self._acquired[slot].pop(thread, None) is not None:
@@ -546,8 +546,8 @@ class Clocks:
             self.learn(np.array([slot]), np.array(sorted(lanes)), self._clock(mine)[:, None])
         return bool(alike)
 
-    def _lanes(self, slots: Array, threads: Array) -> Iterator[tuple[int, int, Collection[Acquired]]]:
-        """Yield the positions of threads that have acquired what is not joined with their rows, and that."""
+    def _lanes(self, slots: Array, threads: Array) -> Iterator[tuple[int, int, Collection[AcquiredClock]]]:
+        """Yield the positions of threads with acquired clocks that are not joined with their rows, and these clocks."""
         if not self.have_acquired:
             return
         at = {thread: column for column, thread in enumerate(threads.tolist())}
@@ -557,12 +557,12 @@ class Clocks:
                 if thread in at and thread in mine:
                     yield row, at[thread], mine[thread]
 
-    def _clock(self, acquired: Iterable[Acquired]) -> Array:
-        """Return all of what was acquired, as a clock: (plane, rank, column)."""
+    def _clock(self, acquired: Iterable[AcquiredClock]) -> Array:
+        """Return all acquired clocks as one: (plane, rank, column)."""
         return joined(self.nothing(1, 0)[:, 0], (one.clock() for one in acquired))
 
     def end(self) -> None:
-        """Forget what threads know that have all ended; the columns stay."""
+        """Forget the knowledge of threads that have all ended; the columns stay."""
         planes, _, rows, ranks, columns = self._known.shape
         self._known, self._own = _by_row(planes, 0, rows, ranks, columns), self._own[:, :0]
         self._acquired.clear()
@@ -594,17 +594,17 @@ class Clocks:
         self._known[DONE][at] = np.maximum(self._known[DONE][at], self._own[DONE][rectangle(slots, waits)])
 
     def fenced_in(self, ranks: Array) -> Array | None:
-        """Return the planes of what is fenced in global memory in CTAs of these ranks; None if no fence covers that."""
+        """Return the planes of fenced accesses to global memory in CTAs of these ranks; None without such a fence."""
         if self.fenced_global is None:
             return None
         return np.full(len(ranks), self.fenced_global) if self._fenced_in is None else self._fenced_in + ranks
 
     def nothing(self, slots: int, columns: int) -> Array:
-        """Return what somebody knows who knows nothing, of so many CTAs and columns: (plane, CTA, rank, column)."""
+        """Return the clock without any knowledge, of so many CTAs and columns: (plane, CTA, rank, column)."""
         return np.zeros((self.planes, slots, self.cluster, columns), np.int32)
 
     def fence(self, slots: Array, threads: Array, spaces: AbstractSet[str] = _ALL) -> None:
-        """Put a proxy fence after what threads know their CTAs to have done, and after what others have shown them.
+        """Put a proxy fence after the accesses that threads know of in their CTAs, or that others have shown them.
 
         `spaces`: the state spaces that it covers.
         """
@@ -639,7 +639,7 @@ class Clocks:
 
 
 def _planes(fences: AbstractSet[frozenset[str]]) -> tuple[int, int | None]:
-    """Return how many planes there are, and that of what is fenced in global memory."""
+    """Return the number of planes, and the plane of fenced accesses to global memory."""
     if fences <= {_ALL}:
         return FENCED + 1, FENCED
     return (FENCED + 1, None) if fences == {_SHARED} else (FENCED_GLOBAL + 1, FENCED_GLOBAL)
@@ -654,7 +654,7 @@ class BarrierGeneration:
         self._what: list[Array | None] = [None, None]  # by parity of the phase
 
     def add(self, slots: Array, phase: Array, what: Array, *, is_fresh: bool = False) -> None:
-        """Add what was published in a phase, of one CTA's object each; a fresh array nobody else has, and is kept."""
+        """Add the clocks published in a phase, of one CTA's object each; the array is fresh, and is kept."""
         columns, phase = what.shape[-1], spread(phase, slots.shape)
         for parity in (0, 1):
             here = np.flatnonzero((phase & 1) == parity)
@@ -679,7 +679,7 @@ class BarrierGeneration:
                 raise_at(held, (*at, ..., slice(columns)), added)
 
     def published(self, slots: Array, phase: Array) -> Array | None:
-        """Return what was published in phases, (plane, CTA, rank, column), as kept; None if nothing was."""
+        """Return the clocks published in phases, (plane, CTA, rank, column), as kept; None if there are none."""
         phase = spread(phase, slots.shape)
         other = self._phase[phase & 1, slots] != phase
         if (phase == phase[0]).all() and not other.any():
@@ -711,12 +711,12 @@ class Need(NamedTuple):
     combined: np.ufunc = np.minimum
 
     def of(self, known: Callable[[int], Array]) -> Array:
-        """Return how far something is known, by what is known of it in each plane."""
+        """Return how far a column is known, by the knowledge in each plane."""
         return functools.reduce(self.combined, map(known, self.planes))
 
 
 def need(is_shown: bool, from_async: bool, to_async: bool) -> Need:
-    """Return what orders an access before another one, by whether what it wrote must be seen, and by their proxies.
+    """Return the need of an access after another one, by visibility of the written value, and by their proxies.
 
     Examples
     --------
@@ -741,7 +741,7 @@ UNFENCED = {True: Need((SEEN,)), False: Need((DONE,))}
 
 
 def hide(what: Array, columns: Array) -> Array:
-    """Return a clock, (plane, ..., column), that shows nothing of what counts in some columns."""
+    """Return a clock, (plane, ..., column), that shows none of the operations counted in some columns."""
     if not len(columns):
         return what
     result = what.copy()

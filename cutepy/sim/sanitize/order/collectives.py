@@ -26,12 +26,12 @@ ALL_LANES = 0xFFFFFFFF
 
 
 def arrives_relaxed(i: Instruction) -> bool:
-    """Tell whether an instruction is a relaxed arrival at a barrier."""
+    """Return whether an instruction is a relaxed arrival at a barrier."""
     return "relaxed" in i.parts and i.traits.arrives
 
 
 def is_collective(i: Instruction) -> bool:
-    """Tell whether whole warps may come together at an instruction: its mask may be known when it runs."""
+    """Return whether whole warps may come together at an instruction: its mask may be known when it runs."""
     if i.traits.kind != "warp" or "sync" not in i.parts:
         return False
     mask = i.operands[-1]

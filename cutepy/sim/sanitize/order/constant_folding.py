@@ -13,7 +13,7 @@ _MOST, _MOST_COUNTED = 127, 3
 
 
 def value_of(i: Instruction, values: Mapping[int, int]) -> int | None:
-    """Return what an instruction writes to its first operand, if that is known.
+    """Return the value of an instruction's first operand after it, if that is known.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def _known(operand: Operand, values: Mapping[int, int]) -> int | None:
 
 
 def sources_of(i: Instruction, values: Mapping[int, int]) -> set[int]:
-    """Return the registers that what an instruction makes depends on, by index, where the values of others are known.
+    """Return the registers that an instruction's result depends on, by index, where the values of others are known.
 
     `or` with 0 leaves the other operand, a selection the one that is selected.
     """

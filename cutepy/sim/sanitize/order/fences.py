@@ -49,7 +49,7 @@ class Patterns:
     ----------
     clocks : Clocks
     has_relaxed : bool
-        Whether the kernel has relaxed arrivals at barriers.
+        True if the kernel has relaxed arrivals at barriers.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Patterns:
         self.overlooked: list[Wait] = []
 
     def fence(self, how: Strength, slots: Array, threads: Array, hidden: Array) -> None:
-        """Take a fence, but for what counts in `hidden` columns, of which it shows nothing."""
+        """Take a fence; it shows nothing of the operations counted in `hidden` columns."""
         if how.acquires and self.waits:
             self._acquire(how.scope, slots, threads, hidden)
         if how.releases and self._has_relaxed:
@@ -83,7 +83,7 @@ class Patterns:
         return bool(self._fences)
 
     def released(self, i: Instruction, slots: Array, threads: Array) -> tuple[Array, Array]:
-        """Return what relaxed arrivals of threads publish together, in their CTAs and, if that is less, in others."""
+        """Return the clocks that relaxed arrivals publish together, in the threads' CTAs and, if less, in others."""
         clocks = self._clocks
         near, far = clocks.nothing(len(slots), clocks.capacity), clocks.nothing(len(slots), clocks.capacity)
         for row, column in np.ndindex(len(slots), len(threads)) if self._fences else ():
@@ -94,22 +94,22 @@ class Patterns:
         return near, far
 
     def defer(self, wait: Wait) -> None:
-        """Keep what a relaxed wait has seen until a fence comes after it."""
+        """Keep the clock that a relaxed wait has seen until a fence comes after it."""
         self.waits = self._with(self.waits, wait)
 
     def overlook(self, wait: Wait) -> None:
-        """Keep what a guess has seen, for reports."""
+        """Keep the clock that a guess has seen, for reports."""
         self.overlooked = self._with(self.overlooked, wait)
 
     def guesses(self, slot: int, rank: int, column: int, count: int) -> Iterator[Wait]:
-        """Yield the guesses of a CTA that have seen what counts in a column of a CTA of its cluster, up to a number."""
+        """Yield the guesses of a CTA that have seen a column of a CTA of its cluster, up to a number."""
         for wait in reversed(self.overlooked):
             seen = wait.far[DONE, wait.slots == slot, rank, column : column + 1]
             if (seen >= count).any():
                 yield wait
 
     def _with(self, waits: list[Wait], wait: Wait) -> list[Wait]:
-        """Add what a wait has seen to what it saw before."""
+        """Add the clock that a wait has seen to the earlier ones."""
         for before in (w for w in waits if _same(w, wait)):
             near, far = (
                 np.maximum(self._clocks.padded(a), self._clocks.padded(b))

@@ -51,7 +51,7 @@ class ThreadProgress(NamedTuple):
     reached: int
 
     def is_known(self, snapshot: Snapshot, row: int, column: int) -> bool:
-        """Tell whether one of the threads of a snapshot knew of it."""
+        """Return whether one of the threads of a snapshot knew of it."""
         if snapshot.cluster(row) != self.cluster:
             return False
         known = snapshot.known(row, column)[SEEN, self.rank]
@@ -59,7 +59,7 @@ class ThreadProgress(NamedTuple):
 
 
 class _FlagWrite(NamedTuple):
-    """A strong write: what its thread knew, and had put before a fence; `by` is its CTA in the grid, and its thread."""
+    """A strong write: its thread's clock, also that before a fence; `by` is its CTA in the grid, and its thread."""
 
     by: tuple[int, int]
     instruction: Instruction
@@ -69,7 +69,7 @@ class _FlagWrite(NamedTuple):
     fenced: ReleasePattern | None
 
     def shows(self, what: ThreadProgress) -> bool:
-        """Tell whether something was done before it releases, or a fence before it."""
+        """Return whether something was done before it releases, or a fence before it."""
         before = self.fenced
         is_fenced = before is not None and what.is_known(before.snapshot, before.row, before.column)
         return strength(self.instruction.opcode).releases or is_fenced
@@ -87,7 +87,7 @@ class _FlagReads(NamedTuple):
 
 
 class Flags:
-    """The last flags of a launch, and who has found them raised.
+    """The last flags of a launch, and the threads that have found them raised.
 
     Attributes
     ----------
@@ -149,7 +149,7 @@ class Flags:
                 self._found += _finds(i, slot, cta, mine, self._raised[key])
 
     def fence(self, event: Fence) -> None:
-        """Take a fence: what its threads have found it acquires."""
+        """Take a fence: it acquires the flags that its threads have found raised."""
         if self._found and strength(event.instruction.opcode).acquires:
             slots, threads = {*event.ctas.slots.tolist()}, {*event.threads.ids.tolist()}
             found = list(self._found)
@@ -161,7 +161,7 @@ class Flags:
                 self._found.append(one._replace(threads=one.threads & threads, acquires=True) if is_here else one)
 
     def too_weak(self, before: ThreadProgress, cta: int) -> Diagnosis | None:
-        """Say which side of a flag shows nothing of what was done before it to a CTA that found it raised."""
+        """Name the side of a flag whose semantics show no earlier accesses to a CTA that found it raised."""
         for found, raised in ((f, r) for f in reversed(self._found) if f.cta == cta for r in f.raised):
             if not before.is_known(raised.snapshot, raised.row, raised.column):
                 continue
@@ -175,7 +175,7 @@ class Flags:
 def _finds(
     i: Instruction, slot: int, cta: int, threads: list[int], raised: tuple[_FlagWrite, ...]
 ) -> Iterator[_FlagReads]:
-    """Yield what threads find at a flag: what others have raised."""
+    """Yield the flags of others that threads find raised."""
     acquires = strength(i.opcode).acquires
     own = {thread for of, thread in (one.by for one in raised) if of == cta}
     others = frozenset(threads) - own

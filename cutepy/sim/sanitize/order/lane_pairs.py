@@ -29,11 +29,11 @@ class LanePairs(NamedTuple):
     old_ctas, new_ctas : array of int, (pair,)
         By index in the grid.
     old_threads, new_threads : array of int, (pair,)
-        Of the CTA; of an operation that groups wait for, who issued it; -1 of others of the async proxy.
+        Of the CTA; of an operation that groups wait for, the issuing thread; -1 of others of the async proxy.
     counts : array of int, (pair,)
-        How far the older thread's column had come.
+        Progress of the older thread's column.
     known : array of int, (pair,)
-        How far the newer thread knows that column; -1 if that is not known.
+        Progress of that column that the newer thread knows; -1 if that is not known.
     """
 
     before: Instruction
@@ -77,10 +77,10 @@ class OtherLanes(Protocol):
     """Says of pairs, by position, whether the order holds for other lanes of the older and of the newer lane's warp."""
 
     def are_known(self, pairs: Array) -> Array:
-        """Tell whether the newer lane knows what all lanes of the older lane's warp did together with it."""
+        """Return whether the newer lane knows all accesses that the older lane's warp made together with it."""
 
     def know(self, pairs: Array) -> Array:
-        """Tell whether all lanes of the newer lane's warp, which take part with it, know what the older lane did."""
+        """Return whether all lanes of the newer lane's warp that take part with it know the older lane's access."""
 
 
 def candidates(elections: Sequence[Election], old_threads: Array, new_threads: Array) -> Array:

@@ -120,7 +120,7 @@ class Steps:
     Attributes
     ----------
     number : int
-        How many there have been.
+        Number of steps so far.
     """
 
     def __init__(self) -> None:
@@ -180,14 +180,14 @@ class Arrival(NamedTuple):
     instruction : Instruction
     slots, threads : array of int
     counts : array of int, (CTA, thread)
-        How far the columns of its threads had come.
+        Progress of the columns of its threads.
     of : array of int, (CTA, thread)
         The CTAs whose barrier it is.
     column : int or None
         Column that counts its phases, if there is one.
     phases : array of int, (CTA, thread)
     number : int
-        How many steps there were before it, and with it: see `Steps`.
+        Number of steps up to it: see `Steps`.
     """
 
     instruction: Instruction

@@ -44,7 +44,7 @@ _NOTHING = HostAccess("", False, np.zeros(0, np.intp), 0, _LEGACY)
 
 @dataclass(eq=False)
 class Operation:
-    """A launch, or what the host does to memory.
+    """A launch, or an access of the host to memory.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Operation:
     covers : Known
         Operations that are complete once it is, beside its base: itself, and those that its threads have waited for.
     triggers : bool
-        Whether threads of it have executed griddepcontrol.launch_dependents.
+        True if threads of it have executed griddepcontrol.launch_dependents.
     """
 
     what: Launch | HostAccess
@@ -79,7 +79,7 @@ class _Event:
     ----------
     known : Known
     early : Operation or None
-        That launch, for which griddepcontrol.wait waits in who waits for the event.
+        That launch, whose end griddepcontrol.wait awaits in kernels that wait for the event.
     """
 
     known: Known = 0
@@ -87,12 +87,12 @@ class _Event:
 
 
 class Launches:
-    """The launches of a run, and what the host does beside them.
+    """The launches of a run, and the host's operations beside them.
 
     Attributes
     ----------
     now : int
-        The number of what runs.
+        The number of the running operation.
     """
 
     def __init__(self) -> None:
@@ -142,11 +142,11 @@ class Launches:
         return _LEGACY if stream is None or stream == _SAME_AS_LEGACY else stream
 
     def _known_to(self, stream: int) -> Known:
-        """Return what is complete when an operation of a stream begins, without what the host has seen."""
+        """Return the operations complete when an operation of a stream begins, without those the host has seen."""
         return self._streams.get(stream, 0) | self._from_others(stream)
 
     def _from_others(self, stream: int) -> Known:
-        """Return what stream 0 and others wait for in each other."""
+        """Return the operations that stream 0 and other streams wait for in each other."""
         if stream == _LEGACY:
             return _union(known for other, known in self._streams.items() if other not in {stream, *self._apart})
         return 0 if stream in self._apart else self._streams.get(_LEGACY, 0)
@@ -186,16 +186,16 @@ class Launches:
             del self._operations[number], self._stream_of[number]
 
     def operation(self, number: int) -> Launch | HostAccess:
-        """Return what has a number."""
+        """Return the operation with a number."""
         return self._operations[number]
 
     def precedes(self, number: int) -> bool:
-        """Tell whether an operation was complete before this one began, and its writes can be seen."""
+        """Return whether an operation was complete before this one began, and its writes can be seen."""
         return bool(self._here.base >> number & 1)
 
     @property
     def before(self) -> Known:
-        """The operations, as bits, that were complete before this one began, but for those that all come after."""
+        """Operations, as bits, complete before this one began, except those that every operation comes after."""
         return self._here.base & ~_up_to(self._forgotten)
 
     def all_precede(self, numbers: Known) -> bool:
@@ -203,7 +203,7 @@ class Launches:
         return not numbers & ~self._here.base
 
     def reads_no_more(self, number: int) -> bool:
-        """Tell whether the threads of an operation had ended before this one began."""
+        """Return whether the threads of an operation had ended before this one began."""
         return bool((self._here.base | self._here.ended) >> number & 1)
 
     @property
@@ -229,7 +229,7 @@ class Launches:
             clocks.learn(slots, event.threads.ids, what)
 
     def waits(self, number: int) -> bool:
-        """Tell whether griddepcontrol.wait waits for an operation."""
+        """Return whether griddepcontrol.wait waits for an operation."""
         return bool(self._here.waits >> number & 1)
 
     @property
@@ -238,7 +238,7 @@ class Launches:
         return _is_programmatic(self._here.what)
 
     def share_stream(self, number: int) -> bool:
-        """Tell whether another operation is of this one's stream."""
+        """Return whether another operation is of this one's stream."""
         return self._here.stream == self._stream_of[number]
 
 

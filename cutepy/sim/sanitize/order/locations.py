@@ -38,7 +38,7 @@ _NOTE_BYTES = 40
 
 
 def elements(access: Access) -> tuple[Array, int] | None:
-    """Return keys of what each thread accesses, (CTA, thread, element), and the bytes of an element.
+    """Return keys of the elements that each thread accesses, (CTA, thread, element), and the bytes of an element.
 
     A key is an address in global memory, or the complement of one in shared memory. There are none of what is weak by
     its kind: copies, tensor maps and matrices.
@@ -54,7 +54,7 @@ def elements(access: Access) -> tuple[Array, int] | None:
 
 
 def repeated(keys: Array) -> Array:
-    """Tell by key whether there are several that are the same.
+    """Return by key whether it occurs more than once.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Writes(NamedTuple):
     size : int
         Bytes of an element.
     modifies : bool
-        Whether they read, too, and leave what was there.
+        True if they read, too, and leave the old value.
     launch : int
         Its number.
     blocks : array of int
@@ -146,7 +146,7 @@ class Locations:
         return bool(self._at or self._notes or self._released)
 
     def are_near(self, keys: Array) -> Array:
-        """Tell by key whether there may be a location that overlaps what is there."""
+        """Return by key whether a location may overlap the bytes there."""
         if self._new_blocks:
             self._blocks = np.unique(np.concatenate([self._blocks, *self._new_blocks]))
             self._new_blocks.clear()
@@ -157,11 +157,11 @@ class Locations:
         return found
 
     def mark(self, keys: Array) -> None:
-        """Let `are_near` tell of what is written from now on."""
+        """Let `are_near` report writes from now on."""
         self._new_blocks.append(keys >> BLOCK)
 
     def get(self, key: int, size: int) -> Location | None:
-        """Return what is exactly there."""
+        """Return the location with exactly these bytes."""
         self._settle(key >> BLOCK)
         return self._get(key, size)
 
@@ -211,7 +211,7 @@ class Locations:
         return kept[::-1]
 
     def _are_strong(self, notes: list[int]) -> bool:
-        """Tell whether all writes, but for weak ones, and those before them are morally strong."""
+        """Return whether all writes, but for weak ones, and those before them are morally strong."""
         written = list(map(self._written, notes))
         strong = [writes.by[writes.lane(at)[0]] for writes, at in written if writes.scope]
         before = (self._at.get(int(writes.keys[at])) for writes, at in written)
@@ -260,7 +260,7 @@ class Locations:
             found.passed = found.passed.followed_by(passed)
 
     def _sends(self, writes: Writes, key: int, row: int, column: int) -> list[ReleasePattern]:
-        """Return what a write releases: by itself, or by fences or releases before it, at the same place and size."""
+        """Return the release patterns of a write: itself, or fences or releases before it, of the same bytes."""
         thread, block = int(writes.threads[column]), key >> BLOCK
         what = writes.by[row].cta, thread, key, writes.size
         resident, released = self._released.get(block) or (None, {})
@@ -276,7 +276,7 @@ class Locations:
         return _widest([*fences, *patterns]) if fences else patterns
 
     def _end(self, key: int, size: int) -> None:
-        """Take away what overlaps a write."""
+        """Remove the locations that a write overlaps."""
         address = key if key >= 0 else ~key
         for other in self._sizes:
             for start in range(address // other * other, address + size, other):
@@ -285,7 +285,7 @@ class Locations:
                     del self._at[at]
 
     def end_shared(self) -> None:
-        """Take away what is in shared memory."""
+        """Remove the locations in shared memory."""
         for held in (self._at, self._notes, self._released):
             for key in [key for key in held if key < 0]:
                 del held[key]

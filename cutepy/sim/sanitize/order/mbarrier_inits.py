@@ -50,7 +50,7 @@ def _shown(wave: Wave, made: InitRecord, here: Array) -> Array:
 
 
 def check_made(wave: Wave, event: MbarrierEvent) -> tuple[str, Side, Side] | None:
-    """Note that an mbarrier is made; of other uses, return what kind of hazard it is if they don't know of it."""
+    """Note the init of an mbarrier; of other uses, return the kind of hazard if they don't know of the init."""
     state, clocks = event.state, wave.clocks
     of = state.slots
     if isinstance(event, MbarrierInit):
@@ -83,7 +83,7 @@ def check_made(wave: Wave, event: MbarrierEvent) -> tuple[str, Side, Side] | Non
 
 
 def _needs_fence(event: MbarrierEvent) -> bool:
-    """Tell whether a copy uses an mbarrier, or another CTA."""
+    """Return whether a copy uses an mbarrier, or another CTA."""
     if event.part_of is not None:
         return event.part_of.kind not in ("cp_async", "tcgen05")
     assert event.slots is not None
@@ -107,7 +107,7 @@ def _settled(wave: Wave, made: InitRecord, of: Array) -> Array:
 
 
 def _by_copies(wave: Wave, event: MbarrierEvent, made: InitRecord) -> tuple[Array, Array]:
-    """Tell, by copy or by CTA, whether who issued copies knew of the making, and of a fence after it."""
+    """Return, by copy or by CTA, whether the issuers of copies knew of the init, and of a fence after it."""
     assert event.part_of is not None
     issued = wave.issued[id(event.part_of)]
     deliveries = event.deliveries if isinstance(event, MbarrierCompleteTx) else None
@@ -143,12 +143,12 @@ def _by_threads(wave: Wave, event: MbarrierEvent, made: InitRecord) -> Array:
 
 
 def used_by(wave: Wave, used: UnorderedUse) -> Side:
-    """Return who used an mbarrier, as reports say it."""
+    """Return the threads that used an mbarrier, as reports name them."""
     return Side.of_thread(used.instruction.opcode, wave.residents.coordinate(used.agent), used.thread, used.instruction)
 
 
 def side_of(wave: Wave, event: MbarrierEvent) -> Side:
-    """Return who did an operation on an mbarrier, as reports say it."""
+    """Return the threads of an operation on an mbarrier, as reports name them."""
     of_copy = "" if event.part_of is None else f"{event.part_of.kind} "
     cta = wave.residents.coordinate(int(event.ctas.slots[0]))
     warp = int(event.threads.ids[0]) // WARP

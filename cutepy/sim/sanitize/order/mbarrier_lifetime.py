@@ -73,7 +73,7 @@ class MbarrierLifetimes:
         self.made_by: dict[int, Instruction] = {}
 
     def see(self, event: MbarrierEvent) -> Diagnosis | None:
-        """Take an operation on an mbarrier; returns what is wrong with one that makes or ends it."""
+        """Take an operation on an mbarrier; return the fault of an init or inval."""
         state = event.state
         if isinstance(event, MbarrierBytes):
             self._counted[state.address, type(event)] = event.instruction
@@ -102,7 +102,7 @@ class MbarrierLifetimes:
         return self._bytes.setdefault(state.address, np.zeros(self._slots, np.int64))
 
     def use(self, event: MbarrierEvent) -> None:
-        """Note who uses an mbarrier, in a kernel that ends some; a wait is over when it has returned."""
+        """Note the use of an mbarrier, in a kernel that ends some; a wait is over when it has returned."""
         state, clocks = event.state, self._clocks
         if event.part_of is not None or event.slots is None:
             return
@@ -116,7 +116,7 @@ class MbarrierLifetimes:
         self._users[state.address] = event.instruction
 
     def still_used(self, event: MbarrierInvalidate) -> UnorderedUse | None:
-        """Return a use of an mbarrier that who ends it does not come after."""
+        """Return a use of an mbarrier that its inval does not come after."""
         address, clocks = event.state.address, self._clocks
         uses = self._uses.pop(address, None)
         if uses is None:

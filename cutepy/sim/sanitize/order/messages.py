@@ -33,7 +33,7 @@ import numpy as np
 
 from cutepy.sim.machine.lanes import WARP, Array, spread
 from cutepy.sim.ptx.memory_order import GPU, SYS, WEAK, Strength, is_sc, strength
-from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, Acquired, hide, joined, rectangle, widened
+from cutepy.sim.sanitize.order.clocks import DONE, NO_COLUMNS, SEEN, AcquiredClock, hide, joined, rectangle, widened
 from cutepy.sim.sanitize.order.locations import Locations, Writes, elements, repeated
 from cutepy.sim.sanitize.order.published import (
     Cluster,
@@ -72,8 +72,8 @@ _MOST_CLUSTERS = 64
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Observed:
-    """Acquired messages of an operation, looked up when somebody asks: see `Acquired`."""
+class _ObservedMessages:
+    """Acquired messages of an operation, looked up when somebody asks: see `AcquiredClock`."""
 
     messages: Messages
     wave: Wave
@@ -97,8 +97,8 @@ class _Observed:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Joined:
-    """Return what an operation has acquired, as a clock."""
+class _JoinedMessages:
+    """Return the messages that an operation has acquired, as a clock."""
 
     what: Array
     count: int = 0
@@ -134,7 +134,7 @@ class Messages:
         self._forget()
 
     def _forget(self) -> None:
-        """Forget all: what has sent messages is over, and all that comes knows it."""
+        """Forget all messages: their senders have ended, and all later operations know of them."""
         self._locations = Locations()
         self._order = 0
         self._before: dict[int, int] = {}
@@ -145,7 +145,7 @@ class Messages:
         self._begin_wave(None)
 
     def _begin_wave(self, wave: Wave | None) -> None:
-        """Begin with CTAs that become resident: what was published through shared memory is gone."""
+        """Begin with CTAs that become resident: clocks published through shared memory are gone."""
         if self._wave is not None:
             self._wave.clocks.end()
         self._wave = wave
@@ -174,7 +174,7 @@ class Messages:
         return bool(self._sent)
 
     def fenced(self, lane: Lane) -> ReleasePattern | None:
-        """Return what the last fence of a thread releases, if it is known."""
+        """Return the release of the last fence of a thread, if it is known."""
         fences = [] if self._fences is None else [one for one in self._fences[:, *lane] if one is not None]
         last = max(fences, key=lambda one: one.order, default=None)
         return None if last is None else last.of_thread(*lane)
@@ -182,7 +182,7 @@ class Messages:
     # Operations of threads.
 
     def before(self, wave: Wave, access: Access) -> None:
-        """Let threads acquire what is where they read, before it is asked what orders that."""
+        """Let threads acquire the messages where they read, before a question on the order of that read."""
         if self._locations and access.operation != "write" and strength(access.instruction.opcode).acquires:
             self._take(wave, access, writes=False)
 
@@ -256,7 +256,7 @@ class Messages:
                     self._read(wave, int(slots[row]), threads[here[row]], key, found, how)
 
     def _read(self, wave: Wave, slot: int, threads: Array, key: int, found: Location | None, how: Strength) -> None:
-        """Let threads of a CTA observe what is at a location, which they acquire, or a later operation of theirs."""
+        """Let threads of a CTA observe the value at a location, which they acquire, or a later operation of theirs."""
         observed = passed = _NOTHING
         if found is not None and found.last.includes(self._by(wave, slot, how.scope)):
             observed, passed = found.carries.observed(), found.passed.observed()
@@ -271,7 +271,7 @@ class Messages:
             self._sc.read(wave, (slot, thread), passed)
 
     def _acquire_earlier(self, wave: Wave, lane: Lane, key: int, how: Strength) -> None:
-        """Acquire what a thread has read at a location before, which an operation of a wider scope may once more."""
+        """Acquire a thread's earlier reads of a location, which an operation of a wider scope may do once more."""
         mine = self._pending.get(lane)
         if mine is None or not how.acquires:
             return
@@ -283,7 +283,7 @@ class Messages:
                 del self._pending[lane]
 
     def _keep(self, lane: Lane, key: int, observed: ObservedValue) -> None:
-        """Keep what a thread has read at a location."""
+        """Keep a thread's read of a location."""
         mine = self._pending.setdefault(lane, {}).setdefault(key, [])
         if mine and mine[-1].sequence.origin is observed.sequence.origin:
             mine.pop()
@@ -300,12 +300,12 @@ class Messages:
         return found
 
     def _release(self, snapshot: Snapshot, scope: int) -> Release:
-        """Return what threads release by an instruction."""
+        """Return the release of threads by an instruction."""
         self._order += 1
         return Release(scope, snapshot, self._order)
 
     def fence(self, wave: Wave, event: Fence) -> None:
-        """Take a fence: what threads have read they acquire, and what they know their writes release from now on."""
+        """Take a fence: threads acquire their reads, and their later writes release their present knowledge."""
         how = strength(event.instruction.opcode)
         if how.scope == WEAK or not self._is_followed:
             return
@@ -338,7 +338,7 @@ class Messages:
     # Messages.
 
     def _message(self, sent: ReleasePattern) -> Message:
-        """Give what another cluster acquires a place in a chain."""
+        """Give a message that another cluster acquires a place in a chain."""
         if sent.message is not None:
             return sent.message
         snapshot = sent.snapshot
@@ -387,12 +387,12 @@ class Messages:
         if not len(threads):
             return
         learnt[threads] = count
-        acquired: Acquired = _Observed(self, wave, by, observed)
+        acquired: AcquiredClock = _ObservedMessages(self, wave, by, observed)
         if len(threads) < WARP and _is_all(observed, by) and not len(hidden):
             for thread in threads.tolist():
                 clocks.defer(slot, thread, acquired)
         else:
-            acquired = _Joined(hide(self.clock(wave, by, observed), hidden).copy())
+            acquired = _JoinedMessages(hide(self.clock(wave, by, observed), hidden).copy())
             if acquired.what.shape[-1]:
                 clocks.learn(np.array([slot]), threads, acquired.what[:, None])
         if self._releasing is not None:
@@ -400,7 +400,7 @@ class Messages:
             snapshot.acquire(row, column, acquired)
 
     def clock(self, wave: Wave, by: StrongOperation, observed: ObservedValue) -> Array:
-        """Return what an operation acquires as a clock of its cluster's threads, (plane, rank, column).
+        """Return the clock that an operation acquires, of its cluster's threads, (plane, rank, column).
 
         It is good until the clock of more of the sequence is asked for.
         """
@@ -429,7 +429,7 @@ class Messages:
         return heard.what
 
     def _hear(self, wave: Wave, cluster: Cluster, heard: SequenceClock, messages: list[Message]) -> None:
-        """Add messages of other clusters to what a cluster hears."""
+        """Add messages of other clusters to those that a cluster has received."""
         clocks, before = wave.clocks, heard.chains
         chains = widened(before, max(0, len(self._tails) - len(before))).copy()
         for m in messages:
@@ -451,7 +451,7 @@ class Messages:
         heard.chains, heard.what = chains, what
 
     def _passed_on(self, cluster: Cluster, chains: Array, grown: Array) -> Iterator[Array]:
-        """Yield what a cluster has sent itself that messages of others know, the last of each of some chains."""
+        """Yield a cluster's own releases that messages of others know, the last of each of some chains."""
         sent = self._sent.get(cluster, {})
         for chain in grown.tolist():
             numbers, messages = sent.get(chain, ((), ()))
@@ -480,7 +480,7 @@ class Messages:
         ranks, columns, counts : array of int, (pair,)
             Events there.
         wave : Wave
-            Of who is asked.
+            Wave of the asked threads.
         held : callable
             Plane and column -> how much of it the thread of each pair knows.
         """
@@ -503,5 +503,5 @@ class Messages:
 
 
 def _is_all(observed: ObservedValue, by: StrongOperation) -> bool:
-    """Tell whether all that was observed is in scope for an operation, and it for that."""
+    """Return whether all that was observed is in scope for an operation, and it for that."""
     return by.scope >= GPU and observed.length <= observed.sequence.wide

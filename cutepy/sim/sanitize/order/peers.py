@@ -49,7 +49,7 @@ class _Arrival(NamedTuple):
 
 
 @dataclass
-class _Reached:
+class _RemoteAccesses:
     """Last accesses of one CTA's threads to the shared memory of another.
 
     `counts` are those of the threads' columns at their accesses, 0 for none; arrivals are by thread and by the column
@@ -75,14 +75,14 @@ class Peers:
     Attributes
     ----------
     rests_on_order : bool
-        Whether a commit is known to have arrived for a later one of its thread has, or one of the same operations.
+        True if a commit is known to have arrived for a later one of its thread has, or one of the same operations.
     """
 
     def __init__(self, clocks: Clocks, threads: int) -> None:
         self.rests_on_order = False
         self._clocks = clocks
         self._threads = threads
-        self._reached: dict[tuple[int, int], _Reached] = {}
+        self._reached: dict[tuple[int, int], _RemoteAccesses] = {}
 
     def access(self, i: Instruction, target: int, agent: int, threads: Array) -> bool:
         """Take an access by threads of one CTA to the memory of another; tells whether they know that it has begun."""
@@ -112,10 +112,10 @@ class Peers:
             phase, count = max(phase, last.phase), max(count, last.came)
         commits[key] = _Arrival(count, phase, i)
 
-    def _of(self, target: int, agent: int) -> _Reached:
+    def _of(self, target: int, agent: int) -> _RemoteAccesses:
         found = self._reached.get((target, agent))
         if found is None:
-            found = self._reached[target, agent] = _Reached(np.zeros(self._threads, np.int64), {}, {}, {})
+            found = self._reached[target, agent] = _RemoteAccesses(np.zeros(self._threads, np.int64), {}, {}, {})
         return found
 
     def late(self, has_ended: Array) -> Iterator[LatePeerAccess]:

@@ -13,7 +13,7 @@ import numpy as np
 from cutepy.sim.machine.lanes import Array
 from cutepy.sim.ptx.memory_order import CLUSTER, CTA, GPU, WEAK, strength
 from cutepy.sim.ptx.model import Instruction, Register, Vector, registers_in
-from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, Acquired, furthest, hide, joined
+from cutepy.sim.sanitize.order.clocks import NO_COLUMNS, SEEN, AcquiredClock, furthest, hide, joined
 from cutepy.sim.translate import Kernel
 from cutepy.sim.translate.effects import read, written
 
@@ -45,7 +45,7 @@ class StrongOperation(NamedTuple):
     scope: int
 
     def includes(self, other: StrongOperation) -> bool:
-        """Tell whether each is in the scope of the other: the two are morally strong."""
+        """Return whether each is in the scope of the other: the two are morally strong."""
         needed = GPU if self.cluster != other.cluster else CLUSTER if self.cta != other.cta else CTA
         return min(self.scope, other.scope) >= needed
 
@@ -78,13 +78,13 @@ class Snapshot:
         self.launch, self.columns, self._over, self._hidden = launch, wave.chains, wave.over, hidden
         self._chains: tuple[Array, Array] | None = None
 
-    def acquire(self, row: int, column: int, acquired: Acquired) -> None:
-        """Let one of the threads know something more: what it acquires by the instruction that releases."""
+    def acquire(self, row: int, column: int, acquired: AcquiredClock) -> None:
+        """Add to one thread's knowledge the clock that it acquires by the instruction that releases."""
         self._acquired[row, column] = furthest((*self._acquired.get((row, column), ()), acquired))
         self.sources.add(acquired.source)
 
     def known(self, row: int, columns: int | Array, besides: object = None) -> Array:
-        """Return what one of the threads knows, or some together: (plane, rank, column).
+        """Return the knowledge of one of the threads, or of some together: (plane, rank, column).
 
         `besides`: what is left out of it if it was acquired from there.
         """
@@ -105,7 +105,7 @@ class Snapshot:
         return hide(found, self._hidden)
 
     def chains(self, known: Array, many: int) -> Array:
-        """Return how far some threads know each of the first chains, by what they know."""
+        """Return how far some threads know each of the first chains."""
         if self._chains is None or len(self._chains[0]) != len(self.columns):
             chains, columns = (np.fromiter(part, np.intp) for part in (self.columns, self.columns.values()))
             self._chains = chains, columns
@@ -116,7 +116,7 @@ class Snapshot:
         return result
 
     def over(self, known: Array) -> int:
-        """Return the launches, as bits, that are over by what threads know."""
+        """Return the launches, as bits, that threads know to be over."""
         heard = (n for n, at in self._over.items() if at < known.shape[-1] and known[SEEN, 0, at])
         return reduce(or_, heard, 0)
 
@@ -211,7 +211,7 @@ class Message:
     known : array of int, (plane, rank, column)
         Its clock of its own cluster.
     chains : array of int, (chain,)
-        How far it knows each chain.
+        Known length of each chain.
     over : int
         The launches that it knows to be over, as bits.
     chain, count : int
@@ -233,11 +233,11 @@ class SequenceClock:
     ----------
     what : array of int, (plane, rank, column)
     chains : array of int, (chain,)
-        How far they know each chain.
+        Known length of each chain.
     over : int
         The launches that they know to be over, as bits.
     count : int
-        How many patterns.
+        Number of patterns.
     """
 
     what: Array
@@ -248,20 +248,20 @@ class SequenceClock:
 
 @dataclass(eq=False, slots=True)
 class ReleaseSequence:
-    """Release patterns that a value carries, as they came: of the write at its head, and of what has modified that.
+    """Release patterns that a value carries, in order: of the write at its head, and of its read-modify-writes.
 
     Attributes
     ----------
     origin : object
-        The same for a sequence and for what `followed_by` makes of it.
+        The same for a sequence and for the result of its `followed_by`.
     dropped : int
-        How many patterns came first of which others say all.
+        Number of first patterns that others include.
     sent : list of ReleasePattern
         Those that came then: read-modify-writes append to it.
     wide : int
-        How many of the first are of scope .gpu or wider, as are all that were dropped.
+        Number of first patterns of scope .gpu or wider, as all that were dropped.
     is_deep : bool
-        Whether there are patterns whose threads had acquired from other sequences what nobody had asked for.
+        True if there are patterns whose threads had acquired unjoined clocks of other sequences.
     learnt : dict of (launch, CTA, scope) to array of int
         By thread, how many patterns it has learnt.
     heard : dict of (cluster or operation) to SequenceClock
@@ -284,7 +284,7 @@ class ReleaseSequence:
         return self.dropped + len(self.sent)
 
     def observed(self) -> ObservedValue:
-        """Return the sequence as who reads the value now observes it."""
+        """Return the sequence as a thread that reads the value now observes it."""
         return ObservedValue(self, self.length)
 
     def followed_by(self, sent: ReleasePattern) -> ReleaseSequence:
@@ -334,7 +334,7 @@ class Location:
     size : int
         Bytes of the accesses there.
     last : StrongOperation
-        The write of the value: who reads it observes what it carries if that read and this write are morally strong.
+        The write of the value: a reader observes the patterns that it carries if read and write are morally strong.
     carries : ReleaseSequence
     passed : ReleaseSequence
         Clock of earlier fences with .sc: see `sc_fences.py`.
@@ -379,7 +379,7 @@ def _elements_in(i: Instruction, used: set[Register]) -> Iterator[int]:
 
 @lru_cache(maxsize=64)
 def releases_to_launches(kernel: Kernel) -> bool:
-    """Tell whether a kernel may show something to another one that runs beside it: see `observers`."""
+    """Return whether a kernel may show something to another one that runs beside it: see `observers`."""
     instructions = kernel.instructions
     wide = [(i, how) for i in instructions if (how := strength(i.opcode)).scope >= GPU]
     fences = any(how.releases for i, how in wide if i.traits.fences)

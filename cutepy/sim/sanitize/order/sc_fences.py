@@ -31,7 +31,7 @@ _MOST_READS = 16
 
 
 class _Fence(NamedTuple):
-    """A fence: what its threads knew, and what counts it, (CTA, thread)."""
+    """A fence: its threads' knowledge, and its count, (CTA, thread)."""
 
     slots: Array
     threads: Array
@@ -44,14 +44,14 @@ class _Fence(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """A read: what counts it, and what it has found."""
+    """A read: its count, and the value that it found."""
 
     column: int
     reached: int
     found: ObservedValue
 
 
-class Passed(Snapshot):
+class PassedFences(Snapshot):
     """Releases of fences that come before later writes of some threads.
 
     Parameters
@@ -66,7 +66,7 @@ class Passed(Snapshot):
         self._fences = fences
 
     def known(self, row: int, columns: int | Array, besides: object = None) -> Array:
-        """Return what the fences know that threads come after: (plane, rank, column)."""
+        """Return the knowledge of the fences that threads come after: (plane, rank, column)."""
         seen = super().known(row, columns, besides)
         found, first = np.zeros_like(seen), int(self._slots[row]) // self._size * self._size
         for fence in self._fences:
@@ -79,12 +79,12 @@ class Passed(Snapshot):
         return found
 
     def thread(self, column: int) -> int:
-        """Return a number that is no thread's: what it says is not what that one releases itself."""
+        """Return a number that is no thread's: its release is apart from that thread's own."""
         return ~super().thread(column)
 
 
 class ScFences:
-    """The fences with .sc of resident CTAs, and what their threads have read that such fences came before."""
+    """The fences with .sc of resident CTAs, and the reads of their threads that such fences came before."""
 
     def __init__(self) -> None:
         self._fences: tuple[_Fence, ...] = ()
@@ -96,12 +96,12 @@ class ScFences:
         kept = (f for f in self._fences if not any(f is one for one in same))
         self._fences = *kept, _Fence(slots, threads, columns, counts, snapshot)
 
-    def before(self, wave: Wave, launch: int, slots: Array, threads: Array) -> Passed | None:
-        """Return what fences have released that threads come after, if there may be some."""
-        return Passed(wave, launch, slots, threads, self._fences) if self._fences else None
+    def before(self, wave: Wave, launch: int, slots: Array, threads: Array) -> PassedFences | None:
+        """Return the releases of fences that threads come after, if there may be some."""
+        return PassedFences(wave, launch, slots, threads, self._fences) if self._fences else None
 
     def read(self, wave: Wave, lane: tuple[int, int], found: ObservedValue) -> None:
-        """Take what a thread has read."""
+        """Take a read of a thread."""
         mine = self._read.setdefault(lane, [])
         if not any(r.found.sequence is found.sequence and r.found.length == found.length for r in mine):
             at = np.array([lane[0]]), np.array([lane[1]])
@@ -110,7 +110,7 @@ class ScFences:
             del mine[:-_MOST_READS]
 
     def after(self, wave: Wave, slot: int, threads: Array) -> Iterator[tuple[ObservedValue, Array]]:
-        """Yield what reads have found that some threads of a CTA come after, and which threads."""
+        """Yield the values found by reads that some threads of a CTA come after, and these threads."""
         size, slots = wave.clocks.cluster, np.full(len(threads), slot)
         for (of, _), reads in self._read.items():
             for read in reads if of // size == slot // size else ():

@@ -47,7 +47,7 @@ Report = Callable[[str, Where, Side | None, Side, Diagnosis | None], None]
 
 
 def synchronise(wave: Wave, event: BarrierEvent, report: Report) -> None:
-    """Take what threads publish, and let them know what others have; what uses an mbarrier too early is reported."""
+    """Publish clocks of threads and join published ones to theirs; report uses of an mbarrier before its init."""
     slots, threads = event.ctas.slots, event.threads.ids
     if isinstance(event, MbarrierEvent):
         _on_mbarrier(wave, event, report)
@@ -207,7 +207,7 @@ def _mbarrier(wave: Wave, event: MbarrierEvent) -> None:
 
 
 def _copies_arrive(wave: Wave, event: MbarrierArrive, meeting: BarrierGeneration, first: Array) -> None:
-    """Publish what threads had issued before they let an mbarrier track it, and what they had learned."""
+    """Publish the operations that threads had issued before they let an mbarrier track them, and their knowledge."""
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     assert event.part_of is not None
     issued = wave.issued[id(event.part_of)]
@@ -287,7 +287,7 @@ def _reach(wave: Wave, event: MbarrierCount, first: Array) -> None:
 
 
 def _hide(wave: Wave, what: Array, away: Array) -> bool:
-    """Let what comes from other CTAs show no writes to global memory; tells whether there was something to hide.
+    """Hide other CTAs' writes to global memory in a clock; return whether there were some to hide.
 
     Who waits at scope .cta does not see them: they may be in its multiprocessor's L1 cache as they were before.
     """
@@ -302,7 +302,7 @@ def _hide(wave: Wave, what: Array, away: Array) -> bool:
 
 
 def _wait(wave: Wave, event: MbarrierWait, meeting: BarrierGeneration, first: Array) -> None:
-    """Let lanes know what was published in the phase that they saw complete, and that it is.
+    """Give lanes the clocks published in the phase that they saw complete, and the completion itself.
 
     A relaxed wait says that it is, and shows nothing, until a fence comes after it.
     """
@@ -320,7 +320,7 @@ def _wait(wave: Wave, event: MbarrierWait, meeting: BarrierGeneration, first: Ar
 
 
 def _shown(wave: Wave, event: MbarrierTry, meeting: BarrierGeneration, first: Array) -> Iterator[tuple[Wait, Array]]:
-    """Yield what was published in the phases that lanes see complete, and, as a clock, that they are."""
+    """Yield the clocks published in the phases that lanes see complete, and the completions as a clock."""
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     assert event.slots is not None
     away = event.slots - slots[:, None]
@@ -348,7 +348,7 @@ def _shown(wave: Wave, event: MbarrierTry, meeting: BarrierGeneration, first: Ar
 
 
 def overlook(wave: Wave, event: MbarrierTry) -> None:
-    """Note what a try has seen of which nothing may be made, as its thread would have gone on without it."""
+    """Note the clock that a try has seen and that counts for nothing, as its thread would have gone on without it."""
     meeting, first = wave.meeting(("mbarrier", event.state.address)), wave.count_phases(event)
     for wait, _ in _shown(wave, event, meeting, first):
         wave.patterns.overlook(wait)
@@ -367,7 +367,7 @@ def _rectangles(lanes: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def _note_wait(wave: Wave, event: GroupWait, kind: str, left: int) -> None:
-    """Note a wait for groups, for reports: who waits, how many groups it leaves in flight, and who has none."""
+    """Note a wait for groups, for reports: its threads, the groups left in flight, and threads without any."""
     slots, threads, i = event.ctas.slots, event.threads.ids, event.instruction
     closed = wave.closed[kind][rectangle(slots, threads)].copy()
     wait = LastGroupWait(i, wave.steps.number, slots, threads, left, event.reads_only, closed)

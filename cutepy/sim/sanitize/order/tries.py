@@ -41,22 +41,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Try:
-    """A try, and what its outcome does.
+    """A try, and the effect of its outcome.
 
     Attributes
     ----------
     instruction : Instruction
     retries : bool
-        Whether it is tried again until it succeeds.
+        True if it is tried again until it succeeds.
     followers : frozenset of int
         The other tries that may run only because it failed, by index.
     misuse : Instruction or None
         What uses the outcome for more than to decide whether to wait; or a try that shows more, which this one may
         save.
     may_give_up : bool
-        Whether it is tried again, but may never succeed before the thread goes on, as far as can be told.
+        True if it is tried again, but may never succeed before the thread goes on, as far as can be told.
     is_guess : bool
-        Whether what comes after its success certainly comes without one too (`giving_up.py`).
+        True if the code after its success is certainly reached without one too (`giving_up.py`).
     """
 
     instruction: Instruction
@@ -81,7 +81,7 @@ def tries(flow: ControlFlow, uses: Uses) -> list[Try]:
 
 
 def _is_open(one: Try, again: frozenset[int]) -> bool:
-    """Tell whether a try may be a guess: no wait, and no peek that one follows, or whose outcome decides nothing."""
+    """Return whether a try may be a guess: no wait, and no peek that one follows, or whose outcome decides nothing."""
     if one.instruction.index in again:
         return False
     return not one.is_peek or bool(one.followers and not one.followers & again)
@@ -131,17 +131,17 @@ def _between(flow: ControlFlow, start: int, end: int) -> Iterator[Instruction]:
 
 
 def _shown(i: Instruction) -> int:
-    """Rank what the success of a try shows: nothing, what is of this CTA, or of the cluster."""
+    """Rank the edge that the success of a try gives: none, one of this CTA, or one of the cluster."""
     return 0 if "relaxed" in i.parts else 1 + ("cluster" in i.parts)
 
 
 def is_try(i: Instruction) -> bool:
-    """Tell whether an instruction tests a phase of an mbarrier."""
+    """Return whether an instruction tests a phase of an mbarrier."""
     return i.traits.tries
 
 
 def is_quiet(i: Instruction) -> bool:
-    """Tell whether an instruction does no more than to write registers, to wait for a while, or to try."""
+    """Return whether an instruction does no more than to write registers, to wait for a while, or to try."""
     return is_try(i) or i.traits.sleeps or i.traits.is_pure
 
 
@@ -154,7 +154,7 @@ class _KnownPlace(NamedTuple):
 
 
 def is_tried_again(flow: ControlFlow, uses: Uses, i: Instruction) -> bool:
-    """Tell whether a try that fails is tried again, or one of the same mbarrier and phase, until one succeeds."""
+    """Return whether a try that fails is tried again, or one of the same mbarrier and phase, until one succeeds."""
     waiting, reached = [_failed(flow, i)], {i.index: i}
     seen, passed = set(waiting), set[int]()
     while waiting:
@@ -204,7 +204,7 @@ def _ways_on(block: Block, values: dict[int, int]) -> list[int]:
 
 
 def _run(i: Instruction, values: dict[int, int]) -> None:
-    """Note what an instruction writes, as far as that is known."""
+    """Note the result of an instruction, as far as it is known."""
     guard = True
     if i.predicate is not None:
         register, is_negated = i.predicate
@@ -226,7 +226,7 @@ def _is_kept(
     passed: set[int],
     above: frozenset[int],
 ) -> bool:
-    """Tell whether some instructions read the same in a register each time, whichever of `passed` was run between.
+    """Return whether some instructions read the same in a register each time, whichever of `passed` was run between.
 
     They do if none of these gives them a value; or if one instruction alone does, of what it reads the same each time.
     """
@@ -268,7 +268,7 @@ class _State(NamedTuple):
 
 
 def goes_on(flow: ControlFlow, i: Instruction) -> bool:
-    """Tell whether all that a success of a try leads to is certainly reached without one."""
+    """Return whether all that a success of a try leads to is certainly reached without one."""
     wanted = _after_success(flow, i)
     reached: set[int] = set()
     waiting, seen = [(0, 0, _State())], set[tuple[int, int, _State]]()
@@ -331,7 +331,7 @@ def _ways(block: Block, values: dict[int, int]) -> Iterator[tuple[int, int | Non
 def _passed(
     flow: ControlFlow, i: Instruction, number: int, place: int, state: _State, wanted: set[int], reached: set[int]
 ) -> Iterable[tuple[int, int, _State]]:
-    """Run the rest of a block; notes what is reached, and returns where it goes on."""
+    """Run the rest of a block; note the places reached, and return the next ones."""
     block, here = flow.blocks[number], _Registers(state)
     for n, x in enumerate(block.instructions[place:], place):
         if is_try(x) and x.predicate is None:
@@ -402,18 +402,18 @@ class _Registers:
         return self.has_gone_on and not (self._told or self._tied)
 
     def runs(self, i: Instruction) -> bool | None:
-        """Tell whether an instruction's predicate lets it run."""
+        """Return whether an instruction's predicate lets it run."""
         if i.predicate is None:
             return True
         value = self.values.get(i.predicate[0].index)
         return None if value is None else bool(value) != i.predicate[1]
 
     def is_told(self, i: Instruction) -> bool:
-        """Tell whether something that an instruction reads may depend on the failure."""
+        """Return whether something that an instruction reads may depend on the failure."""
         return any(r.index in self._told or r.index in self._tied for r in read(i))
 
     def is_doubtful(self, register: int) -> bool:
-        """Tell whether which way it decides may not be free."""
+        """Return whether which way it decides may not be free."""
         return register in self._tied or register in self._judged
 
     def decide(self, register: int, value: int) -> None:
@@ -428,7 +428,7 @@ class _Registers:
             self._write(register.index, value, is_told)
 
     def tie(self, i: Instruction) -> None:
-        """Let what an instruction writes depend on what is not followed."""
+        """Let the result of an instruction depend on values that are not followed."""
         for register in written(i):
             self._write(register.index, None, is_told=True)
 
@@ -443,7 +443,7 @@ class _Registers:
             (self._tied if value is None else self._told).add(register)
 
     def run(self, i: Instruction) -> None:
-        """Take what an instruction writes."""
+        """Take the results of an instruction."""
         runs = self.runs(i)
         if runs is False:
             return
@@ -463,7 +463,7 @@ class _Registers:
                     self._judged.add(register.index)
 
     def _is_of_others(self, i: Instruction) -> bool:
-        """Tell whether an instruction brings what somebody may have made of an outcome."""
+        """Return whether an instruction brings a value that another thread may have made of an outcome."""
         is_strong = strength(i.opcode).scope != WEAK
         for space in {*state_spaces(i).loads} - {"param", "const"}:
             is_stored = any(may_be_same(space, other) for other in self.stored)

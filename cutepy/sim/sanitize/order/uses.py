@@ -93,12 +93,12 @@ class Uses:
         self._kept: dict[tuple[int, int], list[Use]] = {}
 
     def after(self, i: Instruction, register: int) -> list[Use]:
-        """Return what may read the value that an instruction gives to a register."""
+        """Return the possible reads of the value that an instruction gives to a register."""
         block, place = self._at[i.index]
         return self._from(block, place + 1, register)
 
     def after_unseen(self, i: Instruction, register: int, seen: set[tuple[int, int]]) -> list[Use]:
-        """Return what may read the value that an instruction gives to a register, but for paths that were followed.
+        """Return the possible reads of the value that an instruction gives to a register, except on followed paths.
 
         Many values of one register may reach the same uses. Who follows them all meets each use by a few of them only,
         so the effort grows with the code, and not with the pairs of values and uses.
@@ -115,13 +115,13 @@ class Uses:
         return self._walk(block, place + 1, register, seen)
 
     def on_entry(self, block: int, register: int) -> list[Use]:
-        """Return what may read the value that a register has where a block begins."""
+        """Return the possible reads of a register's value at the beginning of a block."""
         return self._from(block, 0, register)
 
     def spread(
         self, start: Instruction | int, register: int, seen: set[tuple[int, int]]
     ) -> tuple[list[Use], list[Instruction]]:
-        """Return what may read a value, as `after_unseen` does, and what overwrites it in any case.
+        """Return the possible reads of a value, as `after_unseen` does, and the instructions that surely overwrite it.
 
         Parameters
         ----------

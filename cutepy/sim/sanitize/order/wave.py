@@ -54,13 +54,13 @@ class LastGroupWait(NamedTuple):
     ----------
     instruction : Instruction
     number : int
-        How many steps there were, with it.
+        Number of steps up to it.
     slots, threads : array of int
         The CTAs and threads that took it.
     left : int
-        How many of the latest groups it leaves in flight.
+        Latest groups that it leaves in flight.
     is_of_reads : bool
-        Whether it is over once the operations have read their sources: `.read`.
+        True if it is over once the operations have read their sources: `.read`.
     closed : array of int, (CTA, thread)
         `Wave.closed` of these at that time.
     """
@@ -114,9 +114,9 @@ class IssuedOperation:
     signals : dict of (int, int) to dict of int to Signal
         By the positions of the CTA and the thread that issued a copy, and by CTA, the mbarriers that count its bytes.
     through : dict of int to AccessLayout or None
-        How a tensor copy orders what it copies, by where that starts in shared memory.
+        Layout of the elements of a tensor copy, by their start in shared memory.
     number : int
-        How many steps there were before it: see `Steps`.
+        Number of earlier steps: see `Steps`.
     """
 
     clocks: Clocks
@@ -132,7 +132,7 @@ class IssuedOperation:
     number: int = 0
 
     def lanes(self, rows: Array, columns: Array, releases: bool = True) -> Array:
-        """Return what lanes knew, by their positions among the CTAs and threads: (plane, lane, rank, column).
+        """Return the knowledge of lanes, by their positions among the CTAs and threads: (plane, lane, rank, column).
 
         `releases`: with what they had done themselves. An issue tells nobody of that; it tells of waits that are over.
         """
@@ -156,7 +156,7 @@ class IssuedOperation:
             self.signals.setdefault((row, lane), {})[slot] = Signal(address, slot, phase)
 
     def signal(self, row: int, lane: int, slot: int) -> Signal:
-        """Return the mbarrier that counts what one lane's copy does to the memory of a CTA.
+        """Return the mbarrier that counts the bytes of one lane's copy to the memory of a CTA.
 
         That is one of the CTA, of the other CTA of its pair, or of the peer that a copy goes to.
         """
@@ -188,7 +188,7 @@ class InitRecord:
     threads, agents, counts : array of int
         Initialising threads, and their clocks; a count of 0 where it is not initialised.
     fenced : array of int
-        How often its thread had executed a fence.mbarrier_init; 0 before the first one after it.
+        Number of fence.mbarrier_init of its thread; 0 before the first one after it.
     settled : array of int
         Not 0 where all threads of the cluster know of it, and of a fence.
     """
@@ -231,9 +231,9 @@ class Wave:
     threads : int
         Of each CTA.
     ends_mbarriers : bool
-        Whether the kernel has mbarrier.inval.
+        True if the kernel has mbarrier.inval.
     has_relaxed : bool
-        Whether it has relaxed arrivals at barriers.
+        True if it has relaxed arrivals at barriers.
     fences : set of frozenset of str
         State spaces that its proxy fences cover.
 
@@ -246,7 +246,7 @@ class Wave:
     issued : dict of int to IssuedOperation
         Operations in flight, by identity.
     last : dict of int to (Instruction, array of int)
-        By column of groups: what was issued last, and in which group of each CTA.
+        By column of groups: the last issued operation, and its group in each CTA.
     chains : dict of int to int
         Chains of messages that its threads know, with the columns that count them.
     over : dict of int to int
@@ -257,7 +257,7 @@ class Wave:
     inits : dict of int to InitRecord
         By address, how mbarriers were made.
     apart : array of bool, (CTA, warp)
-        Whether threads of a warp have ended waits since they were together.
+        True if threads of a warp have ended waits since they were together.
     peers : Peers
     objects : MbarrierLifetimes
     mma_groups : MmaGroups
@@ -342,7 +342,7 @@ class Wave:
         return count
 
     def passes(self, event: BarrierEvent) -> None:
-        """Note that warps have waited at an mbarrier, if that is what an event is."""
+        """Note that warps have waited at an mbarrier, if an event is that."""
         if not isinstance(event, MbarrierWait):
             return
         phase = int(event.counted.max())
@@ -351,7 +351,7 @@ class Wave:
                 self.passed[event.state.address, warp] = event.instruction, phase
 
     def comes(self, event: BarrierEvent) -> None:
-        """Note which warps come to a named barrier, if that is what an event is."""
+        """Note the warps that come to a named barrier, if an event is that."""
         if isinstance(event, NamedBarrierEvent) and not isinstance(event, NamedBarrierSync):
             came = self.came.setdefault((event.barrier, event.instruction.index), set())
             came.update(event.threads.warps.tolist())
@@ -368,7 +368,7 @@ class Wave:
         self.last[column] = i, groups
 
     def count_phases(self, event: MbarrierEvent) -> Array:
-        """Return, by CTA, what to add to the phases of an mbarrier, which begin anew when it is made again."""
+        """Return, by CTA, the number to add to the phases of an mbarrier, which begin anew at a second init."""
         state = event.state
         if state.address not in self._phases:
             self._phases[state.address] = np.repeat([[0], [-2]], self.residents.count, axis=1)
@@ -380,7 +380,7 @@ class Wave:
         return first
 
     def writes(self, slots: Array, threads: Array) -> Array:
-        """Return the columns in which what threads write to global memory counts, as far as they have come.
+        """Return the columns that count the threads' writes to global memory, up to now.
 
         What a CTA tells another one of its cluster may say nothing of these, beside all else: see `of_global_memory`.
         """
@@ -393,7 +393,7 @@ class Wave:
         return columns
 
     def of_global_memory(self, columns: int) -> Array:
-        """Return those of the first columns that say what has been written to global memory."""
+        """Return those of the first columns that count writes to global memory."""
         if self._columns != len(self.clocks.owner):
             self._columns = len(self.clocks.owner)
             self._of_global_memory = np.flatnonzero(self.clocks.is_channel((WRITES, BULK, CHAIN), self._columns))
@@ -407,7 +407,7 @@ class Wave:
         return self.of_global_memory(self.clocks.capacity)
 
     def meeting(self, what: object) -> BarrierGeneration:
-        """Return what is published at an object."""
+        """Return the clocks published at an object."""
         if what not in self.meetings:
             self.meetings[what] = BarrierGeneration(self.residents.count)
         return self.meetings[what]

@@ -46,7 +46,7 @@ class Allowance:
     file : str
         The file of the source, "the PTX", or "" for an argument, which holds everywhere.
     line : int
-        Where it is written, from 1.
+        Line of the comment, from 1.
     lines : range
         Those that it holds for.
     """
@@ -69,7 +69,7 @@ class Allowance:
 
 
 def _of_arguments(given: Mapping[str, str]) -> list[Allowance]:
-    """Return what the arguments of a run allow."""
+    """Return the allowances in the arguments of a run."""
     wanted = "allow must be a mapping of kinds to reasons, such as {'unordered-read': 'why it is harmless'}"
     if not isinstance(given, Mapping):
         raise TypeError(f"{wanted}, got {given!r}")
@@ -187,7 +187,7 @@ def _of_c(lines: Sequence[str]) -> list[_Statement]:
 
 
 def _python_comments(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the comments of Python, and not what looks like one within a string."""
+    """Yield the comments of Python, without their like inside of strings."""
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
@@ -226,7 +226,7 @@ class Allowances:
         self._used: set[Allowance] = set()
 
     def read(self, launch: Launch) -> None:
-        """Read what the lines of a kernel allow.
+        """Read the allowances in the lines of a kernel.
 
         Raises
         ------

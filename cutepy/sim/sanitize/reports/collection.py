@@ -36,7 +36,7 @@ class Hazards(tuple[Hazard, ...]):
     unused: tuple[Allowance, ...]
 
     def __new__(cls, found: Iterable[Hazard] = (), unused: Iterable[Allowance] = ()) -> Hazards:
-        """Sort what was found."""
+        """Sort the hazards that were found."""
         every = tuple(found)
         self = super().__new__(cls, (h for h in every if not h.allowed and h.severity == "hazard"))
         self.advisories = tuple(h for h in every if not h.allowed and h.severity == "advisory")
@@ -46,7 +46,7 @@ class Hazards(tuple[Hazard, ...]):
 
     @classmethod
     def of_all(cls, parts: Iterable[Hazards]) -> Hazards:
-        """Join those of several runs: of what is allowed at a line, only what no run needs is in vain."""
+        """Join those of several runs: an allowance at a line is in vain only if no run needs it."""
         parts = tuple(parts)
         used = {hazard.allowed_at for part in parts for hazard in part.allowed}
         unused = [one for part in parts for one in part.unused if not one.file or f"{one.file}:{one.line}" not in used]
@@ -54,7 +54,7 @@ class Hazards(tuple[Hazard, ...]):
 
     @property
     def every(self) -> tuple[Hazard, ...]:
-        """Hazards, advisories, and what is allowed."""
+        """Hazards, advisories, and allowed ones."""
         return (*self, *self.advisories, *self.allowed)
 
     def replayed_by(self, replays: HazardReplays) -> Hazards:

@@ -40,7 +40,7 @@ class Excerpt:
     text : str
         Without its line end; empty if it can't be read.
     start, end : int
-        The columns to mark, from 0: what is neither indent nor comment.
+        The columns to mark, from 0: neither indent nor comment.
     function : str
         In which it is; empty if that isn't known.
     rest : str
@@ -174,7 +174,7 @@ def operand_of(source: SourceLine, writes: bool, space: str = SHARED) -> str:
     ----------
     source : SourceLine
     writes : bool
-        Whether it is what the line writes, or what it reads.
+        True if the line writes it, or else reads it.
     space : str
         `SHARED` or `GLOBAL`.
     """

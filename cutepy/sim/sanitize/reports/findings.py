@@ -20,20 +20,20 @@ from cutepy.sim.sanitize.kinds import KINDS, RACES
 from cutepy.sim.sanitize.memory.access_record import unfenced
 from cutepy.sim.sanitize.registers import RegisterHazard, groups_left
 from cutepy.sim.sanitize.reports.allowances import Allowances
-from cutepy.sim.sanitize.reports.between import between
 from cutepy.sim.sanitize.reports.collection import Hazards, rank
-from cutepy.sim.sanitize.reports.nearby import left_in_flight
+from cutepy.sim.sanitize.reports.insertion_points import between
+from cutepy.sim.sanitize.reports.near_misses import left_in_flight
 from cutepy.sim.translate import Kernel
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Residents
     from cutepy.sim.machine.launch import Launch
     from cutepy.sim.ptx.model import Instruction
-    from cutepy.sim.sanitize.hazards import Waiting
+    from cutepy.sim.sanitize.hazards import WaitingThreads
     from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict
     from cutepy.sim.sanitize.reports.mistakes import MistakeHazard
     from cutepy.sim.sanitize.reports.reasons import Reason
-    from cutepy.sim.sanitize.reports.scene import Scene, Surroundings
+    from cutepy.sim.sanitize.reports.scene import Scene, SceneRecorder
 
 
 Key = tuple[object, ...]
@@ -47,7 +47,7 @@ class Findings:
 
     Parameters
     ----------
-    surroundings : Surroundings
+    surroundings : SceneRecorder
         Source of names.
     allow : mapping of str to str, optional
         Kinds that are allowed everywhere, and why.
@@ -55,10 +55,10 @@ class Findings:
     Attributes
     ----------
     of_launch : int
-        How many were told of the launch that runs, or ran last.
+        Hazards reported of the launch that runs, or ran last.
     """
 
-    def __init__(self, surroundings: Surroundings, allow: Mapping[str, str] | None = None) -> None:
+    def __init__(self, surroundings: SceneRecorder, allow: Mapping[str, str] | None = None) -> None:
         self._surroundings = surroundings
         self._found: dict[Key, tuple[Hazard, Scene]] = {}
         self._counts: Counter[Key] = Counter()
@@ -98,7 +98,7 @@ class Findings:
         Raises
         ------
         AllowanceError
-            If a line of the kernel allows what there isn't, or says no reason.
+            If a line of the kernel allows an unknown kind, or gives no reason.
         """
         self._kernel, self._launch = launch.name, launch
         self.of_launch = 0
@@ -117,7 +117,7 @@ class Findings:
         explains: Key | None = None,
         cause: Instruction | None = None,
         follows: bool = False,
-        waits: Sequence[Waiting] = (),
+        waits: Sequence[WaitingThreads] = (),
         near_misses: Sequence[NearMiss] = (),
     ) -> None:
         """Add a hazard.
@@ -181,7 +181,7 @@ class Findings:
         return [hazard for hazard in new if hazard.kind == "uninitialised-read" and hazard.address is not None]
 
     def discard_unwritten(self) -> None:
-        """Tell these as what they are if nothing comes of what was read."""
+        """Report these by their own kind if nothing depends on the read bytes."""
         for key in [hazard.key for hazard in self.unwritten_reads]:
             (hazard, scene), count = self._found.pop(key), self._counts.pop(key)
             hazard = replace(hazard, kind="discarded-read", diagnosis=KINDS["discarded-read"].diagnosis)
@@ -190,7 +190,7 @@ class Findings:
         self._new.clear()
 
     def relate(self, hang: MistakeHazard) -> None:
-        """Tell bytes that do not come as what they come of, if threads wait for them and near misses say why."""
+        """Report missing bytes as their cause, if threads wait for them and near misses name it."""
         awaited = {wait.mbarrier for wait in hang.waits} - {None}
         for key in (
             [key for key in self._found if key[:2] == ("uneven-bytes", self._kernel)] if hang.near_misses else ()
@@ -251,7 +251,7 @@ class Findings:
     def unwritten(
         self, touch: AccessRecord, row: int, residents: Residents, address: int, is_padding: bool = False
     ) -> None:
-        """Report a touch that reads what nothing has written, and that may be padding of what it copies."""
+        """Report a touch that reads unwritten memory, which may be padding of its source."""
         reader, where = side(residents, touch, 0, row), Place.of_shared(address)
         if is_padding:
             self.tell("undefined-output", where, None, reader, _PADDING)
@@ -259,7 +259,7 @@ class Findings:
             self.tell("uninitialised-read", where, None, reader, None, address)
 
     def filled(self, read: AccessRecord, write: AccessRecord, row: int, residents: Residents, address: int) -> None:
-        """Report a touch that reads what is written later for the first time, by who knows of that."""
+        """Report a touch that reads memory that is written first later, by a thread that knows of the read."""
         at = int(np.searchsorted(read.slots, write.slots[row]))
         reader, writer = side(residents, read, 0, at), side(residents, write, 0, row)
         said = ("uninitialised-read", _UNWRITTEN), ("undefined-output", _PADDING)
@@ -271,7 +271,7 @@ class Findings:
             self.tell("uninitialised-read", where, writer, reader, told, address, None, unwritten)
 
     def explain(self, read: Hazard, found: Hazard) -> None:
-        """Tell a read of what nothing wrote as a hazard that another schedule shows."""
+        """Report a read of unwritten memory as a hazard that another schedule shows."""
         if read.key in self._found:
             _, scene = self._found[read.key]
             if not found.diagnosis.read_first:
@@ -296,7 +296,7 @@ def runs(kernel: Kernel) -> dict[int, int]:
 
 
 def _place(where: Where) -> Place:
-    """Return what a hazard is at, with its name.
+    """Return the place of a hazard, with its name.
 
     Examples
     --------
@@ -320,7 +320,7 @@ def _shared_granules(found: Conflict) -> tuple[int, int]:
 
 
 def _are_of_a_warp(found: Conflict) -> bool:
-    """Tell whether both are threads of one warp."""
+    """Return whether both are threads of one warp."""
     before, after = found.before, found.after
     if before.threads is None or after.threads is None:
         return False
@@ -330,7 +330,7 @@ def _are_of_a_warp(found: Conflict) -> bool:
 
 
 def side(residents: Residents, touch: AccessRecord, lane: int, row: int) -> Side:
-    """Return what a lane of a touch did, of the CTA in a row of it."""
+    """Return the operation of a lane of a touch, of the CTA in a row of it."""
     cta = residents.coordinate(int(touch.agents[row]))
     if touch.threads is None:
         return touch.of_proxy(cta)
@@ -338,7 +338,7 @@ def side(residents: Residents, touch: AccessRecord, lane: int, row: int) -> Side
 
 
 def _advice(before: AccessRecord, after: AccessRecord, mate: int | None) -> Diagnosis:
-    """Say what is missing between two touches."""
+    """Name the operation missing between two touches."""
     if mate is not None and before.threads is not None:
         return Diagnosis("elected-lane-alone", lane=int(before.threads[mate]) % WARP)
     if before.instruction is after.instruction and (before.name, before.access) == ("st.async", "write"):

@@ -14,7 +14,7 @@ from cutepy.sim.machine.launch import Launch
 from cutepy.sim.ptx.memory_order import NAMES
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.kinds import KINDS, RACES
-from cutepy.sim.sanitize.memory.discarded import Discarded
+from cutepy.sim.sanitize.memory.discarded_loads import DiscardedLoads
 from cutepy.sim.sanitize.order.flags import ThreadProgress
 from cutepy.sim.sanitize.reports.reasons import TOGETHER
 
@@ -43,7 +43,7 @@ def sides(found: GlobalConflict, launches: Launches) -> tuple[Side, Side]:
 
 
 def side(touch: GlobalAccessRecord, lane: int, launches: Launches, named: bool = False) -> Side:
-    """Return who touched global memory, with the launch if it is to be named."""
+    """Return the thread or copy that touched global memory, with the launch if it is to be named."""
     launch = launches.operation(touch.launch)
     if not isinstance(launch, Launch):
         return Side(touch.name, f"the host in stream {launch.stream:#x}", touch.instruction, access=touch.access)
@@ -58,7 +58,7 @@ def side(touch: GlobalAccessRecord, lane: int, launches: Launches, named: bool =
 
 
 def place(address: int, known: GlobalMemory, launch: Launch | None) -> Place:
-    """Say where an address is: in which allocation, and how far from its start, or from what the kernel was given."""
+    """Describe an address: its allocation, and its distance from the start, or from a kernel's argument."""
     region = known.find(address, address + 1)
     if region is None:
         return Place.of_global(address)
@@ -71,7 +71,7 @@ def place(address: int, known: GlobalMemory, launch: Launch | None) -> Place:
 
 
 def last_writer(address: int, shadow: GlobalShadow, launches: Launches, blocks: Array, waiting: Array) -> Side | None:
-    """Return who wrote last to what threads wait for, (slot, thread), of the CTAs in the slots, beside these."""
+    """Return the last writer of words that threads wait for, (slot, thread), of the CTAs in the slots."""
     those = {(int(blocks[slot]), thread) for slot, thread in np.argwhere(waiting).tolist()}
     for touch, lane in shadow.writers(address):
         row, column = divmod(lane, touch.lanes)
@@ -82,13 +82,13 @@ def last_writer(address: int, shadow: GlobalShadow, launches: Launches, blocks: 
 
 
 def _pointers(launch: Launch | None) -> Iterator[tuple[int, int]]:
-    """Yield what may be an address in what a kernel was given, and the number of its parameter."""
+    """Yield the possible addresses in a kernel's arguments, and the number of the parameter of each."""
     for number, data in enumerate(() if launch is None else launch.parameters.values()):
         yield from ((word, number) for word in np.frombuffer(data, "<u8", len(data) // 8).tolist())
 
 
 def told(found: GlobalConflict, launches: Launches, flags: Flags) -> tuple[str, Diagnosis]:
-    """Return the kind of hazard that two touches are, and what is missing between them."""
+    """Return the kind of hazard of two touches, and the operation missing between them."""
     why = None
     if found.kind in RACES:
         old, new = found.before, found.after
@@ -101,7 +101,7 @@ def told(found: GlobalConflict, launches: Launches, flags: Flags) -> tuple[str, 
 
 
 def _advice(found: GlobalConflict, launches: Launches) -> Diagnosis:
-    """Say what is missing between two touches."""
+    """Name the operation missing between two touches."""
     before, after, kind = found.before, found.after, found.kind
     if kind == "early-access":
         if not launches.is_programmatic:
@@ -177,7 +177,7 @@ class GlobalFindings:
     ) -> None:
         self._tell_one, self.launches, self._flags, self._known, self._near = tell, launches, flags, known, near
         self._launch: Launch | None = None
-        self._discarded = Discarded()
+        self._discarded = DiscardedLoads()
 
     def begin(self, launch: Launch, function: Function, is_steered: bool) -> None:
         """Begin with a launch, which something that depends on the schedule may steer."""

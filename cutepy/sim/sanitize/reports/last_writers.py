@@ -40,7 +40,7 @@ def with_last_writer(
 def _last_writer(
     address: int, after: Side, residents: Residents, waiting: Array, shared: SharedAccesses
 ) -> Side | None:
-    """Return who wrote last to shared memory of the CTA that reads it: None if that is who waits, by atomics."""
+    """Return the last writer of shared memory of the reading CTA: None if it is the waiting thread, by atomics."""
     slot = None if after.cta is None else residents.slot_of(after.cta)
     for touch, row, lane in () if slot is None else shared.last_writers(slot, address):
         if touch.threads is None or not waiting[touch.agents[row], touch.threads[lane]]:

@@ -10,7 +10,7 @@ import numpy as np
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place
 from cutepy.sim.machine.lanes import WARP, listed
-from cutepy.sim.sanitize.hazards import NearMiss, Side, Waiting
+from cutepy.sim.sanitize.hazards import NearMiss, Side, WaitingThreads
 from cutepy.sim.sanitize.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class MistakeHazard(NamedTuple):
     before: Side | None
     after: Side
     diagnosis: Diagnosis
-    waits: tuple[Waiting, ...] = ()
+    waits: tuple[WaitingThreads, ...] = ()
     near_misses: tuple[NearMiss, ...] = ()
 
 
@@ -66,8 +66,8 @@ def hazard_of(error: SimulationError, *, ends: bool) -> MistakeHazard:
     )
 
 
-def _waiting(wait: Wait) -> Waiting:
-    return Waiting(
+def _waiting(wait: Wait) -> WaitingThreads:
+    return WaitingThreads(
         wait.at.name,
         wait.lacks,
         tuple(_all_of(execution) for execution in wait.executions),
@@ -95,7 +95,7 @@ def _side(i: Instruction, who: NamedLanes | None) -> Side:
 
 
 def part_of_a_unit(found: PartialUnit) -> tuple[str, Place, Side | None, Side, Diagnosis]:
-    """Return the kind of the hazard, what it is at, its two sides, and what is missing."""
+    """Return the kind of the hazard, its place, its two sides, and the missing operation."""
     i, cta = found.instruction, found.residents.coordinate(found.slot)
     name = i.name
     warp, lane = divmod(int(found.executed[0]), WARP)

@@ -16,7 +16,7 @@ from cutepy.sim.ptx.memory_order import CLUSTER
 from cutepy.sim.ptx.model import Label
 from cutepy.sim.sanitize.hazards import Side
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN
-from cutepy.sim.sanitize.order.ends import given_up
+from cutepy.sim.sanitize.order.cta_ends import given_up
 from cutepy.sim.sanitize.order.fences import scope_of
 from cutepy.sim.sanitize.order.flags import ThreadProgress
 
@@ -35,13 +35,13 @@ class Reason(NamedTuple):
     Attributes
     ----------
     kind : str or None
-        Of the hazard, None if it is what it seemed.
+        Kind of the hazard, None if it is none after all.
     diagnosis : Diagnosis
         Cause, and remedy.
     cause : Instruction or None
         Faulty instruction, the same for every pair of accesses that shows it.
     is_early : bool
-        Whether who reads has waited for an earlier phase than that of the copy.
+        True if the reader has waited for an earlier phase than that of the copy.
     """
 
     kind: str | None
@@ -51,7 +51,7 @@ class Reason(NamedTuple):
 
 
 def reason(wave: Wave, flags: Flags, code: Sequence[Instruction], found: Conflict) -> Reason | None:
-    """Return why two touches are not ordered, if what stands between them tells."""
+    """Return the reason why two touches are not ordered, if the operations between them show one."""
     if found.before is found.after:
         return Reason(None, TOGETHER)
     return (
@@ -65,7 +65,7 @@ def reason(wave: Wave, flags: Flags, code: Sequence[Instruction], found: Conflic
 
 
 def _known(wave: Wave, found: Conflict, plane: int, slot: int, column: int) -> int:
-    """Return what the newer touch's lane knows of a column of a CTA in its cluster."""
+    """Return the newer touch's lane's knowledge of a column of a CTA in its cluster."""
     held = found.after.view.known[plane, found.row, found.after.row_of[found.after_lane], slot % wave.clocks.cluster]
     return int(held[column]) if column < len(held) else 0
 
@@ -90,7 +90,7 @@ def _of_guesses(wave: Wave, found: Conflict) -> Reason | None:
 
 
 def _of_waits(wave: Wave, found: Conflict) -> Reason | None:
-    """See whether a relaxed wait of the newer touch's thread has seen what it does not show."""
+    """Check whether a relaxed wait of the newer touch's thread has seen the older one without showing it."""
     slot, column, count = _older(found)
     agent, rank = int(found.after.agents[found.row]), slot % wave.clocks.cluster
     for wait in reversed(wave.patterns.waits):
@@ -104,7 +104,7 @@ def _of_waits(wave: Wave, found: Conflict) -> Reason | None:
 
 
 def _of_phases(wave: Wave, found: Conflict) -> Reason | None:
-    """See whether who reads has waited for the mbarrier of the copy that writes, and saw an earlier phase."""
+    """Check whether the reading thread waited for the writing copy's mbarrier, and saw an earlier phase."""
     copy, reader, lane = found.before, found.after, found.after_lane
     _, column, count = _older(found)
     if found.read_first:
@@ -130,7 +130,7 @@ def _of_phases(wave: Wave, found: Conflict) -> Reason | None:
 
 
 def _is_by(found: Conflict, threads: Array) -> bool:
-    """Tell whether the newer touch may be by one of some threads: those of a copy are not known here."""
+    """Return whether the newer touch may be by one of some threads: those of a copy are not known here."""
     new = found.after
     return new.threads is None or bool(np.isin(new.threads[found.after_lane], threads))
 
@@ -209,7 +209,7 @@ def _comes_late(
 
 
 def _stands_before(arrival: Instruction, access: Instruction, code: Sequence[Instruction]) -> bool:
-    """Tell whether an arrival comes before an access in the code, with no wait between, and none comes after."""
+    """Return whether an arrival comes before an access in the code, with no wait between, and none comes after."""
     if arrival.index > access.index or any(map(_waits, code[arrival.index : access.index])):
         return False
     for i in code[access.index :]:
@@ -230,7 +230,7 @@ def _arrives(i: Instruction) -> bool:
 
 
 def _ends(i: Instruction) -> bool:
-    """Tell whether the code goes on elsewhere: it ends, or begins a round anew."""
+    """Return whether the code goes on elsewhere: it ends, or begins a round anew."""
     targets = [place.target for place in i.operands if isinstance(place, Label)]
     return "ends" in i.traits.qualities or (i.traits.branches and any(target <= i.index for target in targets))
 

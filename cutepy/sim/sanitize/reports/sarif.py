@@ -46,7 +46,7 @@ def as_sarif(
     notes : sequence of (str, str)
         Further notifications of the run, each with its level: "error" or "note".
     is_whole : bool
-        Whether all that should have run is told of.
+        True if all that should have run is told of.
     """
     log = _Log(script)
     results = [log.result(hazard) for hazard in hazards]
@@ -249,7 +249,7 @@ def _physical(artifact: Json, found: Excerpt) -> Json:
 
 
 def _fingerprint(hazard: Hazard) -> str:
-    """Return what stays as long as the two lines do, wherever they move."""
+    """Return a fingerprint that stays as long as the two lines do, wherever they move."""
     texts = [hazard.kind]
     for side in hazard.sides:
         found, i = excerpt(side), side.instruction

@@ -133,7 +133,7 @@ class Scene:
         return replace(side, who=f"{role}, issued by {issuers}", warp=warps[0], role=role, issuers=issuers)
 
     def _warps(self, warps: list[int]) -> str:
-        """Say which warps, and what they are for."""
+        """Name the warps, and their role."""
         groups = sorted({warp * WARP // WARPGROUP for warp in warps})
         if self._threads > WARPGROUP and self.warpgroups.issuperset(groups) and len(warps) == 4 * len(groups):
             return f"MMA warpgroup{'s' * (len(groups) > 1)} {' and '.join(map(str, groups))}"
@@ -149,7 +149,7 @@ class Scene:
         return f"{words} ({role})" if role else words
 
     def role(self, warp: int) -> str:
-        """Say what a warp is for, in a kernel whose warps have different roles; "" if that doesn't show."""
+        """Return the role of a warp, in a kernel whose warps have different roles; "" if that doesn't show."""
         group = warp * WARP // WARPGROUP
         if not self.warpgroups or self._threads <= WARPGROUP:
             return ""
@@ -274,12 +274,12 @@ def _element_bytes(side: Side) -> int:
 
 
 def _operand(hazard: Hazard, space: str) -> str:
-    """Name what the lines of both sides touch, if one says it."""
+    """Name the object that the lines of both sides touch, if one names it."""
     return next(filter(None, (_called(side, space) for side in hazard.sides)), "")
 
 
 def _called(side: Side, space: str) -> str:
-    """Name what the line of a side touches, if it says it."""
+    """Name the object that the line of a side touches, if the line names it."""
     i = side.instruction
     return "" if i is None or i.source is None else operand_of(i.source, side.access != "read", space)
 
@@ -296,7 +296,7 @@ def _unmangled(name: str) -> str:
     return found[2][: int(found[1])] if found and len(found[2]) >= int(found[1]) else name
 
 
-class Surroundings(Observer):
+class SceneRecorder(Observer):
     """Records which threads and CTAs the launch that runs has.
 
     Attributes
@@ -342,7 +342,7 @@ class Surroundings(Observer):
         scene.warpgroups.update(warp * WARP // WARPGROUP for warp in warps)
 
     def on_access(self, access: Access) -> None:
-        """Note what copies touch of shared memory."""
+        """Note the shared memory that copies touch."""
         operation = access.part_of
         if operation is None or access.space != "shared" or operation.kind not in _PARTS:
             return

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from cutepy.sim.sanitize.reports.excerpts import excerpt, function_at
 
 if TYPE_CHECKING:
-    from cutepy.sim.sanitize.hazards import Between, Hazard, Side, Waiting
+    from cutepy.sim.sanitize.hazards import Hazard, InsertionPoint, Side, WaitingThreads
     from cutepy.sim.sanitize.reports.allowances import Allowance
 
 VERSION = 1
@@ -83,7 +83,7 @@ def of_hazard(hazard: Hazard) -> dict[str, object]:
     }
 
 
-def _waiting(wait: Waiting) -> dict[str, object]:
+def _waiting(wait: WaitingThreads) -> dict[str, object]:
     bringers = [
         {**_side(side), "waits_for": at, "is_sure": sure}
         for (side, at), sure in zip(wait.bringers, wait.are_sure, strict=True)
@@ -91,7 +91,7 @@ def _waiting(wait: Waiting) -> dict[str, object]:
     return {"for": wait.at, "lacks": wait.lacks, "by": [*map(_side, wait.sides)], "brought_by": bringers}
 
 
-def _between(between: Between) -> dict[str, object]:
+def _between(between: InsertionPoint) -> dict[str, object]:
     lines = {name: getattr(between, name) for name in ("after", "before")}
     found = {name: {"file": line.file, "line": line.line} for name, line in lines.items()}
     return {**found, "next_round": between.is_next_round}

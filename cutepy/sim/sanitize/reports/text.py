@@ -22,7 +22,7 @@ _MARGIN = 5
 
 
 def visible(text: str) -> str:
-    r"""Return a text of one line, with escapes for what a terminal would act on, and spaces for tabs.
+    r"""Return a text of one line, with escapes for control characters of a terminal, and spaces for tabs.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def _hazard(hazard: Hazard, style: str, before: str = "") -> Iterator[Line]:
 
 
 def _waits(hazard: Hazard) -> Iterator[Line]:
-    """Say who waits for whom: the waits are numbered, and name each other."""
+    """List the waits of a deadlock: they are numbered, and name each other."""
     if len(hazard.waits) < 2:
         return
     numbers = {wait.at: number for number, wait in enumerate(hazard.waits, 1)}
@@ -116,7 +116,7 @@ def _waits(hazard: Hazard) -> Iterator[Line]:
 
 
 def _said(near: NearMiss) -> str:
-    """Say what was done, where, by whom, and why it does not count."""
+    """Describe an operation: its place, its threads, and the reason why it does not count."""
     return near.why if near.side is None else f"{near.side.operation} at {_line(near.side)}: {near.why}"
 
 
@@ -140,13 +140,13 @@ def _note(text: str, style: str) -> Line:
 
 
 def _by_line(sides: tuple[Side, ...]) -> list[tuple[Side, ...]]:
-    """Part operations by what is shown of them: both together, if they are of one line with the same callers."""
+    """Part operations by the shown line: both together, if they are of one line with the same callers."""
     shown = {(excerpt(side), side.chain) for side in sides}
     return [sides] if len(shown) == 1 and (None, ()) not in shown else [(side,) for side in sides]
 
 
 def _sides(sides: tuple[Side, ...], style: str) -> Iterator[Line]:
-    """Show a line, and what was done there."""
+    """Show a line, and the operations there."""
     found = excerpt(sides[0])
     bar = (" " * _MARGIN + "| ", "blue")
     if found is None:
@@ -170,7 +170,7 @@ def _sides(sides: tuple[Side, ...], style: str) -> Iterator[Line]:
 
 
 def _where(hazard: Hazard) -> str:
-    """Say where what is missing belongs; nothing where one line says it all."""
+    """Name the place of the missing operation; nothing where one line has both sides."""
     if hazard.between is None:
         return ""
     after, before = excerpt_of(hazard.between.after), excerpt_of(hazard.between.before)

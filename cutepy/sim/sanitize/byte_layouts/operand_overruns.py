@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def may_stray(mine: Array, other: Array, through: AccessLayout) -> bool:
-    """Tell whether an operand takes some of the other's bytes, and may not be meant to.
+    """Return whether an operand takes some of the other's bytes, and may not be meant to.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def may_stray(mine: Array, other: Array, through: AccessLayout) -> bool:
 
 
 def leaves_out(bytes_read: Array, written: AccessLayout) -> bool:
-    """Tell whether what is read of a box, given by addresses, leaves out 8 rows between others.
+    """Return whether the bytes read of a box, given by addresses, leave out 8 rows between others.
 
     Examples
     --------

@@ -16,8 +16,8 @@ pytest.importorskip("cutlass")
 
 import cutepy  # noqa: E402
 from cutepy.frontends import serve_cuda  # noqa: E402
-from cutepy.nn import GatedMLP, Linear, replace, sharing  # noqa: E402
-from cutepy.nn.joining import join_weights, layers_of  # noqa: E402
+from cutepy.nn import GatedMLP, Linear, replace, shared_products  # noqa: E402
+from cutepy.nn.adjoining_weights import join_weights, layers_of  # noqa: E402
 from cutepy.ops.joined_linears import adjoining  # noqa: E402
 
 BF16 = torch.bfloat16
@@ -59,8 +59,8 @@ def pair(kind=Projections, **options):
 def calls(monkeypatch):
     """Count the products that are joined."""
     found = []
-    true = sharing._joined
-    monkeypatch.setattr(sharing, "_joined", lambda *given: found.append(1) or true(*given))
+    true = shared_products._joined
+    monkeypatch.setattr(shared_products, "_joined", lambda *given: found.append(1) or true(*given))
     return found
 
 
@@ -121,10 +121,10 @@ X = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(3)).to(BF16)
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("most", [0, sharing.JOINED_BYTES])
+@pytest.mark.parametrize("most", [0, shared_products.JOINED_BYTES])
 @pytest.mark.parametrize("bias", [False, True])
 def test_three_projections_are_one_launch_with_the_gradients_of_three(monkeypatch, bias, most):
-    monkeypatch.setattr(sharing, "JOINED_BYTES", most)
+    monkeypatch.setattr(shared_products, "JOINED_BYTES", most)
     theirs, ours = pair(bias=bias)
     exact = step(copy.deepcopy(theirs).double(), X.double())
     with cutepy.simulate() as run, torch.no_grad():
@@ -335,9 +335,9 @@ def test_what_parts_layers_has_them_computed_apart(change, monkeypatch):
     assert not found
 
 
-@pytest.mark.parametrize("most", [0, sharing.JOINED_BYTES])
+@pytest.mark.parametrize("most", [0, shared_products.JOINED_BYTES])
 def test_layers_of_which_some_are_frozen_are_joined(monkeypatch, most):
-    monkeypatch.setattr(sharing, "JOINED_BYTES", most)
+    monkeypatch.setattr(shared_products, "JOINED_BYTES", most)
     theirs, ours = pair(bias=True)
     for model in (theirs, ours):
         model.k_proj.requires_grad_(False)
@@ -475,14 +475,14 @@ def test_nothing_is_held_after_a_call():
 
     def first_alone(model, x):
         q = model.q_proj(x)
-        seen.append(weakref.ref(sharing.CURRENT.share))
+        seen.append(weakref.ref(shared_products.CURRENT.share))
         return (q,)
 
     ours.between = first_alone
     ours(X)
     gc.collect()
     assert seen[0]() is None
-    assert sharing.CURRENT.share is None
+    assert shared_products.CURRENT.share is None
 
     def fails(model, x):
         model.q_proj(x)
@@ -492,7 +492,7 @@ def test_nothing_is_held_after_a_call():
     ours.between = fails
     with pytest.raises(KeyError):
         ours(X)
-    assert sharing.CURRENT.share is None
+    assert shared_products.CURRENT.share is None
     assert ours.joined_layers
 
 

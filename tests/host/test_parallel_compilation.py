@@ -24,7 +24,7 @@ from rich.console import Console  # noqa: E402
 
 import cutepy  # noqa: E402
 from cutepy.dsl import program  # noqa: E402
-from cutepy.host.many import Variant, VariantsError, compile_many  # noqa: E402
+from cutepy.host.parallel_compilation import Variant, VariantsError, compile_many  # noqa: E402
 from cutepy.host.progress import ProgressBoard  # noqa: E402
 from cutepy.host.specs import TensorSpec  # noqa: E402
 from tests.host import inspected, kernels, troubled  # noqa: E402

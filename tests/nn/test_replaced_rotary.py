@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cutlass")
 
 from cutepy.nn import replace  # noqa: E402
-from cutepy.nn.attending import Attends  # noqa: E402
-from cutepy.nn.rotating import FUNCTION  # noqa: E402
+from cutepy.nn.replaced_attention import ReplacedAttention  # noqa: E402
+from cutepy.nn.replaced_rotary import FUNCTION  # noqa: E402
 from tests.laboratory import llama_model  # noqa: E402
 from tests.laboratory.llama_model import LlamaAttention, LlamaConfig, LlamaForCausalLM  # noqa: E402
 
@@ -92,7 +92,9 @@ class Decorated(LlamaAttention):
 def test_decorators_stay():
     model = made(Decorated)
     assert rotations(model) == ["swapped", "swapped"]
-    assert all(isinstance(layer.self_attn, Attends) for layer in model.layers)  # seen behind the decorators too
+    assert all(
+        isinstance(layer.self_attn, ReplacedAttention) for layer in model.layers
+    )  # seen behind the decorators too
     x = torch.randn(1, 3, 32).bfloat16()
     tables = model.rotary_emb(x, torch.arange(3)[None])
     attention = model.layers[0].self_attn

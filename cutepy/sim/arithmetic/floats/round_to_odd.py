@@ -33,7 +33,7 @@ def to_odd(total: Array, error: Array) -> Array:
 
 
 def sum_error(a: Array, b: Array, total: Array) -> Array:
-    """Return what a rounded sum of float64 values leaves of the exact one."""
+    """Return the rounding error of a sum of float64 values."""
     back = total - a
     result: Array = (a - (total - back)) + (b - back)
     return result
@@ -52,7 +52,7 @@ def _halves(a: Array) -> tuple[Array, Array]:
 
 
 def product_error(a: Array, b: Array, product: Array) -> Array:
-    """Return what a rounded product of float64 values leaves of the exact one."""
+    """Return the rounding error of a product of float64 values."""
     (a1, a0), (b1, b0) = _halves(a), _halves(b)
     result: Array = ((a1 * b1 - product) + a1 * b0 + a0 * b1) + a0 * b0
     return result

@@ -40,7 +40,7 @@ def tensors_of(layers: Layers) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     return [each.weight for each in layers], [each.bias for each in layers if each.bias is not None]
 
 
-class Whole(NamedTuple):
+class JoinedWeights(NamedTuple):
     """Weights of layers, their biases, if there are, and all of each as one tensor, past autograd.
 
     Under torch.compile the latter two are None.
@@ -52,7 +52,7 @@ class Whole(NamedTuple):
     bias: torch.Tensor | None = None
 
 
-def joinable(kind: type[torch.nn.Linear], layers: Layers, x: torch.Tensor) -> Whole | None:
+def joinable(kind: type[torch.nn.Linear], layers: Layers, x: torch.Tensor) -> JoinedWeights | None:
     """Give the weights of layers of a class that can be one product of x now, or None.
 
     Their weights must adjoin, be plain, and have the dtype of x, which autocast leaves as it is; and nobody else, such
@@ -81,14 +81,14 @@ def joinable(kind: type[torch.nn.Linear], layers: Layers, x: torch.Tensor) -> Wh
         if not is_compiling and tensor.is_inference():
             return None
     if is_compiling:
-        return Whole(weights, biases)
+        return JoinedWeights(weights, biases)
     weight = None if _is_transformed() else adjoining(weights)
     bias = adjoining(biases) if biases else None
-    return None if weight is None or (biases and bias is None) else Whole(weights, biases, weight, bias)
+    return None if weight is None or (biases and bias is None) else JoinedWeights(weights, biases, weight, bias)
 
 
 def _is_seen(layer: torch.nn.Linear) -> bool:
-    """Tell whether something else than the class's code sees a layer's calls, or has its parameters."""
+    """Return whether something else than the class's code sees a layer's calls, or has its parameters."""
     return bool(
         layer._forward_hooks
         or layer._forward_pre_hooks
@@ -103,8 +103,8 @@ def _is_seen(layer: torch.nn.Linear) -> bool:
 _NAMES = frozenset(("weight", "bias"))
 
 
-class _Waiting(NamedTuple):
-    """Part of a product that a layer has not taken yet, and what of the layer made it."""
+class _PendingPart(NamedTuple):
+    """Part of a product that a layer has not taken yet, and the layer's state when it was made."""
 
     part: torch.Tensor
     made_of: tuple[Any, ...]
@@ -124,7 +124,7 @@ class Share:
         self._context = _context()
         self._x: torch.Tensor | None = None
         self._moment: tuple[Any, ...] = ()
-        self._waiting: dict[torch.nn.Linear, _Waiting] = {}
+        self._waiting: dict[torch.nn.Linear, _PendingPart] = {}
         self._has_missed = False
 
     @property
@@ -153,7 +153,7 @@ class Share:
         self._has_missed = self._has_missed or bool(self._waiting)
         self._x, self._moment = x, _moment(x)
         self._waiting = {
-            each: _Waiting(part, _made_of(each)) for each, part in zip(layers, joined_parts(whole, x), strict=True)
+            each: _PendingPart(part, _made_of(each)) for each, part in zip(layers, joined_parts(whole, x), strict=True)
         }
         return self._waiting.pop(layer).part
 
@@ -168,7 +168,7 @@ CURRENT = _Current()
 
 
 def _is_transformed() -> bool:
-    """Tell whether tensors are not what they seem: within modes, transforms of torch.func, and traces."""
+    """Return whether tensors stand for others: within modes, transforms of torch.func, and traces."""
     return bool(
         dispatch_modes()
         or torch._C._functorch.peek_interpreter_stack() is not None
@@ -202,7 +202,7 @@ def _made_of(layer: torch.nn.Linear) -> tuple[Any, ...]:
     return found
 
 
-def joined_parts(whole: Whole, x: torch.Tensor) -> Sequence[torch.Tensor]:
+def joined_parts(whole: JoinedWeights, x: torch.Tensor) -> Sequence[torch.Tensor]:
     """Compute the product of layers that are joinable, and give the columns of each."""
     if torch.is_grad_enabled() and any([each.requires_grad for each in (x, *whole.weights, *whole.biases)]):
         parts: Sequence[torch.Tensor] = _apply_parts(x, whole, *whole.weights, *whole.biases)
@@ -210,8 +210,8 @@ def joined_parts(whole: Whole, x: torch.Tensor) -> Sequence[torch.Tensor]:
     return _computed(x, whole, is_one=_is_one(x, whole))
 
 
-def _is_one(x: torch.Tensor, whole: Whole) -> bool:
-    """Tell whether the product is one launch: whoever keeps a part of it keeps all, so that it must be small."""
+def _is_one(x: torch.Tensor, whole: JoinedWeights) -> bool:
+    """Return whether the product is one launch: a reference to a part keeps all of it alive, so it must be small."""
     assert whole.weight is not None, "is None under torch.compile only"
     return not INVARIANCE.on and math.prod(x.shape[:-1]) * whole.weight.shape[0] * x.itemsize <= JOINED_BYTES
 
@@ -222,7 +222,7 @@ JOINED_BYTES = 8 << 20
 copy, where six take 99. For 4096 tokens it is 288 and 293, and 590 either way."""
 
 
-def _computed(x: torch.Tensor, whole: Whole, *, is_one: bool) -> tuple[torch.Tensor, ...]:
+def _computed(x: torch.Tensor, whole: JoinedWeights, *, is_one: bool) -> tuple[torch.Tensor, ...]:
     """Compute parts past autograd, which are no views to it: one may be written to, and the others stay as saved."""
     if not is_one:
         return tuple(gemm(x, weight, bias=bias) for weight, bias in zip_longest(whole.weights, whole.biases))
@@ -230,7 +230,7 @@ def _computed(x: torch.Tensor, whole: Whole, *, is_one: bool) -> tuple[torch.Ten
     return tuple([part.data for part in y.split([each.shape[0] for each in whole.weights], -1)])
 
 
-def _joined(x: torch.Tensor, whole: Whole) -> torch.Tensor:
+def _joined(x: torch.Tensor, whole: JoinedWeights) -> torch.Tensor:
     """Multiply by all weights as one."""
     assert whole.weight is not None, "is None under torch.compile only"
     found: torch.Tensor = gemm(x, whole.weight, bias=whole.bias)
@@ -241,7 +241,7 @@ class _Parts(torch.autograd.Function):
     """Node of the parts: where gradients come apart, those of x add to one another in the products."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, whole: Whole, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:  # noqa: ANN401
+    def forward(ctx: Any, x: torch.Tensor, whole: JoinedWeights, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:  # noqa: ANN401
         weights, count = whole.weights, len(whole.weights)
         of_x, _, *of_tensors = ctx.needs_input_grad
         ctx.of_weights, ctx.of_biases = of_tensors[:count], of_tensors[count:]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutepy.sim.machine.shared_memory import MemoryContents, Words
+from cutepy.sim.replay.launch_player import name_of
 from cutepy.sim.replay.outcomes import Outcome, Request
-from cutepy.sim.replay.playing import name_of
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.events import CompletionPolicy
@@ -35,7 +35,7 @@ _TIMEOUT_S = 60.0
 def are_discarded(
     reads: Collection[Hazard], snapshot: Snapshot, is_before: bool, policy: CompletionPolicy | None, processes: int
 ) -> bool:
-    """Tell whether a launch with these reads writes the same, whatever shared memory holds where its CTAs begin.
+    """Return whether a launch with these reads writes the same for any shared memory at the start of its CTAs.
 
     Parameters
     ----------
@@ -43,12 +43,12 @@ def are_discarded(
         Hazards and writes that each replay must have too.
     snapshot : Snapshot
     is_before : bool
-        Whether that is of memory before the launch, or else after it. Then the launch must not have written what it
+        True if that is of memory before the launch, or else after it. Then the launch must not have written what it
         read, or nothing is known.
     policy : CompletionPolicy or None
         Under which it had them.
     processes : int
-        How many play at the same time.
+        Processes that play at the same time.
     """
     names = set(map(name_of, reads))
 

@@ -40,7 +40,7 @@ def test_what_is_not_stored_is_an_advisory(options):
     ids=["store", "maximum", "minimum", "predicate", "shuffle", "end"],
 )
 def test_what_reaches_memory_or_whether_it_ends_is_a_hazard(use, monkeypatch):
-    monkeypatch.setattr("cutepy.sim.replay.discarding._TIMEOUT_S", 1.0)
+    monkeypatch.setattr("cutepy.sim.replay.read_effects._TIMEOUT_S", 1.0)
     assert found(READ + use + "\n") == (["uninitialised-read"], [])
 
 

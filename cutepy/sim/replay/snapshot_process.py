@@ -1,4 +1,4 @@
-"""The process that keeps a snapshot: it forks children that play, and sends on what they say.
+"""The process that keeps a snapshot: it forks children that play, and forwards their outcomes.
 
 A child plays some requests one after another, with memory put back in between; only as much memory as can be copied in
 no time is, and with more a child plays once. What stops a child costs the request that it was at: another goes on.
@@ -25,7 +25,7 @@ from cutepy.sim.replay.search.search import Search
 
 if TYPE_CHECKING:
     from cutepy.sim.machine.lanes import Array
-    from cutepy.sim.replay.search.search import Searched
+    from cutepy.sim.replay.search.search import SearchResult
 
 _COPIED_BYTES = 32 << 20
 _SMALL_BYTES = 1 << 20
@@ -38,12 +38,12 @@ class Player(Protocol):
     """Plays a launch."""
 
     def ready(self, request: Request | Search) -> None:
-        """Do once what every child needs."""
+        """Do once the preparations that every child needs."""
 
     def play(self, request: Request) -> Outcome:
         """Run the launch to its end."""
 
-    def search(self, request: Search, rewind: Callable[[Ranges], None]) -> Searched:
+    def search(self, request: Search, rewind: Callable[[Ranges], None]) -> SearchResult:
         """Run the launch under all schedules; `rewind` puts memory back, of which ranges were written."""
 
     @property
@@ -105,7 +105,7 @@ class Keeper:
             soonest = min(child.deadline for child in children.values())
             ready = wait(list(children), max(0.0, soonest - time.monotonic()))
             for pipe, child in list(children.items()):
-                outcome: Outcome | Searched | None = None
+                outcome: Outcome | SearchResult | None = None
                 if pipe in ready:
                     try:
                         outcome = pipe.recv()
@@ -169,7 +169,7 @@ class Rewinder:
         self._kept = [(start, here := _bytes_at(start, end), here.copy()) for start, end in ranges]
 
     def rewind(self, written: Ranges | None = None) -> None:
-        """Put memory back: all of it, or of large ranges what was written."""
+        """Restore memory: all of it, or the written parts of large ranges."""
         for start, here, before in self._kept:
             if written is None or len(here) <= _SMALL_BYTES:
                 if not np.array_equal(here, before):  # memory that is mapped for reading may not even be written so

@@ -38,7 +38,7 @@ _GROUPS = (BULK, COPIES, MMAS)
 
 
 class _Actor(NamedTuple):
-    """The threads of a CTA that accessed memory, or issued what did.
+    """The threads of a CTA that accessed memory, or issued the copy that did.
 
     Attributes
     ----------
@@ -46,11 +46,11 @@ class _Actor(NamedTuple):
     threads : array of int
         The lane that is told, or all threads that issue an MMA.
     number : int
-        How many steps of synchronisation there were before.
+        Number of earlier steps of synchronisation.
     every : array of int
         All threads of the CTA that executed the instruction.
     is_async : bool
-        Whether the async proxy accessed memory for them.
+        True if the async proxy accessed memory for them.
     """
 
     slot: int
@@ -77,9 +77,9 @@ class _Pair(NamedTuple):
         Column that counts it, and the count by which it is over.
     space : "shared" or "global"
     overwrites : bool
-        Whether the newer one writes.
+        True if the newer one writes.
     is_of_writes : bool
-        Whether both do.
+        True if both do.
     """
 
     older: _Actor
@@ -149,7 +149,7 @@ def _of_groups(wave: Wave, pair: _Pair) -> tuple[NearMiss, ...]:
 
 
 def _misses(wave: Wave, pair: _Pair) -> list[Iterator[NearMiss]]:
-    """List what may be told where any order is missing, the surest first."""
+    """List the near misses to report where any order is missing, the surest first."""
     return [
         _waited_elsewhere(wave, pair),
         _waits_for_another(wave, pair),
@@ -199,7 +199,7 @@ def _actor(touch: AccessRecord, row: int, lane: int) -> _Actor:
 
 
 def _global_actor(wave: Wave, touch: GlobalAccessRecord, lane: int) -> _Actor | None:
-    """Return who touched global memory; None if that is unknown, or has ended."""
+    """Return the thread or copy that touched global memory; None if that is unknown, or has ended."""
     row, column = divmod(lane, touch.lanes)
     slot = int(touch.slots[row])
     if slot >= len(wave.residents.blocks) or wave.residents.blocks[slot] != touch.ctas[row]:
@@ -240,7 +240,7 @@ def _count(i: Instruction | None) -> int:
 
 
 def issuers_of(wave: Wave, column: int) -> tuple[str, Array]:
-    """Return what kind of groups a column counts, and the threads whose they are; "" if it counts none."""
+    """Return the kind of groups that a column counts, and the threads that own them; "" if it counts none."""
     channel = wave.clocks.channel(column)
     if channel is None or channel[0] not in _GROUPS:
         return "", np.zeros(0, np.intp)
@@ -258,7 +258,7 @@ def issuers_at(side: Side, kind: str) -> Array:
 
 
 def nothing_to_wait_for(wave: Wave, kind: str, slot: int, issuers: Array) -> Iterator[NearMiss]:
-    """Yield waits for groups by threads of a CTA that have closed none so far: first of those who issued something."""
+    """Yield waits for groups by threads of a CTA that have closed none so far: first of those that issued something."""
     for of, i, slots, threads in wave.idle.values():
         none = threads[wave.closed[of][slot, threads] == 0]
         never = none[np.isin(none, issuers)]
@@ -283,7 +283,7 @@ def falls_short(wave: Wave, column: int, slot: int, over: int, issued: int) -> I
     slot : int
         The CTA that issued it.
     issued : int
-        How many steps there were before.
+        Number of earlier steps.
     """
     kind, issuers = issuers_of(wave, column)
     wait = wave.waits.get((kind, int(issuers[0]))) if kind else None
@@ -323,7 +323,7 @@ def waits_for_its_own(wave: Wave, kind: str, slot: int, issuers: Array, issued: 
     issuers : array of int
         The thread that did.
     issued : int
-        How many steps there were before.
+        Number of earlier steps.
     """
     if kind == MMAS or not len(issuers):
         return
@@ -344,7 +344,7 @@ def waits_for_its_own(wave: Wave, kind: str, slot: int, issuers: Array, issued: 
 
 
 def beside_the_end(wave: Wave, kind: str, slot: int, before: Side) -> tuple[NearMiss, ...]:
-    """Return the wait that looks as if it ended what is in flight at the end of a CTA."""
+    """Return the wait that looks as if it ended the operations in flight at the end of a CTA."""
     issuers = issuers_at(before, kind)
     found = [nothing_to_wait_for(wave, kind, slot, issuers)]
     if kind in wave.issues and len(issuers):
@@ -366,7 +366,7 @@ def beside_the_end(wave: Wave, kind: str, slot: int, before: Side) -> tuple[Near
 
 
 def _released_early(wave: Wave, found: Conflict, pair: _Pair) -> Iterator[NearMiss]:
-    """Yield the last arrival of those who issued the older operation, if the newer one has waited for it.
+    """Yield the last arrival of the older operation's issuers, if the newer one has waited for it.
 
     It stands before the wait for that operation. Where a copy fills bytes anew, it may stand before the operation too,
     and behind the wait for the last fill.
@@ -404,7 +404,7 @@ def _released_early(wave: Wave, found: Conflict, pair: _Pair) -> Iterator[NearMi
 
 
 def _overwrites_freed(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
-    """Yield the arrival by which who writes bytes has freed them, if the thread that fills them anew waited for it."""
+    """Yield the arrival by which a writing thread freed the bytes, if the thread that refills them waited for it."""
     newer, last = pair.newer, _last_wait(wave, pair.older) if pair.older.is_async else None
     if last is None or newer.is_async or not pair.is_of_writes:
         return
@@ -451,7 +451,7 @@ def _last_fill(wave: Wave, found: Conflict, pair: _Pair, issuers: Array) -> int:
 
 
 def _knows(wave: Wave, found: Conflict, slot: int, column: int) -> int:
-    """Return what the newer touch's lane knows of a column of a CTA in its cluster."""
+    """Return the newer touch's lane's knowledge of a column of a CTA in its cluster."""
     new = found.after
     held = new.view.known[DONE, found.row, new.row_of[found.after_lane], slot % wave.clocks.cluster]
     return int(held[column]) if column < len(held) else 0
@@ -497,7 +497,7 @@ def _meets_its_warp(wave: Wave, wait: Step, slot: int, thread: int, other: int) 
 
 
 def _shows(wave: Wave, pair: _Pair, step: Step) -> bool:
-    """Tell whether a step is a wait that may show the older access: of its own barrier or group, or its thread's."""
+    """Return whether a step is a wait that may show the older access: of its own barrier or group, or its thread's."""
     channel = wave.clocks.channel(pair.column)
     if channel is not None and channel[0] == "mbarrier":
         return step.is_wait and step.barrier == MbarrierAt(int(channel[1]))
@@ -518,12 +518,12 @@ def _releases(wave: Wave, pair: _Pair) -> list[Step]:
 
 
 def _announces(step: Step) -> bool:
-    """Tell whether an arrival announces bytes, which is its purpose then."""
+    """Return whether an arrival announces bytes, which is its purpose then."""
     return "expect_tx" in step.instruction.parts
 
 
 def _is_for_others(wave: Wave, pair: _Pair, arrival: Step) -> bool:
-    """Tell whether an arrival is for others than the newer access's threads, as that which frees a stage of a ring.
+    """Return whether an arrival is for others than the newer access's threads, as that which frees a stage of a ring.
 
     Others wait at that mbarrier then, and none of them arrives there.
     """
@@ -593,7 +593,7 @@ def _only_arrives(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
 
 
 def _leaves_at_once(step: Step) -> bool:
-    """Tell whether threads came by `bar.arrive`, of which a meeting tells too."""
+    """Return whether threads came by `bar.arrive`, of which a meeting tells too."""
     return step.is_meeting and "arrive" in step.instruction.parts
 
 
@@ -654,7 +654,7 @@ def _arrives_elsewhere(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
 
 
 def _meet(wave: Wave, pair: _Pair) -> bool:
-    """Tell whether the newer access's threads wait somewhere at a barrier at which the older one's arrive."""
+    """Return whether the newer access's threads wait somewhere at a barrier at which the older one's arrive."""
     older, newer, come = pair.older, pair.newer, _come(wave, pair)
     for step in wave.steps.between(older.number, newer.number):
         here = step.by(newer.slot, newer.threads) if step.is_acquire else newer.threads[:0]
@@ -689,7 +689,7 @@ def _meets_too_few(wave: Wave, pair: _Pair) -> Iterator[NearMiss]:
 
 
 def _is_over_without(wave: Wave, release: Step, newer: _Actor) -> bool:
-    """Tell whether all threads of a named barrier have come, and those of an access were not among them."""
+    """Return whether all threads of a named barrier have come, and those of an access were not among them."""
     steps = [s for s in wave.steps.between(release.number - 1, wave.steps.number) if s.barrier == release.barrier]
     is_over = any(step.is_meeting and newer.slot in step.slots for step in steps)
     return is_over and not any(len(step.by(newer.slot, newer.threads)) for step in steps)
@@ -810,7 +810,7 @@ def _other_fence(i: Instruction, space: str) -> Diagnosis:
 
 
 def _name(wave: Wave, barrier: Barrier | None) -> str:
-    """Name a barrier by what holds it, where that is known."""
+    """Name a barrier by its holder, where that is known."""
     if isinstance(barrier, NamedBarrier):
         return f"barrier {barrier.number}"
     made = {address: making.instruction for address, making in wave.inits.items()}

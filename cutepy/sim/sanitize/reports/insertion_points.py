@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from cutepy.sim.ptx.model import SourceLine
-from cutepy.sim.sanitize.hazards import Between
+from cutepy.sim.sanitize.hazards import InsertionPoint
 from cutepy.sim.sanitize.kinds import KINDS
 from cutepy.sim.sanitize.reports.excerpts import function_line
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from cutepy.sim.translate.control_flow import ControlFlow
 
 
-def between(hazard: Hazard, flow: ControlFlow) -> Between | None:
-    """Return where what a hazard lacks belongs; None where one line says it all."""
+def between(hazard: Hazard, flow: ControlFlow) -> InsertionPoint | None:
+    """Return the place of a hazard's missing operation; None where one line has both sides."""
     first, second = hazard.before, hazard.after
     for near in hazard.near_misses:
         if near.kind == "early-release" and near.side is not None:
@@ -30,7 +30,7 @@ def between(hazard: Hazard, flow: ControlFlow) -> Between | None:
         return None
     if first.instruction is None or second.instruction is None or first.launch is not second.launch:
         lines = _lines(first), _lines(second)
-        return Between(lines[0][0], lines[1][0]) if all(lines) and lines[0][0] != lines[1][0] else None
+        return InsertionPoint(lines[0][0], lines[1][0]) if all(lines) and lines[0][0] != lines[1][0] else None
     ahead = leads(flow, first.instruction, second.instruction)
     after, before = _meeting(_lines(first), _lines(second), ahead or leads(flow, second.instruction, first.instruction))
     if (after.file, after.line) == (before.file, before.line):
@@ -38,7 +38,7 @@ def between(hazard: Hazard, flow: ControlFlow) -> Between | None:
     is_above = after.file == before.file and before.line < after.line and _function(after) == _function(before)
     if is_above and first.cta != second.cta:
         return None  # there may be no round: of two CTAs neither goes on with what the other did
-    return Between(after, before, is_above and ahead)
+    return InsertionPoint(after, before, is_above and ahead)
 
 
 def _lines(side: Side) -> tuple[SourceLine, ...]:
@@ -65,7 +65,7 @@ def _function(line: SourceLine) -> int:
 
 
 def leads(flow: ControlFlow, start: Instruction, end: Instruction) -> bool:
-    """Tell whether a thread may come from one instruction to another."""
+    """Return whether a thread may come from one instruction to another."""
     blocks = {i.index: n for n, block in enumerate(flow.blocks) for i in (*block.instructions, block.branch) if i}
     if start.index not in blocks or end.index not in blocks:
         return False

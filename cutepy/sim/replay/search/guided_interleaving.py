@@ -1,4 +1,4 @@
-"""The schedule that a tree asks for, and what it tells the tree of each step."""
+"""The schedule that a tree asks for, with a report to the tree on each step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutepy.sim.machine.lanes import WARP
 from cutepy.sim.machine.policies import Choices
-from cutepy.sim.replay.search.touched import CLUSTERS, WRITE, Mode, Touching
+from cutepy.sim.replay.search.step_accesses import CLUSTERS, WRITE, Mode, StepObserver
 from cutepy.sim.replay.search.tree import ANSWERS, NOBODY, Event, Tree
 
 if TYPE_CHECKING:
@@ -32,17 +32,17 @@ class TooLong(Exception):
     """A schedule that does not come to an end."""
 
 
-class Guided(Choices):
-    """Play what a tree asks for.
+class GuidedInterleaving(Choices):
+    """Play the steps that a tree asks for.
 
     Parameters
     ----------
     tree : Tree
-    touching : Touching
+    touching : StepObserver
         An observer of the launch.
     """
 
-    def __init__(self, tree: Tree, touching: Touching) -> None:
+    def __init__(self, tree: Tree, touching: StepObserver) -> None:
         super().__init__({})
         self._tree, self._touching = tree, touching
         self._lanes: dict[tuple[bytes, bytes], int] = {}
@@ -86,7 +86,7 @@ class Guided(Choices):
         return order[choice]
 
     def grants(self, left: int, beyond: int) -> bool:
-        """Grant or refuse a request as the tree asks for: both are tried, each as a step that follows what was picked.
+        """Grant or refuse a request as the tree asks for: both are tried, each as a step after the picked one.
 
         That step takes from the queue of clusters already, so that requests of others are tried before it and after.
         """
@@ -139,7 +139,7 @@ class Guided(Choices):
         self._tree.fail(self._event())
 
     def unblocked(self) -> None:
-        """Tell the tree that what comes now comes after all there was."""
+        """Tell the tree that the next steps come after all earlier ones."""
         self._touching.begin()
         self._tree.take(Event(NOBODY, 0, self._touching.touched))
 
@@ -167,7 +167,7 @@ class Guided(Choices):
         return Event(agent.number, 0, touched, self._issued[agent.number])
 
     def _is_over(self, key: tuple[Any, ...], modes: Set[Mode]) -> bool:
-        """Tell whether the generation of a named or cluster barrier is over that a step counted in."""
+        """Return whether the generation of a named or cluster barrier is over that a step counted in."""
         counted = [mode[1] for mode in modes if mode[0] in ("join", "leave")]
         if not counted:
             return False
@@ -188,7 +188,7 @@ class Guided(Choices):
 
 
 def _waits_for(i: Instruction | None) -> str:
-    """Return what family of operations an instruction may wait for; empty if it is none that waits."""
+    """Return the family of operations that an instruction may wait for; empty if it doesn't wait."""
     if i is None or not {"wait_group", "wait_all"} & set(i.parts):
         return ""
     return "wgmma" if i.traits.kind == "wgmma" else "bulk" if "bulk" in i.parts else "cp"

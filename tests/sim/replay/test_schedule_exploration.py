@@ -14,10 +14,10 @@ from cutepy.cli.app import app
 from cutepy.sim import ScheduleError
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.parallel.footprint import Ranges
-from cutepy.sim.replay import exploring
-from cutepy.sim.replay.exploring import Divergence, Exploration
+from cutepy.sim.replay import schedule_exploration
+from cutepy.sim.replay.launch_player import _told
 from cutepy.sim.replay.outcomes import Outcome, Request, outcome_of
-from cutepy.sim.replay.playing import _told
+from cutepy.sim.replay.schedule_exploration import Divergence, Exploration
 from cutepy.sim.sanitize.hazards import Hazard, Side
 from tests.messages import pins, refuses
 from tests.sim.replay.kernels import module
@@ -228,9 +228,13 @@ def test_hazards_of_a_schedule_are_told_without_their_number():
 def test_hangs_are_told_once_by_the_hazard_that_names_them(monkeypatch):
     """Of a hang and a deadlock of the same schedule the hazard is told; any other hazard is told beside the hang."""
     found = []
-    monkeypatch.setattr(exploring, "reference", lambda snapshot, sanitizes: Outcome(hazards=(("old", None),)))
-    monkeypatch.setattr(exploring, "difference", lambda expected, outcome, read, memory: outcome.error or None)
-    comparison = exploring.Comparison(SimpleNamespace(read=None), None, "k")
+    monkeypatch.setattr(
+        schedule_exploration, "reference", lambda snapshot, sanitizes: Outcome(hazards=(("old", None),))
+    )
+    monkeypatch.setattr(
+        schedule_exploration, "difference", lambda expected, outcome, read, memory: outcome.error or None
+    )
+    comparison = schedule_exploration.Comparison(SimpleNamespace(read=None), None, "k")
     deadlock, race = (
         Hazard(kind, "k", "here", None, Side.of_thread("t", (0, 0, 0), 0, None, None), Diagnosis("made-while-valid"))
         for kind in ("deadlock", "unordered-read")

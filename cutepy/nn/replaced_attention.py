@@ -29,7 +29,7 @@ _FUNCTIONS, _NAME = "ALL_ATTENTION_FUNCTIONS", "cutepy"
 """The table of functions that Hugging Face's modules look theirs up in, and the name of cutepy's there."""
 
 
-class Attending(PassesOperations, TorchFunctionMode):
+class AttentionMode(PassesOperations, TorchFunctionMode):
     """Context in which `torch.nn.functional.scaled_dot_product_attention` is cutepy's, where cutepy computes it.
 
     Other calls, such as those of float32 outside of autocast or of heads beyond 256 columns, stay torch's. Under
@@ -101,7 +101,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
 
     It is made with the same arguments, initialised alike, with the same parameters and state dict. Weights are returned
     unless `need_weights=False` is passed: then torch computes all, and so it does for added keys (`add_bias_kv`,
-    `add_zero_attn`), one sequence without a batch, nested tensors, and dtypes that `Attending` leaves to it.
+    `add_zero_attn`), one sequence without a batch, nested tensors, and dtypes that `AttentionMode` leaves to it.
 
     Examples
     --------
@@ -158,7 +158,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     def _mask(
         self, q: torch.Tensor, attn_mask: torch.Tensor | None, key_padding_mask: torch.Tensor | None
     ) -> torch.Tensor | None:
-        """Join the masks, true or minus infinity where a key is hidden, to one of what is seen, or is added."""
+        """Join the masks, true or minus infinity where a key is hidden, to one mask of seen keys, or to an addend."""
         masks = []
         if attn_mask is not None:
             masks.append(attn_mask if attn_mask.dim() == 2 else attn_mask.unflatten(0, (-1, self.num_heads)))
@@ -172,31 +172,31 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return added[0] if len(added) == 1 else added[0] + added[1]
 
 
-class Attends(torch.nn.Module):
+class ReplacedAttention(torch.nn.Module):
     """Base of classes whose `forward` calls torch's attention, and gets cutepy's."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Call the class's own code."""
-        with Attending():
+        with AttentionMode():
             return super().forward(*args, **kwargs)
 
 
 @derives
-def _attending(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
+def _replaced_class(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
     """Derive from `kind` the class whose attention is cutepy's."""
-    return type(kind.__name__, (Attends, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+    return type(kind.__name__, (ReplacedAttention, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
 
 
-def attends(module: torch.nn.Module) -> bool:
-    """Tell whether a module's own code calls torch's attention in a way that cutepy can replace."""
-    is_torchs = isinstance(module, torch.nn.MultiheadAttention | Attends)
+def calls_attention(module: torch.nn.Module) -> bool:
+    """Return whether a module's own code calls torch's attention in a way that cutepy can replace."""
+    is_torchs = isinstance(module, torch.nn.MultiheadAttention | ReplacedAttention)
     return is_torchs or bool({_TORCHS.__name__, _FUNCTIONS} & {*names_of(type(module))})
 
 
 def adopt_attention(module: torch.nn.Module) -> str | None:
-    """Swap the attention of a module that `attends`, in place, or return the reason against it."""
+    """Swap the attention of a module that `calls_attention`, in place, or return the reason against it."""
     kind = type(module)
-    if isinstance(module, MultiheadAttention | Attends):
+    if isinstance(module, MultiheadAttention | ReplacedAttention):
         return "it is cutepy's"
     if kind is torch.nn.MultiheadAttention:
         module.__class__ = MultiheadAttention
@@ -205,7 +205,7 @@ def adopt_attention(module: torch.nn.Module) -> str | None:
         return f"cutepy.nn has no {kind.__name__}, a class of its own made of MultiheadAttention"
     if _FUNCTIONS in names_of(kind):
         return _adopt_function(module)
-    module.__class__ = _attending(kind)
+    module.__class__ = _replaced_class(kind)
     return None
 
 
@@ -222,19 +222,19 @@ def _adopt_function(module: torch.nn.Module) -> str | None:
         return "it is cutepy's"
     if named != "sdpa" or "sdpa" not in functions:
         return f"its attention is {named}; make the model with attn_implementation='sdpa'"
-    functions[_NAME] = _Function(functions["sdpa"])
+    functions[_NAME] = _ReplacedFunction(functions["sdpa"])
     own = copy.copy(config)
     own._attn_implementation = _NAME
     module.config = own
     return None
 
 
-class _Function:
+class _ReplacedFunction:
     """Function of a model, run so that torch's attention is cutepy's."""
 
     def __init__(self, theirs: Callable[..., Any]) -> None:
         self.theirs = theirs
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        with Attending():
+        with AttentionMode():
             return self.theirs(*args, **kwargs)

@@ -24,7 +24,7 @@ STEADY = 0.02
 _TRIES = 3
 
 
-class Measured(Protocol):
+class MeasuredProblem(Protocol):
     """Problem to measure: its text is its name."""
 
     @property
@@ -60,11 +60,11 @@ class Output(NamedTuple):
     Attributes
     ----------
     json : Path or None
-        Where to save the figures.
+        File to save the figures to.
     picture : Path or None
-        Where to draw them.
+        File to draw them to.
     against : Path or None
-        A report that was saved: what is slower now is told, and fails.
+        A saved report: a row that is slower now is printed, and fails.
     """
 
     json: Path | None = None
@@ -73,7 +73,7 @@ class Output(NamedTuple):
 
 
 def elementwise() -> Contender:
-    """Return what launches a kernel of torch's on 65,536 floats: company between two launches."""
+    """Return a contender that launches a kernel of torch's on 65,536 floats: company between two launches."""
     import torch
 
     floats = torch.ones(1 << 16, device="cuda")
@@ -81,7 +81,7 @@ def elementwise() -> Contender:
 
 
 def norm() -> Contender:
-    """Return what launches our normalisation of 16 rows, which overlaps with launches before and after it."""
+    """Return a contender that launches our normalisation of 16 rows, which overlaps with its neighbours."""
     import torch
 
     from cutepy.ops import rms_norm
@@ -95,7 +95,7 @@ COMPANY: dict[str, Callable[[], Contender] | None] = {"none": None, "elementwise
 
 
 def timed(
-    problem: Measured,
+    problem: MeasuredProblem,
     contenders: Mapping[str, Contender],
     errors: Mapping[str, float],
     *,
@@ -106,7 +106,7 @@ def timed(
 
     Parameters
     ----------
-    problem : Measured
+    problem : MeasuredProblem
     contenders : mapping of str to callable
         As `cutepy.benchmark.compare` takes them.
     errors : mapping of str to float
@@ -163,7 +163,7 @@ def measure_all(
     measure : callable
         Gives the rows of a problem.
     complaint : callable
-        Says what is wrong with a problem's results, or None.
+        Describes the fault of a problem's results, or None.
     output : Output
         Files to write and to compare with.
     sums : callable, optional

@@ -69,7 +69,7 @@ class Span:
                 self.ends.append(end)
 
     def meets(self, other: Span) -> bool:
-        """Tell whether some byte is in both."""
+        """Return whether some byte is in both."""
         if self.starts[0] >= other.ends[-1] or other.starts[0] >= self.ends[-1]:
             return False
         few, many = (self, other) if len(self.starts) < len(other.starts) else (other, self)
@@ -80,7 +80,7 @@ class Span:
         return False
 
 
-class Touched:
+class StepAccesses:
     """Accesses of a step.
 
     Attributes
@@ -92,7 +92,7 @@ class Touched:
     ends : set
         Barriers of which it completed the phase or generation that it counted in.
     is_everything : bool
-        Whether it is not known what it touched.
+        True if it is not known what it touched.
     """
 
     __slots__ = ("ends", "is_everything", "objects", "spans")
@@ -114,16 +114,16 @@ class Touched:
             modes.discard(("expect", mode[1]))  # what arrives and announces at once
         modes.add(mode)
 
-    def keeps(self, other: Touched) -> bool:
-        """Tell whether two steps that may come next are the same after each other.
+    def keeps(self, other: StepAccesses) -> bool:
+        """Return whether two steps that may come next are the same after each other.
 
         What would count in a phase that the other completes counts in the next one then.
         """
         ends = self.ends | other.ends
         return ends.isdisjoint(self.objects.keys() & other.objects.keys()) and not self.meets(other)
 
-    def meets(self, other: Touched, *, or_enables: bool = True) -> bool:
-        """Tell whether the order matters of two steps that have come after each other.
+    def meets(self, other: StepAccesses, *, or_enables: bool = True) -> bool:
+        """Return whether the order matters of two steps that have come after each other.
 
         `or_enables` says whether to count that who goes on from a barrier comes after those who came there: it can't
         be otherwise.
@@ -143,7 +143,7 @@ class Touched:
 
 
 def commute(one: Mode, other: Mode) -> bool:
-    """Tell whether two touches of one thing may come in either order."""
+    """Return whether two touches of one thing may come in either order."""
     kinds = {one[0], other[0]}
     if "await" in kinds:
         return len(kinds) == 1
@@ -161,13 +161,13 @@ def _commute_once_enabled(one: Mode, other: Mode) -> bool:
     return "pass" in kinds or commute(one, other)
 
 
-class Touching(Observer):
-    """Notes what the step that runs touches.
+class StepObserver(Observer):
+    """Notes the accesses of the running step.
 
     Parameters
     ----------
     reads_counts : bool
-        Whether the kernel looks at how many arrivals an mbarrier lacks.
+        True if the kernel looks at how many arrivals an mbarrier lacks.
     waits : frozenset of int
         The tries that are made again until they succeed, by index of the instruction: what they lead to is the same
         whenever they first come.
@@ -179,7 +179,7 @@ class Touching(Observer):
 
     def begin(self) -> None:
         """Begin with a step."""
-        self.touched = Touched()
+        self.touched = StepAccesses()
 
     def on_access(self, access: Access) -> None:
         """Note bytes."""
@@ -246,7 +246,7 @@ class Touching(Observer):
             self.touched.add(key, mode)
 
     def _awaited(self, event: MbarrierTry, slot: int, of: Array) -> Mode:
-        """Return the mode of a try: a wait for one phase comes after all that counts in it, whatever else."""
+        """Return the mode of a try: a wait for one phase comes after all that counts in it."""
         if event.instruction.index not in self._waits:
             return READ
         shape = np.broadcast_shapes(of.shape, event.tried.shape)

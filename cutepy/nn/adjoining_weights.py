@@ -17,7 +17,7 @@ import torch
 from cutepy.nn.code_names import arguments_of
 from cutepy.nn.derived_classes import derives
 from cutepy.nn.linear import Linear
-from cutepy.nn.sharing import CURRENT, Layers, Share, joinable, joined_parts, tensors_of
+from cutepy.nn.shared_products import CURRENT, Layers, Share, joinable, joined_parts, tensors_of
 from cutepy.ops.joined_linears import DTYPES, adjoining
 
 GROUPS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
@@ -26,7 +26,7 @@ _OTHER_INPUTS = ("key_value_states", "encoder_hidden_states", "key", "value", "m
 """Names of arguments whose projections are not those of the queries' input."""
 
 
-class Joined(torch.nn.Module):
+class AdjoiningLayers(torch.nn.Module):
     """Base of modules with linear layers whose weights adjoin, and adjoin again after the module was moved or copied.
 
     Attributes
@@ -96,7 +96,7 @@ def join_weights(module: torch.nn.Module, names: Sequence[str]) -> str | None:
 
 
 def _is_movable(tensor: torch.Tensor, joined: Sequence[torch.Tensor]) -> bool:
-    """Tell whether a tensor is all of its storage, or has a storage of the size of all that were joined before."""
+    """Return whether a tensor is all of its storage, or has a storage of the size of all that were joined before."""
     sizes = tensor.nbytes, sum(each.nbytes for each in joined)
     return tensor.is_contiguous() and tensor.untyped_storage().nbytes() in sizes
 
@@ -151,9 +151,9 @@ def adopt_join(module: torch.nn.Module, names: tuple[str, ...], held: Mapping[An
         return "a parameter is another's too"
     if reason := join_weights(module, names):
         return reason
-    if not isinstance(module, Joined):
+    if not isinstance(module, AdjoiningLayers):
         module.__class__ = _joining(type(module))
-    assert isinstance(module, Joined), "is one, or has just become one"
+    assert isinstance(module, AdjoiningLayers), "is one, or has just become one"
     module.joined_layers = tuple(each for each in GROUPS if each == names or each in module.joined_layers)
     return None
 
@@ -164,7 +164,7 @@ def _joining(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
     theirs = kind.forward
 
     @functools.wraps(theirs)
-    def forward(self: Joined, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def forward(self: AdjoiningLayers, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         if torch.compiler.is_compiling():  # which keeps no tensor from one call for the next
             return theirs(self, *args, **kwargs)
         groups = [layers for names in self.joined_layers if (layers := layers_of(self, names)) is not None]
@@ -178,4 +178,4 @@ def _joining(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
         return found
 
     names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__qualname__": kind.__qualname__}
-    return type(kind.__name__, (Joined, kind), {**names, "forward": forward})
+    return type(kind.__name__, (AdjoiningLayers, kind), {**names, "forward": forward})

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from cutepy.sim.ptx.model import Instruction
 
 
-class End(NamedTuple):
-    """A hazard: its kind, where it is, its sides, what is missing where the kind doesn't say, and what causes it."""
+class EndHazard(NamedTuple):
+    """A hazard: its kind, its place, its sides, the missing operation where the kind doesn't name it, and the cause."""
 
     kind: str
     where: Where
@@ -29,7 +29,7 @@ class End(NamedTuple):
     cause: Instruction | None = None
 
 
-def ends(wave: Wave, ended: Array) -> Iterator[End]:
+def ends(wave: Wave, ended: Array) -> Iterator[EndHazard]:
     """Yield the hazards of those CTAs that have ended, by slot."""
     has_ended = np.isin(np.arange(wave.residents.count), ended)
     coordinate = wave.residents.coordinate
@@ -45,18 +45,18 @@ def ends(wave: Wave, ended: Array) -> Iterator[End]:
         if has_ended[slot] and wave.clocks.best_of(slot, agent % wave.clocks.cluster)[column] < count:
             side = Side.of_proxy("bulk copy", coordinate(slot), i, "read")
             missing = Diagnosis("copy-to-a-peer-at-exit", cta=str(coordinate(agent)))
-            yield End("in-flight-at-exit", SHARED_MEMORY, side, _exit(coordinate(slot)), missing)
+            yield EndHazard("in-flight-at-exit", SHARED_MEMORY, side, _exit(coordinate(slot)), missing)
     for one in wave.peers.late(has_ended):
         before = Side.of_thread(one.instruction.opcode, coordinate(one.agent), one.thread, one.instruction)
         target = coordinate(one.target)
         if one.target == one.agent:
             yield _in_flight(one.instruction, one.thread, target)
             continue
-        yield End("exited-peer", Place.of_cta(target), before, _exit(target), None)
+        yield EndHazard("exited-peer", Place.of_cta(target), before, _exit(target), None)
 
 
-def uneven(wave: Wave) -> Iterator[End]:
-    """Yield what does not come out even where nothing goes on."""
+def uneven(wave: Wave) -> Iterator[EndHazard]:
+    """Yield incomplete phases and generations where nothing goes on."""
     coordinate = wave.residents.coordinate
     for mbarrier in wave.objects.uneven():
         pending = mbarrier.pending_bytes
@@ -66,11 +66,11 @@ def uneven(wave: Wave) -> Iterator[End]:
             None if i is None else Side(i.name, f"CTA {cta}", i, cta) for i in (mbarrier.expects, mbarrier.delivers)
         )
         after = after or _exit(cta)
-        yield End("uneven-bytes", where, before, after, diagnosis)
+        yield EndHazard("uneven-bytes", where, before, after, diagnosis)
 
 
-def _copies(wave: Wave, has_ended: Array) -> Iterator[End]:
-    """Yield, once for each instruction, what threads copy that nobody knows to have come."""
+def _copies(wave: Wave, has_ended: Array) -> Iterator[EndHazard]:
+    """Yield, once for each instruction, copies of threads that no thread knows to be complete."""
     told = set()
     for thread in np.flatnonzero(wave.copied.counts.any(axis=0)).tolist():
         best = wave.clocks.best(wave.clocks.column((COPIES, thread), thread))
@@ -80,11 +80,11 @@ def _copies(wave: Wave, has_ended: Array) -> Iterator[End]:
                 told.add(i.index)
                 cta = wave.residents.coordinate(slot)
                 side = Side.of_thread("cp.async", cta, thread, i, "write")
-                yield End("in-flight-at-exit", SHARED_MEMORY, side, _exit(cta), Diagnosis("cp-async-at-exit"))
+                yield EndHazard("in-flight-at-exit", SHARED_MEMORY, side, _exit(cta), Diagnosis("cp-async-at-exit"))
 
 
 def given_up(guess: Instruction) -> Diagnosis:
-    """Say what is wrong with a try that may fail, where a thread goes on all the same."""
+    """Describe the fault of a try that may fail, where a thread goes on all the same."""
     return Diagnosis("try-may-fail", line=Side("", "", guess).line)
 
 
@@ -92,8 +92,8 @@ def _exit(cta: tuple[int, ...]) -> Side:
     return Side("exit", f"CTA {cta}", None, cta)
 
 
-def _in_flight(i: Instruction, owner: int, cta: tuple[int, ...]) -> End:
-    """Say what uses shared memory of a CTA that has ended."""
+def _in_flight(i: Instruction, owner: int, cta: tuple[int, ...]) -> EndHazard:
+    """Describe the operation that uses shared memory of an ended CTA."""
     if i.traits.kind == "wgmma":
         side = Side.of_proxy("wgmma", cta, i, "read")
         missing = Diagnosis("mmas-at-exit")
@@ -113,4 +113,4 @@ def _in_flight(i: Instruction, owner: int, cta: tuple[int, ...]) -> End:
         else:
             side = Side.of_proxy("copy", cta, i, "write")
         missing = Diagnosis("asynchronous-arrival-at-exit" if arrives else "copy-at-exit")
-    return End("in-flight-at-exit", SHARED_MEMORY, side, _exit(cta), missing)
+    return EndHazard("in-flight-at-exit", SHARED_MEMORY, side, _exit(cta), missing)

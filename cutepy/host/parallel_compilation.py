@@ -95,9 +95,9 @@ def compile_many(
     variants : iterable of Variant or tuple
         Tuples are (function, examples) or (function, examples, options).
     processes : int, optional
-        How many compile at a time; by default as many as this process may use cores.
+        Number of processes; by default as many as this process may use cores.
     progress : bool
-        Whether to show a progress bar, if the standard error is a terminal.
+        True to show a progress bar, if the standard error is a terminal.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def compile_many(
         raise ValueError(f"processes must be 1 or more, got {processes}")
     names = _names(asked)
     with ProgressBoard(len(asked), shown=progress) as board:
-        results = _Many(asked, names, board).compile(processes or len(os.sched_getaffinity(0)))
+        results = _VariantSet(asked, names, board).compile(processes or len(os.sched_getaffinity(0)))
     failed = []
     for name, result in zip(names, results, strict=True):
         if isinstance(result, Exception):
@@ -130,7 +130,7 @@ def compile_many(
     return functions
 
 
-class _Many:
+class _VariantSet:
     """Variants of one call, with their outcomes."""
 
     def __init__(self, variants: Sequence[Variant], names: Sequence[str], board: ProgressBoard) -> None:

@@ -43,7 +43,7 @@ class _PendingRace(NamedTuple):
     ctas, threads : array of int
         Lanes that read.
     stores : frozenset of int
-        The instructions that may store what is read.
+        The instructions that may store the read value.
     """
 
     conflict: GlobalConflict
@@ -55,7 +55,7 @@ class _PendingRace(NamedTuple):
     stores: frozenset[int]
 
 
-class Discarded:
+class DiscardedLoads:
     """The loads of a launch that race, and the stores of each lane."""
 
     def __init__(self) -> None:
@@ -163,7 +163,7 @@ def _at(held: _PendingRace, n: int) -> GlobalConflict:
 def stores_of(
     function: Function, load: Instruction, registers: Iterable[Register], through: Callable[[Instruction], bool]
 ) -> dict[int, Instruction]:
-    """Return the stores that what is loaded into registers reaches through some instructions.
+    """Return the stores that values loaded into registers reach through some instructions.
 
     Nothing if it reaches anything else.
     """
@@ -186,11 +186,11 @@ def stores_of(
 
 
 def _is_store(i: Instruction) -> bool:
-    """Tell whether an instruction stores, as `Discarded.note` sees it: for its lanes, when they execute it."""
+    """Return whether an instruction stores, as `DiscardedLoads.note` sees it: for its lanes, when they execute it."""
     return i.traits.transfers and i.traits.access == "write" and not {"async", "param"} & {*i.parts}
 
 
 def _addresses(i: Instruction, value: int) -> bool:
-    """Tell whether an instruction finds memory by a value; one that a value guards comes behind a branch."""
+    """Return whether an instruction finds memory by a value; one that a value guards comes behind a branch."""
     addresses = [operand for operand in i.operands if isinstance(operand, Address)]
     return any(value == r.index for address in addresses for r in registers_in(address))

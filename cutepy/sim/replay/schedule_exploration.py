@@ -93,9 +93,9 @@ class Exploration:
         One for each seed that differs, or for each result that some schedule has. A hazard that the default does not
         show is told with the first schedule that does.
     schedules : int
-        How many were played; of all, one of those that differ in the order of steps that commute.
+        Number of schedules played; of all, one of those that differ in the order of steps that commute.
     is_complete : bool
-        Whether these are all that there are.
+        True if these are all that there are.
     endless : str
         The policy that plays a schedule which was stopped, since it went on and on; empty if there is none.
     reordered : tuple of str
@@ -178,7 +178,7 @@ class ScheduleError(SimulationError):
 
 
 def reference(snapshot: Snapshot, *, sanitizes: bool = False) -> Outcome:
-    """Return what a launch comes to by default."""
+    """Return the default outcome of a launch."""
     (outcome,) = played(snapshot, [Request(sanitizes=sanitizes)])
     return outcome
 
@@ -218,7 +218,7 @@ class Comparison:
         self.divergences: list[Divergence] = []
 
     def add(self, policy: str, outcome: Outcome) -> None:
-        """Compare what a schedule comes to."""
+        """Compare the outcome of a schedule."""
         what = difference(self.expected, outcome, self._snapshot.read, self._memory)
         new = {name: hazard for name, hazard in outcome.hazards if name not in self._hazards}
         says_it = outcome.is_hang and any(hazard.kind == "deadlock" for hazard in new.values())
@@ -230,7 +230,7 @@ class Comparison:
             self.divergences.append(Divergence(policy, "hazard", str(hazard), shown))
 
     def parted(self, processes: int = 1) -> tuple[tuple[Divergence, ...], tuple[str, ...]]:
-        """Return what differs, and the policies whose values are the same where atomics add floats as integers."""
+        """Return the differences, and the policies whose values are the same where atomics add floats as integers."""
         policies = [d.policy for d in self.divergences if d.kind == "values"]
         if not policies:
             return tuple(self.divergences), ()
@@ -255,10 +255,10 @@ def explore(
         Knows the tensors.
     kernel : str
     launch : int
-        How it is called in the report.
+        Number of the launch in the report.
     seeds : range
     processes : int
-        How many play at the same time.
+        Processes that play at the same time.
     """
     compared = Comparison(snapshot, memory, kernel)
     for first in range(0, len(seeds), _AT_ONCE):

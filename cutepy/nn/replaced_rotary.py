@@ -23,7 +23,7 @@ FUNCTION = "apply_rotary_pos_emb"
 
 
 class Rotation:
-    """Function (q, k, cos, sin) -> rotated q and k that computes by `cutepy.ops.rotary` what it takes.
+    """Function (q, k, cos, sin) -> rotated q and k; it computes by `cutepy.ops.rotary` if that takes the arguments.
 
     Calls with other arguments, shapes or dtypes are passed on.
 
@@ -56,7 +56,7 @@ class Rotation:
 
 
 def _takes(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> bool:
-    """Tell whether cutepy rotates heads."""
+    """Return whether cutepy rotates heads."""
     if x.dtype not in DTYPES or cos.dtype not in DTYPES or sin.dtype not in DTYPES or x.dim() != 4:
         return False
     if cos.requires_grad or sin.requires_grad:  # of learned frequencies

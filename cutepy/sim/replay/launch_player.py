@@ -1,4 +1,4 @@
-"""One launch, played to its end in a process of its own: nobody watches, and what it writes is noted."""
+"""One launch, played to its end in a separate process without observers; its writes are noted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cutepy.sim.parallel.blas import one_thread
 from cutepy.sim.parallel.footprint import Footprint, Ranges, put
 from cutepy.sim.parallel.waves import deal
 from cutepy.sim.replay.outcomes import Outcome, Request, outcome_of
-from cutepy.sim.replay.search.search import Search, Searched, search
+from cutepy.sim.replay.search.search import Search, SearchResult, search
 from cutepy.sim.sanitize.kinds import RACES
 from cutepy.sim.sanitize.order.tries import tries
 from cutepy.sim.sanitize.order.uses import Uses
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from cutepy.sim.machine.memory import GlobalMemory
     from cutepy.sim.machine.observer import Observer
     from cutepy.sim.parallel.footprint import Ranges
-    from cutepy.sim.replay.search.guided import Guided
+    from cutepy.sim.replay.search.guided_interleaving import GuidedInterleaving
     from cutepy.sim.sanitize import Sanitizer
     from cutepy.sim.sanitize.hazards import Hazard
 
 
 @dataclass(frozen=True)
 class LaunchPlayer:
-    """Plays a launch that was prepared, on memory that is known.
+    """Plays a prepared launch on known memory.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class LaunchPlayer:
     memory : GlobalMemory
     exact_mma : bool
     sanitizer : callable or None
-        Makes one that knows of nothing before this launch.
+        Makes a sanitizer that knows no earlier launch.
     """
 
     launch: Launch
@@ -52,7 +52,7 @@ class LaunchPlayer:
 
     @property
     def changes_memory_only(self) -> bool:
-        """True if nothing is left behind but writes: malloc keeps what it gave out."""
+        """True if it leaves nothing behind but writes: malloc keeps its allocations."""
         return not self.launch.entry.calls("malloc")
 
     def ready(self, request: Request | Search) -> None:
@@ -61,7 +61,7 @@ class LaunchPlayer:
             self._program(request.policy, {})
 
     def play(self, request: Request) -> Outcome:
-        """Run the launch, and say what it wrote, or what it raised."""
+        """Run the launch, and return its writes, or its error."""
         sanitizer = self.sanitizer() if self.sanitizer is not None and request.sanitizes else None
         engine = self._engine(request.policy, () if sanitizer is None else sanitizer.observers)
         engine.schedule.fill_registers(request.unwritten)
@@ -81,10 +81,10 @@ class LaunchPlayer:
                 outcome = replace(outcome, left=engine.memory.left())
         return outcome if sanitizer is None else outcome.with_hazards(_told(sanitizer))
 
-    def search(self, request: Search, rewind: Callable[[Ranges], None]) -> Searched:
+    def search(self, request: Search, rewind: Callable[[Ranges], None]) -> SearchResult:
         """Run the launch under all schedules; `rewind` puts memory back, of which ranges were written."""
 
-        def play(policy: Guided, observers: Sequence[Observer]) -> Outcome:
+        def play(policy: GuidedInterleaving, observers: Sequence[Observer]) -> Outcome:
             sanitizer = None if self.sanitizer is None else self.sanitizer()
             every = (*observers, *(() if sanitizer is None else sanitizer.observers))
             engine = self._engine(policy, every)
@@ -126,11 +126,11 @@ class LaunchPlayer:
 
 
 def _told(sanitizer: Sanitizer) -> list[tuple[str, Hazard]]:
-    """Return the hazards that were found, with what tells each from others."""
+    """Return the hazards that were found, with the key that tells each from others."""
     return [(name_of(hazard), replace(hazard, count=1)) for hazard in sanitizer.hazards]
 
 
 def name_of(hazard: Hazard) -> str:
-    """Return what a hazard has in common with others of its lines, whichever of them comes first."""
+    """Return the part of a hazard that others of its lines share, in either order."""
     kind = "unordered" if hazard.kind in RACES else hazard.kind
     return f"{kind}: {', '.join(sorted(side.line for side in hazard.sides))}"
