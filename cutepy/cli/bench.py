@@ -306,7 +306,7 @@ def bench_loss(
     peer: Annotated[
         list[str] | None,
         typer.Option(
-            help="torch, torch.compile, torch chunked or QuACK; may be given again. Default: the first three."
+            help="torch, torch.compile, torch chunked, QuACK or Liger; may be given again. Default: the first three."
         ),
     ] = None,
     json: _Json = None,

@@ -253,6 +253,7 @@ def _find_launch(
             to_means(means) if centres else None,
             None,
             None,
+            None,
             eps,
         )
         return results

@@ -28,6 +28,7 @@ def rms_norm(
     residual: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     scale: torch.Tensor | tuple[int, int] | None = None,
+    return_amax: bool = False,
 ) -> Norm:
     """Compute input / sqrt(mean(input^2) + eps) * weight: `torch.nn.functional.rms_norm`, and more.
 
@@ -47,6 +48,9 @@ def rms_norm(
     scale : Tensor of one float32, or (int, int), optional
         Divisor of an 8-bit result; or rows and columns that share a scale, as `quantise` takes them: (1, 0)
         or (1, 128), whose scales are computed in the same kernel and returned.
+    return_amax : bool
+        True if the largest magnitude before the division by a given scale is returned too, as delayed scaling takes it
+        for the scale of the next step.
 
     Returns
     -------
@@ -54,6 +58,8 @@ def rms_norm(
         Differentiable, but for 8 bits, which saturate. All is computed in fp32.
     Tensor (..., 1) or (..., ceil(elements / 128)), float32
         The scales, if they are computed; `scaled_gemm` takes both. Positive and finite, and normal numbers.
+    Tensor (), float32
+        The largest magnitude, with `return_amax`: NaN if an element is, 0 of no elements.
     Tensor, as input
         The sum with the residual, if there is one, of the dtype that torch adds them in.
 
@@ -75,7 +81,17 @@ def rms_norm(
     try:
         eps = EPS if eps is None else eps
         return _normalise(
-            "rms_norm", input, normalized_shape, weight, None, eps, residual, out_dtype, scale, centres=False
+            "rms_norm",
+            input,
+            normalized_shape,
+            weight,
+            None,
+            eps,
+            residual,
+            out_dtype,
+            scale,
+            return_amax,
+            centres=False,
         )
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
         require_tensors(rms_norm, locals())
@@ -92,6 +108,7 @@ def layer_norm(
     residual: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     scale: torch.Tensor | tuple[int, int] | None = None,
+    return_amax: bool = False,
 ) -> Norm:
     """Compute (input - mean) / sqrt(variance + eps) * weight + bias: `torch.nn.functional.layer_norm`, and more.
 
@@ -105,7 +122,17 @@ def layer_norm(
     """
     try:
         return _normalise(
-            "layer_norm", input, normalized_shape, weight, bias, eps, residual, out_dtype, scale, centres=True
+            "layer_norm",
+            input,
+            normalized_shape,
+            weight,
+            bias,
+            eps,
+            residual,
+            out_dtype,
+            scale,
+            return_amax,
+            centres=True,
         )
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
         require_tensors(layer_norm, locals())
@@ -122,6 +149,7 @@ def _normalise(
     residual: Given,
     out_dtype: torch.dtype | None,
     scale: Scale,
+    return_amax: bool,
     *,
     centres: bool,
 ) -> Norm:
@@ -139,10 +167,12 @@ def _normalise(
         weight, bias = (None if each is None else each.flatten() for each in (weight, bias))
     scales: tuple[torch.Tensor, ...] = ()
     if out_dtype is not None and dtype_name(out_dtype) in LARGEST:
-        y, found, total = quantised_norm(x, residual, weight, bias, eps, centres, out_dtype, scale)
-        scales = () if isinstance(scale, torch.Tensor) else (found,)
+        y, found, total = quantised_norm(x, residual, weight, bias, eps, centres, out_dtype, scale, return_amax)
+        scales = () if isinstance(scale, torch.Tensor) and not return_amax else (found,)
     elif scale is not None:
         raise ValueError(f"a scale of {name} needs an out_dtype of {' or '.join(LARGEST)}, got {out_dtype}")
+    elif return_amax:
+        raise ValueError(f"return_amax of {name} needs an out_dtype of {' or '.join(LARGEST)}, got {out_dtype}")
     else:
         y, total, _, _ = norm(x, residual, weight, bias, eps, centres, out_dtype)
     if len(shape) > 1:

@@ -36,20 +36,22 @@ def quantised_norm(
     centres: bool,
     dtype: torch.dtype,
     scale: Scale,
+    return_amax: bool = False,
 ) -> Results:
     """Normalise rows to 8-bit floats; `scale` is one element that divides all, or the shape of a block with a scale.
 
     Returns
     -------
     Tensor, Tensor, Tensor
-        The norm; the scales as `quantise` gives them, none if a scale was given; the sum with the residual.
+        The norm; the scales as `quantise` gives them, or of a given scale the largest magnitude before the division, or
+        nothing; the sum with the residual.
 
     Raises
     ------
     NotImplementedError
         If a tensor requires grad.
     ValueError
-        If there is no such scale.
+        If there is no such scale, or the largest magnitude is asked for without a scale of one element.
     """
     if torch.is_grad_enabled() and requires_grad((x, residual, weight, bias)):
         raise NotImplementedError(
@@ -59,11 +61,16 @@ def quantised_norm(
     if isinstance(scale, torch.Tensor):
         if scale.numel() != 1 or scale.dtype != torch.float32:
             raise ValueError(f"scale of a norm must be one float32, got {dtype_name(scale.dtype)} {tuple(scale.shape)}")
-        return _quantised(x, residual, weight, bias, scale.reshape(1), eps, centres, dtype, 0)
+        return _quantised(x, residual, weight, bias, scale.reshape(1), eps, centres, dtype, 0, return_amax)
     if scale not in (ROW, ROW_BLOCK):
         raise ValueError(
             f"a norm of {dtype_name(dtype)} must have a scale: a tensor of one element, (1, 0) for one of each row, or "
             f"(1, {K_BLOCK}) for one of each {K_BLOCK} of a row, got {scale}"
+        )
+    if return_amax:
+        raise ValueError(
+            f"return_amax of a norm needs a scale of one element, got {scale}, whose scales are returned; give a "
+            "tensor, or leave out return_amax"
         )
     return _quantised(x, residual, weight, bias, None, eps, centres, dtype, scale[1])
 
@@ -76,11 +83,13 @@ def _check(x: torch.Tensor, residual: Given, weight: Given, bias: Given, scale: 
         raise ValueError(f"tensors of a norm must be on one device, got scale on {scale.device}, not {x.device}")
 
 
-def _empty(x: torch.Tensor, residual: Given, scale: Given, dtype: torch.dtype, block: int) -> Results:
+def _empty(
+    x: torch.Tensor, residual: Given, scale: Given, dtype: torch.dtype, block: int, return_amax: bool
+) -> Results:
     """Make empty results; scales have the rows' extent contiguous, as `scaled_gemm` reads them fastest."""
     y, total = x.new_empty(x.shape, dtype=dtype), empty_total(x, residual)
     if scale is not None:
-        return y, x.new_empty(0, dtype=torch.float32), total
+        return y, x.new_empty(() if return_amax else 0, dtype=torch.float32), total
     leading, columns, rows = x.shape[:-1], x.shape[-1], math.prod(x.shape[:-1])
     blocks = max(1, -(-columns // block)) if block else 1
     scales = x.new_empty((blocks, rows), dtype=torch.float32).t()
@@ -97,9 +106,10 @@ def _fake(
     centres: bool,
     dtype: torch.dtype,
     block: int,
+    return_amax: bool = False,
 ) -> Results:
     _check(x, residual, weight, bias, scale, dtype)
-    return _empty(x, residual, scale, dtype, block)
+    return _empty(x, residual, scale, dtype, block, return_amax)
 
 
 def _reference(
@@ -112,15 +122,18 @@ def _reference(
     centres: bool,
     dtype: torch.dtype,
     block: int,
+    return_amax: bool = False,
 ) -> Results:
     _check(x, residual, weight, bias, scale, dtype)
     y, total, _, _ = normalised(x, residual, weight, bias, eps, centres)
-    results, scales, _ = _empty(x, residual, scale, dtype, block)
+    results, scales, _ = _empty(x, residual, scale, dtype, block, return_amax)
     limit, divisor = LARGEST[dtype_name(dtype)], scale
     if divisor is None:
         scales.copy_(quantise(y, (1, block), dtype)[1].clamp(min=_SMALLEST_NORMAL))
         flat = scales.reshape(-1, scales.shape[-1])
         divisor = expanded(flat, Block(1, block), (flat.shape[0], x.shape[-1])).reshape(*x.shape[:-1], -1)
+    if return_amax:
+        scales.copy_(y.abs().amax() if y.numel() else y.new_zeros(()))
     return results.copy_((y / divisor).clamp(-limit, limit)), scales, total
 
 
@@ -129,8 +142,8 @@ _SMALLEST_NORMAL = 2.0**-126
 
 
 def _vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:  # noqa: ANN401
-    """Make the rows of all examples one tensor's: one launch. One by one where each has a vector of its own."""
-    if any(in_dims[n] is not None for n in (2, 3, 4)):
+    """Make the rows of all examples one tensor's: one launch. One by one where each has a vector or amax of its own."""
+    if any(in_dims[n] is not None for n in (2, 3, 4)) or any(arguments[9:]):
         return one_by_one(_quantised)(info, in_dims, *arguments)  # type: ignore[no-any-return]
     x, residual = (of_examples(arguments[n], in_dims[n], info.batch_size) for n in (0, 1))
     results = _quantised(x, residual, *arguments[2:])  # type: ignore[arg-type]
@@ -155,12 +168,14 @@ def _quantised(
     centres: bool,
     dtype: torch.dtype,
     block: int,
+    return_amax: bool = False,
 ) -> Results:
-    key = (centres, dtype, block, EXECUTION.backend is None, *described(x, residual, weight, bias, scale))
+    key = (centres, dtype, block, return_amax, EXECUTION.backend is None, *described(x, residual, weight, bias, scale))
     launch = _launches.get(key)
     if launch is None:
         _check(x, residual, weight, bias, scale, dtype)
-        launch = _launches.keep(key, _find_launch(x, residual, weight, bias, scale, centres, dtype, block))
+        given = x, residual, weight, bias, scale, centres, dtype, block
+        launch = _launches.keep(key, _find_launch(*given, return_amax))
     return launch(x, residual, weight, bias, scale, eps)
 
 
@@ -173,13 +188,14 @@ def _find_launch(
     centres: bool,
     dtype: torch.dtype,
     block: int,
+    return_amax: bool,
 ) -> Callable[..., Results]:
     """Decide all that is done for tensors like these, and have the kernel compiled."""
     if not x.numel():
 
         def nothing(x: torch.Tensor, residual: Given, *rest: Any) -> Results:  # noqa: ANN401
-            y, scales, total = _empty(x, residual, scale, dtype, block)
-            return y, scales.fill_(1.0), total
+            y, scales, total = _empty(x, residual, scale, dtype, block, return_amax)
+            return y, scales.fill_(0.0 if return_amax else 1.0), total
 
         return nothing
 
@@ -189,14 +205,15 @@ def _find_launch(
         return as_rows(x), rows_of(residual), vector_of(weight), vector_of(bias), as_rows(y), of_total
 
     scaled = "tensor" if scale is not None else "block" if block else "row"
-    given = seen(x, residual, weight, bias, _empty(x, residual, scale, dtype, block))
-    function = plan_norm(*given, centres=centres, scaled=scaled)
+    given = seen(x, residual, weight, bias, _empty(x, residual, scale, dtype, block, return_amax))
+    function = plan_norm(*given, centres=centres, scaled=scaled, has_amax=return_amax)
 
     def run(x: torch.Tensor, residual: Given, weight: Given, bias: Given, scale: Given, eps: float) -> Results:
-        results = _empty(x, residual, scale, dtype, block)
+        results = _empty(x, residual, scale, dtype, block, return_amax)
         given = seen(x, residual, weight, bias, results)
         scales = results[1].view(given[0].shape[0], -1) if scale is None else None
-        function(*given, None, None, scale, scales, eps)
+        amax = results[1].zero_().view(1) if return_amax else None
+        function(*given, None, None, scale, scales, amax, eps)
         return results
 
     return run

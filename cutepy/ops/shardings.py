@@ -484,13 +484,19 @@ def of_norm_quantised(
     weight: Given,
     bias: Given,
     scale: Given,
-    *_: object,
+    eps: float,
+    centres: bool,
+    dtype: torch.dtype,
+    block: int,
+    return_amax: bool = False,
 ) -> Sharding:
-    """Shard a normalisation to 8-bit floats by its rows, with their scales."""
+    """Shard a normalisation to 8-bit floats by its rows, with their scales; parts have largest magnitudes."""
     rows, full = _of_rows(x)
     vectors = ((None,) for each in (weight, bias, scale) if each is not None)
     inputs = (full, *((full,) if residual is not None else ()), *vectors)
     total, scales = full if residual is not None else (None,), full if scale is None else (None,)
+    if return_amax:
+        return Sharding(inputs, (full, (), total), tuple(_names(rows)), ("sum", "max", "sum"))
     return Sharding(inputs, (full, scales, total), tuple(_names(rows)))
 
 

@@ -122,11 +122,18 @@ def quack() -> Loss:
     return theirs.chunked_linear_cross_entropy  # type: ignore[no-any-return]
 
 
+def liger() -> Loss:
+    """Compute by Liger, which must be installed, in chunks that it chooses."""
+    theirs = importlib.import_module("liger_kernel.transformers.functional")
+    return theirs.liger_fused_linear_cross_entropy  # type: ignore[no-any-return]
+
+
 PEERS: dict[str, Callable[[], Loss]] = {
     "torch": of_torch,
     "torch.compile": torch_compile,
     "torch chunked": torch_chunked,
     "QuACK": quack,
+    "Liger": liger,
 }
 """Peers that `--peer` knows."""
 OURS: dict[str, Callable[[], Loss]] = {"cutepy": ours, "cutepy, 4096 rows": functools.partial(ours, 4096)}

@@ -16,7 +16,13 @@ from cutepy.device.primitives import select
 from cutepy.dsl.element_types import dtype_of
 from cutepy.epilogues.operations import LARGEST
 from cutepy.kernels.rows.launching import groups_of, launch_rows
-from cutepy.kernels.rows.scaling import largest_finite, store_block_scale, store_of_row
+from cutepy.kernels.rows.scaling import (
+    join_largest,
+    largest_finite,
+    largest_magnitude,
+    store_block_scale,
+    store_of_row,
+)
 from cutepy.kernels.rows.tiling import NormConfig
 
 BARRIERS = rules.named_barriers(rows=1)
@@ -43,16 +49,18 @@ class Norm:
         means: cute.Tensor | None,
         scale: cute.Tensor | None,
         scales: cute.Tensor | None,
+        amax: cute.Tensor | None,
         eps: Float32,
         stream: CUstream,
     ):
         """Launch on x, residual, y, total (rows, columns), weight, bias (columns,), factors, means (rows,).
 
         y is the norm of x + residual, which is stored to `total`; `factors` get 1 / sqrt(...) of each row, fp32. A y of
-        8 bits is divided by `scale` (1,), or by what `scales` (rows, 1 or blocks) get; both fp32.
+        8 bits is divided by `scale` (1,), or by what `scales` (rows, 1 or blocks) get; both fp32. `amax` (1,), fp32, is
+        zero before, and gets the largest magnitude of the undivided result.
         """
         config, tiling = self.config, self.config.tiling
-        given = x, residual, weight, bias, y, total, factors, means, scale, scales, eps
+        given = x, residual, weight, bias, y, total, factors, means, scale, scales, amax, eps
         launch_rows(self.kernel, f"{config.kind}_{tiling.name}", tiling, groups_of(x, tiling), stream, *given)
 
     @cute.kernel
@@ -68,6 +76,7 @@ class Norm:
         means: cute.Tensor | None,
         scale: cute.Tensor | None,
         scales: cute.Tensor | None,
+        amax: cute.Tensor | None,
         eps: Float32,
     ):
         """Normalise the rows of a CTA."""
@@ -97,15 +106,19 @@ class Norm:
             value = self.centred(rows, held, index, mean, columns)
             squares.store(squares.load() + value.load() * value.load())
         factor = cute.math.rsqrt(rows.total(squares, 1) / columns + eps)
-        given = rows, held, mean, columns, factor, *weights
+        given, largest = (rows, held, mean, columns, factor, *weights), Float32(0.0)
         if cutlass.const_expr(config.scaled in ("row", "block")):
             self.store_quantised(given, ys, row, scales)
         else:
             for index in cutlass.range_constexpr(tiling.vectors):
                 value = self.normal(index, *given)
+                if cutlass.const_expr(amax is not None):
+                    largest = reduce.maximum(largest, largest_magnitude(rows, value, index, columns))
                 if cutlass.const_expr(config.scaled == "tensor"):
                     value.store(value.load() * (Float32(1.0) / scale[0]))
                 rows.store_part(value, ys, row, index)
+        if cutlass.const_expr(amax is not None):
+            join_largest(rows, select(row < cute.size(x, mode=[0]), largest, Float32(0.0)), amax)
         if row < cute.size(x, mode=[0]) and rows.thread == 0 and rows.rank == 0:
             if cutlass.const_expr(factors is not None):
                 factors[row] = factor

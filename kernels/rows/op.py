@@ -48,7 +48,8 @@ def compile_norm(config: NormConfig, elems: int, **tensors: Given) -> Function:
         scale = SCALE
     else:
         scales = SCALES
-    return compile_rows("norm:Norm", config, *specs_of(elems, **tensors), factors, means, scale, scales, 1.0)
+    amax = SCALE if config.has_amax else None
+    return compile_rows("norm:Norm", config, *specs_of(elems, **tensors), factors, means, scale, scales, amax, 1.0)
 
 
 def compile_norm_backward(config: NormConfig, given: tuple[bool, bool], **tensors: Given) -> Function:
@@ -90,13 +91,14 @@ def plan_norm(
     *,
     centres: bool,
     scaled: str = "",
+    has_amax: bool = False,
 ) -> Callable[..., None]:
     """Choose and compile what normalises rows like these, (rows, columns) and (columns,), of elements.
 
     Returns
     -------
     callable
-        Launches: (x, residual, weight, bias, y, total, factors, means, scale, scales, eps).
+        Launches: (x, residual, weight, bias, y, total, factors, means, scale, scales, amax, eps).
     """
     rows, columns = x.shape
     check_rows(rows)
@@ -109,7 +111,8 @@ def plan_norm(
         least = rules.K_BLOCK // width if scaled == "block" else 1
     tiling = part_few_rows(tile_rows(columns, width, NORM, staged, least), rows)
     named = {"x": x, "residual": residual, "weight": weight, "bias": bias, "y": y, "total": total}
-    return compile_norm(NormConfig(tiling, centres, scaled, stages_rows(tiling, rows, staged)), elems, **named)
+    config = NormConfig(tiling, centres, scaled, stages_rows(tiling, rows, staged), has_amax)
+    return compile_norm(config, elems, **named)
 
 
 def plan_norm_backward(

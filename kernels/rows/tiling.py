@@ -150,23 +150,29 @@ class NormConfig:
         "block" of 128 of a row, whose scales are results too. Empty if nothing is scaled.
     staged : bool
         True if rows wait in shared memory, in which they take no registers.
+    has_amax : bool
+        True if the largest magnitude of the undivided tensor is a result too, where its scale is given.
     """
 
     tiling: RowTiling
     centres: bool = False
     scaled: str = ""
     staged: bool = False
+    has_amax: bool = False
 
     def __post_init__(self) -> None:
         if self.scaled not in ("", "tensor", "row", "block"):
             raise ValueError(f'scaled must be "", "tensor", "row" or "block", got {self.scaled!r}')
+        if self.has_amax and self.scaled != "tensor":
+            raise ValueError(f'an amax goes with a scale of the "tensor", got scaled={self.scaled!r}')
         if self.scaled == "block" and not self.tiling.holds_blocks:
             raise ValueError(f"threads of a warp must hold blocks of {rules.K_BLOCK} elements, got {self.tiling}")
 
     @property
     def kind(self) -> str:
         """Name of what it computes."""
-        return ("layer_norm" if self.centres else "rms_norm") + (f"_by_{self.scaled}" if self.scaled else "")
+        of_result = (f"_by_{self.scaled}" if self.scaled else "") + ("_with_amax" if self.has_amax else "")
+        return ("layer_norm" if self.centres else "rms_norm") + of_result
 
 
 @dataclass(frozen=True)

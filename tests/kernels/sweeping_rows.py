@@ -100,7 +100,7 @@ def trial(operation, tiling, columns):
         order = ("x", "residual", "weight", "bias", "y", "total")
         tensors = none | {"x": sources[0][0], "weight": weight, "y": target}
         function = op.compile_norm(config, ELEMS, **{name: tensors[name] for name in order})
-        return lambda n: function(*sources[n], None, weight, None, target, None, factors, None, None, None, 1e-5)
+        return lambda n: function(*sources[n], None, weight, None, target, None, factors, None, None, None, None, 1e-5)
     x, dy = sources[0]
     named = {"dy": dy, "dtotal": None, "x": x, "weight": weight, "dx": target}
     function = op.compile_norm_backward(config, (True, False), **named)

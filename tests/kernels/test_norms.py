@@ -196,7 +196,7 @@ def launch(tiling, centres, x, weight, dy):
     backward = compile_norm_backward(config, (True, False), dy=dy, dtotal=None, x=x, weight=weight, dx=x)
     y, dx, factors = torch.empty_like(x), torch.empty_like(x), torch.empty(rows)
     means, sums = torch.empty(rows) if centres else None, torch.empty(2, columns)
-    forward(x, None, weight, None, y, None, factors, means, None, None, 1e-5)
+    forward(x, None, weight, None, y, None, factors, means, None, None, None, 1e-5)
     backward(dy, None, x, weight, factors, means, dx, sums, None, 2)
     return y, dx, sums.sum(0)
 
@@ -281,6 +281,75 @@ def test_scales_of_rows_that_are_not_finite_or_zero(scale):
     assert not y.float().any()
 
 
+def check_amax(function, x, *vectors, eps=0.0, residual=None, dtype=E4M3, policy="late"):
+    """Compare the largest magnitude with torch's, in the simulator, sanitized; and all else with the call without."""
+    total = x if residual is None else x + residual
+    wanted = function(total.float(), x.shape[-1:], *(each.float() for each in vectors), eps=eps).abs()
+    given = {"residual": residual, "out_dtype": dtype, "scale": torch.tensor(0.02), "eps": eps}
+    with cutepy.simulate():
+        without = function(x, x.shape[-1:], *vectors, **given)
+    with cutepy.simulate(sanitize=True, policy=policy) as run:
+        y, amax, *rest = function(x, x.shape[-1:], *vectors, return_amax=True, **given)
+    assert not run.hazards
+    assert not run.advisories
+    assert all(certificate.is_certified for certificate in run.certificates), run.report()
+    assert amax.shape == ()
+    most = wanted.amax() if wanted.numel() else torch.zeros(())
+    torch.testing.assert_close(amax, most, rtol=ROUNDOFF[F32] if residual is None else 2.0**-7, atol=0, equal_nan=True)
+    for one, other in zip((y, *rest), without if isinstance(without, tuple) else (without,), strict=True):
+        assert torch.equal(one.view(torch.uint8), other.view(torch.uint8))
+    return amax, run
+
+
+@pytest.mark.first(4)
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((3, 200), BF16),
+        ((2, 3, 7), F32),
+        ((1, 16384), BF16),
+        ((33, 99), F16),
+        ((2, 4096), BF16),
+        ((5, 1), F32),
+        ((2, 9001), F32),
+        ((130, 40), BF16),
+    ],
+)
+def test_the_largest_magnitude_of_a_norm_of_8_bits(shape, dtype):
+    """Rows beyond the last have no part in it: with eps of 0 they are NaN."""
+    torch.manual_seed(7)
+    x, vectors = drawn(*shape, dtype=dtype), [drawn(shape[-1], dtype=dtype) for _ in range(2)]
+    check_amax(rms_norm, x, vectors[0])
+    check_amax(layer_norm, x, *vectors, eps=1e-5, residual=drawn(*shape, dtype=dtype), dtype=E5M2)
+    far = torch.zeros(shape[-1], dtype=dtype), torch.full(shape[-1:], -3.0, dtype=dtype)
+    assert check_amax(layer_norm, x, *far, eps=1e-5)[0] == 3
+
+
+def test_the_largest_magnitude_is_nan_infinite_or_zero_as_torchs():
+    x, weight = drawn(5, 200, dtype=F32), torch.ones(200)
+    x[3, 7] = math.nan
+    assert check_amax(rms_norm, x, weight)[0].isnan()
+    assert check_amax(rms_norm, x[:3], -weight)[0].isfinite()
+    weight[199] = -math.inf
+    assert check_amax(rms_norm, x[:3], weight)[0] == math.inf
+    weight[0] = -math.nan
+    assert check_amax(rms_norm, x[:3], weight)[0].isnan()
+    # Squares of 1e-30 are zero: a column beyond the last is 0 * inf, which has no part in it.
+    assert check_amax(rms_norm, torch.full((2, 200), 1e-30))[0] == math.inf
+    assert check_amax(layer_norm, torch.zeros(2, 40), eps=1e-5)[0] == 0
+    for shape in ((0, 8), (3, 0), (0,)):
+        amax, run = check_amax(rms_norm, torch.empty(shape), eps=1e-5)
+        assert amax == 0
+        assert not run.launches
+
+
+def test_the_largest_magnitude_has_the_same_bits_in_any_order():
+    x, weight = drawn(300, 96), drawn(96)
+    found = [check_amax(rms_norm, x, weight, policy=policy)[0] for policy in ("late", "youngest", "schedule:1")]
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
 @pytest.mark.deep
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
@@ -293,6 +362,7 @@ def test_norms_of_8_bits_of_any_extents(data):
     residual = drawn(*x.shape) if data.draw(st.booleans()) else None
     dtype = data.draw(st.sampled_from([E4M3, E5M2]))
     check_quantised(layer_norm, x, drawn(columns), drawn(columns), residual=residual, scale=scale, dtype=dtype)
+    check_amax(layer_norm, x, drawn(columns), drawn(columns), eps=1e-5, dtype=dtype)
 
 
 def test_nan_and_infinity_are_as_torchs():

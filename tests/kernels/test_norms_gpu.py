@@ -66,6 +66,10 @@ def check(seed, device, most=MOST_COLUMNS, most_elems=1 << 24):
             x, (columns,), *vectors, eps=1e-5, residual=residual, out_dtype=E4M3, scale=scale
         )
         assert apart(dequantise(quantised, scales, torch.float64), normal.detach()) < 2.0**-4, told
+        given = {"residual": residual, "out_dtype": E4M3, "scale": torch.ones((), device=device), "return_amax": True}
+        amaxes = [function(x, (columns,), *vectors, eps=1e-5, **given)[1] for _ in range(2)]
+        assert torch.equal(*amaxes), told
+        assert apart(amaxes[0], normal.detach().abs().amax()) < 4 * ROUNDOFF[F32], told
 
 
 @pytest.mark.gpu

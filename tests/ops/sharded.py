@@ -236,6 +236,10 @@ def cases():
         yield f"norms of 8 bits {block}", eighths, (3 * ones, whole(8), -2 * ones), ()
     divided = lambda x, scale: ops.layer_norm(x, (8,), eps=0.0, out_dtype=E4M3, scale=scale)  # noqa: E731
     yield "norms of 8 bits", divided, (ones.reshape(2, 2, 8), scales()), ()
+    measured = lambda x, weight, scale: ops.rms_norm(  # noqa: E731
+        x, (8,), weight, eps=0.0, out_dtype=E4M3, scale=scale, return_amax=True
+    )
+    yield "norms of 8 bits with their largest", measured, (ones.reshape(2, 2, 8), whole(8), scales()), ()
     yield "gradients with functions", masked, (*heads[:2], whole(2, 5, 2, 16, seed=1)), (0, 1, 2)
     yield "softmax", ops.softmax, (whole(4, 2, dtype=torch.float32, most=0),), (0,)
     yield "logarithm of softmax", ops.log_softmax, (whole(4, 2, dtype=torch.float32, most=0),), (0,)

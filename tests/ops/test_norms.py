@@ -187,6 +187,46 @@ def test_torch_checks_and_maps_norms_of_8_bits():
             assert torch.equal(one.float(), other.float())
 
 
+@of_each
+def test_the_largest_magnitude_is_of_the_whole_tensor_before_the_division(function):
+    x, *rest = operands(function, 3, 2, 16)
+    given = {"out_dtype": FLOAT8, "scale": torch.tensor([[0.1]])}
+    y, amax, total = function(x, (2, 16), x[0], residual=x, return_amax=True, **given)
+    assert torch.equal(amax, function(2 * x, (2, 16), x[0]).abs().amax())
+    assert torch.equal(total, 2 * x)
+    assert torch.equal(y.float(), function(2 * x, (2, 16), x[0], **given).float())
+    call = lambda x, s: function(x, (16,), *rest, out_dtype=FLOAT8, scale=s, return_amax=True)  # noqa: E731
+    mapped = torch.vmap(call, in_dims=(0, None))(x, given["scale"])
+    assert torch.equal(mapped[1], function(x, (16,), *rest).abs().amax((1, 2)))
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager", dynamic=True)
+    for rows in (3, 5):
+        x = torch.randn(rows, 16)
+        for one, other in zip(compiled(x, given["scale"]), call(x, given["scale"]), strict=True):
+            assert torch.equal(one.float(), other.float())
+    with torch.no_grad():
+        leaf = x.clone().requires_grad_()
+        assert not call(leaf, given["scale"])[1].requires_grad
+    with refuses(NotImplementedError):
+        call(leaf, given["scale"])
+
+
+def test_norms_with_their_largest_magnitude_are_checked_and_exported():
+    class Model(torch.nn.Module):
+        def forward(self, x, scale):
+            return rms_norm(x, (16,), out_dtype=FLOAT8, scale=scale, return_amax=True)
+
+    x, scale = torch.randn(3, 16), torch.ones(1)
+    given = (x, None, None, None, scale, 1e-5, False, FLOAT8, 0, True)
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")  # AOTAutograd compares no 8-bit floats
+    torch.library.opcheck(torch.ops.cutepy.norm_quantised.default, given, test_utils=tests)
+    shapes = {0: torch.export.Dim("rows", min=2)}, None
+    program = torch.export.export(Model(), (x, scale), dynamic_shapes=shapes)
+    targets = [str(node.target) for node in program.graph.nodes if "cutepy" in str(node.target)]
+    assert targets == ["cutepy.norm_quantised.default"]
+    more = torch.randn(7, 16)
+    assert torch.equal(program.module()(more, scale)[1], Model()(more, scale)[1])
+
+
 X, WEIGHT = torch.ones(2, 8), torch.ones(8)
 
 
@@ -209,6 +249,9 @@ X, WEIGHT = torch.ones(2, 8), torch.ones(8)
         (lambda: rms_norm(X, (8,), out_dtype=FLOAT8, scale=torch.ones(2)), ValueError),
         (lambda: rms_norm(X, (8,), out_dtype=BF16, scale=(1, 0)), ValueError),
         (lambda: rms_norm(X, (8,), out_dtype=FLOAT8, scale=torch.ones((), device="meta")), ValueError),
+        (lambda: rms_norm(X, (8,), return_amax=True), ValueError),
+        (lambda: layer_norm(X, (8,), out_dtype=FLOAT8, scale=(1, 128), return_amax=True), ValueError),
+        (lambda: rms_norm(X, (8,), out_dtype=FLOAT8, return_amax=True), ValueError),
         (lambda: rms_norm(X, (8,), torch.nn.Parameter(WEIGHT), out_dtype=FLOAT8, scale=(1, 0)), NotImplementedError),
         (lambda: rms_norm(X.to_sparse(), (8,)), TypeError),
         (lambda: layer_norm(torch.nested.nested_tensor([X, X[:1]], layout=torch.jagged), (8,)), TypeError),

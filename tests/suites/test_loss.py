@@ -1,5 +1,8 @@
 """`cutepy bench loss` without a GPU."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 from typer.testing import CliRunner
 
@@ -9,10 +12,37 @@ from cutepy.suites.loss import LossProblem
 
 
 def test_refusals():
-    result = CliRunner().invoke(app, ["bench", "loss", "--peer", "Liger"])
+    result = CliRunner().invoke(app, ["bench", "loss", "--peer", "Apex"])
     assert result.exit_code == 2
-    message = "--peer must be one of torch, torch.compile, torch chunked, QuACK, got 'Liger'"
+    message = "--peer must be one of torch, torch.compile, torch chunked, QuACK, Liger, got 'Apex'"
     assert message in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("peer", "module", "function"),
+    [
+        ("QuACK", "quack.linear_cross_entropy", "chunked_linear_cross_entropy"),
+        ("Liger", "liger_kernel.transformers.functional", "liger_fused_linear_cross_entropy"),
+    ],
+)
+def test_peers_are_called_as_their_functions_are(monkeypatch, peer, module, function):
+    """With modules of these names in their place: all take the input, the weight, and the labels."""
+    torch = pytest.importorskip("torch")
+    functional = torch.nn.functional
+
+    def theirs(input, weight, target, bias=None):
+        return functional.cross_entropy(functional.linear(input, weight, bias), target)
+
+    packages = [module.rsplit(".", n)[0] for n in range(1, module.count(".") + 1)]
+    for name in packages:
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{function: theirs}))
+    made = loss.make(LossProblem(12, 32, 40), "cpu")
+    exact = loss.in_float64(made)
+    assert loss.error_of(loss.step(loss.PEERS[peer](), made, 0), exact) < loss.LARGEST_ERROR
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError):
+        loss.PEERS[peer]()
 
 
 @pytest.mark.integration
