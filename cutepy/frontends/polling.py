@@ -23,13 +23,13 @@ class CompletedWork:
 
     Examples
     --------
-    >>> polled = Polled()
-    >>> polled.record(stream=0, event=7)
-    >>> [polled.is_event_over(7) for _ in range(3)]
+    >>> work = CompletedWork()
+    >>> work.record(stream=0, event=7)
+    >>> [work.is_event_over(7) for _ in range(3)]
     [False, True, True]
-    >>> polled.record(stream=0, event=7)
-    >>> polled.wait_for_all()
-    >>> polled.is_event_over(7)
+    >>> work.record(stream=0, event=7)
+    >>> work.wait_for_all()
+    >>> work.is_event_over(7)
     True
     """
 
