@@ -72,7 +72,7 @@ def test_the_exported_choice_is_hardly_slower_than_the_choosers():
     same = [judged.choices[place] == best for place, best in zip(places, judged.best, strict=True)]
     assert np.exp(np.log(loss).mean()) < 1.11
     assert np.quantile(loss, 0.9) < 1.25
-    assert sum(same) >= 20
+    assert sum(same) >= 15
 
 
 def test_every_variant_has_a_label_of_its_own():

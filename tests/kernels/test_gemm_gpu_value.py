@@ -111,7 +111,7 @@ def test_slow_memory_and_few_sms_take_longer():
 @pytest.mark.parametrize(
     "choices",
     [
-        [lambda gpu, n=n: choose(HALF, 96, n, 4096, gpu=gpu) for n in (1000, 4096)],
+        [lambda gpu, n=n: choose(HALF, 128, n, 4096, gpu=gpu) for n in (1000, 4096)],
         [lambda gpu, m=m: fastest(HALF, m, 14336, 4096, gpu=gpu) for m in (4, 8)],
         [lambda gpu, m=m: tuned.default(tuned.problem_of(HALF, m, 14336, 4096), gpu) for m in (4, 8)],
         [lambda gpu, n=n: select_grouped(HALF, "m", (2048, n, 2048), 32, gpu=gpu) for n in (4096, 7168)],

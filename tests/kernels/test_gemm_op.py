@@ -193,8 +193,8 @@ def test_what_was_tuned_counts_as_it_was_timed(monkeypatch):
     assert op.choose_on(cuda, lying, *extents) == split
     assert op.chosen_us_on(cuda, lying, *extents) == 7.0
     assert op.choose_on(cuda, by_tma, *extents) == choose(by_tma, *extents[:3], gpu=H100)
-    assert op.choose_on(cuda, by_tma, 96, 4096, 4096, 1) == choose(by_tma, 96, 4096, 4096, gpu=H100)
-    assert op.choose_on(cuda, by_tma, 96, 4096, 4096, 1) != choose(by_tma, 96, 4096, 4096)
+    assert op.choose_on(cuda, by_tma, 128, 4096, 4096, 1) == choose(by_tma, 128, 4096, 4096, gpu=H100)
+    assert op.choose_on(cuda, by_tma, 128, 4096, 4096, 1) != choose(by_tma, 128, 4096, 4096)
     assert op.chosen_us_on(cuda, by_tma, *extents) == chosen_us(by_tma, *extents[:3], gpu=H100)
     with cutepy.ops.batch_invariant():
         assert op.choose_on(cuda, lying, *extents) == choose(lying, *extents[:3], gpu=H100)
