@@ -72,9 +72,8 @@ class Sm:
         self.code_bytes = 0
         self.fetched: set[int] = set()
         self.known: set[tuple[int, bool]] = set()  # regions, and whether by TMA, whose pages or maps are known
-        self.read: dict[
-            tuple[Cluster | None, int, int], float
-        ] = {}  # when lines come to L1, by who reads them, and by what
+        # When lines come to L1, by the cluster that reads them (None if all do), the instruction and its execution.
+        self.read: dict[tuple[Cluster | None, int, int], float] = {}
         self.constants: dict[int, float] = {}  # lines of parameters, and since when they are there
         self.lsu = self.tma = self.store = self.l2 = self.port = self.dram = 0.0
         self.slots = 0

@@ -307,7 +307,7 @@ def test_the_header_and_the_example_are_c_and_cpp(trees, tmp_path):
 
 def test_objects_hold_no_paths_of_this_machine(trees):
     objects = sorted((trees[1] / "objects").glob("*.o"))
-    assert len(objects) == 13
+    assert len(objects) == 14
     for path in objects:
         assert b"/cutepy/" not in path.read_bytes()
         assert b"my_kernels.py" not in path.read_bytes()

@@ -66,13 +66,13 @@ def test_the_exported_choices_are_the_choosers():
 
 
 def test_the_exported_choice_is_hardly_slower_than_the_choosers():
-    """The chooser picks among 1,070 choices, the library among 21: they lose 10% by the refined estimates."""
+    """The chooser picks among 1,070 choices, the library among 21: they lose 8% by the refined estimates."""
     judged = Judged(drawn(300, seed=2))
     places, loss = judged.chosen([judged.choices.index(choice) for choice in EXPORTED])
     same = [judged.choices[place] == best for place, best in zip(places, judged.best, strict=True)]
-    assert np.exp(np.log(loss).mean()) < 1.11
-    assert np.quantile(loss, 0.9) < 1.25
-    assert sum(same) >= 15
+    assert np.exp(np.log(loss).mean()) < 1.09
+    assert np.quantile(loss, 0.9) < 1.2
+    assert sum(same) >= 0.75 * sum(best in EXPORTED for best in judged.best) > 15
 
 
 def test_every_variant_has_a_label_of_its_own():

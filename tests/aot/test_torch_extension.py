@@ -512,7 +512,7 @@ def test_objects_that_are_missing_or_none_are_named(trees, tmp_path):
     error = setup(trees[0], tmp_path / "lfs", a_pointer, **environment)
     assert "is no object file; if the repository keeps such files in Git LFS" in error
     error = setup(trees[0], tmp_path / "missing", lambda copy: first_object(copy).unlink(), **environment)
-    assert "objects/ must hold 13 object files, got 12" in error
+    assert "objects/ must hold 14 object files, got 13" in error
 
 
 def first_object(tree):

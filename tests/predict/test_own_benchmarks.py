@@ -122,7 +122,15 @@ def test_chains_of_all_warps_take_turns_at_the_register_banks(chains):
     assert turn / 8 / instructions.UNROLL == pytest.approx(H200.at("instr.chains", "ffma", chains), rel=0.08)
 
 
-@pytest.mark.parametrize("size", [540672, 8650752, 17301504])
+@pytest.mark.parametrize(
+    "size",
+    [
+        540672,
+        pytest.param(1081344, marks=pytest.mark.xfail(strict=True, reason="predicted 11% too slow")),
+        8650752,
+        17301504,
+    ],
+)
 def test_launches_that_copy_take_their_time(size):
     """Those of 1 to 5 MB are predicted 11 to 21% too slow."""
     memory, half = MACHINE.zeros(1 << 30), 1 << 29

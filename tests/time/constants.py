@@ -123,9 +123,6 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
     "global_memory.curve": {
         "l2.curve": (RATE, 5e11, 1.2e13),
     },
-    "global_memory.threads": {
-        "dram.threads": (RATE, 1e11, 4.9e12),
-    },
     "global_memory.together": {
         "dram.together": (CYCLES, 300, 6000),
     },
@@ -238,9 +235,6 @@ _ROWS: dict[str, dict[str, tuple[str, float, float]]] = {
         "cta.rate": ("CTA/cycle", 0.05, 20),
         "cta.rate_hz": ("CTA/s", 1e8, 4e10),
         "cta.turnaround": (CYCLES, 20, 3000),
-    },
-    "launches.rates": {
-        "cta.rate_threads": ("CTA/s", 1e7, 4e10),
     },
     "launches.rounds": {
         "cta.round": (CYCLES, 0, 20_000),

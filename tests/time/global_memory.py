@@ -179,11 +179,9 @@ mov.u32 %r50, 0; mov.u32 %r51, 0; mov.u32 %r52, 0; mov.u32 %r53, 0;"""
 _BLOCK = 512
 
 
-def _passes(
-    machine: Machine, kind: str, footprint: int, unroll: int = 4, seconds: float = 2e-3, threads: int = 2 * _BLOCK
-) -> Figure:
+def _passes(machine: Machine, kind: str, footprint: int, unroll: int = 4, seconds: float = 2e-3) -> Figure:
     """Return bytes a second of passes over a footprint, of whole sweeps; the launch takes about so long."""
-    ctas, block = threads // _BLOCK * machine.sms, _BLOCK
+    ctas, block = 2 * machine.sms, _BLOCK
     sweep = ctas * block * 16 * unroll
     footprint = -(-footprint // sweep) * sweep
     data = machine.zeros(footprint * (2 if kind == "copy" else 1))
@@ -216,21 +214,6 @@ def curve(machine: Machine) -> dict[str, object]:
     sweep = 2 * machine.sms * _BLOCK * 16 * 2
     sweeps = (1,) if machine.simulated else (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 24, 32, 48, 64)
     return {"l2.curve": {str(count * sweep): _passes(machine, "read", count * sweep, 2, 1e-3) for count in sweeps}}
-
-
-def threads(machine: Machine) -> dict[str, object]:
-    """Read and copy DRAM by so many threads of each SM, of which each has so many bytes in flight."""
-    sizes = ((1024, 32),) if machine.simulated else tuple((t, b) for t in (512, 1024, 2048) for b in (16, 32, 64, 128))
-    kinds = ("read", "copy")
-    machine.prepare(_stream(kind, size // 16) for kind in kinds for _, size in sizes)
-    made: dict[str, dict[str, dict[str, Figure]]] = {}
-    for kind in kinds:
-        for count, size in sizes:
-            if count * size <= 1 << 17:  # registers
-                found = made.setdefault(kind, {}).setdefault(str(count), {})
-                large = 1 << 19 if machine.simulated else 1 << 30
-                found[str(size)] = _passes(machine, kind, large, size // 16, 1e-3, count)
-    return {"dram.threads": made}
 
 
 # Each warp of a CTA loads a line, or loads and stores one, and waits for the others of its CTA.
@@ -428,7 +411,6 @@ BENCHMARKS = (
     tlb_far,
     bandwidth,
     curve,
-    threads,
     together,
     parts,
     accesses,

@@ -104,20 +104,6 @@ def ctas(machine: Machine) -> dict[str, object]:
     return {"cta.rate": rate.times(1 / clock(machine)), "cta.rate_hz": rate, "cta.turnaround": turnaround}
 
 
-def rates(machine: Machine) -> dict[str, object]:
-    """Start many CTAs of so many threads, which end at once: how many a second."""
-    machine.prepare([EMPTY])
-    made = {}
-    for block in (32,) if machine.simulated else (32, 64, 128, 256, 512, 1024):
-        many = 6 if machine.simulated else min(132 * 300, 132 * 60 * 1024 // block)  # of as many warps as records fit
-        few, samples = many // 3, []
-        for _ in range(machine.repetitions):
-            times = [machine.seconds(EMPTY, 1, Launch(count, block)) for count in (few, many)]
-            samples.append((many - few) / (times[1] - times[0]))
-        made[str(block)] = figure(samples)
-    return {"cta.rate_threads": made}
-
-
 _ROUND_CYCLES = 4000
 _ROUND = """.visible .entry timed(.param .u64 out_, .param .u64 data_, .param .u32 n_)
 {
@@ -218,4 +204,4 @@ def neighbours(machine: Machine) -> dict[str, object]:
     return {"launch.neighbours": made}
 
 
-BENCHMARKS = (intervals, gaps, ctas, rates, rounds, parameters, neighbours)
+BENCHMARKS = (intervals, gaps, ctas, rounds, parameters, neighbours)
