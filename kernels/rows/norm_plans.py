@@ -93,7 +93,7 @@ def plan_norm(
     scaled: str = "",
     has_amax: bool = False,
 ) -> Callable[..., None]:
-    """Choose and compile what normalises rows like these, (rows, columns) and (columns,), of elements.
+    """Plan and compile the normalisation of rows of this description: matrices (rows, columns), vectors (columns,).
 
     Returns
     -------
@@ -126,7 +126,7 @@ def plan_norm_backward(
     *,
     centres: bool,
 ) -> Callable[..., None]:
-    """Choose and compile what computes gradients of rows like these.
+    """Plan and compile the gradients of a normalisation of rows of this description.
 
     Returns
     -------
