@@ -342,9 +342,9 @@ class RewrittenRing(TmaRing):
 def publish_barriers(cluster: cutlass.Constexpr = (1, 1, 1)):
     """Make initialised mbarriers visible to the CTA or the cluster; all threads call.
 
-    The other warps, TMA (another proxy), and the peers of a cluster, which arrive on them and deliver bytes to them,
-    must see the initialised mbarriers before they use them. The thread that initialised them fences, and a barrier over
-    all users follows.
+    Users of an mbarrier are the other warps, TMA (the async proxy), and the peers of a cluster, which arrive and
+    deliver bytes. Every user must see the initialised mbarrier first. Therefore the thread that initialised the
+    mbarriers executes a fence, and a barrier over all users follows.
     """
     cute.arch.mbarrier_init_fence()
     if cutlass.const_expr(math.prod(cluster) == 1):

@@ -168,7 +168,7 @@ def block_reduce(
     barrier : int
         The number of the named barrier.
     turn : int or Int32, optional
-        0 and 1 alternately, in calls that follow one another: the half of the slots to use.
+        Half of the slots to use: 0 and 1 in turns, from call to call.
 
     Raises
     ------
@@ -216,12 +216,13 @@ def _half(slots, count: int, turn) -> cute.Tensor:
 def cluster_reduce(
     value, slots, tidx, threads: cutlass.Constexpr, ctas: cutlass.Constexpr, operation: Callable, turn=None
 ):
-    """Reduce a value over all threads of a cluster, which all call, and get the result.
+    """Reduce a value over all threads of a cluster: every thread must call, and every thread gets the result.
 
-    All CTAs must have begun: a barrier of the cluster comes before the first call, such as `publish_barriers`. Each
-    warp leaves its own in the shared memory of every CTA. A barrier of the cluster orders the writes before the reads,
-    with release and acquire. Lanes of each warp then read all, and are reduced. A second barrier lets nobody write
-    again, or exit, before all have read; with `turn` there is none.
+    All CTAs must have begun, so a cluster barrier, such as `publish_barriers`, comes before the first call. Each warp
+    reduces its values and writes the result to the shared memory of every CTA. A cluster barrier, with release and
+    acquire, orders these writes before the reads. Each warp then reads the results of all warps and reduces them. A
+    second cluster barrier keeps CTAs from the next write, and from their exit, until all warps have read. With `turn`
+    there is no second barrier.
 
     Parameters
     ----------
@@ -232,7 +233,7 @@ def cluster_reduce(
     threads, ctas : int
         Threads of a CTA, and CTAs of the cluster.
     turn : int or Int32, optional
-        0 and 1 alternately, in calls that follow one another: the half of the slots to use.
+        Half of the slots to use: 0 and 1 in turns, from call to call.
 
     Raises
     ------

@@ -133,7 +133,7 @@ class LoadedKernel:
         Raises
         ------
         HandleError
-            If there is none of that number.
+            If no attribute has this number.
         """
         generation = 10 * devices.device().capability[0] + devices.device().capability[1]
         cluster = self.module.entry(self.name).directives.get("reqnctapercluster", ())
@@ -191,7 +191,7 @@ class LoadedKernel:
         Raises
         ------
         HandleError
-            If `threads` or `smem_bytes` is none.
+            If `threads` is less than 1 or `smem_bytes` is negative.
         """
         if threads < 1 or smem_bytes < 0:
             raise HandleError(INVALID_VALUE)

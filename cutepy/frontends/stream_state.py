@@ -116,7 +116,7 @@ def lending_to_engine() -> Iterator[None]:
 
 @contextmanager
 def replaying() -> Iterator[None]:
-    """Say that a graph's work is done meanwhile, whose memory was allocated before."""
+    """Mark the replay of a graph: the memory of its work was allocated at the capture."""
     _thread.replays += 1
     try:
         yield

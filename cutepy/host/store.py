@@ -105,12 +105,12 @@ class Store:
         Returns
         -------
         Entry or None
-            None if there is none, or what there was is damaged; then it is removed, with a `CacheWarning`.
+            None if there is no entry of this key, or a damaged one, which is removed with a `CacheWarning`.
 
         Raises
         ------
         ValueError
-            If `key` is none.
+            If `key` has other characters, or more.
         CacheFolderError
             If the folder belongs to another user, or any user may write to it.
         """
@@ -132,7 +132,7 @@ class Store:
         Raises
         ------
         ValueError
-            If `key` is none.
+            If `key` has other characters, or more.
         TypeError
             If the metadata would come back from JSON as something else.
         CacheFolderError

@@ -130,7 +130,7 @@ def groups_of(module: torch.nn.Module) -> list[tuple[str, ...]]:
 
 
 def adopt_join(module: torch.nn.Module, names: tuple[str, ...], held: Mapping[Any, int]) -> str | None:
-    """Have layers of a module computed as one product, in place, or return the reason against it.
+    """Replace layers of a module by one product, in place; return the reason if that is refused.
 
     Parameters
     ----------

@@ -178,9 +178,10 @@ def _is_transformed() -> bool:
 
 
 def _context() -> tuple[Any, ...]:
-    """Give all but tensors that a product's result, and its derivative, depend on.
+    """Return the modes of torch and cutepy that a product and its derivative depend on, beside their tensors.
 
-    Hooks of saved tensors are those of activation checkpointing: what begins within must not be taken outside.
+    Hooks of saved tensors are among them, since activation checkpointing sets such hooks: a product that is computed
+    under a hook must not be used outside.
     """
     is_cast = torch._C._is_any_autocast_enabled()
     casts = (torch.get_autocast_dtype("cuda"), torch.get_autocast_dtype("cpu")) if is_cast else None

@@ -126,7 +126,7 @@ def check_options(reduction: str, ignore_index: int, label_smoothing: float, z_l
 
 
 def counted(labels: torch.Tensor, weight: Given, ignore_index: int, classes: int) -> torch.Tensor:
-    """Give what each row adds to the divisor of a mean: whether it counts, or the weight of its label."""
+    """Return the summand of each row in the divisor of a mean: 0 or 1, or the weight of its label."""
     counts = labels != ignore_index
     if weight is None:
         return counts
@@ -338,7 +338,7 @@ def _mean(
 def _find_mean(
     losses: torch.Tensor, target: torch.Tensor, weight: Given, divides: bool, dtype: torch.dtype
 ) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """Decide all that is done for losses like these, and have the kernel compiled."""
+    """Plan the launch for losses of this description, and compile the kernel."""
     if not losses.numel():
         return partial(_mean_by_torch, divides=divides, dtype=dtype)
     make_total, make_divisor = maker_of(losses, (), dtype), maker_of(losses, (int(divides),))
@@ -415,7 +415,7 @@ def _find_gradient(
     smooths: bool,
     adds_z: bool,
 ) -> Launch:
-    """Decide all that is done for gradients of tensors like these, and have the kernel compiled."""
+    """Plan the launch for gradients of tensors of this description, and compile the kernel."""
     if not target.numel():
         return lambda *_: None
     to_dloss, to_target, to_weight, to_lse = map(to_vector, (dloss, target, weight, lse))

@@ -130,7 +130,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def holds_distributed(arguments: Sequence[Any]) -> bool:
-    """Tell the same of an operation's arguments, at once where all tensors are plain."""
+    """Tell whether the arguments of an operation hold DTensors; plain tensors alone take one test."""
     for argument in arguments:
         if isinstance(argument, torch.Tensor):
             if not is_plain(argument) and is_distributed(argument):

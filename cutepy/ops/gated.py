@@ -139,7 +139,7 @@ def _gated(gate: torch.Tensor, up: Given, activation: str) -> torch.Tensor:
 
 
 def _find_launch(gate: torch.Tensor, up: Given, activation: str) -> Callable[..., torch.Tensor]:
-    """Decide all that is done for tensors like these, and have the kernel compiled."""
+    """Plan the launch for tensors of this description, and compile the kernel."""
     y, (first, second) = _empty(gate, up, activation), _halves(gate, up)
     make = maker_of(gate, y.shape)
     if not y.numel():
@@ -191,7 +191,7 @@ def _gated_backward(
 
 
 def _find_backward_launch(dy: torch.Tensor, gate: torch.Tensor, up: Given, activation: str) -> Callable[..., Gradients]:
-    """Decide all that is done for gradients of tensors like these, and have the kernel compiled."""
+    """Plan the launch for gradients of tensors of this description, and compile the kernel."""
     results = _empty_gradients(dy, gate, up, activation)
     make_dgate, make_dup = (maker_of(gate, each.shape) for each in results)
     if not dy.numel():

@@ -173,7 +173,7 @@ def _backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:  # noqa: ANN401
 
 
 def bias_gradients(dy: torch.Tensor, needed: Sequence[bool], sizes: Sequence[int], dtype: torch.dtype) -> list[Any]:
-    """Give the sums of dy's rows for each bias that needs them."""
+    """Return the gradient of each bias, the sum of the rows of dy, or None where it is not needed."""
     if not any(needed):
         return [None] * len(needed)
     sums = as_matrix(dy).sum(0, dtype=torch.float32).to(dtype).split([*sizes])
@@ -181,7 +181,7 @@ def bias_gradients(dy: torch.Tensor, needed: Sequence[bool], sizes: Sequence[int
 
 
 def weight_gradients(dy: torch.Tensor, x: torch.Tensor, needed: Sequence[bool], sizes: Sequence[int]) -> list[Any]:
-    """Give dy.T @ x of the weights' rows: parts of one product, or of each weight that is asked for."""
+    """Return the gradient of each weight, dy.T @ x, or None where it is not needed."""
     if not any(needed):
         return [None] * len(sizes)
     rows, by_row = as_matrix(dy).mT, as_matrix(x).mT

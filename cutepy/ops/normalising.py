@@ -12,7 +12,7 @@ import torch
 
 from cutepy.host.launches import Launches, described, maker_of
 from cutepy.kernels.rows.compilation import as_rows
-from cutepy.kernels.rows.op import plan_norm, plan_norm_backward
+from cutepy.kernels.rows.norm_plans import plan_norm, plan_norm_backward
 from cutepy.kernels.rows.tiling import MOST_COLUMNS
 from cutepy.ops import shardings
 from cutepy.ops.checking import check_dense
@@ -227,7 +227,7 @@ def _find_launch(
     centres: bool,
     out_dtype: torch.dtype | None,
 ) -> Callable[..., Results]:
-    """Decide all that is done for tensors like these, and have the kernel compiled."""
+    """Plan the launch for tensors of this description, and compile the kernel."""
     results = _empty(x, residual, centres, out_dtype)
     if not x.numel():
         return lambda x, residual, *_: _empty(x, residual, centres, out_dtype)
@@ -342,7 +342,7 @@ def _norm_backward(*given: Any) -> Gradients:  # noqa: ANN401
 
 
 def _find_backward_launch(like: Backward) -> Callable[..., Gradients]:
-    """Decide all that is done for gradients of tensors like these, and have the kernels compiled."""
+    """Plan the launch for gradients of tensors of this description, and compile the kernels."""
     if not like.x.numel():
 
         def zeros(*given: Any) -> Gradients:  # noqa: ANN401

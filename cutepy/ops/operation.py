@@ -270,7 +270,7 @@ class Operation(Generic[P, R]):
         self._direct = self.kernel
 
     def shard_by(self, rule: Rule) -> None:
-        """Have DTensors computed by their local tensors, as a rule tells."""
+        """Compute DTensors by their local tensors, sharded by a rule."""
         self.sharding = rule
         register_rule(self.op, self.library, self.on_shards)
 
@@ -387,7 +387,7 @@ def _is_of(kind: str, result: object) -> bool:
 
 
 def tell_counters() -> None:
-    """Have `FlopCounterMode` count operations with a formula, also where one is active, which has copied its registry.
+    """Register the formulas with `FlopCounterMode`, and with the active mode, which has copied the registry.
 
     Its module takes a fifth of a second to import, and brings Triton, so that it is left to whoever counts.
     """

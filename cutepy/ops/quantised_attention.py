@@ -146,7 +146,7 @@ def _quantised(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ANN40
 
 
 def _find_launch(asked: _AttentionRequest) -> Any:  # noqa: ANN401
-    """Decide all that is done for tensors like these, and have the kernel compiled."""
+    """Plan the launch for tensors of this description, and compile the kernel."""
     is_blocked = any(each is not None and each.shape[2] > 1 for each in asked.scales)
     launch = find_launch(
         *(*asked[:3], asked.scale, asked.left, asked.right),

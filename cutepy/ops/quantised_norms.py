@@ -14,7 +14,7 @@ from cutepy.host.launches import Launches, described
 from cutepy.host.specs import dtype_name
 from cutepy.kernels.gemm.scales import ROW, Block
 from cutepy.kernels.rows.compilation import as_rows
-from cutepy.kernels.rows.op import plan_norm
+from cutepy.kernels.rows.norm_plans import plan_norm
 from cutepy.ops import shardings
 from cutepy.ops.normalising import Given, check, empty_total, normalised, of_examples, rows_of, vector_of
 from cutepy.ops.quantising import ROW_BLOCK, expanded, quantise
@@ -190,7 +190,7 @@ def _find_launch(
     block: int,
     return_amax: bool,
 ) -> Callable[..., Results]:
-    """Decide all that is done for tensors like these, and have the kernel compiled."""
+    """Plan the launch for tensors of this description, and compile the kernel."""
     if not x.numel():
 
         def nothing(x: torch.Tensor, residual: Given, *rest: Any) -> Results:  # noqa: ANN401

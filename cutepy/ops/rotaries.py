@@ -189,7 +189,7 @@ def _rotary(
 def _find_launch(
     x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: Given, y: torch.Tensor, interleaved: bool
 ) -> Callable[..., torch.Tensor]:
-    """Decide all that is done for tensors like these, and have the kernel compiled."""
+    """Plan the launch for tensors of this description, and compile the kernel."""
     make = maker_of(x, y.shape)
     if not x.numel():
         return lambda *_: make()

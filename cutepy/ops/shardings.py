@@ -55,7 +55,7 @@ def of_gemm_out(
 
 
 def _written(found: Sharding, before: int) -> Sharding:
-    """Have results written to inputs, after so many others, along the dimensions that all of them have."""
+    """Extend a sharding by results that are written to inputs, along the dimensions that all results have."""
     inputs = (*found.inputs[:before], *found.outputs, *found.inputs[before:])
     kept = [set(_names(letters)) for letters in found.outputs]
     return Sharding(inputs, (), tuple(name for name in found.along if all(name in each for each in kept)))

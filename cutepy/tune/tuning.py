@@ -88,7 +88,7 @@ def current_device() -> str:
     Raises
     ------
     ValueError
-        If there is none.
+        If torch sees no GPU.
     """
     import torch
 

@@ -89,7 +89,7 @@ class Statistics:
         sums: cute.Tensor,
         sequences: Sequences | None,
     ):
-        """Give each warp a row of a tile at a time, and each thread some of the sums to clear."""
+        """Compute statistics, a row a warp, and clear the accumulators of dQ, some elements a thread."""
         config, thread = self.config, cute.arch.thread_idx()[0]
         if cutlass.const_expr(config.overlaps):
             cute.arch.griddepcontrol_launch_dependents()

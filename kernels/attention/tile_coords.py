@@ -1,7 +1,7 @@
 """Places of tiles in the kernels' tensors: of batches of equal matrices, or of sequences in one matrix (traced).
 
-Both answer the same questions: how TMA sees a tensor, in which order tiles are dealt to CTAs, where a tile's queries
-and keys are, and which of them see each other.
+Both classes have the same methods: the views of tensors for TMA, the order in which CTAs take tiles, the coordinates of
+a tile's queries and keys, and the mask of queries and keys.
 """
 
 from dataclasses import dataclass

@@ -167,7 +167,7 @@ def _directly(tiles: Iterable[Description]) -> bool:
 
 
 def _widened(each: Description) -> Description:
-    """Describe matrices like these, with contiguous rows of whole units of 16 bytes."""
+    """Describe matrices of the same extents, with contiguous rows padded to whole units of 16 bytes."""
     return new_result((*each.shape[:-1], _whole_units(each)), each.dtype, "row", each.device)
 
 

@@ -158,7 +158,7 @@ def _plain(
 
 
 def _see(tensor: Any, way: Way | None) -> Any:  # noqa: ANN401
-    """View a tensor by shape and strides; as it is without these."""
+    """View a tensor by a shape and strides, or return the tensor if none are given."""
     return tensor if way is None else view(tensor, *way)
 
 
@@ -219,16 +219,16 @@ class _Ways:
 
     @property
     def of_a(self) -> Way | None:
-        """The kernel's view of A, or of its copy; None as it is."""
+        """The kernel's view of A, or of the copy of A; None if that is the tensor itself."""
         return self._way("a", self.joined.a, self.copies.rest.a if self.copies.a else self.given.a, by_threads=True)
 
     @property
     def of_b(self) -> Way | None:
-        """The same of B."""
+        """The kernel's view of B, or of the copy of B; None if that is the tensor itself."""
         return self._way("b", self.joined.b, self.copies.rest.b if self.copies.b else self.given.b, by_threads=True)
 
     def of_tile(self, place: int) -> Way | None:
-        """Tell how the kernel sees an operand that is a tile, or its copy."""
+        """Return the kernel's view of a tile operand, or of its copy; None if that is the tensor itself."""
         given = self.copies.rest.operands[place] if self.copies.operands[place] else self.given.operands[place]
         joined = self.joined.operands[place]
         assert given is not None
@@ -236,7 +236,7 @@ class _Ways:
         return self._way(self.graph.operands[place].name, joined, given, self.is_transposed)
 
     def of_result(self, place: int) -> Way | None:
-        """Return the view by which the kernel writes a tile result, or of the buffer that it writes instead."""
+        """Return the kernel's view of a tile result, or of the buffer that the kernel writes in its place."""
         written = self.copies.rest.results[place] if self.copies.results[place] else self.given.results[place]
         return self._way("out", self.joined.results[place], written, self.is_transposed)
 
@@ -250,7 +250,7 @@ class _Ways:
         return None if (shape, stride) == given[:2] else (shape, stride)
 
     def written(self, place: int, config: ProductConfig, m: int, n: int) -> ResultRoute:
-        """Tell how a result comes about, by a kernel that computes products of M x N."""
+        """Return the route of a result, for a kernel that computes M x N products."""
         result, seen = self.given.results[place], self.views.results[place]
         if self.graph.reduction(self.graph.results[place]) is None:
             if not self.copies.results[place]:

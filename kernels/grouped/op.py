@@ -83,7 +83,7 @@ _routes: Launches[Route] = Launches()
 
 
 def find_groups_route(problem: Problem, along: Along, count: int) -> Route:
-    """Choose the route for groups of tensors like these: (M, K), (N, K) and (M, N), or a matrix for each group."""
+    """Choose the route of a grouped product: tensors (M, K), (N, K) and (M, N), or one matrix for each group."""
     graph, padded = problem.graph, len(problem.a.shape) == len(problem.b.shape) == 3
     modes = ragged_modes(along, 8 * problem.a.dtype.itemsize)
     of_a, of_b = (

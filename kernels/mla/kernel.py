@@ -286,7 +286,7 @@ class MlaConsumer:
 
     @cute.jit
     def sum_first(self, state):
-        """Sum values as the warpgroup of the first block."""
+        """Multiply probabilities by values, in the warpgroup of the first block of keys."""
         factors = self.softmax.update(self.qk.tCrC)
         self.write_rows(self.softmax.maximum)
         self.arrive_at("first")

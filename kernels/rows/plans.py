@@ -94,7 +94,7 @@ def _part(*tensors: Given, held: int = 8, in_warp: int = 0) -> RowTiling:
 
 
 def plan_quantise(x: torch.Tensor, y: torch.Tensor, *, scaled: str) -> Launch:
-    """Choose and compile the quantisation of rows like these, with the scale of a "tensor", each "row" or "block".
+    """Plan and compile the quantisation of rows, with one scale for the "tensor", for each "row" or each "block".
 
     Returns
     -------
@@ -130,7 +130,7 @@ def plan_quantise(x: torch.Tensor, y: torch.Tensor, *, scaled: str) -> Launch:
 
 
 def plan_softmax(x: torch.Tensor, y: torch.Tensor, *, logarithm: bool) -> Launch:
-    """Choose and compile the softmax of rows like these: launches (x, y)."""
+    """Plan and compile the softmax for rows of this description: launches (x, y)."""
     of_many, taken = _tile(SOFTMAX, [x], y)
     tiling = part_few_rows(of_many, x.shape[0], SOFTMAX)
     staged = stages_rows(tiling, x.shape[0], taken)
@@ -139,7 +139,7 @@ def plan_softmax(x: torch.Tensor, y: torch.Tensor, *, logarithm: bool) -> Launch
 
 
 def plan_softmax_backward(dy: torch.Tensor, y: torch.Tensor, dx: torch.Tensor, *, logarithm: bool) -> Launch:
-    """Choose and compile the gradient of a softmax of rows like these: launches (dy, y, dx)."""
+    """Plan and compile the gradient of a softmax for rows of this description: launches (dy, y, dx)."""
     tiling, taken = _tile(SOFTMAX_GRADIENT, [dy, y], dx)
     config = SoftmaxConfig(tiling, logarithm, taken > 0)
     return compile_rows("softmax:SoftmaxBackward", config, *specs_of(tiling.elems, dy=dy, y=y, dx=dx))
@@ -148,7 +148,7 @@ def plan_softmax_backward(dy: torch.Tensor, y: torch.Tensor, dx: torch.Tensor, *
 def plan_cross_entropy(
     logits: torch.Tensor, target: torch.Tensor, weight: Given, losses: torch.Tensor, *, smooths: bool, adds_z: bool
 ) -> Launch:
-    """Choose and compile the cross entropy of logits (rows, columns) like these.
+    """Plan and compile the cross entropy for logits (rows, columns) of this description.
 
     Returns
     -------
@@ -173,7 +173,7 @@ def plan_cross_entropy_backward(
     smooths: bool,
     adds_z: bool,
 ) -> Launch:
-    """Choose and compile the gradient of a cross entropy of logits like these, to which dlogits may be equal.
+    """Plan and compile the gradient of a cross entropy for logits of this description; dlogits may be the logits.
 
     Returns
     -------
@@ -197,7 +197,7 @@ def plan_cross_entropy_backward(
 def plan_mean(
     losses: torch.Tensor, target: torch.Tensor, weight: Given, total: torch.Tensor, *, divides: bool
 ) -> Launch:
-    """Choose and compile the sum of losses like these, or their mean.
+    """Plan and compile the sum or the mean of losses of this description.
 
     Returns
     -------
@@ -238,7 +238,7 @@ def _table_spec(name: str, tensor: torch.Tensor, elems: int) -> TensorSpec:
 def plan_rotary(
     x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: Given, y: torch.Tensor, *, interleaved: bool
 ) -> Launch:
-    """Choose and compile the rotation of heads like these: x, y (batch, tokens, heads, head).
+    """Plan and compile the rotation for heads of this description: x, y (batch, tokens, heads, head).
 
     Returns
     -------
@@ -281,7 +281,7 @@ def plan_rotary_cached(
     *,
     interleaved: bool,
 ) -> Launch:
-    """Choose and compile the rotation of new tokens into a cache, of tensors like these.
+    """Plan and compile the rotation of new tokens into a cache, for tensors of this description.
 
     Returns
     -------
@@ -320,7 +320,7 @@ def plan_rotary_cached(
 
 
 def plan_gated(gate: torch.Tensor, up: torch.Tensor, y: torch.Tensor, *, activation: str) -> Launch:
-    """Choose and compile the gated activation of rows like these: launches (gate, up, y)."""
+    """Plan and compile the gated activation for rows of this description: launches (gate, up, y)."""
     tiling = _part(gate, up, y)
     return compile_rows("gated:Gated", GatedConfig(tiling, activation), *specs_of(tiling.elems, gate=gate, up=up, y=y))
 
@@ -328,14 +328,14 @@ def plan_gated(gate: torch.Tensor, up: torch.Tensor, y: torch.Tensor, *, activat
 def plan_gated_backward(
     dy: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, dgate: torch.Tensor, dup: torch.Tensor, *, activation: str
 ) -> Launch:
-    """Choose and compile gradients of a gated activation of rows like these: launches (dy, gate, up, dgate, dup)."""
+    """Plan and compile the gradients of a gated activation: launches (dy, gate, up, dgate, dup)."""
     tiling = _part(gate, up, dy, dgate, dup)
     specs = specs_of(tiling.elems, dy=dy, gate=gate, up=up, dgate=dgate, dup=dup)
     return compile_rows("gated:GatedBackward", GatedConfig(tiling, activation), *specs)
 
 
 def plan_topk(x: torch.Tensor, y: torch.Tensor, indices: torch.Tensor, *, largest: bool) -> Launch:
-    """Choose and compile the selection of the largest elements of rows like these.
+    """Plan and compile the selection of the largest elements for rows of this description.
 
     Returns
     -------
@@ -394,7 +394,7 @@ def _selected_specs(y: torch.Tensor, indices: torch.Tensor) -> list[TensorSpec]:
 def plan_sample(
     logits: torch.Tensor, seeds: Given, classes: torch.Tensor, *, k: int, cuts: bool, greedy: bool
 ) -> Launch:
-    """Choose and compile the samples of rows like these.
+    """Plan and compile the sampling for rows of this description.
 
     Returns
     -------

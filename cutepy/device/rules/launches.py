@@ -12,7 +12,7 @@ def check_number(what: str, number: object, count: object) -> None:
     Raises
     ------
     IndexError
-        If there is none of the number.
+        If the number is negative, or not below `count`.
 
     Examples
     --------

@@ -83,7 +83,7 @@ class Interleaving(CompletionPolicy):
     is_stuck = False
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
-        """Say that it doesn't: a pending operation is an agent."""
+        """Return False: a pending operation is an agent of its own."""
         return False
 
     def start(self) -> None:
@@ -93,11 +93,11 @@ class Interleaving(CompletionPolicy):
         """Begin with CTAs that become resident."""
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
-        """Say whether lanes stop before an instruction, given the one written before it."""
+        """Tell whether lanes stop before an instruction, given the preceding instruction of the text."""
         return synchronises(instruction) or (before is not None and synchronises(before))
 
     def parts_lanes(self, ctas: Ctas, threads: Threads) -> bool:
-        """Say whether the lanes of a warp go their own ways, where no instruction takes them together any more."""
+        """Tell whether the lanes of a warp run as separate agents, where no later instruction needs the whole warp."""
         return False
 
     def next(self, agents: Sequence[Agent]) -> int:

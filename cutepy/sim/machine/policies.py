@@ -82,7 +82,7 @@ class Choices(Interleaving):
         return is_seen(instruction)
 
     def gives_up(self) -> bool:
-        """Say that tries return: to wait is to be picked later."""
+        """Return True: every failed try returns, and waits by being picked later."""
         return not self.is_stuck
 
     def next(self, agents: Sequence[Agent]) -> int:
@@ -105,7 +105,7 @@ class Choices(Interleaving):
         return choice == 0
 
     def missed(self, launch: Launch) -> str:
-        """Say which choice there was not, or that it had not so many."""
+        """Return the error of a choice that did not occur, or that had fewer alternatives."""
         for at, choice in sorted(self.others.items()):
             if at in self._refused:
                 return f"at choice {at} {launch.name} has 0 to {self._refused[at] - 1}, and no {choice}"
@@ -254,7 +254,7 @@ class HoldBack(Interleaving):
         self._last, self._waited = 0, 0
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
-        """Say that all do but the one that is held."""
+        """Return True for every operation except the one that is held back."""
         return self.site is None or not self._delays(_completion(operation))
 
     def stops_at(self, instruction: Instruction, before: Instruction | None) -> bool:
@@ -264,7 +264,7 @@ class HoldBack(Interleaving):
         return at or super().stops_at(instruction, before)
 
     def parts_lanes(self, ctas: Ctas, threads: Threads) -> bool:
-        """Say that those of the warp do of which one lane is held."""
+        """Return True for the warp of which one lane is held back."""
         site = self.site
         if site is None or site.lane is None or site.warp is None:
             return False
@@ -328,7 +328,7 @@ def held_of(text: str) -> HoldBack:
     Raises
     ------
     ValueError
-        If it is none.
+        If the text is no such schedule.
     """
     found = _NAME.fullmatch(text)
     names = None if found is None else found.groupdict()
@@ -361,7 +361,7 @@ class LateCompletion(CompletionPolicy):
     """Complete nothing before somebody waits for it or nobody can go on; then the oldest."""
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
-        """Say that it doesn't."""
+        """Return False: the operation stays pending until the policy picks it."""
         return False
 
 
@@ -417,7 +417,7 @@ def policy_named(name: str) -> CompletionPolicy:
     Raises
     ------
     ValueError
-        If there is none of this name.
+        If no policy has this name.
 
     Examples
     --------

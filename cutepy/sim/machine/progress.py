@@ -122,7 +122,7 @@ class TimeOuts:
         self._left, self._since = MOST, self._activity.time
 
     def told(self) -> list[str]:
-        """Say how many have failed, if they are so many that no more will."""
+        """Describe the number of failed tries, if no further try can fail."""
         if self._left or self._changes != self._activity.changes:
             return []
         return [f"{self._counts.total():,} tries have failed meanwhile; what more would do is not known"]

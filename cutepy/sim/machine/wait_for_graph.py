@@ -474,7 +474,7 @@ def _who(
 
 
 def _ended(roster: Roster, g: Part) -> Iterator[str]:
-    """Say which threads of a group's first cluster have ended."""
+    """Name the threads of a group's first cluster that have ended."""
     residents = roster.residents
     own, size = int(g.ctas.slots[0]), residents.cluster_size
     for slot in range(own // size * size, own // size * size + size)[:_TOLD]:

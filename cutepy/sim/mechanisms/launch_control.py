@@ -47,7 +47,7 @@ class LaunchControl(Mechanism):
         self._refusals: list[tuple[int, int, int]] = []  # CTA, mbarrier, and the phase that counts the answer
 
     def try_cancel(self, g: Group, i: Instruction, space: str, to: Array, barrier: Array) -> None:
-        """Ask for a cluster, once for each lane."""
+        """Request a cluster for each lane."""
         memory, shape = self._memory, (g.ctas.count, g.threads.count)
         places, barriers = (
             np.broadcast_to(memory.locate(g, i, memory.resolve(space, at)[1], size, size), shape)

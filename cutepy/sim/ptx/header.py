@@ -152,7 +152,7 @@ def shortfall(what: str, least: Version, gpu: str, version: Version | None, targ
 
 
 def said_target(needed: str) -> str:
-    """Say which targets have instructions that need one.
+    """Name the targets that have the instructions of a required target.
 
     Examples
     --------

@@ -148,7 +148,7 @@ class Sanitizer(Observer):
         return Sanitizer(self._known, self._allow)
 
     def withdraw(self, launch: Launch, reason: str) -> None:
-        """Say that a launch is not certified after all: a schedule was found that differs."""
+        """Withdraw the certificate of a launch, because another schedule gave another result."""
         self._examiner.withdraw(launch, reason)
 
     @property
@@ -275,7 +275,7 @@ class Sanitizer(Observer):
         return with_last_writer(found, *of, self._of_global, self._global.shadow)
 
     def on_deadlock(self, ended: Array, spinning: Array) -> list[str]:
-        """Say whether every schedule hangs."""
+        """Tell whether every schedule deadlocks."""
         self._of_global.tell_held(is_over=False)
         self._spinning = spinning
         if self._wave is not None:
@@ -552,7 +552,7 @@ class Sanitizer(Observer):
                 converge(self._wave, step.ctas.slots, step.threads.ids)
 
     def on_guard(self, step: Step) -> None:
-        """Say that the guard of an instruction has no value."""
+        """Report that the guard of an instruction has no value."""
         self._tell_lacking(step.instruction, self._undefined.guard(step))
 
     def _tell_lacking(self, i: Instruction, lacking: UndefinedUse | None) -> None:
@@ -614,7 +614,7 @@ class Sanitizer(Observer):
             self._examiner.withdraw(self._launch, _FORGOTTEN)
 
     def _needed(self, i: Instruction, granules: int) -> Array:
-        """Tell of which granules something comes that each lane loads."""
+        """Mark the loaded granules of each lane whose value is used."""
         assert self._launch is not None
         into, function = loaded_into(i, granules, self._granule), self._launch.entry.function
         if into is None:

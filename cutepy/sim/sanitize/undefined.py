@@ -505,7 +505,7 @@ class UndefinedValues:
         *,
         is_result: bool = False,
     ) -> UndefinedUse | None:
-        """Say that some of a register's lowest bits have no value, once: they count as having one from then on."""
+        """Report undefined low bits of a register once; from then on the bits count as defined."""
         held = self._bits.get(register.index)
         if held is None:
             return None
@@ -519,7 +519,7 @@ class UndefinedValues:
         return UndefinedUse(who, self._say(register.name, origins, lanes.threads.block, kind), kind=kind)
 
     def _say(self, made: str, origins: Array, block: tuple[int, int, int], kind: str) -> Diagnosis:
-        """Say where it began that something has no value, and in which threads; it may be that register itself."""
+        """Report the origin of an undefined value and its threads; the origin may be the register itself."""
         assert self._function is not None
         assert origins.all()
         numbers = (origins & ~BESIDE_VALUES) >> _THREAD_BITS

@@ -185,7 +185,7 @@ def differing(data: bytes, expected: bytes) -> list[int]:
 
 
 def described(what: dict[str, Any], left: list[bytes], after: list[bytes]) -> str:
-    """Say where memory is another than the simulator left it."""
+    """Describe the first bytes of memory that differ from the simulator's."""
     for region, data, expected in zip(what["memory"], left, after, strict=True):
         where = differing(data, expected)
         if where:

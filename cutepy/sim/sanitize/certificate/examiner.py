@@ -131,7 +131,7 @@ class Examiner:
         self._operations += premises.operations
 
     def verdict(self, hazards: int) -> str:
-        """Say of a launch that can't go on whether that is so in every schedule."""
+        """Tell whether a deadlocked launch deadlocks in every schedule."""
         if self._reasons:
             return f"other schedules may not hang: {next(iter(self._reasons))}"
         if hazards:

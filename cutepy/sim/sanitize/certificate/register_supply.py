@@ -174,7 +174,7 @@ class RegisterSupply:
         self._peak[sure, warp] = self._held[sure, warp] - amounts[self._is_sure[slots, warp]]
 
     def _comes_after_requests(self, known: Array, members: Array) -> Array:
-        """Tell by CTA whether something comes after a warp of its cluster took registers."""
+        """Mark the CTAs in whose cluster an event comes after a warp took registers."""
         asked = self._asked[members]
         either = ((known >= asked) & (asked > 0)).any(axis=2) | self._is_hidden[members].any(axis=2)
         found: Array = np.logical_or.reduce(either, axis=1)

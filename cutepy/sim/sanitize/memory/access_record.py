@@ -64,9 +64,9 @@ class Warps(NamedTuple):
     first : int
         The first of the four.
     rows : array of int, (4,)
-        Index of the row of each warp's knowledge, or -1 if its lanes know different things.
+        Row of each warp's vector clock, or -1 if the lanes of the warp have different clocks.
     of : array of int, (n,)
-        Of each granule, in order, the warp that has the rows of A there, from 0; -1 of others.
+        For each granule of A, in order, the index of the warp that multiplies its rows; -1 for other granules.
     """
 
     first: int

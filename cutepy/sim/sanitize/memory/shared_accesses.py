@@ -87,7 +87,7 @@ class _OthersOfRecords(NamedTuple):
         return result
 
     def _are_copies_known(self, old: IssuedTogether, pairs: Array) -> Array:
-        """Return whether the newer lane knows that the copies of all lanes of the older lane's warp are over."""
+        """Tell whether the newer lane knows the completion of the copies of all lanes of the older lane's warp."""
         at, there = _mates_of(old, self.pairs.old_threads[pairs])
         rows = self.new.row_of[self.after[pairs]][:, None]
         columns, known = old.columns[at], self.new.view.known
@@ -320,7 +320,7 @@ class SharedAccesses:
             self._let_know(agents, threads, int(columns[0]), self._allocations)
 
     def _let_know(self, slots: Array, threads: Array, column: int, count: int) -> None:
-        """Let threads know that a channel of their CTA has come so far, and nothing else."""
+        """Raise the column of one channel in the clocks of its CTA's threads, and no other column."""
         clocks = self._wave.clocks
         what = clocks.nothing(len(slots), 1)
         what[[SEEN, DONE], np.arange(len(slots))[:, None], (slots % clocks.cluster)[:, None]] = count
@@ -530,7 +530,7 @@ class SharedAccesses:
                     self._by_proxy(operation, issued, touches, *to, *at, np.frombuffer(dropped, bool))
 
     def _issuers(self, operation: AsyncOperation, access: Access, slots: Array) -> tuple[Array, Array]:
-        """Return by whom each address is touched, as positions among the CTAs and lanes of an operation."""
+        """Return the accessing lane of each address, as positions among the CTAs and lanes of an operation."""
         lanes, numbers = operation.threads.count, access.issuers
         if numbers is None and len(slots) == len(operation.ctas.slots) * lanes:
             numbers = np.arange(len(slots))

@@ -293,7 +293,7 @@ class TensorMapReads:
 
     @staticmethod
     def _known(wave: Wave, read: _Read, new: GlobalAccessRecord, before: Array, after: Array) -> Array:
-        """Tell by pair of lanes whether the writer knows; of CTAs of other clusters it is not asked."""
+        """Mark the pairs of lanes whose writer knows the use; pairs of different clusters are not checked."""
         assert new.threads is not None
         size, old = wave.clocks.cluster, read.touch
         rows, lanes = np.divmod(before, old.lanes)

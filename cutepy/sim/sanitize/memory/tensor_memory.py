@@ -217,7 +217,7 @@ class TensorShadow:
                     self._end(one, one.counts)
 
     def _end(self, one: TensorRecord, which: Array) -> None:
-        """Let the operations that end an access, and those that do not end it yet, be the threads' present ones."""
+        """Take the threads' pending operations as those that end an access, and those that do not end it yet."""
         now = self._wave.clocks.counts(np.array([one.agent]), one.threads)[0]
         which[:] = now
         if one.is_open:
@@ -291,7 +291,7 @@ class TensorShadow:
         return self._sets[members]
 
     def _may_outlast(self, old: TensorRecord, new: TensorRecord, knowledge: _Knowledge) -> bool:
-        """Return whether somebody may know that a newer read is over and not that an older one is."""
+        """Tell whether a thread may know the end of a newer read, but not the end of an older one."""
         is_awaited = not (old.awaited == _NEVER).any()
         return not (is_awaited and self._is_known(old, new, knowledge))
 

@@ -116,7 +116,7 @@ class Snapshot:
         return result
 
     def over(self, known: Array) -> int:
-        """Return the launches, as bits, that threads know to be over."""
+        """Return the bit mask of the launches whose end happens before some threads."""
         heard = (n for n, at in self._over.items() if at < known.shape[-1] and known[SEEN, 0, at])
         return reduce(or_, heard, 0)
 

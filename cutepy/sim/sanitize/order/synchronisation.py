@@ -116,7 +116,7 @@ def _set_registers(wave: Wave, event: SetRegisters, report: Report) -> None:
 
 
 def converge(wave: Wave, slots: Array, threads: Array) -> None:
-    """Let the threads of whole warps, which come to a collective together, know that the waits of all are over.
+    """Share completed waits among the threads of each whole warp that executes a collective.
 
     They know nothing else of each other by it: of these only bar.warp.sync orders memory.
     """
@@ -378,7 +378,7 @@ def _note_wait(wave: Wave, event: GroupWait, kind: str, left: int) -> None:
 
 
 def _group(wave: Wave, event: GroupWait) -> None:
-    """Let threads know that their groups are complete."""
+    """Join the completion of groups into the clocks of the waiting threads."""
     clocks, slots, threads = wave.clocks, event.ctas.slots, event.threads.ids
     kind, left = event.groups, event.remaining or 0
     if event.remaining is None:  # of all copies: it closes a group, and waits for it

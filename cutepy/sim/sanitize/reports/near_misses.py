@@ -304,7 +304,7 @@ def falls_short(wave: Wave, column: int, slot: int, over: int, issued: int) -> I
 
 
 def left_in_flight(groups: int) -> Diagnosis:
-    """Say of a wait that it leaves the youngest groups in flight, and an operation in one of them."""
+    """Diagnose a wait that leaves the youngest groups in flight, with the operation in one of these groups."""
     return Diagnosis("leaves-many-groups", left=groups) if groups > 1 else Diagnosis("leaves-one-group")
 
 
