@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import torch
 
 from cutepy.device import rules
+from cutepy.host.launches import OptionalTensor
 from cutepy.host.specs import TensorSpec, dtype_name
 from cutepy.kernels.rows.compilation import (
     SCALE,
     SCALES,
     VECTOR_BYTES,
-    Given,
     check_rows,
     compile_rows,
     elems_of,
@@ -57,7 +57,7 @@ from cutepy.layouts.sm90 import arch
 Launch = Callable[..., None]
 
 
-def _tile(fit: RowFit, staged: Sequence[torch.Tensor], *others: Given) -> tuple[RowTiling, int]:
+def _tile(fit: RowFit, staged: Sequence[torch.Tensor], *others: OptionalTensor) -> tuple[RowTiling, int]:
     """Choose the tiling of the rows of tensors (rows, columns) that are read and written together.
 
     Returns
@@ -77,7 +77,7 @@ def _tile(fit: RowFit, staged: Sequence[torch.Tensor], *others: Given) -> tuple[
     return tile_rows(columns, elems, fit, taken), taken
 
 
-def _part(*tensors: Given, held: int = 8, in_warp: int = 0) -> RowTiling:
+def _part(*tensors: OptionalTensor, held: int = 8, in_warp: int = 0) -> RowTiling:
     """Part the rows of tensors (rows, columns) over CTAs without a cluster: nothing is reduced over a row.
 
     Each of 128 threads of a CTA holds `held` elements, measured as `RowFit`; or each lane `in_warp` of a row that one
@@ -146,7 +146,13 @@ def plan_softmax_backward(dy: torch.Tensor, y: torch.Tensor, dx: torch.Tensor, *
 
 
 def plan_cross_entropy(
-    logits: torch.Tensor, target: torch.Tensor, weight: Given, losses: torch.Tensor, *, smooths: bool, adds_z: bool
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: OptionalTensor,
+    losses: torch.Tensor,
+    *,
+    smooths: bool,
+    adds_z: bool,
 ) -> Launch:
     """Plan and compile the cross entropy for logits (rows, columns) of this description.
 
@@ -167,7 +173,7 @@ def plan_cross_entropy_backward(
     dlosses: torch.Tensor,
     logits: torch.Tensor,
     target: torch.Tensor,
-    weight: Given,
+    weight: OptionalTensor,
     dlogits: torch.Tensor,
     *,
     smooths: bool,
@@ -195,7 +201,7 @@ def plan_cross_entropy_backward(
 
 
 def plan_mean(
-    losses: torch.Tensor, target: torch.Tensor, weight: Given, total: torch.Tensor, *, divides: bool
+    losses: torch.Tensor, target: torch.Tensor, weight: OptionalTensor, total: torch.Tensor, *, divides: bool
 ) -> Launch:
     """Plan and compile the sum or the mean of losses of this description.
 
@@ -236,7 +242,13 @@ def _table_spec(name: str, tensor: torch.Tensor, elems: int) -> TensorSpec:
 
 
 def plan_rotary(
-    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, positions: Given, y: torch.Tensor, *, interleaved: bool
+    x: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    positions: OptionalTensor,
+    y: torch.Tensor,
+    *,
+    interleaved: bool,
 ) -> Launch:
     """Plan and compile the rotation for heads of this description: x, y (batch, tokens, heads, head).
 
@@ -274,7 +286,7 @@ def plan_rotary_cached(
     cos: torch.Tensor,
     sin: torch.Tensor,
     lengths: torch.Tensor,
-    table: Given,
+    table: OptionalTensor,
     y: torch.Tensor,
     keys: torch.Tensor,
     values: torch.Tensor,
@@ -374,7 +386,13 @@ def _candidates(x: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor
 
 
 def _compile_selection(
-    tiling: RowTiling, k: int, largest: bool, x: torch.Tensor, sources: Given, y: torch.Tensor, indices: torch.Tensor
+    tiling: RowTiling,
+    k: int,
+    largest: bool,
+    x: torch.Tensor,
+    sources: OptionalTensor,
+    y: torch.Tensor,
+    indices: torch.Tensor,
 ) -> Launch:
     room = room_of_selection(tiling, k)
     fills = sources is None and x.shape[1] % tiling.columns == 0
@@ -392,7 +410,7 @@ def _selected_specs(y: torch.Tensor, indices: torch.Tensor) -> list[TensorSpec]:
 
 
 def plan_sample(
-    logits: torch.Tensor, seeds: Given, classes: torch.Tensor, *, k: int, cuts: bool, greedy: bool
+    logits: torch.Tensor, seeds: OptionalTensor, classes: torch.Tensor, *, k: int, cuts: bool, greedy: bool
 ) -> Launch:
     """Plan and compile the sampling for rows of this description.
 
