@@ -178,7 +178,7 @@ class AccumulatorTile(PlacedRegisters):
 
 
 @dataclass(frozen=True)
-class OwnColumns(Registers):
+class ThreadColumns(Registers):
     """Adjacent columns of one row that belong to one thread.
 
     Attributes
@@ -201,9 +201,9 @@ class OwnColumns(Registers):
                 f"columns interleaved in {widest} parts must be a multiple of {widest}, got {self.columns}"
             )
 
-    def narrowed(self, width: int) -> "OwnColumns":
+    def narrowed(self, width: int) -> "ThreadColumns":
         """Return the columns that remain when there are fewer by `width`."""
-        return OwnColumns(self.columns // width)
+        return ThreadColumns(self.columns // width)
 
     def of_thread(self, mode: int, thread=None) -> int:
         """Return 0: a subtile belongs to one thread."""

@@ -34,7 +34,7 @@ _Work = Callable[[int], object]
 # Current streams.
 
 
-class _OfThread(threading.local):
+class _ThreadStreams(threading.local):
     """Streams that a thread has chosen, the current one last, and the thread's own default stream."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class _OfThread(threading.local):
         self.replays = 0
 
 
-_thread = _OfThread()
+_thread = _ThreadStreams()
 _lent: list[Any] = []
 
 

@@ -29,7 +29,7 @@ class CacheWarning(UserWarning):
     """
 
 
-class NotKept(Exception):
+class UnstorableEntryError(Exception):
     """Exception of a builder whose entry must not be stored: its key does not determine it."""
 
     def __init__(self, entry: Entry) -> None:
@@ -153,8 +153,8 @@ class Store:
         ----------
         key : str
         build : callable
-            Makes the entry, or raises `NotKept` with one that is not to be kept. What else it raises passes through,
-            and who waits builds in its turn.
+            Makes the entry, or raises `UnstorableEntryError` with an entry that must not be stored. Other exceptions
+            pass through, and the next waiting caller builds.
 
         Returns
         -------
@@ -177,7 +177,7 @@ class Store:
                 return entry, False
             try:
                 entry = build()
-            except NotKept as unkept:
+            except UnstorableEntryError as unkept:
                 return unkept.entry, True
             self.save(key, entry)
             return entry, True

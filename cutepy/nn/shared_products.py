@@ -158,13 +158,13 @@ class Share:
         return self._waiting.pop(layer).part
 
 
-class _Current(threading.local):
+class _ThreadShare(threading.local):
     """The share of the module that a thread is in."""
 
     share: Share | None = None
 
 
-CURRENT = _Current()
+CURRENT = _ThreadShare()
 
 
 def _is_transformed() -> bool:

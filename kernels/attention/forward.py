@@ -33,7 +33,7 @@ from cutepy.device.row_stores import RowStores
 from cutepy.device.score_functions import ScoreFunctions, make_score_functions
 from cutepy.device.softmax import OnlineSoftmax, make_online_softmax, scale_rows
 from cutepy.device.transposing import make_transposes
-from cutepy.device.turns import Turns
+from cutepy.device.turns import PingpongOrder
 from cutepy.dsl import to_cute
 from cutepy.dsl.atoms import to_tiled_mma
 from cutepy.dsl.element_types import element_type
@@ -150,7 +150,7 @@ class ForwardConsumer:
     scores: AccumulatorTile
     sums: AccumulatorTile
     softmax: OnlineSoftmax
-    turns: Turns
+    turns: PingpongOrder
     o: tma.TmaTiles
     out: TileStore
     lse: cute.Tensor
@@ -718,7 +718,7 @@ class Forward:
                 scores,
                 make_subtile((tile_m, config.head_v), config.warpgroups, tidx),
                 make_online_softmax(scores, scale_log2, config.probability_bits),
-                Turns(barriers["turns"], consumer, 128, config.warpgroups),
+                PingpongOrder(barriers["turns"], consumer, 128, config.warpgroups),
                 own,
                 make_tile_store(store_mma, own.staged, 1, tidx % 128, 128, barriers["store"] + consumer),
                 lse,

@@ -19,7 +19,7 @@ from cutepy.device.block_lists import BlockLists
 from cutepy.device.epilogue import Sink, Stage, TileStore
 from cutepy.device.fragment import AccumulatorTile
 from cutepy.device.marks import mark
-from cutepy.device.ordered import Order
+from cutepy.device.ordered import AdditionOrder
 from cutepy.device.pipeline import TmaRing
 from cutepy.device.primitives import LOG2_E, select
 from cutepy.device.score_functions import ScoreFunctions, weighted
@@ -75,7 +75,7 @@ class Gradients:
     stats: cute.Tensor
     stage: Stage
     own_barrier: cutlass.Int32
-    order: Order | None
+    order: AdditionOrder | None
     consumer: cutlass.Int32
     dk_tiles: tma.TmaTiles
     dv_tiles: tma.TmaTiles
@@ -446,7 +446,7 @@ class DqWriter:
     config: BackwardConfig
     barriers: DqBarriers
     tiles: tma.TmaTiles
-    order: Order | None
+    order: AdditionOrder | None
     consumer: cutlass.Int32
     coords: Batches | RaggedKeys
     group: cutlass.Int32

@@ -12,8 +12,8 @@ from cutlass import Float32
 
 from cutepy.device import reduce, rules, smem
 from cutepy.device.dot_products import DotProducts
-from cutepy.device.finish import Finish
-from cutepy.device.fragment import OwnColumns
+from cutepy.device.finish import SubtileEpilogue
+from cutepy.device.fragment import ThreadColumns
 from cutepy.device.overlap import follow_launch
 from cutepy.kernels.gemm.kernel import Gemm
 from cutepy.kernels.gemm.standard import StandardGemm
@@ -60,7 +60,7 @@ class Streaming:
         sums = smem.share(config.smem, sums=Float32)["sums"]
         shared = cute.make_tensor(sums, cute.make_ordered_layout(config.sums, order=(2, 1, 0)))
         m, n = cute.size(a, mode=[0]), cute.size(b, mode=[0])
-        finish = Finish(self.graph, OwnColumns(self.graph.widest), operands, m, n)
+        finish = SubtileEpilogue(self.graph, ThreadColumns(self.graph.widest), operands, m, n)
         places = self.places(tidx)
         loaded = [self.load_beside(finish, row + down, column + along) for down, along, _ in places]
 

@@ -37,8 +37,8 @@ _COUNTS = """wgmma wgmma_flops wgmma_bytes tcgen05 tcgen05_flops tma tma_bytes b
 cancelled_clusters""".split()
 
 
-class PickedLanes(NamedTuple):
-    """The lanes of a group that an event is about: the rectangle around those that a mask picks.
+class LaneSelection(NamedTuple):
+    """Lanes of a group that a mask selects, with the smallest rectangle of CTAs and threads around them.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class PickedLanes(NamedTuple):
     lanes: Array | None
 
     @classmethod
-    def of_group(cls, g: Group | ExecutedInstruction, lanes: Array | None) -> PickedLanes:
+    def of_group(cls, g: Group | ExecutedInstruction, lanes: Array | None) -> LaneSelection:
         """Pick lanes of a group."""
         ctas, threads = g.ctas, g.threads
         shape = ctas.count, threads.count

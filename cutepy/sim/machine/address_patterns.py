@@ -90,8 +90,8 @@ class LocatedPattern(NamedTuple):
         return found
 
 
-class InOwnCta(NamedTuple):
-    """Addresses in shared memory, which each lane has of its own CTA.
+class OwnCtaAddresses(NamedTuple):
+    """Addresses in shared memory, each in the CTA of its lane.
 
     Attributes
     ----------

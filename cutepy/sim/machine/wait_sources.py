@@ -157,8 +157,8 @@ class AwaitedObject:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitBegins(BarrierEvent):
-    """Lanes that have to wait, at a barrier or for registers: `Observer.on_wait` sees it.
+class WaitEvent(BarrierEvent):
+    """Event of lanes that begin to wait at a barrier or for registers, for `Observer.on_wait`.
 
     Attributes
     ----------

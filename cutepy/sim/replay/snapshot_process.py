@@ -60,8 +60,8 @@ class _Child:
     deadline: float
 
 
-class Keeper:
-    """Answers until the one that asks is gone.
+class SnapshotServer:
+    """Server of a snapshot: it answers requests until the client's process has ended.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class Keeper:
 
     def _play(self, pipe: Connection, requests: Sequence[Request | Search]) -> None:
         is_search = isinstance(requests[0], Search)
-        memory = Rewinder(self._ranges if is_search or len(requests) > 1 else ())
+        memory = MemorySnapshot(self._ranges if is_search or len(requests) > 1 else ())
         for number, request in enumerate(requests):
             if isinstance(request, Search):
                 pipe.send(self._player.search(request, memory.rewind))
@@ -156,8 +156,8 @@ def _end(process: int, pipe: Connection) -> None:
     os.waitpid(process, 0)
 
 
-class Rewinder:
-    """Ranges of memory as they were when this was made.
+class MemorySnapshot:
+    """Copy of ranges of memory at its construction, from which they are restored.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from cutepy.sim.replay.launch_player import LaunchPlayer
 from cutepy.sim.replay.outcomes import overlaid
 from cutepy.sim.replay.search.search import Search
 from cutepy.sim.replay.search.step_accesses import _runs
-from cutepy.sim.replay.snapshot_process import Rewinder
+from cutepy.sim.replay.snapshot_process import MemorySnapshot
 from tests.sim import opcode_runner
 from tests.sim.replay import memory_model
 from tests.sim.replay.kernels import HEADER, REGISTERS
@@ -38,7 +38,7 @@ def searched(text, x, grid=1, block=32, cluster=1, smem_bytes=0, limit=LIMIT, re
         smem_bytes,
     )
     player = LaunchPlayer(prepare(call), run._memory)
-    return player.search(Search(limit, reduces), Rewinder(run._memory.ranges()).rewind)
+    return player.search(Search(limit, reduces), MemorySnapshot(run._memory.ranges()).rewind)
 
 
 def text_of(body):

@@ -39,7 +39,7 @@ class Issue(NamedTuple):
     number: int
 
 
-class IssuedTogether(NamedTuple):
+class LaneCopies(NamedTuple):
     """Asynchronous copies that one instruction issued, one a lane.
 
     Attributes
@@ -112,7 +112,7 @@ class AccessRecord:
         Number of steps of synchronisation before it, and of an asynchronous operation before its effect.
     issue : Issue or None
         Of the async proxy, and of st.async: the issuing threads.
-    together : IssuedTogether or None
+    together : LaneCopies or None
         Of a copy that other lanes issue with it.
     issuers : Warps or None
         Of an MMA, the warps that issue it.
@@ -139,7 +139,7 @@ class AccessRecord:
     number: int = 0
     when: int = 0
     issue: Issue | None = None
-    together: IssuedTogether | None = None
+    together: LaneCopies | None = None
     warps: Array | None = None
     issuers: Warps | None = None
     access: AccessKind = ""

@@ -66,7 +66,7 @@ def _held_by_host(plane: int, lanes: Array, ranks: Array, columns: Array) -> Arr
     return np.zeros(len(lanes), np.int32)
 
 
-class _Others(NamedTuple):
+class _WarpNeighbours(NamedTuple):
     """Other lanes of the warps of pairs of lanes, `before` and `after`: see `OtherLanes`.
 
     `knows` tells by pair whether the newer lane knows what the older one did, as it must.
@@ -193,7 +193,7 @@ class GlobalOrder:
         pairs = LanePairs(
             old.instruction, new.instruction, *ctas, old_threads[here], new_threads[here], counts[here], known
         )
-        tell(self.elections, pairs, _Others(old, new, before, after, knows))
+        tell(self.elections, pairs, _WarpNeighbours(old, new, before, after, knows))
 
     def _kind(self, old: GlobalAccessRecord, new: GlobalAccessRecord) -> str:
         """Return the kind of hazard of touches that nothing orders."""

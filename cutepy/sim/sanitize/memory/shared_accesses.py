@@ -9,13 +9,13 @@ import numpy as np
 
 from cutepy.sim.advice import Diagnosis
 from cutepy.sim.errors import Place
-from cutepy.sim.machine.address_patterns import InOwnCta
+from cutepy.sim.machine.address_patterns import OwnCtaAddresses
 from cutepy.sim.machine.events import MbarrierAt
 from cutepy.sim.machine.lanes import WARP, WARPGROUP, Array
 from cutepy.sim.ptx.memory_order import WEAK, strength
 from cutepy.sim.sanitize.byte_layouts.layouts import AccessLayout, Span, described, misread, of_umma
 from cutepy.sim.sanitize.hazards import AccessKind, Side
-from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Issue, IssuedTogether, Warps, needed
+from cutepy.sim.sanitize.memory.access_record import AccessRecord, Conflict, Issue, LaneCopies, Warps, needed
 from cutepy.sim.sanitize.memory.operands import ReadOperands, granules_of, strayed
 from cutepy.sim.sanitize.memory.shadow import Shadow
 from cutepy.sim.sanitize.order.clocks import DONE, SEEN, View
@@ -46,7 +46,7 @@ class _OthersOfRecords(NamedTuple):
 
     `known` tells by row of knowledge of the newer record and lane of the older one whether that is known. It leaves out
     what a thread knows of itself. `is_near`: both are of one CTA. `of_old`, `of_new`: positions of these CTAs in the
-    records. Lanes that each issue a copy have records of their own: see `IssuedTogether`.
+    records. Lanes that each issue a copy have records of their own: see `LaneCopies`.
     """
 
     old: AccessRecord
@@ -86,7 +86,7 @@ class _OthersOfRecords(NamedTuple):
         result: Array = np.logical_and.reduce(known, axis=1)
         return result
 
-    def _are_copies_known(self, old: IssuedTogether, pairs: Array) -> Array:
+    def _are_copies_known(self, old: LaneCopies, pairs: Array) -> Array:
         """Tell whether the newer lane knows the completion of the copies of all lanes of the older lane's warp."""
         at, there = _mates_of(old, self.pairs.old_threads[pairs])
         rows = self.new.row_of[self.after[pairs]][:, None]
@@ -97,7 +97,7 @@ class _OthersOfRecords(NamedTuple):
         result: Array = np.logical_and.reduce((held >= counts) & (columns <= within) | ~there, axis=1)
         return result
 
-    def _do_copies_know(self, new: IssuedTogether, pairs: Array) -> Array:
+    def _do_copies_know(self, new: LaneCopies, pairs: Array) -> Array:
         """Return whether all lanes of the newer lane's warp that issue copies with it know the older lane's access."""
         at, there = _mates_of(new, self.pairs.new_threads[pairs])
         if self.is_near:
@@ -110,7 +110,7 @@ class _OthersOfRecords(NamedTuple):
         return result
 
 
-def _mates_of(together: IssuedTogether, threads: Array) -> tuple[Array, Array]:
+def _mates_of(together: LaneCopies, threads: Array) -> tuple[Array, Array]:
     """Return the positions of the other lanes that issue copies with some threads, and which of these there are."""
     return mates(together.issued.threads, np.searchsorted(together.issued.threads, threads))
 
@@ -186,7 +186,7 @@ class SharedAccesses:
         """Take an access by threads."""
         wave = self._wave
         slots, threads = access.ctas.slots, access.threads.ids
-        if isinstance(access.where, InOwnCta):
+        if isinstance(access.where, OwnCtaAddresses):
             offsets = access.where.offsets
             self._by_threads(access, slots, slots, threads, np.broadcast_to(offsets, (len(offsets), len(threads))))
             return
@@ -224,7 +224,7 @@ class SharedAccesses:
         used = np.zeros(0, bool)
         for access in accesses:
             i, where = access.instruction, access.where
-            loaded = self._loaded(access, where, len(threads)) if isinstance(where, InOwnCta) else None
+            loaded = self._loaded(access, where, len(threads)) if isinstance(where, OwnCtaAddresses) else None
             if loaded is None:
                 self._shadow.loads(together)
                 together = []
@@ -258,7 +258,7 @@ class SharedAccesses:
             together.append((new, loaded.touched))
         self._shadow.loads(together)
 
-    def _loaded(self, access: Access, where: InOwnCta, lanes: int) -> _LoadedWord | None:
+    def _loaded(self, access: Access, where: OwnCtaAddresses, lanes: int) -> _LoadedWord | None:
         """Return the granules that a load touches in each CTA; None if they differ from CTA to CTA."""
         i, offsets = access.instruction, where.offsets
         known = self._last_loaded.get(i.index)
@@ -626,7 +626,7 @@ class SharedAccesses:
         if not one:
             every = operation.threads.ids.tolist()
             channels = [clocks.column((BULK, "read", t), t) for t in every] if channel is None else []
-            touch.together = IssuedTogether(issued, issuer_of, np.array(channels, np.intp))
+            touch.together = LaneCopies(issued, issuer_of, np.array(channels, np.intp))
         self._shadow.touch(touch)
 
 
