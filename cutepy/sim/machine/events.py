@@ -430,7 +430,7 @@ class NamedBarrierEvent(GenerationEvent):
     def is_of_all(self) -> bool:
         """True if a named barrier is for all threads of the CTA, so that exited threads count."""
         i = self.instruction
-        return len(i.operands) == (3 if "red" in i.parts else 1)
+        return len(i.operands) == (3 if i.traits.votes else 1)
 
 
 class NamedBarrierPartialArrive(NamedBarrierEvent):

@@ -222,7 +222,7 @@ class Sanitizer(Observer):
             x, y, z = self._launch.block
             instructions = self._launch.entry.instructions
             has_relaxed = any(map(arrives_relaxed, instructions))
-            fences = {fenced_spaces(i.opcode) for i in instructions if "proxy" in i.parts} - {frozenset()}
+            fences = {fenced_spaces(i.opcode) for i in instructions if i.traits.fences} - {frozenset()}
             ends_mbarriers = any(i.traits.ends_mbarrier for i in instructions)
             wave = self._wave = Wave(residents, x * y * z, ends_mbarriers, has_relaxed, fences)
             told = self._telling(self._conflict), self._telling(self._unwritten), self._needed
@@ -253,7 +253,7 @@ class Sanitizer(Observer):
         before, i = end.before, None if end.before is None else end.before.instruction
         if end.kind != "in-flight-at-exit" or before is None or before.cta is None or i is None or self._wave is None:
             return ()
-        kind = MMAS if i.traits.kind == "wgmma" else BULK if "bulk" in i.parts else COPIES
+        kind = MMAS if i.traits.kind == "wgmma" else BULK if i.traits.is_bulk else COPIES
         slot = self._wave.residents.slot_of(before.cta)
         return () if slot is None else beside_the_end(self._wave, kind, slot, before)
 
@@ -448,7 +448,7 @@ class Sanitizer(Observer):
         self._examiner.cancel(request)
 
     def on_tma(self, event: TmaEvent) -> None:
-        """Note how the tensor copy that is about to be issued orders a box, by where that is."""
+        """Note the layout by which the next tensor copy writes its box, by the box's address in shared memory."""
         self._through[event.shared_address] = of_map(event.tensor_map, event.shared_address)
 
     def on_issue(self, operation: AsyncOperation) -> None:

@@ -191,4 +191,4 @@ def _waits_for(i: Instruction | None) -> str:
     """Return the family of operations that an instruction may wait for; empty if it doesn't wait."""
     if i is None or not {"wait_group", "wait_all"} & set(i.parts):
         return ""
-    return "wgmma" if i.traits.kind == "wgmma" else "bulk" if "bulk" in i.parts else "cp"
+    return "wgmma" if i.traits.kind == "wgmma" else "bulk" if i.traits.is_bulk else "cp"

@@ -734,6 +734,6 @@ def _groups(i: Instruction) -> str | None:
     """Return the kind of groups of copies that an instruction is about; commits are about all of the tensor core."""
     if i.traits.kind == "tcgen05":
         return "tcgen05"
-    if "bulk" in i.parts:
-        return None if i.parts[-1].startswith("mbarrier") or "mbarrier::complete_tx::bytes" in i.parts else "bulk"
+    if i.traits.is_bulk:
+        return None if i.traits.brings_bytes else "bulk"
     return "copies" if i.parts[:2] == ("cp", "async") else None

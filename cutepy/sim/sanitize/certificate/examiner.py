@@ -85,7 +85,7 @@ class Examiner:
         self._ctas = self._operations = self._cancelled = 0
         has_tensor_memory = any(i.traits.kind == "tcgen05" for i in instructions)
         self._memories = ("shared", "tensor") if has_tensor_memory else ("shared",)
-        asks = any(i.traits.sets_registers and "inc" in i.parts for i in instructions)
+        asks = any(i.traits.takes_registers for i in instructions)
         self._registers = held_at_launch(program.function) if asks else None
         self._assumptions = dict.fromkeys((_PROGRESS, _MODEL))
         self._uncovered = (

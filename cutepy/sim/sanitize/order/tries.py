@@ -132,7 +132,7 @@ def _between(flow: ControlFlow, start: int, end: int) -> Iterator[Instruction]:
 
 def _shown(i: Instruction) -> int:
     """Rank the edge that the success of a try gives: none, one of this CTA, or one of the cluster."""
-    return 0 if "relaxed" in i.parts else 1 + ("cluster" in i.parts)
+    return 0 if i.traits.is_relaxed else 1 + ("cluster" in i.parts)
 
 
 def is_try(i: Instruction) -> bool:

@@ -335,10 +335,10 @@ class Wave:
             self.issues[kind][at] = self.steps.number
         count: Array = self.closed[kind][at] + 1
         if kind == TENSOR:  # commits with nothing between them are of one group
-            is_commit = "commit" in operation.instruction.parts
+            is_commit = operation.instruction.traits.commits
             count = count - (is_commit & self._is_committed[at])
             self._is_committed[at] = is_commit
-        if kind in (COPIES, TENSOR) and not {"mbarrier", "commit"}.isdisjoint(operation.instruction.parts):
+        if kind in (COPIES, TENSOR) and operation.instruction.traits.arrives:
             self.closed[kind][at] = count  # that mbarrier tells nothing of copies that come after
         return count
 

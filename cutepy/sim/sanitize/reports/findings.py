@@ -347,7 +347,7 @@ def _advice(before: AccessRecord, after: AccessRecord, mate: int | None) -> Diag
         return Diagnosis("copy-may-be-in-flight")
     if before.instruction.traits.kind == "wgmma":
         return Diagnosis("mmas-may-be-reading")
-    if before.asynchronous and "mbarrier::complete_tx::bytes" in before.instruction.parts:
+    if before.asynchronous and before.instruction.traits.brings_bytes:
         return Diagnosis("copy-may-be-reading")
     if before.asynchronous:
         return Diagnosis("store-may-be-reading")
