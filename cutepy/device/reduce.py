@@ -345,7 +345,7 @@ def join_exponentials(pairs: list):
 
 
 def lanes_exponentials(largest, total, lanes: int):
-    """Join a pair, as of `join_exponentials`, of each of so many neighbouring lanes; all get the result."""
+    """Join a pair, as of `join_exponentials`, of each of a given number of neighbouring lanes; all get the result."""
     joined = lanes_reduce(largest, lanes, maximum)
     return joined, lanes_reduce(total * exp(largest - finite_base(joined)), lanes, add)
 

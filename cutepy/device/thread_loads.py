@@ -110,7 +110,7 @@ class ThreadTiles:
         return cute.ceil_div(cute.size(self.tensor, mode=[1]), cute.size(self.staged, mode=[1]))
 
     def loads(self, threads, tidx):
-        """Make the loads of so many threads of this CTA, for the thread with index `tidx`."""
+        """Make the loads of a given number of threads of this CTA, for the thread with index `tidx`."""
         return ThreadLoads(
             _contiguous_first(self.tensor, self.mode),
             _contiguous_first(self.staged, self.mode),

@@ -1,8 +1,9 @@
 """One product of several linear layers, computed at the first of their calls within a module's call.
 
-A `Share` is there while a module's `forward` runs. The first layer of a group that is called computes the product of
-all, and each of the others takes its part, if it is called with the same tensor, and nothing that decides on its result
-has changed in between. Any doubt makes a product of its own. What nobody has taken goes when the module returns.
+A `Share` exists while the `forward` of a module runs. The first called layer of a group computes the product of all
+layers of the group. Each other layer takes its part of the product, if it is called with the same tensor, and its own
+tensors and all modes are unchanged. In any other case the layer computes a product of its own. Parts that no layer has
+taken are freed when the module returns.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class LossRequest(NamedTuple):
     ignore_index, label_smoothing, z_loss
         As of `linear_cross_entropy`.
     chunk_rows : int
-        Likewise, and 0 for as many as `rows_of_chunk` says.
+        As of `linear_cross_entropy`; 0 for the number that `rows_of_chunk` returns.
     factors : Tensor (rows,), float32, or None
         Of the losses in their sum, 1 if not given.
     needs_x, needs_matrix, needs_bias : bool

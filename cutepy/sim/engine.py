@@ -250,7 +250,7 @@ class Engine:
         )
 
     def in_part(self, g: Group, i: Instruction) -> None:
-        """Take an instruction that whole warps or warpgroups execute, by a group that has some of them in part."""
+        """Note an aligned instruction that a group executes with only part of a warp or warpgroup."""
         if self.activity.observers and g.token is None and g.waits_for is None:
             self.schedule.alignment.execute(g, i)
 

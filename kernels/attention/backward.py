@@ -425,7 +425,7 @@ def _behind(tensor: cute.Tensor, column):
 
 
 def _dq_layout(config: BackwardConfig, stages: int):
-    """Lay out the sums of dQ of so many warpgroups, (rows, columns, stages), contiguous: see `sums_shape`."""
+    """Lay out the sums of dQ of a given number of warpgroups, (rows, columns, stages), contiguous: see `sums_shape`."""
     shape, stride = (config.dq_rows, DQ_COLUMNS), (DQ_COLUMNS, 1)
     if stages == 1:
         return cute.make_layout(shape, stride=stride)

@@ -150,7 +150,7 @@ def _modes(problem: Problem, graph: Graph) -> list[_Mode]:
 
 
 def _aligned(shape: Sequence[int], stride: Sequence[int], count: int) -> tuple[int, ...]:
-    """Align the strides of so many leading dimensions at the right, 0 where they are broadcast."""
+    """Align the strides of a given number of leading dimensions at the right, 0 where they are broadcast."""
     steps = [0 if extent == 1 else step for extent, step in zip(shape, stride, strict=True)]
     return (*[0] * (count - len(steps)), *steps[max(len(steps) - count, 0) :])
 

@@ -185,7 +185,7 @@ def matrix(
 
 
 def _matrix_of_units(tensor: Description, unit_bytes: int, ragged: int | None, *, is_operand: bool) -> Matrix | None:
-    """Return the layout by which a matrix is reached in units of so many bytes; None if it isn't."""
+    """Return the layout by which a matrix is reached in units of a given number of bytes; None if it isn't."""
     unit, shape = unit_bytes // tensor.dtype.itemsize, tensor.shape[-2:]
     if tensor.address_bytes % unit_bytes:
         return None

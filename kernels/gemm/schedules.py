@@ -54,7 +54,7 @@ class Cooperative:
         return ()
 
     def skip_first(self, state, count):
-        """Advance a ring's state past the tile before this consumer's first, of so many stages."""
+        """Advance a ring's state past the tile before this consumer's first, of a given number of stages."""
         return state
 
     def skip_others(self, state, count):

@@ -31,7 +31,7 @@ def compile_rows(kernel: str, config: Any, *arguments: TensorSpec | float | None
 
 
 def check_rows(rows: int, parts: int = 1) -> None:
-    """Refuse more rows than a launch has indices for, each of so many parts that CTAs have.
+    """Refuse more rows than a launch has indices for, each of a given number of parts that CTAs have.
 
     Raises
     ------

@@ -350,7 +350,7 @@ NARROW, NARROW_HELD, NARROW_THREADS = 1024, 32, 8
 
 
 def tile_pieces(columns: int, elems: int) -> RowTiling:
-    """Choose the tiling of pieces of rows of so many columns, through which a CTA goes one by one.
+    """Choose the tiling of pieces of rows of a given number of columns, through which a CTA goes one by one.
 
     Examples
     --------

@@ -11,7 +11,7 @@ FULL = 0.9
 
 
 def fillable_sms(cluster: int, sm_count: int) -> int:
-    """Count the SMs that clusters of so many CTAs fill, one cluster's at least.
+    """Count the SMs that clusters of a given number of CTAs fill, one cluster's at least.
 
     Examples
     --------

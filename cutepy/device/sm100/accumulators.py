@@ -86,7 +86,7 @@ class AccumulatorLoad:
 
 
 def make_accumulator_load(tCtC: cute.Tensor, columns: int, tidx: cutlass.Int32) -> AccumulatorLoad:
-    """Partition accumulators ((128, N), 1, 1, sets) in tensor memory into subtiles of so many columns.
+    """Partition accumulators ((128, N), 1, 1, sets) in tensor memory into subtiles of a given number of columns.
 
     Parameters
     ----------

@@ -166,7 +166,7 @@ class RuntimeCalls(DeviceCalls, MemoryCalls, StreamCalls, HostCalls):
         return name, loaded.ptx, loaded.library
 
     def do_cudaFuncGetAttributes(self, attributes: int, function: int) -> int:
-        """Report a kernel's attributes: of its PTX, and its registers by ptxas; without ptxas, as many as can be."""
+        """Answer with a kernel's attributes by its PTX, and its registers by ptxas, or the most without ptxas."""
         if function not in self._kernels:
             return _NO_KERNEL
         kernel = self._described(function)

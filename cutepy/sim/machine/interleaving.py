@@ -1,8 +1,8 @@
 """Interleavings: policies that choose the next agent, a group of lanes or a pending operation, at each synchronisation.
 
-A `CompletionPolicy` decides when asynchronous operations take effect; threads go on as they can. An `Interleaving`
-decides both. Its agents are groups of lanes that stopped where they synchronise, and operations that are pending; each
-time it picks one of those that can go on. So warps overtake each other, and copies arrive in any order.
+A `CompletionPolicy` decides when asynchronous operations take effect, and threads run whenever they can. An
+`Interleaving` decides both. Its agents are groups of lanes that stopped at a synchronisation, and pending operations.
+At each step it picks one agent that can run. So warps overtake each other, and copies arrive in any order.
 
 References
 ----------
@@ -105,13 +105,13 @@ class Interleaving(CompletionPolicy):
         return 0
 
     def went(self, is_idle: bool) -> None:
-        """See that the picked agent has stopped again; `is_idle` says that all is as it was before."""
+        """Receive the end of the picked agent's step; `is_idle` tells that the step changed no state."""
 
     def left(self, g: Group) -> None:
         """See lanes about to end."""
 
     def unblocked(self) -> None:
-        """See that lanes have parted from those they met, since nothing else could go on."""
+        """Receive the split of lanes from a join where they waited for others, since nothing else could run."""
 
 
 def synchronises(i: Instruction) -> bool:
@@ -181,11 +181,11 @@ class RandomSchedule(Interleaving):
         return best
 
     def gives_up(self) -> bool:
-        """Toss."""
+        """Return True or False at random, with equal odds."""
         return self._random.random() < self._impatience
 
     def grants(self, left: int, beyond: int) -> bool:
-        """Toss."""
+        """Return True or False at random, with equal odds."""
         return self._random.random() < 0.5
 
 

@@ -129,7 +129,7 @@ class Choices(Interleaving):
 
 
 def _is_able(agent: Agent) -> bool:
-    """Return whether nothing that is pending comes before an operation."""
+    """Tell whether all operations that must complete before this one have completed."""
     return agent.operation is None or all(earlier.done for earlier in agent.operation.after)
 
 
@@ -245,7 +245,7 @@ class HoldBack(Interleaving):
         self._has_held = False
 
     def missed(self, launch: Launch) -> str:
-        """Name the held instruction or thread that a launch lacks, or say that nobody came to it."""
+        """Name the held instruction or thread that a launch lacks, or tell that no lane reached it."""
         site = self.site
         return "" if site is None or self._has_held else _absent(site, launch)
 
@@ -358,7 +358,7 @@ def _held(names: dict[str, str | None]) -> HoldBack:
 
 
 class LateCompletion(CompletionPolicy):
-    """Complete nothing before somebody waits for it or nobody can go on; then the oldest."""
+    """Complete an operation only when a thread waits for it, or no group can run: then the oldest one."""
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
         """Return False: the operation stays pending until the policy picks it."""
@@ -366,7 +366,7 @@ class LateCompletion(CompletionPolicy):
 
 
 class YoungestCompletion(LateCompletion):
-    """Complete nothing before somebody waits for it or nobody can go on; then the youngest."""
+    """Complete an operation only when a thread waits for it, or no group can run: then the youngest one."""
 
     def choose(self, pending: Sequence[AsyncOperation]) -> int:
         """Pick the last."""
@@ -374,7 +374,7 @@ class YoungestCompletion(LateCompletion):
 
 
 class RandomCompletion(CompletionPolicy):
-    """Toss a coin whether an operation takes effect as it is issued; of those that didn't, any is next.
+    """Decide at random whether an operation takes effect at its issue, and which pending operation completes next.
 
     Parameters
     ----------
@@ -387,11 +387,11 @@ class RandomCompletion(CompletionPolicy):
         self._random = random.Random(seed)
 
     def completes_at_issue(self, operation: AsyncOperation) -> bool:
-        """Toss."""
+        """Return True or False at random, with equal odds."""
         return self._random.random() < 0.5
 
     def grants(self, left: int, beyond: int) -> bool:
-        """Toss."""
+        """Return True or False at random, with equal odds."""
         return self._random.random() < 0.5
 
     def choose(self, pending: Sequence[AsyncOperation]) -> int:

@@ -418,7 +418,7 @@ class Mechanism:
     """A part of the hardware beside arithmetic: override the methods of the events that concern it."""
 
     def start(self, residents: Residents, threads: int) -> None:
-        """Begin anew with CTAs of so many threads, which become resident."""
+        """Begin anew with CTAs of a given number of threads, which become resident."""
 
     def before_parting(self, g: Group, blocks: Collection[int], join_block: int) -> None:
         """Bring to a group's registers the values that its parts may access.

@@ -116,7 +116,7 @@ class Calls:
 
 
 def _check_depth(g: Group, i: Instruction, callee: Callee, depth: int, frame_offset: int) -> None:
-    """See that a thread's calls fit into local memory.
+    """Check that the frames of a thread's calls fit into local memory.
 
     Raises
     ------

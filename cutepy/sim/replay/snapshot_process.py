@@ -48,7 +48,7 @@ class Player(Protocol):
 
     @property
     def changes_memory_only(self) -> bool:
-        """True if a launch leaves nothing behind but its writes to global memory."""
+        """True if a launch changes nothing but global memory."""
 
 
 @dataclass

@@ -94,7 +94,7 @@ class Node:
     event: Event | None = None
 
     def is_open(self, number: int) -> bool:
-        """Return whether somebody may still go on here."""
+        """Tell whether an agent of the node has not been tried."""
         return number not in self.sleeping and number not in self.held and number not in self.idle
 
 
@@ -126,8 +126,8 @@ class Tree:
 
         Raises
         ------
-        Redundant
-            If nobody has to.
+        AlreadyPlayedError
+            If every agent leads to schedules that were played.
         """
         node = self.nodes[self.depth]
         if self._tried < len(node.idle):
@@ -152,7 +152,7 @@ class Tree:
         return self.choose(numbers)
 
     def idle(self, event: Event) -> None:
-        """See that the chosen agent got nowhere."""
+        """Note that the step of the chosen agent changed no state."""
         node = self.nodes[self.depth]
         self._tried += 1
         if self._tried > len(node.idle):
@@ -161,7 +161,7 @@ class Tree:
             self._order(event, self.depth)
 
     def hold(self, number: int) -> None:
-        """See that the chosen agent needs a pending operation: the schedule begins again."""
+        """Note that the chosen agent waits for a pending operation: the schedule begins again."""
         node = self.nodes[self.depth]
         node.held.add(number)
         node.choice = None

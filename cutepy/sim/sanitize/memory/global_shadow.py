@@ -595,7 +595,7 @@ def _parts(numbers: Array) -> Iterator[tuple[int, Array | slice]]:
 
 
 def _by_copy(old: GlobalAccessRecord, new: GlobalAccessRecord, before: Array, after: Array) -> Iterator[Array | slice]:
-    """Divide pairs of lanes by the copies that they are part of: each of these is told by itself."""
+    """Group pairs of lanes by the copies that the lanes belong to; each pair of copies is reported by itself."""
     if not (old.is_by_lane or new.is_by_lane):
         yield slice(None)
         return

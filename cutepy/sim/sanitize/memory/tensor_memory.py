@@ -1,16 +1,18 @@
 """Shadow memory of tensor memory: the last write and the reads after it of each column, checked by vector clocks.
 
-A granule is a column of 16 lanes: half of what a warp reaches, as accumulators of 64 rows take every other half. Which
-of its lanes have a value is known of each: a copy may write one lane of a granule, and an MMA leaves lanes whose output
-is disabled. An operation of a warp is one of all its lanes: it comes after whatever one of them knows of, and whoever
-knows how far one of them had come knows of it. MMAs, copies and shifts of one thread are in order among themselves.
+A granule is a column of 16 lanes. That is half of the lanes that a warp reaches, since accumulators of 64 rows take
+every other half. A mask tells which lanes of a granule have a value: a copy may write one lane, and an MMA leaves lanes
+whose output is disabled. A load or store is an operation of all lanes of its warp: it comes after each event that one
+lane knows, and a thread that knows one lane after the operation knows the operation. MMAs, copies and shifts of one
+thread are ordered among themselves.
 
-Loads and stores are over at their `tcgen05.wait`, loads also where one of their registers is read: ptxas waits there.
-The tcgen05 fences are asked for beside relaxed arrivals and waits only. Beside others an order without them, or by the
-registers of a load alone, is told apart: NVIDIA's own kernels mostly do without.
+Loads and stores complete at their `tcgen05.wait`. A load also completes where one of its registers is read, since ptxas
+inserts a wait there. The tcgen05 fences are required only beside relaxed arrivals and waits. Beside other arrivals and
+waits, an order without the fences, or by the registers of a load alone, is noted: NVIDIA's own kernels mostly lack
+them.
 
-To allocate columns is to write them, with nothing of value: all that uses them comes after. Who frees columns of a pair
-writes those of both CTAs. The permit to allocate is given up after all allocations of its CTA.
+An allocation counts as a write of its columns that leaves no value, so all uses of the columns must come after it. A
+free of a pair's columns writes the columns of both CTAs. A CTA must relinquish the permit after all its allocations.
 
 References
 ----------

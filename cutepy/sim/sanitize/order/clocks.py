@@ -603,7 +603,7 @@ class Clocks:
         return np.full(len(ranks), self.fenced_global) if self._fenced_in is None else self._fenced_in + ranks
 
     def nothing(self, slots: int, columns: int) -> Array:
-        """Return the clock without any knowledge, of so many CTAs and columns: (plane, CTA, rank, column)."""
+        """Return the clock without any knowledge, of a given number of CTAs and columns: (plane, CTA, rank, column)."""
         return np.zeros((self.planes, slots, self.cluster, columns), np.int32)
 
     def fence(self, slots: Array, threads: Array, spaces: AbstractSet[str] = _ALL) -> None:
